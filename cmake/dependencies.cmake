@@ -1,0 +1,39 @@
+# What the library needs, and what each optional part needs.
+find_package(absl REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+
+set(COMMSCHED_ABSL
+    absl::base absl::btree absl::flat_hash_map absl::flat_hash_set
+    absl::function_ref absl::inlined_vector absl::optional absl::span
+    absl::status absl::statusor absl::str_format absl::strings absl::cleanup)
+
+find_package(GTest QUIET)
+find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
+find_package(benchmark QUIET)
+find_package(nlohmann_json QUIET)
+find_package(CLI11 QUIET)
+find_package(OpenSSL QUIET COMPONENTS Crypto)
+
+# Debian's CMake package for oneDNN demands OpenCL, so it is found by hand.
+find_library(COMMSCHED_DNNL_LIBRARY dnnl)
+find_path(COMMSCHED_DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.h)
+mark_as_advanced(COMMSCHED_DNNL_LIBRARY COMMSCHED_DNNL_INCLUDE_DIR)
+if(COMMSCHED_DNNL_LIBRARY AND COMMSCHED_DNNL_INCLUDE_DIR)
+  add_library(commsched_dnnl UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(commsched_dnnl PROPERTIES
+    IMPORTED_LOCATION "${COMMSCHED_DNNL_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${COMMSCHED_DNNL_INCLUDE_DIR}")
+endif()
+
+commsched_decide(TESTS NEEDS
+  "GoogleTest (libgtest-dev, libgmock-dev)" GTest_FOUND
+  "Python 3 (python3)" Python3_FOUND)
+commsched_decide(BENCHES NEEDS
+  "Google Benchmark (libbenchmark-dev)" benchmark_FOUND)
+commsched_decide(EXAMPLES)
+commsched_decide(TRAINER NEEDS
+  "oneDNN (libdnnl-dev)" COMMSCHED_DNNL_LIBRARY
+  "OpenSSL (libssl-dev)" OpenSSL_FOUND
+  "nlohmann-json (nlohmann-json3-dev)" nlohmann_json_FOUND
+  "CLI11 (libcli11-dev)" CLI11_FOUND)

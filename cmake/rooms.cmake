@@ -1,0 +1,75 @@
+# Layers of the library: one archive per folder of src/, made from all its .cc
+# files, so that adding a file needs no edit here.
+
+set(COMMSCHED_ROOMS "" CACHE INTERNAL "Rooms in the order of declaration")
+
+# commsched_room(NAME [DEPENDS room...]): library commsched_NAME from
+# src/NAME/*.cc. A room without sources still carries its include folders and
+# its arrows.
+function(commsched_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS")
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  set(target commsched_${name})
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(${target} ${scope}
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  # The rooms are inside the library: a caller of the C ABI in the same binary
+  # (a test) sees plain declarations.
+  target_compile_definitions(${target} ${scope}
+    COMMSCHED_VERSION_STRING="${PROJECT_VERSION}")
+  list(TRANSFORM arg_DEPENDS PREPEND commsched_)
+  target_link_libraries(${target} ${scope}
+    ${arg_DEPENDS} ${COMMSCHED_ABSL} PkgConfig::xxhash Threads::Threads)
+  set(COMMSCHED_ROOMS ${COMMSCHED_ROOMS} ${name} CACHE INTERNAL "")
+endfunction()
+
+# A shared library that exports exactly what the map names.
+function(commsched_set_exports target map)
+  target_link_options(${target} PRIVATE
+    -Wl,--version-script=${map} -Wl,--no-undefined)
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
+  set_target_properties(${target} PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION 0)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endfunction()
+
+# `commsched`: the shared library, all rooms behind the C ABI.
+function(commsched_shared_library)
+  add_library(commsched SHARED)
+  foreach(room ${COMMSCHED_ROOMS})
+    get_target_property(type commsched_${room} TYPE)
+    if(NOT type STREQUAL "INTERFACE_LIBRARY")
+      target_sources(commsched PRIVATE $<TARGET_OBJECTS:commsched_${room}>)
+    endif()
+  endforeach()
+  target_link_libraries(commsched PRIVATE
+    ${COMMSCHED_ABSL} PkgConfig::xxhash Threads::Threads)
+  set_target_properties(commsched PROPERTIES LINKER_LANGUAGE CXX)
+  commsched_set_exports(commsched ${PROJECT_SOURCE_DIR}/src/capi/exports.map)
+  add_library(commsched::commsched ALIAS commsched)
+endfunction()
+
+# `commsched_engine`: a client of the public ABI like any other, so it sees
+# include/ and nothing of src/.
+function(commsched_engine_library)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(commsched_engine SHARED ${sources})
+  target_link_libraries(commsched_engine PUBLIC commsched
+                        PRIVATE Threads::Threads)
+  set_target_properties(commsched_engine PROPERTIES
+    EXPORT_NAME engine INSTALL_RPATH "$ORIGIN")
+  commsched_set_exports(commsched_engine
+    ${PROJECT_SOURCE_DIR}/src/engine/exports.map)
+  add_library(commsched::engine ALIAS commsched_engine)
+endfunction()

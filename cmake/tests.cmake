@@ -1,0 +1,185 @@
+# Tests, benchmarks and examples, found by folder.
+#
+#   test/<name>/*_test.cc    -> bin/test_<name>, every .cc and .c of the folder
+#   bench/<name>/*_bench.cc  -> bin/bench_<name>
+#   examples/<name>/main.c*  -> bin/example_<name>, output against expected.txt
+#
+# A CMakeLists.txt in such a folder replaces the rule for that folder; it may
+# call commsched_add_test_binary() and its like itself.
+
+# What a test binary stands on: its own room, or for a suite without a room of
+# that name the layer below which the suite looks. "public" is the shared
+# libraries.
+function(commsched_layer_of name out_libraries)
+  set(layer_conformance comm)
+  set(layer_property session)
+  set(public abi engine)
+  if(name IN_LIST public)
+    set(libraries commsched)
+    if(TARGET commsched_engine)
+      list(APPEND libraries commsched_engine)
+    endif()
+  elseif(name IN_LIST COMMSCHED_ROOMS)
+    set(libraries commsched_${name})
+  elseif(DEFINED layer_${name})
+    set(libraries commsched_${layer_${name}})
+  else()
+    set(libraries commsched_capi)
+  endif()
+  set(${out_libraries} ${libraries} PARENT_SCOPE)
+endfunction()
+
+function(commsched_label_of name out_label)
+  set(own_label conformance property abi)
+  set(label unit)
+  if(name IN_LIST own_label)
+    set(label ${name})
+  endif()
+  set(${out_label} ${label} PARENT_SCOPE)
+endfunction()
+
+# commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABEL l]):
+# test_NAME with GoogleTest's main; each TEST becomes a ctest test.
+function(commsched_add_test_binary name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK")
+  if(NOT arg_SOURCES)
+    file(GLOB arg_SOURCES CONFIGURE_DEPENDS
+         ${PROJECT_SOURCE_DIR}/test/${name}/*.cc
+         ${PROJECT_SOURCE_DIR}/test/${name}/*.c)
+  endif()
+  if(NOT arg_LINK)
+    commsched_layer_of(${name} arg_LINK)
+  endif()
+  if(NOT arg_LABEL)
+    commsched_label_of(${name} arg_LABEL)
+  endif()
+  add_executable(test_${name} ${arg_SOURCES})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(test_${name} PRIVATE
+    commsched_test_support ${arg_LINK} GTest::gmock GTest::gtest_main)
+  include(GoogleTest)
+  gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300)
+endfunction()
+
+# Fakes and matchers in test/support. An archive that names no room, so that a
+# test pulls in only the members it uses and links them against its own room.
+# alloc_counter replaces operator new and is linked only where asked for.
+function(commsched_add_test_support)
+  set(folder ${PROJECT_SOURCE_DIR}/test/support)
+  set(counter ${folder}/alloc_counter.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  list(REMOVE_ITEM sources ${counter})
+  if(sources AND COMMSCHED_HAVE_TESTS)
+    add_library(commsched_test_support STATIC ${sources})
+    set(scope PUBLIC)
+  else()
+    add_library(commsched_test_support INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(commsched_test_support ${scope}
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(commsched_test_support ${scope}
+    ${COMMSCHED_ABSL} Threads::Threads)
+  if(COMMSCHED_HAVE_TESTS)
+    target_link_libraries(commsched_test_support ${scope} GTest::gmock)
+  endif()
+  add_library(alloc_counter OBJECT ${counter})
+  target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# The names of the folders in `root` that hold a CMakeLists.txt or a file that
+# matches `pattern`.
+function(commsched_folders root pattern out_names)
+  file(GLOB found CONFIGURE_DEPENDS
+       ${root}/*/${pattern} ${root}/*/CMakeLists.txt)
+  set(names "")
+  foreach(path ${found})
+    cmake_path(GET path PARENT_PATH folder)
+    cmake_path(GET folder FILENAME name)
+    list(APPEND names ${name})
+  endforeach()
+  list(REMOVE_DUPLICATES names)
+  list(SORT names)
+  set(${out_names} ${names} PARENT_SCOPE)
+endfunction()
+
+function(commsched_add_all_tests)
+  commsched_add_test_support()
+  commsched_folders(${PROJECT_SOURCE_DIR}/test *_test.cc names)
+  foreach(name ${names})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/test/${name}/CMakeLists.txt)
+      add_subdirectory(test/${name})
+    else()
+      commsched_add_test_binary(${name})
+    endif()
+  endforeach()
+endfunction()
+
+# commsched_add_bench_binary(NAME [SOURCES f...] [LINK lib...]): bench_NAME with
+# Google Benchmark's main; alloc_counter is linked in.
+function(commsched_add_bench_binary name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  if(NOT arg_SOURCES)
+    file(GLOB arg_SOURCES CONFIGURE_DEPENDS
+         ${PROJECT_SOURCE_DIR}/bench/${name}/*.cc)
+  endif()
+  if(NOT arg_LINK)
+    commsched_layer_of(${name} arg_LINK)
+  endif()
+  add_executable(bench_${name} ${arg_SOURCES})
+  target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(bench_${name} PRIVATE
+    commsched_test_support ${arg_LINK} alloc_counter
+    benchmark::benchmark benchmark::benchmark_main)
+endfunction()
+
+function(commsched_add_all_benches)
+  if(NOT TARGET commsched_test_support)
+    commsched_add_test_support()
+  endif()
+  commsched_folders(${PROJECT_SOURCE_DIR}/bench *_bench.cc names)
+  foreach(name ${names})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/bench/${name}/CMakeLists.txt)
+      add_subdirectory(bench/${name})
+    else()
+      commsched_add_bench_binary(${name})
+    endif()
+  endforeach()
+endfunction()
+
+# commsched_add_example(NAME): example_NAME from the folder's C and C++ files,
+# on the shared libraries only. With expected.txt beside it ctest compares.
+function(commsched_add_example name)
+  set(folder ${PROJECT_SOURCE_DIR}/examples/${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c ${folder}/*.cc)
+  add_executable(example_${name} ${sources})
+  commsched_layer_of(engine libraries)
+  target_link_libraries(example_${name} PRIVATE ${libraries} Threads::Threads)
+  if(EXISTS ${folder}/expected.txt AND COMMSCHED_HAVE_TESTS)
+    add_test(NAME example.${name} COMMAND ${CMAKE_COMMAND}
+      -DPROGRAM=$<TARGET_FILE:example_${name}>
+      -DEXPECTED=${folder}/expected.txt
+      -P ${PROJECT_SOURCE_DIR}/cmake/compare_output.cmake)
+    set_tests_properties(example.${name} PROPERTIES
+      LABELS examples TIMEOUT 120)
+  endif()
+endfunction()
+
+function(commsched_add_examples)
+  commsched_folders(${PROJECT_SOURCE_DIR}/examples main.c* names)
+  foreach(name ${names})
+    set(part EXAMPLES)
+    if(name STREQUAL "trainer")
+      set(part TRAINER)
+    endif()
+    if(NOT COMMSCHED_HAVE_${part})
+      continue()
+    elseif(EXISTS ${PROJECT_SOURCE_DIR}/examples/${name}/CMakeLists.txt)
+      add_subdirectory(examples/${name})
+    else()
+      commsched_add_example(${name})
+    endif()
+  endforeach()
+endfunction()

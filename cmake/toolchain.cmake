@@ -1,0 +1,56 @@
+# Language level, warnings, sanitizers, and the tools that make builds quick.
+set(CMAKE_C_STANDARD 99)
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+include(GNUInstallDirs)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+add_compile_options(-Wall -Wextra -Wpedantic)
+if(COMMSCHED_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(COMMSCHED_SANITIZE)
+  add_compile_options(-fsanitize=${COMMSCHED_SANITIZE}
+                      -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${COMMSCHED_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 takes its own instrumentation for uninitialised uses.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+  endif()
+endif()
+
+find_package(Threads REQUIRED)
+
+# Objects do not depend on the build folder's name, so hashing the working
+# directory would only keep the cache from being shared between presets.
+find_program(COMMSCHED_CCACHE ccache)
+mark_as_advanced(COMMSCHED_CCACHE)
+if(COMMSCHED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${COMMSCHED_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()
+
+find_program(COMMSCHED_MOLD mold)
+mark_as_advanced(COMMSCHED_MOLD)
+if(COMMSCHED_MOLD)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold COMMSCHED_LINKER_TAKES_MOLD)
+  if(COMMSCHED_LINKER_TAKES_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()
