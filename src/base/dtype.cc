@@ -1,0 +1,71 @@
+#include "base/dtype.h"
+
+#include <cstddef>
+#include <iterator>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace commsched {
+namespace {
+
+constexpr absl::string_view kDTypeNames[] = {"f32", "f64", "f16", "bf16",
+                                             "i8",  "i32", "i64", "u8"};
+constexpr int64_t kDTypeSizes[] = {4, 8, 2, 2, 1, 4, 8, 1};
+constexpr absl::string_view kReduceOpNames[] = {"sum", "avg", "min", "max",
+                                                "prod"};
+static_assert(std::size(kDTypeNames) == kNumDTypes);
+static_assert(std::size(kDTypeSizes) == kNumDTypes);
+static_assert(std::size(kReduceOpNames) == kNumReduceOps);
+
+template <typename Enum, size_t N>
+absl::StatusOr<Enum> Parse(absl::string_view what, absl::string_view name,
+                           const absl::string_view (&names)[N]) {
+  for (size_t i = 0; i < N; ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " '", name, "' is not one of ", absl::StrJoin(names, ", ")));
+}
+
+template <typename Enum>
+absl::StatusOr<Enum> FromInt(absl::string_view what, int64_t value, int count) {
+  if (value < 0 || value >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " ", value, " is not in 0..", count - 1));
+  }
+  return static_cast<Enum>(value);
+}
+
+}  // namespace
+
+int64_t DTypeSize(DType dtype) {
+  return kDTypeSizes[static_cast<size_t>(dtype)];
+}
+
+absl::string_view DTypeName(DType dtype) {
+  return kDTypeNames[static_cast<size_t>(dtype)];
+}
+
+absl::string_view ReduceOpName(ReduceOp op) {
+  return kReduceOpNames[static_cast<size_t>(op)];
+}
+
+absl::StatusOr<DType> ParseDType(absl::string_view name) {
+  return Parse<DType>("dtype", name, kDTypeNames);
+}
+
+absl::StatusOr<ReduceOp> ParseReduceOp(absl::string_view name) {
+  return Parse<ReduceOp>("reduction", name, kReduceOpNames);
+}
+
+absl::StatusOr<DType> DTypeFromInt(int64_t value) {
+  return FromInt<DType>("dtype", value, kNumDTypes);
+}
+
+absl::StatusOr<ReduceOp> ReduceOpFromInt(int64_t value) {
+  return FromInt<ReduceOp>("reduction", value, kNumReduceOps);
+}
+
+}  // namespace commsched
