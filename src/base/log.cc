@@ -34,13 +34,9 @@ void WriteToStderr(LogLevel level, absl::string_view line) {
 
 void WriteToSink(LogLevel level, absl::string_view line) {
   State& state = GlobalState();
-  LogSink sink;
-  {
-    MutexLock lock(&state.mu);
-    sink = state.sink;
-  }
-  if (sink.write != nullptr) {
-    sink.write(sink.context, level, line);
+  MutexLock lock(&state.mu);
+  if (state.sink.write != nullptr) {
+    state.sink.write(state.sink.context, level, line);
   } else {
     WriteToStderr(level, line);
   }

@@ -15,16 +15,17 @@ enum class LogLevel { kDebug = 0, kInfo, kWarning, kError, kOff };
 // "debug", "info", "warning", "error", "off".
 absl::string_view LogLevelName(LogLevel level);
 
-// Where lines go. `write` may be called from any thread, several at once, and
-// with no lock of ours held. The line has no newline at its end and lives for
-// the call.
+// Where lines go. `write` may be called from any thread, one call at a time. It
+// is the one callback that runs with a lock of ours held, which is what makes
+// both true; so it must not log. The line has no newline at its end and lives
+// for the call.
 struct LogSink {
   void (*write)(void* context, LogLevel level, absl::string_view line);
   void* context;
 };
 
-// Replaces the sink; a null `write` brings stderr back. A line that another
-// thread is writing at this moment may still reach the previous sink.
+// Replaces the sink; a null `write` brings stderr back. Blocks until a call of
+// the previous sink has returned: its context may be freed afterwards.
 void SetLogSink(LogSink sink);
 
 // The least severe level that is written. COMMSCHED_LOG until set; a bad value
