@@ -1,0 +1,236 @@
+/// The graph: what must happen in one training step.
+///
+/// Ops are declared in an order in which they could run one after the other.
+/// Each declares what it reads and writes; the dependencies follow from that,
+/// within the step and across the step boundary: a graph is cyclic, and what an
+/// op of step t wrote may be read in step t+1. Functions that add leave the
+/// graph unchanged when they fail. One thread per graph at a time.
+#ifndef COMMSCHED_GRAPH_H_
+#define COMMSCHED_GRAPH_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/status.h"
+#include "commsched/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct commsched_graph commsched_graph_t;
+
+/// Who owns a buffer's memory.
+typedef uint32_t commsched_ownership_t;
+enum {
+  COMMSCHED_OWNED = 0,      ///< Placed in the plan's arena.
+  COMMSCHED_BOUND = 1,      ///< The caller's; address given to the session.
+  COMMSCHED_LATE_BOUND = 2  ///< UNIMPLEMENTED in this version.
+};
+
+typedef struct commsched_buffer_desc {
+  uint64_t struct_size;
+  const char* name;  ///< Unique among buffers; copied.
+  commsched_dtype_t dtype;
+  commsched_ownership_t ownership;
+  uint64_t count;  ///< Elements, at least 1.
+} commsched_buffer_desc_t;
+
+static inline commsched_buffer_desc_t commsched_buffer_desc_init(void) {
+  commsched_buffer_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+/// Part of a buffer.
+typedef uint32_t commsched_region_kind_t;
+enum {
+  COMMSCHED_WHOLE = 0,
+  COMMSCHED_RANGE = 1,  ///< `count` elements from `offset`.
+  /// This rank's part of the whole buffer among `group`: equal parts in rank
+  /// order, or the collective's own `counts`. Resolved when a session binds.
+  COMMSCHED_SHARD = 2,
+  COMMSCHED_TILE = 3  ///< Strided tile. UNIMPLEMENTED in this version.
+};
+
+typedef uint32_t commsched_access_mode_t;
+enum { COMMSCHED_READ = 1, COMMSCHED_WRITE = 2, COMMSCHED_READ_WRITE = 3 };
+
+/// One access. Zero-initialise, then set; a plain struct so that arrays of it
+/// are easy to write. Never grows.
+typedef struct commsched_access {
+  commsched_buffer_id_t buffer;
+  commsched_access_mode_t mode;  ///< Ignored in collectives.
+  commsched_region_kind_t region;
+  commsched_group_id_t group;  ///< SHARD only.
+  uint64_t offset;             ///< RANGE only, elements.
+  uint64_t count;              ///< RANGE only, elements.
+} commsched_access_t;
+
+typedef struct commsched_compute_desc {
+  uint64_t struct_size;
+  const char* name;  ///< Unique among ops; copied.
+  const commsched_access_t* accesses;
+  const commsched_op_id_t* after;  ///< Explicit dependencies; may be NULL.
+  uint32_t num_accesses;
+  uint32_t num_after;
+  uint32_t lane;           ///< Compute lane (stream) 0..15 that runs the op.
+  uint32_t micro_batch;    ///< Index within the accumulation window.
+  uint32_t last_backward;  ///< 1: backward of the window's last micro-batch.
+  uint32_t filler;   ///< 1: feeds only a reduction; good to hide comm under.
+  int32_t priority;  ///< Hint: higher is more urgent.
+  /// Estimate. `cost_ns` if not 0, else flops and bytes by the cost profile.
+  int64_t cost_ns;
+  double flops;
+  double bytes;
+} commsched_compute_desc_t;
+
+static inline commsched_compute_desc_t commsched_compute_desc_init(void) {
+  commsched_compute_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+typedef struct commsched_collective_desc {
+  uint64_t struct_size;
+  const char* name;  ///< Unique among ops; copied.
+  commsched_collective_t kind;
+  commsched_reduce_op_t reduce_op;  ///< Reducing kinds only.
+  commsched_group_id_t group;
+  int32_t root;              ///< BROADCAST, REDUCE: rank in the group.
+  commsched_access_t input;  ///< `mode` is ignored. Unused by BARRIER.
+  /// In place: the same region as `input` for ALL_REDUCE, BROADCAST, REDUCE;
+  /// for ALL_GATHER the input is the SHARD of the output's buffer, for
+  /// REDUCE_SCATTER the output is the SHARD of the input's buffer. Any other
+  /// overlap is refused.
+  commsched_access_t output;
+  /// Uneven splits, for all members: n elements for REDUCE_SCATTER and
+  /// ALL_GATHER; n x n, row s = what s sends to each, for ALL_TO_ALL. NULL:
+  /// equal splits. Zeros are allowed.
+  const uint64_t* counts;
+  uint32_t num_counts;
+  uint32_t num_after;
+  const commsched_op_id_t* after;
+  int32_t priority;
+} commsched_collective_desc_t;
+
+static inline commsched_collective_desc_t commsched_collective_desc_init(void) {
+  commsched_collective_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+/// Creates an empty graph. Release with commsched_graph_destroy().
+COMMSCHED_API commsched_status_t
+commsched_graph_create(commsched_graph_t** out_graph);
+
+/// Plans made from the graph keep what they need. Accepts NULL.
+COMMSCHED_API void commsched_graph_destroy(commsched_graph_t* graph);
+
+/// Makes room for `num_ops` ops in all.
+///
+/// Errors:    RESOURCE_EXHAUSTED  more than 2^24 ops
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_graph_reserve(commsched_graph_t* graph, uint64_t num_ops);
+
+/// Adds a group of `size` ranks on the axis `name`; which ranks is said when a
+/// session binds, so that one graph serves a whole role.
+///
+/// Errors:    INVALID_ARGUMENT  NULL, `size` not in 1..4096
+///            ALREADY_EXISTS    another group is called `name`
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_graph_add_group(commsched_graph_t* graph, const char* name,
+                          int32_t size, commsched_group_id_t* out_group);
+
+/// Adds a buffer of `count` packed elements.
+///
+/// Errors:    INVALID_ARGUMENT  NULL, an unknown dtype or ownership, `count` 0
+///            OUT_OF_RANGE      more than 2^63-1 bytes
+///            ALREADY_EXISTS    another buffer is called `name`
+///            UNIMPLEMENTED     LATE_BOUND
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
+    commsched_graph_t* graph, const commsched_buffer_desc_t* desc,
+    commsched_buffer_id_t* out_buffer);
+
+/// Adds an op that the caller runs, on a compute lane.
+///
+/// Errors:    INVALID_ARGUMENT  NULL, two overlapping writes, an unknown mode
+///                              or region, lane above 15, a negative cost
+///            ALREADY_EXISTS    another op is called `name`
+///            NOT_FOUND         an id that is not in this graph
+///            OUT_OF_RANGE      a region outside its buffer; a SHARD whose
+///                              buffer the group cannot share equally
+///            UNIMPLEMENTED     TILE
+///            RESOURCE_EXHAUSTED  2^24 ops
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_graph_add_compute(
+    commsched_graph_t* graph, const commsched_compute_desc_t* desc,
+    commsched_op_id_t* out_op);
+
+/// Adds a collective, which the session launches.
+///
+/// Errors:    as commsched_graph_add_compute(), and
+///            INVALID_ARGUMENT  input and output of different dtypes, counts
+///                              that do not fit the kind and the group, input
+///                              and output that overlap but are not in place
+///            OUT_OF_RANGE      `root` is not in the group
+///            UNIMPLEMENTED     SEND, RECV
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_graph_add_collective(
+    commsched_graph_t* graph, const commsched_collective_desc_t* desc,
+    commsched_op_id_t* out_op);
+
+/// Adds an op that does nothing and that other ops may come after.
+COMMSCHED_API commsched_status_t commsched_graph_add_marker(
+    commsched_graph_t* graph, const char* name, const commsched_op_id_t* after,
+    uint32_t num_after, commsched_op_id_t* out_op);
+
+/// Adds an explicit dependency: `to` of step t + `distance` starts after `from`
+/// of step t is complete.
+///
+/// Errors:    NOT_FOUND         an id that is not in this graph
+///            INVALID_ARGUMENT  `distance` not 0 or 1; an edge of distance 0
+///                              that closes a cycle (the message names its ops)
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_graph_add_edge(commsched_graph_t* graph, commsched_op_id_t from,
+                         commsched_op_id_t to, uint32_t distance);
+
+COMMSCHED_API uint64_t commsched_graph_num_ops(const commsched_graph_t* graph);
+
+/// Finds an op by name.
+COMMSCHED_API commsched_status_t
+commsched_graph_find_op(const commsched_graph_t* graph, const char* name,
+                        commsched_op_id_t* out_op);
+
+/// Writes the graph as JSON, format "commsched-graph/1".
+///
+/// Ownership: release `*out_json` with commsched_string_free().
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_graph_to_json(const commsched_graph_t* graph, char** out_json);
+
+/// Reads what commsched_graph_to_json() wrote.
+///
+/// Errors:    INVALID_ARGUMENT    not JSON, an unknown format or field value
+///            RESOURCE_EXHAUSTED  more than 2^24 ops
+///            and those of the functions that add
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_graph_from_json(
+    const char* json, uint64_t length, commsched_graph_t** out_graph);
+
+/// Releases a string that the library returned. Accepts NULL.
+COMMSCHED_API void commsched_string_free(char* string);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_GRAPH_H_

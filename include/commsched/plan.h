@@ -1,0 +1,159 @@
+/// The plan: what will be launched, in which order, after which events.
+///
+/// A plan is immutable and may be shared by any number of sessions and threads.
+/// Making one is a pure function of graph, options and profile: equal inputs
+/// give equal bytes on every rank (I8).
+#ifndef COMMSCHED_PLAN_H_
+#define COMMSCHED_PLAN_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/graph.h"
+#include "commsched/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct commsched_plan commsched_plan_t;
+
+typedef uint32_t commsched_schedule_t;
+enum {
+  COMMSCHED_OVERLAP = 0,  ///< Collectives run beside compute.
+  /// No overlap: every compute op first waits for all collectives that became
+  /// due before it, as calls written by hand would.
+  COMMSCHED_SERIAL = 1
+};
+
+typedef struct commsched_plan_options {
+  uint64_t struct_size;
+  commsched_schedule_t schedule;
+  uint32_t deterministic;           ///< 1: reductions sum in rank order (I4).
+  uint32_t max_launches_in_flight;  ///< Window; 0: no limit.
+  uint32_t num_comm_lanes;          ///< 0 means 1.
+  uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
+  uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
+  uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
+} commsched_plan_options_t;
+
+static inline commsched_plan_options_t commsched_plan_options_init(void) {
+  commsched_plan_options_t options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  return options;
+}
+
+/// What things cost. Measured by whoever runs the plan; a zero field takes the
+/// default named beside it.
+typedef struct commsched_cost_profile {
+  uint64_t struct_size;
+  double link_bytes_per_s;    ///< Per rank and direction; 0: 10e9.
+  int64_t link_latency_ns;    ///< Per collective; 0 is 0.
+  int64_t launch_ns;          ///< Fixed cost of one launch; 0: 20000.
+  double copy_bytes_per_s;    ///< Packing, local reduction; 0: 5e9.
+  double flops_per_s;         ///< For ops that give flops; 0: 50e9.
+  double memory_bytes_per_s;  ///< For ops that give bytes; 0: 10e9.
+  /// Ranks that share `num_cores` cores are one compute resource; 0 and 0:
+  /// every rank has a core of its own.
+  uint32_t num_ranks_sharing;
+  uint32_t num_cores;
+  /// Measured thread-CPU ns of op i, i < num_ops; replaces the graph's
+  /// estimates. For collectives: CPU ns of their copies and reductions. NULL:
+  /// none.
+  const int64_t* op_cost_ns;
+  uint64_t num_ops;
+} commsched_cost_profile_t;
+
+static inline commsched_cost_profile_t commsched_cost_profile_init(void) {
+  commsched_cost_profile_t profile;
+  memset(&profile, 0, sizeof(profile));
+  profile.struct_size = sizeof(profile);
+  return profile;
+}
+
+/// Steady state of the plan under a profile. Times in ns, per step and rank.
+typedef struct commsched_prediction {
+  uint64_t struct_size;
+  int64_t step_ns;
+  int64_t compute_ns;        ///< Busy time of the compute lanes.
+  int64_t comm_ns;           ///< Time with a launch on the link.
+  int64_t exposed_ns;        ///< comm without compute.
+  int64_t lower_bound_ns;    ///< No plan can be faster (docs/lower_bound.md).
+  int64_t bound_compute_ns;  ///< Its parts: summed CPU / cores,
+  int64_t bound_link_ns;     ///< busy time of a link direction,
+  int64_t bound_cycle_ns;    ///< longest dependency cycle / distance.
+  uint64_t peak_bytes_in_flight;
+} commsched_prediction_t;
+
+static inline commsched_prediction_t commsched_prediction_init(void) {
+  commsched_prediction_t prediction;
+  memset(&prediction, 0, sizeof(prediction));
+  prediction.struct_size = sizeof(prediction);
+  return prediction;
+}
+
+typedef struct commsched_plan_info {
+  uint64_t struct_size;
+  uint64_t num_ops;
+  uint64_t num_launches;       ///< Per step.
+  uint64_t num_collectives;    ///< Per step, before coalescing.
+  uint64_t num_waits;          ///< Event waits kept.
+  uint64_t num_waits_implied;  ///< Event waits that others imply.
+  uint64_t arena_bytes;
+  uint64_t max_launch_bytes;  ///< Weight of the heaviest launch.
+  uint8_t fingerprint[16];    ///< XXH3-128, big endian.
+} commsched_plan_info_t;
+
+static inline commsched_plan_info_t commsched_plan_info_init(void) {
+  commsched_plan_info_t info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
+/// Plans and verifies. Fails, rather than return a plan that is not proved free
+/// of races and deadlocks.
+///
+/// Ownership: arguments are copied; the graph may be changed or destroyed.
+/// Threads:   any; the graph must not be changed meanwhile.
+/// Blocks:    no; about 1 us per op.
+/// Errors:    INVALID_ARGUMENT    NULL, an unknown schedule, a profile for
+///                                another number of ops, a cycle
+///            RESOURCE_EXHAUSTED  an arena limit below what some op needs; the
+///                                message gives the least size that works
+///            INTERNAL            the verifier refused the plan: a bug of ours
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_plan_build(
+    const commsched_graph_t* graph, const commsched_plan_options_t* options,
+    const commsched_cost_profile_t* profile, commsched_plan_t** out_plan);
+
+/// Accepts NULL. Sessions keep the plan they run.
+COMMSCHED_API void commsched_plan_destroy(commsched_plan_t* plan);
+
+/// Fills `out_info`, whose struct_size must be set.
+COMMSCHED_API commsched_status_t commsched_plan_get_info(
+    const commsched_plan_t* plan, commsched_plan_info_t* out_info);
+
+/// Predicts a step of `plan` under `profile` (NULL: the one it was built with).
+COMMSCHED_API commsched_status_t commsched_plan_predict(
+    const commsched_plan_t* plan, const commsched_cost_profile_t* profile,
+    commsched_prediction_t* out_prediction);
+
+typedef uint32_t commsched_format_t;
+enum { COMMSCHED_TEXT = 0, COMMSCHED_JSON = 1 };
+
+/// Explains the plan: launches in key order with members, way of coalescing and
+/// why, waits, window, arena, prediction and lower bound.
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_plan_explain(
+    const commsched_plan_t* plan, commsched_format_t format, char** out_text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_PLAN_H_

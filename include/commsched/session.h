@@ -1,0 +1,222 @@
+/// The session: runs a plan, step after step, on one rank.
+#ifndef COMMSCHED_SESSION_H_
+#define COMMSCHED_SESSION_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/graph.h"
+#include "commsched/group.h"
+#include "commsched/plan.h"
+#include "commsched/status.h"
+#include "commsched/stream.h"
+#include "commsched/trace.h"
+#include "commsched/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct commsched_session commsched_session_t;
+
+/// Memory of one BOUND buffer.
+typedef struct commsched_binding {
+  commsched_buffer_id_t buffer;
+  uint32_t reserved;  ///< 0.
+  void* address;      ///< Aligned to the element size.
+  uint64_t bytes;     ///< At least what the buffer needs.
+} commsched_binding_t;
+
+typedef struct commsched_session_desc {
+  uint64_t struct_size;
+  commsched_context_t* context;
+  commsched_plan_t* plan;
+  commsched_group_t* const* groups;     ///< One per group id of the graph.
+  const commsched_binding_t* bindings;  ///< One per BOUND buffer.
+  /// Stream of each compute lane; NULL: all are the calling thread.
+  const commsched_stream_t* lanes;
+  commsched_trace_t* trace;  ///< NULL: record nothing.
+  uint32_t num_groups;
+  uint32_t num_bindings;
+  uint32_t num_lanes;
+  uint32_t reserved;
+  /// A launch that is not complete this long after its predecessor fails the
+  /// session. 0: 600 s.
+  int64_t launch_timeout_ns;
+} commsched_session_desc_t;
+
+static inline commsched_session_desc_t commsched_session_desc_init(void) {
+  commsched_session_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+/// Binds a plan to memory, streams and communicators.
+///
+/// Collective: every rank of the world creates its session; all compare the
+/// fingerprints of their plans before any of them returns.
+///
+/// Ownership: bound memory, streams and trace must outlive the session; plan,
+///            groups and context are kept alive by it. Release with
+///            commsched_session_destroy().
+/// Threads:   one thread per rank.
+/// Blocks:    until all ranks have called, at most `launch_timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     NULL, a group of another size than the
+///                                 graph's, a buffer unbound, bound twice, too
+///                                 small or misaligned, a stream of a kind that
+///                                 cannot be a lane
+///            FAILED_PRECONDITION  another rank's plan differs: the message
+///                                 names the first differing op and both values
+///            DEADLINE_EXCEEDED    not all ranks came; names those missing
+///            RESOURCE_EXHAUSTED   no memory for the arena
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_session_create(
+    const commsched_session_desc_t* desc, commsched_session_t** out_session);
+
+/// Drains, unless the session has failed, then releases everything. Accepts
+/// NULL. No other call may be running.
+COMMSCHED_API void commsched_session_destroy(commsched_session_t* session);
+
+/// Begins a step. Host only: never blocks on work of a device.
+///
+/// Threads:   after every call of the previous step has returned.
+/// Errors:    FAILED_PRECONDITION  the previous step has not ended
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_step_begin(commsched_session_t* session);
+
+/// Ends a step: every compute op must have had its `after`.
+///
+/// Errors:    FAILED_PRECONDITION  no step has begun; an op is missing (named)
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_step_end(commsched_session_t* session);
+
+/// Makes `stream` wait for everything that compute op `op` needs.
+///
+/// Never waits for another host call: if a launch that the op needs, or one
+/// that must be issued before it, is not due because some op has not had its
+/// `after`, the call fails and names that op; the failure does not stick.
+///
+/// Threads:   any, several at once.
+/// Blocks:    on a CALLER stream, until the collectives it needs are complete;
+///            on others never.
+/// Errors:    FAILED_PRECONDITION  outside a step, `op` a second time in this
+///                                 step, a dependency that has not had its
+///                                 `after` (named), a stale buffer version
+///            INVALID_ARGUMENT     not a compute op; `stream` is not the stream
+///                                 of the op's lane
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_before(commsched_session_t* session, commsched_op_id_t op,
+                         commsched_stream_t stream);
+
+/// Records that the work of compute op `op` has been enqueued on `stream`, and
+/// issues every launch that becomes due.
+///
+/// Threads:   any, several at once.
+/// Blocks:    never.
+/// Errors:    FAILED_PRECONDITION  no `before` of `op` in this step, or a
+///                                 second `after`
+///            INVALID_ARGUMENT     as commsched_session_before()
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_after(commsched_session_t* session, commsched_op_id_t op,
+                        commsched_stream_t stream);
+
+/// Runs one compute op of a session-driven step: enqueues the op's work on
+/// `stream`. Not COMMSCHED_OK fails the session with that code.
+typedef commsched_status_t (*commsched_compute_fn)(void* user,
+                                                   commsched_op_id_t op,
+                                                   commsched_stream_t stream);
+
+/// Session-driven: runs `num_steps` steps in planned order, calling `fn` for
+/// each compute op between its before and after.
+///
+/// Threads:   `fn` is called on the calling thread, with no lock held.
+/// Blocks:    as the calls it stands for.
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_run(commsched_session_t* session, commsched_compute_fn fn,
+                      void* user, uint64_t num_steps);
+
+/// Waits until every launch that is due is complete: what evaluation,
+/// checkpoints and host reads do first.
+///
+/// Threads:   between steps.
+/// Blocks:    yes.
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_drain(commsched_session_t* session);
+
+/// Fails the session with ABORTED and `reason` on every rank (I7).
+///
+/// Threads:   any. Blocks: never.
+COMMSCHED_API void commsched_session_abort(commsched_session_t* session,
+                                           const char* reason);
+
+/// Returns the session's first failure, or COMMSCHED_OK.
+COMMSCHED_API commsched_status_t
+commsched_session_status(const commsched_session_t* session);
+
+/// Address of `buffer` for `op`: fixed for the life of the session, valid to
+/// use between that op's before and after.
+///
+/// Errors:    NOT_FOUND  an unknown id; `op` declares no access to `buffer`
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_address(commsched_session_t* session, commsched_op_id_t op,
+                          commsched_buffer_id_t buffer, void** out_address);
+
+/// Number of steps whose last write to `buffer` is complete (I12): 0 before the
+/// first, t after that of step t-1 (steps count from 0).
+COMMSCHED_API commsched_status_t commsched_session_buffer_version(
+    const commsched_session_t* session, commsched_buffer_id_t buffer,
+    uint64_t* out_version);
+
+typedef struct commsched_session_counters {
+  uint64_t struct_size;
+  uint64_t steps;
+  uint64_t launches;
+  uint64_t collectives;  ///< Members of launches.
+  uint64_t bytes;        ///< Weight of launches, summed.
+  uint64_t peak_launches_in_flight;
+  uint64_t peak_bytes_in_flight;
+  /// What I6 forbids in a steady state.
+  uint64_t lock_contentions;
+  uint64_t events_created;
+  uint64_t streams_created;
+  uint64_t registrations;
+} commsched_session_counters_t;
+
+static inline commsched_session_counters_t commsched_session_counters_init(
+    void) {
+  commsched_session_counters_t counters;
+  memset(&counters, 0, sizeof(counters));
+  counters.struct_size = sizeof(counters);
+  return counters;
+}
+
+/// Fills `out_counters`, whose struct_size must be set. Any thread.
+COMMSCHED_API commsched_status_t
+commsched_session_get_counters(const commsched_session_t* session,
+                               commsched_session_counters_t* out_counters);
+
+/// Adds up, per op, the thread-CPU ns spent by the library on collective `op`
+/// (copies and reductions) since the session was created: what a runner hands
+/// to commsched_plan_predict().
+///
+/// Shape:     `out_ns` holds `num_ops` values; compute ops get 0.
+COMMSCHED_API commsched_status_t commsched_session_collective_cpu_ns(
+    const commsched_session_t* session, int64_t* out_ns, uint64_t num_ops);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_SESSION_H_

@@ -1,0 +1,74 @@
+/// Trace: when ops and launches ran, and the overlap that follows from it.
+#ifndef COMMSCHED_TRACE_H_
+#define COMMSCHED_TRACE_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/status.h"
+#include "commsched/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// A fixed ring of records of one rank. Recording takes no lock and allocates
+/// nothing; the oldest records are overwritten.
+typedef struct commsched_trace commsched_trace_t;
+
+/// One step of one rank. Times in ns. A communication interval starts when its
+/// lane's waits are met and ends when the launch is complete.
+typedef struct commsched_step_metrics {
+  uint64_t struct_size;
+  uint64_t step;
+  int64_t step_ns;     ///< From this step's begin to the next step's begin.
+  int64_t compute_ns;  ///< Union of compute intervals.
+  int64_t comm_ns;     ///< Union of communication intervals.
+  int64_t exposed_ns;  ///< |comm \ compute|
+  uint64_t num_launches;
+  uint64_t num_collectives;
+  uint64_t peak_bytes_in_flight;
+} commsched_step_metrics_t;
+
+/// Creates a trace for sessions of `context`.
+///
+/// Errors:    INVALID_ARGUMENT  NULL, `capacity` not in 1024..2^26 records
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_create(commsched_context_t* context, uint64_t capacity,
+                       commsched_trace_t** out_trace);
+
+/// Accepts NULL. Sessions that write to the trace must be destroyed first.
+COMMSCHED_API void commsched_trace_destroy(commsched_trace_t* trace);
+
+/// Number of complete steps that the ring still holds.
+COMMSCHED_API uint64_t
+commsched_trace_num_steps(const commsched_trace_t* trace);
+
+/// Metrics of the `index`-th complete step held, 0 = oldest. struct_size set by
+/// the caller of the array element is not needed here.
+///
+/// Threads:   no session may be running a step.
+/// Errors:    OUT_OF_RANGE  `index` >= commsched_trace_num_steps()
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_step_metrics(const commsched_trace_t* trace, uint64_t index,
+                             commsched_step_metrics_t* out_metrics);
+
+/// Writes the records as a Chrome trace in Kineto's dialect, one file per rank,
+/// which Holistic Trace Analysis reads unchanged.
+///
+/// Threads:   no session may be running a step.
+/// Blocks:    on the file system.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            UNAVAILABLE       the file cannot be written
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_write_kineto(const commsched_trace_t* trace, const char* path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_TRACE_H_

@@ -1,0 +1,32 @@
+#ifndef COMMSCHED_SRC_COMM_MEETING_H_
+#define COMMSCHED_SRC_COMM_MEETING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace commsched {
+
+// Where ranks meet off the hot path: to compare fingerprints, to agree on ids.
+// In one process it is memory; across processes the control plane.
+//
+// Thread-safe.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+
+  // Blocks until every rank of the world has called with the same `key`, then
+  // returns all payloads in rank order. A key is used once per rank; callers
+  // number their meetings. kDeadlineExceeded, naming the missing ranks, after
+  // `timeout_ns`.
+  virtual absl::StatusOr<std::vector<std::string>> AllGather(
+      absl::string_view key, int rank, std::string payload,
+      int64_t timeout_ns) = 0;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_MEETING_H_

@@ -1,0 +1,48 @@
+#ifndef COMMSCHED_SRC_GRAPH_DEPENDENCIES_H_
+#define COMMSCHED_SRC_GRAPH_DEPENDENCIES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "graph/graph.h"
+
+namespace commsched {
+
+enum class Hazard : uint8_t {
+  kExplicit,
+  kReadAfterWrite,
+  kWriteAfterRead,
+  kWriteAfterWrite,
+};
+
+// `to` of step t + distance must not start before `from` of step t is complete.
+struct Dependency {
+  OpId from;
+  OpId to;
+  int distance = 0;  // 0: within a step; 1: loop-carried
+  Hazard hazard = Hazard::kExplicit;
+  BufferId buffer;  // invalid if kExplicit
+};
+
+// Every hazard has an edge (I2): all conflicts between declared accesses, in
+// declared order within the step and from each step to the next, are ordered
+// by a path of the result; edges that other edges of the same buffer imply are
+// left out (a reader depends on the last writers of what it reads, a writer on
+// the last writers and the readers since). Sorted by (to, from, distance);
+// at most one per triple. Markers take part like any op.
+struct Dependencies {
+  std::vector<Dependency> edges;
+  // A topological order of the distance-0 edges: the declared order wherever
+  // that is one. Position of each op in it.
+  std::vector<OpId> order;
+  std::vector<uint32_t> position;
+};
+
+// Fails with kInvalidArgument, naming the ops, if distance-0 edges close a
+// cycle. O((ops + accesses) log n).
+absl::StatusOr<Dependencies> InferDependencies(const Graph& graph);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_GRAPH_DEPENDENCIES_H_

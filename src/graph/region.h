@@ -1,0 +1,28 @@
+#ifndef COMMSCHED_SRC_GRAPH_REGION_H_
+#define COMMSCHED_SRC_GRAPH_REGION_H_
+
+#include <cstdint>
+
+#include "graph/graph.h"
+
+namespace commsched {
+
+// A resolved region, in elements.
+struct Extent {
+  uint64_t offset = 0;
+  uint64_t count = 0;
+};
+
+// Resolves `region` of `buffer` for the member `rank` of the region's group.
+// `counts`: the collective's uneven counts, or empty.
+Extent ResolveRegion(const Graph& graph, const Access& access, int rank,
+                     const std::vector<uint64_t>& counts);
+
+// Whether the two accesses may touch a common element on some rank. Two shards
+// of one group are the same part on each rank; a shard against anything else is
+// taken to overlap.
+bool MayOverlap(const Graph& graph, const Access& a, const Access& b);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_GRAPH_REGION_H_

@@ -1,0 +1,101 @@
+#ifndef COMMSCHED_SRC_GRAPH_TYPES_H_
+#define COMMSCHED_SRC_GRAPH_TYPES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/strong_id.h"
+
+namespace commsched {
+
+struct OpTag;
+struct BufferTag;
+struct GroupTag;
+using OpId = StrongId<OpTag>;          // dense from 0, order of declaration
+using BufferId = StrongId<BufferTag>;  // dense from 0
+using GroupId = StrongId<GroupTag>;    // dense from 0
+
+// Numerically equal to COMMSCHED_ALL_REDUCE etc. (asserted in src/capi).
+enum class CollectiveKind : uint8_t {
+  kAllReduce = 0,
+  kReduceScatter = 1,
+  kAllGather = 2,
+  kAllToAll = 3,
+  kBroadcast = 4,
+  kReduce = 5,
+  kBarrier = 6,
+  kSend = 7,
+  kRecv = 8,
+};
+
+enum class OpKind : uint8_t { kCompute, kCollective, kMarker };
+enum class Ownership : uint8_t { kOwned = 0, kBound = 1, kLateBound = 2 };
+enum class RegionKind : uint8_t { kWhole = 0, kRange = 1, kShard = 2, kTile = 3 };
+enum class AccessMode : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+inline bool Reads(AccessMode m) { return (static_cast<int>(m) & 1) != 0; }
+inline bool Writes(AccessMode m) { return (static_cast<int>(m) & 2) != 0; }
+
+// Part of a buffer, in elements; symbolic: a shard is resolved per rank when a
+// session binds (ResolveRegion in graph/region.h).
+struct Region {
+  RegionKind kind = RegionKind::kWhole;
+  GroupId group;        // kShard
+  uint64_t offset = 0;  // kRange
+  uint64_t count = 0;   // kRange
+};
+
+struct Access {
+  BufferId buffer;
+  AccessMode mode = AccessMode::kRead;
+  Region region;
+};
+
+struct Group {
+  std::string name;  // the axis
+  int size = 0;
+};
+
+struct Buffer {
+  std::string name;
+  DType dtype = DType::kF32;
+  Ownership ownership = Ownership::kOwned;
+  uint64_t count = 0;  // elements
+  uint64_t bytes() const { return count * SizeOf(dtype); }  // checked on add
+};
+
+struct ComputeSpec {
+  uint32_t lane = 0;
+  uint32_t micro_batch = 0;
+  bool last_backward = false;
+  bool filler = false;
+  int64_t cost_ns = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+
+struct CollectiveSpec {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  GroupId group;
+  int root = 0;
+  Access input;   // mode kRead; unused by kBarrier
+  Access output;  // mode kWrite; unused by kBarrier
+  std::vector<uint64_t> counts;  // uneven splits, else empty
+};
+
+struct Op {
+  std::string name;
+  OpKind kind = OpKind::kCompute;
+  int priority = 0;
+  std::vector<Access> accesses;  // of a collective: its input and its output
+  std::vector<OpId> after;       // explicit dependencies at declaration
+  ComputeSpec compute;           // kCompute
+  CollectiveSpec collective;     // kCollective
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_GRAPH_TYPES_H_

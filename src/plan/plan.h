@@ -1,0 +1,109 @@
+#ifndef COMMSCHED_SRC_PLAN_PLAN_H_
+#define COMMSCHED_SRC_PLAN_PLAN_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/strong_id.h"
+#include "graph/dependencies.h"
+#include "graph/graph.h"
+#include "plan/options.h"
+
+namespace commsched {
+
+struct LaunchTag;
+// Dense from 0 in key order: the LaunchId is the global key (I1). Every rank
+// issues launches in increasing id, step after step.
+using LaunchId = StrongId<LaunchTag>;
+
+// How a launch carries its members.
+enum class Way : uint8_t {
+  kSingle,   // one member
+  kInPlace,  // contiguous members as one collective, no copy
+  kGroup,    // one backend call with a list of members, no copy
+  kPack,     // one collective on staging memory, a copy in and a copy out
+};
+
+// A node of the plan: a compute op (or marker), or a launch.
+struct NodeRef {
+  enum class Kind : uint8_t { kOp, kLaunch };
+  Kind kind = Kind::kOp;
+  uint32_t index = 0;  // OpId or LaunchId value
+  friend bool operator==(const NodeRef&, const NodeRef&) = default;
+};
+
+enum class WaitCause : uint8_t { kHazard, kArena, kWindow, kSerial };
+
+// The node that holds this starts only after `producer`, of `distance` steps
+// before, is complete. In the first step waits of distance 1 are satisfied.
+struct Wait {
+  NodeRef producer;
+  int distance = 0;
+  WaitCause cause = WaitCause::kHazard;
+};
+
+struct Launch {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  GroupId group;
+  DType dtype = DType::kF32;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int root = 0;
+  Way way = Way::kSingle;
+  uint32_t lane = 0;             // communication lane
+  std::vector<OpId> members;     // collectives, in key order
+  uint64_t weight_bytes = 0;     // sum of max(input, output) over members
+  uint64_t staging_offset = 0;   // kPack: input staging in the arena
+  uint64_t staging_bytes = 0;    // kPack: input part then output part
+  uint64_t staging_output = 0;   // kPack: offset of the output part
+  std::vector<Wait> waits;       // of compute ops and of earlier launches
+  // Compute ops of this step that must have had their `after` before the launch
+  // is due: all same-step op producers of any member, implied or not. Sorted.
+  std::vector<OpId> producers;
+  std::string reason;            // why merged, or why not with its successor
+};
+
+struct ComputeNode {
+  OpId op;               // compute op or marker
+  uint32_t lane = 0;     // compute lane
+  std::vector<Wait> waits;  // event waits that the lane and others do not imply
+  // Same-step compute dependencies, implied or not: host-checked in `before`.
+  std::vector<OpId> after;
+  // Launches (this step) that this op needs, implied or not; the largest is
+  // what must be due. Empty vector: none.
+  std::vector<LaunchId> needs;
+};
+
+// An owned buffer's place.
+struct Placement {
+  BufferId buffer;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+
+// The immutable result of planning, one role. Shared by sessions.
+struct Plan {
+  std::shared_ptr<const Graph> graph;
+  PlanOptions options;
+  CostProfile profile;
+  Dependencies dependencies;  // of the graph, before coalescing
+  std::vector<ComputeNode> nodes;          // in planned host order
+  std::vector<uint32_t> node_of_op;        // OpId -> index in nodes, or kNone
+  std::vector<Launch> launches;            // in key order
+  std::vector<LaunchId> launch_of_op;      // OpId -> launch, or invalid
+  std::vector<uint32_t> due_after;  // launch -> number of nodes (host order)
+                                    // whose `after` precedes its being due
+  std::vector<Placement> placements;       // owned buffers
+  uint64_t arena_bytes = 0;
+  uint32_t num_compute_lanes = 1;
+  uint64_t num_waits_implied = 0;
+  std::array<uint8_t, 16> fingerprint = {};
+
+  static constexpr uint32_t kNone = ~uint32_t{0};
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_PLAN_H_

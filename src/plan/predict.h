@@ -1,0 +1,42 @@
+#ifndef COMMSCHED_SRC_PLAN_PREDICT_H_
+#define COMMSCHED_SRC_PLAN_PREDICT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/plan.h"
+
+namespace commsched {
+
+// Why a launch was exposed, for the longest part of it.
+enum class ExposedCause : uint8_t { kNone, kCap, kDependency, kOrder, kLink };
+
+struct LaunchPrediction {
+  int64_t ready_ns = 0;  // within the step: waits other than the window met
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+  int64_t exposed_ns = 0;
+  ExposedCause cause = ExposedCause::kNone;
+};
+
+// Steady state, per step and rank (include/commsched/plan.h).
+struct Prediction {
+  int64_t step_ns = 0;
+  int64_t compute_ns = 0;
+  int64_t comm_ns = 0;
+  int64_t exposed_ns = 0;
+  int64_t lower_bound_ns = 0;
+  int64_t bound_compute_ns = 0;
+  int64_t bound_link_ns = 0;
+  int64_t bound_cycle_ns = 0;
+  uint64_t peak_bytes_in_flight = 0;
+  std::vector<LaunchPrediction> launches;
+};
+
+// kInvalidArgument if the profile measured another number of ops.
+absl::StatusOr<Prediction> Predict(const Plan& plan, const CostProfile& profile);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_PREDICT_H_

@@ -1,0 +1,77 @@
+#ifndef COMMSCHED_SRC_SESSION_SESSION_H_
+#define COMMSCHED_SRC_SESSION_SESSION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/world.h"
+#include "device/device.h"
+#include "plan/plan.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+
+// The ranks of one communicator, as this rank sees them.
+struct GroupSpec {
+  std::string axis;
+  std::vector<int> ranks;  // world ranks in group order
+  int rank = 0;            // position of this rank in `ranks`
+};
+
+struct SessionSpec {
+  std::shared_ptr<World> world;
+  int world_rank = 0;
+  uint64_t instance = 0;  // number of this session on this context, from 0
+  std::shared_ptr<const Plan> plan;
+  std::vector<GroupSpec> groups;  // by GroupId
+  struct Binding {
+    BufferId buffer;
+    void* address = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::vector<Binding> bindings;
+  std::vector<Stream*> lanes;  // by compute lane; empty: all the caller
+  Recorder* recorder = nullptr;
+  int64_t launch_timeout_ns = 0;
+};
+
+struct SessionCounters {
+  uint64_t steps = 0, launches = 0, collectives = 0, bytes = 0;
+  uint64_t peak_launches_in_flight = 0, peak_bytes_in_flight = 0;
+  uint64_t lock_contentions = 0, events_created = 0, streams_created = 0,
+           registrations = 0;
+};
+
+// Behind include/commsched/session.h, which states the contract of each call.
+class Session {
+ public:
+  // Collective.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(SessionSpec spec);
+  virtual ~Session() = default;
+
+  virtual absl::Status StepBegin() = 0;
+  virtual absl::Status StepEnd() = 0;
+  virtual absl::Status Before(OpId op, Stream* stream) = 0;
+  virtual absl::Status After(OpId op, Stream* stream) = 0;
+  // `compute` is called on this thread, with no lock held.
+  using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
+  virtual absl::Status Run(Compute compute, void* user, uint64_t num_steps) = 0;
+  virtual absl::Status Drain() = 0;
+  virtual void Abort(absl::string_view reason) = 0;
+  virtual absl::Status status() const = 0;
+  virtual absl::StatusOr<void*> Address(OpId op, BufferId buffer) = 0;
+  virtual absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const = 0;
+  virtual SessionCounters counters() const = 0;
+  // By op id; 0 for compute ops.
+  virtual std::vector<int64_t> CollectiveCpuNs() const = 0;
+  virtual const Plan& plan() const = 0;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_SESSION_H_
