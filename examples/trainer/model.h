@@ -1,0 +1,161 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_MODEL_H_
+#define COMMSCHED_EXAMPLES_TRAINER_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "examples/trainer/architecture.h"
+#include "examples/trainer/layers.h"
+
+namespace commsched::trainer {
+
+// Where parameter i lies. Elements of parameters that the module at hand does
+// not use may be null.
+using ParameterView = std::span<const float* const>;
+
+// Where to add the gradient of parameter i.
+using GradientView = std::span<float* const>;
+
+// The activations of one rank and the computation on them: GPT-2 (pre-norm,
+// learned positions, tanh GELU, tied head), fp32, module by module, so that
+// whoever owns the parameters can fetch them late and send gradients early.
+//
+// One step of one micro-batch:
+//
+//   gpt.SetBatch(inputs, targets);
+//   for (m = 0; m < num_modules; ++m) gpt.Forward(m, parameters);
+//   gpt.loss();
+//   for (m = num_modules; m-- > 0;) gpt.Backward(m, parameters, gradients);
+//
+// All memory is allocated by Create and its pages are touched there; a step
+// allocates nothing (oneDNN keeps packing buffers of its own). Results are the
+// same bits in every run on one kind of CPU, whatever else runs.
+//
+// Thread-compatible: one rank's thread owns it.
+class Gpt {
+ public:
+  // A model for `batch` sequences of `seq` tokens. Fails with kInvalidArgument
+  // for a bad config, batch < 1, or seq outside 1 to config.context, and with
+  // kResourceExhausted, naming the bytes, when there is no memory.
+  static absl::StatusOr<std::unique_ptr<Gpt>> Create(const GptConfig& config,
+                                                     int64_t batch,
+                                                     int64_t seq);
+
+  Gpt(const Gpt&) = delete;
+  Gpt& operator=(const Gpt&) = delete;
+
+  // Copies batch * seq tokens each; every token is below config.vocab.
+  void SetBatch(const uint8_t* inputs, const uint8_t* targets);
+
+  // What the loss is multiplied by before it is differentiated; 1 at first.
+  // 1 / micro-batches makes gradients that add up to those of the whole batch.
+  void set_loss_scale(float scale) { loss_scale_ = scale; }
+
+  // Modules must run in order, each after the one before it.
+  void Forward(int module, ParameterView parameters);
+
+  // After a whole forward pass, in the opposite order. Adds to the gradients
+  // of the module's used parameters and touches no others.
+  void Backward(int module, ParameterView parameters, GradientView gradients);
+
+  // Mean nats per token of the last Forward of the head.
+  float loss() const { return loss_; }
+
+  // (B, T, V), from the last Forward of the head.
+  std::span<const float> logits() const;
+
+  const Architecture& architecture() const { return architecture_; }
+  int num_modules() const {
+    return static_cast<int>(architecture_.modules.size());
+  }
+  int64_t batch() const { return batch_; }
+  int64_t seq() const { return seq_; }
+  int64_t activation_bytes() const { return activation_bytes_; }
+
+ private:
+  // What a norm keeps: its output (R, C), mean (R) and 1 / deviation (R).
+  struct Norm {
+    float* out;
+    float* mean;
+    float* inverse_deviation;
+  };
+
+  struct Block {
+    Norm ln_1;
+    float* qkv;                 // (B, T, 3, H, C / H)
+    float* probabilities;       // (B, H, T, T)
+    float* attention;           // (B, T, C)
+    float* attention_residual;  // (B, T, C): the output of h.N.attn.
+    Norm ln_2;
+    float* hidden;        // (B, T, 4 C): before GELU.
+    float* gelu;          // (B, T, 4 C)
+    float* mlp_residual;  // (B, T, C): the output of h.N.mlp.
+  };
+
+  struct Activations {
+    float* embedding;  // (B, T, C): the output of embed.
+    std::vector<Block> blocks;
+    Norm ln_f;
+    float* logits;      // (B, T, V)
+    float* log_sums;    // (B, T)
+    float* d_logits;    // (B, T, V)
+    float* d_residual;  // (B, T, C): gradient of the residual stream.
+    float* d_narrow;    // (B, T, C): scratch.
+    float* d_wide;      // (B, T, 4 C): scratch.
+    float* d_scores;    // Scratch of AttentionBackward.
+  };
+
+  class Carver;
+  struct AlignedDelete {
+    void operator()(float* pointer) const;
+  };
+
+  Gpt(Architecture architecture, int64_t batch, int64_t seq);
+
+  // Takes every activation from `carver`, which may only be counting.
+  void Carve(Carver& carver);
+  Norm CarveNorm(Carver& carver) const;
+
+  void ForwardEmbed(ParameterView parameters);
+  void ForwardAttention(int module, ParameterView parameters);
+  void ForwardMlp(int module, ParameterView parameters);
+  void ForwardHead(ParameterView parameters);
+  void BackwardEmbed(GradientView gradients);
+  void BackwardAttention(int module, ParameterView parameters,
+                         GradientView gradients);
+  void BackwardMlp(int module, ParameterView parameters,
+                   GradientView gradients);
+  void BackwardHead(ParameterView parameters, GradientView gradients);
+
+  void ForwardNorm(const float* x, const float* weight, const float* bias,
+                   const Norm& norm);
+  // Adds the gradient that is in d_narrow, passed through the norm, to
+  // d_residual.
+  void BackwardNorm(const float* x, const float* weight, const Norm& norm,
+                    float* d_weight, float* d_bias);
+
+  // The residual stream that enters block `layer`, or the head after the last.
+  const float* BlockInput(int64_t layer) const;
+  int64_t rows() const { return batch_ * seq_; }
+  AttentionShape attention_shape() const;
+  EmbeddingShape embedding_shape() const;
+
+  const Architecture architecture_;
+  const int64_t batch_;
+  const int64_t seq_;
+
+  int64_t activation_bytes_ = 0;
+  std::unique_ptr<float[], AlignedDelete> memory_;
+  Activations act_;
+  std::vector<uint8_t> inputs_;   // (B, T)
+  std::vector<uint8_t> targets_;  // (B, T)
+  float loss_scale_ = 1;
+  float loss_ = 0;
+};
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_MODEL_H_
