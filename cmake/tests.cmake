@@ -47,6 +47,13 @@ function(commsched_add_test_binary name)
          ${PROJECT_SOURCE_DIR}/test/${name}/*.cc
          ${PROJECT_SOURCE_DIR}/test/${name}/*.c)
   endif()
+  if(NOT arg_SOURCES)
+    # A folder whose tests are still to come; an empty binary keeps the rest
+    # configurable.
+    message(WARNING "test/${name} has no tests yet")
+    set(arg_SOURCES ${PROJECT_BINARY_DIR}/no_tests.cc)
+    file(TOUCH ${arg_SOURCES})
+  endif()
   if(NOT arg_LINK)
     commsched_layer_of(${name} arg_LINK)
   endif()
