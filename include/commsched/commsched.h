@@ -8,11 +8,16 @@
 ///    lives until its last child goes.
 /// 3. Options structs begin with `struct_size`, are made by their inline
 ///    `_init()`, grow at the end only, and 0 means what older callers expect.
+///    A struct that the library fills is made by its `_init()` too. Structs
+///    without `struct_size` never grow.
 /// 4. Descriptors and strings are copied; buffers stay the caller's.
-/// 5. `Threads:` says who may call; nothing else may. No callback is called
-/// with
-///    a lock held.
-/// 6. The library never exits, aborts or prints to stdout.
+/// 5. `Threads:` says who may call; nothing else may. No lock is held while a
+///    callback of the caller's runs, but for the log's.
+/// 6. Functions that return a plain number return 0, or -1 for a rank, if
+///    their handle is NULL.
+/// 7. The library never exits, aborts or prints to stdout.
+///
+/// The rules at length: docs/abi.md. C++: commsched/commsched.hpp.
 #ifndef COMMSCHED_COMMSCHED_H_
 #define COMMSCHED_COMMSCHED_H_
 

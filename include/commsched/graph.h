@@ -4,7 +4,11 @@
 /// Each declares what it reads and writes; the dependencies follow from that,
 /// within the step and across the step boundary: a graph is cyclic, and what an
 /// op of step t wrote may be read in step t+1. Functions that add leave the
-/// graph unchanged when they fail. One thread per graph at a time.
+/// graph unchanged when they fail.
+///
+/// Threads, for every function here: one thread per graph at a time, but calls
+/// that take a const graph may run at once; separate graphs are independent.
+/// None blocks.
 #ifndef COMMSCHED_GRAPH_H_
 #define COMMSCHED_GRAPH_H_
 
@@ -124,16 +128,26 @@ static inline commsched_collective_desc_t commsched_collective_desc_init(void) {
   return desc;
 }
 
-/// Creates an empty graph. Release with commsched_graph_destroy().
+/// Creates an empty graph.
+///
+/// Ownership: release with commsched_graph_destroy().
+/// Threads:   any.
+/// Errors:    INVALID_ARGUMENT  NULL
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_create(commsched_graph_t** out_graph);
 
-/// Plans made from the graph keep what they need. Accepts NULL.
+/// Releases the graph; plans made from it keep what they need. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
 COMMSCHED_API void commsched_graph_destroy(commsched_graph_t* graph);
 
 /// Makes room for `num_ops` ops in all.
 ///
-/// Errors:    RESOURCE_EXHAUSTED  more than 2^24 ops
+/// Threads:   one per graph.
+/// Errors:    INVALID_ARGUMENT    NULL
+///            RESOURCE_EXHAUSTED  more than 2^24 ops
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_reserve(commsched_graph_t* graph, uint64_t num_ops);
@@ -141,6 +155,7 @@ commsched_graph_reserve(commsched_graph_t* graph, uint64_t num_ops);
 /// Adds a group of `size` ranks on the axis `name`; which ranks is said when a
 /// session binds, so that one graph serves a whole role.
 ///
+/// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT  NULL, `size` not in 1..4096
 ///            ALREADY_EXISTS    another group is called `name`
 /// Since:     0.1
@@ -150,6 +165,7 @@ commsched_graph_add_group(commsched_graph_t* graph, const char* name,
 
 /// Adds a buffer of `count` packed elements.
 ///
+/// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT  NULL, an unknown dtype or ownership, `count` 0
 ///            OUT_OF_RANGE      more than 2^63-1 bytes
 ///            ALREADY_EXISTS    another buffer is called `name`
@@ -161,8 +177,10 @@ COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
 
 /// Adds an op that the caller runs, on a compute lane.
 ///
+/// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT  NULL, two overlapping writes, an unknown mode
-///                              or region, lane above 15, a negative cost
+///                              or region, lane above 15, a flag other than 0
+///                              and 1, a negative or non-finite cost
 ///            ALREADY_EXISTS    another op is called `name`
 ///            NOT_FOUND         an id that is not in this graph
 ///            OUT_OF_RANGE      a region outside its buffer; a SHARD whose
@@ -176,6 +194,7 @@ COMMSCHED_API commsched_status_t commsched_graph_add_compute(
 
 /// Adds a collective, which the session launches.
 ///
+/// Threads:   one per graph.
 /// Errors:    as commsched_graph_add_compute(), and
 ///            INVALID_ARGUMENT  input and output of different dtypes, counts
 ///                              that do not fit the kind and the group, input
@@ -188,6 +207,13 @@ COMMSCHED_API commsched_status_t commsched_graph_add_collective(
     commsched_op_id_t* out_op);
 
 /// Adds an op that does nothing and that other ops may come after.
+///
+/// Threads:   one per graph.
+/// Errors:    INVALID_ARGUMENT    NULL
+///            ALREADY_EXISTS      another op is called `name`
+///            NOT_FOUND           an id that is not in this graph
+///            RESOURCE_EXHAUSTED  2^24 ops
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_marker(
     commsched_graph_t* graph, const char* name, const commsched_op_id_t* after,
     uint32_t num_after, commsched_op_id_t* out_op);
@@ -195,17 +221,29 @@ COMMSCHED_API commsched_status_t commsched_graph_add_marker(
 /// Adds an explicit dependency: `to` of step t + `distance` starts after `from`
 /// of step t is complete.
 ///
+/// Threads:   one per graph.
 /// Errors:    NOT_FOUND         an id that is not in this graph
-///            INVALID_ARGUMENT  `distance` not 0 or 1; an edge of distance 0
-///                              that closes a cycle (the message names its ops)
+///            INVALID_ARGUMENT  NULL; `distance` not 0 or 1; an edge of
+///            distance
+///                              0 that closes a cycle (the message names its
+///                              ops)
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_add_edge(commsched_graph_t* graph, commsched_op_id_t from,
                          commsched_op_id_t to, uint32_t distance);
 
+/// Returns the number of ops: ids are 0 to one below it.
+///
+/// Threads:   any, while nobody adds.
+/// Since:     0.1
 COMMSCHED_API uint64_t commsched_graph_num_ops(const commsched_graph_t* graph);
 
 /// Finds an op by name.
+///
+/// Threads:   any, while nobody adds.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            NOT_FOUND         no op is called `name`
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_find_op(const commsched_graph_t* graph, const char* name,
                         commsched_op_id_t* out_op);
@@ -213,13 +251,19 @@ commsched_graph_find_op(const commsched_graph_t* graph, const char* name,
 /// Writes the graph as JSON, format "commsched-graph/1".
 ///
 /// Ownership: release `*out_json` with commsched_string_free().
+/// Threads:   any, while nobody adds.
+/// Errors:    INVALID_ARGUMENT  NULL
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_to_json(const commsched_graph_t* graph, char** out_json);
 
 /// Reads what commsched_graph_to_json() wrote.
 ///
-/// Errors:    INVALID_ARGUMENT    not JSON, an unknown format or field value
+/// Shape:     `json` holds `length` bytes; no NUL is needed.
+/// Ownership: release `*out_graph` with commsched_graph_destroy().
+/// Threads:   any.
+/// Errors:    INVALID_ARGUMENT    NULL, not JSON, an unknown format or field
+///                                value
 ///            RESOURCE_EXHAUSTED  more than 2^24 ops
 ///            and those of the functions that add
 /// Since:     0.1
@@ -227,6 +271,9 @@ COMMSCHED_API commsched_status_t commsched_graph_from_json(
     const char* json, uint64_t length, commsched_graph_t** out_graph);
 
 /// Releases a string that the library returned. Accepts NULL.
+///
+/// Threads:   any.
+/// Since:     0.1
 COMMSCHED_API void commsched_string_free(char* string);
 
 #ifdef __cplusplus

@@ -21,7 +21,9 @@ enum {
 typedef void (*commsched_log_fn)(void* user, int32_t level,
                                  const char* message);
 
-/// Sends log lines of `min_level` and above to `fn`; NULL restores stderr.
+/// Sends log lines of `min_level` and above to `fn`; NULL sends them to stderr,
+/// as at the start, where COMMSCHED_LOG sets the level. A `min_level` below
+/// DEBUG means DEBUG, one above ERROR silences the log.
 ///
 /// Ownership: `user` must outlive the registration.
 /// Threads:   any; `fn` may be called from any thread, one call at a time.

@@ -56,7 +56,7 @@ typedef struct commsched_cost_profile {
   double flops_per_s;         ///< For ops that give flops; 0: 50e9.
   double memory_bytes_per_s;  ///< For ops that give bytes; 0: 10e9.
   /// Ranks that share `num_cores` cores are one compute resource; 0 and 0:
-  /// every rank has a core of its own.
+  /// every rank has a core of its own. Set both or neither.
   uint32_t num_ranks_sharing;
   uint32_t num_cores;
   /// Measured thread-CPU ns of op i, i < num_ops; replaces the graph's
@@ -116,6 +116,9 @@ static inline commsched_plan_info_t commsched_plan_info_init(void) {
 /// Plans and verifies. Fails, rather than return a plan that is not proved free
 /// of races and deadlocks.
 ///
+/// `options` NULL means commsched_plan_options_init(); `profile` NULL means
+/// commsched_cost_profile_init().
+///
 /// Ownership: arguments are copied; the graph may be changed or destroyed.
 /// Threads:   any; the graph must not be changed meanwhile.
 /// Blocks:    no; about 1 us per op.
@@ -129,14 +132,29 @@ COMMSCHED_API commsched_status_t commsched_plan_build(
     const commsched_graph_t* graph, const commsched_plan_options_t* options,
     const commsched_cost_profile_t* profile, commsched_plan_t** out_plan);
 
-/// Accepts NULL. Sessions keep the plan they run.
+/// Gives up the handle; sessions keep the plan they run. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
 COMMSCHED_API void commsched_plan_destroy(commsched_plan_t* plan);
 
-/// Fills `out_info`, whose struct_size must be set.
+/// Fills `out_info`, made by commsched_plan_info_init().
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plan_get_info(
     const commsched_plan_t* plan, commsched_plan_info_t* out_info);
 
 /// Predicts a step of `plan` under `profile` (NULL: the one it was built with).
+///
+/// Threads:   any.
+/// Blocks:    no; about 1 us per op.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set, a profile for
+///                              another number of ops or with a negative or
+///                              non-finite value
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plan_predict(
     const commsched_plan_t* plan, const commsched_cost_profile_t* profile,
     commsched_prediction_t* out_prediction);
@@ -148,6 +166,9 @@ enum { COMMSCHED_TEXT = 0, COMMSCHED_JSON = 1 };
 /// why, waits, window, arena, prediction and lower bound.
 ///
 /// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, an unknown format
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plan_explain(
     const commsched_plan_t* plan, commsched_format_t format, char** out_text);

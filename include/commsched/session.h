@@ -20,7 +20,7 @@ extern "C" {
 
 typedef struct commsched_session commsched_session_t;
 
-/// Memory of one BOUND buffer.
+/// Memory of one BOUND buffer. Never grows.
 typedef struct commsched_binding {
   commsched_buffer_id_t buffer;
   uint32_t reserved;  ///< 0.
@@ -58,15 +58,19 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 /// Collective: every rank of the world creates its session; all compare the
 /// fingerprints of their plans before any of them returns.
 ///
-/// Ownership: bound memory, streams and trace must outlive the session; plan,
-///            groups and context are kept alive by it. Release with
+/// If it fails on one rank, every rank has to destroy what it has and create
+/// again.
+///
+/// Ownership: bound memory and streams must outlive the session; plan, groups,
+///            trace and context are kept alive by it. Release with
 ///            commsched_session_destroy().
 /// Threads:   one thread per rank.
 /// Blocks:    until all ranks have called, at most `launch_timeout_ns`.
-/// Errors:    INVALID_ARGUMENT     NULL, a group of another size than the
-///                                 graph's, a buffer unbound, bound twice, too
-///                                 small or misaligned, a stream of a kind that
-///                                 cannot be a lane
+/// Errors:    INVALID_ARGUMENT     NULL, a group or trace of another context, a
+///                                 group of another size than the graph's, a
+///                                 buffer unbound, bound twice, too small or
+///                                 misaligned, a stream of a kind that cannot
+///                                 be a lane, a negative timeout
 ///            FAILED_PRECONDITION  another rank's plan differs: the message
 ///                                 names the first differing op and both values
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
@@ -76,13 +80,19 @@ COMMSCHED_API commsched_status_t commsched_session_create(
     const commsched_session_desc_t* desc, commsched_session_t** out_session);
 
 /// Drains, unless the session has failed, then releases everything. Accepts
-/// NULL. No other call may be running.
+/// NULL.
+///
+/// Threads:   any; no other call of the session may be running.
+/// Blocks:    until every launch that is due is complete or has failed.
+/// Since:     0.1
 COMMSCHED_API void commsched_session_destroy(commsched_session_t* session);
 
 /// Begins a step. Host only: never blocks on work of a device.
 ///
-/// Threads:   after every call of the previous step has returned.
-/// Errors:    FAILED_PRECONDITION  the previous step has not ended
+/// Threads:   one, after every call of the previous step has returned.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  the previous step has not ended
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -90,7 +100,10 @@ commsched_session_step_begin(commsched_session_t* session);
 
 /// Ends a step: every compute op must have had its `after`.
 ///
-/// Errors:    FAILED_PRECONDITION  no step has begun; an op is missing (named)
+/// Threads:   one, after every other call of the step has returned.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  no step has begun; an op is missing (named)
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_step_end(commsched_session_t* session);
@@ -138,8 +151,11 @@ typedef commsched_status_t (*commsched_compute_fn)(void* user,
 /// Session-driven: runs `num_steps` steps in planned order, calling `fn` for
 /// each compute op between its before and after.
 ///
-/// Threads:   `fn` is called on the calling thread, with no lock held.
+/// Threads:   between steps, one thread. `fn` is called on it, with no lock
+///            held.
 /// Blocks:    as the calls it stands for.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            what `fn` returned, or those of the calls it stands for
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_run(commsched_session_t* session, commsched_compute_fn fn,
@@ -148,26 +164,42 @@ commsched_session_run(commsched_session_t* session, commsched_compute_fn fn,
 /// Waits until every launch that is due is complete: what evaluation,
 /// checkpoints and host reads do first.
 ///
-/// Threads:   between steps.
+/// Threads:   between steps, one thread.
 /// Blocks:    yes.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  within a step
+///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_drain(commsched_session_t* session);
 
-/// Fails the session with ABORTED and `reason` on every rank (I7).
+/// Fails the session with ABORTED and `reason` on every rank (I7). Does nothing
+/// if the session is NULL or has failed; a NULL reason is an empty one.
 ///
-/// Threads:   any. Blocks: never.
+/// Ownership: `reason` is copied.
+/// Threads:   any.
+/// Blocks:    never.
+/// Since:     0.1
 COMMSCHED_API void commsched_session_abort(commsched_session_t* session,
                                            const char* reason);
 
 /// Returns the session's first failure, or COMMSCHED_OK.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            or the session's first failure
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_status(const commsched_session_t* session);
 
 /// Address of `buffer` for `op`: fixed for the life of the session, valid to
 /// use between that op's before and after.
 ///
-/// Errors:    NOT_FOUND  an unknown id; `op` declares no access to `buffer`
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            NOT_FOUND  an unknown id; `op` declares no access to `buffer`
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_address(commsched_session_t* session, commsched_op_id_t op,
@@ -175,6 +207,12 @@ commsched_session_address(commsched_session_t* session, commsched_op_id_t op,
 
 /// Number of steps whose last write to `buffer` is complete (I12): 0 before the
 /// first, t after that of step t-1 (steps count from 0).
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            NOT_FOUND         an unknown id
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_buffer_version(
     const commsched_session_t* session, commsched_buffer_id_t buffer,
     uint64_t* out_version);
@@ -202,7 +240,12 @@ static inline commsched_session_counters_t commsched_session_counters_init(
   return counters;
 }
 
-/// Fills `out_counters`, whose struct_size must be set. Any thread.
+/// Fills `out_counters`, made by commsched_session_counters_init().
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_get_counters(const commsched_session_t* session,
                                commsched_session_counters_t* out_counters);
@@ -211,7 +254,12 @@ commsched_session_get_counters(const commsched_session_t* session,
 /// (copies and reductions) since the session was created: what a runner hands
 /// to commsched_plan_predict().
 ///
-/// Shape:     `out_ns` holds `num_ops` values; compute ops get 0.
+/// Shape:     `out_ns` holds `num_ops` values, one per op of the graph; compute
+///            ops get 0.
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, another number of ops than the graph's
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_collective_cpu_ns(
     const commsched_session_t* session, int64_t* out_ns, uint64_t num_ops);
 

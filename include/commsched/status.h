@@ -34,7 +34,7 @@ enum {
   COMMSCHED_UNAUTHENTICATED = 16
 };
 
-/// Returns the name of `status` ("INVALID_ARGUMENT"), or "UNKNOWN_CODE".
+/// Returns the name of `status` ("INVALID_ARGUMENT", "OK"), or "UNKNOWN_CODE".
 ///
 /// Ownership: a static string.
 /// Threads:   any.

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-/// The ranks of one job that meet in this process.
+/// The ranks of one job that meet in this process. Thread-safe.
 typedef struct commsched_world commsched_world_t;
 
 /// One rank. Several may live in one process, each driven by its own thread.
@@ -49,7 +49,7 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
 /// Threads:   any.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, size outside 1..4096, a negative or
-///                                 non-finite link
+///                                 non-finite link, a desc not made by _init()
 ///            FAILED_PRECONDITION  `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`
 /// Since:     0.1
@@ -58,13 +58,20 @@ COMMSCHED_API commsched_status_t commsched_world_create_inproc(
 
 /// Gives up the caller's handle. The world itself lives until its last context
 /// is destroyed. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
 COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
 
 /// Returns the number of ranks.
+///
+/// Threads:   any.
+/// Since:     0.1
 COMMSCHED_API int32_t commsched_world_size(const commsched_world_t* world);
 
 /// Makes the calling program rank `rank` of `world`.
 ///
+/// Ownership: release with commsched_context_destroy().
 /// Threads:   any; each context is then used as its functions say.
 /// Blocks:    never: contexts of other ranks may come later.
 /// Errors:    INVALID_ARGUMENT  NULL, or `rank` not in 0..size-1
@@ -73,15 +80,25 @@ COMMSCHED_API int32_t commsched_world_size(const commsched_world_t* world);
 COMMSCHED_API commsched_status_t commsched_context_create(
     commsched_world_t* world, int32_t rank, commsched_context_t** out_context);
 
-/// Gives up the caller's handle; the context lives until its last child
-/// (stream, group, session, trace) is destroyed. Accepts NULL.
+/// Gives up the caller's handle; the context, and its hold on the rank, lives
+/// until its last child (stream, event, group, mesh, session, trace) is
+/// destroyed. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
 COMMSCHED_API void commsched_context_destroy(commsched_context_t* context);
 
 /// Returns this context's rank.
+///
+/// Threads:   any.
+/// Since:     0.1
 COMMSCHED_API int32_t
 commsched_context_rank(const commsched_context_t* context);
 
 /// Returns the size of this context's world.
+///
+/// Threads:   any.
+/// Since:     0.1
 COMMSCHED_API int32_t
 commsched_context_world_size(const commsched_context_t* context);
 
