@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::string_view kDTypeNames[] = {"f32", "f64", "f16", "bf16",
                                              "i8",  "i32", "i64", "u8"};
-constexpr int64_t kDTypeSizes[] = {4, 8, 2, 2, 1, 4, 8, 1};
+constexpr uint64_t kDTypeSizes[] = {4, 8, 2, 2, 1, 4, 8, 1};
 constexpr absl::string_view kReduceOpNames[] = {"sum", "avg", "min", "max",
                                                 "prod"};
 static_assert(std::size(kDTypeNames) == kNumDTypes);
@@ -40,7 +40,7 @@ absl::StatusOr<Enum> FromInt(absl::string_view what, int64_t value, int count) {
 
 }  // namespace
 
-int64_t DTypeSize(DType dtype) {
+uint64_t DTypeSize(DType dtype) {
   return kDTypeSizes[static_cast<size_t>(dtype)];
 }
 

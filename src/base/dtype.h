@@ -25,7 +25,7 @@ enum class ReduceOp { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
 inline constexpr int kNumReduceOps = 5;
 
 // Bytes of one element.
-int64_t DTypeSize(DType dtype);
+uint64_t DTypeSize(DType dtype);
 
 // "f32", "bf16", "i64" ...; "sum", "avg" ...
 absl::string_view DTypeName(DType dtype);

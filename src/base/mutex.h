@@ -1,6 +1,6 @@
 // Locks with annotations that clang's -Wthread-safety checks.
 //
-// They wrap std::mutex rather than absl::Mutex: distributions ship Abseil
+// They wrap std::mutex rather than Abseil's: distributions ship Abseil
 // without instrumentation, and the thread sanitizer then reports races that
 // are not there.
 #ifndef COMMSCHED_SRC_BASE_MUTEX_H_

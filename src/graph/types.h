@@ -63,7 +63,7 @@ struct Buffer {
   DType dtype = DType::kF32;
   Ownership ownership = Ownership::kOwned;
   uint64_t count = 0;  // elements
-  uint64_t bytes() const { return count * SizeOf(dtype); }  // checked on add
+  uint64_t bytes() const { return count * DTypeSize(dtype); }  // checked on add
 };
 
 struct ComputeSpec {

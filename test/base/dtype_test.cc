@@ -9,14 +9,14 @@ namespace commsched {
 namespace {
 
 TEST(DTypeTest, SizesAreThoseOfTheTypes) {
-  EXPECT_EQ(DTypeSize(DType::kF32), 4);
-  EXPECT_EQ(DTypeSize(DType::kF64), 8);
-  EXPECT_EQ(DTypeSize(DType::kF16), 2);
-  EXPECT_EQ(DTypeSize(DType::kBF16), 2);
-  EXPECT_EQ(DTypeSize(DType::kI8), 1);
-  EXPECT_EQ(DTypeSize(DType::kI32), 4);
-  EXPECT_EQ(DTypeSize(DType::kI64), 8);
-  EXPECT_EQ(DTypeSize(DType::kU8), 1);
+  EXPECT_EQ(DTypeSize(DType::kF32), 4u);
+  EXPECT_EQ(DTypeSize(DType::kF64), 8u);
+  EXPECT_EQ(DTypeSize(DType::kF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kBF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kI8), 1u);
+  EXPECT_EQ(DTypeSize(DType::kI32), 4u);
+  EXPECT_EQ(DTypeSize(DType::kI64), 8u);
+  EXPECT_EQ(DTypeSize(DType::kU8), 1u);
 }
 
 TEST(DTypeTest, NamesAreDistinctAndParseBack) {

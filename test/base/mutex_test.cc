@@ -30,8 +30,11 @@ TEST(MutexTest, TryLockRefusesAHeldLock) {
   MutexLock lock(&mu);
   bool taken = true;
   std::thread other([&] {
-    taken = mu.TryLock();
-    if (taken) mu.Unlock();
+    if (mu.TryLock()) {
+      mu.Unlock();
+    } else {
+      taken = false;
+    }
   });
   other.join();
   EXPECT_FALSE(taken);
