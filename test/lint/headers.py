@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Compiles every header by itself: headers.py ROOT CC CXX public|internal
+
+public: include/commsched/*.h as C99 and C++17, *.hpp as C++17.
+internal: src/*/*.h as C++20.
+"""
+
+import concurrent.futures
+import pathlib
+import subprocess
+import sys
+
+import sources
+
+_WARNINGS = ["-Wall", "-Wextra", "-pedantic", "-Werror"]
+
+
+def commands(root, kind, cc, cxx):
+    """(header, compiler command that reads the source from stdin)."""
+    as_c = [cc, "-xc", "-std=c99"]
+    if kind == "public":
+        flags = ["-I", str(root / "include")]
+        for path in sources.files(root, "include", suffixes={".h", ".hpp"}):
+            name = path.relative_to("include")
+            if path.suffix == ".h":
+                yield name, as_c + flags
+            yield name, [cxx, "-xc++", "-std=c++17"] + flags
+    else:
+        flags = ["-I", str(root / "src"), "-I", str(root / "include")]
+        for path in sources.files(root, "src", suffixes={".h"}):
+            yield path.relative_to("src"), [cxx, "-xc++", "-std=c++20"] + flags
+
+
+def problem(header, command):
+    """What the compiler says about `header` by itself, or None."""
+    # Twice, so that a missing include guard shows. The declaration at the end
+    # keeps C99 from calling the unit empty.
+    line = f'#include "{header}"\n'
+    result = subprocess.run(
+        command + _WARNINGS + ["-fsyntax-only", "-"],
+        input=line + line + "extern int commsched_lint;\n",
+        capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return None
+    return f"{header} ({command[2]}): {result.stderr}"
+
+
+def violations(root, kind, cc, cxx):
+    """One text per header that does not compile alone."""
+    work = list(commands(root, kind, cc, cxx))
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        found = list(pool.map(lambda job: problem(*job), work))
+    return len(work), [text for text in found if text]
+
+
+if __name__ == "__main__":
+    count, problems = violations(pathlib.Path(sys.argv[1]), sys.argv[4],
+                                 sys.argv[2], sys.argv[3])
+    print("\n".join(problems) or f"{count} compilations, all clean")
+    sys.exit(1 if problems or count == 0 else 0)

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Fails on an include that goes against the arrows: layers.py ROOT
+
+The table says which rooms of src/ a room may include. Everything that stands
+outside the C ABI may include public headers only.
+"""
+
+import pathlib
+import re
+import sys
+
+import sources
+
+_BELOW_EXEC = {"base", "graph", "plan", "device", "comm", "trace"}
+_BELOW_SESSION = _BELOW_EXEC | {"exec"}
+
+# Room of src/ -> rooms it may include besides itself.
+ROOMS = {
+    "base": set(),
+    "graph": {"base"},
+    "plan": {"graph", "base"},
+    "device": {"base"},
+    "control": {"base"},
+    "comm": {"device", "control", "base"},
+    "trace": {"base"},
+    "exec": _BELOW_EXEC,
+    "session": _BELOW_SESSION,
+    "sim": _BELOW_SESSION,
+    "capi": _BELOW_SESSION | {"session", "sim"},
+    "engine": set(),
+    "cli": set(),
+}
+
+# Room -> public headers it may include. A room that is absent may include
+# none: between capi and exec nobody knows the ABI.
+PUBLIC_HEADERS = {
+    "comm": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
+    "exec": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
+    "session": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
+    "capi": re.compile(r"commsched/\w+\.h"),
+    "engine": re.compile(r"commsched/\w+\.(h|hpp)"),
+    "cli": re.compile(r"commsched/\w+\.(h|hpp)"),
+}
+
+# Outside src/: folder -> public headers; their own files are free.
+OUTSIDE = {
+    "examples": re.compile(r"commsched/\w+\.(h|hpp)"),
+    "bindings": re.compile(r"commsched/\w+\.(h|hpp)"),
+    "plugins": re.compile(r"commsched/plugin\.h"),
+}
+
+# Vendor headers and the only places that may know them.
+VENDORS = [
+    (re.compile(r"(cuda|cublas|cuda_runtime)\w*(\.h|/)"),
+     re.compile(r"src/device/cuda|plugins/nccl/|examples/trainer/.*cuda")),
+    (re.compile(r"nccl\w*\.h"), re.compile(r"plugins/nccl/")),
+    (re.compile(r"boost/asio"), re.compile(r"src/control/")),
+    (re.compile(r"uc[pts]/"), re.compile(r"plugins/ucx/")),
+    # Sanitizers see no races through these, or see races that are not there.
+    (re.compile(r"absl/(synchronization|log)/"), re.compile(r"nowhere")),
+]
+
+_INCLUDE = re.compile(r'\s*#\s*include\s+["<]([^">]+)[">]')
+_CODE = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
+
+
+def public_header_refusal(included):
+    """Public headers include each other and the C standard library."""
+    if included.startswith("commsched/") or "/" not in included:
+        return None
+    return "public headers include only C headers and each other"
+
+
+def src_refusal(room, included):
+    """Why a file of src/<room> may not include `included`, or None."""
+    if room not in ROOMS:
+        return f"src/{room} is not in the table of test/lint/layers.py"
+    head = included.split("/")[0]
+    if head == "commsched":
+        allowed = PUBLIC_HEADERS.get(room)
+        if allowed is None or not allowed.fullmatch(included):
+            return f"{room} may not include this public header"
+    elif head in ("test", "bench", "examples", "src", "plugins", "bindings"):
+        return f"nothing in src/ includes {head}/"
+    elif head in ROOMS and head != room and head not in ROOMS[room]:
+        below = ", ".join(sorted(ROOMS[room])) or "no room"
+        return f"{room} may include {below}, not {head}"
+    return None
+
+
+def outside_refusal(folder, included):
+    """Why a file of examples/ and the like may not include `included`."""
+    head = included.split("/")[0]
+    if head == "commsched" and not OUTSIDE[folder].fullmatch(included):
+        return f"{folder}/ may not include this public header"
+    if head in ROOMS or head in ("src", "test", "bench"):
+        return f"{folder}/ stands on the public headers only"
+    return None
+
+
+def refusal(path, included):
+    """Why `path` may not include `included`, or None if it may."""
+    for vendor, places in VENDORS:
+        if vendor.match(included) and not places.match(path.as_posix()):
+            return "this vendor's headers are not for here"
+    top = path.parts[0]
+    if top == "include":
+        return public_header_refusal(included)
+    if top == "src":
+        return src_refusal(path.parts[1], included)
+    if top in OUTSIDE:
+        return outside_refusal(top, included)
+    return None
+
+
+def violations(root):
+    """One line of text per include that goes the wrong way."""
+    found = []
+    for path in sources.files(root, suffixes=_CODE):
+        for number, line in enumerate(sources.read_lines(root, path), 1):
+            match = _INCLUDE.match(line)
+            reason = match and refusal(path, match.group(1))
+            if reason:
+                found.append(f"{path}:{number}: {match.group(1)}: {reason}")
+    return found
+
+
+if __name__ == "__main__":
+    problems = violations(pathlib.Path(sys.argv[1]))
+    print("\n".join(problems) or "every include follows the arrows")
+    sys.exit(1 if problems else 0)

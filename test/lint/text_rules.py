@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Fails on text that has no place in the tree: text_rules.py ROOT"""
+
+import pathlib
+import re
+import sys
+
+import sources
+
+_CODE = {".h", ".hpp", ".cc", ".c", ".cu", ".cuh"}
+_MAX_LINES = 800
+
+# (what is wrong, pattern, folders, suffixes or None for every file).
+RULES = [
+    ("tests do not sleep: wait for the event, or use FakeClock",
+     re.compile(r"\b(sleep_for|sleep_until|usleep|nanosleep)\b|\bsleep\s*\("),
+     ("test",), _CODE | {".py"}),
+    ("tests do not change the environment: hand in a lookup",
+     re.compile(r"\b(setenv|putenv|unsetenv)\s*\("), ("test",), _CODE),
+    ("strings in src/ are absl::string_view",
+     re.compile(r"\bstd::(w?string_view)\b|#include <string_view>"),
+     ("src",), _CODE),
+    ("locks in src/ are those of base/mutex.h",
+     re.compile(r"\babsl::(Mutex|CondVar|Notification)\b"), ("src",), _CODE),
+    ("the library never prints to stdout",
+     re.compile(r"\bstd::cout\b|(?<![\w:])printf\s*\(|\bputs\s*\("),
+     tuple(f"src/{room}" for room in
+           ("base", "graph", "plan", "device", "control", "comm", "trace",
+            "exec", "session", "sim", "capi", "engine")), _CODE),
+    ("paths of one machine do not belong here",
+     re.compile(r"(?<![\w.$}/-])/(work|tmp|home|root)/"), (), None),
+    ("names of package registries do not belong here",
+     re.compile(r"\b(deb\.debian\.org|pypi\.org|pythonhosted\.org|ghcr\.io"
+                r"|registry\.npmjs\.org|docker\.io)\b"), (), None),
+]
+
+
+def rule_violations(root):
+    """Lines that match a rule. The lint tests, which quote them, are exempt."""
+    found = []
+    for reason, pattern, folders, suffixes in RULES:
+        for path in sources.files(root, *folders, suffixes=suffixes):
+            if path.parts[:2] == ("test", "lint"):
+                continue
+            for number, line in enumerate(sources.read_lines(root, path), 1):
+                if pattern.search(line):
+                    found.append(f"{path}:{number}: {reason}: {line.strip()}")
+    return found
+
+
+def expected_guard(path):
+    """The include guard of a header under src/ or include/."""
+    parts = path.parts[1:] if path.parts[0] == "include" else (
+        "commsched",) + path.parts
+    return re.sub(r"[^A-Z0-9]", "_", "/".join(parts).upper()) + "_"
+
+
+def guard_violations(root):
+    found = []
+    for path in sources.files(root, "include", "src",
+                              suffixes={".h", ".hpp"}):
+        if path.parts[1] not in ("commsched",) and path.parts[0] == "include":
+            continue
+        guard = expected_guard(path)
+        if f"#ifndef {guard}" not in sources.read_lines(root, path):
+            found.append(f"{path}:1: include guard is not {guard}")
+    return found
+
+
+def length_violations(root):
+    found = []
+    for path in sources.files(root, suffixes=_CODE):
+        lines = len(sources.read_lines(root, path))
+        if lines > _MAX_LINES:
+            found.append(f"{path}:{lines}: longer than {_MAX_LINES} lines")
+    return found
+
+
+def violations(root):
+    """One line of text per violation."""
+    return (rule_violations(root) + guard_violations(root) +
+            length_violations(root))
+
+
+if __name__ == "__main__":
+    problems = violations(pathlib.Path(sys.argv[1]))
+    print("\n".join(problems) or "no text is out of place")
+    sys.exit(1 if problems else 0)
