@@ -9,7 +9,7 @@
 namespace commsched::trainer {
 namespace {
 
-constexpr float kDeviation = 0.02f;
+constexpr double kDeviation = 0.02;
 constexpr InitRule kNormal = {.deviation = kDeviation};
 constexpr InitRule kZeros = {};
 constexpr InitRule kOnes = {.constant = 1};
@@ -17,7 +17,9 @@ constexpr InitRule kOnes = {.constant = 1};
 class Builder {
  public:
   explicit Builder(const GptConfig& config)
-      : residual_{.deviation = kDeviation / std::sqrt(2.0f * config.layers)} {
+      : residual_{.deviation =
+                      kDeviation /
+                      std::sqrt(2.0 * static_cast<double>(config.layers))} {
     result_.config = config;
   }
 
@@ -113,7 +115,8 @@ ModuleFlops CountFlops(const Architecture& architecture, int module,
 void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out) {
   const InitRule& init = spec.init;
   if (init.deviation == 0) {
-    for (int64_t i = 0; i < spec.count; ++i) out[i] = init.constant;
+    for (int64_t i = 0; i < spec.count; ++i)
+      out[i] = static_cast<float>(init.constant);
     return;
   }
   const uint64_t stream = StreamOf(spec.name);

@@ -12,8 +12,8 @@ namespace commsched::trainer {
 // How a parameter starts. GPT-2: matrices normal with deviation 0.02, and
 // 0.02 / sqrt(2 layers) where a matrix writes into the residual stream.
 struct InitRule {
-  float constant = 0;   // Every element, before noise.
-  float deviation = 0;  // Of the normal noise; 0 means none.
+  double constant = 0;   // Every element, before noise.
+  double deviation = 0;  // Of the normal noise; 0 means none.
 };
 
 // One tensor, named and laid out as in Hugging Face's GPT-2: linear weights

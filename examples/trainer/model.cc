@@ -249,7 +249,9 @@ void Gpt::BackwardMlp(int module, ParameterView parameters,
                g[kNormWeight], g[kNormBias]);
 }
 
-// The head multiplies by wte (V, C) transposed, which it does not own.
+// The head multiplies by wte (V, C) transposed, which it does not own: wte as a
+// linear layer from V to C, run backwards. In the head's backward that layer
+// runs forwards.
 void Gpt::ForwardHead(ParameterView parameters) {
   const auto p = parameters.subspan(architecture_.modules.back().owned[0]);
   const GptConfig& config = architecture_.config;

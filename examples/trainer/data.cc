@@ -1,0 +1,168 @@
+#include "examples/trainer/data.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "examples/trainer/random.h"
+
+extern char** environ;
+
+namespace commsched::trainer {
+namespace {
+
+constexpr uint64_t kSequences = StreamOf("training sequences");
+
+absl::Status ReadAll(int descriptor, absl::string_view source,
+                     std::vector<uint8_t>* text) {
+  uint8_t buffer[1 << 16];
+  for (;;) {
+    const ssize_t size = read(descriptor, buffer, sizeof(buffer));
+    if (size == 0) return absl::OkStatus();
+    if (size > 0) {
+      text->insert(text->end(), buffer, buffer + size);
+    } else if (errno != EINTR) {
+      return absl::UnavailableError(
+          absl::StrCat("reading ", source, ": ", std::strerror(errno)));
+    }
+  }
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    return absl::NotFoundError(absl::StrCat("cannot open data file '", path,
+                                            "': ", std::strerror(errno)));
+  }
+  const absl::Cleanup close_file = [&] { close(descriptor); };
+  std::vector<uint8_t> text;
+  absl::Status status =
+      ReadAll(descriptor, absl::StrCat("data file '", path, "'"), &text);
+  if (!status.ok()) return status;
+  return text;
+}
+
+// Starts `bible` with its output going to `output`. Returns its process id.
+absl::StatusOr<pid_t> SpawnBible(int output) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const absl::Cleanup destroy = [&] {
+    posix_spawn_file_actions_destroy(&actions);
+  };
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null",
+                                   O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+  char program[] = "bible";
+  char flat[] = "-f";  // One verse per line, unwrapped.
+  char range[] = "gen1:1-rev22:21";
+  char* arguments[] = {program, flat, range, nullptr};
+  pid_t child = 0;
+  const int error =
+      posix_spawnp(&child, program, &actions, nullptr, arguments, environ);
+  if (error == ENOENT) {
+    return absl::NotFoundError(
+        "data 'kjv' needs the program 'bible'; install Debian's bible-kjv");
+  }
+  if (error != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot start 'bible': ", std::strerror(error)));
+  }
+  return child;
+}
+
+absl::Status WaitForBible(pid_t child) {
+  int state = 0;
+  while (waitpid(child, &state, 0) < 0) {
+    if (errno != EINTR) {
+      return absl::UnavailableError(
+          absl::StrCat("waiting for 'bible': ", std::strerror(errno)));
+    }
+  }
+  if (!WIFEXITED(state) || WEXITSTATUS(state) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("'bible' failed with wait status ", state));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadBible() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+  }
+  absl::StatusOr<pid_t> child = SpawnBible(ends[1]);
+  close(ends[1]);
+  const absl::Cleanup close_read_end = [&] { close(ends[0]); };
+  if (!child.ok()) return child.status();
+  std::vector<uint8_t> text;
+  absl::Status read_status = ReadAll(ends[0], "the output of 'bible'", &text);
+  absl::Status wait_status = WaitForBible(*child);
+  if (!read_status.ok()) return read_status;
+  if (!wait_status.ok()) return wait_status;
+  return text;
+}
+
+}  // namespace
+
+Dataset::Dataset(std::vector<uint8_t> text) : text_(std::move(text)) {
+  const size_t train_size = text_.size() - text_.size() / 10;
+  train_ = std::span(text_).first(train_size);
+  validation_ = std::span(text_).subspan(train_size);
+}
+
+absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq) {
+  absl::StatusOr<std::vector<uint8_t>> text =
+      source == "kjv" ? ReadBible() : ReadFile(std::string(source));
+  if (!text.ok()) return text.status();
+  const int64_t least = 10 * (seq + 1);
+  if (static_cast<int64_t>(text->size()) < least) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data '", source, "' has ", text->size(), " bytes; sequences of ", seq,
+        " tokens and a tenth for validation need ", least));
+  }
+  return Dataset(*std::move(text));
+}
+
+void Sampler::FillTraining(int64_t step, int64_t first, int64_t count,
+                           uint8_t* inputs, uint8_t* targets) const {
+  const std::span<const uint8_t> text = dataset_.train();
+  const uint64_t starts = text.size() - seq_;
+  // Steps get seeds and sequences get indices, so that no two (step, sequence)
+  // pairs share a number.
+  const uint64_t step_seed = RandomBits(seed_, kSequences, step);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t start =
+        RandomBelow(starts, step_seed, kSequences, first + i);
+    Copy(text, static_cast<int64_t>(start), i, inputs, targets);
+  }
+}
+
+void Sampler::FillValidation(int64_t total, int64_t first, int64_t count,
+                             uint8_t* inputs, uint8_t* targets) const {
+  const std::span<const uint8_t> text = dataset_.validation();
+  const int64_t last_start = static_cast<int64_t>(text.size()) - seq_ - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t start =
+        total == 1 ? 0 : (first + i) * last_start / (total - 1);
+    Copy(text, start, i, inputs, targets);
+  }
+}
+
+void Sampler::Copy(std::span<const uint8_t> text, int64_t start, int64_t row,
+                   uint8_t* inputs, uint8_t* targets) const {
+  std::copy_n(text.begin() + start, seq_, inputs + row * seq_);
+  std::copy_n(text.begin() + start + 1, seq_, targets + row * seq_);
+}
+
+}  // namespace commsched::trainer
