@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 
 VOCAB, CONTEXT, LAYERS, HEADS, CHANNELS = 256, 128, 4, 4, 128
-BATCH, SEQ, STEPS = 4, 64, 10
+# 96 tokens are more than one block of attention rows and less than the context.
+BATCH, SEQ, STEPS = 4, 96, 10
 SEED, INIT_SEED = 2024, 1337
 SAMPLES = 64
 PEAK, WARMUP, FINAL_FRACTION = 3e-3, 5, 0.1
