@@ -16,8 +16,10 @@ struct StepMetrics {
 };
 
 // Of each complete step held: one whose begin and whose successor's begin are
-// both held. A step's window is [its begin, the next begin); intervals count in
-// the window in which they lie, cut at its edges. O(n log n).
+// both held. A step's window is [its begin, the next begin). Times are those of
+// the intervals that lie in the window, cut at its edges: of several in flight
+// at once each instant counts once. Launches are counted by the step that they
+// belong to, also when they run under the next one. O(n log n).
 std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder);
 
 }  // namespace commsched

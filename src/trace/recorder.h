@@ -18,7 +18,7 @@ enum class RecordKind : uint8_t {
   kWait,       // host time blocked in `before`
 };
 
-// One interval. 40 bytes, written once.
+// One interval, on the clock of base/clock.h. 40 bytes in the ring.
 struct Record {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -26,15 +26,16 @@ struct Record {
   uint64_t value = 0;  // kLaunch: bytes in flight, itself included, at issue
   uint32_t index = 0;  // op id, or launch id
   RecordKind kind = RecordKind::kStepBegin;
-  uint8_t lane = 0;    // compute lane or communication lane
+  uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
 };
 
 // Names for the records of one plan, set once when a session binds.
 struct RecordNames {
   struct LaunchName {
     std::string name;        // "reduce_scatter grad.0+grad.1"
-    std::string collective;  // "_reduce_scatter_base"
-    std::string dtype;
+    std::string collective;  // as c10d calls it: docs/trace_formats.md
+    std::string reduction;   // "sum"; empty if nothing is reduced
+    std::string dtype;       // "f32"
     std::string axis;
     std::vector<int> ranks;  // world ranks of the group
     uint64_t input_count = 0, output_count = 0, bytes = 0;
@@ -48,24 +49,72 @@ struct RecordNames {
 
 // A ring of records of one rank, oldest overwritten. Add takes no lock and
 // allocates nothing; it may be called from several threads at once. Reading is
-// for when nobody adds.
+// for when nobody adds: the caller orders the two.
+//
+// A writer that is suspended inside Add while the others fill the whole ring
+// comes back to a slot that has been taken again. The two records then mix:
+// one interval is wrong (or dropped, if it ends before it begins), nothing
+// else happens. A capacity of several steps makes that a matter of seconds
+// without a time slice; guarding against it would cost each Add two stores.
 class Recorder {
  public:
+  static constexpr uint64_t kMinCapacity = 1024;
+  static constexpr uint64_t kMaxCapacity = uint64_t{1} << 26;
+
+  // kInvalidArgument unless kMinCapacity <= capacity <= kMaxCapacity.
   static absl::StatusOr<std::unique_ptr<Recorder>> Create(uint64_t capacity);
+
+  // Holds `capacity` records, rounded up to a power of two.
   explicit Recorder(uint64_t capacity);
 
-  void Add(const Record& record);  // slot by fetch_add
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  void Add(const Record& record) {
+    // Relaxed: whoever reads has been ordered after all writers.
+    Slot& slot = ring_[next_.fetch_add(1, std::memory_order_relaxed) & mask_];
+    slot.Store(record);
+  }
 
   void SetNames(RecordNames names);
   const RecordNames& names() const { return names_; }
-  // Held records, oldest first, sorted by begin_ns.
+
+  // Held records, sorted by begin_ns; those that begin together, oldest first.
   std::vector<Record> Snapshot() const;
 
  private:
-  std::vector<Record> ring_;
+  // A record as words, each written at once: a slot that two threads write is
+  // no data race.
+  class Slot {
+   public:
+    void Store(const Record& record) {
+      const uint64_t tail = uint64_t{record.index} |
+                            uint64_t{static_cast<uint8_t>(record.kind)} << 32 |
+                            uint64_t{record.lane} << 40;
+      Put(0, static_cast<uint64_t>(record.begin_ns));
+      Put(1, static_cast<uint64_t>(record.end_ns));
+      Put(2, record.step);
+      Put(3, record.value);
+      Put(4, tail);
+    }
+    Record Load() const;
+
+   private:
+    void Put(int i, uint64_t word) {
+      words_[i].store(word, std::memory_order_relaxed);
+    }
+    uint64_t Get(int i) const {
+      return words_[i].load(std::memory_order_relaxed);
+    }
+    std::atomic<uint64_t> words_[5] = {};
+  };
+
+  // Constant after construction.
   const uint64_t mask_;
-  std::atomic<uint64_t> next_{0};
+  const std::unique_ptr<Slot[]> ring_;
   RecordNames names_;
+
+  std::atomic<uint64_t> next_{0};  // records added ever
 };
 
 }  // namespace commsched

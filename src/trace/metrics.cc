@@ -1,0 +1,144 @@
+#include "trace/metrics.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace commsched {
+namespace {
+
+struct Interval {
+  int64_t begin_ns;
+  int64_t end_ns;
+};
+
+// The union of the intervals of `kind` as disjoint intervals in order.
+// `records` is sorted by begin.
+std::vector<Interval> Union(const std::vector<Record>& records,
+                            RecordKind kind) {
+  std::vector<Interval> merged;
+  for (const Record& record : records) {
+    if (record.kind != kind) continue;
+    if (merged.empty() || record.begin_ns > merged.back().end_ns) {
+      merged.push_back({record.begin_ns, record.end_ns});
+    } else {
+      merged.back().end_ns = std::max(merged.back().end_ns, record.end_ns);
+    }
+  }
+  return merged;
+}
+
+// What two unions have in common.
+std::vector<Interval> Intersection(const std::vector<Interval>& a,
+                                   const std::vector<Interval>& b) {
+  std::vector<Interval> both;
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    const int64_t begin = std::max(a[i].begin_ns, b[j].begin_ns);
+    const int64_t end = std::min(a[i].end_ns, b[j].end_ns);
+    if (begin < end) both.push_back({begin, end});
+    a[i].end_ns < b[j].end_ns ? ++i : ++j;
+  }
+  return both;
+}
+
+// Measures windows that are asked for in order against one union.
+class Ruler {
+ public:
+  explicit Ruler(std::vector<Interval> merged) : merged_(std::move(merged)) {}
+
+  int64_t LengthIn(Interval window) {
+    while (next_ < merged_.size() && merged_[next_].end_ns <= window.begin_ns) {
+      ++next_;
+    }
+    int64_t length = 0;
+    for (size_t i = next_;
+         i < merged_.size() && merged_[i].begin_ns < window.end_ns; ++i) {
+      length += std::min(merged_[i].end_ns, window.end_ns) -
+                std::max(merged_[i].begin_ns, window.begin_ns);
+    }
+    return length;
+  }
+
+ private:
+  const std::vector<Interval> merged_;
+  size_t next_ = 0;
+};
+
+struct Step {
+  Interval window;
+  StepMetrics metrics;
+  bool complete = false;
+};
+
+// Every step whose begin is held. A step is complete if the next begin is its
+// successor's; after the last step of a session another session's may follow.
+std::vector<Step> Steps(const std::vector<Record>& records) {
+  std::vector<Step> steps;
+  for (const Record& record : records) {
+    if (record.kind != RecordKind::kStepBegin) continue;
+    if (!steps.empty() && steps.back().metrics.step + 1 == record.step) {
+      steps.back().window.end_ns = record.begin_ns;
+      steps.back().complete = true;
+    }
+    Step step;
+    step.window = {record.begin_ns, record.begin_ns};
+    step.metrics.step = record.step;
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+// Launches belong to the step whose number they carry, wherever they ran: the
+// latest of that number, should two sessions share the recorder.
+void CountLaunches(const std::vector<Record>& records, const RecordNames& names,
+                   std::vector<Step>& steps) {
+  absl::flat_hash_map<uint64_t, size_t> step_of_number;
+  size_t num_begun = 0;
+  for (const Record& record : records) {
+    if (record.kind == RecordKind::kStepBegin) {
+      step_of_number[record.step] = num_begun++;
+      continue;
+    }
+    if (record.kind != RecordKind::kLaunch) continue;
+    const auto found = step_of_number.find(record.step);
+    if (found == step_of_number.end()) continue;
+    StepMetrics& metrics = steps[found->second].metrics;
+    ++metrics.num_launches;
+    metrics.num_collectives += record.index < names.launches.size()
+                                   ? names.launches[record.index].num_members
+                                   : 1;
+    metrics.peak_bytes_in_flight =
+        std::max(metrics.peak_bytes_in_flight, record.value);
+  }
+}
+
+}  // namespace
+
+std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder) {
+  const std::vector<Record> records = recorder.Snapshot();
+  std::vector<Step> steps = Steps(records);
+  CountLaunches(records, recorder.names(), steps);
+
+  std::vector<Interval> compute_union = Union(records, RecordKind::kCompute);
+  std::vector<Interval> comm_union = Union(records, RecordKind::kLaunch);
+  Ruler hidden(Intersection(compute_union, comm_union));
+  Ruler compute(std::move(compute_union));
+  Ruler comm(std::move(comm_union));
+
+  std::vector<StepMetrics> complete;
+  for (Step& step : steps) {
+    if (!step.complete) continue;
+    StepMetrics& metrics = step.metrics;
+    metrics.step_ns = step.window.end_ns - step.window.begin_ns;
+    metrics.compute_ns = compute.LengthIn(step.window);
+    metrics.comm_ns = comm.LengthIn(step.window);
+    metrics.exposed_ns = metrics.comm_ns - hidden.LengthIn(step.window);
+    complete.push_back(metrics);
+  }
+  return complete;
+}
+
+}  // namespace commsched
