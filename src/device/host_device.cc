@@ -1,0 +1,72 @@
+#include "device/host_device.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "device/host_event.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+// More than the machine has is refused rather than left to overcommit: the
+// first touch of such an arena would kill the process.
+uint64_t PhysicalBytes() {
+  static const uint64_t bytes = [] {
+    const int64_t pages = sysconf(_SC_PHYS_PAGES);
+    const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
+    if (pages <= 0 || page_bytes <= 0) return uint64_t{1} << 46;
+    return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
+  }();
+  return bytes;
+}
+
+class CallerStreamImpl final : public Stream {
+ public:
+  void Wait(Event* event, uint64_t generation) override {
+    event->Synchronize(generation);
+  }
+  void Record(Event* event, uint64_t generation) override {
+    static_cast<HostEvent*>(event)->Complete(generation);
+  }
+  void Synchronize() override {}
+  bool is_caller() const override { return true; }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Event>> HostDevice::CreateEvent() {
+  return std::unique_ptr<Event>(std::make_unique<HostEvent>());
+}
+
+absl::StatusOr<void*> HostDevice::Allocate(uint64_t bytes) {
+  const uint64_t limit = PhysicalBytes();
+  if (bytes > limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot allocate ", bytes, " bytes: the machine has ",
+                     limit, " bytes of memory"));
+  }
+  // No overflow: `bytes` is far below 2^64 here.
+  const uint64_t rounded =
+      bytes == 0 ? kAlignment : (bytes + kAlignment - 1) & ~(kAlignment - 1);
+  void* address = std::aligned_alloc(kAlignment, rounded);
+  if (address == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("out of host memory allocating ", bytes, " bytes"));
+  }
+  return address;
+}
+
+void HostDevice::Free(void* address) { std::free(address); }
+
+Stream* CallerStream() {
+  static CallerStreamImpl stream;
+  return &stream;
+}
+
+}  // namespace commsched
