@@ -13,7 +13,7 @@
 namespace commsched {
 
 // Emulated link per rank and direction, full duplex, one transfer at a time per
-// direction (design.md section 10). bytes_per_s 0: none.
+// direction (docs/glossary.md). bytes_per_s 0: none.
 struct LinkSpec {
   double bytes_per_s = 0;
   int64_t latency_ns = 0;
@@ -26,6 +26,7 @@ struct WorldSpec {
 };
 
 // The ranks of one job that meet in this process, and the backend they share.
+// A world outlives its communicators.
 // Thread-safe.
 class World {
  public:

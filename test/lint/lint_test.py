@@ -113,6 +113,10 @@ class TextRulesTest(PlantedTree):
         self.assertTrue(self.refused("docs/a.md", "from pypi.org"))
         self.assertFalse(self.refused("README.md", "cd src/work/later"))
 
+    def test_pages_outside_the_repository_are_refused(self):
+        self.assertTrue(self.refused("src/x/a.h", "// see design.md section 4"))
+        self.assertFalse(self.refused("src/x/a.h", "// see docs/layout.md"))
+
     def test_wrong_include_guard_is_refused(self):
         self.plant("src/exec/window.h", "#ifndef WINDOW_H\n#endif\n")
         self.plant("src/exec/good.h",
