@@ -30,7 +30,11 @@ struct Dependency {
 // by a path of the result; edges that other edges of the same buffer imply are
 // left out (a reader depends on the last writers of what it reads, a writer on
 // the last writers and the readers since). Sorted by (to, from, distance);
-// at most one per triple. Markers take part like any op.
+// at most one per triple, of the first hazard in the order read-after-write,
+// write-after-read, write-after-write, explicit. Markers take part like any op.
+//
+// Regions conflict as MayOverlap() says. An op that writes in every step what
+// nobody reads depends on itself, with distance 1.
 struct Dependencies {
   std::vector<Dependency> edges;
   // A topological order of the distance-0 edges: the declared order wherever
@@ -40,7 +44,8 @@ struct Dependencies {
 };
 
 // Fails with kInvalidArgument, naming the ops, if distance-0 edges close a
-// cycle. O((ops + accesses) log n).
+// cycle. O((accesses + parts) log n + edges), where parts counts, per access,
+// the pieces of its region that were last written or read by different ops.
 absl::StatusOr<Dependencies> InferDependencies(const Graph& graph);
 
 }  // namespace commsched

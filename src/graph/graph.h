@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_GRAPH_GRAPH_H_
 #define COMMSCHED_SRC_GRAPH_GRAPH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "graph/types.h"
 
 namespace commsched {
@@ -18,6 +20,8 @@ struct ExplicitEdge {
   OpId from;
   OpId to;
   int distance = 0;  // 0 or 1
+
+  friend bool operator==(const ExplicitEdge&, const ExplicitEdge&) = default;
 };
 
 // What must happen in one step: plain data with a checked way in. Every Add
@@ -28,16 +32,31 @@ struct ExplicitEdge {
 class Graph {
  public:
   static constexpr uint64_t kMaxOps = uint64_t{1} << 24;
+  static constexpr uint64_t kMaxBuffers = kMaxOps;
+  static constexpr size_t kMaxNameBytes = 256;
   static constexpr int kMaxGroupSize = 4096;
   static constexpr uint32_t kMaxLanes = 16;
 
   absl::Status Reserve(uint64_t num_ops);
   absl::StatusOr<GroupId> AddGroup(absl::string_view name, int size);
   absl::StatusOr<BufferId> AddBuffer(Buffer buffer);
-  // `op.kind` decides which spec counts. For a collective, `op.accesses` is
-  // ignored on the way in and made from input and output.
+  // `op.kind` decides which spec counts; what the kind does not use is reset to
+  // its default. For a collective, `op.accesses` is ignored on the way in and
+  // made from input and output. A name is 1 to 256 bytes of UTF-8, here and
+  // for groups and buffers.
+  //
+  // A collective with uneven counts takes a SHARD in one place only: of its own
+  // group, on the side that differs per rank (the output of REDUCE_SCATTER, the
+  // input of ALL_GATHER); it is then split by the counts. A fixed region there
+  // must hold the largest count, and the other side is the counts' sum exactly.
+  // ALL_TO_ALL with counts needs regions that hold every row's and column's
+  // sum.
   absl::StatusOr<OpId> AddOp(Op op);
   absl::Status AddEdge(ExplicitEdge edge);
+  // All or none. O(1) per edge as long as all edges follow the declared order;
+  // else one pass over the graph per call, which is why an import adds its
+  // edges together.
+  absl::Status AddEdges(absl::Span<const ExplicitEdge> edges);
 
   const std::vector<Group>& groups() const { return groups_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
@@ -48,14 +67,26 @@ class Graph {
   const Group& group(GroupId id) const { return groups_[id.value()]; }
 
   absl::StatusOr<OpId> FindOp(absl::string_view name) const;
+  absl::StatusOr<BufferId> FindBuffer(absl::string_view name) const;
+  absl::StatusOr<GroupId> FindGroup(absl::string_view name) const;
+
+  friend bool operator==(const Graph& a, const Graph& b) {
+    return a.groups_ == b.groups_ && a.buffers_ == b.buffers_ &&
+           a.ops_ == b.ops_ && a.edges_ == b.edges_;
+  }
 
  private:
+  absl::Status CheckExplicitOrder(absl::Span<const ExplicitEdge> more) const;
+
   std::vector<Group> groups_;
   std::vector<Buffer> buffers_;
   std::vector<Op> ops_;
   std::vector<ExplicitEdge> edges_;  // not those in Op::after
   absl::flat_hash_map<std::string, OpId> op_names_;
   absl::flat_hash_map<std::string, BufferId> buffer_names_;
+  absl::flat_hash_map<std::string, GroupId> group_names_;
+  // Whether a distance-0 edge runs against the declared order.
+  bool has_backward_edge_ = false;
 };
 
 }  // namespace commsched

@@ -9,8 +9,8 @@
 
 namespace commsched {
 
-// Format "commsched-graph/1" (docs/graph_json.md). GraphFromJson(GraphToJson(g))
-// equals g.
+// Format "commsched-graph/1" (docs/graph_json.md).
+// GraphFromJson(GraphToJson(g)) equals g.
 std::string GraphToJson(const Graph& graph);
 absl::StatusOr<Graph> GraphFromJson(absl::string_view json);
 

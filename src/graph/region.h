@@ -2,6 +2,7 @@
 #define COMMSCHED_SRC_GRAPH_REGION_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -13,8 +14,10 @@ struct Extent {
   uint64_t count = 0;
 };
 
-// Resolves `region` of `buffer` for the member `rank` of the region's group.
-// `counts`: the collective's uneven counts, or empty.
+// Resolves the access for the member `rank` of its region's group. `counts` is
+// the collective's uneven counts, or empty: it splits a shard (Graph::AddOp
+// sees to it that a shard beside counts is of the collective's group) and does
+// not touch other regions, of which the transfer uses the beginning.
 Extent ResolveRegion(const Graph& graph, const Access& access, int rank,
                      const std::vector<uint64_t>& counts);
 

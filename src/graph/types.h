@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/dtype.h"
 #include "base/strong_id.h"
 
@@ -32,8 +34,23 @@ enum class CollectiveKind : uint8_t {
 
 enum class OpKind : uint8_t { kCompute, kCollective, kMarker };
 enum class Ownership : uint8_t { kOwned = 0, kBound = 1, kLateBound = 2 };
-enum class RegionKind : uint8_t { kWhole = 0, kRange = 1, kShard = 2, kTile = 3 };
+enum class RegionKind : uint8_t {
+  kWhole = 0,
+  kRange = 1,
+  kShard = 2,
+  kTile = 3
+};
 enum class AccessMode : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
+
+// "reduce_scatter", "all_to_all" ...: the names in JSON, traces and messages.
+absl::string_view CollectiveKindName(CollectiveKind kind);
+// InvalidArgument, listing the names, for any other text.
+absl::StatusOr<CollectiveKind> ParseCollectiveKind(absl::string_view name);
+
+// Whether the kind combines its inputs, so that `reduce_op` counts.
+bool IsReducing(CollectiveKind kind);
+// Whether one member is special, so that `root` counts.
+bool IsRooted(CollectiveKind kind);
 
 inline bool Reads(AccessMode m) { return (static_cast<int>(m) & 1) != 0; }
 inline bool Writes(AccessMode m) { return (static_cast<int>(m) & 2) != 0; }
@@ -45,25 +62,29 @@ struct Region {
   GroupId group;        // kShard
   uint64_t offset = 0;  // kRange
   uint64_t count = 0;   // kRange
+  friend bool operator==(const Region&, const Region&) = default;
 };
 
 struct Access {
   BufferId buffer;
   AccessMode mode = AccessMode::kRead;
   Region region;
+  friend bool operator==(const Access&, const Access&) = default;
 };
 
 struct Group {
   std::string name;  // the axis
   int size = 0;
+  friend bool operator==(const Group&, const Group&) = default;
 };
 
 struct Buffer {
   std::string name;
   DType dtype = DType::kF32;
   Ownership ownership = Ownership::kOwned;
-  uint64_t count = 0;  // elements
+  uint64_t count = 0;                                          // elements
   uint64_t bytes() const { return count * DTypeSize(dtype); }  // checked on add
+  friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
 struct ComputeSpec {
@@ -74,6 +95,7 @@ struct ComputeSpec {
   int64_t cost_ns = 0;
   double flops = 0;
   double bytes = 0;
+  friend bool operator==(const ComputeSpec&, const ComputeSpec&) = default;
 };
 
 struct CollectiveSpec {
@@ -81,11 +103,14 @@ struct CollectiveSpec {
   ReduceOp reduce_op = ReduceOp::kSum;
   GroupId group;
   int root = 0;
-  Access input;   // mode kRead; unused by kBarrier
-  Access output;  // mode kWrite; unused by kBarrier
+  Access input;                  // mode kRead; unused by kBarrier
+  Access output;                 // mode kWrite; unused by kBarrier
   std::vector<uint64_t> counts;  // uneven splits, else empty
+  friend bool operator==(const CollectiveSpec&,
+                         const CollectiveSpec&) = default;
 };
 
+// Fields that the kind does not use are at their defaults in a graph.
 struct Op {
   std::string name;
   OpKind kind = OpKind::kCompute;
@@ -94,6 +119,7 @@ struct Op {
   std::vector<OpId> after;       // explicit dependencies at declaration
   ComputeSpec compute;           // kCompute
   CollectiveSpec collective;     // kCollective
+  friend bool operator==(const Op&, const Op&) = default;
 };
 
 }  // namespace commsched

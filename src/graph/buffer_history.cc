@@ -1,0 +1,77 @@
+#include "graph/buffer_history.h"
+
+#include <iterator>
+#include <utility>
+
+namespace commsched {
+
+void BufferHistory::Cell::Read(Time now, std::vector<Conflict>& conflicts) {
+  if (writer != kNever) conflicts.push_back({writer, Hazard::kReadAfterWrite});
+  if (readers.empty() || readers.back() != now) readers.push_back(now);
+}
+
+void BufferHistory::Cell::Write(Time now, std::vector<Conflict>& conflicts) {
+  for (const Time reader : readers) {
+    if (reader != now) conflicts.push_back({reader, Hazard::kWriteAfterRead});
+  }
+  // If the op itself has read, its read is after the writer already.
+  if (readers.empty() && writer != kNever) {
+    conflicts.push_back({writer, Hazard::kWriteAfterWrite});
+  }
+  writer = now;
+  readers.clear();
+}
+
+void BufferHistory::CutIntoPieces() {
+  if (pieces_ != nullptr) return;
+  pieces_ = std::make_unique<Pieces>();
+  pieces_->emplace(0, std::exchange(whole_, Cell{}));
+}
+
+BufferHistory::Pieces::iterator BufferHistory::Cut(uint64_t offset) {
+  if (offset == count_) return pieces_->end();
+  auto next = pieces_->upper_bound(offset);
+  const auto piece = std::prev(next);
+  if (piece->first == offset) return piece;
+  Cell copy = piece->second;  // inserting moves the pieces
+  return pieces_->emplace_hint(next, offset, std::move(copy));
+}
+
+void BufferHistory::Read(Extent extent, Time now,
+                         std::vector<Conflict>& conflicts) {
+  if (IsWhole(extent) && pieces_ == nullptr) {
+    whole_.Read(now, conflicts);
+    return;
+  }
+  CutIntoPieces();
+  Cut(extent.offset + extent.count);
+  for (auto piece = Cut(extent.offset);
+       piece != pieces_->end() && piece->first < extent.offset + extent.count;
+       ++piece) {
+    piece->second.Read(now, conflicts);
+  }
+}
+
+void BufferHistory::Write(Extent extent, Time now,
+                          std::vector<Conflict>& conflicts) {
+  if (IsWhole(extent) && pieces_ == nullptr) {
+    whole_.Write(now, conflicts);
+    return;
+  }
+  CutIntoPieces();
+  const uint64_t end = extent.offset + extent.count;
+  Cut(end);
+  const auto first = Cut(extent.offset);
+  auto last = first;
+  for (; last != pieces_->end() && last->first < end; ++last) {
+    last->second.Write(now, conflicts);
+  }
+  if (IsWhole(extent)) {
+    whole_ = std::move(first->second);
+    pieces_.reset();
+  } else {
+    pieces_->erase(std::next(first), last);
+  }
+}
+
+}  // namespace commsched

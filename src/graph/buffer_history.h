@@ -1,0 +1,66 @@
+#ifndef COMMSCHED_SRC_GRAPH_BUFFER_HISTORY_H_
+#define COMMSCHED_SRC_GRAPH_BUFFER_HISTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "graph/dependencies.h"
+#include "graph/region.h"
+
+namespace commsched {
+
+// Who wrote each element of one buffer last, and who has read it since.
+//
+// A time is one op in one iteration. Accesses are recorded in increasing time,
+// an op's reads before its writes. Each appends to `conflicts` the earlier
+// times it must come after, leaving out what another conflict about the same
+// element implies: a write after readers says nothing of the writer whom those
+// readers came after. A time may be appended more than once.
+//
+// Most buffers are only ever accessed as a whole and cost one cell; the first
+// range cuts the buffer into pieces, and a whole write makes it one again.
+//
+// Thread-compatible.
+class BufferHistory {
+ public:
+  using Time = uint32_t;
+
+  struct Conflict {
+    Time time;
+    Hazard hazard;
+  };
+
+  explicit BufferHistory(uint64_t count) : count_(count) {}
+
+  void Read(Extent extent, Time now, std::vector<Conflict>& conflicts);
+  void Write(Extent extent, Time now, std::vector<Conflict>& conflicts);
+
+ private:
+  static constexpr Time kNever = ~Time{0};
+
+  // What is known of a run of elements that were always accessed together.
+  struct Cell {
+    void Read(Time now, std::vector<Conflict>& conflicts);
+    void Write(Time now, std::vector<Conflict>& conflicts);
+
+    Time writer = kNever;
+    std::vector<Time> readers;  // since `writer`, increasing
+  };
+  // By the offset of the first element; a piece ends where the next begins.
+  using Pieces = absl::btree_map<uint64_t, Cell>;
+
+  bool IsWhole(Extent extent) const { return extent.count == count_; }
+  // Makes `offset` the beginning of a piece.
+  Pieces::iterator Cut(uint64_t offset);
+  void CutIntoPieces();
+
+  uint64_t count_;
+  Cell whole_;                      // while `pieces_` is null
+  std::unique_ptr<Pieces> pieces_;  // covers the buffer without gaps
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_GRAPH_BUFFER_HISTORY_H_
