@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "test/support/alloc_counter.h"
 #include "test/trainer/rank_model.h"
 
 namespace commsched::trainer {
@@ -176,6 +177,22 @@ TEST(GptTest, BitsDoNotDependOnHowManyRanksRunBeside) {
   }
   for (std::thread& rank : ranks) rank.join();
   for (const auto& result : beside) EXPECT_TRUE(result == alone);
+}
+
+TEST(GptTest, AStepMakesNoHeapAllocation) {
+  RankModel model(Nano(), 2, 128);
+  model.FillParameters(10);
+  const TokenBatch tokens = RandomTokens(256, 2, 128, 10);
+  const auto step = [&] {
+    SetTokens(model, tokens);
+    model.Forward();
+    model.Backward();
+  };
+  step();  // oneDNN generates its code on first use.
+  const uint64_t before = HeapAllocations();
+  step();
+  EXPECT_GT(before, 0u);
+  EXPECT_EQ(HeapAllocations(), before);
 }
 
 TEST(GptTest, ShortSequencesLeaveLaterPositionsAlone) {
