@@ -1,0 +1,291 @@
+#include "exec/dispatcher.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+
+Dispatcher::Dispatcher(const Program* program, Issuer* issuer, Failure* failure,
+                       Recorder* recorder, std::vector<Stream*> lanes)
+    : program_(*program),
+      issuer_(*issuer),
+      failure_(*failure),
+      recorder_(recorder),
+      lanes_(std::move(lanes)),
+      launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
+      state_(program_.nodes.size()),
+      missing_(program_.launches.size()),
+      begin_ns_(program_.nodes.size()) {
+  for (size_t i = 0; i < missing_.size(); ++i) {
+    missing_[i].store(program_.launches[i].producers.count,
+                      std::memory_order_relaxed);
+  }
+}
+
+absl::Status Dispatcher::StepBegin() {
+  if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+  if (in_step_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step_begin: step ", steps_, " has not ended"));
+  }
+  in_step_ = true;
+  if (recorder_ != nullptr) {
+    const int64_t now_ns = SystemClock::Get().NowNs();
+    RecordSpan(RecordKind::kStepBegin, now_ns, now_ns, 0, 0);
+  }
+  MoveHead();
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::StepEnd() {
+  if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+  if (!in_step_) {
+    return absl::FailedPreconditionError("step_end: no step has begun");
+  }
+  const uint64_t done = Done(generation());
+  for (uint32_t i = 0; i < state_.size(); ++i) {
+    if (state_[i].load(std::memory_order_acquire) >= done) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("step_end: op '", program_.OpName(i),
+                     "' has not had its after in step ", steps_));
+  }
+  in_step_ = false;
+  ++steps_;
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
+  RETURN_IF_ERROR(CheckCall(index, stream, "before"));
+  const NodeProgram& node = program_.nodes[index];
+  RETURN_IF_ERROR(CheckDependencies(node));
+  uint64_t state = state_[index].load(std::memory_order_relaxed);
+  if (ABSL_PREDICT_FALSE(state >= Begun(generation())) ||
+      ABSL_PREDICT_FALSE(!state_[index].compare_exchange_strong(
+          state, Begun(generation()), std::memory_order_acq_rel))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("before: op '", program_.OpName(index),
+                     "' a second time in step ", steps_));
+  }
+  EnqueueWaits(node, index, stream);
+  if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+  if (stream->is_caller()) RETURN_IF_ERROR(CheckVersions(node));
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
+  RETURN_IF_ERROR(CheckCall(index, stream, "after"));
+  const NodeProgram& node = program_.nodes[index];
+  const uint64_t state = state_[index].load(std::memory_order_relaxed);
+  if (ABSL_PREDICT_FALSE(state != Begun(generation()))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "after: op '", program_.OpName(index), "' has had ",
+        state >= Done(generation()) ? "its after already" : "no before",
+        " in step ", steps_));
+  }
+  if (recorder_ != nullptr) {
+    RecordSpan(RecordKind::kCompute, begin_ns_[index],
+               SystemClock::Get().NowNs(), node.op.value(), node.lane);
+  }
+  if (node.event != nullptr) stream->Record(node.event, generation());
+  uint64_t expected = state;
+  if (ABSL_PREDICT_FALSE(!state_[index].compare_exchange_strong(
+          expected, Done(generation()), std::memory_order_acq_rel))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("after: op '", program_.OpName(index),
+                     "' has had its after already in step ", steps_));
+  }
+  CountDown(node);
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
+  for (uint64_t i = 0; i < num_steps; ++i) {
+    RETURN_IF_ERROR(StepBegin());
+    absl::Status status = ReplayStep(compute, user);
+    if (ABSL_PREDICT_FALSE(!status.ok())) {
+      issuer_.Fail(status);
+      return failure_.status();
+    }
+    in_step_ = false;
+    ++steps_;
+  }
+  return absl::OkStatus();
+}
+
+// The planned order needs no per-node state: one thread runs it, and the plan
+// is proved. Node states are written all the same, once, since later steps may
+// be driven by Before and After.
+absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
+  const uint64_t first_launch = steps_ * launches_per_step_;
+  const uint64_t generation_now = generation();
+  for (const Instruction& instruction : program_.instructions) {
+    if (instruction.kind == Instruction::Kind::kIssue) {
+      head_ = first_launch + instruction.index;
+      issuer_.MakeDue(head_);
+      continue;
+    }
+    const uint32_t index = instruction.index;
+    const NodeProgram& node = program_.nodes[index];
+    Stream* const stream = lanes_[node.lane];
+    EnqueueWaits(node, index, stream);
+    if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+    RETURN_IF_ERROR(compute(user, node.op, stream));
+    if (recorder_ != nullptr) {
+      RecordSpan(RecordKind::kCompute, begin_ns_[index],
+                 SystemClock::Get().NowNs(), node.op.value(), node.lane);
+    }
+    if (node.event != nullptr) stream->Record(node.event, generation_now);
+    state_[index].store(Done(generation_now), std::memory_order_release);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::CheckCall(uint32_t index, const Stream* stream,
+                                   const char* call) const {
+  if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+  if (ABSL_PREDICT_FALSE(!in_step_)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        call, ": op '", program_.OpName(index), "' outside a step"));
+  }
+  const uint32_t lane = program_.nodes[index].lane;
+  if (ABSL_PREDICT_FALSE(stream != lanes_[lane])) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        call, ": op '", program_.OpName(index),
+        "' is given a stream that is not that of its lane ", lane));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::CheckDependencies(const NodeProgram& node) const {
+  const uint64_t done = Done(generation());
+  for (uint32_t i = 0; i < node.after.count; ++i) {
+    const uint32_t producer = program_.after[node.after.begin + i];
+    if (ABSL_PREDICT_FALSE(state_[producer].load(std::memory_order_acquire) <
+                           done)) {
+      return MissingAfter(node, producer);
+    }
+  }
+  const uint64_t due_needed = steps_ * launches_per_step_ + node.due_needed;
+  while (ABSL_PREDICT_FALSE(issuer_.due() < due_needed)) {
+    RETURN_IF_ERROR(CheckProducersOfNeeded(node));
+    // Every producer is done: another thread is inside its `after`, holds the
+    // issue token and is about to move the head.
+    std::this_thread::yield();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Dispatcher::MissingAfter(const NodeProgram& node,
+                                      uint32_t missing) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
+                   "' needs op '", program_.OpName(missing),
+                   "', which has not had its after in step ", steps_));
+}
+
+// Names the first op that keeps the due head from passing what `node` needs.
+absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
+  const uint64_t done = Done(generation());
+  for (uint32_t launch = 0; launch < node.due_needed; ++launch) {
+    const Span32 producers = program_.launches[launch].producers;
+    for (uint32_t i = 0; i < producers.count; ++i) {
+      const uint32_t producer = program_.producers[producers.begin + i];
+      if (state_[producer].load(std::memory_order_acquire) >= done) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "before: op '", program_.plan->graph->op(node.op).name,
+          "' needs launch ", program_.LaunchName(node.due_needed - 1),
+          ", which waits for op '", program_.OpName(producer),
+          "' to have its after in step ", steps_));
+    }
+  }
+  return failure_.status();
+}
+
+// I12: what the op reads has been written in the step it belongs to.
+absl::Status Dispatcher::CheckVersions(const NodeProgram& node) const {
+  for (uint32_t i = 0; i < node.reads.count; ++i) {
+    const VersionedRead& read = program_.reads[node.reads.begin + i];
+    const uint64_t needed = generation() - read.distance;
+    const uint64_t version = issuer_.CompletedGenerations(read.launch);
+    if (ABSL_PREDICT_TRUE(version >= needed)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
+                     "' would read the stale result of launch ",
+                     program_.LaunchName(read.launch), ": version ", version,
+                     ", needs ", needed));
+  }
+  return absl::OkStatus();
+}
+
+void Dispatcher::EnqueueWaits(const NodeProgram& node, uint32_t index,
+                              Stream* stream) {
+  const ProgramWait* wait = program_.waits.data() + node.waits.begin;
+  if (ABSL_PREDICT_TRUE(recorder_ == nullptr)) {
+    for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
+      stream->Wait(wait->event, generation() - wait->distance);
+    }
+    return;
+  }
+  const int64_t begin_ns = SystemClock::Get().NowNs();
+  bool blocked = false;
+  for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
+    const uint64_t needed = generation() - wait->distance;
+    blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
+    stream->Wait(wait->event, needed);
+  }
+  begin_ns_[index] = blocked ? SystemClock::Get().NowNs() : begin_ns;
+  if (blocked) {
+    RecordSpan(RecordKind::kWait, begin_ns, begin_ns_[index], node.op.value(),
+               node.lane);
+  }
+}
+
+void Dispatcher::CountDown(const NodeProgram& node) {
+  bool any_complete = false;
+  for (uint32_t i = 0; i < node.feeds.count; ++i) {
+    const uint32_t launch = program_.feeds[node.feeds.begin + i];
+    // Acquire-release: the thread that moves the head sees what every producer
+    // did before its `after`.
+    any_complete |=
+        missing_[launch].fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  if (any_complete) MoveHead();
+}
+
+// Moves the due head over every launch whose producers are complete, up to the
+// end of this step. Of several threads, one does it for all; the others leave a
+// request and go on.
+void Dispatcher::MoveHead() {
+  if (head_requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
+  const uint64_t end = (steps_ + 1) * launches_per_step_;
+  uint32_t seen;
+  do {
+    seen = head_requests_.load(std::memory_order_acquire);
+    const uint64_t begin = head_;
+    while (head_ < end) {
+      const uint32_t launch = static_cast<uint32_t>(head_ % launches_per_step_);
+      if (missing_[launch].load(std::memory_order_acquire) != 0) break;
+      missing_[launch].store(program_.launches[launch].producers.count,
+                             std::memory_order_relaxed);
+      ++head_;
+    }
+    if (head_ != begin) issuer_.MakeDue(head_);
+  } while (head_requests_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
+}
+
+void Dispatcher::RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
+                            uint32_t index, uint32_t lane) {
+  recorder_->Add({.begin_ns = begin_ns,
+                  .end_ns = end_ns,
+                  .step = steps_,
+                  .index = index,
+                  .kind = kind,
+                  .lane = static_cast<uint8_t>(lane)});
+}
+
+}  // namespace commsched

@@ -1,0 +1,98 @@
+// Turns the framework's calls into due launches.
+#ifndef COMMSCHED_SRC_EXEC_DISPATCHER_H_
+#define COMMSCHED_SRC_EXEC_DISPATCHER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "device/device.h"
+#include "exec/failure.h"
+#include "exec/issuer.h"
+#include "exec/program.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+
+// The host's side of a step: `before` and `after` of compute nodes, in any
+// order that the dependencies allow, from any number of threads; or Run(),
+// which replays the planned order from one thread.
+//
+// A launch is due once every compute node it depends on has had its `after`,
+// and every launch before it is due: the due head moves in key order only (I1).
+// There is one issue token: of the threads whose `after` completes something,
+// one moves the head for all.
+//
+// Before, After: any thread. StepBegin, StepEnd, Run: one thread, with no other
+// call running.
+class Dispatcher {
+ public:
+  // `lanes`: by compute lane. All arguments outlive the dispatcher.
+  Dispatcher(const Program* program, Issuer* issuer, Failure* failure,
+             Recorder* recorder, std::vector<Stream*> lanes);
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  absl::Status StepBegin();
+  absl::Status StepEnd();
+  // `node`: index in Program::nodes.
+  absl::Status Before(uint32_t node, Stream* stream);
+  absl::Status After(uint32_t node, Stream* stream);
+
+  using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
+  absl::Status Run(Compute compute, void* user, uint64_t num_steps);
+
+  bool in_step() const { return in_step_; }
+  uint64_t steps() const { return steps_; }  // ended
+  // Steps in which `node` has had its `after`. Any thread.
+  uint64_t AfterGenerations(uint32_t node) const {
+    return state_[node].load(std::memory_order_acquire) / 2;
+  }
+
+ private:
+  // A node's state counts up through the steps: 2g - 1 once `before` of
+  // generation g (step g - 1) has returned, 2g once `after` has.
+  static constexpr uint64_t Begun(uint64_t generation) {
+    return 2 * generation - 1;
+  }
+  static constexpr uint64_t Done(uint64_t generation) { return 2 * generation; }
+
+  uint64_t generation() const { return steps_ + 1; }
+  absl::Status CheckCall(uint32_t node, const Stream* stream,
+                         const char* call) const;
+  absl::Status CheckDependencies(const NodeProgram& node) const;
+  absl::Status CheckVersions(const NodeProgram& node) const;
+  absl::Status CheckProducersOfNeeded(const NodeProgram& node) const;
+  absl::Status MissingAfter(const NodeProgram& node, uint32_t missing) const;
+  void EnqueueWaits(const NodeProgram& node, uint32_t index, Stream* stream);
+  void CountDown(const NodeProgram& node);
+  void MoveHead();
+  void RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
+                  uint32_t index, uint32_t lane);
+  absl::Status ReplayStep(Compute compute, void* user);
+
+  // Constant after construction.
+  const Program& program_;
+  Issuer& issuer_;
+  Failure& failure_;
+  Recorder* const recorder_;
+  const std::vector<Stream*> lanes_;
+  const uint32_t launches_per_step_;
+
+  // Changed by StepBegin and StepEnd only.
+  bool in_step_ = false;
+  uint64_t steps_ = 0;
+
+  std::vector<std::atomic<uint64_t>> state_;    // by node
+  std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come
+  std::vector<int64_t> begin_ns_;  // by node: between its before and after
+
+  // Requests to move the head; who takes it from 0 holds the token.
+  std::atomic<uint32_t> head_requests_{0};
+  uint64_t head_ = 0;  // owned by the token holder: launches due
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_EXEC_DISPATCHER_H_

@@ -1,0 +1,288 @@
+#include "exec/issuer.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "device/host_device.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kMessageSize = 512;
+
+// Counters have one writer at a time: a load and a store, not a locked add.
+template <typename T>
+void Bump(std::atomic<T>& counter, T by) {
+  counter.store(counter.load(std::memory_order_relaxed) + by,
+                std::memory_order_relaxed);
+}
+
+InflightWindow::Limits LimitsOf(const PlanOptions& options) {
+  return {.max_launches = options.max_launches_in_flight,
+          .max_bytes = options.max_bytes_in_flight};
+}
+
+}  // namespace
+
+uint32_t Issuer::TicketsFor(const Plan& plan) {
+  const uint32_t cap = plan.options.max_launches_in_flight;
+  return cap == 0 ? kMaxInFlight : std::min(cap, kMaxInFlight);
+}
+
+Issuer::Issuer(const IssuerSpec& spec)
+    : spec_(spec),
+      program_(*spec.program),
+      launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
+      tickets_(TicketsFor(*program_.plan)),
+      comm_issued_(spec.comms.size()),
+      window_(LimitsOf(program_.plan->options)),
+      completed_(program_.launches.size()),
+      cpu_ns_(program_.launches.size()) {
+  in_flight_.reserve(tickets_);
+}
+
+Issuer::~Issuer() {
+  if (!lane_.joinable()) return;
+  stop_.store(true, std::memory_order_release);  // acquired in LaneMain()
+  spec_.parker->Unpark();
+  lane_.join();
+}
+
+void Issuer::Start() {
+  if (spec_.issue_inline || launches_per_step_ == 0) return;
+  lane_ = std::thread([this] { LaneMain(); });
+  const std::string name = absl::StrCat("commsched/", spec_.world_rank);
+  pthread_setname_np(lane_.native_handle(), name.substr(0, 15).c_str());
+}
+
+void Issuer::MakeDue(uint64_t number) {
+  due_.store(number, std::memory_order_release);  // acquired in due()
+  if (spec_.issue_inline) {
+    IssueInline(number);
+  } else {
+    spec_.parker->Unpark();
+  }
+}
+
+void Issuer::LaneMain() {
+  while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
+    bool progressed = PollInFlight();
+    while (TryIssue()) progressed = true;
+    if (progressed) continue;
+    CheckDeadline();
+    spec_.parker->ParkUntil(NextWakeNs());
+  }
+}
+
+// The inline path of TryIssue, poll and retire in one: the launch completes
+// before the backend's call returns, so nothing is ever in flight.
+void Issuer::IssueInline(uint64_t number) {
+  char message[kMessageSize];
+  while (issued_ < number) {
+    const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
+    const uint64_t step = issued_ / launches_per_step_;
+    const LaunchProgram& launch = program_.launches[index];
+    if (!WaitsComplete(launch, step) ||
+        !window_.TryAdmit(launch.weight_bytes)) {
+      Fail(absl::InternalError(
+          absl::StrCat("launch ", program_.LaunchName(index), " of step ", step,
+                       " is due before what it waits for is complete")));
+      return;
+    }
+    const int64_t begin_ns = NowIfTraced();
+    if (launch.copies_in.count != 0) RunCopies(launch.copies_in, index);
+    const commsched_status_t code =
+        spec_.backend->launch(launch.comm, &launch.call, 0,
+                              commsched_stream_caller(), message, kMessageSize);
+    if (code != COMMSCHED_OK) {
+      Fail(BackendError(code, message, issued_));
+      return;
+    }
+    Retire({.number = issued_,
+            .launch = index,
+            .begin_ns = begin_ns,
+            .window_bytes = window_.bytes()});
+    ++issued_;
+  }
+}
+
+bool Issuer::TryIssue() {
+  if (issued_ >= due() || in_flight_.size() >= tickets_) return false;
+  const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
+  const LaunchProgram& launch = program_.launches[index];
+  if (!WaitsComplete(launch, issued_ / launches_per_step_)) return false;
+  if (!window_.TryAdmit(launch.weight_bytes)) return false;
+  InFlight entry{.number = issued_,
+                 .launch = index,
+                 .begin_ns = SystemClock::Get().NowNs(),
+                 .window_bytes = window_.bytes()};
+  entry.ticket = comm_issued_[launch.group]++ % tickets_;
+  if (in_flight_.empty()) last_progress_ns_ = entry.begin_ns;
+  if (launch.copies_in.count != 0) RunCopies(launch.copies_in, index);
+  char message[kMessageSize];
+  const commsched_status_t code =
+      spec_.backend->launch(launch.comm, &launch.call, entry.ticket,
+                            commsched_stream_caller(), message, kMessageSize);
+  if (code != COMMSCHED_OK) {
+    Fail(BackendError(code, message, issued_));
+    return false;
+  }
+  in_flight_.push_back(entry);
+  ++issued_;
+  return true;
+}
+
+bool Issuer::WaitsComplete(const LaunchProgram& launch, uint64_t step) const {
+  const ProgramWait* wait = program_.waits.data() + launch.waits.begin;
+  for (uint32_t i = 0; i < launch.waits.count; ++i, ++wait) {
+    if (!wait->event->IsComplete(step + 1 - wait->distance)) return false;
+  }
+  return true;
+}
+
+bool Issuer::PollInFlight() {
+  bool any_done = false;
+  for (InFlight& entry : in_flight_) {
+    if (entry.done) continue;
+    absl::Status status = Poll(&entry);
+    if (!status.ok()) {
+      Fail(std::move(status));
+      return false;
+    }
+    any_done |= entry.done;
+  }
+  if (any_done) RetireInOrder();
+  return any_done;
+}
+
+absl::Status Issuer::Poll(InFlight* entry) {
+  const LaunchProgram& launch = program_.launches[entry->launch];
+  if ((spec_.backend->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
+    entry->done = true;
+    return absl::OkStatus();
+  }
+  commsched_launch_result_t result = {};
+  char message[kMessageSize];
+  const commsched_status_t code = spec_.backend->poll(
+      launch.comm, entry->ticket, &result, message, kMessageSize);
+  if (code != COMMSCHED_OK) return BackendError(code, message, entry->number);
+  entry->wake_at_ns = result.wake_at_ns;
+  if (result.done == 0) return absl::OkStatus();
+  entry->done = true;
+  Bump(cpu_ns_[entry->launch], result.cpu_ns);
+  return absl::OkStatus();
+}
+
+// Retires what is done, except behind an older launch of the same lane.
+void Issuer::RetireInOrder() {
+  uint64_t held_lanes = 0;
+  size_t kept = 0;
+  for (size_t i = 0; i < in_flight_.size(); ++i) {
+    const uint64_t lane =
+        uint64_t{1} << (program_.launches[in_flight_[i].launch].lane % 64);
+    if (in_flight_[i].done && (held_lanes & lane) == 0) {
+      Retire(in_flight_[i]);
+      continue;
+    }
+    held_lanes |= lane;
+    in_flight_[kept++] = in_flight_[i];
+  }
+  in_flight_.resize(kept);
+}
+
+void Issuer::Retire(const InFlight& entry) {
+  const LaunchProgram& launch = program_.launches[entry.launch];
+  if (launch.copies_out.count != 0) RunCopies(launch.copies_out, entry.launch);
+  absl::Status released = window_.Release(launch.weight_bytes);
+  if (!released.ok()) {
+    Fail(std::move(released));
+    return;
+  }
+  const uint64_t step = entry.number / launches_per_step_;
+  if (spec_.recorder != nullptr || !spec_.issue_inline) {
+    last_progress_ns_ = SystemClock::Get().NowNs();
+  }
+  if (spec_.recorder != nullptr) {
+    spec_.recorder->Add({.begin_ns = entry.begin_ns,
+                         .end_ns = last_progress_ns_,
+                         .step = step,
+                         .value = entry.window_bytes,
+                         .index = entry.launch,
+                         .kind = RecordKind::kLaunch,
+                         .lane = static_cast<uint8_t>(launch.lane)});
+  }
+  Bump<uint64_t>(launches_, 1);
+  Bump<uint64_t>(collectives_, launch.num_collectives);
+  Bump<uint64_t>(bytes_, launch.weight_bytes);
+  // Released here, acquired in CompletedGenerations().
+  completed_[entry.launch].store(step + 1, std::memory_order_release);
+  if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
+}
+
+void Issuer::RunCopies(Span32 span, uint32_t launch) {
+  const int64_t begin_ns = ThreadCpuNs();
+  for (uint32_t i = 0; i < span.count; ++i) {
+    const StagingCopy& copy = program_.copies[span.begin + i];
+    if (copy.bytes != 0) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  Bump(cpu_ns_[launch], ThreadCpuNs() - begin_ns);
+}
+
+int64_t Issuer::NextWakeNs() const {
+  if (in_flight_.empty()) return kNoDeadlineNs;
+  int64_t wake_ns = last_progress_ns_ + spec_.launch_timeout_ns;
+  for (const InFlight& entry : in_flight_) {
+    if (!entry.done && entry.wake_at_ns != 0) {
+      wake_ns = std::min(wake_ns, entry.wake_at_ns);
+    }
+  }
+  return wake_ns;
+}
+
+// A launch has `launch_timeout_ns` from its predecessor's completion, not from
+// its issue: hosts run ahead.
+void Issuer::CheckDeadline() {
+  if (in_flight_.empty()) return;
+  const int64_t waited_ns = SystemClock::Get().NowNs() - last_progress_ns_;
+  if (waited_ns < spec_.launch_timeout_ns) return;
+  const InFlight& oldest = in_flight_.front();
+  Fail(absl::DeadlineExceededError(absl::StrCat(
+      "launch ", program_.LaunchName(oldest.launch), " of step ",
+      oldest.number / launches_per_step_, " is not complete on rank ",
+      spec_.world_rank, " after ", waited_ns / 1000000, " ms; the limit is ",
+      spec_.launch_timeout_ns / 1000000, " ms")));
+}
+
+void Issuer::Fail(absl::Status status) {
+  if (!spec_.failure->Set(status)) return;
+  const std::string message(status.message());
+  for (void* comm : spec_.comms) {
+    if (comm == nullptr) continue;
+    spec_.backend->comm_abort(
+        comm, static_cast<commsched_status_t>(status.code()), message.c_str());
+  }
+  for (const std::unique_ptr<Event>& event : program_.events) event->Poison();
+  spec_.parker->Unpark();
+}
+
+absl::Status Issuer::BackendError(commsched_status_t code, const char* message,
+                                  uint64_t number) const {
+  const uint32_t index = static_cast<uint32_t>(number % launches_per_step_);
+  return absl::Status(
+      static_cast<absl::StatusCode>(code),
+      absl::StrCat("launch ", program_.LaunchName(index), " of step ",
+                   number / launches_per_step_, " on rank ", spec_.world_rank,
+                   ": ", message));
+}
+
+int64_t Issuer::NowIfTraced() const {
+  return spec_.recorder == nullptr ? 0 : SystemClock::Get().NowNs();
+}
+
+}  // namespace commsched

@@ -1,0 +1,149 @@
+// Issues launches in key order and retires them.
+#ifndef COMMSCHED_SRC_EXEC_ISSUER_H_
+#define COMMSCHED_SRC_EXEC_ISSUER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/parker.h"
+#include "commsched/plugin.h"
+#include "exec/failure.h"
+#include "exec/inflight_window.h"
+#include "exec/program.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+
+struct IssuerSpec {
+  Program* program = nullptr;  // outlives the issuer
+  const commsched_backend_t* backend = nullptr;
+  std::vector<void*> comms;  // by GroupId; for aborts
+  Recorder* recorder = nullptr;
+  Failure* failure = nullptr;
+  Parker* parker = nullptr;  // wakes the lane thread, its owner
+  int world_rank = 0;
+  int64_t launch_timeout_ns = 0;
+  // Whether launches go out on the thread that makes them due. Only with an
+  // INLINE backend and when all compute lanes are the calling thread, so that
+  // nothing a due launch waits for can be incomplete.
+  bool issue_inline = false;
+};
+
+// The one place from which a rank's launches go to the backend (I1): number 0,
+// 1, 2, ... over all steps, launch `number % launches per step` of the program.
+//
+// A launch is issued when it is due, its waits are complete and the window has
+// room; while one cannot be, none after it is. Issued launches progress side by
+// side; completions are retired in issue order per communication lane, which is
+// what the planner takes a lane to guarantee. Numbers are 64 bits and never
+// wrap.
+//
+// Two modes. Threaded: a lane thread, started by Start(), issues and polls,
+// parked whenever there is nothing to do. Inline: MakeDue() issues on the
+// caller's thread, which then must be one at a time.
+class Issuer {
+ public:
+  // Launches posted and not yet done, per rank, whatever the plan allows.
+  static constexpr uint32_t kMaxInFlight = 64;
+  // What comm_create is told: the plan's cap on launches, if lower.
+  static uint32_t TicketsFor(const Plan& plan);
+
+  explicit Issuer(const IssuerSpec& spec);
+  ~Issuer();  // Stops the lane thread. Nothing may be in flight unless failed.
+  Issuer(const Issuer&) = delete;
+  Issuer& operator=(const Issuer&) = delete;
+
+  // Starts the lane thread; does nothing in inline mode.
+  void Start();
+
+  // Launches below `number` are due. Numbers only grow; the dispatcher's token
+  // holder, one at a time.
+  void MakeDue(uint64_t number);
+
+  // Launches below this number are due. Acquire. Any thread.
+  uint64_t due() const { return due_.load(std::memory_order_acquire); }
+
+  // Steps in which `launch` has completed. Acquire. Any thread.
+  uint64_t CompletedGenerations(uint32_t launch) const {
+    return completed_[launch].load(std::memory_order_acquire);
+  }
+
+  // First failure: wakes every waiter, aborts the communicators on all ranks
+  // (I7). Later calls do nothing. Any thread.
+  void Fail(absl::Status status);
+
+  // Statistics. Any thread; exact when nothing runs.
+  uint64_t launches() const { return Read(launches_); }
+  uint64_t collectives() const { return Read(collectives_); }
+  uint64_t bytes() const { return Read(bytes_); }
+  const InflightWindow& window() const { return window_; }
+  int64_t CpuNs(uint32_t launch) const {
+    return cpu_ns_[launch].load(std::memory_order_relaxed);
+  }
+
+ private:
+  struct InFlight {
+    uint64_t number = 0;
+    uint32_t launch = 0;
+    uint32_t ticket = 0;
+    bool done = false;
+    int64_t begin_ns = 0;
+    int64_t wake_at_ns = 0;
+    uint64_t window_bytes = 0;  // in flight when issued, itself included
+  };
+
+  template <typename T>
+  static T Read(const std::atomic<T>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  }
+
+  void LaneMain();
+  void IssueInline(uint64_t number);
+  bool TryIssue();
+  bool WaitsComplete(const LaunchProgram& launch, uint64_t step) const;
+  bool PollInFlight();
+  absl::Status Poll(InFlight* entry);
+  void RetireInOrder();
+  void Retire(const InFlight& entry);
+  // Runs the copies of `span` and charges their CPU time to `launch`.
+  void RunCopies(Span32 span, uint32_t launch);
+  int64_t NextWakeNs() const;
+  void CheckDeadline();
+  absl::Status BackendError(commsched_status_t code, const char* message,
+                            uint64_t number) const;
+  int64_t NowIfTraced() const;
+
+  // Constant after construction.
+  const IssuerSpec spec_;
+  const Program& program_;
+  const uint32_t launches_per_step_;
+  const uint32_t tickets_;
+
+  // Written by the token holder, read by the lane thread and by `before`.
+  std::atomic<uint64_t> due_{0};
+
+  // Owned by the issuing thread.
+  uint64_t issued_ = 0;
+  std::vector<InFlight> in_flight_;    // in issue order
+  std::vector<uint32_t> comm_issued_;  // by GroupId: next ticket
+  int64_t last_progress_ns_ = 0;
+  InflightWindow window_;
+
+  // Written by the issuing thread, read by any.
+  std::vector<std::atomic<uint64_t>> completed_;  // by launch
+  std::vector<std::atomic<int64_t>> cpu_ns_;      // by launch
+  std::atomic<uint64_t> launches_{0};
+  std::atomic<uint64_t> collectives_{0};
+  std::atomic<uint64_t> bytes_{0};
+
+  std::atomic<bool> stop_{false};
+  std::thread lane_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_EXEC_ISSUER_H_

@@ -1,0 +1,358 @@
+#include "exec/program.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "graph/region.h"
+
+namespace commsched {
+namespace {
+
+// Fills one Program; each method resolves one of its arrays.
+class Flattener {
+ public:
+  Flattener(std::shared_ptr<const Plan> plan, const Binding& binding)
+      : plan_(*plan),
+        graph_(*plan->graph),
+        binding_(binding),
+        program_(std::make_unique<Program>()) {
+    program_->plan = std::move(plan);
+    program_->buffer_address = binding.buffer_address;
+  }
+
+  absl::StatusOr<std::unique_ptr<Program>> Run() {
+    program_->nodes.resize(plan_.nodes.size());
+    program_->launches.resize(plan_.launches.size());
+    RETURN_IF_ERROR(MakeEvents());
+    for (uint32_t i = 0; i < plan_.nodes.size(); ++i) FillNode(i);
+    for (uint32_t i = 0; i < plan_.launches.size(); ++i) FillLaunch(i);
+    FillFeeds();
+    FillReads();
+    FillMembers();
+    FillInstructions();
+    return std::move(program_);
+  }
+
+ private:
+  // An event for every node that somebody waits for, and for the last launch
+  // of each lane, which is what a drain waits for.
+  absl::Status MakeEvents() {
+    std::vector<bool> node_waited(plan_.nodes.size());
+    std::vector<bool> launch_waited(plan_.launches.size());
+    auto mark = [&](const std::vector<Wait>& waits) {
+      for (const Wait& wait : waits) {
+        if (wait.producer.kind == NodeRef::Kind::kLaunch) {
+          launch_waited[wait.producer.index] = true;
+        } else {
+          node_waited[plan_.node_of_op[wait.producer.index]] = true;
+        }
+      }
+    };
+    for (const ComputeNode& node : plan_.nodes) mark(node.waits);
+    std::vector<uint32_t> last_of_lane;
+    for (uint32_t i = 0; i < plan_.launches.size(); ++i) {
+      const Launch& launch = plan_.launches[i];
+      mark(launch.waits);
+      if (launch.lane >= last_of_lane.size()) {
+        last_of_lane.resize(launch.lane + 1, Plan::kNone);
+      }
+      last_of_lane[launch.lane] = i;
+    }
+    for (uint32_t i : last_of_lane) {
+      if (i != Plan::kNone) launch_waited[i] = true;
+    }
+    for (size_t i = 0; i < node_waited.size(); ++i) {
+      if (!node_waited[i]) continue;
+      ASSIGN_OR_RETURN(program_->nodes[i].event, NewEvent());
+    }
+    for (size_t i = 0; i < launch_waited.size(); ++i) {
+      if (!launch_waited[i]) continue;
+      ASSIGN_OR_RETURN(program_->launches[i].event, NewEvent());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Event*> NewEvent() {
+    ASSIGN_OR_RETURN(std::unique_ptr<Event> event,
+                     binding_.device->CreateEvent());
+    program_->events.push_back(std::move(event));
+    return program_->events.back().get();
+  }
+
+  Span32 AddWaits(const std::vector<Wait>& waits) {
+    Span32 span{static_cast<uint32_t>(program_->waits.size()),
+                static_cast<uint32_t>(waits.size())};
+    for (const Wait& wait : waits) {
+      Event* event =
+          wait.producer.kind == NodeRef::Kind::kLaunch
+              ? program_->launches[wait.producer.index].event
+              : program_->nodes[plan_.node_of_op[wait.producer.index]].event;
+      program_->waits.push_back({event, static_cast<uint32_t>(wait.distance)});
+    }
+    return span;
+  }
+
+  void FillNode(uint32_t index) {
+    const ComputeNode& from = plan_.nodes[index];
+    NodeProgram& node = program_->nodes[index];
+    node.op = from.op;
+    node.lane = from.lane;
+    node.waits = AddWaits(from.waits);
+    node.after = {static_cast<uint32_t>(program_->after.size()),
+                  static_cast<uint32_t>(from.after.size())};
+    for (OpId op : from.after) {
+      program_->after.push_back(plan_.node_of_op[op.value()]);
+    }
+    for (LaunchId launch : from.needs) {
+      node.due_needed = std::max(node.due_needed, launch.value() + 1);
+    }
+  }
+
+  void FillLaunch(uint32_t index) {
+    const Launch& from = plan_.launches[index];
+    LaunchProgram& launch = program_->launches[index];
+    launch.call.kind = static_cast<commsched_collective_t>(from.kind);
+    launch.call.dtype = static_cast<commsched_dtype_t>(from.dtype);
+    launch.call.reduce_op = static_cast<commsched_reduce_op_t>(from.reduce_op);
+    launch.call.root = from.root;
+    launch.call.deterministic = plan_.options.deterministic ? 1 : 0;
+    launch.group = from.group.value();
+    launch.lane = from.lane;
+    launch.weight_bytes = from.weight_bytes;
+    launch.num_collectives = static_cast<uint32_t>(from.members.size());
+    launch.waits = AddWaits(from.waits);
+    launch.producers = {static_cast<uint32_t>(program_->producers.size()),
+                        static_cast<uint32_t>(from.producers.size())};
+    for (OpId op : from.producers) {
+      program_->producers.push_back(plan_.node_of_op[op.value()]);
+    }
+  }
+
+  // Inverts Launch::producers.
+  void FillFeeds() {
+    std::vector<std::vector<uint32_t>> feeds(plan_.nodes.size());
+    for (uint32_t i = 0; i < program_->launches.size(); ++i) {
+      const Span32 span = program_->launches[i].producers;
+      for (uint32_t p = 0; p < span.count; ++p) {
+        feeds[program_->producers[span.begin + p]].push_back(i);
+      }
+    }
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      program_->nodes[i].feeds = {static_cast<uint32_t>(program_->feeds.size()),
+                                  static_cast<uint32_t>(feeds[i].size())};
+      program_->feeds.insert(program_->feeds.end(), feeds[i].begin(),
+                             feeds[i].end());
+    }
+  }
+
+  // Reads of what launches wrote, from the graph's dependencies and not from
+  // the plan's waits, so that I12 does not rest on what it checks.
+  void FillReads() {
+    std::vector<std::vector<VersionedRead>> reads(plan_.nodes.size());
+    for (const Dependency& edge : plan_.dependencies.edges) {
+      if (edge.hazard != Hazard::kReadAfterWrite) continue;
+      const LaunchId launch = plan_.launch_of_op[edge.from.value()];
+      const uint32_t node = plan_.node_of_op[edge.to.value()];
+      if (!launch.valid() || node == Plan::kNone) continue;
+      reads[node].push_back(
+          {launch.value(), static_cast<uint32_t>(edge.distance)});
+    }
+    for (size_t i = 0; i < reads.size(); ++i) {
+      program_->nodes[i].reads = {static_cast<uint32_t>(program_->reads.size()),
+                                  static_cast<uint32_t>(reads[i].size())};
+      program_->reads.insert(program_->reads.end(), reads[i].begin(),
+                             reads[i].end());
+    }
+  }
+
+  // One collective of the graph with its addresses, on this rank.
+  commsched_member_t Resolve(OpId id) const {
+    const CollectiveSpec& spec = graph_.op(id).collective;
+    commsched_member_t member = {};
+    if (spec.kind == CollectiveKind::kBarrier) return member;
+    const int rank = binding_.group_rank[spec.group.value()];
+    const Extent input = ResolveRegion(graph_, spec.input, rank, spec.counts);
+    const Extent output = ResolveRegion(graph_, spec.output, rank, spec.counts);
+    const uint64_t size = DTypeSize(graph_.buffer(spec.input.buffer).dtype);
+    member.input = AddressOf(spec.input.buffer) + input.offset * size;
+    member.output = AddressOf(spec.output.buffer) + output.offset * size;
+    member.counts = spec.counts.empty() ? nullptr : spec.counts.data();
+    member.count = PartCount(spec, input, output);
+    return member;
+  }
+
+  char* AddressOf(BufferId buffer) const {
+    return static_cast<char*>(binding_.buffer_address[buffer.value()]);
+  }
+
+  // Elements of one part (commsched_member_t::count).
+  uint64_t PartCount(const CollectiveSpec& spec, Extent input,
+                     Extent output) const {
+    switch (spec.kind) {
+      case CollectiveKind::kReduceScatter:
+        return output.count;
+      case CollectiveKind::kAllToAll:
+        return input.count / graph_.group(spec.group).size;
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kBroadcast:
+      case CollectiveKind::kReduce:
+        return input.count;
+      case CollectiveKind::kBarrier:
+      case CollectiveKind::kSend:
+      case CollectiveKind::kRecv:
+        break;
+    }
+    return 0;
+  }
+
+  // Members are pushed first and pointed to last, so that the vector may grow.
+  void FillMembers() {
+    std::vector<Span32> spans;
+    spans.reserve(plan_.launches.size());
+    for (uint32_t i = 0; i < plan_.launches.size(); ++i) {
+      const uint32_t begin = static_cast<uint32_t>(program_->members.size());
+      AddMembers(i);
+      spans.push_back(
+          {begin, static_cast<uint32_t>(program_->members.size()) - begin});
+    }
+    for (size_t i = 0; i < spans.size(); ++i) {
+      commsched_launch_t& call = program_->launches[i].call;
+      call.num_members = spans[i].count;
+      call.members = program_->members.data() + spans[i].begin;
+    }
+  }
+
+  void AddMembers(uint32_t index) {
+    const Launch& launch = plan_.launches[index];
+    switch (launch.way) {
+      case Way::kSingle:
+      case Way::kGroup:
+        for (OpId op : launch.members) program_->members.push_back(Resolve(op));
+        return;
+      case Way::kInPlace: {
+        commsched_member_t merged = Resolve(launch.members.front());
+        for (size_t i = 1; i < launch.members.size(); ++i) {
+          merged.count += Resolve(launch.members[i]).count;
+        }
+        program_->members.push_back(merged);
+        return;
+      }
+      case Way::kPack:
+        AddPacked(index);
+        return;
+    }
+  }
+
+  // One member on staging memory. A side that has a part per rank is laid out
+  // rank-major: all members' parts of rank 0, then of rank 1, ...
+  void AddPacked(uint32_t index) {
+    const Launch& launch = plan_.launches[index];
+    const int n = graph_.group(launch.group).size;
+    const uint64_t size = DTypeSize(launch.dtype);
+    const int input_parts = InputParts(launch.kind, n);
+    const int output_parts = OutputParts(launch.kind, n);
+    std::vector<commsched_member_t> parts;
+    commsched_member_t packed = {};
+    for (OpId op : launch.members) {
+      parts.push_back(Resolve(op));
+      packed.count += parts.back().count;
+    }
+    char* arena = static_cast<char*>(binding_.arena);
+    char* input = arena + launch.staging_offset;
+    char* output = arena + launch.staging_output;
+    packed.input = input;
+    packed.output = output;
+    program_->members.push_back(packed);
+
+    LaunchProgram& to = program_->launches[index];
+    to.copies_in.begin = static_cast<uint32_t>(program_->copies.size());
+    uint64_t offset = 0;
+    for (const commsched_member_t& part : parts) {
+      for (int r = 0; r < input_parts; ++r) {
+        program_->copies.push_back(
+            {input + (r * packed.count + offset) * size,
+             static_cast<const char*>(part.input) + r * part.count * size,
+             part.count * size});
+      }
+      offset += part.count;
+    }
+    to.copies_in.count =
+        static_cast<uint32_t>(program_->copies.size()) - to.copies_in.begin;
+    to.copies_out.begin = static_cast<uint32_t>(program_->copies.size());
+    const int rank = binding_.group_rank[launch.group.value()];
+    if (launch.kind == CollectiveKind::kReduce && rank != launch.root) return;
+    offset = 0;
+    for (const commsched_member_t& part : parts) {
+      for (int r = 0; r < output_parts; ++r) {
+        program_->copies.push_back(
+            {static_cast<char*>(part.output) + r * part.count * size,
+             output + (r * packed.count + offset) * size, part.count * size});
+      }
+      offset += part.count;
+    }
+    to.copies_out.count =
+        static_cast<uint32_t>(program_->copies.size()) - to.copies_out.begin;
+  }
+
+  static int InputParts(CollectiveKind kind, int n) {
+    return kind == CollectiveKind::kReduceScatter ||
+                   kind == CollectiveKind::kAllToAll
+               ? n
+               : 1;
+  }
+  static int OutputParts(CollectiveKind kind, int n) {
+    return kind == CollectiveKind::kAllGather ||
+                   kind == CollectiveKind::kAllToAll
+               ? n
+               : 1;
+  }
+
+  void FillInstructions() {
+    uint32_t issued = 0;
+    auto issue_until = [&](uint32_t nodes_done) {
+      uint32_t due = issued;
+      while (due < plan_.launches.size() &&
+             plan_.due_after[due] <= nodes_done) {
+        ++due;
+      }
+      if (due == issued) return;
+      issued = due;
+      program_->instructions.push_back({Instruction::Kind::kIssue, due});
+    };
+    for (uint32_t i = 0; i < plan_.nodes.size(); ++i) {
+      issue_until(i);
+      program_->instructions.push_back({Instruction::Kind::kNode, i});
+    }
+    issue_until(static_cast<uint32_t>(plan_.nodes.size()));
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  const Binding& binding_;
+  std::unique_ptr<Program> program_;
+};
+
+}  // namespace
+
+std::string Program::LaunchName(uint32_t launch) const {
+  const Launch& planned = plan->launches[launch];
+  std::string name =
+      absl::StrCat("#", launch, " ", CollectiveKindName(planned.kind), " '",
+                   plan->graph->op(planned.members.front()).name, "'");
+  if (planned.members.size() > 1) {
+    absl::StrAppend(&name, "+", planned.members.size() - 1);
+  }
+  absl::StrAppend(&name, " on axis ", plan->graph->group(planned.group).name);
+  return name;
+}
+
+absl::StatusOr<std::unique_ptr<Program>> Flatten(
+    std::shared_ptr<const Plan> plan, const Binding& binding) {
+  return Flattener(std::move(plan), binding).Run();
+}
+
+}  // namespace commsched

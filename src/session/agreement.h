@@ -1,0 +1,21 @@
+// Ranks show that they run the same plan.
+#ifndef COMMSCHED_SRC_SESSION_AGREEMENT_H_
+#define COMMSCHED_SRC_SESSION_AGREEMENT_H_
+
+#include "absl/status/status.h"
+#include "session/session.h"
+
+namespace commsched {
+
+// All ranks show their fingerprints; if they differ, all show their plans, and
+// the error names the first difference (I1). Collective, also for a rank that
+// could not bind: `bound` is then its error, which it gets back, and which the
+// others learn instead of waiting for it.
+//
+// kFailedPrecondition if a plan differs or a rank could not bind;
+// kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.
+absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_AGREEMENT_H_

@@ -1,0 +1,96 @@
+#include "session/binding.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/host_device.h"
+
+namespace commsched {
+namespace {
+
+absl::Status CheckBinding(const SessionSpec::Binding& binding,
+                          const Graph& graph,
+                          const std::vector<void*>& addresses) {
+  if (binding.buffer.value() >= graph.buffers().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: binding of buffer ", binding.buffer.value(),
+                     ", the graph has ", graph.buffers().size()));
+  }
+  const Buffer& buffer = graph.buffer(binding.buffer);
+  if (buffer.ownership != Ownership::kBound) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session: buffer '", buffer.name, "' is bound but is not BOUND"));
+  }
+  if (addresses[binding.buffer.value()] != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: buffer '", buffer.name, "' is bound twice"));
+  }
+  if (binding.address == nullptr || binding.bytes < buffer.bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session: buffer '", buffer.name, "' needs ", buffer.bytes(),
+        " bytes, ", binding.address == nullptr ? 0 : binding.bytes, " given"));
+  }
+  const size_t alignment = static_cast<size_t>(DTypeSize(buffer.dtype));
+  if (reinterpret_cast<uintptr_t>(binding.address) % alignment != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: buffer '", buffer.name,
+                     "' is not aligned to its element size ", alignment));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckGroups(const SessionSpec& spec) {
+  const Graph& graph = *spec.plan->graph;
+  if (spec.groups.size() != graph.groups().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: ", spec.groups.size(),
+                     " groups given, the graph"
+                     " has ",
+                     graph.groups().size()));
+  }
+  for (size_t i = 0; i < spec.groups.size(); ++i) {
+    const Group& planned = graph.groups()[i];
+    const size_t given = spec.groups[i].ranks.size();
+    if (given == static_cast<size_t>(planned.size)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: group '", planned.name, "' has ", planned.size,
+                     " ranks in the graph, ", given, " given"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<void*>> ResolveBindings(const SessionSpec& spec) {
+  const Graph& graph = *spec.plan->graph;
+  std::vector<void*> addresses(graph.buffers().size());
+  for (const SessionSpec::Binding& binding : spec.bindings) {
+    RETURN_IF_ERROR(CheckBinding(binding, graph, addresses));
+    addresses[binding.buffer.value()] = binding.address;
+  }
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const Buffer& buffer = graph.buffers()[i];
+    if (buffer.ownership == Ownership::kBound && addresses[i] == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("session: buffer '", buffer.name, "' is not bound"));
+    }
+  }
+  return addresses;
+}
+
+absl::StatusOr<std::vector<Stream*>> ResolveLanes(const SessionSpec& spec) {
+  const uint32_t needed = spec.plan->num_compute_lanes;
+  if (spec.lanes.empty()) return std::vector<Stream*>(needed, CallerStream());
+  if (spec.lanes.size() < needed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: ", spec.lanes.size(),
+                     " lanes given, the plan"
+                     " has ",
+                     needed));
+  }
+  return spec.lanes;
+}
+
+}  // namespace commsched

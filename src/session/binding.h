@@ -1,0 +1,27 @@
+// Checks what a caller binds to a plan, and resolves it to addresses.
+#ifndef COMMSCHED_SRC_SESSION_BINDING_H_
+#define COMMSCHED_SRC_SESSION_BINDING_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "session/session.h"
+
+namespace commsched {
+
+// kInvalidArgument unless the groups are those of the graph, in size and
+// number.
+absl::Status CheckGroups(const SessionSpec& spec);
+
+// Addresses by BufferId: the caller's for BOUND buffers, null for others.
+// kInvalidArgument, naming the buffer, if one is unbound, bound twice, too
+// small, misaligned, or not BOUND.
+absl::StatusOr<std::vector<void*>> ResolveBindings(const SessionSpec& spec);
+
+// The stream of each compute lane of the plan.
+absl::StatusOr<std::vector<Stream*>> ResolveLanes(const SessionSpec& spec);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_BINDING_H_

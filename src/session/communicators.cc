@@ -1,0 +1,80 @@
+#include "session/communicators.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace commsched {
+namespace {
+
+constexpr size_t kMessageSize = 512;
+
+uint32_t LargestLaunch(const Plan& plan) {
+  size_t members = 1;
+  for (const Launch& launch : plan.launches) {
+    members = std::max(members, launch.members.size());
+  }
+  return static_cast<uint32_t>(members);
+}
+
+}  // namespace
+
+Communicators::Communicators(std::shared_ptr<World> world)
+    : world_(std::move(world)), backend_(world_->backend()) {}
+
+Communicators::~Communicators() {
+  for (void* comm : comms_) backend_->comm_destroy(comm);
+}
+
+absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
+                                   Parker* parker) {
+  for (const GroupSpec& group : spec.groups) {
+    const std::string id =
+        absl::StrCat("session ", spec.instance, " group ", comms_.size(), " ",
+                     group.axis, " ", absl::StrJoin(group.ranks, ","));
+    commsched_comm_desc_t desc = {};
+    desc.struct_size = sizeof(desc);
+    desc.id = id.c_str();
+    desc.axis = group.axis.c_str();
+    desc.ranks = group.ranks.data();
+    desc.size = static_cast<int32_t>(group.ranks.size());
+    desc.rank = group.rank;
+    desc.world_rank = spec.world_rank;
+    desc.max_in_flight = tickets;
+    desc.max_members = LargestLaunch(*spec.plan);
+    desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
+    desc.wake_user = parker;
+    void* comm = nullptr;
+    char message[kMessageSize] = "";
+    const commsched_status_t code = backend_->comm_create(
+        world_->backend_instance(), &desc, &comm, message, sizeof(message));
+    if (code != COMMSCHED_OK) {
+      return absl::Status(static_cast<absl::StatusCode>(code),
+                          absl::StrCat("session: communicator of axis ",
+                                       group.axis, ": ", message));
+    }
+    comms_.push_back(comm);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Communicators::Register(void* address, uint64_t bytes,
+                                     uint64_t* counter) {
+  if (backend_->comm_register == nullptr) return absl::OkStatus();
+  for (void* comm : comms_) {
+    char message[kMessageSize] = "";
+    const commsched_status_t code =
+        backend_->comm_register(comm, address, bytes, message, sizeof(message));
+    if (code != COMMSCHED_OK) {
+      return absl::Status(static_cast<absl::StatusCode>(code), message);
+    }
+    ++*counter;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace commsched

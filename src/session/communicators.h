@@ -1,0 +1,45 @@
+// One communicator per group of a session.
+#ifndef COMMSCHED_SRC_SESSION_COMMUNICATORS_H_
+#define COMMSCHED_SRC_SESSION_COMMUNICATORS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/parker.h"
+#include "session/session.h"
+
+namespace commsched {
+
+// Owns the communicators and destroys them with itself; then nothing may be in
+// flight, unless they were aborted.
+//
+// Thread-compatible.
+class Communicators {
+ public:
+  explicit Communicators(std::shared_ptr<World> world);
+  ~Communicators();
+  Communicators(const Communicators&) = delete;
+  Communicators& operator=(const Communicators&) = delete;
+
+  // Creates one per group of `spec`, each for `tickets` launches in flight.
+  // `parker` is unparked when polling may have become useful.
+  absl::Status Create(const SessionSpec& spec, uint32_t tickets,
+                      Parker* parker);
+
+  // Makes memory known to every communicator, if the backend asks for that;
+  // adds the number of registrations to `*counter`.
+  absl::Status Register(void* address, uint64_t bytes, uint64_t* counter);
+
+  const std::vector<void*>& comms() const { return comms_; }  // by GroupId
+
+ private:
+  const std::shared_ptr<World> world_;
+  const commsched_backend_t* const backend_;
+  std::vector<void*> comms_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_COMMUNICATORS_H_

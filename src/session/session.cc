@@ -1,0 +1,317 @@
+#include "session/session.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/device_counters.h"
+#include "device/host_device.h"
+#include "exec/dispatcher.h"
+#include "exec/failure.h"
+#include "exec/issuer.h"
+#include "exec/program.h"
+#include "session/agreement.h"
+#include "session/binding.h"
+#include "session/communicators.h"
+#include "session/trace_names.h"
+
+namespace commsched {
+namespace {
+
+constexpr int64_t kDefaultTimeoutNs = int64_t{600} * 1000 * 1000 * 1000;
+
+// Memory that goes back to its device.
+class Arena {
+ public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    if (address_ != nullptr) device_->Free(address_);
+  }
+
+  absl::Status Allocate(Device* device, uint64_t bytes) {
+    if (bytes == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(address_, device->Allocate(bytes));
+    device_ = device;
+    return absl::OkStatus();
+  }
+  char* address() const { return static_cast<char*>(address_); }
+
+ private:
+  Device* device_ = nullptr;
+  void* address_ = nullptr;
+};
+
+class SessionImpl final : public Session {
+ public:
+  explicit SessionImpl(SessionSpec spec)
+      : spec_(std::move(spec)), communicators_(spec_.world) {}
+  ~SessionImpl() override;
+
+  // The steps of Create, in order. Bind is local, Meet is collective.
+  absl::Status Bind();
+  // `bound`: what Bind returned; the other ranks learn of a failure.
+  absl::Status Meet(const absl::Status& bound);
+
+  absl::Status StepBegin() override { return dispatcher_->StepBegin(); }
+  absl::Status StepEnd() override { return dispatcher_->StepEnd(); }
+  absl::Status Before(OpId op, Stream* stream) override {
+    const uint32_t node = NodeOf(op);
+    if (node == Plan::kNone) return NotComputeOp(op);
+    return dispatcher_->Before(node, stream);
+  }
+  absl::Status After(OpId op, Stream* stream) override {
+    const uint32_t node = NodeOf(op);
+    if (node == Plan::kNone) return NotComputeOp(op);
+    return dispatcher_->After(node, stream);
+  }
+  absl::Status Run(Compute compute, void* user, uint64_t num_steps) override {
+    return dispatcher_->Run(compute, user, num_steps);
+  }
+  absl::Status Drain() override;
+  void Abort(absl::string_view reason) override {
+    issuer_->Fail(absl::AbortedError(reason));
+  }
+  absl::Status status() const override { return failure_.status(); }
+  absl::StatusOr<void*> Address(OpId op, BufferId buffer) override;
+  absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const override;
+  SessionCounters counters() const override;
+  std::vector<int64_t> CollectiveCpuNs() const override;
+  const Plan& plan() const override { return *spec_.plan; }
+
+ private:
+  uint32_t NodeOf(OpId op) const {
+    const std::vector<uint32_t>& nodes = spec_.plan->node_of_op;
+    return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
+  }
+  absl::Status NotComputeOp(OpId op) const;
+  absl::Status RegisterMemory();
+  void ListenToLanes();
+  void FindLastWriters();
+
+  // Constant after Create.
+  const SessionSpec spec_;
+  HostDevice device_;
+  std::vector<Stream*> lanes_;        // by compute lane
+  std::vector<NodeRef> last_writer_;  // by BufferId; index kNone: no writer
+  uint64_t registrations_ = 0;
+
+  // In order of construction; the issuer, which stops the lane thread, goes
+  // before everything that the lane thread uses.
+  Failure failure_;
+  Parker parker_;
+  Arena arena_;
+  std::unique_ptr<Program> program_;
+  Communicators communicators_;
+  std::unique_ptr<Issuer> issuer_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+SessionImpl::~SessionImpl() {
+  if (dispatcher_ == nullptr || failure_.failed()) return;
+  absl::Status drained =
+      dispatcher_->in_step()
+          ? absl::AbortedError(absl::StrCat(
+                "the session of rank ", spec_.world_rank,
+                " was destroyed inside step ", dispatcher_->steps()))
+          : Drain();
+  if (!drained.ok()) issuer_->Fail(std::move(drained));
+}
+
+absl::Status SessionImpl::Bind() {
+  RETURN_IF_ERROR(CheckGroups(spec_));
+  Binding binding;
+  ASSIGN_OR_RETURN(binding.buffer_address, ResolveBindings(spec_));
+  ASSIGN_OR_RETURN(lanes_, ResolveLanes(spec_));
+  RETURN_IF_ERROR(arena_.Allocate(&device_, spec_.plan->arena_bytes));
+  for (const Placement& placement : spec_.plan->placements) {
+    binding.buffer_address[placement.buffer.value()] =
+        arena_.address() + placement.offset;
+  }
+  binding.arena = arena_.address();
+  binding.device = &device_;
+  for (const GroupSpec& group : spec_.groups) {
+    binding.group_rank.push_back(group.rank);
+  }
+  ASSIGN_OR_RETURN(program_, Flatten(spec_.plan, binding));
+  FindLastWriters();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::Meet(const absl::Status& bound) {
+  RETURN_IF_ERROR(AgreeOnPlan(spec_, bound));
+  RETURN_IF_ERROR(
+      communicators_.Create(spec_, Issuer::TicketsFor(*spec_.plan), &parker_));
+  RETURN_IF_ERROR(RegisterMemory());
+  for (LaunchProgram& launch : program_->launches) {
+    launch.comm = communicators_.comms()[launch.group];
+  }
+  ListenToLanes();
+  bool all_caller = true;
+  for (const Stream* lane : lanes_) all_caller &= lane->is_caller();
+  const commsched_backend_t* backend = spec_.world->backend();
+  IssuerSpec issuer;
+  issuer.program = program_.get();
+  issuer.backend = backend;
+  issuer.comms = communicators_.comms();
+  issuer.recorder = spec_.recorder;
+  issuer.failure = &failure_;
+  issuer.parker = &parker_;
+  issuer.world_rank = spec_.world_rank;
+  issuer.launch_timeout_ns = spec_.launch_timeout_ns;
+  issuer.issue_inline =
+      all_caller && (backend->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
+  issuer_ = std::make_unique<Issuer>(issuer);
+  dispatcher_ = std::make_unique<Dispatcher>(program_.get(), issuer_.get(),
+                                             &failure_, spec_.recorder, lanes_);
+  if (spec_.recorder != nullptr) spec_.recorder->SetNames(TraceNames(spec_));
+  issuer_->Start();
+  return absl::OkStatus();
+}
+
+// What collectives read and write: the arena, and the caller's buffers.
+absl::Status SessionImpl::RegisterMemory() {
+  if (spec_.plan->arena_bytes != 0) {
+    RETURN_IF_ERROR(communicators_.Register(
+        arena_.address(), spec_.plan->arena_bytes, &registrations_));
+  }
+  for (const SessionSpec::Binding& binding : spec_.bindings) {
+    RETURN_IF_ERROR(communicators_.Register(binding.address, binding.bytes,
+                                            &registrations_));
+  }
+  return absl::OkStatus();
+}
+
+// Work on a worker's stream completes later than its `after`: its events wake
+// the lane thread. Work of a calling thread is complete before it is due.
+void SessionImpl::ListenToLanes() {
+  for (NodeProgram& node : program_->nodes) {
+    if (node.event != nullptr && !lanes_[node.lane]->is_caller()) {
+      node.event->AddListener(&parker_);
+    }
+  }
+}
+
+void SessionImpl::FindLastWriters() {
+  const Plan& plan = *spec_.plan;
+  const Graph& graph = *plan.graph;
+  last_writer_.resize(graph.buffers().size(),
+                      {NodeRef::Kind::kOp, Plan::kNone});
+  for (OpId id : plan.dependencies.order) {
+    const LaunchId launch = plan.launch_of_op[id.value()];
+    const NodeRef node =
+        launch.valid()
+            ? NodeRef{NodeRef::Kind::kLaunch, launch.value()}
+            : NodeRef{NodeRef::Kind::kOp, plan.node_of_op[id.value()]};
+    for (const Access& access : graph.op(id).accesses) {
+      if (Writes(access.mode)) last_writer_[access.buffer.value()] = node;
+    }
+  }
+}
+
+// Everything due is complete once the last launch of each lane is, since a lane
+// completes in order.
+absl::Status SessionImpl::Drain() {
+  if (dispatcher_->in_step()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("drain: step ", dispatcher_->steps(), " has not ended"));
+  }
+  for (Stream* lane : lanes_) lane->Synchronize();
+  const uint64_t steps = dispatcher_->steps();
+  uint64_t lanes_seen = 0;
+  for (size_t i = program_->launches.size(); i-- > 0 && steps > 0;) {
+    const LaunchProgram& launch = program_->launches[i];
+    const uint64_t lane = uint64_t{1} << (launch.lane % 64);
+    if ((lanes_seen & lane) != 0) continue;
+    lanes_seen |= lane;
+    launch.event->Synchronize(steps);
+  }
+  return failure_.status();
+}
+
+absl::Status SessionImpl::NotComputeOp(OpId op) const {
+  const std::vector<Op>& ops = spec_.plan->graph->ops();
+  if (op.value() >= ops.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "op ", op.value(), " is not in the graph of ", ops.size(), " ops"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("op '", ops[op.value()].name, "' is not a compute op"));
+}
+
+absl::StatusOr<void*> SessionImpl::Address(OpId op, BufferId buffer) {
+  const Graph& graph = *spec_.plan->graph;
+  if (op.value() >= graph.ops().size() ||
+      buffer.value() >= graph.buffers().size()) {
+    return absl::NotFoundError(absl::StrCat("address: op ", op.value(),
+                                            " or buffer ", buffer.value(),
+                                            " is not in the graph"));
+  }
+  for (const Access& access : graph.op(op).accesses) {
+    if (access.buffer == buffer) {
+      return program_->buffer_address[buffer.value()];
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("address: op '", graph.op(op).name,
+                                          "' declares no access to buffer '",
+                                          graph.buffer(buffer).name, "'"));
+}
+
+absl::StatusOr<uint64_t> SessionImpl::BufferVersion(BufferId buffer) const {
+  if (buffer.value() >= last_writer_.size()) {
+    return absl::NotFoundError(absl::StrCat(
+        "buffer_version: buffer ", buffer.value(), " is not in the graph"));
+  }
+  const NodeRef writer = last_writer_[buffer.value()];
+  if (writer.index == Plan::kNone) return 0;
+  return writer.kind == NodeRef::Kind::kLaunch
+             ? issuer_->CompletedGenerations(writer.index)
+             : dispatcher_->AfterGenerations(writer.index);
+}
+
+SessionCounters SessionImpl::counters() const {
+  SessionCounters counters;
+  counters.steps = dispatcher_->steps();
+  counters.launches = issuer_->launches();
+  counters.collectives = issuer_->collectives();
+  counters.bytes = issuer_->bytes();
+  counters.peak_launches_in_flight = issuer_->window().peak_launches();
+  counters.peak_bytes_in_flight = issuer_->window().peak_bytes();
+  counters.lock_contentions =
+      GlobalBlockingCounters().contended_locks.load(std::memory_order_relaxed);
+  counters.events_created =
+      GlobalDeviceCounters().events_created.load(std::memory_order_relaxed);
+  counters.streams_created =
+      GlobalDeviceCounters().streams_created.load(std::memory_order_relaxed);
+  counters.registrations = registrations_;
+  return counters;
+}
+
+// A launch's time is shared out to its members by their weight.
+std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
+  const Plan& plan = *spec_.plan;
+  std::vector<int64_t> cpu_ns(plan.graph->ops().size());
+  for (uint32_t i = 0; i < plan.launches.size(); ++i) {
+    const std::vector<OpId>& members = plan.launches[i].members;
+    const int64_t total_ns = issuer_->CpuNs(i);
+    const int64_t share_ns = total_ns / static_cast<int64_t>(members.size());
+    for (OpId member : members) cpu_ns[member.value()] = share_ns;
+    cpu_ns[members.front().value()] +=
+        total_ns - share_ns * static_cast<int64_t>(members.size());
+  }
+  return cpu_ns;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionSpec spec) {
+  if (spec.launch_timeout_ns == 0) spec.launch_timeout_ns = kDefaultTimeoutNs;
+  auto session = std::make_unique<SessionImpl>(std::move(spec));
+  RETURN_IF_ERROR(session->Meet(session->Bind()));
+  return absl::StatusOr<std::unique_ptr<Session>>(std::move(session));
+}
+
+}  // namespace commsched
