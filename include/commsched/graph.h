@@ -223,10 +223,9 @@ COMMSCHED_API commsched_status_t commsched_graph_add_marker(
 ///
 /// Threads:   one per graph.
 /// Errors:    NOT_FOUND         an id that is not in this graph
-///            INVALID_ARGUMENT  NULL; `distance` not 0 or 1; an edge of
-///            distance
-///                              0 that closes a cycle (the message names its
-///                              ops)
+///            INVALID_ARGUMENT  NULL; `distance` not 0 or 1; an edge within
+///                              the step that closes a cycle (the message
+///                              names its ops)
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_add_edge(commsched_graph_t* graph, commsched_op_id_t from,

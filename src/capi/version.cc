@@ -16,3 +16,5 @@ static_assert(kBuildVersion.size() == 5 &&
 }  // namespace
 
 const char* commsched_version(void) { return COMMSCHED_VERSION_STRING; }
+
+uint32_t commsched_abi_version(void) { return COMMSCHED_ABI_VERSION; }

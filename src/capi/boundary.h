@@ -1,0 +1,80 @@
+// Where C++ ends: every public function runs its body through AtBoundary().
+#ifndef COMMSCHED_SRC_CAPI_BOUNDARY_H_
+#define COMMSCHED_SRC_CAPI_BOUNDARY_H_
+
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "commsched/status.h"
+
+namespace commsched {
+
+// Keeps `message` as this thread's last error and returns `code`. If there is
+// no memory for it, a fixed text stands in.
+commsched_status_t ReportFailure(commsched_status_t code,
+                                 absl::string_view message) noexcept;
+
+// The same for a status that is not OK.
+commsched_status_t ReportFailure(const absl::Status& status) noexcept;
+
+// Where a Status becomes a code. Success touches nothing but the status.
+inline commsched_status_t Report(const absl::Status& status) noexcept {
+  if (ABSL_PREDICT_TRUE(status.ok())) return COMMSCHED_OK;
+  return ReportFailure(status);
+}
+
+// Runs `body`, the C++ side of one public function, which returns a Status.
+// This is the only place where a Status becomes a code, and the only one that
+// catches.
+template <typename Body>
+commsched_status_t AtBoundary(Body&& body) noexcept {
+  try {
+    return Report(std::forward<Body>(body)());
+  } catch (const std::bad_alloc&) {
+    return ReportFailure(COMMSCHED_RESOURCE_EXHAUSTED, "out of host memory");
+  } catch (const std::exception& e) {
+    return ReportFailure(COMMSCHED_INTERNAL, e.what());
+  } catch (...) {
+    return ReportFailure(COMMSCHED_INTERNAL, "an exception of unknown type");
+  }
+}
+
+// The same for functions that cannot say that they failed; what is caught is
+// kept as the last error.
+template <typename Body>
+void AtVoidBoundary(Body&& body) noexcept {
+  AtBoundary([&]() -> absl::Status {
+    std::forward<Body>(body)();
+    return absl::OkStatus();
+  });
+}
+
+// The status that a code of the caller's stands for; kUnknown, with the number
+// in the message, if it is none of ours.
+absl::Status StatusFromCode(commsched_status_t code, absl::string_view message);
+
+// A pointer argument and what the header calls it.
+struct Argument {
+  const char* name;
+  const void* value;
+};
+
+// kInvalidArgument naming the first argument that is NULL.
+absl::Status RequireNonNull(std::initializer_list<Argument> arguments);
+
+// kInvalidArgument unless `array` is there or `count` is 0.
+absl::Status RequireArray(const char* name, const void* array, uint64_t count);
+
+// A copy that commsched_string_free() releases.
+absl::StatusOr<char*> DuplicateString(absl::string_view text);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CAPI_BOUNDARY_H_

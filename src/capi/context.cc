@@ -1,0 +1,21 @@
+#include "capi/context.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+
+RankedWorld::RankedWorld(std::shared_ptr<World> world)
+    : world_(std::move(world)), next_session_(world_->spec().size) {}
+
+absl::StatusOr<std::shared_ptr<Context>> Context::Create(
+    std::shared_ptr<RankedWorld> world, int rank) {
+  if (rank < 0 || rank >= world->size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", rank, " is outside the world, 0..", world->size() - 1));
+  }
+  RETURN_IF_ERROR(world->world()->AcquireRank(rank));
+  return std::shared_ptr<Context>(new Context(std::move(world), rank));
+}
+
+}  // namespace commsched

@@ -1,0 +1,66 @@
+#ifndef COMMSCHED_SRC_CAPI_CONTEXT_H_
+#define COMMSCHED_SRC_CAPI_CONTEXT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/world.h"
+#include "device/host_device.h"
+
+namespace commsched {
+
+// A world, and how many sessions each of its ranks has made. The numbers belong
+// to the world rather than to a context, since ranks meet by them and a rank
+// may have one context after another.
+//
+// Thread-safe.
+class RankedWorld {
+ public:
+  explicit RankedWorld(std::shared_ptr<World> world);
+
+  const std::shared_ptr<World>& world() const { return world_; }
+  int size() const { return world_->spec().size; }
+  // 0, 1, 2 ... for `rank`.
+  uint64_t TakeSessionNumber(int rank) { return next_session_[rank]++; }
+
+ private:
+  const std::shared_ptr<World> world_;
+  std::vector<std::atomic<uint64_t>> next_session_;
+};
+
+// One rank, held while the context lives.
+//
+// Thread-safe.
+class Context {
+ public:
+  // kInvalidArgument if `rank` is outside the world, kAlreadyExists if another
+  // context holds it.
+  static absl::StatusOr<std::shared_ptr<Context>> Create(
+      std::shared_ptr<RankedWorld> world, int rank);
+
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context() { world()->ReleaseRank(rank_); }
+
+  const std::shared_ptr<World>& world() const { return world_->world(); }
+  int rank() const { return rank_; }
+  int world_size() const { return world_->size(); }
+  HostDevice& device() { return device_; }
+  uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
+
+ private:
+  Context(std::shared_ptr<RankedWorld> world, int rank)
+      : world_(std::move(world)), rank_(rank) {}
+
+  const std::shared_ptr<RankedWorld> world_;
+  const int rank_;
+  HostDevice device_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CAPI_CONTEXT_H_

@@ -1,0 +1,102 @@
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "capi/boundary.h"
+#include "capi/convert.h"
+
+namespace commsched {
+namespace {
+
+static_assert(static_cast<int>(Schedule::kOverlap) == COMMSCHED_OVERLAP);
+static_assert(static_cast<int>(Schedule::kSerial) == COMMSCHED_SERIAL);
+
+// Leaves `*ours`, the default, where the caller's value is 0.
+absl::Status SetRate(absl::string_view field, double value, double* ours) {
+  if (!std::isfinite(value) || value < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "profile.", field, " is ", value, ", not a finite rate >= 0"));
+  }
+  if (value > 0) *ours = value;
+  return absl::OkStatus();
+}
+
+absl::Status SetTime(absl::string_view field, int64_t value, int64_t* ours) {
+  if (value < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile.", field, " is ", value, " ns, below 0"));
+  }
+  if (value > 0) *ours = value;
+  return absl::OkStatus();
+}
+
+absl::Status SetSharing(const commsched_cost_profile_t& profile,
+                        CostProfile* ours) {
+  if ((profile.num_ranks_sharing == 0) != (profile.num_cores == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "profile.num_ranks_sharing is ", profile.num_ranks_sharing,
+        " and num_cores ", profile.num_cores, "; set both or neither"));
+  }
+  if (profile.num_cores == 0) return absl::OkStatus();
+  ours->num_ranks_sharing = profile.num_ranks_sharing;
+  ours->num_cores = profile.num_cores;
+  return absl::OkStatus();
+}
+
+absl::Status SetOpCosts(const commsched_cost_profile_t& profile,
+                        CostProfile* ours) {
+  RETURN_IF_ERROR(
+      RequireArray("profile.op_cost_ns", profile.op_cost_ns, profile.num_ops));
+  if (profile.op_cost_ns == nullptr) return absl::OkStatus();
+  for (uint64_t i = 0; i < profile.num_ops; ++i) {
+    if (profile.op_cost_ns[i] >= 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile.op_cost_ns[", i, "] is ", profile.op_cost_ns[i],
+                     " ns, below 0"));
+  }
+  ours->op_cost_ns.assign(profile.op_cost_ns,
+                          profile.op_cost_ns + profile.num_ops);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PlanOptions> ToPlanOptions(
+    const commsched_plan_options_t& options) {
+  if (options.schedule > COMMSCHED_SERIAL) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("options.schedule is ", options.schedule, ", outside ",
+                     int{COMMSCHED_OVERLAP}, "..", int{COMMSCHED_SERIAL}));
+  }
+  PlanOptions ours;
+  ours.schedule = static_cast<Schedule>(options.schedule);
+  ASSIGN_OR_RETURN(ours.deterministic,
+                   ToFlag("options.deterministic", options.deterministic));
+  ours.max_launches_in_flight = options.max_launches_in_flight;
+  ours.max_bytes_in_flight = options.max_bytes_in_flight;
+  if (options.num_comm_lanes != 0) ours.num_comm_lanes = options.num_comm_lanes;
+  ours.coalesce_bytes = options.coalesce_bytes;
+  ours.arena_bytes = options.arena_bytes;
+  return ours;
+}
+
+absl::StatusOr<CostProfile> ToCostProfile(
+    const commsched_cost_profile_t& profile) {
+  CostProfile ours;
+  RETURN_IF_ERROR(SetRate("link_bytes_per_s", profile.link_bytes_per_s,
+                          &ours.link_bytes_per_s));
+  RETURN_IF_ERROR(SetTime("link_latency_ns", profile.link_latency_ns,
+                          &ours.link_latency_ns));
+  RETURN_IF_ERROR(SetTime("launch_ns", profile.launch_ns, &ours.launch_ns));
+  RETURN_IF_ERROR(SetRate("copy_bytes_per_s", profile.copy_bytes_per_s,
+                          &ours.copy_bytes_per_s));
+  RETURN_IF_ERROR(
+      SetRate("flops_per_s", profile.flops_per_s, &ours.flops_per_s));
+  RETURN_IF_ERROR(SetRate("memory_bytes_per_s", profile.memory_bytes_per_s,
+                          &ours.memory_bytes_per_s));
+  RETURN_IF_ERROR(SetSharing(profile, &ours));
+  RETURN_IF_ERROR(SetOpCosts(profile, &ours));
+  return ours;
+}
+
+}  // namespace commsched

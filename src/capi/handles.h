@@ -1,0 +1,71 @@
+// What is behind the opaque types of the ABI.
+//
+// A handle owns shares, never its parent's handle: destroying handles in any
+// order is fine, and a parent lives until its last child goes.
+#ifndef COMMSCHED_SRC_CAPI_HANDLES_H_
+#define COMMSCHED_SRC_CAPI_HANDLES_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "capi/context.h"
+#include "comm/mesh.h"
+#include "commsched/commsched.h"
+#include "graph/graph.h"
+#include "plan/plan.h"
+#include "session/session.h"
+#include "trace/metrics.h"
+#include "trace/recorder.h"
+
+struct commsched_world {
+  std::shared_ptr<commsched::RankedWorld> world;
+};
+
+struct commsched_context {
+  std::shared_ptr<commsched::Context> context;
+};
+
+struct commsched_group {
+  std::shared_ptr<commsched::Context> context;
+  commsched::GroupSpec spec;
+};
+
+struct commsched_mesh {
+  std::shared_ptr<commsched::Context> context;
+  commsched::Mesh mesh;
+};
+
+struct commsched_graph {
+  commsched::Graph graph;
+};
+
+struct commsched_plan {
+  std::shared_ptr<const commsched::Plan> plan;
+};
+
+struct commsched_trace {
+  std::shared_ptr<commsched::Context> context;
+  std::shared_ptr<commsched::Recorder> recorder;
+
+  // What the last commsched_trace_num_steps() found. Filled through const
+  // handles, hence mutable.
+  mutable commsched::Mutex mu;
+  mutable bool has_steps ABSL_GUARDED_BY(mu) = false;
+  mutable std::vector<commsched::StepMetrics> steps ABSL_GUARDED_BY(mu);
+};
+
+struct commsched_session {
+  // A lane as the session knows it, and as its caller does.
+  struct Lane {
+    commsched::Stream* stream;
+    commsched_stream_t given;
+  };
+  std::shared_ptr<commsched::Context> context;
+  std::shared_ptr<commsched::Recorder> recorder;
+  std::vector<Lane> lanes;
+  std::unique_ptr<commsched::Session> session;  // Last: it goes first.
+};
+
+#endif  // COMMSCHED_SRC_CAPI_HANDLES_H_

@@ -1,0 +1,295 @@
+#include "commsched/session.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "capi/boundary.h"
+#include "capi/handles.h"
+#include "capi/streams.h"
+#include "capi/structs.h"
+
+using commsched::AtBoundary;
+using commsched::AtVoidBoundary;
+using commsched::RequireNonNull;
+
+namespace commsched {
+namespace {
+
+constexpr int64_t kDefaultLaunchTimeoutNs = int64_t{600} * 1000 * 1000 * 1000;
+
+absl::Status CheckDesc(const commsched_session_desc_t& desc) {
+  RETURN_IF_ERROR(RequireNonNull(
+      {{"desc.context", desc.context}, {"desc.plan", desc.plan}}));
+  RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
+  RETURN_IF_ERROR(
+      RequireArray("desc.bindings", desc.bindings, desc.num_bindings));
+  RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
+  if (desc.launch_timeout_ns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
+  }
+  if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.trace is of another context, that of rank ",
+                     desc.trace->context->rank()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddGroups(const commsched_session_desc_t& desc,
+                       SessionSpec* spec) {
+  for (uint32_t i = 0; i < desc.num_groups; ++i) {
+    const commsched_group_t* group = desc.groups[i];
+    if (group == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("desc.groups[", i, "] is NULL"));
+    }
+    if (group->context != desc.context->context) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "desc.groups[", i, "], on axis '", group->spec.axis,
+          "', is of another context, that of rank ", group->context->rank()));
+    }
+    spec->groups.push_back(group->spec);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddLanes(const commsched_session_desc_t& desc,
+                      commsched_session* handle, SessionSpec* spec) {
+  for (uint32_t i = 0; i < desc.num_lanes; ++i) {
+    Stream* stream = KnownStream(desc.lanes[i]);
+    if (stream == nullptr) {
+      const absl::Status why = StreamError(desc.lanes[i]);
+      return absl::Status(why.code(),
+                          absl::StrCat("desc.lanes[", i, "]: ", why.message()));
+    }
+    spec->lanes.push_back(stream);
+    handle->lanes.push_back({stream, desc.lanes[i]});
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
+    const commsched_session_desc_t* caller_desc) {
+  ASSIGN_OR_RETURN(const commsched_session_desc_t desc,
+                   ReadStruct(caller_desc, "commsched_session_desc_t"));
+  RETURN_IF_ERROR(CheckDesc(desc));
+  auto handle = std::make_unique<commsched_session>();
+  handle->context = desc.context->context;
+  SessionSpec spec;
+  spec.world = handle->context->world();
+  spec.world_rank = handle->context->rank();
+  spec.plan = desc.plan->plan;
+  RETURN_IF_ERROR(AddGroups(desc, &spec));
+  for (uint32_t i = 0; i < desc.num_bindings; ++i) {
+    const commsched_binding_t& binding = desc.bindings[i];
+    spec.bindings.push_back(
+        {BufferId(binding.buffer), binding.address, binding.bytes});
+  }
+  RETURN_IF_ERROR(AddLanes(desc, handle.get(), &spec));
+  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
+  spec.recorder = handle->recorder.get();
+  spec.launch_timeout_ns = desc.launch_timeout_ns != 0
+                               ? desc.launch_timeout_ns
+                               : kDefaultLaunchTimeoutNs;
+  // Last: a number once taken is one that the other ranks wait for.
+  spec.instance = handle->context->TakeSessionNumber();
+  ASSIGN_OR_RETURN(handle->session, Session::Create(std::move(spec)));
+  return handle;
+}
+
+// What Session::Run() calls back, and what it then calls.
+struct ComputeCallback {
+  const commsched_session* session;
+  commsched_compute_fn fn;
+  void* user;
+};
+
+commsched_stream_t GivenStream(const commsched_session& session,
+                               Stream* stream) {
+  for (const commsched_session::Lane& lane : session.lanes) {
+    if (lane.stream == stream) return lane.given;
+  }
+  return commsched_stream_caller();  // Lanes that were not given.
+}
+
+absl::Status CallCompute(void* user, OpId op, Stream* stream) {
+  const ComputeCallback& callback = *static_cast<const ComputeCallback*>(user);
+  const commsched_session& session = *callback.session;
+  const commsched_status_t code =
+      callback.fn(callback.user, op.value(), GivenStream(session, stream));
+  if (ABSL_PREDICT_TRUE(code == COMMSCHED_OK)) return absl::OkStatus();
+  return StatusFromCode(
+      code, absl::StrCat("the compute callback returned ",
+                         commsched_status_name(code), " for op '",
+                         session.session->plan().graph->op(op).name, "'"));
+}
+
+commsched_session_counters_t ToPublic(const SessionCounters& counters) {
+  commsched_session_counters_t result = commsched_session_counters_init();
+  result.steps = counters.steps;
+  result.launches = counters.launches;
+  result.collectives = counters.collectives;
+  result.bytes = counters.bytes;
+  result.peak_launches_in_flight = counters.peak_launches_in_flight;
+  result.peak_bytes_in_flight = counters.peak_bytes_in_flight;
+  result.lock_contentions = counters.lock_contentions;
+  result.events_created = counters.events_created;
+  result.streams_created = counters.streams_created;
+  result.registrations = counters.registrations;
+  return result;
+}
+
+absl::Status CopyCpuNs(const Session& session, int64_t* out_ns,
+                       uint64_t num_ops) {
+  const uint64_t expected = session.plan().graph->ops().size();
+  if (num_ops != expected) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_ops is ", num_ops, ", but the graph has ", expected, " ops"));
+  }
+  const std::vector<int64_t> ns = session.CollectiveCpuNs();
+  std::copy(ns.begin(), ns.end(), out_ns);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace commsched
+
+commsched_status_t commsched_session_create(
+    const commsched_session_desc_t* desc, commsched_session_t** out_session) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"desc", desc}, {"out_session", out_session}}));
+    ASSIGN_OR_RETURN(auto session, commsched::CreateSession(desc));
+    *out_session = session.release();
+    return absl::OkStatus();
+  });
+}
+
+void commsched_session_destroy(commsched_session_t* session) {
+  AtVoidBoundary([&] { delete session; });
+}
+
+commsched_status_t commsched_session_step_begin(commsched_session_t* session) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    return session->session->StepBegin();
+  });
+}
+
+commsched_status_t commsched_session_step_end(commsched_session_t* session) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    return session->session->StepEnd();
+  });
+}
+
+// before and after are called for every op of every step: two comparisons, one
+// virtual call, and a message only on failure.
+
+commsched_status_t commsched_session_before(commsched_session_t* session,
+                                            commsched_op_id_t op,
+                                            commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (ABSL_PREDICT_FALSE(session == nullptr || known == nullptr)) {
+      RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+      return commsched::StreamError(stream);
+    }
+    return session->session->Before(commsched::OpId(op), known);
+  });
+}
+
+commsched_status_t commsched_session_after(commsched_session_t* session,
+                                           commsched_op_id_t op,
+                                           commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (ABSL_PREDICT_FALSE(session == nullptr || known == nullptr)) {
+      RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+      return commsched::StreamError(stream);
+    }
+    return session->session->After(commsched::OpId(op), known);
+  });
+}
+
+commsched_status_t commsched_session_run(commsched_session_t* session,
+                                         commsched_compute_fn fn, void* user,
+                                         uint64_t num_steps) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    if (fn == nullptr) {
+      return absl::InvalidArgumentError("argument 'fn' is NULL");
+    }
+    commsched::ComputeCallback callback{session, fn, user};
+    return session->session->Run(&commsched::CallCompute, &callback, num_steps);
+  });
+}
+
+commsched_status_t commsched_session_drain(commsched_session_t* session) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    return session->session->Drain();
+  });
+}
+
+void commsched_session_abort(commsched_session_t* session, const char* reason) {
+  if (session == nullptr) return;
+  AtVoidBoundary(
+      [&] { session->session->Abort(reason == nullptr ? "" : reason); });
+}
+
+commsched_status_t commsched_session_status(
+    const commsched_session_t* session) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    return session->session->status();
+  });
+}
+
+commsched_status_t commsched_session_address(commsched_session_t* session,
+                                             commsched_op_id_t op,
+                                             commsched_buffer_id_t buffer,
+                                             void** out_address) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"session", session}, {"out_address", out_address}}));
+    ASSIGN_OR_RETURN(*out_address,
+                     session->session->Address(commsched::OpId(op),
+                                               commsched::BufferId(buffer)));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_session_buffer_version(
+    const commsched_session_t* session, commsched_buffer_id_t buffer,
+    uint64_t* out_version) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"session", session}, {"out_version", out_version}}));
+    ASSIGN_OR_RETURN(*out_version, session->session->BufferVersion(
+                                       commsched::BufferId(buffer)));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_session_get_counters(
+    const commsched_session_t* session,
+    commsched_session_counters_t* out_counters) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"session", session}, {"out_counters", out_counters}}));
+    return commsched::WriteStruct(
+        commsched::ToPublic(session->session->counters()), out_counters,
+        "commsched_session_counters_t");
+  });
+}
+
+commsched_status_t commsched_session_collective_cpu_ns(
+    const commsched_session_t* session, int64_t* out_ns, uint64_t num_ops) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}, {"out_ns", out_ns}}));
+    return commsched::CopyCpuNs(*session->session, out_ns, num_ops);
+  });
+}

@@ -1,0 +1,180 @@
+#include "commsched/stream.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "capi/boundary.h"
+#include "capi/handles.h"
+#include "capi/streams.h"
+
+namespace commsched {
+
+absl::Status StreamError(const commsched_stream_t& stream) {
+  if (stream.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stream.reserved is ", stream.reserved, ", not 0"));
+  }
+  switch (stream.kind) {
+    case COMMSCHED_STREAM_HOST:
+      return absl::InvalidArgumentError(
+          "stream.native of a HOST stream is NULL");
+    case COMMSCHED_STREAM_CUDA:
+      return absl::UnimplementedError(
+          "CUDA streams are not supported by this version");
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stream.kind is ", stream.kind, ", not one of CALLER (",
+          COMMSCHED_STREAM_CALLER, ") and HOST (", COMMSCHED_STREAM_HOST, ")"));
+  }
+}
+
+absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream) {
+  if (Stream* known = KnownStream(stream)) return known;
+  return StreamError(stream);
+}
+
+namespace {
+
+absl::StatusOr<HostStream*> HostStreamOf(const commsched_stream_t& stream) {
+  RETURN_IF_ERROR(StreamOf(stream).status());
+  if (stream.kind != COMMSCHED_STREAM_HOST) {
+    return absl::InvalidArgumentError(
+        "work is enqueued on HOST streams; this is the CALLER stream");
+  }
+  return static_cast<NativeHostStream*>(stream.native)->stream.get();
+}
+
+absl::StatusOr<NativeHostEvent*> EventOf(const commsched_event_t& event) {
+  if (event.kind != COMMSCHED_STREAM_HOST || event.reserved != 0 ||
+      event.native == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "not an event: kind ", event.kind, ", reserved ", event.reserved,
+        ", native ", event.native == nullptr ? "NULL" : "set"));
+  }
+  return static_cast<NativeHostEvent*>(event.native);
+}
+
+uint64_t LatestRecord(NativeHostEvent* event) {
+  MutexLock lock(&event->mu);
+  return event->generation;
+}
+
+// Generations complete in order, which holds for the records of one stream, and
+// across streams once the earlier one is complete.
+absl::Status RecordEvent(NativeHostEvent* event, Stream* stream) {
+  MutexLock lock(&event->mu);
+  if (stream != event->recorded_on &&
+      !event->event->IsComplete(event->generation)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("record ", event->generation,
+                     " of the event, on another stream, is not complete"));
+  }
+  stream->Record(event->event.get(), event->generation + 1);
+  ++event->generation;
+  event->recorded_on = stream;
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace commsched
+
+using commsched::AtBoundary;
+using commsched::RequireNonNull;
+
+commsched_status_t commsched_host_stream_create(
+    commsched_context_t* context, const char* name, uint32_t capacity,
+    commsched_stream_t* out_stream) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull(
+        {{"context", context}, {"name", name}, {"out_stream", out_stream}}));
+    ASSIGN_OR_RETURN(auto stream,
+                     commsched::HostStream::Create(name, capacity));
+    auto* native =
+        new commsched::NativeHostStream{context->context, std::move(stream)};
+    *out_stream = {COMMSCHED_STREAM_HOST, 0, native};
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_host_stream_enqueue(commsched_stream_t stream,
+                                                 commsched_host_fn fn,
+                                                 void* user) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* host, commsched::HostStreamOf(stream));
+    if (fn == nullptr) {
+      return absl::InvalidArgumentError("argument 'fn' is NULL");
+    }
+    host->Enqueue(fn, user);
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_stream_synchronize(commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
+    known->Synchronize();
+    return absl::OkStatus();
+  });
+}
+
+void commsched_host_stream_destroy(commsched_stream_t stream) {
+  if (stream.kind != COMMSCHED_STREAM_HOST) return;
+  commsched::AtVoidBoundary(
+      [&] { delete static_cast<commsched::NativeHostStream*>(stream.native); });
+}
+
+commsched_status_t commsched_event_create(commsched_context_t* context,
+                                          commsched_event_t* out_event) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"context", context}, {"out_event", out_event}}));
+    auto native = std::make_unique<commsched::NativeHostEvent>();
+    native->context = context->context;
+    ASSIGN_OR_RETURN(native->event, context->context->device().CreateEvent());
+    *out_event = {COMMSCHED_STREAM_HOST, 0, native.release()};
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_event_record(commsched_event_t event,
+                                          commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
+    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
+    return commsched::RecordEvent(native, known);
+  });
+}
+
+commsched_status_t commsched_stream_wait_event(commsched_stream_t stream,
+                                               commsched_event_t event) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
+    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
+    known->Wait(native->event.get(), commsched::LatestRecord(native));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_event_query(commsched_event_t event,
+                                         uint32_t* out_complete) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
+    RETURN_IF_ERROR(RequireNonNull({{"out_complete", out_complete}}));
+    *out_complete =
+        native->event->IsComplete(commsched::LatestRecord(native)) ? 1 : 0;
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_event_synchronize(commsched_event_t event) {
+  return AtBoundary([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
+    native->event->Synchronize(commsched::LatestRecord(native));
+    return absl::OkStatus();
+  });
+}
+
+void commsched_event_destroy(commsched_event_t event) {
+  if (event.kind != COMMSCHED_STREAM_HOST) return;
+  commsched::AtVoidBoundary(
+      [&] { delete static_cast<commsched::NativeHostEvent*>(event.native); });
+}

@@ -1,0 +1,54 @@
+#include "capi/structs.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kSizeField = sizeof(uint64_t);
+
+// The caller's struct may be shorter than T, so it is looked at as bytes.
+absl::StatusOr<uint64_t> StructSizeOf(const void* caller,
+                                      absl::string_view type) {
+  uint64_t size = 0;
+  std::memcpy(&size, caller, kSizeField);
+  if (size < kSizeField || size > kMaxStructSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(type, ".struct_size is ", size, ", outside ", kSizeField,
+                     "..", kMaxStructSize, "; make it with its _init()"));
+  }
+  return size;
+}
+
+}  // namespace
+
+absl::Status CopyStructIn(const void* in, void* ours, uint64_t our_size,
+                          absl::string_view type) {
+  ASSIGN_OR_RETURN(const uint64_t size, StructSizeOf(in, type));
+  const char* bytes = static_cast<const char*>(in);
+  for (uint64_t i = our_size; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(type, " has a field at byte ", i,
+                     " that this version of the library does not know (",
+                     our_size, " bytes)"));
+  }
+  std::memset(ours, 0, our_size);
+  std::memcpy(ours, in, std::min(size, our_size));
+  std::memcpy(ours, &our_size, kSizeField);
+  return absl::OkStatus();
+}
+
+absl::Status CopyStructOut(const void* ours, uint64_t our_size, void* out,
+                           absl::string_view type) {
+  ASSIGN_OR_RETURN(const uint64_t size, StructSizeOf(out, type));
+  std::memcpy(static_cast<char*>(out) + kSizeField,
+              static_cast<const char*>(ours) + kSizeField,
+              std::min(size, our_size) - kSizeField);
+  return absl::OkStatus();
+}
+
+}  // namespace commsched

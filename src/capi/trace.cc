@@ -1,0 +1,99 @@
+#include "commsched/trace.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "capi/boundary.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+#include "trace/kineto.h"
+
+using commsched::AtBoundary;
+using commsched::AtVoidBoundary;
+using commsched::RequireNonNull;
+
+namespace commsched {
+namespace {
+
+void FindSteps(const commsched_trace& trace)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(trace.mu) {
+  trace.steps = ComputeStepMetrics(*trace.recorder);
+  trace.has_steps = true;
+}
+
+absl::StatusOr<StepMetrics> StepAt(const commsched_trace& trace,
+                                   uint64_t index) {
+  MutexLock lock(&trace.mu);
+  if (!trace.has_steps) FindSteps(trace);
+  if (index >= trace.steps.size()) {
+    return absl::OutOfRangeError(
+        absl::StrCat("step ", index, " of the trace, which holds ",
+                     trace.steps.size(), " complete steps"));
+  }
+  return trace.steps[index];
+}
+
+commsched_step_metrics_t ToPublic(const StepMetrics& metrics) {
+  commsched_step_metrics_t result = commsched_step_metrics_init();
+  result.step = metrics.step;
+  result.step_ns = metrics.step_ns;
+  result.compute_ns = metrics.compute_ns;
+  result.comm_ns = metrics.comm_ns;
+  result.exposed_ns = metrics.exposed_ns;
+  result.num_launches = metrics.num_launches;
+  result.num_collectives = metrics.num_collectives;
+  result.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
+  return result;
+}
+
+}  // namespace
+}  // namespace commsched
+
+commsched_status_t commsched_trace_create(commsched_context_t* context,
+                                          uint64_t capacity,
+                                          commsched_trace_t** out_trace) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"context", context}, {"out_trace", out_trace}}));
+    ASSIGN_OR_RETURN(auto recorder, commsched::Recorder::Create(capacity));
+    auto trace = std::make_unique<commsched_trace>();
+    trace->context = context->context;
+    trace->recorder = std::move(recorder);
+    *out_trace = trace.release();
+    return absl::OkStatus();
+  });
+}
+
+void commsched_trace_destroy(commsched_trace_t* trace) {
+  AtVoidBoundary([&] { delete trace; });
+}
+
+uint64_t commsched_trace_num_steps(const commsched_trace_t* trace) {
+  if (trace == nullptr) return 0;
+  uint64_t num_steps = 0;
+  AtVoidBoundary([&] {
+    commsched::MutexLock lock(&trace->mu);
+    commsched::FindSteps(*trace);
+    num_steps = trace->steps.size();
+  });
+  return num_steps;
+}
+
+commsched_status_t commsched_trace_step_metrics(
+    const commsched_trace_t* trace, uint64_t index,
+    commsched_step_metrics_t* out_metrics) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"trace", trace}, {"out_metrics", out_metrics}}));
+    ASSIGN_OR_RETURN(const auto metrics, commsched::StepAt(*trace, index));
+    return commsched::WriteStruct(commsched::ToPublic(metrics), out_metrics,
+                                  "commsched_step_metrics_t");
+  });
+}
+
+commsched_status_t commsched_trace_write_kineto(const commsched_trace_t* trace,
+                                                const char* path) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"path", path}}));
+    return commsched::WriteKineto(*trace->recorder, path);
+  });
+}
