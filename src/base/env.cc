@@ -55,8 +55,11 @@ Env::Env(absl::Span<const EnvVariable> table, Lookup lookup)
     : table_(table), lookup_(std::move(lookup)) {}
 
 const Env& Env::Process() {
-  static const Env* const env = new Env(
-      EnvTable(), [](const char* name) -> const char* { return getenv(name); });
+  // The library never changes the environment, so reading it is safe.
+  static const Env* const env =
+      new Env(EnvTable(), [](const char* name) -> const char* {
+        return getenv(name);  // NOLINT(concurrency-mt-unsafe)
+      });
   return *env;
 }
 
