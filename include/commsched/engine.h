@@ -11,8 +11,14 @@
 ///                         backward_begin/end per module, in reverse
 ///   optimizer_step   (clip, AdamW; gathers begin bucket by bucket)
 ///   step_end
-/// Parameters gathered for step t+1 arrive under the rest of the optimizer and
-/// the next forward: forward_begin(m) waits for the buckets of m only.
+/// Gradients are reduced, as the mean over the ranks, under the backward of the
+/// last micro-batch. Parameters gathered for step t+1 arrive under the rest of
+/// the optimizer and the next forward: forward_begin(m) waits for the buckets
+/// of m only.
+///
+/// Conventions: commsched.h. Functions here leave their message where
+/// commsched_engine_last_error() finds it. One thread per engine at a time;
+/// engines of different ranks are independent.
 #ifndef COMMSCHED_ENGINE_H_
 #define COMMSCHED_ENGINE_H_
 
@@ -25,6 +31,7 @@
 extern "C" {
 #endif
 
+/// One rank's model: layout, graph, plan and session.
 typedef struct commsched_engine commsched_engine_t;
 
 /// Ids are dense from 0 in the order of registration.
@@ -33,6 +40,7 @@ typedef uint32_t commsched_parameter_id_t;
 
 /// AdamW on `count` elements of one parameter's shard. `decay` is the weight
 /// decay of this parameter; bias corrections are folded in by the caller.
+/// Plain data that is passed by pointer; never grows.
 typedef struct commsched_adamw_args {
   float* master;  ///< fp32 weights, updated in place.
   float* m;       ///< First moment.
@@ -57,6 +65,13 @@ typedef struct commsched_engine_kernels {
   void (*zero)(void* user, float* values, uint64_t count);
 } commsched_engine_kernels_t;
 
+static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
+  commsched_engine_kernels_t kernels;
+  memset(&kernels, 0, sizeof(kernels));
+  kernels.struct_size = sizeof(kernels);
+  return kernels;
+}
+
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
@@ -69,9 +84,10 @@ typedef struct commsched_engine_desc {
   float epsilon;                  ///< 0: 1e-8.
   float weight_decay;             ///< For parameters of two or more dimensions.
   float clip_norm;                ///< 0: no clipping.
-  uint32_t reserved;
+  uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
   const commsched_engine_kernels_t* kernels;  ///< NULL: all CPU. Copied.
   commsched_trace_t* trace;                   ///< NULL: record nothing.
+  int64_t launch_timeout_ns;                  ///< Of the session; 0: 600 s.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -82,79 +98,192 @@ static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
   return desc;
 }
 
-/// Creates an engine without modules. Local.
+/// Returns the message of the last call of this header that failed on this
+/// thread, whether the engine or the library below it decided the error.
+///
+/// Ownership: the engine's; valid until the next failing call on this thread.
+/// Threads:   any; each thread has its own message.
+/// Since:     0.1
+COMMSCHED_API const char* commsched_engine_last_error(void);
+
+/// Creates an engine without modules.
+///
+/// Ownership: `desc` is read during the call. Context, group and trace must
+///            outlive the engine. Release with commsched_engine_destroy().
+/// Threads:   any.
+/// Blocks:    never: local.
+/// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
+///                              a stage above 3, a beta not in [0, 1), a
+///                              negative or non-finite hyper-parameter
+///            UNIMPLEMENTED     stage 3
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
+
+/// Drains, unless the session has failed, and releases everything. Accepts
+/// NULL. Addresses that the engine gave are no longer valid.
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
-/// Adds a module; first-use order. `flops_*`: cost hints per micro-batch.
+/// Adds a module. The order of the calls is the order of forward; backward
+/// runs in reverse. `flops_*`: cost hints per micro-batch, 0 for unknown.
+///
+/// Errors:    INVALID_ARGUMENT     NULL, an empty name, a hint that is negative
+///                                 or not finite
+///            ALREADY_EXISTS       another module is called `name`
+///            FAILED_PRECONDITION  the engine is built
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_add_module(
     commsched_engine_t* engine, const char* name, double forward_flops,
     double backward_flops, commsched_module_id_t* out_module);
 
 /// Adds a parameter owned by `module`, of `num_dims` dimensions.
+///
+/// Errors:    INVALID_ARGUMENT     NULL, an empty name, no dimensions, one of 0
+///            OUT_OF_RANGE         more than 2^40 elements in all
+///            ALREADY_EXISTS       another parameter is called `name`
+///            NOT_FOUND            no such module
+///            FAILED_PRECONDITION  the engine is built
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
     commsched_engine_t* engine, commsched_module_id_t module, const char* name,
     const uint64_t* dims, uint32_t num_dims,
     commsched_parameter_id_t* out_parameter);
 
 /// `module` also uses `parameter`, which an earlier module owns (tied weights).
+///
+/// Errors:    NOT_FOUND            no such module or parameter
+///            INVALID_ARGUMENT     the owner is not an earlier module
+///            ALREADY_EXISTS       `module` uses it already
+///            FAILED_PRECONDITION  the engine is built
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
     commsched_engine_t* engine, commsched_module_id_t module,
     commsched_parameter_id_t parameter);
 
-/// Lays out, plans and binds. Collective: blocks until all ranks have called.
-/// Nothing can be added afterwards.
+/// Lays out, plans and binds. Nothing can be added afterwards. All memory that
+/// steps use is allocated here; parameters and optimizer state start as zeros.
+///
+/// Blocks:    until all ranks of the world have called.
+/// Errors:    FAILED_PRECONDITION  built already, no parameters, or another
+///                                 rank's plan differs
+///            RESOURCE_EXHAUSTED   no memory; an arena limit that is too small
+///            and those of commsched_plan_build(), commsched_session_create()
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_build(commsched_engine_t* engine);
 
 /// Sets a parameter's values before the first step, or after a drain. Every
-/// rank must give the same values. `count` elements, row-major.
+/// rank must give the same values. Optimizer state is left as it is.
+///
+/// Shape:     `count` elements, row-major: all of the parameter.
+/// Errors:    INVALID_ARGUMENT     NULL, another count than the parameter's
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built, or not drained since the last
+///            step
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const float* values, uint64_t count);
 
-/// Reads a parameter's fp32 master values after a drain. Collective for stages
-/// 1 and 2 only in that all ranks must have drained the same step.
+/// Reads a parameter's fp32 master values before the first step, or after a
+/// drain. Local: every rank has all values then.
+///
+/// Errors:    as commsched_engine_set_parameter()
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count);
 
 /// Addresses of a parameter's values and gradient, fixed after build. Values
-/// may be read within forward and backward of modules that use the parameter;
-/// the gradient may be added to (+=) within backward of those.
+/// may be read within forward and backward of modules that use the parameter,
+/// and between a drain and the next step. The gradient may be added to (+=)
+/// within backward of those modules: the engine zeroes it before the first of
+/// a step, and at other times its memory may hold something else.
+///
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const float** out_values, float** out_gradient);
 
-/// The step. All on one thread per rank. Errors are those of the session, and
-/// FAILED_PRECONDITION for a call out of the order above.
+/// Begins a step. The calls of a step come in one order (top of this file).
+///
+/// Blocks:    never.
+/// Errors:    FAILED_PRECONDITION  a call out of order; the message names the
+///                                 call that is expected, and nothing changes
+///            or the session's first failure
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_step_begin(commsched_engine_t* engine);
+
+/// Begins the forward of `module`: waits until its parameters have arrived.
+///
+/// Blocks:    until the gathers of its buckets are complete.
+/// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
+///                                 that does not hold the values of the last
+///                                 step (I12)
+///            or the session's first failure
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_forward_begin(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
+
+/// Ends the forward of `module`. Errors: as step_begin. Never blocks.
 COMMSCHED_API commsched_status_t commsched_engine_forward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
+
+/// Begins the backward of `module`, and zeroes the gradient buckets that it is
+/// the first of this step to touch.
+///
+/// Blocks:    until that memory is free of the previous use.
+/// Errors:    as step_begin
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_backward_begin(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
+
+/// Ends the backward of `module`; in the last micro-batch, issues the reduction
+/// of each bucket whose gradients are now complete. Errors: as step_begin.
+/// Never blocks.
 COMMSCHED_API commsched_status_t commsched_engine_backward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
-/// Clips by global norm and steps AdamW with `lr`, first-needed bucket first.
+
+/// Clips by global norm and steps AdamW with `lr`, first-needed bucket first;
+/// each bucket's gather starts when it is stepped.
+///
+/// Blocks:    until the reductions are complete; not for the gathers.
+/// Errors:    INVALID_ARGUMENT     `lr` is negative or not finite
+///            FAILED_PRECONDITION  a call out of order, as step_begin
+///            or the session's first failure
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_optimizer_step(commsched_engine_t* engine, float lr);
+
+/// Ends the step; gathers may still be running. Errors: as step_begin. Never
+/// blocks.
 COMMSCHED_API commsched_status_t
 commsched_engine_step_end(commsched_engine_t* engine);
 
 /// Waits until all parameters of the last step have arrived: before evaluation,
 /// checkpoints and host reads.
+///
+/// Blocks:    yes.
+/// Errors:    FAILED_PRECONDITION  not built, or within a step
+///            or the session's first failure
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_drain(commsched_engine_t* engine);
 
-/// Global gradient norm of the last step, before clipping.
+/// Global norm of the mean gradient of the last step, before clipping.
+///
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  `clip_norm` is 0, so that there is no norm;
+///                                 no optimizer step yet
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_gradient_norm(commsched_engine_t* engine, double* out_norm);
 
@@ -163,9 +292,10 @@ typedef struct commsched_engine_info {
   uint64_t num_parameters;  ///< Elements.
   uint64_t num_buckets;
   uint64_t parameter_bytes;  ///< Per rank, with padding.
-  uint64_t gradient_bytes;   ///< Per rank at the peak.
+  uint64_t gradient_bytes;   ///< Per rank at the peak, the arena included.
   uint64_t optimizer_bytes;  ///< Per rank.
-  uint64_t arena_bytes;
+  uint64_t arena_bytes;      ///< What the plan placed; part of the gradients.
+  uint64_t num_ops;          ///< Of the graph.
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {
@@ -175,10 +305,30 @@ static inline commsched_engine_info_t commsched_engine_info_init(void) {
   return info;
 }
 
+/// Fills `out_info`, whose struct_size must be set.
+///
+/// Errors:    INVALID_ARGUMENT     NULL, struct_size 0
+///            FAILED_PRECONDITION  not built
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_info(
     const commsched_engine_t* engine, commsched_engine_info_t* out_info);
 
-/// The engine's plan and session, borrowed: for explain, predict, counters.
+/// What each op of the graph costs on this rank, in thread-CPU ns per step:
+/// what commsched_cost_profile_t wants. A compute op: the least of the first
+/// `measure_steps` steps. A collective: the mean of its copies and reductions
+/// over all steps.
+///
+/// Shape:     `out_ns` holds `num_ops` values, by op id.
+/// Threads:   after a drain.
+/// Errors:    INVALID_ARGUMENT     NULL, another number of ops than the graph's
+///            FAILED_PRECONDITION  not drained, `measure_steps` is 0, or no
+///                                 step has run
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_op_costs(
+    const commsched_engine_t* engine, int64_t* out_ns, uint64_t num_ops);
+
+/// The engine's plan and session, borrowed: for explain, predict, counters and
+/// abort. NULL before build.
 COMMSCHED_API commsched_plan_t* commsched_engine_plan(
     commsched_engine_t* engine);
 COMMSCHED_API commsched_session_t* commsched_engine_session(

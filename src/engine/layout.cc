@@ -1,0 +1,87 @@
+#include "layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace commsched::engine {
+namespace {
+
+uint64_t RoundUp(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Ids of the parameters, by owner; registration order within one owner.
+std::vector<uint32_t> FirstUseOrder(const std::vector<Parameter>& parameters) {
+  std::vector<uint32_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return parameters[a].module < parameters[b].module;
+  });
+  return order;
+}
+
+std::vector<uint32_t> BucketsOf(const Module& module, const Layout& layout) {
+  std::vector<uint32_t> buckets;
+  for (uint32_t parameter : module.used) {
+    buckets.push_back(layout.slots[parameter].bucket);
+  }
+  std::sort(buckets.begin(), buckets.end());
+  buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+  return buckets;
+}
+
+}  // namespace
+
+uint64_t Layout::padded_elements() const {
+  uint64_t total = 0;
+  for (const Bucket& bucket : buckets) total += bucket.count;
+  return total;
+}
+
+Layout BuildLayout(const std::vector<Module>& modules,
+                   const std::vector<Parameter>& parameters,
+                   uint64_t bucket_bytes, uint64_t num_shards) {
+  const uint64_t limit = bucket_bytes / sizeof(float);
+  Layout layout;
+  layout.slots.resize(parameters.size());
+  uint64_t end = 0;  // Of the last parameter in the last bucket.
+  for (uint32_t id : FirstUseOrder(parameters)) {
+    const Parameter& parameter = parameters[id];
+    uint64_t offset = RoundUp(end, kBlockElements);
+    if (layout.buckets.empty() || offset + parameter.count > limit) {
+      layout.buckets.emplace_back();
+      offset = 0;
+    }
+    Bucket& bucket = layout.buckets.back();
+    bucket.parameters.push_back(id);
+    end = offset + parameter.count;
+    bucket.count = RoundUp(end, num_shards * kBlockElements);
+    layout.slots[id] = {static_cast<uint32_t>(layout.buckets.size() - 1),
+                        offset};
+    layout.num_elements += parameter.count;
+  }
+  for (const Module& module : modules) {
+    layout.module_buckets.push_back(BucketsOf(module, layout));
+  }
+  return layout;
+}
+
+std::vector<Segment> ShardSegments(const Layout& layout,
+                                   const std::vector<Parameter>& parameters,
+                                   uint32_t bucket, uint64_t shard,
+                                   uint64_t num_shards) {
+  const uint64_t shard_count = layout.buckets[bucket].count / num_shards;
+  const uint64_t shard_begin = shard * shard_count;
+  const uint64_t shard_end = shard_begin + shard_count;
+  std::vector<Segment> segments;
+  for (uint32_t id : layout.buckets[bucket].parameters) {
+    const uint64_t offset = layout.slots[id].offset;
+    const uint64_t begin = std::max(offset, shard_begin);
+    const uint64_t end = std::min(offset + parameters[id].count, shard_end);
+    if (begin >= end) continue;
+    segments.push_back({id, begin, begin - shard_begin, end - begin});
+  }
+  return segments;
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,75 @@
+#ifndef COMMSCHED_SRC_ENGINE_LAYOUT_H_
+#define COMMSCHED_SRC_ENGINE_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commsched::engine {
+
+// Parameters start at, and shards are, multiples of this many elements, so
+// that no block of a norm is cut by the end of a shard or spans two parameters.
+inline constexpr uint64_t kBlockElements = 256;
+
+// As registered.
+struct Parameter {
+  std::string name;
+  uint64_t count = 0;     // Elements, row-major.
+  uint32_t num_dims = 0;  // Two or more: decayed.
+  uint32_t module = 0;    // The owner.
+};
+
+struct Module {
+  std::string name;
+  double forward_flops = 0;
+  double backward_flops = 0;
+  std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
+};
+
+// Where a parameter lies.
+struct Slot {
+  uint32_t bucket = 0;
+  uint64_t offset = 0;  // Elements from the start of the bucket.
+};
+
+struct Bucket {
+  uint64_t count = 0;                // Elements with padding.
+  std::vector<uint32_t> parameters;  // Ids, by offset.
+};
+
+// The parameters in buckets: bucket-major, in the order of first use, so that
+// the bucket which the next forward needs first is one collective of its own
+// that can be stepped and gathered first.
+struct Layout {
+  std::vector<Bucket> buckets;
+  std::vector<Slot> slots;                            // By parameter id.
+  std::vector<std::vector<uint32_t>> module_buckets;  // By module; sorted.
+  uint64_t num_elements = 0;                          // Without padding.
+
+  uint64_t padded_elements() const;
+};
+
+// Packs whole parameters, in order of owner and then of registration, into
+// buckets of at most `bucket_bytes` of fp32; one that is larger goes alone.
+// Buckets are padded to `num_shards` x 256 elements. A pure function.
+Layout BuildLayout(const std::vector<Module>& modules,
+                   const std::vector<Parameter>& parameters,
+                   uint64_t bucket_bytes, uint64_t num_shards);
+
+// The part of one parameter that lies in one shard of its bucket.
+struct Segment {
+  uint32_t parameter = 0;
+  uint64_t in_bucket = 0;  // Elements from the start of the bucket.
+  uint64_t in_shard = 0;   // Elements from the start of the shard.
+  uint64_t count = 0;
+};
+
+// The segments of shard `shard` of `num_shards` of bucket `bucket`, by offset.
+std::vector<Segment> ShardSegments(const Layout& layout,
+                                   const std::vector<Parameter>& parameters,
+                                   uint32_t bucket, uint64_t shard,
+                                   uint64_t num_shards);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_LAYOUT_H_

@@ -1,0 +1,56 @@
+#ifndef COMMSCHED_SRC_ENGINE_STATUS_H_
+#define COMMSCHED_SRC_ENGINE_STATUS_H_
+
+#include <string>
+#include <utility>
+
+#include "commsched/status.h"
+
+namespace commsched::engine {
+
+// The outcome of a call: a code of the C ABI and, if it failed, the message.
+// The engine is a client of the C ABI, so it carries that ABI's codes rather
+// than Abseil's. Success holds no memory.
+//
+// Thread-compatible.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(commsched_status_t code, std::string message)
+      : code_(code), message_(std::move(message)) {}
+
+  // What the C ABI just returned on this thread, with its message; `context`
+  // says what the engine was doing.
+  static Status FromCall(commsched_status_t code, const char* context) {
+    if (code == COMMSCHED_OK) return Status();
+    return Status(code, std::string(context) + ": " + commsched_last_error());
+  }
+
+  bool ok() const { return code_ == COMMSCHED_OK; }
+  commsched_status_t code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  commsched_status_t code_ = COMMSCHED_OK;
+  std::string message_;
+};
+
+inline Status InvalidArgument(std::string message) {
+  return Status(COMMSCHED_INVALID_ARGUMENT, std::move(message));
+}
+
+inline Status FailedPrecondition(std::string message) {
+  return Status(COMMSCHED_FAILED_PRECONDITION, std::move(message));
+}
+
+}  // namespace commsched::engine
+
+// Returns from the enclosing function if `expression`, a Status, failed.
+#define ENGINE_RETURN_IF_ERROR(expression)                        \
+  do {                                                            \
+    if (auto engine_status = (expression); !engine_status.ok()) { \
+      return engine_status;                                       \
+    }                                                             \
+  } while (false)
+
+#endif  // COMMSCHED_SRC_ENGINE_STATUS_H_
