@@ -218,7 +218,7 @@ void KinetoWriter::WriteThreadNames() {
     Metadata(host_pid(), kCallerThread + lane, "thread_name",
              absl::StrCat("caller of compute lane ", lane));
   }
-  for (const Row& row : streams_.rows()) {
+  for (const StreamTable::Row& row : streams_.rows()) {
     Metadata(names_.rank, row.stream, "thread_name", row.title);
   }
 }

@@ -1,0 +1,62 @@
+#include "trace/stream_table.h"
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace commsched {
+namespace {
+
+Record Kernel(RecordKind kind, uint8_t lane, int64_t begin_us, int64_t end_us) {
+  Record record;
+  record.kind = kind;
+  record.lane = lane;
+  record.begin_ns = begin_us * 1000;
+  record.end_ns = end_us * 1000;
+  return record;
+}
+
+TEST(MicrosecondsTest, RoundsDownOnBothSidesOfZero) {
+  EXPECT_EQ(Microseconds(1999), 1);
+  EXPECT_EQ(Microseconds(0), 0);
+  EXPECT_EQ(Microseconds(-1), -1);
+  EXPECT_EQ(Microseconds(-1000), -1);
+  EXPECT_EQ(Microseconds(-1001), -2);
+}
+
+TEST(StreamTableTest, ComputeLanesStartAt7AndCommunicationLanesAt20) {
+  const StreamTable table({Kernel(RecordKind::kCompute, 0, 0, 1),
+                           Kernel(RecordKind::kCompute, 1, 0, 1),
+                           Kernel(RecordKind::kLaunch, 0, 0, 1),
+                           Kernel(RecordKind::kLaunch, 2, 0, 1)});
+  EXPECT_EQ(table.StreamOf(0), 7);
+  EXPECT_EQ(table.StreamOf(1), 8);
+  EXPECT_EQ(table.StreamOf(2), 20);
+  EXPECT_EQ(table.StreamOf(3), 22);
+}
+
+TEST(StreamTableTest, ManyComputeLanesPushTheOthersUp) {
+  const StreamTable table({Kernel(RecordKind::kCompute, 30, 0, 1),
+                           Kernel(RecordKind::kLaunch, 0, 0, 1)});
+  EXPECT_EQ(table.StreamOf(0), 37);
+  EXPECT_EQ(table.StreamOf(1), 38);
+}
+
+TEST(StreamTableTest, LaunchesInFlightTogetherGetStreamsOfTheirOwn) {
+  const StreamTable table({Kernel(RecordKind::kLaunch, 0, 0, 10),
+                           Kernel(RecordKind::kLaunch, 0, 5, 15),
+                           Kernel(RecordKind::kLaunch, 1, 6, 7),
+                           Kernel(RecordKind::kLaunch, 0, 10, 20)});
+  EXPECT_EQ(table.StreamOf(0), 20);
+  EXPECT_EQ(table.StreamOf(1), 22);  // 21 is lane 1's
+  EXPECT_EQ(table.StreamOf(2), 21);
+  EXPECT_EQ(table.StreamOf(3), 20);
+  std::set<int> streams;
+  for (const StreamTable::Row& row : table.rows()) streams.insert(row.stream);
+  EXPECT_EQ(streams, (std::set<int>{20, 21, 22}));
+}
+
+}  // namespace
+}  // namespace commsched
