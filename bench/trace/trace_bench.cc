@@ -1,0 +1,102 @@
+// What recording costs a step, and what reading the records costs afterwards.
+//
+//   bench_trace
+//
+// Look at BM_Record: its ns_per_record beside that of BM_ReadClock (the two
+// time stamps of an interval, which its caller takes anyway) and its
+// allocations, which must be 0. With threads:2 both write to one ring. The
+// readers should cost the same per record at either size, a logarithm apart.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "benchmark/benchmark.h"
+#include "test/support/alloc_counter.h"
+#include "trace/kineto.h"
+#include "trace/metrics.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+namespace {
+
+void CountPerRecord(benchmark::State& state, int64_t records) {
+  // A rate inverted: seconds per 1e9 records' worth of iterations.
+  state.counters["ns_per_record"] = benchmark::Counter(
+      static_cast<double>(state.iterations() * records) * 1e-9,
+      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void BM_Record(benchmark::State& state) {
+  static Recorder recorder(1 << 16);
+  Record record;
+  record.kind = RecordKind::kCompute;
+  const uint64_t allocations = HeapAllocations();
+  for (auto _ : state) {
+    ++record.begin_ns;
+    ++record.end_ns;
+    recorder.Add(record);
+  }
+  if (state.threads() == 1) {
+    state.counters["allocations"] =
+        static_cast<double>(HeapAllocations() - allocations);
+  }
+  CountPerRecord(state, 1);
+}
+BENCHMARK(BM_Record)->Threads(1)->Threads(2)->UseRealTime();
+
+void BM_ReadClock(benchmark::State& state) {
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(SystemClock::Get().NowNs());
+    benchmark::DoNotOptimize(SystemClock::Get().NowNs());
+  }
+  CountPerRecord(state, 1);
+}
+BENCHMARK(BM_ReadClock)->UseRealTime();
+
+// Full of steps of 50 computations and 50 launches that overlap them by half.
+std::unique_ptr<Recorder> FullRecorder(int64_t capacity) {
+  auto recorder = std::make_unique<Recorder>(static_cast<uint64_t>(capacity));
+  for (int64_t i = 0; i < capacity; ++i) {
+    Record record;
+    const int64_t place = i % 101;
+    record.step = static_cast<uint64_t>(i / 101);
+    record.begin_ns = i * 1000;
+    record.end_ns = record.begin_ns + 1500;
+    record.kind = place == 0       ? RecordKind::kStepBegin
+                  : place % 2 == 0 ? RecordKind::kLaunch
+                                   : RecordKind::kCompute;
+    recorder->Add(record);
+  }
+  return recorder;
+}
+
+void BM_ComputeStepMetrics(benchmark::State& state) {
+  const auto recorder = FullRecorder(state.range(0));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(ComputeStepMetrics(*recorder));
+  }
+  CountPerRecord(state, state.range(0));
+}
+BENCHMARK(BM_ComputeStepMetrics)
+    ->ArgName("records")
+    ->Arg(1 << 10)
+    ->Arg(1 << 16)
+    ->UseRealTime();
+
+void BM_KinetoJson(benchmark::State& state) {
+  const auto recorder = FullRecorder(state.range(0));
+  size_t bytes = 0;
+  for (auto _ : state) bytes = KinetoJson(*recorder).size();
+  state.counters["bytes_per_record"] =
+      static_cast<double>(bytes) / static_cast<double>(state.range(0));
+  CountPerRecord(state, state.range(0));
+}
+BENCHMARK(BM_KinetoJson)
+    ->ArgName("records")
+    ->Arg(1 << 10)
+    ->Arg(1 << 16)
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace commsched
