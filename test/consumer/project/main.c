@@ -1,5 +1,7 @@
-#include <commsched/version.h>
+#include <commsched/commsched.h>
+#include <commsched/engine.h>
 #include <stdio.h>
+#include <string.h>
 
 int main(void) {
   int major = -1;
@@ -10,6 +12,9 @@ int main(void) {
   }
   printf("compiled with %d.%d.%d, runs with %s\n", COMMSCHED_VERSION_MAJOR,
          COMMSCHED_VERSION_MINOR, COMMSCHED_VERSION_PATCH, commsched_version());
+  if (strcmp(commsched_status_name(COMMSCHED_NOT_FOUND), "NOT_FOUND") != 0) {
+    return 1;
+  }
   return major != COMMSCHED_VERSION_MAJOR || minor != COMMSCHED_VERSION_MINOR ||
          patch != COMMSCHED_VERSION_PATCH;
 }
