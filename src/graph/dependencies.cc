@@ -51,15 +51,15 @@ bool SameTriple(const Dependency& a, const Dependency& b) {
   return a.from == b.from && a.to == b.to && a.distance == b.distance;
 }
 
-// Edges added beside ops, grouped by their target: those of op i are
-// edges[begin[i]] .. edges[begin[i + 1]].
+// Edges that were added beside the ops, to be taken in the order of their
+// targets.
 struct EdgesByTarget {
   explicit EdgesByTarget(const Graph& graph) : edges(graph.edges()) {
     std::sort(edges.begin(), edges.end(),
               [](auto& a, auto& b) { return a.to < b.to; });
   }
   std::vector<ExplicitEdge> edges;
-  size_t next = 0;  // the walk is in order of targets
+  size_t next = 0;
 };
 
 class Inference {
