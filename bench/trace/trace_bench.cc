@@ -20,18 +20,28 @@
 namespace commsched {
 namespace {
 
-void CountPerRecord(benchmark::State& state, int64_t records) {
-  // A rate inverted: seconds per 1e9 records' worth of iterations.
-  state.counters["ns_per_record"] = benchmark::Counter(
-      static_cast<double>(state.iterations() * records) * 1e-9,
-      benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
-}
+// Sets ns_per_record from construction to Report. (A rate counter would be
+// printed as seconds.)
+class PerRecord {
+ public:
+  void Report(benchmark::State& state, int64_t records) const {
+    const auto elapsed =
+        static_cast<double>(SystemClock::Get().NowNs() - begin_ns_);
+    state.counters["ns_per_record"] = benchmark::Counter(
+        elapsed / static_cast<double>(state.iterations() * records),
+        benchmark::Counter::kAvgThreads);
+  }
+
+ private:
+  const int64_t begin_ns_ = SystemClock::Get().NowNs();
+};
 
 void BM_Record(benchmark::State& state) {
   static Recorder recorder(1 << 16);
   Record record;
   record.kind = RecordKind::kCompute;
   const uint64_t allocations = HeapAllocations();
+  const PerRecord per_record;
   for (auto _ : state) {
     ++record.begin_ns;
     ++record.end_ns;
@@ -41,16 +51,17 @@ void BM_Record(benchmark::State& state) {
     state.counters["allocations"] =
         static_cast<double>(HeapAllocations() - allocations);
   }
-  CountPerRecord(state, 1);
+  per_record.Report(state, 1);
 }
 BENCHMARK(BM_Record)->Threads(1)->Threads(2)->UseRealTime();
 
 void BM_ReadClock(benchmark::State& state) {
+  const PerRecord per_record;
   for (auto _ : state) {
     benchmark::DoNotOptimize(SystemClock::Get().NowNs());
     benchmark::DoNotOptimize(SystemClock::Get().NowNs());
   }
-  CountPerRecord(state, 1);
+  per_record.Report(state, 1);
 }
 BENCHMARK(BM_ReadClock)->UseRealTime();
 
@@ -73,10 +84,11 @@ std::unique_ptr<Recorder> FullRecorder(int64_t capacity) {
 
 void BM_ComputeStepMetrics(benchmark::State& state) {
   const auto recorder = FullRecorder(state.range(0));
+  const PerRecord per_record;
   for (auto _ : state) {
     benchmark::DoNotOptimize(ComputeStepMetrics(*recorder));
   }
-  CountPerRecord(state, state.range(0));
+  per_record.Report(state, state.range(0));
 }
 BENCHMARK(BM_ComputeStepMetrics)
     ->ArgName("records")
@@ -86,11 +98,12 @@ BENCHMARK(BM_ComputeStepMetrics)
 
 void BM_KinetoJson(benchmark::State& state) {
   const auto recorder = FullRecorder(state.range(0));
+  const PerRecord per_record;
   size_t bytes = 0;
   for (auto _ : state) bytes = KinetoJson(*recorder).size();
   state.counters["bytes_per_record"] =
       static_cast<double>(bytes) / static_cast<double>(state.range(0));
-  CountPerRecord(state, state.range(0));
+  per_record.Report(state, state.range(0));
 }
 BENCHMARK(BM_KinetoJson)
     ->ArgName("records")
