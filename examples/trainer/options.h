@@ -1,0 +1,57 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_OPTIONS_H_
+#define COMMSCHED_EXAMPLES_TRAINER_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "examples/trainer/config.h"
+#include "examples/trainer/units.h"
+
+namespace commsched::trainer {
+
+// What the command line asks for, checked, with the defaults of the model put
+// in.
+struct Options {
+  int64_t ranks = 4;
+  int64_t zero = 2;
+  std::string model = "nano";
+  std::string data = "kjv";
+  int64_t steps = 300;
+  int64_t batch = 48;  // Sequences per step over all ranks.
+  int64_t seq = 128;
+  int64_t micro_batches = 1;
+  double clip = 1;
+  double lr = 0;  // The model's by default.
+  int64_t seed = 1;
+  uint64_t bucket_bytes = 0;  // The model's by default.
+  uint64_t cap_bytes = 0;     // 0: no cap.
+  int64_t cap_launches = 0;   // 0: no cap.
+  uint64_t coalesce_bytes = 0;
+  uint64_t arena_bytes = 0;  // 0: no limit.
+  bool serial = false;
+  bool deterministic = false;
+  LinkSpeed link;          // bytes_per_s 0: no emulation.
+  std::string trace_dir;   // Empty: none.
+  int64_t eval_every = 0;  // 0: after the last step only.
+  int64_t val_batches = 8;
+  bool explain = false;
+  bool json = false;
+
+  GptConfig config;  // Of `model`, with room for `seq`.
+
+  // Sequences per rank and micro-batch.
+  int64_t local_batch() const { return batch / (ranks * micro_batches); }
+};
+
+enum class ParseOutcome {
+  kRun,
+  kHelp,   // Help was printed to stdout.
+  kUsage,  // The mistake, naming flag, value and limit, was printed to stderr.
+};
+
+ParseOutcome ParseOptions(int argc, char** argv, Options* out_options);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_OPTIONS_H_

@@ -1,0 +1,333 @@
+#include "examples/trainer/rank.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "examples/trainer/sha256.h"
+#include "examples/trainer/status_macros.h"
+
+namespace commsched::trainer {
+namespace {
+
+constexpr float kWeightDecay = 0.1f;
+
+// Records that a trace keeps at most: 40 bytes each.
+constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
+constexpr uint64_t kMinTraceRecords = 1024;
+
+absl::Status FromCode(commsched_status_t code, const char* message) {
+  if (code == COMMSCHED_OK) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(code), message);
+}
+
+absl::Status FromCore(commsched_status_t code) {
+  return FromCode(code, commsched_last_error());
+}
+
+absl::Status FromEngine(commsched_status_t code) {
+  return FromCode(code, commsched_engine_last_error());
+}
+
+// Room for all steps of most runs: per step an interval and a wait per op.
+uint64_t TraceCapacity(const Architecture& model, const Options& options) {
+  const uint64_t ops =
+      2 * model.modules.size() * static_cast<uint64_t>(options.micro_batches) +
+      4 * model.parameters.size() + 4;
+  const uint64_t records =
+      (2 * ops + 1) * static_cast<uint64_t>(options.steps + 1);
+  return std::clamp(records, kMinTraceRecords, kMaxTraceRecords);
+}
+
+}  // namespace
+
+Rank::Rank(const Options& options, const Sampler& sampler, int64_t index)
+    : options_(options),
+      sampler_(sampler),
+      index_(index),
+      schedule_{.peak = options.lr, .total_steps = options.steps} {
+  const size_t tokens =
+      static_cast<size_t>(options.local_batch() * options.seq);
+  inputs_.resize(tokens);
+  targets_.resize(tokens);
+}
+
+absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
+                                                   const Sampler& sampler,
+                                                   commsched_world_t* world,
+                                                   int64_t index) {
+  std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
+  absl::StatusOr<std::unique_ptr<Gpt>> gpt =
+      Gpt::Create(options.config, options.local_batch(), options.seq);
+  if (!gpt.ok()) return gpt.status();
+  rank->gpt_ = *std::move(gpt);
+  rank->gpt_->set_loss_scale(1.0f / static_cast<float>(options.micro_batches));
+  TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
+  TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
+  TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
+  return rank;
+}
+
+absl::Status Rank::CreateHandles(commsched_world_t* world) {
+  commsched_context_t* context = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(
+      commsched_context_create(world, static_cast<int32_t>(index_), &context)));
+  context_.reset(context);
+  std::vector<int32_t> all(static_cast<size_t>(options_.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  commsched_group_t* group = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(
+      commsched_group_create(context, "dp_shard", all.data(),
+                             static_cast<uint32_t>(all.size()), &group)));
+  group_.reset(group);
+  commsched_trace_t* trace = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_create(
+      context, TraceCapacity(gpt_->architecture(), options_), &trace)));
+  trace_.reset(trace);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::CreateEngine() {
+  commsched_engine_desc_t desc = commsched_engine_desc_init();
+  desc.context = context_.get();
+  desc.group = group_.get();
+  desc.trace = trace_.get();
+  desc.zero_stage = static_cast<uint32_t>(options_.zero);
+  desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
+  desc.bucket_bytes = options_.bucket_bytes;
+  desc.weight_decay = kWeightDecay;
+  desc.clip_norm = static_cast<float>(options_.clip);
+  desc.measure_steps = kWarmupSteps;
+  desc.plan.schedule = options_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
+  desc.plan.deterministic = options_.deterministic;
+  desc.plan.max_launches_in_flight =
+      static_cast<uint32_t>(options_.cap_launches);
+  desc.plan.max_bytes_in_flight = options_.cap_bytes;
+  desc.plan.coalesce_bytes = options_.coalesce_bytes;
+  desc.plan.arena_bytes = options_.arena_bytes;
+  commsched_engine_t* engine = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_create(&desc, &engine)));
+  engine_.reset(engine);
+  return absl::OkStatus();
+}
+
+// Modules and parameters in the order of the architecture, so that ids are its
+// indices.
+absl::Status Rank::RegisterModel() {
+  const Architecture& model = gpt_->architecture();
+  for (size_t m = 0; m < model.modules.size(); ++m) {
+    const ModuleSpec& module = model.modules[m];
+    const ModuleFlops flops = CountFlops(model, static_cast<int>(m),
+                                         options_.local_batch(), options_.seq);
+    commsched_module_id_t id = 0;
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_module(
+        engine_.get(), module.name.c_str(), static_cast<double>(flops.forward),
+        static_cast<double>(flops.backward), &id)));
+  }
+  for (const ParameterSpec& parameter : model.parameters) {
+    const std::vector<uint64_t> dims(parameter.shape.begin(),
+                                     parameter.shape.end());
+    commsched_parameter_id_t id = 0;
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_parameter(
+        engine_.get(), static_cast<uint32_t>(parameter.module),
+        parameter.name.c_str(), dims.data(), static_cast<uint32_t>(dims.size()),
+        &id)));
+  }
+  for (size_t m = 0; m < model.modules.size(); ++m) {
+    const ModuleSpec& module = model.modules[m];
+    for (size_t i = module.owned.size(); i < module.used.size(); ++i) {
+      TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_use_parameter(
+          engine_.get(), static_cast<uint32_t>(m),
+          static_cast<uint32_t>(module.used[i]))));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rank::Build() {
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_build(engine_.get())));
+  const size_t count = gpt_->architecture().parameters.size();
+  values_.resize(count);
+  gradients_.resize(count);
+  for (size_t p = 0; p < count; ++p) {
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
+        engine_.get(), static_cast<uint32_t>(p), &values_[p], &gradients_[p])));
+  }
+  return InitializeWeights();
+}
+
+absl::Status Rank::InitializeWeights() {
+  const std::vector<ParameterSpec>& parameters =
+      gpt_->architecture().parameters;
+  std::vector<float> values;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    values.resize(static_cast<size_t>(parameters[p].count));
+    InitializeParameter(parameters[p], static_cast<uint64_t>(options_.seed),
+                        values.data());
+    TRAINER_RETURN_IF_ERROR(FromEngine(
+        commsched_engine_set_parameter(engine_.get(), static_cast<uint32_t>(p),
+                                       values.data(), values.size())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Rank::Step(int64_t step) {
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_step_begin(engine_.get())));
+  double loss = 0;
+  for (int64_t mb = 0; mb < options_.micro_batches; ++mb) {
+    const int64_t first =
+        (mb * options_.ranks + index_) * options_.local_batch();
+    sampler_.FillTraining(step, first, options_.local_batch(), inputs_.data(),
+                          targets_.data());
+    gpt_->SetBatch(inputs_.data(), targets_.data());
+    TRAINER_RETURN_IF_ERROR(Forward(static_cast<uint32_t>(mb)));
+    loss += gpt_->loss();
+    TRAINER_RETURN_IF_ERROR(Backward(static_cast<uint32_t>(mb)));
+  }
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_optimizer_step(
+      engine_.get(), static_cast<float>(LearningRateAt(schedule_, step)))));
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_step_end(engine_.get())));
+  return loss / static_cast<double>(options_.micro_batches);
+}
+
+absl::Status Rank::Forward(uint32_t micro_batch) {
+  commsched_engine_t* engine = engine_.get();
+  for (int m = 0; m < gpt_->num_modules(); ++m) {
+    const auto id = static_cast<commsched_module_id_t>(m);
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_forward_begin(engine, id, micro_batch)));
+    gpt_->Forward(m, values_);
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rank::Backward(uint32_t micro_batch) {
+  commsched_engine_t* engine = engine_.get();
+  for (int m = gpt_->num_modules(); m-- > 0;) {
+    const auto id = static_cast<commsched_module_id_t>(m);
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));
+    gpt_->Backward(m, values_, gradients_);
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Rank::Evaluate() {
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_drain(engine_.get())));
+  const int64_t windows = options_.val_batches * options_.batch;
+  const int64_t chunks = windows / (options_.ranks * options_.local_batch());
+  double loss = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    const int64_t first =
+        (chunk * options_.ranks + index_) * options_.local_batch();
+    sampler_.FillValidation(windows, first, options_.local_batch(),
+                            inputs_.data(), targets_.data());
+    gpt_->SetBatch(inputs_.data(), targets_.data());
+    for (int m = 0; m < gpt_->num_modules(); ++m) gpt_->Forward(m, values_);
+    loss += gpt_->loss();
+  }
+  return loss / static_cast<double>(chunks);
+}
+
+void Rank::Abort(const absl::Status& reason) {
+  commsched_session_t* session = commsched_engine_session(engine_.get());
+  if (session == nullptr) return;
+  commsched_session_abort(
+      session,
+      absl::StrFormat("rank %d: %s", index_, reason.message()).c_str());
+}
+
+absl::StatusOr<std::string> Rank::Explain() {
+  char* text = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_plan_explain(
+      commsched_engine_plan(engine_.get()), COMMSCHED_TEXT, &text)));
+  std::string explanation = text;
+  commsched_string_free(text);
+  return explanation;
+}
+
+absl::StatusOr<commsched_engine_info_t> Rank::Info() {
+  commsched_engine_info_t info = commsched_engine_info_init();
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_get_info(engine_.get(), &info)));
+  return info;
+}
+
+absl::StatusOr<commsched_plan_info_t> Rank::PlanInfo() {
+  commsched_plan_info_t info = commsched_plan_info_init();
+  TRAINER_RETURN_IF_ERROR(FromCore(
+      commsched_plan_get_info(commsched_engine_plan(engine_.get()), &info)));
+  return info;
+}
+
+absl::StatusOr<std::vector<StepRecord>> Rank::StepRecords() const {
+  std::vector<StepRecord> records;
+  const uint64_t count = commsched_trace_num_steps(trace_.get());
+  for (uint64_t i = 0; i < count; ++i) {
+    commsched_step_metrics_t metrics = {};
+    metrics.struct_size = sizeof(metrics);
+    TRAINER_RETURN_IF_ERROR(
+        FromCore(commsched_trace_step_metrics(trace_.get(), i, &metrics)));
+    StepRecord record;
+    record.step = metrics.step;
+    record.step_s = static_cast<double>(metrics.step_ns) * 1e-9;
+    record.compute_s = static_cast<double>(metrics.compute_ns) * 1e-9;
+    record.comm_s = static_cast<double>(metrics.comm_ns) * 1e-9;
+    record.exposed_s = static_cast<double>(metrics.exposed_ns) * 1e-9;
+    record.launches = static_cast<double>(metrics.num_launches);
+    record.collectives = static_cast<double>(metrics.num_collectives);
+    records.push_back(record);
+  }
+  return records;
+}
+
+absl::StatusOr<std::vector<int64_t>> Rank::OpCostsNs() {
+  const absl::StatusOr<commsched_engine_info_t> info = Info();
+  if (!info.ok()) return info.status();
+  std::vector<int64_t> costs(info->num_ops);
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_op_costs(engine_.get(), costs.data(), costs.size())));
+  return costs;
+}
+
+absl::StatusOr<commsched_prediction_t> Rank::Predict(
+    const commsched_cost_profile_t& profile) {
+  commsched_prediction_t prediction = commsched_prediction_init();
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_plan_predict(
+      commsched_engine_plan(engine_.get()), &profile, &prediction)));
+  return prediction;
+}
+
+absl::StatusOr<uint64_t> Rank::PeakBytesInFlight() {
+  commsched_session_counters_t counters = commsched_session_counters_init();
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_session_get_counters(
+      commsched_engine_session(engine_.get()), &counters)));
+  return counters.peak_bytes_in_flight;
+}
+
+absl::StatusOr<std::string> Rank::WeightsDigest() {
+  const std::vector<ParameterSpec>& parameters =
+      gpt_->architecture().parameters;
+  std::vector<std::vector<float>> copies(parameters.size());
+  std::vector<NamedWeights> weights;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    copies[p].resize(static_cast<size_t>(parameters[p].count));
+    TRAINER_RETURN_IF_ERROR(FromEngine(
+        commsched_engine_get_parameter(engine_.get(), static_cast<uint32_t>(p),
+                                       copies[p].data(), copies[p].size())));
+    weights.push_back({parameters[p].name, copies[p]});
+  }
+  return WeightsSha256(std::move(weights));
+}
+
+absl::Status Rank::WriteTrace(const std::string& path) const {
+  return FromCore(commsched_trace_write_kineto(trace_.get(), path.c_str()));
+}
+
+}  // namespace commsched::trainer

@@ -1,0 +1,113 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_RANK_H_
+#define COMMSCHED_EXAMPLES_TRAINER_RANK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "commsched/engine.h"
+#include "examples/trainer/data.h"
+#include "examples/trainer/model.h"
+#include "examples/trainer/options.h"
+#include "examples/trainer/report.h"
+#include "examples/trainer/schedule.h"
+
+namespace commsched::trainer {
+
+// Deletes a C handle with the function that belongs to it.
+template <auto Destroy>
+struct HandleDelete {
+  template <typename T>
+  void operator()(T* handle) const {
+    Destroy(handle);
+  }
+};
+using WorldHandle =
+    std::unique_ptr<commsched_world_t, HandleDelete<commsched_world_destroy>>;
+
+// The first `steps` steps warm caches up and are measured for the lower bound;
+// they do not count in the reported times.
+inline constexpr uint32_t kWarmupSteps = 2;
+
+// One rank of the run: its model, and the engine that keeps its parameters in
+// step with the other ranks'.
+//
+// Thread-compatible. Build, Step and Evaluate are for one thread per rank, the
+// rest for whoever comes before or after it.
+class Rank {
+ public:
+  // `options` and `sampler` outlive the rank. Local.
+  static absl::StatusOr<std::unique_ptr<Rank>> Create(const Options& options,
+                                                      const Sampler& sampler,
+                                                      commsched_world_t* world,
+                                                      int64_t index);
+
+  // Collective: plans, meets the other ranks and sets the initial weights.
+  absl::Status Build();
+
+  // Runs step `step` and returns the mean loss of this rank's sequences.
+  absl::StatusOr<double> Step(int64_t step);
+
+  // Drains, and returns the mean loss of this rank's share of the validation
+  // windows. The windows do not depend on the number of ranks.
+  absl::StatusOr<double> Evaluate();
+
+  // Fails every rank's session, so that none waits for this one.
+  void Abort(const absl::Status& reason);
+
+  // After Build.
+  absl::StatusOr<std::string> Explain();
+  absl::StatusOr<commsched_engine_info_t> Info();
+  absl::StatusOr<commsched_plan_info_t> PlanInfo();
+
+  // After a drain.
+  absl::StatusOr<std::vector<StepRecord>> StepRecords() const;
+  absl::StatusOr<std::vector<int64_t>> OpCostsNs();
+  absl::StatusOr<commsched_prediction_t> Predict(
+      const commsched_cost_profile_t& profile);
+  absl::StatusOr<uint64_t> PeakBytesInFlight();
+  absl::StatusOr<std::string> WeightsDigest();
+  absl::Status WriteTrace(const std::string& path) const;
+
+  const Gpt& model() const { return *gpt_; }
+
+ private:
+  Rank(const Options& options, const Sampler& sampler, int64_t index);
+
+  absl::Status CreateHandles(commsched_world_t* world);
+  absl::Status CreateEngine();
+  absl::Status RegisterModel();
+  absl::Status InitializeWeights();
+  absl::Status Forward(uint32_t micro_batch);
+  absl::Status Backward(uint32_t micro_batch);
+
+  const Options& options_;
+  const Sampler& sampler_;
+  const int64_t index_;
+  const LearningRateSchedule schedule_;
+
+  std::unique_ptr<Gpt> gpt_;
+  std::unique_ptr<commsched_context_t, HandleDelete<commsched_context_destroy>>
+      context_;
+  std::unique_ptr<commsched_group_t, HandleDelete<commsched_group_destroy>>
+      group_;
+  std::unique_ptr<commsched_trace_t, HandleDelete<commsched_trace_destroy>>
+      trace_;
+  std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
+      engine_;
+
+  // By parameter index; set by Build.
+  std::vector<const float*> values_;
+  std::vector<float*> gradients_;
+
+  // (local batch, seq) tokens.
+  std::vector<uint8_t> inputs_;
+  std::vector<uint8_t> targets_;
+};
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_RANK_H_

@@ -1,0 +1,167 @@
+#include "examples/trainer/report.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "examples/trainer/units.h"
+
+namespace commsched::trainer {
+namespace {
+
+double Overlap(const StepRecord& record) {
+  if (record.comm_s <= 0) return 0;
+  return 100 * (1 - record.exposed_s / record.comm_s);
+}
+
+template <typename Field>
+double Median(const std::vector<StepRecord>& records, Field&& field) {
+  if (records.empty()) return 0;
+  std::vector<double> values;
+  for (const StepRecord& record : records) values.push_back(field(record));
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  if (values.size() % 2 == 1) return values[middle];
+  return (values[middle - 1] + values[middle]) / 2;
+}
+
+// The slowest rank's record of each step that all ranks have.
+std::vector<StepRecord> WorstOfEachStep(
+    const std::vector<std::vector<StepRecord>>& ranks,
+    const std::vector<uint64_t>& excluded) {
+  struct Entry {
+    size_t num_ranks = 0;
+    StepRecord worst;
+  };
+  std::map<uint64_t, Entry> steps;
+  for (const std::vector<StepRecord>& records : ranks) {
+    for (const StepRecord& record : records) {
+      Entry& entry = steps[record.step];
+      ++entry.num_ranks;
+      if (record.step_s > entry.worst.step_s) entry.worst = record;
+    }
+  }
+  std::vector<StepRecord> worst;
+  for (const auto& [step, entry] : steps) {
+    const bool is_excluded =
+        std::find(excluded.begin(), excluded.end(), step) != excluded.end();
+    if (entry.num_ranks == ranks.size() && !is_excluded) {
+      worst.push_back(entry.worst);
+    }
+  }
+  return worst;
+}
+
+std::string Line(absl::string_view name, const std::string& value) {
+  return absl::StrFormat("  %-24s %s\n", name, value);
+}
+
+std::string TimeLines(const Report& report) {
+  const StepSummary& s = report.step;
+  std::string text;
+  absl::StrAppend(
+      &text, Line("step time", FormatSeconds(s.step_s)),
+      Line("compute", FormatSeconds(s.compute_s)),
+      Line("communication", FormatSeconds(s.comm_s)),
+      Line("exposed communication", FormatSeconds(s.exposed_s)),
+      Line("overlap", absl::StrFormat("%.1f %%", s.overlap_pct)),
+      Line("launches per step", absl::StrFormat("%.0f (%.0f collectives)",
+                                                s.launches, s.collectives)));
+  return text;
+}
+
+}  // namespace
+
+StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
+                      uint64_t first_step,
+                      const std::vector<uint64_t>& excluded) {
+  const std::vector<StepRecord> all = WorstOfEachStep(ranks, excluded);
+  std::vector<StepRecord> used;
+  for (const StepRecord& record : all) {
+    if (record.step >= first_step) used.push_back(record);
+  }
+  if (used.empty()) used = all;
+  StepSummary summary;
+  summary.steps = static_cast<int64_t>(used.size());
+  summary.step_s = Median(used, [](const auto& r) { return r.step_s; });
+  summary.compute_s = Median(used, [](const auto& r) { return r.compute_s; });
+  summary.comm_s = Median(used, [](const auto& r) { return r.comm_s; });
+  summary.exposed_s = Median(used, [](const auto& r) { return r.exposed_s; });
+  summary.overlap_pct = Median(used, Overlap);
+  summary.launches = Median(used, [](const auto& r) { return r.launches; });
+  summary.collectives =
+      Median(used, [](const auto& r) { return r.collectives; });
+  return summary;
+}
+
+std::string FormatTable(const Report& report) {
+  const std::string cap =
+      report.cap_bytes == 0
+          ? "no cap"
+          : absl::StrCat("cap ",
+                         FormatBytes(static_cast<double>(report.cap_bytes)));
+  const LowerBound& bound = report.bound;
+  std::string text = absl::StrFormat(
+      "%d ranks, ZeRO-%d, %s, %s; median of %d steps, slowest rank\n",
+      report.ranks, report.zero, report.model, report.schedule,
+      report.step.steps);
+  absl::StrAppend(
+      &text, TimeLines(report),
+      Line("peak bytes in flight",
+           absl::StrCat(
+               FormatBytes(static_cast<double>(report.peak_bytes_in_flight)),
+               " (", cap, ")")),
+      Line("memory per rank",
+           FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
+      Line("lower bound",
+           absl::StrFormat(
+               "%s (CPU %s, link %s, longest cycle %s)",
+               FormatSeconds(bound.total_s), FormatSeconds(bound.compute_s),
+               FormatSeconds(bound.link_s), FormatSeconds(bound.cycle_s))),
+      Line("step / lower bound",
+           absl::StrFormat("%.3f", report.ratio_to_lower_bound())));
+  return text;
+}
+
+std::string FormatJson(const Report& report) {
+  const StepSummary& s = report.step;
+  const nlohmann::ordered_json json = {
+      {"ranks", report.ranks},
+      {"zero", report.zero},
+      {"model", report.model},
+      {"schedule", report.schedule},
+      {"steps", report.steps},
+      {"loss", report.loss},
+      {"val_loss", report.val_loss},
+      {"tokens_per_s", report.tokens_per_s},
+      {"step_time_s", s.step_s},
+      {"compute_s", s.compute_s},
+      {"comm_s", s.comm_s},
+      {"exposed_comm_s", s.exposed_s},
+      {"overlap_pct", s.overlap_pct},
+      {"launches_per_step", s.launches},
+      {"collectives_per_step", s.collectives},
+      {"peak_bytes_in_flight", report.peak_bytes_in_flight},
+      {"cap_bytes", report.cap_bytes},
+      {"peak_bytes_per_rank", report.peak_bytes_per_rank()},
+      {"parameter_bytes", report.parameter_bytes},
+      {"gradient_bytes", report.gradient_bytes},
+      {"optimizer_bytes", report.optimizer_bytes},
+      {"activation_bytes", report.activation_bytes},
+      {"num_parameters", report.num_parameters},
+      {"num_buckets", report.num_buckets},
+      {"lower_bound_s", report.bound.total_s},
+      {"bound_compute_s", report.bound.compute_s},
+      {"bound_link_s", report.bound.link_s},
+      {"bound_cycle_s", report.bound.cycle_s},
+      {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
+      {"plan_fingerprint", report.plan_fingerprint},
+      {"weights_sha256", report.weights_sha256},
+  };
+  return json.dump();
+}
+
+}  // namespace commsched::trainer

@@ -1,0 +1,89 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_REPORT_H_
+#define COMMSCHED_EXAMPLES_TRAINER_REPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commsched::trainer {
+
+// One complete step of one rank, as its trace has it.
+struct StepRecord {
+  uint64_t step = 0;
+  double step_s = 0;     // From its begin to the next one's.
+  double compute_s = 0;  // Union of the compute intervals.
+  double comm_s = 0;     // Union of the communication intervals.
+  double exposed_s = 0;  // Communication while no compute ran.
+  double launches = 0;
+  double collectives = 0;
+};
+
+// The median over steps of each figure of the step's worst rank: the one whose
+// step took longest.
+struct StepSummary {
+  int64_t steps = 0;  // That were used.
+  double step_s = 0;
+  double compute_s = 0;
+  double comm_s = 0;
+  double exposed_s = 0;
+  double overlap_pct = 0;  // 100 (1 - exposed / comm); 0 without comm.
+  double launches = 0;
+  double collectives = 0;
+};
+
+// `ranks` holds the records of each rank. Steps that not every rank has, steps
+// in `excluded`, and those before `first_step` are left out; if nothing is
+// left, those before `first_step` count after all.
+StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
+                      uint64_t first_step,
+                      const std::vector<uint64_t>& excluded);
+
+// No step can be faster than this with these buckets, and why.
+struct LowerBound {
+  double total_s = 0;
+  double compute_s = 0;  // CPU time of all ranks / cores.
+  double link_s = 0;     // Busy time of one direction of a link.
+  double cycle_s = 0;    // Longest chain of dependencies.
+};
+
+// What a run ends with.
+struct Report {
+  int64_t ranks = 0;
+  int64_t zero = 0;
+  std::string model;
+  std::string schedule;
+  int64_t steps = 0;
+  double loss = 0;      // Of the last step, nats per byte, mean over the batch.
+  double val_loss = 0;  // After the last step.
+  double tokens_per_s = 0;
+  StepSummary step;
+  LowerBound bound;
+  uint64_t peak_bytes_in_flight = 0;  // Most of any rank and step.
+  uint64_t cap_bytes = 0;             // 0: none.
+  uint64_t parameter_bytes = 0;       // These four: per rank.
+  uint64_t gradient_bytes = 0;
+  uint64_t optimizer_bytes = 0;
+  uint64_t activation_bytes = 0;
+  uint64_t num_parameters = 0;
+  uint64_t num_buckets = 0;
+  std::string plan_fingerprint;
+  std::string weights_sha256;
+
+  uint64_t peak_bytes_per_rank() const {
+    return parameter_bytes + gradient_bytes + optimizer_bytes +
+           activation_bytes;
+  }
+  double ratio_to_lower_bound() const {
+    return bound.total_s > 0 ? step.step_s / bound.total_s : 0;
+  }
+};
+
+// The table for people; several lines.
+std::string FormatTable(const Report& report);
+
+// One JSON object on one line, without a newline.
+std::string FormatJson(const Report& report);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_REPORT_H_

@@ -1,0 +1,349 @@
+#include "examples/trainer/training.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
+#include "examples/trainer/matmul.h"
+#include "examples/trainer/progress_bar.h"
+#include "examples/trainer/rank.h"
+#include "examples/trainer/status_macros.h"
+#include "examples/trainer/units.h"
+
+namespace commsched::trainer {
+namespace {
+
+// A validation; every rank adds its part, and whoever sees them all may read.
+struct Evaluation {
+  int64_t steps_done = 0;
+  std::vector<double> losses;       // By rank; equal numbers of windows.
+  std::atomic<int64_t> arrived{0};  // Released after a loss is written.
+
+  bool complete() const {
+    return arrived.load(std::memory_order_acquire) ==
+           static_cast<int64_t>(losses.size());
+  }
+  // Added in rank order, so that it is the same in every run.
+  double mean() const {
+    double sum = 0;
+    for (double loss : losses) sum += loss;
+    return sum / static_cast<double>(losses.size());
+  }
+};
+
+// The run: ranks, and what their threads share. Threads write to their own
+// slots, except for the first failure.
+class Run {
+ public:
+  Run(const Options& options, const Dataset& dataset)
+      : options_(options),
+        sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
+        last_losses_(static_cast<size_t>(options.ranks)),
+        evaluations_(CountEvaluations(options)),
+        bar_(stderr, options.steps) {
+    for (Evaluation& evaluation : evaluations_) {
+      evaluation.losses.resize(static_cast<size_t>(options.ranks));
+    }
+  }
+
+  absl::StatusOr<Report> Go();
+
+ private:
+  static size_t CountEvaluations(const Options& options);
+  absl::Status CreateRanks();
+  void RunRank(int64_t index);
+  absl::Status TrainRank(int64_t index);
+  absl::Status Evaluate(int64_t index, int64_t steps_done, size_t slot);
+  // Whether to evaluate before the last step is over.
+  bool EvaluatesAfter(int64_t step) const;
+  void Fail(int64_t index, const absl::Status& status);
+  absl::Status PrintPlan();
+  void ShowProgress(int64_t step, double loss);
+  void PrintEvaluations();
+  absl::StatusOr<Report> MakeReport();
+  absl::Status FillSteps(Report* report) const;
+  absl::Status FillBound(Report* report) const;
+  absl::Status WriteTraces() const;
+
+  const Options& options_;
+  const Sampler sampler_;
+  WorldHandle world_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<double> last_losses_;  // By rank.
+  std::vector<Evaluation> evaluations_;
+  double wall_s_ = 0;  // Of all steps, on rank 0's thread.
+
+  std::mutex mutex_;
+  absl::Status failure_;  // Guarded by mutex_.
+
+  // Rank 0's thread, then the main one.
+  ProgressBar bar_;
+  size_t printed_evaluations_ = 0;
+};
+
+size_t Run::CountEvaluations(const Options& options) {
+  if (options.eval_every == 0) return 1;
+  return static_cast<size_t>((options.steps - 1) / options.eval_every + 1);
+}
+
+bool Run::EvaluatesAfter(int64_t step) const {
+  return options_.eval_every > 0 && (step + 1) % options_.eval_every == 0 &&
+         step + 1 < options_.steps;
+}
+
+absl::Status Run::CreateRanks() {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = static_cast<int32_t>(options_.ranks);
+  desc.link_bytes_per_s = options_.link.bytes_per_s;
+  desc.link_latency_ns = options_.link.latency_ns;
+  commsched_world_t* world = nullptr;
+  const commsched_status_t code = commsched_world_create_inproc(&desc, &world);
+  if (code != COMMSCHED_OK) {
+    return absl::Status(static_cast<absl::StatusCode>(code),
+                        commsched_last_error());
+  }
+  world_.reset(world);
+  for (int64_t i = 0; i < options_.ranks; ++i) {
+    absl::StatusOr<std::unique_ptr<Rank>> rank =
+        Rank::Create(options_, sampler_, world_.get(), i);
+    if (!rank.ok()) return rank.status();
+    ranks_.push_back(*std::move(rank));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Report> Run::Go() {
+  TRAINER_RETURN_IF_ERROR(CreateRanks());
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < options_.ranks; ++i) {
+    threads.emplace_back([this, i] { RunRank(i); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  bar_.Clear();
+  if (!failure_.ok()) return failure_;
+  PrintEvaluations();
+  if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
+  return MakeReport();
+}
+
+void Run::RunRank(int64_t index) {
+  if (absl::Status status = TrainRank(index); !status.ok()) {
+    Fail(index, status);
+  }
+}
+
+// The first failure is the run's; the others follow from the abort.
+void Run::Fail(int64_t index, const absl::Status& status) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = absl::Status(
+        status.code(), absl::StrFormat("rank %d: %s", index, status.message()));
+  }
+  ranks_[static_cast<size_t>(index)]->Abort(status);
+}
+
+absl::Status Run::TrainRank(int64_t index) {
+  Rank& rank = *ranks_[static_cast<size_t>(index)];
+  TRAINER_RETURN_IF_ERROR(rank.Build());
+  if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
+  const auto begin = std::chrono::steady_clock::now();
+  size_t slot = 0;
+  for (int64_t step = 0; step < options_.steps; ++step) {
+    const absl::StatusOr<double> loss = rank.Step(step);
+    if (!loss.ok()) return loss.status();
+    last_losses_[static_cast<size_t>(index)] = *loss;
+    if (index == 0) ShowProgress(step, *loss);
+    if (EvaluatesAfter(step)) {
+      TRAINER_RETURN_IF_ERROR(Evaluate(index, step + 1, slot++));
+    }
+  }
+  if (index == 0) {
+    const std::chrono::duration<double> wall =
+        std::chrono::steady_clock::now() - begin;
+    wall_s_ = wall.count();
+  }
+  return Evaluate(index, options_.steps, slot);
+}
+
+absl::Status Run::Evaluate(int64_t index, int64_t steps_done, size_t slot) {
+  const absl::StatusOr<double> loss =
+      ranks_[static_cast<size_t>(index)]->Evaluate();
+  if (!loss.ok()) return loss.status();
+  Evaluation& evaluation = evaluations_[slot];
+  evaluation.losses[static_cast<size_t>(index)] = *loss;
+  if (index == 0) evaluation.steps_done = steps_done;
+  evaluation.arrived.fetch_add(1, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+absl::Status Run::PrintPlan() {
+  const auto info = ranks_[0]->Info();
+  if (!info.ok()) return info.status();
+  const auto plan = ranks_[0]->PlanInfo();
+  if (!plan.ok()) return plan.status();
+  absl::PrintF(
+      "%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
+      "%d launches per step\n"
+      "matrix products: %s\n",
+      options_.model, info->num_parameters, info->num_buckets, options_.ranks,
+      options_.zero, plan->num_collectives, plan->num_launches,
+      MatmulLibrary());
+  if (options_.explain) {
+    const absl::StatusOr<std::string> text = ranks_[0]->Explain();
+    if (!text.ok()) return text.status();
+    absl::PrintF("%s\n", *text);
+  }
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+void Run::ShowProgress(int64_t step, double loss) {
+  PrintEvaluations();
+  bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
+}
+
+void Run::PrintEvaluations() {
+  while (printed_evaluations_ < evaluations_.size() &&
+         evaluations_[printed_evaluations_].complete()) {
+    const Evaluation& evaluation = evaluations_[printed_evaluations_++];
+    bar_.Clear();
+    absl::PrintF("step %d: val_loss %.4f\n", evaluation.steps_done,
+                 evaluation.mean());
+    std::fflush(stdout);
+  }
+}
+
+absl::Status Run::WriteTraces() const {
+  std::error_code error;
+  std::filesystem::create_directories(options_.trace_dir, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrFormat("--trace: cannot create the folder '%s': %s",
+                        options_.trace_dir, error.message()));
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
+        absl::StrFormat("%s/rank%d.json", options_.trace_dir, i)));
+  }
+  absl::PrintF("traces: %s/rank*.json\n", options_.trace_dir);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Report> Run::MakeReport() {
+  Report report;
+  report.ranks = options_.ranks;
+  report.zero = options_.zero;
+  report.model = options_.model;
+  report.schedule = options_.serial ? "serial" : "overlap";
+  report.steps = options_.steps;
+  report.cap_bytes = options_.cap_bytes;
+  report.val_loss = evaluations_.back().mean();
+  for (double loss : last_losses_) {
+    report.loss += loss / static_cast<double>(options_.ranks);
+  }
+  const auto info = ranks_[0]->Info();
+  if (!info.ok()) return info.status();
+  report.num_parameters = info->num_parameters;
+  report.num_buckets = info->num_buckets;
+  report.parameter_bytes = info->parameter_bytes;
+  report.gradient_bytes = info->gradient_bytes;
+  report.optimizer_bytes = info->optimizer_bytes;
+  report.activation_bytes =
+      static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
+  const auto plan = ranks_[0]->PlanInfo();
+  if (!plan.ok()) return plan.status();
+  report.plan_fingerprint = absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
+  absl::StatusOr<std::string> digest = ranks_[0]->WeightsDigest();
+  if (!digest.ok()) return digest.status();
+  report.weights_sha256 = *std::move(digest);
+  TRAINER_RETURN_IF_ERROR(FillSteps(&report));
+  TRAINER_RETURN_IF_ERROR(FillBound(&report));
+  return report;
+}
+
+absl::Status Run::FillSteps(Report* report) const {
+  std::vector<std::vector<StepRecord>> records;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    absl::StatusOr<std::vector<StepRecord>> steps = rank->StepRecords();
+    if (!steps.ok()) return steps.status();
+    records.push_back(*std::move(steps));
+    const absl::StatusOr<uint64_t> peak = rank->PeakBytesInFlight();
+    if (!peak.ok()) return peak.status();
+    report->peak_bytes_in_flight =
+        std::max(report->peak_bytes_in_flight, *peak);
+  }
+  // A step before a validation seems to last until that is over.
+  std::vector<uint64_t> excluded;
+  for (int64_t step = 0; step < options_.steps; ++step) {
+    if (EvaluatesAfter(step)) excluded.push_back(static_cast<uint64_t>(step));
+  }
+  report->step = Summarize(records, kWarmupSteps, excluded);
+  if (report->step.steps == 0) {
+    report->step.step_s = wall_s_ / static_cast<double>(options_.steps);
+  }
+  report->tokens_per_s =
+      static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
+  return absl::OkStatus();
+}
+
+// The bound from measured costs: the mean over the ranks, whose plans are one.
+absl::Status Run::FillBound(Report* report) const {
+  std::vector<int64_t> costs;
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    const absl::StatusOr<std::vector<int64_t>> mine = rank->OpCostsNs();
+    if (!mine.ok()) return mine.status();
+    costs.resize(mine->size());
+    for (size_t op = 0; op < costs.size(); ++op) {
+      costs[op] += (*mine)[op] / options_.ranks;
+    }
+  }
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof(cpus), &cpus);
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  // Without emulation the links are memory: their cost is the CPU time of the
+  // copies. Of a launch, only what was measured counts.
+  profile.link_bytes_per_s =
+      options_.link.bytes_per_s > 0 ? options_.link.bytes_per_s : 1e18;
+  profile.link_latency_ns = options_.link.latency_ns;
+  profile.launch_ns = 1;
+  profile.num_ranks_sharing = static_cast<uint32_t>(options_.ranks);
+  profile.num_cores = static_cast<uint32_t>(
+      std::clamp<int64_t>(CPU_COUNT(&cpus), 1, options_.ranks));
+  profile.op_cost_ns = costs.data();
+  profile.num_ops = costs.size();
+  const absl::StatusOr<commsched_prediction_t> prediction =
+      ranks_[0]->Predict(profile);
+  if (!prediction.ok()) return prediction.status();
+  report->bound.total_s =
+      static_cast<double>(prediction->lower_bound_ns) * 1e-9;
+  report->bound.compute_s =
+      static_cast<double>(prediction->bound_compute_ns) * 1e-9;
+  report->bound.link_s = static_cast<double>(prediction->bound_link_ns) * 1e-9;
+  report->bound.cycle_s =
+      static_cast<double>(prediction->bound_cycle_ns) * 1e-9;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset) {
+  return Run(options, dataset).Go();
+}
+
+}  // namespace commsched::trainer

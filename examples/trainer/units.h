@@ -1,0 +1,34 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_UNITS_H_
+#define COMMSCHED_EXAMPLES_TRAINER_UNITS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace commsched::trainer {
+
+// "65536", "64KiB", "1MiB" or "2GiB". Fails with kInvalidArgument, saying what
+// is accepted, for anything else and for what does not fit in 63 bits.
+absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);
+
+// An emulated link, per rank and direction.
+struct LinkSpeed {
+  double bytes_per_s = 0;
+  int64_t latency_ns = 0;
+};
+
+// "1Gbit,100us": bits per second (Kbit, Mbit, Gbit) and a latency (ns, us, ms,
+// s). Fails with kInvalidArgument, saying what is accepted.
+absl::StatusOr<LinkSpeed> ParseLink(absl::string_view text);
+
+// For people: "1.5 MiB", "640 B".
+std::string FormatBytes(double bytes);
+
+// For people, three figures: "1.24 s", "310 ms", "4.50 us".
+std::string FormatSeconds(double seconds);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_UNITS_H_
