@@ -109,6 +109,11 @@ class Flattener {
     for (LaunchId launch : from.needs) {
       node.due_needed = std::max(node.due_needed, launch.value() + 1);
     }
+    for (const Wait& wait : from.waits) {
+      if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
+      if (wait.distance != 0) continue;
+      node.due_needed = std::max(node.due_needed, wait.producer.index + 1);
+    }
   }
 
   void FillLaunch(uint32_t index) {

@@ -1,0 +1,275 @@
+// Random cyclic graphs on real threads against a sequential reference (I1-I5):
+// whatever the plan coalesces, caps, places or overlaps, and whatever the
+// threads' timing, memory ends up as if all ops had run one after the other.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "comm/world.h"
+#include "device/host_device.h"
+#include "gtest/gtest.h"
+#include "plan/planner.h"
+#include "session/session.h"
+#include "test/support/property.h"
+#include "test/support/random_step.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::InitialMemory;
+using test::MakeRandomStep;
+using test::PropertyCases;
+using test::PropertySeed;
+using test::RandomStep;
+using test::RandomStepLimits;
+using test::RankMemory;
+using test::RunCompute;
+using test::RunSequentially;
+
+constexpr uint64_t kSteps = 4;
+
+// What else is drawn: how the step is planned and driven.
+struct Case {
+  RandomStep step;
+  PlanOptions options;
+  WorldSpec world;
+  bool worker_lanes = false;    // compute lanes are worker streams
+  bool shuffled_calls = false;  // before/after in a random legal order
+  uint64_t seed = 0;
+};
+
+Case DrawCase(uint64_t seed) {
+  std::mt19937_64 random(seed ^ 0xabcdef);
+  auto draw = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  Case drawn;
+  drawn.seed = seed;
+  RandomStepLimits limits;
+  limits.max_compute_lanes = draw(1, 3);
+  drawn.step = MakeRandomStep(seed, limits);
+  PlanOptions& options = drawn.options;
+  options.schedule = draw(0, 3) == 0 ? Schedule::kSerial : Schedule::kOverlap;
+  options.deterministic = draw(0, 1) == 1;
+  options.max_launches_in_flight = draw(0, 4);
+  options.max_bytes_in_flight = draw(0, 1) * draw(8, 400);
+  options.coalesce_bytes = draw(0, 2) * draw(16, 1000);
+  options.num_comm_lanes = draw(1, 2);
+  drawn.world.size = drawn.step.num_ranks;
+  if (draw(0, 3) == 0) drawn.world.link = {.bytes_per_s = 1e9, .latency_ns = 0};
+  drawn.worker_lanes = draw(0, 2) == 0;
+  drawn.shuffled_calls = !drawn.worker_lanes && draw(0, 1) == 1;
+  return drawn;
+}
+
+// One rank of a case: its memory, its session, its thread.
+class Rank {
+ public:
+  Rank(const Case& drawn, std::shared_ptr<World> world,
+       std::shared_ptr<const Plan> plan, int rank)
+      : case_(drawn),
+        world_(std::move(world)),
+        plan_(std::move(plan)),
+        rank_(rank),
+        random_(drawn.seed * 31 + rank),
+        memory_(InitialMemory(drawn.step, rank)) {}
+
+  absl::Status Run() {
+    absl::StatusOr<std::unique_ptr<Session>> session = Session::Create(Spec());
+    if (!session.ok()) return session.status();
+    session_ = *std::move(session);
+    absl::Status status = FindAddresses();
+    if (status.ok()) {
+      status =
+          case_.worker_lanes || case_.shuffled_calls ? DriveCalls() : Replay();
+    }
+    if (status.ok()) status = session_->Drain();
+    session_.reset();
+    return status;
+  }
+
+  const RankMemory& memory() const { return memory_; }
+
+ private:
+  SessionSpec Spec() {
+    const Graph& graph = *plan_->graph;
+    SessionSpec spec;
+    spec.world = world_;
+    spec.world_rank = rank_;
+    spec.plan = plan_;
+    for (const Group& group : graph.groups()) {
+      GroupSpec member;
+      member.axis = group.name;
+      for (int r = 0; r < group.size; ++r) member.ranks.push_back(r);
+      member.rank = rank_;
+      spec.groups.push_back(member);
+    }
+    for (uint32_t i = 0; i < graph.buffers().size(); ++i) {
+      if (graph.buffers()[i].ownership != Ownership::kBound) continue;
+      spec.bindings.push_back({BufferId(i), memory_[i].data(),
+                               memory_[i].size() * sizeof(int64_t)});
+    }
+    for (uint32_t i = 0; i < plan_->num_compute_lanes; ++i) {
+      if (!case_.worker_lanes) break;
+      workers_.push_back(
+          HostStream::Create(absl::StrCat("lane", i), 256).value());
+      spec.lanes.push_back(workers_.back().get());
+    }
+    return spec;
+  }
+
+  absl::Status FindAddresses() {
+    const Graph& graph = *plan_->graph;
+    address_.resize(graph.buffers().size());
+    for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+      for (const Access& access : graph.ops()[i].accesses) {
+        absl::StatusOr<void*> address =
+            session_->Address(OpId(i), access.buffer);
+        if (!address.ok()) return address.status();
+        address_[access.buffer.value()] = static_cast<int64_t*>(*address);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void MaybeYield() {
+    if (random_() % 4 == 0) std::this_thread::yield();
+  }
+
+  absl::Status Replay() {
+    return session_->Run(
+        [](void* user, OpId op, Stream*) {
+          Rank* self = static_cast<Rank*>(user);
+          self->MaybeYield();
+          RunCompute(self->case_.step, op,
+                     self->replayed_++ / self->plan_->nodes.size(), self->rank_,
+                     self->address_);
+          return absl::OkStatus();
+        },
+        this, kSteps);
+  }
+
+  // A unit of work for a worker stream.
+  struct Work {
+    Rank* rank;
+    OpId op;
+    uint64_t step;
+  };
+
+  absl::Status DriveCalls() {
+    work_.reserve(kSteps * plan_->nodes.size());
+    for (uint64_t t = 0; t < kSteps; ++t) {
+      absl::Status status = session_->StepBegin();
+      for (uint32_t node : NextOrder()) {
+        if (!status.ok()) return status;
+        status = Call(plan_->nodes[node], t);
+      }
+      if (status.ok()) status = session_->StepEnd();
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Call(const ComputeNode& node, uint64_t t) {
+    Stream* stream =
+        case_.worker_lanes ? workers_[node.lane].get() : CallerStream();
+    absl::Status status = session_->Before(node.op, stream);
+    if (!status.ok()) return status;
+    MaybeYield();
+    if (case_.worker_lanes) {
+      work_.push_back({this, node.op, t});
+      workers_[node.lane]->Enqueue(
+          [](void* user) {
+            Work* work = static_cast<Work*>(user);
+            RunCompute(work->rank->case_.step, work->op, work->step,
+                       work->rank->rank_, work->rank->address_);
+          },
+          &work_.back());
+    } else {
+      RunCompute(case_.step, node.op, t, rank_, address_);
+    }
+    return session_->After(node.op, stream);
+  }
+
+  static bool NeedsLaunch(const ComputeNode& node) {
+    return !node.needs.empty() ||
+           std::any_of(node.waits.begin(), node.waits.end(),
+                       [](const Wait& wait) {
+                         return wait.producer.kind == NodeRef::Kind::kLaunch &&
+                                wait.distance == 0;
+                       });
+  }
+
+  // The planned order, or one in which neighbours without a dependency, and
+  // without a launch that one of them needs, have changed places.
+  std::vector<uint32_t> NextOrder() {
+    std::vector<uint32_t> order(plan_->nodes.size());
+    for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    if (!case_.shuffled_calls) return order;
+    for (size_t i = 0; i + 1 < order.size(); ++i) {
+      const ComputeNode& next = plan_->nodes[order[i + 1]];
+      const OpId op = plan_->nodes[order[i]].op;
+      const bool depends =
+          NeedsLaunch(next) || std::find(next.after.begin(), next.after.end(),
+                                         op) != next.after.end();
+      if (!depends && random_() % 2 == 0) std::swap(order[i], order[i + 1]);
+    }
+    return order;
+  }
+
+  const Case& case_;
+  const std::shared_ptr<World> world_;
+  const std::shared_ptr<const Plan> plan_;
+  const int rank_;
+  std::mt19937_64 random_;
+  RankMemory memory_;
+  std::vector<std::unique_ptr<HostStream>> workers_;
+  std::unique_ptr<Session> session_;
+  std::vector<int64_t*> address_;
+  std::vector<Work> work_;
+  uint64_t replayed_ = 0;
+};
+
+void RunCase(const Case& drawn) {
+  ASSERT_OK_AND_ASSIGN(
+      std::shared_ptr<const Plan> plan,
+      BuildPlan(drawn.step.graph, drawn.options, CostProfile{}));
+  ASSERT_OK_AND_ASSIGN(std::shared_ptr<World> world,
+                       World::Create(drawn.world));
+  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<absl::Status> statuses(drawn.step.num_ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < drawn.step.num_ranks; ++r) {
+    ranks.push_back(std::make_unique<Rank>(drawn, world, plan, r));
+    threads.emplace_back([&, r] { statuses[r] = ranks[r]->Run(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<RankMemory> expected = RunSequentially(drawn.step, kSteps);
+  for (int r = 0; r < drawn.step.num_ranks; ++r) {
+    ASSERT_OK(statuses[r]) << "rank " << r;
+    for (size_t b = 0; b < expected[r].size(); ++b) {
+      const Buffer& buffer = drawn.step.graph.buffers()[b];
+      if (buffer.ownership != Ownership::kBound) continue;
+      ASSERT_EQ(ranks[r]->memory()[b], expected[r][b])
+          << "buffer '" << buffer.name << "' of rank " << r;
+    }
+  }
+}
+
+TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
+  const int cases = PropertyCases(2000);
+  for (int i = 0; i < cases; ++i) {
+    const uint64_t seed = PropertySeed() + i;
+    SCOPED_TRACE(test::DescribeSeed(seed));
+    RunCase(DrawCase(seed));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace commsched

@@ -1,0 +1,161 @@
+// I6: what a steady-state step does not do.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "device/device_counters.h"
+#include "device/host_device.h"
+#include "gtest/gtest.h"
+#include "session/session.h"
+#include "test/support/alloc_counter.h"
+#include "test/support/session_rig.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kBuckets = 6;
+constexpr uint64_t kWarmUpSteps = 10;
+constexpr uint64_t kSteps = 1000;
+
+// What I6 counts, in this process.
+struct Surprises {
+  uint64_t allocations = HeapAllocations();
+  uint64_t contended_locks = GlobalBlockingCounters().contended_locks;
+  uint64_t events = GlobalDeviceCounters().events_created;
+  uint64_t streams = GlobalDeviceCounters().streams_created;
+};
+
+// A step of ZeRO's shape: gradients written, reduce-scattered, a shard of the
+// parameters stepped, gathered, and read by the next step.
+Graph ZeroStep() {
+  Graph graph;
+  const GroupId group = graph.AddGroup("dp", kRanks).value();
+  Region shard;
+  shard.kind = RegionKind::kShard;
+  shard.group = group;
+  for (int i = 0; i < kBuckets; ++i) {
+    Buffer buffer;
+    buffer.count = 4096;
+    buffer.name = absl::StrCat("parameter", i);
+    buffer.ownership = Ownership::kBound;
+    const BufferId parameter = graph.AddBuffer(buffer).value();
+    buffer.name = absl::StrCat("gradient", i);
+    buffer.ownership = Ownership::kOwned;
+    const BufferId gradient = graph.AddBuffer(buffer).value();
+    auto compute = [&](const char* prefix, std::vector<Access> accesses) {
+      Op op;
+      op.name = absl::StrCat(prefix, i);
+      op.accesses = std::move(accesses);
+      (void)graph.AddOp(op).value();
+    };
+    auto collective = [&](const char* prefix, CollectiveKind kind, Access input,
+                          Access output) {
+      Op op;
+      op.name = absl::StrCat(prefix, i);
+      op.kind = OpKind::kCollective;
+      op.collective.kind = kind;
+      op.collective.group = group;
+      op.collective.input = input;
+      op.collective.output = output;
+      (void)graph.AddOp(op).value();
+    };
+    compute("backward", {{parameter, AccessMode::kRead, {}},
+                         {gradient, AccessMode::kWrite, {}}});
+    collective("scatter", CollectiveKind::kReduceScatter,
+               {gradient, AccessMode::kRead, {}},
+               {gradient, AccessMode::kWrite, shard});
+    compute("step", {{gradient, AccessMode::kRead, shard},
+                     {parameter, AccessMode::kReadWrite, shard}});
+    collective("gather", CollectiveKind::kAllGather,
+               {parameter, AccessMode::kRead, shard},
+               {parameter, AccessMode::kWrite, {}});
+  }
+  return graph;
+}
+
+// Runs the rig's ranks through warm-up and then kSteps steps, of which rank 0
+// counts what happens in the whole process; all ranks are warm by then, since
+// every step makes them meet.
+Surprises CountSteadyState(test::SessionRig& rig, bool by_calls) {
+  Surprises begin, end;
+  const std::vector<absl::Status> statuses =
+      rig.RunSessions([&](Session& session, int rank) -> absl::Status {
+        auto nothing = [](void*, OpId, Stream*) { return absl::OkStatus(); };
+        auto run = [&](uint64_t steps) -> absl::Status {
+          if (!by_calls) return session.Run(nothing, nullptr, steps);
+          for (uint64_t t = 0; t < steps; ++t) {
+            RETURN_IF_ERROR(session.StepBegin());
+            for (const ComputeNode& node : session.plan().nodes) {
+              RETURN_IF_ERROR(session.Before(node.op, CallerStream()));
+              RETURN_IF_ERROR(session.After(node.op, CallerStream()));
+            }
+            RETURN_IF_ERROR(session.StepEnd());
+          }
+          return absl::OkStatus();
+        };
+        RETURN_IF_ERROR(run(kWarmUpSteps));
+        if (rank == 0) begin = Surprises();
+        RETURN_IF_ERROR(run(kSteps));
+        if (rank == 0) end = Surprises();
+        // The others go on a little, so that none of them ends its session, and
+        // frees, while rank 0 still counts.
+        return run(kWarmUpSteps);
+      });
+  for (const absl::Status& status : statuses) EXPECT_OK(status);
+  return {.allocations = end.allocations - begin.allocations,
+          .contended_locks = end.contended_locks - begin.contended_locks,
+          .events = end.events - begin.events,
+          .streams = end.streams - begin.streams};
+}
+
+void ExpectNone(const Surprises& counted) {
+  EXPECT_EQ(counted.allocations, 0u);
+  EXPECT_EQ(counted.contended_locks, 0u);
+  EXPECT_EQ(counted.events, 0u);
+  EXPECT_EQ(counted.streams, 0u);
+}
+
+class SteadyStateTest : public testing::TestWithParam<bool> {
+ protected:
+  bool by_calls() const { return GetParam(); }
+};
+
+TEST_P(SteadyStateTest, AThousandStepsAllocateLockAndCreateNothing) {
+  WorldSpec world;
+  world.size = kRanks;
+  PlanOptions options;
+  options.max_launches_in_flight = 2;
+  test::SessionRig rig(world, ZeroStep(), options);
+  ExpectNone(CountSteadyState(rig, by_calls()));
+}
+
+TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
+  WorldSpec world;
+  world.size = kRanks;
+  PlanOptions options;
+  options.coalesce_bytes = 64 * 1024;
+  options.deterministic = true;
+  test::SessionRig rig(world, ZeroStep(), options);
+  ExpectNone(CountSteadyState(rig, by_calls()));
+}
+
+TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
+  WorldSpec world;
+  world.size = kRanks;
+  world.link = {.bytes_per_s = 10e9, .latency_ns = 1000};
+  test::SessionRig rig(world, ZeroStep(), PlanOptions{});
+  ExpectNone(CountSteadyState(rig, by_calls()));
+}
+
+INSTANTIATE_TEST_SUITE_P(DrivenByCallsOrReplayed, SteadyStateTest,
+                         testing::Bool(), [](const auto& info) {
+                           return info.param ? "calls" : "replayed";
+                         });
+
+}  // namespace
+}  // namespace commsched
