@@ -67,6 +67,10 @@ function(commsched_engine_library)
   add_library(commsched_engine SHARED ${sources})
   target_link_libraries(commsched_engine PUBLIC commsched
                         PRIVATE Threads::Threads)
+  # The optimizer gives the same bits wherever a shard is cut, so a * b + c may
+  # not be fused in vector lanes only; and sqrt without errno vectorises.
+  target_compile_options(commsched_engine PRIVATE
+    -ffp-contract=off -fno-math-errno)
   set_target_properties(commsched_engine PROPERTIES
     EXPORT_NAME engine INSTALL_RPATH "$ORIGIN")
   commsched_set_exports(commsched_engine
