@@ -6,6 +6,8 @@
 
 namespace commsched {
 
+inline constexpr uint32_t kMaxCommLanes = 16;
+
 enum class Schedule : uint8_t { kOverlap = 0, kSerial = 1 };
 
 // Meaning of the fields: include/commsched/plan.h.

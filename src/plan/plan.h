@@ -52,22 +52,22 @@ struct Launch {
   ReduceOp reduce_op = ReduceOp::kSum;
   int root = 0;
   Way way = Way::kSingle;
-  uint32_t lane = 0;             // communication lane
-  std::vector<OpId> members;     // collectives, in key order
-  uint64_t weight_bytes = 0;     // sum of max(input, output) over members
-  uint64_t staging_offset = 0;   // kPack: input staging in the arena
-  uint64_t staging_bytes = 0;    // kPack: input part then output part
-  uint64_t staging_output = 0;   // kPack: offset of the output part
-  std::vector<Wait> waits;       // of compute ops and of earlier launches
+  uint32_t lane = 0;            // communication lane
+  std::vector<OpId> members;    // collectives, in key order
+  uint64_t weight_bytes = 0;    // sum of max(input, output) over members
+  uint64_t staging_offset = 0;  // kPack: input staging in the arena
+  uint64_t staging_bytes = 0;   // kPack: input part then output part
+  uint64_t staging_output = 0;  // kPack: offset of the output part
+  std::vector<Wait> waits;      // of compute ops and of earlier launches
   // Compute ops of this step that must have had their `after` before the launch
   // is due: all same-step op producers of any member, implied or not. Sorted.
   std::vector<OpId> producers;
-  std::string reason;            // why merged, or why not with its successor
+  std::string reason;  // why merged, or why not with its successor
 };
 
 struct ComputeNode {
-  OpId op;               // compute op or marker
-  uint32_t lane = 0;     // compute lane
+  OpId op;                  // compute op or marker
+  uint32_t lane = 0;        // compute lane
   std::vector<Wait> waits;  // event waits that the lane and others do not imply
   // Same-step compute dependencies, implied or not: host-checked in `before`.
   std::vector<OpId> after;
@@ -88,14 +88,14 @@ struct Plan {
   std::shared_ptr<const Graph> graph;
   PlanOptions options;
   CostProfile profile;
-  Dependencies dependencies;  // of the graph, before coalescing
-  std::vector<ComputeNode> nodes;          // in planned host order
-  std::vector<uint32_t> node_of_op;        // OpId -> index in nodes, or kNone
-  std::vector<Launch> launches;            // in key order
-  std::vector<LaunchId> launch_of_op;      // OpId -> launch, or invalid
-  std::vector<uint32_t> due_after;  // launch -> number of nodes (host order)
-                                    // whose `after` precedes its being due
-  std::vector<Placement> placements;       // owned buffers
+  Dependencies dependencies;           // of the graph, before coalescing
+  std::vector<ComputeNode> nodes;      // in planned host order
+  std::vector<uint32_t> node_of_op;    // OpId -> index in nodes, or kNone
+  std::vector<Launch> launches;        // in key order
+  std::vector<LaunchId> launch_of_op;  // OpId -> launch, or invalid
+  std::vector<uint32_t> due_after;     // launch -> number of nodes (host order)
+                                       // whose `after` precedes its being due
+  std::vector<Placement> placements;   // owned buffers
   uint64_t arena_bytes = 0;
   uint32_t num_compute_lanes = 1;
   uint64_t num_waits_implied = 0;

@@ -35,7 +35,8 @@ struct Prediction {
 };
 
 // kInvalidArgument if the profile measured another number of ops.
-absl::StatusOr<Prediction> Predict(const Plan& plan, const CostProfile& profile);
+absl::StatusOr<Prediction> Predict(const Plan& plan,
+                                   const CostProfile& profile);
 
 }  // namespace commsched
 

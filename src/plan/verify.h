@@ -12,7 +12,8 @@ namespace commsched {
 //
 // What orders two nodes (docs/happens_before.md):
 //   - a wait: producer complete -> consumer start;
-//   - a same-step compute dependency in ComputeNode::after (host-checked; on one
+//   - a same-step compute dependency in ComputeNode::after (host-checked; on
+//   one
 //     lane the stream keeps it, on another the consumer also needs a wait);
 //   - completion order on a communication lane: launch k of a lane completes
 //     before a later launch of that lane does (k+1 may *start* earlier);

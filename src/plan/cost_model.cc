@@ -1,0 +1,151 @@
+#include "plan/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+namespace {
+
+int64_t Rounded(double ns) { return static_cast<int64_t>(std::llround(ns)); }
+
+// Share of the array that crosses a link direction.
+double LinkShare(CollectiveKind kind, int n) {
+  const double others = static_cast<double>(n - 1) / n;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * others;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+      return others;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return 1;
+    case CollectiveKind::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
+absl::Status CheckRate(absl::string_view name, double rate) {
+  if (std::isfinite(rate) && rate > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("profile: ", name, " is ", rate, "; it must be above 0"));
+}
+
+absl::Status CheckTime(absl::string_view name, int64_t ns) {
+  if (ns >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("profile: ", name, " is ", ns, "; it must be 0 or more"));
+}
+
+uint64_t AccessBytes(const Graph& graph, const Access& access,
+                     const CollectiveSpec& spec) {
+  if (spec.kind == CollectiveKind::kBarrier) return 0;
+  return CountOf(graph, access, spec.counts) *
+         static_cast<uint64_t>(DTypeSize(graph.buffer(access.buffer).dtype));
+}
+
+}  // namespace
+
+absl::Status CheckProfile(const Graph& graph, const CostProfile& profile) {
+  RETURN_IF_ERROR(CheckRate("link_bytes_per_s", profile.link_bytes_per_s));
+  RETURN_IF_ERROR(CheckRate("copy_bytes_per_s", profile.copy_bytes_per_s));
+  RETURN_IF_ERROR(CheckRate("flops_per_s", profile.flops_per_s));
+  RETURN_IF_ERROR(CheckRate("memory_bytes_per_s", profile.memory_bytes_per_s));
+  RETURN_IF_ERROR(CheckTime("link_latency_ns", profile.link_latency_ns));
+  RETURN_IF_ERROR(CheckTime("launch_ns", profile.launch_ns));
+  if (profile.op_cost_ns.empty()) return absl::OkStatus();
+  if (profile.op_cost_ns.size() != graph.ops().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile: measured ", profile.op_cost_ns.size(),
+                     " ops; the graph has ", graph.ops().size()));
+  }
+  for (size_t i = 0; i < profile.op_cost_ns.size(); ++i) {
+    RETURN_IF_ERROR(
+        CheckTime(absl::StrCat("cost of op '", graph.ops()[i].name, "'"),
+                  profile.op_cost_ns[i]));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t CountOf(const Graph& graph, const Access& access,
+                 const std::vector<uint64_t>& counts) {
+  const uint64_t total = graph.buffer(access.buffer).count;
+  switch (access.region.kind) {
+    case RegionKind::kWhole:
+    case RegionKind::kTile:
+      return total;
+    case RegionKind::kRange:
+      return access.region.count;
+    case RegionKind::kShard:
+      return counts.empty() ? total / static_cast<uint64_t>(
+                                          graph.group(access.region.group).size)
+                            : *std::max_element(counts.begin(), counts.end());
+  }
+  return total;
+}
+
+uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return AccessBytes(graph, spec.input, spec);
+}
+
+uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return AccessBytes(graph, spec.output, spec);
+}
+
+uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return std::max(InputBytes(graph, spec), OutputBytes(graph, spec));
+}
+
+int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile) {
+  if (!profile.op_cost_ns.empty()) return profile.op_cost_ns[op.value()];
+  const Op& desc = graph.op(op);
+  if (desc.kind != OpKind::kCompute) return 0;
+  if (desc.compute.cost_ns != 0) return desc.compute.cost_ns;
+  return Rounded(1e9 * (desc.compute.flops / profile.flops_per_s +
+                        desc.compute.bytes / profile.memory_bytes_per_s));
+}
+
+int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
+               const CostProfile& profile) {
+  if (group_size <= 1) return 0;
+  return profile.link_latency_ns +
+         Rounded(1e9 * LinkShare(kind, group_size) *
+                 static_cast<double>(bytes) / profile.link_bytes_per_s);
+}
+
+int64_t LinkNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile) {
+  return LinkNs(launch.kind, graph.group(launch.group).size,
+                launch.weight_bytes, profile);
+}
+
+int64_t OverheadNs(const Graph& graph, const Launch& launch,
+                   const CostProfile& profile) {
+  int64_t ns = profile.launch_ns;
+  if (launch.way == Way::kGroup) {
+    ns += kMemberOverheadNs * static_cast<int64_t>(launch.members.size() - 1);
+  }
+  if (launch.way == Way::kPack) {
+    uint64_t bytes = 0;
+    for (OpId op : launch.members) {
+      const CollectiveSpec& spec = graph.op(op).collective;
+      bytes += InputBytes(graph, spec) + OutputBytes(graph, spec);
+    }
+    ns += CopyNs(bytes, profile);
+  }
+  return ns;
+}
+
+int64_t CopyNs(uint64_t bytes, const CostProfile& profile) {
+  return Rounded(1e9 * static_cast<double>(bytes) / profile.copy_bytes_per_s);
+}
+
+}  // namespace commsched

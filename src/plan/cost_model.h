@@ -1,0 +1,55 @@
+// What ops and launches are taken to cost. Pure arithmetic on a CostProfile.
+#ifndef COMMSCHED_SRC_PLAN_COST_MODEL_H_
+#define COMMSCHED_SRC_PLAN_COST_MODEL_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "graph/graph.h"
+#include "plan/plan.h"
+
+namespace commsched {
+
+// What a backend spends on each further member of a list: checks, addresses,
+// one more pass of its transfer loop.
+inline constexpr int64_t kMemberOverheadNs = 1000;
+
+// kInvalidArgument if a rate is not positive, a time is negative, or the
+// profile measured another number of ops than `graph` has.
+absl::Status CheckProfile(const Graph& graph, const CostProfile& profile);
+
+// Elements that `access` covers on the rank with the largest part. `counts` are
+// the collective's uneven counts, or empty.
+uint64_t CountOf(const Graph& graph, const Access& access,
+                 const std::vector<uint64_t>& counts);
+
+// Bytes of a collective's input and output; 0 for a barrier.
+uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec);
+uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec);
+// The larger of the two (I3).
+uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec);
+
+// Thread-CPU time of an op: measured, else the op's own estimate, else from its
+// flops and bytes. Of a collective: its copies and reductions, 0 unless
+// measured.
+int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile);
+
+// Time on the link: latency + f x bytes / bandwidth, where f is (n-1)/n for the
+// full array of ALL_GATHER, REDUCE_SCATTER and ALL_TO_ALL, twice that for
+// ALL_REDUCE, 1 for BROADCAST and REDUCE, 0 for BARRIER. A group of one moves
+// nothing and takes no time.
+int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
+               const CostProfile& profile);
+int64_t LinkNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile);
+
+// Before the link: the launch itself, its further members, staging copies.
+int64_t OverheadNs(const Graph& graph, const Launch& launch,
+                   const CostProfile& profile);
+
+// A copy of `bytes`, in and out.
+int64_t CopyNs(uint64_t bytes, const CostProfile& profile);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_COST_MODEL_H_

@@ -1,0 +1,289 @@
+#include "plan/fingerprint.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "plan/names.h"
+#include "xxhash.h"
+
+namespace commsched {
+namespace {
+
+// Bytes that two ranks must agree on: little endian on every host, and each
+// string and list with its length, so that no two plans share them.
+class CanonicalBytes {
+ public:
+  void Add(uint64_t value) {
+    for (int i = 0; i < 8; ++i)
+      bytes_.push_back(static_cast<char>(value >> 8 * i));
+  }
+  void Add(absl::string_view text) {
+    Add(uint64_t{text.size()});
+    bytes_.append(text.data(), text.size());
+  }
+  template <typename Tag>
+  void Add(StrongId<Tag> id) {
+    Add(uint64_t{id.value()});
+  }
+  template <typename Tag>
+  void Add(const std::vector<StrongId<Tag>>& ids) {
+    Add(uint64_t{ids.size()});
+    for (StrongId<Tag> id : ids) Add(id);
+  }
+  void Add(const std::vector<Wait>& waits) {
+    Add(uint64_t{waits.size()});
+    for (const Wait& wait : waits) {
+      Add(static_cast<uint64_t>(wait.producer.kind));
+      Add(uint64_t{wait.producer.index});
+      Add(static_cast<uint64_t>(wait.distance));
+      Add(static_cast<uint64_t>(wait.cause));
+    }
+  }
+  void Add(const Access& access) {
+    Add(access.buffer);
+    Add(static_cast<uint64_t>(access.mode));
+    Add(static_cast<uint64_t>(access.region.kind));
+    Add(access.region.group);
+    Add(access.region.offset);
+    Add(access.region.count);
+  }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+void AddOptions(const Plan& plan, CanonicalBytes* out) {
+  const PlanOptions& options = plan.options;
+  out->Add(static_cast<uint64_t>(options.schedule));
+  out->Add(uint64_t{options.deterministic});
+  out->Add(uint64_t{options.max_launches_in_flight});
+  out->Add(options.max_bytes_in_flight);
+  out->Add(uint64_t{options.num_comm_lanes});
+  out->Add(options.coalesce_bytes);
+  out->Add(options.arena_bytes);
+}
+
+void AddOp(const Graph& graph, OpId id, CanonicalBytes* out) {
+  const Op& op = graph.op(id);
+  out->Add(op.name);
+  out->Add(static_cast<uint64_t>(op.kind));
+  out->Add(uint64_t{op.accesses.size()});
+  for (const Access& access : op.accesses) out->Add(access);
+  if (op.kind != OpKind::kCollective) return;
+  out->Add(uint64_t{op.collective.counts.size()});
+  for (uint64_t count : op.collective.counts) out->Add(count);
+}
+
+void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
+  out->Add(static_cast<uint64_t>(launch.kind));
+  out->Add(launch.group);
+  out->Add(static_cast<uint64_t>(launch.dtype));
+  out->Add(static_cast<uint64_t>(launch.reduce_op));
+  out->Add(static_cast<uint64_t>(launch.root));
+  out->Add(static_cast<uint64_t>(launch.way));
+  out->Add(uint64_t{launch.lane});
+  out->Add(launch.weight_bytes);
+  out->Add(launch.staging_offset);
+  out->Add(launch.staging_bytes);
+  out->Add(launch.staging_output);
+  out->Add(launch.members);
+  out->Add(launch.waits);
+  out->Add(launch.producers);
+  for (OpId op : launch.members) AddOp(*plan.graph, op, out);
+}
+
+std::string WaitText(const Plan& plan, const std::vector<Wait>& waits) {
+  return absl::StrCat("[",
+                      absl::StrJoin(waits, " ",
+                                    [&](std::string* out, const Wait& wait) {
+                                      absl::StrAppend(out,
+                                                      WaitName(plan, wait));
+                                    }),
+                      "]");
+}
+
+template <typename Id>
+std::string IdText(const std::vector<Id>& ids) {
+  return absl::StrCat("[",
+                      absl::StrJoin(ids, " ",
+                                    [](std::string* out, Id id) {
+                                      absl::StrAppend(out, id.value());
+                                    }),
+                      "]");
+}
+
+std::string AccessText(const Graph& graph, const Access& access) {
+  const char* mode = access.mode == AccessMode::kRead    ? "r "
+                     : access.mode == AccessMode::kWrite ? "w "
+                                                         : "rw ";
+  return absl::StrCat(mode, RegionName(graph, access));
+}
+
+std::string OpText(const Graph& graph, OpId id) {
+  const Op& op = graph.op(id);
+  std::string text = absl::StrCat(
+      "'", op.name, "' {",
+      absl::StrJoin(op.accesses, ", ",
+                    [&](std::string* out, const Access& access) {
+                      absl::StrAppend(out, AccessText(graph, access));
+                    }),
+      "}");
+  if (op.kind == OpKind::kCollective && !op.collective.counts.empty()) {
+    absl::StrAppend(&text, " counts ",
+                    absl::StrJoin(op.collective.counts, ","));
+  }
+  return text;
+}
+
+std::string LaunchLine(const Plan& plan, uint32_t key) {
+  const Launch& launch = plan.launches[key];
+  const Graph& graph = *plan.graph;
+  std::string line =
+      absl::StrCat("launch ", key, " ", CollectiveKindName(launch.kind), " ",
+                   DTypeName(launch.dtype));
+  if (IsReducing(launch.kind)) {
+    absl::StrAppend(&line, " ", ReduceOpName(launch.reduce_op));
+  }
+  if (IsRooted(launch.kind)) absl::StrAppend(&line, " root ", launch.root);
+  absl::StrAppend(&line, " on ", graph.group(launch.group).name, " way ",
+                  WayName(launch.way), " lane ", launch.lane, " bytes ",
+                  launch.weight_bytes, " members");
+  for (OpId op : launch.members) {
+    absl::StrAppend(&line, " #", op.value(), " ", OpText(graph, op));
+  }
+  if (launch.way == Way::kPack) {
+    absl::StrAppend(&line, " staging ", launch.staging_offset, "+",
+                    launch.staging_bytes, " output at ", launch.staging_output);
+  }
+  absl::StrAppend(&line, " due after ", plan.due_after[key], " producers ",
+                  IdText(launch.producers), " waits ",
+                  WaitText(plan, launch.waits));
+  return line;
+}
+
+std::string NodeLine(const Plan& plan, uint32_t index) {
+  const ComputeNode& node = plan.nodes[index];
+  return absl::StrCat(
+      "op ", index, " #", node.op.value(), " ", OpText(*plan.graph, node.op),
+      " lane ", node.lane, " after ", IdText(node.after), " needs ",
+      IdText(node.needs), " waits ", WaitText(plan, node.waits));
+}
+
+std::string OptionsLine(const PlanOptions& options) {
+  return absl::StrCat(
+      "options schedule ",
+      options.schedule == Schedule::kSerial ? "serial" : "overlap",
+      " deterministic ", options.deterministic ? 1 : 0, " max launches ",
+      options.max_launches_in_flight, " max bytes ",
+      options.max_bytes_in_flight, " lanes ", options.num_comm_lanes,
+      " coalesce ", options.coalesce_bytes, " arena ", options.arena_bytes);
+}
+
+std::string BufferLine(const Plan& plan, uint32_t index) {
+  const Buffer& buffer = plan.graph->buffers()[index];
+  return absl::StrCat("buffer ", index, " '", buffer.name, "' ",
+                      DTypeName(buffer.dtype), " count ", buffer.count, " ",
+                      OwnershipName(buffer.ownership));
+}
+
+}  // namespace
+
+Fingerprint FingerprintOf(const Plan& plan) {
+  const Graph& graph = *plan.graph;
+  CanonicalBytes out;
+  out.Add(absl::string_view("commsched-plan/1"));
+  AddOptions(plan, &out);
+  out.Add(uint64_t{graph.groups().size()});
+  for (const Group& group : graph.groups()) {
+    out.Add(group.name);
+    out.Add(static_cast<uint64_t>(group.size));
+  }
+  out.Add(uint64_t{graph.buffers().size()});
+  for (const Buffer& buffer : graph.buffers()) {
+    out.Add(buffer.name);
+    out.Add(static_cast<uint64_t>(buffer.dtype));
+    out.Add(static_cast<uint64_t>(buffer.ownership));
+    out.Add(buffer.count);
+  }
+  out.Add(uint64_t{plan.nodes.size()});
+  for (const ComputeNode& node : plan.nodes) {
+    out.Add(node.op);
+    AddOp(graph, node.op, &out);
+    out.Add(uint64_t{node.lane});
+    out.Add(node.waits);
+    out.Add(node.after);
+    out.Add(node.needs);
+  }
+  out.Add(uint64_t{plan.launches.size()});
+  for (size_t k = 0; k < plan.launches.size(); ++k) {
+    AddLaunch(plan, plan.launches[k], &out);
+    out.Add(uint64_t{plan.due_after[k]});
+  }
+  out.Add(uint64_t{plan.placements.size()});
+  for (const Placement& place : plan.placements) {
+    out.Add(place.buffer);
+    out.Add(place.offset);
+    out.Add(place.bytes);
+  }
+  out.Add(plan.arena_bytes);
+
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(
+      &canonical, XXH3_128bits(out.bytes().data(), out.bytes().size()));
+  Fingerprint fingerprint;
+  static_assert(sizeof(canonical.digest) == sizeof(fingerprint));
+  std::copy(std::begin(canonical.digest), std::end(canonical.digest),
+            fingerprint.begin());
+  return fingerprint;
+}
+
+std::vector<std::string> CanonicalLines(const Plan& plan) {
+  const Graph& graph = *plan.graph;
+  std::vector<std::string> lines;
+  lines.push_back(OptionsLine(plan.options));
+  for (size_t i = 0; i < graph.groups().size(); ++i) {
+    lines.push_back(absl::StrCat("group ", i, " '", graph.groups()[i].name,
+                                 "' size ", graph.groups()[i].size));
+  }
+  for (uint32_t i = 0; i < graph.buffers().size(); ++i) {
+    lines.push_back(BufferLine(plan, i));
+  }
+  uint32_t key = 0;
+  for (uint32_t i = 0; i < plan.nodes.size(); ++i) {
+    for (; key < plan.launches.size() && plan.due_after[key] <= i; ++key) {
+      lines.push_back(LaunchLine(plan, key));
+    }
+    lines.push_back(NodeLine(plan, i));
+  }
+  for (; key < plan.launches.size(); ++key) {
+    lines.push_back(LaunchLine(plan, key));
+  }
+  for (const Placement& place : plan.placements) {
+    lines.push_back(absl::StrCat("place '", graph.buffer(place.buffer).name,
+                                 "' at ", place.offset, " bytes ",
+                                 place.bytes));
+  }
+  lines.push_back(absl::StrCat("arena ", plan.arena_bytes));
+  return lines;
+}
+
+std::string DescribeDifference(const std::vector<std::string>& a, int rank_a,
+                               const std::vector<std::string>& b, int rank_b) {
+  const size_t longest = std::max(a.size(), b.size());
+  for (size_t i = 0; i < longest; ++i) {
+    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
+    auto line = [i](const std::vector<std::string>& lines) {
+      return i < lines.size() ? absl::StrCat("<", lines[i], ">")
+                              : std::string("nothing more");
+    };
+    return absl::StrCat("first difference at line ", i, ": rank ", rank_a,
+                        " has ", line(a), ", rank ", rank_b, " has ", line(b));
+  }
+  return "no difference";
+}
+
+}  // namespace commsched

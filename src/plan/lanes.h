@@ -1,0 +1,43 @@
+// Pass 4: which edges need an event.
+#ifndef COMMSCHED_SRC_PLAN_LANES_H_
+#define COMMSCHED_SRC_PLAN_LANES_H_
+
+#include <vector>
+
+#include "plan/edge.h"
+#include "plan/plan.h"
+#include "plan/sequence.h"
+
+namespace commsched {
+
+// The graph's dependencies as edges between nodes of the plan.
+std::vector<Edge> HazardEdges(const Plan& plan);
+
+// What Schedule::kSerial adds: each compute op waits for the last launch of
+// every lane that is due before it, in its step or else in the step before.
+std::vector<Edge> SerialEdges(const Plan& plan);
+
+// Turns `edges` into waits, producers, after and needs of the nodes and
+// launches of `plan` (which are empty before), and counts num_waits_implied.
+// Edges of distance 0 must run forward in `sequence`.
+//
+// Every edge of distance 0 is kept for the host: in `after` and `needs` of a
+// compute node, in `producers` of a launch. An event wait is left out where the
+// order follows from what docs/happens_before.md lists:
+//   - between compute ops of one lane the stream keeps it;
+//   - else if a wait or an op before the consumer already knows the producer to
+//     be complete. Knowledge is a vector clock with one entry per lane: a
+//     prefix of its nodes. A communication lane completes in order, so that
+//     knowing one launch is knowing all before it. A compute lane may be called
+//     out of planned order, so that an op extends the prefix only if it depends
+//     on all of the prefix; any other op is known by a wait of its own.
+// Of several edges into a node the latest producer is looked at first, so that
+// it may imply the others; those of the graph come before those of the window.
+//
+// A path from step t to t + d uses nodes of steps t .. t + d only. Hence one
+// sweep decides the edges of distance 0, a second one those of distance 1.
+void AssignWaits(const Sequence& sequence, std::vector<Edge> edges, Plan* plan);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_LANES_H_

@@ -1,0 +1,256 @@
+#include "plan/place.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
+#include "plan/align.h"
+#include "plan/fit.h"
+
+namespace commsched {
+namespace {
+
+// Beyond this FitBySize takes too long.
+constexpr size_t kMaxFitBySize = 4096;
+
+struct Use {
+  uint32_t position = 0;
+  bool takes_over = false;  // writes the whole and does not read
+};
+
+// What each lifetime goes through, in order of the sequence.
+using Uses = std::vector<std::vector<Use>>;
+
+bool WritesWholeOnly(const Graph& graph, const Access& access) {
+  if (access.mode != AccessMode::kWrite) return false;
+  const Region& region = access.region;
+  return region.kind == RegionKind::kWhole ||
+         (region.kind == RegionKind::kRange &&
+          region.count == graph.buffer(access.buffer).count);
+}
+
+class Placer {
+ public:
+  Placer(const Plan& plan, const Sequence& sequence)
+      : plan_(plan), graph_(*plan.graph), sequence_(sequence) {}
+
+  absl::StatusOr<Arena> Run() {
+    CollectBuffers();
+    CollectStaging();
+    Fit fit = FitSideBySide(arena_.lifetimes);
+    const uint64_t limit = plan_.options.arena_bytes;
+    if (limit != 0 && fit.bytes > limit) {
+      fit = FitInOrderOfTime(arena_.lifetimes);
+      if (fit.bytes > limit && arena_.lifetimes.size() <= kMaxFitBySize) {
+        Fit tighter = FitBySize(arena_.lifetimes);
+        if (tighter.bytes < fit.bytes) fit = std::move(tighter);
+      }
+      if (fit.bytes > limit) return Refuse(fit.bytes);
+    }
+    arena_.offsets = std::move(fit.offsets);
+    arena_.bytes = fit.bytes;
+    AddEdges();
+    return std::move(arena_);
+  }
+
+ private:
+  void CollectBuffers() {
+    std::vector<uint32_t> index_of(graph_.buffers().size(), Plan::kNone);
+    for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
+      if (graph_.buffers()[b].ownership != Ownership::kOwned) continue;
+      index_of[b] = static_cast<uint32_t>(arena_.lifetimes.size());
+      arena_.lifetimes.push_back({.buffer = BufferId(b),
+                                  .launch = {},
+                                  .bytes = graph_.buffers()[b].bytes()});
+    }
+    uses_.resize(arena_.lifetimes.size());
+    for (uint32_t p = 0; p < sequence_.nodes.size(); ++p) {
+      const NodeRef node = sequence_.nodes[p];
+      if (node.kind == NodeRef::Kind::kOp) {
+        AddUses(OpId(node.index), p, index_of);
+        continue;
+      }
+      for (OpId op : plan_.launches[node.index].members) {
+        AddUses(op, p, index_of);
+      }
+    }
+    for (size_t i = 0; i < uses_.size(); ++i) SetLifetime(i);
+  }
+
+  void AddUses(OpId op, uint32_t position,
+               const std::vector<uint32_t>& index_of) {
+    for (const Access& access : graph_.op(op).accesses) {
+      const uint32_t i = index_of[access.buffer.value()];
+      if (i == Plan::kNone) continue;
+      std::vector<Use>& uses = uses_[i];
+      const bool takes_over = WritesWholeOnly(graph_, access);
+      if (!uses.empty() && uses.back().position == position) {
+        // An op that also reads the buffer needs what was there.
+        uses.back().takes_over = uses.back().takes_over && takes_over;
+      } else {
+        uses.push_back({position, takes_over});
+      }
+    }
+  }
+
+  void SetLifetime(size_t i) {
+    Lifetime& lifetime = arena_.lifetimes[i];
+    const std::vector<Use>& uses = uses_[i];
+    lifetime.for_ever = uses.empty() || !uses.front().takes_over;
+    if (uses.empty()) return;
+    lifetime.begin = uses.front().position;
+    lifetime.end = uses.back().position;
+  }
+
+  void CollectStaging() {
+    for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
+      if (plan_.launches[k].way != Way::kPack) continue;
+      const uint32_t position = sequence_.of_launch[k];
+      arena_.lifetimes.push_back({.buffer = {},
+                                  .launch = LaunchId(k),
+                                  .bytes = plan_.launches[k].staging_bytes,
+                                  .begin = position,
+                                  .end = position});
+      uses_.push_back({{position, true}});
+    }
+  }
+
+  absl::Status Refuse(uint64_t least) const {
+    // Bytes alive at each position, by differences.
+    std::vector<uint64_t> more(sequence_.nodes.size() + 1, 0);
+    std::vector<uint64_t> less(sequence_.nodes.size() + 1, 0);
+    uint64_t alive = 0;
+    for (const Lifetime& lifetime : arena_.lifetimes) {
+      if (lifetime.for_ever) {
+        alive += AlignUp(lifetime.bytes);
+      } else {
+        more[lifetime.begin] += AlignUp(lifetime.bytes);
+        less[lifetime.end + 1] += AlignUp(lifetime.bytes);
+      }
+    }
+    uint64_t peak = 0;
+    uint32_t at = 0;
+    for (uint32_t p = 0; p < sequence_.nodes.size(); ++p) {
+      alive = alive + more[p] - less[p];
+      if (alive <= peak) continue;
+      peak = alive;
+      at = p;
+    }
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "arena_bytes ", plan_.options.arena_bytes, " is too small: ", peak,
+        " bytes are alive at op '", NameAt(at), "', the largest of them ",
+        LargestAt(at), "; the least size that works is ", least, " bytes"));
+  }
+
+  const std::string& NameAt(uint32_t position) const {
+    const NodeRef node = sequence_.nodes[position];
+    return node.kind == NodeRef::Kind::kOp
+               ? graph_.op(OpId(node.index)).name
+               : graph_.op(plan_.launches[node.index].members.front()).name;
+  }
+
+  std::string LargestAt(uint32_t position) const {
+    const Lifetime* largest = nullptr;
+    for (const Lifetime& lifetime : arena_.lifetimes) {
+      const bool alive = lifetime.for_ever || (lifetime.begin <= position &&
+                                               position <= lifetime.end);
+      if (!alive) continue;
+      if (largest == nullptr || lifetime.bytes > largest->bytes) {
+        largest = &lifetime;
+      }
+    }
+    if (largest == nullptr) return "none";
+    if (largest->buffer.valid()) {
+      return absl::StrCat("buffer '", graph_.buffer(largest->buffer).name,
+                          "' of ", largest->bytes, " bytes");
+    }
+    const Launch& launch = plan_.launches[largest->launch.value()];
+    return absl::StrCat("the packing memory of '",
+                        graph_.op(launch.members.front()).name, "' of ",
+                        largest->bytes, " bytes");
+  }
+
+  // Plays two steps through the arena: whoever finds memory that another had
+  // waits for its last accessors.
+  void AddEdges() {
+    std::vector<uint32_t> order(arena_.lifetimes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return arena_.lifetimes[a].begin < arena_.lifetimes[b].begin;
+    });
+    for (uint32_t step = 0; step < 2; ++step) {
+      for (uint32_t i : order) Occupy(step, i);
+    }
+  }
+
+  struct Occupied {
+    uint64_t end = 0;
+    uint32_t lifetime = 0;
+    uint32_t step = 0;
+  };
+
+  void Occupy(uint32_t step, uint32_t i) {
+    const uint64_t begin = arena_.offsets[i];
+    const uint64_t end = begin + AlignUp(arena_.lifetimes[i].bytes);
+    auto it = occupied_.upper_bound(begin);
+    if (it != occupied_.begin()) --it;
+    // Edges to an occupant of several pieces are made once per piece; lanes.h
+    // drops the copies.
+    std::vector<std::pair<uint64_t, Occupied>> left;
+    while (it != occupied_.end() && it->first < end) {
+      const auto [at, was] = *it;
+      if (was.end <= begin) {
+        ++it;
+        continue;
+      }
+      TakeOver(was, step, i);
+      if (at < begin) left.push_back({at, {begin, was.lifetime, was.step}});
+      if (was.end > end) left.push_back({end, was});
+      it = occupied_.erase(it);
+    }
+    for (const auto& piece : left) occupied_.insert(piece);
+    occupied_[begin] = {end, i, step};
+  }
+
+  void TakeOver(const Occupied& was, uint32_t step, uint32_t i) {
+    const bool itself = was.lifetime == i;
+    // A buffer's own accesses are ordered by the graph.
+    if (itself && arena_.lifetimes[i].buffer.valid()) return;
+    const int distance = static_cast<int>(step - was.step);
+    if (distance == 0 && step == 1) return;  // as in the first step
+    const NodeRef first = sequence_.nodes[arena_.lifetimes[i].begin];
+    for (uint32_t position : LastUses(was.lifetime)) {
+      arena_.edges.push_back({.from = sequence_.nodes[position],
+                              .to = first,
+                              .distance = distance,
+                              .cause = WaitCause::kArena});
+    }
+  }
+
+  // Accesses since the last one that is ordered after all before it.
+  std::vector<uint32_t> LastUses(uint32_t i) const {
+    std::vector<uint32_t> last;
+    for (const Use& use : uses_[i]) {
+      if (use.takes_over) last.clear();
+      last.push_back(use.position);
+    }
+    return last;
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  const Sequence& sequence_;
+  Arena arena_;
+  Uses uses_;  // by lifetime
+  absl::btree_map<uint64_t, Occupied> occupied_;
+};
+
+}  // namespace
+
+absl::StatusOr<Arena> PlaceInArena(const Plan& plan, const Sequence& sequence) {
+  return Placer(plan, sequence).Run();
+}
+
+}  // namespace commsched

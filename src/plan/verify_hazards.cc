@@ -1,0 +1,222 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "plan/edge.h"
+#include "plan/verify_parts.h"
+
+namespace commsched {
+namespace {
+
+// An op in step 0 or 1.
+struct Touch {
+  uint32_t op = 0;
+  uint32_t step = 0;
+};
+
+// Elements [key, end) of a buffer: who wrote them last, who has read them
+// since.
+struct Segment {
+  uint64_t end = 0;
+  Touch writer;
+  bool written = false;
+  std::vector<Touch> readers;
+};
+
+struct BufferAccess {
+  uint32_t op = 0;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool writes = false;
+};
+
+// Plays the declared order of one buffer's accesses through two steps. If each
+// access is ordered after the ones it meets, then all conflicting pairs are
+// ordered, over any number of steps, as order is transitive.
+class HazardVerifier {
+ public:
+  HazardVerifier(const Plan& plan, const Witness& witness, HappensBefore* order)
+      : plan_(plan),
+        graph_(*plan.graph),
+        witness_(witness),
+        order_(*order),
+        accesses_(graph_.buffers().size()) {}
+
+  absl::Status Run() {
+    CollectAccesses();
+    for (uint32_t b = 0; b < accesses_.size(); ++b) {
+      RETURN_IF_ERROR(CheckBuffer(BufferId(b)));
+    }
+    return CheckExplicitEdges();
+  }
+
+ private:
+  // In declared order; of one op the reads first.
+  void CollectAccesses() {
+    for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
+      const std::vector<Access>& accesses = graph_.ops()[op].accesses;
+      for (const Access& access : accesses) {
+        if (Reads(access.mode)) Add(op, access, /*writes=*/false);
+      }
+      for (const Access& access : accesses) {
+        if (Writes(access.mode)) Add(op, access, /*writes=*/true);
+      }
+    }
+  }
+
+  // A shard may overlap anything, so it counts as the whole.
+  void Add(uint32_t op, const Access& access, bool writes) {
+    const Region& region = access.region;
+    BufferAccess entry{.op = op,
+                       .begin = 0,
+                       .end = graph_.buffer(access.buffer).count,
+                       .writes = writes};
+    if (region.kind == RegionKind::kRange) {
+      entry.begin = region.offset;
+      entry.end = region.offset + region.count;
+    }
+    if (entry.begin == entry.end) return;
+    accesses_[access.buffer.value()].push_back(entry);
+  }
+
+  absl::Status CheckBuffer(BufferId buffer) {
+    const std::vector<BufferAccess>& accesses = accesses_[buffer.value()];
+    const bool written =
+        std::any_of(accesses.begin(), accesses.end(),
+                    [](const BufferAccess& access) { return access.writes; });
+    if (!written) return absl::OkStatus();
+    segments_.clear();
+    segments_[0].end = graph_.buffer(buffer).count;
+    for (uint32_t step = 0; step < 2; ++step) {
+      for (const BufferAccess& access : accesses) {
+        RETURN_IF_ERROR(access.writes ? Write(buffer, access, step)
+                                      : Read(buffer, access, step));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes `at` the beginning of a segment.
+  void SplitAt(uint64_t at) {
+    auto it = std::prev(segments_.upper_bound(at));
+    if (it->first == at || it->second.end <= at) return;
+    Segment tail = it->second;
+    it->second.end = at;
+    segments_.insert({at, std::move(tail)});
+  }
+
+  absl::Status Read(BufferId buffer, const BufferAccess& access,
+                    uint32_t step) {
+    SplitAt(access.begin);
+    SplitAt(access.end);
+    for (auto it = segments_.find(access.begin);
+         it != segments_.end() && it->first < access.end; ++it) {
+      Segment& segment = it->second;
+      if (segment.written) {
+        RETURN_IF_ERROR(Check(segment.writer, {access.op, step}, buffer,
+                              "read-after-write"));
+      }
+      segment.readers.push_back({access.op, step});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(BufferId buffer, const BufferAccess& access,
+                     uint32_t step) {
+    SplitAt(access.begin);
+    SplitAt(access.end);
+    const auto first = segments_.find(access.begin);
+    auto it = first;
+    for (; it != segments_.end() && it->first < access.end; ++it) {
+      Segment& segment = it->second;
+      for (const Touch& reader : segment.readers) {
+        RETURN_IF_ERROR(
+            Check(reader, {access.op, step}, buffer, "write-after-read"));
+      }
+      // Readers, if any, come after the writer.
+      if (segment.written && segment.readers.empty()) {
+        RETURN_IF_ERROR(Check(segment.writer, {access.op, step}, buffer,
+                              "write-after-write"));
+      }
+    }
+    Segment& merged = first->second;
+    merged.end = access.end;
+    merged.writer = {access.op, step};
+    merged.written = true;
+    merged.readers.clear();
+    segments_.erase(std::next(first), it);
+    return absl::OkStatus();
+  }
+
+  absl::Status Check(Touch from, Touch to, BufferId buffer,
+                     absl::string_view hazard) {
+    const int distance = static_cast<int>(to.step - from.step);
+    if (distance == 0 && (from.op == to.op || to.step == 1)) {
+      return absl::OkStatus();  // one op; or shown in step 0
+    }
+    if (IsOrdered(OpId(from.op), OpId(to.op), distance)) {
+      return absl::OkStatus();
+    }
+    return absl::InternalError(absl::StrCat(
+        "plan: race on buffer '", graph_.buffer(buffer).name, "': ", hazard,
+        Pair(OpId(from.op), OpId(to.op), distance)));
+  }
+
+  bool IsOrdered(OpId from, OpId to, int distance) {
+    return order_.Ordered(witness_.of_op[from.value()],
+                          witness_.of_op[to.value()], distance);
+  }
+
+  // ": nothing makes 'b' wait for 'a' of the step before (edge ... is missing)"
+  std::string Pair(OpId from, OpId to, int distance) const {
+    return absl::StrCat(": nothing makes '", graph_.op(to).name, "' wait for '",
+                        graph_.op(from).name, "'",
+                        distance == 1 ? " of the step before" : "",
+                        "; the edge ", DescribeNode(plan_, NodeOf(from)),
+                        " -> ", DescribeNode(plan_, NodeOf(to)),
+                        " of distance ", distance, " is missing");
+  }
+
+  NodeRef NodeOf(OpId op) const {
+    return witness_.nodes[witness_.of_op[op.value()]];
+  }
+
+  absl::Status CheckExplicitEdges() {
+    for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
+      for (OpId from : graph_.ops()[op].after) {
+        RETURN_IF_ERROR(CheckExplicit(from, OpId(op), 0));
+      }
+    }
+    for (const ExplicitEdge& edge : graph_.edges()) {
+      RETURN_IF_ERROR(CheckExplicit(edge.from, edge.to, edge.distance));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckExplicit(OpId from, OpId to, int distance) {
+    if (IsOrdered(from, to, distance)) return absl::OkStatus();
+    return absl::InternalError(
+        absl::StrCat("plan: explicit edge broken", Pair(from, to, distance)));
+  }
+
+  const Plan& plan_;
+  const Graph& graph_;
+  const Witness& witness_;
+  HappensBefore& order_;
+  std::vector<std::vector<BufferAccess>> accesses_;  // by BufferId
+  absl::btree_map<uint64_t, Segment> segments_;      // of the buffer at hand
+};
+
+}  // namespace
+
+absl::Status VerifyHazards(const Plan& plan, const Witness& witness,
+                           HappensBefore* order) {
+  return HazardVerifier(plan, witness, order).Run();
+}
+
+}  // namespace commsched
