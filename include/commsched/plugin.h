@@ -7,7 +7,10 @@
 /// Life of a communicator: every member calls comm_create with the same id;
 /// then, in the same order on every member, launch() for each launch, which
 /// never blocks; then poll() from the same thread until it says done; destroy
-/// when nothing is in flight, or abort first.
+/// when nothing is in flight, or abort first. Launches of a communicator become
+/// done in the order in which they were launched: poll the oldest first. A
+/// launch that fails breaks the communicator for all its members, as
+/// comm_abort() with its status would.
 #ifndef COMMSCHED_PLUGIN_H_
 #define COMMSCHED_PLUGIN_H_
 
@@ -113,11 +116,13 @@ typedef struct commsched_backend {
                                uint32_t ticket, commsched_stream_t stream,
                                char* message, uint64_t message_size);
   /// Makes progress on the launch `ticket` and reports. Never blocks for
-  /// another rank. NULL if INLINE or STREAM_ORDERED.
+  /// another rank. NULL if INLINE or STREAM_ORDERED. Once it has failed, the
+  /// launch's memory is not touched any more.
   commsched_status_t (*poll)(void* comm, uint32_t ticket,
                              commsched_launch_result_t* out_result,
                              char* message, uint64_t message_size);
-  /// Fails everything in flight on every member, now and later. Any thread.
+  /// Fails everything in flight on every member, now and later, and wakes them.
+  /// The first failure sticks. Any thread.
   void (*comm_abort)(void* comm, commsched_status_t status,
                      const char* message);
   void (*comm_destroy)(void* comm);

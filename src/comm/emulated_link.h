@@ -1,0 +1,52 @@
+#ifndef COMMSCHED_SRC_COMM_EMULATED_LINK_H_
+#define COMMSCHED_SRC_COMM_EMULATED_LINK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "comm/world.h"
+
+namespace commsched {
+
+// When transfers would end on links of a given bandwidth and latency. Only
+// arithmetic: who moves the bytes waits for the time that Book() gives.
+//
+// A rank has one link with two directions, and does one transfer at a time in
+// each. A collective takes both directions of all its members, so one time per
+// rank is all the state there is. A transfer starts when its members have
+// arrived and their links are free, and the next one at its *scheduled* end: a
+// late wake-up of the host costs no bandwidth.
+//
+// Thread-safe.
+class EmulatedLink {
+ public:
+  EmulatedLink(const LinkSpec& spec, int world_size)
+      : spec_(spec), free_at_ns_(world_size, 0) {}
+
+  // Without a link every transfer ends when it starts.
+  bool enabled() const { return spec_.bytes_per_s != 0; }
+
+  // Books a transfer among the world ranks `ranks`, the last of which arrived
+  // at `arrived_ns`, and returns when it ends. `bytes` is what one direction of
+  // a member carries. One member
+  // needs no link.
+  int64_t Book(absl::Span<const int32_t> ranks, int64_t arrived_ns,
+               double bytes);
+
+ private:
+  int64_t DurationNs(double bytes) const;
+
+  const LinkSpec spec_;
+
+  // Guards free_at_ns_. A spinlock, as launches must not block: it is held for
+  // some loads and stores, and only transfers of different communicators that
+  // fill at the same moment meet here.
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+  std::vector<int64_t> free_at_ns_;  // By world rank.
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_EMULATED_LINK_H_

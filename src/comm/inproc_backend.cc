@@ -1,0 +1,204 @@
+#include "comm/inproc_backend.h"
+
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "comm/launch_check.h"
+#include "comm/table_support.h"
+
+namespace commsched {
+namespace {
+
+// A member's handle on its communicator: what only its thread uses.
+class InprocMember {
+ public:
+  InprocMember(InprocBackend* backend, const commsched_comm_desc_t& desc)
+      : backend_(backend),
+        id_(desc.id),
+        rank_(desc.rank),
+        max_members_(desc.max_members),
+        tickets_(desc.max_in_flight) {}
+
+  // Separate from construction, so that nobody joins without a handle.
+  absl::Status Join(const commsched_comm_desc_t* desc) {
+    ASSIGN_OR_RETURN(comm_, backend_->Join(desc));
+    return absl::OkStatus();
+  }
+
+  ~InprocMember() {
+    if (comm_ == nullptr) return;
+    if (num_posted_ != num_done_) {
+      comm_->Abort(absl::CancelledError(absl::StrCat(
+          "rank ", comm_->world_rank(rank_), " left axis '", comm_->axis(),
+          "' with ", num_posted_ - num_done_, " launches in flight")));
+    }
+    comm_->Leave(rank_, num_posted_);
+    comm_.reset();
+    backend_->Forget(id_);
+  }
+
+  absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket) {
+    if (comm_->failed()) return comm_->failure();
+    absl::Status status = Post(launch, ticket);
+    // The others cannot go on without us, and must not wait for ever.
+    if (!status.ok()) comm_->Abort(status);
+    return status;
+  }
+
+  absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result) {
+    if (out_result == nullptr || ticket >= tickets_.size() ||
+        !tickets_[ticket].used) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
+    }
+    Ticket& polled = tickets_[ticket];
+    *out_result = commsched_launch_result_t();
+    RETURN_IF_ERROR(comm_->Advance(rank_, polled.number, &scratch_, out_result,
+                                   &polled.cpu_ns));
+    // In order: InprocComm counts on it.
+    if (polled.number != num_done_) out_result->done = 0;
+    if (out_result->done == 0) return absl::OkStatus();
+    out_result->cpu_ns = polled.cpu_ns;
+    polled.used = false;
+    ++num_done_;
+    return absl::OkStatus();
+  }
+
+  void Abort(absl::Status failure) { comm_->Abort(std::move(failure)); }
+
+ private:
+  struct Ticket {
+    bool used = false;
+    uint64_t number = 0;
+    int64_t cpu_ns = 0;
+  };
+
+  absl::Status Post(const commsched_launch_t* launch, uint32_t ticket) {
+    if (launch == nullptr) return Refused(absl::InvalidArgumentError("NULL"));
+    if (ticket >= tickets_.size() || tickets_[ticket].used) {
+      return Refused(absl::InvalidArgumentError(absl::StrCat(
+          "ticket ", ticket, " is in use or not below ", tickets_.size())));
+    }
+    const absl::StatusOr<uint64_t> bytes =
+        CheckLaunch(*launch, max_members_, rank_, comm_->size());
+    if (!bytes.ok()) return Refused(bytes.status());
+    tickets_[ticket] = {.used = true, .number = num_posted_, .cpu_ns = 0};
+    return comm_->Post(rank_, num_posted_++, Normalized(*launch), *bytes,
+                       &scratch_, &tickets_[ticket].cpu_ns);
+  }
+
+  absl::Status Refused(const absl::Status& reason) const {
+    return absl::Status(
+        reason.code(),
+        absl::StrCat("launch #", num_posted_, " on axis '", comm_->axis(),
+                     "' of rank ", comm_->world_rank(rank_), ": ",
+                     reason.message()));
+  }
+
+  InprocBackend* const backend_;
+  const std::string id_;
+  const int rank_;
+  const uint32_t max_members_;
+  std::shared_ptr<InprocComm> comm_;
+
+  // Owned by the member's thread.
+  std::vector<Ticket> tickets_;
+  uint64_t num_posted_ = 0;
+  uint64_t num_done_ = 0;
+  TransferScratch scratch_;
+};
+
+absl::StatusOr<InprocMember*> CreateMember(InprocBackend* backend,
+                                           const commsched_comm_desc_t* desc,
+                                           int world_size) {
+  RETURN_IF_ERROR(CheckCommDesc(desc, world_size));
+  auto member = std::make_unique<InprocMember>(backend, *desc);
+  RETURN_IF_ERROR(member->Join(desc));
+  return member.release();
+}
+
+commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
+                              void** out_comm, char* message,
+                              uint64_t message_size) {
+  absl::StatusOr<InprocMember*> member = nullptr;
+  try {
+    auto* inproc = static_cast<InprocBackend*>(backend);
+    member = CreateMember(inproc, desc, inproc->world_size());
+  } catch (const std::bad_alloc&) {
+    member = absl::ResourceExhaustedError("out of host memory");
+  }
+  if (!member.ok()) return ToTable(member.status(), message, message_size);
+  *out_comm = *member;
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
+                          uint32_t ticket, commsched_stream_t /*stream*/,
+                          char* message, uint64_t message_size) {
+  return ToTable(static_cast<InprocMember*>(comm)->Launch(launch, ticket),
+                 message, message_size);
+}
+
+commsched_status_t Poll(void* comm, uint32_t ticket,
+                        commsched_launch_result_t* out_result, char* message,
+                        uint64_t message_size) {
+  return ToTable(static_cast<InprocMember*>(comm)->Poll(ticket, out_result),
+                 message, message_size);
+}
+
+void CommAbort(void* comm, commsched_status_t status, const char* message) {
+  static_cast<InprocMember*>(comm)->Abort(FailureFromTable(status, message));
+}
+
+void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }
+
+constexpr commsched_backend_t kTable = {
+    .struct_size = sizeof(commsched_backend_t),
+    .abi = COMMSCHED_BACKEND_ABI,
+    .capabilities =
+        COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_DETERMINISTIC,
+    .name = "inproc",
+    .version = COMMSCHED_VERSION_STRING,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = &Poll,
+    .comm_abort = &CommAbort,
+    .comm_destroy = &CommDestroy,
+    .comm_register = nullptr,
+};
+
+absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
+  return std::shared_ptr<void>(
+      std::make_shared<InprocBackend>(spec, &SystemClock::Get()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<InprocComm>> InprocBackend::Join(
+    const commsched_comm_desc_t* desc) {
+  MutexLock lock(&mu_);
+  std::weak_ptr<InprocComm>& known = comms_[desc->id];
+  std::shared_ptr<InprocComm> comm = known.lock();
+  if (comm == nullptr) {
+    comm = std::make_shared<InprocComm>(*desc, clock_, &link_);
+    known = comm;
+  }
+  RETURN_IF_ERROR(comm->Join(*desc));
+  return comm;
+}
+
+void InprocBackend::Forget(const std::string& id) {
+  MutexLock lock(&mu_);
+  const auto known = comms_.find(id);
+  if (known != comms_.end() && known->second.expired()) comms_.erase(known);
+}
+
+BackendEntry InprocEntry() {
+  return {.table = &kTable, .make_instance = &MakeInstance};
+}
+
+}  // namespace commsched

@@ -1,0 +1,53 @@
+#ifndef COMMSCHED_SRC_COMM_INPROC_BACKEND_H_
+#define COMMSCHED_SRC_COMM_INPROC_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "comm/emulated_link.h"
+#include "comm/inproc_comm.h"
+#include "comm/registry.h"
+#include "comm/world.h"
+
+namespace commsched {
+
+// What the communicators of one world share: the links of its ranks, and where
+// members find each other by id. Outlives the communicators.
+//
+// Thread-safe.
+class InprocBackend {
+ public:
+  InprocBackend(const WorldSpec& spec, const Clock* clock)
+      : world_size_(spec.size), clock_(clock), link_(spec.link, spec.size) {}
+
+  int world_size() const { return world_size_; }
+
+  // The communicator that `desc` describes, joined by its rank. The first
+  // member makes it.
+  absl::StatusOr<std::shared_ptr<InprocComm>> Join(
+      const commsched_comm_desc_t* desc);
+
+  // To be called once a member has let go of the communicator.
+  void Forget(const std::string& id);
+
+ private:
+  const int world_size_;
+  const Clock* const clock_;
+  EmulatedLink link_;
+
+  Mutex mu_;
+  // Members own their communicator; this only finds it.
+  absl::flat_hash_map<std::string, std::weak_ptr<InprocComm>> comms_
+      ABSL_GUARDED_BY(mu_);
+};
+
+// Ranks are threads of one process. See inproc_comm.h.
+BackendEntry InprocEntry();
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_INPROC_BACKEND_H_

@@ -1,0 +1,268 @@
+#include "comm/inproc_transfer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "base/dtype.h"
+#include "comm/launch_check.h"
+#include "comm/reduce.h"
+
+namespace commsched {
+namespace {
+
+// A block of accumulators and its inputs one by one stay in the first- or
+// second-level cache; the cost of claiming a block is small beside it.
+constexpr uint64_t kReduceElements = 8192;
+constexpr uint64_t kMaxAccumulatorBytes = 8;
+constexpr uint64_t kCopyBytes = 128 * 1024;
+constexpr std::align_val_t kScratchAlignment{64};
+
+DType DTypeOf(const Transfer& transfer) {
+  return static_cast<DType>(transfer.shape().dtype);
+}
+
+uint64_t ElementBytes(const Transfer& transfer) {
+  return static_cast<uint64_t>(DTypeSize(DTypeOf(transfer)));
+}
+
+uint64_t BlockElements(const Transfer& transfer) {
+  if (IsReducing(transfer.shape().kind)) return kReduceElements;
+  return kCopyBytes / ElementBytes(transfer);
+}
+
+const std::byte* InputAt(const Transfer& transfer, int rank, uint32_t member,
+                         uint64_t element) {
+  const void* input = transfer.launches[rank].members[member].input;
+  return static_cast<const std::byte*>(input) +
+         element * ElementBytes(transfer);
+}
+
+std::byte* OutputAt(const Transfer& transfer, int rank, uint32_t member,
+                    uint64_t element) {
+  void* output = transfer.launches[rank].members[member].output;
+  return static_cast<std::byte*>(output) + element * ElementBytes(transfer);
+}
+
+// In place, source and destination are the same.
+void Copy(void* to, const void* from, uint64_t bytes) {
+  if (to != from) std::memcpy(to, from, bytes);
+}
+
+// Sums a block of all inputs from `input_element` on.
+void Accumulate(const Transfer& transfer, const TransferBlock& block,
+                uint64_t input_element, void* accumulators) {
+  const ReduceKernel& kernel = ReduceKernelFor(DTypeOf(transfer));
+  const auto op = static_cast<ReduceOp>(transfer.shape().reduce_op);
+  int rank = transfer.first_rank;
+  kernel.load(accumulators,
+              InputAt(transfer, rank, block.member, input_element),
+              block.count);
+  for (int i = 1; i < transfer.size; ++i) {
+    if (++rank == transfer.size) rank = 0;
+    kernel.combine(op, accumulators,
+                   InputAt(transfer, rank, block.member, input_element),
+                   block.count);
+  }
+}
+
+void StoreTo(const Transfer& transfer, const TransferBlock& block,
+             const void* accumulators, void* result) {
+  ReduceKernelFor(DTypeOf(transfer))
+      .store(static_cast<ReduceOp>(transfer.shape().reduce_op), transfer.size,
+             result, accumulators, block.count);
+}
+
+void ReduceToAll(const Transfer& transfer, const TransferBlock& block,
+                 TransferScratch* scratch) {
+  Accumulate(transfer, block, block.offset, scratch->accumulators());
+  // The first output, still in the cache, is what the others are copied from.
+  void* const first = OutputAt(transfer, 0, block.member, block.offset);
+  StoreTo(transfer, block, scratch->accumulators(), first);
+  for (int rank = 1; rank < transfer.size; ++rank) {
+    std::memcpy(OutputAt(transfer, rank, block.member, block.offset), first,
+                block.count * ElementBytes(transfer));
+  }
+}
+
+void ReduceToOne(const Transfer& transfer, const TransferBlock& block, int rank,
+                 TransferScratch* scratch) {
+  Accumulate(transfer, block, block.input_base + block.offset,
+             scratch->accumulators());
+  StoreTo(transfer, block, scratch->accumulators(),
+          OutputAt(transfer, rank, block.member, block.offset));
+}
+
+void CopyToAll(const Transfer& transfer, const TransferBlock& block, int from) {
+  const void* source = InputAt(transfer, from, block.member, block.offset);
+  for (int rank = 0; rank < transfer.size; ++rank) {
+    Copy(OutputAt(transfer, rank, block.member,
+                  block.output_base + block.offset),
+         source, block.count * ElementBytes(transfer));
+  }
+}
+
+void Exchange(const Transfer& transfer, const TransferBlock& block) {
+  const int sender = static_cast<int>(block.part / transfer.size);
+  const int receiver = static_cast<int>(block.part % transfer.size);
+  std::memcpy(
+      OutputAt(transfer, receiver, block.member,
+               block.output_base + block.offset),
+      InputAt(transfer, sender, block.member, block.input_base + block.offset),
+      block.count * ElementBytes(transfer));
+}
+
+// Elements of the array that is shared out or put together; of all_to_all, what
+// the busiest member sends or receives.
+uint64_t ArrayElements(const Transfer& transfer,
+                       const commsched_member_t& member) {
+  const int size = transfer.size;
+  if (transfer.shape().kind != COMMSCHED_ALL_TO_ALL) {
+    uint64_t sum = 0;
+    const int64_t num_parts = NumParts(transfer.shape().kind, size);
+    for (int64_t p = 0; p < num_parts; ++p) sum += PartElements(member, p);
+    return sum;
+  }
+  uint64_t most = 0;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    uint64_t sent = 0, received = 0;
+    for (int64_t peer = 0; peer < size; ++peer) {
+      sent += PartElements(member, rank * size + peer);
+      received += PartElements(member, peer * size + rank);
+    }
+    most = std::max({most, sent, received});
+  }
+  return most;
+}
+
+double WireFactor(const Transfer& transfer) {
+  const double share = static_cast<double>(transfer.size - 1) / transfer.size;
+  switch (transfer.shape().kind) {
+    case COMMSCHED_ALL_REDUCE:
+      return 2 * share;
+    case COMMSCHED_REDUCE_SCATTER:
+    case COMMSCHED_ALL_GATHER:
+    case COMMSCHED_ALL_TO_ALL:
+      return share;
+  }
+  return 1;
+}
+
+}  // namespace
+
+TransferScratch::TransferScratch()
+    : memory_(new (kScratchAlignment)
+                  std::byte[kReduceElements * kMaxAccumulatorBytes]) {}
+
+void TransferScratch::Deleter::operator()(std::byte* memory) const {
+  ::operator delete[](memory, kScratchAlignment);
+}
+
+BlockCursor::BlockCursor(const Transfer& transfer)
+    : transfer_(transfer),
+      block_elements_(BlockElements(transfer)),
+      num_parts_(NumParts(transfer.shape().kind, transfer.size)) {}
+
+uint64_t BlockCursor::NumBlocksOfPart() const {
+  const uint64_t elements =
+      PartElements(transfer_.shape().members[at_.member], at_.part);
+  // Not rounded up by adding: elements may be near the top.
+  return elements / block_elements_ + (elements % block_elements_ != 0);
+}
+
+void BlockCursor::NextPart() {
+  first_index_ += NumBlocksOfPart();
+  if (++at_.part == num_parts_) {
+    at_.part = 0;
+    ++at_.member;
+  }
+}
+
+void BlockCursor::FindBases() {
+  const commsched_member_t& member = transfer_.shape().members[at_.member];
+  at_.input_base = at_.output_base = 0;
+  if (transfer_.shape().kind != COMMSCHED_ALL_TO_ALL) {
+    for (int64_t p = 0; p < at_.part; ++p) {
+      at_.input_base += PartElements(member, p);
+    }
+    at_.output_base = at_.input_base;
+    return;
+  }
+  const int64_t size = transfer_.size;
+  const int64_t sender = at_.part / size;
+  const int64_t receiver = at_.part % size;
+  for (int64_t r = 0; r < receiver; ++r) {
+    at_.input_base += PartElements(member, sender * size + r);
+  }
+  for (int64_t s = 0; s < sender; ++s) {
+    at_.output_base += PartElements(member, s * size + receiver);
+  }
+}
+
+TransferBlock BlockCursor::At(uint64_t index) {
+  bool moved = false;
+  while (index - first_index_ >= NumBlocksOfPart()) {
+    NextPart();
+    moved = true;
+  }
+  if (moved) FindBases();
+  TransferBlock block = at_;
+  block.offset = (index - first_index_) * block_elements_;
+  const uint64_t elements =
+      PartElements(transfer_.shape().members[block.member], block.part);
+  block.count = std::min(block_elements_, elements - block.offset);
+  return block;
+}
+
+uint64_t NumBlocks(const Transfer& transfer) {
+  const commsched_launch_t& shape = transfer.shape();
+  if (shape.kind == COMMSCHED_BARRIER) return 0;
+  const uint64_t per_block = BlockElements(transfer);
+  const int64_t num_parts = NumParts(shape.kind, transfer.size);
+  uint64_t num_blocks = 0;
+  for (uint32_t m = 0; m < shape.num_members; ++m) {
+    for (int64_t p = 0; p < num_parts; ++p) {
+      const uint64_t elements = PartElements(shape.members[m], p);
+      num_blocks += elements / per_block + (elements % per_block != 0);
+    }
+  }
+  return num_blocks;
+}
+
+void RunBlock(const Transfer& transfer, const TransferBlock& block,
+              TransferScratch* scratch) {
+  const commsched_launch_t& shape = transfer.shape();
+  switch (shape.kind) {
+    case COMMSCHED_ALL_REDUCE:
+      ReduceToAll(transfer, block, scratch);
+      break;
+    case COMMSCHED_REDUCE_SCATTER:
+      ReduceToOne(transfer, block, static_cast<int>(block.part), scratch);
+      break;
+    case COMMSCHED_REDUCE:
+      ReduceToOne(transfer, block, shape.root, scratch);
+      break;
+    case COMMSCHED_ALL_GATHER:
+      CopyToAll(transfer, block, static_cast<int>(block.part));
+      break;
+    case COMMSCHED_BROADCAST:
+      CopyToAll(transfer, block, shape.root);
+      break;
+    case COMMSCHED_ALL_TO_ALL:
+      Exchange(transfer, block);
+      break;
+  }
+}
+
+double WireBytes(const Transfer& transfer) {
+  const commsched_launch_t& shape = transfer.shape();
+  if (shape.kind == COMMSCHED_BARRIER) return 0;
+  double elements = 0;
+  for (uint32_t m = 0; m < shape.num_members; ++m) {
+    elements += static_cast<double>(ArrayElements(transfer, shape.members[m]));
+  }
+  return WireFactor(transfer) * elements *
+         static_cast<double>(ElementBytes(transfer));
+}
+
+}  // namespace commsched

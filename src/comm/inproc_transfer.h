@@ -1,0 +1,86 @@
+#ifndef COMMSCHED_SRC_COMM_INPROC_TRANSFER_H_
+#define COMMSCHED_SRC_COMM_INPROC_TRANSFER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "commsched/plugin.h"
+
+namespace commsched {
+
+// A launch that all members of a communicator have posted, as work on memory
+// that one thread can reach.
+//
+// The work is cut into blocks. A block is read from every input that it needs
+// before it is written to any output, and no other block touches its bytes: so
+// blocks may run in any order, on any member's thread, and in place. All-reduce
+// is one pass: sum into scratch that stays in the cache, then copy to all.
+struct Transfer {
+  int size = 0;  // Members of the communicator.
+  // Rank whose data a sum starts with; 0 when deterministic (I4).
+  int first_rank = 0;
+  // What each member posted, by rank; normalized and equal but for addresses.
+  const commsched_launch_t* launches = nullptr;
+
+  const commsched_launch_t& shape() const { return launches[0]; }
+};
+
+// Where sums are kept. Owned by one thread at a time.
+class TransferScratch {
+ public:
+  TransferScratch();
+  void* accumulators() { return memory_.get(); }
+
+ private:
+  struct Deleter {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte[], Deleter> memory_;
+};
+
+// One block: `count` elements from `offset` of part `part` of a member.
+struct TransferBlock {
+  uint32_t member = 0;
+  int64_t part = 0;
+  uint64_t offset = 0;
+  uint64_t count = 0;
+  // Elements in front of the part: where parts lie behind each other, in the
+  // whole array; for all_to_all, in the sender's and the receiver's.
+  uint64_t input_base = 0;
+  uint64_t output_base = 0;
+};
+
+// Walks through the blocks of a transfer. Thread-compatible.
+class BlockCursor {
+ public:
+  explicit BlockCursor(const Transfer& transfer);
+
+  // The block with number `index`, which must not be less than in the call
+  // before and be less than NumBlocks().
+  TransferBlock At(uint64_t index);
+
+ private:
+  uint64_t NumBlocksOfPart() const;
+  void NextPart();
+  void FindBases();
+
+  const Transfer& transfer_;
+  const uint64_t block_elements_;
+  const int64_t num_parts_;
+  TransferBlock at_;          // First block of the current part.
+  uint64_t first_index_ = 0;  // Its number.
+};
+
+uint64_t NumBlocks(const Transfer& transfer);
+
+void RunBlock(const Transfer& transfer, const TransferBlock& block,
+              TransferScratch* scratch);
+
+// What one direction of a member's link carries: the array's bytes times
+// (n-1)/n, twice that for all_reduce, once the bytes for broadcast and reduce.
+double WireBytes(const Transfer& transfer);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_INPROC_TRANSFER_H_

@@ -1,0 +1,341 @@
+#include "comm/launch_check.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/checked_math.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+namespace {
+
+bool HasParts(commsched_collective_t kind) {
+  return kind == COMMSCHED_REDUCE_SCATTER || kind == COMMSCHED_ALL_GATHER ||
+         kind == COMMSCHED_ALL_TO_ALL;
+}
+
+// Elements of `count` parts from `first`, each `stride` after the one before.
+absl::optional<uint64_t> SumParts(const commsched_member_t& member,
+                                  int64_t first, int64_t count,
+                                  int64_t stride) {
+  if (member.counts == nullptr) {
+    return CheckedMul(member.count, static_cast<uint64_t>(count));
+  }
+  absl::optional<uint64_t> sum = 0;
+  for (int64_t i = 0; i < count && sum.has_value(); ++i) {
+    sum = CheckedAdd(*sum, member.counts[first + i * stride]);
+  }
+  return sum;
+}
+
+struct Elements {
+  absl::optional<uint64_t> input = 0;
+  absl::optional<uint64_t> output = 0;
+  absl::optional<uint64_t> input_shift = 0;
+  absl::optional<uint64_t> output_shift = 0;
+  bool may_be_in_place = true;
+};
+
+Elements ElementsOf(const commsched_launch_t& launch,
+                    const commsched_member_t& member, int rank, int size) {
+  Elements elements;
+  switch (launch.kind) {
+    case COMMSCHED_ALL_REDUCE:
+      elements.input = elements.output = member.count;
+      break;
+    case COMMSCHED_BROADCAST:
+      elements.input = rank == launch.root ? member.count : 0;
+      elements.output = member.count;
+      break;
+    case COMMSCHED_REDUCE:
+      elements.input = member.count;
+      elements.output = rank == launch.root ? member.count : 0;
+      break;
+    case COMMSCHED_REDUCE_SCATTER:
+      elements.input = SumParts(member, 0, size, 1);
+      elements.output = PartElements(member, rank);
+      elements.input_shift = SumParts(member, 0, rank, 1);
+      break;
+    case COMMSCHED_ALL_GATHER:
+      elements.input = PartElements(member, rank);
+      elements.output = SumParts(member, 0, size, 1);
+      elements.output_shift = SumParts(member, 0, rank, 1);
+      break;
+    case COMMSCHED_ALL_TO_ALL:
+      elements.input = SumParts(member, int64_t{rank} * size, size, 1);
+      elements.output = SumParts(member, rank, size, size);
+      elements.may_be_in_place = false;
+      break;
+  }
+  return elements;
+}
+
+absl::Status CheckAddress(const char* which, const void* address,
+                          uint64_t bytes, uint64_t element_bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  if (address == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its ", which, " of ", bytes, " bytes is NULL"));
+  }
+  const auto value = reinterpret_cast<uintptr_t>(address);
+  if (value % element_bytes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its ", which, " at 0x", absl::Hex(value),
+                     " is not aligned to ", element_bytes, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOverlap(const commsched_member_t& member,
+                          const Extents& extents) {
+  if (extents.input_bytes == 0 || extents.output_bytes == 0) {
+    return absl::OkStatus();
+  }
+  const auto input = reinterpret_cast<uintptr_t>(member.input);
+  const auto output = reinterpret_cast<uintptr_t>(member.output);
+  const bool apart = input + extents.input_bytes <= output ||
+                     output + extents.output_bytes <= input;
+  const bool in_place =
+      extents.may_be_in_place &&
+      input + extents.input_shift == output + extents.output_shift;
+  if (apart || in_place) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its input at 0x", absl::Hex(input), " (", extents.input_bytes,
+      " bytes) and output at 0x", absl::Hex(output), " (", extents.output_bytes,
+      " bytes) overlap other than in place"));
+}
+
+absl::StatusOr<uint64_t> CheckMember(const commsched_launch_t& launch,
+                                     const commsched_member_t& member, int rank,
+                                     int size) {
+  if (member.counts != nullptr && !HasParts(launch.kind)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "it has counts, but ", CollectiveName(launch.kind), " has no parts"));
+  }
+  const auto element_bytes =
+      static_cast<uint64_t>(DTypeSize(static_cast<DType>(launch.dtype)));
+  ASSIGN_OR_RETURN(const Extents extents,
+                   ExtentsOf(launch, member, rank, size));
+  RETURN_IF_ERROR(
+      CheckAddress("input", member.input, extents.input_bytes, element_bytes));
+  RETURN_IF_ERROR(CheckAddress("output", member.output, extents.output_bytes,
+                               element_bytes));
+  RETURN_IF_ERROR(CheckOverlap(member, extents));
+  return std::max(extents.input_bytes, extents.output_bytes);
+}
+
+absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
+                       int size) {
+  if (launch.kind == COMMSCHED_SEND || launch.kind == COMMSCHED_RECV) {
+    return absl::UnimplementedError(
+        absl::StrCat(CollectiveName(launch.kind), " is not implemented"));
+  }
+  if (launch.kind > COMMSCHED_RECV) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(CollectiveName(launch.kind), " is unknown"));
+  }
+  if (launch.kind == COMMSCHED_BARRIER) return absl::OkStatus();
+  RETURN_IF_ERROR(DTypeFromInt(launch.dtype).status());
+  if (IsReducing(launch.kind)) {
+    RETURN_IF_ERROR(ReduceOpFromInt(launch.reduce_op).status());
+  }
+  if (IsRooted(launch.kind) && (launch.root < 0 || launch.root >= size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", launch.root, " is not in 0..", size - 1));
+  }
+  if (launch.num_members < 1 || launch.num_members > max_members ||
+      launch.members == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a launch of ", launch.num_members,
+                     " members; it must have 1..", max_members));
+  }
+  return absl::OkStatus();
+}
+
+std::string CountsText(const commsched_member_t& member, int64_t num_parts) {
+  if (member.counts == nullptr) {
+    return absl::StrCat("equal parts of ", member.count);
+  }
+  constexpr int64_t kMaxShown = 64;
+  const auto shown = static_cast<size_t>(std::min(num_parts, kMaxShown));
+  return absl::StrCat(
+      "parts of ",
+      absl::StrJoin(absl::MakeConstSpan(member.counts, shown), ","),
+      num_parts > kMaxShown ? ",..." : "");
+}
+
+bool SameCounts(const commsched_member_t& a, const commsched_member_t& b,
+                int64_t num_parts) {
+  if ((a.counts == nullptr) != (b.counts == nullptr)) return false;
+  if (a.counts == nullptr) return a.count == b.count;
+  return std::equal(a.counts, a.counts + num_parts, b.counts);
+}
+
+// What differs, and its text on both sides.
+struct Difference {
+  std::string what;
+  std::string a, b;
+};
+
+Difference DifferenceOfHeads(const commsched_launch_t& a,
+                             const commsched_launch_t& b) {
+  const auto dtype = [](const commsched_launch_t& launch) {
+    return std::string(DTypeName(static_cast<DType>(launch.dtype)));
+  };
+  const auto op = [](const commsched_launch_t& launch) {
+    return std::string(ReduceOpName(static_cast<ReduceOp>(launch.reduce_op)));
+  };
+  if (a.kind != b.kind) {
+    return {"kind", CollectiveName(a.kind), CollectiveName(b.kind)};
+  }
+  if (a.dtype != b.dtype) return {"dtype", dtype(a), dtype(b)};
+  if (a.reduce_op != b.reduce_op) return {"reduction", op(a), op(b)};
+  if (a.root != b.root) {
+    return {"root", absl::StrCat(a.root), absl::StrCat(b.root)};
+  }
+  if (a.deterministic != b.deterministic) {
+    return {"deterministic", absl::StrCat(a.deterministic),
+            absl::StrCat(b.deterministic)};
+  }
+  return {"number of members", absl::StrCat(a.num_members),
+          absl::StrCat(b.num_members)};
+}
+
+Difference DifferenceOf(const commsched_launch_t& a,
+                        const commsched_launch_t& b, int size) {
+  Difference head = DifferenceOfHeads(a, b);
+  if (head.a != head.b) return head;
+  const int64_t num_parts = NumParts(a.kind, size);
+  for (uint32_t m = 0; m < a.num_members; ++m) {
+    if (SameCounts(a.members[m], b.members[m], num_parts)) continue;
+    const absl::string_view what =
+        num_parts == 1 ? "count of member " : "counts of member ";
+    return {absl::StrCat(what, m), CountsText(a.members[m], num_parts),
+            CountsText(b.members[m], num_parts)};
+  }
+  return {"nothing", "", ""};
+}
+
+}  // namespace
+
+std::string CollectiveName(commsched_collective_t kind) {
+  static constexpr const char* kNames[] = {
+      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
+      "reduce",     "barrier",        "send",       "recv"};
+  if (kind < std::size(kNames)) return kNames[kind];
+  return absl::StrCat("collective ", kind);
+}
+
+bool IsReducing(commsched_collective_t kind) {
+  return kind == COMMSCHED_ALL_REDUCE || kind == COMMSCHED_REDUCE_SCATTER ||
+         kind == COMMSCHED_REDUCE;
+}
+
+bool IsRooted(commsched_collective_t kind) {
+  return kind == COMMSCHED_BROADCAST || kind == COMMSCHED_REDUCE;
+}
+
+int64_t NumParts(commsched_collective_t kind, int size) {
+  switch (kind) {
+    case COMMSCHED_REDUCE_SCATTER:
+    case COMMSCHED_ALL_GATHER:
+      return size;
+    case COMMSCHED_ALL_TO_ALL:
+      return int64_t{size} * size;
+  }
+  return 1;
+}
+
+absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
+                                  const commsched_member_t& member, int rank,
+                                  int size) {
+  const auto element_bytes =
+      static_cast<uint64_t>(DTypeSize(static_cast<DType>(launch.dtype)));
+  const Elements elements = ElementsOf(launch, member, rank, size);
+  const auto bytes = [&](absl::optional<uint64_t> count) {
+    return count.has_value() ? CheckedMul(*count, element_bytes)
+                             : absl::optional<uint64_t>();
+  };
+  const auto input = bytes(elements.input);
+  const auto output = bytes(elements.output);
+  constexpr uint64_t kMaxBytes = INT64_MAX;
+  if (!input || !output || *input > kMaxBytes || *output > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its ", CountsText(member, NumParts(launch.kind, size)),
+                     " elements overflow"));
+  }
+  // The shifts are at most the sizes.
+  return Extents{*input, *output, *bytes(elements.input_shift),
+                 *bytes(elements.output_shift), elements.may_be_in_place};
+}
+
+absl::StatusOr<uint64_t> CheckLaunch(const commsched_launch_t& launch,
+                                     uint32_t max_members, int rank, int size) {
+  RETURN_IF_ERROR(CheckHead(launch, max_members, size));
+  if (launch.kind == COMMSCHED_BARRIER) return 0;
+  uint64_t total_bytes = 0;
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    const absl::StatusOr<uint64_t> bytes =
+        CheckMember(launch, launch.members[m], rank, size);
+    if (!bytes.ok()) {
+      return absl::Status(bytes.status().code(),
+                          absl::StrCat(CollectiveName(launch.kind), " member ",
+                                       m, ": ", bytes.status().message()));
+    }
+    const auto sum = CheckedAdd(total_bytes, *bytes);
+    if (!sum) return absl::InvalidArgumentError("the launch's bytes overflow");
+    total_bytes = *sum;
+  }
+  return total_bytes;
+}
+
+commsched_launch_t Normalized(const commsched_launch_t& launch) {
+  commsched_launch_t result = launch;
+  if (!IsReducing(launch.kind)) {
+    result.reduce_op = 0;
+    result.deterministic = 0;
+  }
+  if (!IsRooted(launch.kind)) result.root = 0;
+  if (launch.kind == COMMSCHED_BARRIER) {
+    result.dtype = 0;
+    result.num_members = 0;
+    result.members = nullptr;
+  }
+  return result;
+}
+
+uint64_t SignatureOf(const commsched_launch_t& launch, int size) {
+  const uint64_t head[] = {
+      launch.kind,          launch.dtype,
+      launch.reduce_op,     static_cast<uint64_t>(launch.root),
+      launch.deterministic, launch.num_members};
+  uint64_t hash = XXH3_64bits(head, sizeof(head));
+  const int64_t num_parts = NumParts(launch.kind, size);
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    const commsched_member_t& member = launch.members[m];
+    if (member.counts == nullptr) {
+      hash = XXH3_64bits_withSeed(&member.count, sizeof(member.count), hash);
+    } else {
+      // The complement keeps one uneven part apart from an equal one.
+      hash = XXH3_64bits_withSeed(
+          member.counts, static_cast<size_t>(num_parts) * sizeof(uint64_t),
+          ~hash);
+    }
+  }
+  return hash;
+}
+
+std::string DescribeDifference(const commsched_launch_t& a, int rank_a,
+                               const commsched_launch_t& b, int rank_b,
+                               int size) {
+  const Difference difference = DifferenceOf(a, b, size);
+  return absl::StrCat("rank ", rank_a, " has ", difference.what, " ",
+                      difference.a, ", rank ", rank_b, " has ", difference.b);
+}
+
+}  // namespace commsched

@@ -1,0 +1,67 @@
+// What a launch needs of its arguments, and what members must agree on.
+#ifndef COMMSCHED_SRC_COMM_LAUNCH_CHECK_H_
+#define COMMSCHED_SRC_COMM_LAUNCH_CHECK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "commsched/plugin.h"
+
+namespace commsched {
+
+// "all_reduce", or "collective 99".
+std::string CollectiveName(commsched_collective_t kind);
+
+// Whether a kind combines values, has a root, moves data at all.
+bool IsReducing(commsched_collective_t kind);
+bool IsRooted(commsched_collective_t kind);
+
+// Number of parts in which `counts` are given: 1, n or n x n.
+int64_t NumParts(commsched_collective_t kind, int size);
+
+// Elements of one of the parts.
+inline uint64_t PartElements(const commsched_member_t& member, int64_t part) {
+  return member.counts == nullptr ? member.count : member.counts[part];
+}
+
+// What a member of a launch has at one rank.
+struct Extents {
+  uint64_t input_bytes = 0;
+  uint64_t output_bytes = 0;
+  // Where in place is allowed: input + input_shift == output + output_shift.
+  uint64_t input_shift = 0;
+  uint64_t output_shift = 0;
+  bool may_be_in_place = false;
+};
+
+// Extents at rank `rank` of `size`; InvalidArgument if they overflow.
+absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
+                                  const commsched_member_t& member, int rank,
+                                  int size);
+
+// InvalidArgument, naming the argument and its value, unless rank `rank` of
+// `size` can take part in `launch`; Unimplemented for send and recv. Returns
+// the sum over its members of max(input, output) bytes.
+absl::StatusOr<uint64_t> CheckLaunch(const commsched_launch_t& launch,
+                                     uint32_t max_members, int rank, int size);
+
+// A copy without what its kind does not use, so that copies can be compared.
+commsched_launch_t Normalized(const commsched_launch_t& launch);
+
+// Hash of what all members must agree on: everything but addresses. `launch` is
+// normalized.
+uint64_t SignatureOf(const commsched_launch_t& launch, int size);
+
+// In what `a` and `b`, whose signatures differ, do so, and both values:
+// "rank 0 has dtype f32, rank 3 has f64".
+std::string DescribeDifference(const commsched_launch_t& a, int rank_a,
+                               const commsched_launch_t& b, int rank_b,
+                               int size);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_LAUNCH_CHECK_H_

@@ -1,0 +1,93 @@
+#include "comm/memory_meeting.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+
+namespace commsched {
+namespace {
+
+int64_t DeadlineAfter(int64_t timeout_ns) {
+  const int64_t now_ns = SystemClock::Get().NowNs();
+  return timeout_ns >= kNoDeadlineNs - now_ns ? kNoDeadlineNs
+                                              : now_ns + timeout_ns;
+}
+
+// "1, 2, 5 and 9 more".
+std::string MissingRanks(
+    const std::vector<absl::optional<std::string>>& payloads) {
+  constexpr int kMaxNamed = 16;
+  std::string names;
+  int num_missing = 0;
+  for (size_t rank = 0; rank < payloads.size(); ++rank) {
+    if (payloads[rank].has_value()) continue;
+    if (++num_missing > kMaxNamed) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", rank);
+  }
+  if (num_missing > kMaxNamed) {
+    absl::StrAppend(&names, " and ", num_missing - kMaxNamed, " more");
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::Status MemoryMeeting::TimedOutLocked(absl::string_view key, int rank,
+                                           const Table& table,
+                                           int64_t timeout_ns) const {
+  return absl::DeadlineExceededError(absl::StrCat(
+      "meeting '", key, "': rank ", rank, " waited ", timeout_ns / 1'000'000,
+      " ms; missing of ", size_, " ranks: ", MissingRanks(table.payloads)));
+}
+
+absl::StatusOr<std::vector<std::string>> MemoryMeeting::LeaveLocked(
+    Tables::iterator at) {
+  Table& table = at->second;
+  const absl::Status failure = table.failure;
+  std::vector<std::string> payloads;
+  if (failure.ok()) {
+    payloads.reserve(size_);
+    for (const auto& payload : table.payloads) payloads.push_back(*payload);
+  }
+  if (++table.num_left == size_) tables_.erase(at);
+  if (!failure.ok()) return failure;
+  return payloads;
+}
+
+absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
+    absl::string_view key, int rank, std::string payload, int64_t timeout_ns) {
+  if (rank < 0 || rank >= size_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "meeting '", key, "': rank ", rank, " is not in 0..", size_ - 1));
+  }
+  const int64_t deadline_ns = DeadlineAfter(timeout_ns);
+  const std::string name(key.data(), key.size());
+  MutexLock lock(&mu_);
+  // Pointers and iterators into the map do not survive a wait: others insert.
+  Tables::iterator at = tables_.try_emplace(name).first;
+  if (at->second.payloads.empty()) at->second.payloads.resize(size_);
+  if (at->second.payloads[rank].has_value()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "rank ", rank, " has come to the meeting '", key, "' before"));
+  }
+  at->second.payloads[rank] = std::move(payload);
+  if (++at->second.num_arrived == size_) changed_.SignalAll();
+
+  while (at->second.num_arrived < size_ && at->second.failure.ok()) {
+    const bool in_time = changed_.WaitUntil(&mu_, deadline_ns);
+    at = tables_.find(name);
+    if (in_time || at->second.num_arrived == size_) continue;
+    if (!at->second.failure.ok()) continue;
+    at->second.failure = TimedOutLocked(key, rank, at->second, timeout_ns);
+    changed_.SignalAll();
+  }
+  return LeaveLocked(at);
+}
+
+int64_t MemoryMeeting::NumOpen() {
+  MutexLock lock(&mu_);
+  return static_cast<int64_t>(tables_.size());
+}
+
+}  // namespace commsched

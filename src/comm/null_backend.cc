@@ -1,0 +1,102 @@
+#include "comm/null_backend.h"
+
+#include <atomic>
+#include <memory>
+#include <new>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "comm/table_support.h"
+
+namespace commsched {
+namespace {
+
+struct NullInstance {
+  int world_size = 0;
+};
+
+class NullComm {
+ public:
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  // The first failure sticks.
+  void Fail(absl::Status failure) {
+    MutexLock lock(&mu_);
+    if (!failure_.ok()) return;
+    failure_ = std::move(failure);
+    failed_.store(true, std::memory_order_release);
+  }
+
+  absl::Status failure() {
+    MutexLock lock(&mu_);
+    return failure_;
+  }
+
+ private:
+  std::atomic<bool> failed_{false};
+  Mutex mu_;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+};
+
+commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
+                              void** out_comm, char* message,
+                              uint64_t message_size) {
+  const int world_size = static_cast<NullInstance*>(backend)->world_size;
+  if (absl::Status valid = CheckCommDesc(desc, world_size); !valid.ok()) {
+    return ToTable(valid, message, message_size);
+  }
+  auto* comm = new (std::nothrow) NullComm;
+  if (comm == nullptr) {
+    return ToTable(absl::ResourceExhaustedError("out of host memory"), message,
+                   message_size);
+  }
+  *out_comm = comm;
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Launch(void* comm, const commsched_launch_t* /*launch*/,
+                          uint32_t /*ticket*/, commsched_stream_t /*stream*/,
+                          char* message, uint64_t message_size) {
+  auto* null_comm = static_cast<NullComm*>(comm);
+  if (!null_comm->failed()) return COMMSCHED_OK;
+  return ToTable(null_comm->failure(), message, message_size);
+}
+
+void CommAbort(void* comm, commsched_status_t status, const char* message) {
+  static_cast<NullComm*>(comm)->Fail(FailureFromTable(status, message));
+}
+
+void CommDestroy(void* comm) { delete static_cast<NullComm*>(comm); }
+
+constexpr commsched_backend_t kTable = {
+    .struct_size = sizeof(commsched_backend_t),
+    .abi = COMMSCHED_BACKEND_ABI,
+    .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_INLINE |
+                    COMMSCHED_BACKEND_DETERMINISTIC,
+    .name = "null",
+    .version = COMMSCHED_VERSION_STRING,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = nullptr,
+    .comm_abort = &CommAbort,
+    .comm_destroy = &CommDestroy,
+    .comm_register = nullptr,
+};
+
+absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
+  if (spec.link.bytes_per_s != 0) {
+    return absl::InvalidArgumentError(
+        "backend 'null' moves nothing and has no link to emulate");
+  }
+  auto instance = std::make_shared<NullInstance>();
+  instance->world_size = spec.size;
+  return std::shared_ptr<void>(std::move(instance));
+}
+
+}  // namespace
+
+BackendEntry NullEntry() {
+  return {.table = &kTable, .make_instance = &MakeInstance};
+}
+
+}  // namespace commsched

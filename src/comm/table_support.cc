@@ -1,0 +1,89 @@
+#include "comm/table_support.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace commsched {
+namespace {
+
+// Bounds the memory of a communicator: slots are made for every launch and
+// member at creation.
+constexpr uint32_t kMaxInFlight = 4096;
+
+absl::Status CheckRanks(const commsched_comm_desc_t& desc, int world_size) {
+  std::vector<bool> seen(world_size, false);
+  for (int i = 0; i < desc.size; ++i) {
+    const int rank = desc.ranks[i];
+    if (rank < 0 || rank >= world_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("communicator '", desc.id, "': member ", i, " is rank ",
+                       rank, " of a world of ", world_size));
+    }
+    if (seen[rank]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "communicator '", desc.id, "': rank ", rank, " is a member twice"));
+    }
+    seen[rank] = true;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+commsched_status_t ToTable(const absl::Status& status, char* message,
+                           uint64_t message_size) {
+  if (status.ok()) return COMMSCHED_OK;
+  if (message != nullptr && message_size > 0) {
+    const absl::string_view text = status.message();
+    const size_t length = std::min<size_t>(text.size(), message_size - 1);
+    std::memcpy(message, text.data(), length);
+    message[length] = '\0';
+  }
+  return static_cast<commsched_status_t>(status.code());
+}
+
+absl::Status FailureFromTable(commsched_status_t code, const char* message) {
+  const bool known =
+      code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
+  return absl::Status(
+      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+      message == nullptr ? "" : message);
+}
+
+absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size) {
+  if (desc == nullptr || desc->id == nullptr || desc->axis == nullptr ||
+      desc->ranks == nullptr) {
+    return absl::InvalidArgumentError(
+        "a communicator needs a description with id, axis and ranks");
+  }
+  if (desc->size < 1 || desc->size > world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("communicator '", desc->id, "' has ", desc->size,
+                     " members; the world has ", world_size));
+  }
+  if (desc->rank < 0 || desc->rank >= desc->size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("communicator '", desc->id, "': rank ", desc->rank,
+                     " is not in 0..", desc->size - 1));
+  }
+  if (absl::Status ranks = CheckRanks(*desc, world_size); !ranks.ok()) {
+    return ranks;
+  }
+  if (desc->ranks[desc->rank] != desc->world_rank) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "communicator '", desc->id, "': member ", desc->rank, " is world rank ",
+        desc->ranks[desc->rank], ", not ", desc->world_rank));
+  }
+  if (desc->max_in_flight < 1 || desc->max_in_flight > kMaxInFlight) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "communicator '", desc->id, "' asks for ", desc->max_in_flight,
+        " launches in flight; it must be 1..", kMaxInFlight));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace commsched
