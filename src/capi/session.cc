@@ -16,8 +16,6 @@ using commsched::RequireNonNull;
 namespace commsched {
 namespace {
 
-constexpr int64_t kDefaultLaunchTimeoutNs = int64_t{600} * 1000 * 1000 * 1000;
-
 absl::Status CheckDesc(const commsched_session_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull(
       {{"desc.context", desc.context}, {"desc.plan", desc.plan}}));
@@ -90,9 +88,7 @@ absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
   RETURN_IF_ERROR(AddLanes(desc, handle.get(), &spec));
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   spec.recorder = handle->recorder.get();
-  spec.launch_timeout_ns = desc.launch_timeout_ns != 0
-                               ? desc.launch_timeout_ns
-                               : kDefaultLaunchTimeoutNs;
+  spec.launch_timeout_ns = desc.launch_timeout_ns;
   // Last: a number once taken is one that the other ranks wait for.
   spec.instance = handle->context->TakeSessionNumber();
   ASSIGN_OR_RETURN(handle->session, Session::Create(std::move(spec)));

@@ -1,0 +1,147 @@
+/* Plans. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "c_check.h"
+
+static void test_build(const struct c_step* step) {
+  commsched_plan_options_t options = commsched_plan_options_init();
+  commsched_plan_t* plan = NULL;
+  EXPECT_NULL("graph", commsched_plan_build(NULL, &options, NULL, &plan));
+  EXPECT_NULL("out_plan",
+              commsched_plan_build(step->graph, &options, NULL, NULL));
+  options.schedule = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "schedule is 2",
+               commsched_plan_build(step->graph, &options, NULL, &plan));
+  options.schedule = COMMSCHED_SERIAL;
+  options.deterministic = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "deterministic is 2",
+               commsched_plan_build(step->graph, &options, NULL, &plan));
+  options.deterministic = 1;
+  options.arena_bytes = 1;
+  EXPECT_FAILS(COMMSCHED_RESOURCE_EXHAUSTED, "arena",
+               commsched_plan_build(step->graph, &options, NULL, &plan));
+  options.struct_size = 0;
+  EXPECT_UNSIZED(commsched_plan_build(step->graph, &options, NULL, &plan));
+  EXPECT(plan == NULL);
+  options = commsched_plan_options_init();
+  options.max_launches_in_flight = 1;
+  EXPECT_OK(commsched_plan_build(step->graph, &options, NULL, &plan));
+  commsched_plan_destroy(plan);
+}
+
+static commsched_status_t build(const struct c_step* step,
+                                const commsched_cost_profile_t* profile) {
+  commsched_plan_t* plan = NULL;
+  const commsched_status_t status =
+      commsched_plan_build(step->graph, NULL, profile, &plan);
+  EXPECT((plan != NULL) == (status == COMMSCHED_OK));
+  commsched_plan_destroy(plan);
+  return status;
+}
+
+static void test_profile(const struct c_step* step) {
+  int64_t costs[3] = {1000, 0, -7};
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  profile.struct_size = 0;
+  EXPECT_UNSIZED(build(step, &profile));
+  profile = commsched_cost_profile_init();
+  profile.link_bytes_per_s = -1;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "link_bytes_per_s is -1",
+               build(step, &profile));
+  profile.link_bytes_per_s = NAN;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "link_bytes_per_s",
+               build(step, &profile));
+  profile.link_bytes_per_s = 1e9;
+  profile.link_latency_ns = -2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "link_latency_ns is -2",
+               build(step, &profile));
+  profile.link_latency_ns = 0;
+  profile.num_ranks_sharing = 4;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "num_cores", build(step, &profile));
+  profile.num_cores = 2;
+  profile.num_ops = 3;
+  EXPECT_NULL("profile.op_cost_ns", build(step, &profile));
+  profile.op_cost_ns = costs;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "op_cost_ns[2] is -7",
+               build(step, &profile));
+  profile.num_ops = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "2", build(step, &profile));
+  costs[2] = 1000;
+  profile.num_ops = 3;
+  EXPECT_OK(build(step, &profile));
+}
+
+static void test_info(const struct c_step* step) {
+  const uint8_t zeros[16] = {0};
+  commsched_plan_info_t info = commsched_plan_info_init();
+  EXPECT_NULL("plan", commsched_plan_get_info(NULL, &info));
+  EXPECT_NULL("out_info", commsched_plan_get_info(step->plan, NULL));
+  EXPECT_OK(commsched_plan_get_info(step->plan, &info));
+  EXPECT(info.num_ops == 3);
+  EXPECT(info.num_launches == 1);
+  EXPECT(info.num_collectives == 1);
+  EXPECT(info.num_waits > 0);
+  EXPECT(info.arena_bytes >= C_COUNT * sizeof(float));
+  EXPECT(info.max_launch_bytes == C_COUNT * sizeof(float));
+  EXPECT(memcmp(info.fingerprint, zeros, sizeof(zeros)) != 0);
+  /* A caller of an earlier version gets the fields that it has. */
+  info.num_launches = 77;
+  info.struct_size = 2 * sizeof(uint64_t);
+  info.num_ops = 0;
+  EXPECT_OK(commsched_plan_get_info(step->plan, &info));
+  EXPECT(info.num_ops == 3);
+  EXPECT(info.num_launches == 77);
+  EXPECT(info.struct_size == 2 * sizeof(uint64_t));
+  info.struct_size = 0;
+  EXPECT_UNSIZED(commsched_plan_get_info(step->plan, &info));
+}
+
+static void test_predict(const struct c_step* step) {
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  commsched_prediction_t fast = commsched_prediction_init();
+  commsched_prediction_t slow = commsched_prediction_init();
+  EXPECT_NULL("plan", commsched_plan_predict(NULL, NULL, &fast));
+  EXPECT_NULL("out_prediction", commsched_plan_predict(step->plan, NULL, NULL));
+  EXPECT_OK(commsched_plan_predict(step->plan, NULL, &fast));
+  EXPECT(fast.step_ns >= fast.lower_bound_ns && fast.lower_bound_ns > 0);
+  EXPECT(fast.compute_ns == 2000); /* What the graph says. */
+  profile.link_bytes_per_s = 1000;
+  EXPECT_OK(commsched_plan_predict(step->plan, &profile, &slow));
+  EXPECT(slow.step_ns > fast.step_ns);
+  profile.flops_per_s = -1;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flops_per_s is -1",
+               commsched_plan_predict(step->plan, &profile, &slow));
+  slow.struct_size = 0;
+  EXPECT_UNSIZED(commsched_plan_predict(step->plan, NULL, &slow));
+}
+
+static void test_explain(const struct c_step* step) {
+  char* text = NULL;
+  EXPECT_NULL("plan", commsched_plan_explain(NULL, COMMSCHED_TEXT, &text));
+  EXPECT_NULL("out_text",
+              commsched_plan_explain(step->plan, COMMSCHED_TEXT, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 2",
+               commsched_plan_explain(step->plan, 2, &text));
+  EXPECT(text == NULL);
+  EXPECT_OK(commsched_plan_explain(step->plan, COMMSCHED_TEXT, &text));
+  EXPECT(text != NULL && strstr(text, "reduce") != NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_plan_explain(step->plan, COMMSCHED_JSON, &text));
+  EXPECT(text != NULL && text[0] == '{');
+  commsched_string_free(text);
+}
+
+void test_plan(void) {
+  struct c_step step = c_new_step(2);
+  test_build(&step);
+  test_profile(&step);
+  commsched_graph_destroy(step.graph); /* Plans keep what they need. */
+  step.graph = NULL;
+  test_info(&step);
+  test_predict(&step);
+  test_explain(&step);
+  c_destroy_step(&step);
+  commsched_plan_destroy(NULL);
+}

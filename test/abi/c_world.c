@@ -1,0 +1,171 @@
+/* Version, status, log, world and context. */
+#include <math.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "c_check.h"
+
+static void test_version(void) {
+  char expected[32];
+  snprintf(expected, sizeof(expected), "%d.%d.%d", COMMSCHED_VERSION_MAJOR,
+           COMMSCHED_VERSION_MINOR, COMMSCHED_VERSION_PATCH);
+  EXPECT(strcmp(commsched_version(), expected) == 0);
+  EXPECT(commsched_abi_version() == COMMSCHED_ABI_VERSION);
+}
+
+static void test_status_names(void) {
+  EXPECT(strcmp(commsched_status_name(COMMSCHED_OK), "OK") == 0);
+  EXPECT(strcmp(commsched_status_name(COMMSCHED_UNAUTHENTICATED),
+                "UNAUTHENTICATED") == 0);
+  EXPECT(strcmp(commsched_status_name(17), "UNKNOWN_CODE") == 0);
+  EXPECT(strcmp(commsched_status_name(-1), "UNKNOWN_CODE") == 0);
+}
+
+static void* fresh_thread(void* unused) {
+  (void)unused;
+  EXPECT(strcmp(commsched_last_error(), "") == 0);
+  return NULL;
+}
+
+static void test_last_error(void) {
+  commsched_graph_t* graph = NULL;
+  pthread_t thread;
+  EXPECT_NULL("out_graph", commsched_graph_create(NULL));
+  EXPECT_OK(commsched_graph_create(&graph));
+  /* A call that succeeds leaves the message as it was ... */
+  EXPECT(strstr(commsched_last_error(), "out_graph") != NULL);
+  commsched_graph_destroy(graph);
+  /* ... and another thread has its own. */
+  EXPECT(pthread_create(&thread, NULL, fresh_thread, NULL) == 0);
+  pthread_join(thread, NULL);
+}
+
+static void on_log(void* user, int32_t level, const char* message) {
+  (void)level;
+  (void)message;
+  ++*(int*)user;
+}
+
+static void test_log(void) {
+  int lines = 0;
+  commsched_set_log_callback(on_log, &lines, COMMSCHED_LOG_DEBUG);
+  commsched_set_log_callback(NULL, NULL, COMMSCHED_LOG_WARNING);
+}
+
+void test_basics(void) {
+  test_version();
+  test_status_names();
+  test_last_error();
+  test_log();
+}
+
+static void test_world_desc(void) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  commsched_world_t* world = NULL;
+  desc.size = 2;
+  EXPECT_NULL("desc", commsched_world_create_inproc(NULL, &world));
+  EXPECT_NULL("out_world", commsched_world_create_inproc(&desc, NULL));
+  desc.struct_size = 0;
+  EXPECT_UNSIZED(commsched_world_create_inproc(&desc, &world));
+  desc = commsched_world_desc_init();
+  desc.size = 2;
+  desc.abi_version = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "abi_version",
+               commsched_world_create_inproc(&desc, &world));
+  desc.abi_version = COMMSCHED_ABI_VERSION + 1;
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "ABI",
+               commsched_world_create_inproc(&desc, &world));
+  desc.abi_version = COMMSCHED_ABI_VERSION;
+  desc.size = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "0",
+               commsched_world_create_inproc(&desc, &world));
+  desc.size = 4097;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "4097",
+               commsched_world_create_inproc(&desc, &world));
+  desc.size = 2;
+  desc.backend = "telegraph";
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "telegraph",
+               commsched_world_create_inproc(&desc, &world));
+  desc.backend = NULL;
+  desc.link_bytes_per_s = -1;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "-1",
+               commsched_world_create_inproc(&desc, &world));
+  desc.link_bytes_per_s = INFINITY;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "inf",
+               commsched_world_create_inproc(&desc, &world));
+  desc.link_bytes_per_s = 1e9;
+  desc.link_latency_ns = -5;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "-5",
+               commsched_world_create_inproc(&desc, &world));
+  EXPECT(world == NULL);
+}
+
+/* A caller of a later version, whose struct has one more field. */
+struct later_world_desc {
+  commsched_world_desc_t now;
+  uint64_t later;
+};
+
+static void test_struct_growth(void) {
+  struct later_world_desc later;
+  commsched_world_desc_t earlier = commsched_world_desc_init();
+  commsched_world_t* world = NULL;
+  memset(&later, 0, sizeof(later));
+  later.now = commsched_world_desc_init();
+  later.now.struct_size = sizeof(later);
+  later.now.size = 3;
+  EXPECT_OK(commsched_world_create_inproc(&later.now, &world));
+  EXPECT(commsched_world_size(world) == 3);
+  commsched_world_destroy(world);
+  world = NULL;
+  later.later = 7;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "does not know",
+               commsched_world_create_inproc(&later.now, &world));
+  /* A caller of an earlier version: what it does not have is 0. */
+  earlier.size = 2;
+  earlier.backend = "not read";
+  earlier.link_bytes_per_s = -1;
+  earlier.struct_size = offsetof(commsched_world_desc_t, backend);
+  EXPECT_OK(commsched_world_create_inproc(&earlier, &world));
+  EXPECT(commsched_world_size(world) == 2);
+  commsched_world_destroy(world);
+}
+
+static void test_context(void) {
+  commsched_world_t* world = c_new_world(2, NULL);
+  commsched_context_t* context = c_new_context(world, 1);
+  commsched_context_t* other = NULL;
+  EXPECT(commsched_context_rank(context) == 1);
+  EXPECT(commsched_context_world_size(context) == 2);
+  EXPECT_NULL("world", commsched_context_create(NULL, 0, &other));
+  EXPECT_NULL("out_context", commsched_context_create(world, 0, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "rank 2",
+               commsched_context_create(world, 2, &other));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "rank -1",
+               commsched_context_create(world, -1, &other));
+  EXPECT_FAILS(COMMSCHED_ALREADY_EXISTS, "1",
+               commsched_context_create(world, 1, &other));
+  EXPECT(other == NULL);
+  commsched_context_destroy(context);
+  context = c_new_context(world, 1);
+  commsched_world_destroy(world); /* The context keeps the world. */
+  EXPECT(commsched_context_world_size(context) == 2);
+  commsched_context_destroy(context);
+}
+
+static void test_null_handles(void) {
+  commsched_world_destroy(NULL);
+  commsched_context_destroy(NULL);
+  EXPECT(commsched_world_size(NULL) == 0);
+  EXPECT(commsched_context_rank(NULL) == -1);
+  EXPECT(commsched_context_world_size(NULL) == 0);
+}
+
+void test_world(void) {
+  test_world_desc();
+  test_struct_growth();
+  test_context();
+  test_null_handles();
+}
