@@ -235,40 +235,72 @@ class Rank {
   uint64_t replayed_ = 0;
 };
 
-void RunCase(const Case& drawn) {
-  ASSERT_OK_AND_ASSIGN(
-      std::shared_ptr<const Plan> plan,
-      BuildPlan(drawn.step.graph, drawn.options, CostProfile{}));
-  ASSERT_OK_AND_ASSIGN(std::shared_ptr<World> world,
-                       World::Create(drawn.world));
+// Runs `drawn` under `plan`. Says how a status or memory differs from what the
+// reference gives: "" if nothing does.
+std::string RunUnder(const Case& drawn, std::shared_ptr<const Plan> plan) {
+  absl::StatusOr<std::shared_ptr<World>> world = World::Create(drawn.world);
+  if (!world.ok()) return std::string(world.status().message());
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<absl::Status> statuses(drawn.step.num_ranks);
   std::vector<std::thread> threads;
   for (int r = 0; r < drawn.step.num_ranks; ++r) {
-    ranks.push_back(std::make_unique<Rank>(drawn, world, plan, r));
+    ranks.push_back(std::make_unique<Rank>(drawn, *world, plan, r));
     threads.emplace_back([&, r] { statuses[r] = ranks[r]->Run(); });
   }
   for (std::thread& thread : threads) thread.join();
   const std::vector<RankMemory> expected = RunSequentially(drawn.step, kSteps);
   for (int r = 0; r < drawn.step.num_ranks; ++r) {
-    ASSERT_OK(statuses[r]) << "rank " << r;
+    if (!statuses[r].ok()) {
+      return absl::StrCat("rank ", r, ": ", statuses[r].ToString());
+    }
     for (size_t b = 0; b < expected[r].size(); ++b) {
       const Buffer& buffer = drawn.step.graph.buffers()[b];
       if (buffer.ownership != Ownership::kBound) continue;
-      ASSERT_EQ(ranks[r]->memory()[b], expected[r][b])
-          << "buffer '" << buffer.name << "' of rank " << r;
+      if (ranks[r]->memory()[b] != expected[r][b]) {
+        return absl::StrCat("buffer '", buffer.name, "' of rank ", r);
+      }
     }
   }
+  return "";
+}
+
+std::shared_ptr<const Plan> PlanOf(const Case& drawn) {
+  return BuildPlan(drawn.step.graph, drawn.options, CostProfile{}).value();
 }
 
 TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
-  const int cases = PropertyCases(2000);
+  const int cases = PropertyCases(4000);
+  uint64_t launches = 0, merged = 0, waits = 0;
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = PropertySeed() + i;
     SCOPED_TRACE(test::DescribeSeed(seed));
-    RunCase(DrawCase(seed));
-    if (testing::Test::HasFatalFailure()) return;
+    const Case drawn = DrawCase(seed);
+    const std::shared_ptr<const Plan> plan = PlanOf(drawn);
+    launches += plan->launches.size();
+    for (const Launch& launch : plan->launches) {
+      merged += launch.members.size() - 1;
+      waits += launch.waits.size();
+    }
+    ASSERT_EQ(RunUnder(drawn, plan), "");
   }
+  RecordProperty("launches", std::to_string(launches));
+  EXPECT_GT(launches, static_cast<uint64_t>(cases)) << "the graphs have become trivial";
+  EXPECT_TRUE(cases < 100 || merged > 0) << "nothing was coalesced";
+  EXPECT_GT(waits, 0u);
+}
+
+// The test above can fail: without the launches' waits for compute on worker
+// streams, and without those between launches, some result is wrong.
+TEST(RunPropertyTest, PlansWithoutWaitsAreFoundWrong) {
+  int wrong = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Case drawn = DrawCase(PropertySeed() + i);
+    auto broken = std::make_shared<Plan>(*PlanOf(drawn));
+    for (Launch& launch : broken->launches) launch.waits.clear();
+    for (ComputeNode& node : broken->nodes) node.waits.clear();
+    if (!RunUnder(drawn, broken).empty()) ++wrong;
+  }
+  EXPECT_GT(wrong, 20);
 }
 
 }  // namespace
