@@ -21,9 +21,9 @@ std::vector<std::string> Waits(const Plan& plan, const std::string& name) {
   const OpId op = *plan.graph->FindOp(name);
   const LaunchId launch = plan.launch_of_op[op.value()];
   std::vector<std::string> names;
-  for (const Wait& wait :
-       launch.valid() ? plan.launches[launch.value()].waits
-                      : plan.nodes[plan.node_of_op[op.value()]].waits) {
+  for (const Wait& wait : launch.valid()
+                              ? plan.launches[launch.value()].waits
+                              : plan.nodes[plan.node_of_op[op.value()]].waits) {
     names.push_back(WaitName(plan, wait));
   }
   return names;

@@ -1,0 +1,26 @@
+#ifndef COMMSCHED_SRC_PLAN_LOWER_BOUND_H_
+#define COMMSCHED_SRC_PLAN_LOWER_BOUND_H_
+
+#include <cstdint>
+
+#include "plan/plan.h"
+
+namespace commsched {
+
+// What no plan with the same launches can beat, per step and rank
+// (docs/lower_bound.md).
+struct LowerBound {
+  int64_t compute_ns = 0;  // CPU of all ranks that share cores / cores
+  int64_t link_ns = 0;     // busy time of a link direction
+  int64_t cycle_ns = 0;    // longest dependency cycle / its distance
+  int64_t step_ns = 0;     // the largest of them
+};
+
+LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile);
+
+// Ranks per core, for what they compute.
+double RanksPerCore(const CostProfile& profile);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_LOWER_BOUND_H_

@@ -1,0 +1,50 @@
+#include "plan/explain.h"
+
+#include <memory>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "plan/planner.h"
+#include "test/support/graph_builder.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<const Plan> ZeroPlan() {
+  PlanOptions options;
+  options.max_launches_in_flight = 2;
+  options.coalesce_bytes = 40000;
+  CostProfile profile;
+  profile.link_bytes_per_s = 1e8;
+  auto plan = BuildPlan(test::ZeroStep(), options, profile);
+  EXPECT_OK(plan);
+  return *plan;
+}
+
+TEST(ExplainTest, TextHasOneLinePerLaunch) {
+  const std::string text = ExplainText(*ZeroPlan());
+  std::printf("%s", text.c_str());
+  EXPECT_THAT(text, HasSubstr("8 collectives in 4 launches"));
+  EXPECT_THAT(text, HasSubstr("rs.3+rs.2"));
+  EXPECT_THAT(text, HasSubstr("window: launches 2, bytes no limit"));
+  EXPECT_THAT(text, HasSubstr("lower bound:"));
+}
+
+TEST(ExplainTest, JsonSaysTheSame) {
+  const auto plan = ZeroPlan();
+  const auto json = nlohmann::json::parse(ExplainJson(*plan));
+  ASSERT_EQ(json["launches"].size(), plan->launches.size());
+  EXPECT_EQ(json["launches"][0]["members"][1], "rs.2");
+  EXPECT_EQ(json["launches"][0]["way"], "group");
+  EXPECT_EQ(json["options"]["max_launches_in_flight"], 2);
+  EXPECT_EQ(json["ops"].size(), plan->nodes.size());
+  EXPECT_GE(json["prediction"]["step_ns"],
+            json["prediction"]["lower_bound_ns"]);
+}
+
+}  // namespace
+}  // namespace commsched
