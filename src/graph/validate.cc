@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/checked_math.h"
 #include "base/status_macros.h"
@@ -112,6 +113,10 @@ absl::Status ValidateName(absl::string_view what, absl::string_view name) {
     return absl::InvalidArgumentError(absl::StrCat(
         what, " name '", name.substr(0, 32), "...' of ", name.size(),
         " bytes is longer than ", Graph::kMaxNameBytes));
+  }
+  if (absl::StrContains(name, '\0')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " name of ", name.size(), " bytes contains a NUL"));
   }
   if (!IsUtf8(name)) {
     return absl::InvalidArgumentError(

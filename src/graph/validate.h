@@ -9,8 +9,8 @@
 
 namespace commsched {
 
-// 1 to Graph::kMaxNameBytes bytes of UTF-8, so that a name survives JSON and
-// traces. `what` is "op", "buffer" or "group".
+// 1 to Graph::kMaxNameBytes bytes of UTF-8 without NUL, so that a name survives
+// C, JSON and traces. `what` is "op", "buffer" or "group".
 absl::Status ValidateName(absl::string_view what, absl::string_view name);
 
 absl::Status ValidateBuffer(const Buffer& buffer);
