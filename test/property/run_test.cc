@@ -245,6 +245,8 @@ std::string RunUnder(const Case& drawn, std::shared_ptr<const Plan> plan) {
   std::vector<std::thread> threads;
   for (int r = 0; r < drawn.step.num_ranks; ++r) {
     ranks.push_back(std::make_unique<Rank>(drawn, *world, plan, r));
+  }
+  for (int r = 0; r < drawn.step.num_ranks; ++r) {
     threads.emplace_back([&, r] { statuses[r] = ranks[r]->Run(); });
   }
   for (std::thread& thread : threads) thread.join();
@@ -292,6 +294,9 @@ TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
 // The test above can fail: without the launches' waits for compute on worker
 // streams, and without those between launches, some result is wrong.
 TEST(RunPropertyTest, PlansWithoutWaitsAreFoundWrong) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "races on purpose, which the thread sanitizer reports";
+#endif
   int wrong = 0;
   for (int i = 0; i < 400; ++i) {
     const Case drawn = DrawCase(PropertySeed() + i);
