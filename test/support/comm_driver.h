@@ -19,7 +19,7 @@ namespace commsched {
 struct CommSpec {
   std::string id = "comm";
   std::string axis = "dp";
-  std::vector<int32_t> ranks;  // Empty: the whole world.
+  std::vector<int32_t> ranks = {};  // Empty: the whole world.
   uint32_t max_in_flight = 4;
   uint32_t max_members = 16;
 };

@@ -1,0 +1,55 @@
+#include "test/conformance/backend_fixture.h"
+
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace commsched {
+
+std::vector<BackendCase> AllBackends() {
+  std::vector<BackendCase> cases;
+  for (const int size : {1, 2, 3, 4, 8}) {
+    for (const bool deterministic : {true, false}) {
+      cases.push_back({absl::StrCat("inproc_n", size,
+                                    deterministic ? "_deterministic" : "_fast"),
+                       "inproc", size, deterministic, LinkSpec{}});
+    }
+  }
+  cases.push_back({"inproc_n4_link", "inproc", 4, true,
+                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000}});
+  return cases;
+}
+
+BackendTest::BackendTest() {
+  WorldSpec spec;
+  spec.size = GetParam().size;
+  spec.backend = GetParam().backend;
+  spec.link = GetParam().link;
+  world_ = *World::Create(spec);
+}
+
+std::vector<absl::Status> BackendTest::OnComm(const Body& body, CommSpec spec) {
+  return RunRanks(size(), [&](int rank) -> absl::Status {
+    CommDriver comm;
+    absl::Status created = comm.Create(world_.get(), spec, rank);
+    return created.ok() ? body(rank, comm) : created;
+  });
+}
+
+absl::Status BackendTest::OnCommAll(const Body& body, CommSpec spec) {
+  const std::vector<absl::Status> statuses = OnComm(body, std::move(spec));
+  for (const absl::Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void YieldSometimes(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const uint64_t times = random() % 20;
+  for (uint64_t i = 0; i < times; ++i) std::this_thread::yield();
+}
+
+}  // namespace commsched

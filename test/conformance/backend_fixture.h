@@ -1,0 +1,58 @@
+// What every test of the suite is run on.
+#ifndef COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_
+#define COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "comm/world.h"
+#include "gtest/gtest.h"
+#include "test/support/comm_driver.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+
+// One way to run a backend. To try another backend, add it to AllBackends() in
+// backend_fixture.cc.
+struct BackendCase {
+  std::string name;
+  std::string backend;
+  int size = 1;
+  bool deterministic = true;
+  LinkSpec link;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
+  return out << param.name;
+}
+
+std::vector<BackendCase> AllBackends();
+
+class BackendTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  BackendTest();
+
+  int size() const { return GetParam().size; }
+  bool deterministic() const { return GetParam().deterministic; }
+  // What the backend says that it can do: COMMSCHED_BACKEND_*.
+  bool Can(uint32_t capability) const {
+    return (world_->backend()->capabilities & capability) != 0;
+  }
+
+  // Runs `body(rank, comm)` on every rank with a communicator over all.
+  using Body = std::function<absl::Status(int rank, CommDriver& comm)>;
+  std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});
+  absl::Status OnCommAll(const Body& body, CommSpec spec = {});
+
+  std::shared_ptr<World> world_;
+};
+
+// Gives other threads the core some random number of times.
+void YieldSometimes(uint64_t seed);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_

@@ -1,0 +1,233 @@
+#include "test/conformance/collective_case.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kGuardBytes = 64;
+constexpr std::byte kGuard{0xA5};
+
+bool IsReducingKind(commsched_collective_t kind) {
+  return kind == COMMSCHED_ALL_REDUCE || kind == COMMSCHED_REDUCE_SCATTER ||
+         kind == COMMSCHED_REDUCE;
+}
+
+template <typename T>
+void PutElement(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof(T));
+}
+
+// Values of a size that products of many do not leave fp16; now and then a
+// special one. 16-bit values are made of bits, with a moderate exponent.
+void FillElement(commsched_dtype_t dtype, std::byte* at,
+                 std::mt19937_64& random) {
+  const uint64_t bits = random();
+  const bool special = bits % 64 == 0;
+  const double unit =
+      static_cast<double>(static_cast<int64_t>(random()) >> 11) * 0x1p-52;
+  switch (dtype) {
+    case COMMSCHED_F32:
+      PutElement(at,
+                 special ? __builtin_nanf("") : static_cast<float>(unit * 4));
+      break;
+    case COMMSCHED_F64:
+      PutElement(at, special ? __builtin_nan("") : unit * 4);
+      break;
+    case COMMSCHED_F16:  // Sign, exponent 2^-15..2^1, any mantissa.
+      PutElement(at, static_cast<uint16_t>(
+                         special ? 0x7e00
+                                 : (bits & 0x8000) | ((bits >> 20) % 17 << 10) |
+                                       (bits & 0x3ff)));
+      break;
+    case COMMSCHED_BF16:  // Sign, exponent 2^-14..2^1, any mantissa.
+      PutElement(
+          at, static_cast<uint16_t>(
+                  special ? 0x7fc0
+                          : (bits & 0x8000) | ((113 + (bits >> 20) % 16) << 7) |
+                                (bits & 0x7f)));
+      break;
+    case COMMSCHED_I8:
+    case COMMSCHED_U8:
+      PutElement(at, static_cast<uint8_t>(bits));
+      break;
+    case COMMSCHED_I32:
+      PutElement(at, static_cast<uint32_t>(bits));
+      break;
+    case COMMSCHED_I64:
+      PutElement(at, bits);
+      break;
+  }
+}
+
+bool CanBeInPlace(commsched_collective_t kind) {
+  return kind != COMMSCHED_ALL_TO_ALL && kind != COMMSCHED_BARRIER;
+}
+
+}  // namespace
+
+CollectiveCase::Memory CollectiveCase::LayOut(const MemberCase& member,
+                                              int rank) const {
+  const uint64_t element = ElementBytes(shape_.dtype);
+  const uint64_t input = InputElements(shape_, member, rank) * element;
+  const uint64_t output = OutputElements(shape_, member, rank) * element;
+  Memory memory;
+  memory.input_offset = memory.output_offset = kGuardBytes;
+  uint64_t used = kGuardBytes;
+  if (in_place_ && CanBeInPlace(shape_.kind)) {
+    const uint64_t part = PartOffset(member, rank) * element;
+    if (shape_.kind == COMMSCHED_ALL_GATHER) memory.input_offset += part;
+    if (shape_.kind == COMMSCHED_REDUCE_SCATTER) memory.output_offset += part;
+    used += std::max(input, output);
+  } else {
+    // Rounded up: the output must be aligned.
+    memory.output_offset += (input + kGuardBytes) / 8 * 8 + 8;
+    used = memory.output_offset + output;
+  }
+  memory.arena.assign(used + kGuardBytes, kGuard);
+  return memory;
+}
+
+CollectiveCase::CollectiveCase(const Shape& shape,
+                               std::vector<MemberCase> members, bool in_place,
+                               bool deterministic, std::mt19937_64& random)
+    : shape_(shape),
+      members_(std::move(members)),
+      in_place_(in_place),
+      deterministic_(deterministic),
+      ranks_(shape.size) {
+  const uint64_t element = ElementBytes(shape.dtype);
+  for (const MemberCase& member : members_) {
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < shape.size; ++rank) {
+      Memory memory = LayOut(member, rank);
+      std::byte* const input = memory.arena.data() + memory.input_offset;
+      const uint64_t count = InputElements(shape, member, rank);
+      for (uint64_t i = 0; i < count; ++i) {
+        FillElement(shape.dtype, input + i * element, random);
+      }
+      inputs.emplace_back(input, input + count * element);
+      memory.initial = memory.arena;
+      ranks_[rank].memories.push_back(std::move(memory));
+    }
+    std::vector<Bytes> outputs = ReferenceOutputs(shape, member, inputs);
+    for (int rank = 0; rank < shape.size; ++rank) {
+      ranks_[rank].memories.back().expected = std::move(outputs[rank]);
+    }
+  }
+  for (Rank& rank : ranks_) {
+    for (size_t m = 0; m < members_.size(); ++m) {
+      Memory& memory = rank.memories[m];
+      rank.members.push_back(
+          {memory.arena.data() + memory.input_offset,
+           memory.arena.data() + memory.output_offset, members_[m].count,
+           members_[m].counts.empty() ? nullptr : members_[m].counts.data()});
+    }
+    rank.launch = {shape.kind,
+                   shape.dtype,
+                   shape.reduce_op,
+                   shape.root,
+                   deterministic ? 1u : 0u,
+                   static_cast<uint32_t>(rank.members.size()),
+                   rank.members.data()};
+  }
+}
+
+absl::Status CollectiveCase::CheckMember(int rank, size_t member) const {
+  const Memory& memory = ranks_[rank].memories[member];
+  const auto begin =
+      memory.arena.begin() + static_cast<int64_t>(memory.output_offset);
+  const Bytes output(begin,
+                     begin + static_cast<int64_t>(memory.expected.size()));
+  const bool exact = deterministic_ || !IsReducingKind(shape_.kind);
+  const bool right =
+      exact ? SameElements(shape_.dtype, output, memory.expected)
+            : CloseElements(shape_.dtype, shape_.size, output, memory.expected);
+  if (!right) {
+    return absl::InternalError(absl::StrCat("rank ", rank, ", member ", member,
+                                            ": wrong output of ", Describe()));
+  }
+  Bytes around = memory.arena;
+  std::memcpy(around.data() + memory.output_offset,
+              memory.initial.data() + memory.output_offset,
+              memory.expected.size());
+  if (around != memory.initial) {
+    return absl::InternalError(
+        absl::StrCat("rank ", rank, ", member ", member,
+                     ": bytes outside the output changed by ", Describe()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveCase::Check(int rank) const {
+  for (size_t m = 0; m < members_.size(); ++m) {
+    if (absl::Status status = CheckMember(rank, m); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+Bytes CollectiveCase::Outputs(int rank) const {
+  Bytes outputs;
+  for (const Memory& memory : ranks_[rank].memories) {
+    const auto begin =
+        memory.arena.begin() + static_cast<int64_t>(memory.output_offset);
+    outputs.insert(outputs.end(), begin,
+                   begin + static_cast<int64_t>(memory.expected.size()));
+  }
+  return outputs;
+}
+
+void CollectiveCase::Reset(int rank) {
+  for (Memory& memory : ranks_[rank].memories) {
+    std::memcpy(memory.arena.data(), memory.initial.data(),
+                memory.initial.size());
+  }
+}
+
+std::string CollectiveCase::Describe() const {
+  std::string text = absl::StrCat(
+      "kind ", shape_.kind, " dtype ", shape_.dtype, " op ", shape_.reduce_op,
+      " root ", shape_.root, " size ", shape_.size,
+      in_place_ ? " in place" : "", deterministic_ ? " deterministic" : "");
+  for (const MemberCase& member : members_) {
+    absl::StrAppend(&text, " [", member.count,
+                    member.counts.empty() ? "" : "; counts ",
+                    absl::StrJoin(member.counts, ","), "]");
+  }
+  return text;
+}
+
+Shape RandomShape(int size, std::mt19937_64& random) {
+  Shape shape;
+  shape.kind = static_cast<commsched_collective_t>(random() % 7);
+  shape.dtype = static_cast<commsched_dtype_t>(random() % 8);
+  shape.reduce_op = static_cast<commsched_reduce_op_t>(random() % 5);
+  shape.root = static_cast<int32_t>(random() % size);
+  shape.size = size;
+  return shape;
+}
+
+MemberCase RandomMember(const Shape& shape, uint64_t max_elements,
+                        std::mt19937_64& random) {
+  MemberCase member;
+  member.count = random() % 8 == 0 ? 0 : random() % max_elements;
+  int64_t num_parts = 0;
+  if (shape.kind == COMMSCHED_REDUCE_SCATTER ||
+      shape.kind == COMMSCHED_ALL_GATHER) {
+    num_parts = shape.size;
+  } else if (shape.kind == COMMSCHED_ALL_TO_ALL) {
+    num_parts = int64_t{shape.size} * shape.size;
+  }
+  if (num_parts == 0 || random() % 2 == 0) return member;
+  member.count = 0;
+  for (int64_t p = 0; p < num_parts; ++p) {
+    member.counts.push_back(random() % 4 == 0 ? 0 : random() % max_elements);
+  }
+  return member;
+}
+
+}  // namespace commsched

@@ -1,0 +1,74 @@
+// One launch over all ranks: its memory, its inputs and what must come out.
+#ifndef COMMSCHED_TEST_CONFORMANCE_COLLECTIVE_CASE_H_
+#define COMMSCHED_TEST_CONFORMANCE_COLLECTIVE_CASE_H_
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "commsched/plugin.h"
+#include "test/conformance/reference.h"
+
+namespace commsched {
+
+// Everything is made before ranks start, so ranks only read it, and write their
+// own outputs.
+class CollectiveCase {
+ public:
+  // Fills inputs with values by `random`. `in_place` where the kind allows it.
+  CollectiveCase(const Shape& shape, std::vector<MemberCase> members,
+                 bool in_place, bool deterministic, std::mt19937_64& random);
+
+  // The launch of one rank; valid as long as the case.
+  const commsched_launch_t& launch(int rank) const {
+    return ranks_[rank].launch;
+  }
+
+  // Internal, saying where, unless the outputs of `rank` are what they must be
+  // and nothing around them has changed.
+  absl::Status Check(int rank) const;
+
+  // The outputs of all members of `rank`, one behind the other.
+  Bytes Outputs(int rank) const;
+
+  // Puts inputs back, as an in-place launch has overwritten them.
+  void Reset(int rank);
+
+  std::string Describe() const;
+
+ private:
+  // One member at one rank: arena = guard, input, guard, output, guard. In
+  // place the two are one.
+  struct Memory {
+    Bytes arena;
+    Bytes initial;
+    uint64_t input_offset = 0;
+    uint64_t output_offset = 0;
+    Bytes expected;
+  };
+  struct Rank {
+    std::vector<Memory> memories;
+    std::vector<commsched_member_t> members;
+    commsched_launch_t launch{};
+  };
+
+  Memory LayOut(const MemberCase& member, int rank) const;
+  absl::Status CheckMember(int rank, size_t member) const;
+
+  const Shape shape_;
+  const std::vector<MemberCase> members_;
+  const bool in_place_;
+  const bool deterministic_;
+  std::vector<Rank> ranks_;
+};
+
+// A case with a random shape for `size` ranks. `max_elements` per part.
+Shape RandomShape(int size, std::mt19937_64& random);
+MemberCase RandomMember(const Shape& shape, uint64_t max_elements,
+                        std::mt19937_64& random);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_TEST_CONFORMANCE_COLLECTIVE_CASE_H_

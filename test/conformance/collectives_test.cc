@@ -1,0 +1,305 @@
+// Every backend computes what the collectives are defined to compute.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "test/conformance/backend_fixture.h"
+#include "test/conformance/collective_case.h"
+#include "test/support/property.h"
+
+namespace commsched {
+namespace {
+
+class CollectivesTest : public BackendTest {
+ protected:
+  // Runs one case after the other on one communicator and checks each.
+  void RunCases(const std::vector<std::unique_ptr<CollectiveCase>>& cases) {
+    EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+      for (size_t i = 0; i < cases.size(); ++i) {
+        absl::Status done = comm.LaunchAndWait(cases[i]->launch(rank));
+        if (done.ok()) done = cases[i]->Check(rank);
+        if (done.ok()) continue;
+        return absl::Status(
+            done.code(), absl::StrCat("case #", i, " (", cases[i]->Describe(),
+                                      "): ", done.message()));
+      }
+      return absl::OkStatus();
+    }));
+  }
+
+  std::unique_ptr<CollectiveCase> Make(const Shape& shape,
+                                       std::vector<MemberCase> members,
+                                       bool in_place, std::mt19937_64& random) {
+    return std::make_unique<CollectiveCase>(shape, std::move(members), in_place,
+                                            deterministic(), random);
+  }
+
+  Shape ShapeOf(commsched_collective_t kind, commsched_dtype_t dtype,
+                commsched_reduce_op_t op) {
+    return {kind, dtype, op, size() - 1, size()};
+  }
+};
+
+TEST_P(CollectivesTest, RandomLaunchesGiveWhatTheDefinitionSays) {
+  const uint64_t seed = test::PropertySeed();
+  SCOPED_TRACE("case #k is the one of the seed + k; " +
+               test::DescribeSeed(seed));
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  const int num_cases = test::PropertyCases(300);
+  for (int i = 0; i < num_cases; ++i) {
+    std::mt19937_64 random(seed + static_cast<uint64_t>(i));
+    const Shape shape = RandomShape(size(), random);
+    const uint64_t num_members =
+        Can(COMMSCHED_BACKEND_VECTORED) ? 1 + random() % 4 : 1;
+    std::vector<MemberCase> members;
+    for (uint64_t m = 0; m < num_members; ++m) {
+      members.push_back(RandomMember(shape, 200, random));
+    }
+    cases.push_back(Make(shape, members, random() % 2 == 0, random));
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, EveryTypeAndReductionIsReduced) {
+  std::mt19937_64 random(1);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (const auto kind :
+       {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE_SCATTER, COMMSCHED_REDUCE}) {
+    for (commsched_dtype_t dtype = 0; dtype < 8; ++dtype) {
+      for (commsched_reduce_op_t op = 0; op < 5; ++op) {
+        for (const bool in_place : {true, false}) {
+          cases.push_back(
+              Make(ShapeOf(kind, dtype, op), {{67, {}}}, in_place, random));
+        }
+      }
+    }
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, EveryTypeIsMoved) {
+  std::mt19937_64 random(2);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (const auto kind :
+       {COMMSCHED_ALL_GATHER, COMMSCHED_ALL_TO_ALL, COMMSCHED_BROADCAST}) {
+    for (commsched_dtype_t dtype = 0; dtype < 8; ++dtype) {
+      for (const bool in_place : {true, false}) {
+        cases.push_back(
+            Make(ShapeOf(kind, dtype, 0), {{33, {}}}, in_place, random));
+      }
+    }
+  }
+  RunCases(cases);
+}
+
+// Large enough to be shared out among the members' threads.
+TEST_P(CollectivesTest, LargeTransfersGiveTheSame) {
+  std::mt19937_64 random(3);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
+    for (const bool in_place : {true, false}) {
+      cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM),
+                           {{100'003, {}}}, in_place, random));
+    }
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, LargeUnevenPartsGiveTheSame) {
+  std::mt19937_64 random(4);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (const auto kind :
+       {COMMSCHED_REDUCE_SCATTER, COMMSCHED_ALL_GATHER, COMMSCHED_ALL_TO_ALL}) {
+    MemberCase member;
+    const int64_t num_parts =
+        kind == COMMSCHED_ALL_TO_ALL ? size() * size() : size();
+    for (int64_t p = 0; p < num_parts; ++p) {
+      member.counts.push_back(p % 3 == 1 ? 0 : 20'000 + random() % 60'000);
+    }
+    cases.push_back(Make(ShapeOf(kind, COMMSCHED_BF16, COMMSCHED_AVG), {member},
+                         false, random));
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, ZeroElementsAreALaunchLikeAnyOther) {
+  std::mt19937_64 random(5);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
+    cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM), {{0, {}}},
+                         false, random));
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
+  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << "not vectored";
+  std::mt19937_64 random(6);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
+    std::vector<MemberCase> members;
+    for (uint64_t m = 0; m < 16; ++m) members.push_back({m * m * 100, {}});
+    cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_AVG), members,
+                         kind % 2 == 0, random));
+  }
+  RunCases(cases);
+}
+
+TEST_P(CollectivesTest, RanksMayArriveAtAnyTime) {
+  std::mt19937_64 random(7);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (int i = 0; i < 64; ++i) {
+    cases.push_back(Make(ShapeOf(COMMSCHED_ALL_REDUCE, COMMSCHED_I32, 0),
+                         {{random() % 500, {}}}, false, random));
+  }
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    for (size_t i = 0; i < cases.size(); ++i) {
+      YieldSometimes(i * 100 + rank);
+      if (auto done = comm.LaunchAndWait(cases[i]->launch(rank)); !done.ok()) {
+        return done;
+      }
+      if (auto right = cases[i]->Check(rank); !right.ok()) return right;
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(CollectivesTest, AFullWindowOfLaunchesMayBeInFlight) {
+  constexpr uint32_t kWindow = 4;
+  std::mt19937_64 random(8);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (uint64_t i = 0; i < 64; ++i) {
+    const Shape shape = RandomShape(size(), random);
+    cases.push_back(
+        Make(shape, {RandomMember(shape, i % 8 == 0 ? 60'000 : 300, random)},
+             false, random));
+  }
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    for (size_t i = 0; i < cases.size() + kWindow; ++i) {
+      const auto ticket = static_cast<uint32_t>(i % kWindow);
+      if (i >= kWindow) {
+        if (auto done = comm.Wait(ticket); !done.ok()) return done.status();
+        if (auto right = cases[i - kWindow]->Check(rank); !right.ok()) {
+          return right;
+        }
+      }
+      if (i >= cases.size()) continue;
+      const auto launched = comm.Launch(cases[i]->launch(rank), ticket);
+      if (!launched.ok()) return launched;
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(CollectivesTest, SeveralCommunicatorsAreUsedAtOnce) {
+  // Every rank in the whole world and in the group of its parity.
+  std::vector<std::vector<int32_t>> groups(3);
+  for (int rank = 0; rank < size(); ++rank) {
+    groups[0].push_back(rank);
+    groups[1 + rank % 2].insert(groups[1 + rank % 2].begin(), rank);
+  }
+  std::mt19937_64 random(9);
+  std::vector<std::vector<std::unique_ptr<CollectiveCase>>> cases(3);
+  for (int g = 0; g < 3; ++g) {
+    if (groups[g].empty()) continue;
+    const int group_size = static_cast<int>(groups[g].size());
+    for (int i = 0; i < 30; ++i) {
+      const Shape shape = RandomShape(group_size, random);
+      cases[g].push_back(
+          Make(shape, {RandomMember(shape, 20'000, random)}, false, random));
+    }
+  }
+  EXPECT_OK(RunAllRanks(size(), [&](int rank) -> absl::Status {
+    const int mine[] = {0, 1 + rank % 2};
+    CommDriver comms[2];
+    int group_ranks[2] = {};
+    for (int c = 0; c < 2; ++c) {
+      const std::vector<int32_t>& ranks = groups[mine[c]];
+      CommSpec spec;
+      spec.id = absl::StrCat("group", mine[c]);
+      spec.ranks = ranks;
+      auto created = comms[c].Create(world_.get(), spec, rank);
+      if (!created.ok()) return created;
+      while (ranks[group_ranks[c]] != rank) ++group_ranks[c];
+    }
+    for (int i = 0; i < 30; ++i) {
+      for (int c = 0; c < 2; ++c) {
+        const auto launched =
+            comms[c].Launch(cases[mine[c]][i]->launch(group_ranks[c]));
+        if (!launched.ok()) return launched;
+      }
+      for (int c = 0; c < 2; ++c) {
+        if (auto done = comms[c].Wait(); !done.ok()) return done.status();
+        auto right = cases[mine[c]][i]->Check(group_ranks[c]);
+        if (!right.ok()) return right;
+      }
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(CollectivesTest, ABarrierHoldsUntilAllHaveArrived) {
+  std::atomic<int> num_before{0};
+  commsched_launch_t barrier{};
+  barrier.kind = COMMSCHED_BARRIER;
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    for (int round = 1; round <= 50; ++round) {
+      YieldSometimes(static_cast<uint64_t>(round * 10 + rank));
+      num_before.fetch_add(1);
+      if (auto done = comm.LaunchAndWait(barrier); !done.ok()) return done;
+      EXPECT_GE(num_before.load(), round * size());
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(CollectivesTest, DeterministicSumsHaveTheSameBitsInEveryRun) {
+  if (!deterministic()) GTEST_SKIP() << "fast mode promises no order";
+  if (!Can(COMMSCHED_BACKEND_DETERMINISTIC)) GTEST_SKIP() << "cannot";
+  std::mt19937_64 random(10);
+  for (const auto dtype : {COMMSCHED_F32, COMMSCHED_BF16}) {
+    const auto one = Make(ShapeOf(COMMSCHED_ALL_REDUCE, dtype, COMMSCHED_SUM),
+                          {{40'000, {}}, {1000, {}}}, true, random);
+    std::vector<Bytes> first(size());
+    EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+      for (uint64_t run = 0; run < 50; ++run) {
+        one->Reset(rank);
+        YieldSometimes(run * 1000 + static_cast<uint64_t>(rank));
+        auto done = comm.LaunchAndWait(one->launch(rank));
+        if (!done.ok()) return done;
+        if (run == 0) first[rank] = one->Outputs(rank);
+        if (one->Outputs(rank) != first[rank]) {
+          return absl::InternalError(absl::StrCat("run ", run, " differs"));
+        }
+      }
+      return absl::OkStatus();
+    }));
+    for (const Bytes& output : first) EXPECT_EQ(output, first[0]);
+  }
+}
+
+TEST_P(CollectivesTest, ResultsSayWhenTheLaunchStarted) {
+  EXPECT_OK(OnCommAll([&](int /*rank*/, CommDriver& comm) -> absl::Status {
+    commsched_launch_t barrier{};
+    barrier.kind = COMMSCHED_BARRIER;
+    const int64_t before_ns = SystemClock::Get().NowNs();
+    if (auto launched = comm.Launch(barrier); !launched.ok()) return launched;
+    const auto result = comm.Wait();
+    if (!result.ok()) return result.status();
+    if (comm.is_inline()) return absl::OkStatus();
+    EXPECT_GE(result->started_ns, before_ns);
+    EXPECT_LE(result->started_ns, SystemClock::Get().NowNs());
+    EXPECT_GE(result->cpu_ns, 0);
+    return absl::OkStatus();
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CollectivesTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace commsched

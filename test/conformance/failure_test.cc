@@ -1,0 +1,358 @@
+// A backend never hangs and never computes nonsense: what cannot be done is an
+// error at every member.
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "test/conformance/backend_fixture.h"
+
+namespace commsched {
+namespace {
+
+using testing::HasSubstr;
+
+// An all-reduce of memory of its own, to be made wrong by a test.
+struct Posted {
+  explicit Posted(int size) : in(64 * size, 1.0f), out(64 * size, 0.0f) {
+    member = {in.data(), out.data(), 64, nullptr};
+    launch = {
+        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
+  }
+  Posted(const Posted&) = delete;
+
+  std::vector<float> in, out;
+  commsched_member_t member;
+  commsched_launch_t launch;
+};
+
+class FailureTest : public BackendTest {
+ protected:
+  // The last rank posts what `change` makes of a launch that all others post as
+  // `prepare` makes it. All must get INVALID_ARGUMENT with `text`.
+  void ExpectMismatch(const std::function<void(Posted&)>& prepare,
+                      const std::function<void(Posted&)>& change,
+                      const std::string& text) {
+    if (size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      Posted good(size());
+      if (auto first = comm.LaunchAndWait(good.launch); !first.ok()) {
+        return first;
+      }
+      Posted posted(size());
+      prepare(posted);
+      if (rank == size() - 1) change(posted);
+      return comm.LaunchAndWait(posted.launch);
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status,
+                  StatusIs(absl::StatusCode::kInvalidArgument, "axis 'dp'"));
+      const std::string message(status.message());
+      EXPECT_THAT(message, HasSubstr("launch #1"));
+      EXPECT_THAT(message, HasSubstr(absl::StrCat(text, ", rank ", size() - 1,
+                                                  " has ")));
+    }
+  }
+
+  // Every rank posts; the last one what `change` made. It gets `code` and
+  // `text`, and all the others fail too.
+  void ExpectRefusal(const std::function<void(Posted&)>& change,
+                     absl::StatusCode code, const std::string& text) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      Posted posted(size());
+      if (rank == size() - 1) change(posted);
+      return comm.LaunchAndWait(posted.launch);
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(code, text));
+      EXPECT_THAT(status, StatusIs(code, absl::StrCat("of rank ", size() - 1)));
+    }
+  }
+};
+
+void Nothing(Posted&) {}
+
+TEST_P(FailureTest, DifferentKindsAreNamed) {
+  ExpectMismatch(
+      Nothing, [](Posted& p) { p.launch.kind = COMMSCHED_BROADCAST; },
+      "rank 0 has kind all_reduce");
+}
+
+TEST_P(FailureTest, DifferentTypesAreNamed) {
+  ExpectMismatch(
+      Nothing, [](Posted& p) { p.launch.dtype = COMMSCHED_I32; },
+      "rank 0 has dtype f32");
+}
+
+TEST_P(FailureTest, DifferentReductionsAreNamed) {
+  ExpectMismatch(
+      Nothing, [](Posted& p) { p.launch.reduce_op = COMMSCHED_MAX; },
+      "rank 0 has reduction sum");
+}
+
+TEST_P(FailureTest, DifferentRootsAreNamed) {
+  ExpectMismatch([](Posted& p) { p.launch.kind = COMMSCHED_REDUCE; },
+                 [](Posted& p) { p.launch.root = 1; }, "rank 0 has root 0");
+}
+
+TEST_P(FailureTest, DifferentMemberCountsAreNamed) {
+  commsched_member_t two[2];
+  ExpectMismatch(
+      Nothing,
+      [&](Posted& p) {
+        two[0] = p.member;
+        two[0].count = 1;
+        two[1] = {p.in.data() + 1, p.out.data() + 1, 1, nullptr};
+        p.launch.num_members = 2;
+        p.launch.members = two;
+      },
+      "rank 0 has number of members 1");
+}
+
+TEST_P(FailureTest, DifferentElementCountsAreNamed) {
+  ExpectMismatch(
+      Nothing, [](Posted& p) { p.member.count = 63; },
+      "rank 0 has count of member 0 equal parts of 64");
+}
+
+TEST_P(FailureTest, DifferentPartsAreNamed) {
+  const std::vector<uint64_t> ones(size(), 1);
+  std::vector<uint64_t> other = ones;
+  other.back() = 2;
+  ExpectMismatch(
+      [&](Posted& p) {
+        p.launch.kind = COMMSCHED_REDUCE_SCATTER;
+        p.member.counts = ones.data();
+      },
+      [&](Posted& p) { p.member.counts = other.data(); },
+      "rank 0 has counts of member 0 parts of 1");
+}
+
+TEST_P(FailureTest, OneSummingInOrderAndOneNotIsNamed) {
+  ExpectMismatch(
+      Nothing, [](Posted& p) { p.launch.deterministic = 0; },
+      "rank 0 has deterministic 1");
+}
+
+TEST_P(FailureTest, ANullInputIsRefused) {
+  ExpectRefusal([](Posted& p) { p.member.input = nullptr; },
+                absl::StatusCode::kInvalidArgument,
+                "all_reduce member 0: its input of 256 bytes is NULL");
+}
+
+TEST_P(FailureTest, ANullOutputIsRefused) {
+  ExpectRefusal([](Posted& p) { p.member.output = nullptr; },
+                absl::StatusCode::kInvalidArgument, "its output of 256 bytes");
+}
+
+TEST_P(FailureTest, AMisalignedAddressIsRefused) {
+  ExpectRefusal(
+      [](Posted& p) {
+        p.member.input = reinterpret_cast<const char*>(p.in.data()) + 2;
+        p.member.count = 8;
+      },
+      absl::StatusCode::kInvalidArgument, "not aligned to 4 bytes");
+}
+
+TEST_P(FailureTest, APartialOverlapIsRefused) {
+  ExpectRefusal([](Posted& p) { p.member.output = p.in.data() + 1; },
+                absl::StatusCode::kInvalidArgument, "overlap");
+}
+
+TEST_P(FailureTest, CountsThatOverflowAreRefused) {
+  ExpectRefusal([](Posted& p) { p.member.count = uint64_t{1} << 62; },
+                absl::StatusCode::kInvalidArgument, "overflow");
+}
+
+TEST_P(FailureTest, AnUnknownTypeIsRefused) {
+  ExpectRefusal([](Posted& p) { p.launch.dtype = 8; },
+                absl::StatusCode::kInvalidArgument, "8");
+}
+
+TEST_P(FailureTest, ARootOutsideTheGroupIsRefused) {
+  ExpectRefusal(
+      [this](Posted& p) {
+        p.launch.kind = COMMSCHED_BROADCAST;
+        p.launch.root = size();
+      },
+      absl::StatusCode::kInvalidArgument, "is not in 0..");
+}
+
+TEST_P(FailureTest, MoreMembersThanAnnouncedAreRefused) {
+  ExpectRefusal([](Posted& p) { p.launch.num_members = 17; },
+                absl::StatusCode::kInvalidArgument, "1..16");
+}
+
+TEST_P(FailureTest, CountsWithoutPartsAreRefused) {
+  const uint64_t counts[] = {64};
+  ExpectRefusal([&](Posted& p) { p.member.counts = counts; },
+                absl::StatusCode::kInvalidArgument, "all_reduce has no parts");
+}
+
+TEST_P(FailureTest, SendAndReceiveSayThatTheyAreNotImplemented) {
+  ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_SEND; },
+                absl::StatusCode::kUnimplemented, "send is not implemented");
+  ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_RECV; },
+                absl::StatusCode::kUnimplemented, "recv is not implemented");
+}
+
+TEST_P(FailureTest, ATicketInUseIsRefused) {
+  const auto statuses = OnComm([&](int /*rank*/, CommDriver& comm) {
+    Posted first(size()), second(size());
+    if (auto ok = comm.Launch(first.launch, 1); !ok.ok()) return ok;
+    if (comm.is_inline()) return absl::InvalidArgumentError("ticket 1");
+    const absl::Status refused = comm.Launch(second.launch, 1);
+    // Memory stays until nobody works on it.
+    return comm.Wait(1).ok() ? refused : comm.Wait(1).status();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kInvalidArgument, "ticket 1"));
+  }
+}
+
+TEST_P(FailureTest, AnAbortReachesEveryMemberInFlightAndSticks) {
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    Posted posted(size());
+    // The last rank never comes, so the others cannot finish.
+    if (rank == size() - 1) {
+      comm.Abort(COMMSCHED_UNAVAILABLE, "the cable is out");
+      comm.Abort(COMMSCHED_INTERNAL, "a later failure");
+    } else {
+      const absl::Status first = comm.LaunchAndWait(posted.launch);
+      EXPECT_THAT(first,
+                  StatusIs(absl::StatusCode::kUnavailable, "the cable is out"));
+    }
+    return comm.LaunchAndWait(posted.launch);
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kUnavailable, "the cable is out"));
+  }
+}
+
+// Members' memory goes away as soon as they see the failure; the address and
+// thread sanitizers watch whether anyone still works on it.
+TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
+  for (int round = 0; round < 20; ++round) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      absl::Status status;
+      while (status.ok()) {
+        std::vector<float> data(300'000, 1.0f);
+        const commsched_member_t member{data.data(), data.data(), data.size(),
+                                        nullptr};
+        const commsched_launch_t launch{COMMSCHED_ALL_REDUCE,
+                                        COMMSCHED_F32,
+                                        COMMSCHED_SUM,
+                                        0,
+                                        1,
+                                        1,
+                                        &member};
+        status = comm.Launch(launch);
+        if (rank == round % size()) {
+          YieldSometimes(static_cast<uint64_t>(round));
+          comm.Abort(COMMSCHED_CANCELLED, "enough");
+        }
+        if (status.ok()) status = comm.Wait().status();
+      }
+      return status;
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
+    }
+  }
+}
+
+TEST_P(FailureTest, AMemberThatLeavesEarlyIsNamed) {
+  if (size() == 1) GTEST_SKIP() << "nobody to leave";
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    Posted posted(size());
+    if (auto first = comm.LaunchAndWait(posted.launch); !first.ok()) {
+      return first;
+    }
+    if (rank == 0) {
+      comm.Destroy();
+      return absl::OkStatus();
+    }
+    return comm.LaunchAndWait(posted.launch);
+  });
+  EXPECT_OK(statuses[0]);
+  for (int rank = 1; rank < size(); ++rank) {
+    EXPECT_THAT(statuses[rank],
+                StatusIs(absl::StatusCode::kAborted,
+                         "rank 0 left axis 'dp' before launch #1"));
+  }
+}
+
+TEST_P(FailureTest, LeavingWithALaunchInFlightFailsTheOthers) {
+  if (size() == 1) GTEST_SKIP() << "nobody to leave";
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    Posted posted(size());
+    if (rank == 0) {
+      const absl::Status launched = comm.Launch(posted.launch);
+      comm.Destroy();
+      return launched;
+    }
+    Posted next(size());
+    if (auto first = comm.LaunchAndWait(posted.launch); !first.ok()) {
+      return first;
+    }
+    return comm.LaunchAndWait(next.launch);
+  });
+  for (int rank = 1; rank < size(); ++rank) {
+    EXPECT_FALSE(statuses[rank].ok());
+    EXPECT_THAT(std::string(statuses[rank].message()),
+                HasSubstr("rank 0 left axis 'dp'"));
+  }
+}
+
+// Whoever comes first or last, the communicator lives until its last member
+// lets go, and the same id can then be used for another one.
+TEST_P(FailureTest, MembersMayComeAndGoInAnyOrder) {
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_OK(RunAllRanks(size(), [&](int rank) -> absl::Status {
+      YieldSometimes(static_cast<uint64_t>(round * 100 + rank));
+      CommDriver comm;
+      CommSpec spec;
+      spec.id = absl::StrCat("round", round % 2);
+      if (auto ok = comm.Create(world_.get(), spec, rank); !ok.ok()) return ok;
+      Posted posted(size());
+      if (auto ok = comm.LaunchAndWait(posted.launch); !ok.ok()) return ok;
+      EXPECT_EQ(posted.out[63], static_cast<float>(size()));
+      YieldSometimes(static_cast<uint64_t>(round * 100 + 50 + rank));
+      return absl::OkStatus();
+    }));
+  }
+}
+
+TEST_P(FailureTest, MembersMustDescribeTheSameCommunicator) {
+  if (size() == 1) GTEST_SKIP() << "one member agrees with itself";
+  CommDriver first, second;
+  ASSERT_OK(first.Create(world_.get(), {.max_in_flight = 2}, 0));
+  EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 3}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "says 3 launches in flight"));
+  EXPECT_THAT(second.Create(world_.get(), {.ranks = {1, 0}}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, "says ranks 1,0"));
+  EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 2}, 0),
+              StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has joined"));
+}
+
+TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {
+  CommDriver comm;
+  const auto refuses = [&](CommSpec spec, const std::string& text) {
+    EXPECT_THAT(comm.Create(world_.get(), std::move(spec), 0),
+                StatusIs(absl::StatusCode::kInvalidArgument, text));
+  };
+  refuses({.ranks = {0, 99}}, size() < 2 ? "the world has 1" : "rank 99");
+  if (size() > 1) refuses({.ranks = {0, 0}}, "a member twice");
+  refuses({.max_in_flight = 0}, "0 launches in flight");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FailureTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace commsched
