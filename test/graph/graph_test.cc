@@ -80,6 +80,8 @@ TEST_F(GraphTest, NamesAreNotEmptyNotLongAndUtf8) {
                            "\xF4\x90\x80\x80", "a\x80", "\xC3("}) {
     ExpectRefused(Marker(text), StatusCode::kInvalidArgument, "is not UTF-8");
   }
+  ExpectRefused(Marker(std::string("a\0b", 3)), StatusCode::kInvalidArgument,
+                "op name of 3 bytes contains a NUL");
 }
 
 TEST_F(GraphTest, GroupSizesAreOneToFourThousandNinetySix) {

@@ -1,0 +1,93 @@
+#include "graph/buffer_history.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace commsched {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// A history of 100 elements, and what each access says it comes after.
+class BufferHistoryTest : public testing::Test {
+ protected:
+  Lines Read(uint64_t offset, uint64_t count, uint32_t now) {
+    std::vector<BufferHistory::Conflict> conflicts;
+    history_.Read({offset, count}, now, conflicts);
+    return Text(conflicts);
+  }
+  Lines Write(uint64_t offset, uint64_t count, uint32_t now) {
+    std::vector<BufferHistory::Conflict> conflicts;
+    history_.Write({offset, count}, now, conflicts);
+    return Text(conflicts);
+  }
+
+ private:
+  static Lines Text(const std::vector<BufferHistory::Conflict>& conflicts) {
+    constexpr const char* kNames[] = {"explicit", "RAW", "WAR", "WAW"};
+    Lines lines;
+    for (const auto& conflict : conflicts) {
+      lines.push_back(absl::StrCat(conflict.time, " ",
+                                   kNames[static_cast<int>(conflict.hazard)]));
+    }
+    return lines;
+  }
+
+  BufferHistory history_{100};
+};
+
+TEST_F(BufferHistoryTest, FirstAccessesFollowNothing) {
+  EXPECT_EQ(Read(0, 100, 1), Lines());
+  EXPECT_EQ(Read(10, 10, 2), Lines());
+}
+
+TEST_F(BufferHistoryTest, WriteFollowsReadersAndForgetsThem) {
+  Read(0, 100, 1);
+  Read(0, 100, 2);
+  EXPECT_EQ(Write(0, 100, 3), Lines({"1 WAR", "2 WAR"}));
+  EXPECT_EQ(Write(0, 100, 4), Lines({"3 WAW"}));
+  EXPECT_EQ(Read(0, 100, 5), Lines({"4 RAW"}));
+}
+
+TEST_F(BufferHistoryTest, OpDoesNotFollowItself) {
+  Write(0, 100, 1);
+  EXPECT_EQ(Read(0, 100, 2), Lines({"1 RAW"}));
+  EXPECT_EQ(Write(0, 100, 2), Lines());
+}
+
+TEST_F(BufferHistoryTest, PiecesKeepWhatWasKnownOfTheWhole) {
+  Write(0, 100, 1);
+  Read(0, 100, 2);
+  EXPECT_EQ(Write(40, 20, 3), Lines({"2 WAR"}));
+  EXPECT_EQ(Read(39, 2, 4), Lines({"1 RAW", "3 RAW"}));
+  EXPECT_EQ(Write(60, 40, 5), Lines({"2 WAR"}));
+}
+
+TEST_F(BufferHistoryTest, WriteOverSeveralPiecesFollowsEachAndJoinsThem) {
+  Write(0, 50, 1);
+  Write(50, 50, 2);
+  EXPECT_EQ(Write(25, 50, 3), Lines({"1 WAW", "2 WAW"}));
+  EXPECT_EQ(Read(25, 50, 4), Lines({"3 RAW"}));
+  EXPECT_EQ(Read(0, 25, 5), Lines({"1 RAW"}));
+  EXPECT_EQ(Read(75, 25, 6), Lines({"2 RAW"}));
+}
+
+TEST_F(BufferHistoryTest, WholeWriteMakesOnePieceAgain) {
+  for (uint32_t i = 0; i < 10; ++i) Write(i * 10, 10, i);
+  EXPECT_EQ(Write(0, 100, 10).size(), 10u);
+  EXPECT_EQ(Read(0, 100, 11), Lines({"10 RAW"}));
+  EXPECT_EQ(Read(95, 5, 12), Lines({"10 RAW"}));
+}
+
+TEST_F(BufferHistoryTest, RangesAtBothEndsAreInside) {
+  Write(0, 1, 1);
+  Write(99, 1, 2);
+  EXPECT_EQ(Read(0, 100, 3), Lines({"1 RAW", "2 RAW"}));
+  EXPECT_EQ(Write(1, 98, 4), Lines({"3 WAR"}));
+}
+
+}  // namespace
+}  // namespace commsched
