@@ -1,5 +1,5 @@
 // commsched.hpp: what it adds to the C ABI, which has its own test. Compiled as
-// C++17 and as C++20.
+// C++17 too.
 #include <cstdint>
 #include <string>
 #include <type_traits>
