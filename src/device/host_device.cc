@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "device/device_counters.h"
 #include "device/host_event.h"
 
 namespace commsched {
@@ -41,6 +42,7 @@ class CallerStreamImpl final : public Stream {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Event>> HostDevice::CreateEvent() {
+  GlobalDeviceCounters().events_created.fetch_add(1, std::memory_order_relaxed);
   return std::unique_ptr<Event>(std::make_unique<HostEvent>());
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/parker.h"
+#include "device/device_counters.h"
 #include "device/host_device.h"
 #include "device/host_event.h"
 #include "device/waitable_counter.h"
@@ -168,6 +169,8 @@ absl::StatusOr<std::unique_ptr<HostStream>> HostStream::Create(
   auto stream = std::make_unique<HostStreamImpl>(
       std::string(name.data(), name.size()), capacity);
   if (absl::Status started = stream->Start(); !started.ok()) return started;
+  GlobalDeviceCounters().streams_created.fetch_add(1,
+                                                   std::memory_order_relaxed);
   return std::unique_ptr<HostStream>(std::move(stream));
 }
 
