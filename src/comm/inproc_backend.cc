@@ -37,7 +37,6 @@ class InprocMember {
           "' with ", num_posted_ - num_done_, " launches in flight")));
     }
     comm_->Leave(rank_, num_posted_);
-    comm_.reset();
     backend_->Forget(id_);
   }
 
@@ -181,11 +180,9 @@ absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
 absl::StatusOr<std::shared_ptr<InprocComm>> InprocBackend::Join(
     const commsched_comm_desc_t* desc) {
   MutexLock lock(&mu_);
-  std::weak_ptr<InprocComm>& known = comms_[desc->id];
-  std::shared_ptr<InprocComm> comm = known.lock();
+  std::shared_ptr<InprocComm>& comm = comms_[desc->id];
   if (comm == nullptr) {
     comm = std::make_shared<InprocComm>(*desc, clock_, &link_);
-    known = comm;
   }
   RETURN_IF_ERROR(comm->Join(*desc));
   return comm;
@@ -194,7 +191,7 @@ absl::StatusOr<std::shared_ptr<InprocComm>> InprocBackend::Join(
 void InprocBackend::Forget(const std::string& id) {
   MutexLock lock(&mu_);
   const auto known = comms_.find(id);
-  if (known != comms_.end() && known->second.expired()) comms_.erase(known);
+  if (known != comms_.end() && known->second->all_left()) comms_.erase(known);
 }
 
 BackendEntry InprocEntry() {

@@ -31,7 +31,9 @@ class InprocBackend {
   absl::StatusOr<std::shared_ptr<InprocComm>> Join(
       const commsched_comm_desc_t* desc);
 
-  // To be called once a member has let go of the communicator.
+  // To be called by a member that has left. The communicator is forgotten with
+  // the last of its members: one that comes when others have failed and left
+  // must still learn of it, and not wait for them in a new one.
   void Forget(const std::string& id);
 
  private:
@@ -40,8 +42,7 @@ class InprocBackend {
   EmulatedLink link_;
 
   Mutex mu_;
-  // Members own their communicator; this only finds it.
-  absl::flat_hash_map<std::string, std::weak_ptr<InprocComm>> comms_
+  absl::flat_hash_map<std::string, std::shared_ptr<InprocComm>> comms_
       ABSL_GUARDED_BY(mu_);
 };
 

@@ -90,6 +90,9 @@ class InprocComm {
   bool failed() const { return failed_.load(std::memory_order_seq_cst); }
   absl::Status failure();
 
+  bool all_left() const {
+    return num_left_.load(std::memory_order_acquire) == size();
+  }
   int size() const { return static_cast<int>(ranks_.size()); }
   uint32_t max_in_flight() const { return max_in_flight_; }
   const std::string& axis() const { return axis_; }
