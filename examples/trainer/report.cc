@@ -118,9 +118,10 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("lower bound",
            absl::StrFormat(
-               "%s (CPU %s, link %s, longest cycle %s)",
+               "%s (CPU %s, link %s, longest cycle %s, phases %s)",
                FormatSeconds(bound.total_s), FormatSeconds(bound.compute_s),
-               FormatSeconds(bound.link_s), FormatSeconds(bound.cycle_s))),
+               FormatSeconds(bound.link_s), FormatSeconds(bound.cycle_s),
+               FormatSeconds(bound.phases_s))),
       Line("step / lower bound",
            absl::StrFormat("%.3f", report.ratio_to_lower_bound())));
   return text;
@@ -157,6 +158,7 @@ std::string FormatJson(const Report& report) {
       {"bound_compute_s", report.bound.compute_s},
       {"bound_link_s", report.bound.link_s},
       {"bound_cycle_s", report.bound.cycle_s},
+      {"bound_phases_s", report.bound.phases_s},
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
       {"plan_fingerprint", report.plan_fingerprint},
       {"weights_sha256", report.weights_sha256},

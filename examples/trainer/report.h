@@ -44,6 +44,7 @@ struct LowerBound {
   double compute_s = 0;  // CPU time of all ranks / cores.
   double link_s = 0;     // Busy time of one direction of a link.
   double cycle_s = 0;    // Longest chain of dependencies.
+  double phases_s = 0;   // Sum over the phases between barriers.
 };
 
 // What a run ends with.

@@ -337,6 +337,8 @@ absl::Status Run::FillBound(Report* report) const {
   report->bound.link_s = static_cast<double>(prediction->bound_link_ns) * 1e-9;
   report->bound.cycle_s =
       static_cast<double>(prediction->bound_cycle_ns) * 1e-9;
+  report->bound.phases_s =
+      static_cast<double>(prediction->bound_phases_ns) * 1e-9;
   return absl::OkStatus();
 }
 

@@ -83,7 +83,8 @@ typedef struct commsched_prediction {
   int64_t lower_bound_ns;    ///< No plan can be faster (docs/lower_bound.md).
   int64_t bound_compute_ns;  ///< Its parts: summed CPU / cores,
   int64_t bound_link_ns;     ///< busy time of a link direction,
-  int64_t bound_cycle_ns;    ///< longest dependency cycle / distance.
+  int64_t bound_cycle_ns;    ///< longest dependency cycle / distance,
+  int64_t bound_phases_ns;   ///< sum of phases between barriers.
   uint64_t peak_bytes_in_flight;
 } commsched_prediction_t;
 

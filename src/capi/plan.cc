@@ -67,6 +67,7 @@ commsched_prediction_t ToPublic(const Prediction& prediction) {
   result.bound_compute_ns = prediction.bound_compute_ns;
   result.bound_link_ns = prediction.bound_link_ns;
   result.bound_cycle_ns = prediction.bound_cycle_ns;
+  result.bound_phases_ns = prediction.bound_phases_ns;
   result.peak_bytes_in_flight = prediction.peak_bytes_in_flight;
   return result;
 }

@@ -166,7 +166,8 @@ std::string PredictionText(const Plan& plan, const Prediction& prediction) {
   absl::StrAppend(&text, "lower bound: ", Micros(prediction.lower_bound_ns),
                   " (compute ", Micros(prediction.bound_compute_ns), ", link ",
                   Micros(prediction.bound_link_ns), ", cycle ",
-                  Micros(prediction.bound_cycle_ns), ")\n");
+                  Micros(prediction.bound_cycle_ns), ", phases ",
+                  Micros(prediction.bound_phases_ns), ")\n");
   std::vector<Row> rows = {
       {"key", "ready", "begin", "end", "exposed", "cause"}};
   for (size_t k = 0; k < plan.launches.size(); ++k) {
@@ -236,6 +237,7 @@ Json PredictionJson(const Prediction& prediction) {
           {"bound_compute_ns", prediction.bound_compute_ns},
           {"bound_link_ns", prediction.bound_link_ns},
           {"bound_cycle_ns", prediction.bound_cycle_ns},
+          {"bound_phases_ns", prediction.bound_phases_ns},
           {"peak_bytes_in_flight", prediction.peak_bytes_in_flight}};
 }
 

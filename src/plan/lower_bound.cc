@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plan/cost_model.h"
+#include "plan/phases.h"
 #include "plan/steady_state.h"
 
 namespace commsched {
@@ -80,7 +81,9 @@ LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile) {
     bound.link_ns += LinkNs(*plan.graph, launch, profile);
   }
   bound.cycle_ns = LongestCycle(plan, profile);
-  bound.step_ns = std::max({bound.compute_ns, bound.link_ns, bound.cycle_ns});
+  bound.phases_ns = PhasesBound(plan, profile);
+  bound.step_ns = std::max(
+      {bound.compute_ns, bound.link_ns, bound.cycle_ns, bound.phases_ns});
   return bound;
 }
 

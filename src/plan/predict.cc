@@ -300,6 +300,7 @@ absl::StatusOr<Prediction> Predict(const Plan& plan,
   prediction.bound_compute_ns = bound.compute_ns;
   prediction.bound_link_ns = bound.link_ns;
   prediction.bound_cycle_ns = bound.cycle_ns;
+  prediction.bound_phases_ns = bound.phases_ns;
   prediction.lower_bound_ns = bound.step_ns;
   // Lanes and launches that share a core do not take turns in the simulation;
   // the bound knows that they must.

@@ -30,6 +30,7 @@ struct Prediction {
   int64_t bound_compute_ns = 0;
   int64_t bound_link_ns = 0;
   int64_t bound_cycle_ns = 0;
+  int64_t bound_phases_ns = 0;
   uint64_t peak_bytes_in_flight = 0;
   std::vector<LaunchPrediction> launches;
 };

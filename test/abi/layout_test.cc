@@ -155,8 +155,9 @@ TEST(LayoutTest, PredictionKeepsItsFields) {
   EXPECT_OFFSET(commsched_prediction_t, bound_compute_ns, 48);
   EXPECT_OFFSET(commsched_prediction_t, bound_link_ns, 56);
   EXPECT_OFFSET(commsched_prediction_t, bound_cycle_ns, 64);
-  EXPECT_OFFSET(commsched_prediction_t, peak_bytes_in_flight, 72);
-  EXPECT_SIZE(commsched_prediction_t, 80);
+  EXPECT_OFFSET(commsched_prediction_t, bound_phases_ns, 72);
+  EXPECT_OFFSET(commsched_prediction_t, peak_bytes_in_flight, 80);
+  EXPECT_SIZE(commsched_prediction_t, 88);
 }
 
 TEST(LayoutTest, PlanInfoKeepsItsFields) {
