@@ -35,9 +35,8 @@ Registration& TheRegistration() {
 
 void WriteToCallback(void* context, LogLevel level, absl::string_view line) {
   const Callback& callback = *static_cast<const Callback*>(context);
-  // The caller's string ends with a NUL, ours need not.
-  callback.fn(callback.user, static_cast<int32_t>(level),
-              std::string(line).c_str());
+  const std::string text(line);  // Ends with a NUL; `line` need not.
+  callback.fn(callback.user, static_cast<int32_t>(level), text.c_str());
 }
 
 void SetCallback(commsched_log_fn fn, void* user, int32_t min_level) {
