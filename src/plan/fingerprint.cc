@@ -16,8 +16,9 @@ namespace {
 class CanonicalBytes {
  public:
   void Add(uint64_t value) {
-    for (int i = 0; i < 8; ++i)
-      bytes_.push_back(static_cast<char>(value >> 8 * i));
+    char bytes[8];
+    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> 8 * i);
+    bytes_.append(bytes, sizeof(bytes));
   }
   void Add(absl::string_view text) {
     Add(uint64_t{text.size()});
@@ -50,6 +51,7 @@ class CanonicalBytes {
     Add(access.region.count);
   }
 
+  void Reserve(size_t bytes) { bytes_.reserve(bytes); }
   const std::string& bytes() const { return bytes_; }
 
  private:
@@ -195,6 +197,7 @@ std::string BufferLine(const Plan& plan, uint32_t index) {
 Fingerprint FingerprintOf(const Plan& plan) {
   const Graph& graph = *plan.graph;
   CanonicalBytes out;
+  out.Reserve(size_t{256} * graph.ops().size());
   out.Add(absl::string_view("commsched-plan/1"));
   AddOptions(plan, &out);
   out.Add(uint64_t{graph.groups().size()});

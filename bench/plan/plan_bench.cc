@@ -1,0 +1,129 @@
+// What planning costs. Run
+//   build/release/bin/bench_plan
+// and look at ns_per_op: the aim is 1,000 at 100,000 ops, and the same at every
+// size, since all passes are O(n log n). Verifying is part of planning; alone
+// it is BM_Verify.
+#include <chrono>
+#include <memory>
+
+#include "benchmark/benchmark.h"
+#include "plan/fingerprint.h"
+#include "plan/planner.h"
+#include "plan/predict.h"
+#include "plan/verify.h"
+#include "test/support/graph_builder.h"
+
+namespace commsched {
+namespace {
+
+// A bucket is five ops: forward, backward, reduce-scatter, optimizer, gather.
+Graph GraphOf(int64_t num_ops) {
+  test::ZeroStepSpec spec;
+  spec.buckets = static_cast<int>(num_ops / 5);
+  return test::ZeroStep(spec);
+}
+
+PlanOptions Options() {
+  PlanOptions options;
+  options.max_launches_in_flight = 8;
+  options.coalesce_bytes = 64 << 10;
+  return options;
+}
+
+// Runs `body` as the benchmark and reports its time per op of `graph`.
+template <typename Body>
+void Measure(benchmark::State& state, const Graph& graph, Body body) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto _ : state) body();
+  const std::chrono::duration<double, std::nano> taken =
+      std::chrono::steady_clock::now() - begin;
+  state.counters["ns_per_op"] = taken.count() /
+                                static_cast<double>(state.iterations()) /
+                                static_cast<double>(graph.ops().size());
+}
+
+void MeasureBuild(benchmark::State& state, const Graph& graph,
+                  const PlanOptions& options) {
+  Measure(state, graph, [&] {
+    auto plan = BuildPlan(graph, options, {});
+    if (!plan.ok()) state.SkipWithError(plan.status().ToString().c_str());
+    benchmark::DoNotOptimize(plan);
+  });
+}
+
+void BM_Plan(benchmark::State& state) {
+  const Graph graph = GraphOf(state.range(0));
+  MeasureBuild(state, graph, Options());
+}
+BENCHMARK(BM_Plan)->ArgName("ops")->Arg(1000)->Arg(10000)->Arg(100000)->Unit(
+    benchmark::kMillisecond);
+
+// With memory for half of what is owned: lifetimes, sharing, arena edges.
+void BM_PlanInTightArena(benchmark::State& state) {
+  const Graph graph = GraphOf(state.range(0));
+  PlanOptions options = Options();
+  auto loose = BuildPlan(graph, options, {});
+  if (!loose.ok()) {
+    state.SkipWithError(loose.status().ToString().c_str());
+    return;
+  }
+  options.arena_bytes = (*loose)->arena_bytes / 2;
+  MeasureBuild(state, graph, options);
+}
+BENCHMARK(BM_PlanInTightArena)
+    ->ArgName("ops")
+    ->Arg(10000)
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
+
+template <typename Body>
+void MeasureOnPlan(benchmark::State& state, Body body) {
+  const Graph graph = GraphOf(state.range(0));
+  auto plan = BuildPlan(graph, Options(), {});
+  if (!plan.ok()) {
+    state.SkipWithError(plan.status().ToString().c_str());
+    return;
+  }
+  Measure(state, graph, [&] { body(**plan); });
+}
+
+void BM_InferDependencies(benchmark::State& state) {
+  MeasureOnPlan(state, [](const Plan& plan) {
+    benchmark::DoNotOptimize(InferDependencies(*plan.graph));
+  });
+}
+BENCHMARK(BM_InferDependencies)
+    ->ArgName("ops")
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
+
+void BM_Verify(benchmark::State& state) {
+  MeasureOnPlan(state, [](const Plan& plan) {
+    benchmark::DoNotOptimize(VerifyPlan(plan));
+  });
+}
+BENCHMARK(BM_Verify)->ArgName("ops")->Arg(10000)->Arg(100000)->Unit(
+    benchmark::kMillisecond);
+
+void BM_Fingerprint(benchmark::State& state) {
+  MeasureOnPlan(state, [](const Plan& plan) {
+    benchmark::DoNotOptimize(FingerprintOf(plan));
+  });
+}
+BENCHMARK(BM_Fingerprint)
+    ->ArgName("ops")
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
+
+void BM_Predict(benchmark::State& state) {
+  MeasureOnPlan(state, [](const Plan& plan) {
+    benchmark::DoNotOptimize(Predict(plan, plan.profile));
+  });
+}
+BENCHMARK(BM_Predict)
+    ->ArgName("ops")
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace commsched
