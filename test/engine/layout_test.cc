@@ -1,0 +1,105 @@
+#include "engine/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Parameter MakeParameter(uint64_t count, uint32_t module) {
+  return {"p", count, 1, module};
+}
+
+// One module per entry, owning the parameters listed.
+std::vector<Module> MakeModules(
+    std::vector<std::vector<uint32_t>> parameters_of_modules) {
+  std::vector<Module> modules;
+  for (auto& used : parameters_of_modules) {
+    modules.push_back({"m", 0, 0, std::move(used)});
+  }
+  return modules;
+}
+
+TEST(LayoutTest, ParametersStartAtBlocksAndBucketsArePaddedToTheShards) {
+  const Layout layout =
+      BuildLayout(MakeModules({{0, 1}}),
+                  {MakeParameter(10, 0), MakeParameter(300, 0)}, 1 << 20, 4);
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.slots[0].offset, 0u);
+  EXPECT_EQ(layout.slots[1].offset, 256u);
+  EXPECT_EQ(layout.buckets[0].count, 1024u);
+  EXPECT_EQ(layout.num_elements, 310u);
+  EXPECT_EQ(layout.padded_elements(), 1024u);
+}
+
+TEST(LayoutTest, AParameterThatDoesNotFitOpensANewBucket) {
+  const Layout layout = BuildLayout(
+      MakeModules({{0}, {1}, {2}}),
+      {MakeParameter(256, 0), MakeParameter(256, 1), MakeParameter(1, 2)},
+      512 * sizeof(float), 1);
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0, 1));
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(2));
+}
+
+TEST(LayoutTest, AnOversizedParameterGoesAlone) {
+  const Layout layout = BuildLayout(
+      MakeModules({{0, 1, 2}}),
+      {MakeParameter(8, 0), MakeParameter(5000, 0), MakeParameter(8, 0)},
+      1024 * sizeof(float), 2);
+  ASSERT_EQ(layout.buckets.size(), 3u);
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1));
+  EXPECT_EQ(layout.buckets[1].count, 5120u);
+}
+
+TEST(LayoutTest, FirstUseDecidesTheOrderWhateverTheRegistration) {
+  const Layout layout =
+      BuildLayout(MakeModules({{1}, {0}}),
+                  {MakeParameter(4, 1), MakeParameter(4, 0)}, 1 << 20, 1);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(1, 0));
+}
+
+TEST(LayoutTest, AModuleKnowsTheBucketsOfTiedParametersToo) {
+  const Layout layout = BuildLayout(
+      MakeModules({{0}, {1}, {2, 0}}),
+      {MakeParameter(256, 0), MakeParameter(256, 1), MakeParameter(256, 2)},
+      256 * sizeof(float), 1);
+  EXPECT_THAT(layout.module_buckets[2], ElementsAre(0, 2));
+}
+
+TEST(LayoutTest, AModuleWithoutParametersHasNoBuckets) {
+  const Layout layout =
+      BuildLayout(MakeModules({{0}, {}}), {MakeParameter(1, 0)}, 1 << 20, 1);
+  EXPECT_THAT(layout.module_buckets[1], IsEmpty());
+}
+
+TEST(LayoutTest, ShardsOfABucketCoverEveryElementOnce) {
+  const std::vector<Parameter> parameters = {
+      MakeParameter(1000, 0), MakeParameter(70, 0), MakeParameter(2049, 0)};
+  const Layout layout =
+      BuildLayout(MakeModules({{0, 1, 2}}), parameters, 1 << 20, 3);
+  const uint64_t shard_count = layout.buckets[0].count / 3;
+  std::vector<int> seen(layout.buckets[0].count, 0);
+  for (uint64_t shard = 0; shard < 3; ++shard) {
+    for (const Segment& s : ShardSegments(layout, parameters, 0, shard, 3)) {
+      EXPECT_EQ(s.in_bucket, shard * shard_count + s.in_shard);
+      EXPECT_EQ(s.in_shard % kBlockElements, 0u);
+      for (uint64_t i = 0; i < s.count; ++i) ++seen[s.in_bucket + i];
+    }
+  }
+  for (uint32_t p = 0; p < 3; ++p) {
+    for (uint64_t i = 0; i < parameters[p].count; ++i) {
+      ASSERT_EQ(seen[layout.slots[p].offset + i], 1);
+    }
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 1000 + 70 + 2049);
+}
+
+}  // namespace
+}  // namespace commsched::engine
