@@ -23,7 +23,13 @@ class Generator {
     AddGroups();
     AddBuffers();
     const int num_ops = Draw(2, limits_.max_ops);
-    for (int i = 0; i < num_ops; ++i) AddOp(i);
+    for (int i = 0; i < num_ops; ++i) {
+      if (Chance(10)) {
+        AddNeighbours(i);
+      } else {
+        AddOp(absl::StrCat("op", i));
+      }
+    }
     return std::move(step_);
   }
 
@@ -83,10 +89,10 @@ class Generator {
     return region;
   }
 
-  void AddOp(int index) {
+  void AddOp(const std::string& name) {
     for (int attempt = 0; attempt < 50; ++attempt) {
       Op op = Chance(50) ? AnyCompute() : AnyCollective();
-      op.name = absl::StrCat("op", index);
+      op.name = name;
       if (!StartsLifetimes(op)) continue;
       const Op copy = op;
       if (!step_.graph.AddOp(std::move(op)).ok()) continue;
@@ -94,6 +100,30 @@ class Generator {
         started_[access.buffer.value()] = true;
       }
       return;
+    }
+  }
+
+  // All-reduces, in place, of neighbouring ranges: what can be merged without a
+  // copy.
+  void AddNeighbours(int index) {
+    const BufferId buffer = AnyBuffer();
+    const uint64_t count = step_.graph.buffer(buffer).count;
+    if (!started_[buffer.value()] || count < 2) return;
+    const uint64_t first = Draw(1, static_cast<int>(count) - 1);
+    const GroupId group = AnyGroup();
+    for (int part = 0; part < 2; ++part) {
+      Op op;
+      op.name = absl::StrCat("op", index, part == 0 ? "a" : "b");
+      op.kind = OpKind::kCollective;
+      op.collective.group = group;
+      op.collective.input = {buffer, AccessMode::kRead, First(first)};
+      if (part == 1) {
+        op.collective.input.region.offset = first;
+        op.collective.input.region.count = count - first;
+      }
+      op.collective.output = op.collective.input;
+      op.collective.output.mode = AccessMode::kWrite;
+      (void)step_.graph.AddOp(std::move(op));
     }
   }
 
