@@ -5,7 +5,8 @@
 #include "graph/dependencies.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -129,9 +130,9 @@ class Inference {
                                       .buffer = buffer});
                    });
     AddExplicitEdges(op);
-    std::sort(edges.begin() + begin, edges.end(), Before);
-    edges.erase(std::unique(edges.begin() + begin, edges.end(), SameTriple),
-                edges.end());
+    const auto own = std::next(edges.begin(), static_cast<int64_t>(begin));
+    std::sort(own, edges.end(), Before);
+    edges.erase(std::unique(own, edges.end(), SameTriple), edges.end());
   }
 
   void AddExplicitEdges(OpId op) {

@@ -42,8 +42,8 @@ class Graph {
   absl::StatusOr<BufferId> AddBuffer(Buffer buffer);
   // `op.kind` decides which spec counts; what the kind does not use is reset to
   // its default. For a collective, `op.accesses` is ignored on the way in and
-  // made from input and output. A name is 1 to 256 bytes of UTF-8, here and
-  // for groups and buffers.
+  // made from input and output. A name is 1 to 256 bytes of UTF-8 without NUL,
+  // here and for groups and buffers.
   //
   // A collective with uneven counts takes a SHARD in one place only: of its own
   // group, on the side that differs per rank (the output of REDUCE_SCATTER, the

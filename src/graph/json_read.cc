@@ -259,7 +259,7 @@ class Reader {
 
   absl::StatusOr<GroupId> ReadGroupName(JsonFields& fields) {
     ASSIGN_OR_RETURN(const std::string name, fields.NeedString("group"));
-    const auto id = graph_.FindGroup(name);
+    auto id = graph_.FindGroup(name);
     if (!id.ok()) return At(fields.PathOf("group"), id.status());
     return id;
   }
@@ -279,7 +279,7 @@ class Reader {
 
   absl::StatusOr<OpId> FindOp(const JsonFields& fields, const char* field,
                               const std::string& name) {
-    const auto id = graph_.FindOp(name);
+    auto id = graph_.FindOp(name);
     if (!id.ok()) return At(fields.PathOf(field), id.status());
     return id;
   }

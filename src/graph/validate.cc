@@ -16,6 +16,8 @@
 namespace commsched {
 namespace {
 
+constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
+
 // Bytes of the UTF-8 sequence that begins `text`, or 0 if it is not one
 // (overlong forms, surrogates and code points above U+10FFFF are not).
 size_t Utf8SequenceLength(absl::string_view text) {
@@ -145,7 +147,6 @@ absl::Status ValidateBuffer(const Buffer& buffer) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer '", buffer.name, "' has 0 elements"));
   }
-  constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
   const uint64_t size = DTypeSize(buffer.dtype);
   if (buffer.count > kMaxBytes / size) {
     return absl::OutOfRangeError(absl::StrCat(
