@@ -142,7 +142,7 @@ TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
     std::vector<MemberCase> members;
-    for (uint64_t m = 0; m < 16; ++m) members.push_back({m * m * 100, {}});
+    for (uint64_t m = 0; m < 16; ++m) members.push_back({m * m * 20, {}});
     cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_AVG), members,
                          kind % 2 == 0, random));
   }
