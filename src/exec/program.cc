@@ -178,15 +178,23 @@ class Flattener {
     const CollectiveSpec& spec = graph_.op(id).collective;
     commsched_member_t member = {};
     if (spec.kind == CollectiveKind::kBarrier) return member;
-    const int rank = binding_.group_rank[spec.group.value()];
-    const Extent input = ResolveRegion(graph_, spec.input, rank, spec.counts);
-    const Extent output = ResolveRegion(graph_, spec.output, rank, spec.counts);
+    const Extent input = ExtentOf(spec.input, spec.counts);
+    const Extent output = ExtentOf(spec.output, spec.counts);
     const uint64_t size = DTypeSize(graph_.buffer(spec.input.buffer).dtype);
     member.input = AddressOf(spec.input.buffer) + input.offset * size;
     member.output = AddressOf(spec.output.buffer) + output.offset * size;
     member.counts = spec.counts.empty() ? nullptr : spec.counts.data();
     member.count = PartCount(spec, input, output);
     return member;
+  }
+
+  // A shard is resolved in its own group, which need not be the collective's.
+  Extent ExtentOf(const Access& access,
+                  const std::vector<uint64_t>& counts) const {
+    const int rank = access.region.kind == RegionKind::kShard
+                         ? binding_.group_rank[access.region.group.value()]
+                         : 0;
+    return ResolveRegion(graph_, access, rank, counts);
   }
 
   char* AddressOf(BufferId buffer) const {

@@ -215,6 +215,7 @@ void SessionImpl::FindLastWriters() {
 // Everything due is complete once the last launch of each lane is, since a lane
 // completes in order.
 absl::Status SessionImpl::Drain() {
+  if (failure_.failed()) return failure_.status();
   if (dispatcher_->in_step()) {
     return absl::FailedPreconditionError(
         absl::StrCat("drain: step ", dispatcher_->steps(), " has not ended"));

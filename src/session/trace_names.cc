@@ -19,7 +19,7 @@ std::string ProfilerName(CollectiveKind kind) {
     case CollectiveKind::kAllGather:
       return "_allgather_base";
     case CollectiveKind::kAllToAll:
-      return "all_to_all_single";
+      return "all_to_all";
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kReduce:
     case CollectiveKind::kBarrier:
@@ -30,15 +30,21 @@ std::string ProfilerName(CollectiveKind kind) {
   return std::string(CollectiveKindName(kind));
 }
 
+uint64_t CountOf(const SessionSpec& spec, const Access& access,
+                 const std::vector<uint64_t>& counts) {
+  const int rank = access.region.kind == RegionKind::kShard
+                       ? spec.groups[access.region.group.value()].rank
+                       : 0;
+  return ResolveRegion(*spec.plan->graph, access, rank, counts).count;
+}
+
 // Adds the elements that member `op` reads and writes on this rank.
-void AddCounts(const Graph& graph, OpId op, int rank,
+void AddCounts(const SessionSpec& spec, OpId op,
                RecordNames::LaunchName* name) {
-  const CollectiveSpec& spec = graph.op(op).collective;
-  if (spec.kind == CollectiveKind::kBarrier) return;
-  name->input_count +=
-      ResolveRegion(graph, spec.input, rank, spec.counts).count;
-  name->output_count +=
-      ResolveRegion(graph, spec.output, rank, spec.counts).count;
+  const CollectiveSpec& member = spec.plan->graph->op(op).collective;
+  if (member.kind == CollectiveKind::kBarrier) return;
+  name->input_count += CountOf(spec, member.input, member.counts);
+  name->output_count += CountOf(spec, member.output, member.counts);
 }
 
 RecordNames::LaunchName NameOf(const SessionSpec& spec, const Launch& launch) {
@@ -49,10 +55,13 @@ RecordNames::LaunchName NameOf(const SessionSpec& spec, const Launch& launch) {
   for (OpId member : launch.members) {
     if (member != launch.members.front()) name.name += "+";
     name.name += graph.op(member).name;
-    AddCounts(graph, member, group.rank, &name);
+    AddCounts(spec, member, &name);
   }
   name.collective = ProfilerName(launch.kind);
   name.dtype = std::string(DTypeName(launch.dtype));
+  if (IsReducing(launch.kind)) {
+    name.reduction = std::string(ReduceOpName(launch.reduce_op));
+  }
   name.axis = group.axis;
   name.ranks = group.ranks;
   name.bytes = launch.weight_bytes;

@@ -375,13 +375,15 @@ TEST(SessionTest, AFailedComputeOpFailsEveryRank) {
   SessionRig rig(Ranks(2), made.graph, {});
   const std::vector<absl::Status> statuses =
       rig.RunSessions([&](Session& session, int rank) {
-        return session.Run(
+        absl::Status status = session.Run(
             [](void* user, OpId op, Stream*) {
               return *static_cast<int*>(user) == 0 && op.value() == 1
                          ? absl::DataLossError("NaN in gradient")
                          : absl::OkStatus();
             },
             &rank, 1000000);
+        EXPECT_EQ(session.Drain(), status) << "the failure must stick";
+        return status;
       });
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status,
@@ -497,6 +499,62 @@ TEST(SessionTest, AStaleReadIsAnErrorAndNotOldData) {
         session.Abort("done");
         return absl::OkStatus();
       });
+}
+
+// Two ranks, each alone on axis `row`, together on axis `column`: the shard of
+// a row is the whole buffer, whatever the rank on the other axis.
+TEST(SessionTest, AShardIsOfItsOwnGroupAndNotOfTheCollectives) {
+  Graph graph;
+  const GroupId row = graph.AddGroup("row", 1).value();
+  const GroupId column = graph.AddGroup("column", 2).value();
+  Buffer buffer;
+  buffer.name = "values";
+  buffer.ownership = Ownership::kBound;
+  buffer.count = 4;
+  const BufferId values = graph.AddBuffer(buffer).value();
+  Op fill;
+  fill.name = "fill";
+  fill.accesses.push_back({values, AccessMode::kWrite, {}});
+  const OpId fill_op = graph.AddOp(fill).value();
+  Region shard;
+  shard.kind = RegionKind::kShard;
+  shard.group = row;
+  Op reduce;
+  reduce.name = "reduce";
+  reduce.kind = OpKind::kCollective;
+  reduce.collective.group = column;
+  reduce.collective.input = {values, AccessMode::kRead, shard};
+  reduce.collective.output = {values, AccessMode::kWrite, shard};
+  (void)graph.AddOp(reduce).value();
+
+  std::shared_ptr<World> world = World::Create(Ranks(2)).value();
+  std::shared_ptr<const Plan> plan = BuildPlan(graph, {}, {}).value();
+  std::vector<float> memory[2] = {{1, 2, 3, 4}, {10, 20, 30, 40}};
+  std::vector<absl::Status> statuses(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      SessionSpec spec;
+      spec.world = world;
+      spec.world_rank = rank;
+      spec.plan = plan;
+      spec.groups = {{"row", {rank}, 0}, {"column", {0, 1}, rank}};
+      spec.bindings = {{values, memory[rank].data(), 4 * sizeof(float)}};
+      absl::StatusOr<std::unique_ptr<Session>> session = Session::Create(spec);
+      if (!session.ok()) {
+        statuses[rank] = session.status();
+        return;
+      }
+      (void)(*session)->StepBegin();
+      (void)Call(**session, fill_op);
+      (void)(*session)->StepEnd();
+      statuses[rank] = (*session)->Drain();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ExpectAllOk(statuses);
+  EXPECT_EQ(memory[1], (std::vector<float>{11, 22, 33, 44}));
+  EXPECT_EQ(memory[0], memory[1]);
 }
 
 TEST(SessionTest, DestroyedInsideAStepItFailsTheOtherRanks) {
