@@ -1,0 +1,360 @@
+// The engine's errors: each names what was expected, and changes nothing.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "commsched/engine.h"
+#include "test/engine/toy_model.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Runs `body` on the only rank of a world of one.
+void OnOneRank(const std::function<void(ToyRank&, commsched_engine_t*)>& body) {
+  ToyRun run;
+  run.ranks = 1;
+  EXPECT_EQ(OnRanks(run,
+                    [&](ToyRank& toy, int32_t) {
+                      body(toy, toy.engine());
+                      return std::string();
+                    }),
+            "");
+}
+
+#define EXPECT_ENGINE_ERROR(call, code, matcher)                      \
+  do {                                                                \
+    EXPECT_EQ(call, code);                                            \
+    EXPECT_THAT(std::string(commsched_engine_last_error()), matcher); \
+  } while (false)
+
+TEST(EngineOrderTest, CallsBeforeBuildExpectBuild) {
+  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
+    const float* values = nullptr;
+    float* gradient = nullptr;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_parameter_address(engine, 0, &values, &gradient),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected build"));
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected build"));
+    EXPECT_ENGINE_ERROR(commsched_engine_drain(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected build"));
+    EXPECT_EQ(commsched_engine_plan(engine), nullptr);
+    EXPECT_EQ(commsched_engine_session(engine), nullptr);
+  });
+}
+
+TEST(EngineOrderTest, NothingIsAddedAfterBuild) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    uint32_t id = 77;
+    const uint64_t dim = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "late", 0, 0, &id),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "late", &dim, 1, &id),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 2),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_ENGINE_ERROR(commsched_engine_build(engine),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_EQ(id, 77u);
+  });
+}
+
+TEST(EngineOrderTest, AStepBeginsOnce) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_step_begin(engine), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected forward_begin of module 0 'embed', micro-batch 0"));
+  });
+}
+
+TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_forward_begin(engine, 1, 0),
+        COMMSCHED_FAILED_PRECONDITION,
+        AllOf(HasSubstr("forward_begin of module 1 'block0', micro-batch 0 was "
+                        "called"),
+              HasSubstr("expected forward_begin of module 0 'embed'")));
+    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, 0, 1),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("micro-batch 1 was called"));
+    EXPECT_ENGINE_ERROR(commsched_engine_forward_end(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected forward_begin of module 0"));
+    ASSERT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_forward_begin(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected forward_end of module 0"));
+    ASSERT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_OK);
+    for (uint32_t m = 1; m < 4; ++m) {
+      ASSERT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
+      ASSERT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+    }
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_backward_begin(engine, 0, 0),
+        COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected backward_begin of module 3 'head'"));
+    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, 0.1f),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected backward_begin of module 3"));
+  });
+}
+
+TEST(EngineOrderTest, TheStepEndsAfterTheOptimizer) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    ASSERT_EQ(toy.ForwardBackward(0), "");
+    EXPECT_ENGINE_ERROR(commsched_engine_step_end(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected optimizer_step"));
+    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, -1),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("lr is -1"));
+    ASSERT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_drain(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected step_end"));
+    ASSERT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_step_end(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected step_begin"));
+  });
+}
+
+TEST(EngineOrderTest, AfterAnErrorTheStepGoesOn) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_FAILED_PRECONDITION);
+    EXPECT_EQ(toy.Step(0), "");
+    EXPECT_EQ(commsched_engine_backward_end(engine, 0, 0),
+              COMMSCHED_FAILED_PRECONDITION);
+    EXPECT_EQ(toy.Step(1), "");
+  });
+}
+
+TEST(EngineParametersTest, AreReadAndWrittenOnlyWhenDrained) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    std::vector<float> values(17, 2.5f);
+    ASSERT_EQ(commsched_engine_set_parameter(engine, 0, values.data(), 17),
+              COMMSCHED_OK);
+    ASSERT_EQ(toy.Step(0), "");
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_get_parameter(engine, 0, values.data(), 17),
+        COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("get_parameter after step 1 without a drain"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_set_parameter(engine, 0, values.data(), 17),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("without a drain"));
+    ASSERT_EQ(commsched_engine_drain(engine), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_get_parameter(engine, 0, values.data(), 17),
+              COMMSCHED_OK);
+    EXPECT_NE(values[0], 2.5f);
+  });
+}
+
+TEST(EngineParametersTest, SetValuesAreReadBack) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    const std::vector<float> in(64, 2.5f);
+    std::vector<float> out(64);
+    ASSERT_EQ(commsched_engine_set_parameter(engine, 3, in.data(), 64),
+              COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_get_parameter(engine, 3, out.data(), 64),
+              COMMSCHED_OK);
+    EXPECT_EQ(out, in);
+  });
+}
+
+TEST(EngineParametersTest, AreNamedInErrors) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    float value = 0;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_get_parameter(engine, 3, &value, 1),
+        COMMSCHED_INVALID_ARGUMENT,
+        AllOf(HasSubstr("'block0.bias' with 1 element"), HasSubstr("64")));
+    EXPECT_ENGINE_ERROR(commsched_engine_get_parameter(engine, 6, &value, 1),
+                        COMMSCHED_NOT_FOUND,
+                        HasSubstr("parameter 6; there are 6"));
+  });
+}
+
+TEST(EngineNormTest, NeedsClippingAndAStep) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    double norm = -1;
+    EXPECT_ENGINE_ERROR(commsched_engine_gradient_norm(engine, &norm),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("before a first step"));
+    EXPECT_EQ(norm, -1);
+  });
+  ToyRun run;
+  run.engine.clip_norm = 0;
+  EXPECT_EQ(OnRanks(run,
+                    [](ToyRank& toy, int32_t) {
+                      double norm = 0;
+                      EXPECT_ENGINE_ERROR(
+                          commsched_engine_gradient_norm(toy.engine(), &norm),
+                          COMMSCHED_FAILED_PRECONDITION,
+                          HasSubstr("clip_norm 0"));
+                      return std::string();
+                    }),
+            "");
+}
+
+TEST(EngineRegistrationTest, RefusesWhatItCannotTrain) {
+  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
+    uint32_t id = 77;
+    const uint64_t dims[] = {4, 0};
+    const uint64_t huge[] = {uint64_t{1} << 39, 4};
+    const uint64_t wraps[] = {uint64_t{1} << 32, uint64_t{1} << 32};
+    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "embed", 0, 0, &id),
+                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'embed'"));
+    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "", 0, 0, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("name"));
+    EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine, "m", -1, 0, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("forward_flops"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 9, "p", dims, 1, &id),
+        COMMSCHED_NOT_FOUND, HasSubstr("module 9; there are 4"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "p", dims, 2, &id),
+        COMMSCHED_INVALID_ARGUMENT, HasSubstr("dimension 1 is 0"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "p", dims, 0, &id),
+        COMMSCHED_INVALID_ARGUMENT, HasSubstr("no dimensions"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "p", huge, 2, &id),
+        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "p", wraps, 2, &id),
+        COMMSCHED_OUT_OF_RANGE, HasSubstr("2^40"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_parameter(engine, 0, "head.norm", dims, 1, &id),
+        COMMSCHED_ALREADY_EXISTS, HasSubstr("'head.norm'"));
+    EXPECT_EQ(id, 77u);
+  });
+}
+
+TEST(EngineRegistrationTest, TiedParametersComeFromEarlierModules) {
+  OnOneRank([](ToyRank&, commsched_engine_t* engine) {
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_use_parameter(engine, 0, 2),
+        COMMSCHED_INVALID_ARGUMENT,
+        AllOf(HasSubstr("'embed'"), HasSubstr("the later module 'block0'")));
+    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 1),
+                        COMMSCHED_ALREADY_EXISTS, HasSubstr("already"));
+    EXPECT_ENGINE_ERROR(commsched_engine_use_parameter(engine, 3, 60),
+                        COMMSCHED_NOT_FOUND, HasSubstr("parameter 60"));
+  });
+}
+
+// A context and a group of one rank.
+class EngineCreateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    commsched_world_desc_t world = commsched_world_desc_init();
+    world.size = 1;
+    const int32_t rank = 0;
+    ASSERT_EQ(commsched_world_create_inproc(&world, &world_), COMMSCHED_OK);
+    ASSERT_EQ(commsched_context_create(world_, 0, &desc_.context),
+              COMMSCHED_OK);
+    ASSERT_EQ(commsched_group_create(desc_.context, "dp_shard", &rank, 1,
+                                     &desc_.group),
+              COMMSCHED_OK);
+  }
+  void TearDown() override {
+    commsched_group_destroy(desc_.group);
+    commsched_context_destroy(desc_.context);
+    commsched_world_destroy(world_);
+  }
+
+  commsched_world_t* world_ = nullptr;
+  commsched_engine_desc_t desc_ = commsched_engine_desc_init();
+  commsched_engine_t* engine_ = nullptr;
+};
+
+TEST_F(EngineCreateTest, ChecksEveryField) {
+  struct Case {
+    void (*spoil)(commsched_engine_desc_t&);
+    commsched_status_t code;
+    const char* message;
+  };
+  const Case cases[] = {
+      {[](auto& d) { d.context = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
+       "context is NULL"},
+      {[](auto& d) { d.group = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
+       "group is NULL"},
+      {[](auto& d) { d.zero_stage = 3; }, COMMSCHED_UNIMPLEMENTED,
+       "zero_stage is 3"},
+      {[](auto& d) { d.zero_stage = 4; }, COMMSCHED_INVALID_ARGUMENT,
+       "zero_stage is 4"},
+      {[](auto& d) { d.beta1 = 1; }, COMMSCHED_INVALID_ARGUMENT, "beta1"},
+      {[](auto& d) { d.clip_norm = -1; }, COMMSCHED_INVALID_ARGUMENT,
+       "clip_norm is -1"},
+      {[](auto& d) { d.weight_decay = 0.0f / 0.0f; },
+       COMMSCHED_INVALID_ARGUMENT, "weight_decay"},
+      {[](auto& d) { d.launch_timeout_ns = -5; }, COMMSCHED_INVALID_ARGUMENT,
+       "launch_timeout_ns is -5"},
+      {[](auto& d) { d.struct_size = 0; }, COMMSCHED_INVALID_ARGUMENT,
+       "struct_size of desc is 0"},
+  };
+  for (const Case& c : cases) {
+    commsched_engine_desc_t desc = desc_;
+    c.spoil(desc);
+    EXPECT_ENGINE_ERROR(commsched_engine_create(&desc, &engine_), c.code,
+                        HasSubstr(c.message));
+    EXPECT_EQ(engine_, nullptr);
+  }
+}
+
+TEST_F(EngineCreateTest, RefusesNulls) {
+  EXPECT_ENGINE_ERROR(commsched_engine_create(nullptr, &engine_),
+                      COMMSCHED_INVALID_ARGUMENT, HasSubstr("desc is NULL"));
+  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, nullptr),
+                      COMMSCHED_INVALID_ARGUMENT,
+                      HasSubstr("out_engine is NULL"));
+  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(nullptr),
+                      COMMSCHED_INVALID_ARGUMENT, HasSubstr("engine is NULL"));
+  commsched_engine_destroy(nullptr);
+}
+
+TEST_F(EngineCreateTest, BuildNeedsAParameter) {
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("no parameters"));
+  commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, AnArenaThatIsTooSmallIsRefusedWithTheSizeThatWorks) {
+  desc_.zero_stage = 2;
+  desc_.plan.arena_bytes = 64;
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  uint32_t id = 0;
+  const uint64_t dim = 1000;
+  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+            COMMSCHED_OK);
+  EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
+                      COMMSCHED_RESOURCE_EXHAUSTED, HasSubstr("4096"));
+  commsched_engine_destroy(engine_);
+}
+
+}  // namespace
+}  // namespace commsched::engine

@@ -1,0 +1,315 @@
+#include "test/engine/toy_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+namespace commsched::engine {
+namespace {
+
+constexpr float kLearningRate = 0.01f;
+
+// Uniform in [-1, 1), from a mixed hash of the coordinates.
+float Noise(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t z = a * 0x9E3779B97F4A7C15u + b * 0xBF58476D1CE4E5B9u + c;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  z ^= z >> 31;
+  return static_cast<float>(z >> 40) * 0x1p-23f - 1.0f;
+}
+
+struct Coordinates {
+  int32_t rank;
+  uint32_t step;
+  uint32_t micro_batch;
+  uint32_t module;
+  uint32_t parameter;
+};
+
+float ToyGradient(const Coordinates& at, uint64_t index, float value) {
+  const uint64_t where = (((uint64_t{at.step} * 8 + at.micro_batch) * 8 +
+                           static_cast<uint64_t>(at.rank)) *
+                              8 +
+                          at.module) *
+                             8 +
+                         at.parameter;
+  return 0.05f * value + 0.1f * Noise(where, index, 7);
+}
+
+void Require(commsched_status_t code, const char* message) {
+  if (code == COMMSCHED_OK) return;
+  std::fprintf(stderr, "toy model: %s\n", message);
+  std::abort();
+}
+
+std::string Message(commsched_status_t code) {
+  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
+}
+
+#define TOY_RETURN_IF_ERROR(call)                 \
+  do {                                            \
+    std::string toy_message = Message(call);      \
+    if (!toy_message.empty()) return toy_message; \
+  } while (false)
+
+}  // namespace
+
+uint64_t ToyParameter::count() const {
+  return std::accumulate(dims.begin(), dims.end(), uint64_t{1},
+                         std::multiplies<>());
+}
+
+const std::vector<ToyParameter>& ToyParameters() {
+  // Registered in another order than that of first use.
+  static const auto& parameters = *new std::vector<ToyParameter>{
+      {"head.norm", {17}, 3},         {"embed.weight", {50, 33}, 0},
+      {"block0.weight", {64, 64}, 1}, {"block0.bias", {64}, 1},
+      {"block1.weight", {300, 7}, 2}, {"block1.bias", {7}, 2},
+  };
+  return parameters;
+}
+
+const std::vector<ToyModule>& ToyModules() {
+  static const auto& modules = *new std::vector<ToyModule>{
+      {"embed", {1}}, {"block0", {2, 3}}, {"block1", {4, 5}}, {"head", {0, 1}}};
+  return modules;
+}
+
+float ToyInitialValue(uint32_t parameter, uint64_t index) {
+  return Noise(parameter, index, 1);
+}
+
+ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
+    : run_(run), rank_(rank) {
+  Require(commsched_context_create(world, rank, &context_),
+          commsched_last_error());
+  std::vector<int32_t> all(static_cast<size_t>(run.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  Require(commsched_group_create(context_, "dp_shard", all.data(),
+                                 static_cast<uint32_t>(all.size()), &group_),
+          commsched_last_error());
+  commsched_engine_desc_t desc = run.engine;
+  desc.context = context_;
+  desc.group = group_;
+  Require(commsched_engine_create(&desc, &engine_),
+          commsched_engine_last_error());
+  uint32_t id = 0;
+  for (const ToyModule& module : ToyModules()) {
+    Require(commsched_engine_add_module(engine_, module.name, 1e6, 2e6, &id),
+            commsched_engine_last_error());
+  }
+  for (const ToyParameter& p : ToyParameters()) {
+    Require(commsched_engine_add_parameter(
+                engine_, p.module, p.name, p.dims.data(),
+                static_cast<uint32_t>(p.dims.size()), &id),
+            commsched_engine_last_error());
+  }
+  Require(commsched_engine_use_parameter(engine_, 3, 1),
+          commsched_engine_last_error());
+}
+
+ToyRank::~ToyRank() {
+  commsched_engine_destroy(engine_);
+  commsched_group_destroy(group_);
+  commsched_context_destroy(context_);
+}
+
+std::string ToyRank::Build() {
+  TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
+  const size_t count = ToyParameters().size();
+  values_.resize(count);
+  gradients_.resize(count);
+  for (uint32_t p = 0; p < count; ++p) {
+    TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(
+        engine_, p, &values_[p], &gradients_[p]));
+    std::vector<float> initial(ToyParameters()[p].count());
+    for (uint64_t i = 0; i < initial.size(); ++i) {
+      initial[i] = ToyInitialValue(p, i);
+    }
+    TOY_RETURN_IF_ERROR(commsched_engine_set_parameter(
+        engine_, p, initial.data(), initial.size()));
+  }
+  return "";
+}
+
+void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
+                              uint32_t micro_batch) {
+  for (uint32_t p : ToyModules()[module].used) {
+    const uint64_t count = ToyParameters()[p].count();
+    const Coordinates at = {rank_, step, micro_batch, module, p};
+    for (uint64_t i = 0; i < count; ++i) {
+      gradients_[p][i] += ToyGradient(at, i, values_[p][i]);
+    }
+  }
+}
+
+std::string ToyRank::ForwardBackward(uint32_t step) {
+  const uint32_t num_modules = static_cast<uint32_t>(ToyModules().size());
+  TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
+  for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+    for (uint32_t m = 0; m < num_modules; ++m) {
+      TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, mb));
+      TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, mb));
+    }
+    for (uint32_t m = num_modules; m-- > 0;) {
+      TOY_RETURN_IF_ERROR(commsched_engine_backward_begin(engine_, m, mb));
+      AddToyGradients(m, step, mb);
+      TOY_RETURN_IF_ERROR(commsched_engine_backward_end(engine_, m, mb));
+    }
+  }
+  return "";
+}
+
+std::string ToyRank::Step(uint32_t step) {
+  if (std::string message = ForwardBackward(step); !message.empty()) {
+    return message;
+  }
+  TOY_RETURN_IF_ERROR(commsched_engine_optimizer_step(engine_, kLearningRate));
+  TOY_RETURN_IF_ERROR(commsched_engine_step_end(engine_));
+  return "";
+}
+
+std::string ToyRank::Weights(std::vector<float>* out_weights) {
+  TOY_RETURN_IF_ERROR(commsched_engine_drain(engine_));
+  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
+    std::vector<float> values(ToyParameters()[p].count());
+    TOY_RETURN_IF_ERROR(commsched_engine_get_parameter(
+        engine_, p, values.data(), values.size()));
+    out_weights->insert(out_weights->end(), values.begin(), values.end());
+  }
+  return "";
+}
+
+std::string OnRanks(const ToyRun& run,
+                    const std::function<std::string(ToyRank&, int32_t)>& body) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = run.ranks;
+  commsched_world_t* world = nullptr;
+  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  std::vector<std::string> messages(static_cast<size_t>(run.ranks));
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < run.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ToyRank toy(run, world, rank);
+      messages[static_cast<size_t>(rank)] = body(toy, rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  commsched_world_destroy(world);
+  const auto first =
+      std::find_if(messages.begin(), messages.end(),
+                   [](const std::string& m) { return !m.empty(); });
+  return first == messages.end() ? "" : *first;
+}
+
+ToyResult RunToy(const ToyRun& run) {
+  ToyResult result;
+  result.weights.resize(static_cast<size_t>(run.ranks));
+  result.error = OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
+    if (std::string message = toy.Build(); !message.empty()) return message;
+    for (uint32_t step = 0; step < run.steps; ++step) {
+      if (std::string message = toy.Step(step); !message.empty()) {
+        return message;
+      }
+    }
+    if (rank == 0) {
+      TOY_RETURN_IF_ERROR(
+          commsched_engine_get_info(toy.engine(), &result.info));
+      if (run.engine.clip_norm > 0) {
+        TOY_RETURN_IF_ERROR(
+            commsched_engine_gradient_norm(toy.engine(), &result.norm));
+      }
+    }
+    return toy.Weights(&result.weights[static_cast<size_t>(rank)]);
+  });
+  return result;
+}
+
+namespace {
+
+// Training state of one parameter.
+struct PlainParameter {
+  std::vector<float> value, m, v, gradient;
+};
+
+// The mean over the ranks, summed in rank order, of what each accumulates over
+// micro-batches and modules.
+void PlainGradients(const ToyRun& run, uint32_t step,
+                    std::vector<PlainParameter>& parameters) {
+  for (uint32_t p = 0; p < parameters.size(); ++p) {
+    PlainParameter& plain = parameters[p];
+    for (uint64_t i = 0; i < plain.value.size(); ++i) {
+      float sum = 0;
+      for (int32_t rank = 0; rank < run.ranks; ++rank) {
+        float mine = 0;
+        for (uint32_t mb = 0; mb < run.micro_batches(); ++mb) {
+          for (uint32_t m = 4; m-- > 0;) {
+            const auto& used = ToyModules()[m].used;
+            if (std::find(used.begin(), used.end(), p) == used.end()) continue;
+            mine += ToyGradient({rank, step, mb, m, p}, i, plain.value[i]);
+          }
+        }
+        sum = rank == 0 ? mine : sum + mine;
+      }
+      plain.gradient[i] = sum * (1.0f / static_cast<float>(run.ranks));
+    }
+  }
+}
+
+double PlainNorm(const std::vector<PlainParameter>& parameters) {
+  double squares = 0;
+  for (const PlainParameter& plain : parameters) {
+    for (float g : plain.gradient) squares += double{g} * g;
+  }
+  return std::sqrt(squares);
+}
+
+void PlainAdamW(const ToyRun& run, uint32_t step, double norm, uint32_t p,
+                PlainParameter& plain) {
+  const double factor = run.engine.clip_norm > 0
+                            ? std::min(1.0, run.engine.clip_norm / norm)
+                            : 1.0;
+  const double decay =
+      ToyParameters()[p].dims.size() >= 2 ? run.engine.weight_decay : 0.0;
+  for (size_t i = 0; i < plain.value.size(); ++i) {
+    const double g = plain.gradient[i] * factor;
+    plain.m[i] = static_cast<float>(0.9 * plain.m[i] + 0.1 * g);
+    plain.v[i] = static_cast<float>(0.95 * plain.v[i] + 0.05 * g * g);
+    const double m = plain.m[i] / (1 - std::pow(0.9, step + 1));
+    const double v = plain.v[i] / (1 - std::pow(0.95, step + 1));
+    plain.value[i] =
+        static_cast<float>(plain.value[i] * (1 - kLearningRate * decay) -
+                           kLearningRate * m / (std::sqrt(v) + 1e-8));
+  }
+}
+
+}  // namespace
+
+std::vector<float> ReferenceWeights(const ToyRun& run) {
+  std::vector<PlainParameter> parameters;
+  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
+    const uint64_t count = ToyParameters()[p].count();
+    PlainParameter plain = {
+        std::vector<float>(count), std::vector<float>(count),
+        std::vector<float>(count), std::vector<float>(count)};
+    for (uint64_t i = 0; i < count; ++i) plain.value[i] = ToyInitialValue(p, i);
+    parameters.push_back(std::move(plain));
+  }
+  for (uint32_t step = 0; step < run.steps; ++step) {
+    PlainGradients(run, step, parameters);
+    const double norm = PlainNorm(parameters);
+    for (uint32_t p = 0; p < parameters.size(); ++p) {
+      PlainAdamW(run, step, norm, p, parameters[p]);
+    }
+  }
+  std::vector<float> weights;
+  for (const PlainParameter& plain : parameters) {
+    weights.insert(weights.end(), plain.value.begin(), plain.value.end());
+  }
+  return weights;
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,101 @@
+#ifndef COMMSCHED_TEST_ENGINE_TOY_MODEL_H_
+#define COMMSCHED_TEST_ENGINE_TOY_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commsched/engine.h"
+
+namespace commsched::engine {
+
+// A model without a forward: four modules of parameters with awkward sizes, the
+// first tied to the last, whose gradients are a function of value, rank, step,
+// micro-batch and position. What the engine makes of it can be computed by a
+// plain loop.
+
+struct ToyParameter {
+  const char* name;
+  std::vector<uint64_t> dims;
+  uint32_t module;
+
+  uint64_t count() const;
+};
+
+struct ToyModule {
+  const char* name;
+  std::vector<uint32_t> used;  // Owned, then tied.
+};
+
+const std::vector<ToyParameter>& ToyParameters();
+const std::vector<ToyModule>& ToyModules();
+float ToyInitialValue(uint32_t parameter, uint64_t index);
+
+struct ToyRun {
+  int32_t ranks = 2;
+  uint32_t steps = 3;
+  commsched_engine_desc_t engine = commsched_engine_desc_init();
+
+  ToyRun() {
+    engine.zero_stage = 2;
+    engine.bucket_bytes = 16384;
+    engine.weight_decay = 0.1f;
+    engine.clip_norm = 1;
+    engine.plan.deterministic = 1;
+  }
+  uint32_t micro_batches() const {
+    return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+  }
+};
+
+// One rank, built: context, group and engine with the toy model.
+class ToyRank {
+ public:
+  // Aborts the test process if the local set-up fails.
+  ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank);
+  ~ToyRank();
+  ToyRank(const ToyRank&) = delete;
+  ToyRank& operator=(const ToyRank&) = delete;
+
+  // Each returns "" or the message of the first failure.
+  std::string Build();  // And sets the initial values.
+  std::string Step(uint32_t step);
+  std::string ForwardBackward(uint32_t step);  // Without the optimizer.
+  std::string Weights(std::vector<float>* out_weights);  // Drains.
+
+  commsched_engine_t* engine() { return engine_; }
+
+ private:
+  void AddToyGradients(uint32_t module, uint32_t step, uint32_t micro_batch);
+
+  const ToyRun run_;
+  const int32_t rank_;
+  commsched_context_t* context_ = nullptr;
+  commsched_group_t* group_ = nullptr;
+  commsched_engine_t* engine_ = nullptr;
+  std::vector<const float*> values_;
+  std::vector<float*> gradients_;
+};
+
+struct ToyResult {
+  std::string error;                        // Of any rank.
+  std::vector<std::vector<float>> weights;  // By rank; parameters end to end.
+  double norm = 0;  // Of the last step; 0 unless clipped.
+  commsched_engine_info_t info = commsched_engine_info_init();
+};
+
+// Runs `body` on a thread per rank, each with a rank of its own, and returns
+// the first message that is not empty.
+std::string OnRanks(const ToyRun& run,
+                    const std::function<std::string(ToyRank&, int32_t)>& body);
+
+ToyResult RunToy(const ToyRun& run);
+
+// The same training by a plain loop, in the engine's order of additions.
+std::vector<float> ReferenceWeights(const ToyRun& run);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_TEST_ENGINE_TOY_MODEL_H_
