@@ -215,23 +215,53 @@ class WaitAssigner {
       const uint32_t from = sequence_.PositionOf(edge.from);
       if (SameComputeLane(from, p)) continue;
       const uint32_t from_step = step - static_cast<uint32_t>(distance);
-      if (Known(from_step, from) || HasWait(p, edge)) {
+      if (Known(from_step, from)) {
         ++plan_.num_waits_implied;
         continue;
       }
       WaitsOf(p).push_back({edge.from, distance, edge.cause});
       Join(Clock(from_step, from));
     }
+    DropImplied(step, distance, p);
   }
 
-  // An op known by a wait of its own is not in the clock.
-  bool HasWait(uint32_t p, const Edge& edge) {
-    for (const Wait& wait : WaitsOf(p)) {
-      if (wait.producer == edge.from && wait.distance == edge.distance) {
-        return true;
+  // A wait that was kept may be implied by one that was kept after it: a hazard
+  // by the window, for one. Per lane the two that know most tell for all.
+  void DropImplied(uint32_t step, int distance, uint32_t p) {
+    std::vector<Wait>& waits = WaitsOf(p);
+    if (waits.size() < 2) return;
+    constexpr size_t kNobody = ~size_t{0};
+    struct Best {
+      ClockEntry count = 0, next = 0;
+      size_t wait = kNobody;
+    };
+    std::vector<Best> best(num_lanes_);
+    auto from_step = [&](const Wait& wait) {
+      return step - static_cast<uint32_t>(wait.distance);
+    };
+    for (size_t w = 0; w < waits.size(); ++w) {
+      const ClockEntry* known =
+          Clock(from_step(waits[w]), sequence_.PositionOf(waits[w].producer));
+      for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
+        Best& most = best[lane];
+        if (known[lane] > most.count) {
+          most = {known[lane], most.count, w};
+        } else {
+          most.next = std::max(most.next, known[lane]);
+        }
       }
     }
-    return false;
+    std::vector<Wait> kept;
+    for (size_t w = 0; w < waits.size(); ++w) {
+      const uint32_t from = sequence_.PositionOf(waits[w].producer);
+      const Best& most = best[slots_[from].lane];
+      const ClockEntry others = most.wait == w ? most.next : most.count;
+      const bool implied = waits[w].distance == distance &&
+                           others >= CountOf(from_step(waits[w]), from);
+      if (!implied) kept.push_back(waits[w]);
+    }
+    plan_.num_waits_implied += waits.size() - kept.size();
+    waits = std::move(kept);
   }
 
   void Complete(uint32_t step, uint32_t p) {

@@ -33,6 +33,7 @@ std::vector<Edge> SerialEdges(const Plan& plan);
 //     on all of the prefix; any other op is known by a wait of its own.
 // Of several edges into a node the latest producer is looked at first, so that
 // it may imply the others; those of the graph come before those of the window.
+// Last, a wait that another one of the node implies is dropped.
 //
 // A path from step t to t + d uses nodes of steps t .. t + d only. Hence one
 // sweep decides the edges of distance 0, a second one those of distance 1.

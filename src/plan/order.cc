@@ -85,7 +85,7 @@ PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
   order.ready.assign(num_ops, 0);
   order.first_need.assign(num_ops, PlannedOrder::kNone);
   for (OpId op : dependencies.order) {
-    if (graph.op(op).kind == OpKind::kCollective) continue;
+    if (graph.op(op).kind != OpKind::kCompute) continue;
     order.host_position[op.value()] = static_cast<uint32_t>(order.host.size());
     order.host.push_back(op);
   }

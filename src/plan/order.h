@@ -13,7 +13,7 @@ namespace commsched {
 struct PlannedOrder {
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  // Compute ops and markers in the planned host order: Dependencies::order
+  // Compute ops in the planned host order: Dependencies::order
   // without the collectives.
   std::vector<OpId> host;
   // Collectives in key order.

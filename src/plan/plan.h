@@ -27,7 +27,8 @@ enum class Way : uint8_t {
   kPack,     // one collective on staging memory, a copy in and a copy out
 };
 
-// A node of the plan: a compute op (or marker), or a launch.
+// A node of the plan: a compute op, or a launch. Markers are dissolved
+// (plan/markers.h).
 struct NodeRef {
   enum class Kind : uint8_t { kOp, kLaunch };
   Kind kind = Kind::kOp;
@@ -66,7 +67,7 @@ struct Launch {
 };
 
 struct ComputeNode {
-  OpId op;                  // compute op or marker
+  OpId op;                  // compute op
   uint32_t lane = 0;        // compute lane
   std::vector<Wait> waits;  // event waits that the lane and others do not imply
   // Same-step compute dependencies, implied or not: host-checked in `before`.

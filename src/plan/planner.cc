@@ -11,6 +11,7 @@
 #include "plan/edge.h"
 #include "plan/fingerprint.h"
 #include "plan/lanes.h"
+#include "plan/markers.h"
 #include "plan/order.h"
 #include "plan/place.h"
 #include "plan/sequence.h"
@@ -84,6 +85,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
   plan->options = options;
   plan->profile = profile;
   ASSIGN_OR_RETURN(plan->dependencies, InferDependencies(graph));
+  DissolveMarkers(graph, &plan->dependencies);
 
   const PlannedOrder order = OrderOps(graph, plan->dependencies);
   plan->launches = Coalesce(graph, plan->dependencies, order, options, profile);

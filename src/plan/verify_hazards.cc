@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -198,16 +200,57 @@ class HazardVerifier {
     return absl::OkStatus();
   }
 
+  // An edge into a marker orders what comes after the marker; one out of it is
+  // followed from there.
   absl::Status CheckExplicit(OpId from, OpId to, int distance) {
+    if (graph_.op(from).kind == OpKind::kMarker) return absl::OkStatus();
+    if (graph_.op(to).kind == OpKind::kMarker) {
+      return CheckThroughMarker(from, to, distance);
+    }
     if (IsOrdered(from, to, distance)) return absl::OkStatus();
     return absl::InternalError(
         absl::StrCat("plan: explicit edge broken", Pair(from, to, distance)));
+  }
+
+  absl::Status CheckThroughMarker(OpId from, OpId marker, int distance) {
+    std::set<std::pair<OpId, int>> seen;
+    std::vector<std::pair<OpId, int>> open = {{marker, std::min(1, distance)}};
+    while (!open.empty()) {
+      const auto [at, boundaries] = open.back();
+      open.pop_back();
+      if (!seen.insert({at, boundaries}).second) continue;
+      if (graph_.op(at).kind != OpKind::kMarker) {
+        RETURN_IF_ERROR(CheckExplicit(from, at, boundaries));
+        continue;
+      }
+      for (const auto& [next, more] : AfterMarkers()[at]) {
+        open.push_back({next, std::min(1, boundaries + more)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // What comes right after each marker, and at which distance.
+  std::map<OpId, std::vector<std::pair<OpId, int>>>& AfterMarkers() {
+    if (!after_markers_.empty()) return after_markers_;
+    auto add = [&](OpId from, OpId to, int distance) {
+      if (graph_.op(from).kind != OpKind::kMarker) return;
+      after_markers_[from].push_back({to, distance});
+    };
+    for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
+      for (OpId from : graph_.ops()[op].after) add(from, OpId(op), 0);
+    }
+    for (const ExplicitEdge& edge : graph_.edges()) {
+      add(edge.from, edge.to, edge.distance);
+    }
+    return after_markers_;
   }
 
   const Plan& plan_;
   const Graph& graph_;
   const Witness& witness_;
   HappensBefore& order_;
+  std::map<OpId, std::vector<std::pair<OpId, int>>> after_markers_;
   std::vector<std::vector<BufferAccess>> accesses_;  // by BufferId
   absl::btree_map<uint64_t, Segment> segments_;      // of the buffer at hand
 };

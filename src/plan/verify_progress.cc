@@ -53,7 +53,7 @@ class ProgressVerifier {
       const OpId op = plan_.nodes[i].op;
       if (op.value() >= num_ops_ || plan_.node_of_op[op.value()] != i ||
           plan_.nodes[i].lane >= plan_.num_compute_lanes ||
-          plan_.graph->op(op).kind == OpKind::kCollective) {
+          plan_.graph->op(op).kind != OpKind::kCompute) {
         return Fail("node ", i, " is not the node of its op");
       }
       ++times[op.value()];
@@ -74,7 +74,8 @@ class ProgressVerifier {
       }
     }
     for (uint32_t i = 0; i < num_ops_; ++i) {
-      if (times[i] != 1) {
+      const bool planned = plan_.graph->ops()[i].kind != OpKind::kMarker;
+      if (times[i] != (planned ? 1 : 0)) {
         return Fail("op ", Name(OpId(i)), " is planned ", int{times[i]},
                     " times");
       }

@@ -27,7 +27,6 @@ std::shared_ptr<const Plan> ZeroPlan() {
 
 TEST(ExplainTest, TextHasOneLinePerLaunch) {
   const std::string text = ExplainText(*ZeroPlan());
-  std::printf("%s", text.c_str());
   EXPECT_THAT(text, HasSubstr("8 collectives in 4 launches"));
   EXPECT_THAT(text, HasSubstr("rs.3+rs.2"));
   EXPECT_THAT(text, HasSubstr("window: launches 2, bytes no limit"));

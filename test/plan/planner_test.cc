@@ -1,33 +1,16 @@
 #include "plan/planner.h"
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/names.h"
-#include "test/support/graph_builder.h"
-#include "test/support/status_matchers.h"
+#include "test/plan/plan_test_support.h"
 
 namespace commsched {
 namespace {
 
+using test::Waits;
 using test::ZeroStep;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-std::vector<std::string> Waits(const Plan& plan, const std::string& name) {
-  const OpId op = *plan.graph->FindOp(name);
-  const LaunchId launch = plan.launch_of_op[op.value()];
-  std::vector<std::string> names;
-  for (const Wait& wait : launch.valid()
-                              ? plan.launches[launch.value()].waits
-                              : plan.nodes[plan.node_of_op[op.value()]].waits) {
-    names.push_back(WaitName(plan, wait));
-  }
-  return names;
-}
 
 TEST(PlannerTest, ZeroStepKeepsOnlyTheEventsThatMatter) {
   ASSERT_OK_AND_ASSIGN(auto plan, BuildPlan(ZeroStep(), {}, {}));

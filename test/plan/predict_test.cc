@@ -1,0 +1,184 @@
+#include "plan/predict.h"
+
+#include <random>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/cost_model.h"
+#include "test/plan/plan_test_support.h"
+#include "test/support/property.h"
+#include "test/support/random_step.h"
+
+namespace commsched {
+namespace {
+
+using test::GraphBuilder;
+using test::MakePlan;
+using test::OnLane;
+using test::Read;
+using test::Write;
+using test::ZeroStep;
+
+// A link on which an all-reduce between two ranks takes 1 ns per byte, and
+// nothing else costs anything.
+CostProfile PlainLink() {
+  CostProfile profile;
+  profile.link_bytes_per_s = 1e9;
+  profile.launch_ns = 0;
+  return profile;
+}
+
+Prediction Of(const Graph& graph, const CostProfile& profile,
+              const PlanOptions& options = {}) {
+  auto prediction = Predict(*MakePlan(graph, options, profile), profile);
+  EXPECT_OK(prediction);
+  return *prediction;
+}
+
+TEST(CostModelTest, LinkTimeFollowsTheKind) {
+  const CostProfile link = PlainLink();
+  EXPECT_EQ(LinkNs(CollectiveKind::kAllReduce, 4, 1000, link), 1500);
+  EXPECT_EQ(LinkNs(CollectiveKind::kReduceScatter, 4, 1000, link), 750);
+  EXPECT_EQ(LinkNs(CollectiveKind::kAllGather, 4, 1000, link), 750);
+  EXPECT_EQ(LinkNs(CollectiveKind::kAllToAll, 4, 1000, link), 750);
+  EXPECT_EQ(LinkNs(CollectiveKind::kBroadcast, 4, 1000, link), 1000);
+  EXPECT_EQ(LinkNs(CollectiveKind::kReduce, 4, 1000, link), 1000);
+  EXPECT_EQ(LinkNs(CollectiveKind::kBarrier, 4, 0, link), 0);
+  EXPECT_EQ(LinkNs(CollectiveKind::kAllReduce, 1, 1000, link), 0);
+}
+
+TEST(CostModelTest, MeasuredCostReplacesEstimates) {
+  GraphBuilder b;
+  ComputeSpec spec;
+  spec.flops = 100;
+  spec.bytes = 10;
+  const OpId op = b.Compute("op", {}, spec);
+  CostProfile profile;
+  profile.flops_per_s = 1e9;
+  profile.memory_bytes_per_s = 1e9;
+  EXPECT_EQ(OpCostNs(b.graph(), op, profile), 110);
+  profile.op_cost_ns = {7};
+  EXPECT_EQ(OpCostNs(b.graph(), op, profile), 7);
+}
+
+// make (1000) -> sum (1000 on the link) -> use (1000), in a circle: all serial.
+TEST(PredictTest, AChainIsTheSumOfItsParts) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 250);
+  b.Compute("make", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x);
+  b.Compute("use", {Read(x)}, OnLane(0, 1000));
+  const Prediction p = Of(b.graph(), PlainLink());
+  EXPECT_EQ(p.step_ns, 3000);
+  EXPECT_EQ(p.compute_ns, 2000);
+  EXPECT_EQ(p.comm_ns, 1000);
+  EXPECT_EQ(p.exposed_ns, 1000);
+  EXPECT_EQ(p.bound_cycle_ns, 3000);
+  EXPECT_EQ(p.launches[0].ready_ns, 1000);
+  EXPECT_EQ(p.launches[0].end_ns, 2000);
+  EXPECT_EQ(p.launches[0].cause, ExposedCause::kDependency);
+  EXPECT_EQ(p.peak_bytes_in_flight, 1000u);
+}
+
+// What the sum is needed for comes after 1500 ns of other work.
+TEST(PredictTest, CommunicationUnderComputeIsNotExposed) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 250);
+  b.Compute("make", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x);
+  b.Compute("other", {}, OnLane(0, 1500));
+  b.Compute("use", {Read(x)}, OnLane(0, 1000));
+  const Prediction p = Of(b.graph(), PlainLink());
+  EXPECT_EQ(p.step_ns, 3500);
+  EXPECT_EQ(p.exposed_ns, 0);
+  EXPECT_EQ(p.launches[0].cause, ExposedCause::kNone);
+}
+
+TEST(PredictTest, TheNextStepHidesWhatThisOneLeaves) {
+  // The gather is needed late in the next step only.
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 500);
+  b.Compute("other", {}, OnLane(0, 1500));
+  b.Compute("use", {test::ReadWrite(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x, test::Range(0, 250));
+  const Prediction p = Of(b.graph(), PlainLink());
+  EXPECT_EQ(p.step_ns, 2500);
+  EXPECT_EQ(p.exposed_ns, 0);
+}
+
+TEST(PredictTest, ALinkThatIsTheLimitSetsThePace) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 1000);
+  const BufferId y = b.Buffer("y", 1000);
+  b.Compute("make", {Write(x), Write(y)}, OnLane(0, 1000));
+  b.AllReduce("sum_x", dp, x);
+  b.AllReduce("sum_y", dp, y);
+  const Prediction p = Of(b.graph(), PlainLink());
+  EXPECT_EQ(p.bound_link_ns, 8000);
+  EXPECT_GE(p.lower_bound_ns, 8000);
+  EXPECT_GE(p.step_ns, p.lower_bound_ns);
+  EXPECT_EQ(p.launches[1].cause, ExposedCause::kLink);
+}
+
+TEST(PredictTest, SerialIsNeverFasterThanOverlap) {
+  PlanOptions serial;
+  serial.schedule = Schedule::kSerial;
+  CostProfile profile = PlainLink();
+  profile.link_bytes_per_s = 1e8;
+  const Prediction s = Of(ZeroStep(), profile, serial);
+  const Prediction o = Of(ZeroStep(), profile);
+  EXPECT_GT(s.step_ns, o.step_ns);
+  EXPECT_EQ(s.lower_bound_ns, o.lower_bound_ns);
+  EXPECT_EQ(s.exposed_ns, s.comm_ns);
+}
+
+TEST(PredictTest, RanksThatShareCoresStretchCompute) {
+  CostProfile profile = PlainLink();
+  profile.num_ranks_sharing = 4;
+  profile.num_cores = 2;
+  const Prediction shared = Of(ZeroStep(), profile);
+  const Prediction alone = Of(ZeroStep(), PlainLink());
+  EXPECT_EQ(shared.compute_ns, 2 * alone.compute_ns);
+  EXPECT_EQ(shared.bound_compute_ns, 2 * alone.bound_compute_ns);
+}
+
+TEST(PredictTest, AProfileOfAnotherGraphIsRefused) {
+  const auto plan = MakePlan(ZeroStep());
+  CostProfile profile;
+  profile.op_cost_ns = {1};
+  EXPECT_THAT(Predict(*plan, profile),
+              StatusIs(absl::StatusCode::kInvalidArgument, "measured 1 ops"));
+}
+
+TEST(PredictPropertyTest, NoPlanBeatsItsLowerBoundAndNoCapIsPassed) {
+  for (int i = 0; i < test::PropertyCases(500); ++i) {
+    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
+    SCOPED_TRACE(test::DescribeSeed(seed));
+    const Graph graph =
+        test::MakeRandomStep(seed, {.max_compute_lanes = 2}).graph;
+    std::mt19937_64 random(seed);
+    PlanOptions options;
+    options.max_launches_in_flight = static_cast<uint32_t>(random() % 4);
+    options.coalesce_bytes = random() % 1000;
+    CostProfile profile = PlainLink();
+    profile.link_latency_ns = static_cast<int64_t>(random() % 500);
+    const auto plan = MakePlan(graph, options, profile);
+    ASSERT_NE(plan, nullptr);
+    ASSERT_OK_AND_ASSIGN(const Prediction p, Predict(*plan, profile));
+    ASSERT_GE(p.step_ns, p.lower_bound_ns);
+    ASSERT_LE(p.bound_link_ns, p.lower_bound_ns);
+    ASSERT_LE(p.exposed_ns, p.comm_ns);
+    uint64_t heaviest = 0;
+    for (const Launch& launch : plan->launches) {
+      heaviest = std::max(heaviest, launch.weight_bytes);
+    }
+    if (options.max_launches_in_flight != 0) {
+      ASSERT_LE(p.peak_bytes_in_flight,
+                heaviest * options.max_launches_in_flight);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace commsched
