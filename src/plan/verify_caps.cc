@@ -41,7 +41,7 @@ absl::Status VerifyCaps(const Plan& plan, const Witness& witness,
   const std::vector<LaneWeights> lanes = WeighLanes(plan);
   const uint32_t n = static_cast<uint32_t>(plan.launches.size());
   for (uint32_t k = 0; k < n; ++k) {
-    const std::string name = DescribeNode(plan, RefOf(LaunchId(k)));
+    auto name = [&] { return DescribeNode(plan, RefOf(LaunchId(k))); };
     uint64_t others = 0;
     uint64_t bytes = plan.launches[k].weight_bytes;
     for (uint32_t l = 0; l < lanes.size(); ++l) {
@@ -50,7 +50,7 @@ absl::Status VerifyCaps(const Plan& plan, const Witness& witness,
       const uint32_t known = order.LaunchesKnown(witness.of_launch[k], l);
       if (known == 0) {
         return absl::InternalError(
-            absl::StrCat("plan: window: when ", name,
+            absl::StrCat("plan: window: when ", name(),
                          " starts, any number of launches of "
                          "earlier steps may be in flight on lane ",
                          l));
@@ -63,12 +63,12 @@ absl::Status VerifyCaps(const Plan& plan, const Witness& witness,
     }
     if (max_launches != 0 && others + 1 > max_launches) {
       return absl::InternalError(absl::StrCat(
-          "plan: window: when ", name, " starts, ", others + 1,
+          "plan: window: when ", name(), " starts, ", others + 1,
           " launches may be in flight; the cap is ", max_launches));
     }
     if (max_bytes != 0 && others != 0 && bytes > max_bytes) {
       return absl::InternalError(
-          absl::StrCat("plan: window: when ", name, " starts, ", bytes,
+          absl::StrCat("plan: window: when ", name(), " starts, ", bytes,
                        " bytes may be in flight in ", others + 1,
                        " launches; the cap is ", max_bytes));
     }

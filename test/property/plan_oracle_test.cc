@@ -20,6 +20,10 @@
 namespace commsched::test {
 namespace {
 
+// From so many cases on, each kind of plan and fault must have come up: a test
+// that met none would prove nothing.
+constexpr int kEnoughForCounts = 500;
+
 class Draw {
  public:
   explicit Draw(uint64_t seed) : random_(seed) {}
@@ -265,9 +269,10 @@ TEST(PlanOracleTest, EveryPlanIsFreeOfRacesDeadlocksAndOverruns) {
   }
   std::cout << cases << " plans, " << shared << " share arena memory, "
             << packed << " packed and " << in_place << " in-place launches\n";
+  if (cases < kEnoughForCounts) return;
   EXPECT_GT(shared, cases / 20);
   EXPECT_GT(packed, cases / 20);
-  EXPECT_GT(in_place, cases / 200);
+  EXPECT_GT(in_place, cases / 20);
 }
 
 TEST(PlanOracleTest, RemovingAWaitIsRefusedWheneverItIsARaceOrAnOverrun) {
@@ -307,6 +312,7 @@ TEST(PlanOracleTest, RemovingAWaitIsRefusedWheneverItIsARaceOrAnOverrun) {
   }
   std::cout << removals << " waits removed one by one: " << races << " races, "
             << overruns << " overruns\n";
+  if (cases < kEnoughForCounts) return;
   EXPECT_GT(races, cases);
   EXPECT_GT(overruns, 0);
 }
@@ -348,6 +354,7 @@ TEST(PlanOracleTest, AddingAWaitIsRefusedWheneverItDeadlocks) {
     }
   }
   std::cout << deadlocks << " deadlocks made\n";
+  if (cases < kEnoughForCounts) return;
   EXPECT_GT(deadlocks, cases / 10);
 }
 
@@ -376,6 +383,7 @@ TEST(PlanOracleTest, MovingABufferIsRefusedWheneverItCollides) {
     }
   }
   std::cout << collisions << " collisions made\n";
+  if (cases < kEnoughForCounts) return;
   EXPECT_GT(collisions, cases / 10);
 }
 
