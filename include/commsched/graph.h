@@ -206,7 +206,8 @@ COMMSCHED_API commsched_status_t commsched_graph_add_collective(
     commsched_graph_t* graph, const commsched_collective_desc_t* desc,
     commsched_op_id_t* out_op);
 
-/// Adds an op that does nothing and that other ops may come after.
+/// Adds an op that does nothing and that other ops may come after. It is
+/// dissolved when planning: nobody calls it at run time.
 ///
 /// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT    NULL

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "graph/region.h"
@@ -89,6 +91,39 @@ void PlanOracle::AddOrder() {
   }
 }
 
+namespace {
+
+// (from, to, distance) of all paths of explicit edges that run through markers
+// only, up to the distance that the oracle sees.
+std::set<std::tuple<OpId, OpId, int>> ExplicitOrders(const Graph& graph) {
+  auto is_marker = [&](OpId op) {
+    return graph.op(op).kind == OpKind::kMarker;
+  };
+  std::set<std::tuple<OpId, OpId, int>> paths;
+  for (const ExplicitEdge& edge : graph.edges()) {
+    paths.insert({edge.from, edge.to, edge.distance});
+  }
+  for (uint32_t b = 0; b < graph.ops().size(); ++b) {
+    for (OpId a : graph.ops()[b].after) paths.insert({a, OpId(b), 0});
+  }
+  for (bool grown = true; grown;) {
+    const auto before = paths;
+    for (const auto& [a, m, d] : before) {
+      for (const auto& [n, b, e] : before) {
+        if (m != n || !is_marker(m) || d + e >= PlanOracle::kSteps) continue;
+        paths.insert({a, b, d + e});
+      }
+    }
+    grown = paths.size() != before.size();
+  }
+  std::erase_if(paths, [&](const auto& path) {
+    return is_marker(std::get<0>(path)) || is_marker(std::get<1>(path));
+  });
+  return paths;
+}
+
+}  // namespace
+
 std::string PlanOracle::FindRace() {
   const Graph& graph = *plan_.graph;
   auto broken = [&](OpId a, int s, OpId b, int t) -> std::string {
@@ -123,15 +158,9 @@ std::string PlanOracle::FindRace() {
     }
     return "";
   };
-  for (const ExplicitEdge& edge : graph.edges()) {
-    const std::string race = check_edge(edge.from, edge.to, edge.distance);
+  for (const auto& [from, to, distance] : ExplicitOrders(graph)) {
+    const std::string race = check_edge(from, to, distance);
     if (!race.empty()) return race;
-  }
-  for (uint32_t b = 0; b < num_ops; ++b) {
-    for (OpId a : graph.ops()[b].after) {
-      const std::string race = check_edge(a, OpId(b), 0);
-      if (!race.empty()) return race;
-    }
   }
   return FindArenaRace();
 }

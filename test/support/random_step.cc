@@ -92,7 +92,9 @@ class Generator {
   void AddOp(const std::string& name) {
     for (int attempt = 0; attempt < 50; ++attempt) {
       Op op = Chance(50) ? AnyCompute() : AnyCollective();
+      if (Chance(5)) op = Marker();
       op.name = name;
+      AddExplicit(&op);
       if (!StartsLifetimes(op)) continue;
       const Op copy = op;
       if (!step_.graph.AddOp(std::move(op)).ok()) continue;
@@ -139,6 +141,21 @@ class Generator {
                  (writes_everywhere && access.mode == AccessMode::kWrite &&
                   access.region.kind == RegionKind::kWhole);
         });
+  }
+
+  static Op Marker() {
+    Op op;
+    op.kind = OpKind::kMarker;
+    return op;
+  }
+
+  // Explicit dependencies, now and then: on markers and on other ops.
+  void AddExplicit(Op* op) {
+    const int num_ops = static_cast<int>(step_.graph.ops().size());
+    const int percent = op->kind == OpKind::kMarker ? 90 : 15;
+    for (int i = 0; i < 2 && num_ops > 0; ++i) {
+      if (Chance(percent)) op->after.push_back(OpId(Draw(0, num_ops - 1)));
+    }
   }
 
   Op AnyCompute() {
