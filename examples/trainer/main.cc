@@ -34,7 +34,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<Dataset> dataset =
       LoadDataset(options.data, options.seq);
   if (!dataset.ok()) return Fail(dataset.status());
-  const absl::StatusOr<Report> report = Train(options, *dataset);
+  const absl::StatusOr<Report> report = Train(options, *dataset, stdout);
   if (!report.ok()) return Fail(report.status());
   absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
                report->loss, report->val_loss, report->tokens_per_s,

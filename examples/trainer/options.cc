@@ -42,6 +42,8 @@ struct RawOptions {
 };
 
 void Declare(CLI::App& app, Options& o, RawOptions& raw) {
+  // A script may append a flag to override an earlier one.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto flag = [&app](const char* name, auto& value, const char* text) {
     app.add_option(name, value, text)->capture_default_str();
   };

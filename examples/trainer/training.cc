@@ -48,8 +48,9 @@ struct Evaluation {
 // slots, except for the first failure.
 class Run {
  public:
-  Run(const Options& options, const Dataset& dataset)
+  Run(const Options& options, const Dataset& dataset, std::FILE* out)
       : options_(options),
+        out_(out),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         last_losses_(static_cast<size_t>(options.ranks)),
         evaluations_(CountEvaluations(options)),
@@ -70,15 +71,22 @@ class Run {
   // Whether to evaluate before the last step is over.
   bool EvaluatesAfter(int64_t step) const;
   void Fail(int64_t index, const absl::Status& status);
+  template <typename... Args>
+  void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    if (out_ == nullptr) return;
+    absl::FPrintF(out_, format, args...);
+    std::fflush(out_);
+  }
   absl::Status PrintPlan();
   void ShowProgress(int64_t step, double loss);
   void PrintEvaluations();
   absl::StatusOr<Report> MakeReport();
   absl::Status FillSteps(Report* report) const;
   absl::Status FillBound(Report* report) const;
-  absl::Status WriteTraces() const;
+  absl::Status WriteTraces();
 
   const Options& options_;
+  std::FILE* const out_;  // May be null.
   const Sampler sampler_;
   WorldHandle world_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -195,8 +203,7 @@ absl::Status Run::PrintPlan() {
   if (!info.ok()) return info.status();
   const auto plan = ranks_[0]->PlanInfo();
   if (!plan.ok()) return plan.status();
-  absl::PrintF(
-      "%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
+  Say("%s: %d parameters in %d buckets; %d ranks, ZeRO-%d; %d collectives in "
       "%d launches per step\n"
       "matrix products: %s\n",
       options_.model, info->num_parameters, info->num_buckets, options_.ranks,
@@ -205,9 +212,8 @@ absl::Status Run::PrintPlan() {
   if (options_.explain) {
     const absl::StatusOr<std::string> text = ranks_[0]->Explain();
     if (!text.ok()) return text.status();
-    absl::PrintF("%s\n", *text);
+    Say("%s\n", *text);
   }
-  std::fflush(stdout);
   return absl::OkStatus();
 }
 
@@ -221,13 +227,11 @@ void Run::PrintEvaluations() {
          evaluations_[printed_evaluations_].complete()) {
     const Evaluation& evaluation = evaluations_[printed_evaluations_++];
     bar_.Clear();
-    absl::PrintF("step %d: val_loss %.4f\n", evaluation.steps_done,
-                 evaluation.mean());
-    std::fflush(stdout);
+    Say("step %d: val_loss %.4f\n", evaluation.steps_done, evaluation.mean());
   }
 }
 
-absl::Status Run::WriteTraces() const {
+absl::Status Run::WriteTraces() {
   std::error_code error;
   std::filesystem::create_directories(options_.trace_dir, error);
   if (error) {
@@ -239,7 +243,7 @@ absl::Status Run::WriteTraces() const {
     TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
         absl::StrFormat("%s/rank%d.json", options_.trace_dir, i)));
   }
-  absl::PrintF("traces: %s/rank*.json\n", options_.trace_dir);
+  Say("traces: %s/rank*.json\n", options_.trace_dir);
   return absl::OkStatus();
 }
 
@@ -344,8 +348,9 @@ absl::Status Run::FillBound(Report* report) const {
 
 }  // namespace
 
-absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset) {
-  return Run(options, dataset).Go();
+absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
+                             std::FILE* out) {
+  return Run(options, dataset, out).Go();
 }
 
 }  // namespace commsched::trainer

@@ -1,0 +1,94 @@
+// I4 on the real model: final weights are the same bits for every ZeRO stage,
+// bucket size, cap and schedule.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "examples/trainer/data.h"
+#include "examples/trainer/options.h"
+#include "examples/trainer/random.h"
+#include "examples/trainer/training.h"
+
+namespace commsched::trainer {
+namespace {
+
+Dataset NoiseDataset() {
+  std::vector<uint8_t> text(20000);
+  for (size_t i = 0; i < text.size(); ++i) {
+    text[i] = static_cast<uint8_t>(RandomBelow(256, 1, 2, i));
+  }
+  return Dataset(std::move(text));
+}
+
+Options SmallRun() {
+  Options options;
+  options.config = *PresetConfig("nano");
+  options.deterministic = true;
+  options.steps = 3;
+  options.batch = 8;
+  options.seq = 16;
+  options.val_batches = 1;
+  options.lr = 3e-3;
+  options.bucket_bytes = 1 << 20;
+  return options;
+}
+
+std::string Digest(const Options& options, const Dataset& dataset) {
+  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? report->weights_sha256 : "";
+}
+
+class WeightBitsTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(WeightBitsTest, AreTheSameForAnyBucketCapAndSchedule) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  // The reference is a run that shares nothing with the grid but the model.
+  options.zero = 0;
+  options.bucket_bytes = 4 << 20;
+  const std::string expected = Digest(options, dataset);
+  options.zero = GetParam();
+  for (uint64_t bucket_kib : {64, 1024, 25 * 1024}) {
+    for (int64_t cap_launches : {1, 2, 8}) {
+      for (bool serial : {true, false}) {
+        options.bucket_bytes = bucket_kib << 10;
+        options.cap_launches = cap_launches;
+        options.serial = serial;
+        EXPECT_EQ(Digest(options, dataset), expected)
+            << "bucket " << bucket_kib << " KiB, cap " << cap_launches
+            << (serial ? ", serial" : ", overlap");
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ZeroStages, WeightBitsTest,
+                         ::testing::Values(0, 1, 2));
+
+TEST(RunBitsTest, DependOnTheSeed) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  const std::string first = Digest(options, dataset);
+  options.seed = 2;
+  EXPECT_NE(Digest(options, dataset), first);
+}
+
+TEST(RunBitsTest, SurviveALinkCoalescingAndAnArena) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  options.bucket_bytes = 64 << 10;
+  const std::string expected = Digest(options, dataset);
+  options.coalesce_bytes = 1 << 20;
+  options.link = {.bytes_per_s = 1e9, .latency_ns = 20'000};
+  options.arena_bytes = 2 << 20;
+  options.cap_bytes = 300'000;
+  EXPECT_EQ(Digest(options, dataset), expected);
+}
+
+}  // namespace
+}  // namespace commsched::trainer

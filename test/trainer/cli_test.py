@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The command line: flags, messages, exit codes, --json and --trace."""
+
+import json
+import os
+import unittest
+
+import program
+
+PROMISED_KEYS = """
+steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
+overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
+cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
+""".split()
+
+
+class CliTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = program.temporary_folder()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.small = ["--data", program.text_file(self.folder), "--batch", 4,
+                      "--seq", 16, "--steps", 5, "--val-batches", 1]
+
+    def expect_usage_error(self, arguments, *parts):
+        done = program.run(*arguments)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_help_lists_every_flag_and_succeeds(self):
+        done = program.run("--help")
+        self.assertEqual(done.returncode, 0)
+        for flag in ("ranks zero model data steps batch seq micro-batches clip "
+                     "lr bucket-bytes cap-bytes cap-launches schedule "
+                     "deterministic link trace seed json help").split():
+            self.assertIn("--" + flag, done.stdout)
+
+    def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
+        self.expect_usage_error(["--batch", 10], "--batch is 10",
+                                "multiple of --ranks x --micro-batches")
+        self.expect_usage_error(["--batch", 8, "--micro-batches", 3], "4 x 3")
+
+    def test_values_out_of_range_name_flag_value_and_limit(self):
+        for flag, value, limit in [("--ranks", 0, "1 to"),
+                                   ("--zero", 3, "0 to 2"),
+                                   ("--steps", 0, "1 to"),
+                                   ("--seq", -5, "1 to"),
+                                   ("--clip", -1, "0 or more"),
+                                   ("--lr", -0.1, "0 or more"),
+                                   ("--schedule", "fast", "overlap or serial"),
+                                   ("--model", "huge", "nano, mini and small")]:
+            with self.subTest(flag):
+                self.expect_usage_error([f"{flag}={value}"], flag, str(value),
+                                        limit)
+
+    def test_bad_units_say_what_is_accepted(self):
+        self.expect_usage_error(["--bucket-bytes", "1MB"], "--bucket-bytes",
+                                "'1MB'", "1MiB")
+        self.expect_usage_error(["--cap-bytes", "much"], "--cap-bytes",
+                                "'much'")
+        self.expect_usage_error(["--link", "1Gbit"], "--link", "'1Gbit'",
+                                "1Gbit,100us")
+
+    def test_unknown_flags_and_words_are_usage_errors(self):
+        self.expect_usage_error(["--rank", 4], "--rank")
+        self.expect_usage_error(["train"], "train")
+        self.expect_usage_error(["--steps", "many"], "--steps")
+
+    def test_a_missing_file_is_a_failure_that_names_it(self):
+        path = os.path.join(self.folder, "absent.txt")
+        done = program.run("--data", path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(path, done.stderr)
+
+    def test_an_arena_that_is_too_small_is_a_failure(self):
+        done = program.run(*self.small, "--arena-bytes", "4KiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("arena_bytes 4096 is too small", done.stderr)
+
+    def test_json_is_the_last_line_and_has_every_promised_key(self):
+        result = program.run_json(*self.small)
+        for key in PROMISED_KEYS:
+            self.assertIn(key, result)
+        self.assertEqual(result["steps"], 5)
+        self.assertEqual(len(result["weights_sha256"]), 64)
+        self.assertGreater(result["step_time_s"], 0)
+        self.assertGreater(result["lower_bound_s"], 0)
+        self.assertAlmostEqual(
+            result["ratio_to_lower_bound"],
+            result["step_time_s"] / result["lower_bound_s"], places=6)
+        self.assertAlmostEqual(result["tokens_per_s"],
+                               4 * 16 / result["step_time_s"], places=3)
+
+    def test_the_report_is_for_people_without_json(self):
+        done = program.run(*self.small)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in ("oneDNN", "step time", "exposed communication", "overlap",
+                     "launches per step", "peak bytes in flight",
+                     "lower bound"):
+            self.assertIn(part, done.stdout)
+        self.assertEqual(done.stderr, "")  # No progress bar in a pipe.
+
+    def test_the_caps_hold(self):
+        result = program.run_json(*self.small, "--bucket-bytes", "64KiB",
+                                  "--cap-bytes", "300KiB")
+        self.assertEqual(result["cap_bytes"], 300 * 1024)
+        self.assertLessEqual(result["peak_bytes_in_flight"], 300 * 1024)
+        free = program.run_json(*self.small, "--bucket-bytes", "64KiB")
+        self.assertGreater(free["launches_per_step"], 10)
+
+    def test_one_launch_at_a_time_bounds_bytes_by_the_heaviest(self):
+        result = program.run_json(*self.small, "--bucket-bytes", "64KiB",
+                                  "--cap-launches", 1)
+        # The heaviest bucket: c_fc or mlp.c_proj, 128 x 512 floats.
+        self.assertLessEqual(result["peak_bytes_in_flight"], 128 * 512 * 4)
+
+    def test_stages_use_less_and_less_memory(self):
+        memory = [
+            program.run_json(*self.small, "--bucket-bytes", "256KiB", "--zero",
+                             zero)["peak_bytes_per_rank"]
+            for zero in (0, 1, 2)
+        ]
+        self.assertGreater(memory[0], memory[1])
+        self.assertGreater(memory[1], memory[2])
+
+    def test_the_same_seed_gives_the_same_weights_and_loss(self):
+        first = program.run_json(*self.small, "--deterministic")
+        again = program.run_json(*self.small, "--deterministic")
+        other = program.run_json(*self.small, "--deterministic", "--seed", 2)
+        self.assertEqual(first["weights_sha256"], again["weights_sha256"])
+        self.assertEqual(first["val_loss"], again["val_loss"])
+        self.assertNotEqual(first["weights_sha256"], other["weights_sha256"])
+
+    def test_any_number_of_ranks_and_micro_batches_trains_alike(self):
+        losses = [
+            program.run_json(*self.small, "--ranks", ranks, "--micro-batches",
+                             micro)["val_loss"]
+            for ranks, micro in [(1, 1), (2, 1), (4, 1), (2, 2), (1, 4)]
+        ]
+        for loss in losses:
+            self.assertAlmostEqual(loss, losses[0], places=3)
+
+    def test_validation_can_come_every_few_steps(self):
+        done = program.run(*self.small, "--eval-every", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        steps = [line for line in done.stdout.splitlines()
+                 if line.startswith("step ") and "val_loss" in line]
+        self.assertEqual([line.split(":")[0] for line in steps],
+                         ["step 2", "step 4", "step 5"])
+
+    def test_trace_writes_a_file_per_rank(self):
+        folder = os.path.join(self.folder, "a", "traces")
+        done = program.run(*self.small, "--trace", folder, "--ranks", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(os.listdir(folder)),
+                         ["rank0.json", "rank1.json"])
+        for rank in range(2):
+            with open(os.path.join(folder, f"rank{rank}.json"),
+                      encoding="utf-8") as file:
+                trace = json.load(file)
+            self.assertEqual(trace["distributedInfo"]["rank"], rank)
+            names = {event.get("name", "") for event in trace["traceEvents"]}
+            self.assertTrue(any("forward[0].h.0.attn" in n for n in names))
+            self.assertTrue(any("ReduceScatter" in n for n in names))
+
+    def test_a_trace_folder_that_cannot_be_made_is_a_failure(self):
+        done = program.run(*self.small, "--trace",
+                           self.small[1] + "/below_a_file")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("below_a_file", done.stderr)
+
+    def test_explain_prints_the_plan(self):
+        done = program.run(*self.small, "--explain")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("reduce_scatter", done.stdout)
+
+    def test_a_single_step_is_a_run(self):
+        result = program.run_json(*self.small, "--steps", 1)
+        self.assertEqual(result["steps"], 1)
+        self.assertGreater(result["step_time_s"], 0)
+
+
+if __name__ == "__main__":
+    program.main(unittest)

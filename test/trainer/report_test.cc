@@ -1,0 +1,102 @@
+#include "examples/trainer/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace commsched::trainer {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StepRecord Record(uint64_t step, double step_s) {
+  StepRecord record;
+  record.step = step;
+  record.step_s = step_s;
+  record.compute_s = step_s / 2;
+  record.comm_s = 1;
+  record.exposed_s = step_s / 10;
+  record.launches = 3;
+  record.collectives = 5;
+  return record;
+}
+
+TEST(SummarizeTest, TakesTheMedianOverStepsOfTheSlowestRank) {
+  const StepSummary summary =
+      Summarize({{Record(0, 1), Record(1, 5), Record(2, 3)},
+                 {Record(0, 2), Record(1, 4), Record(2, 1)}},
+                0, {});
+  EXPECT_EQ(summary.steps, 3);
+  EXPECT_DOUBLE_EQ(summary.step_s, 3);
+  EXPECT_DOUBLE_EQ(summary.compute_s, 1.5);
+  EXPECT_DOUBLE_EQ(summary.exposed_s, 0.3);
+  EXPECT_DOUBLE_EQ(summary.overlap_pct, 70);
+  EXPECT_EQ(summary.launches, 3);
+  EXPECT_EQ(summary.collectives, 5);
+}
+
+TEST(SummarizeTest, LeavesOutWarmUpExcludedAndIncompleteSteps) {
+  const StepSummary summary = Summarize(
+      {{Record(0, 9), Record(1, 9), Record(2, 1), Record(3, 9), Record(4, 3)},
+       {Record(0, 9), Record(1, 9), Record(2, 1), Record(3, 9)}},
+      2, {3});
+  EXPECT_EQ(summary.steps, 1);
+  EXPECT_DOUBLE_EQ(summary.step_s, 1);
+}
+
+TEST(SummarizeTest, CountsWarmUpWhenThereIsNothingElse) {
+  EXPECT_DOUBLE_EQ(Summarize({{Record(0, 7)}}, 2, {}).step_s, 7);
+}
+
+TEST(SummarizeTest, OfNothingIsZero) {
+  const StepSummary summary = Summarize({{}, {}}, 2, {});
+  EXPECT_EQ(summary.steps, 0);
+  EXPECT_EQ(summary.step_s, 0);
+}
+
+TEST(SummarizeTest, WithoutCommunicationThereIsNoOverlap) {
+  StepRecord record = Record(2, 1);
+  record.comm_s = record.exposed_s = 0;
+  EXPECT_EQ(Summarize({{record}}, 0, {}).overlap_pct, 0);
+}
+
+TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
+  Report report;
+  report.weights_sha256 = "ab";
+  report.step.step_s = 3;
+  report.bound.total_s = 2;
+  const std::string text = FormatJson(report);
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+  const nlohmann::json json = nlohmann::json::parse(text);
+  for (const char* key :
+       {"steps", "loss", "val_loss", "tokens_per_s", "step_time_s", "compute_s",
+        "comm_s", "exposed_comm_s", "overlap_pct", "launches_per_step",
+        "collectives_per_step", "peak_bytes_in_flight", "cap_bytes",
+        "peak_bytes_per_rank", "lower_bound_s", "ratio_to_lower_bound",
+        "weights_sha256"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_DOUBLE_EQ(json["ratio_to_lower_bound"], 1.5);
+}
+
+TEST(ReportTest, MemoryPerRankIsTheSumOfItsParts) {
+  Report report;
+  report.parameter_bytes = 1;
+  report.gradient_bytes = 20;
+  report.optimizer_bytes = 300;
+  report.activation_bytes = 4000;
+  EXPECT_EQ(report.peak_bytes_per_rank(), 4321u);
+}
+
+TEST(ReportTest, TheTableNamesTheCap) {
+  Report report;
+  EXPECT_THAT(FormatTable(report), HasSubstr("no cap"));
+  report.cap_bytes = 2 << 20;
+  EXPECT_THAT(FormatTable(report), HasSubstr("cap 2.00 MiB"));
+}
+
+}  // namespace
+}  // namespace commsched::trainer
