@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace commsched::trainer {
 namespace {
 
@@ -25,7 +27,7 @@ TEST(ParseBytesTest, RefusesEverythingElseAndSaysWhatIsAccepted) {
     const auto bytes = ParseBytes(text);
     ASSERT_FALSE(bytes.ok()) << text;
     EXPECT_THAT(std::string(bytes.status().message()),
-                HasSubstr("'" + std::string(text) + "' is not a number of"));
+                HasSubstr(absl::StrCat("'", text, "' is not a number of")));
   }
   EXPECT_FALSE(ParseBytes("1.5").ok());
 }
