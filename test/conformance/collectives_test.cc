@@ -98,12 +98,13 @@ TEST_P(CollectivesTest, EveryTypeIsMoved) {
 
 // Large enough to be shared out among the members' threads.
 TEST_P(CollectivesTest, LargeTransfersGiveTheSame) {
+  const auto count = static_cast<uint64_t>(140'000 / size() + 3);
   std::mt19937_64 random(3);
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
     for (const bool in_place : {true, false}) {
       cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM),
-                           {{100'003, {}}}, in_place, random));
+                           {{count, {}}}, in_place, random));
     }
   }
   RunCases(cases);
