@@ -36,7 +36,7 @@ struct RawOptions {
   std::string bucket_bytes;
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
-  std::string arena_bytes = "0";
+  std::string arena_bytes;
   std::string schedule = "overlap";
   std::string link;
 };
@@ -72,8 +72,10 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
        "Merge neighbouring collectives up to this; 0: do not");
   flag("--cap-bytes", raw.cap_bytes, "Most bytes in flight; 0: no cap");
   flag("--cap-launches", o.cap_launches, "Most launches in flight; 0: no cap");
-  flag("--arena-bytes", raw.arena_bytes,
-       "Most memory for gradient buckets of --zero 2; 0: no limit");
+  app.add_option(
+      "--arena-bytes", raw.arena_bytes,
+      "Most memory for the gradient buckets of --zero 2; 0: no limit "
+      "[half of their bytes, if they can share that]");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,
@@ -139,7 +141,6 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
   for (const absl::Status& status : {
            SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
            SetBytes("--coalesce-bytes", raw.coalesce_bytes, &o.coalesce_bytes),
-           SetBytes("--arena-bytes", raw.arena_bytes, &o.arena_bytes),
        }) {
     if (!status.ok()) return status;
   }
@@ -151,6 +152,12 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
       return absl::InvalidArgumentError(
           "--bucket-bytes is 0; it must be 1 or more");
     }
+  }
+  if (!raw.arena_bytes.empty()) {
+    const absl::Status status =
+        SetBytes("--arena-bytes", raw.arena_bytes, &o.arena_bytes);
+    if (!status.ok()) return status;
+    if (o.arena_bytes == 0) o.arena_bytes = UINT64_MAX;
   }
   if (raw.lr.has_value()) {
     const absl::Status status = CheckNumber("--lr", *raw.lr);

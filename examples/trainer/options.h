@@ -28,7 +28,7 @@ struct Options {
   uint64_t cap_bytes = 0;     // 0: no cap.
   int64_t cap_launches = 0;   // 0: no cap.
   uint64_t coalesce_bytes = 0;
-  uint64_t arena_bytes = 0;  // 0: no limit.
+  uint64_t arena_bytes = 0;  // 0: the engine's choice.
   bool serial = false;
   bool deterministic = false;
   LinkSpeed link;          // bytes_per_s 0: no emulation.

@@ -75,15 +75,18 @@ static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
-  commsched_group_t* group;       ///< Data-parallel ranks.
-  uint32_t zero_stage;            ///< 0: all-reduce; 1, 2: sharded optimizer.
-  uint32_t micro_batches;         ///< 0 means 1.
-  uint64_t bucket_bytes;          ///< 0: 25 MiB.
-  commsched_plan_options_t plan;  ///< Window, schedule, deterministic, ...
-  float beta1, beta2;             ///< 0, 0: 0.9, 0.95.
-  float epsilon;                  ///< 0: 1e-8.
-  float weight_decay;             ///< For parameters of two or more dimensions.
-  float clip_norm;                ///< 0: no clipping.
+  commsched_group_t* group;  ///< Data-parallel ranks.
+  uint32_t zero_stage;       ///< 0: all-reduce; 1, 2: sharded optimizer.
+  uint32_t micro_batches;    ///< 0 means 1.
+  uint64_t bucket_bytes;     ///< 0: 25 MiB.
+  /// Window, schedule, deterministic, ... `plan.arena_bytes` bounds the
+  /// gradient buckets of stage 2, which share memory; 0: half of what they take
+  /// side by side if that is enough, else all of it.
+  commsched_plan_options_t plan;
+  float beta1, beta2;      ///< 0, 0: 0.9, 0.95.
+  float epsilon;           ///< 0: 1e-8.
+  float weight_decay;      ///< For parameters of two or more dimensions.
+  float clip_norm;         ///< 0: no clipping.
   uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
   const commsched_engine_kernels_t* kernels;  ///< NULL: all CPU. Copied.
   commsched_trace_t* trace;                   ///< NULL: record nothing.

@@ -243,11 +243,24 @@ Status Engine::Allocate() {
   return AllocateZeros("norms", 1, &factor_);
 }
 
+// Gradient buckets of stage 2 share memory: unless a limit was given, within
+// half of what they would take side by side, three quarters if that is not
+// enough (a large bucket that is alive all the time), and else all of it.
 Status Engine::MakePlan() {
+  commsched_plan_options_t options = desc_.plan;
+  const uint64_t all_bytes = layout_.padded_elements() * sizeof(float);
+  std::vector<uint64_t> limits = {desc_.plan.arena_bytes};
+  if (spec_.owned_gradients() && desc_.plan.arena_bytes == 0) {
+    limits = {all_bytes / 2, all_bytes / 4 * 3, 0};
+  }
   commsched_plan_t* plan = nullptr;
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_plan_build(graph_.graph.get(), &desc_.plan, nullptr, &plan),
-      "planning the step"));
+  commsched_status_t code = COMMSCHED_RESOURCE_EXHAUSTED;
+  for (uint64_t limit : limits) {
+    options.arena_bytes = limit;
+    code = commsched_plan_build(graph_.graph.get(), &options, nullptr, &plan);
+    if (code != COMMSCHED_RESOURCE_EXHAUSTED) break;
+  }
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(code, "planning the step"));
   plan_.reset(plan);
   return Status();
 }

@@ -162,6 +162,24 @@ TEST(EngineMemoryTest, StagesKeepLessAndLess) {
   EXPECT_LT(info[2].arena_bytes, info[1].gradient_bytes);
 }
 
+TEST(EngineMemoryTest, AnArenaLimitOfAllBytesKeepsBucketsApart) {
+  ToyRun run;
+  run.engine.bucket_bytes = 4096;
+  run.engine.plan.arena_bytes = UINT64_MAX;
+  const ToyResult result = RunToy(run);
+  ASSERT_EQ(result.error, "");
+  EXPECT_EQ(result.info.arena_bytes, result.info.parameter_bytes);
+}
+
+TEST(EngineMemoryTest, GradientsOfMicroBatchesAreAllAliveTogether) {
+  ToyRun run;
+  run.engine.bucket_bytes = 4096;
+  run.engine.micro_batches = 2;
+  const ToyResult result = RunToy(run);
+  ASSERT_EQ(result.error, "");
+  EXPECT_EQ(result.info.arena_bytes, result.info.parameter_bytes);
+}
+
 TEST(EngineKernelsTest, TheCallersTableIsUsed) {
   struct Counts {
     std::atomic<int> adamw{0}, squares{0}, zero{0};
