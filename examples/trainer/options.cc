@@ -22,7 +22,7 @@ struct ModelDefaults {
   uint64_t bucket_bytes;
 };
 constexpr ModelDefaults kModelDefaults[] = {
-    {"nano", 3e-3, uint64_t{1} << 20},
+    {"nano", 3e-3, uint64_t{256} << 10},
     {"mini", 1e-3, uint64_t{4} << 20},
     {"small", 6e-4, uint64_t{25} << 20},
 };
@@ -66,7 +66,7 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
        "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
        "2: the gradients too");
   app.add_option("--bucket-bytes", raw.bucket_bytes,
-                 "Bytes of one bucket, such as 64KiB [nano 1MiB, mini 4MiB, "
+                 "Bytes of one bucket, such as 64KiB [nano 256KiB, mini 4MiB, "
                  "small 25MiB]");
   flag("--coalesce-bytes", raw.coalesce_bytes,
        "Merge neighbouring collectives up to this; 0: do not");
