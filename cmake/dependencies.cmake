@@ -1,5 +1,6 @@
 # What the library needs, and what each optional part needs.
 find_package(absl REQUIRED)
+find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
@@ -11,7 +12,6 @@ set(COMMSCHED_ABSL
 find_package(GTest QUIET)
 find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 find_package(benchmark QUIET)
-find_package(nlohmann_json QUIET)
 find_package(CLI11 QUIET)
 find_package(OpenSSL QUIET COMPONENTS Crypto)
 
@@ -35,5 +35,4 @@ commsched_decide(EXAMPLES)
 commsched_decide(TRAINER NEEDS
   "oneDNN (libdnnl-dev)" COMMSCHED_DNNL_LIBRARY
   "OpenSSL (libssl-dev)" OpenSSL_FOUND
-  "nlohmann-json (nlohmann-json3-dev)" nlohmann_json_FOUND
   "CLI11 (libcli11-dev)" CLI11_FOUND)

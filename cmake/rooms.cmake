@@ -25,7 +25,8 @@ function(commsched_room name)
     COMMSCHED_VERSION_STRING="${PROJECT_VERSION}")
   list(TRANSFORM arg_DEPENDS PREPEND commsched_)
   target_link_libraries(${target} ${scope}
-    ${arg_DEPENDS} ${COMMSCHED_ABSL} PkgConfig::xxhash Threads::Threads)
+    ${arg_DEPENDS} ${COMMSCHED_ABSL} PkgConfig::xxhash
+    nlohmann_json::nlohmann_json Threads::Threads)
   set(COMMSCHED_ROOMS ${COMMSCHED_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()
 
