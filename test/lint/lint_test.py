@@ -107,6 +107,12 @@ class TextRulesTest(PlantedTree):
         self.assertFalse(self.refused("src/plan/a.cc", 'snprintf(b, 1, "x");'))
         self.assertFalse(self.refused("src/plan/a.cc", 'fprintf(f, "x");'))
 
+    def test_placeholders_in_pages_are_refused(self):
+        self.assertTrue(self.refused("docs/a.md", "see @DEMO@"))
+        self.assertTrue(self.refused("README.md", "@TWO_WORDS@"))
+        self.assertFalse(self.refused("docs/a.md", "mail a@B.org, @Version@"))
+        self.assertFalse(self.refused("cmake/a.pc.in", "prefix=@PREFIX@"))
+
     def test_machine_paths_and_registries_are_refused(self):
         self.assertTrue(self.refused("README.md", "cd /home/me/commsched"))
         self.assertTrue(self.refused("scripts/x", "ls /tmp/build"))

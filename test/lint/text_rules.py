@@ -32,6 +32,8 @@ RULES = [
     ("names of package registries do not belong here",
      re.compile(r"\b(deb\.debian\.org|pypi\.org|pythonhosted\.org|ghcr\.io"
                 r"|registry\.npmjs\.org|docker\.io)\b"), (), None),
+    ("a placeholder was never filled in", re.compile(r"@[A-Z_]+@"), (),
+     {".md"}),
     ("pages that are not in the repository cannot be followed",
      re.compile(r"(?<![\w/])(design|style)\.md\b|(?<![\w/])research/\w+\.md"),
      (), None),
