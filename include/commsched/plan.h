@@ -124,7 +124,11 @@ static inline commsched_plan_info_t commsched_plan_info_init(void) {
 /// Threads:   any; the graph must not be changed meanwhile.
 /// Blocks:    no; about 1 us per op.
 /// Errors:    INVALID_ARGUMENT    NULL, an unknown schedule, a profile for
-///                                another number of ops, a cycle
+///                                another number of ops, a cycle, a time or an
+///                                op's cost above 10^15 ns (about 11 days), a
+///                                step above 10^16 ns
+///            OUT_OF_RANGE        owned buffers and packing memory of more than
+///                                2^63-1 bytes, collectives of more than 2^60
 ///            RESOURCE_EXHAUSTED  an arena limit below what some op needs; the
 ///                                message gives the least size that works
 ///            INTERNAL            the verifier refused the plan: a bug of ours
@@ -154,7 +158,8 @@ COMMSCHED_API commsched_status_t commsched_plan_get_info(
 /// Blocks:    no; about 1 us per op.
 /// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set, a profile for
 ///                              another number of ops or with a negative or
-///                              non-finite value
+///                              non-finite value, times above those that
+///                              commsched_plan_build() takes
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plan_predict(
     const commsched_plan_t* plan, const commsched_cost_profile_t* profile,

@@ -10,7 +10,10 @@
 namespace commsched {
 namespace {
 
-int64_t Rounded(double ns) { return static_cast<int64_t>(std::llround(ns)); }
+// Beyond kMaxStepNs, where CheckProfile refuses, only the size counts.
+int64_t Rounded(double ns) {
+  return static_cast<int64_t>(std::llround(std::min(ns, 9e18)));
+}
 
 // Share of the array that crosses a link direction.
 double LinkShare(CollectiveKind kind, int n) {
@@ -40,9 +43,10 @@ absl::Status CheckRate(absl::string_view name, double rate) {
 }
 
 absl::Status CheckTime(absl::string_view name, int64_t ns) {
-  if (ns >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("profile: ", name, " is ", ns, "; it must be 0 or more"));
+  if (ns >= 0 && ns <= Graph::kMaxCostNs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("profile: ", name, " is ", ns,
+                                                 " ns; it must be 0 to ",
+                                                 Graph::kMaxCostNs));
 }
 
 uint64_t AccessBytes(const Graph& graph, const Access& access,
@@ -50,6 +54,39 @@ uint64_t AccessBytes(const Graph& graph, const Access& access,
   if (spec.kind == CollectiveKind::kBarrier) return 0;
   return CountOf(graph, access, spec.counts) *
          static_cast<uint64_t>(DTypeSize(graph.buffer(access.buffer).dtype));
+}
+
+// The most that `op` adds to any sum of times of one step. A double, as a sum
+// of int64_t is what it guards.
+double MostNs(const Graph& graph, OpId op, const CostProfile& profile) {
+  const double ranks_per_core = static_cast<double>(profile.num_ranks_sharing) /
+                                std::max(1u, profile.num_cores);
+  const double cpu_ns = static_cast<double>(OpCostNs(graph, op, profile)) *
+                        std::max(1.0, ranks_per_core);
+  if (graph.op(op).kind != OpKind::kCollective) return cpu_ns;
+  const CollectiveSpec& spec = graph.op(op).collective;
+  const int64_t link_ns = LinkNs(spec.kind, graph.group(spec.group).size,
+                                 WeightBytes(graph, spec), profile);
+  const int64_t copy_ns =
+      CopyNs(InputBytes(graph, spec) + OutputBytes(graph, spec), profile);
+  return cpu_ns + static_cast<double>(link_ns) + static_cast<double>(copy_ns) +
+         static_cast<double>(profile.launch_ns + kMemberOverheadNs);
+}
+
+absl::Status CheckCosts(const Graph& graph, const CostProfile& profile) {
+  double step_ns = 0;
+  for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+    const OpId op(i);
+    RETURN_IF_ERROR(
+        CheckTime(absl::StrCat("cost of op '", graph.op(op).name, "'"),
+                  OpCostNs(graph, op, profile)));
+    step_ns += MostNs(graph, op, profile);
+    if (step_ns <= kMaxStepNs) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile: the ops up to '", graph.op(op).name, "' take ",
+                     step_ns, " ns; the limit of a step is ", kMaxStepNs));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -61,16 +98,26 @@ absl::Status CheckProfile(const Graph& graph, const CostProfile& profile) {
   RETURN_IF_ERROR(CheckRate("memory_bytes_per_s", profile.memory_bytes_per_s));
   RETURN_IF_ERROR(CheckTime("link_latency_ns", profile.link_latency_ns));
   RETURN_IF_ERROR(CheckTime("launch_ns", profile.launch_ns));
-  if (profile.op_cost_ns.empty()) return absl::OkStatus();
-  if (profile.op_cost_ns.size() != graph.ops().size()) {
+  if (!profile.op_cost_ns.empty() &&
+      profile.op_cost_ns.size() != graph.ops().size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("profile: measured ", profile.op_cost_ns.size(),
                      " ops; the graph has ", graph.ops().size()));
   }
-  for (size_t i = 0; i < profile.op_cost_ns.size(); ++i) {
-    RETURN_IF_ERROR(
-        CheckTime(absl::StrCat("cost of op '", graph.ops()[i].name, "'"),
-                  profile.op_cost_ns[i]));
+  return CheckCosts(graph, profile);
+}
+
+absl::Status CheckStepBytes(const Graph& graph) {
+  uint64_t bytes = 0;
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::kCollective) continue;
+    const uint64_t more = WeightBytes(graph, op.collective);
+    if (more > kMaxStepBytes - bytes) {
+      return absl::OutOfRangeError(absl::StrCat(
+          "collective '", op.name, "' of ", more, " bytes comes on top of ",
+          bytes, "; the limit of a step is ", kMaxStepBytes, " bytes"));
+    }
+    bytes += more;
   }
   return absl::OkStatus();
 }

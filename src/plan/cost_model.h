@@ -14,9 +14,22 @@ namespace commsched {
 // one more pass of its transfer loop.
 inline constexpr int64_t kMemberOverheadNs = 1000;
 
-// kInvalidArgument if a rate is not positive, a time is negative, or the
-// profile measured another number of ops than `graph` has.
+// About 115 days. A simulation sums the times of SteadyState::kMaxSteps steps
+// and some more; those stay within int64_t.
+inline constexpr double kMaxStepNs = 1e16;
+
+// Bytes that the collectives of a step move, an exbibyte: sums over a few steps
+// and of inputs and outputs stay within uint64_t.
+inline constexpr uint64_t kMaxStepBytes = uint64_t{1} << 60;
+
+// kInvalidArgument if a rate is not positive, a time or an op's cost (measured,
+// estimated or derived) is negative or above Graph::kMaxCostNs, all ops of a
+// step together take more than kMaxStepNs, or the profile measured another
+// number of ops than `graph` has.
 absl::Status CheckProfile(const Graph& graph, const CostProfile& profile);
+
+// kOutOfRange if the weights of all collectives sum to more than kMaxStepBytes.
+absl::Status CheckStepBytes(const Graph& graph);
 
 // Elements that `access` covers on the rank with the largest part. `counts` are
 // the collective's uneven counts, or empty.

@@ -1,11 +1,13 @@
 #include "plan/place.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "plan/align.h"
 #include "plan/fit.h"
 
@@ -14,6 +16,8 @@ namespace {
 
 // Beyond this FitBySize takes too long.
 constexpr size_t kMaxFitBySize = 4096;
+
+constexpr uint64_t kMaxArenaBytes = std::numeric_limits<int64_t>::max();
 
 struct Use {
   uint32_t position = 0;
@@ -39,6 +43,7 @@ class Placer {
   absl::StatusOr<Arena> Run() {
     CollectBuffers();
     CollectStaging();
+    RETURN_IF_ERROR(CheckBytes());
     Fit fit = FitSideBySide(arena_.lifetimes);
     const uint64_t limit = plan_.options.arena_bytes;
     if (limit != 0 && fit.bytes > limit) {
@@ -117,6 +122,22 @@ class Placer {
     }
   }
 
+  // Bounds all sums of sizes and offsets: no fit takes more than everything
+  // side by side.
+  absl::Status CheckBytes() const {
+    uint64_t bytes = 0;
+    for (const Lifetime& lifetime : arena_.lifetimes) {
+      const uint64_t more = AlignUp(lifetime.bytes);
+      if (more > kMaxArenaBytes - bytes) {
+        return absl::OutOfRangeError(absl::StrCat(
+            "arena: ", Describe(lifetime), " comes on top of ", bytes,
+            "; the limit of all is ", kMaxArenaBytes, " bytes"));
+      }
+      bytes += more;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Refuse(uint64_t least) const {
     // Bytes alive at each position, by differences.
     std::vector<uint64_t> more(sequence_.nodes.size() + 1, 0);
@@ -161,15 +182,18 @@ class Placer {
         largest = &lifetime;
       }
     }
-    if (largest == nullptr) return "none";
-    if (largest->buffer.valid()) {
-      return absl::StrCat("buffer '", graph_.buffer(largest->buffer).name,
-                          "' of ", largest->bytes, " bytes");
+    return largest == nullptr ? "none" : Describe(*largest);
+  }
+
+  std::string Describe(const Lifetime& lifetime) const {
+    if (lifetime.buffer.valid()) {
+      return absl::StrCat("buffer '", graph_.buffer(lifetime.buffer).name,
+                          "' of ", lifetime.bytes, " bytes");
     }
-    const Launch& launch = plan_.launches[largest->launch.value()];
+    const Launch& launch = plan_.launches[lifetime.launch.value()];
     return absl::StrCat("the packing memory of '",
                         graph_.op(launch.members.front()).name, "' of ",
-                        largest->bytes, " bytes");
+                        lifetime.bytes, " bytes");
   }
 
   // Plays two steps through the arena: whoever finds memory that another had

@@ -44,7 +44,8 @@ struct Arena {
 // order of lifetimes, then by falling size.
 //
 // Fails with kResourceExhausted if no attempt fits, naming what is alive at the
-// peak and the least size that works.
+// peak and the least size that works; with kOutOfRange, naming what passes it,
+// if everything side by side takes more than 2^63-1 bytes.
 absl::StatusOr<Arena> PlaceInArena(const Plan& plan, const Sequence& sequence);
 
 }  // namespace commsched

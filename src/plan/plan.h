@@ -54,7 +54,8 @@ struct Launch {
   int root = 0;
   Way way = Way::kSingle;
   uint32_t lane = 0;            // communication lane
-  std::vector<OpId> members;    // collectives, in key order
+  // Collectives, in key order; of kInPlace in order of address.
+  std::vector<OpId> members;
   uint64_t weight_bytes = 0;    // sum of max(input, output) over members
   uint64_t staging_offset = 0;  // kPack: input staging in the arena
   uint64_t staging_bytes = 0;   // kPack: input part then output part

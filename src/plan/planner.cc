@@ -79,6 +79,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
     const Graph& graph, const PlanOptions& options,
     const CostProfile& profile) {
   RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckStepBytes(graph));
   RETURN_IF_ERROR(CheckProfile(graph, profile));
   auto plan = std::make_shared<Plan>();
   plan->graph = std::make_shared<const Graph>(graph);
