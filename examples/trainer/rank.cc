@@ -13,6 +13,10 @@ namespace {
 
 constexpr float kWeightDecay = 0.1f;
 
+// Ranks are threads here, so one that is this late will not come. With an
+// emulated link a launch may take any time; then the engine's default holds.
+constexpr int64_t kLaunchTimeoutNs = 60'000'000'000;
+
 // Records that a trace keeps at most: 40 bytes each.
 constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
 constexpr uint64_t kMinTraceRecords = 1024;
@@ -66,6 +70,8 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
   TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_prepare(rank->engine_.get())));
   return rank;
 }
 
@@ -89,23 +95,25 @@ absl::Status Rank::CreateHandles(commsched_world_t* world) {
 }
 
 absl::Status Rank::CreateEngine() {
+  commsched_plan_options_t plan = commsched_plan_options_init();
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context_.get();
   desc.group = group_.get();
   desc.trace = trace_.get();
+  desc.plan = &plan;
+  if (options_.link.bytes_per_s == 0) desc.launch_timeout_ns = kLaunchTimeoutNs;
   desc.zero_stage = static_cast<uint32_t>(options_.zero);
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;
   desc.weight_decay = kWeightDecay;
   desc.clip_norm = static_cast<float>(options_.clip);
   desc.measure_steps = kWarmupSteps;
-  desc.plan.schedule = options_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
-  desc.plan.deterministic = options_.deterministic;
-  desc.plan.max_launches_in_flight =
-      static_cast<uint32_t>(options_.cap_launches);
-  desc.plan.max_bytes_in_flight = options_.cap_bytes;
-  desc.plan.coalesce_bytes = options_.coalesce_bytes;
-  desc.plan.arena_bytes = options_.arena_bytes;
+  plan.schedule = options_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
+  plan.deterministic = options_.deterministic;
+  plan.max_launches_in_flight = static_cast<uint32_t>(options_.cap_launches);
+  plan.max_bytes_in_flight = options_.cap_bytes;
+  plan.coalesce_bytes = options_.coalesce_bytes;
+  plan.arena_bytes = options_.arena_bytes;
   commsched_engine_t* engine = nullptr;
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_create(&desc, &engine)));
   engine_.reset(engine);

@@ -79,10 +79,11 @@ typedef struct commsched_engine_desc {
   uint32_t zero_stage;       ///< 0: all-reduce; 1, 2: sharded optimizer.
   uint32_t micro_batches;    ///< 0 means 1.
   uint64_t bucket_bytes;     ///< 0: 25 MiB.
-  /// Window, schedule, deterministic, ... `plan.arena_bytes` bounds the
-  /// gradient buckets of stage 2, which share memory; 0: half of what they take
-  /// side by side if that is enough, else all of it.
-  commsched_plan_options_t plan;
+  /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
+  /// `arena_bytes` bounds the gradient buckets of stage 2, which share memory;
+  /// 0: the first that is enough of half of what they take side by side, three
+  /// quarters of it and all of it.
+  const commsched_plan_options_t* plan;
   float beta1, beta2;      ///< 0, 0: 0.9, 0.95.
   float epsilon;           ///< 0: 1e-8.
   float weight_decay;      ///< For parameters of two or more dimensions.
@@ -97,7 +98,6 @@ static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
   commsched_engine_desc_t desc;
   memset(&desc, 0, sizeof(desc));
   desc.struct_size = sizeof(desc);
-  desc.plan = commsched_plan_options_init();
   return desc;
 }
 
@@ -112,7 +112,10 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// Creates an engine without modules.
 ///
 /// Ownership: `desc` is read during the call. Context, group and trace must
-///            outlive the engine. Release with commsched_engine_destroy().
+///            live until commsched_engine_build() has succeeded; then the
+///            engine holds what it needs of them. What `user` of the kernels
+///            points to must outlive the engine. Release with
+///            commsched_engine_destroy().
 /// Threads:   any.
 /// Blocks:    never: local.
 /// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
@@ -125,15 +128,22 @@ COMMSCHED_API commsched_status_t commsched_engine_create(
 
 /// Drains, unless the session has failed, and releases everything. Accepts
 /// NULL. Addresses that the engine gave are no longer valid.
+///
+/// Threads:   one, once per engine.
+/// Blocks:    until every launch that is due is complete or has failed.
+/// Since:     0.1
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
 /// Adds a module. The order of the calls is the order of forward; backward
 /// runs in reverse. `flops_*`: cost hints per micro-batch, 0 for unknown.
 ///
+/// Ownership: `name` is copied.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, an empty name, a hint that is negative
 ///                                 or not finite
 ///            ALREADY_EXISTS       another module is called `name`
-///            FAILED_PRECONDITION  the engine is built
+///            FAILED_PRECONDITION  the engine is prepared or built
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_add_module(
     commsched_engine_t* engine, const char* name, double forward_flops,
@@ -141,11 +151,14 @@ COMMSCHED_API commsched_status_t commsched_engine_add_module(
 
 /// Adds a parameter owned by `module`, of `num_dims` dimensions.
 ///
+/// Ownership: `name` and `dims` are copied.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, an empty name, no dimensions, one of 0
 ///            OUT_OF_RANGE         more than 2^40 elements in all
 ///            ALREADY_EXISTS       another parameter is called `name`
 ///            NOT_FOUND            no such module
-///            FAILED_PRECONDITION  the engine is built
+///            FAILED_PRECONDITION  the engine is prepared or built
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
     commsched_engine_t* engine, commsched_module_id_t module, const char* name,
@@ -154,23 +167,46 @@ COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
 
 /// `module` also uses `parameter`, which an earlier module owns (tied weights).
 ///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    NOT_FOUND            no such module or parameter
 ///            INVALID_ARGUMENT     the owner is not an earlier module
 ///            ALREADY_EXISTS       `module` uses it already
-///            FAILED_PRECONDITION  the engine is built
+///            FAILED_PRECONDITION  the engine is prepared or built
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
     commsched_engine_t* engine, commsched_module_id_t module,
     commsched_parameter_id_t parameter);
 
-/// Lays out, plans and binds. Nothing can be added afterwards. All memory that
-/// steps use is allocated here; parameters and optimizer state start as zeros.
+/// Does the part of commsched_engine_build() that is this rank's alone: lays
+/// out, plans, and allocates all but the arena. Nothing can be added
+/// afterwards.
 ///
-/// Blocks:    until all ranks of the world have called.
+/// Optional. A rank that fails within build leaves the others waiting for it
+/// until `launch_timeout_ns` is over; where ranks can tell each other, all
+/// prepare first, and build only if none has failed.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    FAILED_PRECONDITION  prepared or built already, no parameters
+///            RESOURCE_EXHAUSTED   more memory than the machine has; no memory;
+///                                 an arena limit that is too small
+///            and those of commsched_plan_build()
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_prepare(commsched_engine_t* engine);
+
+/// Prepares, unless that is done, and creates the session. Nothing can be added
+/// afterwards. All memory that steps use is there then; parameters and
+/// optimizer state start as zeros.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    until all ranks of the world have called, at most
+///            `launch_timeout_ns`.
 /// Errors:    FAILED_PRECONDITION  built already, no parameters, or another
 ///                                 rank's plan differs
-///            RESOURCE_EXHAUSTED   no memory; an arena limit that is too small
-///            and those of commsched_plan_build(), commsched_session_create()
+///            and those of commsched_engine_prepare() and
+///            commsched_session_create()
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_build(commsched_engine_t* engine);
@@ -179,10 +215,12 @@ commsched_engine_build(commsched_engine_t* engine);
 /// rank must give the same values. Optimizer state is left as it is.
 ///
 /// Shape:     `count` elements, row-major: all of the parameter.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, another count than the parameter's
 ///            NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  not built, or not drained since the last
-///            step
+///                                 step
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
@@ -191,6 +229,8 @@ COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
 /// Reads a parameter's fp32 master values before the first step, or after a
 /// drain. Local: every rank has all values then.
 ///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    as commsched_engine_set_parameter()
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
@@ -203,6 +243,9 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
 /// within backward of those modules: the engine zeroes it before the first of
 /// a step, and at other times its memory may hold something else.
 ///
+/// Ownership: the engine's, for its life.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            NOT_FOUND            no such parameter
 ///            FAILED_PRECONDITION  not built
@@ -212,7 +255,10 @@ COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
     const float** out_values, float** out_gradient);
 
 /// Begins a step. The calls of a step come in one order (top of this file).
+/// Once the session has failed, every call of a step and
+/// commsched_engine_drain() return that failure, in order or not.
 ///
+/// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    FAILED_PRECONDITION  a call out of order; the message names the
 ///                                 call that is expected, and nothing changes
@@ -223,6 +269,7 @@ commsched_engine_step_begin(commsched_engine_t* engine);
 
 /// Begins the forward of `module`: waits until its parameters have arrived.
 ///
+/// Threads:   one per engine at a time.
 /// Blocks:    until the gathers of its buckets are complete.
 /// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
 ///                                 that does not hold the values of the last
@@ -233,7 +280,12 @@ COMMSCHED_API commsched_status_t commsched_engine_forward_begin(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
 
-/// Ends the forward of `module`. Errors: as step_begin. Never blocks.
+/// Ends the forward of `module`.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    as step_begin
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_forward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
@@ -241,6 +293,7 @@ COMMSCHED_API commsched_status_t commsched_engine_forward_end(
 /// Begins the backward of `module`, and zeroes the gradient buckets that it is
 /// the first of this step to touch.
 ///
+/// Threads:   one per engine at a time.
 /// Blocks:    until that memory is free of the previous use.
 /// Errors:    as step_begin
 /// Since:     0.1
@@ -249,8 +302,12 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_begin(
     uint32_t micro_batch);
 
 /// Ends the backward of `module`; in the last micro-batch, issues the reduction
-/// of each bucket whose gradients are now complete. Errors: as step_begin.
-/// Never blocks.
+/// of each bucket whose gradients are now complete.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    as step_begin
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_backward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
@@ -258,6 +315,7 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
 /// Clips by global norm and steps AdamW with `lr`, first-needed bucket first;
 /// each bucket's gather starts when it is stepped.
 ///
+/// Threads:   one per engine at a time.
 /// Blocks:    until the reductions are complete; not for the gathers.
 /// Errors:    INVALID_ARGUMENT     `lr` is negative or not finite
 ///            FAILED_PRECONDITION  a call out of order, as step_begin
@@ -266,15 +324,20 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
 COMMSCHED_API commsched_status_t
 commsched_engine_optimizer_step(commsched_engine_t* engine, float lr);
 
-/// Ends the step; gathers may still be running. Errors: as step_begin. Never
-/// blocks.
+/// Ends the step; gathers may still be running.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    as step_begin
+/// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_step_end(commsched_engine_t* engine);
 
 /// Waits until all parameters of the last step have arrived: before evaluation,
 /// checkpoints and host reads.
 ///
-/// Blocks:    yes.
+/// Threads:   one per engine at a time.
+/// Blocks:    until the gathers are complete.
 /// Errors:    FAILED_PRECONDITION  not built, or within a step
 ///            or the session's first failure
 /// Since:     0.1
@@ -283,6 +346,8 @@ commsched_engine_drain(commsched_engine_t* engine);
 
 /// Global norm of the mean gradient of the last step, before clipping.
 ///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            FAILED_PRECONDITION  `clip_norm` is 0, so that there is no norm;
 ///                                 no optimizer step yet
@@ -308,9 +373,11 @@ static inline commsched_engine_info_t commsched_engine_info_init(void) {
   return info;
 }
 
-/// Fills `out_info`, whose struct_size must be set.
+/// Fills `out_info`, made by commsched_engine_info_init().
 ///
-/// Errors:    INVALID_ARGUMENT     NULL, struct_size 0
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
 ///            FAILED_PRECONDITION  not built
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_info(
@@ -322,7 +389,8 @@ COMMSCHED_API commsched_status_t commsched_engine_get_info(
 /// over all steps.
 ///
 /// Shape:     `out_ns` holds `num_ops` values, by op id.
-/// Threads:   after a drain.
+/// Threads:   one per engine at a time, after a drain.
+/// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, another number of ops than the graph's
 ///            FAILED_PRECONDITION  not drained, `measure_steps` is 0, or no
 ///                                 step has run
@@ -330,10 +398,19 @@ COMMSCHED_API commsched_status_t commsched_engine_get_info(
 COMMSCHED_API commsched_status_t commsched_engine_op_costs(
     const commsched_engine_t* engine, int64_t* out_ns, uint64_t num_ops);
 
-/// The engine's plan and session, borrowed: for explain, predict, counters and
-/// abort. NULL before build.
+/// Returns the engine's plan: for explain and predict. NULL before prepare.
+///
+/// Ownership: the engine's, for its life.
+/// Threads:   one per engine at a time.
+/// Since:     0.1
 COMMSCHED_API commsched_plan_t* commsched_engine_plan(
     commsched_engine_t* engine);
+
+/// Returns the engine's session: for counters and abort. NULL before build.
+///
+/// Ownership: the engine's, for its life.
+/// Threads:   one per engine at a time.
+/// Since:     0.1
 COMMSCHED_API commsched_session_t* commsched_engine_session(
     commsched_engine_t* engine);
 

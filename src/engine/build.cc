@@ -22,16 +22,24 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
     desc.beta2 = 0.95f;
   }
   if (desc.epsilon == 0) desc.epsilon = 1e-8f;
+  // The engine has copies.
+  desc.plan = nullptr;
+  desc.kernels = nullptr;
   return desc;
 }
 
-StepSpec MakeSpec(const commsched_engine_desc_t& desc) {
+commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given) {
+  return given == nullptr ? commsched_plan_options_init() : *given;
+}
+
+StepSpec MakeSpec(const commsched_engine_desc_t& desc,
+                  const commsched_plan_options_t& plan) {
   StepSpec spec;
   spec.zero_stage = desc.zero_stage;
   spec.micro_batches = desc.micro_batches;
   spec.world = commsched_group_size(desc.group);
   spec.clip = desc.clip_norm > 0;
-  spec.deterministic = desc.plan.deterministic != 0;
+  spec.deterministic = plan.deterministic != 0;
   return spec;
 }
 
@@ -73,7 +81,8 @@ Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out) {
 Engine::Engine(const commsched_engine_desc_t& desc)
     : desc_(WithDefaults(desc)),
       kernels_(CompleteKernels(desc.kernels)),
-      spec_(MakeSpec(desc_)),
+      plan_options_(PlanOptions(desc.plan)),
+      spec_(MakeSpec(desc_, plan_options_)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))) {}
 
 Engine::~Engine() = default;
@@ -105,8 +114,9 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
 
 Status Engine::CheckRegistering() const {
   if (phase_ == Phase::kRegistering) return Status();
-  return FailedPrecondition(
-      "engine: it is built; nothing can be added and build comes once");
+  return FailedPrecondition(std::string("engine: it is ") +
+                            (built() ? "built" : "prepared") +
+                            "; nothing can be added and build comes once");
 }
 
 Status Engine::AddModule(const char* name, double forward_flops,
@@ -198,7 +208,8 @@ Status Engine::UseParameter(uint32_t module, uint32_t parameter) {
   return Status();
 }
 
-Status Engine::Build() {
+Status Engine::Prepare() {
+  if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
   if (parameters_.empty()) {
     return FailedPrecondition("engine: no parameters were added before build");
@@ -209,13 +220,35 @@ Status Engine::Build() {
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
   ENGINE_RETURN_IF_ERROR(Allocate());
   ENGINE_RETURN_IF_ERROR(MakePlan());
+  phase_ = Phase::kPrepared;
+  return Status();
+}
+
+Status Engine::Build() {
+  if (phase_ != Phase::kPrepared) ENGINE_RETURN_IF_ERROR(Prepare());
   ENGINE_RETURN_IF_ERROR(CreateSession());
   ENGINE_RETURN_IF_ERROR(Bind());
   phase_ = Phase::kBetweenSteps;
   return Status();
 }
 
+// More than the machine has is refused rather than left to overcommit: the
+// first touch of such memory would kill the process.
+Status Engine::CheckMemory() const {
+  const uint64_t elements = layout_.padded_elements();
+  const uint64_t shard = elements / spec_.num_shards();
+  const uint64_t bytes =
+      sizeof(float) *
+      (elements + 2 * shard + (spec_.owned_gradients() ? shard : elements));
+  if (bytes <= PhysicalBytes()) return Status();
+  return Status(COMMSCHED_RESOURCE_EXHAUSTED,
+                "engine: parameters, gradients and optimizer state take " +
+                    std::to_string(bytes) + " bytes; the machine has " +
+                    std::to_string(PhysicalBytes()) + " bytes of memory");
+}
+
 Status Engine::Allocate() {
+  ENGINE_RETURN_IF_ERROR(CheckMemory());
   memory_.resize(layout_.buckets.size());
   for (size_t b = 0; b < memory_.size(); ++b) {
     BucketMemory& memory = memory_[b];
@@ -247,10 +280,10 @@ Status Engine::Allocate() {
 // half of what they would take side by side, three quarters if that is not
 // enough (a large bucket that is alive all the time), and else all of it.
 Status Engine::MakePlan() {
-  commsched_plan_options_t options = desc_.plan;
+  commsched_plan_options_t options = plan_options_;
   const uint64_t all_bytes = layout_.padded_elements() * sizeof(float);
-  std::vector<uint64_t> limits = {desc_.plan.arena_bytes};
-  if (spec_.owned_gradients() && desc_.plan.arena_bytes == 0) {
+  std::vector<uint64_t> limits = {plan_options_.arena_bytes};
+  if (spec_.owned_gradients() && plan_options_.arena_bytes == 0) {
     limits = {all_bytes / 2, all_bytes / 4 * 3, 0};
   }
   commsched_plan_t* plan = nullptr;
@@ -334,7 +367,7 @@ Status Engine::Bind() {
 }
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
-  if (phase_ == Phase::kRegistering) {
+  if (!built()) {
     return FailedPrecondition("engine: get_info before build");
   }
   commsched_plan_info_t plan_info = commsched_plan_info_init();

@@ -38,6 +38,7 @@ class Engine {
   Status AddParameter(uint32_t module, const char* name, const uint64_t* dims,
                       uint32_t num_dims, uint32_t* out_parameter);
   Status UseParameter(uint32_t module, uint32_t parameter);
+  Status Prepare();
   Status Build();
 
   // The step.
@@ -64,6 +65,7 @@ class Engine {
   // Where in the order of calls the caller is.
   enum class Phase : uint8_t {
     kRegistering,
+    kPrepared,
     kBetweenSteps,
     kBetweenModules,  // In a step; module_ops[cursor_] is next, if any.
     kInModule,        // Begun module_ops[cursor_].
@@ -96,6 +98,7 @@ class Engine {
   // build.cc
   Status CheckRegistering() const;
   Status CheckParameterId(uint32_t parameter) const;
+  Status CheckMemory() const;
   Status Allocate();
   Status MakePlan();
   Status CreateSession();
@@ -103,7 +106,9 @@ class Engine {
   std::vector<commsched_binding_t> Bindings() const;
 
   // step.cc
+  bool built() const { return phase_ > Phase::kPrepared; }
   std::string ExpectedCall() const;
+  Status SessionFailure() const;
   Status OutOfOrder(const std::string& call) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
@@ -128,6 +133,7 @@ class Engine {
   // Constant after construction.
   const commsched_engine_desc_t desc_;
   const commsched_engine_kernels_t kernels_;
+  const commsched_plan_options_t plan_options_;
   const StepSpec spec_;
   const uint32_t group_rank_;
 

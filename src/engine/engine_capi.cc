@@ -43,6 +43,9 @@ commsched_status_t AtBoundary(Body&& body) noexcept {
   } catch (const std::exception& e) {
     LastError() = e.what();
     return COMMSCHED_INTERNAL;
+  } catch (...) {
+    LastError() = "an exception of unknown type";
+    return COMMSCHED_INTERNAL;
   }
 }
 
@@ -51,12 +54,25 @@ Status NotNull(const void* pointer, const char* name) {
   return engine::InvalidArgument(std::string("engine: ") + name + " is NULL");
 }
 
+// No struct of the ABI is larger; a greater struct_size is an uninitialised
+// one.
+constexpr uint64_t kMaxStructSize = 4096;
+
+Status CheckStructSize(uint64_t size, const char* name) {
+  if (size >= sizeof(size) && size <= kMaxStructSize) return Status();
+  return engine::InvalidArgument(
+      std::string("engine: struct_size of ") + name + " is " +
+      std::to_string(size) + ", outside " + std::to_string(sizeof(size)) +
+      ".." + std::to_string(kMaxStructSize) + "; make it with its _init()");
+}
+
 // Copies a struct that the caller may have compiled with another version:
 // fields it does not know read as 0, fields we do not know must be 0.
 template <typename T>
 Status CopyIn(const T& from, const char* name, T* out) {
   const uint64_t size = from.struct_size;
-  bool known = size >= sizeof(from.struct_size);
+  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, name));
+  bool known = true;
   const auto* bytes = reinterpret_cast<const unsigned char*>(&from);
   for (uint64_t i = sizeof(T); known && i < size; ++i) known = bytes[i] == 0;
   if (!known) {
@@ -78,10 +94,15 @@ Status Create(const commsched_engine_desc_t* desc,
   ENGINE_RETURN_IF_ERROR(NotNull(out_engine, "out_engine"));
   commsched_engine_desc_t copy;
   commsched_engine_kernels_t kernels;
+  commsched_plan_options_t plan;
   ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
   if (copy.kernels != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
     copy.kernels = &kernels;
+  }
+  if (copy.plan != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.plan, "plan", &plan));
+    copy.plan = &plan;
   }
   ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
   *out_engine = new commsched_engine(copy);
@@ -129,6 +150,13 @@ commsched_status_t commsched_engine_use_parameter(
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return engine->engine.UseParameter(module, parameter);
+  });
+}
+
+commsched_status_t commsched_engine_prepare(commsched_engine_t* engine) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.Prepare();
   });
 }
 
@@ -250,10 +278,7 @@ commsched_status_t commsched_engine_get_info(
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_info, "out_info"));
     const uint64_t size = out_info->struct_size;
-    if (size < sizeof(size)) {
-      return engine::InvalidArgument("engine: struct_size of out_info is " +
-                                     std::to_string(size));
-    }
+    ENGINE_RETURN_IF_ERROR(CheckStructSize(size, "out_info"));
     commsched_engine_info_t info;
     ENGINE_RETURN_IF_ERROR(engine->engine.GetInfo(&info));
     std::memcpy(out_info, &info, std::min<uint64_t>(size, sizeof(info)));

@@ -1,6 +1,8 @@
 #ifndef COMMSCHED_SRC_ENGINE_MEMORY_H_
 #define COMMSCHED_SRC_ENGINE_MEMORY_H_
 
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +12,14 @@
 #include <utility>
 
 namespace commsched::engine {
+
+// Of the machine; 2^46 if it does not say.
+inline uint64_t PhysicalBytes() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page_bytes <= 0) return uint64_t{1} << 46;
+  return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
+}
 
 // `count` zeros of a plain type, aligned to a cache line. Every page is touched
 // on creation, so that no step pays for it.

@@ -36,6 +36,7 @@ std::string Engine::ModuleCall(bool backward, const char* which,
 std::string Engine::ExpectedCall() const {
   switch (phase_) {
     case Phase::kRegistering:
+    case Phase::kPrepared:
       return "build";
     case Phase::kBetweenSteps:
       return "step_begin";
@@ -51,7 +52,16 @@ std::string Engine::ExpectedCall() const {
                     op.module, op.micro_batch);
 }
 
+// A session that has failed is why a caller is out of step with the engine, so
+// that failure comes first.
+Status Engine::SessionFailure() const {
+  if (session_ == nullptr) return Status();
+  return Status::FromCall(commsched_session_status(session_.get()),
+                          "the session has failed");
+}
+
 Status Engine::OutOfOrder(const std::string& call) const {
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
   return FailedPrecondition("engine: " + call + " was called; expected " +
                             ExpectedCall());
 }
@@ -283,6 +293,7 @@ Status Engine::Drain() {
 
 Status Engine::CheckDrained(const char* call) const {
   if (phase_ == Phase::kBetweenSteps && drained_) return Status();
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (phase_ == Phase::kBetweenSteps) {
     return FailedPrecondition(std::string("engine: ") + call + " after step " +
                               std::to_string(steps_done_) + " without a drain");
@@ -323,7 +334,7 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
 Status Engine::ParameterAddress(uint32_t parameter, const float** out_values,
                                 float** out_gradient) {
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  if (phase_ == Phase::kRegistering) return OutOfOrder("parameter_address");
+  if (!built()) return OutOfOrder("parameter_address");
   const Slot& slot = layout_.slots[parameter];
   *out_values = ParameterValues(parameter);
   *out_gradient = memory_[slot.bucket].all_gradients + slot.offset;

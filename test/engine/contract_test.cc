@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commsched/engine.h"
@@ -313,6 +314,13 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "launch_timeout_ns is -5"},
       {[](auto& d) { d.struct_size = 0; }, COMMSCHED_INVALID_ARGUMENT,
        "struct_size of desc is 0"},
+      {[](auto& d) { d.struct_size = 4097; }, COMMSCHED_INVALID_ARGUMENT,
+       "struct_size of desc is 4097, outside 8..4096"},
+      {[](auto& d) {
+         static commsched_plan_options_t plan = {};
+         d.plan = &plan;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "struct_size of plan is 0"},
   };
   for (const Case& c : cases) {
     commsched_engine_desc_t desc = desc_;
@@ -342,9 +350,92 @@ TEST_F(EngineCreateTest, BuildNeedsAParameter) {
   commsched_engine_destroy(engine_);
 }
 
+TEST_F(EngineCreateTest, APlanOptionThatIsUnknownIsRefused) {
+  struct {
+    commsched_plan_options_t known = commsched_plan_options_init();
+    uint64_t newer = 1;
+  } plan;
+  plan.known.struct_size = sizeof(plan);
+  desc_.plan = &plan.known;
+  EXPECT_ENGINE_ERROR(commsched_engine_create(&desc_, &engine_),
+                      COMMSCHED_INVALID_ARGUMENT, HasSubstr("no more fields"));
+  plan.newer = 0;
+  EXPECT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, AModelThatTheMachineCannotHoldIsRefused) {
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  uint32_t id = 0;
+  const uint64_t dim = uint64_t{1} << 39;
+  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+            COMMSCHED_OK);
+  // Parameters, gradients and two moments, of 4 bytes each.
+  EXPECT_ENGINE_ERROR(commsched_engine_build(engine_),
+                      COMMSCHED_RESOURCE_EXHAUSTED,
+                      AllOf(HasSubstr(std::to_string(dim * 16) + " bytes"),
+                            HasSubstr("the machine has")));
+  commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, ABuiltEngineNeedsNoneOfItsHandles) {
+  ASSERT_EQ(commsched_trace_create(desc_.context, 1024, &desc_.trace),
+            COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  uint32_t id = 0;
+  const uint64_t dim = 100;
+  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+            COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);
+  commsched_trace_destroy(desc_.trace);
+  commsched_group_destroy(std::exchange(desc_.group, nullptr));
+  commsched_context_destroy(std::exchange(desc_.context, nullptr));
+  commsched_world_destroy(std::exchange(world_, nullptr));
+  EXPECT_EQ(commsched_engine_step_begin(engine_), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_forward_begin(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_forward_end(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_backward_begin(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_backward_end(engine_, 0, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_optimizer_step(engine_, 0.1f), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_step_end(engine_), COMMSCHED_OK);
+  commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, PrepareIsThePartOfBuildThatOtherRanksDoNotSee) {
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("no parameters"));
+  uint32_t id = 0;
+  const uint64_t dim = 100;
+  ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+            COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_session(engine_), nullptr);
+  EXPECT_NE(commsched_engine_plan(engine_), nullptr);
+  EXPECT_ENGINE_ERROR(commsched_engine_add_module(engine_, "n", 0, 0, &id),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("nothing can be added"));
+  EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("expected build"));
+  EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine_),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("expected build"));
+  ASSERT_EQ(commsched_engine_build(engine_), COMMSCHED_OK);
+  EXPECT_NE(commsched_engine_session(engine_), nullptr);
+  commsched_engine_destroy(engine_);
+}
+
 TEST_F(EngineCreateTest, AnArenaThatIsTooSmallIsRefusedWithTheSizeThatWorks) {
   desc_.zero_stage = 2;
-  desc_.plan.arena_bytes = 64;
+  commsched_plan_options_t plan = commsched_plan_options_init();
+  plan.arena_bytes = 64;
+  desc_.plan = &plan;
   ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   uint32_t id = 0;
   const uint64_t dim = 1000;

@@ -9,6 +9,7 @@
 #include <barrier>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -71,7 +72,7 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopWhereBitsMayDiffer) {
   run.ranks = std::get<0>(GetParam());
   run.engine.zero_stage = static_cast<uint32_t>(std::get<1>(GetParam()));
   run.engine.clip_norm = std::get<2>(GetParam());
-  run.engine.plan.deterministic = 0;
+  run.plan.deterministic = 0;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
   for (const std::vector<float>& weights : result.weights) {
@@ -99,8 +100,8 @@ class EngineBitsTest : public ::testing::TestWithParam<int> {
           for (uint32_t schedule : {COMMSCHED_OVERLAP, COMMSCHED_SERIAL}) {
             run.engine.zero_stage = stage;
             run.engine.bucket_bytes = bucket_bytes;
-            run.engine.plan.max_launches_in_flight = launches;
-            run.engine.plan.schedule = schedule;
+            run.plan.max_launches_in_flight = launches;
+            run.plan.schedule = schedule;
             const ToyResult result = RunToy(run);
             ASSERT_EQ(result.error, "");
             for (const std::vector<float>& weights : result.weights) {
@@ -123,8 +124,8 @@ TEST_P(EngineBitsTest, AreThoseOfAnyStageBucketCapAndSchedule) {
 TEST_P(EngineBitsTest, StayTheSameWithMicroBatchesAndCoalescing) {
   ToyRun run;
   run.engine.micro_batches = 2;
-  run.engine.plan.coalesce_bytes = 65536;
-  run.engine.plan.max_bytes_in_flight = 20000;
+  run.plan.coalesce_bytes = 65536;
+  run.plan.max_bytes_in_flight = 20000;
   run.steps = 2;
   ExpectSameBits(run);
 }
@@ -165,7 +166,7 @@ TEST(EngineMemoryTest, StagesKeepLessAndLess) {
 TEST(EngineMemoryTest, AnArenaLimitOfAllBytesKeepsBucketsApart) {
   ToyRun run;
   run.engine.bucket_bytes = 4096;
-  run.engine.plan.arena_bytes = UINT64_MAX;
+  run.plan.arena_bytes = UINT64_MAX;
   const ToyResult result = RunToy(run);
   ASSERT_EQ(result.error, "");
   EXPECT_EQ(result.info.arena_bytes, result.info.parameter_bytes);
@@ -265,6 +266,21 @@ TEST(EngineCostsTest, AreMeasuredPerOp) {
   EXPECT_EQ(error, "");
 }
 
+void ExpectEveryCallFails(commsched_engine_t* engine, const char* why) {
+  const auto calls = std::vector<std::function<commsched_status_t()>>{
+      [&] { return commsched_engine_step_begin(engine); },
+      [&] { return commsched_engine_forward_begin(engine, 0, 0); },
+      [&] { return commsched_engine_backward_end(engine, 0, 0); },
+      [&] { return commsched_engine_optimizer_step(engine, 0.1f); },
+      [&] { return commsched_engine_step_end(engine); },
+      [&] { return commsched_engine_drain(engine); },
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i](), COMMSCHED_ABORTED) << "call " << i;
+    EXPECT_THAT(commsched_engine_last_error(), HasSubstr(why)) << "call " << i;
+  }
+}
+
 TEST(EngineFailureTest, OneRanksAbortReachesTheOthers) {
   ToyRun run;
   run.ranks = 3;
@@ -283,6 +299,7 @@ TEST(EngineFailureTest, OneRanksAbortReachesTheOthers) {
           const std::string message = toy.Step(step);
           if (message.empty()) continue;
           EXPECT_THAT(message, HasSubstr("disk full"));
+          ExpectEveryCallFails(toy.engine(), "disk full");
           ++aborted;
           return "";
         }

@@ -94,6 +94,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   commsched_engine_desc_t desc = run.engine;
   desc.context = context_;
   desc.group = group_;
+  desc.plan = &run.plan;
   Require(commsched_engine_create(&desc, &engine_),
           commsched_engine_last_error());
   uint32_t id = 0;

@@ -37,13 +37,14 @@ struct ToyRun {
   int32_t ranks = 2;
   uint32_t steps = 3;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
+  commsched_plan_options_t plan = commsched_plan_options_init();
 
   ToyRun() {
     engine.zero_stage = 2;
     engine.bucket_bytes = 16384;
     engine.weight_decay = 0.1f;
     engine.clip_norm = 1;
-    engine.plan.deterministic = 1;
+    plan.deterministic = 1;
   }
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
