@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
+import docstrings
 import headers
 import layers
 import text_rules
@@ -158,6 +159,27 @@ class HeadersTest(PlantedTree):
 
     def test_header_without_a_guard_is_refused(self):
         self.assertTrue(self.problems("struct s { int x; };\n"))
+
+
+class DocstringsTest(unittest.TestCase):
+
+    def problems(self, comment):
+        lines = comment.splitlines() + ["COMMSCHED_API commsched_status_t",
+                                        "commsched_graph_walk(int x);"]
+        return list(docstrings.problems("a.h", lines))
+
+    def test_a_function_without_a_contract_is_refused_by_name(self):
+        found = self.problems("/// Walks.\n///\n/// Threads:   any.")
+        self.assertEqual(len(found), 1)
+        self.assertIn("a.h:4: commsched_graph_walk has no 'Since:'", found[0])
+        self.assertEqual(len(self.problems("")), 2)
+
+    def test_a_contract_of_another_function_does_not_count(self):
+        above = "/// Threads:   any.\n/// Since:     0.1\nint f(void);\n"
+        self.assertEqual(len(self.problems(above + "/// Walks.")), 2)
+
+    def test_a_function_with_a_contract_passes(self):
+        self.assertFalse(self.problems("/// Threads:   any.\n/// Since:     0.1"))
 
 
 if __name__ == "__main__":
