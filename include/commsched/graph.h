@@ -6,6 +6,9 @@
 /// op of step t wrote may be read in step t+1. Functions that add leave the
 /// graph unchanged when they fail.
 ///
+/// A name is 1 to 256 bytes of UTF-8 without NUL; functions that add fail with
+/// INVALID_ARGUMENT on any other.
+///
 /// Threads, for every function here: one thread per graph at a time, but calls
 /// that take a const graph may run at once; separate graphs are independent.
 /// None blocks.
@@ -80,12 +83,15 @@ typedef struct commsched_compute_desc {
   const commsched_op_id_t* after;  ///< Explicit dependencies; may be NULL.
   uint32_t num_accesses;
   uint32_t num_after;
-  uint32_t lane;           ///< Compute lane (stream) 0..15 that runs the op.
+  uint32_t lane;  ///< Compute lane (stream) 0..15 that runs the op.
+  /// These three are recorded, and written to JSON; nothing in this version
+  /// reads them.
   uint32_t micro_batch;    ///< Index within the accumulation window.
   uint32_t last_backward;  ///< 1: backward of the window's last micro-batch.
-  uint32_t filler;   ///< 1: feeds only a reduction; good to hide comm under.
-  int32_t priority;  ///< Hint: higher is more urgent.
+  uint32_t filler;         ///< 1: feeds only a reduction.
+  int32_t priority;        ///< Hint: higher is more urgent.
   /// Estimate. `cost_ns` if not 0, else flops and bytes by the cost profile.
+  /// At most 10^15 ns, about 11 days.
   int64_t cost_ns;
   double flops;
   double bytes;
@@ -156,8 +162,9 @@ commsched_graph_reserve(commsched_graph_t* graph, uint64_t num_ops);
 /// session binds, so that one graph serves a whole role.
 ///
 /// Threads:   one per graph.
-/// Errors:    INVALID_ARGUMENT  NULL, `size` not in 1..4096
-///            ALREADY_EXISTS    another group is called `name`
+/// Errors:    INVALID_ARGUMENT    NULL, not a name, `size` not in 1..4096
+///            ALREADY_EXISTS      another group is called `name`
+///            RESOURCE_EXHAUSTED  2^24 groups
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_add_group(commsched_graph_t* graph, const char* name,
@@ -166,10 +173,12 @@ commsched_graph_add_group(commsched_graph_t* graph, const char* name,
 /// Adds a buffer of `count` packed elements.
 ///
 /// Threads:   one per graph.
-/// Errors:    INVALID_ARGUMENT  NULL, an unknown dtype or ownership, `count` 0
-///            OUT_OF_RANGE      more than 2^63-1 bytes
-///            ALREADY_EXISTS    another buffer is called `name`
-///            UNIMPLEMENTED     LATE_BOUND
+/// Errors:    INVALID_ARGUMENT    NULL, not a name, an unknown dtype or
+///                                ownership, `count` 0
+///            OUT_OF_RANGE        more than 2^63-1 bytes
+///            ALREADY_EXISTS      another buffer is called `name`
+///            UNIMPLEMENTED       LATE_BOUND
+///            RESOURCE_EXHAUSTED  2^24 buffers
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
     commsched_graph_t* graph, const commsched_buffer_desc_t* desc,
@@ -178,14 +187,15 @@ COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
 /// Adds an op that the caller runs, on a compute lane.
 ///
 /// Threads:   one per graph.
-/// Errors:    INVALID_ARGUMENT  NULL, two overlapping writes, an unknown mode
-///                              or region, lane above 15, a flag other than 0
-///                              and 1, a negative or non-finite cost
-///            ALREADY_EXISTS    another op is called `name`
-///            NOT_FOUND         an id that is not in this graph
-///            OUT_OF_RANGE      a region outside its buffer; a SHARD whose
-///                              buffer the group cannot share equally
-///            UNIMPLEMENTED     TILE
+/// Errors:    INVALID_ARGUMENT    NULL, not a name, two overlapping writes, an
+///                                unknown mode or region, lane above 15, a flag
+///                                other than 0 and 1, a negative or non-finite
+///                                cost, `cost_ns` above 10^15
+///            ALREADY_EXISTS      another op is called `name`
+///            NOT_FOUND           an id that is not in this graph
+///            OUT_OF_RANGE        a region outside its buffer; a SHARD whose
+///                                buffer the group cannot share equally
+///            UNIMPLEMENTED       TILE
 ///            RESOURCE_EXHAUSTED  2^24 ops
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_compute(
@@ -210,7 +220,7 @@ COMMSCHED_API commsched_status_t commsched_graph_add_collective(
 /// dissolved when planning: nobody calls it at run time.
 ///
 /// Threads:   one per graph.
-/// Errors:    INVALID_ARGUMENT    NULL
+/// Errors:    INVALID_ARGUMENT    NULL, not a name
 ///            ALREADY_EXISTS      another op is called `name`
 ///            NOT_FOUND           an id that is not in this graph
 ///            RESOURCE_EXHAUSTED  2^24 ops

@@ -36,6 +36,8 @@ class Graph {
   static constexpr size_t kMaxNameBytes = 256;
   static constexpr int kMaxGroupSize = 4096;
   static constexpr uint32_t kMaxLanes = 16;
+  // About 11 days: sums of costs stay far from the end of int64_t.
+  static constexpr int64_t kMaxCostNs = 1'000'000'000'000'000;
 
   absl::Status Reserve(uint64_t num_ops);
   absl::StatusOr<GroupId> AddGroup(absl::string_view name, int size);

@@ -203,6 +203,11 @@ absl::Status ValidateCompute(const Graph& graph, const Op& op) {
         absl::StrCat("op '", op.name, "': ", what, " is ", value,
                      "; it must be finite and at least 0"));
   }
+  if (spec.cost_ns > Graph::kMaxCostNs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("op '", op.name, "': cost_ns is ", spec.cost_ns,
+                     ", above the limit of ", Graph::kMaxCostNs));
+  }
   for (const Access& access : op.accesses) {
     RETURN_IF_ERROR(ValidateAccess(graph, op, access, /*uneven=*/false));
   }

@@ -186,6 +186,19 @@ TEST_F(GraphTest, CostsAreFiniteAndNotNegative) {
   ExpectRefused(op, StatusCode::kInvalidArgument, "bytes is inf");
 }
 
+TEST_F(GraphTest, CostAboveTheLimitIsRefused) {
+  Op op = Compute("op");
+  op.compute.cost_ns = Graph::kMaxCostNs + 1;
+  ExpectRefused(op, StatusCode::kInvalidArgument,
+                "op 'op': cost_ns is 1000000000000001, above the limit of "
+                "1000000000000000");
+  op.compute.cost_ns = std::numeric_limits<int64_t>::max();
+  ExpectRefused(op, StatusCode::kInvalidArgument,
+                "cost_ns is 9223372036854775807, above the limit");
+  op.compute.cost_ns = Graph::kMaxCostNs;
+  EXPECT_OK(graph_.AddOp(op));
+}
+
 TEST_F(GraphTest, OverlappingWritesOfOneOpAreRefused) {
   const std::string message =
       "op 'op' has two overlapping writes to buffer 'w'";
