@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <thread>
+
+#include "base/checked_math.h"
 
 namespace commsched {
 
@@ -25,7 +28,9 @@ int64_t EmulatedLink::Book(absl::Span<const int32_t> ranks, int64_t arrived_ns,
   for (const int32_t rank : ranks) {
     start_ns = std::max(start_ns, free_at_ns_[rank]);
   }
-  const int64_t end_ns = start_ns + duration_ns;
+  // The end of time: a link that is booked for ever stays so.
+  constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+  const int64_t end_ns = CheckedAdd(start_ns, duration_ns).value_or(kEnd);
   for (const int32_t rank : ranks) free_at_ns_[rank] = end_ns;
   busy_.clear(std::memory_order_release);
   return end_ns;

@@ -1,5 +1,6 @@
 #include "comm/emulated_link.h"
 
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -52,6 +53,17 @@ TEST(EmulatedLinkTest, AbsurdlySlowLinksDoNotOverflow) {
   EmulatedLink link({.bytes_per_s = 1e-300, .latency_ns = 1}, 2);
   const int64_t end_ns = link.Book(Ranks{0, 1}, 5, 1e18);
   EXPECT_EQ(end_ns, 5 + int64_t{1'000'000'000'000'000'000});
+}
+
+TEST(EmulatedLinkTest, ManyAbsurdlyLongTransfersEndAtTheEndOfTime) {
+  EmulatedLink link({.bytes_per_s = 1e-300, .latency_ns = 1}, 2);
+  int64_t end_ns = 0;
+  for (int i = 0; i < 12; ++i) {
+    const int64_t next_ns = link.Book(Ranks{0, 1}, 0, 1e18);
+    EXPECT_GE(next_ns, end_ns);
+    end_ns = next_ns;
+  }
+  EXPECT_EQ(end_ns, std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace
