@@ -1,5 +1,7 @@
 #include "examples/trainer/model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -26,6 +28,15 @@ enum BlockParameter {
 
 // The parameters of the embed module; the head's norm is indexed as a block's.
 enum EmbedParameter { kWte, kWpe };
+
+// Of the machine; 2^46 if it does not say. More is refused rather than left to
+// overcommit: the first touch would kill the process.
+int64_t PhysicalBytes() {
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);
+  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
+  if (pages <= 0 || page_bytes <= 0) return int64_t{1} << 46;
+  return pages * page_bytes;
+}
 
 }  // namespace
 
@@ -71,6 +82,12 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
   gpt->Carve(counter);
   gpt->activation_bytes_ =
       counter.count() * static_cast<int64_t>(sizeof(float));
+  if (gpt->activation_bytes_ > PhysicalBytes()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the activations of ", batch, " sequences of ", seq, " tokens take ",
+        gpt->activation_bytes_, " bytes; the machine has ", PhysicalBytes(),
+        " bytes of memory"));
+  }
   gpt->memory_.reset(static_cast<float*>(::operator new[](
       static_cast<size_t>(gpt->activation_bytes_), kCacheLine, std::nothrow)));
   if (gpt->memory_ == nullptr) {

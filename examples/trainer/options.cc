@@ -75,7 +75,7 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_option(
       "--arena-bytes", raw.arena_bytes,
       "Most memory for the gradient buckets of --zero 2; 0: no limit "
-      "[half of their bytes, if they can share that]");
+      "[half of their bytes if that is enough, else three quarters, else all]");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,

@@ -39,13 +39,14 @@ inline constexpr uint32_t kWarmupSteps = 2;
 // rest for whoever comes before or after it.
 class Rank {
  public:
-  // `options` and `sampler` outlive the rank. Local.
+  // Plans and allocates. `options` and `sampler` outlive the rank. Local, so
+  // that what fails on one rank does so before another waits for it.
   static absl::StatusOr<std::unique_ptr<Rank>> Create(const Options& options,
                                                       const Sampler& sampler,
                                                       commsched_world_t* world,
                                                       int64_t index);
 
-  // Collective: plans, meets the other ranks and sets the initial weights.
+  // Collective: meets the other ranks and sets the initial weights.
   absl::Status Build();
 
   // Runs step `step` and returns the mean loss of this rank's sequences.

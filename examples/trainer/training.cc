@@ -6,9 +6,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -65,6 +68,7 @@ class Run {
  private:
   static size_t CountEvaluations(const Options& options);
   absl::Status CreateRanks();
+  void RunRanks();
   void RunRank(int64_t index);
   absl::Status TrainRank(int64_t index);
   absl::Status Evaluate(int64_t index, int64_t steps_done, size_t slot);
@@ -83,6 +87,7 @@ class Run {
   absl::StatusOr<Report> MakeReport();
   absl::Status FillSteps(Report* report) const;
   absl::Status FillBound(Report* report) const;
+  absl::Status CreateTraceFolder() const;
   absl::Status WriteTraces();
 
   const Options& options_;
@@ -134,12 +139,11 @@ absl::Status Run::CreateRanks() {
 }
 
 absl::StatusOr<Report> Run::Go() {
-  TRAINER_RETURN_IF_ERROR(CreateRanks());
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < options_.ranks; ++i) {
-    threads.emplace_back([this, i] { RunRank(i); });
+  if (!options_.trace_dir.empty()) {
+    TRAINER_RETURN_IF_ERROR(CreateTraceFolder());
   }
-  for (std::thread& thread : threads) thread.join();
+  TRAINER_RETURN_IF_ERROR(CreateRanks());
+  RunRanks();
   bar_.Clear();
   if (!failure_.ok()) return failure_;
   PrintEvaluations();
@@ -147,10 +151,39 @@ absl::StatusOr<Report> Run::Go() {
   return MakeReport();
 }
 
-void Run::RunRank(int64_t index) {
-  if (absl::Status status = TrainRank(index); !status.ok()) {
-    Fail(index, status);
+// No rank begins before all have a thread: they would wait for one that does
+// not come.
+void Run::RunRanks() {
+  std::promise<bool> may_begin;
+  const std::shared_future<bool> begins = may_begin.get_future().share();
+  std::vector<std::thread> threads;
+  absl::Status status;
+  try {
+    for (int64_t i = 0; i < options_.ranks; ++i) {
+      threads.emplace_back([this, i, begins] {
+        if (begins.get()) RunRank(i);
+      });
+    }
+  } catch (const std::exception& e) {
+    status = absl::ResourceExhaustedError(
+        absl::StrFormat("no thread for it; %d of %d ranks have one: %s",
+                        threads.size(), options_.ranks, e.what()));
   }
+  may_begin.set_value(status.ok());
+  for (std::thread& thread : threads) thread.join();
+  if (!status.ok()) Fail(static_cast<int64_t>(threads.size()), status);
+}
+
+void Run::RunRank(int64_t index) {
+  absl::Status status;
+  try {
+    status = TrainRank(index);
+  } catch (const std::bad_alloc&) {
+    status = absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& e) {
+    status = absl::InternalError(e.what());
+  }
+  if (!status.ok()) Fail(index, status);
 }
 
 // The first failure is the run's; the others follow from the abort.
@@ -231,7 +264,8 @@ void Run::PrintEvaluations() {
   }
 }
 
-absl::Status Run::WriteTraces() {
+// Before the run, whose work would otherwise be lost.
+absl::Status Run::CreateTraceFolder() const {
   std::error_code error;
   std::filesystem::create_directories(options_.trace_dir, error);
   if (error) {
@@ -239,6 +273,10 @@ absl::Status Run::WriteTraces() {
         absl::StrFormat("--trace: cannot create the folder '%s': %s",
                         options_.trace_dir, error.message()));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Run::WriteTraces() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
         absl::StrFormat("%s/rank%d.json", options_.trace_dir, i)));

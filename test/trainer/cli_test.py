@@ -171,6 +171,7 @@ class CliTest(unittest.TestCase):
                            self.small[1] + "/below_a_file")
         self.assertEqual(done.returncode, 1)
         self.assertIn("below_a_file", done.stderr)
+        self.assertEqual(done.stdout, "")  # Before a step of training.
 
     def test_explain_prints_the_plan(self):
         done = program.run(*self.small, "--explain")
