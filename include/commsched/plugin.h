@@ -126,6 +126,11 @@ typedef struct commsched_backend {
   void (*comm_abort)(void* comm, commsched_status_t status,
                      const char* message);
   void (*comm_destroy)(void* comm);
+  /// (optional) The communicator's failure, or COMMSCHED_OK: how a member with
+  /// nothing in flight learns of an abort, after its `wake`. NULL: it learns
+  /// with its next launch.
+  commsched_status_t (*comm_status)(void* comm, char* message,
+                                    uint64_t message_size);
   /// (optional) Makes memory known before launches use it. NULL: not needed.
   commsched_status_t (*comm_register)(void* comm, void* address, uint64_t bytes,
                                       char* message, uint64_t message_size);

@@ -19,6 +19,13 @@ namespace commsched {
 // "Wait for ever", as a deadline on the monotonic clock.
 inline constexpr int64_t kNoDeadlineNs = INT64_MAX;
 
+// `begin_ns` + `timeout_ns`, both not negative, or kNoDeadlineNs if that is out
+// of reach.
+inline int64_t DeadlineAfter(int64_t begin_ns, int64_t timeout_ns) {
+  return timeout_ns >= kNoDeadlineNs - begin_ns ? kNoDeadlineNs
+                                                : begin_ns + timeout_ns;
+}
+
 // How often threads of this process have blocked in this file, so that a test
 // can show that a steady-state step does not (I6).
 struct BlockingCounters {

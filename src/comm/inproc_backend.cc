@@ -48,6 +48,10 @@ class InprocMember {
     return status;
   }
 
+  absl::Status status() {
+    return comm_->failed() ? comm_->failure() : absl::OkStatus();
+  }
+
   absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result) {
     if (out_result == nullptr || ticket >= tickets_.size() ||
         !tickets_[ticket].used) {
@@ -82,12 +86,12 @@ class InprocMember {
       return Refused(absl::InvalidArgumentError(absl::StrCat(
           "ticket ", ticket, " is in use or not below ", tickets_.size())));
     }
-    const absl::StatusOr<uint64_t> bytes =
-        CheckLaunch(*launch, max_members_, rank_, comm_->size());
-    if (!bytes.ok()) return Refused(bytes.status());
+    const absl::Status checked =
+        CheckLaunch(*launch, max_members_, rank_, comm_->size()).status();
+    if (!checked.ok()) return Refused(checked);
     tickets_[ticket] = {.used = true, .number = num_posted_, .cpu_ns = 0};
-    return comm_->Post(rank_, num_posted_++, Normalized(*launch), *bytes,
-                       &scratch_, &tickets_[ticket].cpu_ns);
+    return comm_->Post(rank_, num_posted_++, Normalized(*launch), &scratch_,
+                       &tickets_[ticket].cpu_ns);
   }
 
   absl::Status Refused(const absl::Status& reason) const {
@@ -153,6 +157,12 @@ void CommAbort(void* comm, commsched_status_t status, const char* message) {
   static_cast<InprocMember*>(comm)->Abort(FailureFromTable(status, message));
 }
 
+commsched_status_t CommStatus(void* comm, char* message,
+                              uint64_t message_size) {
+  return ToTable(static_cast<InprocMember*>(comm)->status(), message,
+                 message_size);
+}
+
 void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }
 
 constexpr commsched_backend_t kTable = {
@@ -167,6 +177,7 @@ constexpr commsched_backend_t kTable = {
     .poll = &Poll,
     .comm_abort = &CommAbort,
     .comm_destroy = &CommDestroy,
+    .comm_status = &CommStatus,
     .comm_register = nullptr,
 };
 

@@ -12,8 +12,9 @@
 namespace commsched {
 namespace {
 
-// Up to this many bytes over all members, the last to arrive does the transfer
-// at once: waking a helper takes as long as moving about this much.
+// Up to this many bytes on the wire over all members, the last to arrive does
+// the transfer at once: waking a helper takes as long as moving about this
+// much.
 constexpr uint64_t kInlineBytes = 256 * 1024;
 
 // More helpers than other cores only take turns.
@@ -107,7 +108,7 @@ absl::Status InprocComm::CheckAgreement(const InprocSlot& slot,
 }
 
 absl::Status InprocComm::Post(int rank, uint64_t number,
-                              const commsched_launch_t& launch, uint64_t bytes,
+                              const commsched_launch_t& launch,
                               TransferScratch* scratch, int64_t* cpu_ns) {
   InprocSlot& slot = SlotOf(number);
   slot.launches[rank] = launch;
@@ -116,14 +117,18 @@ absl::Status InprocComm::Post(int rank, uint64_t number,
   const uint64_t arrivals =
       slot.num_arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (arrivals % ranks_.size() != 0) return absl::OkStatus();
-  return Open(rank, number, bytes, scratch, cpu_ns);
+  return Open(rank, number, scratch, cpu_ns);
 }
 
-absl::Status InprocComm::Open(int rank, uint64_t number, uint64_t bytes,
+// All of it touches what the members posted, so all of it is work: a member
+// that learns of a failure meanwhile must not leave before it is over.
+absl::Status InprocComm::Open(int rank, uint64_t number,
                               TransferScratch* scratch, int64_t* cpu_ns) {
+  if (!BeginWork()) return failure();
   InprocSlot& slot = SlotOf(number);
   if (absl::Status agreement = CheckAgreement(slot, number); !agreement.ok()) {
-    Abort(agreement);
+    Abort(std::move(agreement));
+    EndWork();
     return failure();
   }
   slot.last_rank = rank;
@@ -135,31 +140,37 @@ absl::Status InprocComm::Open(int rank, uint64_t number, uint64_t bytes,
     slot.link_end_ns =
         link_->Book(ranks_, slot.started_ns, WireBytes(transfer));
   }
-  // Bytes of the group; parts may be uneven, but then this is only a guess at
-  // what is small. Divided, as the product may overflow.
-  if (bytes > kInlineBytes / ranks_.size()) {
+  const bool alone =
+      WireBytes(transfer) * size() <= static_cast<double>(kInlineBytes);
+  if (alone) {
+    RunAll(slot, scratch, cpu_ns);
+  } else {
     slot.next_block.store(0, std::memory_order_relaxed);
     slot.num_blocks_done.store(0, std::memory_order_relaxed);
     slot.opened.store(number + 1, std::memory_order_release);
-    WakeHelpers(rank);
-  } else {
-    if (!BeginWork()) return failure();
-    const int64_t begin_ns = slot.num_blocks == 0 ? 0 : ThreadCpuNs();
-    RunAll(slot, scratch);
-    if (slot.num_blocks != 0) *cpu_ns += ThreadCpuNs() - begin_ns;
-    EndWork();
+  }
+  EndWork();
+  if (failed()) return failure();
+  if (alone) {
     Complete(rank, number);
+  } else {
+    WakeHelpers(rank);
   }
   Wake(rank);  // There is something to poll for.
   return absl::OkStatus();
 }
 
-void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch) {
+void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
+                        int64_t* cpu_ns) {
+  if (slot.num_blocks == 0) return;
+  const int64_t begin_ns = ThreadCpuNs();
   const Transfer transfer = TransferOf(slot);
   BlockCursor cursor(transfer);
   for (uint64_t block = 0; block < slot.num_blocks; ++block) {
     RunBlock(transfer, cursor.At(block), scratch);
+    if (failed()) break;
   }
+  *cpu_ns += ThreadCpuNs() - begin_ns;
 }
 
 uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first,

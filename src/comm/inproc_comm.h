@@ -73,11 +73,11 @@ class InprocComm {
   // no other thread calls its `wake` or touches its memory any more.
   void Leave(int rank, uint64_t num_posted);
 
-  // Posts launch number `number`; `bytes` is the member's weight of it. Does
-  // the transfer at once if this completes a small one. `launch` is normalized.
-  // Adds the thread-CPU time spent to `cpu_ns`.
+  // Posts launch number `number`. Does the transfer at once if this completes a
+  // small one. `launch` is normalized. Adds the thread-CPU time spent to
+  // `cpu_ns`.
   absl::Status Post(int rank, uint64_t number, const commsched_launch_t& launch,
-                    uint64_t bytes, TransferScratch* scratch, int64_t* cpu_ns);
+                    TransferScratch* scratch, int64_t* cpu_ns);
 
   // Works on launch `number` as long as there are blocks to claim, then fills
   // in all of `out_result` but `cpu_ns`.
@@ -115,9 +115,9 @@ class InprocComm {
   Transfer TransferOf(const InprocSlot& slot) const;
 
   absl::Status CheckAgreement(const InprocSlot& slot, uint64_t number) const;
-  absl::Status Open(int rank, uint64_t number, uint64_t bytes,
-                    TransferScratch* scratch, int64_t* cpu_ns);
-  void RunAll(InprocSlot& slot, TransferScratch* scratch);
+  absl::Status Open(int rank, uint64_t number, TransferScratch* scratch,
+                    int64_t* cpu_ns);
+  void RunAll(InprocSlot& slot, TransferScratch* scratch, int64_t* cpu_ns);
   uint64_t RunClaimed(InprocSlot& slot, uint64_t first,
                       TransferScratch* scratch);
   void Work(int rank, uint64_t number, TransferScratch* scratch,

@@ -8,12 +8,6 @@
 namespace commsched {
 namespace {
 
-int64_t DeadlineAfter(int64_t timeout_ns) {
-  const int64_t now_ns = SystemClock::Get().NowNs();
-  return timeout_ns >= kNoDeadlineNs - now_ns ? kNoDeadlineNs
-                                              : now_ns + timeout_ns;
-}
-
 // "1, 2, 5 and 9 more".
 std::string MissingRanks(
     const std::vector<absl::optional<std::string>>& payloads) {
@@ -61,7 +55,8 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
     return absl::InvalidArgumentError(absl::StrCat(
         "meeting '", key, "': rank ", rank, " is not in 0..", size_ - 1));
   }
-  const int64_t deadline_ns = DeadlineAfter(timeout_ns);
+  const int64_t deadline_ns =
+      DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns);
   const std::string name(key.data(), key.size());
   MutexLock lock(&mu_);
   // Pointers and iterators into the map do not survive a wait: others insert.

@@ -80,6 +80,7 @@ constexpr commsched_backend_t kTable = {
     .poll = nullptr,
     .comm_abort = &CommAbort,
     .comm_destroy = &CommDestroy,
+    .comm_status = nullptr,
     .comm_register = nullptr,
 };
 

@@ -31,7 +31,7 @@ absl::Status Dispatcher::StepBegin() {
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
   if (in_step_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("step_begin: step ", steps_, " has not ended"));
+        absl::StrCat("step_begin: step ", steps(), " has not ended"));
   }
   in_step_ = true;
   if (recorder_ != nullptr) {
@@ -52,11 +52,15 @@ absl::Status Dispatcher::StepEnd() {
     if (state_[i].load(std::memory_order_acquire) >= done) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step_end: op '", program_.OpName(i),
-                     "' has not had its after in step ", steps_));
+                     "' has not had its after in step ", steps()));
   }
-  in_step_ = false;
-  ++steps_;
+  EndStep();
   return absl::OkStatus();
+}
+
+void Dispatcher::EndStep() {
+  in_step_ = false;
+  steps_.store(steps() + 1, std::memory_order_relaxed);
 }
 
 absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
@@ -69,7 +73,7 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
           state, Begun(generation()), std::memory_order_acq_rel))) {
     return absl::FailedPreconditionError(
         absl::StrCat("before: op '", program_.OpName(index),
-                     "' a second time in step ", steps_));
+                     "' a second time in step ", steps()));
   }
   EnqueueWaits(node, index, stream);
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
@@ -85,7 +89,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
     return absl::FailedPreconditionError(absl::StrCat(
         "after: op '", program_.OpName(index), "' has had ",
         state >= Done(generation()) ? "its after already" : "no before",
-        " in step ", steps_));
+        " in step ", steps()));
   }
   if (recorder_ != nullptr) {
     RecordSpan(RecordKind::kCompute, begin_ns_[index],
@@ -97,7 +101,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
           expected, Done(generation()), std::memory_order_acq_rel))) {
     return absl::FailedPreconditionError(
         absl::StrCat("after: op '", program_.OpName(index),
-                     "' has had its after already in step ", steps_));
+                     "' has had its after already in step ", steps()));
   }
   CountDown(node);
   return absl::OkStatus();
@@ -111,8 +115,7 @@ absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
       issuer_.Fail(status);
       return failure_.status();
     }
-    in_step_ = false;
-    ++steps_;
+    EndStep();
   }
   return absl::OkStatus();
 }
@@ -121,7 +124,7 @@ absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
 // is proved. Node states are written all the same, once, since later steps may
 // be driven by Before and After.
 absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
-  const uint64_t first_launch = steps_ * launches_per_step_;
+  const uint64_t first_launch = steps() * launches_per_step_;
   const uint64_t generation_now = generation();
   for (const Instruction& instruction : program_.instructions) {
     if (instruction.kind == Instruction::Kind::kIssue) {
@@ -142,7 +145,7 @@ absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
   }
-  return absl::OkStatus();
+  return failure_.status();
 }
 
 absl::Status Dispatcher::CheckCall(uint32_t index, const Stream* stream,
@@ -170,7 +173,7 @@ absl::Status Dispatcher::CheckDependencies(const NodeProgram& node) const {
       return MissingAfter(node, producer);
     }
   }
-  const uint64_t due_needed = steps_ * launches_per_step_ + node.due_needed;
+  const uint64_t due_needed = steps() * launches_per_step_ + node.due_needed;
   while (ABSL_PREDICT_FALSE(issuer_.due() < due_needed)) {
     RETURN_IF_ERROR(CheckProducersOfNeeded(node));
     // Every producer is done: another thread is inside its `after`, holds the
@@ -185,7 +188,7 @@ absl::Status Dispatcher::MissingAfter(const NodeProgram& node,
   return absl::FailedPreconditionError(
       absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
                    "' needs op '", program_.OpName(missing),
-                   "', which has not had its after in step ", steps_));
+                   "', which has not had its after in step ", steps()));
 }
 
 // Names the first op that keeps the due head from passing what `node` needs.
@@ -200,7 +203,7 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
           "before: op '", program_.plan->graph->op(node.op).name,
           "' needs launch ", program_.LaunchName(node.due_needed - 1),
           ", which waits for op '", program_.OpName(producer),
-          "' to have its after in step ", steps_));
+          "' to have its after in step ", steps()));
     }
   }
   return failure_.status();
@@ -262,7 +265,7 @@ void Dispatcher::CountDown(const NodeProgram& node) {
 // request and go on.
 void Dispatcher::MoveHead() {
   if (head_requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
-  const uint64_t end = (steps_ + 1) * launches_per_step_;
+  const uint64_t end = (steps() + 1) * launches_per_step_;
   uint32_t seen;
   do {
     seen = head_requests_.load(std::memory_order_acquire);
@@ -282,7 +285,7 @@ void Dispatcher::RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
                             uint32_t index, uint32_t lane) {
   recorder_->Add({.begin_ns = begin_ns,
                   .end_ns = end_ns,
-                  .step = steps_,
+                  .step = steps(),
                   .index = index,
                   .kind = kind,
                   .lane = static_cast<uint8_t>(lane)});

@@ -44,7 +44,8 @@ class Dispatcher {
   absl::Status Run(Compute compute, void* user, uint64_t num_steps);
 
   bool in_step() const { return in_step_; }
-  uint64_t steps() const { return steps_; }  // ended
+  // Steps that have ended. Any thread.
+  uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   // Steps in which `node` has had its `after`. Any thread.
   uint64_t AfterGenerations(uint32_t node) const {
     return state_[node].load(std::memory_order_acquire) / 2;
@@ -52,13 +53,14 @@ class Dispatcher {
 
  private:
   // A node's state counts up through the steps: 2g - 1 once `before` of
-  // generation g (step g - 1) has returned, 2g once `after` has.
+  // generation g (step g - 1) has been accepted, 2g once `after` has.
   static constexpr uint64_t Begun(uint64_t generation) {
     return 2 * generation - 1;
   }
   static constexpr uint64_t Done(uint64_t generation) { return 2 * generation; }
 
-  uint64_t generation() const { return steps_ + 1; }
+  uint64_t generation() const { return steps() + 1; }
+  void EndStep();
   absl::Status CheckCall(uint32_t node, const Stream* stream,
                          const char* call) const;
   absl::Status CheckDependencies(const NodeProgram& node) const;
@@ -80,9 +82,10 @@ class Dispatcher {
   const std::vector<Stream*> lanes_;
   const uint32_t launches_per_step_;
 
-  // Changed by StepBegin and StepEnd only.
+  // Changed by StepBegin, StepEnd and Run only. `steps_` is read as a statistic
+  // by other threads as well.
   bool in_step_ = false;
-  uint64_t steps_ = 0;
+  std::atomic<uint64_t> steps_{0};
 
   std::vector<std::atomic<uint64_t>> state_;    // by node
   std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come

@@ -42,6 +42,7 @@ Issuer::Issuer(const IssuerSpec& spec)
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
       comm_issued_(spec.comms.size()),
+      lane_progress_ns_(program_.plan->options.num_comm_lanes),
       window_(LimitsOf(program_.plan->options)),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {
@@ -77,9 +78,11 @@ void Issuer::LaneMain() {
   (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
     bool progressed = PollInFlight();
-    while (TryIssue()) progressed = true;
+    while (!spec_.failure->failed() && TryIssue()) progressed = true;
     if (progressed) continue;
-    CheckDeadline();
+    CheckDeadlines();
+    CheckCommunicators();
+    if (spec_.failure->failed()) return;
     spec_.parker->ParkUntil(NextWakeNs());
   }
 }
@@ -88,7 +91,7 @@ void Issuer::LaneMain() {
 // before the backend's call returns, so nothing is ever in flight.
 void Issuer::IssueInline(uint64_t number) {
   char message[kMessageSize];
-  while (issued_ < number) {
+  while (issued_ < number && !spec_.failure->failed()) {
     const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
     const uint64_t step = issued_ / launches_per_step_;
     const LaunchProgram& launch = program_.launches[index];
@@ -126,8 +129,10 @@ bool Issuer::TryIssue() {
                  .launch = index,
                  .begin_ns = SystemClock::Get().NowNs(),
                  .window_bytes = window_.bytes()};
-  entry.ticket = comm_issued_[launch.group]++ % tickets_;
-  if (in_flight_.empty()) last_progress_ns_ = entry.begin_ns;
+  entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
+  if (LaneIsEmpty(launch.lane)) {
+    lane_progress_ns_[launch.lane] = entry.begin_ns;
+  }
   if (launch.copies_in.count != 0) RunCopies(launch.copies_in, index);
   char message[kMessageSize];
   const commsched_status_t code =
@@ -209,12 +214,14 @@ void Issuer::Retire(const InFlight& entry) {
     return;
   }
   const uint64_t step = entry.number / launches_per_step_;
+  int64_t now_ns = 0;
   if (spec_.recorder != nullptr || !spec_.issue_inline) {
-    last_progress_ns_ = SystemClock::Get().NowNs();
+    now_ns = SystemClock::Get().NowNs();
+    lane_progress_ns_[launch.lane] = now_ns;
   }
   if (spec_.recorder != nullptr) {
     spec_.recorder->Add({.begin_ns = entry.begin_ns,
-                         .end_ns = last_progress_ns_,
+                         .end_ns = now_ns,
                          .step = step,
                          .value = entry.window_bytes,
                          .index = entry.launch,
@@ -238,10 +245,24 @@ void Issuer::RunCopies(Span32 span, uint32_t launch) {
   Bump(cpu_ns_[launch], ThreadCpuNs() - begin_ns);
 }
 
+bool Issuer::LaneIsEmpty(uint32_t lane) const {
+  return std::none_of(in_flight_.begin(), in_flight_.end(),
+                      [&](const InFlight& entry) {
+                        return program_.launches[entry.launch].lane == lane;
+                      });
+}
+
+// A launch has `launch_timeout_ns` from its predecessor's completion, not from
+// its issue: hosts run ahead.
+int64_t Issuer::DeadlineNs(const InFlight& entry) const {
+  const uint32_t lane = program_.launches[entry.launch].lane;
+  return DeadlineAfter(lane_progress_ns_[lane], spec_.launch_timeout_ns);
+}
+
 int64_t Issuer::NextWakeNs() const {
-  if (in_flight_.empty()) return kNoDeadlineNs;
-  int64_t wake_ns = last_progress_ns_ + spec_.launch_timeout_ns;
+  int64_t wake_ns = kNoDeadlineNs;
   for (const InFlight& entry : in_flight_) {
+    wake_ns = std::min(wake_ns, DeadlineNs(entry));
     if (!entry.done && entry.wake_at_ns != 0) {
       wake_ns = std::min(wake_ns, entry.wake_at_ns);
     }
@@ -249,23 +270,41 @@ int64_t Issuer::NextWakeNs() const {
   return wake_ns;
 }
 
-// A launch has `launch_timeout_ns` from its predecessor's completion, not from
-// its issue: hosts run ahead.
-void Issuer::CheckDeadline() {
+// In issue order, so that of a lane the oldest launch is named.
+void Issuer::CheckDeadlines() {
   if (in_flight_.empty()) return;
-  const int64_t waited_ns = SystemClock::Get().NowNs() - last_progress_ns_;
-  if (waited_ns < spec_.launch_timeout_ns) return;
-  const InFlight& oldest = in_flight_.front();
-  Fail(absl::DeadlineExceededError(absl::StrCat(
-      "launch ", program_.LaunchName(oldest.launch), " of step ",
-      oldest.number / launches_per_step_, " is not complete on rank ",
-      spec_.world_rank, " after ", waited_ns / 1000000, " ms; the limit is ",
-      spec_.launch_timeout_ns / 1000000, " ms")));
+  const int64_t now_ns = SystemClock::Get().NowNs();
+  for (const InFlight& entry : in_flight_) {
+    if (now_ns < DeadlineNs(entry)) continue;
+    const uint32_t lane = program_.launches[entry.launch].lane;
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+        "launch ", program_.LaunchName(entry.launch), " of step ",
+        entry.number / launches_per_step_, " is not complete on rank ",
+        spec_.world_rank, " after ",
+        (now_ns - lane_progress_ns_[lane]) / 1000000, " ms; the limit is ",
+        spec_.launch_timeout_ns / 1000000, " ms")));
+    return;
+  }
+}
+
+// With nothing in flight nothing is polled; another rank's failure shows here.
+void Issuer::CheckCommunicators() {
+  if (!in_flight_.empty() || spec_.backend->comm_status == nullptr) return;
+  char message[kMessageSize];
+  for (void* comm : spec_.comms) {
+    const commsched_status_t code =
+        spec_.backend->comm_status(comm, message, kMessageSize);
+    if (code == COMMSCHED_OK) continue;
+    Fail(absl::Status(static_cast<absl::StatusCode>(code), message));
+    return;
+  }
 }
 
 void Issuer::Fail(absl::Status status) {
   if (!spec_.failure->Set(status)) return;
-  const std::string message(status.message());
+  // What the other ranks read names this one.
+  const std::string message =
+      absl::StrCat("rank ", spec_.world_rank, ": ", status.message());
   for (void* comm : spec_.comms) {
     if (comm == nullptr) continue;
     spec_.backend->comm_abort(
@@ -281,8 +320,7 @@ absl::Status Issuer::BackendError(commsched_status_t code, const char* message,
   return absl::Status(
       static_cast<absl::StatusCode>(code),
       absl::StrCat("launch ", program_.LaunchName(index), " of step ",
-                   number / launches_per_step_, " on rank ", spec_.world_rank,
-                   ": ", message));
+                   number / launches_per_step_, ": ", message));
 }
 
 int64_t Issuer::NowIfTraced() const {

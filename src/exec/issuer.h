@@ -111,8 +111,11 @@ class Issuer {
   void Retire(const InFlight& entry);
   // Runs the copies of `span` and charges their CPU time to `launch`.
   void RunCopies(Span32 span, uint32_t launch);
+  bool LaneIsEmpty(uint32_t lane) const;
+  int64_t DeadlineNs(const InFlight& entry) const;
   int64_t NextWakeNs() const;
-  void CheckDeadline();
+  void CheckDeadlines();
+  void CheckCommunicators();
   absl::Status BackendError(commsched_status_t code, const char* message,
                             uint64_t number) const;
   int64_t NowIfTraced() const;
@@ -129,8 +132,9 @@ class Issuer {
   // Owned by the issuing thread.
   uint64_t issued_ = 0;
   std::vector<InFlight> in_flight_;    // in issue order
-  std::vector<uint32_t> comm_issued_;  // by GroupId: next ticket
-  int64_t last_progress_ns_ = 0;
+  std::vector<uint64_t> comm_issued_;  // by GroupId: launches so far
+  // By communication lane: when its oldest launch in flight became the oldest.
+  std::vector<int64_t> lane_progress_ns_;
   InflightWindow window_;
 
   // Written by the issuing thread, read by any.

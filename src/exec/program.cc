@@ -52,6 +52,9 @@ class Flattener {
       }
     };
     for (const ComputeNode& node : plan_.nodes) mark(node.waits);
+    for (size_t i = 0; i < plan_.nodes.size(); ++i) {
+      if (WritesOnWorker(plan_.nodes[i])) node_waited[i] = true;
+    }
     std::vector<uint32_t> last_of_lane;
     for (uint32_t i = 0; i < plan_.launches.size(); ++i) {
       const Launch& launch = plan_.launches[i];
@@ -73,6 +76,14 @@ class Flattener {
       ASSIGN_OR_RETURN(program_->launches[i].event, NewEvent());
     }
     return absl::OkStatus();
+  }
+
+  bool WritesOnWorker(const ComputeNode& node) const {
+    if (binding_.caller_lanes[node.lane]) return false;
+    const std::vector<Access>& accesses = graph_.op(node.op).accesses;
+    return std::any_of(
+        accesses.begin(), accesses.end(),
+        [](const Access& access) { return Writes(access.mode); });
   }
 
   absl::StatusOr<Event*> NewEvent() {

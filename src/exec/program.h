@@ -102,6 +102,9 @@ struct Binding {
   void* arena = nullptr;
   std::vector<int> group_rank;  // by GroupId: this rank within the group
   Device* device = nullptr;     // makes the events
+  // By compute lane: whether it is the calling thread. Ops that write on other
+  // lanes get an event, which says when their work is done.
+  std::vector<bool> caller_lanes;
 };
 
 // Resolves `plan` for one rank. LaunchProgram::comm is filled in by the caller.

@@ -14,15 +14,29 @@ namespace commsched {
 namespace {
 
 // First byte of a rank's payload.
-constexpr char kBound = '=';     // the fingerprint follows
-constexpr char kNotBound = '!';  // an error message follows
+constexpr char kFine[] = "=";    // what is to be equal follows
+constexpr char kFailed[] = "!";  // an error message follows
 
-std::string Payload(const Plan& plan, const absl::Status& bound) {
-  if (!bound.ok())
-    return absl::StrCat(std::string(1, kNotBound), bound.message());
-  std::string payload(1, kBound);
-  payload.append(plan.fingerprint.begin(), plan.fingerprint.end());
-  return payload;
+// Shows all ranks `mine`, or this rank's failure, and returns what they show. A
+// failure of any rank is an error of all.
+absl::StatusOr<std::vector<std::string>> ShowAll(const SessionSpec& spec,
+                                                 absl::string_view subject,
+                                                 const absl::Status& local,
+                                                 const std::string& mine) {
+  const std::string payload = local.ok()
+                                  ? absl::StrCat(kFine, mine)
+                                  : absl::StrCat(kFailed, local.message());
+  ASSIGN_OR_RETURN(std::vector<std::string> all,
+                   spec.world->meeting()->AllGather(
+                       absl::StrCat("session ", spec.instance, " ", subject),
+                       spec.world_rank, payload, spec.launch_timeout_ns));
+  RETURN_IF_ERROR(local);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] == kFine[0]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "session: rank ", rank, " cannot bind: ", all[rank].substr(1)));
+  }
+  return all;
 }
 
 absl::Status NameTheDifference(const SessionSpec& spec, int other_rank) {
@@ -43,17 +57,11 @@ absl::Status NameTheDifference(const SessionSpec& spec, int other_rank) {
 }  // namespace
 
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
+  const auto& fingerprint = spec.plan->fingerprint;
   ASSIGN_OR_RETURN(
       const std::vector<std::string> all,
-      spec.world->meeting()->AllGather(
-          absl::StrCat("session ", spec.instance, " fingerprint"),
-          spec.world_rank, Payload(*spec.plan, bound), spec.launch_timeout_ns));
-  RETURN_IF_ERROR(bound);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0] == kBound) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "session: rank ", rank, " cannot bind: ", all[rank].substr(1)));
-  }
+      ShowAll(spec, "fingerprint", bound,
+              std::string(fingerprint.begin(), fingerprint.end())));
   // Every rank sees the same payloads, so all of them go on or none does.
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] != all[0]) {
@@ -61,6 +69,11 @@ absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status AgreeOnReadiness(const SessionSpec& spec,
+                              const absl::Status& ready) {
+  return ShowAll(spec, "readiness", ready, "").status();
 }
 
 }  // namespace commsched

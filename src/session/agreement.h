@@ -16,6 +16,12 @@ namespace commsched {
 // kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound);
 
+// All ranks say whether their communicators stand, so that none launches into
+// one that another could not join. Collective, with the same errors; `ready` is
+// this rank's.
+absl::Status AgreeOnReadiness(const SessionSpec& spec,
+                              const absl::Status& ready);
+
 }  // namespace commsched
 
 #endif  // COMMSCHED_SRC_SESSION_AGREEMENT_H_

@@ -88,15 +88,17 @@ class SessionImpl final : public Session {
     return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
   }
   absl::Status NotComputeOp(OpId op) const;
+  absl::Status Connect();
   absl::Status RegisterMemory();
   void ListenToLanes();
-  void FindLastWriters();
+  void FindWriters();
+  uint64_t CompletedGenerations(NodeRef node) const;
 
   // Constant after Create.
   const SessionSpec spec_;
   HostDevice device_;
-  std::vector<Stream*> lanes_;        // by compute lane
-  std::vector<NodeRef> last_writer_;  // by BufferId; index kNone: no writer
+  std::vector<Stream*> lanes_;                 // by compute lane
+  std::vector<std::vector<NodeRef>> writers_;  // by BufferId
   uint64_t registrations_ = 0;
 
   // In order of construction; the issuer, which stops the lane thread, goes
@@ -111,14 +113,18 @@ class SessionImpl final : public Session {
 };
 
 SessionImpl::~SessionImpl() {
-  if (dispatcher_ == nullptr || failure_.failed()) return;
-  absl::Status drained =
-      dispatcher_->in_step()
-          ? absl::AbortedError(absl::StrCat(
-                "the session of rank ", spec_.world_rank,
-                " was destroyed inside step ", dispatcher_->steps()))
-          : Drain();
-  if (!drained.ok()) issuer_->Fail(std::move(drained));
+  if (dispatcher_ == nullptr) return;
+  if (!failure_.failed()) {
+    absl::Status drained = dispatcher_->in_step()
+                               ? absl::AbortedError(absl::StrCat(
+                                     "the session was destroyed inside step ",
+                                     dispatcher_->steps()))
+                               : Drain();
+    if (!drained.ok()) issuer_->Fail(std::move(drained));
+  }
+  // Workers may still hold waits for events of ours, and work on the arena. By
+  // now every event is complete or poisoned, so that they get through.
+  for (Stream* lane : lanes_) lane->Synchronize();
 }
 
 absl::Status SessionImpl::Bind() {
@@ -133,19 +139,20 @@ absl::Status SessionImpl::Bind() {
   }
   binding.arena = arena_.address();
   binding.device = &device_;
+  for (const Stream* lane : lanes_) {
+    binding.caller_lanes.push_back(lane->is_caller());
+  }
   for (const GroupSpec& group : spec_.groups) {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program_, Flatten(spec_.plan, binding));
-  FindLastWriters();
+  FindWriters();
   return absl::OkStatus();
 }
 
 absl::Status SessionImpl::Meet(const absl::Status& bound) {
   RETURN_IF_ERROR(AgreeOnPlan(spec_, bound));
-  RETURN_IF_ERROR(
-      communicators_.Create(spec_, Issuer::TicketsFor(*spec_.plan), &parker_));
-  RETURN_IF_ERROR(RegisterMemory());
+  RETURN_IF_ERROR(AgreeOnReadiness(spec_, Connect()));
   for (LaunchProgram& launch : program_->launches) {
     launch.comm = communicators_.comms()[launch.group];
   }
@@ -172,6 +179,12 @@ absl::Status SessionImpl::Meet(const absl::Status& bound) {
   return absl::OkStatus();
 }
 
+absl::Status SessionImpl::Connect() {
+  RETURN_IF_ERROR(
+      communicators_.Create(spec_, Issuer::TicketsFor(*spec_.plan), &parker_));
+  return RegisterMemory();
+}
+
 // What collectives read and write: the arena, and the caller's buffers.
 absl::Status SessionImpl::RegisterMemory() {
   if (spec_.plan->arena_bytes != 0) {
@@ -195,11 +208,10 @@ void SessionImpl::ListenToLanes() {
   }
 }
 
-void SessionImpl::FindLastWriters() {
+void SessionImpl::FindWriters() {
   const Plan& plan = *spec_.plan;
   const Graph& graph = *plan.graph;
-  last_writer_.resize(graph.buffers().size(),
-                      {NodeRef::Kind::kOp, Plan::kNone});
+  writers_.resize(graph.buffers().size());
   for (OpId id : plan.dependencies.order) {
     const LaunchId launch = plan.launch_of_op[id.value()];
     const NodeRef node =
@@ -207,9 +219,24 @@ void SessionImpl::FindLastWriters() {
             ? NodeRef{NodeRef::Kind::kLaunch, launch.value()}
             : NodeRef{NodeRef::Kind::kOp, plan.node_of_op[id.value()]};
     for (const Access& access : graph.op(id).accesses) {
-      if (Writes(access.mode)) last_writer_[access.buffer.value()] = node;
+      if (Writes(access.mode)) writers_[access.buffer.value()].push_back(node);
     }
   }
+}
+
+// Steps in which `node` is complete. On a worker's stream `after` comes before
+// the work is done; there the event says when.
+uint64_t SessionImpl::CompletedGenerations(NodeRef node) const {
+  if (node.kind == NodeRef::Kind::kLaunch) {
+    return issuer_->CompletedGenerations(node.index);
+  }
+  uint64_t generations = dispatcher_->AfterGenerations(node.index);
+  const Event* event = program_->nodes[node.index].event;
+  while (event != nullptr && generations > 0 &&
+         !event->IsComplete(generations)) {
+    --generations;
+  }
+  return generations;
 }
 
 // Everything due is complete once the last launch of each lane is, since a lane
@@ -262,15 +289,17 @@ absl::StatusOr<void*> SessionImpl::Address(OpId op, BufferId buffer) {
 }
 
 absl::StatusOr<uint64_t> SessionImpl::BufferVersion(BufferId buffer) const {
-  if (buffer.value() >= last_writer_.size()) {
+  if (buffer.value() >= writers_.size()) {
     return absl::NotFoundError(absl::StrCat(
         "buffer_version: buffer ", buffer.value(), " is not in the graph"));
   }
-  const NodeRef writer = last_writer_[buffer.value()];
-  if (writer.index == Plan::kNone) return 0;
-  return writer.kind == NodeRef::Kind::kLaunch
-             ? issuer_->CompletedGenerations(writer.index)
-             : dispatcher_->AfterGenerations(writer.index);
+  const std::vector<NodeRef>& writers = writers_[buffer.value()];
+  if (writers.empty()) return 0;
+  uint64_t version = CompletedGenerations(writers.front());
+  for (const NodeRef& writer : writers) {
+    version = std::min(version, CompletedGenerations(writer));
+  }
+  return version;
 }
 
 SessionCounters SessionImpl::counters() const {
@@ -291,7 +320,7 @@ SessionCounters SessionImpl::counters() const {
   return counters;
 }
 
-// A launch's time is shared out to its members by their weight.
+// A launch's time is shared out to its members in equal parts.
 std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
   const Plan& plan = *spec_.plan;
   std::vector<int64_t> cpu_ns(plan.graph->ops().size());

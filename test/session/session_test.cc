@@ -389,6 +389,97 @@ TEST(SessionTest, AFailedComputeOpFailsEveryRank) {
     EXPECT_THAT(status,
                 StatusIs(absl::StatusCode::kDataLoss, "NaN in gradient"));
   }
+  EXPECT_THAT(statuses[1], StatusIs(absl::StatusCode::kDataLoss, "rank 0: "))
+      << "the other ranks must read where it comes from";
+}
+
+TEST(SessionTest, ARankWithNothingInFlightLearnsOfAFailure) {
+  const BucketGraph made = MakeBuckets(2, 1, 8);
+  SessionRig rig(Ranks(2), made.graph, {});
+  const std::vector<absl::Status> statuses =
+      rig.RunSessions([&](Session& session, int rank) {
+        if (rank == 0) session.Abort("stop");
+        while (session.status().ok()) std::this_thread::yield();
+        return session.status();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "stop"));
+  }
+}
+
+TEST(SessionTest, ATimeoutOfNeverIsNoDeadline) {
+  const BucketGraph made = MakeBuckets(2, 1, 8);
+  SessionRig rig(Ranks(2), made.graph, {});
+  ExpectAllOk(rig.RunRanks([&](int rank) {
+    SessionSpec spec = rig.Spec(rank);
+    spec.launch_timeout_ns = INT64_MAX;
+    ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create(spec));
+    for (int step = 0; step < 3; ++step) {
+      RETURN_IF_ERROR(RunStep(*session, rig, made, rank));
+    }
+    return session->Drain();
+  }));
+}
+
+// What a worker's stream waits for, and whether it got there.
+struct Gate {
+  std::atomic<bool> open{false};
+  std::atomic<bool> passed{false};
+
+  static void Pass(void* user) {
+    Gate* gate = static_cast<Gate*>(user);
+    while (!gate->open) std::this_thread::yield();
+    gate->passed = true;
+  }
+};
+
+// The worker still has our waits and its work queued when the session goes.
+TEST(SessionTest, AFailedSessionLetsItsWorkersFinish) {
+  const BucketGraph made = MakeBuckets(1, 1, 8);
+  SessionRig rig(Ranks(1), made.graph, {});
+  std::unique_ptr<HostStream> lane = HostStream::Create("lane", 64).value();
+  SessionSpec spec = rig.Spec(0);
+  spec.lanes = {lane.get()};
+  std::unique_ptr<Session> session = Session::Create(spec).value();
+  Gate gate;
+  ASSERT_OK(session->StepBegin());
+  ASSERT_OK(session->Before(made.backward[0], lane.get()));
+  lane->Enqueue(&Gate::Pass, &gate);
+  ASSERT_OK(session->After(made.backward[0], lane.get()));
+  ASSERT_OK(session->Before(made.use[0], lane.get()));
+  session->Abort("stop");
+  std::thread opener([&] { gate.open = true; });
+  session.reset();
+  EXPECT_TRUE(gate.passed);
+  opener.join();
+}
+
+TEST(SessionTest, BufferVersionOnAWorkersStreamWaitsForTheWork) {
+  Graph graph;
+  Buffer buffer;
+  buffer.name = "values";
+  buffer.ownership = Ownership::kBound;
+  buffer.count = 1;
+  const BufferId values = graph.AddBuffer(buffer).value();
+  Op op;
+  op.name = "write";
+  op.accesses.push_back({values, AccessMode::kWrite, {}});
+  const OpId write = graph.AddOp(op).value();
+  SessionRig rig(Ranks(1), graph, {});
+  std::unique_ptr<HostStream> lane = HostStream::Create("lane", 64).value();
+  SessionSpec spec = rig.Spec(0);
+  spec.lanes = {lane.get()};
+  std::unique_ptr<Session> session = Session::Create(spec).value();
+  Gate gate;
+  ASSERT_OK(session->StepBegin());
+  ASSERT_OK(session->Before(write, lane.get()));
+  lane->Enqueue(&Gate::Pass, &gate);
+  ASSERT_OK(session->After(write, lane.get()));
+  ASSERT_OK(session->StepEnd());
+  EXPECT_EQ(session->BufferVersion(values).value(), 0u);
+  gate.open = true;
+  ASSERT_OK(session->Drain());
+  EXPECT_EQ(session->BufferVersion(values).value(), 1u);
 }
 
 TEST(SessionTest, ALaunchThatARankNeverIssuesMissesItsDeadline) {
@@ -570,8 +661,9 @@ TEST(SessionTest, DestroyedInsideAStepItFailsTheOtherRanks) {
     }
     return RunStep(*session, rig, made, rank);
   });
-  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kAborted,
-                                    "rank 1 was destroyed inside step 0"));
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kAborted,
+                       "rank 1: the session was destroyed inside"));
 }
 
 }  // namespace
