@@ -40,7 +40,7 @@ typedef struct commsched_session_desc {
   uint32_t num_groups;
   uint32_t num_bindings;
   uint32_t num_lanes;
-  uint32_t reserved;
+  uint32_t reserved;  ///< 0.
   /// A launch that is not complete this long after its predecessor fails the
   /// session. 0: 600 s.
   int64_t launch_timeout_ns;
@@ -70,7 +70,8 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///                                 group of another size than the graph's, a
 ///                                 buffer unbound, bound twice, too small or
 ///                                 misaligned, a stream of a kind that cannot
-///                                 be a lane, a negative timeout
+///                                 be a lane, a negative timeout, a `reserved`
+///                                 that is not 0
 ///            FAILED_PRECONDITION  another rank's plan differs: the message
 ///                                 names the first differing op and both values
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
@@ -104,6 +105,7 @@ commsched_session_step_begin(commsched_session_t* session);
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            FAILED_PRECONDITION  no step has begun; an op is missing (named)
+///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_session_step_end(commsched_session_t* session);
@@ -116,7 +118,7 @@ commsched_session_step_end(commsched_session_t* session);
 ///
 /// Threads:   any, several at once.
 /// Blocks:    on a CALLER stream, until the collectives it needs are complete;
-///            on others never.
+///            on a HOST stream, while its capacity is queued.
 /// Errors:    FAILED_PRECONDITION  outside a step, `op` a second time in this
 ///                                 step, a dependency that has not had its
 ///                                 `after` (named), a stale buffer version
@@ -132,7 +134,8 @@ commsched_session_before(commsched_session_t* session, commsched_op_id_t op,
 /// issues every launch that becomes due.
 ///
 /// Threads:   any, several at once.
-/// Blocks:    never.
+/// Blocks:    on a HOST stream, while its capacity is queued; on others
+///            never.
 /// Errors:    FAILED_PRECONDITION  no `before` of `op` in this step, or a
 ///                                 second `after`
 ///            INVALID_ARGUMENT     as commsched_session_before()
@@ -225,7 +228,8 @@ typedef struct commsched_session_counters {
   uint64_t bytes;        ///< Weight of launches, summed.
   uint64_t peak_launches_in_flight;
   uint64_t peak_bytes_in_flight;
-  /// What I6 forbids in a steady state.
+  /// What I6 forbids in a steady state. The first three are of the whole
+  /// process, all its ranks and sessions: compare two readings.
   uint64_t lock_contentions;
   uint64_t events_created;
   uint64_t streams_created;

@@ -23,6 +23,10 @@ absl::Status CheckDesc(const commsched_session_desc_t& desc) {
   RETURN_IF_ERROR(
       RequireArray("desc.bindings", desc.bindings, desc.num_bindings));
   RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
+  if (desc.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
+  }
   if (desc.launch_timeout_ns < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
@@ -49,6 +53,20 @@ absl::Status AddGroups(const commsched_session_desc_t& desc,
           "', is of another context, that of rank ", group->context->rank()));
     }
     spec->groups.push_back(group->spec);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddBindings(const commsched_session_desc_t& desc,
+                         SessionSpec* spec) {
+  for (uint32_t i = 0; i < desc.num_bindings; ++i) {
+    const commsched_binding_t& binding = desc.bindings[i];
+    if (binding.reserved != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "desc.bindings[", i, "].reserved is ", binding.reserved, ", not 0"));
+    }
+    spec->bindings.push_back(
+        {BufferId(binding.buffer), binding.address, binding.bytes});
   }
   return absl::OkStatus();
 }
@@ -80,11 +98,7 @@ absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
   spec.world_rank = handle->context->rank();
   spec.plan = desc.plan->plan;
   RETURN_IF_ERROR(AddGroups(desc, &spec));
-  for (uint32_t i = 0; i < desc.num_bindings; ++i) {
-    const commsched_binding_t& binding = desc.bindings[i];
-    spec.bindings.push_back(
-        {BufferId(binding.buffer), binding.address, binding.bytes});
-  }
+  RETURN_IF_ERROR(AddBindings(desc, &spec));
   RETURN_IF_ERROR(AddLanes(desc, handle.get(), &spec));
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   spec.recorder = handle->recorder.get();

@@ -42,6 +42,10 @@ static void test_desc(const struct c_step* step, struct c_rank* rank) {
   desc.num_lanes = 1;
   EXPECT_NULL("desc.lanes", create(&desc));
   desc.num_lanes = 0;
+  desc.reserved = 7;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.reserved is 7, not 0",
+               create(&desc));
+  desc.reserved = 0;
   desc.launch_timeout_ns = -1;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "launch_timeout_ns is -1",
                create(&desc));
@@ -56,6 +60,10 @@ static void test_bindings(const struct c_step* step, struct c_rank* rank) {
   desc.num_bindings = 2;
   bindings[1] = bindings[0];
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'grad'", create(&desc));
+  desc = c_session_desc(step, rank, bindings);
+  bindings[1].reserved = 3;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT,
+               "desc.bindings[1].reserved is 3, not 0", create(&desc));
   desc = c_session_desc(step, rank, bindings);
   bindings[0].bytes -= 1;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'grad'", create(&desc));
