@@ -53,7 +53,7 @@ struct Launch {
   ReduceOp reduce_op = ReduceOp::kSum;
   int root = 0;
   Way way = Way::kSingle;
-  uint32_t lane = 0;            // communication lane
+  uint32_t lane = 0;  // communication lane
   // Collectives, in key order; of kInPlace in order of address.
   std::vector<OpId> members;
   uint64_t weight_bytes = 0;    // sum of max(input, output) over members
