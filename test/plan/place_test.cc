@@ -1,5 +1,7 @@
 #include "plan/place.h"
 
+#include <string>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/fit.h"
@@ -51,6 +53,20 @@ TEST(PlaceTest, SharedMemoryIsHandedOverInTheStepAndAcrossItsBoundary) {
   EXPECT_EQ(plan->arena_bytes, 256u);
   EXPECT_THAT(Waits(*plan, "make_b"), ElementsAre("#0:arena"));
   EXPECT_THAT(Waits(*plan, "make_a"), ElementsAre("#1-1:arena"));
+}
+
+// Three lives, room for two: the third takes the place of the first, whose
+// reduction is over sooner, not of the second.
+TEST(PlaceTest, MemoryRestsAsLongAsTheLimitAllows) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  for (const char* name : {"a", "b", "c"}) {
+    const BufferId buffer = b.Buffer(name, 64, Ownership::kOwned);
+    b.Compute(std::string("make_") + name, {Write(buffer)});
+    b.AllReduce(std::string("sum_") + name, dp, buffer);
+  }
+  const auto plan = MakePlan(b.graph(), Arena(512));
+  EXPECT_THAT(Waits(*plan, "make_c"), ElementsAre("#0:arena"));
 }
 
 TEST(PlaceTest, TooSmallNamesThePeakAndTheLeastSizeThatWorks) {
