@@ -12,6 +12,7 @@ namespace {
 struct LastError {
   std::string text;
   const char* shown = "";
+  uint64_t count = 0;
 };
 
 LastError& ThisThreadsError() {
@@ -46,6 +47,7 @@ ASSERT_SAME_CODE(COMMSCHED_UNAUTHENTICATED, kUnauthenticated);
 commsched_status_t ReportFailure(commsched_status_t code,
                                  absl::string_view message) noexcept {
   LastError& error = ThisThreadsError();
+  ++error.count;
   try {
     error.text.assign(message.data(), message.size());
     error.shown = error.text.c_str();
@@ -54,6 +56,8 @@ commsched_status_t ReportFailure(commsched_status_t code,
   }
   return code;
 }
+
+uint64_t NumFailuresReported() noexcept { return ThisThreadsError().count; }
 
 commsched_status_t ReportFailure(const absl::Status& status) noexcept {
   return ReportFailure(static_cast<commsched_status_t>(status.code()),

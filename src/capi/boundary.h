@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_SRC_CAPI_BOUNDARY_H_
 #define COMMSCHED_SRC_CAPI_BOUNDARY_H_
 
+#include <cstdint>
 #include <exception>
 #include <initializer_list>
 #include <new>
@@ -23,6 +24,10 @@ commsched_status_t ReportFailure(commsched_status_t code,
 
 // The same for a status that is not OK.
 commsched_status_t ReportFailure(const absl::Status& status) noexcept;
+
+// How many failures this thread has reported: tells whether a call of the
+// caller's code, which may call us, left a message.
+uint64_t NumFailuresReported() noexcept;
 
 // Where a Status becomes a code. Success touches nothing but the status.
 inline commsched_status_t Report(const absl::Status& status) noexcept {

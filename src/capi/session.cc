@@ -127,13 +127,18 @@ commsched_stream_t GivenStream(const commsched_session& session,
 absl::Status CallCompute(void* user, OpId op, Stream* stream) {
   const ComputeCallback& callback = *static_cast<const ComputeCallback*>(user);
   const commsched_session& session = *callback.session;
+  const uint64_t failures = NumFailuresReported();
   const commsched_status_t code =
       callback.fn(callback.user, op.value(), GivenStream(session, stream));
   if (ABSL_PREDICT_TRUE(code == COMMSCHED_OK)) return absl::OkStatus();
-  return StatusFromCode(
-      code, absl::StrCat("the compute callback returned ",
-                         commsched_status_name(code), " for op '",
-                         session.session->plan().graph->op(op).name, "'"));
+  std::string message = absl::StrCat(
+      "the compute callback returned ", commsched_status_name(code),
+      " for op '", session.session->plan().graph->op(op).name, "'");
+  // What we last refused it, if anything, is likely to be why.
+  if (NumFailuresReported() != failures) {
+    absl::StrAppend(&message, ": ", commsched_last_error());
+  }
+  return StatusFromCode(code, message);
 }
 
 commsched_session_counters_t ToPublic(const SessionCounters& counters) {

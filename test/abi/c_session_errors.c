@@ -184,6 +184,27 @@ static commsched_status_t refuse(void* user, commsched_op_id_t op,
   return *(const commsched_status_t*)user;
 }
 
+/* Fails because a call of the library's does. */
+static commsched_status_t fail_in_library(void* user, commsched_op_id_t op,
+                                          commsched_stream_t stream) {
+  (void)user;
+  (void)op;
+  (void)stream;
+  return commsched_session_status(NULL);
+}
+
+/* The session's failure says what the callback was refused. */
+static void test_callback_cause(const struct c_step* step,
+                                struct c_rank* rank) {
+  commsched_binding_t bindings[2];
+  const commsched_session_desc_t desc = c_session_desc(step, rank, bindings);
+  commsched_session_t* session = NULL;
+  EXPECT_OK(commsched_session_create(&desc, &session));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "argument 'session' is NULL",
+               commsched_session_run(session, fail_in_library, NULL, 1));
+  commsched_session_destroy(session);
+}
+
 /* The first failure is what every later call returns. */
 static void test_callback_failure(const struct c_step* step,
                                   struct c_rank* rank,
@@ -218,6 +239,7 @@ static void test_alone(const struct c_step* step, const char* backend) {
   rank.session = NULL;
   test_desc(step, &rank);
   test_bindings(step, &rank);
+  test_callback_cause(step, &rank);
   test_callback_failure(step, &rank, COMMSCHED_DATA_LOSS, COMMSCHED_DATA_LOSS);
   test_callback_failure(step, &rank, 1234, COMMSCHED_UNKNOWN);
   c_close_rank(&rank);
