@@ -38,6 +38,25 @@ function(commsched_label_of name out_label)
   set(${out_label} ${label} PARENT_SCOPE)
 endfunction()
 
+# Compiles the sources of `target` as tests: their speed is not measured, so
+# COMMSCHED_TEST_FLAGS may say what builds quickest.
+function(commsched_compile_as_test target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:${COMMSCHED_TEST_FLAGS}>)
+  # With the compiler's default, programs and archives agree on this, as sharing
+  # a precompiled header demands.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  if(NOT target STREQUAL "commsched_precompiled_test")
+    target_precompile_headers(${target} REUSE_FROM commsched_precompiled_test)
+  endif()
+endfunction()
+
+# The archive of fakes, behind the standard library: a template that both have
+# must not draw in a member and with it another room.
+function(commsched_link_test_support target)
+  target_link_libraries(${target} PRIVATE stdc++ commsched_test_support)
+endfunction()
+
 # commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABEL l]):
 # test_NAME with GoogleTest's main; each TEST becomes a ctest test.
 function(commsched_add_test_binary name)
@@ -62,8 +81,10 @@ function(commsched_add_test_binary name)
   endif()
   add_executable(test_${name} ${arg_SOURCES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  commsched_link_test_support(test_${name})
   target_link_libraries(test_${name} PRIVATE
-    commsched_test_support ${arg_LINK} GTest::gmock GTest::gtest_main)
+    ${arg_LINK} GTest::gmock GTest::gtest_main)
+  commsched_compile_as_test(test_${name})
   include(GoogleTest)
   gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300)
@@ -89,8 +110,9 @@ function(commsched_add_test_support)
     ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(commsched_test_support ${scope}
     ${COMMSCHED_ABSL} Threads::Threads)
-  if(COMMSCHED_HAVE_TESTS)
-    target_link_libraries(commsched_test_support ${scope} GTest::gmock)
+  if(sources AND COMMSCHED_HAVE_TESTS)
+    target_link_libraries(commsched_test_support PUBLIC GTest::gmock)
+    commsched_compile_as_room(commsched_test_support)
   endif()
   add_library(alloc_counter OBJECT ${counter})
   target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
@@ -113,6 +135,9 @@ function(commsched_folders root pattern out_names)
 endfunction()
 
 function(commsched_add_all_tests)
+  commsched_precompile(test
+    ${COMMSCHED_ABSL} GTest::gmock GTest::gtest Threads::Threads)
+  commsched_compile_as_test(commsched_precompiled_test)
   commsched_add_test_support()
   commsched_folders(${PROJECT_SOURCE_DIR}/test *_test.cc names)
   foreach(name ${names})
@@ -137,9 +162,9 @@ function(commsched_add_bench_binary name)
   endif()
   add_executable(bench_${name} ${arg_SOURCES})
   target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  commsched_link_test_support(bench_${name})
   target_link_libraries(bench_${name} PRIVATE
-    commsched_test_support ${arg_LINK} alloc_counter
-    benchmark::benchmark benchmark::benchmark_main)
+    ${arg_LINK} alloc_counter benchmark::benchmark benchmark::benchmark_main)
 endfunction()
 
 function(commsched_add_all_benches)

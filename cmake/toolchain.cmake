@@ -40,7 +40,10 @@ find_package(Threads REQUIRED)
 find_program(COMMSCHED_CCACHE ccache)
 mark_as_advanced(COMMSCHED_CCACHE)
 if(COMMSCHED_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${COMMSCHED_CCACHE})
+  # The sloppiness is what ccache asks for where headers are precompiled.
+  set(launcher ${CMAKE_COMMAND} -E env
+    CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=${PROJECT_BINARY_DIR}
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${COMMSCHED_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()

@@ -144,6 +144,9 @@ class TextRulesTest(PlantedTree):
 
 class HeadersTest(PlantedTree):
 
+    def internal_problems(self):
+        return headers.violations(self.root, "internal", "cc", "c++")[1]
+
     def problems(self, text):
         self.plant("include/commsched/a.h", text)
         return headers.violations(self.root, "public", "cc", "c++")[1]
@@ -159,6 +162,13 @@ class HeadersTest(PlantedTree):
 
     def test_header_without_a_guard_is_refused(self):
         self.assertTrue(self.problems("struct s { int x; };\n"))
+
+    def test_internal_header_is_left_to_the_build_only_if_included_first(self):
+        self.plant("src/x/a.h", "extern uint32_t x;\n")
+        self.plant("src/x/a.cc", '#include <stdint.h>\n#include "x/a.h"\n')
+        self.assertEqual(len(self.internal_problems()), 1)
+        self.plant("src/x/a.cc", '#include "x/a.h"\n#include <stdint.h>\n')
+        self.assertEqual(self.internal_problems(), [])
 
 
 class DocstringsTest(unittest.TestCase):
