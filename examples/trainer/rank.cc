@@ -1,6 +1,7 @@
 #include "examples/trainer/rank.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -107,7 +108,10 @@ absl::Status Rank::CreateEngine() {
   desc.bucket_bytes = options_.bucket_bytes;
   desc.weight_decay = kWeightDecay;
   desc.clip_norm = static_cast<float>(options_.clip);
-  desc.measure_steps = kWarmupSteps;
+  // Every step: the least that an op ever took is what no plan can go below.
+  // The first steps alone can be slower than all later ones.
+  desc.measure_steps = static_cast<uint32_t>(
+      std::min<int64_t>(options_.steps, std::numeric_limits<uint32_t>::max()));
   plan.schedule = options_.serial ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
   plan.deterministic = options_.deterministic;
   plan.max_launches_in_flight = static_cast<uint32_t>(options_.cap_launches);

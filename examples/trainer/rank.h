@@ -28,7 +28,7 @@ struct HandleDelete {
 using WorldHandle =
     std::unique_ptr<commsched_world_t, HandleDelete<commsched_world_destroy>>;
 
-// The first `steps` steps warm caches up and are measured for the lower bound;
+// The first steps warm caches up;
 // they do not count in the reported times.
 inline constexpr uint32_t kWarmupSteps = 2;
 
