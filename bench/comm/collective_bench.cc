@@ -90,15 +90,23 @@ class BenchRank {
     // All in place but all_to_all, which cannot be.
     data_.assign(kind == COMMSCHED_ALL_TO_ALL ? 2 * count : count, 0.0f);
     float* const data = data_.data();
-    member_ = {data, data, count, nullptr};
+    member_ = {data, data, count, nullptr, 0, 0, 0, 0};
     if (kind == COMMSCHED_REDUCE_SCATTER) {
-      member_ = {data, data + part * static_cast<uint64_t>(rank), part,
-                 nullptr};
+      member_ = {data, data + part * static_cast<uint64_t>(rank),
+                 part, nullptr,
+                 0,    0,
+                 0,    0};
     } else if (kind == COMMSCHED_ALL_GATHER) {
-      member_ = {data + part * static_cast<uint64_t>(rank), data, part,
-                 nullptr};
+      member_ = {data + part * static_cast<uint64_t>(rank),
+                 data,
+                 part,
+                 nullptr,
+                 0,
+                 0,
+                 0,
+                 0};
     } else if (kind == COMMSCHED_ALL_TO_ALL) {
-      member_ = {data, data + count, part, nullptr};
+      member_ = {data, data + count, part, nullptr, 0, 0, 0, 0};
     }
     launch_ = {kind, COMMSCHED_F32, COMMSCHED_SUM, 0, deterministic ? 1u : 0u,
                1,    &member_};

@@ -59,7 +59,11 @@ enum {
   /// This rank's part of the whole buffer among `group`: equal parts in rank
   /// order, or the collective's own `counts`. Resolved when a session binds.
   COMMSCHED_SHARD = 2,
-  COMMSCHED_TILE = 3  ///< Strided tile. UNIMPLEMENTED in this version.
+  /// `rows` rows of `count` elements, the first at `offset`, each `stride`
+  /// after the one before: a range of heads of a [tokens, heads, dim] array. A
+  /// collective takes it as a dense [rows, count] array; where it splits it,
+  /// part p is a range of columns of every row, packed row by row.
+  COMMSCHED_TILE = 3
 };
 
 typedef uint32_t commsched_access_mode_t;
@@ -72,8 +76,10 @@ typedef struct commsched_access {
   commsched_access_mode_t mode;  ///< Ignored in collectives.
   commsched_region_kind_t region;
   commsched_group_id_t group;  ///< SHARD only.
-  uint64_t offset;             ///< RANGE only, elements.
-  uint64_t count;              ///< RANGE only, elements.
+  uint64_t offset;             ///< RANGE and TILE, elements.
+  uint64_t count;              ///< RANGE: elements. TILE: elements of a row.
+  uint64_t rows;               ///< TILE only.
+  uint64_t stride;             ///< TILE only: from row to row, elements.
 } commsched_access_t;
 
 typedef struct commsched_compute_desc {
@@ -125,6 +131,10 @@ typedef struct commsched_collective_desc {
   uint32_t num_after;
   const commsched_op_id_t* after;
   int32_t priority;
+  /// SEND, RECV: the peer is the member at (own rank in the group +
+  /// `peer_offset`) modulo the group's size; not 0 modulo the size.
+  int32_t peer_offset;
+  uint32_t lossy;  ///< 1: a codec may change the bytes that travel.
 } commsched_collective_desc_t;
 
 static inline commsched_collective_desc_t commsched_collective_desc_init(void) {

@@ -27,6 +27,14 @@ enum {
   COMMSCHED_SERIAL = 1
 };
 
+/// In which order launches go that could go at once.
+typedef uint32_t commsched_priority_t;
+enum {
+  COMMSCHED_PRIORITY_AUTO = 0,  ///< By need where that is predicted to gain.
+  COMMSCHED_PRIORITY_OFF = 1,   ///< As they get ready.
+  COMMSCHED_PRIORITY_ON = 2     ///< By need.
+};
+
 typedef struct commsched_plan_options {
   uint64_t struct_size;
   commsched_schedule_t schedule;
@@ -34,8 +42,13 @@ typedef struct commsched_plan_options {
   uint32_t max_launches_in_flight;  ///< Window; 0: no limit.
   uint32_t num_comm_lanes;          ///< 0 means 1.
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
-  uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
-  uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
+  uint64_t coalesce_bytes;   ///< Merge neighbours up to this; 0: no merging.
+  uint64_t arena_bytes;      ///< Limit of the arena; 0: no limit.
+  uint64_t partition_bytes;  ///< Split heavier collectives; 0: none.
+  commsched_priority_t priority;
+  uint32_t keep_fillers;  ///< 1: run filler ops where they were declared.
+  const char* policy;     ///< Name of a loaded policy plugin; NULL: ours.
+  const char* codec;      ///< Name of a loaded codec plugin; NULL: none.
 } commsched_plan_options_t;
 
 static inline commsched_plan_options_t commsched_plan_options_init(void) {
@@ -166,7 +179,11 @@ COMMSCHED_API commsched_status_t commsched_plan_predict(
     commsched_prediction_t* out_prediction);
 
 typedef uint32_t commsched_format_t;
-enum { COMMSCHED_TEXT = 0, COMMSCHED_JSON = 1 };
+enum {
+  COMMSCHED_TEXT = 0,
+  COMMSCHED_JSON = 1,
+  COMMSCHED_DOT = 2  ///< Graphviz.
+};
 
 /// Explains the plan: launches in key order with members, way of coalescing and
 /// why, waits, window, arena, prediction and lower bound.

@@ -36,7 +36,12 @@ enum {
   /// seen through events of that stream.
   COMMSCHED_BACKEND_STREAM_ORDERED = 4,
   /// Reductions can be asked to sum in rank order.
-  COMMSCHED_BACKEND_DETERMINISTIC = 8
+  COMMSCHED_BACKEND_DETERMINISTIC = 8,
+  /// Takes members whose parts are not dense (input_stride, output_stride).
+  COMMSCHED_BACKEND_STRIDED = 16,
+  /// Takes launches of kind SEND: lists of sends and receives, which are
+  /// matched per pair of ranks in the order of launches and of lists.
+  COMMSCHED_BACKEND_P2P = 32
 };
 
 /// What the host offers to a backend. Valid until finalize returns.
@@ -74,10 +79,18 @@ typedef struct commsched_member {
   /// Uneven parts as in commsched_collective_desc_t, else NULL. Valid for the
   /// life of the communicator.
   const uint64_t* counts;
+  /// Elements from one part to the next where a side has a part per rank; 0:
+  /// `count`, parts are dense. Only for a STRIDED backend.
+  uint64_t input_stride;
+  uint64_t output_stride;
+  int32_t peer;        ///< SEND, RECV: rank in the group.
+  uint32_t direction;  ///< COMMSCHED_SEND or COMMSCHED_RECV in a launch of
+                       ///< kind SEND; else 0.
 } commsched_member_t;
 
 /// What a backend is given at once: members of one kind, dtype, reduction,
-/// root. Valid until the launch is done.
+/// root; or, of kind SEND, sends and receives of one tick, which progress
+/// independently of each other. Valid until the launch is done.
 typedef struct commsched_launch {
   commsched_collective_t kind;
   commsched_dtype_t dtype;

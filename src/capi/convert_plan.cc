@@ -10,6 +10,9 @@ namespace {
 
 static_assert(static_cast<int>(Schedule::kOverlap) == COMMSCHED_OVERLAP);
 static_assert(static_cast<int>(Schedule::kSerial) == COMMSCHED_SERIAL);
+static_assert(static_cast<int>(Priority::kAuto) == COMMSCHED_PRIORITY_AUTO);
+static_assert(static_cast<int>(Priority::kOff) == COMMSCHED_PRIORITY_OFF);
+static_assert(static_cast<int>(Priority::kOn) == COMMSCHED_PRIORITY_ON);
 
 // Leaves `*ours`, the default, where the caller's value is 0.
 absl::Status SetRate(absl::string_view field, double value, double* ours) {
@@ -68,6 +71,17 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
         absl::StrCat("options.schedule is ", options.schedule, ", outside ",
                      int{COMMSCHED_OVERLAP}, "..", int{COMMSCHED_SERIAL}));
   }
+  if (options.priority > COMMSCHED_PRIORITY_ON) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "options.priority is ", options.priority, ", outside ",
+        int{COMMSCHED_PRIORITY_AUTO}, "..", int{COMMSCHED_PRIORITY_ON}));
+  }
+  // Set by the loader of plugins.
+  if (options.policy != nullptr || options.codec != nullptr) {
+    return absl::UnimplementedError(
+        "options.policy and options.codec name plugins, which this version "
+        "does not load");
+  }
   PlanOptions ours;
   ours.schedule = static_cast<Schedule>(options.schedule);
   ASSIGN_OR_RETURN(ours.deterministic,
@@ -77,6 +91,11 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
   if (options.num_comm_lanes != 0) ours.num_comm_lanes = options.num_comm_lanes;
   ours.coalesce_bytes = options.coalesce_bytes;
   ours.arena_bytes = options.arena_bytes;
+  ours.partition_bytes = options.partition_bytes;
+  ours.priority = static_cast<Priority>(options.priority);
+  ASSIGN_OR_RETURN(const bool keep_fillers,
+                   ToFlag("options.keep_fillers", options.keep_fillers));
+  ours.delay_fillers = !keep_fillers;
   return ours;
 }
 

@@ -57,11 +57,19 @@ inline bool Writes(AccessMode m) { return (static_cast<int>(m) & 2) != 0; }
 
 // Part of a buffer, in elements; symbolic: a shard is resolved per rank when a
 // session binds (ResolveRegion in graph/region.h).
+//
+// A tile is `rows` rows of `count` elements, the first at `offset`, each
+// `stride` elements after the one before: a range of heads of a
+// [tokens, heads, dim] array. A collective takes it as a dense [rows, count]
+// array; where it splits it into parts, part p is a range of columns of every
+// row, packed row by row.
 struct Region {
   RegionKind kind = RegionKind::kWhole;
-  GroupId group;        // kShard
-  uint64_t offset = 0;  // kRange
-  uint64_t count = 0;   // kRange
+  GroupId group = {};   // kShard
+  uint64_t offset = 0;  // kRange, kTile
+  uint64_t count = 0;   // kRange; kTile: elements of a row
+  uint64_t rows = 0;    // kTile
+  uint64_t stride = 0;  // kTile: at least `count`
   friend bool operator==(const Region&, const Region&) = default;
 };
 
@@ -82,7 +90,8 @@ struct Buffer {
   std::string name;
   DType dtype = DType::kF32;
   Ownership ownership = Ownership::kOwned;
-  uint64_t count = 0;                                          // elements
+  // Elements; of a late-bound buffer the most that it may have.
+  uint64_t count = 0;
   uint64_t bytes() const { return count * DTypeSize(dtype); }  // checked on add
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
@@ -103,8 +112,13 @@ struct CollectiveSpec {
   ReduceOp reduce_op = ReduceOp::kSum;
   GroupId group;
   int root = 0;
-  Access input;                  // mode kRead; unused by kBarrier
-  Access output;                 // mode kWrite; unused by kBarrier
+  // kSend, kRecv: the peer is the member at (own position + peer_offset) modulo
+  // the size, so that one graph serves a whole role. Not 0 modulo the size.
+  int peer_offset = 0;
+  // Whether a codec may change the bytes that travel.
+  bool lossy = false;
+  Access input;                  // mode kRead; unused by kBarrier, kRecv
+  Access output;                 // mode kWrite; unused by kBarrier, kSend
   std::vector<uint64_t> counts;  // uneven splits, else empty
   friend bool operator==(const CollectiveSpec&,
                          const CollectiveSpec&) = default;

@@ -2,6 +2,8 @@
 #define COMMSCHED_SRC_PLAN_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace commsched {
@@ -9,6 +11,25 @@ namespace commsched {
 inline constexpr uint32_t kMaxCommLanes = 16;
 
 enum class Schedule : uint8_t { kOverlap = 0, kSerial = 1 };
+
+// In which order due launches go.
+enum class Priority : uint8_t {
+  kAuto = 0,  // by need where that is predicted to gain, else as they get ready
+  kOff = 1,   // as they get ready
+  kOn = 2,    // by need
+};
+
+// What a codec makes of data, as far as planning is concerned: of every
+// `block_elements` elements, the last block filled up, `block_bytes` bytes.
+struct CodecModel {
+  std::string name;  // empty: none
+  uint64_t block_elements = 1;
+  uint64_t block_bytes = 4;
+  uint32_t dtypes = 0;  // bit d: takes elements of DType d
+  friend bool operator==(const CodecModel&, const CodecModel&) = default;
+};
+
+class Policy;  // plan/policy.h
 
 // Meaning of the fields: include/commsched/plan.h.
 struct PlanOptions {
@@ -19,6 +40,13 @@ struct PlanOptions {
   uint32_t num_comm_lanes = 1;
   uint64_t coalesce_bytes = 0;  // 0: no merging
   uint64_t arena_bytes = 0;     // 0: no limit
+  Priority priority = Priority::kAuto;
+  uint64_t partition_bytes = 0;  // split heavier collectives; 0: none
+  bool delay_fillers = true;     // move filler ops to where compute would wait
+  CodecModel codec;
+  // Replaces the decisions of coalesce and prioritize; null: ours. Not part of
+  // the fingerprint: what it decides is.
+  std::shared_ptr<const Policy> policy;
 };
 
 struct CostProfile {

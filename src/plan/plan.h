@@ -1,12 +1,15 @@
 #ifndef COMMSCHED_SRC_PLAN_PLAN_H_
 #define COMMSCHED_SRC_PLAN_PLAN_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/strong_id.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
@@ -24,7 +27,8 @@ enum class Way : uint8_t {
   kSingle,   // one member
   kInPlace,  // contiguous members as one collective, no copy
   kGroup,    // one backend call with a list of members, no copy
-  kPack,     // one collective on staging memory, a copy in and a copy out
+  kPack,     // one collective on staging memory, a copy in and a copy out;
+             // also a single one that is a tile or travels through a codec
 };
 
 // A node of the plan: a compute op, or a launch. Markers are dissolved
@@ -46,7 +50,20 @@ struct Wait {
   WaitCause cause = WaitCause::kHazard;
 };
 
+// A part of a collective that was split (plan/partition.h): of each of its
+// parts, the elements [offset, offset + count). A launch of a piece has one
+// member. All pieces of a collective have all of its dependencies.
+struct Piece {
+  uint32_t index = 0;
+  uint32_t of = 1;  // 1: not split
+  uint64_t offset = 0;
+  uint64_t count = 0;
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
 struct Launch {
+  // Sends and receives of one tick are one launch of kind kSend; what each
+  // member is says its op.
   CollectiveKind kind = CollectiveKind::kAllReduce;
   GroupId group;
   DType dtype = DType::kF32;
@@ -56,6 +73,10 @@ struct Launch {
   uint32_t lane = 0;  // communication lane
   // Collectives, in key order; of kInPlace in order of address.
   std::vector<OpId> members;
+  Piece piece;
+  // Its place in the one order over all roles (I1). Grows with the LaunchId.
+  uint64_t key = 0;
+  bool coded = false;           // travels through PlanOptions::codec
   uint64_t weight_bytes = 0;    // sum of max(input, output) over members
   uint64_t staging_offset = 0;  // kPack: input staging in the arena
   uint64_t staging_bytes = 0;   // kPack: input part then output part
@@ -90,21 +111,43 @@ struct Plan {
   std::shared_ptr<const Graph> graph;
   PlanOptions options;
   CostProfile profile;
-  Dependencies dependencies;           // of the graph, before coalescing
-  std::vector<ComputeNode> nodes;      // in planned host order
-  std::vector<uint32_t> node_of_op;    // OpId -> index in nodes, or kNone
-  std::vector<Launch> launches;        // in key order
-  std::vector<LaunchId> launch_of_op;  // OpId -> launch, or invalid
-  std::vector<uint32_t> due_after;     // launch -> number of nodes (host order)
-                                       // whose `after` precedes its being due
-  std::vector<Placement> placements;   // owned buffers
+  Dependencies dependencies;         // of the graph, before coalescing
+  std::vector<ComputeNode> nodes;    // in planned host order
+  std::vector<uint32_t> node_of_op;  // OpId -> index in nodes, or kNone
+  std::vector<Launch> launches;      // in key order
+  // OpId -> launch, or invalid. Of a split collective its last piece: on one
+  // lane, the last to complete.
+  std::vector<LaunchId> launch_of_op;
+  // The pieces of each split collective, in key order. Sorted by op.
+  std::vector<std::pair<OpId, std::vector<LaunchId>>> pieces;
+  std::vector<uint32_t> due_after;    // launch -> number of nodes (host order)
+                                      // whose `after` precedes its being due
+  std::vector<Placement> placements;  // owned buffers
   uint64_t arena_bytes = 0;
   uint32_t num_compute_lanes = 1;
   uint64_t num_waits_implied = 0;
   std::array<uint8_t, 16> fingerprint = {};
+  // By GroupId: of the launches on that group, in key order, equal on all its
+  // members, of whatever role.
+  std::vector<std::array<uint8_t, 16>> group_fingerprints;
+  uint32_t role = 0;  // of the roles that were planned together
+  uint32_t num_roles = 1;
+
+  // The launches that carry collective `op`, in key order.
+  absl::Span<const LaunchId> LaunchesOf(OpId op) const;
 
   static constexpr uint32_t kNone = ~uint32_t{0};
 };
+
+inline absl::Span<const LaunchId> Plan::LaunchesOf(OpId op) const {
+  const LaunchId& last = launch_of_op[op.value()];
+  if (!last.valid()) return {};
+  if (launches[last.value()].piece.of == 1) return {&last, 1};
+  auto found = std::lower_bound(
+      pieces.begin(), pieces.end(), op,
+      [](const auto& entry, OpId id) { return entry.first < id; });
+  return found->second;
+}
 
 }  // namespace commsched
 

@@ -27,7 +27,7 @@ std::shared_ptr<World> WorldOf(int size, LinkSpec link = {}) {
 // An in-place all-reduce of `count` floats.
 struct Sum {
   explicit Sum(uint64_t count) : data(count, 1.0f) {
-    member = {data.data(), data.data(), count, nullptr};
+    member = {data.data(), data.data(), count, nullptr, 0, 0, 0, 0};
     launch = {
         COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1, 1, &member};
   }

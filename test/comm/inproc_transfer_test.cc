@@ -35,7 +35,7 @@ class Posted {
 };
 
 commsched_member_t MemberOf(uint64_t count, const uint64_t* counts = nullptr) {
-  return {nullptr, nullptr, count, counts};
+  return {nullptr, nullptr, count, counts, 0, 0, 0, 0};
 }
 
 TEST(BlockCursorTest, BlocksCoverEveryElementOnceInOrder) {

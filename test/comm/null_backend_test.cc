@@ -19,7 +19,7 @@ TEST(NullBackendTest, LaunchesSucceedAtOnceWithoutTheOtherMembers) {
   CommDriver comm;
   ASSERT_OK(comm.Create(world.get(), {}, 0));
   float in = 1, out = 2;
-  const commsched_member_t member{&in, &out, 1, nullptr};
+  const commsched_member_t member{&in, &out, 1, nullptr, 0, 0, 0, 0};
   const commsched_launch_t launch{
       COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
   EXPECT_OK(comm.LaunchAndWait(launch));

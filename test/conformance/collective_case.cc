@@ -123,9 +123,15 @@ CollectiveCase::CollectiveCase(const Shape& shape,
     for (size_t m = 0; m < members_.size(); ++m) {
       Memory& memory = rank.memories[m];
       rank.members.push_back(
-          {memory.arena.data() + memory.input_offset,
-           memory.arena.data() + memory.output_offset, members_[m].count,
-           members_[m].counts.empty() ? nullptr : members_[m].counts.data()});
+          {.input = memory.arena.data() + memory.input_offset,
+           .output = memory.arena.data() + memory.output_offset,
+           .count = members_[m].count,
+           .counts =
+               members_[m].counts.empty() ? nullptr : members_[m].counts.data(),
+           .input_stride = 0,
+           .output_stride = 0,
+           .peer = 0,
+           .direction = 0});
     }
     rank.launch = {shape.kind,
                    shape.dtype,

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 // An all-reduce of memory of its own, to be made wrong by a test.
 struct Posted {
   explicit Posted(int size) : in(64 * size, 1.0f), out(64 * size, 0.0f) {
-    member = {in.data(), out.data(), 64, nullptr};
+    member = {in.data(), out.data(), 64, nullptr, 0, 0, 0, 0};
     launch = {
         COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
   }
@@ -105,7 +105,7 @@ TEST_P(FailureTest, DifferentMemberCountsAreNamed) {
       [&](Posted& p) {
         two[0] = p.member;
         two[0].count = 1;
-        two[1] = {p.in.data() + 1, p.out.data() + 1, 1, nullptr};
+        two[1] = {p.in.data() + 1, p.out.data() + 1, 1, nullptr, 0, 0, 0, 0};
         p.launch.num_members = 2;
         p.launch.members = two;
       },
@@ -242,8 +242,8 @@ TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
       absl::Status status;
       while (status.ok()) {
         std::vector<float> data(300'000, 1.0f);
-        const commsched_member_t member{data.data(), data.data(), data.size(),
-                                        nullptr};
+        const commsched_member_t member{
+            data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
         const commsched_launch_t launch{COMMSCHED_ALL_REDUCE,
                                         COMMSCHED_F32,
                                         COMMSCHED_SUM,

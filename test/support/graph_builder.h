@@ -13,9 +13,19 @@
 namespace commsched::test {
 
 inline Region Range(uint64_t offset, uint64_t count) {
-  return {RegionKind::kRange, GroupId(), offset, count};
+  return {.kind = RegionKind::kRange, .offset = offset, .count = count};
 }
-inline Region Shard(GroupId group) { return {RegionKind::kShard, group, 0, 0}; }
+inline Region Shard(GroupId group) {
+  return {.kind = RegionKind::kShard, .group = group};
+}
+inline Region Tile(uint64_t offset, uint64_t count, uint64_t rows,
+                   uint64_t stride) {
+  return {.kind = RegionKind::kTile,
+          .offset = offset,
+          .count = count,
+          .rows = rows,
+          .stride = stride};
+}
 inline Access Read(BufferId buffer, Region region = {}) {
   return {.buffer = buffer, .mode = AccessMode::kRead, .region = region};
 }
