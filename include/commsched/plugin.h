@@ -147,6 +147,13 @@ typedef struct commsched_backend {
   /// (optional) Makes memory known before launches use it. NULL: not needed.
   commsched_status_t (*comm_register)(void* comm, void* address, uint64_t bytes,
                                       char* message, uint64_t message_size);
+  /// (optional) Fills `out_ranks` with the first `capacity` members, as ranks
+  /// of the group, that have not issued what `ticket`, which is not done, waits
+  /// for; returns how many there are. 0: all have, or it is not known. From the
+  /// thread that polls; never blocks. NULL, or a table that ends before: errors
+  /// name no missing rank.
+  uint32_t (*comm_missing)(void* comm, uint32_t ticket, int32_t* out_ranks,
+                           uint32_t capacity);
 } commsched_backend_t;
 
 #ifdef __cplusplus

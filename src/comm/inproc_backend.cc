@@ -179,6 +179,7 @@ constexpr commsched_backend_t kTable = {
     .comm_destroy = &CommDestroy,
     .comm_status = &CommStatus,
     .comm_register = nullptr,
+    .comm_missing = nullptr,
 };
 
 absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
