@@ -42,7 +42,7 @@ Issuer::Issuer(const IssuerSpec& spec)
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
       comm_issued_(spec.comms.size()),
-      lane_progress_ns_(program_.plan->options.num_comm_lanes),
+      lane_progress_ns_(program_.plan->num_comm_lanes),
       window_(LimitsOf(program_.plan->options)),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {

@@ -8,7 +8,7 @@ HappensBefore::HappensBefore(const Plan& plan, const Witness& witness)
     : plan_(plan),
       witness_(witness),
       num_compute_(plan.num_compute_lanes),
-      num_lanes_(plan.num_compute_lanes + plan.options.num_comm_lanes) {
+      num_lanes_(plan.num_compute_lanes + plan.num_comm_lanes) {
   const uint32_t n = static_cast<uint32_t>(witness.nodes.size());
   PlaceInLanes();
   complete_.assign(size_t{2} * n * num_lanes_, 0);

@@ -18,7 +18,7 @@ class WaitAssigner {
  public:
   WaitAssigner(const Sequence& sequence, std::vector<Edge> edges, Plan* plan)
       : sequence_(sequence), plan_(*plan), edges_(std::move(edges)) {
-    num_lanes_ = plan_.num_compute_lanes + plan_.options.num_comm_lanes;
+    num_lanes_ = plan_.num_compute_lanes + plan_.num_comm_lanes;
     PlaceInLanes();
     SortEdges();
   }
@@ -315,7 +315,7 @@ std::vector<Edge> HazardEdges(const Plan& plan) {
 
 std::vector<Edge> SerialEdges(const Plan& plan) {
   std::vector<Edge> edges;
-  const uint32_t num_lanes = plan.options.num_comm_lanes;
+  const uint32_t num_lanes = plan.num_comm_lanes;
   // The last launch of each lane, counted over two steps.
   std::vector<uint32_t> last(num_lanes, Plan::kNone);
   std::vector<int> distance(num_lanes, 1);

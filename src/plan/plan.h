@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "base/strong_id.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
+#include "plan/launch_reason.h"
 #include "plan/options.h"
 
 namespace commsched {
@@ -61,6 +61,8 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
+inline constexpr uint64_t kKeyStride = 64;
+
 struct Launch {
   // Sends and receives of one tick are one launch of kind kSend; what each
   // member is says its op.
@@ -74,7 +76,9 @@ struct Launch {
   // Collectives, in key order; of kInPlace in order of address.
   std::vector<OpId> members;
   Piece piece;
-  // Its place in the one order over all roles (I1). Grows with the LaunchId.
+  // Its place in the one order over all roles (I1): grows with the LaunchId, and
+  // all members of a collective have the same. Of a tick, that of its first
+  // member. Collectives are kKeyStride apart, which leaves room for pieces.
   uint64_t key = 0;
   bool coded = false;           // travels through PlanOptions::codec
   uint64_t weight_bytes = 0;    // sum of max(input, output) over members
@@ -85,7 +89,7 @@ struct Launch {
   // Compute ops of this step that must have had their `after` before the launch
   // is due: all same-step op producers of any member, implied or not. Sorted.
   std::vector<OpId> producers;
-  std::string reason;  // why merged, or why not with its successor
+  LaunchReason reason;  // in words: ReasonText()
 };
 
 struct ComputeNode {
@@ -125,6 +129,9 @@ struct Plan {
   std::vector<Placement> placements;  // owned buffers
   uint64_t arena_bytes = 0;
   uint32_t num_compute_lanes = 1;
+  // options.num_comm_lanes, and one for sends and receives if there are any:
+  // the last.
+  uint32_t num_comm_lanes = 1;
   uint64_t num_waits_implied = 0;
   std::array<uint8_t, 16> fingerprint = {};
   // By GroupId: of the launches on that group, in key order, equal on all its

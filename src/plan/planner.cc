@@ -41,6 +41,7 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
     node.lane = graph.op(node.op).compute.lane;
     plan->num_compute_lanes = std::max(plan->num_compute_lanes, node.lane + 1);
   }
+  plan->num_comm_lanes = plan->options.num_comm_lanes;
   plan->launch_of_op.assign(graph.ops().size(), LaunchId());
   uint32_t due = 0;
   for (uint32_t k = 0; k < plan->launches.size(); ++k) {
@@ -89,7 +90,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
   DissolveMarkers(graph, &plan->dependencies);
 
   const PlannedOrder order = OrderOps(graph, plan->dependencies);
-  plan->launches = Coalesce(graph, plan->dependencies, order, options, profile);
+  ASSIGN_OR_RETURN(
+      plan->launches,
+      Coalesce(graph, plan->dependencies, order, options, profile));
   LayOut(order, plan.get());
   const Sequence sequence = SequenceOf(*plan);
   ASSIGN_OR_RETURN(Arena arena, PlaceInArena(*plan, sequence));

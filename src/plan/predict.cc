@@ -85,7 +85,7 @@ class Simulator {
       overhead_ns_.push_back(OverheadNs(*plan.graph, launch, profile));
     }
     lane_free_.assign(plan.num_compute_lanes, 0);
-    lane_complete_.assign(plan.options.num_comm_lanes, 0);
+    lane_complete_.assign(plan.num_comm_lanes, 0);
   }
 
   StepTimes Step(const StepTimes* before) {

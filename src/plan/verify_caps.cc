@@ -16,7 +16,7 @@ struct LaneWeights {
 
 std::vector<LaneWeights> WeighLanes(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.launches.size());
-  std::vector<LaneWeights> lanes(plan.options.num_comm_lanes);
+  std::vector<LaneWeights> lanes(plan.num_comm_lanes);
   for (LaneWeights& lane : lanes) lane.sums.push_back(0);
   for (uint32_t number = 0; number < 2 * n; ++number) {
     const Launch& launch = plan.launches[number % n];

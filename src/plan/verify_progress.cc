@@ -60,8 +60,7 @@ class ProgressVerifier {
     }
     for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
       const Launch& launch = plan_.launches[k];
-      if (launch.members.empty() ||
-          launch.lane >= plan_.options.num_comm_lanes) {
+      if (launch.members.empty() || launch.lane >= plan_.num_comm_lanes) {
         return Fail("launch ", k, " has no member or no lane");
       }
       for (OpId op : launch.members) {

@@ -45,7 +45,7 @@ std::vector<Edge> WindowEdges(const Plan& plan) {
   if (options.max_launches_in_flight == 0 && options.max_bytes_in_flight == 0) {
     return edges;
   }
-  std::vector<std::vector<uint32_t>> of_lane(options.num_comm_lanes);
+  std::vector<std::vector<uint32_t>> of_lane(plan.num_comm_lanes);
   for (uint32_t number = 0; number < 2 * n; ++number) {
     of_lane[plan.launches[number % n].lane].push_back(number);
   }
