@@ -570,6 +570,12 @@ class Trace
   Status WriteKineto(const char* path) const {
     return Status::Of(commsched_trace_write_kineto(get(), path));
   }
+  Status WritePerfetto(const char* path) const {
+    return Status::Of(commsched_trace_write_perfetto(get(), path));
+  }
+  Status WriteMetrics(const char* path) const {
+    return Status::Of(commsched_trace_write_metrics(get(), path));
+  }
 
  private:
   explicit Trace(commsched_trace_t* trace) : Handle(trace) {}

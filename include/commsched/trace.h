@@ -89,6 +89,28 @@ commsched_trace_step_metrics(const commsched_trace_t* trace, uint64_t index,
 COMMSCHED_API commsched_status_t
 commsched_trace_write_kineto(const commsched_trace_t* trace, const char* path);
 
+/// Writes the records as a Perfetto trace (`.pftrace`), in nanoseconds, one
+/// file per rank; files of several ranks put behind one another are one trace.
+///
+/// Threads:   no session may be running a step.
+/// Blocks:    on the file system.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            UNAVAILABLE       the file cannot be written
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_trace_write_perfetto(
+    const commsched_trace_t* trace, const char* path);
+
+/// Writes what the records say, summed up, in the text format of Prometheus:
+/// times, bytes and members of launches by collective and axis, overlap.
+///
+/// Threads:   no session may be running a step.
+/// Blocks:    on the file system.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            UNAVAILABLE       the file cannot be written
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_write_metrics(const commsched_trace_t* trace, const char* path);
+
 #ifdef __cplusplus
 }
 #endif

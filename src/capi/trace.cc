@@ -6,6 +6,8 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "trace/kineto.h"
+#include "trace/perfetto.h"
+#include "trace/prometheus.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;
@@ -95,5 +97,21 @@ commsched_status_t commsched_trace_write_kineto(const commsched_trace_t* trace,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"path", path}}));
     return commsched::WriteKineto(*trace->recorder, path);
+  });
+}
+
+commsched_status_t commsched_trace_write_perfetto(
+    const commsched_trace_t* trace, const char* path) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"path", path}}));
+    return commsched::WritePerfetto(*trace->recorder, path);
+  });
+}
+
+commsched_status_t commsched_trace_write_metrics(const commsched_trace_t* trace,
+                                                 const char* path) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"path", path}}));
+    return commsched::WriteTraceMetrics(*trace->recorder, path);
   });
 }

@@ -1,12 +1,7 @@
 #include "trace/kineto.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
@@ -16,6 +11,7 @@
 #include "trace/json_writer.h"
 #include "trace/kineto_names.h"
 #include "trace/stream_table.h"
+#include "trace/trace_file.h"
 
 namespace commsched {
 namespace {
@@ -23,27 +19,6 @@ namespace {
 constexpr int kCallerThread = 1;  // + compute lane
 constexpr int kProgressThread = 1001;
 constexpr int kCudaLaunchKernelId = 211;  // CUPTI's number of the call
-
-// The records from the first step begin held on (all, if none is held): before
-// it lies what is left of a step that has been overwritten in part. Intervals
-// that straddle it are cut there.
-std::vector<Record> RecordsFromFirstStep(const Recorder& recorder) {
-  std::vector<Record> records = recorder.Snapshot();
-  const auto first =
-      std::find_if(records.begin(), records.end(), [](const Record& record) {
-        return record.kind == RecordKind::kStepBegin;
-      });
-  if (first == records.end()) return records;
-  const int64_t begin_ns = first->begin_ns;
-  std::vector<Record> kept;
-  kept.reserve(records.size());
-  for (Record& record : records) {
-    if (record.end_ns < begin_ns) continue;
-    record.begin_ns = std::max(record.begin_ns, begin_ns);
-    kept.push_back(record);
-  }
-  return kept;
-}
 
 // ---- Process groups ---------------------------------------------------------
 
@@ -80,10 +55,10 @@ class ProcessGroups {
 
 class KinetoWriter {
  public:
-  KinetoWriter(const Recorder& recorder, JsonWriter::Sink sink)
+  KinetoWriter(const Recorder& recorder, TraceSink sink)
       : names_(recorder.names()),
         records_(RecordsFromFirstStep(recorder)),
-        streams_(records_),
+        streams_(records_, 1000),
         groups_(names_),
         json_(sink) {}
 
@@ -109,7 +84,7 @@ class KinetoWriter {
                   int tid, int64_t begin_us, int64_t duration_us);
   void EndEvent();
 
-  std::string OpName(uint32_t op) const;
+  std::string OpName(uint32_t op) const { return OpNameOf(names_, op); }
   std::string KernelName(const Record& record) const;
 
   const RecordNames& names_;
@@ -265,11 +240,6 @@ void KinetoWriter::WriteSteps() {
   }
 }
 
-std::string KinetoWriter::OpName(uint32_t op) const {
-  const bool named = op < names_.ops.size() && !names_.ops[op].empty();
-  return named ? names_.ops[op] : absl::StrCat("op#", op);
-}
-
 std::string KinetoWriter::KernelName(const Record& record) const {
   if (record.kind == RecordKind::kCompute) {
     return ComputeKernelName(OpName(record.index));
@@ -350,27 +320,6 @@ void KinetoWriter::WriteWait(const Record& record) {
   EndEvent();
 }
 
-absl::Status CannotWrite(absl::string_view path, int error) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot write trace '", path, "': ", std::strerror(error)));
-}
-
-// Returns 0 or the errno of the first call that failed.
-int WriteFile(const Recorder& recorder, const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "we");
-  if (file == nullptr) return errno;
-  int error = 0;
-  const auto sink = [file, &error](absl::string_view text) {
-    if (error == 0 &&
-        std::fwrite(text.data(), 1, text.size(), file) != text.size()) {
-      error = errno;
-    }
-  };
-  KinetoWriter(recorder, sink).Write();
-  if (std::fclose(file) != 0 && error == 0) error = errno;
-  return error;
-}
-
 }  // namespace
 
 std::string KinetoJson(const Recorder& recorder) {
@@ -383,18 +332,9 @@ std::string KinetoJson(const Recorder& recorder) {
 }
 
 absl::Status WriteKineto(const Recorder& recorder, absl::string_view path) {
-  // Beside the target, so that the rename stays on one file system, and by a
-  // name that no other process or rank uses.
-  const std::string target(path);
-  const std::string unfinished = absl::StrCat(
-      path, ".", getpid(), ".", recorder.names().rank, ".unfinished");
-  int error = WriteFile(recorder, unfinished);
-  if (error == 0 && std::rename(unfinished.c_str(), target.c_str()) != 0) {
-    error = errno;
-  }
-  if (error == 0) return absl::OkStatus();
-  std::remove(unfinished.c_str());
-  return CannotWrite(path, error);
+  return WriteTraceFile(path, recorder.names().rank, [&](TraceSink sink) {
+    KinetoWriter(recorder, sink).Write();
+  });
 }
 
 }  // namespace commsched

@@ -13,8 +13,8 @@ constexpr int kFirstCommStream = 20;    // later if compute lanes need the room
 
 }  // namespace
 
-int64_t Microseconds(int64_t ns) {
-  return ns >= 0 ? ns / 1000 : -((-ns + 999) / 1000);
+int64_t RoundedDown(int64_t ns, int64_t unit_ns) {
+  return ns >= 0 ? ns / unit_ns : -((-ns + unit_ns - 1) / unit_ns);
 }
 
 bool IsKernel(const Record& record) {
@@ -22,7 +22,7 @@ bool IsKernel(const Record& record) {
          record.kind == RecordKind::kLaunch;
 }
 
-StreamTable::StreamTable(const std::vector<Record>& records)
+StreamTable::StreamTable(const std::vector<Record>& records, int64_t unit_ns)
     : row_of_record_(records.size(), 0) {
   std::map<Key, size_t> row_of_key;
   std::map<std::pair<RecordKind, int>, std::vector<int64_t>> busy_until;
@@ -30,11 +30,11 @@ StreamTable::StreamTable(const std::vector<Record>& records)
     const Record& record = records[i];
     if (!IsKernel(record)) continue;
     std::vector<int64_t>& ends = busy_until[{record.kind, record.lane}];
-    const int64_t begin = Microseconds(record.begin_ns);
+    const int64_t begin = RoundedDown(record.begin_ns, unit_ns);
     size_t depth = 0;
     while (depth < ends.size() && ends[depth] > begin) ++depth;
     if (depth == ends.size()) ends.push_back(0);
-    ends[depth] = Microseconds(record.end_ns);
+    ends[depth] = RoundedDown(record.end_ns, unit_ns);
     const Key key = {record.kind, record.lane, static_cast<int>(depth)};
     row_of_record_[i] =
         row_of_key.try_emplace(key, row_of_key.size()).first->second;

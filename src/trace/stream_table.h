@@ -13,9 +13,10 @@
 
 namespace commsched {
 
-// Rounded down. Begin and end are rounded alike, so that what touches still
-// touches and what is disjoint stays so.
-int64_t Microseconds(int64_t ns);
+// In units of `unit_ns`, rounded down. Begin and end are rounded alike, so that
+// what touches still touches and what is disjoint stays so.
+int64_t RoundedDown(int64_t ns, int64_t unit_ns);
+inline int64_t Microseconds(int64_t ns) { return RoundedDown(ns, 1000); }
 
 // Whether a record is drawn as a kernel on a stream.
 bool IsKernel(const Record& record);
@@ -30,8 +31,9 @@ class StreamTable {
     std::string title;
   };
 
-  // `records` are sorted by begin.
-  explicit StreamTable(const std::vector<Record>& records);
+  // `records` are sorted by begin. The picture shows times in units of
+  // `unit_ns`, rounded down: on its grid no two kernels of a row overlap.
+  StreamTable(const std::vector<Record>& records, int64_t unit_ns);
 
   // Of the i-th record; it must be a kernel.
   int StreamOf(size_t i) const { return rows_[row_of_record_[i]].stream; }

@@ -2,6 +2,7 @@
 // in Python:  kineto_writer FOLDER RANKS STEPS GRID_NS SEED
 //
 // FOLDER/traces/rank<k>.json  what a user would hand to the analysis
+// FOLDER/rank<k>.pftrace      the same for Perfetto
 // FOLDER/metrics.json         our figures, summed over the complete steps
 //
 // Times are multiples of GRID_NS. At 1000 nothing is lost to the trace's whole
@@ -19,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "trace/kineto.h"
 #include "trace/metrics.h"
+#include "trace/perfetto.h"
 
 namespace commsched {
 namespace {
@@ -166,6 +168,13 @@ int Run(const Options& options) {
     const std::string path =
         (traces / absl::StrCat("rank", rank, ".json")).string();
     if (const absl::Status status = WriteKineto(recorder, path); !status.ok()) {
+      std::fprintf(stderr, "%s\n", status.ToString().c_str());
+      return 1;
+    }
+    const std::string perfetto =
+        (options.folder / absl::StrCat("rank", rank, ".pftrace")).string();
+    if (const absl::Status status = WritePerfetto(recorder, perfetto);
+        !status.ok()) {
       std::fprintf(stderr, "%s\n", status.ToString().c_str());
       return 1;
     }

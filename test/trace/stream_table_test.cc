@@ -30,7 +30,8 @@ TEST(StreamTableTest, ComputeLanesStartAt7AndCommunicationLanesAt20) {
   const StreamTable table({Kernel(RecordKind::kCompute, 0, 0, 1),
                            Kernel(RecordKind::kCompute, 1, 0, 1),
                            Kernel(RecordKind::kLaunch, 0, 0, 1),
-                           Kernel(RecordKind::kLaunch, 2, 0, 1)});
+                           Kernel(RecordKind::kLaunch, 2, 0, 1)},
+                          1000);
   EXPECT_EQ(table.StreamOf(0), 7);
   EXPECT_EQ(table.StreamOf(1), 8);
   EXPECT_EQ(table.StreamOf(2), 20);
@@ -39,7 +40,8 @@ TEST(StreamTableTest, ComputeLanesStartAt7AndCommunicationLanesAt20) {
 
 TEST(StreamTableTest, ManyComputeLanesPushTheOthersUp) {
   const StreamTable table({Kernel(RecordKind::kCompute, 30, 0, 1),
-                           Kernel(RecordKind::kLaunch, 0, 0, 1)});
+                           Kernel(RecordKind::kLaunch, 0, 0, 1)},
+                          1000);
   EXPECT_EQ(table.StreamOf(0), 37);
   EXPECT_EQ(table.StreamOf(1), 38);
 }
@@ -48,7 +50,8 @@ TEST(StreamTableTest, LaunchesInFlightTogetherGetStreamsOfTheirOwn) {
   const StreamTable table({Kernel(RecordKind::kLaunch, 0, 0, 10),
                            Kernel(RecordKind::kLaunch, 0, 5, 15),
                            Kernel(RecordKind::kLaunch, 1, 6, 7),
-                           Kernel(RecordKind::kLaunch, 0, 10, 20)});
+                           Kernel(RecordKind::kLaunch, 0, 10, 20)},
+                          1000);
   EXPECT_EQ(table.StreamOf(0), 20);
   EXPECT_EQ(table.StreamOf(1), 22);  // 21 is lane 1's
   EXPECT_EQ(table.StreamOf(2), 21);
@@ -56,6 +59,17 @@ TEST(StreamTableTest, LaunchesInFlightTogetherGetStreamsOfTheirOwn) {
   std::set<int> streams;
   for (const StreamTable::Row& row : table.rows()) streams.insert(row.stream);
   EXPECT_EQ(streams, (std::set<int>{20, 21, 22}));
+}
+
+TEST(StreamTableTest, OnAFinerGridLessFitsOneRow) {
+  const std::vector<Record> records = {Kernel(RecordKind::kLaunch, 0, 0, 10),
+                                       Kernel(RecordKind::kLaunch, 0, 0, 10)};
+  std::vector<Record> close = records;
+  close[0].end_ns = 10'400;
+  close[1].begin_ns = 10'200;
+  close[1].end_ns = 20'000;
+  EXPECT_EQ(StreamTable(close, 1000).rows().size(), 1u);
+  EXPECT_EQ(StreamTable(close, 1).rows().size(), 2u);
 }
 
 }  // namespace
