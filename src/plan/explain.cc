@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using Row = std::vector<std::string>;
 
 constexpr absl::string_view kCauses[] = {"-", "cap", "dependency", "order",
-                                         "link"};
+                                         "link", "straggler"};
 
 absl::string_view CauseName(ExposedCause cause) {
   return kCauses[static_cast<size_t>(cause)];
@@ -108,7 +108,7 @@ std::string LaunchTable(const Plan& plan) {
          plan.graph->group(launch.group).name, absl::StrCat(launch.lane),
          absl::StrCat(launch.weight_bytes), std::string(WayName(launch.way)),
          MemberNames(plan, launch), due.empty() ? "-" : due,
-         WaitNames(plan, launch.waits), launch.reason});
+         WaitNames(plan, launch.waits), ReasonText(plan, launch)});
   }
   return Table(rows);
 }
@@ -211,7 +211,7 @@ Json LaunchJson(const Plan& plan, size_t key, const Prediction* prediction) {
   json["lane"] = launch.lane;
   json["bytes"] = launch.weight_bytes;
   json["way"] = std::string(WayName(launch.way));
-  json["reason"] = launch.reason;
+  json["reason"] = ReasonText(plan, launch);
   json["members"] = Json::array();
   for (OpId op : launch.members) {
     json["members"].push_back(plan.graph->op(op).name);

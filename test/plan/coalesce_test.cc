@@ -48,7 +48,7 @@ TEST_F(CoalesceTest, MergesNeighboursUpToTheLimit) {
   const auto plan = MakePlan(builder_.graph(), Merging(3 * 256));
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0+ar1+ar2", "ar3"));
   EXPECT_EQ(plan->launches[0].weight_bytes, 3u * 256);
-  EXPECT_THAT(plan->launches[0].reason,
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
               HasSubstr("with 'ar3' it would pass 768 bytes"));
 }
 
@@ -58,7 +58,8 @@ TEST_F(CoalesceTest, ZeroMergesNothing) {
   const auto plan = MakePlan(builder_.graph());
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0", "ar1"));
   EXPECT_EQ(plan->launches[0].way, Way::kSingle);
-  EXPECT_THAT(plan->launches[0].reason, HasSubstr("merging is off"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("merging is off"));
 }
 
 TEST_F(CoalesceTest, AnotherReductionIsAnotherLaunch) {
@@ -69,7 +70,8 @@ TEST_F(CoalesceTest, AnotherReductionIsAnotherLaunch) {
   builder_.Collective("max", spec);
   const auto plan = MakePlan(builder_.graph(), Merging(1 << 20));
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0", "max"));
-  EXPECT_THAT(plan->launches[0].reason, HasSubstr("another reduction"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("another reduction"));
 }
 
 TEST_F(CoalesceTest, AnotherGroupIsAnotherLaunch) {
@@ -87,7 +89,7 @@ TEST_F(CoalesceTest, NeverPastTheEarliestNeed) {
   AllReduce(1);
   const auto plan = MakePlan(builder_.graph(), Merging(1 << 20));
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0", "ar1"));
-  EXPECT_THAT(plan->launches[0].reason,
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
               HasSubstr("'needs_ar0' needs it before 'ar1' is ready"));
 }
 
@@ -96,7 +98,8 @@ TEST_F(CoalesceTest, NeverWithWhatDependsOnIt) {
   builder_.AllReduce("again", dp_, buffers_[0]);
   const auto plan = MakePlan(builder_.graph(), Merging(1 << 20));
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0", "again"));
-  EXPECT_THAT(plan->launches[0].reason, HasSubstr("'again' depends on it"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("'again' depends on it"));
 }
 
 TEST_F(CoalesceTest, BarriersStayAlone) {
@@ -166,7 +169,7 @@ TEST(CoalesceWayTest, UnevenCountsAreNeverPacked) {
   const auto plan = MakePlan(b.graph(), Merging(1 << 20), profile);
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("rs0+rs1"));
   EXPECT_EQ(plan->launches[0].way, Way::kGroup);
-  EXPECT_THAT(plan->launches[0].reason, HasSubstr("uneven counts"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]), HasSubstr("uneven counts"));
 }
 
 }  // namespace
