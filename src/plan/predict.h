@@ -5,18 +5,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/blame.h"
 #include "plan/plan.h"
+#include "plan/playback.h"
 
 namespace commsched {
 
-// Why a launch was exposed, for the longest part of it.
-enum class ExposedCause : uint8_t { kNone, kCap, kDependency, kOrder, kLink };
+// Why a launch was exposed, for the longest part of it (docs/blame.md).
+enum class ExposedCause : uint8_t {
+  kNone,
+  kCap,
+  kDependency,
+  kOrder,
+  kLink,
+  kStraggler
+};
 
 struct LaunchPrediction {
-  int64_t ready_ns = 0;  // within the step: waits other than the window met
+  int64_t ready_ns = 0;  // within the step: waits other than limits met
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   int64_t exposed_ns = 0;
+  Blame exposed_by;  // sums to exposed_ns
   ExposedCause cause = ExposedCause::kNone;
 };
 
@@ -26,6 +37,7 @@ struct Prediction {
   int64_t compute_ns = 0;
   int64_t comm_ns = 0;
   int64_t exposed_ns = 0;
+  Blame exposed_by;  // sums to exposed_ns
   int64_t lower_bound_ns = 0;
   int64_t bound_compute_ns = 0;
   int64_t bound_link_ns = 0;
@@ -35,7 +47,13 @@ struct Prediction {
   std::vector<LaunchPrediction> launches;
 };
 
-// kInvalidArgument if the profile measured another number of ops.
+// Of roles that were planned together, in the same order. A launch that several
+// share begins when the last of them is there; to the others that is a
+// straggler. kInvalidArgument if a profile measured another number of ops.
+absl::StatusOr<std::vector<Prediction>> PredictJob(
+    absl::Span<const PlayedRole> roles);
+
+// Of one role, as if none kept it waiting.
 absl::StatusOr<Prediction> Predict(const Plan& plan,
                                    const CostProfile& profile);
 
