@@ -64,9 +64,14 @@ absl::StatusOr<Region> ToRegion(const commsched_access_t& access) {
   ASSIGN_OR_RETURN(region.kind, ToEnum("access.region", access.region,
                                        RegionKind::kWhole, RegionKind::kTile));
   if (region.kind == RegionKind::kShard) region.group = GroupId(access.group);
-  if (region.kind == RegionKind::kRange) {
+  const bool tile = region.kind == RegionKind::kTile;
+  if (tile || region.kind == RegionKind::kRange) {
     region.offset = access.offset;
     region.count = access.count;
+  }
+  if (tile) {
+    region.rows = access.rows;
+    region.stride = access.stride;
   }
   return region;
 }
@@ -104,8 +109,12 @@ absl::StatusOr<CollectiveSpec> ToCollectiveSpec(
   }
   spec.group = GroupId(desc.group);
   spec.root = desc.root;
-  if (spec.kind != CollectiveKind::kBarrier) {
+  if (IsPointToPoint(spec.kind)) spec.peer_offset = desc.peer_offset;
+  ASSIGN_OR_RETURN(spec.lossy, ToFlag("collective.lossy", desc.lossy));
+  if (HasInput(spec.kind)) {
     ASSIGN_OR_RETURN(spec.input, ToSide(desc.input, AccessMode::kRead));
+  }
+  if (HasOutput(spec.kind)) {
     ASSIGN_OR_RETURN(spec.output, ToSide(desc.output, AccessMode::kWrite));
   }
   spec.counts.assign(desc.counts, desc.counts + desc.num_counts);

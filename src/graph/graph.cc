@@ -41,22 +41,30 @@ absl::StatusOr<Id> Find(absl::string_view what, absl::string_view name,
 
 void Normalize(Region& region) {
   if (region.kind != RegionKind::kShard) region.group = GroupId();
-  if (region.kind != RegionKind::kRange) region.offset = region.count = 0;
+  const bool tile = region.kind == RegionKind::kTile;
+  if (!tile && region.kind != RegionKind::kRange) {
+    region.offset = region.count = 0;
+  }
+  if (!tile) region.rows = region.stride = 0;
 }
 
 void NormalizeCollective(Op& op) {
   CollectiveSpec& spec = op.collective;
   if (!IsReducing(spec.kind)) spec.reduce_op = ReduceOp::kSum;
   if (!IsRooted(spec.kind)) spec.root = 0;
-  spec.input.mode = AccessMode::kRead;
-  spec.output.mode = AccessMode::kWrite;
-  Normalize(spec.input.region);
-  Normalize(spec.output.region);
-  op.accesses = {spec.input, spec.output};
-  if (spec.kind == CollectiveKind::kBarrier) {
-    spec.input = spec.output = Access{};
-    op.accesses.clear();
-  }
+  if (!IsPointToPoint(spec.kind)) spec.peer_offset = 0;
+  op.accesses.clear();
+  const auto normalize = [&](bool has_side, AccessMode mode, Access& side) {
+    if (!has_side) {
+      side = Access{};
+      return;
+    }
+    side.mode = mode;
+    Normalize(side.region);
+    op.accesses.push_back(side);
+  };
+  normalize(HasInput(spec.kind), AccessMode::kRead, spec.input);
+  normalize(HasOutput(spec.kind), AccessMode::kWrite, spec.output);
 }
 
 // Resets what the kind does not use, so that equal ops compare and hash equal.
@@ -137,7 +145,22 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
   const OpId id(static_cast<uint32_t>(ops_.size()));
   op_names_.emplace(op.name, id);
   ops_.push_back(std::move(op));
+  NoteAccesses(id);
   return id;
+}
+
+void Graph::NoteAccesses(OpId id) {
+  for (const Access& access : op(id).accesses) {
+    has_tiles_ = has_tiles_ || access.region.kind == RegionKind::kTile;
+    if (buffer(access.buffer).ownership == Ownership::kLateBound) {
+      late_bound_writers_.try_emplace(access.buffer, id);  // the first writes
+    }
+  }
+}
+
+OpId Graph::LateBoundWriter(BufferId id) const {
+  const auto found = late_bound_writers_.find(id);
+  return found == late_bound_writers_.end() ? OpId() : found->second;
 }
 
 absl::Status Graph::AddEdge(ExplicitEdge edge) {

@@ -52,7 +52,13 @@ class Graph {
   // input of ALL_GATHER); it is then split by the counts. A fixed region there
   // must hold the largest count, and the other side is the counts' sum exactly.
   // ALL_TO_ALL with counts needs regions that hold every row's and column's
-  // sum.
+  // sum. A tile that is split, or of which counts use the beginning, is split
+  // by columns: its row must be as many equal parts, every count a multiple of
+  // its rows.
+  //
+  // A late-bound buffer is accessed as a whole only; the first op that does is
+  // a compute op that writes and does not read it, and no other compute op
+  // writes it: its address arrives with that op's `after`.
   absl::StatusOr<OpId> AddOp(Op op);
   absl::Status AddEdge(ExplicitEdge edge);
   // All or none. O(1) per edge as long as all edges follow the declared order;
@@ -68,6 +74,12 @@ class Graph {
   const Buffer& buffer(BufferId id) const { return buffers_[id.value()]; }
   const Group& group(GroupId id) const { return groups_[id.value()]; }
 
+  // The compute op that writes a late-bound buffer; invalid before it is added,
+  // and of other buffers.
+  OpId LateBoundWriter(BufferId id) const;
+  // Whether any op accesses a tile.
+  bool has_tiles() const { return has_tiles_; }
+
   absl::StatusOr<OpId> FindOp(absl::string_view name) const;
   absl::StatusOr<BufferId> FindBuffer(absl::string_view name) const;
   absl::StatusOr<GroupId> FindGroup(absl::string_view name) const;
@@ -79,6 +91,8 @@ class Graph {
 
  private:
   absl::Status CheckExplicitOrder(absl::Span<const ExplicitEdge> more) const;
+  // Keeps what the queries above answer.
+  void NoteAccesses(OpId id);
 
   std::vector<Group> groups_;
   std::vector<Buffer> buffers_;
@@ -89,6 +103,8 @@ class Graph {
   absl::flat_hash_map<std::string, GroupId> group_names_;
   // Whether a distance-0 edge runs against the declared order.
   bool has_backward_edge_ = false;
+  bool has_tiles_ = false;
+  absl::flat_hash_map<BufferId, OpId> late_bound_writers_;
 };
 
 }  // namespace commsched

@@ -205,9 +205,19 @@ class Reader {
                        fields.GetInt("root", kMinInt, kMaxInt, 0));
       spec.root = static_cast<int>(root);
     }
-    if (spec.kind == CollectiveKind::kBarrier) return absl::OkStatus();
-    ASSIGN_OR_RETURN(spec.input, ReadSide(fields, "input"));
-    ASSIGN_OR_RETURN(spec.output, ReadSide(fields, "output"));
+    if (IsPointToPoint(spec.kind)) {
+      ASSIGN_OR_RETURN(const int64_t peer_offset,
+                       fields.GetInt("peer_offset", kMinInt, kMaxInt, 0));
+      spec.peer_offset = static_cast<int>(peer_offset);
+    }
+    ASSIGN_OR_RETURN(spec.lossy, fields.GetBool("lossy", false));
+    if (HasInput(spec.kind)) {
+      ASSIGN_OR_RETURN(spec.input, ReadSide(fields, "input"));
+    }
+    if (HasOutput(spec.kind)) {
+      ASSIGN_OR_RETURN(spec.output, ReadSide(fields, "output"));
+    }
+    if (!HasInput(spec.kind) || !HasOutput(spec.kind)) return absl::OkStatus();
     return ReadCounts(fields, spec.counts);
   }
 
@@ -247,11 +257,18 @@ class Reader {
     if (access.region.kind == RegionKind::kShard) {
       ASSIGN_OR_RETURN(access.region.group, ReadGroupName(fields));
     }
-    if (access.region.kind == RegionKind::kRange) {
+    const bool tile = access.region.kind == RegionKind::kTile;
+    if (tile || access.region.kind == RegionKind::kRange) {
       ASSIGN_OR_RETURN(access.region.offset,
                        fields.NeedUnsigned("offset", kMaxUint64));
       ASSIGN_OR_RETURN(access.region.count,
                        fields.NeedUnsigned("count", kMaxUint64));
+    }
+    if (tile) {
+      ASSIGN_OR_RETURN(access.region.rows,
+                       fields.NeedUnsigned("rows", kMaxUint64));
+      ASSIGN_OR_RETURN(access.region.stride,
+                       fields.NeedUnsigned("stride", kMaxUint64));
     }
     RETURN_IF_ERROR(fields.Finish());
     return access;

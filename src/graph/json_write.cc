@@ -64,6 +64,10 @@ class Writer {
       json["offset"] = region.offset;
       json["count"] = region.count;
     }
+    if (region.kind == RegionKind::kTile) {
+      json["rows"] = region.rows;
+      json["stride"] = region.stride;
+    }
     return json;
   }
 
@@ -111,9 +115,10 @@ class Writer {
     if (IsReducing(spec.kind))
       json["reduce_op"] = Text(ReduceOpName(spec.reduce_op));
     if (IsRooted(spec.kind)) json["root"] = spec.root;
-    if (spec.kind == CollectiveKind::kBarrier) return;
-    json["input"] = AccessJson(spec.input);
-    json["output"] = AccessJson(spec.output);
+    if (IsPointToPoint(spec.kind)) json["peer_offset"] = spec.peer_offset;
+    if (spec.lossy) json["lossy"] = true;
+    if (HasInput(spec.kind)) json["input"] = AccessJson(spec.input);
+    if (HasOutput(spec.kind)) json["output"] = AccessJson(spec.output);
     if (!spec.counts.empty()) json["counts"] = spec.counts;
   }
 

@@ -51,6 +51,13 @@ absl::StatusOr<CollectiveKind> ParseCollectiveKind(absl::string_view name);
 bool IsReducing(CollectiveKind kind);
 // Whether one member is special, so that `root` counts.
 bool IsRooted(CollectiveKind kind);
+// Whether it moves data from one member to one other: kSend, kRecv.
+bool IsPointToPoint(CollectiveKind kind);
+bool HasInput(CollectiveKind kind);
+bool HasOutput(CollectiveKind kind);
+// Whether what travels is only moved, or summed by the receiver, so that a
+// codec can change it on the way.
+bool MayBeLossy(CollectiveKind kind);
 
 inline bool Reads(AccessMode m) { return (static_cast<int>(m) & 1) != 0; }
 inline bool Writes(AccessMode m) { return (static_cast<int>(m) & 2) != 0; }
@@ -117,19 +124,24 @@ struct CollectiveSpec {
   int peer_offset = 0;
   // Whether a codec may change the bytes that travel.
   bool lossy = false;
-  Access input;                  // mode kRead; unused by kBarrier, kRecv
-  Access output;                 // mode kWrite; unused by kBarrier, kSend
+  Access input;                  // mode kRead; default without HasInput()
+  Access output;                 // mode kWrite; default without HasOutput()
   std::vector<uint64_t> counts;  // uneven splits, else empty
   friend bool operator==(const CollectiveSpec&,
                          const CollectiveSpec&) = default;
 };
+
+// A side that the collective has, the input if both; not of kBarrier.
+inline const Access& AnySide(const CollectiveSpec& spec) {
+  return HasInput(spec.kind) ? spec.input : spec.output;
+}
 
 // Fields that the kind does not use are at their defaults in a graph.
 struct Op {
   std::string name;
   OpKind kind = OpKind::kCompute;
   int priority = 0;
-  std::vector<Access> accesses;  // of a collective: its input and its output
+  std::vector<Access> accesses;  // of a collective: the sides that it has
   std::vector<OpId> after;       // explicit dependencies at declaration
   ComputeSpec compute;           // kCompute
   CollectiveSpec collective;     // kCollective

@@ -82,25 +82,90 @@ absl::Status ValidateShard(const Graph& graph, const Op& op,
   return absl::OkStatus();
 }
 
+absl::Status ValidateTile(const Op& op, const Buffer& buffer,
+                          const Region& region) {
+  const auto invalid = [&](absl::string_view problem) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "op '", op.name, "': a tile of buffer '", buffer.name, "' ", problem));
+  };
+  if (region.count == 0) return invalid("has rows of 0 elements");
+  if (region.rows == 0) return invalid("has 0 rows");
+  if (region.stride < region.count) {
+    return invalid(absl::StrCat("has a stride of ", region.stride,
+                                " elements, less than its rows of ",
+                                region.count));
+  }
+  const auto before_last = CheckedMul(region.rows - 1, region.stride);
+  const auto span =
+      before_last ? CheckedAdd(*before_last, region.count) : before_last;
+  const auto end = span ? CheckedAdd(*span, region.offset) : span;
+  if (!end || *end > buffer.count) {
+    return absl::OutOfRangeError(
+        absl::StrCat("op '", op.name, "': tile of ", region.rows, " rows of ",
+                     region.count, " elements at stride ", region.stride,
+                     " from ", region.offset, " ends outside buffer '",
+                     buffer.name, "' of ", buffer.count, " elements"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLateBound(const Graph& graph, const Op& op,
+                               const Access& access) {
+  const Buffer& buffer = graph.buffer(access.buffer);
+  const auto invalid = [&](absl::string_view problem) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("op '", op.name, "' ", problem, " late-bound buffer '",
+                     buffer.name, "'"));
+  };
+  if (access.region.kind != RegionKind::kWhole) {
+    return invalid("accesses a part, not the whole, of");
+  }
+  const OpId writer = graph.LateBoundWriter(access.buffer);
+  const bool compute = op.kind == OpKind::kCompute;
+  if (writer.valid()) {
+    if (!compute || !Writes(access.mode)) return absl::OkStatus();
+    return invalid(absl::StrCat("writes, as does '", graph.op(writer).name,
+                                "', which alone may: its `after` brings the "
+                                "address of"));
+  }
+  if (compute && access.mode == AccessMode::kWrite) return absl::OkStatus();
+  return invalid("accesses, before a compute op has written,");
+}
+
 // Two writes of one op would race with each other. Sorted by buffer and offset,
 // overlapping ones are neighbours; whole and shard go first in their buffer and
-// overlap anything there.
+// overlap anything there. Tiles may reach over their neighbours: in a buffer
+// with tiles all pairs are compared that lie in each other's span.
 absl::Status ValidateWritesAreApart(const Graph& graph, const Op& op) {
-  std::vector<const Access*> writes;
+  struct Write {
+    const Access* access;
+    uint64_t begin, end;
+    bool fixed;
+  };
+  std::vector<Write> writes;
   for (const Access& access : op.accesses) {
-    if (Writes(access.mode)) writes.push_back(&access);
+    if (!Writes(access.mode)) continue;
+    const bool fixed = access.region.kind == RegionKind::kRange ||
+                       access.region.kind == RegionKind::kTile;
+    const Extent extent = fixed ? ResolveRegion(graph, access, 0, {})
+                                : Extent{0, graph.buffer(access.buffer).count};
+    writes.push_back({&access, extent.offset, extent.end(), fixed});
   }
-  const auto key = [](const Access* a) {
-    return std::make_tuple(a->buffer, a->region.kind == RegionKind::kRange,
-                           a->region.offset);
+  const auto key = [](const Write& write) {
+    return std::make_tuple(write.access->buffer, write.fixed, write.begin);
   };
   std::sort(writes.begin(), writes.end(),
-            [&](auto* a, auto* b) { return key(a) < key(b); });
-  for (size_t i = 1; i < writes.size(); ++i) {
-    if (!MayOverlap(graph, *writes[i - 1], *writes[i])) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "op '", op.name, "' has two overlapping writes to buffer '",
-        graph.buffer(writes[i]->buffer).name, "'"));
+            [&](const Write& a, const Write& b) { return key(a) < key(b); });
+  for (size_t i = 0; i < writes.size(); ++i) {
+    for (size_t j = i + 1; j < writes.size(); ++j) {
+      const Access& a = *writes[i].access;
+      const Access& b = *writes[j].access;
+      if (b.buffer != a.buffer || writes[j].begin >= writes[i].end) break;
+      if (!MayOverlap(graph, a, b)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "op '", op.name, "' has two overlapping writes to buffer '",
+          graph.buffer(a.buffer).name, "'"));
+    }
   }
   return absl::OkStatus();
 }
@@ -129,15 +194,6 @@ absl::Status ValidateName(absl::string_view what, absl::string_view name) {
 
 absl::Status ValidateBuffer(const Buffer& buffer) {
   RETURN_IF_ERROR(DTypeFromInt(static_cast<int64_t>(buffer.dtype)).status());
-  switch (buffer.ownership) {
-    case Ownership::kOwned:
-    case Ownership::kBound:
-      break;
-    case Ownership::kLateBound:
-      return absl::UnimplementedError(
-          absl::StrCat("buffer '", buffer.name,
-                       "': late-bound buffers are not implemented"));
-  }
   if (buffer.ownership > Ownership::kLateBound) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer '", buffer.name, "': ownership ",
@@ -169,6 +225,9 @@ absl::Status ValidateAccess(const Graph& graph, const Op& op,
         ", but the graph has ", graph.buffers().size(), " buffers"));
   }
   const Buffer& buffer = graph.buffer(access.buffer);
+  if (buffer.ownership == Ownership::kLateBound) {
+    RETURN_IF_ERROR(ValidateLateBound(graph, op, access));
+  }
   switch (access.region.kind) {
     case RegionKind::kWhole:
       return absl::OkStatus();
@@ -177,9 +236,7 @@ absl::Status ValidateAccess(const Graph& graph, const Op& op,
     case RegionKind::kShard:
       return ValidateShard(graph, op, buffer, access.region, uneven);
     case RegionKind::kTile:
-      return absl::UnimplementedError(
-          absl::StrCat("op '", op.name, "': a strided tile of buffer '",
-                       buffer.name, "': tiles are not implemented"));
+      return ValidateTile(op, buffer, access.region);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("op '", op.name, "': region kind ",

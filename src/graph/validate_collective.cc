@@ -25,7 +25,7 @@ struct Subject {
   }
   // Elements of a region; an equal shard has as many on every rank.
   uint64_t Count(const Access& access) const {
-    return ResolveRegion(graph, access, 0, {}).count;
+    return ResolveRegion(graph, access, 0, {}).elements();
   }
 };
 
@@ -40,6 +40,14 @@ absl::Status ValidateSide(const Subject& s, const Access& access,
                           absl::string_view side) {
   const bool uneven = !s.spec.counts.empty();
   RETURN_IF_ERROR(ValidateAccess(s.graph, s.op, access, uneven));
+  if (uneven && access.region.kind == RegionKind::kTile) {
+    for (const uint64_t count : s.spec.counts) {
+      if (count % access.region.rows == 0) continue;
+      return s.Invalid(absl::StrCat(
+          "count ", count, " is not a multiple of the ", access.region.rows,
+          " rows of the ", side, ", a tile that counts split by columns"));
+    }
+  }
   if (!uneven || access.region.kind != RegionKind::kShard) {
     return absl::OkStatus();
   }
@@ -60,12 +68,23 @@ absl::Status ValidateSameCount(const Subject& s) {
                                 output, "; they must be equal"));
 }
 
+// A tile is split by columns.
+absl::Status ValidateColumns(const Subject& s, const Access& split) {
+  const Region& region = split.region;
+  if (region.kind != RegionKind::kTile || region.count % s.size == 0) {
+    return absl::OkStatus();
+  }
+  return s.Invalid(absl::StrCat("the rows of ", region.count,
+                                " elements of the tile that is split are not ",
+                                s.size, " equal parts"));
+}
+
 absl::Status ValidateEqualSplit(const Subject& s, const Access& total,
                                 const Access& part) {
   const uint64_t total_count = s.Count(total);
   const uint64_t part_count = s.Count(part);
   const auto all_parts = CheckedMul(part_count, s.size);
-  if (all_parts && *all_parts == total_count) return absl::OkStatus();
+  if (all_parts && *all_parts == total_count) return ValidateColumns(s, total);
   return s.Invalid(absl::StrCat(
       "the whole has ", total_count, " elements, not ", s.size, " parts of ",
       part_count, " (group '", s.graph.group(s.spec.group).name, "')"));
@@ -116,9 +135,12 @@ absl::Status ValidateAllToAll(const Subject& s) {
   const uint64_t output = s.Count(s.spec.output);
   if (s.spec.counts.empty()) {
     RETURN_IF_ERROR(ValidateSameCount(s));
-    if (input % s.size == 0) return absl::OkStatus();
-    return s.Invalid(
-        absl::StrCat(input, " elements are not ", s.size, " equal parts"));
+    if (input % s.size != 0) {
+      return s.Invalid(
+          absl::StrCat(input, " elements are not ", s.size, " equal parts"));
+    }
+    RETURN_IF_ERROR(ValidateColumns(s, s.spec.input));
+    return ValidateColumns(s, s.spec.output);
   }
   const size_t n = s.size;
   for (size_t rank = 0; rank < n; ++rank) {
@@ -194,7 +216,8 @@ bool SameRegion(const Subject& s, const Access& a, const Access& b) {
   }
   const Extent x = ResolveRegion(s.graph, a, 0, {});
   const Extent y = ResolveRegion(s.graph, b, 0, {});
-  return x.offset == y.offset && x.count == y.count;
+  return x.rows == 1 && y.rows == 1 && x.offset == y.offset &&
+         x.count == y.count;
 }
 
 // Whether input and output, which overlap, do so in the one way that the kind
@@ -230,11 +253,6 @@ absl::Status ValidateKind(const Op& op) {
         absl::StrCat("op '", op.name, "': collective kind ",
                      static_cast<int>(kind), " is not in 0..8"));
   }
-  if (kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv) {
-    return absl::UnimplementedError(
-        absl::StrCat("op '", op.name, "': ", CollectiveKindName(kind),
-                     " in a graph is not implemented"));
-  }
   return ReduceOpFromInt(static_cast<int64_t>(op.collective.reduce_op))
       .status();
 }
@@ -252,6 +270,55 @@ absl::Status ValidateGroupAndRoot(const Graph& graph, const Op& op) {
         CollectiveKindName(spec.kind), " '", op.name, "': root ", spec.root,
         " is not in group '", group.name, "' of ", group.size, " ranks"));
   }
+  if (IsPointToPoint(spec.kind) && spec.peer_offset % group.size == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        CollectiveKindName(spec.kind), " '", op.name, "': peer_offset ",
+        spec.peer_offset, " names the member itself in group '", group.name,
+        "' of ", group.size, " ranks"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLossy(const Subject& s) {
+  if (!s.spec.lossy) return absl::OkStatus();
+  if (!MayBeLossy(s.spec.kind)) {
+    const bool reduces = IsReducing(s.spec.kind);
+    return s.Invalid(
+        absl::StrCat("this kind cannot be lossy",
+                     reduces ? "; ask for reduce_scatter and all_gather" : ""));
+  }
+  const Buffer& buffer = s.graph.buffer(AnySide(s.spec).buffer);
+  switch (buffer.dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return absl::OkStatus();
+    case DType::kF64:
+    case DType::kI8:
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kU8:
+      break;
+  }
+  return s.Invalid(absl::StrCat("buffer '", buffer.name, "' is ",
+                                DTypeName(buffer.dtype),
+                                "; only f32, f16 and bf16 can be lossy"));
+}
+
+// What both sides together must fulfil.
+absl::Status ValidatePair(const Subject& s) {
+  const Buffer& input = s.graph.buffer(s.spec.input.buffer);
+  const Buffer& output = s.graph.buffer(s.spec.output.buffer);
+  if (input.dtype != output.dtype) {
+    return s.Invalid(absl::StrCat(
+        "input '", input.name, "' is ", DTypeName(input.dtype), ", output '",
+        output.name, "' is ", DTypeName(output.dtype)));
+  }
+  RETURN_IF_ERROR(ValidateCounts(s));
+  if (MayOverlap(s.graph, s.spec.input, s.spec.output) && !IsInPlace(s)) {
+    return s.Invalid(absl::StrCat("input and output overlap in buffer '",
+                                  input.name, "' but are not in place"));
+  }
   return absl::OkStatus();
 }
 
@@ -264,22 +331,16 @@ absl::Status ValidateCollective(const Graph& graph, const Op& op) {
   const Subject s{graph, op, spec,
                   static_cast<uint64_t>(graph.group(spec.group).size)};
   RETURN_IF_ERROR(ValidateNumCounts(s));
-  if (spec.kind == CollectiveKind::kBarrier) return absl::OkStatus();
-  RETURN_IF_ERROR(ValidateSide(s, spec.input, "input"));
-  RETURN_IF_ERROR(ValidateSide(s, spec.output, "output"));
-  const Buffer& input = graph.buffer(spec.input.buffer);
-  const Buffer& output = graph.buffer(spec.output.buffer);
-  if (input.dtype != output.dtype) {
-    return s.Invalid(absl::StrCat(
-        "input '", input.name, "' is ", DTypeName(input.dtype), ", output '",
-        output.name, "' is ", DTypeName(output.dtype)));
+  if (HasInput(spec.kind)) {
+    RETURN_IF_ERROR(ValidateSide(s, spec.input, "input"));
   }
-  RETURN_IF_ERROR(ValidateCounts(s));
-  if (MayOverlap(graph, spec.input, spec.output) && !IsInPlace(s)) {
-    return s.Invalid(absl::StrCat("input and output overlap in buffer '",
-                                  input.name, "' but are not in place"));
+  if (HasOutput(spec.kind)) {
+    RETURN_IF_ERROR(ValidateSide(s, spec.output, "output"));
   }
-  return absl::OkStatus();
+  if (HasInput(spec.kind) && HasOutput(spec.kind)) {
+    RETURN_IF_ERROR(ValidatePair(s));
+  }
+  return ValidateLossy(s);
 }
 
 }  // namespace commsched

@@ -24,9 +24,9 @@ double LinkShare(CollectiveKind kind, int n) {
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kAllGather:
     case CollectiveKind::kAllToAll:
-      return others;
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kReduce:
+      return others;
     case CollectiveKind::kSend:
     case CollectiveKind::kRecv:
       return 1;
@@ -34,6 +34,42 @@ double LinkShare(CollectiveKind kind, int n) {
       return 0;
   }
   return 0;
+}
+
+bool IsUnevenExchange(const CollectiveSpec& spec) {
+  return spec.kind == CollectiveKind::kAllToAll && !spec.counts.empty();
+}
+
+// Of an all-to-all with counts: the elements that the busiest member sends to
+// others, or receives from them.
+double BusiestElements(const std::vector<uint64_t>& counts, int n) {
+  double most = 0;
+  for (int64_t rank = 0; rank < n; ++rank) {
+    double sent = 0, received = 0;
+    for (int64_t peer = 0; peer < n; ++peer) {
+      if (peer == rank) continue;
+      sent += static_cast<double>(counts[rank * n + peer]);
+      received += static_cast<double>(counts[peer * n + rank]);
+    }
+    most = std::max({most, sent, received});
+  }
+  return most;
+}
+
+// Bytes that a collective moves over a link direction of each member.
+double LinkBytes(const Graph& graph, const CollectiveSpec& spec) {
+  const int n = graph.group(spec.group).size;
+  if (!IsUnevenExchange(spec)) {
+    return LinkShare(spec.kind, n) *
+           static_cast<double>(WeightBytes(graph, spec));
+  }
+  return BusiestElements(spec.counts, n) *
+         static_cast<double>(DTypeSize(graph.buffer(spec.input.buffer).dtype));
+}
+
+int64_t TimeOf(double link_bytes, const CostProfile& profile) {
+  return profile.link_latency_ns +
+         Rounded(1e9 * link_bytes / profile.link_bytes_per_s);
 }
 
 absl::Status CheckRate(absl::string_view name, double rate) {
@@ -51,7 +87,6 @@ absl::Status CheckTime(absl::string_view name, int64_t ns) {
 
 uint64_t AccessBytes(const Graph& graph, const Access& access,
                      const CollectiveSpec& spec) {
-  if (spec.kind == CollectiveKind::kBarrier) return 0;
   return CountOf(graph, access, spec.counts) *
          static_cast<uint64_t>(DTypeSize(graph.buffer(access.buffer).dtype));
 }
@@ -65,8 +100,7 @@ double MostNs(const Graph& graph, OpId op, const CostProfile& profile) {
                         std::max(1.0, ranks_per_core);
   if (graph.op(op).kind != OpKind::kCollective) return cpu_ns;
   const CollectiveSpec& spec = graph.op(op).collective;
-  const int64_t link_ns = LinkNs(spec.kind, graph.group(spec.group).size,
-                                 WeightBytes(graph, spec), profile);
+  const int64_t link_ns = LinkNs(graph, spec, profile);
   const int64_t copy_ns =
       CopyNs(InputBytes(graph, spec) + OutputBytes(graph, spec), profile);
   return cpu_ns + static_cast<double>(link_ns) + static_cast<double>(copy_ns) +
@@ -127,10 +161,11 @@ uint64_t CountOf(const Graph& graph, const Access& access,
   const uint64_t total = graph.buffer(access.buffer).count;
   switch (access.region.kind) {
     case RegionKind::kWhole:
-    case RegionKind::kTile:
       return total;
     case RegionKind::kRange:
       return access.region.count;
+    case RegionKind::kTile:
+      return access.region.rows * access.region.count;
     case RegionKind::kShard:
       return counts.empty() ? total / static_cast<uint64_t>(
                                           graph.group(access.region.group).size)
@@ -140,11 +175,11 @@ uint64_t CountOf(const Graph& graph, const Access& access,
 }
 
 uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec) {
-  return AccessBytes(graph, spec.input, spec);
+  return HasInput(spec.kind) ? AccessBytes(graph, spec.input, spec) : 0;
 }
 
 uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec) {
-  return AccessBytes(graph, spec.output, spec);
+  return HasOutput(spec.kind) ? AccessBytes(graph, spec.output, spec) : 0;
 }
 
 uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec) {
@@ -163,15 +198,30 @@ int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile) {
 int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
                const CostProfile& profile) {
   if (group_size <= 1) return 0;
-  return profile.link_latency_ns +
-         Rounded(1e9 * LinkShare(kind, group_size) *
-                 static_cast<double>(bytes) / profile.link_bytes_per_s);
+  return TimeOf(LinkShare(kind, group_size) * static_cast<double>(bytes),
+                profile);
+}
+
+int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
+               const CostProfile& profile) {
+  if (graph.group(spec.group).size <= 1) return 0;
+  return TimeOf(LinkBytes(graph, spec), profile);
 }
 
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile) {
-  return LinkNs(launch.kind, graph.group(launch.group).size,
-                launch.weight_bytes, profile);
+  const int n = graph.group(launch.group).size;
+  bool uneven = false;
+  double bytes = 0;
+  if (launch.kind == CollectiveKind::kAllToAll && n > 1) {
+    for (OpId op : launch.members) {
+      const CollectiveSpec& spec = graph.op(op).collective;
+      uneven |= IsUnevenExchange(spec);
+      bytes += LinkBytes(graph, spec);
+    }
+  }
+  if (uneven) return TimeOf(bytes, profile);
+  return LinkNs(launch.kind, n, launch.weight_bytes, profile);
 }
 
 int64_t OverheadNs(const Graph& graph, const Launch& launch,

@@ -36,7 +36,7 @@ absl::Status CheckStepBytes(const Graph& graph);
 uint64_t CountOf(const Graph& graph, const Access& access,
                  const std::vector<uint64_t>& counts);
 
-// Bytes of a collective's input and output; 0 for a barrier.
+// Bytes of a collective's input and output; 0 of a side that it has not.
 uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec);
 uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec);
 // The larger of the two (I3).
@@ -48,10 +48,13 @@ uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec);
 int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile);
 
 // Time on the link: latency + f x bytes / bandwidth, where f is (n-1)/n for the
-// full array of ALL_GATHER, REDUCE_SCATTER and ALL_TO_ALL, twice that for
-// ALL_REDUCE, 1 for BROADCAST and REDUCE, 0 for BARRIER. A group of one moves
-// nothing and takes no time.
+// full array, twice that for ALL_REDUCE, 1 for SEND and RECV, 0 for BARRIER. A
+// group of one moves nothing and takes no time. The other two know the counts
+// of an uneven ALL_TO_ALL: there, f x bytes is what the busiest member sends to
+// others or receives from them.
 int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
+               const CostProfile& profile);
+int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
                const CostProfile& profile);
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile);

@@ -15,6 +15,7 @@
 #include "plan/order.h"
 #include "plan/place.h"
 #include "plan/sequence.h"
+#include "plan/unsupported.h"
 #include "plan/verify.h"
 #include "plan/window.h"
 
@@ -80,6 +81,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
     const Graph& graph, const PlanOptions& options,
     const CostProfile& profile) {
   RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckSupported(graph));
   RETURN_IF_ERROR(CheckStepBytes(graph));
   RETURN_IF_ERROR(CheckProfile(graph, profile));
   auto plan = std::make_shared<Plan>();
@@ -90,9 +92,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
   DissolveMarkers(graph, &plan->dependencies);
 
   const PlannedOrder order = OrderOps(graph, plan->dependencies);
-  ASSIGN_OR_RETURN(
-      plan->launches,
-      Coalesce(graph, plan->dependencies, order, options, profile));
+  ASSIGN_OR_RETURN(plan->launches, Coalesce(graph, plan->dependencies, order,
+                                            options, profile));
   LayOut(order, plan.get());
   const Sequence sequence = SequenceOf(*plan);
   ASSIGN_OR_RETURN(Arena arena, PlaceInArena(*plan, sequence));

@@ -35,6 +35,16 @@ inline Access Shard(BufferId buffer, GroupId group,
   return access;
 }
 
+inline Access Tile(BufferId buffer, uint64_t offset, uint64_t count,
+                   uint64_t rows, uint64_t stride,
+                   AccessMode mode = AccessMode::kRead) {
+  Access access = Range(buffer, offset, count, mode);
+  access.region.kind = RegionKind::kTile;
+  access.region.rows = rows;
+  access.region.stride = stride;
+  return access;
+}
+
 inline Op Compute(std::string name, std::vector<Access> accesses = {},
                   std::vector<OpId> after = {}) {
   Op op;

@@ -219,11 +219,121 @@ TEST_F(CollectiveTest, UnknownGroupKindAndReductionAreRefused) {
   ExpectRefused(op, StatusCode::kInvalidArgument, "reduction 5");
 }
 
-TEST_F(CollectiveTest, SendAndReceiveAreNotImplemented) {
-  ExpectRefused(Collective("op", Kind::kSend, dp_, Whole(a_), Whole(a_)),
-                StatusCode::kUnimplemented, "op 'op': send");
-  ExpectRefused(Collective("op", Kind::kRecv, dp_, Whole(a_), Whole(a_)),
-                StatusCode::kUnimplemented, "op 'op': recv");
+class PointToPointTest : public CollectiveTest {
+ protected:
+  Op PeerOp(Kind kind, int peer_offset, Access side) {
+    Op op = Collective("op" + std::to_string(graph_.ops().size()), kind, dp_,
+                       side, side);
+    op.collective.peer_offset = peer_offset;
+    return op;
+  }
+};
+
+TEST_F(PointToPointTest, SendHasAnInputOnlyAndReceiveAnOutputOnly) {
+  ASSERT_OK_AND_ASSIGN(const OpId send,
+                       graph_.AddOp(PeerOp(Kind::kSend, 1, Whole(a_))));
+  ASSERT_OK_AND_ASSIGN(const OpId recv,
+                       graph_.AddOp(PeerOp(Kind::kRecv, -5, Whole(a_))));
+  EXPECT_EQ(graph_.op(send).accesses, std::vector<Access>{Whole(a_)});
+  EXPECT_EQ(graph_.op(send).collective.output, Access{});
+  EXPECT_EQ(graph_.op(recv).accesses,
+            std::vector<Access>{Whole(a_, AccessMode::kWrite)});
+  EXPECT_EQ(graph_.op(recv).collective.input, Access{});
+  EXPECT_EQ(graph_.op(recv).collective.peer_offset, -5);
+}
+
+TEST_F(PointToPointTest, PeerIsAnotherMember) {
+  for (const int offset : {0, 4, -8}) {
+    ExpectRefused(PeerOp(Kind::kSend, offset, Whole(a_)),
+                  StatusCode::kInvalidArgument,
+                  "names the member itself in group 'dp' of 4 ranks");
+  }
+}
+
+TEST_F(PointToPointTest, OnlyTheSideThatIsThereIsChecked) {
+  Op op = PeerOp(Kind::kRecv, 1, Whole(a_));
+  op.collective.input = Whole(BufferId(77));
+  EXPECT_OK(graph_.AddOp(op));
+  ExpectRefused(PeerOp(Kind::kRecv, 1, Whole(BufferId(77))),
+                StatusCode::kNotFound, "accesses buffer 77");
+}
+
+TEST_F(PointToPointTest, CountsAreRefused) {
+  Op op = PeerOp(Kind::kSend, 1, Whole(a_));
+  op.collective.counts = {4, 4, 4, 4};
+  ExpectRefused(op, StatusCode::kInvalidArgument, "this kind takes no counts");
+}
+
+TEST_F(PointToPointTest, OtherKindsForgetThePeer) {
+  Op op = PeerOp(Kind::kAllReduce, 3, Whole(a_));
+  ASSERT_OK_AND_ASSIGN(const OpId id, graph_.AddOp(op));
+  EXPECT_EQ(graph_.op(id).collective.peer_offset, 0);
+}
+
+TEST_F(CollectiveTest, WhatIsOnlyMovedOrSummedByTheReceiverMayBeLossy) {
+  const auto lossy = [&](Kind kind, Access input, Access output) {
+    Op op = Collective("op" + std::to_string(graph_.ops().size()), kind, dp_,
+                       input, output);
+    op.collective.peer_offset = 1;
+    op.collective.lossy = true;
+    return op;
+  };
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kAllGather, Whole(part_), Whole(a_))));
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kReduceScatter, Whole(a_), Whole(part_))));
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kAllToAll, Whole(a_), Whole(b_))));
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kBroadcast, Whole(a_), Whole(b_))));
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kSend, Whole(a_), {})));
+  EXPECT_OK(graph_.AddOp(lossy(Kind::kRecv, {}, Whole(a_))));
+  for (const Kind kind : {Kind::kAllReduce, Kind::kReduce}) {
+    ExpectRefused(lossy(kind, Whole(a_), Whole(b_)),
+                  StatusCode::kInvalidArgument,
+                  "cannot be lossy; ask for reduce_scatter and all_gather");
+  }
+  ExpectRefused(lossy(Kind::kBarrier, {}, {}), StatusCode::kInvalidArgument,
+                "cannot be lossy");
+  Buffer integers = F32("integers", 16);
+  integers.dtype = DType::kI32;
+  ASSERT_OK_AND_ASSIGN(const BufferId i, graph_.AddBuffer(integers));
+  ExpectRefused(lossy(Kind::kBroadcast, Whole(i), Whole(i)),
+                StatusCode::kInvalidArgument,
+                "buffer 'integers' is i32; only f32, f16 and bf16");
+}
+
+// a, b: 4 x 4 elements; large: 16 x 4.
+TEST_F(CollectiveTest, TileCountsAsADenseArray) {
+  const Access columns = Tile(a_, 1, 2, 4, 4);
+  EXPECT_OK(Add(Kind::kAllReduce, columns, columns));
+  EXPECT_OK(Add(Kind::kAllReduce, columns, Range(b_, 0, 8)));
+  EXPECT_OK(Add(Kind::kAllGather, columns, Range(large_, 0, 32)));
+  EXPECT_OK(Add(Kind::kReduceScatter, Range(large_, 0, 32), columns));
+  ExpectInvalid(Kind::kAllReduce, columns, Range(b_, 0, 9), {},
+                "input has 8 elements, output 9");
+  ExpectInvalid(Kind::kAllReduce, columns, Tile(a_, 2, 2, 4, 4), {},
+                "overlap in buffer 'a' but are not in place");
+}
+
+TEST_F(CollectiveTest, TileThatIsSplitNeedsRowsOfEqualParts) {
+  EXPECT_OK(Add(Kind::kAllToAll, Tile(large_, 0, 8, 2, 16), Whole(a_)));
+  EXPECT_OK(Add(Kind::kAllToAll, Whole(a_), Tile(large_, 4, 4, 4, 8)));
+  EXPECT_OK(Add(Kind::kReduceScatter, Tile(large_, 0, 8, 2, 16), Whole(part_)));
+  EXPECT_OK(Add(Kind::kAllGather, Whole(part_), Tile(large_, 0, 8, 2, 16)));
+  const std::string not_equal =
+      "the rows of 2 elements of the tile that is split are not 4 equal parts";
+  const Access narrow = Tile(large_, 0, 2, 8, 8);
+  ExpectInvalid(Kind::kAllToAll, narrow, Whole(a_), {}, not_equal);
+  ExpectInvalid(Kind::kAllToAll, Whole(a_), narrow, {}, not_equal);
+  ExpectInvalid(Kind::kReduceScatter, narrow, Whole(part_), {}, not_equal);
+  ExpectInvalid(Kind::kAllGather, Whole(part_), narrow, {}, not_equal);
+}
+
+TEST_F(CollectiveTest, CountsSplitATileByColumns) {
+  const Access tile = Tile(large_, 0, 8, 2, 16);
+  EXPECT_OK(Add(Kind::kReduceScatter, tile, Whole(a_), {2, 4, 0, 10}));
+  EXPECT_OK(Add(Kind::kReduceScatter, Whole(a_), tile, {2, 4, 0, 10}));
+  ExpectInvalid(Kind::kReduceScatter, tile, Whole(a_), {2, 3, 1, 10},
+                "count 3 is not a multiple of the 2 rows of the input");
+  ExpectInvalid(Kind::kReduceScatter, Whole(a_), tile, {2, 3, 1, 10},
+                "count 3 is not a multiple of the 2 rows of the output");
 }
 
 TEST_F(CollectiveTest, InputOutsideItsBufferIsRefused) {

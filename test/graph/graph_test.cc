@@ -106,9 +106,6 @@ TEST_F(GraphTest, BufferNeedsElementsAKnownTypeAndAKnownOwner) {
   buffer.ownership = static_cast<Ownership>(3);
   EXPECT_THAT(graph_.AddBuffer(buffer),
               StatusIs(StatusCode::kInvalidArgument, "ownership 3"));
-  buffer.ownership = Ownership::kLateBound;
-  EXPECT_THAT(graph_.AddBuffer(buffer),
-              StatusIs(StatusCode::kUnimplemented, "late-bound"));
 }
 
 TEST_F(GraphTest, BufferOfMoreThanTwoToThe63BytesIsRefused) {
@@ -144,6 +141,95 @@ TEST_F(GraphTest, RangeMustLieInItsBuffer) {
                 "a range of buffer 'w' has 0 elements");
 }
 
+TEST_F(GraphTest, TileMustLieInItsBuffer) {
+  EXPECT_FALSE(graph_.has_tiles());
+  EXPECT_OK(graph_.AddOp(Compute("all", {Tile(w_, 0, 4, 4, 4)})));
+  EXPECT_OK(graph_.AddOp(Compute("last", {Tile(w_, 3, 1, 4, 4)})));
+  EXPECT_TRUE(graph_.has_tiles());
+  ExpectRefused(Compute("op", {Tile(w_, 3, 2, 4, 4)}), StatusCode::kOutOfRange,
+                "tile of 4 rows of 2 elements at stride 4 from 3 ends outside "
+                "buffer 'w' of 16 elements");
+  ExpectRefused(Compute("op", {Tile(w_, 0, 0, 4, 4)}),
+                StatusCode::kInvalidArgument,
+                "a tile of buffer 'w' has rows of 0 elements");
+  ExpectRefused(Compute("op", {Tile(w_, 0, 4, 0, 4)}),
+                StatusCode::kInvalidArgument, "has 0 rows");
+  ExpectRefused(Compute("op", {Tile(w_, 0, 4, 2, 3)}),
+                StatusCode::kInvalidArgument,
+                "has a stride of 3 elements, less than its rows of 4");
+}
+
+TEST_F(GraphTest, TileWhoseEndOverflowsIsRefused) {
+  constexpr uint64_t kHuge = uint64_t{1} << 63;
+  for (const Access& tile :
+       {Tile(w_, 0, 1, 3, kHuge), Tile(w_, 0, kHuge, 2, kHuge),
+        Tile(w_, kHuge, 1, 2, kHuge), Tile(w_, 0, 1, ~uint64_t{0}, 1)}) {
+    ExpectRefused(Compute("op", {tile}), StatusCode::kOutOfRange,
+                  "ends outside buffer 'w'");
+  }
+}
+
+TEST_F(GraphTest, WritesToInterleavedTilesAreApart) {
+  const auto write = AccessMode::kWrite;
+  EXPECT_OK(graph_.AddOp(Compute(
+      "apart", {Tile(w_, 0, 2, 4, 4, write), Tile(w_, 2, 1, 4, 4, write),
+                Tile(w_, 3, 1, 4, 4, write)})));
+  ExpectRefused(
+      Compute("op", {Tile(w_, 0, 2, 4, 4, write), Tile(w_, 2, 1, 4, 4, write),
+                     Range(w_, 12, 1, write)}),
+      StatusCode::kInvalidArgument, "two overlapping writes to buffer 'w'");
+}
+
+class LateBoundTest : public GraphTest {
+ protected:
+  void SetUp() override {
+    GraphTest::SetUp();
+    Buffer buffer = F32("fresh", 16);
+    buffer.ownership = Ownership::kLateBound;
+    ASSERT_OK_AND_ASSIGN(fresh_, graph_.AddBuffer(buffer));
+  }
+  BufferId fresh_;
+};
+
+TEST_F(LateBoundTest, FirstAccessIsTheWriteOfAComputeOp) {
+  const std::string problem =
+      "op 'op' accesses, before a compute op has written, late-bound buffer "
+      "'fresh'";
+  ExpectRefused(Compute("op", {Whole(fresh_)}), StatusCode::kInvalidArgument,
+                problem);
+  ExpectRefused(Compute("op", {Whole(fresh_, AccessMode::kReadWrite)}),
+                StatusCode::kInvalidArgument, problem);
+  ExpectRefused(Collective("op", CollectiveKind::kAllReduce, dp_, Whole(w_),
+                           Whole(fresh_)),
+                StatusCode::kInvalidArgument, problem);
+  EXPECT_FALSE(graph_.LateBoundWriter(fresh_).valid());
+  ASSERT_OK_AND_ASSIGN(
+      const OpId writer,
+      graph_.AddOp(Compute("writer", {Whole(fresh_, AccessMode::kWrite)})));
+  EXPECT_EQ(graph_.LateBoundWriter(fresh_), writer);
+  EXPECT_FALSE(graph_.LateBoundWriter(w_).valid());
+}
+
+TEST_F(LateBoundTest, NoOtherComputeOpWritesIt) {
+  ASSERT_OK(graph_.AddOp(Compute("w", {Whole(fresh_, AccessMode::kWrite)})));
+  EXPECT_OK(graph_.AddOp(Compute("r", {Whole(fresh_)})));
+  EXPECT_OK(graph_.AddOp(Collective("c", CollectiveKind::kAllReduce, dp_,
+                                    Whole(w_), Whole(fresh_))));
+  ExpectRefused(Compute("op", {Whole(fresh_, AccessMode::kReadWrite)}),
+                StatusCode::kInvalidArgument,
+                "op 'op' writes, as does 'w', which alone may: its `after` "
+                "brings the address of late-bound buffer 'fresh'");
+}
+
+TEST_F(LateBoundTest, PartsOfItAreRefused) {
+  ASSERT_OK(graph_.AddOp(Compute("w", {Whole(fresh_, AccessMode::kWrite)})));
+  for (const Access& part :
+       {Range(fresh_, 0, 16), Shard(fresh_, dp_), Tile(fresh_, 0, 4, 4, 4)}) {
+    ExpectRefused(Compute("op", {part}), StatusCode::kInvalidArgument,
+                  "accesses a part, not the whole, of late-bound buffer");
+  }
+}
+
 TEST_F(GraphTest, ShardNeedsABufferThatTheGroupCanShareEqually) {
   EXPECT_OK(graph_.AddOp(Compute("equal", {Shard(w_, dp_)})));
   ASSERT_OK_AND_ASSIGN(const BufferId odd, graph_.AddBuffer(F32("odd", 18)));
@@ -159,8 +245,6 @@ TEST_F(GraphTest, UnknownModeRegionAndKindAreRefused) {
   access.region.kind = static_cast<RegionKind>(9);
   ExpectRefused(Compute("op", {access}), StatusCode::kInvalidArgument,
                 "region kind 9 is not in 0..3");
-  access.region.kind = RegionKind::kTile;
-  ExpectRefused(Compute("op", {access}), StatusCode::kUnimplemented, "tiles");
   Op op = Compute("op");
   op.kind = static_cast<OpKind>(3);
   ExpectRefused(op, StatusCode::kInvalidArgument, "kind 3 is not in 0..2");

@@ -203,8 +203,17 @@ TEST(GraphJsonTest, WrongFieldsOfOpsAreNamed) {
       {access(R"("buffer": "w", "mode": "read", "region": "shard",)"
               R"("group": "tp")"),
        StatusCode::kNotFound, "accesses[0].group: no group is called 'tp'"},
-      {access(R"("buffer": "w", "mode": "read", "region": "tile")"),
-       StatusCode::kUnimplemented, "tiles are not implemented"},
+      {access(R"("buffer": "w", "mode": "read", "region": "tile")"), bad,
+       "ops[0].accesses[0].offset is missing"},
+      {access(R"("buffer": "w", "mode": "read", "region": "tile",)"
+              R"("offset": 0, "count": 4, "rows": 4)"),
+       bad, "ops[0].accesses[0].stride is missing"},
+      {access(R"("buffer": "w", "mode": "read", "region": "tile",)"
+              R"("offset": 0, "count": 4, "rows": 5, "stride": 4)"),
+       StatusCode::kOutOfRange, "ends outside buffer 'w'"},
+      {access(R"("buffer": "w", "mode": "read", "region": "range",)"
+              R"("offset": 0, "count": 4, "rows": 1)"),
+       bad, "ops[0].accesses[0].rows is not a known field here"},
   });
 }
 
@@ -238,7 +247,17 @@ TEST(GraphJsonTest, WrongFieldsOfCollectivesAreNamed) {
        "ops[0].counts is not a list of integers in 0.."},
       {collective("all_to_all", R"("counts": [1], )" + sides), bad,
        "has 1 counts; a group of 4 ranks needs 16"},
-      {collective("send", sides), StatusCode::kUnimplemented, "send"},
+      {collective("send", R"("peer_offset": 1, )" + sides), bad,
+       "ops[0].output is not a known field here"},
+      {collective("recv", R"("input": {"buffer": "w"})"), bad,
+       "ops[0].output is missing"},
+      {collective("recv", R"("output": {"buffer": "w"})"), bad,
+       "peer_offset 0 names the member itself in group 'dp' of 4 ranks"},
+      {collective("broadcast", R"("peer_offset": 1, )" + sides), bad,
+       "ops[0].peer_offset is not a known field here"},
+      {collective("all_reduce",
+                  R"("reduce_op": "sum", "lossy": true, )" + sides),
+       bad, "cannot be lossy; ask for reduce_scatter and all_gather"},
       {collective("barrier", sides), bad,
        "ops[0].input is not a known field here"},
   });
@@ -264,8 +283,6 @@ TEST(GraphJsonTest, WrongGroupsBuffersAndEdgesAreNamed) {
        "buffers[0]: buffer 'w' has 0 elements"},
       {with(R"("count": 16)", R"("count": 4611686018427387904)"),
        StatusCode::kOutOfRange, "more than 2^63-1 bytes"},
-      {with(R"("count": 16)", R"("count": 16, "ownership": "late_bound")"),
-       StatusCode::kUnimplemented, "late-bound"},
       {with(R"("count": 16)", R"("count": 16, "ownership": "mine")"), bad,
        "buffers[0].ownership 'mine' is not one of owned, bound"},
       {edge(R"("from": "a", "to": "b")"), StatusCode::kNotFound,
