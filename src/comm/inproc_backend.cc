@@ -87,7 +87,7 @@ class InprocMember {
           "ticket ", ticket, " is in use or not below ", tickets_.size())));
     }
     const absl::Status checked =
-        CheckLaunch(*launch, max_members_, rank_, comm_->size()).status();
+        CheckLaunch(*launch, max_members_, rank_, comm_->size());
     if (!checked.ok()) return Refused(checked);
     tickets_[ticket] = {.used = true, .number = num_posted_, .cpu_ns = 0};
     return comm_->Post(rank_, num_posted_++, Normalized(*launch), &scratch_,
@@ -122,6 +122,30 @@ absl::StatusOr<InprocMember*> CreateMember(InprocBackend* backend,
   auto member = std::make_unique<InprocMember>(backend, *desc);
   RETURN_IF_ERROR(member->Join(desc));
   return member.release();
+}
+
+absl::StatusOr<InprocBackend*> CreateInstance(
+    const commsched_instance_desc_t* desc) {
+  RETURN_IF_ERROR(CheckInstanceDesc(desc));
+  return new InprocBackend(*desc, &SystemClock::Get());
+}
+
+commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
+                                  void** out_instance, char* message,
+                                  uint64_t message_size) {
+  absl::StatusOr<InprocBackend*> instance = nullptr;
+  try {
+    instance = CreateInstance(desc);
+  } catch (const std::bad_alloc&) {
+    instance = absl::ResourceExhaustedError("out of host memory");
+  }
+  if (!instance.ok()) return ToTable(instance.status(), message, message_size);
+  *out_instance = *instance;
+  return COMMSCHED_OK;
+}
+
+void InstanceDestroy(void* instance) {
+  delete static_cast<InprocBackend*>(instance);
 }
 
 commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
@@ -168,10 +192,13 @@ void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }
 constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities =
-        COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_DETERMINISTIC,
+    .capabilities = COMMSCHED_BACKEND_VECTORED |
+                    COMMSCHED_BACKEND_DETERMINISTIC |
+                    COMMSCHED_BACKEND_EMULATED_LINK,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
     .comm_create = &CommCreate,
     .launch = &Launch,
     .poll = &Poll,
@@ -181,11 +208,6 @@ constexpr commsched_backend_t kTable = {
     .comm_register = nullptr,
     .comm_missing = nullptr,
 };
-
-absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
-  return std::shared_ptr<void>(
-      std::make_shared<InprocBackend>(spec, &SystemClock::Get()));
-}
 
 }  // namespace
 
@@ -206,8 +228,6 @@ void InprocBackend::Forget(const std::string& id) {
   if (known != comms_.end() && known->second->all_left()) comms_.erase(known);
 }
 
-BackendEntry InprocEntry() {
-  return {.table = &kTable, .make_instance = &MakeInstance};
-}
+const commsched_backend_t* InprocTable() { return &kTable; }
 
 }  // namespace commsched

@@ -10,8 +10,8 @@
 #include "base/mutex.h"
 #include "comm/emulated_link.h"
 #include "comm/inproc_comm.h"
-#include "comm/registry.h"
 #include "comm/world.h"
+#include "commsched/plugin.h"
 
 namespace commsched {
 
@@ -21,8 +21,10 @@ namespace commsched {
 // Thread-safe.
 class InprocBackend {
  public:
-  InprocBackend(const WorldSpec& spec, const Clock* clock)
-      : world_size_(spec.size), clock_(clock), link_(spec.link, spec.size) {}
+  InprocBackend(const commsched_instance_desc_t& desc, const Clock* clock)
+      : world_size_(desc.world_size),
+        clock_(clock),
+        link_({desc.link_bytes_per_s, desc.link_latency_ns}, desc.world_size) {}
 
   int world_size() const { return world_size_; }
 
@@ -47,7 +49,7 @@ class InprocBackend {
 };
 
 // Ranks are threads of one process. See inproc_comm.h.
-BackendEntry InprocEntry();
+const commsched_backend_t* InprocTable();
 
 }  // namespace commsched
 

@@ -38,6 +38,26 @@ class NullComm {
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
 };
 
+commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
+                                  void** out_instance, char* message,
+                                  uint64_t message_size) {
+  if (absl::Status valid = CheckInstanceDesc(desc); !valid.ok()) {
+    return ToTable(valid, message, message_size);
+  }
+  auto* instance = new (std::nothrow) NullInstance;
+  if (instance == nullptr) {
+    return ToTable(absl::ResourceExhaustedError("out of host memory"), message,
+                   message_size);
+  }
+  instance->world_size = desc->world_size;
+  *out_instance = instance;
+  return COMMSCHED_OK;
+}
+
+void InstanceDestroy(void* instance) {
+  delete static_cast<NullInstance*>(instance);
+}
+
 commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) {
@@ -75,6 +95,8 @@ constexpr commsched_backend_t kTable = {
                     COMMSCHED_BACKEND_DETERMINISTIC,
     .name = "null",
     .version = COMMSCHED_VERSION_STRING,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
     .comm_create = &CommCreate,
     .launch = &Launch,
     .poll = nullptr,
@@ -85,20 +107,8 @@ constexpr commsched_backend_t kTable = {
     .comm_missing = nullptr,
 };
 
-absl::StatusOr<std::shared_ptr<void>> MakeInstance(const WorldSpec& spec) {
-  if (spec.link.bytes_per_s != 0) {
-    return absl::InvalidArgumentError(
-        "backend 'null' moves nothing and has no link to emulate");
-  }
-  auto instance = std::make_shared<NullInstance>();
-  instance->world_size = spec.size;
-  return std::shared_ptr<void>(std::move(instance));
-}
-
 }  // namespace
 
-BackendEntry NullEntry() {
-  return {.table = &kTable, .make_instance = &MakeInstance};
-}
+const commsched_backend_t* NullTable() { return &kTable; }
 
 }  // namespace commsched

@@ -7,9 +7,9 @@
 
 namespace commsched {
 
-absl::StatusOr<BackendEntry> FindBackend(absl::string_view name) {
-  for (const BackendEntry& entry : {InprocEntry(), NullEntry()}) {
-    if (name == entry.table->name) return entry;
+absl::StatusOr<const commsched_backend_t*> FindBackend(absl::string_view name) {
+  for (const commsched_backend_t* table : {InprocTable(), NullTable()}) {
+    if (name == table->name) return table;
   }
   return absl::NotFoundError(absl::StrCat("no backend is called '", name,
                                           "'; there are 'inproc' and 'null'"));

@@ -54,6 +54,18 @@ absl::Status FailureFromTable(commsched_status_t code, const char* message) {
       message == nullptr ? "" : message);
 }
 
+absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc) {
+  if (desc == nullptr || desc->config == nullptr || desc->world_size < 1) {
+    return absl::InvalidArgumentError(
+        "an instance needs a description with a world and a configuration");
+  }
+  if (desc->config[0] != '\0') {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "takes no configuration; it was given '", desc->config, "'"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size) {
   if (desc == nullptr || desc->id == nullptr || desc->axis == nullptr ||
       desc->ranks == nullptr) {

@@ -18,6 +18,10 @@ commsched_status_t ToTable(const absl::Status& status, char* message,
 // a failure becomes UNKNOWN: it is used where there was one.
 absl::Status FailureFromTable(commsched_status_t code, const char* message);
 
+// InvalidArgument, naming the text, unless `desc` can make an instance of a
+// backend that takes no configuration.
+absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc);
+
 // InvalidArgument, naming the communicator and the value, unless `desc` can
 // make a communicator in a world of `world_size` ranks.
 absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size);

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "comm/memory_meeting.h"
 #include "comm/registry.h"
+#include "comm/table_support.h"
 
 namespace commsched {
 namespace {
@@ -38,20 +39,62 @@ absl::Status CheckSpec(const WorldSpec& spec) {
   return absl::OkStatus();
 }
 
+// What the ranks of a world share inside the backend.
+class Instance {
+ public:
+  explicit Instance(const commsched_backend_t* table) : table_(table) {}
+  ~Instance() {
+    if (created_) table_->instance_destroy(instance_);
+  }
+  Instance(const Instance&) = delete;
+  Instance& operator=(const Instance&) = delete;
+
+  absl::Status Create(const WorldSpec& spec) {
+    if (spec.link.bytes_per_s != 0 &&
+        (table_->capabilities & COMMSCHED_BACKEND_EMULATED_LINK) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "backend '", table_->name, "' has no link to emulate; the link has ",
+          spec.link.bytes_per_s, " bytes/s"));
+    }
+    commsched_instance_desc_t desc = {};
+    desc.struct_size = sizeof(desc);
+    desc.world_size = spec.size;
+    desc.config = spec.backend_config.c_str();
+    desc.link_bytes_per_s = spec.link.bytes_per_s;
+    desc.link_latency_ns = spec.link.latency_ns;
+    char message[512] = "";
+    const commsched_status_t code =
+        table_->instance_create(&desc, &instance_, message, sizeof(message));
+    created_ = code == COMMSCHED_OK;
+    if (created_) return absl::OkStatus();
+    const absl::Status failure = FailureFromTable(code, message);
+    return absl::Status(failure.code(), absl::StrCat("backend '", table_->name,
+                                                     "': ", message));
+  }
+
+  const commsched_backend_t* table() const { return table_; }
+  void* get() const { return instance_; }
+
+ private:
+  const commsched_backend_t* const table_;
+  void* instance_ = nullptr;
+  bool created_ = false;
+};
+
 class InprocWorld final : public World {
  public:
-  InprocWorld(WorldSpec spec, BackendEntry entry,
-              std::shared_ptr<void> instance)
+  InprocWorld(WorldSpec spec, std::unique_ptr<Instance> instance)
       : spec_(std::move(spec)),
-        entry_(entry),
         instance_(std::move(instance)),
         meeting_(spec_.size),
         taken_(spec_.size, false) {}
 
   const WorldSpec& spec() const override { return spec_; }
   Meeting* meeting() override { return &meeting_; }
-  const commsched_backend_t* backend() const override { return entry_.table; }
-  void* backend_instance() override { return instance_.get(); }
+  const commsched_backend_t* backend() const override {
+    return instance_->table();
+  }
+  void* backend_instance() override { return instance_->get(); }
 
   absl::Status AcquireRank(int rank) override {
     if (rank < 0 || rank >= spec_.size) {
@@ -75,8 +118,7 @@ class InprocWorld final : public World {
  private:
   // Constant after construction.
   const WorldSpec spec_;
-  const BackendEntry entry_;
-  const std::shared_ptr<void> instance_;
+  const std::unique_ptr<Instance> instance_;
 
   MemoryMeeting meeting_;
 
@@ -88,10 +130,14 @@ class InprocWorld final : public World {
 
 absl::StatusOr<std::shared_ptr<World>> World::Create(const WorldSpec& spec) {
   RETURN_IF_ERROR(CheckSpec(spec));
-  ASSIGN_OR_RETURN(BackendEntry entry, FindBackend(spec.backend));
-  ASSIGN_OR_RETURN(std::shared_ptr<void> instance, entry.make_instance(spec));
+  const commsched_backend_t* table = spec.table;
+  if (table == nullptr) {
+    ASSIGN_OR_RETURN(table, FindBackend(spec.backend));
+  }
+  auto instance = std::make_unique<Instance>(table);
+  RETURN_IF_ERROR(instance->Create(spec));
   return std::shared_ptr<World>(
-      std::make_shared<InprocWorld>(spec, entry, std::move(instance)));
+      std::make_shared<InprocWorld>(spec, std::move(instance)));
 }
 
 }  // namespace commsched

@@ -21,8 +21,12 @@ struct LinkSpec {
 
 struct WorldSpec {
   int size = 0;
-  std::string backend = "inproc";  // or "null"
+  std::string backend = "inproc";
+  std::string backend_config;
   LinkSpec link;
+  // Used instead of the backend called `backend` if set: how a test brings its
+  // own. Outlives the world.
+  const commsched_backend_t* table = nullptr;
 };
 
 // The ranks of one job that meet in this process, and the backend they share.

@@ -27,7 +27,7 @@ TEST(NullBackendTest, LaunchesSucceedAtOnceWithoutTheOtherMembers) {
 }
 
 TEST(NullBackendTest, IsInlineAndHasNoPoll) {
-  const commsched_backend_t* table = NullEntry().table;
+  const commsched_backend_t* table = NullTable();
   EXPECT_NE(table->capabilities & COMMSCHED_BACKEND_INLINE, 0u);
   EXPECT_EQ(table->poll, nullptr);
 }
