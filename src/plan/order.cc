@@ -78,9 +78,10 @@ std::vector<uint32_t> FindConsumers(const Dependencies& dependencies,
 
 }  // namespace
 
-PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
+HostOrder OrderHost(const Graph& graph, const Dependencies& dependencies) {
   const size_t num_ops = graph.ops().size();
-  PlannedOrder order;
+  HostOrder result;
+  PlannedOrder& order = result.order;
   order.host_position.assign(num_ops, PlannedOrder::kNone);
   order.ready.assign(num_ops, 0);
   order.first_need.assign(num_ops, PlannedOrder::kNone);
@@ -89,24 +90,29 @@ PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
     order.host_position[op.value()] = static_cast<uint32_t>(order.host.size());
     order.host.push_back(op);
   }
-  const std::vector<uint32_t> depth = FindReady(graph, dependencies, &order);
-  const std::vector<uint32_t> consumer = FindConsumers(dependencies, &order);
+  result.depth = FindReady(graph, dependencies, &order);
+  result.consumer = FindConsumers(dependencies, &order);
+  return result;
+}
 
+PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
+  HostOrder host = OrderHost(graph, dependencies);
+  PlannedOrder& order = host.order;
   std::vector<Sorted> sorted;
   for (OpId op : dependencies.order) {
     const uint32_t i = op.value();
     if (graph.op(op).kind != OpKind::kCollective) continue;
     sorted.push_back({.ready = order.ready[i],
-                      .depth = depth[i],
+                      .depth = host.depth[i],
                       .urgency = -int64_t{graph.op(op).priority},
-                      .consumer = consumer[i],
+                      .consumer = host.consumer[i],
                       .op = op});
   }
   std::sort(sorted.begin(), sorted.end(),
             [](const Sorted& a, const Sorted& b) { return a.Key() < b.Key(); });
   order.collectives.reserve(sorted.size());
   for (const Sorted& each : sorted) order.collectives.push_back(each.op);
-  return order;
+  return std::move(host.order);
 }
 
 }  // namespace commsched
