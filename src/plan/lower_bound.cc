@@ -18,10 +18,7 @@ std::vector<int64_t> Delays(const Graph& graph, const CostProfile& profile) {
     delays[i] = OpCostNs(graph, OpId(i), profile);
     const Op& op = graph.ops()[i];
     if (op.kind != OpKind::kCollective) continue;
-    const CollectiveSpec& spec = op.collective;
-    delays[i] =
-        std::max(delays[i], LinkNs(spec.kind, graph.group(spec.group).size,
-                                   WeightBytes(graph, spec), profile));
+    delays[i] = std::max(delays[i], LinkNs(graph, op.collective, profile));
   }
   return delays;
 }

@@ -41,10 +41,29 @@ TEST(CostModelTest, LinkTimeFollowsTheKind) {
   EXPECT_EQ(LinkNs(CollectiveKind::kReduceScatter, 4, 1000, link), 750);
   EXPECT_EQ(LinkNs(CollectiveKind::kAllGather, 4, 1000, link), 750);
   EXPECT_EQ(LinkNs(CollectiveKind::kAllToAll, 4, 1000, link), 750);
-  EXPECT_EQ(LinkNs(CollectiveKind::kBroadcast, 4, 1000, link), 1000);
-  EXPECT_EQ(LinkNs(CollectiveKind::kReduce, 4, 1000, link), 1000);
+  EXPECT_EQ(LinkNs(CollectiveKind::kBroadcast, 4, 1000, link), 750);
+  EXPECT_EQ(LinkNs(CollectiveKind::kReduce, 4, 1000, link), 750);
   EXPECT_EQ(LinkNs(CollectiveKind::kBarrier, 4, 0, link), 0);
   EXPECT_EQ(LinkNs(CollectiveKind::kAllReduce, 1, 1000, link), 0);
+}
+
+TEST(CostModelTest, AnUnevenExchangeTakesWhatItsBusiestMemberMoves) {
+  Graph graph;
+  Buffer buffer;
+  buffer.ownership = Ownership::kBound;
+  buffer.count = 1102;
+  CollectiveSpec spec;
+  spec.kind = CollectiveKind::kAllToAll;
+  spec.group = graph.AddGroup("dp", 2).value();
+  buffer.name = "in";
+  spec.input = {graph.AddBuffer(buffer).value(), AccessMode::kRead, {}};
+  buffer.name = "out";
+  spec.output = {graph.AddBuffer(buffer).value(), AccessMode::kWrite, {}};
+  // Rank 0 receives 100; the 1000 that it keeps cross no link.
+  spec.counts = {1000, 2, 100, 0};
+  EXPECT_EQ(LinkNs(graph, spec, PlainLink()), 400);
+  spec.counts = {};
+  EXPECT_EQ(LinkNs(graph, spec, PlainLink()), 2204);
 }
 
 TEST(CostModelTest, MeasuredCostReplacesEstimates) {
