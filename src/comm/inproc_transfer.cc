@@ -44,25 +44,47 @@ std::byte* OutputAt(const Transfer& transfer, int rank, uint32_t member,
   return static_cast<std::byte*>(output) + element * ElementBytes(transfer);
 }
 
+// Elements in front of part `index` of a rank's input or output, which has a
+// part per rank. `uneven` as the block has it.
+uint64_t BaseOf(const commsched_member_t& member, uint64_t stride,
+                int64_t index, uint64_t uneven) {
+  if (member.counts != nullptr) return uneven;
+  return (stride != 0 ? stride : member.count) * static_cast<uint64_t>(index);
+}
+
+uint64_t InputBase(const Transfer& transfer, const TransferBlock& block,
+                   int rank, int64_t index) {
+  const auto& member = transfer.launches[rank].members[block.member];
+  return BaseOf(member, member.input_stride, index, block.input_base);
+}
+
+uint64_t OutputBase(const Transfer& transfer, const TransferBlock& block,
+                    int rank, int64_t index) {
+  const auto& member = transfer.launches[rank].members[block.member];
+  return BaseOf(member, member.output_stride, index, block.output_base);
+}
+
 // In place, source and destination are the same.
 void Copy(void* to, const void* from, uint64_t bytes) {
   if (to != from) std::memcpy(to, from, bytes);
 }
 
-// Sums a block of all inputs from `input_element` on.
+// Sums a block of all inputs.
 void Accumulate(const Transfer& transfer, const TransferBlock& block,
-                uint64_t input_element, void* accumulators) {
+                void* accumulators) {
+  const bool has_parts = transfer.shape().kind == COMMSCHED_REDUCE_SCATTER;
+  const auto input = [&](int rank) {
+    const uint64_t base =
+        has_parts ? InputBase(transfer, block, rank, block.part) : 0;
+    return InputAt(transfer, rank, block.member, base + block.offset);
+  };
   const ReduceKernel& kernel = ReduceKernelFor(DTypeOf(transfer));
   const auto op = static_cast<ReduceOp>(transfer.shape().reduce_op);
   int rank = transfer.first_rank;
-  kernel.load(accumulators,
-              InputAt(transfer, rank, block.member, input_element),
-              block.count);
+  kernel.load(accumulators, input(rank), block.count);
   for (int i = 1; i < transfer.size; ++i) {
     if (++rank == transfer.size) rank = 0;
-    kernel.combine(op, accumulators,
-                   InputAt(transfer, rank, block.member, input_element),
-                   block.count);
+    kernel.combine(op, accumulators, input(rank), block.count);
   }
 }
 
@@ -75,7 +97,7 @@ void StoreTo(const Transfer& transfer, const TransferBlock& block,
 
 void ReduceToAll(const Transfer& transfer, const TransferBlock& block,
                  TransferScratch* scratch) {
-  Accumulate(transfer, block, block.offset, scratch->accumulators());
+  Accumulate(transfer, block, scratch->accumulators());
   // The first output, still in the cache, is what the others are copied from.
   void* const first = OutputAt(transfer, 0, block.member, block.offset);
   StoreTo(transfer, block, scratch->accumulators(), first);
@@ -87,65 +109,64 @@ void ReduceToAll(const Transfer& transfer, const TransferBlock& block,
 
 void ReduceToOne(const Transfer& transfer, const TransferBlock& block, int rank,
                  TransferScratch* scratch) {
-  Accumulate(transfer, block, block.input_base + block.offset,
-             scratch->accumulators());
+  Accumulate(transfer, block, scratch->accumulators());
   StoreTo(transfer, block, scratch->accumulators(),
           OutputAt(transfer, rank, block.member, block.offset));
 }
 
 void CopyToAll(const Transfer& transfer, const TransferBlock& block, int from) {
+  const bool has_parts = transfer.shape().kind == COMMSCHED_ALL_GATHER;
   const void* source = InputAt(transfer, from, block.member, block.offset);
   for (int rank = 0; rank < transfer.size; ++rank) {
-    Copy(OutputAt(transfer, rank, block.member,
-                  block.output_base + block.offset),
-         source, block.count * ElementBytes(transfer));
+    const uint64_t base =
+        has_parts ? OutputBase(transfer, block, rank, block.part) : 0;
+    Copy(OutputAt(transfer, rank, block.member, base + block.offset), source,
+         block.count * ElementBytes(transfer));
   }
 }
 
 void Exchange(const Transfer& transfer, const TransferBlock& block) {
   const int sender = static_cast<int>(block.part / transfer.size);
   const int receiver = static_cast<int>(block.part % transfer.size);
-  std::memcpy(
-      OutputAt(transfer, receiver, block.member,
-               block.output_base + block.offset),
-      InputAt(transfer, sender, block.member, block.input_base + block.offset),
-      block.count * ElementBytes(transfer));
+  const uint64_t from = InputBase(transfer, block, sender, receiver);
+  const uint64_t to = OutputBase(transfer, block, receiver, sender);
+  std::memcpy(OutputAt(transfer, receiver, block.member, to + block.offset),
+              InputAt(transfer, sender, block.member, from + block.offset),
+              block.count * ElementBytes(transfer));
 }
 
-// Elements of the array that is shared out or put together; of all_to_all, what
-// the busiest member sends or receives.
-uint64_t ArrayElements(const Transfer& transfer,
-                       const commsched_member_t& member) {
-  const int size = transfer.size;
-  if (transfer.shape().kind != COMMSCHED_ALL_TO_ALL) {
-    uint64_t sum = 0;
-    const int64_t num_parts = NumParts(transfer.shape().kind, size);
-    for (int64_t p = 0; p < num_parts; ++p) sum += PartElements(member, p);
-    return sum;
+// Elements of all_to_all that the busiest member sends to others, or receives
+// from them.
+double BusiestElements(const commsched_member_t& member, int size) {
+  if (member.counts == nullptr) {
+    return static_cast<double>(member.count) * (size - 1);
   }
-  uint64_t most = 0;
+  double most = 0;
   for (int64_t rank = 0; rank < size; ++rank) {
-    uint64_t sent = 0, received = 0;
+    double sent = 0, received = 0;
     for (int64_t peer = 0; peer < size; ++peer) {
-      sent += PartElements(member, rank * size + peer);
-      received += PartElements(member, peer * size + rank);
+      if (peer == rank) continue;
+      sent += static_cast<double>(member.counts[rank * size + peer]);
+      received += static_cast<double>(member.counts[peer * size + rank]);
     }
     most = std::max({most, sent, received});
   }
   return most;
 }
 
-double WireFactor(const Transfer& transfer) {
-  const double share = static_cast<double>(transfer.size - 1) / transfer.size;
-  switch (transfer.shape().kind) {
-    case COMMSCHED_ALL_REDUCE:
-      return 2 * share;
-    case COMMSCHED_REDUCE_SCATTER:
-    case COMMSCHED_ALL_GATHER:
-    case COMMSCHED_ALL_TO_ALL:
-      return share;
+// Elements that a direction of a member's link carries.
+double WireElements(const Transfer& transfer,
+                    const commsched_member_t& member) {
+  const int size = transfer.size;
+  const commsched_collective_t kind = transfer.shape().kind;
+  if (kind == COMMSCHED_ALL_TO_ALL) return BusiestElements(member, size);
+  double array = 0;
+  const int64_t num_parts = NumParts(kind, size);
+  for (int64_t p = 0; p < num_parts; ++p) {
+    array += static_cast<double>(PartElements(member, p));
   }
-  return 1;
+  const double share = static_cast<double>(size - 1) / size;
+  return (kind == COMMSCHED_ALL_REDUCE ? 2 : 1) * share * array;
 }
 
 }  // namespace
@@ -181,6 +202,7 @@ void BlockCursor::NextPart() {
 void BlockCursor::FindBases() {
   const commsched_member_t& member = transfer_.shape().members[at_.member];
   at_.input_base = at_.output_base = 0;
+  if (member.counts == nullptr) return;
   if (transfer_.shape().kind != COMMSCHED_ALL_TO_ALL) {
     for (int64_t p = 0; p < at_.part; ++p) {
       at_.input_base += PartElements(member, p);
@@ -259,10 +281,9 @@ double WireBytes(const Transfer& transfer) {
   if (shape.kind == COMMSCHED_BARRIER) return 0;
   double elements = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
-    elements += static_cast<double>(ArrayElements(transfer, shape.members[m]));
+    elements += WireElements(transfer, shape.members[m]);
   }
-  return WireFactor(transfer) * elements *
-         static_cast<double>(ElementBytes(transfer));
+  return elements * static_cast<double>(ElementBytes(transfer));
 }
 
 }  // namespace commsched

@@ -20,7 +20,8 @@ struct Transfer {
   int size = 0;  // Members of the communicator.
   // Rank whose data a sum starts with; 0 when deterministic (I4).
   int first_rank = 0;
-  // What each member posted, by rank; normalized and equal but for addresses.
+  // What each member posted, by rank; normalized and equal but for addresses
+  // and strides.
   const commsched_launch_t* launches = nullptr;
 
   const commsched_launch_t& shape() const { return launches[0]; }
@@ -45,8 +46,8 @@ struct TransferBlock {
   int64_t part = 0;
   uint64_t offset = 0;
   uint64_t count = 0;
-  // Elements in front of the part: where parts lie behind each other, in the
-  // whole array; for all_to_all, in the sender's and the receiver's.
+  // Of uneven parts, elements in front of the part: where parts lie behind each
+  // other, in the whole array; for all_to_all, in the sender's and receiver's.
   uint64_t input_base = 0;
   uint64_t output_base = 0;
 };
@@ -78,7 +79,8 @@ void RunBlock(const Transfer& transfer, const TransferBlock& block,
               TransferScratch* scratch);
 
 // What one direction of a member's link carries: the array's bytes times
-// (n-1)/n, twice that for all_reduce, once the bytes for broadcast and reduce.
+// (n-1)/n, twice that for all_reduce; for all_to_all, what the busiest member
+// sends to others or receives from them.
 double WireBytes(const Transfer& transfer);
 
 }  // namespace commsched

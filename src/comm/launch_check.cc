@@ -19,18 +19,26 @@ bool HasParts(commsched_collective_t kind) {
          kind == COMMSCHED_ALL_TO_ALL;
 }
 
-// Elements of `count` parts from `first`, each `stride` after the one before.
+// Elements of `count` parts from `first`, each `step` after the one before.
 absl::optional<uint64_t> SumParts(const commsched_member_t& member,
-                                  int64_t first, int64_t count,
-                                  int64_t stride) {
+                                  int64_t first, int64_t count, int64_t step) {
   if (member.counts == nullptr) {
     return CheckedMul(member.count, static_cast<uint64_t>(count));
   }
   absl::optional<uint64_t> sum = 0;
   for (int64_t i = 0; i < count && sum.has_value(); ++i) {
-    sum = CheckedAdd(*sum, member.counts[first + i * stride]);
+    sum = CheckedAdd(*sum, member.counts[first + i * step]);
   }
   return sum;
+}
+
+// Elements from the beginning of `num_parts` equal parts to the end of the last
+// one. They are apart by `stride`, or dense if that is 0.
+absl::optional<uint64_t> Span(uint64_t count, uint64_t stride, int num_parts) {
+  if (count == 0) return 0;
+  const auto to_last = CheckedMul(stride == 0 ? count : stride,
+                                  static_cast<uint64_t>(num_parts - 1));
+  return to_last ? CheckedAdd(*to_last, count) : to_last;
 }
 
 struct Elements {
@@ -41,8 +49,17 @@ struct Elements {
   bool may_be_in_place = true;
 };
 
+// Elements in front of the part of `rank`.
+absl::optional<uint64_t> Shift(const commsched_member_t& member,
+                               uint64_t stride, int rank) {
+  if (member.counts != nullptr) return SumParts(member, 0, rank, 1);
+  return CheckedMul(stride == 0 ? member.count : stride,
+                    static_cast<uint64_t>(rank));
+}
+
 Elements ElementsOf(const commsched_launch_t& launch,
                     const commsched_member_t& member, int rank, int size) {
+  const bool uneven = member.counts != nullptr;
   Elements elements;
   switch (launch.kind) {
     case COMMSCHED_ALL_REDUCE:
@@ -57,18 +74,27 @@ Elements ElementsOf(const commsched_launch_t& launch,
       elements.output = rank == launch.root ? member.count : 0;
       break;
     case COMMSCHED_REDUCE_SCATTER:
-      elements.input = SumParts(member, 0, size, 1);
+      elements.input = uneven ? SumParts(member, 0, size, 1)
+                              : Span(member.count, member.input_stride, size);
       elements.output = PartElements(member, rank);
-      elements.input_shift = SumParts(member, 0, rank, 1);
+      elements.input_shift = Shift(member, member.input_stride, rank);
       break;
     case COMMSCHED_ALL_GATHER:
       elements.input = PartElements(member, rank);
-      elements.output = SumParts(member, 0, size, 1);
-      elements.output_shift = SumParts(member, 0, rank, 1);
+      elements.output = uneven ? SumParts(member, 0, size, 1)
+                               : Span(member.count, member.output_stride, size);
+      elements.output_shift = Shift(member, member.output_stride, rank);
       break;
     case COMMSCHED_ALL_TO_ALL:
-      elements.input = SumParts(member, int64_t{rank} * size, size, 1);
-      elements.output = SumParts(member, rank, size, size);
+      elements.input = uneven ? SumParts(member, int64_t{rank} * size, size, 1)
+                              : Span(member.count, member.input_stride, size);
+      elements.output = uneven ? SumParts(member, rank, size, size)
+                               : Span(member.count, member.output_stride, size);
+      elements.may_be_in_place = false;
+      break;
+    case COMMSCHED_SEND:
+      elements.input = member.direction == COMMSCHED_SEND ? member.count : 0;
+      elements.output = member.direction == COMMSCHED_RECV ? member.count : 0;
       elements.may_be_in_place = false;
       break;
   }
@@ -110,13 +136,54 @@ absl::Status CheckOverlap(const commsched_member_t& member,
       " bytes) overlap other than in place"));
 }
 
-absl::StatusOr<uint64_t> CheckMember(const commsched_launch_t& launch,
-                                     const commsched_member_t& member, int rank,
-                                     int size) {
+// Sides whose parts are apart by less than they hold.
+absl::Status CheckStride(const char* which, const commsched_member_t& member,
+                         uint64_t stride) {
+  if (stride == 0) return absl::OkStatus();
+  if (member.counts != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its ", which, " has a stride of ", stride, " and counts"));
+  }
+  if (stride >= member.count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("its ", which, " has parts of ", member.count,
+                   " elements, but a stride of ", stride));
+}
+
+absl::Status CheckStrides(commsched_collective_t kind,
+                          const commsched_member_t& member) {
+  if (kind == COMMSCHED_REDUCE_SCATTER || kind == COMMSCHED_ALL_TO_ALL) {
+    RETURN_IF_ERROR(CheckStride("input", member, member.input_stride));
+  }
+  if (kind == COMMSCHED_ALL_GATHER || kind == COMMSCHED_ALL_TO_ALL) {
+    RETURN_IF_ERROR(CheckStride("output", member, member.output_stride));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPeer(const commsched_member_t& member, int rank, int size) {
+  if (member.direction != COMMSCHED_SEND &&
+      member.direction != COMMSCHED_RECV) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its direction is ", member.direction, ", neither send nor recv"));
+  }
+  if (member.peer >= 0 && member.peer < size && member.peer != rank) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "its peer ", member.peer, " is not another member of 0..", size - 1));
+}
+
+absl::Status CheckMember(const commsched_launch_t& launch,
+                         const commsched_member_t& member, int rank, int size) {
   if (member.counts != nullptr && !HasParts(launch.kind)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "it has counts, but ", CollectiveName(launch.kind), " has no parts"));
   }
+  if (launch.kind == COMMSCHED_SEND) {
+    RETURN_IF_ERROR(CheckPeer(member, rank, size));
+  }
+  RETURN_IF_ERROR(CheckStrides(launch.kind, member));
   const auto element_bytes =
       static_cast<uint64_t>(DTypeSize(static_cast<DType>(launch.dtype)));
   ASSIGN_OR_RETURN(const Extents extents,
@@ -125,15 +192,14 @@ absl::StatusOr<uint64_t> CheckMember(const commsched_launch_t& launch,
       CheckAddress("input", member.input, extents.input_bytes, element_bytes));
   RETURN_IF_ERROR(CheckAddress("output", member.output, extents.output_bytes,
                                element_bytes));
-  RETURN_IF_ERROR(CheckOverlap(member, extents));
-  return std::max(extents.input_bytes, extents.output_bytes);
+  return CheckOverlap(member, extents);
 }
 
 absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
                        int size) {
-  if (launch.kind == COMMSCHED_SEND || launch.kind == COMMSCHED_RECV) {
-    return absl::UnimplementedError(
-        absl::StrCat(CollectiveName(launch.kind), " is not implemented"));
+  if (launch.kind == COMMSCHED_RECV) {
+    return absl::InvalidArgumentError(
+        "recv is no kind of launch: a receive is a member of kind send");
   }
   if (launch.kind > COMMSCHED_RECV) {
     return absl::InvalidArgumentError(
@@ -269,29 +335,25 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
         absl::StrCat("its ", CountsText(member, NumParts(launch.kind, size)),
                      " elements overflow"));
   }
-  // The shifts are at most the sizes.
-  return Extents{*input, *output, *bytes(elements.input_shift),
-                 *bytes(elements.output_shift), elements.may_be_in_place};
+  // A shift lies within its side, unless there is nothing on that side.
+  return Extents{*input, *output, bytes(elements.input_shift).value_or(0),
+                 bytes(elements.output_shift).value_or(0),
+                 elements.may_be_in_place};
 }
 
-absl::StatusOr<uint64_t> CheckLaunch(const commsched_launch_t& launch,
-                                     uint32_t max_members, int rank, int size) {
+absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
+                         int rank, int size) {
   RETURN_IF_ERROR(CheckHead(launch, max_members, size));
-  if (launch.kind == COMMSCHED_BARRIER) return 0;
-  uint64_t total_bytes = 0;
+  if (launch.kind == COMMSCHED_BARRIER) return absl::OkStatus();
   for (uint32_t m = 0; m < launch.num_members; ++m) {
-    const absl::StatusOr<uint64_t> bytes =
+    const absl::Status checked =
         CheckMember(launch, launch.members[m], rank, size);
-    if (!bytes.ok()) {
-      return absl::Status(bytes.status().code(),
-                          absl::StrCat(CollectiveName(launch.kind), " member ",
-                                       m, ": ", bytes.status().message()));
-    }
-    const auto sum = CheckedAdd(total_bytes, *bytes);
-    if (!sum) return absl::InvalidArgumentError("the launch's bytes overflow");
-    total_bytes = *sum;
+    if (checked.ok()) continue;
+    return absl::Status(checked.code(),
+                        absl::StrCat(CollectiveName(launch.kind), " member ", m,
+                                     ": ", checked.message()));
   }
-  return total_bytes;
+  return absl::OkStatus();
 }
 
 commsched_launch_t Normalized(const commsched_launch_t& launch) {

@@ -28,7 +28,8 @@ inline uint64_t PartElements(const commsched_member_t& member, int64_t part) {
   return member.counts == nullptr ? member.count : member.counts[part];
 }
 
-// What a member of a launch has at one rank.
+// What a member of a launch has at one rank: from the first byte of its first
+// part to the last of its last one, with what lies between strided parts.
 struct Extents {
   uint64_t input_bytes = 0;
   uint64_t output_bytes = 0;
@@ -44,16 +45,15 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
                                   int size);
 
 // InvalidArgument, naming the argument and its value, unless rank `rank` of
-// `size` can take part in `launch`; Unimplemented for send and recv. Returns
-// the sum over its members of max(input, output) bytes.
-absl::StatusOr<uint64_t> CheckLaunch(const commsched_launch_t& launch,
-                                     uint32_t max_members, int rank, int size);
+// `size` can take part in `launch`. A stride counts where the side has parts.
+absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
+                         int rank, int size);
 
 // A copy without what its kind does not use, so that copies can be compared.
 commsched_launch_t Normalized(const commsched_launch_t& launch);
 
-// Hash of what all members must agree on: everything but addresses. `launch` is
-// normalized.
+// Hash of what all members of a collective must agree on: everything but
+// addresses and strides. `launch` is normalized.
 uint64_t SignatureOf(const commsched_launch_t& launch, int size);
 
 // In what `a` and `b`, whose signatures differ, do so, and both values:
