@@ -77,11 +77,6 @@ absl::StatusOr<Meetings> FindMeetings(absl::Span<const RoleSpec> roles);
 std::vector<uint32_t> RolesOfGroup(absl::Span<const RoleSpec> roles,
                                    uint32_t role, GroupId group);
 
-// Whether the kind is one end of a pair.
-inline bool IsPointToPoint(CollectiveKind kind) {
-  return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
-}
-
 // Whether `graph` has any send or receive.
 bool HasPointToPoint(const Graph& graph);
 
