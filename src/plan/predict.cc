@@ -54,23 +54,6 @@ std::vector<Interval> ComputeIntervals(const Plan& plan,
   return intervals;
 }
 
-// Where the launch would have begun, cause by cause, and at the earliest: a
-// step before.
-HeldTransfer HoldOf(const LaunchTimes& times, int64_t link_ns,
-                    int64_t overhead_ns, int64_t period_ns) {
-  const auto begin = [&](int64_t issue_ns) {
-    return std::max(issue_ns + overhead_ns, times.link_free_ns);
-  };
-  HeldTransfer held;
-  held.length_ns = link_ns;
-  held.without_straggler_ns = begin(times.issue_ns);
-  held.without_cap_ns = begin(std::max(times.ready_ns, times.order_ns));
-  held.without_order_ns = begin(times.ready_ns);
-  held.without_queue_ns = times.ready_ns + overhead_ns;
-  held.without_dependency_ns = held.without_queue_ns - period_ns;
-  return held;
-}
-
 // The largest part.
 ExposedCause CauseOf(const Blame& blame) {
   const std::pair<int64_t, ExposedCause> parts[] = {
@@ -102,6 +85,11 @@ class RoleView {
       const auto own = ComputeIntervals(plan, sequence_, step[role]);
       all.insert(all.end(), own.begin(), own.end());
     }
+    for (const StepTimes* step : steps_) {
+      for (const LaunchTimes& times : step->launches) {
+        wire_.push_back({times.begin_ns, times.off_link_ns});
+      }
+    }
     // Of all steps: a launch may be hidden under the next one's.
     compute_ = BusyTime(std::move(all));
   }
@@ -127,6 +115,35 @@ class RoleView {
   }
 
  private:
+  // When the link is free of what is on it at `at_ns`.
+  int64_t FreeOfOthers(int64_t at_ns) const {
+    const auto later = std::partition_point(
+        wire_.begin(), wire_.end(),
+        [&](const Interval& each) { return each.begin_ns <= at_ns; });
+    return later == wire_.begin() ? at_ns : std::prev(later)->end_ns;
+  }
+
+  // Where the launch would have begun, cause by cause, and at the earliest: a
+  // step before. In another order it would not wait for those that get onto the
+  // link after it could have.
+  HeldTransfer HoldOf(uint32_t k) const {
+    const LaunchTimes& times = step_.launches[k];
+    const int64_t overhead_ns = playback_.overhead_ns(role_, k);
+    const auto begin = [&](int64_t issue_ns) {
+      return std::max(issue_ns + overhead_ns, times.link_free_ns);
+    };
+    HeldTransfer held;
+    held.length_ns = playback_.link_ns(role_, k);
+    held.without_straggler_ns = begin(times.issue_ns);
+    held.without_cap_ns = begin(std::max(times.ready_ns, times.order_ns));
+    held.without_queue_ns = times.ready_ns + overhead_ns;
+    held.without_order_ns = std::min(
+        begin(times.ready_ns),
+        std::max(held.without_queue_ns, FreeOfOthers(held.without_queue_ns)));
+    held.without_dependency_ns = held.without_queue_ns - period_ns_;
+    return held;
+  }
+
   LaunchPrediction OfLaunch(uint32_t k, int64_t origin_ns) const {
     const LaunchTimes& times = step_.launches[k];
     const int64_t link_ns = playback_.link_ns(role_, k);
@@ -137,10 +154,7 @@ class RoleView {
     launch.exposed_ns =
         link_ns - compute_.Covered({times.begin_ns, times.off_link_ns});
     if (launch.exposed_ns == 0) return launch;
-    launch.exposed_by = ShareOut(
-        launch.exposed_ns,
-        HoldOf(times, link_ns, playback_.overhead_ns(role_, k), period_ns_),
-        compute_);
+    launch.exposed_by = ShareOut(launch.exposed_ns, HoldOf(k), compute_);
     launch.cause = CauseOf(launch.exposed_by);
     return launch;
   }
@@ -152,6 +166,7 @@ class RoleView {
   const StepTimes& step_;  // the one looked at
   const int64_t period_ns_;
   std::vector<const StepTimes*> steps_;
+  std::vector<Interval> wire_;  // launches on the link, in order
   BusyTime compute_;
 };
 

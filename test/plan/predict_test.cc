@@ -1,5 +1,6 @@
 #include "plan/predict.h"
 
+#include <algorithm>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -168,6 +169,166 @@ TEST(PredictTest, AProfileOfAnotherGraphIsRefused) {
   profile.op_cost_ns = {1};
   EXPECT_THAT(Predict(*plan, profile),
               StatusIs(absl::StatusCode::kInvalidArgument, "measured 1 ops"));
+}
+
+// ---- Blame: each cause alone ------------------------------------------------
+
+// What the launch of collective `name` was exposed by.
+Blame BlameOf(const Graph& graph, const CostProfile& profile,
+              const PlanOptions& options, const std::string& name) {
+  const auto plan = MakePlan(graph, options, profile);
+  const auto prediction = Predict(*plan, profile);
+  EXPECT_OK(prediction);
+  const LaunchId launch = plan->launch_of_op[graph.FindOp(name)->value()];
+  return prediction->launches[launch.value()].exposed_by;
+}
+
+// Two sums that could go under "other", of which the second is held.
+Graph TwoSumsUnderOther(int64_t other_ns) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 250);
+  const BufferId y = b.Buffer("y", 250);
+  b.Compute("make", {Write(x), Write(y)}, OnLane(0, 1000));
+  b.AllReduce("sum_x", dp, x);
+  b.AllReduce("sum_y", dp, y);
+  b.Compute("other", {}, OnLane(0, other_ns));
+  b.Compute("use", {Read(x), Read(y)}, OnLane(0, 1000));
+  return b.graph();
+}
+
+TEST(PredictBlameTest, ProducersThatAreLateAreADependency) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 250);
+  b.Compute("make", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x);
+  b.Compute("use", {Read(x)}, OnLane(0, 1000));
+  EXPECT_EQ(BlameOf(b.graph(), PlainLink(), {}, "sum"),
+            (Blame{.dependency_ns = 1000}));
+}
+
+TEST(PredictBlameTest, AWireThatIsLongerThanAllComputeIsTheLink) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 2500);  // 10000 on the link
+  b.Compute("make", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x);
+  const Blame blame = BlameOf(b.graph(), PlainLink(), {}, "sum");
+  EXPECT_EQ(blame, (Blame{.dependency_ns = 1000, .link_ns = 9000}));
+}
+
+TEST(PredictBlameTest, AQueueForTheWireIsTheLink) {
+  EXPECT_EQ(BlameOf(TwoSumsUnderOther(2000), PlainLink(), {}, "sum_y"),
+            Blame{});
+  EXPECT_EQ(BlameOf(TwoSumsUnderOther(1500), PlainLink(), {}, "sum_y"),
+            (Blame{.link_ns = 500}));
+}
+
+// A launch takes 400 to set up. Without the window the second is set up while
+// the first is on the wire, and just fits under the other work.
+TEST(PredictBlameTest, AFullWindowIsTheCap) {
+  CostProfile profile = PlainLink();
+  profile.launch_ns = 400;
+  PlanOptions one;
+  one.max_launches_in_flight = 1;
+  const Graph graph = TwoSumsUnderOther(2400);
+  EXPECT_EQ(BlameOf(graph, profile, {}, "sum_y"), Blame{});
+  EXPECT_EQ(BlameOf(graph, profile, one, "sum_y"), (Blame{.cap_ns = 400}));
+}
+
+// The sum of y has the first key, since y was thought to be made first.
+TEST(PredictBlameTest, AnEarlierKeyThatIsLateIsTheOrder) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 250);
+  const BufferId y = b.Buffer("y", 25);
+  const OpId make_y = b.Compute("make_y", {Write(y)}, OnLane(1, 500));
+  b.Compute("make_x", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum_y", dp, y);
+  b.AllReduce("sum_x", dp, x);
+  b.Compute("other", {}, OnLane(0, 1000));
+  b.Compute("use", {Read(x), Read(y)}, OnLane(0, 1000));
+  const auto plan = MakePlan(b.graph(), {}, PlainLink());
+  ASSERT_EQ(test::LaunchNames(*plan),
+            (std::vector<std::string>{"sum_y", "sum_x"}));
+  CostProfile measured = PlainLink();
+  for (uint32_t op = 0; op < b.graph().ops().size(); ++op) {
+    measured.op_cost_ns.push_back(OpCostNs(b.graph(), OpId(op), PlainLink()));
+  }
+  ASSERT_OK_AND_ASSIGN(Prediction p, Predict(*plan, measured));
+  EXPECT_EQ(p.launches[1].exposed_by, Blame{});
+  measured.op_cost_ns[make_y.value()] = 1500;
+  ASSERT_OK_AND_ASSIGN(p, Predict(*plan, measured));
+  // On the wire from 1600 to 2600; compute is over at 2000.
+  EXPECT_EQ(p.launches[1].begin_ns, 1600);
+  EXPECT_EQ(p.launches[1].exposed_by, (Blame{.order_ns = 600}));
+}
+
+// One sum over two roles; the other role takes 5000 to get there.
+TEST(PredictBlameTest, AnotherRoleThatIsLateIsAStraggler) {
+  const auto role = [](int64_t make_ns, int64_t other_ns) {
+    GraphBuilder b;
+    const BufferId x = b.Buffer("x", 250);
+    b.Compute("make", {Write(x)}, OnLane(0, make_ns));
+    b.AllReduce("sum", b.Group("dp", 2), x);
+    b.Compute("other", {}, OnLane(0, other_ns));
+    b.Compute("use", {Read(x)}, OnLane(0, 100));
+    return MakePlan(b.graph(), {}, PlainLink());
+  };
+  const auto fast = role(1000, 1000);
+  const auto slow = role(5000, 1000);
+  const CostProfile profile = PlainLink();
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Prediction> p,
+      PredictJob({{fast.get(), &profile}, {slow.get(), &profile}}));
+  EXPECT_EQ(p[1].exposed_by, Blame{});
+  EXPECT_EQ(p[0].step_ns, 6100);
+  EXPECT_EQ(p[1].step_ns, 6100);
+  EXPECT_EQ(p[0].exposed_by, (Blame{.straggler_ns = 1000}));
+  EXPECT_EQ(p[0].launches[0].cause, ExposedCause::kStraggler);
+  // By itself it would have been hidden.
+  EXPECT_EQ(Predict(*fast, profile)->exposed_ns, 0);
+}
+
+TEST(PredictPropertyTest, BlameAddsUpToWhatIsExposed) {
+  Blame seen;
+  for (int i = 0; i < test::PropertyCases(500); ++i) {
+    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
+    SCOPED_TRACE(test::DescribeSeed(seed));
+    std::mt19937_64 random(seed);
+    const Graph graph =
+        test::MakeRandomStep(seed, {.max_compute_lanes = 2}).graph;
+    PlanOptions options;
+    options.max_launches_in_flight = static_cast<uint32_t>(random() % 3);
+    options.coalesce_bytes = random() % 1000;
+    CostProfile profile = PlainLink();
+    profile.link_latency_ns = static_cast<int64_t>(random() % 500);
+    profile.launch_ns = static_cast<int64_t>(random() % 500);
+    for (uint32_t op = 0; op < graph.ops().size(); ++op) {
+      profile.op_cost_ns.push_back(static_cast<int64_t>(random() % 1000));
+    }
+    const auto plan = MakePlan(graph, options, profile);
+    ASSERT_NE(plan, nullptr);
+    // Not what was planned for, so that keys come in a bad order.
+    std::shuffle(profile.op_cost_ns.begin(), profile.op_cost_ns.end(), random);
+    ASSERT_OK_AND_ASSIGN(const Prediction p, Predict(*plan, profile));
+    ASSERT_EQ(p.exposed_by.total_ns(), p.exposed_ns);
+    Blame sum;
+    for (const LaunchPrediction& launch : p.launches) {
+      const Blame& blame = launch.exposed_by;
+      ASSERT_EQ(blame.total_ns(), launch.exposed_ns);
+      ASSERT_GE(std::min({blame.cap_ns, blame.dependency_ns, blame.order_ns,
+                          blame.link_ns, blame.straggler_ns}),
+                0);
+      sum += blame;
+    }
+    ASSERT_EQ(sum, p.exposed_by);
+    seen += sum;
+  }
+  EXPECT_GT(seen.cap_ns, 0);
+  EXPECT_GT(seen.dependency_ns, 0);
+  EXPECT_GT(seen.order_ns, 0);
+  EXPECT_GT(seen.link_ns, 0);
+  EXPECT_EQ(seen.straggler_ns, 0);  // one role
 }
 
 TEST(PredictPropertyTest, NoPlanBeatsItsLowerBoundAndNoCapIsPassed) {
