@@ -4,7 +4,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -103,7 +102,7 @@ void Issuer::IssueInline(uint64_t number) {
       return;
     }
     const int64_t begin_ns = NowIfTraced();
-    if (launch.copies_in.count != 0) RunCopies(launch.copies_in, index);
+    if (launch.staging_in.count != 0) RunStagingOf(launch.staging_in, index);
     const commsched_status_t code =
         spec_.backend->launch(launch.comm, &launch.call, 0,
                               commsched_stream_caller(), message, kMessageSize);
@@ -133,7 +132,7 @@ bool Issuer::TryIssue() {
   if (LaneIsEmpty(launch.lane)) {
     lane_progress_ns_[launch.lane] = entry.begin_ns;
   }
-  if (launch.copies_in.count != 0) RunCopies(launch.copies_in, index);
+  if (launch.staging_in.count != 0) RunStagingOf(launch.staging_in, index);
   char message[kMessageSize];
   const commsched_status_t code =
       spec_.backend->launch(launch.comm, &launch.call, entry.ticket,
@@ -207,7 +206,8 @@ void Issuer::RetireInOrder() {
 
 void Issuer::Retire(const InFlight& entry) {
   const LaunchProgram& launch = program_.launches[entry.launch];
-  if (launch.copies_out.count != 0) RunCopies(launch.copies_out, entry.launch);
+  if (launch.staging_out.count != 0)
+    RunStagingOf(launch.staging_out, entry.launch);
   absl::Status released = window_.Release(launch.weight_bytes);
   if (!released.ok()) {
     Fail(std::move(released));
@@ -236,12 +236,9 @@ void Issuer::Retire(const InFlight& entry) {
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
 }
 
-void Issuer::RunCopies(Span32 span, uint32_t launch) {
+void Issuer::RunStagingOf(Span32 span, uint32_t launch) {
   const int64_t begin_ns = ThreadCpuNs();
-  for (uint32_t i = 0; i < span.count; ++i) {
-    const StagingCopy& copy = program_.copies[span.begin + i];
-    if (copy.bytes != 0) std::memcpy(copy.to, copy.from, copy.bytes);
-  }
+  RunStaging({program_.staging.data() + span.begin, span.count});
   Bump(cpu_ns_[launch], ThreadCpuNs() - begin_ns);
 }
 

@@ -109,8 +109,8 @@ class Issuer {
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
-  // Runs the copies of `span` and charges their CPU time to `launch`.
-  void RunCopies(Span32 span, uint32_t launch);
+  // Runs the staging steps of `span` and charges their CPU time to `launch`.
+  void RunStagingOf(Span32 span, uint32_t launch);
   bool LaneIsEmpty(uint32_t lane) const;
   int64_t DeadlineNs(const InFlight& entry) const;
   int64_t NextWakeNs() const;

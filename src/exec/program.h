@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
+#include "exec/staging.h"
 #include "plan/plan.h"
 
 namespace commsched {
@@ -18,19 +18,13 @@ namespace commsched {
 struct ProgramWait {
   Event* event = nullptr;
   uint32_t distance = 0;
+  WaitCause cause = WaitCause::kHazard;
 };
 
 // [begin, begin + count) of one of the program's arrays.
 struct Span32 {
   uint32_t begin = 0;
   uint32_t count = 0;
-};
-
-// One copy between user memory and staging memory.
-struct StagingCopy {
-  void* to = nullptr;
-  const void* from = nullptr;
-  uint64_t bytes = 0;
 };
 
 struct NodeProgram {
@@ -40,6 +34,7 @@ struct NodeProgram {
   Span32 after;             // in Program::after: nodes, host-checked
   Span32 feeds;             // in Program::feeds: launches this node makes due
   Span32 reads;             // in Program::reads: versions checked (I12)
+  Span32 late_writes;       // in Program::late_buffers: bound by its `after`
   uint32_t due_needed = 0;  // launches of this step that must be due before
   Event* event = nullptr;   // recorded by `after`; null if nobody waits for it
 };
@@ -58,10 +53,34 @@ struct LaunchProgram {
   uint64_t weight_bytes = 0;
   uint32_t num_collectives = 0;
   Span32 waits;
-  Span32 producers;   // in Program::producers: nodes
-  Span32 copies_in;   // in Program::copies
-  Span32 copies_out;  // in Program::copies
+  Span32 producers;    // in Program::producers: nodes
+  Span32 staging_in;   // in Program::staging, run before the launch
+  Span32 staging_out;  // in Program::staging, run after it
+  Span32 late;         // in Program::late_members
   Event* event = nullptr;
+};
+
+// A late-bound buffer: the `after` of its writer brings address and count.
+struct LateBuffer {
+  BufferId buffer;
+  uint32_t writer = 0;      // node
+  uint32_t max_counts = 0;  // the longest `counts` of a collective that uses it
+  Span32 uses;              // in Program::late_uses
+};
+
+// A member of a launch of which a side, or both, are late-bound.
+struct LateMember {
+  OpId op;
+  uint32_t launch = 0;
+  uint32_t member = 0;           // in Program::members
+  uint32_t input = Plan::kNone;  // in Program::late_buffers; kNone: bound
+  uint32_t output = Plan::kNone;
+  uint64_t input_count = 0;  // elements of a side that is bound, or the most of
+  uint64_t output_count = 0;  // one that is not
+  uint32_t num_counts = 0;    // 0: equal parts
+  uint32_t counts_at = 0;     // in Program::late_counts
+  int group_size = 0;
+  int group_rank = 0;
 };
 
 // One step of a session-driven replay. kNode: before, the caller's work, after
@@ -73,11 +92,13 @@ struct Instruction {
 };
 
 // Everything a step needs, resolved for this rank and laid out in arrays; made
-// once, when a session binds. Owns its events. Immutable afterwards.
+// once, when a session binds (exec/flatten.h). Owns its events. Immutable
+// afterwards, but for what late bindings fill in: those members and counts are
+// the issuer's.
 struct Program {
   std::shared_ptr<const Plan> plan;
-  std::vector<NodeProgram> nodes;
-  std::vector<LaunchProgram> launches;
+  std::vector<NodeProgram> nodes;       // in planned host order
+  std::vector<LaunchProgram> launches;  // in key order
   std::vector<Instruction> instructions;
   std::vector<ProgramWait> waits;
   std::vector<uint32_t> after;
@@ -85,31 +106,20 @@ struct Program {
   std::vector<uint32_t> producers;
   std::vector<VersionedRead> reads;
   std::vector<commsched_member_t> members;
-  std::vector<StagingCopy> copies;
+  std::vector<StagingStep> staging;
+  std::vector<LateBuffer> late_buffers;  // in order of their writers
+  std::vector<LateMember> late_members;  // in key order
+  std::vector<uint32_t> late_uses;       // late members, by buffer
+  std::vector<uint64_t> late_counts;
   std::vector<std::unique_ptr<Event>> events;
-  std::vector<void*> buffer_address;  // by BufferId
+  std::vector<void*> buffer_address;  // by BufferId; null if late-bound
 
   const std::string& OpName(uint32_t node) const {
     return plan->graph->op(nodes[node].op).name;
   }
-  // "reduce_scatter 'a'+2" for messages.
+  // "#3 reduce_scatter 'a'+2 on axis dp" for messages.
   std::string LaunchName(uint32_t launch) const;
 };
-
-// What Flatten needs of the rank that runs the program.
-struct Binding {
-  std::vector<void*> buffer_address;  // by BufferId; owned ones in the arena
-  void* arena = nullptr;
-  std::vector<int> group_rank;  // by GroupId: this rank within the group
-  Device* device = nullptr;     // makes the events
-  // By compute lane: whether it is the calling thread. Ops that write on other
-  // lanes get an event, which says when their work is done.
-  std::vector<bool> caller_lanes;
-};
-
-// Resolves `plan` for one rank. LaunchProgram::comm is filled in by the caller.
-absl::StatusOr<std::unique_ptr<Program>> Flatten(
-    std::shared_ptr<const Plan> plan, const Binding& binding);
 
 }  // namespace commsched
 

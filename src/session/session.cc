@@ -10,6 +10,7 @@
 #include "device/host_device.h"
 #include "exec/dispatcher.h"
 #include "exec/failure.h"
+#include "exec/flatten.h"
 #include "exec/issuer.h"
 #include "exec/program.h"
 #include "session/agreement.h"
