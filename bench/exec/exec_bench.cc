@@ -2,11 +2,12 @@
 //
 //   build/release/bin/bench_exec
 //
-// BM_ReplayPlan/ops:N    one step of a plan of N ops, session-driven
-// BM_HandWritten/ops:N   the same waits, launches and records in a plain loop
-//                        over the same streams, events and backend table
-// BM_BeforeAfter/ops:N   the same step through the C ABI, one before and one
-//                        after per compute op
+// BM_ReplayPlan/ops:N      one step of a plan of N ops, session-driven
+// BM_ReplayRecorded/ops:N  the same with a trace that records it
+// BM_HandWritten/ops:N     the same waits, launches and records in a plain loop
+//                          over the same streams, events and backend table
+// BM_BeforeAfter/ops:N     the same step through the C ABI, one before and one
+//                          after per compute op
 //
 // Look at ns_per_op (per op of the graph: half of them compute ops, half
 // all-reduces) and compare within one run: ReplayPlan at most 10 ns over
@@ -29,6 +30,7 @@
 #include "plan/planner.h"
 #include "session/session.h"
 #include "test/support/alloc_counter.h"
+#include "trace/recorder.h"
 
 namespace commsched {
 namespace {
@@ -76,7 +78,7 @@ absl::Status NoWork(void* user, OpId, Stream*) {
   return absl::OkStatus();
 }
 
-void BM_ReplayPlan(benchmark::State& state) {
+void Replay(benchmark::State& state, Recorder* recorder) {
   SessionSpec spec;
   WorldSpec world;
   world.size = 1;
@@ -86,6 +88,7 @@ void BM_ReplayPlan(benchmark::State& state) {
       BuildPlan(ChainOfBuckets(state.range(0)), PlanOptions{}, CostProfile{})
           .value();
   spec.groups.push_back({"dp", {0}, 0});
+  spec.recorder = recorder;
   std::unique_ptr<Session> session = Session::Create(spec).value();
   (void)session->Run(NoWork, nullptr, 2);
   const uint64_t before = HeapAllocations();
@@ -94,7 +97,15 @@ void BM_ReplayPlan(benchmark::State& state) {
   }
   Report(state, state.range(0), HeapAllocations() - before);
 }
+
+void BM_ReplayPlan(benchmark::State& state) { Replay(state, nullptr); }
 BENCHMARK(BM_ReplayPlan)->ArgName("ops")->Arg(10000);
+
+void BM_ReplayRecorded(benchmark::State& state) {
+  Recorder recorder(1 << 16);
+  Replay(state, &recorder);
+}
+BENCHMARK(BM_ReplayRecorded)->ArgName("ops")->Arg(10000);
 
 // The loop that a careful engine author would write: per bucket, wait until the
 // last reduction of the buffer is complete, compute, record; on the side
