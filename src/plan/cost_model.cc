@@ -208,20 +208,28 @@ int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
   return TimeOf(LinkBytes(graph, spec), profile);
 }
 
+double LinkBytes(const Graph& graph, const Launch& launch) {
+  const int n = graph.group(launch.group).size;
+  if (n <= 1) return 0;
+  double sent = 0;
+  double received = 0;
+  bool uneven = false;
+  for (OpId op : launch.members) {
+    const CollectiveSpec& spec = graph.op(op).collective;
+    uneven |= IsUnevenExchange(spec);
+    (spec.kind == CollectiveKind::kRecv ? received : sent) +=
+        LinkBytes(graph, spec);
+  }
+  // The two directions of a tick are two resources.
+  if (launch.kind == CollectiveKind::kSend) return std::max(sent, received);
+  if (uneven) return sent;
+  return LinkShare(launch.kind, n) * static_cast<double>(launch.weight_bytes);
+}
+
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile) {
-  const int n = graph.group(launch.group).size;
-  bool uneven = false;
-  double bytes = 0;
-  if (launch.kind == CollectiveKind::kAllToAll && n > 1) {
-    for (OpId op : launch.members) {
-      const CollectiveSpec& spec = graph.op(op).collective;
-      uneven |= IsUnevenExchange(spec);
-      bytes += LinkBytes(graph, spec);
-    }
-  }
-  if (uneven) return TimeOf(bytes, profile);
-  return LinkNs(launch.kind, n, launch.weight_bytes, profile);
+  if (graph.group(launch.group).size <= 1) return 0;
+  return TimeOf(LinkBytes(graph, launch), profile);
 }
 
 int64_t OverheadNs(const Graph& graph, const Launch& launch,

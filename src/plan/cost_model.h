@@ -56,8 +56,13 @@ int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
                const CostProfile& profile);
 int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
                const CostProfile& profile);
+// Of a launch, per direction: a list takes the latency once; sends and receives
+// of one tick go both ways at once.
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile);
+
+// What a launch moves over the busier direction of a rank's link.
+double LinkBytes(const Graph& graph, const Launch& launch);
 
 // Before the link: the launch itself, its further members, staging copies.
 int64_t OverheadNs(const Graph& graph, const Launch& launch,
