@@ -298,17 +298,20 @@ class WaitAssigner {
 }  // namespace
 
 std::vector<Edge> HazardEdges(const Plan& plan) {
-  auto ref = [&](OpId op) {
-    const LaunchId launch = plan.launch_of_op[op.value()];
-    return launch.valid() ? RefOf(launch) : RefOf(op);
-  };
   std::vector<Edge> edges;
   edges.reserve(plan.dependencies.edges.size());
   for (const Dependency& dependency : plan.dependencies.edges) {
-    edges.push_back({.from = ref(dependency.from),
-                     .to = ref(dependency.to),
-                     .distance = dependency.distance,
-                     .cause = WaitCause::kHazard});
+    const LaunchId from = plan.launch_of_op[dependency.from.value()];
+    Edge edge = {.from = from.valid() ? RefOf(from) : RefOf(dependency.from),
+                 .to = RefOf(dependency.to),
+                 .distance = dependency.distance,
+                 .cause = WaitCause::kHazard};
+    const auto launches = plan.LaunchesOf(dependency.to);
+    if (launches.empty()) edges.push_back(edge);
+    for (LaunchId to : launches) {
+      edge.to = RefOf(to);
+      edges.push_back(edge);
+    }
   }
   return edges;
 }

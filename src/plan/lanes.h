@@ -10,7 +10,9 @@
 
 namespace commsched {
 
-// The graph's dependencies as edges between nodes of the plan.
+// The graph's dependencies as edges between nodes of the plan. Every piece of a
+// split collective depends on what the whole does; who depends on the whole
+// depends on its last piece, as the pieces complete in order on their lane.
 std::vector<Edge> HazardEdges(const Plan& plan);
 
 // What Schedule::kSerial adds: each compute op waits for the last launch of

@@ -266,16 +266,34 @@ class Placer {
     if (itself && arena_.lifetimes[i].buffer.valid()) return;
     const int distance = static_cast<int>(step - was.step);
     if (distance == 0 && step == 1) return;  // as in the first step
-    const NodeRef first = sequence_.nodes[arena_.lifetimes[i].begin];
+    const std::vector<NodeRef> first = FirstUses(arena_.lifetimes[i].begin);
     for (uint32_t position : LastUses(was.lifetime)) {
-      arena_.edges.push_back({.from = sequence_.nodes[position],
-                              .to = first,
-                              .distance = distance,
-                              .cause = WaitCause::kArena});
+      for (NodeRef to : first) {
+        arena_.edges.push_back({.from = sequence_.nodes[position],
+                                .to = to,
+                                .distance = distance,
+                                .cause = WaitCause::kArena});
+      }
     }
   }
 
-  // Accesses since the last one that is ordered after all before it.
+  // The node at `begin`, or all pieces of the collective that it is one of:
+  // they do not wait for one another.
+  std::vector<NodeRef> FirstUses(uint32_t begin) const {
+    const NodeRef node = sequence_.nodes[begin];
+    if (node.kind == NodeRef::Kind::kOp) return {node};
+    const Launch& launch = plan_.launches[node.index];
+    if (launch.piece.of == 1) return {node};
+    std::vector<NodeRef> nodes;
+    for (LaunchId piece : plan_.LaunchesOf(launch.members.front())) {
+      nodes.push_back(RefOf(piece));
+    }
+    return nodes;
+  }
+
+  // Accesses since the last one that is ordered after all before it. Of the
+  // pieces of a collective, each of which takes its part over, that is the last
+  // one: they complete in order.
   std::vector<uint32_t> LastUses(uint32_t i) const {
     std::vector<uint32_t> last;
     for (const Use& use : uses_[i]) {

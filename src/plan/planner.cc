@@ -13,6 +13,7 @@
 #include "plan/lanes.h"
 #include "plan/markers.h"
 #include "plan/order.h"
+#include "plan/partition.h"
 #include "plan/place.h"
 #include "plan/sequence.h"
 #include "plan/unsupported.h"
@@ -29,6 +30,23 @@ absl::Status CheckOptions(const PlanOptions& options) {
                      "; it must be 1 to ", kMaxCommLanes));
   }
   return absl::OkStatus();
+}
+
+// Fills Plan::pieces.
+void ListPieces(Plan* plan) {
+  std::vector<std::pair<OpId, LaunchId>> pieces;
+  for (uint32_t k = 0; k < plan->launches.size(); ++k) {
+    const Launch& launch = plan->launches[k];
+    if (launch.piece.of == 1) continue;
+    pieces.emplace_back(launch.members.front(), LaunchId(k));
+  }
+  std::sort(pieces.begin(), pieces.end());
+  for (const auto& [op, launch] : pieces) {
+    if (plan->pieces.empty() || plan->pieces.back().first != op) {
+      plan->pieces.push_back({op, {}});
+    }
+    plan->pieces.back().second.push_back(launch);
+  }
 }
 
 // Nodes in host order, launches in key order, and when each becomes due.
@@ -54,6 +72,7 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
     }
     plan->due_after.push_back(due);
   }
+  ListPieces(plan);
 }
 
 void SetPlaces(const Arena& arena, Plan* plan) {

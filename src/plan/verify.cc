@@ -6,6 +6,7 @@
 namespace commsched {
 
 absl::Status VerifyPlan(const Plan& plan) {
+  RETURN_IF_ERROR(VerifyPieces(plan));
   ASSIGN_OR_RETURN(const Witness witness, VerifyProgress(plan));
   HappensBefore order(plan, witness);
   RETURN_IF_ERROR(VerifyHazards(plan, witness, &order));

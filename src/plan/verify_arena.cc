@@ -24,6 +24,9 @@ struct Visit {
   uint32_t position = 0;
   uint32_t occupant = 0;
   bool fresh = false;  // writes all of it and reads nothing
+  // Not the first piece of the split collective that it belongs to. It writes
+  // the rest of what the first one has taken over.
+  bool later_piece = false;
 };
 
 // A node that used an occupant since it was last written as a whole.
@@ -138,9 +141,30 @@ class ArenaVerifier {
       if (same != visits_.end()) {
         same->fresh = same->fresh && fresh;
       } else {
-        visits_.push_back({position, occupant, fresh});
+        visits_.push_back({position, occupant, fresh, IsLaterPiece(position)});
       }
     }
+  }
+
+  bool IsLaterPiece(uint32_t position) const {
+    const std::vector<uint32_t> pieces = PiecesAt(position);
+    return pieces.front() != position;
+  }
+
+  // Positions of the pieces that the node at `position` is one of; else its
+  // own. Ascending.
+  std::vector<uint32_t> PiecesAt(uint32_t position) const {
+    const NodeRef node = witness_.nodes[position];
+    if (node.kind == NodeRef::Kind::kOp ||
+        plan_.launches[node.index].piece.of == 1) {
+      return {position};
+    }
+    std::vector<uint32_t> positions;
+    for (LaunchId launch :
+         plan_.LaunchesOf(plan_.launches[node.index].members.front())) {
+      positions.push_back(witness_.of_launch[launch.value()]);
+    }
+    return positions;
   }
 
   void CollectVisits() {
@@ -155,7 +179,9 @@ class ArenaVerifier {
         AddVisits(op, p, first);
       }
       const uint32_t staging = occupant_of_launch_[node.index];
-      if (staging != Plan::kNone) visits_.push_back({p, staging, true});
+      if (staging != Plan::kNone) {
+        visits_.push_back({p, staging, true, false});
+      }
     }
   }
 
@@ -180,8 +206,10 @@ class ArenaVerifier {
       }
       if (!visit.fresh) return Foreign(visit, was.occupant);
       for (const User& last : users_[was.occupant]) {
-        RETURN_IF_ERROR(
-            CheckHandOver(was.occupant, last, visit.occupant, user));
+        for (uint32_t first : PiecesAt(visit.position)) {
+          RETURN_IF_ERROR(
+              CheckHandOver(was.occupant, last, visit.occupant, {first, step}));
+        }
       }
       if (begin < self.begin)
         cut.push_back({begin, {self.begin, was.occupant}});
@@ -190,7 +218,7 @@ class ArenaVerifier {
     }
     for (const auto& piece : cut) held_.insert(piece);
     held_[self.begin] = {self.end, visit.occupant};
-    if (visit.fresh) users_[visit.occupant].clear();
+    if (visit.fresh && !visit.later_piece) users_[visit.occupant].clear();
     users_[visit.occupant].push_back(user);
     return absl::OkStatus();
   }

@@ -170,8 +170,27 @@ class HazardVerifier {
   }
 
   bool IsOrdered(OpId from, OpId to, int distance) {
-    return order_.Ordered(witness_.of_op[from.value()],
-                          witness_.of_op[to.value()], distance);
+    if (plan_.pieces.empty()) {
+      return order_.Ordered(witness_.of_op[from.value()],
+                            witness_.of_op[to.value()], distance);
+    }
+    for (uint32_t a : PositionsOf(from)) {
+      for (uint32_t b : PositionsOf(to)) {
+        if (!order_.Ordered(a, b, distance)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Several: the pieces of a split collective.
+  std::vector<uint32_t> PositionsOf(OpId op) const {
+    const auto launches = plan_.LaunchesOf(op);
+    if (launches.empty()) return {witness_.of_op[op.value()]};
+    std::vector<uint32_t> positions;
+    for (LaunchId launch : launches) {
+      positions.push_back(witness_.of_launch[launch.value()]);
+    }
+    return positions;
   }
 
   // ": nothing makes 'b' wait for 'a' of the step before (edge ... is missing)"

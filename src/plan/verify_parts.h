@@ -15,7 +15,11 @@ namespace commsched {
 // "'a'", or "launch 3 ('a' and 2 more)".
 std::string DescribeNode(const Plan& plan, NodeRef node);
 
-// Progress: every op is in one node; every launch comes due, in key order,
+// The pieces of each split collective are launches of it alone, on one lane,
+// and cover it once.
+absl::Status VerifyPieces(const Plan& plan);
+
+// Progress: every op is in one node, or a collective in all its pieces; every launch comes due, in key order,
 // after calls that need no later launch; every wait and host check points
 // backward in the resulting order. That order is then a schedule, so no cycle
 // exists (docs/happens_before.md). Returns it.

@@ -34,16 +34,32 @@ PlanOracle::PlanOracle(const Plan& plan)
   order_.Close();
 }
 
-uint32_t PlanOracle::NodeOf(OpId op) const {
-  const LaunchId launch = plan_.launch_of_op[op.value()];
-  return launch.valid()
-             ? static_cast<uint32_t>(plan_.nodes.size()) + launch.value()
-             : plan_.node_of_op[op.value()];
+PlanOracle::Nodes PlanOracle::NodesOf(OpId op) const {
+  Nodes nodes;
+  if (plan_.node_of_op[op.value()] != Plan::kNone) {
+    nodes.push_back(plan_.node_of_op[op.value()]);
+  }
+  for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
+    for (OpId member : plan_.launches[k].members) {
+      if (member != op) continue;
+      nodes.push_back(static_cast<uint32_t>(plan_.nodes.size()) + k);
+    }
+  }
+  return nodes;
+}
+
+bool PlanOracle::Ordered(int from_step, const Nodes& from, int to_step,
+                         const Nodes& to) const {
+  return std::all_of(from.begin(), from.end(), [&](uint32_t a) {
+    return std::all_of(to.begin(), to.end(), [&](uint32_t b) {
+      return Ordered(from_step, a, to_step, b);
+    });
+  });
 }
 
 uint32_t PlanOracle::NodeOf(NodeRef ref) const {
   return ref.kind == NodeRef::Kind::kOp
-             ? NodeOf(OpId(ref.index))
+             ? plan_.node_of_op[ref.index]
              : static_cast<uint32_t>(plan_.nodes.size()) + ref.index;
 }
 
@@ -127,7 +143,7 @@ std::set<std::tuple<OpId, OpId, int>> ExplicitOrders(const Graph& graph) {
 std::string PlanOracle::FindRace() {
   const Graph& graph = *plan_.graph;
   auto broken = [&](OpId a, int s, OpId b, int t) -> std::string {
-    if (Ordered(s, NodeOf(a), t, NodeOf(b))) return "";
+    if (Ordered(s, NodesOf(a), t, NodesOf(b))) return "";
     return absl::StrCat(graph.op(a).name, " of step ", s, " and ",
                         graph.op(b).name, " of step ", t);
   };
@@ -186,7 +202,7 @@ std::vector<PlanOracle::Occupant> PlanOracle::Occupants() const {
              access.region.count == graph.buffer(place.buffer).count);
         fresh = fresh && whole && access.mode == AccessMode::kWrite;
       }
-      if (used) occupant.uses.push_back({NodeOf(OpId(i)), fresh});
+      if (used) occupant.uses.push_back({NodesOf(OpId(i)), fresh});
     }
     occupants.push_back(std::move(occupant));
   }
@@ -197,7 +213,7 @@ std::vector<PlanOracle::Occupant> PlanOracle::Occupants() const {
         {absl::StrCat("staging ", k),
          launch.staging_offset,
          launch.staging_offset + launch.staging_bytes,
-         {{static_cast<uint32_t>(plan_.nodes.size()) + k, true}},
+         {{{static_cast<uint32_t>(plan_.nodes.size()) + k}, true}},
          true});
   }
   return occupants;
@@ -217,9 +233,11 @@ bool PlanOracle::Undisturbed(const Occupant& x, const Occupant& y) const {
       for (int t = 0; t < kSteps; ++t) {
         for (const Use& other : y.uses) {
           if (&x == &y && s == t) continue;
-          if (Ordered(s, use.node, t, other.node)) continue;
+          if (Ordered(s, use.nodes, t, other.nodes)) continue;
           if (fresh == nullptr) return false;
-          if (!Ordered(t, other.node, fresh_step, fresh->node)) return false;
+          if (!Ordered(t, other.nodes, fresh_step, fresh->nodes)) {
+            return false;
+          }
         }
       }
     }

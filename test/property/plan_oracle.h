@@ -44,8 +44,9 @@ class PlanOracle {
   std::string FindDeadlock();  // waits against host and issue order
 
  private:
+  using Nodes = std::vector<uint32_t>;
   struct Use {
-    uint32_t node = 0;
+    Nodes nodes;         // several: pieces of a split collective
     bool fresh = false;  // writes all and reads nothing
   };
   // A buffer or staging memory in the arena, its uses in declared order.
@@ -60,7 +61,7 @@ class PlanOracle {
     return static_cast<uint32_t>(plan_.nodes.size() + plan_.launches.size());
   }
   // Compute nodes first, in host order, then launches.
-  uint32_t NodeOf(OpId op) const;
+  Nodes NodesOf(OpId op) const;
   uint32_t NodeOf(NodeRef ref) const;
   uint32_t Start(int step, uint32_t node) const {
     return 2 * (static_cast<uint32_t>(step) * num_nodes() + node);
@@ -73,6 +74,8 @@ class PlanOracle {
   bool Ordered(int from_step, uint32_t from, int to_step, uint32_t to) const {
     return order_.Reaches(Complete(from_step, from), Start(to_step, to));
   }
+  bool Ordered(int from_step, const Nodes& from, int to_step,
+               const Nodes& to) const;
   std::vector<Occupant> Occupants() const;
   std::string FindArenaRace() const;
   bool Undisturbed(const Occupant& x, const Occupant& y) const;

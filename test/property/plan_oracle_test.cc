@@ -199,6 +199,9 @@ PlanOptions RandomOptions(Draw* draw) {
   if (draw->Chance(35)) {
     options.max_bytes_in_flight = static_cast<uint64_t>(draw->Int(8, 1500));
   }
+  if (draw->Chance(35)) {
+    options.partition_bytes = static_cast<uint64_t>(draw->Int(4, 400));
+  }
   // 1: the least that works.
   if (draw->Chance(40)) options.arena_bytes = 1;
   return options;

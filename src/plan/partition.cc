@@ -1,0 +1,118 @@
+#include "plan/partition.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "plan/cost_model.h"
+
+namespace commsched {
+namespace {
+
+using Whole = LaunchReason::Whole;
+
+uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+// Why `launch` has no pieces, whatever its size.
+Whole ObstacleOf(const Graph& graph, const Launch& launch) {
+  switch (launch.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return Whole::kKind;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+      break;
+  }
+  if (launch.members.size() != 1) return Whole::kMembers;
+  if (graph.group(launch.group).size == 1) return Whole::kGroupOfOne;
+  const CollectiveSpec& spec = graph.op(launch.members.front()).collective;
+  if (!spec.counts.empty()) return Whole::kUneven;
+  for (const Access* side : {&spec.input, &spec.output}) {
+    if (graph.buffer(side->buffer).ownership == Ownership::kLateBound) {
+      return Whole::kLateBound;
+    }
+    if (side->region.kind == RegionKind::kTile) return Whole::kStaged;
+  }
+  return launch.way == Way::kSingle ? Whole::kNone : Whole::kStaged;
+}
+
+// Elements of a part: what Piece counts in.
+uint64_t PartCount(const Graph& graph, const Launch& launch) {
+  const CollectiveSpec& spec = graph.op(launch.members.front()).collective;
+  const uint64_t size = static_cast<uint64_t>(graph.group(launch.group).size);
+  switch (launch.kind) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+      return CountOf(graph, spec.input, {});
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return CountOf(graph, spec.input, {}) / size;
+    case CollectiveKind::kAllGather:
+      return CountOf(graph, spec.output, {}) / size;
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return 0;
+  }
+  return 0;
+}
+
+// Elements per part of all pieces but the last.
+uint64_t PieceCount(uint64_t part_count, uint64_t weight, uint64_t limit) {
+  const uint64_t pieces = std::min(kMaxPieces, DivideUp(weight, limit));
+  const uint64_t count = DivideUp(part_count, pieces);
+  return count < kPieceAlignment
+             ? count
+             : DivideUp(count, kPieceAlignment) * kPieceAlignment;
+}
+
+void Split(const Launch& launch, uint64_t part_count, uint64_t piece_count,
+           std::vector<Launch>* out) {
+  const uint64_t bytes_per_element = launch.weight_bytes / part_count;
+  const uint32_t of = static_cast<uint32_t>(DivideUp(part_count, piece_count));
+  for (uint32_t i = 0; i < of; ++i) {
+    Launch piece = launch;
+    piece.piece.index = i;
+    piece.piece.of = of;
+    piece.piece.offset = i * piece_count;
+    piece.piece.count = std::min(piece_count, part_count - piece.piece.offset);
+    piece.weight_bytes = piece.piece.count * bytes_per_element;
+    out->push_back(std::move(piece));
+  }
+}
+
+}  // namespace
+
+std::vector<Launch> Partition(const Graph& graph, const PlanOptions& options,
+                              std::vector<Launch> launches) {
+  const uint64_t limit = options.partition_bytes;
+  if (limit == 0) return launches;
+  std::vector<Launch> out;
+  out.reserve(launches.size());
+  for (Launch& launch : launches) {
+    if (launch.weight_bytes <= limit) {
+      out.push_back(std::move(launch));
+      continue;
+    }
+    launch.reason.whole = ObstacleOf(graph, launch);
+    if (launch.reason.whole == Whole::kNone) {
+      const uint64_t part_count = PartCount(graph, launch);
+      const uint64_t piece_count =
+          PieceCount(part_count, launch.weight_bytes, limit);
+      if (piece_count < part_count) {
+        Split(launch, part_count, piece_count, &out);
+        continue;
+      }
+      launch.reason.whole = Whole::kTooSmall;
+    }
+    out.push_back(std::move(launch));
+  }
+  return out;
+}
+
+}  // namespace commsched
