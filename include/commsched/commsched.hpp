@@ -362,6 +362,19 @@ inline commsched_access_t Shard(commsched_access_t access, GroupId group) {
   return access;
 }
 
+/// The same access, to `rows` rows of `count` elements, the first at `offset`,
+/// each `stride` after the one before.
+inline commsched_access_t Tile(commsched_access_t access, uint64_t offset,
+                               uint64_t count, uint64_t rows,
+                               uint64_t stride) {
+  access.region = COMMSCHED_TILE;
+  access.offset = offset;
+  access.count = count;
+  access.rows = rows;
+  access.stride = stride;
+  return access;
+}
+
 /// commsched_buffer_desc_t with a default for everything but the name.
 struct Buffer {
   std::string name;
@@ -397,6 +410,8 @@ struct Collective {
   std::vector<uint64_t> counts;
   std::vector<OpId> after;
   int32_t priority = 0;
+  int32_t peer_offset = 0;
+  bool lossy = false;
 };
 
 /// What must happen in one step. A default-constructed graph is a new, empty
@@ -469,6 +484,8 @@ class Graph
     desc.after = internal::DataOf(collective.after);
     desc.num_after = static_cast<uint32_t>(collective.after.size());
     desc.priority = collective.priority;
+    desc.peer_offset = collective.peer_offset;
+    desc.lossy = collective.lossy ? 1 : 0;
     OpId id = 0;
     const auto code = commsched_graph_add_collective(get(), &desc, &id);
     return internal::ResultOf(code, [&] { return id; });

@@ -31,9 +31,12 @@ typedef struct commsched_graph commsched_graph_t;
 /// Who owns a buffer's memory.
 typedef uint32_t commsched_ownership_t;
 enum {
-  COMMSCHED_OWNED = 0,      ///< Placed in the plan's arena.
-  COMMSCHED_BOUND = 1,      ///< The caller's; address given to the session.
-  COMMSCHED_LATE_BOUND = 2  ///< UNIMPLEMENTED in this version.
+  COMMSCHED_OWNED = 0,  ///< Placed in the plan's arena.
+  COMMSCHED_BOUND = 1,  ///< The caller's; address given to the session.
+  /// The caller's; address and count arrive in every step, with the `after` of
+  /// the one compute op that writes the buffer. That op is the first to access
+  /// it. Every access is WHOLE.
+  COMMSCHED_LATE_BOUND = 2
 };
 
 typedef struct commsched_buffer_desc {
@@ -41,7 +44,7 @@ typedef struct commsched_buffer_desc {
   const char* name;  ///< Unique among buffers; copied.
   commsched_dtype_t dtype;
   commsched_ownership_t ownership;
-  uint64_t count;  ///< Elements, at least 1.
+  uint64_t count;  ///< Elements, at least 1; LATE_BOUND: at most so many.
 } commsched_buffer_desc_t;
 
 static inline commsched_buffer_desc_t commsched_buffer_desc_init(void) {
@@ -117,24 +120,29 @@ typedef struct commsched_collective_desc {
   commsched_reduce_op_t reduce_op;  ///< Reducing kinds only.
   commsched_group_id_t group;
   int32_t root;              ///< BROADCAST, REDUCE: rank in the group.
-  commsched_access_t input;  ///< `mode` is ignored. Unused by BARRIER.
+  commsched_access_t input;  ///< `mode` is ignored. Unused by BARRIER, RECV.
   /// In place: the same region as `input` for ALL_REDUCE, BROADCAST, REDUCE;
   /// for ALL_GATHER the input is the SHARD of the output's buffer, for
   /// REDUCE_SCATTER the output is the SHARD of the input's buffer. Any other
-  /// overlap is refused.
+  /// overlap is refused. Unused by BARRIER, SEND.
   commsched_access_t output;
   /// Uneven splits, for all members: n elements for REDUCE_SCATTER and
   /// ALL_GATHER; n x n, row s = what s sends to each, for ALL_TO_ALL. NULL:
-  /// equal splits. Zeros are allowed.
+  /// equal splits. Zeros are allowed. Beside a TILE each is a multiple of its
+  /// rows. With LATE_BOUND sides these are the most, as are the sides' counts.
   const uint64_t* counts;
   uint32_t num_counts;
   uint32_t num_after;
   const commsched_op_id_t* after;
   int32_t priority;
   /// SEND, RECV: the peer is the member at (own rank in the group +
-  /// `peer_offset`) modulo the group's size; not 0 modulo the size.
+  /// `peer_offset`) modulo the group's size; not 0 modulo the size. The k-th
+  /// SEND from one member to another, in declared order, meets the k-th RECV
+  /// there from the first; both are of one dtype and count.
   int32_t peer_offset;
-  uint32_t lossy;  ///< 1: a codec may change the bytes that travel.
+  /// 1: a codec may change the bytes that travel. REDUCE_SCATTER, ALL_GATHER,
+  /// ALL_TO_ALL, BROADCAST, SEND and RECV of F32, F16 or BF16.
+  uint32_t lossy;
 } commsched_collective_desc_t;
 
 static inline commsched_collective_desc_t commsched_collective_desc_init(void) {
@@ -187,7 +195,6 @@ commsched_graph_add_group(commsched_graph_t* graph, const char* name,
 ///                                ownership, `count` 0
 ///            OUT_OF_RANGE        more than 2^63-1 bytes
 ///            ALREADY_EXISTS      another buffer is called `name`
-///            UNIMPLEMENTED       LATE_BOUND
 ///            RESOURCE_EXHAUSTED  2^24 buffers
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
@@ -198,14 +205,17 @@ COMMSCHED_API commsched_status_t commsched_graph_add_buffer(
 ///
 /// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT    NULL, not a name, two overlapping writes, an
-///                                unknown mode or region, lane above 15, a flag
+///                                unknown mode or region, a TILE of 0 rows, of
+///                                0 elements or of a stride less than its
+///                                rows, an access to a LATE_BOUND buffer that
+///                                is not WHOLE, comes before the op that writes
+///                                it or writes it again, lane above 15, a flag
 ///                                other than 0 and 1, a negative or non-finite
 ///                                cost, `cost_ns` above 10^15
 ///            ALREADY_EXISTS      another op is called `name`
 ///            NOT_FOUND           an id that is not in this graph
 ///            OUT_OF_RANGE        a region outside its buffer; a SHARD whose
 ///                                buffer the group cannot share equally
-///            UNIMPLEMENTED       TILE
 ///            RESOURCE_EXHAUSTED  2^24 ops
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_compute(
@@ -218,9 +228,11 @@ COMMSCHED_API commsched_status_t commsched_graph_add_compute(
 /// Errors:    as commsched_graph_add_compute(), and
 ///            INVALID_ARGUMENT  input and output of different dtypes, counts
 ///                              that do not fit the kind and the group, input
-///                              and output that overlap but are not in place
+///                              and output that overlap but are not in place,
+///                              a TILE whose rows the group cannot share,
+///                              a `peer_offset` of the member itself, `lossy`
+///                              for a kind or dtype that cannot be
 ///            OUT_OF_RANGE      `root` is not in the group
-///            UNIMPLEMENTED     SEND, RECV
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_graph_add_collective(
     commsched_graph_t* graph, const commsched_collective_desc_t* desc,

@@ -42,8 +42,8 @@ enum {
   COMMSCHED_BROADCAST = 4,       ///< root's in c -> every out c
   COMMSCHED_REDUCE = 5,          ///< every in c -> root's out c
   COMMSCHED_BARRIER = 6,         ///< no buffers
-  COMMSCHED_SEND = 7,            ///< UNIMPLEMENTED in graphs of this version
-  COMMSCHED_RECV = 8             ///< UNIMPLEMENTED in graphs of this version
+  COMMSCHED_SEND = 7,            ///< in c -> the peer's RECV
+  COMMSCHED_RECV = 8             ///< the peer's SEND -> out c
 };
 
 /// Id of an op, a buffer or a group within one graph: dense, from 0, in the

@@ -14,8 +14,9 @@ void BufferHistory::Cell::Write(Time now, std::vector<Conflict>& conflicts) {
   for (const Time reader : readers) {
     if (reader != now) conflicts.push_back({reader, Hazard::kWriteAfterRead});
   }
-  // If the op itself has read, its read is after the writer already.
-  if (readers.empty() && writer != kNever) {
+  // If the op itself has read, its read is after the writer already. It may
+  // have written: to a tile whose span reaches over this one.
+  if (readers.empty() && writer != kNever && writer != now) {
     conflicts.push_back({writer, Hazard::kWriteAfterWrite});
   }
   writer = now;
@@ -37,8 +38,34 @@ BufferHistory::Pieces::iterator BufferHistory::Cut(uint64_t offset) {
   return pieces_->emplace_hint(next, offset, std::move(copy));
 }
 
+void BufferHistory::UseGrid(TileGrid grid) {
+  gridded_ = std::make_unique<Gridded>(Gridded{std::move(grid), {}});
+  gridded_->cells.resize(gridded_->grid.num_cells());
+}
+
 void BufferHistory::Read(Extent extent, Time now,
                          std::vector<Conflict>& conflicts) {
+  if (gridded_ == nullptr) {
+    ReadRange({extent.offset, extent.end() - extent.offset}, now, conflicts);
+    return;
+  }
+  gridded_->grid.ForEachCell(
+      extent, [&](size_t cell) { gridded_->cells[cell].Read(now, conflicts); });
+}
+
+void BufferHistory::Write(Extent extent, Time now,
+                          std::vector<Conflict>& conflicts) {
+  if (gridded_ == nullptr) {
+    WriteRange({extent.offset, extent.end() - extent.offset}, now, conflicts);
+    return;
+  }
+  gridded_->grid.ForEachCell(extent, [&](size_t cell) {
+    gridded_->cells[cell].Write(now, conflicts);
+  });
+}
+
+void BufferHistory::ReadRange(Extent extent, Time now,
+                              std::vector<Conflict>& conflicts) {
   if (IsWhole(extent) && pieces_ == nullptr) {
     whole_.Read(now, conflicts);
     return;
@@ -52,8 +79,8 @@ void BufferHistory::Read(Extent extent, Time now,
   }
 }
 
-void BufferHistory::Write(Extent extent, Time now,
-                          std::vector<Conflict>& conflicts) {
+void BufferHistory::WriteRange(Extent extent, Time now,
+                               std::vector<Conflict>& conflicts) {
   if (IsWhole(extent) && pieces_ == nullptr) {
     whole_.Write(now, conflicts);
     return;

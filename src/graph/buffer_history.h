@@ -8,6 +8,7 @@
 #include "absl/container/btree_map.h"
 #include "graph/dependencies.h"
 #include "graph/region.h"
+#include "graph/tile_grid.h"
 
 namespace commsched {
 
@@ -20,7 +21,10 @@ namespace commsched {
 // readers came after. A time may be appended more than once.
 //
 // Most buffers are only ever accessed as a whole and cost one cell; the first
-// range cuts the buffer into pieces, and a whole write makes it one again.
+// range cuts the buffer into pieces, and a whole write makes it one again. One
+// with tiles of one stride is cut once, by the grid of all its regions, and
+// each access visits the cells of its region. Without a grid a tile counts as
+// the range from its first element to its last.
 //
 // Thread-compatible.
 class BufferHistory {
@@ -33,6 +37,9 @@ class BufferHistory {
   };
 
   explicit BufferHistory(uint64_t count) : count_(count) {}
+
+  // Before the first access. All accesses will be to regions of `grid`.
+  void UseGrid(TileGrid grid);
 
   void Read(Extent extent, Time now, std::vector<Conflict>& conflicts);
   void Write(Extent extent, Time now, std::vector<Conflict>& conflicts);
@@ -51,14 +58,22 @@ class BufferHistory {
   // By the offset of the first element; a piece ends where the next begins.
   using Pieces = absl::btree_map<uint64_t, Cell>;
 
+  struct Gridded {
+    TileGrid grid;
+    std::vector<Cell> cells;
+  };
+
   bool IsWhole(Extent extent) const { return extent.count == count_; }
+  void WriteRange(Extent extent, Time now, std::vector<Conflict>& conflicts);
+  void ReadRange(Extent extent, Time now, std::vector<Conflict>& conflicts);
   // Makes `offset` the beginning of a piece.
   Pieces::iterator Cut(uint64_t offset);
   void CutIntoPieces();
 
   uint64_t count_;
-  Cell whole_;                      // while `pieces_` is null
-  std::unique_ptr<Pieces> pieces_;  // covers the buffer without gaps
+  Cell whole_;                        // while `pieces_` is null
+  std::unique_ptr<Pieces> pieces_;    // covers the buffer without gaps
+  std::unique_ptr<Gridded> gridded_;  // if there, nothing else is used
 };
 
 }  // namespace commsched

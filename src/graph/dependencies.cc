@@ -19,8 +19,9 @@ namespace {
 // The region as conflicts see it. A shard is another part on every rank and may
 // overlap anything (MayOverlap), which is what the whole buffer does.
 Extent ExtentOf(const Graph& graph, const Access& access) {
-  if (access.region.kind == RegionKind::kRange) {
-    return {access.region.offset, access.region.count};
+  if (access.region.kind == RegionKind::kRange ||
+      access.region.kind == RegionKind::kTile) {
+    return Joined(ResolveRegion(graph, access, 0, {}));
   }
   return {0, graph.buffer(access.buffer).count};
 }
@@ -73,6 +74,7 @@ class Inference {
     for (const Buffer& buffer : graph.buffers()) {
       histories_.emplace_back(buffer.count);
     }
+    if (graph.has_tiles()) MakeGrids();
   }
 
   absl::StatusOr<Dependencies> Run() {
@@ -84,6 +86,19 @@ class Inference {
   }
 
  private:
+  void MakeGrids() {
+    std::vector<std::vector<Extent>> regions(histories_.size());
+    for (const Op& op : graph_.ops()) {
+      for (const Access& access : op.accesses) {
+        regions[access.buffer.value()].push_back(ExtentOf(graph_, access));
+      }
+    }
+    for (uint32_t i = 0; i < histories_.size(); ++i) {
+      auto grid = TileGrid::Make(regions[i], graph_.buffers()[i].count);
+      if (grid) histories_[i].UseGrid(*std::move(grid));
+    }
+  }
+
   // Calls found(time, hazard, buffer) for all that op must come after.
   template <typename Found>
   void RecordAccesses(OpId op, uint32_t time, Found&& found) {

@@ -33,7 +33,10 @@ struct Dependency {
 // at most one per triple, of the first hazard in the order read-after-write,
 // write-after-read, write-after-write, explicit. Markers take part like any op.
 //
-// Regions conflict as MayOverlap() says. An op that writes in every step what
+// Regions conflict as MayOverlap() says, but that in a buffer with tiles of
+// several strides, or with so many that they cut it into more than
+// TileGrid::kMaxCells cells, a tile counts as the range from its first element
+// to its last. An op that writes in every step what
 // nobody reads depends on itself, with distance 1.
 struct Dependencies {
   std::vector<Dependency> edges;
@@ -45,7 +48,9 @@ struct Dependencies {
 
 // Fails with kInvalidArgument, naming the ops, if distance-0 edges close a
 // cycle. O((accesses + parts) log n + edges), where parts counts, per access,
-// the pieces of its region that were last written or read by different ops.
+// the pieces of its region that were last written or read by different ops. An
+// access to a buffer with tiles visits all cells of its region: for c columns
+// of the same rows, and the whole, at most c + 1.
 absl::StatusOr<Dependencies> InferDependencies(const Graph& graph);
 
 }  // namespace commsched

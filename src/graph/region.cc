@@ -22,12 +22,6 @@ Extent ResolveShard(uint64_t total, int size, int rank,
   return {std::accumulate(counts.begin(), own, uint64_t{0}), *own};
 }
 
-// One row if there are no gaps between the rows.
-Extent Joined(const Extent& extent) {
-  if (extent.rows > 1 && extent.stride > extent.count) return extent;
-  return {extent.offset, extent.elements()};
-}
-
 // Whether [begin, end) has elements of `tile`: whether its first row that does
 // not end before `begin` starts before `end`.
 bool RangeMeets(uint64_t begin, uint64_t end, const Extent& tile) {
@@ -89,6 +83,11 @@ Extent PartOf(const Extent& side, uint64_t before, uint64_t elements) {
   assert(before % side.rows == 0 && elements % side.rows == 0);
   return {side.offset + before / side.rows, elements / side.rows, side.rows,
           side.stride};
+}
+
+Extent Joined(const Extent& extent) {
+  if (extent.rows > 1 && extent.stride > extent.count) return extent;
+  return {extent.offset, extent.elements()};
 }
 
 bool MayOverlap(const Graph& graph, const Access& a, const Access& b) {

@@ -37,6 +37,9 @@ Extent ResolveRegion(const Graph& graph, const Access& access, int rank,
 //   PartOf(s, sum of the counts before p, counts[p]).
 Extent PartOf(const Extent& side, uint64_t before, uint64_t elements);
 
+// The same elements, as one row if there are no gaps between the rows.
+Extent Joined(const Extent& extent);
+
 // Whether the two accesses may touch a common element on some rank. Two shards
 // of one group are the same part on each rank; a shard against anything else is
 // taken to overlap, and so are two tiles that lie in each other's span, have

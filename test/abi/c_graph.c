@@ -74,8 +74,7 @@ static void test_buffers(commsched_graph_t* graph) {
       add_buffer(graph, "b", COMMSCHED_F32, COMMSCHED_OWNED, UINT64_MAX / 2));
   EXPECT_FAILS(COMMSCHED_ALREADY_EXISTS, "'grad'",
                add_buffer(graph, "grad", COMMSCHED_F32, COMMSCHED_OWNED, 1));
-  EXPECT_FAILS(COMMSCHED_UNIMPLEMENTED, "'b'",
-               add_buffer(graph, "b", COMMSCHED_F32, COMMSCHED_LATE_BOUND, 1));
+  EXPECT_OK(add_buffer(graph, "fresh", COMMSCHED_F32, COMMSCHED_LATE_BOUND, 8));
 }
 
 static commsched_status_t add_compute(commsched_graph_t* graph,
@@ -104,7 +103,13 @@ static void test_compute_access_errors(commsched_graph_t* graph) {
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "region is 4",
                add_compute(graph, &desc));
   accesses[0].region = COMMSCHED_TILE;
-  EXPECT_FAILS(COMMSCHED_UNIMPLEMENTED, "op", add_compute(graph, &desc));
+  accesses[0].count = 4;
+  accesses[0].rows = 2;
+  accesses[0].stride = 3;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "stride of 3",
+               add_compute(graph, &desc));
+  accesses[0].stride = 5;
+  EXPECT_FAILS(COMMSCHED_OUT_OF_RANGE, "grad", add_compute(graph, &desc));
   accesses[0].region = COMMSCHED_RANGE;
   accesses[0].offset = 4;
   accesses[0].count = 5;
@@ -196,8 +201,22 @@ static void test_collective_errors(commsched_graph_t* graph) {
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "kind is 9",
                add_collective(graph, &desc));
   desc.kind = COMMSCHED_SEND;
-  EXPECT_FAILS(COMMSCHED_UNIMPLEMENTED, "c", add_collective(graph, &desc));
+  desc.peer_offset = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "peer_offset 2",
+               add_collective(graph, &desc));
+  desc.peer_offset = 1;
+  desc.lossy = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "lossy is 2",
+               add_collective(graph, &desc));
+  desc.lossy = 1;
   desc.kind = COMMSCHED_ALL_REDUCE;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "lossy",
+               add_collective(graph, &desc));
+  desc.lossy = 0;
+  desc.input.buffer = 1; /* LATE_BOUND, and no compute op writes it. */
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'fresh'",
+               add_collective(graph, &desc));
+  desc.input.buffer = 0;
   desc.reduce_op = 5;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "reduce_op is 5",
                add_collective(graph, &desc));

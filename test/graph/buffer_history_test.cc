@@ -14,16 +14,24 @@ using Lines = std::vector<std::string>;
 // A history of 100 elements, and what each access says it comes after.
 class BufferHistoryTest : public testing::Test {
  protected:
-  Lines Read(uint64_t offset, uint64_t count, uint32_t now) {
+  Lines Read(Extent extent, uint32_t now) {
     std::vector<BufferHistory::Conflict> conflicts;
-    history_.Read({offset, count}, now, conflicts);
+    history_.Read(extent, now, conflicts);
     return Text(conflicts);
+  }
+  Lines Write(Extent extent, uint32_t now) {
+    std::vector<BufferHistory::Conflict> conflicts;
+    history_.Write(extent, now, conflicts);
+    return Text(conflicts);
+  }
+  Lines Read(uint64_t offset, uint64_t count, uint32_t now) {
+    return Read({offset, count}, now);
   }
   Lines Write(uint64_t offset, uint64_t count, uint32_t now) {
-    std::vector<BufferHistory::Conflict> conflicts;
-    history_.Write({offset, count}, now, conflicts);
-    return Text(conflicts);
+    return Write({offset, count}, now);
   }
+
+  BufferHistory history_{100};
 
  private:
   static Lines Text(const std::vector<BufferHistory::Conflict>& conflicts) {
@@ -35,8 +43,6 @@ class BufferHistoryTest : public testing::Test {
     }
     return lines;
   }
-
-  BufferHistory history_{100};
 };
 
 TEST_F(BufferHistoryTest, FirstAccessesFollowNothing) {
@@ -87,6 +93,33 @@ TEST_F(BufferHistoryTest, RangesAtBothEndsAreInside) {
   Write(99, 1, 2);
   EXPECT_EQ(Read(0, 100, 3), Lines({"1 RAW", "2 RAW"}));
   EXPECT_EQ(Write(1, 98, 4), Lines({"3 WAR"}));
+}
+
+TEST_F(BufferHistoryTest, TileWithoutAGridIsItsSpan) {
+  Write(0, 100, 1);
+  EXPECT_EQ(Read({10, 2, 5, 20}, 2), Lines({"1 RAW"}));
+  EXPECT_EQ(Write({30, 2, 2, 10}, 3), Lines({"2 WAR"}));
+  EXPECT_EQ(Write(92, 8, 4), Lines({"1 WAW"}));
+}
+
+TEST_F(BufferHistoryTest, SpansOfOneOpDoNotFollowEachOther) {
+  Write(0, 100, 1);
+  EXPECT_EQ(Write({10, 2, 5, 20}, 2), Lines({"1 WAW"}));
+  EXPECT_EQ(Write(15, 2, 2), Lines());
+}
+
+TEST_F(BufferHistoryTest, ColumnsInAGridKeepApart) {
+  const Extent left = {0, 5, 10, 10};
+  const Extent right = {5, 5, 10, 10};
+  const Extent whole = {0, 100};
+  history_.UseGrid(
+      *TileGrid::Make(std::vector<Extent>{left, right, whole}, 100));
+  EXPECT_EQ(Write(left, 1), Lines());
+  EXPECT_EQ(Write(right, 2), Lines());
+  EXPECT_EQ(Read(left, 3), Lines({"1 RAW"}));
+  EXPECT_EQ(Read(whole, 4), Lines({"1 RAW", "2 RAW"}));
+  EXPECT_EQ(Write(right, 5), Lines({"4 WAR"}));
+  EXPECT_EQ(Write(whole, 6), Lines({"3 WAR", "4 WAR", "5 WAW"}));
 }
 
 }  // namespace

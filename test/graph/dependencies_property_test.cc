@@ -40,6 +40,15 @@ Elements ElementsOf(const Graph& graph, const Op& op, const Access& access,
     end = begin + (counts.empty() ? equal : counts[own]);
   }
   Elements elements;
+  const Region& region = access.region;
+  if (region.kind == RegionKind::kTile) {
+    for (uint64_t row = 0; row < region.rows; ++row) {
+      for (uint64_t i = 0; i < region.count; ++i) {
+        elements.insert(region.offset + row * region.stride + i);
+      }
+    }
+    return elements;
+  }
   for (uint64_t i = begin; i < end; ++i) elements.insert(i);
   return elements;
 }
@@ -142,6 +151,31 @@ bool IsExplicit(const Graph& graph, const Dependency& edge) {
   return false;
 }
 
+// In a buffer with tiles of several strides a tile counts as its span.
+bool HasSeveralStrides(const Graph& graph, BufferId buffer) {
+  std::set<uint64_t> strides;
+  for (const Op& op : graph.ops()) {
+    for (const Access& access : op.accesses) {
+      if (access.buffer == buffer && access.region.rows > 1) {
+        // Without gaps it is a range.
+        if (access.region.stride > access.region.count) {
+          strides.insert(access.region.stride);
+        }
+      }
+    }
+  }
+  return strides.size() > 1;
+}
+
+// Whether conflicts between the two must, or may, be seen.
+bool MayMeet(const Graph& graph, const Access& a, const Access& b) {
+  if (MayOverlap(graph, a, b)) return true;
+  if (a.buffer != b.buffer || !HasSeveralStrides(graph, a.buffer)) return false;
+  const Extent x = ResolveRegion(graph, a, 0, {});
+  const Extent y = ResolveRegion(graph, b, 0, {});
+  return x.offset < y.end() && y.offset < x.end();
+}
+
 // An edge must come from somewhere: an explicit one from the graph, a hazard
 // from two accesses that may overlap, in declared order.
 bool IsJustified(const Graph& graph, const Dependency& edge) {
@@ -151,7 +185,7 @@ bool IsJustified(const Graph& graph, const Dependency& edge) {
   const bool to_writes = edge.hazard != Hazard::kReadAfterWrite;
   for (const Access& x : graph.op(edge.from).accesses) {
     for (const Access& y : graph.op(edge.to).accesses) {
-      if (x.buffer == edge.buffer && MayOverlap(graph, x, y) &&
+      if (x.buffer == edge.buffer && MayMeet(graph, x, y) &&
           Touches(graph.op(edge.from), edge.buffer, from_writes) &&
           Touches(graph.op(edge.to), edge.buffer, to_writes)) {
         return true;

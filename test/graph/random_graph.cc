@@ -23,7 +23,9 @@ class Generator {
     }
     for (int i = 0, n = Below(4) + 1; i < n; ++i) {
       Buffer buffer = F32(absl::StrCat("buffer", i), kUnit * (Below(3) + 1));
-      buffer.ownership = Below(2) == 0 ? Ownership::kOwned : Ownership::kBound;
+      buffer.ownership = Below(8) == 0   ? Ownership::kLateBound
+                         : Below(2) == 0 ? Ownership::kOwned
+                                         : Ownership::kBound;
       EXPECT_OK(graph_.AddBuffer(buffer));
     }
     while (static_cast<int>(graph_.ops().size()) < num_ops) {
@@ -46,9 +48,13 @@ class Generator {
     const BufferId buffer(Below(graph_.buffers().size()));
     const auto mode = static_cast<AccessMode>(Below(3) + 1);
     const uint64_t count = graph_.buffer(buffer).count;
-    switch (Below(3)) {
+    const bool late_bound =
+        graph_.buffer(buffer).ownership == Ownership::kLateBound;
+    switch (late_bound ? 0 : Below(4)) {
       case 0:
         return Whole(buffer, mode);
+      case 3:
+        return SomeTile(buffer, mode);
       case 1: {
         const uint64_t offset = Below(count);
         return Range(buffer, offset, Below(count - offset) + 1, mode);
@@ -56,6 +62,17 @@ class Generator {
       default:
         return Shard(buffer, SomeGroup(), mode);
     }
+  }
+
+  // Most of stride 6, so that many meet in one grid; a column may be cut by the
+  // end of a row of the grid.
+  Access SomeTile(BufferId buffer, AccessMode mode) {
+    const uint64_t total = graph_.buffer(buffer).count;
+    const uint64_t stride = Below(5) == 0 ? Below(5) + 1 : 6;
+    const uint64_t count = Below(stride) + 1;
+    const uint64_t offset = Below(total - count + 1);
+    const uint64_t rows = (total - offset - count) / stride + 1;
+    return Tile(buffer, offset, count, Below(rows) + 1, stride, mode);
   }
 
   std::vector<OpId> SomeAfter() {
@@ -97,11 +114,13 @@ class Generator {
   }
 
   Op RandomCollective(const std::string& name) {
-    const auto kind = static_cast<CollectiveKind>(Below(7));
+    const auto kind = static_cast<CollectiveKind>(Below(9));
     const GroupId group = SomeGroup();
     Op op = Collective(name, kind, group, SomeAccess(), SomeAccess());
     op.collective.reduce_op = static_cast<ReduceOp>(Below(kNumReduceOps));
     op.collective.root = Below(graph_.group(group).size);
+    op.collective.peer_offset = Below(9) - 4;
+    op.collective.lossy = MayBeLossy(kind) && Below(4) == 0;
     const bool scatters = kind == CollectiveKind::kReduceScatter;
     if (!scatters && kind != CollectiveKind::kAllGather) {
       if (Below(2) == 0) op.collective.output = op.collective.input;
