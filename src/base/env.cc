@@ -21,6 +21,13 @@ constexpr EnvVariable kTable[] = {
      .choices = "debug|info|warning|error|off",
      .default_text = "warning",
      .doc = "The least severe line that is logged."},
+    {.name = "COMMSCHED_PLUGIN_PATH",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "Folders with plugins, separated by colons; searched first."},
 };
 
 absl::StatusOr<int64_t> ParseInt(const EnvVariable& variable,
@@ -66,17 +73,34 @@ const Env& Env::Process() {
 absl::StatusOr<int64_t> Env::Get(absl::string_view name) const {
   for (const EnvVariable& variable : table_) {
     if (variable.name != name) continue;
-    const char* text = lookup_(variable.name);
-    if (text == nullptr || *text == '\0') text = variable.default_text;
+    const std::string text = TextOf(variable);
     switch (variable.type) {
       case EnvVariable::Type::kInt:
         return ParseInt(variable, text);
       case EnvVariable::Type::kChoice:
         return ParseChoice(variable, text);
+      case EnvVariable::Type::kText:
+        return absl::InternalError(
+            absl::StrCat("environment variable ", name, " is a text"));
     }
   }
   return absl::InternalError(
       absl::StrCat("environment variable ", name, " is not in the table"));
+}
+
+absl::StatusOr<std::string> Env::GetText(absl::string_view name) const {
+  for (const EnvVariable& variable : table_) {
+    if (variable.name == name && variable.type == EnvVariable::Type::kText) {
+      return TextOf(variable);
+    }
+  }
+  return absl::InternalError(
+      absl::StrCat("environment variable ", name, " is no text in the table"));
+}
+
+std::string Env::TextOf(const EnvVariable& variable) const {
+  const char* text = lookup_(variable.name);
+  return text == nullptr || *text == '\0' ? variable.default_text : text;
 }
 
 }  // namespace commsched

@@ -14,7 +14,7 @@
 namespace commsched {
 
 struct EnvVariable {
-  enum class Type { kInt, kChoice };
+  enum class Type { kInt, kChoice, kText };
 
   const char* name;
   Type type;
@@ -47,6 +47,13 @@ class Env {
   // text and what is allowed, for any other text; Internal if `name` is not in
   // the table.
   absl::StatusOr<int64_t> Get(absl::string_view name) const;
+
+  // The value of a text variable: whatever is there. Internal if `name` is not
+  // one.
+  absl::StatusOr<std::string> GetText(absl::string_view name) const;
+
+  // The text of `variable`, or its default: what Get would read.
+  std::string TextOf(const EnvVariable& variable) const;
 
  private:
   const absl::Span<const EnvVariable> table_;

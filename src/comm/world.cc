@@ -9,7 +9,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "comm/memory_meeting.h"
-#include "comm/registry.h"
+#include "comm/plugin_registry.h"
 #include "comm/table_support.h"
 
 namespace commsched {
@@ -132,7 +132,7 @@ absl::StatusOr<std::shared_ptr<World>> World::Create(const WorldSpec& spec) {
   RETURN_IF_ERROR(CheckSpec(spec));
   const commsched_backend_t* table = spec.table;
   if (table == nullptr) {
-    ASSIGN_OR_RETURN(table, FindBackend(spec.backend));
+    ASSIGN_OR_RETURN(table, PluginRegistry::Process().Backend(spec.backend));
   }
   auto instance = std::make_unique<Instance>(table);
   RETURN_IF_ERROR(instance->Create(spec));

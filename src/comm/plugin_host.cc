@@ -1,0 +1,61 @@
+#include "comm/plugin_host.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+thread_local PluginTraceSink trace_sink;
+
+struct Host {
+  std::string origin;
+  commsched_host_t table = {};
+};
+
+void WriteLog(void* user, int32_t level, const char* message) {
+  const int clamped = std::clamp(level, static_cast<int32_t>(LogLevel::kDebug),
+                                 static_cast<int32_t>(LogLevel::kError));
+  Log(static_cast<LogLevel>(clamped), static_cast<Host*>(user)->origin, ": ",
+      message == nullptr ? "" : message);
+}
+
+int64_t NowNs(void* /*user*/) { return SystemClock::Get().NowNs(); }
+
+void* Allocate(void* /*user*/, uint64_t bytes) {
+  if (bytes > UINT64_MAX - kAlignment) return nullptr;
+  const uint64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return std::aligned_alloc(kAlignment, std::max(whole, kAlignment));
+}
+
+void Free(void* /*user*/, void* address) { std::free(address); }
+
+void Trace(void* /*user*/, const char* name, int64_t begin_ns, int64_t end_ns) {
+  if (trace_sink.add == nullptr || name == nullptr) return;
+  trace_sink.add(trace_sink.context, name, begin_ns, end_ns);
+}
+
+}  // namespace
+
+void SetPluginTraceSink(PluginTraceSink sink) { trace_sink = sink; }
+
+const commsched_host_t* NewPluginHost(const std::string& origin) {
+  auto* host = new Host;
+  host->origin = origin;
+  host->table = {.struct_size = sizeof(commsched_host_t),
+                 .user = host,
+                 .log = &WriteLog,
+                 .now_ns = &NowNs,
+                 .alloc = &Allocate,
+                 .free = &Free,
+                 .trace = &Trace};
+  return &host->table;
+}
+
+}  // namespace commsched
