@@ -5,25 +5,23 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "base/status_macros.h"
 
 namespace commsched {
 
-Dispatcher::Dispatcher(const Program* program, Issuer* issuer, Failure* failure,
-                       Recorder* recorder, std::vector<Stream*> lanes)
-    : program_(*program),
-      issuer_(*issuer),
-      failure_(*failure),
-      recorder_(recorder),
-      lanes_(std::move(lanes)),
+Dispatcher::Dispatcher(DispatcherSpec spec)
+    : program_(*spec.program),
+      issuer_(*spec.issuer),
+      failure_(*spec.failure),
+      recorder_(spec.recorder),
+      clock_(*spec.clock),
+      lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       state_(program_.nodes.size()),
       missing_(program_.launches.size()),
       begin_ns_(program_.nodes.size()) {
-  for (size_t i = 0; i < missing_.size(); ++i) {
-    missing_[i].store(program_.launches[i].producers.count,
-                      std::memory_order_relaxed);
+  for (uint32_t i = 0; i < missing_.size(); ++i) {
+    missing_[i].store(Awaited(i), std::memory_order_relaxed);
   }
 }
 
@@ -35,7 +33,7 @@ absl::Status Dispatcher::StepBegin() {
   }
   in_step_ = true;
   if (recorder_ != nullptr) {
-    const int64_t now_ns = SystemClock::Get().NowNs();
+    const int64_t now_ns = clock_.NowNs();
     RecordSpan(RecordKind::kStepBegin, now_ns, now_ns, 0, 0);
   }
   MoveHead();
@@ -92,8 +90,8 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
         " in step ", steps()));
   }
   if (recorder_ != nullptr) {
-    RecordSpan(RecordKind::kCompute, begin_ns_[index],
-               SystemClock::Get().NowNs(), node.op.value(), node.lane);
+    RecordSpan(RecordKind::kCompute, begin_ns_[index], clock_.NowNs(),
+               node.op.value(), node.lane);
   }
   if (node.event != nullptr) stream->Record(node.event, generation());
   uint64_t expected = state;
@@ -139,8 +137,8 @@ absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
     if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
     RETURN_IF_ERROR(compute(user, node.op, stream));
     if (recorder_ != nullptr) {
-      RecordSpan(RecordKind::kCompute, begin_ns_[index],
-                 SystemClock::Get().NowNs(), node.op.value(), node.lane);
+      RecordSpan(RecordKind::kCompute, begin_ns_[index], clock_.NowNs(),
+                 node.op.value(), node.lane);
     }
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
@@ -205,6 +203,15 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
           ", which waits for op '", program_.OpName(producer),
           "' to have its after in step ", steps()));
     }
+    // Launches with gates are driven by one thread: this one.
+    if (program_.launches[launch].gates != 0 &&
+        steps() * launches_per_step_ + launch >= issuer_.due()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "before: op '", program_.plan->graph->op(node.op).name,
+          "' needs launch ", program_.LaunchName(node.due_needed - 1),
+          ", before which goes launch ", program_.LaunchName(launch),
+          ", which has not been submitted in step ", steps()));
+    }
   }
   return failure_.status();
 }
@@ -234,14 +241,14 @@ void Dispatcher::EnqueueWaits(const NodeProgram& node, uint32_t index,
     }
     return;
   }
-  const int64_t begin_ns = SystemClock::Get().NowNs();
+  const int64_t begin_ns = clock_.NowNs();
   bool blocked = false;
   for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
     const uint64_t needed = generation() - wait->distance;
     blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
     stream->Wait(wait->event, needed);
   }
-  begin_ns_[index] = blocked ? SystemClock::Get().NowNs() : begin_ns;
+  begin_ns_[index] = blocked ? clock_.NowNs() : begin_ns;
   if (blocked) {
     RecordSpan(RecordKind::kWait, begin_ns, begin_ns_[index], node.op.value(),
                node.lane);
@@ -251,11 +258,7 @@ void Dispatcher::EnqueueWaits(const NodeProgram& node, uint32_t index,
 void Dispatcher::CountDown(const NodeProgram& node) {
   bool any_complete = false;
   for (uint32_t i = 0; i < node.feeds.count; ++i) {
-    const uint32_t launch = program_.feeds[node.feeds.begin + i];
-    // Acquire-release: the thread that moves the head sees what every producer
-    // did before its `after`.
-    any_complete |=
-        missing_[launch].fetch_sub(1, std::memory_order_acq_rel) == 1;
+    any_complete |= CountDown(program_.feeds[node.feeds.begin + i]);
   }
   if (any_complete) MoveHead();
 }
@@ -273,8 +276,7 @@ void Dispatcher::MoveHead() {
     while (head_ < end) {
       const uint32_t launch = static_cast<uint32_t>(head_ % launches_per_step_);
       if (missing_[launch].load(std::memory_order_acquire) != 0) break;
-      missing_[launch].store(program_.launches[launch].producers.count,
-                             std::memory_order_relaxed);
+      missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
       ++head_;
     }
     if (head_ != begin) issuer_.MakeDue(head_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "device/device.h"
 #include "exec/failure.h"
 #include "exec/issuer.h"
@@ -14,6 +15,15 @@
 #include "trace/recorder.h"
 
 namespace commsched {
+
+struct DispatcherSpec {
+  const Program* program = nullptr;  // all outlive the dispatcher
+  Issuer* issuer = nullptr;
+  Failure* failure = nullptr;
+  Recorder* recorder = nullptr;
+  const Clock* clock = &SystemClock::Get();
+  std::vector<Stream*> lanes;  // by compute lane
+};
 
 // The host's side of a step: `before` and `after` of compute nodes, in any
 // order that the dependencies allow, from any number of threads; or Run(),
@@ -28,9 +38,7 @@ namespace commsched {
 // call running.
 class Dispatcher {
  public:
-  // `lanes`: by compute lane. All arguments outlive the dispatcher.
-  Dispatcher(const Program* program, Issuer* issuer, Failure* failure,
-             Recorder* recorder, std::vector<Stream*> lanes);
+  explicit Dispatcher(DispatcherSpec spec);
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
@@ -39,6 +47,11 @@ class Dispatcher {
   // `node`: index in Program::nodes.
   absl::Status Before(uint32_t node, Stream* stream);
   absl::Status After(uint32_t node, Stream* stream);
+  // Opens one gate of `launch`, which is not due before all are open. Within a
+  // step, LaunchProgram::gates times per step at most.
+  void Submit(uint32_t launch) {
+    if (CountDown(launch)) MoveHead();
+  }
 
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   absl::Status Run(Compute compute, void* user, uint64_t num_steps);
@@ -69,6 +82,16 @@ class Dispatcher {
   absl::Status MissingAfter(const NodeProgram& node, uint32_t missing) const;
   void EnqueueWaits(const NodeProgram& node, uint32_t index, Stream* stream);
   void CountDown(const NodeProgram& node);
+  // Whether that was the last that `launch` waited for. Acquire-release: the
+  // thread that moves the head sees what every producer did before its `after`.
+  bool CountDown(uint32_t launch) {
+    return missing_[launch].fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  // Producers and gates.
+  uint32_t Awaited(uint32_t launch) const {
+    return program_.launches[launch].producers.count +
+           program_.launches[launch].gates;
+  }
   void MoveHead();
   void RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
                   uint32_t index, uint32_t lane);
@@ -79,6 +102,7 @@ class Dispatcher {
   Issuer& issuer_;
   Failure& failure_;
   Recorder* const recorder_;
+  const Clock& clock_;
   const std::vector<Stream*> lanes_;
   const uint32_t launches_per_step_;
 

@@ -7,8 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
+#include "base/mutex.h"
 #include "device/host_device.h"
 
 namespace commsched {
@@ -41,7 +42,11 @@ Issuer::Issuer(const IssuerSpec& spec)
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
       comm_issued_(spec.comms.size()),
-      lane_progress_ns_(program_.plan->num_comm_lanes),
+      watchdog_({.program = spec.program,
+                 .backend = spec.backend,
+                 .group_ranks = spec.group_ranks,
+                 .world_rank = spec.world_rank,
+                 .timeout_ns = spec.launch_timeout_ns}),
       window_(LimitsOf(program_.plan->options)),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {
@@ -56,7 +61,7 @@ Issuer::~Issuer() {
 }
 
 void Issuer::Start() {
-  if (spec_.issue_inline || launches_per_step_ == 0) return;
+  if (spec_.issue_inline || spec_.manual || launches_per_step_ == 0) return;
   lane_ = std::thread([this] { LaneMain(); });
   const std::string name = absl::StrCat("commsched/", spec_.world_rank);
   pthread_setname_np(lane_.native_handle(), name.substr(0, 15).c_str());
@@ -76,14 +81,24 @@ void Issuer::LaneMain() {
   // top of each. Best effort.
   (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
-    bool progressed = PollInFlight();
-    while (!spec_.failure->failed() && TryIssue()) progressed = true;
-    if (progressed) continue;
-    CheckDeadlines();
-    CheckCommunicators();
+    if (Pump()) continue;
     if (spec_.failure->failed()) return;
     spec_.parker->ParkUntil(NextWakeNs());
   }
+}
+
+bool Issuer::Pump() {
+  if (stalls_.running()) stalls_.End(spec_.clock->NowNs());
+  if (spec_.failure->failed()) return false;
+  bool progressed = PollInFlight();
+  while (!spec_.failure->failed() && TryIssue()) progressed = true;
+  if (progressed) return true;
+  CheckDeadlines();
+  CheckCommunicators();
+  if (!spec_.failure->failed()) {
+    stalls_.Begin(stall_cause_, spec_.clock->NowNs());
+  }
+  return false;
 }
 
 // The inline path of TryIssue, poll and retire in one: the launch completes
@@ -94,7 +109,7 @@ void Issuer::IssueInline(uint64_t number) {
     const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
     const uint64_t step = issued_ / launches_per_step_;
     const LaunchProgram& launch = program_.launches[index];
-    if (!WaitsComplete(launch, step) ||
+    if (FirstWait(launch, step) != nullptr ||
         !window_.TryAdmit(launch.weight_bytes)) {
       Fail(absl::InternalError(
           absl::StrCat("launch ", program_.LaunchName(index), " of step ", step,
@@ -102,16 +117,17 @@ void Issuer::IssueInline(uint64_t number) {
       return;
     }
     const int64_t begin_ns = NowIfTraced();
-    if (launch.staging_in.count != 0) RunStagingOf(launch.staging_in, index);
-    const commsched_status_t code =
-        spec_.backend->launch(launch.comm, &launch.call, 0,
-                              commsched_stream_caller(), message, kMessageSize);
+    const bool drops = HasDrops(index, step);
+    const commsched_launch_t* call = Prepare(index, step, drops);
+    const commsched_status_t code = spec_.backend->launch(
+        launch.comm, call, 0, commsched_stream_caller(), message, kMessageSize);
     if (code != COMMSCHED_OK) {
       Fail(BackendError(code, message, issued_));
       return;
     }
     Retire({.number = issued_,
             .launch = index,
+            .drops = drops,
             .begin_ns = begin_ns,
             .window_bytes = window_.bytes()});
     ++issued_;
@@ -119,23 +135,30 @@ void Issuer::IssueInline(uint64_t number) {
 }
 
 bool Issuer::TryIssue() {
-  if (issued_ >= due() || in_flight_.size() >= tickets_) return false;
+  if (issued_ >= due()) {
+    stall_cause_ = StallCause::kDue;
+    return false;
+  }
   const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
   const LaunchProgram& launch = program_.launches[index];
-  if (!WaitsComplete(launch, issued_ / launches_per_step_)) return false;
-  if (!window_.TryAdmit(launch.weight_bytes)) return false;
+  const uint64_t step = issued_ / launches_per_step_;
+  const bool drops = HasDrops(index, step);
+  if (drops && spec_.drops->busy()) {
+    stall_cause_ = StallCause::kWait;
+    return false;
+  }
+  if (!MayIssue(launch, step)) return false;
   InFlight entry{.number = issued_,
                  .launch = index,
-                 .begin_ns = SystemClock::Get().NowNs(),
+                 .drops = drops,
+                 .begin_ns = spec_.clock->NowNs(),
                  .window_bytes = window_.bytes()};
   entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
-  if (LaneIsEmpty(launch.lane)) {
-    lane_progress_ns_[launch.lane] = entry.begin_ns;
-  }
-  if (launch.staging_in.count != 0) RunStagingOf(launch.staging_in, index);
+  if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane, entry.begin_ns);
+  const commsched_launch_t* call = Prepare(index, step, drops);
   char message[kMessageSize];
   const commsched_status_t code =
-      spec_.backend->launch(launch.comm, &launch.call, entry.ticket,
+      spec_.backend->launch(launch.comm, call, entry.ticket,
                             commsched_stream_caller(), message, kMessageSize);
   if (code != COMMSCHED_OK) {
     Fail(BackendError(code, message, issued_));
@@ -146,12 +169,29 @@ bool Issuer::TryIssue() {
   return true;
 }
 
-bool Issuer::WaitsComplete(const LaunchProgram& launch, uint64_t step) const {
+// The plan's waits keep the window's caps as well (I3); those of its waits
+// count as the window's.
+bool Issuer::MayIssue(const LaunchProgram& launch, uint64_t step) {
+  if (in_flight_.size() >= tickets_) {
+    stall_cause_ = StallCause::kTickets;
+    return false;
+  }
+  if (const ProgramWait* wait = FirstWait(launch, step)) {
+    stall_cause_ = wait->cause == WaitCause::kWindow ? StallCause::kWindow
+                                                     : StallCause::kWait;
+    return false;
+  }
+  stall_cause_ = StallCause::kWindow;
+  return window_.TryAdmit(launch.weight_bytes);
+}
+
+const ProgramWait* Issuer::FirstWait(const LaunchProgram& launch,
+                                     uint64_t step) const {
   const ProgramWait* wait = program_.waits.data() + launch.waits.begin;
   for (uint32_t i = 0; i < launch.waits.count; ++i, ++wait) {
-    if (!wait->event->IsComplete(step + 1 - wait->distance)) return false;
+    if (!wait->event->IsComplete(step + 1 - wait->distance)) return wait;
   }
-  return true;
+  return nullptr;
 }
 
 bool Issuer::PollInFlight() {
@@ -206,8 +246,11 @@ void Issuer::RetireInOrder() {
 
 void Issuer::Retire(const InFlight& entry) {
   const LaunchProgram& launch = program_.launches[entry.launch];
-  if (launch.staging_out.count != 0)
+  if (ABSL_PREDICT_FALSE(entry.drops)) {
+    spec_.drops->End();
+  } else if (launch.staging_out.count != 0) {
     RunStagingOf(launch.staging_out, entry.launch);
+  }
   absl::Status released = window_.Release(launch.weight_bytes);
   if (!released.ok()) {
     Fail(std::move(released));
@@ -216,8 +259,8 @@ void Issuer::Retire(const InFlight& entry) {
   const uint64_t step = entry.number / launches_per_step_;
   int64_t now_ns = 0;
   if (spec_.recorder != nullptr || !spec_.issue_inline) {
-    now_ns = SystemClock::Get().NowNs();
-    lane_progress_ns_[launch.lane] = now_ns;
+    now_ns = spec_.clock->NowNs();
+    watchdog_.Restart(launch.lane, now_ns);
   }
   if (spec_.recorder != nullptr) {
     spec_.recorder->Add({.begin_ns = entry.begin_ns,
@@ -236,6 +279,14 @@ void Issuer::Retire(const InFlight& entry) {
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
 }
 
+const commsched_launch_t* Issuer::Prepare(uint32_t launch, uint64_t step,
+                                          bool drops) {
+  if (ABSL_PREDICT_FALSE(drops)) return spec_.drops->Begin(launch, step + 1);
+  const LaunchProgram& program = program_.launches[launch];
+  if (program.staging_in.count != 0) RunStagingOf(program.staging_in, launch);
+  return &program.call;
+}
+
 void Issuer::RunStagingOf(Span32 span, uint32_t launch) {
   const int64_t begin_ns = ThreadCpuNs();
   RunStaging({program_.staging.data() + span.begin, span.count});
@@ -249,17 +300,11 @@ bool Issuer::LaneIsEmpty(uint32_t lane) const {
                       });
 }
 
-// A launch has `launch_timeout_ns` from its predecessor's completion, not from
-// its issue: hosts run ahead.
-int64_t Issuer::DeadlineNs(const InFlight& entry) const {
-  const uint32_t lane = program_.launches[entry.launch].lane;
-  return DeadlineAfter(lane_progress_ns_[lane], spec_.launch_timeout_ns);
-}
-
 int64_t Issuer::NextWakeNs() const {
   int64_t wake_ns = kNoDeadlineNs;
   for (const InFlight& entry : in_flight_) {
-    wake_ns = std::min(wake_ns, DeadlineNs(entry));
+    const uint32_t lane = program_.launches[entry.launch].lane;
+    wake_ns = std::min(wake_ns, watchdog_.DeadlineNs(lane));
     if (!entry.done && entry.wake_at_ns != 0) {
       wake_ns = std::min(wake_ns, entry.wake_at_ns);
     }
@@ -270,16 +315,12 @@ int64_t Issuer::NextWakeNs() const {
 // In issue order, so that of a lane the oldest launch is named.
 void Issuer::CheckDeadlines() {
   if (in_flight_.empty()) return;
-  const int64_t now_ns = SystemClock::Get().NowNs();
+  const int64_t now_ns = spec_.clock->NowNs();
   for (const InFlight& entry : in_flight_) {
-    if (now_ns < DeadlineNs(entry)) continue;
     const uint32_t lane = program_.launches[entry.launch].lane;
-    Fail(absl::DeadlineExceededError(absl::StrCat(
-        "launch ", program_.LaunchName(entry.launch), " of step ",
-        entry.number / launches_per_step_, " is not complete on rank ",
-        spec_.world_rank, " after ",
-        (now_ns - lane_progress_ns_[lane]) / 1000000, " ms; the limit is ",
-        spec_.launch_timeout_ns / 1000000, " ms")));
+    if (now_ns < watchdog_.DeadlineNs(lane)) continue;
+    Fail(watchdog_.Expired(entry.launch, entry.number / launches_per_step_,
+                           entry.ticket, now_ns));
     return;
   }
 }
@@ -321,7 +362,7 @@ absl::Status Issuer::BackendError(commsched_status_t code, const char* message,
 }
 
 int64_t Issuer::NowIfTraced() const {
-  return spec_.recorder == nullptr ? 0 : SystemClock::Get().NowNs();
+  return spec_.recorder == nullptr ? 0 : spec_.clock->NowNs();
 }
 
 }  // namespace commsched

@@ -9,11 +9,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/parker.h"
 #include "commsched/plugin.h"
+#include "exec/drops.h"
 #include "exec/failure.h"
 #include "exec/inflight_window.h"
 #include "exec/program.h"
+#include "exec/stall_clock.h"
+#include "exec/watchdog.h"
 #include "trace/recorder.h"
 
 namespace commsched {
@@ -21,16 +25,21 @@ namespace commsched {
 struct IssuerSpec {
   Program* program = nullptr;  // outlives the issuer
   const commsched_backend_t* backend = nullptr;
-  std::vector<void*> comms;  // by GroupId; for aborts
+  std::vector<void*> comms;                   // by GroupId; for aborts
+  std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
+  Drops* drops = nullptr;  // what may be left out of a step; or null
   Recorder* recorder = nullptr;
   Failure* failure = nullptr;
-  Parker* parker = nullptr;  // wakes the lane thread, its owner
+  Parker* parker = nullptr;                  // wakes the lane thread, its owner
+  const Clock* clock = &SystemClock::Get();  // another one only if `manual`
   int world_rank = 0;
   int64_t launch_timeout_ns = 0;
   // Whether launches go out on the thread that makes them due. Only with an
   // INLINE backend and when all compute lanes are the calling thread, so that
   // nothing a due launch waits for can be incomplete.
   bool issue_inline = false;
+  // No lane thread: who owns the issuer calls Pump().
+  bool manual = false;
 };
 
 // The one place from which a rank's launches go to the backend (I1): number 0,
@@ -42,9 +51,10 @@ struct IssuerSpec {
 // what the planner takes a lane to guarantee. Numbers are 64 bits and never
 // wrap.
 //
-// Two modes. Threaded: a lane thread, started by Start(), issues and polls,
+// Three modes. Threaded: a lane thread, started by Start(), issues and polls,
 // parked whenever there is nothing to do. Inline: MakeDue() issues on the
-// caller's thread, which then must be one at a time.
+// caller's thread, which then must be one at a time. Manual: Pump() does what
+// the lane thread would, on its caller's thread.
 class Issuer {
  public:
   // Launches posted and not yet done, per rank, whatever the plan allows.
@@ -57,8 +67,17 @@ class Issuer {
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
-  // Starts the lane thread; does nothing in inline mode.
+  // Starts the lane thread; does nothing in the other modes.
   void Start();
+
+  // One round of polling and issuing; whether it got on. False once failed.
+  // Manual mode only (and the lane thread).
+  bool Pump();
+
+  // When Pump() may get on though nothing else happens: the next deadline, or
+  // an end that the backend foretold. kNoDeadlineNs if there is none. As
+  // Pump().
+  int64_t NextWakeNs() const;
 
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
   // holder, one at a time.
@@ -81,6 +100,7 @@ class Issuer {
   uint64_t collectives() const { return Read(collectives_); }
   uint64_t bytes() const { return Read(bytes_); }
   const InflightWindow& window() const { return window_; }
+  int64_t StallNs(StallCause cause) const { return stalls_.Read(cause); }
   int64_t CpuNs(uint32_t launch) const {
     return cpu_ns_[launch].load(std::memory_order_relaxed);
   }
@@ -91,6 +111,7 @@ class Issuer {
     uint32_t launch = 0;
     uint32_t ticket = 0;
     bool done = false;
+    bool drops = false;  // some members are left out
     int64_t begin_ns = 0;
     int64_t wake_at_ns = 0;
     uint64_t window_bytes = 0;  // in flight when issued, itself included
@@ -103,17 +124,24 @@ class Issuer {
 
   void LaneMain();
   void IssueInline(uint64_t number);
+  // Issues the next launch. If it cannot be yet, says why in stall_cause_.
   bool TryIssue();
-  bool WaitsComplete(const LaunchProgram& launch, uint64_t step) const;
+  bool MayIssue(const LaunchProgram& launch, uint64_t step);
+  // The first wait that is not complete, or null.
+  const ProgramWait* FirstWait(const LaunchProgram& launch,
+                               uint64_t step) const;
   bool PollInFlight();
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
   // Runs the staging steps of `span` and charges their CPU time to `launch`.
   void RunStagingOf(Span32 span, uint32_t launch);
+  bool HasDrops(uint32_t launch, uint64_t step) const {
+    return spec_.drops != nullptr && spec_.drops->Any(launch, step + 1);
+  }
+  // What to hand to the backend, staged.
+  const commsched_launch_t* Prepare(uint32_t launch, uint64_t step, bool drops);
   bool LaneIsEmpty(uint32_t lane) const;
-  int64_t DeadlineNs(const InFlight& entry) const;
-  int64_t NextWakeNs() const;
   void CheckDeadlines();
   void CheckCommunicators();
   absl::Status BackendError(commsched_status_t code, const char* message,
@@ -133,9 +161,10 @@ class Issuer {
   uint64_t issued_ = 0;
   std::vector<InFlight> in_flight_;    // in issue order
   std::vector<uint64_t> comm_issued_;  // by GroupId: launches so far
-  // By communication lane: when its oldest launch in flight became the oldest.
-  std::vector<int64_t> lane_progress_ns_;
+  Watchdog watchdog_;
   InflightWindow window_;
+  StallClock stalls_;
+  StallCause stall_cause_ = StallCause::kDue;
 
   // Written by the issuing thread, read by any.
   std::vector<std::atomic<uint64_t>> completed_;  // by launch

@@ -54,6 +54,7 @@ struct LaunchProgram {
   uint32_t num_collectives = 0;
   Span32 waits;
   Span32 producers;    // in Program::producers: nodes
+  uint32_t gates = 0;  // members that the host submits (Dispatcher::Submit)
   Span32 staging_in;   // in Program::staging, run before the launch
   Span32 staging_out;  // in Program::staging, run after it
   Span32 late;         // in Program::late_members

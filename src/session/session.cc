@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/device_counters.h"
 #include "device/host_device.h"
 #include "exec/dispatcher.h"
+#include "exec/drops.h"
 #include "exec/failure.h"
 #include "exec/flatten.h"
 #include "exec/issuer.h"
@@ -69,6 +71,20 @@ class SessionImpl final : public Session {
     if (node == Plan::kNone) return NotComputeOp(op);
     return dispatcher_->After(node, stream);
   }
+  void Submit(OpId collective, bool drop) override {
+    if (ABSL_PREDICT_FALSE(drop)) {
+      drops_->Drop(collective, dispatcher_->steps() + 1);
+    }
+    for (LaunchId launch : spec_.plan->LaunchesOf(collective)) {
+      dispatcher_->Submit(launch.value());
+    }
+  }
+  bool IsDue(OpId collective) const override {
+    const LaunchId last = spec_.plan->LaunchesOf(collective).back();
+    return issuer_->due() >
+           dispatcher_->steps() * program_->launches.size() + last.value();
+  }
+  absl::Status WaitDue() override;
   absl::Status Run(Compute compute, void* user, uint64_t num_steps) override {
     return dispatcher_->Run(compute, user, num_steps);
   }
@@ -89,6 +105,7 @@ class SessionImpl final : public Session {
     return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
   }
   absl::Status NotComputeOp(OpId op) const;
+  absl::Status AddGates();
   absl::Status Connect();
   absl::Status RegisterMemory();
   void ListenToLanes();
@@ -108,6 +125,7 @@ class SessionImpl final : public Session {
   Parker parker_;
   Arena arena_;
   std::unique_ptr<Program> program_;
+  std::unique_ptr<Drops> drops_;  // null if nothing is submitted
   Communicators communicators_;
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
@@ -147,7 +165,22 @@ absl::Status SessionImpl::Bind() {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program_, Flatten(spec_.plan, binding));
+  RETURN_IF_ERROR(AddGates());
   FindWriters();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::AddGates() {
+  if (spec_.submitted.empty()) return absl::OkStatus();
+  for (OpId op : spec_.submitted) {
+    for (LaunchId launch : spec_.plan->LaunchesOf(op)) {
+      ++program_->launches[launch.value()].gates;
+    }
+  }
+  std::vector<int> group_rank;
+  for (const GroupSpec& group : spec_.groups) group_rank.push_back(group.rank);
+  ASSIGN_OR_RETURN(drops_, Drops::Create(program_.get(), spec_.submitted,
+                                         group_rank, &device_));
   return absl::OkStatus();
 }
 
@@ -165,16 +198,27 @@ absl::Status SessionImpl::Meet(const absl::Status& bound) {
   issuer.program = program_.get();
   issuer.backend = backend;
   issuer.comms = communicators_.comms();
+  issuer.drops = drops_.get();
   issuer.recorder = spec_.recorder;
   issuer.failure = &failure_;
   issuer.parker = &parker_;
+  issuer.clock = spec_.clock;
+  issuer.manual = spec_.manual;
+  for (const GroupSpec& group : spec_.groups) {
+    issuer.group_ranks.push_back(group.ranks);
+  }
   issuer.world_rank = spec_.world_rank;
   issuer.launch_timeout_ns = spec_.launch_timeout_ns;
   issuer.issue_inline =
       all_caller && (backend->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
   issuer_ = std::make_unique<Issuer>(issuer);
-  dispatcher_ = std::make_unique<Dispatcher>(program_.get(), issuer_.get(),
-                                             &failure_, spec_.recorder, lanes_);
+  dispatcher_ =
+      std::make_unique<Dispatcher>(DispatcherSpec{.program = program_.get(),
+                                                  .issuer = issuer_.get(),
+                                                  .failure = &failure_,
+                                                  .recorder = spec_.recorder,
+                                                  .clock = spec_.clock,
+                                                  .lanes = lanes_});
   if (spec_.recorder != nullptr) spec_.recorder->SetNames(TraceNames(spec_));
   issuer_->Start();
   return absl::OkStatus();
@@ -191,6 +235,10 @@ absl::Status SessionImpl::RegisterMemory() {
   if (spec_.plan->arena_bytes != 0) {
     RETURN_IF_ERROR(communicators_.Register(
         arena_.address(), spec_.plan->arena_bytes, &registrations_));
+  }
+  if (drops_ != nullptr && drops_->scratch_bytes() != 0) {
+    RETURN_IF_ERROR(communicators_.Register(
+        drops_->scratch(), drops_->scratch_bytes(), &registrations_));
   }
   for (const SessionSpec::Binding& binding : spec_.bindings) {
     RETURN_IF_ERROR(communicators_.Register(binding.address, binding.bytes,
@@ -257,6 +305,19 @@ absl::Status SessionImpl::Drain() {
     if ((lanes_seen & lane) != 0) continue;
     lanes_seen |= lane;
     launch.event->Synchronize(steps);
+  }
+  return failure_.status();
+}
+
+// Launches on the caller's memory have events; those on none need no wait.
+absl::Status SessionImpl::WaitDue() {
+  for (Stream* lane : lanes_) lane->Synchronize();
+  const uint64_t steps = dispatcher_->steps();
+  const uint64_t first = steps * program_->launches.size();
+  for (size_t i = 0; i < program_->launches.size(); ++i) {
+    Event* event = program_->launches[i].event;
+    if (event == nullptr) continue;
+    event->Synchronize(issuer_->due() > first + i ? steps + 1 : steps);
   }
   return failure_.status();
 }

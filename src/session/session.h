@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "comm/world.h"
 #include "device/device.h"
 #include "plan/plan.h"
@@ -36,8 +37,16 @@ struct SessionSpec {
   };
   std::vector<Binding> bindings;
   std::vector<Stream*> lanes;  // by compute lane; empty: all the caller
+  // Collectives that are not due before Submit(), which may leave them out of a
+  // step. Then one thread drives the session; not with Run().
+  std::vector<OpId> submitted;
   Recorder* recorder = nullptr;
   int64_t launch_timeout_ns = 0;
+  // For tests and the simulator: no lane thread; Pump() does its work. Then the
+  // lanes' streams must not block the thread that calls, so none is the caller,
+  // unless the backend is INLINE; and the clock may be another one.
+  bool manual = false;
+  const Clock* clock = &SystemClock::Get();
 };
 
 struct SessionCounters {
@@ -58,6 +67,14 @@ class Session {
   virtual absl::Status StepEnd() = 0;
   virtual absl::Status Before(OpId op, Stream* stream) = 0;
   virtual absl::Status After(OpId op, Stream* stream) = 0;
+  // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
+  // zeros and gets no result.
+  virtual void Submit(OpId collective, bool drop) = 0;
+  // Whether all launches of `collective` are due in this step.
+  virtual bool IsDue(OpId collective) const = 0;
+  // Blocks until every launch that is due is complete, and all enqueued work
+  // done. Within a step.
+  virtual absl::Status WaitDue() = 0;
   // `compute` is called on this thread, with no lock held.
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   virtual absl::Status Run(Compute compute, void* user, uint64_t num_steps) = 0;

@@ -1,0 +1,55 @@
+// When a launch has taken too long, and who is missing.
+#ifndef COMMSCHED_SRC_EXEC_WATCHDOG_H_
+#define COMMSCHED_SRC_EXEC_WATCHDOG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "commsched/plugin.h"
+#include "exec/program.h"
+
+namespace commsched {
+
+// "0-2, 5": ranks in increasing order, at most 16 ranges.
+std::string RankList(const std::vector<int>& ranks);
+
+// A launch has `timeout_ns` from its predecessor's completion, not from its
+// issue: hosts run ahead. Completions are seen per communication lane.
+//
+// Owned by the issuer.
+class Watchdog {
+ public:
+  struct Spec {
+    const Program* program = nullptr;  // outlives the watchdog
+    const commsched_backend_t* backend = nullptr;
+    std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
+    int world_rank = 0;
+    int64_t timeout_ns = 0;
+  };
+
+  explicit Watchdog(Spec spec);
+
+  // A launch of `lane` has become its oldest in flight.
+  void Restart(uint32_t lane, int64_t now_ns) { since_ns_[lane] = now_ns; }
+
+  // When the oldest launch in flight of `lane` has taken too long.
+  int64_t DeadlineNs(uint32_t lane) const;
+
+  // The error for such a launch. Names the ranks that have not issued it, if
+  // the backend knows them.
+  absl::Status Expired(uint32_t launch, uint64_t step, uint32_t ticket,
+                       int64_t now_ns) const;
+
+ private:
+  std::vector<int> MissingRanks(const LaunchProgram& launch,
+                                uint32_t ticket) const;
+
+  const Spec spec_;
+  std::vector<int64_t> since_ns_;  // by communication lane
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_EXEC_WATCHDOG_H_
