@@ -149,9 +149,9 @@ void Sizes(benchmark::internal::Benchmark* bench) {
   for (const int64_t bytes : {1 << 20, 4 << 20}) bench->Arg(bytes);
 }
 
-#define COMMSCHED_BENCH_OVERLAP(name, kind)                                 \
-  BENCHMARK_CAPTURE(RunOverlap, name / link : 1, kind, true)->Apply(Sizes); \
-  BENCHMARK_CAPTURE(RunOverlap, name / link : 0, kind, false)->Apply(Sizes)
+#define COMMSCHED_BENCH_OVERLAP(name, kind)                             \
+  BENCHMARK_CAPTURE(RunOverlap, name##_link, kind, true)->Apply(Sizes); \
+  BENCHMARK_CAPTURE(RunOverlap, name##_memory, kind, false)->Apply(Sizes)
 
 COMMSCHED_BENCH_OVERLAP(all_reduce, CollectiveKind::kAllReduce);
 COMMSCHED_BENCH_OVERLAP(reduce_scatter, CollectiveKind::kReduceScatter);
