@@ -35,7 +35,60 @@ struct BufferAccess {
   uint64_t begin = 0;
   uint64_t end = 0;
   bool writes = false;
+  // Of a tile with gaps, else 0: the range from its first element to its last
+  // has rows of `row_count` every `stride`.
+  uint64_t row_count = 0;
+  uint64_t stride = 0;
+
+  bool Has(uint64_t element) const {
+    if (element < begin || element >= end) return false;
+    return stride == 0 || (element - begin) % stride < row_count;
+  }
 };
+
+// Beyond this a buffer's tiles count as the ranges that they span. Far more
+// than the cells up to which dependencies are inferred exactly.
+constexpr size_t kMaxPicks = 65536;
+
+// Elements of a buffer of `count` so that any accesses that meet in an element
+// meet in one of these; empty if tiles have several strides or there would be
+// more than kMaxPicks.
+//
+// In rows of the common stride, whether an access has (row, column) changes
+// only where one of its ends lies or, for columns left of it, one row later.
+std::vector<uint64_t> PicksOf(const std::vector<BufferAccess>& accesses,
+                              uint64_t count) {
+  std::set<uint64_t> strides;
+  for (const BufferAccess& access : accesses) strides.insert(access.stride);
+  strides.erase(0);
+  if (strides.size() != 1) return {};
+  const uint64_t stride = *strides.begin();
+  std::set<uint64_t> rows = {0};
+  std::set<uint64_t> columns = {0};
+  auto cut = [&](uint64_t at) {
+    rows.insert({at / stride, at / stride + 1});
+    columns.insert(at % stride);
+  };
+  for (const BufferAccess& access : accesses) {
+    cut(access.begin);
+    if (access.stride == 0) {
+      cut(access.end);
+    } else {
+      cut(access.begin + access.row_count);
+      cut(access.end - access.row_count + stride);
+    }
+  }
+  if (rows.size() * columns.size() > kMaxPicks) return {};
+  std::vector<uint64_t> picks;
+  for (uint64_t row : rows) {
+    for (uint64_t column : columns) {
+      // Rows reach one beyond the last; count is below 2^63.
+      const uint64_t element = row * stride + column;
+      if (row <= count / stride && element < count) picks.push_back(element);
+    }
+  }
+  return picks;
+}
 
 // Plays the declared order of one buffer's accesses through two steps. If each
 // access is ordered after the ones it meets, then all conflicting pairs are
@@ -82,6 +135,15 @@ class HazardVerifier {
       entry.begin = region.offset;
       entry.end = region.offset + region.count;
     }
+    if (region.kind == RegionKind::kTile) {
+      entry.begin = region.offset;
+      entry.end =
+          region.offset + (region.rows - 1) * region.stride + region.count;
+      if (region.rows > 1 && region.stride > region.count) {
+        entry.row_count = region.count;
+        entry.stride = region.stride;
+      }
+    }
     if (entry.begin == entry.end) return;
     accesses_[access.buffer.value()].push_back(entry);
   }
@@ -92,12 +154,33 @@ class HazardVerifier {
         std::any_of(accesses.begin(), accesses.end(),
                     [](const BufferAccess& access) { return access.writes; });
     if (!written) return absl::OkStatus();
+    const std::vector<uint64_t> picks =
+        graph_.has_tiles() ? PicksOf(accesses, graph_.buffer(buffer).count)
+                           : std::vector<uint64_t>();
+    for (uint64_t element : picks) {
+      RETURN_IF_ERROR(CheckElement(buffer, accesses, element));
+    }
+    if (!picks.empty()) return absl::OkStatus();
     segments_.clear();
     segments_[0].end = graph_.buffer(buffer).count;
     for (uint32_t step = 0; step < 2; ++step) {
       for (const BufferAccess& access : accesses) {
         RETURN_IF_ERROR(access.writes ? Write(buffer, access, step)
                                       : Read(buffer, access, step));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckElement(BufferId buffer,
+                            const std::vector<BufferAccess>& accesses,
+                            uint64_t element) {
+    Segment segment;
+    for (uint32_t step = 0; step < 2; ++step) {
+      for (const BufferAccess& access : accesses) {
+        if (!access.Has(element)) continue;
+        RETURN_IF_ERROR(access.writes ? Write(buffer, access, step, &segment)
+                                      : Read(buffer, access, step, &segment));
       }
     }
     return absl::OkStatus();
@@ -118,13 +201,18 @@ class HazardVerifier {
     SplitAt(access.end);
     for (auto it = segments_.find(access.begin);
          it != segments_.end() && it->first < access.end; ++it) {
-      Segment& segment = it->second;
-      if (segment.written) {
-        RETURN_IF_ERROR(Check(segment.writer, {access.op, step}, buffer,
-                              "read-after-write"));
-      }
-      segment.readers.push_back({access.op, step});
+      RETURN_IF_ERROR(Read(buffer, access, step, &it->second));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(BufferId buffer, const BufferAccess& access, uint32_t step,
+                    Segment* segment) {
+    if (segment->written) {
+      RETURN_IF_ERROR(Check(segment->writer, {access.op, step}, buffer,
+                            "read-after-write"));
+    }
+    segment->readers.push_back({access.op, step});
     return absl::OkStatus();
   }
 
@@ -135,23 +223,27 @@ class HazardVerifier {
     const auto first = segments_.find(access.begin);
     auto it = first;
     for (; it != segments_.end() && it->first < access.end; ++it) {
-      Segment& segment = it->second;
-      for (const Touch& reader : segment.readers) {
-        RETURN_IF_ERROR(
-            Check(reader, {access.op, step}, buffer, "write-after-read"));
-      }
-      // Readers, if any, come after the writer.
-      if (segment.written && segment.readers.empty()) {
-        RETURN_IF_ERROR(Check(segment.writer, {access.op, step}, buffer,
-                              "write-after-write"));
-      }
+      RETURN_IF_ERROR(Write(buffer, access, step, &it->second));
     }
-    Segment& merged = first->second;
-    merged.end = access.end;
-    merged.writer = {access.op, step};
-    merged.written = true;
-    merged.readers.clear();
+    first->second.end = access.end;
     segments_.erase(std::next(first), it);
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(BufferId buffer, const BufferAccess& access, uint32_t step,
+                     Segment* segment) {
+    for (const Touch& reader : segment->readers) {
+      RETURN_IF_ERROR(
+          Check(reader, {access.op, step}, buffer, "write-after-read"));
+    }
+    // Readers, if any, come after the writer.
+    if (segment->written && segment->readers.empty()) {
+      RETURN_IF_ERROR(Check(segment->writer, {access.op, step}, buffer,
+                            "write-after-write"));
+    }
+    segment->writer = {access.op, step};
+    segment->written = true;
+    segment->readers.clear();
     return absl::OkStatus();
   }
 
