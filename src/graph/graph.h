@@ -58,7 +58,8 @@ class Graph {
   //
   // A late-bound buffer is accessed as a whole only; the first op that does is
   // a compute op that writes and does not read it, and no other compute op
-  // writes it: its address arrives with that op's `after`.
+  // writes it: its address arrives with that op's `after`. Beside it a
+  // collective takes no tile.
   absl::StatusOr<OpId> AddOp(Op op);
   absl::Status AddEdge(ExplicitEdge edge);
   // All or none. O(1) per edge as long as all edges follow the declared order;

@@ -315,6 +315,18 @@ absl::Status ValidatePair(const Subject& s) {
         output.name, "' is ", DTypeName(output.dtype)));
   }
   RETURN_IF_ERROR(ValidateCounts(s));
+  const auto is_late_bound = [](const Buffer& buffer) {
+    return buffer.ownership == Ownership::kLateBound;
+  };
+  const auto is_tile = [](const Access& side) {
+    return side.region.kind == RegionKind::kTile;
+  };
+  if ((is_late_bound(input) && is_tile(s.spec.output)) ||
+      (is_late_bound(output) && is_tile(s.spec.input))) {
+    return s.Invalid(
+        absl::StrCat("one side is late-bound, the other a tile; input '",
+                     input.name, "', output '", output.name, "'"));
+  }
   if (MayOverlap(s.graph, s.spec.input, s.spec.output) && !IsInPlace(s)) {
     return s.Invalid(absl::StrCat("input and output overlap in buffer '",
                                   input.name, "' but are not in place"));

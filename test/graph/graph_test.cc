@@ -230,6 +230,15 @@ TEST_F(LateBoundTest, PartsOfItAreRefused) {
   }
 }
 
+TEST_F(LateBoundTest, TileOnTheOtherSideIsRefused) {
+  ASSERT_OK(graph_.AddOp(Compute("w", {Whole(fresh_, AccessMode::kWrite)})));
+  ASSERT_OK_AND_ASSIGN(const BufferId b, graph_.AddBuffer(F32("b", 32)));
+  ExpectRefused(Collective("c", CollectiveKind::kAllToAll, dp_, Whole(fresh_),
+                           Tile(b, 0, 4, 4, 8)),
+                StatusCode::kInvalidArgument,
+                "one side is late-bound, the other a tile; input 'fresh'");
+}
+
 TEST_F(GraphTest, ShardNeedsABufferThatTheGroupCanShareEqually) {
   EXPECT_OK(graph_.AddOp(Compute("equal", {Shard(w_, dp_)})));
   ASSERT_OK_AND_ASSIGN(const BufferId odd, graph_.AddBuffer(F32("odd", 18)));
