@@ -552,6 +552,14 @@ class Plan : public internal::Handle<commsched_plan_t, commsched_plan_destroy> {
     const auto code = commsched_plan_explain(get(), format, &text);
     return internal::StringOf(code, text);
   }
+  // By itself; of several roles: commsched_plan_describe().
+  Result<std::string> Describe(
+      commsched_format_t format = COMMSCHED_TEXT) const {
+    const commsched_plan_t* plan = get();
+    char* text = nullptr;
+    const auto code = commsched_plan_describe(&plan, 1, format, &text);
+    return internal::StringOf(code, text);
+  }
 
  private:
   explicit Plan(commsched_plan_t* plan) : Handle(plan) {}

@@ -99,6 +99,11 @@ typedef struct commsched_prediction {
   int64_t bound_cycle_ns;    ///< longest dependency cycle / distance,
   int64_t bound_phases_ns;   ///< sum of phases between barriers.
   uint64_t peak_bytes_in_flight;
+  int64_t exposed_cap_ns;         ///< `exposed_ns` by cause (docs/blame.md):
+  int64_t exposed_dependency_ns;  ///< exactly these five
+  int64_t exposed_order_ns;
+  int64_t exposed_link_ns;
+  int64_t exposed_straggler_ns;  ///< 0: a role by itself waits for nobody.
 } commsched_prediction_t;
 
 static inline commsched_prediction_t commsched_prediction_init(void) {
@@ -186,7 +191,8 @@ enum {
 };
 
 /// Explains the plan: launches in key order with members, way of coalescing and
-/// why, waits, window, arena, prediction and lower bound.
+/// why, waits, window, arena, prediction and lower bound. JSON:
+/// docs/plan_json.md. DOT: lanes, nodes and events, for `dot -Tsvg`.
 ///
 /// Ownership: release `*out_text` with commsched_string_free().
 /// Threads:   any.
@@ -195,6 +201,24 @@ enum {
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plan_explain(
     const commsched_plan_t* plan, commsched_format_t format, char** out_text);
+
+/// Draws the map of a job: per role and axis, which buckets travel, how many
+/// bytes each sends per step and rank, how long that takes on the link, and how
+/// much of it is predicted to be exposed, and why.
+///
+/// `plans`: all roles that were planned together, in order; or one plan, which
+/// is then described as if no other role kept it waiting.
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, no plan, plans that are not the roles of
+///                              one job in order, a format other than TEXT and
+///                              JSON (docs/plan_json.md)
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_plan_describe(
+    const commsched_plan_t* const* plans, uint32_t num_plans,
+    commsched_format_t format, char** out_text);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,8 @@
 #include "capi/convert.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "plan/describe.h"
+#include "plan/dot.h"
 #include "plan/explain.h"
 #include "plan/planner.h"
 #include "plan/predict.h"
@@ -69,7 +71,17 @@ commsched_prediction_t ToPublic(const Prediction& prediction) {
   result.bound_cycle_ns = prediction.bound_cycle_ns;
   result.bound_phases_ns = prediction.bound_phases_ns;
   result.peak_bytes_in_flight = prediction.peak_bytes_in_flight;
+  result.exposed_cap_ns = prediction.exposed_by.cap_ns;
+  result.exposed_dependency_ns = prediction.exposed_by.dependency_ns;
+  result.exposed_order_ns = prediction.exposed_by.order_ns;
+  result.exposed_link_ns = prediction.exposed_by.link_ns;
+  result.exposed_straggler_ns = prediction.exposed_by.straggler_ns;
   return result;
+}
+
+absl::Status BadFormat(commsched_format_t format, commsched_format_t last) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "format is ", format, ", outside ", int{COMMSCHED_TEXT}, "..", last));
 }
 
 absl::StatusOr<std::string> Explain(const Plan& plan,
@@ -79,10 +91,31 @@ absl::StatusOr<std::string> Explain(const Plan& plan,
       return ExplainText(plan);
     case COMMSCHED_JSON:
       return ExplainJson(plan);
+    case COMMSCHED_DOT:
+      return ExplainDot(plan);
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("format is ", format, ", outside ", int{COMMSCHED_TEXT},
-                       "..", int{COMMSCHED_JSON}));
+      return BadFormat(format, COMMSCHED_DOT);
+  }
+}
+
+absl::StatusOr<std::string> Describe(const commsched_plan_t* const* plans,
+                                     uint32_t num_plans,
+                                     commsched_format_t format) {
+  RETURN_IF_ERROR(RequireArray("plans", plans, num_plans));
+  std::vector<const Plan*> ours;
+  for (uint32_t i = 0; i < num_plans; ++i) {
+    if (plans[i] == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("plans[", i, "] is NULL"));
+    }
+    ours.push_back(plans[i]->plan.get());
+  }
+  switch (format) {
+    case COMMSCHED_TEXT:
+      return DescribeText(ours);
+    case COMMSCHED_JSON:
+      return DescribeJson(ours);
+    default:
+      return BadFormat(format, COMMSCHED_JSON);
   }
 }
 
@@ -140,6 +173,19 @@ commsched_status_t commsched_plan_explain(const commsched_plan_t* plan,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"plan", plan}, {"out_text", out_text}}));
     ASSIGN_OR_RETURN(const auto text, commsched::Explain(*plan->plan, format));
+    ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_plan_describe(const commsched_plan_t* const* plans,
+                                           uint32_t num_plans,
+                                           commsched_format_t format,
+                                           char** out_text) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"out_text", out_text}}));
+    ASSIGN_OR_RETURN(const auto text,
+                     commsched::Describe(plans, num_plans, format));
     ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
     return absl::OkStatus();
   });

@@ -6,28 +6,29 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "nlohmann/json.hpp"
 #include "plan/names.h"
 #include "plan/predict.h"
+#include "plan/table.h"
 
 namespace commsched {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Row = std::vector<std::string>;
-
-constexpr absl::string_view kCauses[] = {"-", "cap", "dependency", "order",
-                                         "link", "straggler"};
-
-absl::string_view CauseName(ExposedCause cause) {
-  return kCauses[static_cast<size_t>(cause)];
-}
-
 absl::string_view ScheduleName(Schedule schedule) {
   return schedule == Schedule::kSerial ? "serial" : "overlap";
+}
+
+absl::string_view PriorityName(Priority priority) {
+  switch (priority) {
+    case Priority::kAuto:
+      return "auto";
+    case Priority::kOff:
+      return "off";
+    case Priority::kOn:
+      return "on";
+  }
+  return "";
 }
 
 std::string Hex(const std::array<uint8_t, 16>& bytes) {
@@ -37,17 +38,6 @@ std::string Hex(const std::array<uint8_t, 16>& bytes) {
 
 std::string Limit(uint64_t limit) {
   return limit == 0 ? "no limit" : absl::StrCat(limit);
-}
-
-// "12.3 us": three digits or so are what a prediction is worth.
-std::string Micros(int64_t ns) {
-  return absl::StrFormat("%.1f us", static_cast<double>(ns) / 1e3);
-}
-
-std::string MemberNames(const Plan& plan, const Launch& launch) {
-  return absl::StrJoin(launch.members, "+", [&](std::string* out, OpId op) {
-    absl::StrAppend(out, plan.graph->op(op).name);
-  });
 }
 
 std::string WaitNames(const Plan& plan, const std::vector<Wait>& waits) {
@@ -63,27 +53,6 @@ std::string DueOp(const Plan& plan, size_t key) {
   return due == 0 ? "" : plan.graph->op(plan.nodes[due - 1].op).name;
 }
 
-// Columns padded to their widest cell, two blanks between them.
-std::string Table(const std::vector<Row>& rows) {
-  std::vector<size_t> width;
-  for (const Row& row : rows) {
-    width.resize(std::max(width.size(), row.size()));
-    for (size_t c = 0; c < row.size(); ++c) {
-      width[c] = std::max(width[c], row[c].size());
-    }
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line = " ";
-    for (size_t c = 0; c < row.size(); ++c) {
-      absl::StrAppend(&line, " ", row[c]);
-      if (c + 1 < row.size()) line.append(width[c] - row[c].size() + 1, ' ');
-    }
-    absl::StrAppend(&text, line, "\n");
-  }
-  return text;
-}
-
 size_t CountWaits(const Plan& plan) {
   size_t count = 0;
   for (const ComputeNode& node : plan.nodes) count += node.waits.size();
@@ -93,7 +62,9 @@ size_t CountWaits(const Plan& plan) {
 
 size_t CountCollectives(const Plan& plan) {
   size_t count = 0;
-  for (const Launch& launch : plan.launches) count += launch.members.size();
+  for (const Launch& launch : plan.launches) {
+    if (launch.piece.index == 0) count += launch.members.size();
+  }
   return count;
 }
 
@@ -169,17 +140,17 @@ std::string PredictionText(const Plan& plan, const Prediction& prediction) {
                   Micros(prediction.bound_cycle_ns), ", phases ",
                   Micros(prediction.bound_phases_ns), ")\n");
   std::vector<Row> rows = {
-      {"key", "ready", "begin", "end", "exposed", "cause"}};
+      {"key", "ready", "begin", "end", "exposed", "owed to"}};
   for (size_t k = 0; k < plan.launches.size(); ++k) {
     const LaunchPrediction& launch = prediction.launches[k];
     if (launch.exposed_ns <= 0) continue;
     rows.push_back({absl::StrCat("#", k), Micros(launch.ready_ns),
                     Micros(launch.begin_ns), Micros(launch.end_ns),
-                    Micros(launch.exposed_ns),
-                    std::string(CauseName(launch.cause))});
+                    Micros(launch.exposed_ns), BlameText(launch.exposed_by)});
   }
   if (rows.size() > 1) {
-    absl::StrAppend(&text, "exposed launches:\n", Table(rows));
+    absl::StrAppend(&text, "exposed: ", BlameText(prediction.exposed_by), "\n",
+                    Table(rows));
   }
   return text;
 }
@@ -212,9 +183,12 @@ Json LaunchJson(const Plan& plan, size_t key, const Prediction* prediction) {
   json["bytes"] = launch.weight_bytes;
   json["way"] = std::string(WayName(launch.way));
   json["reason"] = ReasonText(plan, launch);
-  json["members"] = Json::array();
-  for (OpId op : launch.members) {
-    json["members"].push_back(plan.graph->op(op).name);
+  json["members"] = MembersJson(plan, launch);
+  if (launch.piece.of > 1) {
+    json["piece"] = {{"index", launch.piece.index},
+                     {"of", launch.piece.of},
+                     {"offset", launch.piece.offset},
+                     {"count", launch.piece.count}};
   }
   json["due_after"] = DueOp(plan, key);
   json["waits"] = WaitsJson(plan, launch.waits);
@@ -224,6 +198,7 @@ Json LaunchJson(const Plan& plan, size_t key, const Prediction* prediction) {
   json["begin_ns"] = times.begin_ns;
   json["end_ns"] = times.end_ns;
   json["exposed_ns"] = times.exposed_ns;
+  json["exposed_by"] = BlameJson(times.exposed_by);
   json["cause"] = std::string(CauseName(times.cause));
   return json;
 }
@@ -233,6 +208,7 @@ Json PredictionJson(const Prediction& prediction) {
           {"compute_ns", prediction.compute_ns},
           {"comm_ns", prediction.comm_ns},
           {"exposed_ns", prediction.exposed_ns},
+          {"exposed_by", BlameJson(prediction.exposed_by)},
           {"lower_bound_ns", prediction.lower_bound_ns},
           {"bound_compute_ns", prediction.bound_compute_ns},
           {"bound_link_ns", prediction.bound_link_ns},
@@ -248,7 +224,11 @@ Json OptionsJson(const PlanOptions& options) {
           {"max_bytes_in_flight", options.max_bytes_in_flight},
           {"num_comm_lanes", options.num_comm_lanes},
           {"coalesce_bytes", options.coalesce_bytes},
-          {"arena_bytes", options.arena_bytes}};
+          {"arena_bytes", options.arena_bytes},
+          {"partition_bytes", options.partition_bytes},
+          {"priority", std::string(PriorityName(options.priority))},
+          {"keep_fillers", !options.delay_fillers},
+          {"codec", options.codec.name}};
 }
 
 }  // namespace
@@ -266,7 +246,11 @@ std::string ExplainText(const Plan& plan) {
                   options.coalesce_bytes == 0
                       ? "nothing"
                       : absl::StrCat(options.coalesce_bytes, " bytes"),
-                  "\n");
+                  "; split above ",
+                  options.partition_bytes == 0
+                      ? "nothing"
+                      : absl::StrCat(options.partition_bytes, " bytes"),
+                  "; priority ", PriorityName(options.priority), "\n");
   absl::StrAppend(&text, "window: launches ",
                   Limit(options.max_launches_in_flight), ", bytes ",
                   Limit(options.max_bytes_in_flight), "\n");
@@ -311,7 +295,7 @@ std::string ExplainJson(const Plan& plan) {
                              {"bytes", entry.bytes}});
   }
   if (times != nullptr) json["prediction"] = PredictionJson(*times);
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Dump(json);
 }
 
 }  // namespace commsched

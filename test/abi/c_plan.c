@@ -122,14 +122,43 @@ static void test_explain(const struct c_step* step) {
   EXPECT_NULL("plan", commsched_plan_explain(NULL, COMMSCHED_TEXT, &text));
   EXPECT_NULL("out_text",
               commsched_plan_explain(step->plan, COMMSCHED_TEXT, NULL));
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 2",
-               commsched_plan_explain(step->plan, 2, &text));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 3, outside 0..2",
+               commsched_plan_explain(step->plan, 3, &text));
   EXPECT(text == NULL);
   EXPECT_OK(commsched_plan_explain(step->plan, COMMSCHED_TEXT, &text));
   EXPECT(text != NULL && strstr(text, "reduce") != NULL);
   commsched_string_free(text);
   EXPECT_OK(commsched_plan_explain(step->plan, COMMSCHED_JSON, &text));
   EXPECT(text != NULL && text[0] == '{');
+  commsched_string_free(text);
+  EXPECT_OK(commsched_plan_explain(step->plan, COMMSCHED_DOT, &text));
+  EXPECT(text != NULL && strncmp(text, "digraph", 7) == 0);
+  commsched_string_free(text);
+}
+
+static void test_describe(const struct c_step* step) {
+  const commsched_plan_t* plans[2] = {NULL, NULL};
+  char* text = NULL;
+  plans[0] = step->plan;
+  EXPECT_NULL("out_text",
+              commsched_plan_describe(plans, 1, COMMSCHED_TEXT, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "plans",
+               commsched_plan_describe(NULL, 1, COMMSCHED_TEXT, &text));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "plans[1] is NULL",
+               commsched_plan_describe(plans, 2, COMMSCHED_TEXT, &text));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "no plan",
+               commsched_plan_describe(plans, 0, COMMSCHED_TEXT, &text));
+  plans[1] = step->plan;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "all roles of one job",
+               commsched_plan_describe(plans, 2, COMMSCHED_TEXT, &text));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 2, outside 0..1",
+               commsched_plan_describe(plans, 1, COMMSCHED_DOT, &text));
+  EXPECT(text == NULL);
+  EXPECT_OK(commsched_plan_describe(plans, 1, COMMSCHED_TEXT, &text));
+  EXPECT(text != NULL && strstr(text, "axis '") != NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_plan_describe(plans, 1, COMMSCHED_JSON, &text));
+  EXPECT(text != NULL && strstr(text, "commsched-map/1") != NULL);
   commsched_string_free(text);
 }
 
@@ -142,6 +171,7 @@ void test_plan(void) {
   test_info(&step);
   test_predict(&step);
   test_explain(&step);
+  test_describe(&step);
   c_destroy_step(&step);
   commsched_plan_destroy(NULL);
 }

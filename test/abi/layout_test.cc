@@ -39,7 +39,8 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_world_desc_t, backend, 16);
   EXPECT_OFFSET(commsched_world_desc_t, link_bytes_per_s, 24);
   EXPECT_OFFSET(commsched_world_desc_t, link_latency_ns, 32);
-  EXPECT_SIZE(commsched_world_desc_t, 40);
+  EXPECT_OFFSET(commsched_world_desc_t, backend_config, 40);
+  EXPECT_SIZE(commsched_world_desc_t, 48);
 }
 
 TEST(LayoutTest, StreamsAndEventsNeverGrow) {
@@ -157,7 +158,12 @@ TEST(LayoutTest, PredictionKeepsItsFields) {
   EXPECT_OFFSET(commsched_prediction_t, bound_cycle_ns, 64);
   EXPECT_OFFSET(commsched_prediction_t, bound_phases_ns, 72);
   EXPECT_OFFSET(commsched_prediction_t, peak_bytes_in_flight, 80);
-  EXPECT_SIZE(commsched_prediction_t, 88);
+  EXPECT_OFFSET(commsched_prediction_t, exposed_cap_ns, 88);
+  EXPECT_OFFSET(commsched_prediction_t, exposed_dependency_ns, 96);
+  EXPECT_OFFSET(commsched_prediction_t, exposed_order_ns, 104);
+  EXPECT_OFFSET(commsched_prediction_t, exposed_link_ns, 112);
+  EXPECT_OFFSET(commsched_prediction_t, exposed_straggler_ns, 120);
+  EXPECT_SIZE(commsched_prediction_t, 128);
 }
 
 TEST(LayoutTest, PlanInfoKeepsItsFields) {
