@@ -13,9 +13,11 @@ namespace {
 
 constexpr size_t kMessageSize = 512;
 
-uint32_t LargestLaunch(const Plan& plan) {
+// Of a session without a plan: 1.
+uint32_t LargestLaunch(const Plan* plan) {
   size_t members = 1;
-  for (const Launch& launch : plan.launches) {
+  if (plan == nullptr) return static_cast<uint32_t>(members);
+  for (const Launch& launch : plan->launches) {
     members = std::max(members, launch.members.size());
   }
   return static_cast<uint32_t>(members);
@@ -45,7 +47,7 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
     desc.rank = group.rank;
     desc.world_rank = spec.world_rank;
     desc.max_in_flight = tickets;
-    desc.max_members = LargestLaunch(*spec.plan);
+    desc.max_members = LargestLaunch(spec.plan.get());
     desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
     desc.wake_user = parker;
     void* comm = nullptr;
