@@ -49,6 +49,9 @@ class CanonicalBytes {
     Add(access.region.group);
     Add(access.region.offset);
     Add(access.region.count);
+    if (access.region.kind != RegionKind::kTile) return;
+    Add(access.region.rows);
+    Add(access.region.stride);
   }
 
   void Reserve(size_t bytes) { bytes_.reserve(bytes); }
@@ -76,6 +79,10 @@ void AddOp(const Graph& graph, OpId id, CanonicalBytes* out) {
   out->Add(uint64_t{op.accesses.size()});
   for (const Access& access : op.accesses) out->Add(access);
   if (op.kind != OpKind::kCollective) return;
+  if (IsPointToPoint(op.collective.kind)) {
+    out->Add(static_cast<uint64_t>(op.collective.kind));
+    out->Add(static_cast<uint64_t>(int64_t{op.collective.peer_offset}));
+  }
   out->Add(uint64_t{op.collective.counts.size()});
   for (uint64_t count : op.collective.counts) out->Add(count);
 }
@@ -134,7 +141,11 @@ std::string OpText(const Graph& graph, OpId id) {
                       absl::StrAppend(out, AccessText(graph, access));
                     }),
       "}");
-  if (op.kind == OpKind::kCollective && !op.collective.counts.empty()) {
+  if (op.kind != OpKind::kCollective) return text;
+  if (IsPointToPoint(op.collective.kind)) {
+    absl::StrAppend(&text, " peer ", op.collective.peer_offset);
+  }
+  if (!op.collective.counts.empty()) {
     absl::StrAppend(&text, " counts ",
                     absl::StrJoin(op.collective.counts, ","));
   }

@@ -34,7 +34,9 @@ std::string RegionName(const Graph& graph, const Access& access) {
     case RegionKind::kShard:
       return absl::StrCat(buffer, "/", graph.group(access.region.group).name);
     case RegionKind::kTile:
-      return absl::StrCat(buffer, " tile");
+      return absl::StrCat(buffer, "[", access.region.offset, ",+",
+                          access.region.count, " x", access.region.rows, " by ",
+                          access.region.stride, "]");
   }
   return buffer;
 }
