@@ -8,6 +8,15 @@
 #include "base/checked_math.h"
 
 namespace commsched {
+namespace {
+
+// Not past the end of time: a link that is booked for ever stays so.
+int64_t EndOf(int64_t start_ns, int64_t duration_ns) {
+  constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
+  return CheckedAdd(start_ns, duration_ns).value_or(kEnd);
+}
+
+}  // namespace
 
 int64_t EmulatedLink::DurationNs(double bytes) const {
   // About 30 years: beyond it sums of times would leave int64.
@@ -17,22 +26,39 @@ int64_t EmulatedLink::DurationNs(double bytes) const {
   return static_cast<int64_t>(std::llround(std::min(total_ns, kMaxNs)));
 }
 
+void EmulatedLink::Lock() {
+  while (busy_.test_and_set(std::memory_order_acquire)) {
+    std::this_thread::yield();
+  }
+}
+
 int64_t EmulatedLink::Book(absl::Span<const int32_t> ranks, int64_t arrived_ns,
                            double bytes) {
   if (!enabled() || ranks.size() < 2) return arrived_ns;
   const int64_t duration_ns = DurationNs(bytes);
-  while (busy_.test_and_set(std::memory_order_acquire)) {
-    std::this_thread::yield();
-  }
+  Lock();
   int64_t start_ns = arrived_ns;
   for (const int32_t rank : ranks) {
-    start_ns = std::max(start_ns, free_at_ns_[rank]);
+    const Directions& free_at_ns = free_at_ns_[rank];
+    start_ns = std::max({start_ns, free_at_ns.out_ns, free_at_ns.in_ns});
   }
-  // The end of time: a link that is booked for ever stays so.
-  constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
-  const int64_t end_ns = CheckedAdd(start_ns, duration_ns).value_or(kEnd);
-  for (const int32_t rank : ranks) free_at_ns_[rank] = end_ns;
-  busy_.clear(std::memory_order_release);
+  const int64_t end_ns = EndOf(start_ns, duration_ns);
+  for (const int32_t rank : ranks) free_at_ns_[rank] = {end_ns, end_ns};
+  Unlock();
+  return end_ns;
+}
+
+int64_t EmulatedLink::BookPair(int32_t from, int32_t to, int64_t arrived_ns,
+                               double bytes) {
+  if (!enabled()) return arrived_ns;
+  const int64_t duration_ns = DurationNs(bytes);
+  Lock();
+  int64_t& out_ns = free_at_ns_[from].out_ns;
+  int64_t& in_ns = free_at_ns_[to].in_ns;
+  const int64_t start_ns = std::max({arrived_ns, out_ns, in_ns});
+  const int64_t end_ns = EndOf(start_ns, duration_ns);
+  out_ns = in_ns = end_ns;
+  Unlock();
   return end_ns;
 }
 

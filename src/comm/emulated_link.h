@@ -14,29 +14,39 @@ namespace commsched {
 // arithmetic: who moves the bytes waits for the time that Book() gives.
 //
 // A rank has one link with two directions, and does one transfer at a time in
-// each. A collective takes both directions of all its members, so one time per
-// rank is all the state there is. A transfer starts when its members have
-// arrived and their links are free, and the next one at its *scheduled* end: a
-// late wake-up of the host costs no bandwidth.
+// each. A collective takes both directions of all its members, a send the
+// sender's way out and the receiver's way in. A transfer starts when its
+// members have arrived and its directions are free, and the next one at its
+// *scheduled* end: a late wake-up of the host costs no bandwidth.
 //
 // Thread-safe.
 class EmulatedLink {
  public:
   EmulatedLink(const LinkSpec& spec, int world_size)
-      : spec_(spec), free_at_ns_(world_size, 0) {}
+      : spec_(spec), free_at_ns_(world_size) {}
 
   // Without a link every transfer ends when it starts.
   bool enabled() const { return spec_.bytes_per_s != 0; }
 
   // Books a transfer among the world ranks `ranks`, the last of which arrived
   // at `arrived_ns`, and returns when it ends. `bytes` is what one direction of
-  // a member carries. One member
-  // needs no link.
+  // a member carries. One member needs no link.
   int64_t Book(absl::Span<const int32_t> ranks, int64_t arrived_ns,
                double bytes);
 
+  // The same for a send of `bytes` between two world ranks.
+  int64_t BookPair(int32_t from, int32_t to, int64_t arrived_ns, double bytes);
+
  private:
+  // When the directions of a rank are free.
+  struct Directions {
+    int64_t out_ns = 0;
+    int64_t in_ns = 0;
+  };
+
   int64_t DurationNs(double bytes) const;
+  void Lock();
+  void Unlock() { busy_.clear(std::memory_order_release); }
 
   const LinkSpec spec_;
 
@@ -44,7 +54,7 @@ class EmulatedLink {
   // some loads and stores, and only transfers of different communicators that
   // fill at the same moment meet here.
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
-  std::vector<int64_t> free_at_ns_;  // By world rank.
+  std::vector<Directions> free_at_ns_;  // By world rank.
 };
 
 }  // namespace commsched

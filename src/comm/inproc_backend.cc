@@ -26,42 +26,46 @@ class InprocMember {
   // Separate from construction, so that nobody joins without a handle.
   absl::Status Join(const commsched_comm_desc_t* desc) {
     ASSIGN_OR_RETURN(comm_, backend_->Join(desc));
+    members_ = comm_->members();
     return absl::OkStatus();
   }
 
   ~InprocMember() {
     if (comm_ == nullptr) return;
     if (num_posted_ != num_done_) {
-      comm_->Abort(absl::CancelledError(absl::StrCat(
-          "rank ", comm_->world_rank(rank_), " left axis '", comm_->axis(),
-          "' with ", num_posted_ - num_done_, " launches in flight")));
+      members_->Abort(absl::CancelledError(
+          absl::StrCat("rank ", members_->world_rank(rank_), " left axis '",
+                       members_->axis(), "' with ", num_posted_ - num_done_,
+                       " launches in flight")));
     }
-    comm_->Leave(rank_, num_posted_);
+    members_->Leave(rank_);
     backend_->Forget(id_);
   }
 
   absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket) {
-    if (comm_->failed()) return comm_->failure();
+    if (members_->failed()) return members_->failure();
     absl::Status status = Post(launch, ticket);
     // The others cannot go on without us, and must not wait for ever.
-    if (!status.ok()) comm_->Abort(status);
+    if (!status.ok()) members_->Abort(status);
     return status;
   }
 
   absl::Status status() {
-    return comm_->failed() ? comm_->failure() : absl::OkStatus();
+    return members_->failed() ? members_->failure() : absl::OkStatus();
   }
 
   absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result) {
-    if (out_result == nullptr || ticket >= tickets_.size() ||
-        !tickets_[ticket].used) {
+    if (out_result == nullptr || !InFlight(ticket)) {
       return absl::InvalidArgumentError(
           absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
     }
     Ticket& polled = tickets_[ticket];
     *out_result = commsched_launch_result_t();
-    RETURN_IF_ERROR(comm_->Advance(rank_, polled.number, &scratch_, out_result,
-                                   &polled.cpu_ns));
+    RETURN_IF_ERROR(polled.is_collective
+                        ? comm_->Advance(rank_, polled.collective, &scratch_,
+                                         out_result, &polled.cpu_ns)
+                        : comm_->peers()->Advance(rank_, ticket, out_result,
+                                                  &polled.cpu_ns));
     // In order: InprocComm counts on it.
     if (polled.number != num_done_) out_result->done = 0;
     if (out_result->done == 0) return absl::OkStatus();
@@ -71,12 +75,22 @@ class InprocMember {
     return absl::OkStatus();
   }
 
-  void Abort(absl::Status failure) { comm_->Abort(std::move(failure)); }
+  void Abort(absl::Status failure) { members_->Abort(std::move(failure)); }
+
+  uint32_t Missing(uint32_t ticket, int32_t* out_ranks, uint32_t capacity) {
+    if (!InFlight(ticket)) return 0;
+    const Ticket& asked = tickets_[ticket];
+    return asked.is_collective
+               ? comm_->Missing(asked.collective, out_ranks, capacity)
+               : comm_->peers()->Missing(rank_, ticket, out_ranks, capacity);
+  }
 
  private:
   struct Ticket {
     bool used = false;
-    uint64_t number = 0;
+    bool is_collective = true;
+    uint64_t number = 0;      // among all launches of this member
+    uint64_t collective = 0;  // among its collectives
     int64_t cpu_ns = 0;
   };
 
@@ -89,16 +103,29 @@ class InprocMember {
     const absl::Status checked =
         CheckLaunch(*launch, max_members_, rank_, comm_->size());
     if (!checked.ok()) return Refused(checked);
-    tickets_[ticket] = {.used = true, .number = num_posted_, .cpu_ns = 0};
-    return comm_->Post(rank_, num_posted_++, Normalized(*launch), &scratch_,
-                       &tickets_[ticket].cpu_ns);
+    Ticket& posted = tickets_[ticket];
+    posted = {.used = true,
+              .is_collective = launch->kind != COMMSCHED_SEND,
+              .number = num_posted_++,
+              .collective = num_collectives_,
+              .cpu_ns = 0};
+    if (!posted.is_collective) {
+      return comm_->peers()->Post(rank_, ticket, max_members_, posted.number,
+                                  *launch, &posted.cpu_ns);
+    }
+    return comm_->Post(rank_, num_collectives_++, Normalized(*launch),
+                       &scratch_, &posted.cpu_ns);
+  }
+
+  bool InFlight(uint32_t ticket) const {
+    return ticket < tickets_.size() && tickets_[ticket].used;
   }
 
   absl::Status Refused(const absl::Status& reason) const {
     return absl::Status(
         reason.code(),
-        absl::StrCat("launch #", num_posted_, " on axis '", comm_->axis(),
-                     "' of rank ", comm_->world_rank(rank_), ": ",
+        absl::StrCat("launch #", num_posted_, " on axis '", members_->axis(),
+                     "' of rank ", members_->world_rank(rank_), ": ",
                      reason.message()));
   }
 
@@ -107,10 +134,12 @@ class InprocMember {
   const int rank_;
   const uint32_t max_members_;
   std::shared_ptr<InprocComm> comm_;
+  InprocMembers* members_ = nullptr;  // of comm_
 
   // Owned by the member's thread.
   std::vector<Ticket> tickets_;
   uint64_t num_posted_ = 0;
+  uint64_t num_collectives_ = 0;
   uint64_t num_done_ = 0;
   TransferScratch scratch_;
 };
@@ -187,6 +216,11 @@ commsched_status_t CommStatus(void* comm, char* message,
                  message_size);
 }
 
+uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+                     uint32_t capacity) {
+  return static_cast<InprocMember*>(comm)->Missing(ticket, out_ranks, capacity);
+}
+
 void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }
 
 constexpr commsched_backend_t kTable = {
@@ -194,6 +228,7 @@ constexpr commsched_backend_t kTable = {
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED |
                     COMMSCHED_BACKEND_DETERMINISTIC |
+                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_EMULATED_LINK,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,
@@ -206,7 +241,7 @@ constexpr commsched_backend_t kTable = {
     .comm_destroy = &CommDestroy,
     .comm_status = &CommStatus,
     .comm_register = nullptr,
-    .comm_missing = nullptr,
+    .comm_missing = &CommMissing,
 };
 
 }  // namespace
@@ -218,14 +253,15 @@ absl::StatusOr<std::shared_ptr<InprocComm>> InprocBackend::Join(
   if (comm == nullptr) {
     comm = std::make_shared<InprocComm>(*desc, clock_, &link_);
   }
-  RETURN_IF_ERROR(comm->Join(*desc));
+  RETURN_IF_ERROR(comm->members()->Join(*desc));
   return comm;
 }
 
 void InprocBackend::Forget(const std::string& id) {
   MutexLock lock(&mu_);
   const auto known = comms_.find(id);
-  if (known != comms_.end() && known->second->all_left()) comms_.erase(known);
+  if (known != comms_.end() && known->second->members()->all_left())
+    comms_.erase(known);
 }
 
 const commsched_backend_t* InprocTable() { return &kTable; }

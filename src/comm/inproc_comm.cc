@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "comm/launch_check.h"
 
@@ -27,65 +26,18 @@ int NumHelpers(int size) {
 
 InprocComm::InprocComm(const commsched_comm_desc_t& desc, const Clock* clock,
                        EmulatedLink* link)
-    : id_(desc.id),
-      axis_(desc.axis),
-      ranks_(desc.ranks, desc.ranks + desc.size),
-      max_in_flight_(desc.max_in_flight),
+    : members_(desc),
       clock_(clock),
       link_(link),
       num_helpers_(NumHelpers(desc.size)),
       num_slots_(uint64_t{2} * desc.max_in_flight),
       slots_(std::make_unique<InprocSlot[]>(num_slots_)),
-      members_(std::make_unique<Member[]>(ranks_.size())) {
+      num_posted_(desc.size),
+      peers_(&members_, clock, link) {
   for (uint64_t s = 0; s < num_slots_; ++s) {
-    slots_[s].launches.resize(ranks_.size());
-    slots_[s].signatures.resize(ranks_.size());
+    slots_[s].launches.resize(desc.size);
+    slots_[s].signatures.resize(desc.size);
   }
-}
-
-absl::Status InprocComm::Join(const commsched_comm_desc_t& desc) {
-  const std::vector<int32_t> ranks(desc.ranks, desc.ranks + desc.size);
-  if (ranks != ranks_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " says ranks ", absl::StrJoin(ranks, ","),
-                     ", the first member said ", absl::StrJoin(ranks_, ",")));
-  }
-  if (desc.max_in_flight != max_in_flight_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "communicator '", id_, "': rank ", desc.world_rank, " says ",
-        desc.max_in_flight, " launches in flight, the first member said ",
-        max_in_flight_));
-  }
-  Member& member = members_[desc.rank];
-  // Joins are one after the other (InprocBackend), so relaxed will do.
-  if (member.state.load(std::memory_order_relaxed) != Member::kAbsent) {
-    return absl::AlreadyExistsError(absl::StrCat("communicator '", id_,
-                                                 "': rank ", desc.world_rank,
-                                                 " has joined before"));
-  }
-  member.wake = desc.wake;
-  member.wake_user = desc.wake_user;
-  member.state.store(Member::kJoined, std::memory_order_seq_cst);
-  return absl::OkStatus();
-}
-
-void InprocComm::Leave(int rank, uint64_t num_posted) {
-  Member& member = members_[rank];
-  member.num_posted = num_posted;
-  member.state.store(Member::kLeft, std::memory_order_seq_cst);
-  num_left_.fetch_add(1, std::memory_order_seq_cst);
-  // A waker that saw kJoined has announced itself before. It is inside `wake`,
-  // which never blocks.
-  while (member.num_wakers.load(std::memory_order_seq_cst) != 0) {
-    std::this_thread::yield();
-  }
-  // After a failure a member may leave with launches in flight, whose blocks
-  // others may be copying. They stop after the block they are at.
-  while (failed() && num_working_.load(std::memory_order_seq_cst) != 0) {
-    std::this_thread::yield();
-  }
-  WakeOthers(rank);
 }
 
 Transfer InprocComm::TransferOf(const InprocSlot& slot) const {
@@ -100,9 +52,10 @@ absl::Status InprocComm::CheckAgreement(const InprocSlot& slot,
   for (int rank = 1; rank < size(); ++rank) {
     if (slot.signatures[rank] == slot.signatures[0]) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "launch #", number, " on axis '", axis_, "' differs: ",
-        DescribeDifference(slot.launches[0], ranks_[0], slot.launches[rank],
-                           ranks_[rank], size())));
+        "launch #", number, " on axis '", members_.axis(), "' differs: ",
+        DescribeDifference(slot.launches[0], members_.world_rank(0),
+                           slot.launches[rank], members_.world_rank(rank),
+                           size())));
   }
   return absl::OkStatus();
 }
@@ -113,10 +66,12 @@ absl::Status InprocComm::Post(int rank, uint64_t number,
   InprocSlot& slot = SlotOf(number);
   slot.launches[rank] = launch;
   slot.signatures[rank] = SignatureOf(launch, size());
+  // Released here for Missing() and, once the member has left, the others.
+  num_posted_[rank].store(number + 1, std::memory_order_release);
   // Release: our entry and what our buffers hold. Acquire: those of the others.
   const uint64_t arrivals =
       slot.num_arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrivals % ranks_.size() != 0) return absl::OkStatus();
+  if (arrivals % static_cast<uint64_t>(size()) != 0) return absl::OkStatus();
   return Open(rank, number, scratch, cpu_ns);
 }
 
@@ -124,12 +79,12 @@ absl::Status InprocComm::Post(int rank, uint64_t number,
 // that learns of a failure meanwhile must not leave before it is over.
 absl::Status InprocComm::Open(int rank, uint64_t number,
                               TransferScratch* scratch, int64_t* cpu_ns) {
-  if (!BeginWork()) return failure();
+  if (!members_.BeginWork()) return members_.failure();
   InprocSlot& slot = SlotOf(number);
   if (absl::Status agreement = CheckAgreement(slot, number); !agreement.ok()) {
-    Abort(std::move(agreement));
-    EndWork();
-    return failure();
+    members_.Abort(std::move(agreement));
+    members_.EndWork();
+    return members_.failure();
   }
   slot.last_rank = rank;
   const Transfer transfer = TransferOf(slot);
@@ -137,8 +92,8 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
   slot.started_ns = clock_->NowNs();
   slot.link_end_ns = slot.started_ns;
   if (link_->enabled()) {
-    slot.link_end_ns =
-        link_->Book(ranks_, slot.started_ns, WireBytes(transfer));
+    slot.link_end_ns = link_->Book(members_.world_ranks(), slot.started_ns,
+                                   WireBytes(transfer));
   }
   const bool alone =
       WireBytes(transfer) * size() <= static_cast<double>(kInlineBytes);
@@ -149,14 +104,14 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
     slot.num_blocks_done.store(0, std::memory_order_relaxed);
     slot.opened.store(number + 1, std::memory_order_release);
   }
-  EndWork();
-  if (failed()) return failure();
+  members_.EndWork();
+  if (members_.failed()) return members_.failure();
   if (alone) {
     Complete(rank, number);
   } else {
     WakeHelpers(rank);
   }
-  Wake(rank);  // There is something to poll for.
+  members_.Wake(rank);  // There is something to poll for.
   return absl::OkStatus();
 }
 
@@ -168,7 +123,7 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   BlockCursor cursor(transfer);
   for (uint64_t block = 0; block < slot.num_blocks; ++block) {
     RunBlock(transfer, cursor.At(block), scratch);
-    if (failed()) break;
+    if (members_.failed()) break;
   }
   *cpu_ns += ThreadCpuNs() - begin_ns;
 }
@@ -182,7 +137,7 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first,
        block = slot.next_block.fetch_add(1, std::memory_order_relaxed)) {
     RunBlock(transfer, cursor.At(block), scratch);
     ++num_run;
-    if (failed()) break;
+    if (members_.failed()) break;
   }
   return num_run;
 }
@@ -190,7 +145,7 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first,
 void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
                       int64_t* cpu_ns) {
   InprocSlot& slot = SlotOf(number);
-  if (!BeginWork()) return;
+  if (!members_.BeginWork()) return;
   uint64_t num_run = 0;
   const uint64_t first =
       slot.next_block.fetch_add(1, std::memory_order_relaxed);
@@ -199,7 +154,7 @@ void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
     num_run = RunClaimed(slot, first, scratch);
     *cpu_ns += ThreadCpuNs() - begin_ns;
   }
-  EndWork();
+  members_.EndWork();
   if (num_run == 0) return;
   // Release: the outputs written here. Acquire: those that others wrote, to be
   // released with `completed`.
@@ -211,7 +166,7 @@ void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
 
 void InprocComm::Complete(int rank, uint64_t number) {
   SlotOf(number).completed.store(number + 1, std::memory_order_release);
-  WakeOthers(rank);
+  members_.WakeOthers(rank);
 }
 
 absl::Status InprocComm::Advance(int rank, uint64_t number,
@@ -220,7 +175,8 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
                                  int64_t* cpu_ns) {
   InprocSlot& slot = SlotOf(number);
   const uint64_t tag = number + 1;
-  if (slot.completed.load(std::memory_order_acquire) != tag && !failed()) {
+  if (slot.completed.load(std::memory_order_acquire) != tag &&
+      !members_.failed()) {
     if (slot.opened.load(std::memory_order_acquire) == tag) {
       Work(rank, number, scratch, cpu_ns);
     } else {
@@ -236,72 +192,37 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
     }
     out_result->wake_at_ns = slot.link_end_ns;
   }
-  // Not before the last worker has put its block down; EndWork() wakes us.
-  if (failed() && num_working_.load(std::memory_order_seq_cst) == 0) {
-    return failure();
-  }
+  // Not before the last worker has put its block down; members_.EndWork() wakes
+  // us.
+  if (members_.failed() && members_.nobody_works()) return members_.failure();
   return absl::OkStatus();
 }
 
-bool InprocComm::BeginWork() {
-  num_working_.fetch_add(1, std::memory_order_seq_cst);
-  if (!failed()) return true;
-  EndWork();
-  return false;
-}
-
-void InprocComm::EndWork() {
-  const bool last = num_working_.fetch_sub(1, std::memory_order_seq_cst) == 1;
-  if (last && failed()) WakeOthers(-1);
-}
-
 void InprocComm::AbortIfSomebodyLeft(uint64_t number) {
-  if (num_left_.load(std::memory_order_seq_cst) == 0) return;
+  if (!members_.any_left()) return;
   for (int rank = 0; rank < size(); ++rank) {
-    const Member& member = members_[rank];
-    if (member.state.load(std::memory_order_seq_cst) != Member::kLeft) continue;
-    if (member.num_posted > number) continue;
-    Abort(absl::AbortedError(absl::StrCat("rank ", ranks_[rank], " left axis '",
-                                          axis_, "' before launch #", number)));
+    if (!members_.has_left(rank)) continue;
+    if (num_posted_[rank].load(std::memory_order_acquire) > number) continue;
+    members_.Abort(absl::AbortedError(
+        absl::StrCat("rank ", members_.world_rank(rank), " left axis '",
+                     members_.axis(), "' before launch #", number)));
     return;
   }
 }
 
-void InprocComm::Abort(absl::Status failure) {
-  {
-    MutexLock lock(&mu_);
-    if (!failure_.ok()) return;
-    failure_ = std::move(failure);
-    failed_.store(true, std::memory_order_seq_cst);
-  }
-  WakeOthers(-1);
-}
-
-absl::Status InprocComm::failure() {
-  MutexLock lock(&mu_);
-  return failure_;
-}
-
-void InprocComm::Wake(int rank) {
-  Member& member = members_[rank];
-  // Announce, then look whether the member is still there; Leave() does it the
-  // other way round.
-  member.num_wakers.fetch_add(1, std::memory_order_seq_cst);
-  if (member.state.load(std::memory_order_seq_cst) == Member::kJoined &&
-      member.wake != nullptr) {
-    member.wake(member.wake_user);
-  }
-  member.num_wakers.fetch_sub(1, std::memory_order_seq_cst);
-}
-
 void InprocComm::WakeHelpers(int rank) {
-  for (int i = 1; i <= num_helpers_; ++i) Wake((rank + i) % size());
+  for (int i = 1; i <= num_helpers_; ++i) members_.Wake((rank + i) % size());
 }
 
-void InprocComm::WakeOthers(int rank) {
-  for (int other = 0; other < size(); ++other) {
-    if (other != rank) Wake(other);
+uint32_t InprocComm::Missing(uint64_t number, int32_t* out_ranks,
+                             uint32_t capacity) const {
+  uint32_t num_missing = 0;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (num_posted_[rank].load(std::memory_order_acquire) > number) continue;
+    if (num_missing < capacity) out_ranks[num_missing] = rank;
+    ++num_missing;
   }
+  return num_missing;
 }
 
 }  // namespace commsched

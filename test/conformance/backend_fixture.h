@@ -42,6 +42,12 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
     return (world_->backend()->capabilities & capability) != 0;
   }
 
+  // Why a test of a capability is skipped.
+  std::string Lacks(const std::string& capability) const {
+    return "backend '" + GetParam().backend + "' lacks COMMSCHED_BACKEND_" +
+           capability;
+  }
+
   // Runs `body(rank, comm)` on every rank with a communicator over all.
   using Body = std::function<absl::Status(int rank, CommDriver& comm)>;
   std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});

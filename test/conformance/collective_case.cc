@@ -1,5 +1,6 @@
 #include "test/conformance/collective_case.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -68,25 +69,66 @@ bool CanBeInPlace(commsched_collective_t kind) {
   return kind != COMMSCHED_ALL_TO_ALL && kind != COMMSCHED_BARRIER;
 }
 
+// Another one on every rank: strides are a rank's own affair.
+uint64_t StrideOf(const MemberCase& member, int rank) {
+  return member.gap == 0 ? 0 : member.count + member.gap + rank % 3;
+}
+
 }  // namespace
+
+Bytes CollectiveCase::Gathered(const Bytes& arena, const Side& side) {
+  Bytes dense;
+  for (uint64_t p = 0; p < side.num_parts; ++p) {
+    const auto begin = arena.begin() + static_cast<int64_t>(
+                                           side.offset + p * side.stride_bytes);
+    dense.insert(dense.end(), begin,
+                 begin + static_cast<int64_t>(side.part_bytes));
+  }
+  return dense;
+}
+
+void CollectiveCase::Scatter(const std::byte* dense, const Side& side,
+                             Bytes* arena) {
+  for (uint64_t p = 0; p < side.num_parts && side.part_bytes != 0; ++p) {
+    std::memcpy(arena->data() + side.offset + p * side.stride_bytes,
+                dense + p * side.part_bytes, side.part_bytes);
+  }
+}
+
+CollectiveCase::Side CollectiveCase::SideOf(const MemberCase& member, int rank,
+                                            uint64_t elements,
+                                            bool has_parts) const {
+  const uint64_t element = ElementBytes(shape_.dtype);
+  if (!has_parts || member.gap == 0) {
+    return {kGuardBytes, 1, elements * element, 0};
+  }
+  return {kGuardBytes, static_cast<uint64_t>(shape_.size),
+          member.count * element, StrideOf(member, rank) * element};
+}
 
 CollectiveCase::Memory CollectiveCase::LayOut(const MemberCase& member,
                                               int rank) const {
-  const uint64_t element = ElementBytes(shape_.dtype);
-  const uint64_t input = InputElements(shape_, member, rank) * element;
-  const uint64_t output = OutputElements(shape_, member, rank) * element;
+  const bool scatters = shape_.kind == COMMSCHED_REDUCE_SCATTER ||
+                        shape_.kind == COMMSCHED_ALL_TO_ALL;
+  const bool gathers = shape_.kind == COMMSCHED_ALL_GATHER ||
+                       shape_.kind == COMMSCHED_ALL_TO_ALL;
   Memory memory;
-  memory.input_offset = memory.output_offset = kGuardBytes;
+  memory.input =
+      SideOf(member, rank, InputElements(shape_, member, rank), scatters);
+  memory.output =
+      SideOf(member, rank, OutputElements(shape_, member, rank), gathers);
   uint64_t used = kGuardBytes;
   if (in_place_ && CanBeInPlace(shape_.kind)) {
-    const uint64_t part = PartOffset(member, rank) * element;
-    if (shape_.kind == COMMSCHED_ALL_GATHER) memory.input_offset += part;
-    if (shape_.kind == COMMSCHED_REDUCE_SCATTER) memory.output_offset += part;
-    used += std::max(input, output);
+    const uint64_t before = member.gap == 0 ? PartOffset(member, rank)
+                                            : StrideOf(member, rank) * rank;
+    const uint64_t part = before * ElementBytes(shape_.dtype);
+    if (shape_.kind == COMMSCHED_ALL_GATHER) memory.input.offset += part;
+    if (shape_.kind == COMMSCHED_REDUCE_SCATTER) memory.output.offset += part;
+    used += std::max(memory.input.bytes(), memory.output.bytes());
   } else {
     // Rounded up: the output must be aligned.
-    memory.output_offset += (input + kGuardBytes) / 8 * 8 + 8;
-    used = memory.output_offset + output;
+    memory.output.offset += (memory.input.bytes() + kGuardBytes) / 8 * 8 + 8;
+    used = memory.output.offset + memory.output.bytes();
   }
   memory.arena.assign(used + kGuardBytes, kGuard);
   return memory;
@@ -105,12 +147,12 @@ CollectiveCase::CollectiveCase(const Shape& shape,
     std::vector<Bytes> inputs;
     for (int rank = 0; rank < shape.size; ++rank) {
       Memory memory = LayOut(member, rank);
-      std::byte* const input = memory.arena.data() + memory.input_offset;
-      const uint64_t count = InputElements(shape, member, rank);
-      for (uint64_t i = 0; i < count; ++i) {
-        FillElement(shape.dtype, input + i * element, random);
+      Bytes input(InputElements(shape, member, rank) * element);
+      for (uint64_t i = 0; i < input.size(); i += element) {
+        FillElement(shape.dtype, input.data() + i, random);
       }
-      inputs.emplace_back(input, input + count * element);
+      Scatter(input.data(), memory.input, &memory.arena);
+      inputs.push_back(std::move(input));
       memory.initial = memory.arena;
       ranks_[rank].memories.push_back(std::move(memory));
     }
@@ -119,17 +161,18 @@ CollectiveCase::CollectiveCase(const Shape& shape,
       ranks_[rank].memories.back().expected = std::move(outputs[rank]);
     }
   }
-  for (Rank& rank : ranks_) {
+  for (int r = 0; r < shape.size; ++r) {
+    Rank& rank = ranks_[r];
     for (size_t m = 0; m < members_.size(); ++m) {
       Memory& memory = rank.memories[m];
       rank.members.push_back(
-          {.input = memory.arena.data() + memory.input_offset,
-           .output = memory.arena.data() + memory.output_offset,
+          {.input = memory.arena.data() + memory.input.offset,
+           .output = memory.arena.data() + memory.output.offset,
            .count = members_[m].count,
            .counts =
                members_[m].counts.empty() ? nullptr : members_[m].counts.data(),
-           .input_stride = 0,
-           .output_stride = 0,
+           .input_stride = StrideOf(members_[m], r),
+           .output_stride = StrideOf(members_[m], r),
            .peer = 0,
            .direction = 0});
     }
@@ -145,10 +188,7 @@ CollectiveCase::CollectiveCase(const Shape& shape,
 
 absl::Status CollectiveCase::CheckMember(int rank, size_t member) const {
   const Memory& memory = ranks_[rank].memories[member];
-  const auto begin =
-      memory.arena.begin() + static_cast<int64_t>(memory.output_offset);
-  const Bytes output(begin,
-                     begin + static_cast<int64_t>(memory.expected.size()));
+  const Bytes output = Gathered(memory.arena, memory.output);
   const bool exact = deterministic_ || !IsReducingKind(shape_.kind);
   const bool right =
       exact ? SameElements(shape_.dtype, output, memory.expected)
@@ -158,9 +198,8 @@ absl::Status CollectiveCase::CheckMember(int rank, size_t member) const {
                                             ": wrong output of ", Describe()));
   }
   Bytes around = memory.arena;
-  std::memcpy(around.data() + memory.output_offset,
-              memory.initial.data() + memory.output_offset,
-              memory.expected.size());
+  Scatter(Gathered(memory.initial, memory.output).data(), memory.output,
+          &around);
   if (around != memory.initial) {
     return absl::InternalError(
         absl::StrCat("rank ", rank, ", member ", member,
@@ -179,10 +218,8 @@ absl::Status CollectiveCase::Check(int rank) const {
 Bytes CollectiveCase::Outputs(int rank) const {
   Bytes outputs;
   for (const Memory& memory : ranks_[rank].memories) {
-    const auto begin =
-        memory.arena.begin() + static_cast<int64_t>(memory.output_offset);
-    outputs.insert(outputs.end(), begin,
-                   begin + static_cast<int64_t>(memory.expected.size()));
+    const Bytes output = Gathered(memory.arena, memory.output);
+    outputs.insert(outputs.end(), output.begin(), output.end());
   }
   return outputs;
 }
@@ -200,9 +237,9 @@ std::string CollectiveCase::Describe() const {
       " root ", shape_.root, " size ", shape_.size,
       in_place_ ? " in place" : "", deterministic_ ? " deterministic" : "");
   for (const MemberCase& member : members_) {
-    absl::StrAppend(&text, " [", member.count,
-                    member.counts.empty() ? "" : "; counts ",
-                    absl::StrJoin(member.counts, ","), "]");
+    absl::StrAppend(
+        &text, " [", member.count, member.counts.empty() ? "" : "; counts ",
+        absl::StrJoin(member.counts, ","), "; gap ", member.gap, "]");
   }
   return text;
 }

@@ -39,13 +39,28 @@ class CollectiveCase {
   std::string Describe() const;
 
  private:
+  // Where the elements of an input or output lie in an arena.
+  struct Side {
+    uint64_t offset = 0;
+    uint64_t num_parts = 1;  // More than one: equal ones, a stride apart.
+    uint64_t part_bytes = 0;
+    uint64_t stride_bytes = 0;
+
+    uint64_t bytes() const {  // from the first to the last
+      return num_parts == 0 ? 0 : (num_parts - 1) * stride_bytes + part_bytes;
+    }
+  };
+  static Bytes Gathered(const Bytes& arena, const Side& side);
+  static void Scatter(const std::byte* dense, const Side& side, Bytes* arena);
+  Side SideOf(const MemberCase& member, int rank, uint64_t elements,
+              bool has_parts) const;
+
   // One member at one rank: arena = guard, input, guard, output, guard. In
   // place the two are one.
   struct Memory {
     Bytes arena;
     Bytes initial;
-    uint64_t input_offset = 0;
-    uint64_t output_offset = 0;
+    Side input, output;
     Bytes expected;
   };
   struct Rank {

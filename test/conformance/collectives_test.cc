@@ -58,6 +58,10 @@ TEST_P(CollectivesTest, RandomLaunchesGiveWhatTheDefinitionSays) {
     std::vector<MemberCase> members;
     for (uint64_t m = 0; m < num_members; ++m) {
       members.push_back(RandomMember(shape, 200, random));
+      const bool strided = Can(COMMSCHED_BACKEND_STRIDED) && random() % 3 == 0;
+      if (strided && members.back().counts.empty()) {
+        members.back().gap = 1 + random() % 50;
+      }
     }
     cases.push_back(Make(shape, members, random() % 2 == 0, random));
   }
@@ -73,7 +77,7 @@ TEST_P(CollectivesTest, EveryTypeAndReductionIsReduced) {
       for (commsched_reduce_op_t op = 0; op < 5; ++op) {
         for (const bool in_place : {true, false}) {
           cases.push_back(
-              Make(ShapeOf(kind, dtype, op), {{67, {}}}, in_place, random));
+              Make(ShapeOf(kind, dtype, op), {{67, {}, 0}}, in_place, random));
         }
       }
     }
@@ -89,7 +93,7 @@ TEST_P(CollectivesTest, EveryTypeIsMoved) {
     for (commsched_dtype_t dtype = 0; dtype < 8; ++dtype) {
       for (const bool in_place : {true, false}) {
         cases.push_back(
-            Make(ShapeOf(kind, dtype, 0), {{33, {}}}, in_place, random));
+            Make(ShapeOf(kind, dtype, 0), {{33, {}, 0}}, in_place, random));
       }
     }
   }
@@ -104,7 +108,7 @@ TEST_P(CollectivesTest, LargeTransfersGiveTheSame) {
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
     for (const bool in_place : {true, false}) {
       cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM),
-                           {{count, {}}}, in_place, random));
+                           {{count, {}, 0}}, in_place, random));
     }
   }
   RunCases(cases);
@@ -127,23 +131,43 @@ TEST_P(CollectivesTest, LargeUnevenPartsGiveTheSame) {
   RunCases(cases);
 }
 
+// Parts that do not lie one behind the other, as a piece of a collective has
+// them; sides without parts have no use for a stride.
+TEST_P(CollectivesTest, StridedPartsAreReadAndWrittenWhereTheyLie) {
+  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+  std::mt19937_64 random(11);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
+    for (const bool in_place : {true, false}) {
+      for (const uint64_t count : {0, 1, 100, 70'000}) {
+        MemberCase member;
+        member.count = count;
+        member.gap = 7;
+        cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM),
+                             {member}, in_place, random));
+      }
+    }
+  }
+  RunCases(cases);
+}
+
 TEST_P(CollectivesTest, ZeroElementsAreALaunchLikeAnyOther) {
   std::mt19937_64 random(5);
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
-    cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM), {{0, {}}},
-                         false, random));
+    cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM),
+                         {{0, {}, 0}}, false, random));
   }
   RunCases(cases);
 }
 
 TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
-  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << "not vectored";
+  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << Lacks("VECTORED");
   std::mt19937_64 random(6);
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
     std::vector<MemberCase> members;
-    for (uint64_t m = 0; m < 16; ++m) members.push_back({m * m * 20, {}});
+    for (uint64_t m = 0; m < 16; ++m) members.push_back({m * m * 20, {}, 0});
     cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_AVG), members,
                          kind % 2 == 0, random));
   }
@@ -155,7 +179,7 @@ TEST_P(CollectivesTest, RanksMayArriveAtAnyTime) {
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (int i = 0; i < 64; ++i) {
     cases.push_back(Make(ShapeOf(COMMSCHED_ALL_REDUCE, COMMSCHED_I32, 0),
-                         {{random() % 500, {}}}, false, random));
+                         {{random() % 500, {}, 0}}, false, random));
   }
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     for (size_t i = 0; i < cases.size(); ++i) {
@@ -260,11 +284,12 @@ TEST_P(CollectivesTest, ABarrierHoldsUntilAllHaveArrived) {
 
 TEST_P(CollectivesTest, DeterministicSumsHaveTheSameBitsInEveryRun) {
   if (!deterministic()) GTEST_SKIP() << "fast mode promises no order";
-  if (!Can(COMMSCHED_BACKEND_DETERMINISTIC)) GTEST_SKIP() << "cannot";
+  if (!Can(COMMSCHED_BACKEND_DETERMINISTIC))
+    GTEST_SKIP() << Lacks("DETERMINISTIC");
   std::mt19937_64 random(10);
   for (const auto dtype : {COMMSCHED_F32, COMMSCHED_BF16}) {
     const auto one = Make(ShapeOf(COMMSCHED_ALL_REDUCE, dtype, COMMSCHED_SUM),
-                          {{40'000, {}}, {1000, {}}}, true, random);
+                          {{40'000, {}, 0}, {1000, {}, 0}}, true, random);
     std::vector<Bytes> first(size());
     EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
       for (uint64_t run = 0; run < 50; ++run) {

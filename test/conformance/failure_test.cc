@@ -1,5 +1,6 @@
 // A backend never hangs and never computes nonsense: what cannot be done is an
 // error at every member.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -192,11 +193,58 @@ TEST_P(FailureTest, CountsWithoutPartsAreRefused) {
                 absl::StatusCode::kInvalidArgument, "all_reduce has no parts");
 }
 
-TEST_P(FailureTest, SendAndReceiveSayThatTheyAreNotImplemented) {
-  ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_SEND; },
-                absl::StatusCode::kUnimplemented, "send is not implemented");
+TEST_P(FailureTest, AStrideShorterThanAPartIsRefused) {
+  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+  ExpectRefusal(
+      [](Posted& p) {
+        p.launch.kind = COMMSCHED_REDUCE_SCATTER;
+        p.member.input_stride = 63;
+      },
+      absl::StatusCode::kInvalidArgument,
+      "its input has parts of 64 elements, but a stride of 63");
+}
+
+TEST_P(FailureTest, AStrideOfUnevenPartsIsRefused) {
+  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+  const std::vector<uint64_t> ones(size(), 1);
+  ExpectRefusal(
+      [&](Posted& p) {
+        p.launch.kind = COMMSCHED_ALL_GATHER;
+        p.member.counts = ones.data();
+        p.member.output_stride = 2;
+      },
+      absl::StatusCode::kInvalidArgument, "a stride of 2 and counts");
+}
+
+TEST_P(FailureTest, AReceiveIsNoKindOfLaunch) {
   ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_RECV; },
-                absl::StatusCode::kUnimplemented, "recv is not implemented");
+                absl::StatusCode::kInvalidArgument, "recv is no kind");
+}
+
+TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
+  if (world_->backend()->comm_missing == nullptr) {
+    GTEST_SKIP() << "backend '" << GetParam().backend
+                 << "' has no comm_missing";
+  }
+  std::atomic<int> num_asked{0};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    Posted posted(size());
+    const int last = size() - 1;
+    while (rank == last && num_asked.load() != last) std::this_thread::yield();
+    if (auto ok = comm.Launch(posted.launch); !ok.ok()) return ok;
+    if (rank != last) {
+      const std::vector<int32_t> missing = comm.Missing();
+      EXPECT_FALSE(missing.empty());
+      EXPECT_EQ(missing.back(), last);
+      EXPECT_EQ(std::count(missing.begin(), missing.end(), rank), 0);
+      num_asked.fetch_add(1);
+    } else {
+      EXPECT_TRUE(comm.Missing().empty());
+    }
+    if (auto done = comm.Wait(); !done.ok()) return done.status();
+    EXPECT_TRUE(comm.Missing().empty());  // It is not in flight any more.
+    return absl::OkStatus();
+  }));
 }
 
 TEST_P(FailureTest, ATicketInUseIsRefused) {

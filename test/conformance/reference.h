@@ -16,6 +16,8 @@ using Bytes = std::vector<std::byte>;
 struct MemberCase {
   uint64_t count = 0;
   std::vector<uint64_t> counts;  // Empty: equal parts of `count`.
+  // Elements that rank 0 leaves free between equal parts. Others leave more.
+  uint64_t gap = 0;
 
   uint64_t Part(int64_t index) const {
     return counts.empty() ? count : counts[index];

@@ -93,6 +93,15 @@ class CommDriver {
     return launched.ok() ? Wait().status() : launched;
   }
 
+  // Group ranks that launch `ticket` waits for, as comm_missing says.
+  std::vector<int32_t> Missing(uint32_t ticket = 0) {
+    std::vector<int32_t> ranks(16);
+    const uint32_t num_missing = table_->comm_missing(
+        comm_, ticket, ranks.data(), static_cast<uint32_t>(ranks.size()));
+    ranks.resize(num_missing);
+    return ranks;
+  }
+
   void Abort(commsched_status_t code, const char* message) {
     table_->comm_abort(comm_, code, message);
   }

@@ -1,0 +1,456 @@
+// Sends and receives: what is sent from one rank to another arrives, in order,
+// whatever the order of lists and whoever comes first.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "test/conformance/backend_fixture.h"
+#include "test/support/property.h"
+
+namespace commsched {
+namespace {
+
+// The memory and the launch of one rank: a list that is built message by
+// message.
+class Tick {
+ public:
+  explicit Tick(commsched_dtype_t dtype = COMMSCHED_I32) {
+    launch_.kind = COMMSCHED_SEND;
+    launch_.dtype = dtype;
+  }
+  Tick(const Tick&) = delete;
+
+  void Send(int peer, std::vector<int32_t> values) {
+    Add(COMMSCHED_SEND, peer, std::move(values));
+  }
+  // Must become `values`.
+  void Receive(int peer, std::vector<int32_t> values) {
+    std::vector<int32_t> unset(values.size() + 1, kUnset);
+    Add(COMMSCHED_RECV, peer, std::move(unset));
+    memory_.back().expected = std::move(values);
+    members_.back().count = memory_.back().expected.size();
+  }
+
+  size_t size() const { return members_.size(); }
+
+  // Valid until the next Send() or Receive().
+  const commsched_launch_t& launch() {
+    launch_.num_members = static_cast<uint32_t>(members_.size());
+    launch_.members = members_.data();
+    return launch_;
+  }
+  std::vector<commsched_member_t>& members() { return members_; }
+
+  absl::Status Check() const {
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const Memory& memory = memory_[m];
+      if (members_[m].direction == COMMSCHED_SEND) continue;
+      if (memory.values.back() != kUnset) {
+        return absl::InternalError(absl::StrCat("message ", m, " is too long"));
+      }
+      const bool right =
+          std::equal(memory.expected.begin(), memory.expected.end(),
+                     memory.values.begin());
+      if (right) continue;
+      return absl::InternalError(absl::StrCat("message ", m, " is wrong"));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int32_t kUnset = -77;
+  struct Memory {
+    std::vector<int32_t> values;
+    std::vector<int32_t> expected;
+  };
+
+  void Add(commsched_collective_t direction, int peer,
+           std::vector<int32_t> values) {
+    memory_.push_back({std::move(values), {}});
+    commsched_member_t member{};
+    std::vector<int32_t>& held = memory_.back().values;
+    member.count = held.size();
+    if (direction == COMMSCHED_SEND) member.input = held.data();
+    if (direction == COMMSCHED_RECV) member.output = held.data();
+    member.peer = peer;
+    member.direction = direction;
+    members_.push_back(member);
+  }
+
+  std::vector<Memory> memory_;
+  std::vector<commsched_member_t> members_;
+  commsched_launch_t launch_{};
+};
+
+std::vector<int32_t> Values(int from, int to, int number, uint64_t count) {
+  std::vector<int32_t> values(count);
+  std::iota(values.begin(), values.end(),
+            (from * 100 + to * 10 + number) * 1000);
+  return values;
+}
+
+class PeersTest : public BackendTest {
+ protected:
+  void SetUp() override {
+    if (!Can(COMMSCHED_BACKEND_P2P)) GTEST_SKIP() << Lacks("P2P");
+    if (size() == 1) GTEST_SKIP() << "one rank has nobody to send to";
+  }
+
+  absl::Status RunTick(CommDriver& comm, Tick& tick) {
+    if (auto done = comm.LaunchAndWait(tick.launch()); !done.ok()) return done;
+    return tick.Check();
+  }
+
+  int Next(int rank) const { return (rank + 1) % size(); }
+  int Before(int rank) const { return (rank + size() - 1) % size(); }
+
+  // Every rank sends to the next and receives from the one before.
+  void RunRing(uint64_t count, int num_rounds) {
+    EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+      for (int round = 0; round < num_rounds; ++round) {
+        YieldSometimes(static_cast<uint64_t>(round * 100 + rank));
+        Tick tick;
+        tick.Send(Next(rank), Values(rank, Next(rank), round % 10, count));
+        tick.Receive(Before(rank),
+                     Values(Before(rank), rank, round % 10, count));
+        if (auto right = RunTick(comm, tick); !right.ok()) return right;
+      }
+      return absl::OkStatus();
+    }));
+  }
+
+  // The last rank receives what `change` makes of the right receive. Both sides
+  // must get INVALID_ARGUMENT with `text`.
+  void ExpectMismatch(const std::function<void(Tick&)>& change,
+                      commsched_dtype_t dtype, const std::string& text) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      const int last = size() - 1;
+      Tick tick(rank == last ? dtype : commsched_dtype_t{COMMSCHED_I32});
+      if (rank == 0) tick.Send(last, Values(0, last, 0, 64));
+      if (rank == last) {
+        tick.Receive(0, Values(0, last, 0, 64));
+        change(tick);
+      }
+      if (tick.size() == 0) return absl::OkStatus();
+      return comm.LaunchAndWait(tick.launch());
+    });
+    for (const int rank : {0, size() - 1}) {
+      EXPECT_THAT(statuses[rank],
+                  StatusIs(absl::StatusCode::kInvalidArgument, text));
+      EXPECT_THAT(statuses[rank],
+                  StatusIs(absl::StatusCode::kInvalidArgument, "axis 'dp'"));
+    }
+  }
+};
+
+TEST_P(PeersTest, ARingOfSmallMessagesGoesRound) { RunRing(10, 50); }
+
+TEST_P(PeersTest, ARingOfLargeMessagesGoesRound) { RunRing(300'000, 4); }
+
+TEST_P(PeersTest, ZeroElementsAreAMessageLikeAnyOther) { RunRing(0, 3); }
+
+// A receive may come before its send, and the other way round.
+TEST_P(PeersTest, EitherSideMayComeFirst) {
+  for (const int late : {0, 1}) {
+    std::atomic<bool> first_is_there{false};
+    EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+      if (rank > 1) return absl::OkStatus();
+      Tick tick;
+      if (rank == 0) tick.Send(1, Values(0, 1, 0, 1000));
+      if (rank == 1) tick.Receive(0, Values(0, 1, 0, 1000));
+      while (rank == late && !first_is_there) std::this_thread::yield();
+      if (auto ok = comm.Launch(tick.launch()); !ok.ok()) return ok;
+      first_is_there = true;
+      if (auto done = comm.Wait(); !done.ok()) return done.status();
+      return tick.Check();
+    }));
+  }
+}
+
+// One message of the random exchange below.
+struct Message {
+  int from, to, number;
+  uint64_t count;
+};
+
+// What `rank` posts: its messages, shuffled but for the order of each pair and
+// direction, in up to four launches that are all in flight at once.
+std::vector<std::unique_ptr<Tick>> TicksOf(const std::vector<Message>& messages,
+                                           int rank, std::mt19937_64& random) {
+  std::vector<std::vector<const Message*>> streams;  // by direction and peer
+  for (const Message& message : messages) {
+    if (message.from != rank && message.to != rank) continue;
+    const auto known =
+        std::find_if(streams.begin(), streams.end(), [&](const auto& stream) {
+          return stream[0]->from == message.from && stream[0]->to == message.to;
+        });
+    if (known != streams.end()) {
+      known->push_back(&message);
+    } else {
+      streams.push_back({&message});
+    }
+  }
+  std::vector<std::unique_ptr<Tick>> ticks;
+  std::vector<size_t> taken(streams.size(), 0);
+  while (true) {
+    std::vector<size_t> open;
+    for (size_t s = 0; s < streams.size(); ++s) {
+      if (taken[s] < streams[s].size()) open.push_back(s);
+    }
+    if (open.empty()) return ticks;
+    const bool may_end = ticks.size() < 4 && !ticks.empty();
+    if (ticks.empty() || (may_end && random() % 4 == 0) ||
+        ticks.back()->size() == 16) {
+      ticks.push_back(std::make_unique<Tick>());
+    }
+    const size_t s = open[random() % open.size()];
+    const Message& m = *streams[s][taken[s]++];
+    const auto values = Values(m.from, m.to, m.number, m.count);
+    if (m.from == rank) {
+      ticks.back()->Send(m.to, values);
+    } else {
+      ticks.back()->Receive(m.from, values);
+    }
+  }
+}
+
+TEST_P(PeersTest, RandomListsMeetInTheOrderOfEachPair) {
+  const uint64_t seed = test::PropertySeed();
+  SCOPED_TRACE(test::DescribeSeed(seed));
+  const int num_rounds = test::PropertyCases(100);
+  using Ticks = std::vector<std::unique_ptr<Tick>>;
+  std::vector<std::vector<Ticks>> rounds(num_rounds);  // round, rank
+  for (int round = 0; round < num_rounds; ++round) {
+    std::mt19937_64 random(seed + static_cast<uint64_t>(round));
+    std::vector<Message> messages(1 + random() % 16);
+    for (size_t m = 0; m < messages.size(); ++m) {
+      const int from = static_cast<int>(random() % size());
+      const int to =
+          static_cast<int>((from + 1 + random() % (size() - 1)) % size());
+      // Of one size between two ranks: only the values tell whether the order
+      // is right.
+      const uint64_t count = round % 8 == 0 && from == 0 ? 50'000 : 100;
+      messages[m] = {from, to, static_cast<int>(m), count};
+    }
+    for (int rank = 0; rank < size(); ++rank) {
+      rounds[round].push_back(TicksOf(messages, rank, random));
+    }
+  }
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    for (int round = 0; round < num_rounds; ++round) {
+      Ticks& ticks = rounds[round][rank];
+      YieldSometimes(static_cast<uint64_t>(round * 100 + rank));
+      for (uint32_t t = 0; t < ticks.size(); ++t) {
+        auto launched = comm.Launch(ticks[t]->launch(), t);
+        if (!launched.ok()) return launched;
+      }
+      for (uint32_t t = 0; t < ticks.size(); ++t) {
+        if (auto done = comm.Wait(t); !done.ok()) return done.status();
+        if (auto right = ticks[t]->Check(); !right.ok()) {
+          return absl::InternalError(absl::StrCat("round ", round, ", launch ",
+                                                  t, ": ", right.message()));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }));
+}
+
+// Rank 1 has its message although rank 0, in the same launch, waits for rank 2.
+TEST_P(PeersTest, EachPairGetsOnByItself) {
+  if (size() < 3) GTEST_SKIP() << "needs a third rank";
+  std::atomic<bool> arrived{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    Tick tick;
+    if (rank == 0) {
+      tick.Receive(2, Values(2, 0, 0, 100));
+      tick.Send(1, Values(0, 1, 0, 200'000));
+    } else if (rank == 1) {
+      tick.Receive(0, Values(0, 1, 0, 200'000));
+    } else if (rank == 2) {
+      while (!arrived) std::this_thread::yield();
+      tick.Send(0, Values(2, 0, 0, 100));
+    } else {
+      return absl::OkStatus();
+    }
+    const absl::Status right = RunTick(comm, tick);
+    if (rank == 1) arrived = true;
+    return right;
+  }));
+}
+
+TEST_P(PeersTest, CollectivesOfTheSameCommunicatorGoOn) {
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    for (int round = 0; round < 20; ++round) {
+      float value = 1, sum = 0;
+      const commsched_member_t member{&value, &sum, 1, nullptr, 0, 0, 0, 0};
+      const commsched_launch_t reduce{
+          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
+      Tick tick;
+      if (rank == 0) tick.Send(1, Values(0, 1, round % 10, 100));
+      if (rank == 1) tick.Receive(0, Values(0, 1, round % 10, 100));
+      // Ranks have had different numbers of launches; collectives still meet.
+      const bool peers_first = round % 2 == 0;
+      for (const bool peers : {peers_first, !peers_first}) {
+        if (peers && tick.size() == 0) continue;
+        auto launched = comm.Launch(peers ? tick.launch() : reduce, peers);
+        if (!launched.ok()) return launched;
+      }
+      for (const bool peers : {peers_first, !peers_first}) {
+        if (peers && tick.size() == 0) continue;
+        if (auto done = comm.Wait(peers); !done.ok()) return done.status();
+      }
+      EXPECT_EQ(sum, static_cast<float>(size()));
+      if (auto right = tick.Check(); !right.ok()) return right;
+    }
+    return absl::OkStatus();
+  }));
+}
+
+// Peers are ranks of the group, whatever ranks of the world those are.
+TEST_P(PeersTest, PeersAreRanksOfTheGroup) {
+  std::vector<int32_t> ranks(size());
+  std::iota(ranks.rbegin(), ranks.rend(), 0);
+  if (size() > 2) ranks.pop_back();
+  const int group_size = static_cast<int>(ranks.size());
+  EXPECT_OK(RunAllRanks(size(), [&](int world_rank) -> absl::Status {
+    const auto at = std::find(ranks.begin(), ranks.end(), world_rank);
+    if (at == ranks.end()) return absl::OkStatus();
+    const int rank = static_cast<int>(at - ranks.begin());
+    CommDriver comm;
+    auto created = comm.Create(world_.get(), {.ranks = ranks}, world_rank);
+    if (!created.ok()) return created;
+    Tick tick;
+    for (int peer = 0; peer < group_size; ++peer) {
+      if (peer == rank) continue;
+      tick.Receive(peer, Values(peer, rank, 0, 30));
+      tick.Send(peer, Values(rank, peer, 0, 30));
+    }
+    return RunTick(comm, tick);
+  }));
+}
+
+TEST_P(PeersTest, DifferentSizesAreNamed) {
+  ExpectMismatch([](Tick& tick) { tick.members()[0].count = 63; },
+                 COMMSCHED_I32,
+                 absl::StrCat("rank 0 sends 64 x i32 to rank ", size() - 1,
+                              " in its launch #0, rank ", size() - 1,
+                              " receives 63 x i32"));
+}
+
+TEST_P(PeersTest, DifferentTypesAreNamed) {
+  ExpectMismatch([](Tick&) {}, COMMSCHED_F32, "receives 64 x f32");
+}
+
+TEST_P(PeersTest, ThePeerThatHasNotComeIsNamed) {
+  if (world_->backend()->comm_missing == nullptr) {
+    GTEST_SKIP() << "backend '" << GetParam().backend
+                 << "' has no comm_missing";
+  }
+  std::atomic<bool> asked{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    if (rank > 1) return absl::OkStatus();
+    Tick tick;
+    if (rank == 0) tick.Receive(1, Values(1, 0, 0, 5));
+    if (rank == 1) tick.Send(0, Values(1, 0, 0, 5));
+    while (rank == 1 && !asked) std::this_thread::yield();
+    if (auto ok = comm.Launch(tick.launch()); !ok.ok()) return ok;
+    EXPECT_EQ(comm.Missing(),
+              rank == 0 ? std::vector<int32_t>{1} : std::vector<int32_t>{});
+    asked = true;
+    if (auto done = comm.Wait(); !done.ok()) return done.status();
+    return tick.Check();
+  }));
+}
+
+TEST_P(PeersTest, AnAbortReachesWhoWaitsForAPeer) {
+  std::atomic<int> num_waiting{0};
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    Tick tick;
+    tick.Receive(Before(rank), Values(0, 0, 0, 300'000));
+    if (rank != 0) {
+      const absl::Status launched = comm.Launch(tick.launch());
+      num_waiting.fetch_add(1);
+      return launched.ok() ? comm.Wait().status() : launched;
+    }
+    while (num_waiting.load() != size() - 1) std::this_thread::yield();
+    comm.Abort(COMMSCHED_UNAVAILABLE, "the cable is out");
+    return comm.LaunchAndWait(tick.launch());
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kUnavailable, "the cable is out"));
+  }
+}
+
+// Members' memory goes away as soon as they see the failure; the address and
+// thread sanitizers watch whether anyone still works on it.
+TEST_P(PeersTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
+  for (int round = 0; round < 20; ++round) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      absl::Status status;
+      for (int i = 0; status.ok(); ++i) {
+        Tick tick;
+        tick.Send(Next(rank), Values(0, 0, 0, 100'000));
+        tick.Receive(Before(rank), Values(0, 0, 0, 100'000));
+        status = comm.Launch(tick.launch());
+        if (rank == round % size() && i == round / 4) {
+          YieldSometimes(static_cast<uint64_t>(round));
+          comm.Abort(COMMSCHED_CANCELLED, "enough");
+        }
+        if (status.ok()) status = comm.Wait().status();
+      }
+      return status;
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
+    }
+  }
+}
+
+TEST_P(PeersTest, APeerThatLeavesIsNamed) {
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    if (rank == 1) return absl::OkStatus();
+    Tick tick;
+    if (rank == 0) tick.Receive(1, Values(1, 0, 0, 5));
+    return rank == 0 ? comm.LaunchAndWait(tick.launch()) : absl::OkStatus();
+  });
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kAborted, "rank 1 left axis 'dp'"));
+}
+
+TEST_P(PeersTest, APeerOutsideTheGroupIsRefused) {
+  for (const int peer : {-1, size(), 0}) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      Tick tick;
+      tick.Send(peer, {1, 2, 3});
+      return rank == 0 ? comm.LaunchAndWait(tick.launch()) : absl::OkStatus();
+    });
+    EXPECT_THAT(statuses[0],
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         absl::StrCat("its peer ", peer, " is not another")));
+  }
+}
+
+TEST_P(PeersTest, AMemberThatNeitherSendsNorReceivesIsRefused) {
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    Tick tick;
+    tick.Send(1, {1, 2, 3});
+    tick.members()[0].direction = 0;
+    return rank == 0 ? comm.LaunchAndWait(tick.launch()) : absl::OkStatus();
+  });
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kInvalidArgument, "its direction"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PeersTest, testing::ValuesIn(AllBackends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace commsched
