@@ -92,6 +92,10 @@ typedef struct commsched_engine_desc {
   const commsched_engine_kernels_t* kernels;  ///< NULL: all CPU. Copied.
   commsched_trace_t* trace;                   ///< NULL: record nothing.
   int64_t launch_timeout_ns;                  ///< Of the session; 0: 600 s.
+  /// Of the first and the last bucket, if less than `bucket_bytes`: the next
+  /// forward waits for the first, and reduction begins with the last. 0: all
+  /// buckets alike.
+  uint64_t edge_bucket_bytes;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {

@@ -214,8 +214,9 @@ Status Engine::Prepare() {
   if (parameters_.empty()) {
     return FailedPrecondition("engine: no parameters were added before build");
   }
-  layout_ = BuildLayout(modules_, parameters_, desc_.bucket_bytes,
-                        static_cast<uint64_t>(spec_.world));
+  layout_ =
+      BuildLayout(modules_, parameters_, desc_.bucket_bytes,
+                  static_cast<uint64_t>(spec_.world), desc_.edge_bucket_bytes);
   ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, layout_, &graph_));
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
   ENGINE_RETURN_IF_ERROR(Allocate());

@@ -30,6 +30,21 @@ std::vector<uint32_t> BucketsOf(const Module& module, const Layout& layout) {
   return buckets;
 }
 
+// Where in `order` the last bucket begins, if its parameters take up to `limit`
+// elements: at least the last one.
+size_t BeginOfLastBucket(const std::vector<uint32_t>& order,
+                         const std::vector<Parameter>& parameters,
+                         uint64_t limit) {
+  size_t begin = order.size();
+  uint64_t count = 0;
+  while (begin > 0) {
+    count += RoundUp(parameters[order[begin - 1]].count, kBlockElements);
+    if (count > limit && begin < order.size()) break;
+    --begin;
+  }
+  return begin;
+}
+
 }  // namespace
 
 uint64_t Layout::padded_elements() const {
@@ -40,15 +55,25 @@ uint64_t Layout::padded_elements() const {
 
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,
-                   uint64_t bucket_bytes, uint64_t num_shards) {
+                   uint64_t bucket_bytes, uint64_t num_shards,
+                   uint64_t edge_bytes) {
   const uint64_t limit = bucket_bytes / sizeof(float);
+  const uint64_t edge_limit =
+      edge_bytes == 0 ? limit : std::min(limit, edge_bytes / sizeof(float));
+  const std::vector<uint32_t> order = FirstUseOrder(parameters);
+  const size_t last_bucket =
+      edge_bytes == 0 ? order.size()
+                      : BeginOfLastBucket(order, parameters, edge_limit);
   Layout layout;
   layout.slots.resize(parameters.size());
   uint64_t end = 0;  // Of the last parameter in the last bucket.
-  for (uint32_t id : FirstUseOrder(parameters)) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    const uint32_t id = order[i];
     const Parameter& parameter = parameters[id];
     uint64_t offset = RoundUp(end, kBlockElements);
-    if (layout.buckets.empty() || offset + parameter.count > limit) {
+    const bool edge = layout.buckets.size() <= 1 || i >= last_bucket;
+    if (layout.buckets.empty() || i == last_bucket ||
+        offset + parameter.count > (edge ? edge_limit : limit)) {
       layout.buckets.emplace_back();
       offset = 0;
     }

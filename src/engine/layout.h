@@ -52,9 +52,14 @@ struct Layout {
 // Packs whole parameters, in order of owner and then of registration, into
 // buckets of at most `bucket_bytes` of fp32; one that is larger goes alone.
 // Buckets are padded to `num_shards` x 256 elements. A pure function.
+//
+// Unless `edge_bytes` is 0, the first and the last bucket are of at most that:
+// the first is gathered before anything can run, the last is what backward
+// makes first. One parameter each, if it is larger.
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,
-                   uint64_t bucket_bytes, uint64_t num_shards);
+                   uint64_t bucket_bytes, uint64_t num_shards,
+                   uint64_t edge_bytes = 0);
 
 // The part of one parameter that lies in one shard of its bucket.
 struct Segment {

@@ -58,6 +58,36 @@ TEST(LayoutTest, AnOversizedParameterGoesAlone) {
   EXPECT_EQ(layout.buckets[1].count, 5120u);
 }
 
+TEST(LayoutTest, FirstAndLastBucketCanBeSmaller) {
+  std::vector<Parameter> parameters;
+  for (int i = 0; i < 8; ++i) parameters.push_back(MakeParameter(200, 0));
+  const auto modules = MakeModules({{0, 1, 2, 3, 4, 5, 6, 7}});
+  const Layout layout = BuildLayout(modules, parameters, 1024 * sizeof(float),
+                                    1, 256 * sizeof(float));
+  ASSERT_EQ(layout.buckets.size(), 4u);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0));
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(layout.buckets[2].parameters, ElementsAre(5, 6));
+  EXPECT_THAT(layout.buckets[3].parameters, ElementsAre(7));
+}
+
+TEST(LayoutTest, AnEdgeHoldsOneParameterAtLeastAndNeverMoreThanABucket) {
+  const std::vector<Parameter> parameters = {
+      MakeParameter(600, 0), MakeParameter(8, 0), MakeParameter(700, 0)};
+  const auto modules = MakeModules({{0, 1, 2}});
+  const Layout small =
+      BuildLayout(modules, parameters, 2048 * sizeof(float), 1, 4);
+  ASSERT_EQ(small.buckets.size(), 3u);
+  EXPECT_THAT(small.buckets[0].parameters, ElementsAre(0));
+  EXPECT_THAT(small.buckets[2].parameters, ElementsAre(2));
+  const Layout one = BuildLayout(MakeModules({{0}}), {MakeParameter(600, 0)},
+                                 2048 * sizeof(float), 1, 4);
+  EXPECT_EQ(one.buckets.size(), 1u);
+  const Layout large =
+      BuildLayout(modules, parameters, 512 * sizeof(float), 1, 1 << 20);
+  EXPECT_EQ(large.buckets.size(), 3u);
+}
+
 TEST(LayoutTest, FirstUseDecidesTheOrderWhateverTheRegistration) {
   const Layout layout =
       BuildLayout(MakeModules({{1}, {0}}),
