@@ -96,6 +96,10 @@ typedef struct commsched_engine_desc {
   /// forward waits for the first, and reduction begins with the last. 0: all
   /// buckets alike.
   uint64_t edge_bucket_bytes;
+  /// What the step is planned for: the link above all, without which priority
+  /// is guesswork. Equal on all ranks; `op_cost_ns` must be NULL. NULL:
+  /// defaults. Copied.
+  const commsched_cost_profile_t* profile;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {

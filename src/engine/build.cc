@@ -24,12 +24,17 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   if (desc.epsilon == 0) desc.epsilon = 1e-8f;
   // The engine has copies.
   desc.plan = nullptr;
+  desc.profile = nullptr;
   desc.kernels = nullptr;
   return desc;
 }
 
 commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given) {
   return given == nullptr ? commsched_plan_options_init() : *given;
+}
+
+commsched_cost_profile_t Profile(const commsched_cost_profile_t* given) {
+  return given == nullptr ? commsched_cost_profile_init() : *given;
 }
 
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
@@ -82,6 +87,7 @@ Engine::Engine(const commsched_engine_desc_t& desc)
     : desc_(WithDefaults(desc)),
       kernels_(CompleteKernels(desc.kernels)),
       plan_options_(PlanOptions(desc.plan)),
+      profile_(Profile(desc.profile)),
       spec_(MakeSpec(desc_, plan_options_)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))) {}
 
@@ -104,6 +110,10 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
     return InvalidArgument("engine: launch_timeout_ns is " +
                            std::to_string(desc.launch_timeout_ns) +
                            "; it must be 0 or more");
+  }
+  if (desc.profile != nullptr && desc.profile->op_cost_ns != nullptr) {
+    return InvalidArgument(
+        "engine: profile.op_cost_ns is not NULL; the engine makes the graph");
   }
   ENGINE_RETURN_IF_ERROR(CheckBeta("beta1", desc.beta1));
   ENGINE_RETURN_IF_ERROR(CheckBeta("beta2", desc.beta2));
@@ -291,7 +301,7 @@ Status Engine::MakePlan() {
   commsched_status_t code = COMMSCHED_RESOURCE_EXHAUSTED;
   for (uint64_t limit : limits) {
     options.arena_bytes = limit;
-    code = commsched_plan_build(graph_.graph.get(), &options, nullptr, &plan);
+    code = commsched_plan_build(graph_.graph.get(), &options, &profile_, &plan);
     if (code != COMMSCHED_RESOURCE_EXHAUSTED) break;
   }
   ENGINE_RETURN_IF_ERROR(Status::FromCall(code, "planning the step"));

@@ -134,6 +134,7 @@ class Engine {
   const commsched_engine_desc_t desc_;
   const commsched_engine_kernels_t kernels_;
   const commsched_plan_options_t plan_options_;
+  const commsched_cost_profile_t profile_;
   const StepSpec spec_;
   const uint32_t group_rank_;
 

@@ -95,6 +95,7 @@ Status Create(const commsched_engine_desc_t* desc,
   commsched_engine_desc_t copy;
   commsched_engine_kernels_t kernels;
   commsched_plan_options_t plan;
+  commsched_cost_profile_t profile;
   ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
   if (copy.kernels != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
@@ -103,6 +104,10 @@ Status Create(const commsched_engine_desc_t* desc,
   if (copy.plan != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.plan, "plan", &plan));
     copy.plan = &plan;
+  }
+  if (copy.profile != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.profile, "profile", &profile));
+    copy.profile = &profile;
   }
   ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
   *out_engine = new commsched_engine(copy);

@@ -321,6 +321,19 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
          d.plan = &plan;
        },
        COMMSCHED_INVALID_ARGUMENT, "struct_size of plan is 0"},
+      {[](auto& d) {
+         static commsched_cost_profile_t profile = {};
+         d.profile = &profile;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "struct_size of profile is 0"},
+      {[](auto& d) {
+         static const int64_t cost_ns = 1;
+         static commsched_cost_profile_t profile =
+             commsched_cost_profile_init();
+         profile.op_cost_ns = &cost_ns;
+         d.profile = &profile;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "profile.op_cost_ns is not NULL"},
   };
   for (const Case& c : cases) {
     commsched_engine_desc_t desc = desc_;
