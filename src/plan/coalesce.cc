@@ -1,7 +1,9 @@
 #include "plan/coalesce.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -47,6 +49,7 @@ uint64_t LimitOf(const PlanOptions& options) {
              : std::min(options.coalesce_bytes, options.partition_bytes);
 }
 
+// The launches of one role.
 class Coalescer {
  public:
   Coalescer(const Graph& graph, const Dependencies& dependencies,
@@ -66,44 +69,15 @@ class Coalescer {
     }
   }
 
-  absl::StatusOr<std::vector<Launch>> Run() {
-    for (OpId op : order_.collectives) {
-      Obstacle obstacle{End::kLast, OpId()};
-      if (!launches_.empty()) {
-        ASSIGN_OR_RETURN(obstacle, Decide(op));
-      }
-      if (obstacle.end != End::kNone) {
-        Close(obstacle, op);
-        Open(op);
-      }
-      Join(op);
-    }
-    Close({End::kLast, OpId()}, OpId());
-    return std::move(launches_);
-  }
-
- private:
-  using End = LaunchReason::End;
-  using How = LaunchReason::How;
-
   // Why the open launch grows no further; kNone: it does.
   struct Obstacle {
-    End end = End::kNone;
+    LaunchReason::End end = LaunchReason::End::kNone;
     OpId needer;
   };
 
-  absl::StatusOr<Obstacle> Decide(OpId op) const {
-    if (limit_ == 0 && options_.policy == nullptr) {
-      return Obstacle{End::kMergingOff, OpId()};
-    }
-    const Obstacle illegal = Illegal(op);
-    const Obstacle ours =
-        illegal.end == End::kNone ? Obstacle{TooMuch(op), OpId()} : illegal;
-    return options_.policy == nullptr ? ours : AskPolicy(op, illegal, ours);
-  }
-
   // What no policy can overrule.
   Obstacle Illegal(OpId op) const {
+    if (launches_.empty()) return {End::kLast, OpId()};
     const CollectiveSpec& next = graph_.op(op).collective;
     const End difference = Difference(launches_.back(), next);
     if (difference != End::kNone) return {difference, OpId()};
@@ -113,6 +87,110 @@ class Coalescer {
     if (DependsOnOpen(op)) return {End::kDependent, OpId()};
     return {};
   }
+
+  // Whether `op`, which may join, shall.
+  absl::StatusOr<Obstacle> Decide(OpId op, const Obstacle& illegal) const {
+    if (launches_.empty()) return illegal;
+    if (limit_ == 0 && options_.policy == nullptr) {
+      return Obstacle{End::kMergingOff, OpId()};
+    }
+    const Obstacle ours =
+        illegal.end == End::kNone ? Obstacle{TooMuch(op), OpId()} : illegal;
+    return options_.policy == nullptr ? ours : AskPolicy(op, illegal, ours);
+  }
+
+  // Of the sends and receives of this role in one event.
+  Obstacle NotOfTick(absl::Span<const RoleOp> event) const {
+    uint32_t due = 0;
+    uint32_t need = PlannedOrder::kNone;
+    for (const RoleOp& each : event) {
+      const Obstacle illegal = Illegal(each.op);
+      if (illegal.end != End::kNone) return illegal;
+      due = std::max(due, order_.ready[each.op.value()]);
+      need = std::min(need, order_.first_need[each.op.value()]);
+    }
+    if (due > ready_) return {End::kLater, OpId()};
+    if (need > first_need_) return {End::kWanted, OpId()};
+    return {};
+  }
+
+  // Decides the way of the open launch, which `next` does not join.
+  void Close(const Obstacle& obstacle, OpId next) {
+    if (launches_.empty()) return;
+    Launch& launch = launches_.back();
+    launch.reason.end = obstacle.end;
+    launch.reason.next = next;
+    launch.reason.needer = obstacle.needer;
+    launch.reason.limit_bytes = limit_;
+    if (IsPointToPoint(launch.kind)) {
+      SetWayOfTick(&launch);
+    } else if (launch.members.size() == 1) {
+      launch.way = Way::kSingle;
+      launch.reason.how = How::kAlone;
+    } else if (SortIfContiguous(&launch)) {
+      launch.way = Way::kInPlace;
+      launch.reason.how = How::kOneRange;
+    } else {
+      ChooseListOrPack(&launch);
+    }
+  }
+
+  void Open(OpId op, uint64_t key) {
+    const CollectiveSpec& spec = graph_.op(op).collective;
+    Launch launch;
+    launch.kind = IsPointToPoint(spec.kind) ? CollectiveKind::kSend : spec.kind;
+    launch.group = spec.group;
+    launch.dtype = DTypeOf(spec);
+    launch.reduce_op = spec.reduce_op;
+    launch.root = spec.root;
+    launch.key = key;
+    launches_.push_back(std::move(launch));
+    first_need_ = PlannedOrder::kNone;
+    ready_ = 0;
+    priority_ = graph_.op(op).priority;
+  }
+
+  void Join(OpId op) {
+    Launch& launch = launches_.back();
+    launch.members.push_back(op);
+    launch.weight_bytes += WeightBytes(graph_, graph_.op(op).collective);
+    launch_of_op_[op.value()] = static_cast<uint32_t>(launches_.size()) - 1;
+    first_need_ = std::min(first_need_, order_.first_need[op.value()]);
+    ready_ = std::max(ready_, order_.ready[op.value()]);
+    priority_ = std::max(priority_, graph_.op(op).priority);
+  }
+
+  // Whether all members leave every way open.
+  bool LeavesChoice(OpId op) const {
+    const std::vector<Access>& accesses = graph_.op(op).accesses;
+    return std::none_of(accesses.begin(), accesses.end(),
+                        [&](const Access& access) {
+                          return access.region.kind == RegionKind::kTile ||
+                                 graph_.buffer(access.buffer).ownership ==
+                                     Ownership::kLateBound;
+                        });
+  }
+
+  // For a launch that another role cannot send in place: members in key order,
+  // as a list or packed.
+  void TakeApart(Launch* launch) const {
+    std::vector<uint32_t> position(graph_.ops().size(), 0);
+    for (uint32_t i = 0; i < order_.collectives.size(); ++i) {
+      position[order_.collectives[i].value()] = i;
+    }
+    std::sort(launch->members.begin(), launch->members.end(),
+              [&](OpId a, OpId b) {
+                return position[a.value()] < position[b.value()];
+              });
+    ChooseListOrPack(launch);
+  }
+
+  std::vector<Launch>& launches() { return launches_; }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  using End = LaunchReason::End;
+  using How = LaunchReason::How;
 
   // The limits.
   End TooMuch(OpId op) const {
@@ -182,7 +260,8 @@ class Coalescer {
   }
 
   End Difference(const Launch& launch, const CollectiveSpec& next) const {
-    if (launch.kind != next.kind) return End::kKind;
+    const bool tick = IsPointToPoint(launch.kind) && IsPointToPoint(next.kind);
+    if (launch.kind != next.kind && !tick) return End::kKind;
     if (launch.kind == CollectiveKind::kBarrier) return End::kKind;
     if (launch.group != next.group) return End::kGroup;
     if (launch.dtype != DTypeOf(next)) return End::kDType;
@@ -205,47 +284,12 @@ class Coalescer {
     return false;
   }
 
-  void Open(OpId op) {
-    const CollectiveSpec& spec = graph_.op(op).collective;
-    Launch launch;
-    launch.kind = spec.kind;
-    launch.group = spec.group;
-    launch.dtype = DTypeOf(spec);
-    launch.reduce_op = spec.reduce_op;
-    launch.root = spec.root;
-    launches_.push_back(std::move(launch));
-    first_need_ = PlannedOrder::kNone;
-    ready_ = 0;
-    priority_ = graph_.op(op).priority;
-  }
-
-  void Join(OpId op) {
-    Launch& launch = launches_.back();
-    launch.members.push_back(op);
-    launch.weight_bytes += WeightBytes(graph_, graph_.op(op).collective);
-    launch_of_op_[op.value()] = static_cast<uint32_t>(launches_.size()) - 1;
-    first_need_ = std::min(first_need_, order_.first_need[op.value()]);
-    ready_ = std::max(ready_, order_.ready[op.value()]);
-    priority_ = std::max(priority_, graph_.op(op).priority);
-  }
-
-  // Decides the way of the open launch, which `next` does not join.
-  void Close(const Obstacle& obstacle, OpId next) {
-    if (launches_.empty()) return;
-    Launch& launch = launches_.back();
-    launch.reason.end = obstacle.end;
-    launch.reason.next = next;
-    launch.reason.needer = obstacle.needer;
-    launch.reason.limit_bytes = limit_;
-    if (launch.members.size() == 1) {
-      launch.way = Way::kSingle;
-      launch.reason.how = How::kAlone;
-    } else if (SortIfContiguous(&launch)) {
-      launch.way = Way::kInPlace;
-      launch.reason.how = How::kOneRange;
-    } else {
-      ChooseListOrPack(&launch);
-    }
+  // Each member progresses on its own, so it needs no common memory but what a
+  // tile is copied to.
+  void SetWayOfTick(Launch* launch) const {
+    const bool single = launch->members.size() == 1;
+    launch->way = single ? Way::kSingle : Way::kGroup;
+    launch->reason.how = single ? How::kAlone : How::kTick;
   }
 
   // Whether inputs and outputs each make up one range of one buffer. If so, the
@@ -331,14 +375,147 @@ class Coalescer {
   int priority_ = 0;
 };
 
+// All roles along the one order.
+class JobCoalescer {
+ public:
+  JobCoalescer(absl::Span<const RoleSpec> roles,
+               absl::Span<const Dependencies* const> dependencies,
+               const JobOrder& job, const PlanOptions& options)
+      : job_(job) {
+    roles_.reserve(roles.size());
+    for (size_t r = 0; r < roles.size(); ++r) {
+      roles_.emplace_back(*roles[r].graph, *dependencies[r], job.roles[r],
+                          options, roles[r].profile);
+    }
+  }
+
+  absl::StatusOr<std::vector<std::vector<Launch>>> Run() {
+    for (uint32_t e = 0; e < job_.num_events(); ++e) {
+      const absl::Span<const RoleOp> event = job_.Event(e);
+      if (IsPointToPoint(KindOf(event.front()))) {
+        AddPair(event, e * kKeyStride);
+      } else {
+        RETURN_IF_ERROR(AddCollective(event, e * kKeyStride));
+      }
+    }
+    std::vector<std::vector<Launch>> launches;
+    for (Coalescer& role : roles_) role.Close({End::kLast, OpId()}, OpId());
+    if (roles_.size() > 1) AgreeOnWays();
+    for (Coalescer& role : roles_) {
+      launches.push_back(std::move(role.launches()));
+    }
+    return launches;
+  }
+
+ private:
+  using End = LaunchReason::End;
+  using Obstacle = Coalescer::Obstacle;
+
+  CollectiveKind KindOf(RoleOp which) const {
+    return roles_[which.role].graph().op(which.op).collective.kind;
+  }
+
+  absl::Status AddCollective(absl::Span<const RoleOp> event, uint64_t key) {
+    // What the others say counts for the first, who decides.
+    Obstacle illegal = roles_[event[0].role].Illegal(event[0].op);
+    for (size_t i = 1; i < event.size() && illegal.end == End::kNone; ++i) {
+      const Coalescer& role = roles_[event[i].role];
+      if (role.Illegal(event[i].op).end != End::kNone ||
+          !role.LeavesChoice(event[i].op)) {
+        illegal.end = End::kOtherRole;
+      }
+    }
+    if (event.size() > 1 && illegal.end == End::kNone &&
+        !roles_[event[0].role].LeavesChoice(event[0].op)) {
+      illegal.end = End::kOtherRole;
+    }
+    ASSIGN_OR_RETURN(const Obstacle obstacle,
+                     roles_[event[0].role].Decide(event[0].op, illegal));
+    for (const RoleOp& each : event) {
+      Coalescer& role = roles_[each.role];
+      if (obstacle.end != End::kNone) {
+        // Another role's ops mean nothing here.
+        Obstacle own = obstacle;
+        if (!(each == event[0])) {
+          own = role.Illegal(each.op);
+          if (own.end == End::kNone) own.end = End::kOtherRole;
+        }
+        role.Close(own, each.op);
+        role.Open(each.op, key);
+      }
+      role.Join(each.op);
+    }
+    return absl::OkStatus();
+  }
+
+  // Each role decides for itself.
+  void AddPair(absl::Span<const RoleOp> event, uint64_t key) {
+    while (!event.empty()) {
+      size_t own = 1;
+      while (own < event.size() && event[own].role == event[0].role) ++own;
+      Coalescer& role = roles_[event[0].role];
+      const absl::Span<const RoleOp> ops = event.first(own);
+      const Obstacle obstacle = role.NotOfTick(ops);
+      if (obstacle.end != End::kNone) {
+        role.Close(obstacle, ops[0].op);
+        role.Open(ops[0].op, key);
+      }
+      for (const RoleOp& each : ops) role.Join(each.op);
+      event.remove_prefix(own);
+    }
+  }
+
+  // A launch of several roles, which have it at the same key, travels in place
+  // only if it can in all of them, else as it would in the first.
+  void AgreeOnWays() {
+    std::map<uint64_t, std::vector<std::pair<size_t, Launch*>>> shared;
+    for (size_t r = 0; r < roles_.size(); ++r) {
+      for (Launch& launch : roles_[r].launches()) {
+        if (launch.members.size() == 1 || IsPointToPoint(launch.kind)) continue;
+        shared[launch.key].push_back({r, &launch});
+      }
+    }
+    for (auto& [key, launches] : shared) {
+      if (launches.size() == 1 || AllInOneOrder(launches)) continue;
+      for (auto& [role, launch] : launches) roles_[role].TakeApart(launch);
+      const Launch& first = *launches.front().second;
+      for (auto& [role, launch] : launches) {
+        launch->way = first.way;
+        launch->staging_bytes = first.staging_bytes;
+        launch->staging_output = first.staging_output;
+        launch->reason.how = first.reason.how;
+        launch->reason.pack_ns = first.reason.pack_ns;
+        launch->reason.list_ns = first.reason.list_ns;
+      }
+    }
+  }
+
+  bool AllInOneOrder(
+      const std::vector<std::pair<size_t, Launch*>>& launches) const {
+    auto names = [&](const std::pair<size_t, Launch*>& which) {
+      std::vector<absl::string_view> result;
+      for (OpId op : which.second->members) {
+        result.push_back(roles_[which.first].graph().op(op).name);
+      }
+      return result;
+    };
+    return std::all_of(launches.begin(), launches.end(), [&](const auto& each) {
+      return each.second->way == Way::kInPlace &&
+             names(each) == names(launches.front());
+    });
+  }
+
+  const JobOrder& job_;
+  std::vector<Coalescer> roles_;
+};
+
 }  // namespace
 
-absl::StatusOr<std::vector<Launch>> Coalesce(const Graph& graph,
-                                             const Dependencies& dependencies,
-                                             const PlannedOrder& order,
-                                             const PlanOptions& options,
-                                             const CostProfile& profile) {
-  return Coalescer(graph, dependencies, order, options, profile).Run();
+absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
+    absl::Span<const RoleSpec> roles,
+    absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
+    const PlanOptions& options) {
+  return JobCoalescer(roles, dependencies, job, options).Run();
 }
 
 }  // namespace commsched

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
 #include "plan/order.h"
 #include "plan/plan.h"
+#include "plan/roles.h"
 
 namespace commsched {
 
@@ -34,13 +36,36 @@ namespace commsched {
 // one range of one buffer (all-reduce, broadcast, reduce; members are then in
 // order of address), else the cheaper of a list and packing.
 //
+// A collective of several roles joins a launch only if it may in all of them,
+// so that all have the same launches; then the way is one that all can go, and
+// collectives with tiles or late-bound sides, which leave less choice, stay
+// apart. Their policy is asked as the first of the roles would ask.
+//
+// A send or receive joins the open launch of its own role, whatever its peer
+// does, as members of such a launch (a tick) progress independently. It joins
+// if group and dtype are equal, no member is one that it depends on, and it
+// neither delays the launch nor keeps its first consumer waiting:
+//   - it is due no later than the launch;
+//   - it is needed no later than the launch.
+// Limits and policy have no say, as nothing is gained by keeping it apart. A
+// send and its receive that are of one role always go together: neither could
+// complete before the other is issued.
+//
+// Such ticks cannot deadlock. Let all events of keys below k be complete; then
+// so is that of key k. For in each role that takes part it lies in a launch
+// whose first event has a key of at most k, so all launches before that one are
+// complete; the launch is due after ops of its role that need launches of
+// smaller keys only (order.h), and of those none is the launch itself, which
+// is due before any op that needs it. So it is issued on both sides. This holds
+// for any window that admits a launch once all before it are complete, hence
+// the caps may count ticks like other launches.
+//
 // kInvalidArgument, naming policy and ops, if a policy merges what must stay
-// apart.
-absl::StatusOr<std::vector<Launch>> Coalesce(const Graph& graph,
-                                             const Dependencies& dependencies,
-                                             const PlannedOrder& order,
-                                             const PlanOptions& options,
-                                             const CostProfile& profile);
+// apart. The result is by role.
+absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
+    absl::Span<const RoleSpec> roles,
+    absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
+    const PlanOptions& options);
 
 }  // namespace commsched
 

@@ -5,61 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "plan/canonical_bytes.h"
 #include "plan/names.h"
-#include "xxhash.h"
 
 namespace commsched {
 namespace {
-
-// Bytes that two ranks must agree on: little endian on every host, and each
-// string and list with its length, so that no two plans share them.
-class CanonicalBytes {
- public:
-  void Add(uint64_t value) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> 8 * i);
-    bytes_.append(bytes, sizeof(bytes));
-  }
-  void Add(absl::string_view text) {
-    Add(uint64_t{text.size()});
-    bytes_.append(text.data(), text.size());
-  }
-  template <typename Tag>
-  void Add(StrongId<Tag> id) {
-    Add(uint64_t{id.value()});
-  }
-  template <typename Tag>
-  void Add(const std::vector<StrongId<Tag>>& ids) {
-    Add(uint64_t{ids.size()});
-    for (StrongId<Tag> id : ids) Add(id);
-  }
-  void Add(const std::vector<Wait>& waits) {
-    Add(uint64_t{waits.size()});
-    for (const Wait& wait : waits) {
-      Add(static_cast<uint64_t>(wait.producer.kind));
-      Add(uint64_t{wait.producer.index});
-      Add(static_cast<uint64_t>(wait.distance));
-      Add(static_cast<uint64_t>(wait.cause));
-    }
-  }
-  void Add(const Access& access) {
-    Add(access.buffer);
-    Add(static_cast<uint64_t>(access.mode));
-    Add(static_cast<uint64_t>(access.region.kind));
-    Add(access.region.group);
-    Add(access.region.offset);
-    Add(access.region.count);
-    if (access.region.kind != RegionKind::kTile) return;
-    Add(access.region.rows);
-    Add(access.region.stride);
-  }
-
-  void Reserve(size_t bytes) { bytes_.reserve(bytes); }
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
 
 void AddOptions(const Plan& plan, CanonicalBytes* out) {
   const PlanOptions& options = plan.options;
@@ -70,6 +20,13 @@ void AddOptions(const Plan& plan, CanonicalBytes* out) {
   out->Add(uint64_t{options.num_comm_lanes});
   out->Add(options.coalesce_bytes);
   out->Add(options.arena_bytes);
+  out->Add(static_cast<uint64_t>(options.priority));
+  out->Add(options.partition_bytes);
+  out->Add(uint64_t{options.delay_fillers});
+  out->Add(absl::string_view(options.codec.name));
+  out->Add(options.codec.block_elements);
+  out->Add(options.codec.block_bytes);
+  out->Add(uint64_t{options.codec.dtypes});
 }
 
 void AddOp(const Graph& graph, OpId id, CanonicalBytes* out) {
@@ -83,8 +40,10 @@ void AddOp(const Graph& graph, OpId id, CanonicalBytes* out) {
     out->Add(static_cast<uint64_t>(op.collective.kind));
     out->Add(static_cast<uint64_t>(int64_t{op.collective.peer_offset}));
   }
-  out->Add(uint64_t{op.collective.counts.size()});
-  for (uint64_t count : op.collective.counts) out->Add(count);
+  out->Add(static_cast<uint64_t>(op.collective.kind));
+  out->Add(static_cast<uint64_t>(op.collective.peer_offset));
+  out->Add(uint64_t{op.collective.lossy});
+  out->Add(op.collective.counts);
 }
 
 void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
@@ -95,6 +54,9 @@ void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
   out->Add(static_cast<uint64_t>(launch.root));
   out->Add(static_cast<uint64_t>(launch.way));
   out->Add(uint64_t{launch.lane});
+  out->Add(launch.piece);
+  out->Add(launch.key);
+  out->Add(uint64_t{launch.coded});
   out->Add(launch.weight_bytes);
   out->Add(launch.staging_offset);
   out->Add(launch.staging_bytes);
@@ -163,8 +125,14 @@ std::string LaunchLine(const Plan& plan, uint32_t key) {
   }
   if (IsRooted(launch.kind)) absl::StrAppend(&line, " root ", launch.root);
   absl::StrAppend(&line, " on ", graph.group(launch.group).name, " way ",
-                  WayName(launch.way), " lane ", launch.lane, " bytes ",
-                  launch.weight_bytes, " members");
+                  WayName(launch.way), launch.coded ? " coded" : "", " lane ",
+                  launch.lane, " key ", launch.key, " bytes ",
+                  launch.weight_bytes);
+  if (launch.piece.of > 1) {
+    absl::StrAppend(&line, " piece ", launch.piece.index, "/", launch.piece.of,
+                    " [", launch.piece.offset, ",+", launch.piece.count, "]");
+  }
+  absl::StrAppend(&line, " members");
   for (OpId op : launch.members) {
     absl::StrAppend(&line, " #", op.value(), " ", OpText(graph, op));
   }
@@ -209,7 +177,7 @@ Fingerprint FingerprintOf(const Plan& plan) {
   const Graph& graph = *plan.graph;
   CanonicalBytes out;
   out.Reserve(size_t{256} * graph.ops().size());
-  out.Add(absl::string_view("commsched-plan/1"));
+  out.Add(absl::string_view("commsched-plan/2"));
   AddOptions(plan, &out);
   out.Add(uint64_t{graph.groups().size()});
   for (const Group& group : graph.groups()) {
@@ -244,15 +212,10 @@ Fingerprint FingerprintOf(const Plan& plan) {
     out.Add(place.bytes);
   }
   out.Add(plan.arena_bytes);
-
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(
-      &canonical, XXH3_128bits(out.bytes().data(), out.bytes().size()));
-  Fingerprint fingerprint;
-  static_assert(sizeof(canonical.digest) == sizeof(fingerprint));
-  std::copy(std::begin(canonical.digest), std::end(canonical.digest),
-            fingerprint.begin());
-  return fingerprint;
+  out.Add(uint64_t{plan.role});
+  out.Add(uint64_t{plan.num_roles});
+  for (const Fingerprint& group : plan.group_fingerprints) out.Add(group);
+  return out.Hash();
 }
 
 std::vector<std::string> CanonicalLines(const Plan& plan) {

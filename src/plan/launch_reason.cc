@@ -21,6 +21,8 @@ std::string HowText(const LaunchReason& reason) {
       return absl::StrCat("pack", costs);
     case LaunchReason::How::kUneven:
       return "list: uneven counts are not packed";
+    case LaunchReason::How::kTick:
+      return "sends and receives of one tick";
   }
   return "";
 }
@@ -84,6 +86,12 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
       return absl::StrCat(name(next), " depends on it");
     case LaunchReason::End::kPolicy:
       return absl::StrCat("the policy keeps it apart from ", name(next));
+    case LaunchReason::End::kLater:
+      return absl::StrCat(name(next), " is due later");
+    case LaunchReason::End::kWanted:
+      return absl::StrCat(name(next), " is needed later");
+    case LaunchReason::End::kOtherRole:
+      return absl::StrCat("another role keeps it apart from ", name(next));
   }
   return "";
 }

@@ -21,6 +21,7 @@ struct LaunchReason {
     kListIsLess,  // copies would cost more than the list
     kPackIsLess,  // copies cost less
     kUneven,      // uneven counts are not packed
+    kTick,        // sends and receives that are due together
   };
   // Why the collective that is next in key order did not join.
   enum class End : uint8_t {
@@ -36,6 +37,9 @@ struct LaunchReason {
     kNeeded,     // `needer` needs a member before `next` is ready
     kDependent,  // `next` depends on a member
     kPolicy,     // the policy said so
+    kLater,      // of a tick: `next` is due later
+    kWanted,     // of a tick: `next` is needed later
+    kOtherRole,  // another role of the group keeps them apart
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {
@@ -45,7 +49,7 @@ struct LaunchReason {
     kMembers,  // has several members
     kUneven,   // parts of uneven size
     kGroupOfOne,
-    kTooSmall,  // fewer elements per part than an aligned piece has
+    kTooSmall,  // one element per part
     kLateBound,
   };
 

@@ -76,8 +76,8 @@ struct Launch {
   // Collectives, in key order; of kInPlace in order of address.
   std::vector<OpId> members;
   Piece piece;
-  // Its place in the one order over all roles (I1): grows with the LaunchId, and
-  // all members of a collective have the same. Of a tick, that of its first
+  // Its place in the one order over all roles (I1): grows with the LaunchId,
+  // and all members of a collective have the same. Of a tick, that of its first
   // member. Collectives are kKeyStride apart, which leaves room for pieces.
   uint64_t key = 0;
   bool coded = false;           // travels through PlanOptions::codec
@@ -137,6 +137,9 @@ struct Plan {
   // By GroupId: of the launches on that group, in key order, equal on all its
   // members, of whatever role.
   std::vector<std::array<uint8_t, 16>> group_fingerprints;
+  // By GroupId: what goes from member to member, of all roles, one line per
+  // send. For naming differences.
+  std::vector<std::shared_ptr<const std::vector<std::string>>> group_sends;
   uint32_t role = 0;  // of the roles that were planned together
   uint32_t num_roles = 1;
 

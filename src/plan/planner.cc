@@ -60,12 +60,16 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
     node.lane = graph.op(node.op).compute.lane;
     plan->num_compute_lanes = std::max(plan->num_compute_lanes, node.lane + 1);
   }
-  plan->num_comm_lanes = plan->options.num_comm_lanes;
+  // A send waits for a peer, so collectives do not queue up behind it.
+  const uint32_t num_lanes = plan->options.num_comm_lanes;
+  plan->num_comm_lanes = num_lanes + (HasPointToPoint(graph) ? 1 : 0);
   plan->launch_of_op.assign(graph.ops().size(), LaunchId());
   uint32_t due = 0;
   for (uint32_t k = 0; k < plan->launches.size(); ++k) {
     Launch& launch = plan->launches[k];
-    launch.lane = launch.group.value() % plan->options.num_comm_lanes;
+    launch.lane = IsPointToPoint(launch.kind)
+                      ? num_lanes
+                      : launch.group.value() % num_lanes;
     for (OpId op : launch.members) {
       plan->launch_of_op[op.value()] = LaunchId(k);
       due = std::max(due, order.ready[op.value()]);
@@ -94,39 +98,92 @@ void Append(std::vector<Edge> more, std::vector<Edge>* edges) {
   edges->insert(edges->end(), more.begin(), more.end());
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
-    const Graph& graph, const PlanOptions& options,
-    const CostProfile& profile) {
-  RETURN_IF_ERROR(CheckOptions(options));
-  RETURN_IF_ERROR(CheckSupported(graph));
-  RETURN_IF_ERROR(CheckStepBytes(graph));
-  RETURN_IF_ERROR(CheckProfile(graph, profile));
+// What a role's plan starts from.
+absl::StatusOr<std::shared_ptr<Plan>> BeginPlan(const RoleSpec& role,
+                                                const PlanOptions& options) {
+  RETURN_IF_ERROR(CheckSupported(*role.graph));
+  RETURN_IF_ERROR(CheckStepBytes(*role.graph));
+  RETURN_IF_ERROR(CheckProfile(*role.graph, role.profile));
   auto plan = std::make_shared<Plan>();
-  plan->graph = std::make_shared<const Graph>(graph);
+  plan->graph = std::make_shared<const Graph>(*role.graph);
   plan->options = options;
-  plan->profile = profile;
-  ASSIGN_OR_RETURN(plan->dependencies, InferDependencies(graph));
-  DissolveMarkers(graph, &plan->dependencies);
+  plan->profile = role.profile;
+  ASSIGN_OR_RETURN(plan->dependencies, InferDependencies(*role.graph));
+  DissolveMarkers(*role.graph, &plan->dependencies);
+  return plan;
+}
 
-  const PlannedOrder order = OrderOps(graph, plan->dependencies);
-  ASSIGN_OR_RETURN(plan->launches, Coalesce(graph, plan->dependencies, order,
-                                            options, profile));
-  LayOut(order, plan.get());
+// From launches in key order to a plan that is proved on its own.
+absl::Status FinishPlan(const PlannedOrder& order, Plan* plan) {
+  LayOut(order, plan);
   const Sequence sequence = SequenceOf(*plan);
   ASSIGN_OR_RETURN(Arena arena, PlaceInArena(*plan, sequence));
-  SetPlaces(arena, plan.get());
+  SetPlaces(arena, plan);
 
   std::vector<Edge> edges = HazardEdges(*plan);
   Append(std::move(arena.edges), &edges);
   Append(WindowEdges(*plan), &edges);
-  if (options.schedule == Schedule::kSerial) Append(SerialEdges(*plan), &edges);
-  AssignWaits(sequence, std::move(edges), plan.get());
+  if (plan->options.schedule == Schedule::kSerial) {
+    Append(SerialEdges(*plan), &edges);
+  }
+  AssignWaits(sequence, std::move(edges), plan);
+  return VerifyPlan(*plan);
+}
 
-  RETURN_IF_ERROR(VerifyPlan(*plan));
-  plan->fingerprint = FingerprintOf(*plan);
-  return std::shared_ptr<const Plan>(std::move(plan));
+absl::Status InRole(size_t role, size_t num_roles, const absl::Status& status) {
+  if (status.ok() || num_roles == 1) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("role ", role, ": ", status.message()));
+}
+
+using Plans = std::vector<std::shared_ptr<Plan>>;
+
+absl::StatusOr<Plans> BeginPlans(absl::Span<const RoleSpec> roles,
+                                 const PlanOptions& options) {
+  Plans plans;
+  for (size_t r = 0; r < roles.size(); ++r) {
+    auto plan = BeginPlan(roles[r], options);
+    RETURN_IF_ERROR(InRole(r, roles.size(), plan.status()));
+    (*plan)->role = static_cast<uint32_t>(r);
+    (*plan)->num_roles = static_cast<uint32_t>(roles.size());
+    plans.push_back(*std::move(plan));
+  }
+  return plans;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
+    absl::Span<const RoleSpec> roles, const PlanOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const Meetings meetings, FindMeetings(roles));
+  ASSIGN_OR_RETURN(const Plans plans, BeginPlans(roles, options));
+  std::vector<const Dependencies*> dependencies;
+  for (const auto& plan : plans) dependencies.push_back(&plan->dependencies);
+
+  ASSIGN_OR_RETURN(const JobOrder job, OrderJob(roles, dependencies, meetings));
+  ASSIGN_OR_RETURN(std::vector<std::vector<Launch>> launches,
+                   Coalesce(roles, dependencies, job, options));
+  for (size_t r = 0; r < roles.size(); ++r) {
+    plans[r]->launches = std::move(launches[r]);
+    RETURN_IF_ERROR(
+        InRole(r, roles.size(), FinishPlan(job.roles[r], plans[r].get())));
+  }
+  std::vector<Plan*> made;
+  for (const auto& plan : plans) made.push_back(plan.get());
+  RETURN_IF_ERROR(VerifyRoles(roles, made));
+  FingerprintGroups(roles, made);
+  for (Plan* plan : made) plan->fingerprint = FingerprintOf(*plan);
+  return std::vector<std::shared_ptr<const Plan>>(plans.begin(), plans.end());
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
+    const Graph& graph, const PlanOptions& options,
+    const CostProfile& profile) {
+  const RoleSpec role{
+      .graph = &graph, .role_of_member = {}, .profile = profile};
+  ASSIGN_OR_RETURN(auto plans, BuildPlans({&role, 1}, options));
+  return std::move(plans.front());
 }
 
 }  // namespace commsched

@@ -27,9 +27,6 @@ absl::Status CheckAccess(const Graph& graph, const Op& op,
 }
 
 absl::Status CheckOp(const Graph& graph, const Op& op) {
-  if (op.kind == OpKind::kCollective && IsPointToPoint(op.collective.kind)) {
-    return Unsupported(op, CollectiveKindName(op.collective.kind));
-  }
   for (const Access& access : op.accesses) {
     RETURN_IF_ERROR(CheckAccess(graph, op, access));
   }
