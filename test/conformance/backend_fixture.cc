@@ -5,18 +5,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "test/support/property.h"
 
 namespace commsched {
 
 std::vector<BackendCase> AllBackends() {
   std::vector<BackendCase> cases;
   for (const int size : {1, 2, 3, 4, 8}) {
-    cases.push_back(
-        {absl::StrCat("inproc_n", size), "inproc", size, true, LinkSpec{}});
+    cases.push_back({absl::StrCat("inproc_n", size), "inproc", size, true,
+                     LinkSpec{}, false});
   }
-  cases.push_back({"inproc_n4_fast", "inproc", 4, false, LinkSpec{}});
+  cases.push_back({"inproc_n4_fast", "inproc", 4, false, LinkSpec{}, false});
   cases.push_back({"inproc_n4_link", "inproc", 4, true,
-                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000}});
+                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000}, false});
+  for (const int size : {1, 2, 4}) {
+    cases.push_back({absl::StrCat("virtual_n", size), "virtual", size, true,
+                     LinkSpec{}, /*is_virtual=*/true});
+  }
   return cases;
 }
 
@@ -25,6 +31,12 @@ BackendTest::BackendTest() {
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;
   spec.link = GetParam().link;
+  if (GetParam().is_virtual) {
+    virtual_backend_ =
+        std::make_unique<test::VirtualBackend>(&SystemClock::Get());
+    virtual_backend_->StepWhenPolled(test::PropertySeed());
+    spec = virtual_backend_->Spec(GetParam().size);
+  }
   world_ = *World::Create(spec);
 }
 

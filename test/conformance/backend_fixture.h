@@ -12,6 +12,7 @@
 #include "test/support/comm_driver.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
+#include "test/support/virtual_backend.h"
 
 namespace commsched {
 
@@ -23,6 +24,8 @@ struct BackendCase {
   int size = 1;
   bool deterministic = true;
   LinkSpec link;
+  // The backend of test/support is made by the fixture.
+  bool is_virtual = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
@@ -53,6 +56,7 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});
   absl::Status OnCommAll(const Body& body, CommSpec spec = {});
 
+  std::unique_ptr<test::VirtualBackend> virtual_backend_;
   std::shared_ptr<World> world_;
 };
 
