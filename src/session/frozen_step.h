@@ -1,0 +1,179 @@
+// A recorded step, frozen into a plan, that the program goes on calling.
+#ifndef COMMSCHED_SRC_SESSION_FROZEN_STEP_H_
+#define COMMSCHED_SRC_SESSION_FROZEN_STEP_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/optimization.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "session/frozen_plan.h"
+#include "session/session.h"
+
+namespace commsched {
+
+struct FrozenStepSpec {
+  std::shared_ptr<World> world;
+  int world_rank = 0;
+  uint64_t instance = 0;
+  std::vector<GroupSpec> groups;  // the declared ones
+  RecordedOps recorded;           // what it points to outlives the step
+  FrozenOrder order;
+  std::vector<bool> early;       // by declared op
+  std::vector<void*> addresses;  // by declared buffer
+  PlanOptions options;
+  CostProfile profile;
+  std::vector<Stream*> lanes;
+  Recorder* recorder = nullptr;
+  int64_t launch_timeout_ns = 0;
+};
+
+// Takes the calls of an eager program, in whatever order they come, to a
+// session that runs the frozen plan. As long as a step's calls are the frozen
+// ones, each is a comparison more than the session's own.
+//
+// Otherwise the step deviates, from the first call that is another:
+// - A planned op that is not called is skipped: its `before` and `after` are
+//   done here, at the end of the step or when something needs a launch that it
+//   feeds. A collective that is not submitted goes without this rank's data.
+// - An op that comes too late or is not planned runs alone: everything in
+//   flight is waited for, and the op is, too.
+// - A collective that comes too late or is not planned is an error.
+// What the program submitted goes before later ops that conflict with it.
+//
+// At the end of each step all ranks exchange whether a segment deviated in a
+// way that recording it again would cure; they see the answer at the end of the
+// next one.
+//
+// One thread; Abort() and status() any.
+class FrozenStep {
+ public:
+  // Collective.
+  static absl::StatusOr<std::unique_ptr<FrozenStep>> Create(
+      FrozenStepSpec spec);
+  FrozenStep(const FrozenStep&) = delete;
+  FrozenStep& operator=(const FrozenStep&) = delete;
+
+  // `note`: keep the order of the calls, for noted().
+  absl::Status StepBegin(bool note);
+  absl::Status StepEnd();
+
+  absl::Status Before(uint32_t op, Stream* stream) {
+    if (ABSL_PREDICT_FALSE(next_ == end_ || *next_ != op)) {
+      return SlowBefore(op, stream);
+    }
+    const uint32_t call = static_cast<uint32_t>(next_ - keys_.data());
+    absl::Status status = session_->Before(OpId(call), stream);
+    if (ABSL_PREDICT_TRUE(status.ok())) {
+      open_[op] = call;
+      ++num_open_;
+      ++next_;
+    }
+    return status;
+  }
+  absl::Status After(uint32_t op, Stream* stream) {
+    if (ABSL_PREDICT_FALSE(slow_ || op >= open_.size() ||
+                           open_[op] >= num_calls_)) {
+      return SlowAfter(op, stream);
+    }
+    absl::Status status = session_->After(OpId(open_[op]), stream);
+    if (ABSL_PREDICT_TRUE(status.ok())) {
+      open_[op] = kNone;
+      --num_open_;
+    }
+    return status;
+  }
+  absl::Status Submit(uint32_t op) {
+    if (ABSL_PREDICT_FALSE(next_ == end_ || *next_ != (op | kSubmit))) {
+      return SlowSubmit(op);
+    }
+    const uint32_t call = static_cast<uint32_t>(next_ - keys_.data());
+    if (gated_[call]) session_->Submit(OpId(call), /*drop=*/false);
+    ++next_;
+    return session_->status();
+  }
+
+  // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
+  // as of the step before. Equal on all ranks.
+  uint32_t agreed_deviation() const { return agreed_deviation_; }
+  // Whether the calls of the last step were not the frozen ones.
+  bool deviated() const { return deviated_; }
+  const CallOrder& noted() const { return noted_; }
+
+  const FrozenOrder& order() const { return spec_.order; }
+  // Takes over what is optional and loose; the calls are the same.
+  void SetOrder(FrozenOrder order);
+  Session& session() { return *session_; }
+  std::shared_ptr<const Plan> plan() const { return frozen_.plan; }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  static constexpr uint32_t kAlone = kNone - 1;       // open, not a planned call
+  static constexpr uint32_t kSubmit = uint32_t{1} << 31;  // in a key
+
+  enum class CallState : uint8_t { kWaiting, kOpen, kDone, kSkipped };
+
+  explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
+  absl::Status Init();
+  SessionSpec MakeSessionSpec(std::vector<Stream*> lanes);
+
+  const Op& DeclaredOp(uint32_t op) const {
+    return spec_.recorded.ops->op(OpId(op));
+  }
+  bool IsCollective(uint32_t call) const {
+    return (keys_[call] & kSubmit) != 0;
+  }
+  absl::Status CheckDeclared(const char* what, uint32_t op, OpKind kind) const;
+  // From here on this step's calls are looked up.
+  void Deviate();
+  // The planned call that the next one of `op` is, or kNone.
+  uint32_t PlannedCall(uint32_t op) const;
+  void Flag(uint32_t op);
+  void NoteCall(uint32_t op, uint32_t call);
+
+  absl::Status SlowBefore(uint32_t op, Stream* stream);
+  absl::Status SlowAfter(uint32_t op, Stream* stream);
+  absl::Status SlowSubmit(uint32_t op);
+  absl::Status BeginAlone(uint32_t op, Stream* stream);
+  // Issues what was submitted, is not due and conflicts with `op`.
+  absl::Status GiveWay(uint32_t op);
+  // Makes the launches below `due` due, and the ops in `needed` done.
+  absl::Status Require(uint32_t due, std::vector<uint32_t> needed);
+  void DropUnsubmitted(uint32_t due);
+  absl::Status Skip(uint32_t call);
+  absl::Status FinishCalls();
+  bool Conflicts(uint32_t op, uint32_t call) const;
+
+  // Constant after Create, but for the order's flags.
+  FrozenStepSpec spec_;
+  FrozenPlan frozen_;
+  uint32_t num_calls_ = 0;
+  std::vector<uint32_t> keys_;  // by call: the declared op, and kSubmit or not
+  std::vector<uint8_t> gated_;  // by call
+  std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
+  std::vector<Stream*> lanes_;
+  int32_t flag_in_ = 0, flag_out_ = 0;
+  std::unique_ptr<Session> session_;  // goes before its memory
+
+  // This step.
+  const uint32_t* next_ = nullptr;  // in keys_; end_ once the step deviates
+  const uint32_t* end_ = nullptr;
+  std::vector<uint32_t> open_;  // by declared op: call, kAlone or kNone
+  uint32_t num_open_ = 0;
+  bool slow_ = false;
+  bool note_ = false;
+  bool deviated_ = false;
+  uint32_t deviation_ = 0;  // 1 + segment
+  uint32_t agreed_deviation_ = 0;
+  // Only while slow_.
+  std::vector<CallState> state_;  // by call
+  std::vector<uint32_t> times_;   // by declared op: calls so far
+  uint32_t highest_ = 0;          // 1 + the furthest call so far
+  CallOrder noted_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_FROZEN_STEP_H_
