@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -9,6 +10,13 @@
 
 namespace commsched {
 namespace {
+
+// Whether a side of the kind has a part per rank.
+bool HasParts(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kAllToAll;
+}
 
 absl::Status CheckBinding(const SessionSpec::Binding& binding,
                           const Graph& graph,
@@ -59,6 +67,48 @@ absl::Status CheckGroups(const SessionSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("session: group '", planned.name, "' has ", planned.size,
                      " ranks in the graph, ", given, " given"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBackend(const SessionSpec& spec) {
+  const commsched_backend_t& backend = *spec.world->backend();
+  const Graph& graph = *spec.plan->graph;
+  const bool strided = (backend.capabilities & COMMSCHED_BACKEND_STRIDED) != 0;
+  const bool peers = (backend.capabilities & COMMSCHED_BACKEND_P2P) != 0;
+  for (const Launch& launch : spec.plan->launches) {
+    const std::string& name = graph.op(launch.members.front()).name;
+    if (!strided && launch.piece.of > 1 && HasParts(launch.kind)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "session: partition_bytes ", spec.plan->options.partition_bytes,
+          " splits '", name, "', but backend '", backend.name,
+          "' takes no parts that are not dense (COMMSCHED_BACKEND_STRIDED)"));
+    }
+    if (!peers && IsPointToPoint(launch.kind)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("session: '", name, "' is a ",
+                       CollectiveKindName(launch.kind), ", but backend '",
+                       backend.name, "' has none (COMMSCHED_BACKEND_P2P)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckManual(const SessionSpec& spec,
+                         const std::vector<Stream*>& lanes) {
+  if (!spec.manual) {
+    if (spec.clock == &SystemClock::Get()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "session: only a manual session has a clock of its own");
+  }
+  if ((spec.world->backend()->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (!lanes[i]->is_caller()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: lane ", i,
+                     " of a manual session is the caller, which would block"));
   }
   return absl::OkStatus();
 }

@@ -58,6 +58,8 @@ class SessionImpl final : public Session {
   absl::Status Bind();
   // `bound`: what Bind returned; the other ranks learn of a failure.
   absl::Status Meet(const absl::Status& bound);
+  absl::Status Connect();
+  void Start();
 
   absl::Status StepBegin() override { return dispatcher_->StepBegin(); }
   absl::Status StepEnd() override { return dispatcher_->StepEnd(); }
@@ -89,6 +91,8 @@ class SessionImpl final : public Session {
     return dispatcher_->Run(compute, user, num_steps);
   }
   absl::Status Drain() override;
+  bool Pump() override { return issuer_->Pump(); }
+  int64_t NextWakeNs() const override { return issuer_->NextWakeNs(); }
   void Abort(absl::string_view reason) override {
     issuer_->Fail(absl::AbortedError(reason));
   }
@@ -106,7 +110,6 @@ class SessionImpl final : public Session {
   }
   absl::Status NotComputeOp(OpId op) const;
   absl::Status AddGates();
-  absl::Status Connect();
   absl::Status RegisterMemory();
   void ListenToLanes();
   void FindWriters();
@@ -148,6 +151,7 @@ SessionImpl::~SessionImpl() {
 
 absl::Status SessionImpl::Bind() {
   RETURN_IF_ERROR(CheckGroups(spec_));
+  RETURN_IF_ERROR(CheckBackend(spec_));
   Binding binding;
   ASSIGN_OR_RETURN(binding.buffer_address, ResolveBindings(spec_));
   ASSIGN_OR_RETURN(lanes_, ResolveLanes(spec_));
@@ -158,6 +162,7 @@ absl::Status SessionImpl::Bind() {
   }
   binding.arena = arena_.address();
   binding.device = &device_;
+  RETURN_IF_ERROR(CheckManual(spec_, lanes_));
   for (const Stream* lane : lanes_) {
     binding.caller_lanes.push_back(lane->is_caller());
   }
@@ -187,6 +192,11 @@ absl::Status SessionImpl::AddGates() {
 absl::Status SessionImpl::Meet(const absl::Status& bound) {
   RETURN_IF_ERROR(AgreeOnPlan(spec_, bound));
   RETURN_IF_ERROR(AgreeOnReadiness(spec_, Connect()));
+  Start();
+  return absl::OkStatus();
+}
+
+void SessionImpl::Start() {
   for (LaunchProgram& launch : program_->launches) {
     launch.comm = communicators_.comms()[launch.group];
   }
@@ -221,7 +231,6 @@ absl::Status SessionImpl::Meet(const absl::Status& bound) {
                                                   .lanes = lanes_});
   if (spec_.recorder != nullptr) spec_.recorder->SetNames(TraceNames(spec_));
   issuer_->Start();
-  return absl::OkStatus();
 }
 
 absl::Status SessionImpl::Connect() {
@@ -296,7 +305,9 @@ absl::Status SessionImpl::Drain() {
     return absl::FailedPreconditionError(
         absl::StrCat("drain: step ", dispatcher_->steps(), " has not ended"));
   }
-  for (Stream* lane : lanes_) lane->Synchronize();
+  if (!spec_.manual) {
+    for (Stream* lane : lanes_) lane->Synchronize();
+  }
   const uint64_t steps = dispatcher_->steps();
   uint64_t lanes_seen = 0;
   for (size_t i = program_->launches.size(); i-- > 0 && steps > 0;) {
@@ -304,6 +315,11 @@ absl::Status SessionImpl::Drain() {
     const uint64_t lane = uint64_t{1} << (launch.lane % 64);
     if ((lanes_seen & lane) != 0) continue;
     lanes_seen |= lane;
+    if (spec_.manual && !launch.event->IsComplete(steps)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "drain: launch ", program_->LaunchName(static_cast<uint32_t>(i)),
+          " is not complete; a manual session is pumped first"));
+    }
     launch.event->Synchronize(steps);
   }
   return failure_.status();
@@ -404,6 +420,23 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionSpec spec) {
   auto session = std::make_unique<SessionImpl>(std::move(spec));
   RETURN_IF_ERROR(session->Meet(session->Bind()));
   return absl::StatusOr<std::unique_ptr<Session>>(std::move(session));
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
+    std::vector<SessionSpec> specs) {
+  std::vector<std::unique_ptr<SessionImpl>> made;
+  for (SessionSpec& spec : specs) {
+    if (spec.launch_timeout_ns == 0) spec.launch_timeout_ns = kDefaultTimeoutNs;
+    made.push_back(std::make_unique<SessionImpl>(std::move(spec)));
+    RETURN_IF_ERROR(made.back()->Bind());
+  }
+  for (const auto& session : made) RETURN_IF_ERROR(session->Connect());
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (auto& session : made) {
+    session->Start();
+    sessions.push_back(std::move(session));
+  }
+  return sessions;
 }
 
 }  // namespace commsched

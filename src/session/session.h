@@ -61,6 +61,11 @@ class Session {
  public:
   // Collective.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionSpec spec);
+  // All ranks of a world of this process at once, by one thread and without a
+  // meeting: the plans must come from one call of the planner, which is what a
+  // meeting would find out. For tests and the simulator.
+  static absl::StatusOr<std::vector<std::unique_ptr<Session>>> CreateAll(
+      std::vector<SessionSpec> specs);
   virtual ~Session() = default;
 
   virtual absl::Status StepBegin() = 0;
@@ -78,7 +83,12 @@ class Session {
   // `compute` is called on this thread, with no lock held.
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   virtual absl::Status Run(Compute compute, void* user, uint64_t num_steps) = 0;
+  // Of a manual session: fails if something due is not complete.
   virtual absl::Status Drain() = 0;
+  // Manual sessions only. One round of polling and issuing: whether it got on.
+  virtual bool Pump() = 0;
+  // When Pump() may get on by the clock alone; kNoDeadlineNs: never.
+  virtual int64_t NextWakeNs() const = 0;
   virtual void Abort(absl::string_view reason) = 0;
   virtual absl::Status status() const = 0;
   virtual absl::StatusOr<void*> Address(OpId op, BufferId buffer) = 0;
