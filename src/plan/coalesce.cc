@@ -42,6 +42,23 @@ bool HasOneRange(CollectiveKind kind) {
          kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce;
 }
 
+// What the memory of a collective's sides demands.
+enum class Demand : uint8_t {
+  kNone,
+  kCopies,   // a side is a tile: its rows are put side by side
+  kNoCopies  // a side is late-bound: its address is not known yet
+};
+
+Demand DemandOf(const Graph& graph, const Op& op) {
+  for (const Access& access : op.accesses) {
+    if (access.region.kind == RegionKind::kTile) return Demand::kCopies;
+    if (graph.buffer(access.buffer).ownership == Ownership::kLateBound) {
+      return Demand::kNoCopies;
+    }
+  }
+  return Demand::kNone;
+}
+
 // No more than partition would leave whole.
 uint64_t LimitOf(const PlanOptions& options) {
   return options.partition_bytes == 0
@@ -81,6 +98,9 @@ class Coalescer {
     const CollectiveSpec& next = graph_.op(op).collective;
     const End difference = Difference(launches_.back(), next);
     if (difference != End::kNone) return {difference, OpId()};
+    if (!MayTravelTogether(launches_.back(), graph_.op(op))) {
+      return {End::kTile, OpId()};
+    }
     if (order_.ready[op.value()] > first_need_) {
       return {End::kNeeded, order_.host[first_need_]};
     }
@@ -122,7 +142,10 @@ class Coalescer {
     launch.reason.next = next;
     launch.reason.needer = obstacle.needer;
     launch.reason.limit_bytes = limit_;
-    if (IsPointToPoint(launch.kind)) {
+    if (HasTile(launch)) {
+      launch.reason.how = How::kTile;
+      SetPacked(&launch);
+    } else if (IsPointToPoint(launch.kind)) {
       SetWayOfTick(&launch);
     } else if (launch.members.size() == 1) {
       launch.way = Way::kSingle;
@@ -162,13 +185,7 @@ class Coalescer {
 
   // Whether all members leave every way open.
   bool LeavesChoice(OpId op) const {
-    const std::vector<Access>& accesses = graph_.op(op).accesses;
-    return std::none_of(accesses.begin(), accesses.end(),
-                        [&](const Access& access) {
-                          return access.region.kind == RegionKind::kTile ||
-                                 graph_.buffer(access.buffer).ownership ==
-                                     Ownership::kLateBound;
-                        });
+    return DemandOf(graph_, graph_.op(op)) == Demand::kNone;
   }
 
   // For a launch that another role cannot send in place: members in key order,
@@ -272,6 +289,22 @@ class Coalescer {
     return End::kNone;
   }
 
+  // Copies only for who needs them, and parts of uneven size only alone.
+  bool MayTravelTogether(const Launch& launch, const Op& next) const {
+    const Op& last = graph_.op(launch.members.back());
+    const bool copies = DemandOf(graph_, next) == Demand::kCopies;
+    if (copies != (DemandOf(graph_, last) == Demand::kCopies)) return false;
+    return !copies ||
+           (last.collective.counts.empty() && next.collective.counts.empty());
+  }
+
+  bool HasTile(const Launch& launch) const {
+    return std::any_of(
+        launch.members.begin(), launch.members.end(), [&](OpId op) {
+          return DemandOf(graph_, graph_.op(op)) == Demand::kCopies;
+        });
+  }
+
   bool DependsOnOpen(OpId op) const {
     const uint32_t open = static_cast<uint32_t>(launches_.size()) - 1;
     for (uint32_t e = first_edge_[op.value()]; e < first_edge_[op.value() + 1];
@@ -284,8 +317,7 @@ class Coalescer {
     return false;
   }
 
-  // Each member progresses on its own, so it needs no common memory but what a
-  // tile is copied to.
+  // Each member progresses on its own, so it needs no common memory.
   void SetWayOfTick(Launch* launch) const {
     const bool single = launch->members.size() == 1;
     launch->way = single ? Way::kSingle : Way::kGroup;
@@ -333,28 +365,39 @@ class Coalescer {
 
   // A list costs the backend an overhead per member, packing two copies.
   void ChooseListOrPack(Launch* launch) const {
-    uint64_t input = 0;
-    uint64_t output = 0;
+    uint64_t bytes = 0;
     bool uneven = false;
+    bool late_bound = false;
     for (OpId op : launch->members) {
       const CollectiveSpec& spec = graph_.op(op).collective;
-      input += InputBytes(graph_, spec);
-      output += OutputBytes(graph_, spec);
+      bytes += InputBytes(graph_, spec) + OutputBytes(graph_, spec);
       uneven = uneven || !spec.counts.empty();
+      late_bound =
+          late_bound || DemandOf(graph_, graph_.op(op)) == Demand::kNoCopies;
     }
     launch->way = Way::kGroup;
-    if (uneven) {
-      launch->reason.how = How::kUneven;
+    if (uneven || late_bound) {
+      launch->reason.how = uneven ? How::kUneven : How::kLateBound;
       return;
     }
     const int64_t list_ns =
         kMemberOverheadNs * static_cast<int64_t>(launch->members.size() - 1);
-    const int64_t pack_ns = CopyNs(input + output, profile_);
+    const int64_t pack_ns = CopyNs(bytes, profile_);
     launch->reason.how =
         pack_ns < list_ns ? How::kPackIsLess : How::kListIsLess;
     launch->reason.pack_ns = pack_ns;
     launch->reason.list_ns = list_ns;
-    if (pack_ns >= list_ns) return;
+    if (pack_ns < list_ns) SetPacked(launch);
+  }
+
+  void SetPacked(Launch* launch) const {
+    uint64_t input = 0;
+    uint64_t output = 0;
+    for (OpId op : launch->members) {
+      const CollectiveSpec& spec = graph_.op(op).collective;
+      input += InputBytes(graph_, spec);
+      output += OutputBytes(graph_, spec);
+    }
     launch->way = Way::kPack;
     launch->staging_output = AlignUp(input);  // relative until placed
     launch->staging_bytes = launch->staging_output + output;

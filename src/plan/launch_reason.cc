@@ -23,6 +23,10 @@ std::string HowText(const LaunchReason& reason) {
       return "list: uneven counts are not packed";
     case LaunchReason::How::kTick:
       return "sends and receives of one tick";
+    case LaunchReason::How::kTile:
+      return "pack: the rows of a tile are copied";
+    case LaunchReason::How::kLateBound:
+      return "list: late-bound buffers are not packed";
   }
   return "";
 }
@@ -92,6 +96,9 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
       return absl::StrCat(name(next), " is needed later");
     case LaunchReason::End::kOtherRole:
       return absl::StrCat("another role keeps it apart from ", name(next));
+    case LaunchReason::End::kTile:
+      return absl::StrCat("it and ", name(next),
+                          " are not both tiles of equal parts");
   }
   return "";
 }

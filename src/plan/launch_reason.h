@@ -22,6 +22,8 @@ struct LaunchReason {
     kPackIsLess,  // copies cost less
     kUneven,      // uneven counts are not packed
     kTick,        // sends and receives that are due together
+    kTile,        // the rows of a tile are copied to be dense
+    kLateBound,   // what is bound late is not packed
   };
   // Why the collective that is next in key order did not join.
   enum class End : uint8_t {
@@ -40,6 +42,7 @@ struct LaunchReason {
     kLater,      // of a tick: `next` is due later
     kWanted,     // of a tick: `next` is needed later
     kOtherRole,  // another role of the group keeps them apart
+    kTile,       // one is a tile, which is copied; or an uneven tile
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {

@@ -14,11 +14,6 @@ absl::Status Unsupported(const Op& op, absl::string_view what) {
 absl::Status CheckAccess(const Graph& graph, const Op& op,
                          const Access& access) {
   const Buffer& buffer = graph.buffer(access.buffer);
-  if (access.region.kind == RegionKind::kTile &&
-      op.kind == OpKind::kCollective) {
-    return Unsupported(op, absl::StrCat("a tile of buffer '", buffer.name,
-                                        "' in a collective"));
-  }
   if (buffer.ownership == Ownership::kLateBound) {
     return Unsupported(
         op, absl::StrCat("access to late-bound buffer '", buffer.name, "'"));
