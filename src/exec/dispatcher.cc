@@ -89,10 +89,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
         state >= Done(generation()) ? "its after already" : "no before",
         " in step ", steps()));
   }
-  if (recorder_ != nullptr) {
-    RecordSpan(RecordKind::kCompute, begin_ns_[index], clock_.NowNs(),
-               node.op.value(), node.lane);
-  }
+  if (recorder_ != nullptr) RecordCompute(index);
   if (node.event != nullptr) stream->Record(node.event, generation());
   uint64_t expected = state;
   if (ABSL_PREDICT_FALSE(!state_[index].compare_exchange_strong(
@@ -136,10 +133,7 @@ absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
     EnqueueWaits(node, index, stream);
     if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
     RETURN_IF_ERROR(compute(user, node.op, stream));
-    if (recorder_ != nullptr) {
-      RecordSpan(RecordKind::kCompute, begin_ns_[index], clock_.NowNs(),
-                 node.op.value(), node.lane);
-    }
+    if (recorder_ != nullptr) RecordCompute(index);
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
   }
@@ -281,6 +275,18 @@ void Dispatcher::MoveHead() {
     }
     if (head_ != begin) issuer_.MakeDue(head_);
   } while (head_requests_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
+}
+
+// And that the launches which it feeds have one producer less to wait for.
+void Dispatcher::RecordCompute(uint32_t index) {
+  const NodeProgram& node = program_.nodes[index];
+  const int64_t now_ns = clock_.NowNs();
+  RecordSpan(RecordKind::kCompute, begin_ns_[index], now_ns, node.op.value(),
+             node.lane);
+  if (!issuer_.notes_ready()) return;
+  for (uint32_t i = 0; i < node.feeds.count; ++i) {
+    issuer_.NoteReady(program_.feeds[node.feeds.begin + i], steps(), now_ns);
+  }
 }
 
 void Dispatcher::RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,

@@ -93,6 +93,7 @@ class Dispatcher {
            program_.launches[launch].gates;
   }
   void MoveHead();
+  void RecordCompute(uint32_t node);
   void RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
                   uint32_t index, uint32_t lane);
   absl::Status ReplayStep(Compute compute, void* user);

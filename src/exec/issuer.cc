@@ -48,6 +48,8 @@ Issuer::Issuer(const IssuerSpec& spec)
                  .world_rank = spec.world_rank,
                  .timeout_ns = spec.launch_timeout_ns}),
       window_(LimitsOf(program_.plan->options)),
+      holds_(launches_per_step_,
+             spec.recorder != nullptr && !spec.issue_inline),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {
   in_flight_.reserve(tickets_);
@@ -96,7 +98,9 @@ bool Issuer::Pump() {
   CheckDeadlines();
   CheckCommunicators();
   if (!spec_.failure->failed()) {
-    stalls_.Begin(stall_cause_, spec_.clock->NowNs());
+    const int64_t now_ns = spec_.clock->NowNs();
+    stalls_.Begin(stall_cause_, now_ns);
+    holds_.NoteStall(stall_cause_, now_ns);
   }
   return false;
 }
@@ -154,6 +158,7 @@ bool Issuer::TryIssue() {
                  .begin_ns = spec_.clock->NowNs(),
                  .window_bytes = window_.bytes()};
   entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
+  if (holds_.on()) entry.hold = holds_.Issued(index, step, entry.begin_ns);
   if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane, entry.begin_ns);
   const commsched_launch_t* call = Prepare(index, step, drops);
   char message[kMessageSize];
@@ -223,6 +228,7 @@ absl::Status Issuer::Poll(InFlight* entry) {
   entry->wake_at_ns = result.wake_at_ns;
   if (result.done == 0) return absl::OkStatus();
   entry->done = true;
+  entry->hold.started_ns = std::max(entry->begin_ns, result.started_ns);
   Bump(cpu_ns_[entry->launch], result.cpu_ns);
   return absl::OkStatus();
 }
@@ -270,6 +276,10 @@ void Issuer::Retire(const InFlight& entry) {
                          .index = entry.launch,
                          .kind = RecordKind::kLaunch,
                          .lane = static_cast<uint8_t>(launch.lane)});
+    if (holds_.on()) {
+      spec_.recorder->Add(HoldRecord(entry.hold, step, entry.launch,
+                                     static_cast<uint8_t>(launch.lane)));
+    }
   }
   Bump<uint64_t>(launches_, 1);
   Bump<uint64_t>(collectives_, launch.num_collectives);

@@ -14,6 +14,7 @@
 #include "commsched/plugin.h"
 #include "exec/drops.h"
 #include "exec/failure.h"
+#include "exec/hold_clock.h"
 #include "exec/inflight_window.h"
 #include "exec/program.h"
 #include "exec/stall_clock.h"
@@ -83,6 +84,13 @@ class Issuer {
   // holder, one at a time.
   void MakeDue(uint64_t number);
 
+  // For the trace, before MakeDue(): a producer of `launch` has had its `after`
+  // in `step`. Any thread.
+  bool notes_ready() const { return holds_.on(); }
+  void NoteReady(uint32_t launch, uint64_t step, int64_t now_ns) {
+    holds_.NoteReady(launch, step, now_ns);
+  }
+
   // Launches below this number are due. Acquire. Any thread.
   uint64_t due() const { return due_.load(std::memory_order_acquire); }
 
@@ -115,6 +123,7 @@ class Issuer {
     int64_t begin_ns = 0;
     int64_t wake_at_ns = 0;
     uint64_t window_bytes = 0;  // in flight when issued, itself included
+    Hold hold = {};             // if traced
   };
 
   template <typename T>
@@ -165,6 +174,7 @@ class Issuer {
   InflightWindow window_;
   StallClock stalls_;
   StallCause stall_cause_ = StallCause::kDue;
+  HoldClock holds_;
 
   // Written by the issuing thread, read by any.
   std::vector<std::atomic<uint64_t>> completed_;  // by launch

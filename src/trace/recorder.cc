@@ -2,12 +2,35 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace commsched {
+
+Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
+                  uint8_t lane) {
+  const auto word = [](int64_t ns) {
+    return static_cast<uint64_t>(
+        std::clamp<int64_t>(ns, 0, std::numeric_limits<uint32_t>::max()));
+  };
+  return {.begin_ns = hold.ready_ns,
+          .end_ns = hold.started_ns,
+          .step = step,
+          .value = word(hold.order_ns) << 32 | word(hold.cap_ns),
+          .index = launch,
+          .kind = RecordKind::kHold,
+          .lane = lane};
+}
+
+Hold HoldOf(const Record& record) {
+  return {.ready_ns = record.begin_ns,
+          .started_ns = record.end_ns,
+          .order_ns = static_cast<int64_t>(record.value >> 32),
+          .cap_ns = static_cast<int64_t>(record.value & 0xffffffff)};
+}
 
 absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Create(uint64_t capacity) {
   if (capacity < kMinCapacity || capacity > kMaxCapacity) {
@@ -37,13 +60,18 @@ Record Recorder::Slot::Load() const {
   return record;
 }
 
-std::vector<Record> Recorder::Snapshot() const {
+std::vector<Record> Recorder::Snapshot() const { return Held(false); }
+
+std::vector<Record> Recorder::SnapshotOfHolds() const { return Held(true); }
+
+std::vector<Record> Recorder::Held(bool holds) const {
   const uint64_t end = next_.load(std::memory_order_relaxed);
   const uint64_t begin = end > mask_ ? end - (mask_ + 1) : 0;
   std::vector<Record> records;
   records.reserve(end - begin);
   for (uint64_t i = begin; i < end; ++i) {
     Record record = ring_[i & mask_].Load();
+    if ((record.kind == RecordKind::kHold) != holds) continue;
     if (record.kind == RecordKind::kStepBegin) {
       record.end_ns = record.begin_ns;
     }

@@ -16,6 +16,7 @@ enum class RecordKind : uint8_t {
   kCompute,    // [before returned, after called] of a compute op
   kLaunch,     // [lane's waits met, complete] of a launch
   kWait,       // host time blocked in `before`
+  kHold,       // what held a launch back: HoldRecord
 };
 
 // One interval, on the clock of base/clock.h. 40 bytes in the ring.
@@ -28,6 +29,22 @@ struct Record {
   RecordKind kind = RecordKind::kStepBegin;
   uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
 };
+
+// What a launch waited for, as far as its rank knows. A record of its own: a
+// launch's has no room.
+struct Hold {
+  int64_t ready_ns = 0;    // its producers had had their `after`
+  int64_t started_ns = 0;  // all members had arrived
+  // From `ready_ns` until the launch before it in key order had been issued; 0
+  // if it then had to wait for events.
+  int64_t order_ns = 0;
+  int64_t cap_ns =
+      0;  // a full window or no ticket, and nothing else to wait for
+};
+// Durations stop at 4.29 s.
+Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
+                  uint8_t lane);
+Hold HoldOf(const Record& record);
 
 // Names for the records of one plan, set once when a session binds.
 struct RecordNames {
@@ -79,10 +96,15 @@ class Recorder {
   void SetNames(RecordNames names);
   const RecordNames& names() const { return names_; }
 
-  // Held records, sorted by begin_ns; those that begin together, oldest first.
+  // Held records of intervals, sorted by begin_ns; those that begin together,
+  // oldest first.
   std::vector<Record> Snapshot() const;
+  // Those of kind kHold, in the same order.
+  std::vector<Record> SnapshotOfHolds() const;
 
  private:
+  std::vector<Record> Held(bool holds) const;
+
   // A record as words, each written at once: a slot that two threads write is
   // no data race.
   class Slot {
