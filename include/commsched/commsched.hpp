@@ -592,6 +592,17 @@ class Trace
     const auto code = commsched_trace_step_metrics(get(), index, &metrics);
     return internal::ResultOf(code, [&] { return metrics; });
   }
+  Result<commsched_blame_t> StepBlame(uint64_t index) const {
+    commsched_blame_t blame = commsched_blame_init();
+    const auto code = commsched_trace_step_blame(get(), index, &blame);
+    return internal::ResultOf(code, [&] { return blame; });
+  }
+  Result<std::string> Explain(
+      commsched_format_t format = COMMSCHED_TEXT) const {
+    char* text = nullptr;
+    const auto code = commsched_trace_explain(get(), format, &text);
+    return internal::StringOf(code, text);
+  }
   Status WriteKineto(const char* path) const {
     return Status::Of(commsched_trace_write_kineto(get(), path));
   }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commsched/export.h"
+#include "commsched/plan.h"
 #include "commsched/status.h"
 #include "commsched/world.h"
 
@@ -36,6 +37,26 @@ static inline commsched_step_metrics_t commsched_step_metrics_init(void) {
   memset(&metrics, 0, sizeof(metrics));
   metrics.struct_size = sizeof(metrics);
   return metrics;
+}
+
+/// What the exposed communication of one step of one rank is owed to; the parts
+/// add up to `exposed_ns`. What each stands for: docs/blame.md.
+typedef struct commsched_blame {
+  uint64_t struct_size;
+  uint64_t step;
+  int64_t exposed_ns;     ///< That of the step's metrics.
+  int64_t cap_ns;         ///< The window was full.
+  int64_t dependency_ns;  ///< What it reads was made late.
+  int64_t order_ns;       ///< An earlier key went first.
+  int64_t link_ns;        ///< On the wire, or waiting for it.
+  int64_t straggler_ns;   ///< Another rank was late.
+} commsched_blame_t;
+
+static inline commsched_blame_t commsched_blame_init(void) {
+  commsched_blame_t blame;
+  memset(&blame, 0, sizeof(blame));
+  blame.struct_size = sizeof(blame);
+  return blame;
 }
 
 /// Creates a trace for sessions of `context`; one session at a time writes to
@@ -77,6 +98,31 @@ commsched_trace_num_steps(const commsched_trace_t* trace);
 COMMSCHED_API commsched_status_t
 commsched_trace_step_metrics(const commsched_trace_t* trace, uint64_t index,
                              commsched_step_metrics_t* out_metrics);
+
+/// Blame of the `index`-th complete step held, as
+/// commsched_trace_step_metrics() counts them. Fills `out_blame`, made by
+/// commsched_blame_init().
+///
+/// Threads:   no session may be running a step.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            OUT_OF_RANGE      `index` >= commsched_trace_num_steps()
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_step_blame(const commsched_trace_t* trace, uint64_t index,
+                           commsched_blame_t* out_blame);
+
+/// Says which launches were exposed in the complete steps held, and why: a
+/// table (TEXT, mean per step), or steps and totals per launch (JSON,
+/// docs/blame.md).
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   no session may be running a step.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, a format other than TEXT and JSON
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_trace_explain(
+    const commsched_trace_t* trace, commsched_format_t format, char** out_text);
 
 /// Writes the records as a Chrome trace in Kineto's dialect, one file per rank,
 /// which Holistic Trace Analysis reads unchanged.

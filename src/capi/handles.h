@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "plan/plan.h"
 #include "session/session.h"
+#include "trace/blame.h"
 #include "trace/metrics.h"
 #include "trace/recorder.h"
 
@@ -54,6 +55,8 @@ struct commsched_trace {
   mutable commsched::Mutex mu;
   mutable bool has_steps ABSL_GUARDED_BY(mu) = false;
   mutable std::vector<commsched::StepMetrics> steps ABSL_GUARDED_BY(mu);
+  // Of these steps; empty until asked for.
+  mutable std::vector<commsched::StepBlame> blames ABSL_GUARDED_BY(mu);
 };
 
 struct commsched_session {

@@ -5,6 +5,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "trace/blame.h"
 #include "trace/kineto.h"
 #include "trace/perfetto.h"
 #include "trace/prometheus.h"
@@ -19,19 +20,67 @@ namespace {
 void FindSteps(const commsched_trace& trace)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(trace.mu) {
   trace.steps = ComputeStepMetrics(*trace.recorder);
+  trace.blames.clear();
   trace.has_steps = true;
+}
+
+absl::Status CheckStep(const commsched_trace& trace, uint64_t index)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(trace.mu) {
+  if (!trace.has_steps) FindSteps(trace);
+  if (index < trace.steps.size()) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      absl::StrCat("step ", index, " of the trace, which holds ",
+                   trace.steps.size(), " complete steps"));
 }
 
 absl::StatusOr<StepMetrics> StepAt(const commsched_trace& trace,
                                    uint64_t index) {
   MutexLock lock(&trace.mu);
-  if (!trace.has_steps) FindSteps(trace);
-  if (index >= trace.steps.size()) {
-    return absl::OutOfRangeError(
-        absl::StrCat("step ", index, " of the trace, which holds ",
-                     trace.steps.size(), " complete steps"));
-  }
+  RETURN_IF_ERROR(CheckStep(trace, index));
   return trace.steps[index];
+}
+
+absl::StatusOr<StepBlame> BlameAt(const commsched_trace& trace,
+                                  uint64_t index) {
+  MutexLock lock(&trace.mu);
+  RETURN_IF_ERROR(CheckStep(trace, index));
+  if (trace.blames.empty()) {
+    trace.blames = ComputeBlame(*trace.recorder).steps;
+  }
+  // A session that has run since the steps were counted.
+  if (index >= trace.blames.size() ||
+      trace.blames[index].step != trace.steps[index].step) {
+    return absl::OutOfRangeError(
+        absl::StrCat("step ", trace.steps[index].step,
+                     " is no longer in the trace; count its steps again"));
+  }
+  return trace.blames[index];
+}
+
+commsched_blame_t ToPublic(const StepBlame& step) {
+  commsched_blame_t result = commsched_blame_init();
+  result.step = step.step;
+  result.exposed_ns = step.blame.total_ns();
+  result.cap_ns = step.blame.cap_ns;
+  result.dependency_ns = step.blame.dependency_ns;
+  result.order_ns = step.blame.order_ns;
+  result.link_ns = step.blame.link_ns;
+  result.straggler_ns = step.blame.straggler_ns;
+  return result;
+}
+
+absl::StatusOr<std::string> Explain(const Recorder& recorder,
+                                    commsched_format_t format) {
+  switch (format) {
+    case COMMSCHED_TEXT:
+      return BlameText(recorder);
+    case COMMSCHED_JSON:
+      return BlameJson(recorder);
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("format is ", format, ", outside ", int{COMMSCHED_TEXT},
+                       "..", int{COMMSCHED_JSON}));
+  }
 }
 
 commsched_step_metrics_t ToPublic(const StepMetrics& metrics) {
@@ -89,6 +138,30 @@ commsched_status_t commsched_trace_step_metrics(
     ASSIGN_OR_RETURN(const auto metrics, commsched::StepAt(*trace, index));
     return commsched::WriteStruct(commsched::ToPublic(metrics), out_metrics,
                                   "commsched_step_metrics_t");
+  });
+}
+
+commsched_status_t commsched_trace_step_blame(const commsched_trace_t* trace,
+                                              uint64_t index,
+                                              commsched_blame_t* out_blame) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"trace", trace}, {"out_blame", out_blame}}));
+    ASSIGN_OR_RETURN(const auto blame, commsched::BlameAt(*trace, index));
+    return commsched::WriteStruct(commsched::ToPublic(blame), out_blame,
+                                  "commsched_blame_t");
+  });
+}
+
+commsched_status_t commsched_trace_explain(const commsched_trace_t* trace,
+                                           commsched_format_t format,
+                                           char** out_text) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"out_text", out_text}}));
+    ASSIGN_OR_RETURN(const auto text,
+                     commsched::Explain(*trace->recorder, format));
+    ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
+    return absl::OkStatus();
   });
 }
 

@@ -45,6 +45,37 @@ static void test_metrics(const commsched_trace_t* trace) {
   EXPECT_UNSIZED(commsched_trace_step_metrics(trace, 0, &metrics));
 }
 
+static void test_blame(const commsched_trace_t* trace) {
+  commsched_blame_t blame = commsched_blame_init();
+  commsched_step_metrics_t metrics = commsched_step_metrics_init();
+  char* text = NULL;
+  EXPECT_NULL("trace", commsched_trace_step_blame(NULL, 0, &blame));
+  EXPECT_NULL("out_blame", commsched_trace_step_blame(trace, 0, NULL));
+  EXPECT_FAILS(COMMSCHED_OUT_OF_RANGE, "step 3",
+               commsched_trace_step_blame(trace, STEPS - 1, &blame));
+  EXPECT_OK(commsched_trace_step_metrics(trace, 2, &metrics));
+  EXPECT_OK(commsched_trace_step_blame(trace, 2, &blame));
+  EXPECT(blame.step == 2);
+  EXPECT(blame.exposed_ns == metrics.exposed_ns);
+  EXPECT(blame.cap_ns + blame.dependency_ns + blame.order_ns + blame.link_ns +
+             blame.straggler_ns ==
+         blame.exposed_ns);
+  blame.struct_size = 0;
+  EXPECT_UNSIZED(commsched_trace_step_blame(trace, 0, &blame));
+
+  EXPECT_NULL("trace", commsched_trace_explain(NULL, COMMSCHED_TEXT, &text));
+  EXPECT_NULL("out_text", commsched_trace_explain(trace, COMMSCHED_TEXT, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 2",
+               commsched_trace_explain(trace, COMMSCHED_DOT, &text));
+  EXPECT(text == NULL);
+  EXPECT_OK(commsched_trace_explain(trace, COMMSCHED_TEXT, &text));
+  EXPECT(text != NULL && strstr(text, "mean of 3 steps") != NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_trace_explain(trace, COMMSCHED_JSON, &text));
+  EXPECT(text != NULL && text[0] == '{');
+  commsched_string_free(text);
+}
+
 static void test_kineto(const commsched_trace_t* trace) {
   const char* path = "c_api_test_trace.json";
   char start[2] = {0};
@@ -86,6 +117,7 @@ void test_trace(void) {
   EXPECT_OK(commsched_session_run(rank.session, nothing, NULL, STEPS));
   EXPECT_OK(commsched_session_drain(rank.session));
   test_metrics(trace);
+  test_blame(trace);
   test_kineto(trace);
   commsched_trace_destroy(trace); /* The session keeps it. */
   EXPECT_OK(commsched_session_run(rank.session, nothing, NULL, 1));

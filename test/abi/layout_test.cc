@@ -223,6 +223,18 @@ TEST(LayoutTest, StepMetricsKeepTheirFields) {
   EXPECT_SIZE(commsched_step_metrics_t, 72);
 }
 
+TEST(LayoutTest, BlameKeepsItsFields) {
+  EXPECT_OFFSET(commsched_blame_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_blame_t, step, 8);
+  EXPECT_OFFSET(commsched_blame_t, exposed_ns, 16);
+  EXPECT_OFFSET(commsched_blame_t, cap_ns, 24);
+  EXPECT_OFFSET(commsched_blame_t, dependency_ns, 32);
+  EXPECT_OFFSET(commsched_blame_t, order_ns, 40);
+  EXPECT_OFFSET(commsched_blame_t, link_ns, 48);
+  EXPECT_OFFSET(commsched_blame_t, straggler_ns, 56);
+  EXPECT_SIZE(commsched_blame_t, 64);
+}
+
 TEST(LayoutTest, EnumeratorsKeepTheirNumbers) {
   EXPECT_EQ(COMMSCHED_UNAUTHENTICATED, 16);
   EXPECT_EQ(COMMSCHED_U8, 7);
