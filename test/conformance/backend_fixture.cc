@@ -11,18 +11,24 @@
 namespace commsched {
 
 std::vector<BackendCase> AllBackends() {
+  using Wrap = BackendCase::Wrap;
   std::vector<BackendCase> cases;
   for (const int size : {1, 2, 3, 4, 8}) {
     cases.push_back({absl::StrCat("inproc_n", size), "inproc", size, true,
-                     LinkSpec{}, false});
+                     LinkSpec{}, Wrap::kNone});
   }
-  cases.push_back({"inproc_n4_fast", "inproc", 4, false, LinkSpec{}, false});
+  cases.push_back(
+      {"inproc_n4_fast", "inproc", 4, false, LinkSpec{}, Wrap::kNone});
   cases.push_back({"inproc_n4_link", "inproc", 4, true,
-                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000}, false});
+                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000},
+                   Wrap::kNone});
   for (const int size : {1, 2, 4}) {
     cases.push_back({absl::StrCat("virtual_n", size), "virtual", size, true,
-                     LinkSpec{}, /*is_virtual=*/true});
+                     LinkSpec{}, Wrap::kVirtual});
   }
+  // Without faults the wrapper must be a backend like any other.
+  cases.push_back(
+      {"faultless_n3", "inproc", 3, true, LinkSpec{}, Wrap::kFaultless});
   return cases;
 }
 
@@ -31,7 +37,12 @@ BackendTest::BackendTest() {
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;
   spec.link = GetParam().link;
-  if (GetParam().is_virtual) {
+  if (GetParam().wrap == BackendCase::Wrap::kFaultless) {
+    fault_backend_ =
+        std::make_unique<test::FaultBackend>(std::vector<test::Fault>{});
+    spec = fault_backend_->Spec(spec);
+  }
+  if (GetParam().wrap == BackendCase::Wrap::kVirtual) {
     virtual_backend_ =
         std::make_unique<test::VirtualBackend>(&SystemClock::Get());
     virtual_backend_->StepWhenPolled(test::PropertySeed());

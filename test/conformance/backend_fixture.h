@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "gtest/gtest.h"
 #include "test/support/comm_driver.h"
+#include "test/support/fault_backend.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 #include "test/support/virtual_backend.h"
@@ -24,8 +25,9 @@ struct BackendCase {
   int size = 1;
   bool deterministic = true;
   LinkSpec link;
-  // The backend of test/support is made by the fixture.
-  bool is_virtual = false;
+  // Backends of test/support, made by the fixture.
+  enum class Wrap { kNone, kVirtual, kFaultless };
+  Wrap wrap = Wrap::kNone;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
@@ -57,6 +59,7 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   absl::Status OnCommAll(const Body& body, CommSpec spec = {});
 
   std::unique_ptr<test::VirtualBackend> virtual_backend_;
+  std::unique_ptr<test::FaultBackend> fault_backend_;
   std::shared_ptr<World> world_;
 };
 

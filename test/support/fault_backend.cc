@@ -1,0 +1,498 @@
+#include "test/support/fault_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/dtype.h"
+#include "comm/launch_check.h"
+#include "comm/table_support.h"
+
+namespace commsched::test {
+namespace {
+
+constexpr int kStorm = 100;
+
+uint64_t Mix(uint64_t value) {
+  value = (value ^ (value >> 31)) * 0x9e3779b97f4a7c15u;
+  return value ^ (value >> 29);
+}
+
+uint64_t Draw(const Fault& fault, int world_rank, const std::string& axis,
+              uint64_t number) {
+  uint64_t hash = Mix(fault.seed + 1);
+  for (const char c : axis) hash = Mix(hash + static_cast<uint8_t>(c));
+  return Mix(Mix(hash + static_cast<uint64_t>(world_rank)) + number) >> 16;
+}
+
+// Faults that need nothing of a launch to happen; others are counted when they
+// do.
+bool HappensToAll(Fault::Kind kind) {
+  switch (kind) {
+    case Fault::Kind::kDelay:
+    case Fault::Kind::kLateIssue:
+    case Fault::Kind::kAfterNext:
+    case Fault::Kind::kHang:
+    case Fault::Kind::kNeverIssue:
+    case Fault::Kind::kLoseWakes:
+    case Fault::Kind::kWakeStorm:
+      return true;
+    case Fault::Kind::kFailLaunch:
+    case Fault::Kind::kFailPoll:
+    case Fault::Kind::kMismatchKind:
+    case Fault::Kind::kMismatchCount:
+    case Fault::Kind::kShort:
+    case Fault::Kind::kFailCommCreate:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+// A member of a communicator. Owned by its rank's thread, but for wakes and
+// aborts.
+class FaultComm {
+ public:
+  FaultComm(FaultBackend* backend, const commsched_comm_desc_t& desc)
+      : backend_(backend),
+        inner_table_(*backend->inner_),
+        axis_(desc.axis),
+        size_(desc.size),
+        rank_(desc.rank),
+        world_rank_(desc.world_rank),
+        wake_(desc.wake),
+        wake_user_(desc.wake_user),
+        tickets_(desc.max_in_flight) {
+    ++backend_->num_members_;
+  }
+  ~FaultComm() {
+    if (inner_ != nullptr) inner_table_.comm_destroy(inner_);
+    --backend_->num_members_;
+  }
+
+  absl::Status Create(commsched_comm_desc_t desc);
+  absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket);
+  absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result);
+  void Abort(commsched_status_t status, const char* message) {
+    inner_table_.comm_abort(inner_, status, message);
+  }
+  absl::Status Status() const;
+  uint32_t Missing(uint32_t ticket, int32_t* out_ranks,
+                   uint32_t capacity) const {
+    if (ticket < tickets_.size() && !tickets_[ticket].issued) return 0;
+    return inner_table_.comm_missing(inner_, ticket, out_ranks, capacity);
+  }
+
+ private:
+  // The end of an output, as it was.
+  struct Tail {
+    std::byte* address;
+    std::vector<std::byte> bytes;
+  };
+  struct Ticket {
+    bool used = false;
+    bool issued = false;
+    bool done_below = false;
+    uint64_t number = 0;
+    uint64_t rank_number = 0;  // among all launches of the rank
+    const Fault* fault = nullptr;
+    const commsched_launch_t* launch = nullptr;
+    int64_t posted_ns = 0;
+    int64_t done_ns = 0;
+    int storm_left = 0;
+    commsched_launch_result_t result{};
+    // What is handed on instead of `launch`.
+    commsched_launch_t altered{};
+    std::vector<commsched_member_t> members;
+    std::vector<uint64_t> counts;
+    std::vector<Tail> tails;
+  };
+
+  static void OnWake(void* user) {
+    auto* const comm = static_cast<FaultComm*>(user);
+    if (comm->wake_ == nullptr || comm->num_losing_ > 0) return;
+    const int times = comm->num_storms_ > 0 ? kStorm : 1;
+    for (int i = 0; i < times; ++i) comm->wake_(comm->wake_user_);
+  }
+
+  static bool Is(const Ticket& ticket, Fault::Kind kind) {
+    return ticket.fault != nullptr && ticket.fault->kind == kind;
+  }
+  const Fault* Match(uint64_t number, int64_t collective) const;
+  void Count(const Fault* fault) {
+    ++backend_->num_injected_[fault - backend_->faults_.data()];
+  }
+  absl::Status FailHere(const Fault& fault);
+  absl::Status IssueDue();
+  absl::Status Issue(uint32_t ticket);
+  bool AlterKind(Ticket* ticket);
+  bool AlterCount(Ticket* ticket);
+  void SaveTails(Ticket* ticket);
+  // When a launch that is done below may be reported; INT64_MAX: never.
+  int64_t ReportAtNs(const Ticket& ticket) const;
+  void Finish(Ticket* ticket, commsched_launch_result_t* out_result);
+
+  FaultBackend* const backend_;
+  const commsched_backend_t& inner_table_;
+  const std::string axis_;
+  const int size_;
+  const int rank_;
+  const int world_rank_;
+  void (*const wake_)(void* user);
+  void* const wake_user_;
+  void* inner_ = nullptr;
+  std::atomic<int> num_losing_{0};
+  std::atomic<int> num_storms_{0};
+
+  std::vector<Ticket> tickets_;
+  std::deque<uint32_t> held_;  // tickets that are not issued yet
+  uint64_t num_posted_ = 0;
+  uint64_t num_done_ = 0;
+};
+
+const Fault* FaultComm::Match(uint64_t number, int64_t collective) const {
+  if (backend_->healed_) return nullptr;
+  const bool is_launch = collective >= 0;
+  for (const Fault& fault : backend_->faults_) {
+    const bool for_launch = fault.kind != Fault::Kind::kFailCommCreate;
+    if (for_launch != is_launch) continue;
+    if (fault.world_rank >= 0 && fault.world_rank != world_rank_) continue;
+    if (!fault.axis.empty() && fault.axis != axis_) continue;
+    if (fault.launch >= 0 && static_cast<uint64_t>(fault.launch) != number) {
+      continue;
+    }
+    if (fault.collective >= 0 && fault.collective != collective) continue;
+    if (Draw(fault, world_rank_, axis_, number) % 1'000'000 <
+        fault.per_million) {
+      return &fault;
+    }
+  }
+  return nullptr;
+}
+
+absl::Status FaultComm::Create(commsched_comm_desc_t desc) {
+  const Fault* const fault = Match(0, -1);
+  if (fault != nullptr) {
+    Count(fault);
+    return fault->failure;
+  }
+  desc.wake = &OnWake;
+  desc.wake_user = this;
+  char message[512] = "";
+  const commsched_status_t code =
+      inner_table_.comm_create(backend_->inner_world_->backend_instance(),
+                               &desc, &inner_, message, sizeof(message));
+  return code == COMMSCHED_OK ? absl::OkStatus()
+                              : FailureFromTable(code, message);
+}
+
+// As the contract has it: a launch that fails breaks the communicator.
+absl::Status FaultComm::FailHere(const Fault& fault) {
+  Count(&fault);
+  const std::string message(fault.failure.message());
+  Abort(static_cast<commsched_status_t>(fault.failure.code()), message.c_str());
+  return fault.failure;
+}
+
+absl::Status FaultComm::Status() const {
+  if (inner_table_.comm_status == nullptr) return absl::OkStatus();
+  char message[512] = "";
+  const commsched_status_t code =
+      inner_table_.comm_status(inner_, message, sizeof(message));
+  return code == COMMSCHED_OK ? absl::OkStatus()
+                              : FailureFromTable(code, message);
+}
+
+absl::Status FaultComm::Launch(const commsched_launch_t* launch,
+                               uint32_t ticket) {
+  if (launch == nullptr || ticket >= tickets_.size() || tickets_[ticket].used) {
+    // The inner backend knows what to say.
+    char message[512] = "";
+    const commsched_status_t code =
+        inner_table_.launch(inner_, launch, ticket, commsched_stream_caller(),
+                            message, sizeof(message));
+    return FailureFromTable(code, message);
+  }
+  Ticket& posted = tickets_[ticket];
+  posted = Ticket();
+  posted.used = true;
+  posted.number = num_posted_++;
+  posted.rank_number = backend_->num_launched_[world_rank_]++;
+  posted.launch = launch;
+  posted.posted_ns = backend_->clock_->NowNs();
+  posted.fault = Match(posted.number, launch->kind);
+  if (Is(posted, Fault::Kind::kFailLaunch)) return FailHere(*posted.fault);
+  if (posted.fault != nullptr && HappensToAll(posted.fault->kind)) {
+    Count(posted.fault);
+  }
+  if (Is(posted, Fault::Kind::kLoseWakes)) ++num_losing_;
+  if (Is(posted, Fault::Kind::kWakeStorm)) {
+    ++num_storms_;
+    posted.storm_left = kStorm;
+  }
+  held_.push_back(ticket);
+  return IssueDue();
+}
+
+absl::Status FaultComm::IssueDue() {
+  while (!held_.empty()) {
+    const Ticket& oldest = tickets_[held_.front()];
+    if (Is(oldest, Fault::Kind::kNeverIssue)) break;
+    if (Is(oldest, Fault::Kind::kLateIssue) &&
+        backend_->clock_->NowNs() < oldest.posted_ns + oldest.fault->delay_ns) {
+      break;
+    }
+    const uint32_t ticket = held_.front();
+    held_.pop_front();
+    if (absl::Status issued = Issue(ticket); !issued.ok()) return issued;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FaultComm::Issue(uint32_t ticket) {
+  Ticket& issued = tickets_[ticket];
+  issued.issued = true;
+  const commsched_launch_t* launch = issued.launch;
+  if (issued.fault != nullptr) {
+    switch (issued.fault->kind) {
+      case Fault::Kind::kMismatchKind:
+        if (AlterKind(&issued)) Count(issued.fault);
+        launch = &issued.altered;
+        break;
+      case Fault::Kind::kMismatchCount:
+        issued.altered = *launch;
+        if (AlterCount(&issued)) Count(issued.fault);
+        launch = &issued.altered;
+        break;
+      case Fault::Kind::kShort:
+        SaveTails(&issued);
+        if (!issued.tails.empty()) Count(issued.fault);
+        break;
+      default:
+        break;
+    }
+  }
+  char message[512] = "";
+  const commsched_status_t code =
+      inner_table_.launch(inner_, launch, ticket, commsched_stream_caller(),
+                          message, sizeof(message));
+  if (code != COMMSCHED_OK) return FailureFromTable(code, message);
+  return absl::OkStatus();
+}
+
+bool FaultComm::AlterKind(Ticket* ticket) {
+  ticket->altered = *ticket->launch;
+  if (ticket->launch->kind != COMMSCHED_BARRIER) {
+    ticket->altered.kind = COMMSCHED_BARRIER;
+    return true;
+  }
+  ticket->members.assign(1, commsched_member_t{});
+  ticket->altered = {};
+  ticket->altered.kind = COMMSCHED_ALL_REDUCE;
+  ticket->altered.num_members = 1;
+  ticket->altered.members = ticket->members.data();
+  return true;
+}
+
+bool FaultComm::AlterCount(Ticket* ticket) {
+  const commsched_launch_t& launch = *ticket->launch;
+  ticket->members.assign(launch.members, launch.members + launch.num_members);
+  ticket->altered.members = ticket->members.data();
+  const int64_t num_parts = NumParts(launch.kind, size_);
+  for (commsched_member_t& member : ticket->members) {
+    if (member.counts == nullptr) {
+      if (member.count == 0) continue;
+      --member.count;
+      return true;
+    }
+    ticket->counts.assign(member.counts, member.counts + num_parts);
+    for (uint64_t& count : ticket->counts) {
+      if (count == 0) continue;
+      --count;
+      member.counts = ticket->counts.data();
+      return true;
+    }
+  }
+  return false;
+}
+
+void FaultComm::SaveTails(Ticket* ticket) {
+  const commsched_launch_t& launch = *ticket->launch;
+  if (launch.kind == COMMSCHED_BARRIER) return;
+  const uint64_t element = DTypeSize(static_cast<DType>(launch.dtype));
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    const commsched_member_t& member = launch.members[m];
+    const absl::StatusOr<Extents> extents =
+        ExtentsOf(launch, member, rank_, size_);
+    if (!extents.ok() || extents->output_bytes < element) continue;
+    std::byte* const tail = static_cast<std::byte*>(member.output) +
+                            extents->output_bytes - element;
+    ticket->tails.push_back({tail, {tail, tail + element}});
+  }
+}
+
+int64_t FaultComm::ReportAtNs(const Ticket& ticket) const {
+  if (Is(ticket, Fault::Kind::kHang)) return INT64_MAX;
+  if (Is(ticket, Fault::Kind::kDelay)) {
+    return ticket.done_ns + ticket.fault->delay_ns;
+  }
+  if (Is(ticket, Fault::Kind::kAfterNext)) {
+    const bool next_is_done =
+        backend_->last_done_[world_rank_] > ticket.rank_number;
+    return next_is_done ? 0 : ticket.done_ns + ticket.fault->delay_ns;
+  }
+  return 0;
+}
+
+absl::Status FaultComm::Poll(uint32_t ticket,
+                             commsched_launch_result_t* out_result) {
+  if (absl::Status issued = IssueDue(); !issued.ok()) return issued;
+  if (out_result == nullptr || ticket >= tickets_.size() ||
+      !tickets_[ticket].used) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
+  }
+  Ticket& polled = tickets_[ticket];
+  *out_result = commsched_launch_result_t();
+  if (!polled.issued) {
+    const Ticket& oldest = tickets_[held_.front()];
+    if (Is(oldest, Fault::Kind::kLateIssue)) {
+      out_result->wake_at_ns = oldest.posted_ns + oldest.fault->delay_ns;
+    }
+    return Status();
+  }
+  if (polled.storm_left > 0 && wake_ != nullptr) {
+    --polled.storm_left;
+    wake_(wake_user_);
+  }
+  if (!polled.done_below) {
+    char message[512] = "";
+    const commsched_status_t code = inner_table_.poll(
+        inner_, ticket, &polled.result, message, sizeof(message));
+    if (code != COMMSCHED_OK) return FailureFromTable(code, message);
+    *out_result = polled.result;
+    out_result->done = 0;
+    if (polled.result.done == 0) return absl::OkStatus();
+    polled.done_below = true;
+    polled.done_ns = backend_->clock_->NowNs();
+  }
+  if (Is(polled, Fault::Kind::kFailPoll)) return FailHere(*polled.fault);
+  const int64_t report_at_ns = ReportAtNs(polled);
+  if (report_at_ns > backend_->clock_->NowNs()) {
+    out_result->wake_at_ns = report_at_ns == INT64_MAX ? 0 : report_at_ns;
+    return Status();
+  }
+  if (polled.number == num_done_) Finish(&polled, out_result);
+  return absl::OkStatus();
+}
+
+void FaultComm::Finish(Ticket* ticket, commsched_launch_result_t* out_result) {
+  for (const Tail& tail : ticket->tails) {
+    std::memcpy(tail.address, tail.bytes.data(), tail.bytes.size());
+  }
+  if (Is(*ticket, Fault::Kind::kLoseWakes)) --num_losing_;
+  if (Is(*ticket, Fault::Kind::kWakeStorm)) --num_storms_;
+  *out_result = ticket->result;
+  uint64_t& last_done = backend_->last_done_[world_rank_];
+  last_done = std::max(last_done, ticket->rank_number);
+  ticket->used = false;
+  ++num_done_;
+}
+
+// The functions of the table.
+struct FaultTable {
+  static FaultComm* Of(void* comm) { return static_cast<FaultComm*>(comm); }
+
+  static commsched_status_t InstanceCreate(
+      const commsched_instance_desc_t* desc, void** out_instance, char* message,
+      uint64_t message_size) {
+    uint64_t address = 0;
+    if (!absl::SimpleAtoi(desc->config, &address) || address == 0) {
+      return ToTable(absl::InvalidArgumentError("not made by Spec()"), message,
+                     message_size);
+    }
+    *out_instance = reinterpret_cast<FaultBackend*>(address);
+    return COMMSCHED_OK;
+  }
+  static void InstanceDestroy(void* /*instance*/) {}
+
+  static commsched_status_t CommCreate(void* instance,
+                                       const commsched_comm_desc_t* desc,
+                                       void** out_comm, char* message,
+                                       uint64_t message_size) {
+    auto* const backend = static_cast<FaultBackend*>(instance);
+    auto comm = std::make_unique<FaultComm>(backend, *desc);
+    const absl::Status created = comm->Create(*desc);
+    if (!created.ok()) return ToTable(created, message, message_size);
+    *out_comm = comm.release();
+    return COMMSCHED_OK;
+  }
+  static commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
+                                   uint32_t ticket,
+                                   commsched_stream_t /*stream*/, char* message,
+                                   uint64_t message_size) {
+    return ToTable(Of(comm)->Launch(launch, ticket), message, message_size);
+  }
+  static commsched_status_t Poll(void* comm, uint32_t ticket,
+                                 commsched_launch_result_t* out_result,
+                                 char* message, uint64_t message_size) {
+    return ToTable(Of(comm)->Poll(ticket, out_result), message, message_size);
+  }
+  static void CommAbort(void* comm, commsched_status_t status,
+                        const char* message) {
+    Of(comm)->Abort(status, message);
+  }
+  static void CommDestroy(void* comm) { delete Of(comm); }
+  static commsched_status_t CommStatus(void* comm, char* message,
+                                       uint64_t message_size) {
+    return ToTable(Of(comm)->Status(), message, message_size);
+  }
+  static uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+                              uint32_t capacity) {
+    return Of(comm)->Missing(ticket, out_ranks, capacity);
+  }
+};
+
+FaultBackend::FaultBackend(std::vector<Fault> faults, const Clock* clock)
+    : faults_(std::move(faults)),
+      clock_(clock),
+      num_injected_(faults_.size()) {}
+
+FaultBackend::~FaultBackend() = default;
+
+WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
+  inner_world_ = World::Create(inner).value();
+  inner_ = inner_world_->backend();
+  num_launched_.assign(inner.size, 0);
+  last_done_.assign(inner.size, 0);
+  table_ = {.struct_size = sizeof(commsched_backend_t),
+            .abi = COMMSCHED_BACKEND_ABI,
+            .capabilities = inner_->capabilities &
+                            ~uint32_t{COMMSCHED_BACKEND_EMULATED_LINK},
+            .name = "fault",
+            .version = "0",
+            .instance_create = &FaultTable::InstanceCreate,
+            .instance_destroy = &FaultTable::InstanceDestroy,
+            .comm_create = &FaultTable::CommCreate,
+            .launch = &FaultTable::Launch,
+            .poll = inner_->poll == nullptr ? nullptr : &FaultTable::Poll,
+            .comm_abort = &FaultTable::CommAbort,
+            .comm_destroy = &FaultTable::CommDestroy,
+            .comm_status = &FaultTable::CommStatus,
+            .comm_register = nullptr,
+            .comm_missing = inner_->comm_missing == nullptr
+                                ? nullptr
+                                : &FaultTable::CommMissing};
+  WorldSpec spec;
+  spec.size = inner.size;
+  spec.backend = table_.name;
+  spec.backend_config = absl::StrCat(reinterpret_cast<uintptr_t>(this));
+  spec.table = &table_;
+  return spec;
+}
+
+}  // namespace commsched::test
