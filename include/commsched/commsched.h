@@ -24,6 +24,7 @@
 #include "commsched/export.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"
+#include "commsched/info.h"
 #include "commsched/log.h"
 #include "commsched/plan.h"
 #include "commsched/session.h"

@@ -24,13 +24,15 @@ typedef struct commsched_world_desc {
   uint32_t abi_version;  ///< Set by commsched_world_desc_init().
   int32_t size;          ///< Number of ranks, 1..4096.
   /// "inproc" (NULL means that): ranks are threads of this process. "null":
-  /// launches succeed at once and move nothing; for measuring overhead.
+  /// launches succeed at once and move nothing; for measuring overhead. Or the
+  /// name of a backend plugin (commsched/info.h).
   const char* backend;
   /// Emulated link of every rank, per direction, full duplex. 0: no emulation,
   /// collectives run at the speed of memory.
   double link_bytes_per_s;
   /// Latency of the emulated link. Only with `link_bytes_per_s`.
   int64_t link_latency_ns;
+  const char* backend_config;  ///< For the backend to read; NULL means "".
 } commsched_world_desc_t;
 
 static inline commsched_world_desc_t commsched_world_desc_init(void) {
@@ -49,9 +51,12 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
 /// Threads:   any.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, size outside 1..4096, a negative or
-///                                 non-finite link, a desc not made by _init()
+///                                 non-finite link, one that the backend cannot
+///                                 emulate, a configuration that it does not
+///                                 take, a desc not made by _init()
 ///            FAILED_PRECONDITION  `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`
+///            or why the backend cannot make its part of a world
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_world_create_inproc(
     const commsched_world_desc_t* desc, commsched_world_t** out_world);

@@ -4,6 +4,8 @@
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/convert.h"
+#include "capi/plugin_policy.h"
+#include "comm/plugin_registry.h"
 
 namespace commsched {
 namespace {
@@ -76,13 +78,18 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
         "options.priority is ", options.priority, ", outside ",
         int{COMMSCHED_PRIORITY_AUTO}, "..", int{COMMSCHED_PRIORITY_ON}));
   }
-  // Set by the loader of plugins.
-  if (options.policy != nullptr || options.codec != nullptr) {
-    return absl::UnimplementedError(
-        "options.policy and options.codec name plugins, which this version "
-        "does not load");
-  }
   PlanOptions ours;
+  if (options.policy != nullptr) {
+    ASSIGN_OR_RETURN(const commsched_policy_t* policy,
+                     PluginRegistry::Process().Policy(options.policy));
+    ours.policy = std::make_shared<PluginPolicy>(policy);
+  }
+  if (options.codec != nullptr) {
+    ASSIGN_OR_RETURN(const commsched_codec_t* codec,
+                     PluginRegistry::Process().Codec(options.codec));
+    ours.codec = {codec->name, codec->block_elements, codec->block_bytes,
+                  codec->dtypes};
+  }
   ours.schedule = static_cast<Schedule>(options.schedule);
   ASSIGN_OR_RETURN(ours.deterministic,
                    ToFlag("options.deterministic", options.deterministic));

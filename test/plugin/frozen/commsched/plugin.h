@@ -1,0 +1,464 @@
+/// All that a plugin includes: tables of functions, filled in by it, that the
+/// library finds in a shared object by one symbol (docs/writing_a_plugin.md).
+///
+/// Kinds: a *backend* moves the bytes; a *policy* decides merges and the order
+/// of launches when a plan is made; a *codec* decides what travels for a
+/// collective that may lose precision; an *observer* sees decisions and
+/// completions. The built-in backends ("inproc", "null") are reached through
+/// these tables and nothing else.
+///
+/// Rules for all tables. They live until the process ends; plugins are never
+/// unloaded. `struct_size` is the size that the plugin was compiled with:
+/// tables grow at the end, and functions that a shorter table lacks count as
+/// NULL. Pointers to functions may be NULL only where it says "(optional)".
+/// Functions that can fail return a commsched_status_t and then put a
+/// NUL-terminated reason into `message`, of `message_size` bytes. No exception
+/// leaves a function. What the host passes in, it may extend at the end, too:
+/// read a field only if `struct_size` says that it is there.
+///
+/// ABI v0: it may still change between minor versions.
+#ifndef COMMSCHED_PLUGIN_H_
+#define COMMSCHED_PLUGIN_H_
+
+#include <stdint.h>
+
+#include "commsched/status.h"
+#include "commsched/stream.h"
+#include "commsched/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Host and list ----------------------------------------------------------
+
+/// What the library offers to plugins. Passed to init; valid until the process
+/// ends. Functions may be called from any thread; `user` goes with each.
+typedef struct commsched_host {
+  uint64_t struct_size;
+  void* user;
+  /// Writes one line to the library's log, `level` as in commsched/log.h. Not
+  /// in steady-state calls (launch, poll, encode, decode, on_event).
+  void (*log)(void* user, int32_t level, const char* message);
+  /// The clock of every time in these tables: ns, monotonic.
+  int64_t (*now_ns)(void* user);
+  /// Memory aligned to 64 bytes; NULL if there is none. `free` takes NULL.
+  void* (*alloc)(void* user, uint64_t bytes);
+  void (*free)(void* user, void* address);
+  /// Adds an interval to the trace of the session that is calling the plugin on
+  /// this thread; does nothing without one, or if it records no trace. `name`
+  /// is a string literal, or otherwise lives until the process ends.
+  void (*trace)(void* user, const char* name, int64_t begin_ns, int64_t end_ns);
+} commsched_host_t;
+
+typedef uint32_t commsched_plugin_kind_t;
+enum {
+  COMMSCHED_PLUGIN_BACKEND = 0,   ///< commsched_backend_t
+  COMMSCHED_PLUGIN_POLICY = 1,    ///< commsched_policy_t
+  COMMSCHED_PLUGIN_CODEC = 2,     ///< commsched_codec_t
+  COMMSCHED_PLUGIN_OBSERVER = 3,  ///< commsched_observer_t
+  COMMSCHED_PLUGIN_NUM_KINDS = 4
+};
+
+/// The fields that the table of every kind begins with.
+typedef struct commsched_plugin_head {
+  uint64_t struct_size;
+  uint32_t abi;    ///< COMMSCHED_<KIND>_ABI
+  uint32_t flags;  ///< Of the kind: capabilities, dtypes, events; else 0.
+  /// Unique among plugins of the kind: 1 to 63 of A-Z a-z 0-9 _ - and dots.
+  const char* name;
+  const char* version;  ///< 1 to 63 printable ASCII characters.
+} commsched_plugin_head_t;
+
+/// One plugin of a list. Never grows.
+typedef struct commsched_plugin {
+  commsched_plugin_kind_t kind;
+  uint32_t reserved;  ///< 0.
+  const void* table;
+} commsched_plugin_t;
+
+enum { COMMSCHED_PLUGIN_LIST_ABI = 0, COMMSCHED_PLUGIN_MAX_PLUGINS = 64 };
+
+/// What a shared object exports as `commsched_plugins_v0`.
+typedef struct commsched_plugin_list {
+  uint64_t struct_size;
+  uint32_t abi;          ///< COMMSCHED_PLUGIN_LIST_ABI
+  uint32_t num_plugins;  ///< 1..COMMSCHED_PLUGIN_MAX_PLUGINS
+  const commsched_plugin_t* plugins;
+  /// (optional) Called once, before anything else of the list, by the thread
+  /// that loads it. Not OK: no plugin of the list can be used on this machine,
+  /// and `message`, which commsched_info() shows, says why.
+  commsched_status_t (*init)(const commsched_host_t* host, char* message,
+                             uint64_t message_size);
+} commsched_plugin_list_t;
+
+/// Declares, and exports, the list of a plugin:
+///
+///     COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {...};
+#ifdef __cplusplus
+#define COMMSCHED_PLUGIN_LIST \
+  extern "C" COMMSCHED_API const commsched_plugin_list_t
+#else
+#define COMMSCHED_PLUGIN_LIST COMMSCHED_API const commsched_plugin_list_t
+#endif
+
+// ---- Backend ----------------------------------------------------------------
+//
+// Life of a communicator: every member calls comm_create with the same id;
+// then, in the same order on every member, launch() for each launch, which
+// never blocks; then poll() from the same thread until it says done; destroy
+// when nothing is in flight, or abort first. Launches of a communicator become
+// done in the order in which they were launched: poll the oldest first. A
+// launch that fails breaks the communicator for all its members, as
+// comm_abort() with its status would.
+
+enum { COMMSCHED_BACKEND_ABI = 0 };
+
+/// What a backend can do, or'ed.
+enum {
+  /// launch() takes more than one member.
+  COMMSCHED_BACKEND_VECTORED = 1,
+  /// launch() completes before it returns; poll() is not called.
+  COMMSCHED_BACKEND_INLINE = 2,
+  /// launch() enqueues on a device stream; poll() is not called, completion is
+  /// seen through events of that stream.
+  COMMSCHED_BACKEND_STREAM_ORDERED = 4,
+  /// Reductions can be asked to sum in rank order.
+  COMMSCHED_BACKEND_DETERMINISTIC = 8,
+  /// Takes members whose parts are not dense (input_stride, output_stride).
+  COMMSCHED_BACKEND_STRIDED = 16,
+  /// Takes launches of kind SEND: lists of sends and receives, which are
+  /// matched per pair of ranks in the order of launches and of lists.
+  COMMSCHED_BACKEND_P2P = 32,
+  /// Emulates a link (commsched_instance_desc_t).
+  COMMSCHED_BACKEND_EMULATED_LINK = 64
+};
+
+/// How the instance of a world is made.
+typedef struct commsched_instance_desc {
+  uint64_t struct_size;
+  int32_t world_size;
+  uint32_t reserved;
+  /// Text of commsched_world_desc_t::backend_config; never NULL. A backend that
+  /// takes no configuration refuses any but "".
+  const char* config;
+  /// As in commsched_world_desc_t. 0 unless EMULATED_LINK.
+  double link_bytes_per_s;
+  int64_t link_latency_ns;
+} commsched_instance_desc_t;
+
+/// How a communicator is made.
+typedef struct commsched_comm_desc {
+  uint64_t struct_size;
+  const char* id;        ///< Equal on all members, different for each comm.
+  const char* axis;      ///< For messages.
+  const int32_t* ranks;  ///< World ranks of the members, in group order.
+  int32_t size;
+  int32_t rank;  ///< This member.
+  int32_t world_rank;
+  uint32_t max_in_flight;  ///< Launches that may be posted and not yet done.
+  uint32_t max_members;    ///< Members of the largest launch.
+  /// Called when a poll() of this communicator may have become useful. From any
+  /// thread, often; must not call the backend.
+  void (*wake)(void* user);
+  void* wake_user;
+} commsched_comm_desc_t;
+
+/// One collective of a launch. Addresses are resolved; counts are elements.
+/// Never grows.
+typedef struct commsched_member {
+  const void* input;
+  void* output;
+  /// ALL_REDUCE, BROADCAST, REDUCE: elements. REDUCE_SCATTER, ALL_GATHER,
+  /// ALL_TO_ALL with equal parts: elements of one part.
+  uint64_t count;
+  /// Uneven parts as in commsched_collective_desc_t, else NULL. Valid for the
+  /// life of the communicator.
+  const uint64_t* counts;
+  /// Elements from one part to the next where a side has a part per rank; 0:
+  /// `count`, parts are dense. Only for a STRIDED backend.
+  uint64_t input_stride;
+  uint64_t output_stride;
+  int32_t peer;        ///< SEND, RECV: rank in the group.
+  uint32_t direction;  ///< COMMSCHED_SEND or COMMSCHED_RECV in a launch of
+                       ///< kind SEND; else 0.
+} commsched_member_t;
+
+/// What a backend is given at once: members of one kind, dtype, reduction,
+/// root; or, of kind SEND, sends and receives of one tick, which progress
+/// independently of each other. Valid until the launch is done.
+typedef struct commsched_launch {
+  commsched_collective_t kind;
+  commsched_dtype_t dtype;
+  commsched_reduce_op_t reduce_op;
+  int32_t root;
+  uint32_t deterministic;  ///< 1: sum in rank order 0..n-1 (design: I4).
+  uint32_t num_members;
+  const commsched_member_t* members;
+} commsched_launch_t;
+
+typedef struct commsched_launch_result {
+  uint32_t done;  ///< 1: complete; the ticket is free again.
+  uint32_t reserved;
+  int64_t wake_at_ns;  ///< If not done: poll again then at the latest; 0: on
+                       ///< wake.
+  int64_t started_ns;  ///< If done: when all members had arrived.
+  int64_t cpu_ns;      ///< If done: thread-CPU spent by this member.
+} commsched_launch_result_t;
+
+typedef struct commsched_backend {
+  uint64_t struct_size;
+  uint32_t abi;  ///< COMMSCHED_BACKEND_ABI
+  uint32_t capabilities;
+  const char* name;
+  const char* version;
+
+  /// Makes what the ranks of one world in this process share. Any thread.
+  commsched_status_t (*instance_create)(const commsched_instance_desc_t* desc,
+                                        void** out_instance, char* message,
+                                        uint64_t message_size);
+  /// Called when the last communicator of the instance is gone.
+  void (*instance_destroy)(void* instance);
+
+  /// Joins communicator `desc->id`. Does not wait for the others. The thread of
+  /// the rank; ranks of one instance at once.
+  commsched_status_t (*comm_create)(void* instance,
+                                    const commsched_comm_desc_t* desc,
+                                    void** out_comm, char* message,
+                                    uint64_t message_size);
+  /// Issues a launch; `ticket` < max_in_flight names it until it is done.
+  /// Never blocks, never allocates. `stream` for STREAM_ORDERED only.
+  commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
+                               uint32_t ticket, commsched_stream_t stream,
+                               char* message, uint64_t message_size);
+  /// Makes progress on the launch `ticket` and reports. Never blocks for
+  /// another rank. NULL if INLINE or STREAM_ORDERED. Once it has failed, the
+  /// launch's memory is not touched any more.
+  commsched_status_t (*poll)(void* comm, uint32_t ticket,
+                             commsched_launch_result_t* out_result,
+                             char* message, uint64_t message_size);
+  /// Fails everything in flight on every member, now and later, and wakes them.
+  /// The first failure sticks. Any thread.
+  void (*comm_abort)(void* comm, commsched_status_t status,
+                     const char* message);
+  void (*comm_destroy)(void* comm);
+  /// (optional) The communicator's failure, or COMMSCHED_OK: how a member with
+  /// nothing in flight learns of an abort, after its `wake`. NULL: it learns
+  /// with its next launch.
+  commsched_status_t (*comm_status)(void* comm, char* message,
+                                    uint64_t message_size);
+  /// (optional) Makes memory known before launches use it. NULL: not needed.
+  commsched_status_t (*comm_register)(void* comm, void* address, uint64_t bytes,
+                                      char* message, uint64_t message_size);
+  /// (optional) Fills `out_ranks` with the first `capacity` members, as ranks
+  /// of the group, that have not issued what `ticket`, which is not done, waits
+  /// for; returns how many there are. 0: all have, or it is not known. From the
+  /// thread that polls; never blocks. NULL, or a table that ends before: errors
+  /// name no missing rank.
+  uint32_t (*comm_missing)(void* comm, uint32_t ticket, int32_t* out_ranks,
+                           uint32_t capacity);
+} commsched_backend_t;
+
+// ---- Policy -----------------------------------------------------------------
+//
+// Replaces decisions of the planner; used by plans whose options name it. A
+// policy decides from what it is given alone: equal questions have equal
+// answers on every rank and in every run. An answer that would break the plan
+// fails the planning and names the policy; it cannot make a wrong plan.
+
+enum { COMMSCHED_POLICY_ABI = 0 };
+
+typedef uint32_t commsched_merge_answer_t;
+enum {
+  COMMSCHED_MERGE_OURS = 0,  ///< What the library would do.
+  COMMSCHED_MERGE_JOIN = 1,
+  COMMSCHED_MERGE_SPLIT = 2
+};
+
+/// A collective, or a launch of several. Positions count the compute ops of a
+/// step in the order in which they run.
+typedef struct commsched_policy_item {
+  uint64_t struct_size;
+  const char* name;      ///< Of the first member.
+  const char* axis;      ///< Name of the group.
+  commsched_op_id_t op;  ///< First member.
+  commsched_collective_t kind;
+  commsched_dtype_t dtype;
+  uint32_t group_size;   ///< Ranks.
+  uint32_t num_members;  ///< Collectives.
+  int32_t priority;      ///< Hint of the graph: the highest of the members.
+  uint64_t bytes;        ///< What the window counts.
+  int64_t link_ns;       ///< Predicted time on the link.
+  uint32_t ready;        ///< Due once so many compute ops are done.
+  uint32_t first_need;   ///< First compute op that needs it; UINT32_MAX: none
+                         ///< of this step.
+} commsched_policy_item_t;
+
+/// Whether `next` joins the launch `open`, its predecessor.
+typedef struct commsched_merge_question {
+  uint64_t struct_size;
+  const commsched_policy_item_t* open;
+  const commsched_policy_item_t* next;
+  uint64_t limit_bytes;  ///< coalesce_bytes of the options; 0: no merging.
+  uint32_t legal;        ///< 1: JOIN may be answered.
+  commsched_merge_answer_t ours;  ///< JOIN or SPLIT.
+} commsched_merge_question_t;
+
+/// A launch that waits for its place in the order.
+typedef struct commsched_policy_launch {
+  uint64_t struct_size;
+  const commsched_policy_item_t* item;
+  uint32_t role;        ///< Whose positions `item` gives.
+  uint32_t piece;       ///< Of a collective that was split: which part,
+  uint32_t num_pieces;  ///< and of how many.
+  uint32_t num_after;
+  const uint32_t* after;  ///< Indices of launches that it depends on.
+  /// From the beginning of the step, if communication took no time: when it
+  /// could start, and when somebody needs it. INT64_MAX: nobody does.
+  int64_t earliest_ns;
+  int64_t need_ns;
+} commsched_policy_launch_t;
+
+typedef struct commsched_policy {
+  uint64_t struct_size;
+  uint32_t abi;       ///< COMMSCHED_POLICY_ABI
+  uint32_t reserved;  ///< 0.
+  const char* name;
+  const char* version;
+
+  /// (optional) Asked for every two neighbours, in order. Any thread, several
+  /// at once, as is `order`.
+  commsched_status_t (*merge)(const commsched_merge_question_t* question,
+                              commsched_merge_answer_t* out_answer,
+                              char* message, uint64_t message_size);
+  /// (optional) Asked once per plan: `out_order[i]` is the index of the launch
+  /// that goes i-th. `launches` are in the order in which they get ready;
+  /// `out_order` is filled with UINT32_MAX, which, left alone, means ours. Each
+  /// launch must come once, after those in its `after`, and no op may be held
+  /// up: none whose `ready` is above the `first_need` of one that comes later.
+  commsched_status_t (*order)(const commsched_policy_launch_t* const* launches,
+                              uint32_t num_launches, uint32_t* out_order,
+                              char* message, uint64_t message_size);
+} commsched_policy_t;
+
+// ---- Codec ------------------------------------------------------------------
+//
+// A collective declared `lossy` in its graph may travel encoded. Data is cut
+// into blocks of `block_elements`; a block becomes `block_bytes` whatever the
+// element type, the last block of a part being filled up by the codec. Elements
+// are handed over as f32: the library converts f16 and bf16.
+//
+// Ranks must agree to the bit, so encode and decode are pure functions of their
+// input, equal on every machine of a job. They never fail: what a codec cannot
+// represent it decodes to something that is not finite.
+
+enum { COMMSCHED_CODEC_ABI = 0 };
+enum {
+  COMMSCHED_CODEC_MAX_BLOCK_ELEMENTS = 4096,
+  COMMSCHED_CODEC_MAX_BLOCK_BYTES = 16384
+};
+
+typedef struct commsched_codec {
+  uint64_t struct_size;
+  uint32_t abi;     ///< COMMSCHED_CODEC_ABI
+  uint32_t dtypes;  ///< Bit COMMSCHED_F32, _F16, _BF16: worth applying to it.
+  const char* name;
+  const char* version;
+  uint32_t block_elements;  ///< 1..COMMSCHED_CODEC_MAX_BLOCK_ELEMENTS
+  uint32_t block_bytes;     ///< 1..COMMSCHED_CODEC_MAX_BLOCK_BYTES
+
+  /// Encodes `count` elements into ceil(count / block_elements) blocks.
+  /// `output` begins at a multiple of 8 bytes. Any thread; never blocks, never
+  /// allocates.
+  void (*encode)(const float* input, uint64_t count, void* output);
+  /// The reverse. Same rules.
+  void (*decode)(const void* input, uint64_t count, float* output);
+} commsched_codec_t;
+
+// ---- Observer ---------------------------------------------------------------
+//
+// Sees what a session of one rank has been asked to do and what became of it.
+// It can never break a step: what it returns is logged once, and ignored. It
+// can slow one down: it is called between the launches.
+
+enum { COMMSCHED_OBSERVER_ABI = 0 };
+
+typedef uint32_t commsched_observer_event_kind_t;
+enum {
+  COMMSCHED_OBSERVE_STEP_BEGIN = 1,    ///< Its first launch is about to go.
+  COMMSCHED_OBSERVE_STEP_END = 2,      ///< Its last launch is complete.
+  COMMSCHED_OBSERVE_LAUNCH_BEGIN = 4,  ///< The backend has taken it.
+  COMMSCHED_OBSERVE_LAUNCH_END = 8,    ///< It is complete.
+  COMMSCHED_OBSERVE_FAILURE = 16       ///< The session's first failure; last.
+};
+
+/// A launch of the plan: a decision. Ids are places in key order.
+typedef struct commsched_observed_launch {
+  uint64_t struct_size;
+  const char* name;  ///< "#3 reduce_scatter 'grad.0'+1 on axis dp"
+  const char* axis;
+  const char* reason;  ///< Why it was merged, or not.
+  commsched_collective_t kind;
+  commsched_dtype_t dtype;
+  uint32_t num_members;  ///< Collectives of the graph in it.
+  uint32_t lane;
+  uint32_t coded;  ///< 1: travels through the plan's codec.
+  uint32_t reserved;
+  uint64_t bytes;  ///< Weight: what the window counts.
+} commsched_observed_launch_t;
+
+/// What was decided, handed over when the session is bound. Valid until detach.
+typedef struct commsched_observed_plan {
+  uint64_t struct_size;
+  int32_t world_rank;
+  int32_t world_size;
+  uint8_t fingerprint[16];
+  uint64_t num_ops;
+  uint64_t num_launches;
+  const commsched_observed_launch_t* const* launches;
+} commsched_observed_plan_t;
+
+typedef struct commsched_observer_event {
+  uint64_t struct_size;
+  commsched_observer_event_kind_t kind;
+  uint32_t launch;  ///< LAUNCH_*: index into the plan's launches.
+  uint64_t step;    ///< From 0.
+  int64_t time_ns;
+  /// LAUNCH_END: when it began, and what encoding did to the data that this
+  /// rank sent: largest error, and root of the mean squared error over that of
+  /// the data. 0 if not coded.
+  int64_t begin_ns;
+  double max_abs_error;
+  double rms_relative_error;
+  commsched_status_t status;  ///< FAILURE.
+  uint32_t reserved;
+  const char* message;  ///< FAILURE, else NULL. Valid during the call.
+} commsched_observer_event_t;
+
+typedef struct commsched_observer {
+  uint64_t struct_size;
+  uint32_t abi;     ///< COMMSCHED_OBSERVER_ABI
+  uint32_t events;  ///< COMMSCHED_OBSERVE_* that it wants, or'ed.
+  const char* name;
+  const char* version;
+
+  /// A session has been bound. The thread that creates it. Not OK: logged; the
+  /// session goes on without this observer.
+  commsched_status_t (*attach)(const commsched_observed_plan_t* plan,
+                               void** out_observation, char* message,
+                               uint64_t message_size);
+  /// One call at a time per observation, on the thread that issues launches.
+  /// Must not block nor call the library. CANCELLED: no more events, please;
+  /// any other failure is logged once.
+  commsched_status_t (*on_event)(void* observation,
+                                 const commsched_observer_event_t* event,
+                                 char* message, uint64_t message_size);
+  /// The session is being destroyed; the last call for `observation`.
+  void (*detach)(void* observation);
+} commsched_observer_t;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_PLUGIN_H_

@@ -1,0 +1,158 @@
+/// Streams and events: where work is enqueued, and when it is done.
+#ifndef COMMSCHED_STREAM_H_
+#define COMMSCHED_STREAM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "commsched/export.h"
+#include "commsched/status.h"
+#include "commsched/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef uint32_t commsched_stream_kind_t;
+enum {
+  /// The calling thread: work is done when the call that does it returns.
+  COMMSCHED_STREAM_CALLER = 0,
+  /// A worker thread of the library that runs enqueued functions in order.
+  COMMSCHED_STREAM_HOST = 1,
+  /// A CUDA stream of the caller's. UNIMPLEMENTED in this version.
+  COMMSCHED_STREAM_CUDA = 2
+};
+
+/// A stream, passed by value. `native` is NULL for CALLER. Never grows.
+typedef struct commsched_stream {
+  commsched_stream_kind_t kind;
+  uint32_t reserved;  ///< 0.
+  void* native;
+} commsched_stream_t;
+
+/// A point in a stream, passed by value. `kind` is that of the streams it can
+/// be used with: HOST events go with CALLER streams too. Never grows.
+typedef struct commsched_event {
+  commsched_stream_kind_t kind;
+  uint32_t reserved;  ///< 0.
+  void* native;
+} commsched_event_t;
+
+/// Returns the stream that is the calling thread itself.
+///
+/// Threads:   any.
+/// Since:     0.1
+static inline commsched_stream_t commsched_stream_caller(void) {
+  commsched_stream_t stream;
+  stream.kind = COMMSCHED_STREAM_CALLER;
+  stream.reserved = 0;
+  stream.native = NULL;
+  return stream;
+}
+
+/// Work for a host stream. Must not block on later work of the same stream.
+typedef void (*commsched_host_fn)(void* user);
+
+/// Starts a worker thread, called `name` in debuggers, that runs what is
+/// enqueued on it, in order.
+///
+/// Ownership: release with commsched_host_stream_destroy(), which first runs
+///            what is enqueued.
+/// Threads:   any.
+/// Errors:    INVALID_ARGUMENT  NULL, or `capacity` not in 1..65536
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_host_stream_create(commsched_context_t* context, const char* name,
+                             uint32_t capacity, commsched_stream_t* out_stream);
+
+/// Enqueues `fn(user)`. Does not allocate.
+///
+/// Threads:   any; calls from several threads are run in some order.
+/// Blocks:    while `capacity` items are queued.
+/// Errors:    INVALID_ARGUMENT  not a HOST stream, NULL `fn`
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_host_stream_enqueue(
+    commsched_stream_t stream, commsched_host_fn fn, void* user);
+
+/// Blocks until everything enqueued so far has run. A CALLER stream is always
+/// synchronized.
+///
+/// Threads:   any but the stream's own worker.
+/// Blocks:    yes.
+/// Errors:    INVALID_ARGUMENT  an unknown kind, a HOST stream without `native`
+///            UNIMPLEMENTED     a CUDA stream
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_stream_synchronize(commsched_stream_t stream);
+
+/// Runs what is enqueued, then ends the worker. Does nothing for CALLER.
+///
+/// Threads:   any but the stream's own worker; no other call may be using the
+///            stream.
+/// Blocks:    until the worker has ended.
+/// Since:     0.1
+COMMSCHED_API void commsched_host_stream_destroy(commsched_stream_t stream);
+
+/// Creates an event that counts as complete until it is recorded.
+///
+/// Ownership: release with commsched_event_destroy().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_event_create(
+    commsched_context_t* context, commsched_event_t* out_event);
+
+/// The event completes when the work enqueued on `stream` so far is done.
+///
+/// Threads:   any.
+/// Blocks:    as commsched_host_stream_enqueue().
+/// Errors:    INVALID_ARGUMENT     not an event, not a stream
+///            FAILED_PRECONDITION  recorded on another stream before, and that
+///                                 record is not complete
+///            UNIMPLEMENTED        a CUDA stream
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_event_record(commsched_event_t event, commsched_stream_t stream);
+
+/// Work enqueued on `stream` from now on starts after the latest record of
+/// `event`.
+///
+/// Threads:   any.
+/// Blocks:    on a CALLER stream, until the record is complete; on others as
+///            commsched_host_stream_enqueue().
+/// Errors:    INVALID_ARGUMENT  not an event, not a stream
+///            UNIMPLEMENTED     a CUDA stream
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_stream_wait_event(commsched_stream_t stream, commsched_event_t event);
+
+/// Sets `*out_complete` to 1 if the latest record is complete, else 0.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  not an event, NULL
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_event_query(commsched_event_t event,
+                                                       uint32_t* out_complete);
+
+/// Blocks until the latest record is complete.
+///
+/// Threads:   any.
+/// Blocks:    yes.
+/// Errors:    INVALID_ARGUMENT  not an event
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_event_synchronize(commsched_event_t event);
+
+/// Releases the event. Does nothing if `native` is NULL.
+///
+/// Threads:   any; no stream may still record the event or wait for it.
+/// Since:     0.1
+COMMSCHED_API void commsched_event_destroy(commsched_event_t event);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_STREAM_H_

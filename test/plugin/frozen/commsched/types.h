@@ -1,0 +1,59 @@
+/// Element types, reductions and collective kinds. Shared by every header.
+#ifndef COMMSCHED_TYPES_H_
+#define COMMSCHED_TYPES_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Element type.
+typedef uint32_t commsched_dtype_t;
+enum {
+  COMMSCHED_F32 = 0,
+  COMMSCHED_F64 = 1,
+  COMMSCHED_F16 = 2,
+  COMMSCHED_BF16 = 3,
+  COMMSCHED_I8 = 4,
+  COMMSCHED_I32 = 5,
+  COMMSCHED_I64 = 6,
+  COMMSCHED_U8 = 7
+};
+
+/// Reduction. AVG multiplies the sum by the reciprocal of the group size; on
+/// integer types it divides the sum and truncates towards zero.
+typedef uint32_t commsched_reduce_op_t;
+enum {
+  COMMSCHED_SUM = 0,
+  COMMSCHED_AVG = 1,
+  COMMSCHED_MIN = 2,
+  COMMSCHED_MAX = 3,
+  COMMSCHED_PROD = 4
+};
+
+/// Collective. n is the size of the group; counts are elements.
+typedef uint32_t commsched_collective_t;
+enum {
+  COMMSCHED_ALL_REDUCE = 0,      ///< in c -> out c
+  COMMSCHED_REDUCE_SCATTER = 1,  ///< in n*c -> out c (or counts[rank])
+  COMMSCHED_ALL_GATHER = 2,      ///< in c (or counts[rank]) -> out n*c
+  COMMSCHED_ALL_TO_ALL = 3,      ///< in n*c -> out n*c (or n x n counts)
+  COMMSCHED_BROADCAST = 4,       ///< root's in c -> every out c
+  COMMSCHED_REDUCE = 5,          ///< every in c -> root's out c
+  COMMSCHED_BARRIER = 6,         ///< no buffers
+  COMMSCHED_SEND = 7,            ///< in c -> the peer's RECV
+  COMMSCHED_RECV = 8             ///< the peer's SEND -> out c
+};
+
+/// Id of an op, a buffer or a group within one graph: dense, from 0, in the
+/// order in which they were added.
+typedef uint32_t commsched_op_id_t;
+typedef uint32_t commsched_buffer_id_t;
+typedef uint32_t commsched_group_id_t;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_TYPES_H_

@@ -1,0 +1,114 @@
+/// World and context: the set of ranks, and one rank of it.
+#ifndef COMMSCHED_WORLD_H_
+#define COMMSCHED_WORLD_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/status.h"
+#include "commsched/version.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// The ranks of one job that meet in this process. Thread-safe.
+typedef struct commsched_world commsched_world_t;
+
+/// One rank. Several may live in one process, each driven by its own thread.
+typedef struct commsched_context commsched_context_t;
+
+typedef struct commsched_world_desc {
+  uint64_t struct_size;  ///< Set by commsched_world_desc_init().
+  uint32_t abi_version;  ///< Set by commsched_world_desc_init().
+  int32_t size;          ///< Number of ranks, 1..4096.
+  /// "inproc" (NULL means that): ranks are threads of this process. "null":
+  /// launches succeed at once and move nothing; for measuring overhead. Or the
+  /// name of a backend plugin (commsched/info.h).
+  const char* backend;
+  /// Emulated link of every rank, per direction, full duplex. 0: no emulation,
+  /// collectives run at the speed of memory.
+  double link_bytes_per_s;
+  /// Latency of the emulated link. Only with `link_bytes_per_s`.
+  int64_t link_latency_ns;
+  const char* backend_config;  ///< For the backend to read; NULL means "".
+} commsched_world_desc_t;
+
+static inline commsched_world_desc_t commsched_world_desc_init(void) {
+  commsched_world_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  desc.abi_version = COMMSCHED_ABI_VERSION;
+  return desc;
+}
+
+/// Creates the meeting point of `desc->size` ranks that are threads of this
+/// process.
+///
+/// Ownership: `desc` is read during the call. Release with
+///            commsched_world_destroy().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL, size outside 1..4096, a negative or
+///                                 non-finite link, one that the backend cannot
+///                                 emulate, a configuration that it does not
+///                                 take, a desc not made by _init()
+///            FAILED_PRECONDITION  `abi_version` is newer than the library
+///            NOT_FOUND            no backend is called `backend`
+///            or why the backend cannot make its part of a world
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_world_create_inproc(
+    const commsched_world_desc_t* desc, commsched_world_t** out_world);
+
+/// Gives up the caller's handle. The world itself lives until its last context
+/// is destroyed. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
+COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
+
+/// Returns the number of ranks.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t commsched_world_size(const commsched_world_t* world);
+
+/// Makes the calling program rank `rank` of `world`.
+///
+/// Ownership: release with commsched_context_destroy().
+/// Threads:   any; each context is then used as its functions say.
+/// Blocks:    never: contexts of other ranks may come later.
+/// Errors:    INVALID_ARGUMENT  NULL, or `rank` not in 0..size-1
+///            ALREADY_EXISTS    this rank has a live context
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_context_create(
+    commsched_world_t* world, int32_t rank, commsched_context_t** out_context);
+
+/// Gives up the caller's handle; the context, and its hold on the rank, lives
+/// until its last child (stream, event, group, mesh, session, trace) is
+/// destroyed. Accepts NULL.
+///
+/// Threads:   any, once per handle.
+/// Since:     0.1
+COMMSCHED_API void commsched_context_destroy(commsched_context_t* context);
+
+/// Returns this context's rank.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t
+commsched_context_rank(const commsched_context_t* context);
+
+/// Returns the size of this context's world.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t
+commsched_context_world_size(const commsched_context_t* context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_WORLD_H_
