@@ -240,8 +240,10 @@ std::string BlameJson(const Recorder& recorder) {
   const RunBlame run = ComputeBlame(recorder);
   const RecordNames& names = recorder.names();
   std::string text;
-  JsonWriter json(
-      [&](absl::string_view more) { absl::StrAppend(&text, more); });
+  const auto sink = [&](absl::string_view more) {
+    absl::StrAppend(&text, more);
+  };
+  JsonWriter json(sink);
   json.BeginObject();
   json.Field("format", "commsched-blame/1");
   json.Field("rank", names.rank);
