@@ -26,8 +26,7 @@ class FrozenPlanner {
     while (true) {
       FrozenPlan frozen;
       ASSIGN_OR_RETURN(const Graph graph, MakeGraph(&frozen));
-      ASSIGN_OR_RETURN(frozen.plan,
-                       BuildPlan(graph, options, spec_.profile));
+      ASSIGN_OR_RETURN(frozen.plan, BuildPlan(graph, options, spec_.profile));
       FindDueNeeded(&frozen);
       ASSIGN_OR_RETURN(const bool held, HoldBack(frozen));
       if (!held) return frozen;

@@ -26,8 +26,8 @@ struct FrozenPlanSpec {
 // come the compute op and the collective that tell all ranks of deviations.
 struct FrozenPlan {
   std::shared_ptr<const Plan> plan;
-  std::vector<OpId> gated;  // collectives that wait until they are submitted
-  OpId deviation;           // the compute op
+  std::vector<OpId> gated;     // collectives that wait until they are submitted
+  OpId deviation;              // the compute op
   BufferId flag_in, flag_out;  // of one i32 each, BOUND; `flag_out` is the
                                // maximum of all ranks' `flag_in`
   // By op of the plan; launches of the step that must be due before a compute

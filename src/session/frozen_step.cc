@@ -90,6 +90,13 @@ SessionSpec FrozenStep::MakeSessionSpec(std::vector<Stream*> lanes) {
 
 void FrozenStep::SetOrder(FrozenOrder order) { spec_.order = std::move(order); }
 
+void FrozenStep::SetRecorded(RecordedOps recorded) {
+  spec_.recorded = std::move(recorded);
+  spec_.order.loose.resize(spec_.recorded.num_segments);
+  calls_of_op_.resize(spec_.recorded.ops->ops().size());
+  open_.resize(calls_of_op_.size(), kNone);
+}
+
 absl::Status FrozenStep::StepBegin(bool note) {
   RETURN_IF_ERROR(session_->StepBegin());
   next_ = keys_.data();
@@ -146,15 +153,11 @@ void FrozenStep::Deviate() {
   const uint32_t called = static_cast<uint32_t>(next_ - keys_.data());
   next_ = end_;
   state_.assign(num_calls_, CallState::kWaiting);
-  // Ops may have been declared since the plan was made.
-  calls_of_op_.resize(spec_.recorded.ops->ops().size());
-  open_.resize(calls_of_op_.size(), kNone);
   times_.assign(calls_of_op_.size(), 0);
   for (uint32_t call = 0; call < called; ++call) {
     const uint32_t op = keys_[call] & ~kSubmit;
     ++times_[op];
-    state_[call] =
-        open_[op] == call ? CallState::kOpen : CallState::kDone;
+    state_[call] = open_[op] == call ? CallState::kOpen : CallState::kDone;
   }
   highest_ = called;
 }
@@ -190,15 +193,14 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
   const std::string& name = DeclaredOp(op).name;
   const uint32_t lane = DeclaredOp(op).compute.lane;
   if (lane >= lanes_.size() || stream != lanes_[lane]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("before: op '", name,
-                     "' is given a stream that is not that of its lane ",
-                     lane));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "before: op '", name,
+        "' is given a stream that is not that of its lane ", lane));
   }
   Deviate();
   if (open_[op] != kNone) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "before: op '", name, "' has had a before and no after"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("before: op '", name, "' has had a before and no after"));
   }
   const uint32_t call = PlannedCall(op);
   RETURN_IF_ERROR(GiveWay(op));

@@ -103,14 +103,17 @@ class FrozenStep {
   const CallOrder& noted() const { return noted_; }
 
   const FrozenOrder& order() const { return spec_.order; }
-  // Takes over what is optional and loose; the calls are the same.
+  // Takes over what is optional and loose; the calls are the same. Between
+  // steps.
   void SetOrder(FrozenOrder order);
+  // Takes over what has been declared since. Between steps.
+  void SetRecorded(RecordedOps recorded);
   Session& session() { return *session_; }
   std::shared_ptr<const Plan> plan() const { return frozen_.plan; }
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
-  static constexpr uint32_t kAlone = kNone - 1;       // open, not a planned call
+  static constexpr uint32_t kAlone = kNone - 1;  // open, not a planned call
   static constexpr uint32_t kSubmit = uint32_t{1} << 31;  // in a key
 
   enum class CallState : uint8_t { kWaiting, kOpen, kDone, kSkipped };

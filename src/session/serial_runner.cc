@@ -144,10 +144,9 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
   for (size_t i = 0; i < members.ranks.size(); ++i) {
     const uint64_t peer_step = shown_[2 * i], peer_op = shown_[2 * i + 1];
     if (peer_step == step && peer_op == op.value()) continue;
-    const std::string peer_name =
-        peer_op < spec_.ops->ops().size()
-            ? spec_.ops->ops()[peer_op].name
-            : absl::StrCat("collective ", peer_op);
+    const std::string peer_name = peer_op < spec_.ops->ops().size()
+                                      ? spec_.ops->ops()[peer_op].name
+                                      : absl::StrCat("collective ", peer_op);
     return absl::FailedPreconditionError(absl::StrCat(
         "recording: on axis ", members.axis, " rank ", spec_.world_rank,
         " submits '", name, "' of step ", step, ", rank ", members.ranks[i],
