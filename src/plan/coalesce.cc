@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "plan/align.h"
+#include "plan/coding.h"
 #include "plan/cost_model.h"
 #include "plan/launch_reason.h"
 #include "plan/policy.h"
@@ -142,7 +143,10 @@ class Coalescer {
     launch.reason.next = next;
     launch.reason.needer = obstacle.needer;
     launch.reason.limit_bytes = limit_;
-    if (HasTile(launch)) {
+    if (launch.coded) {
+      launch.reason.how = How::kCoded;
+      SetCoded(&launch);
+    } else if (HasTile(launch)) {
       launch.reason.how = How::kTile;
       SetPacked(&launch);
     } else if (IsPointToPoint(launch.kind)) {
@@ -166,6 +170,7 @@ class Coalescer {
     launch.dtype = DTypeOf(spec);
     launch.reduce_op = spec.reduce_op;
     launch.root = spec.root;
+    launch.coded = IsCoded(graph_, spec, options_.codec);
     launch.key = key;
     launches_.push_back(std::move(launch));
     first_need_ = PlannedOrder::kNone;
@@ -176,7 +181,7 @@ class Coalescer {
   void Join(OpId op) {
     Launch& launch = launches_.back();
     launch.members.push_back(op);
-    launch.weight_bytes += WeightBytes(graph_, graph_.op(op).collective);
+    launch.weight_bytes += WeightOf(graph_.op(op).collective);
     launch_of_op_[op.value()] = static_cast<uint32_t>(launches_.size()) - 1;
     first_need_ = std::min(first_need_, order_.first_need[op.value()]);
     ready_ = std::max(ready_, order_.ready[op.value()]);
@@ -185,7 +190,8 @@ class Coalescer {
 
   // Whether all members leave every way open.
   bool LeavesChoice(OpId op) const {
-    return DemandOf(graph_, graph_.op(op)) == Demand::kNone;
+    return DemandOf(graph_, graph_.op(op)) == Demand::kNone &&
+           !IsCoded(graph_, graph_.op(op).collective, options_.codec);
   }
 
   // For a launch that another role cannot send in place: members in key order,
@@ -212,7 +218,7 @@ class Coalescer {
   // The limits.
   End TooMuch(OpId op) const {
     if (limit_ == 0) return End::kMergingOff;
-    const uint64_t weight = WeightBytes(graph_, graph_.op(op).collective);
+    const uint64_t weight = WeightOf(graph_.op(op).collective);
     const bool fits =
         weight <= limit_ && launches_.back().weight_bytes <= limit_ - weight;
     return fits ? End::kNone : End::kLimit;
@@ -260,7 +266,7 @@ class Coalescer {
     item.dtype = DTypeOf(op.collective);
     item.group = group.name;
     item.group_size = static_cast<uint32_t>(group.size);
-    item.bytes = WeightBytes(graph_, op.collective);
+    item.bytes = WeightOf(op.collective);
     item.link_ns = LinkNs(item.kind, group.size, item.bytes, profile_);
     item.priority = op.priority;
     item.ready = order_.ready[id.value()];
@@ -286,7 +292,19 @@ class Coalescer {
       return End::kReduction;
     }
     if (IsRooted(next.kind) && launch.root != next.root) return End::kRoot;
+    if (launch.coded != IsCoded(graph_, next, options_.codec)) {
+      return End::kCodec;
+    }
     return End::kNone;
+  }
+
+  // What travels, for the window (I3).
+  uint64_t WeightOf(const CollectiveSpec& spec) const {
+    if (!IsCoded(graph_, spec, options_.codec)) {
+      return WeightBytes(graph_, spec);
+    }
+    const CodedSides sides = CodedSidesOf(graph_, spec, options_.codec);
+    return std::max(sides.input, sides.output);
   }
 
   // Copies only for who needs them, and parts of uneven size only alone.
@@ -388,6 +406,19 @@ class Coalescer {
     launch->reason.pack_ns = pack_ns;
     launch->reason.list_ns = list_ns;
     if (pack_ns < list_ns) SetPacked(launch);
+  }
+
+  void SetCoded(Launch* launch) const {
+    CodedSides all;
+    for (OpId op : launch->members) {
+      const CodedSides sides =
+          CodedSidesOf(graph_, graph_.op(op).collective, options_.codec);
+      all.input += sides.input;
+      all.output += sides.output;
+    }
+    launch->way = Way::kPack;
+    launch->staging_output = AlignUp(all.input);  // relative until placed
+    launch->staging_bytes = launch->staging_output + all.output;
   }
 
   void SetPacked(Launch* launch) const {

@@ -57,6 +57,7 @@ void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
   out->Add(launch.piece);
   out->Add(launch.key);
   out->Add(uint64_t{launch.coded});
+  if (launch.coded) out->Add(absl::string_view(plan.options.codec.name));
   out->Add(launch.weight_bytes);
   out->Add(launch.staging_offset);
   out->Add(launch.staging_bytes);

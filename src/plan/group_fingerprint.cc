@@ -34,6 +34,7 @@ void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
   out->Add(static_cast<uint64_t>(launch.root));
   if (WayCounts(launch)) out->Add(static_cast<uint64_t>(launch.way));
   out->Add(uint64_t{launch.coded});
+  if (launch.coded) out->Add(absl::string_view(plan.options.codec.name));
   out->Add(launch.piece);
   out->Add(uint64_t{launch.members.size()});
   for (OpId op : launch.members) {

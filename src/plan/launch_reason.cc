@@ -1,6 +1,7 @@
 #include "plan/launch_reason.h"
 
 #include "absl/strings/str_cat.h"
+#include "plan/cost_model.h"
 #include "plan/plan.h"
 
 namespace commsched {
@@ -27,6 +28,8 @@ std::string HowText(const LaunchReason& reason) {
       return "pack: the rows of a tile are copied";
     case LaunchReason::How::kLateBound:
       return "list: late-bound buffers are not packed";
+    case LaunchReason::How::kCoded:
+      return "encoded";
   }
   return "";
 }
@@ -99,6 +102,8 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
     case LaunchReason::End::kTile:
       return absl::StrCat("it and ", name(next),
                           " are not both tiles of equal parts");
+    case LaunchReason::End::kCodec:
+      return absl::StrCat("of it and ", name(next), " only one is encoded");
   }
   return "";
 }
@@ -106,6 +111,14 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
 std::string ReasonText(const Plan& plan, const Launch& launch) {
   const LaunchReason& reason = launch.reason;
   std::string text = HowText(reason);
+  if (launch.coded) {
+    uint64_t bytes = 0;
+    for (OpId op : launch.members) {
+      bytes += WeightBytes(*plan.graph, plan.graph->op(op).collective);
+    }
+    absl::StrAppend(&text, " by '", plan.options.codec.name,
+                    "': ", launch.weight_bytes, " bytes travel for ", bytes);
+  }
   if (reason.end != LaunchReason::End::kNone) {
     absl::StrAppend(&text,
                     reason.how == LaunchReason::How::kAlone ? ": " : "; ends: ",

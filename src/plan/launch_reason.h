@@ -24,6 +24,7 @@ struct LaunchReason {
     kTick,        // sends and receives that are due together
     kTile,        // the rows of a tile are copied to be dense
     kLateBound,   // what is bound late is not packed
+    kCoded,       // goes through the codec
   };
   // Why the collective that is next in key order did not join.
   enum class End : uint8_t {
@@ -43,6 +44,7 @@ struct LaunchReason {
     kWanted,     // of a tick: `next` is needed later
     kOtherRole,  // another role of the group keeps them apart
     kTile,       // one is a tile, which is copied; or an uneven tile
+    kCodec,      // one goes through the codec
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {

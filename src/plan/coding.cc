@@ -1,0 +1,90 @@
+#include "plan/coding.h"
+
+#include "base/dtype.h"
+#include "plan/cost_model.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kPartAlignment = 8;
+
+bool KindIsCoded(const CollectiveSpec& spec) {
+  switch (spec.kind) {
+    case CollectiveKind::kReduceScatter:
+      return spec.reduce_op == ReduceOp::kSum ||
+             spec.reduce_op == ReduceOp::kAvg;
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBroadcast:
+      return true;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return false;
+  }
+  return false;
+}
+
+bool SideIsCoded(const Graph& graph, const Access& access) {
+  return access.region.kind != RegionKind::kTile &&
+         graph.buffer(access.buffer).ownership != Ownership::kLateBound;
+}
+
+}  // namespace
+
+uint64_t EncodedBytes(const CodecModel& codec, uint64_t count) {
+  const uint64_t blocks =
+      count / codec.block_elements + (count % codec.block_elements != 0);
+  const uint64_t bytes = blocks * codec.block_bytes;
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
+
+uint64_t CodedPartCount(const Graph& graph, const CollectiveSpec& spec) {
+  const uint64_t count = CountOf(graph, spec.input, spec.counts);
+  const bool splits_input = spec.kind == CollectiveKind::kReduceScatter ||
+                            spec.kind == CollectiveKind::kAllToAll;
+  return splits_input
+             ? count / static_cast<uint64_t>(graph.group(spec.group).size)
+             : count;
+}
+
+bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
+             const CodecModel& codec) {
+  if (codec.name.empty() || !spec.lossy || !KindIsCoded(spec)) return false;
+  if (!spec.counts.empty() || graph.group(spec.group).size < 2) return false;
+  if (!SideIsCoded(graph, spec.input) || !SideIsCoded(graph, spec.output)) {
+    return false;
+  }
+  const DType dtype = graph.buffer(spec.input.buffer).dtype;
+  if ((codec.dtypes >> static_cast<uint32_t>(dtype) & 1) == 0) return false;
+  const uint64_t count = CodedPartCount(graph, spec);
+  const uint64_t bytes = count * static_cast<uint64_t>(DTypeSize(dtype));
+  // The first also keeps the product of the second small.
+  return count / codec.block_elements <= bytes / codec.block_bytes &&
+         EncodedBytes(codec, count) <= bytes;
+}
+
+CodedSides CodedSidesOf(const Graph& graph, const CollectiveSpec& spec,
+                        const CodecModel& codec) {
+  const uint64_t n = static_cast<uint64_t>(graph.group(spec.group).size);
+  const uint64_t part = EncodedBytes(codec, CodedPartCount(graph, spec));
+  switch (spec.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllToAll:
+      return {n * part, n * part};
+    case CollectiveKind::kAllGather:
+      return {part, n * part};
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      break;
+  }
+  return {part, part};
+}
+
+}  // namespace commsched

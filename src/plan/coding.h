@@ -1,0 +1,38 @@
+// What travels in place of a collective's data when a codec encodes it.
+#ifndef COMMSCHED_SRC_PLAN_CODING_H_
+#define COMMSCHED_SRC_PLAN_CODING_H_
+
+#include <cstdint>
+
+#include "graph/graph.h"
+#include "plan/options.h"
+
+namespace commsched {
+
+// Bytes that a part of `count` elements becomes: whole blocks, rounded up so
+// that the next part begins at a multiple of 8.
+uint64_t EncodedBytes(const CodecModel& codec, uint64_t count);
+
+// Elements of one part of a collective, of which a side has one or one per
+// rank. Of kinds with parts, with equal parts.
+uint64_t CodedPartCount(const Graph& graph, const CollectiveSpec& spec);
+
+// Whether the collective travels through `codec`: it is lossy; of kind
+// REDUCE_SCATTER (of a sum or average), ALL_GATHER, ALL_TO_ALL or BROADCAST,
+// with equal parts, on a group of more than one; on ranges of buffers that are
+// not late-bound; of a dtype that the codec takes; and does not get larger.
+bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
+             const CodecModel& codec);
+
+// Bytes of what stands in for each side. A REDUCE_SCATTER travels as an
+// ALL_TO_ALL of encoded parts, which the receiver sums.
+struct CodedSides {
+  uint64_t input = 0;
+  uint64_t output = 0;
+};
+CodedSides CodedSidesOf(const Graph& graph, const CollectiveSpec& spec,
+                        const CodecModel& codec);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_CODING_H_
