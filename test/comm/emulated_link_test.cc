@@ -43,10 +43,31 @@ TEST(EmulatedLinkTest, OneMemberNeedsNoLink) {
   EXPECT_EQ(link.Book(Ranks{0, 1}, 7, 0), 10'007);
 }
 
+TEST(EmulatedLinkTest, SendsOfBothDirectionsGoAtTheSameTime) {
+  EmulatedLink link(kGigabyte10Us, 2);
+  EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
+  EXPECT_EQ(link.BookPair(1, 0, 0, 1000), 11'000);
+}
+
+TEST(EmulatedLinkTest, SendsInOneDirectionOfARankFollowEachOther) {
+  EmulatedLink link(kGigabyte10Us, 3);
+  EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
+  EXPECT_EQ(link.BookPair(0, 2, 0, 1000), 22'000);  // 0's way out
+  EXPECT_EQ(link.BookPair(2, 1, 0, 1000), 22'000);  // 1's way in
+}
+
+TEST(EmulatedLinkTest, ACollectiveTakesBothDirections) {
+  EmulatedLink link(kGigabyte10Us, 3);
+  EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
+  EXPECT_EQ(link.Book(Ranks{1, 2}, 0, 1000), 22'000);
+  EXPECT_EQ(link.BookPair(2, 0, 0, 1000), 33'000);
+}
+
 TEST(EmulatedLinkTest, WithoutBandwidthNothingIsEmulated) {
   EmulatedLink link(LinkSpec{}, 2);
   EXPECT_FALSE(link.enabled());
   EXPECT_EQ(link.Book(Ranks{0, 1}, 7, 1e9), 7);
+  EXPECT_EQ(link.BookPair(0, 1, 7, 1e9), 7);
 }
 
 TEST(EmulatedLinkTest, AbsurdlySlowLinksDoNotOverflow) {

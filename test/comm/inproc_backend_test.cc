@@ -171,6 +171,40 @@ TEST(InprocBackendTest, ALinkDelaysCompletionUntilTheScheduledEnd) {
   EXPECT_GE(SystemClock::Get().NowNs(), end_ns);
 }
 
+TEST(InprocBackendTest, ALinkDelaysASendByItsBytesAlone) {
+  constexpr int64_t kLatencyNs = 2'000'000;
+  auto world = WorldOf(2, {.bytes_per_s = 1e9, .latency_ns = kLatencyNs});
+  CommDriver from, to;
+  ASSERT_OK(from.Create(world.get(), {}, 0));
+  ASSERT_OK(to.Create(world.get(), {}, 1));
+  std::vector<float> data(250, 1.0f), received(250);  // 1000 bytes: 1 us
+  commsched_member_t send{}, receive{};
+  send.input = data.data();
+  receive.output = received.data();
+  send.peer = 1;
+  send.direction = COMMSCHED_SEND;
+  receive.direction = COMMSCHED_RECV;
+  send.count = receive.count = 250;
+  commsched_launch_t sending{}, receiving{};
+  sending.kind = receiving.kind = COMMSCHED_SEND;
+  sending.num_members = receiving.num_members = 1;
+  sending.members = &send;
+  receiving.members = &receive;
+  ASSERT_OK(from.Launch(sending));
+  ASSERT_OK(to.Launch(receiving));
+  ASSERT_OK_AND_ASSIGN(const auto early, to.Poll());
+  const int64_t polled_ns = SystemClock::Get().NowNs();
+  const int64_t end_ns = early.started_ns + kLatencyNs + 1000;
+  // Unless this thread was held up for 2 ms.
+  if (polled_ns < end_ns) {
+    EXPECT_EQ(early.done, 0u);
+    EXPECT_EQ(early.wake_at_ns, end_ns);
+  }
+  ASSERT_OK(from.Wait());
+  EXPECT_GE(SystemClock::Get().NowNs(), end_ns);
+  EXPECT_EQ(received, data);
+}
+
 TEST(InprocBackendTest, LinksAreSharedByTheCommunicatorsOfARank) {
   constexpr int64_t kLatencyNs = 1'000'000;
   auto world = WorldOf(2, {.bytes_per_s = 1e12, .latency_ns = kLatencyNs});
