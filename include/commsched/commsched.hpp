@@ -365,8 +365,7 @@ inline commsched_access_t Shard(commsched_access_t access, GroupId group) {
 /// The same access, to `rows` rows of `count` elements, the first at `offset`,
 /// each `stride` after the one before.
 inline commsched_access_t Tile(commsched_access_t access, uint64_t offset,
-                               uint64_t count, uint64_t rows,
-                               uint64_t stride) {
+                               uint64_t count, uint64_t rows, uint64_t stride) {
   access.region = COMMSCHED_TILE;
   access.offset = offset;
   access.count = count;
@@ -533,6 +532,23 @@ class Plan : public internal::Handle<commsched_plan_t, commsched_plan_destroy> {
     const auto code =
         commsched_plan_build(graph.get(), &options, &profile, &plan);
     return internal::ResultOf(code, [&] { return Plan(plan); });
+  }
+
+  /// A plan per role, in that order.
+  static Result<std::vector<Plan>> BuildRoles(
+      const std::vector<commsched_role_desc_t>& roles,
+      const commsched_plan_options_t& options = commsched_plan_options_init()) {
+    std::vector<commsched_plan_t*> handles(roles.size() + 1);
+    const auto code = commsched_plan_build_roles(
+        roles.empty() ? nullptr : roles.data(),
+        static_cast<uint32_t>(roles.size()), &options, handles.data());
+    return internal::ResultOf(code, [&] {
+      std::vector<Plan> plans;
+      for (size_t i = 0; i < roles.size(); ++i) {
+        plans.push_back(Plan(handles[i]));
+      }
+      return plans;
+    });
   }
 
   Result<commsched_plan_info_t> GetInfo() const {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -98,6 +101,62 @@ absl::StatusOr<std::string> Explain(const Plan& plan,
   }
 }
 
+absl::StatusOr<RoleSpec> ReadRole(const commsched_role_desc_t* desc) {
+  ASSIGN_OR_RETURN(const commsched_role_desc_t ours,
+                   ReadStruct(desc, "commsched_role_desc_t"));
+  RETURN_IF_ERROR(RequireNonNull({{"graph", ours.graph}}));
+  if (ours.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("reserved is ", ours.reserved, "; it must be 0"));
+  }
+  const Graph& graph = ours.graph->graph;
+  const size_t num_groups = graph.groups().size();
+  if (ours.role_of_member != nullptr && ours.num_groups != num_groups) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_groups is ", ours.num_groups, "; the graph has ",
+                     num_groups, " groups"));
+  }
+  RoleSpec role{.graph = &graph, .role_of_member = {}, .profile = {}};
+  ASSIGN_OR_RETURN(role.profile, ReadProfile(ours.profile));
+  if (ours.role_of_member == nullptr) return role;
+  for (size_t g = 0; g < num_groups; ++g) {
+    const uint32_t* members = ours.role_of_member[g];
+    role.role_of_member.emplace_back();
+    if (members == nullptr) continue;
+    role.role_of_member.back().assign(members,
+                                      members + graph.groups()[g].size);
+  }
+  return role;
+}
+
+// The caller's structs are as far apart as it was compiled with.
+absl::StatusOr<std::vector<RoleSpec>> ReadRoles(
+    const commsched_role_desc_t* roles, uint32_t num_roles) {
+  std::vector<RoleSpec> ours;
+  const char* at = reinterpret_cast<const char*>(roles);
+  const uint64_t stride = roles->struct_size;
+  if (stride % alignof(commsched_role_desc_t) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "roles[0]: struct_size is ", stride, "; it must be a multiple of ",
+        alignof(commsched_role_desc_t)));
+  }
+  for (uint32_t r = 0; r < num_roles; ++r, at += stride) {
+    const auto* desc = reinterpret_cast<const commsched_role_desc_t*>(at);
+    auto role = desc->struct_size == stride
+                    ? ReadRole(desc)
+                    : absl::InvalidArgumentError(
+                          absl::StrCat("struct_size is ", desc->struct_size,
+                                       ", but that of roles[0] is ", stride));
+    if (!role.ok()) {
+      return absl::Status(
+          role.status().code(),
+          absl::StrCat("roles[", r, "]: ", role.status().message()));
+    }
+    ours.push_back(*std::move(role));
+  }
+  return ours;
+}
+
 absl::StatusOr<std::string> Describe(const commsched_plan_t* const* plans,
                                      uint32_t num_plans,
                                      commsched_format_t format) {
@@ -133,6 +192,31 @@ commsched_status_t commsched_plan_build(const commsched_graph_t* graph,
     ASSIGN_OR_RETURN(auto plan, commsched::BuildPlan(graph->graph, our_options,
                                                      our_profile));
     *out_plan = new commsched_plan{std::move(plan)};
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_plan_build_roles(
+    const commsched_role_desc_t* roles, uint32_t num_roles,
+    const commsched_plan_options_t* options, commsched_plan_t** out_plans) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"roles", roles}, {"out_plans", out_plans}}));
+    if (num_roles == 0 || num_roles > commsched::kMaxRoles) {
+      return absl::InvalidArgumentError(absl::StrCat("num_roles is ", num_roles,
+                                                     "; it must be 1 to ",
+                                                     commsched::kMaxRoles));
+    }
+    ASSIGN_OR_RETURN(const auto ours, commsched::ReadRoles(roles, num_roles));
+    ASSIGN_OR_RETURN(const auto our_options, commsched::ReadOptions(options));
+    ASSIGN_OR_RETURN(auto plans, commsched::BuildPlans(ours, our_options));
+    std::vector<std::unique_ptr<commsched_plan>> handles;
+    for (auto& plan : plans) {
+      handles.push_back(
+          std::unique_ptr<commsched_plan>(new commsched_plan{std::move(plan)}));
+    }
+    for (uint32_t r = 0; r < num_roles; ++r)
+      out_plans[r] = handles[r].release();
     return absl::OkStatus();
   });
 }

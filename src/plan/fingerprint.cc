@@ -162,7 +162,11 @@ std::string OptionsLine(const PlanOptions& options) {
       " deterministic ", options.deterministic ? 1 : 0, " max launches ",
       options.max_launches_in_flight, " max bytes ",
       options.max_bytes_in_flight, " lanes ", options.num_comm_lanes,
-      " coalesce ", options.coalesce_bytes, " arena ", options.arena_bytes);
+      " coalesce ", options.coalesce_bytes, " arena ", options.arena_bytes,
+      " priority ", static_cast<int>(options.priority), " split ",
+      options.partition_bytes, " delay fillers ", options.delay_fillers ? 1 : 0,
+      " codec '", options.codec.name, "' ", options.codec.block_elements, ":",
+      options.codec.block_bytes, " dtypes ", options.codec.dtypes);
 }
 
 std::string BufferLine(const Plan& plan, uint32_t index) {
@@ -223,6 +227,7 @@ std::vector<std::string> CanonicalLines(const Plan& plan) {
   const Graph& graph = *plan.graph;
   std::vector<std::string> lines;
   lines.push_back(OptionsLine(plan.options));
+  lines.push_back(absl::StrCat("role ", plan.role, " of ", plan.num_roles));
   for (size_t i = 0; i < graph.groups().size(); ++i) {
     lines.push_back(absl::StrCat("group ", i, " '", graph.groups()[i].name,
                                  "' size ", graph.groups()[i].size));
@@ -247,21 +252,6 @@ std::vector<std::string> CanonicalLines(const Plan& plan) {
   }
   lines.push_back(absl::StrCat("arena ", plan.arena_bytes));
   return lines;
-}
-
-std::string DescribeDifference(const std::vector<std::string>& a, int rank_a,
-                               const std::vector<std::string>& b, int rank_b) {
-  const size_t longest = std::max(a.size(), b.size());
-  for (size_t i = 0; i < longest; ++i) {
-    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
-    auto line = [i](const std::vector<std::string>& lines) {
-      return i < lines.size() ? absl::StrCat("<", lines[i], ">")
-                              : std::string("nothing more");
-    };
-    return absl::StrCat("first difference at line ", i, ": rank ", rank_a,
-                        " has ", line(a), ", rank ", rank_b, " has ", line(b));
-  }
-  return "no difference";
 }
 
 }  // namespace commsched

@@ -36,10 +36,6 @@ std::vector<std::string> GroupLines(const Plan& plan, GroupId group);
 // "launch 3 reduce_scatter 'grad.1' f32 sum count 4096 on dp way group ...".
 std::vector<std::string> CanonicalLines(const Plan& plan);
 
-// "first difference at line 3: rank 0 has <line>, rank 2 has <line>".
-std::string DescribeDifference(const std::vector<std::string>& a, int rank_a,
-                               const std::vector<std::string>& b, int rank_b);
-
 }  // namespace commsched
 
 #endif  // COMMSCHED_SRC_PLAN_FINGERPRINT_H_

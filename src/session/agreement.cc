@@ -1,14 +1,20 @@
 #include "session/agreement.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "plan/fingerprint.h"
+#include "xxhash.h"
 
 namespace commsched {
 namespace {
@@ -17,58 +23,180 @@ namespace {
 constexpr char kFine[] = "=";    // what is to be equal follows
 constexpr char kFailed[] = "!";  // an error message follows
 
+constexpr size_t kHashBytes = sizeof(Fingerprint);
+
+absl::StatusOr<std::vector<std::string>> Gather(const SessionSpec& spec,
+                                                absl::string_view subject,
+                                                std::string mine) {
+  return spec.world->meeting()->AllGather(
+      absl::StrCat("session ", spec.instance, " ", subject), spec.world_rank,
+      std::move(mine), spec.launch_timeout_ns);
+}
+
 // Shows all ranks `mine`, or this rank's failure, and returns what they show. A
 // failure of any rank is an error of all.
 absl::StatusOr<std::vector<std::string>> ShowAll(const SessionSpec& spec,
                                                  absl::string_view subject,
                                                  const absl::Status& local,
                                                  const std::string& mine) {
-  const std::string payload = local.ok()
-                                  ? absl::StrCat(kFine, mine)
-                                  : absl::StrCat(kFailed, local.message());
   ASSIGN_OR_RETURN(std::vector<std::string> all,
-                   spec.world->meeting()->AllGather(
-                       absl::StrCat("session ", spec.instance, " ", subject),
-                       spec.world_rank, payload, spec.launch_timeout_ns));
+                   Gather(spec, subject,
+                          local.ok() ? absl::StrCat(kFine, mine)
+                                     : absl::StrCat(kFailed, local.message())));
   RETURN_IF_ERROR(local);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0] == kFine[0]) continue;
+    if (all[rank][0] == kFine[0]) {
+      all[rank].erase(0, 1);
+      continue;
+    }
     return absl::FailedPreconditionError(absl::StrCat(
         "session: rank ", rank, " cannot bind: ", all[rank].substr(1)));
   }
   return all;
 }
 
-absl::Status NameTheDifference(const SessionSpec& spec, int other_rank) {
-  const std::vector<std::string> lines = CanonicalLines(*spec.plan);
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> texts,
-      spec.world->meeting()->AllGather(
-          absl::StrCat("session ", spec.instance, " plan"), spec.world_rank,
-          absl::StrJoin(lines, "\n"), spec.launch_timeout_ns));
-  const std::vector<std::string> first = absl::StrSplit(texts[0], '\n');
-  const std::vector<std::string> other =
-      absl::StrSplit(texts[other_rank], '\n');
-  return absl::FailedPreconditionError(
-      absl::StrCat("session: the ranks' plans differ: ",
-                   DescribeDifference(first, 0, other, other_rank)));
+// Little endian, so that hosts may differ.
+template <typename Number>
+std::string Bytes(Number value) {
+  std::string bytes;
+  for (size_t i = 0; i < sizeof(value); ++i) {
+    bytes.push_back(static_cast<char>(value >> (8 * i)));
+  }
+  return bytes;
+}
+
+uint64_t HashOf(const std::string& text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+std::string BytesOf(const Fingerprint& fingerprint) {
+  return std::string(fingerprint.begin(), fingerprint.end());
+}
+
+// A communicator as all its members know it: the axis and the world ranks.
+std::string IdentityOf(const GroupSpec& group) {
+  return Bytes(
+      HashOf(absl::StrCat(group.axis, "\n", absl::StrJoin(group.ranks, " "))));
+}
+
+constexpr size_t kIdentityBytes = sizeof(uint64_t);
+
+// What a rank shows: its role, the fingerprint of its plan, and for each of its
+// groups who that is and the group's fingerprint. Bounded by the number of
+// groups.
+std::string Summary(const SessionSpec& spec) {
+  const Plan& plan = *spec.plan;
+  std::string summary = absl::StrCat(Bytes(plan.role), Bytes(plan.num_roles),
+                                     BytesOf(plan.fingerprint));
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    absl::StrAppend(&summary, IdentityOf(spec.groups[g]),
+                    BytesOf(plan.group_fingerprints[g]));
+  }
+  return summary;
+}
+
+constexpr size_t kRoleBytes = 2 * sizeof(uint32_t);
+constexpr size_t kSummaryBytes = kRoleBytes + kHashBytes;
+
+// Where two ranks' plans part. Every rank finds the same from what all show.
+struct Difference {
+  int first = 0;
+  int other = 0;
+  std::string identity;  // of the group; empty: the whole plan
+};
+
+// What ranks of one role must have in common, then what members of one group
+// must. False if all agree.
+bool FindDifference(const std::vector<std::string>& all, Difference* found) {
+  std::map<std::string, int> of_role, of_group;
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const auto [it, is_new] =
+        of_role.insert({all[rank].substr(0, kRoleBytes), rank});
+    if (is_new || all[rank] == all[it->second]) continue;
+    if (all[rank].compare(0, kSummaryBytes, all[it->second], 0,
+                          kSummaryBytes) == 0) {
+      continue;  // other groups of equal form
+    }
+    *found = {it->second, rank, ""};
+    return true;
+  }
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const std::string& mine = all[rank];
+    for (size_t at = kSummaryBytes; at < mine.size();
+         at += kIdentityBytes + kHashBytes) {
+      const std::string identity = mine.substr(at, kIdentityBytes);
+      const auto [it, is_new] = of_group.insert({identity, rank});
+      if (is_new) continue;
+      const std::string& theirs = all[it->second];
+      for (size_t to = kSummaryBytes; to < theirs.size();
+           to += kIdentityBytes + kHashBytes) {
+        if (theirs.compare(to, kIdentityBytes, identity) != 0) continue;
+        if (theirs.compare(to + kIdentityBytes, kHashBytes, mine,
+                           at + kIdentityBytes, kHashBytes) == 0) {
+          continue;
+        }
+        *found = {it->second, rank, identity};
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// This rank's account of what differs; empty if it is neither of the two.
+std::vector<std::string> LinesOf(const SessionSpec& spec,
+                                 const Difference& difference) {
+  if (spec.world_rank != difference.first &&
+      spec.world_rank != difference.other) {
+    return {};
+  }
+  if (difference.identity.empty()) return CanonicalLines(*spec.plan);
+  for (uint32_t g = 0; g < spec.groups.size(); ++g) {
+    if (IdentityOf(spec.groups[g]) == difference.identity) {
+      return GroupLines(*spec.plan, GroupId(g));
+    }
+  }
+  return {};
+}
+
+// The two ranks show a hash of each line, then the first line that differs: a
+// plan in words may be large.
+absl::Status NameTheDifference(const SessionSpec& spec,
+                               const Difference& difference) {
+  const std::vector<std::string> lines = LinesOf(spec, difference);
+  std::string hashes;
+  for (const std::string& line : lines) {
+    absl::StrAppend(&hashes, Bytes(HashOf(line)));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   Gather(spec, "plan", std::move(hashes)));
+  const std::string& a = all[static_cast<size_t>(difference.first)];
+  const std::string& b = all[static_cast<size_t>(difference.other)];
+  const size_t equal = static_cast<size_t>(
+      std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const size_t at = equal / sizeof(uint64_t);
+  ASSIGN_OR_RETURN(const std::vector<std::string> shown,
+                   Gather(spec, "line",
+                          at < lines.size() ? absl::StrCat("<", lines[at], ">")
+                                            : "nothing more"));
+  const bool whole = difference.identity.empty();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "session: the ranks' plans differ", whole ? "" : " on a group they share",
+      ": first difference at line ", at, ": rank ", difference.first, " has ",
+      shown[static_cast<size_t>(difference.first)], ", rank ", difference.other,
+      " has ", shown[static_cast<size_t>(difference.other)]));
 }
 
 }  // namespace
 
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
-  const auto& fingerprint = spec.plan->fingerprint;
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      ShowAll(spec, "fingerprint", bound,
-              std::string(fingerprint.begin(), fingerprint.end())));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   ShowAll(spec, "fingerprint", bound,
+                           bound.ok() ? Summary(spec) : std::string()));
   // Every rank sees the same payloads, so all of them go on or none does.
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] != all[0]) {
-      return NameTheDifference(spec, static_cast<int>(rank));
-    }
-  }
-  return absl::OkStatus();
+  Difference difference;
+  if (!FindDifference(all, &difference)) return absl::OkStatus();
+  return NameTheDifference(spec, difference);
 }
 
 absl::Status AgreeOnReadiness(const SessionSpec& spec,

@@ -7,10 +7,14 @@
 
 namespace commsched {
 
-// All ranks show their fingerprints; if they differ, all show their plans, and
-// the error names the first difference (I1). Collective, also for a rank that
-// could not bind: `bound` is then its error, which it gets back, and which the
-// others learn instead of waiting for it.
+// All ranks show their fingerprints: those of one role must have one plan, and
+// the members of a group, of whatever roles, must agree on what happens there
+// (Plan::group_fingerprints). If they do not, two ranks show where they part,
+// and every rank gets an error that names the first difference (I1). What is
+// shown is bounded: some bytes per group, and on a difference 8 per op, then
+// one line. Collective, also for a rank that could not bind: `bound` is then its
+// error, which it gets back, and which the others learn instead of waiting for
+// it.
 //
 // kFailedPrecondition if a plan differs or a rank could not bind;
 // kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.

@@ -31,6 +31,36 @@ static void test_build(const struct c_step* step) {
   commsched_plan_destroy(plan);
 }
 
+static void test_build_roles(const struct c_step* step) {
+  commsched_role_desc_t roles[2] = {commsched_role_desc_init(),
+                                    commsched_role_desc_init()};
+  commsched_plan_t* plans[2] = {NULL, NULL};
+  const uint32_t outside[2] = {0, 7};
+  const uint32_t* members[1] = {outside};
+  roles[0].graph = step->graph;
+  EXPECT_NULL("graph", commsched_plan_build_roles(roles, 2, NULL, plans));
+  roles[1].graph = step->graph;
+  EXPECT_NULL("roles", commsched_plan_build_roles(NULL, 2, NULL, plans));
+  EXPECT_NULL("out_plans", commsched_plan_build_roles(roles, 2, NULL, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "num_roles is 0",
+               commsched_plan_build_roles(roles, 0, NULL, plans));
+  roles[1].num_groups = 9;
+  roles[1].role_of_member = members;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "roles[1]: num_groups is 9",
+               commsched_plan_build_roles(roles, 2, NULL, plans));
+  roles[1].role_of_member = NULL;
+  roles[1].num_groups = 0;
+  roles[1].struct_size = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "roles[1]: struct_size is 0",
+               commsched_plan_build_roles(roles, 2, NULL, plans));
+  EXPECT(plans[0] == NULL && plans[1] == NULL);
+  roles[1].struct_size = roles[0].struct_size;
+  EXPECT_OK(commsched_plan_build_roles(roles, 2, NULL, plans));
+  EXPECT(plans[0] != NULL && plans[1] != NULL);
+  commsched_plan_destroy(plans[0]);
+  commsched_plan_destroy(plans[1]);
+}
+
 static commsched_status_t build(const struct c_step* step,
                                 const commsched_cost_profile_t* profile) {
   commsched_plan_t* plan = NULL;
@@ -164,6 +194,7 @@ static void test_describe(const struct c_step* step) {
 
 void test_plan(void) {
   struct c_step step = c_new_step(2);
+  test_build_roles(&step);
   test_build(&step);
   test_profile(&step);
   commsched_graph_destroy(step.graph); /* Plans keep what they need. */

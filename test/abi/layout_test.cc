@@ -119,6 +119,16 @@ TEST(LayoutTest, CollectiveDescKeepsItsFields) {
   EXPECT_SIZE(commsched_collective_desc_t, 128);
 }
 
+TEST(LayoutTest, RoleDesc) {
+  EXPECT_OFFSET(commsched_role_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_role_desc_t, graph, 8);
+  EXPECT_OFFSET(commsched_role_desc_t, profile, 16);
+  EXPECT_OFFSET(commsched_role_desc_t, role_of_member, 24);
+  EXPECT_OFFSET(commsched_role_desc_t, num_groups, 32);
+  EXPECT_OFFSET(commsched_role_desc_t, reserved, 36);
+  EXPECT_EQ(sizeof(commsched_role_desc_t), 40u);
+}
+
 TEST(LayoutTest, PlanOptionsKeepTheirFields) {
   EXPECT_OFFSET(commsched_plan_options_t, struct_size, 0);
   EXPECT_OFFSET(commsched_plan_options_t, schedule, 8);

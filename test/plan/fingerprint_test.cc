@@ -87,22 +87,5 @@ TEST(FingerprintTest, EveryPartOfThePlanCounts) {
   }
 }
 
-TEST(FingerprintTest, TheDifferenceNamesTheFirstOpAndBothRanksLines) {
-  const auto a = MakePlan(ZeroStep());
-  const auto b = MakePlan(ZeroStep(), Merging());
-  const std::string text =
-      DescribeDifference(CanonicalLines(*a), 0, CanonicalLines(*b), 2);
-  EXPECT_THAT(text, HasSubstr("rank 0 has <options schedule overlap"));
-  EXPECT_THAT(text, HasSubstr("rank 2 has <options schedule overlap"));
-  EXPECT_THAT(text, HasSubstr("coalesce 40000"));
-}
-
-TEST(FingerprintTest, AShorterPlanDiffersWhereItEnds) {
-  EXPECT_EQ(DescribeDifference({"a", "b"}, 0, {"a"}, 1),
-            "first difference at line 1: rank 0 has <b>, rank 1 has nothing "
-            "more");
-  EXPECT_EQ(DescribeDifference({"a"}, 0, {"a"}, 1), "no difference");
-}
-
 }  // namespace
 }  // namespace commsched
