@@ -14,6 +14,8 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       issuer_(*spec.issuer),
       failure_(*spec.failure),
       recorder_(spec.recorder),
+      late_(spec.late),
+      manual_(spec.manual),
       clock_(*spec.clock),
       lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
@@ -79,7 +81,8 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
+absl::Status Dispatcher::After(uint32_t index, Stream* stream,
+                               absl::Span<const LateBinding> late) {
   RETURN_IF_ERROR(CheckCall(index, stream, "after"));
   const NodeProgram& node = program_.nodes[index];
   const uint64_t state = state_[index].load(std::memory_order_relaxed);
@@ -89,6 +92,8 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
         state >= Done(generation()) ? "its after already" : "no before",
         " in step ", steps()));
   }
+  const bool binds = node.late_writes.count != 0 || !late.empty();
+  if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
   if (recorder_ != nullptr) RecordCompute(index);
   if (node.event != nullptr) stream->Record(node.event, generation());
   uint64_t expected = state;
@@ -98,11 +103,59 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream) {
         absl::StrCat("after: op '", program_.OpName(index),
                      "' has had its after already in step ", steps()));
   }
+  if (ABSL_PREDICT_FALSE(binds)) late_->Store(generation(), late);
   CountDown(node);
   return absl::OkStatus();
 }
 
+// Also waits until the slots that are to be written are free: until what was
+// bound kRunAhead steps ago has been used.
+absl::Status Dispatcher::CheckLate(uint32_t index,
+                                   absl::Span<const LateBinding> late) const {
+  const NodeProgram& node = program_.nodes[index];
+  if (late.empty()) {
+    const BufferId buffer =
+        program_.late_buffers[node.late_writes.begin].buffer;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "after: op '", program_.OpName(index), "' writes late-bound buffer '",
+        program_.plan->graph->buffer(buffer).name, "' and must bind it"));
+  }
+  if (node.late_writes.count == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("after: op '", program_.OpName(index),
+                     "' writes no late-bound buffer, but binds buffer ",
+                     late.front().buffer.value()));
+  }
+  RETURN_IF_ERROR(late_->Check(index, generation(), late));
+  if (generation() <= LateBindings::kRunAhead) return absl::OkStatus();
+  const uint64_t used = generation() - LateBindings::kRunAhead;
+  for (uint32_t b = 0; b < node.late_writes.count; ++b) {
+    const Span32 uses = program_.late_buffers[node.late_writes.begin + b].uses;
+    for (uint32_t i = 0; i < uses.count; ++i) {
+      const uint32_t member = program_.late_uses[uses.begin + i];
+      const uint32_t launch = program_.late_members[member].launch;
+      Event* event = program_.launches[launch].event;
+      if (event->IsComplete(used)) continue;
+      if (manual_) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("after: op '", program_.OpName(index), "' is ",
+                         LateBindings::kRunAhead, " steps ahead of launch ",
+                         program_.LaunchName(launch)));
+      }
+      event->Synchronize(used);
+    }
+  }
+  return failure_.status();
+}
+
 absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
+  if (!program_.late_buffers.empty()) {
+    const LateBuffer& late = program_.late_buffers.front();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "run: buffer '", program_.plan->graph->buffer(late.buffer).name,
+        "' is late-bound: op '", program_.OpName(late.writer),
+        "' must bind it in an after of its own"));
+  }
   for (uint64_t i = 0; i < num_steps; ++i) {
     RETURN_IF_ERROR(StepBegin());
     absl::Status status = ReplayStep(compute, user);

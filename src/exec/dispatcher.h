@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "device/device.h"
 #include "exec/failure.h"
 #include "exec/issuer.h"
+#include "exec/late_bindings.h"
 #include "exec/program.h"
 #include "trace/recorder.h"
 
@@ -21,6 +23,8 @@ struct DispatcherSpec {
   Issuer* issuer = nullptr;
   Failure* failure = nullptr;
   Recorder* recorder = nullptr;
+  LateBindings* late = nullptr;  // null if nothing is late-bound
+  bool manual = false;           // nothing may block
   const Clock* clock = &SystemClock::Get();
   std::vector<Stream*> lanes;  // by compute lane
 };
@@ -46,7 +50,9 @@ class Dispatcher {
   absl::Status StepEnd();
   // `node`: index in Program::nodes.
   absl::Status Before(uint32_t node, Stream* stream);
-  absl::Status After(uint32_t node, Stream* stream);
+  // `late`: the node's late-bound buffers in this step; read during the call.
+  absl::Status After(uint32_t node, Stream* stream,
+                     absl::Span<const LateBinding> late = {});
   // Opens one gate of `launch`, which is not due before all are open. Within a
   // step, LaunchProgram::gates times per step at most.
   void Submit(uint32_t launch) {
@@ -81,6 +87,8 @@ class Dispatcher {
   absl::Status CheckProducersOfNeeded(const NodeProgram& node) const;
   absl::Status MissingAfter(const NodeProgram& node, uint32_t missing) const;
   void EnqueueWaits(const NodeProgram& node, uint32_t index, Stream* stream);
+  absl::Status CheckLate(uint32_t node,
+                         absl::Span<const LateBinding> late) const;
   void CountDown(const NodeProgram& node);
   // Whether that was the last that `launch` waited for. Acquire-release: the
   // thread that moves the head sees what every producer did before its `after`.
@@ -103,6 +111,8 @@ class Dispatcher {
   Issuer& issuer_;
   Failure& failure_;
   Recorder* const recorder_;
+  LateBindings* const late_;
+  const bool manual_;
   const Clock& clock_;
   const std::vector<Stream*> lanes_;
   const uint32_t launches_per_step_;

@@ -35,6 +35,12 @@ absl::StatusOr<std::unique_ptr<Drops>> Drops::Create(
       auto entry = std::make_unique<Entry>();
       entry->launch = launch.value();
       const Launch& planned = plan.launches[launch.value()];
+      if (planned.coded) {
+        return absl::UnimplementedError(
+            absl::StrCat("launch ", program->LaunchName(launch.value()),
+                         " travels through codec '", plan.options.codec.name,
+                         "', so that nothing can be left out of it"));
+      }
       entry->has_result = planned.kind != CollectiveKind::kReduce ||
                           planned.root == group_rank[planned.group.value()];
       for (OpId member : planned.members) {

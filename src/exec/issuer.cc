@@ -120,6 +120,7 @@ void Issuer::IssueInline(uint64_t number) {
                        " is due before what it waits for is complete")));
       return;
     }
+    if (launch.late.count != 0 && !BindLate(index, step)) return;
     const int64_t begin_ns = NowIfTraced();
     const bool drops = HasDrops(index, step);
     const commsched_launch_t* call = Prepare(index, step, drops);
@@ -152,6 +153,7 @@ bool Issuer::TryIssue() {
     return false;
   }
   if (!MayIssue(launch, step)) return false;
+  if (launch.late.count != 0 && !BindLate(index, step)) return false;
   InFlight entry{.number = issued_,
                  .launch = index,
                  .drops = drops,
@@ -172,6 +174,13 @@ bool Issuer::TryIssue() {
   in_flight_.push_back(entry);
   ++issued_;
   return true;
+}
+
+bool Issuer::BindLate(uint32_t launch, uint64_t step) {
+  absl::Status bound = spec_.late->Apply(launch, step + 1);
+  if (bound.ok()) return true;
+  Fail(std::move(bound));
+  return false;
 }
 
 // The plan's waits keep the window's caps as well (I3); those of its waits

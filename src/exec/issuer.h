@@ -16,6 +16,7 @@
 #include "exec/failure.h"
 #include "exec/hold_clock.h"
 #include "exec/inflight_window.h"
+#include "exec/late_bindings.h"
 #include "exec/program.h"
 #include "exec/stall_clock.h"
 #include "exec/watchdog.h"
@@ -28,6 +29,7 @@ struct IssuerSpec {
   const commsched_backend_t* backend = nullptr;
   std::vector<void*> comms;                   // by GroupId; for aborts
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
+  LateBindings* late = nullptr;               // null if nothing is late-bound
   Drops* drops = nullptr;  // what may be left out of a step; or null
   Recorder* recorder = nullptr;
   Failure* failure = nullptr;
@@ -135,6 +137,8 @@ class Issuer {
   void IssueInline(uint64_t number);
   // Issues the next launch. If it cannot be yet, says why in stall_cause_.
   bool TryIssue();
+  // Takes over what the step has bound. False if the session has failed.
+  bool BindLate(uint32_t launch, uint64_t step);
   bool MayIssue(const LaunchProgram& launch, uint64_t step);
   // The first wait that is not complete, or null.
   const ProgramWait* FirstWait(const LaunchProgram& launch,

@@ -8,6 +8,7 @@
 
 #include "exec/flatten.h"
 #include "graph/region.h"
+#include "plan/coding.h"
 
 namespace commsched {
 namespace {
@@ -193,6 +194,10 @@ class MemberFiller {
       AddPackedPeers(index, members, input, output);
       return;
     }
+    if (launch.coded) {
+      AddCoded(index, members, input, output);
+      return;
+    }
     commsched_member_t packed = {};
     packed.input = input;
     packed.output = output;
@@ -212,6 +217,75 @@ class MemberFiller {
       AddSteps(members, &Resolved::output, output);
     }
     to.staging_out.count = NumSteps() - to.staging_out.begin;
+  }
+
+  // Encoded parts, rank-major as packed ones, which travel as bytes. To sum
+  // them, a rank needs them all: a reduce-scatter travels as an all-to-all.
+  void AddCoded(uint32_t index, const std::vector<Resolved>& members,
+                char* input, char* output) {
+    const Launch& launch = plan_.launches[index];
+    const uint32_t n = static_cast<uint32_t>(graph_.group(launch.group).size);
+    const bool sums = launch.kind == CollectiveKind::kReduceScatter;
+    std::vector<uint64_t> offset;  // of a member within what a rank gets
+    uint64_t part_bytes = 0;
+    for (const Resolved& member : members) {
+      offset.push_back(part_bytes);
+      part_bytes += EncodedBytes(plan_.options.codec, member.count);
+    }
+    commsched_member_t coded = {};
+    coded.input = input;
+    coded.output = output;
+    coded.count = part_bytes;
+    program_.members.push_back(coded);
+    LaunchProgram& to = program_.launches[index];
+    to.call.dtype = COMMSCHED_U8;
+    if (sums) to.call.kind = COMMSCHED_ALL_TO_ALL;
+
+    const bool encodes =
+        launch.kind != CollectiveKind::kBroadcast ||
+        launch.root == binding_.group_rank[launch.group.value()];
+    const uint32_t parts_in = !encodes ? 0 : InputHasParts(launch.kind) ? n : 1;
+    const uint32_t parts_out = OutputHasParts(launch.kind) ? n : 1;
+    to.coded_in = AddCodedSteps(members, offset, parts_in, part_bytes,
+                                CodedStep::Kind::kEncode, input);
+    to.coded_out = AddCodedSteps(
+        members, offset, parts_out, part_bytes,
+        sums ? CodedStep::Kind::kSum : CodedStep::Kind::kDecode, output);
+    if (!sums) return;
+    for (uint32_t i = 0; i < to.coded_out.count; ++i) {
+      CodedStep& step = program_.coded[to.coded_out.begin + i];
+      step.parts = n;
+      step.part_stride = part_bytes;
+      if (launch.reduce_op == ReduceOp::kAvg) {
+        step.scale = 1.0f / static_cast<float>(n);
+      }
+    }
+  }
+
+  Span32 AddCodedSteps(const std::vector<Resolved>& members,
+                       const std::vector<uint64_t>& offset, uint32_t parts,
+                       uint64_t part_bytes, CodedStep::Kind kind,
+                       char* staging) {
+    const Span32 span{static_cast<uint32_t>(program_.coded.size()),
+                      parts * static_cast<uint32_t>(members.size())};
+    for (uint32_t part = 0; part < parts; ++part) {
+      for (size_t m = 0; m < members.size(); ++m) {
+        const Resolved& member = members[m];
+        const bool in = kind == CodedStep::Kind::kEncode;
+        const uint64_t bytes = member.count * ElementBytes(*member.spec);
+        char* user =
+            (in ? member.input.base : member.output.base) + part * bytes;
+        char* coded = staging + part * part_bytes + offset[m];
+        CodedStep step;
+        step.kind = kind;
+        step.dtype = graph_.buffer(member.spec->input.buffer).dtype;
+        step.to = in ? coded : user;
+        step.from = in ? user : coded;
+        step.count = member.count;
+        program_.coded.push_back(step);
+      }
+    }
+    return span;
   }
 
   // Sends and receives stay members of their own, each on its piece of the

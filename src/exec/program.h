@@ -9,6 +9,7 @@
 
 #include "commsched/plugin.h"
 #include "device/device.h"
+#include "exec/codec_runner.h"
 #include "exec/staging.h"
 #include "plan/plan.h"
 
@@ -57,6 +58,8 @@ struct LaunchProgram {
   uint32_t gates = 0;  // members that the host submits (Dispatcher::Submit)
   Span32 staging_in;   // in Program::staging, run before the launch
   Span32 staging_out;  // in Program::staging, run after it
+  Span32 coded_in;     // in Program::coded, run before the launch
+  Span32 coded_out;    // in Program::coded, run after it
   Span32 late;         // in Program::late_members
   Event* event = nullptr;
 };
@@ -108,6 +111,7 @@ struct Program {
   std::vector<VersionedRead> reads;
   std::vector<commsched_member_t> members;
   std::vector<StagingStep> staging;
+  std::vector<CodedStep> coded;
   std::vector<LateBuffer> late_buffers;  // in order of their writers
   std::vector<LateMember> late_members;  // in key order
   std::vector<uint32_t> late_uses;       // late members, by buffer

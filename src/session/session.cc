@@ -73,6 +73,12 @@ class SessionImpl final : public Session {
     if (node == Plan::kNone) return NotComputeOp(op);
     return dispatcher_->After(node, stream);
   }
+  absl::Status AfterBound(OpId op, Stream* stream,
+                          absl::Span<const LateBinding> late) override {
+    const uint32_t node = NodeOf(op);
+    if (node == Plan::kNone) return NotComputeOp(op);
+    return dispatcher_->After(node, stream, late);
+  }
   void Submit(OpId collective, bool drop) override {
     if (ABSL_PREDICT_FALSE(drop)) {
       drops_->Drop(collective, dispatcher_->steps() + 1);
@@ -128,7 +134,8 @@ class SessionImpl final : public Session {
   Parker parker_;
   Arena arena_;
   std::unique_ptr<Program> program_;
-  std::unique_ptr<Drops> drops_;  // null if nothing is submitted
+  std::unique_ptr<LateBindings> late_;  // null if nothing is late-bound
+  std::unique_ptr<Drops> drops_;        // null if nothing is submitted
   Communicators communicators_;
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
@@ -208,6 +215,10 @@ void SessionImpl::Start() {
   issuer.program = program_.get();
   issuer.backend = backend;
   issuer.comms = communicators_.comms();
+  if (!program_->late_buffers.empty()) {
+    late_ = std::make_unique<LateBindings>(program_.get());
+  }
+  issuer.late = late_.get();
   issuer.drops = drops_.get();
   issuer.recorder = spec_.recorder;
   issuer.failure = &failure_;
@@ -227,6 +238,8 @@ void SessionImpl::Start() {
                                                   .issuer = issuer_.get(),
                                                   .failure = &failure_,
                                                   .recorder = spec_.recorder,
+                                                  .late = late_.get(),
+                                                  .manual = spec_.manual,
                                                   .clock = spec_.clock,
                                                   .lanes = lanes_});
   if (spec_.recorder != nullptr) spec_.recorder->SetNames(TraceNames(spec_));
@@ -357,9 +370,13 @@ absl::StatusOr<void*> SessionImpl::Address(OpId op, BufferId buffer) {
                                             " is not in the graph"));
   }
   for (const Access& access : graph.op(op).accesses) {
-    if (access.buffer == buffer) {
-      return program_->buffer_address[buffer.value()];
+    if (access.buffer != buffer) continue;
+    if (graph.buffer(buffer).ownership == Ownership::kLateBound) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("address: buffer '", graph.buffer(buffer).name,
+                       "' is late-bound: it has the address that is given"));
     }
+    return program_->buffer_address[buffer.value()];
   }
   return absl::NotFoundError(absl::StrCat("address: op '", graph.op(op).name,
                                           "' declares no access to buffer '",

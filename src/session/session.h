@@ -9,9 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "comm/world.h"
 #include "device/device.h"
+#include "exec/late_bindings.h"
 #include "plan/plan.h"
 #include "trace/recorder.h"
 
@@ -72,6 +74,9 @@ class Session {
   virtual absl::Status StepEnd() = 0;
   virtual absl::Status Before(OpId op, Stream* stream) = 0;
   virtual absl::Status After(OpId op, Stream* stream) = 0;
+  // The same for an op that writes late-bound buffers.
+  virtual absl::Status AfterBound(OpId op, Stream* stream,
+                                  absl::Span<const LateBinding> late) = 0;
   // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
   // zeros and gets no result.
   virtual void Submit(OpId collective, bool drop) = 0;

@@ -1,0 +1,317 @@
+#include "exec/late_bindings.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+namespace {
+
+// A count far beyond any memory, rather than one that wraps.
+constexpr uint64_t kTooMany = std::numeric_limits<uint64_t>::max();
+
+uint64_t SumOf(absl::Span<const uint64_t> counts, size_t begin, size_t end,
+               size_t stride) {
+  uint64_t sum = 0;
+  for (size_t i = begin; i < end; i += stride) {
+    if (counts[i] > kTooMany - sum) return kTooMany;
+    sum += counts[i];
+  }
+  return sum;
+}
+
+// Elements of both sides of a collective with uneven parts.
+struct Needs {
+  uint64_t input = 0;
+  uint64_t output = 0;
+};
+
+Needs NeedsOf(CollectiveKind kind, absl::Span<const uint64_t> counts, int size,
+              int rank) {
+  const size_t n = static_cast<size_t>(size);
+  const size_t own = static_cast<size_t>(rank);
+  if (kind == CollectiveKind::kAllToAll) {
+    return {SumOf(counts, own * n, own * n + n, 1),
+            SumOf(counts, own, n * n, n)};
+  }
+  const uint64_t all = SumOf(counts, 0, n, 1);
+  if (kind == CollectiveKind::kReduceScatter) return {all, counts[own]};
+  return {counts[own], all};
+}
+
+bool InputIsSplit(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAllToAll;
+}
+bool OutputIsSplit(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kAllToAll;
+}
+
+}  // namespace
+
+LateBindings::LateBindings(Program* program)
+    : program_(*program),
+      slots_(
+          std::make_unique<Slot[]>(program->late_buffers.size() * kRunAhead)) {
+  size_t num_counts = 0;
+  for (const LateBuffer& buffer : program_.late_buffers) {
+    num_counts += buffer.max_counts * kRunAhead;
+  }
+  counts_.resize(num_counts);
+  uint64_t* at = counts_.data();
+  for (uint32_t b = 0; b < program_.late_buffers.size(); ++b) {
+    for (uint64_t g = 0; g < kRunAhead; ++g) {
+      SlotOf(b, g).counts = at;
+      at += program_.late_buffers[b].max_counts;
+    }
+  }
+}
+
+uint32_t LateBindings::IndexOf(BufferId buffer) const {
+  for (uint32_t b = 0; b < program_.late_buffers.size(); ++b) {
+    if (program_.late_buffers[b].buffer == buffer) return b;
+  }
+  return Plan::kNone;
+}
+
+absl::Status LateBindings::Check(uint32_t index, uint64_t generation,
+                                 absl::Span<const LateBinding> given) const {
+  const Graph& graph = *program_.plan->graph;
+  const NodeProgram& node = program_.nodes[index];
+  for (const LateBinding& binding : given) {
+    RETURN_IF_ERROR(CheckBinding(node, binding));
+  }
+  for (uint32_t i = 0; i < node.late_writes.count; ++i) {
+    const uint32_t b = node.late_writes.begin + i;
+    const BufferId buffer = program_.late_buffers[b].buffer;
+    const auto times =
+        std::count_if(given.begin(), given.end(),
+                      [&](const LateBinding& g) { return g.buffer == buffer; });
+    if (times != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "after: op '", graph.op(node.op).name, "' binds buffer '",
+          graph.buffer(buffer).name, "' ", times,
+          " times; it is late-bound and must be bound once"));
+    }
+    RETURN_IF_ERROR(CheckUses(b, generation, given));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LateBindings::CheckBinding(const NodeProgram& node,
+                                        const LateBinding& given) const {
+  const Graph& graph = *program_.plan->graph;
+  const uint32_t index = IndexOf(given.buffer);
+  const Span32 own = node.late_writes;
+  const std::string start =
+      absl::StrCat("after: op '", graph.op(node.op).name, "' binds buffer ");
+  if (index < own.begin || index >= own.begin + own.count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        start, given.buffer.value(), ", which it does not write late-bound"));
+  }
+  const Buffer& buffer = graph.buffer(given.buffer);
+  if (given.count > buffer.count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(start, "'", buffer.name, "' to ", given.count,
+                     " elements; its most is ", buffer.count));
+  }
+  if (given.address == nullptr && given.count != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        start, "'", buffer.name, "' of ", given.count, " elements to NULL"));
+  }
+  const uint64_t size = DTypeSize(buffer.dtype);
+  if (reinterpret_cast<uintptr_t>(given.address) % size != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(start, "'", buffer.name,
+                     "' to an address that is not aligned to ", size));
+  }
+  const uint32_t max_counts = program_.late_buffers[index].max_counts;
+  if (given.counts.size() > max_counts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(start, "'", buffer.name, "' with ", given.counts.size(),
+                     " counts; its collectives take ", max_counts));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LateBindings::CheckUses(
+    uint32_t index, uint64_t generation,
+    absl::Span<const LateBinding> given) const {
+  const Span32 uses = program_.late_buffers[index].uses;
+  for (uint32_t i = 0; i < uses.count; ++i) {
+    const LateMember& member =
+        program_.late_members[program_.late_uses[uses.begin + i]];
+    Parts parts;
+    RETURN_IF_ERROR(Combine(
+        member, FindSide(member.input, member.input_count, generation, given),
+        FindSide(member.output, member.output_count, generation, given),
+        &parts));
+  }
+  return absl::OkStatus();
+}
+
+// What was given now, or kept before.
+LateBindings::Side LateBindings::FindSide(
+    uint32_t index, uint64_t bound_count, uint64_t generation,
+    absl::Span<const LateBinding> given) const {
+  Side side;
+  if (index == Plan::kNone) {
+    side.known = true;
+    side.count = bound_count;
+    return side;
+  }
+  side.late = true;
+  const BufferId buffer = program_.late_buffers[index].buffer;
+  for (const LateBinding& binding : given) {
+    if (binding.buffer != buffer) continue;
+    side.known = true;
+    side.address = binding.address;
+    side.count = binding.count;
+    side.counts = binding.counts;
+    return side;
+  }
+  const Slot& slot = SlotOf(index, generation);
+  if (slot.generation.load(std::memory_order_acquire) != generation) {
+    return side;
+  }
+  side.known = true;
+  side.address = slot.address;
+  side.count = slot.count;
+  side.counts = {slot.counts, slot.num_counts};
+  return side;
+}
+
+absl::Status LateBindings::Refuse(const LateMember& member,
+                                  absl::string_view why) const {
+  const Op& op = program_.plan->graph->op(member.op);
+  return absl::InvalidArgumentError(
+      absl::StrCat("late binding: ", CollectiveKindName(op.collective.kind),
+                   " '", op.name, "': ", why));
+}
+
+absl::Status LateBindings::Combine(const LateMember& member, const Side& input,
+                                   const Side& output, Parts* parts) const {
+  return member.num_counts == 0 ? CombineEven(member, input, output, parts)
+                                : CombineUneven(member, input, output, parts);
+}
+
+// A late side says how large a part is; a bound one must be large enough.
+absl::Status LateBindings::CombineEven(const LateMember& member,
+                                       const Side& input, const Side& output,
+                                       Parts* parts) const {
+  const CollectiveKind kind =
+      program_.plan->graph->op(member.op).collective.kind;
+  const uint64_t n = static_cast<uint64_t>(member.group_size);
+  const uint64_t input_parts = InputIsSplit(kind) ? n : 1;
+  const uint64_t output_parts = OutputIsSplit(kind) ? n : 1;
+  const bool has_input = kind != CollectiveKind::kRecv;
+  const bool has_output = kind != CollectiveKind::kSend;
+  const bool input_says = has_input && input.late && input.known;
+  const bool output_says = has_output && output.late && output.known;
+  if (!input_says && !output_says) return absl::OkStatus();
+  if (input_says && input.count % input_parts != 0) {
+    return Refuse(member, absl::StrCat("an input of ", input.count,
+                                       " elements has no ", n, " equal parts"));
+  }
+  if (output_says && output.count % output_parts != 0) {
+    return Refuse(member, absl::StrCat("an output of ", output.count,
+                                       " elements has no ", n, " equal parts"));
+  }
+  parts->count =
+      input_says ? input.count / input_parts : output.count / output_parts;
+  const uint64_t needs_output = parts->count * output_parts;
+  const uint64_t needs_input = parts->count * input_parts;
+  const bool output_fits = !has_output || !output.known ||
+                           (output.late ? output.count == needs_output
+                                        : output.count >= needs_output);
+  if (!output_fits) {
+    return Refuse(member,
+                  absl::StrCat("an input of ", input.count,
+                               " elements needs an output of ", needs_output,
+                               ", not of ", output.count));
+  }
+  if (has_input && input.known && !input.late && input.count < needs_input) {
+    return Refuse(member, absl::StrCat("an output of ", output.count,
+                                       " elements needs an input of ",
+                                       needs_input, ", not of ", input.count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LateBindings::CombineUneven(const LateMember& member,
+                                         const Side& input, const Side& output,
+                                         Parts* parts) const {
+  const CollectiveSpec& spec = program_.plan->graph->op(member.op).collective;
+  for (const Side* side : {&input, &output}) {
+    if (side->counts.empty()) continue;
+    if (side->counts.size() != member.num_counts) {
+      return Refuse(member, absl::StrCat(side->counts.size(),
+                                         " counts are given; it has ",
+                                         member.num_counts));
+    }
+    if (!parts->counts.empty() && parts->counts != side->counts) {
+      return Refuse(member, "its input and its output come with other counts");
+    }
+    parts->counts = side->counts;
+  }
+  // The other side may still bring some.
+  if (parts->counts.empty() && !(input.known && output.known)) {
+    return absl::OkStatus();
+  }
+  if (parts->counts.empty()) parts->counts = spec.counts;
+  const Needs needs =
+      NeedsOf(spec.kind, parts->counts, member.group_size, member.group_rank);
+  if (input.known && input.count < needs.input) {
+    return Refuse(member,
+                  absl::StrCat("its counts need an input of ", needs.input,
+                               " elements, not of ", input.count));
+  }
+  if (output.known && output.count < needs.output) {
+    return Refuse(member,
+                  absl::StrCat("its counts need an output of ", needs.output,
+                               " elements, not of ", output.count));
+  }
+  return absl::OkStatus();
+}
+
+void LateBindings::Store(uint64_t generation,
+                         absl::Span<const LateBinding> given) {
+  for (const LateBinding& binding : given) {
+    Slot& slot = SlotOf(IndexOf(binding.buffer), generation);
+    slot.address = binding.address;
+    slot.count = binding.count;
+    slot.num_counts = static_cast<uint32_t>(binding.counts.size());
+    std::copy(binding.counts.begin(), binding.counts.end(), slot.counts);
+    slot.generation.store(generation, std::memory_order_release);
+  }
+}
+
+// Combines again: two threads may each have bound one side without seeing the
+// other's.
+absl::Status LateBindings::Apply(uint32_t index, uint64_t generation) {
+  const Span32 late = program_.launches[index].late;
+  for (uint32_t i = 0; i < late.count; ++i) {
+    const LateMember& from = program_.late_members[late.begin + i];
+    const Side input = FindSide(from.input, from.input_count, generation, {});
+    const Side output =
+        FindSide(from.output, from.output_count, generation, {});
+    Parts parts;
+    RETURN_IF_ERROR(Combine(from, input, output, &parts));
+    commsched_member_t& to = program_.members[from.member];
+    if (input.late) to.input = input.address;
+    if (output.late) to.output = output.address;
+    if (from.num_counts == 0) {
+      to.count = parts.count;
+      continue;
+    }
+    uint64_t* counts = program_.late_counts.data() + from.counts_at;
+    std::copy(parts.counts.begin(), parts.counts.end(), counts);
+    to.counts = counts;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace commsched
