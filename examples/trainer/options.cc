@@ -37,6 +37,8 @@ struct RawOptions {
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
   std::string arena_bytes;
+  std::string edge_bytes = "0";
+  std::string partition_bytes = "0";
   std::string schedule = "overlap";
   std::string link;
 };
@@ -68,8 +70,15 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_option("--bucket-bytes", raw.bucket_bytes,
                  "Bytes of one bucket, such as 64KiB [nano 256KiB, mini 4MiB, "
                  "small 25MiB]");
+  flag("--edge-bytes", raw.edge_bytes,
+       "Bytes of the first and the last bucket, if less; 0: like the others");
   flag("--coalesce-bytes", raw.coalesce_bytes,
        "Merge neighbouring collectives up to this; 0: do not");
+  flag("--partition-bytes", raw.partition_bytes,
+       "Split larger collectives, so that an urgent one can pass; 0: do not");
+  flag("--priority", o.priority,
+       "Launch what is needed first, first: auto (if that is predicted to "
+       "gain), on or off (what is ready first)");
   flag("--cap-bytes", raw.cap_bytes, "Most bytes in flight; 0: no cap");
   flag("--cap-launches", o.cap_launches, "Most launches in flight; 0: no cap");
   app.add_option(
@@ -86,6 +95,10 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
 
   app.add_option("--trace", o.trace_dir, "Write rankN.json traces here");
   app.add_flag("--explain", o.explain, "Print the plan");
+  app.add_flag("--describe", o.describe,
+               "Print what each bucket sends, and what of it is exposed");
+  app.add_flag("--blame", o.blame,
+               "Print which launches were exposed on rank 0, and why");
   app.add_flag("--json", o.json, "Print one JSON object as the last line");
 }
 
@@ -141,6 +154,9 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
   for (const absl::Status& status : {
            SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
            SetBytes("--coalesce-bytes", raw.coalesce_bytes, &o.coalesce_bytes),
+           SetBytes("--edge-bytes", raw.edge_bytes, &o.edge_bytes),
+           SetBytes("--partition-bytes", raw.partition_bytes,
+                    &o.partition_bytes),
        }) {
     if (!status.ok()) return status;
   }
@@ -168,6 +184,10 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
         "--schedule is '", raw.schedule, "'; it must be overlap or serial"));
   }
   o.serial = raw.schedule == "serial";
+  if (o.priority != "auto" && o.priority != "on" && o.priority != "off") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--priority is '", o.priority, "'; it must be auto, on or off"));
+  }
   if (raw.link.empty()) return absl::OkStatus();
   const absl::StatusOr<LinkSpeed> link = ParseLink(raw.link);
   if (!link.ok()) {

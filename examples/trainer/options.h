@@ -29,6 +29,9 @@ struct Options {
   int64_t cap_launches = 0;   // 0: no cap.
   uint64_t coalesce_bytes = 0;
   uint64_t arena_bytes = 0;  // 0: the engine's choice.
+  uint64_t edge_bytes = 0;   // 0: first and last bucket like the others.
+  uint64_t partition_bytes = 0;
+  std::string priority = "auto";  // "auto", "off" or "on".
   bool serial = false;
   bool deterministic = false;
   LinkSpeed link;          // bytes_per_s 0: no emulation.
@@ -36,6 +39,8 @@ struct Options {
   int64_t eval_every = 0;  // 0: after the last step only.
   int64_t val_batches = 8;
   bool explain = false;
+  bool describe = false;
+  bool blame = false;
   bool json = false;
 
   GptConfig config;  // Of `model`, with room for `seq`.

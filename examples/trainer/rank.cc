@@ -35,7 +35,7 @@ absl::Status FromEngine(commsched_status_t code) {
   return FromCode(code, commsched_engine_last_error());
 }
 
-// Room for all steps of most runs: per step an interval and a wait per op.
+// Room for all steps of most runs: per step two records per op.
 uint64_t TraceCapacity(const Architecture& model, const Options& options) {
   const uint64_t ops =
       2 * model.modules.size() * static_cast<uint64_t>(options.micro_batches) +
@@ -102,10 +102,17 @@ absl::Status Rank::CreateEngine() {
   desc.group = group_.get();
   desc.trace = trace_.get();
   desc.plan = &plan;
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  if (options_.link.bytes_per_s > 0) {
+    profile.link_bytes_per_s = options_.link.bytes_per_s;
+    profile.link_latency_ns = options_.link.latency_ns;
+  }
+  desc.profile = &profile;
   if (options_.link.bytes_per_s == 0) desc.launch_timeout_ns = kLaunchTimeoutNs;
   desc.zero_stage = static_cast<uint32_t>(options_.zero);
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;
+  desc.edge_bucket_bytes = options_.edge_bytes;
   desc.weight_decay = kWeightDecay;
   desc.clip_norm = static_cast<float>(options_.clip);
   // Every step: the least that an op ever took is what no plan can go below.
@@ -118,6 +125,10 @@ absl::Status Rank::CreateEngine() {
   plan.max_bytes_in_flight = options_.cap_bytes;
   plan.coalesce_bytes = options_.coalesce_bytes;
   plan.arena_bytes = options_.arena_bytes;
+  plan.partition_bytes = options_.partition_bytes;
+  plan.priority = options_.priority == "on"    ? COMMSCHED_PRIORITY_ON
+                  : options_.priority == "off" ? COMMSCHED_PRIORITY_OFF
+                                               : COMMSCHED_PRIORITY_AUTO;
   commsched_engine_t* engine = nullptr;
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_create(&desc, &engine)));
   engine_.reset(engine);
@@ -230,8 +241,12 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
   return absl::OkStatus();
 }
 
+absl::Status Rank::Drain() {
+  return FromEngine(commsched_engine_drain(engine_.get()));
+}
+
 absl::StatusOr<double> Rank::Evaluate() {
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_drain(engine_.get())));
+  TRAINER_RETURN_IF_ERROR(Drain());
   const int64_t windows = options_.val_batches * options_.batch;
   const int64_t chunks = windows / (options_.ranks * options_.local_batch());
   double loss = 0;
@@ -264,6 +279,25 @@ absl::StatusOr<std::string> Rank::Explain() {
   return explanation;
 }
 
+absl::StatusOr<std::string> Rank::Describe() {
+  const commsched_plan_t* plan = commsched_engine_plan(engine_.get());
+  char* text = nullptr;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_plan_describe(&plan, 1, COMMSCHED_TEXT, &text)));
+  std::string description = text;
+  commsched_string_free(text);
+  return description;
+}
+
+absl::StatusOr<std::string> Rank::Blame() const {
+  char* text = nullptr;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_trace_explain(trace_.get(), COMMSCHED_TEXT, &text)));
+  std::string blame = text;
+  commsched_string_free(text);
+  return blame;
+}
+
 absl::StatusOr<commsched_engine_info_t> Rank::Info() {
   commsched_engine_info_t info = commsched_engine_info_init();
   TRAINER_RETURN_IF_ERROR(
@@ -294,6 +328,14 @@ absl::StatusOr<std::vector<StepRecord>> Rank::StepRecords() const {
     record.exposed_s = static_cast<double>(metrics.exposed_ns) * 1e-9;
     record.launches = static_cast<double>(metrics.num_launches);
     record.collectives = static_cast<double>(metrics.num_collectives);
+    commsched_blame_t blame = commsched_blame_init();
+    TRAINER_RETURN_IF_ERROR(
+        FromCore(commsched_trace_step_blame(trace_.get(), i, &blame)));
+    record.blame.cap_s = static_cast<double>(blame.cap_ns) * 1e-9;
+    record.blame.dependency_s = static_cast<double>(blame.dependency_ns) * 1e-9;
+    record.blame.order_s = static_cast<double>(blame.order_ns) * 1e-9;
+    record.blame.link_s = static_cast<double>(blame.link_ns) * 1e-9;
+    record.blame.straggler_s = static_cast<double>(blame.straggler_ns) * 1e-9;
     records.push_back(record);
   }
   return records;

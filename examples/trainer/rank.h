@@ -52,6 +52,9 @@ class Rank {
   // Runs step `step` and returns the mean loss of this rank's sequences.
   absl::StatusOr<double> Step(int64_t step);
 
+  // Waits until what the last step started is complete.
+  absl::Status Drain();
+
   // Drains, and returns the mean loss of this rank's share of the validation
   // windows. The windows do not depend on the number of ranks.
   absl::StatusOr<double> Evaluate();
@@ -61,11 +64,14 @@ class Rank {
 
   // After Build.
   absl::StatusOr<std::string> Explain();
+  absl::StatusOr<std::string> Describe();
   absl::StatusOr<commsched_engine_info_t> Info();
   absl::StatusOr<commsched_plan_info_t> PlanInfo();
 
   // After a drain.
   absl::StatusOr<std::vector<StepRecord>> StepRecords() const;
+  // Which launches were exposed, and why, as a table.
+  absl::StatusOr<std::string> Blame() const;
   absl::StatusOr<std::vector<int64_t>> OpCostsNs();
   absl::StatusOr<commsched_prediction_t> Predict(
       const commsched_cost_profile_t& profile);

@@ -7,6 +7,19 @@
 
 namespace commsched::trainer {
 
+// What exposed communication is owed to: docs/blame.md.
+struct BlameRecord {
+  double cap_s = 0;
+  double dependency_s = 0;
+  double order_s = 0;
+  double link_s = 0;
+  double straggler_s = 0;
+
+  double total_s() const {
+    return cap_s + dependency_s + order_s + link_s + straggler_s;
+  }
+};
+
 // One complete step of one rank, as its trace has it.
 struct StepRecord {
   uint64_t step = 0;
@@ -14,6 +27,7 @@ struct StepRecord {
   double compute_s = 0;  // Union of the compute intervals.
   double comm_s = 0;     // Union of the communication intervals.
   double exposed_s = 0;  // Communication while no compute ran.
+  BlameRecord blame;     // Adds up to it.
   double launches = 0;
   double collectives = 0;
 };
@@ -27,6 +41,7 @@ struct StepSummary {
   double comm_s = 0;
   double exposed_s = 0;
   double overlap_pct = 0;  // 100 (1 - exposed / comm); 0 without comm.
+  BlameRecord blame;       // The mean, so that it adds up to the mean exposed.
   double launches = 0;
   double collectives = 0;
 };
@@ -45,6 +60,9 @@ struct LowerBound {
   double link_s = 0;     // Busy time of one direction of a link.
   double cycle_s = 0;    // Longest chain of dependencies.
   double phases_s = 0;   // Sum over the phases between barriers.
+
+  // What this plan is predicted to take on these costs.
+  double predicted_s = 0;
 };
 
 // What a run ends with.

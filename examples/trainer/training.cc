@@ -148,6 +148,11 @@ absl::StatusOr<Report> Run::Go() {
   if (!failure_.ok()) return failure_;
   PrintEvaluations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
+  if (options_.blame) {
+    const absl::StatusOr<std::string> text = ranks_[0]->Blame();
+    if (!text.ok()) return text.status();
+    Say("%s\n", *text);
+  }
   return MakeReport();
 }
 
@@ -244,6 +249,11 @@ absl::Status Run::PrintPlan() {
       MatmulLibrary());
   if (options_.explain) {
     const absl::StatusOr<std::string> text = ranks_[0]->Explain();
+    if (!text.ok()) return text.status();
+    Say("%s\n", *text);
+  }
+  if (options_.describe) {
+    const absl::StatusOr<std::string> text = ranks_[0]->Describe();
     if (!text.ok()) return text.status();
     Say("%s\n", *text);
   }
@@ -372,6 +382,7 @@ absl::Status Run::FillBound(Report* report) const {
   const absl::StatusOr<commsched_prediction_t> prediction =
       ranks_[0]->Predict(profile);
   if (!prediction.ok()) return prediction.status();
+  report->bound.predicted_s = static_cast<double>(prediction->step_ns) * 1e-9;
   report->bound.total_s =
       static_cast<double>(prediction->lower_bound_ns) * 1e-9;
   report->bound.compute_s =

@@ -70,6 +70,17 @@ TEST_P(WeightBitsTest, AreTheSameForAnyBucketCapAndSchedule) {
 INSTANTIATE_TEST_SUITE_P(ZeroStages, WeightBitsTest,
                          ::testing::Values(0, 1, 2));
 
+TEST(RunBitsTest, SurviveSmallerFirstAndLastBuckets) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  const std::string expected = Digest(options, dataset);
+  options.edge_bytes = 64 << 10;
+  for (int64_t zero : {0, 2}) {
+    options.zero = zero;
+    EXPECT_EQ(Digest(options, dataset), expected) << "stage " << zero;
+  }
+}
+
 TEST(RunBitsTest, DependOnTheSeed) {
   const Dataset dataset = NoiseDataset();
   Options options = SmallRun();

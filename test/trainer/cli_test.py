@@ -11,6 +11,7 @@ PROMISED_KEYS = """
 steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
 overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
+exposed_mean_s exposed_by predicted_step_s
 """.split()
 
 
@@ -35,7 +36,8 @@ class CliTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         for flag in ("ranks zero model data steps batch seq micro-batches clip "
                      "lr bucket-bytes cap-bytes cap-launches schedule "
-                     "deterministic link trace seed json help").split():
+                     "deterministic link trace seed json help edge-bytes "
+                     "partition-bytes priority arena-bytes").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -51,6 +53,7 @@ class CliTest(unittest.TestCase):
                                    ("--clip", -1, "0 or more"),
                                    ("--lr", -0.1, "0 or more"),
                                    ("--schedule", "fast", "overlap or serial"),
+                                   ("--priority", "high", "auto, on or off"),
                                    ("--model", "huge", "nano, mini and small")]:
             with self.subTest(flag):
                 self.expect_usage_error([f"{flag}={value}"], flag, str(value),
@@ -177,6 +180,40 @@ class CliTest(unittest.TestCase):
         done = program.run(*self.small, "--explain")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("reduce_scatter", done.stdout)
+
+    def test_describe_prints_the_map(self):
+        done = program.run(*self.small, "--describe")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("axis 'dp_shard', 4 ranks", done.stdout)
+        self.assertIn("bytes sent per step and rank", done.stdout)
+
+    def test_blame_names_launches_and_adds_up(self):
+        done = program.run(*self.small, "--blame", "--link", "1Gbit,100us",
+                           "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("mean of 5 steps", done.stdout)
+        self.assertIn("reduce_scatter", done.stdout)
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertGreater(result["exposed_mean_s"], 0)
+        self.assertAlmostEqual(sum(result["exposed_by"].values()),
+                               result["exposed_mean_s"], places=9)
+
+    def test_edges_pieces_and_priority_keep_the_bits(self):
+        plain = program.run_json(*self.small, "--deterministic")
+        for flags in (["--edge-bytes", "16KiB"],
+                      ["--partition-bytes", "32KiB"],
+                      ["--partition-bytes", "32KiB", "--priority", "on"],
+                      ["--priority", "off"]):
+            with self.subTest(flags):
+                other = program.run_json(*self.small, "--deterministic",
+                                         *flags)
+                self.assertEqual(other["weights_sha256"],
+                                 plain["weights_sha256"])
+        edges = program.run_json(*self.small, "--edge-bytes", "16KiB")
+        self.assertGreater(edges["num_buckets"], plain["num_buckets"])
+        pieces = program.run_json(*self.small, "--partition-bytes", "32KiB")
+        self.assertGreater(pieces["launches_per_step"],
+                           plain["launches_per_step"])
 
     def test_a_single_step_is_a_run(self):
         result = program.run_json(*self.small, "--steps", 1)

@@ -71,15 +71,51 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
   const std::string text = FormatJson(report);
   EXPECT_THAT(text, Not(HasSubstr("\n")));
   const nlohmann::json json = nlohmann::json::parse(text);
-  for (const char* key :
-       {"steps", "loss", "val_loss", "tokens_per_s", "step_time_s", "compute_s",
-        "comm_s", "exposed_comm_s", "overlap_pct", "launches_per_step",
-        "collectives_per_step", "peak_bytes_in_flight", "cap_bytes",
-        "peak_bytes_per_rank", "lower_bound_s", "ratio_to_lower_bound",
-        "weights_sha256"}) {
+  for (const char* key : {"steps",
+                          "loss",
+                          "val_loss",
+                          "tokens_per_s",
+                          "step_time_s",
+                          "compute_s",
+                          "comm_s",
+                          "exposed_comm_s",
+                          "overlap_pct",
+                          "launches_per_step",
+                          "collectives_per_step",
+                          "peak_bytes_in_flight",
+                          "cap_bytes",
+                          "peak_bytes_per_rank",
+                          "lower_bound_s",
+                          "ratio_to_lower_bound",
+                          "weights_sha256",
+                          "exposed_by",
+                          "exposed_mean_s",
+                          "predicted_step_s"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_DOUBLE_EQ(json["ratio_to_lower_bound"], 1.5);
+}
+
+TEST(SummarizeTest, BlameIsTheMeanAndAddsUpToTheMeanExposed) {
+  StepRecord first = Record(2, 1);
+  first.exposed_s = 0.5;
+  first.blame = {.cap_s = 0.1, .link_s = 0.4};
+  StepRecord second = Record(3, 1);
+  second.exposed_s = 0.3;
+  second.blame = {.order_s = 0.2, .straggler_s = 0.1};
+  const StepSummary summary = Summarize({{first, second}}, 0, {});
+  EXPECT_DOUBLE_EQ(summary.blame.total_s(), 0.4);
+  EXPECT_DOUBLE_EQ(summary.blame.link_s, 0.2);
+  EXPECT_DOUBLE_EQ(summary.blame.straggler_s, 0.05);
+}
+
+TEST(ReportTest, TheTableNamesTheCausesThatThereAre) {
+  Report report;
+  report.step.blame = {.dependency_s = 0.25, .link_s = 0.5};
+  const std::string table = FormatTable(report);
+  EXPECT_THAT(table, HasSubstr("dependency 250"));
+  EXPECT_THAT(table, HasSubstr(", link 500"));
+  EXPECT_THAT(table, Not(HasSubstr("straggler")));
 }
 
 TEST(ReportTest, MemoryPerRankIsTheSumOfItsParts) {
