@@ -54,6 +54,9 @@ Case DrawCase(uint64_t seed) {
   drawn.seed = seed;
   RandomStepLimits limits;
   limits.max_compute_lanes = draw(1, 3);
+  limits.subgroups = draw(0, 1) == 1;
+  limits.tiles = draw(0, 1) == 1;
+  limits.uneven = draw(0, 1) == 1;
   drawn.step = MakeRandomStep(seed, limits);
   PlanOptions& options = drawn.options;
   options.schedule = draw(0, 3) == 0 ? Schedule::kSerial : Schedule::kOverlap;
@@ -109,8 +112,9 @@ class Rank {
     for (const Group& group : graph.groups()) {
       GroupSpec member;
       member.axis = group.name;
-      for (int r = 0; r < group.size; ++r) member.ranks.push_back(r);
-      member.rank = rank_;
+      const GroupId id(static_cast<uint32_t>(spec.groups.size()));
+      for (int r : case_.step.RanksOf(id, rank_)) member.ranks.push_back(r);
+      member.rank = case_.step.PositionOf(id, rank_);
       spec.groups.push_back(member);
     }
     for (uint32_t i = 0; i < graph.buffers().size(); ++i) {

@@ -1,12 +1,14 @@
 #include "test/support/random_step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "graph/region.h"
+#include "test/support/graph_builder.h"
 
 namespace commsched::test {
 namespace {
@@ -26,6 +28,10 @@ class Generator {
     for (int i = 0; i < num_ops; ++i) {
       if (Chance(10)) {
         AddNeighbours(i);
+      } else if (limits_.peers && Chance(15)) {
+        AddRing(i);
+      } else if (limits_.late_bound && Chance(30)) {
+        AddLate(i);
       } else {
         AddOp(absl::StrCat("op", i));
       }
@@ -41,10 +47,26 @@ class Generator {
 
   void AddGroups() {
     const int num_groups = Draw(1, 2);
-    for (int i = 0; i < num_groups; ++i) {
-      (void)step_.graph.AddGroup(absl::StrCat("axis", i), step_.num_ranks);
-    }
+    std::vector<int> world(step_.num_ranks);
+    std::iota(world.begin(), world.end(), 0);
+    for (int i = 0; i < num_groups; ++i) AddGroup({world});
+    if (!limits_.subgroups || step_.num_ranks < 4) return;
+    // Halves, and what has the same place in each: a mesh.
+    const int half = step_.num_ranks / 2;
+    if (step_.num_ranks % 2 != 0) return;
+    AddGroup({{world.begin(), world.begin() + half},
+              {world.begin() + half, world.end()}});
+    std::vector<std::vector<int>> pairs;
+    for (int i = 0; i < half; ++i) pairs.push_back({i, i + half});
+    AddGroup(pairs);
   }
+
+  void AddGroup(std::vector<std::vector<int>> communicators) {
+    (void)step_.graph.AddGroup(absl::StrCat("axis", step_.communicators.size()),
+                               static_cast<int>(communicators[0].size()));
+    step_.communicators.push_back(std::move(communicators));
+  }
+  int SizeOf(GroupId group) const { return step_.graph.group(group).size; }
 
   // Sizes are multiples of the group size, so that every buffer can be sharded.
   // An owned buffer begins its life with a whole write: the arena's first
@@ -57,6 +79,11 @@ class Generator {
       buffer.dtype = DType::kI64;
       buffer.ownership = Chance(40) ? Ownership::kOwned : Ownership::kBound;
       buffer.count = static_cast<uint64_t>(step_.num_ranks) * Draw(1, 12);
+      if (limits_.late_bound && Chance(25)) {
+        buffer.ownership = Ownership::kLateBound;
+        // Every share of it is a multiple of the ranks.
+        buffer.count = static_cast<uint64_t>(step_.num_ranks) * 6 * Draw(1, 2);
+      }
       (void)step_.graph.AddBuffer(buffer);
     }
     started_.assign(num_buffers, false);
@@ -77,6 +104,8 @@ class Generator {
   Region AnyRegion(BufferId buffer) {
     Region region;
     const uint64_t count = step_.graph.buffer(buffer).count;
+    if (IsLate(buffer)) return region;
+    if (limits_.tiles && Chance(30)) return AnyTile(count);
     const int kind = Draw(0, 2);
     if (kind == 1) {
       region.kind = RegionKind::kRange;
@@ -89,19 +118,51 @@ class Generator {
     return region;
   }
 
+  bool IsLate(BufferId buffer) const {
+    return step_.graph.buffer(buffer).ownership == Ownership::kLateBound;
+  }
+
+  // Columns of a buffer of `count` elements: most often in rows of one length.
+  Region AnyTile(uint64_t count) {
+    Region region;
+    region.kind = RegionKind::kTile;
+    region.stride = std::min<uint64_t>(Chance(80) ? 6 : Draw(2, 8), count);
+    region.count = Draw(1, static_cast<int>(region.stride));
+    region.offset = Draw(0, static_cast<int>(count - region.count));
+    region.rows = (count - region.offset - region.count) / region.stride + 1;
+    if (Chance(30)) region.rows = Draw(1, static_cast<int>(region.rows));
+    return region;
+  }
+
+  // A range, or now and then a tile, of `elements` elements that can be split
+  // into `parts`.
+  Region Fitting(BufferId buffer, uint64_t elements, uint64_t parts) {
+    const uint64_t total = step_.graph.buffer(buffer).count;
+    const Region range = First(elements);
+    if (!limits_.tiles || IsLate(buffer) || Chance(50)) return range;
+    for (uint64_t rows = Draw(2, 4); rows > 1; --rows) {
+      const uint64_t columns = elements / rows;
+      if (columns == 0 || elements % (rows * parts) != 0) continue;
+      const uint64_t widest = (total - columns) / (rows - 1);
+      if (widest < columns) continue;
+      Region tile = First(columns);
+      tile.kind = RegionKind::kTile;
+      tile.rows = rows;
+      tile.stride = columns + Draw(0, static_cast<int>(widest - columns));
+      tile.offset =
+          Draw(0, static_cast<int>(total - columns - (rows - 1) * tile.stride));
+      return tile;
+    }
+    return range;
+  }
+
   void AddOp(const std::string& name) {
     for (int attempt = 0; attempt < 50; ++attempt) {
       Op op = Chance(50) ? AnyCompute() : AnyCollective();
       if (Chance(5)) op = Marker();
       op.name = name;
       AddExplicit(&op);
-      if (!StartsLifetimes(op)) continue;
-      const Op copy = op;
-      if (!step_.graph.AddOp(std::move(op)).ok()) continue;
-      for (const Access& access : copy.accesses) {
-        started_[access.buffer.value()] = true;
-      }
-      return;
+      if (Try(std::move(op))) return;
     }
   }
 
@@ -129,12 +190,125 @@ class Generator {
     }
   }
 
+  bool Try(Op op) {
+    if (op.kind == OpKind::kCollective) {
+      op.accesses.clear();
+      if (HasInput(op.collective.kind)) op.accesses = {op.collective.input};
+      if (HasOutput(op.collective.kind)) {
+        op.accesses.push_back(op.collective.output);
+      }
+    }
+    if (!StartsLifetimes(op)) return false;
+    const std::vector<Access> accesses = op.accesses;
+    if (!step_.graph.AddOp(std::move(op)).ok()) return false;
+    for (const Access& access : accesses) {
+      started_[access.buffer.value()] = true;
+    }
+    return true;
+  }
+
+  Op SideOp(std::string name, CollectiveKind kind, GroupId group, Access input,
+            Access output) {
+    Op op;
+    op.name = std::move(name);
+    op.kind = OpKind::kCollective;
+    op.collective.kind = kind;
+    op.collective.group = group;
+    op.collective.input = input;
+    op.collective.output = output;
+    op.collective.input.mode = AccessMode::kRead;
+    op.collective.output.mode = AccessMode::kWrite;
+    return op;
+  }
+
+  // Every member sends to one and receives from another. The two ops are
+  // neighbours and touch different memory: else each would wait for the other.
+  void AddRing(int index) {
+    const GroupId group = AnyGroup();
+    const int n = SizeOf(group);
+    if (n == 1) return;
+    const BufferId from = AnyBuffer();
+    const BufferId to = AnyBuffer();
+    if (!started_[from.value()]) return;
+    if (IsLate(from) != IsLate(to)) return;
+    const uint64_t count =
+        std::min(step_.graph.buffer(from).count, step_.graph.buffer(to).count);
+    Access input = {from, AccessMode::kRead, {}};
+    Access output = {to, AccessMode::kWrite, {}};
+    if (IsLate(from)) {
+      if (step_.graph.buffer(from).count != step_.graph.buffer(to).count) {
+        return;
+      }
+      if (!started_[to.value()]) return;
+    } else {
+      const uint64_t elements =
+          from == to ? count / 2 : Draw(1, static_cast<int>(count));
+      if (elements == 0) return;
+      input.region = Fitting(from, elements, 1);
+      output.region = Fitting(to, elements, 1);
+      if (from == to && output.region.kind == RegionKind::kRange) {
+        output.region.offset = count - elements;
+      }
+      if (elements == step_.graph.buffer(to).count) output.region = Region{};
+    }
+    if (MayOverlap(step_.graph, input, output)) return;
+    Op send = SideOp(absl::StrCat("op", index, "s"), CollectiveKind::kSend,
+                     group, input, {});
+    send.collective.peer_offset = Draw(1, n - 1);
+    Op recv = SideOp(absl::StrCat("op", index, "r"), CollectiveKind::kRecv,
+                     group, {}, output);
+    recv.collective.peer_offset = -send.collective.peer_offset;
+    recv.accesses = {output};
+    if (!StartsLifetimes(recv)) return;
+    if (Chance(30)) std::swap(send, recv);
+    (void)(Try(send) && Try(recv));
+  }
+
+  // A collective between a late-bound buffer and another.
+  void AddLate(int index) {
+    const BufferId late = AnyBuffer();
+    if (!IsLate(late) || !started_[late.value()]) return;
+    const BufferId other = AnyBuffer();
+    const GroupId group = AnyGroup();
+    const uint64_t n = SizeOf(group);
+    const uint64_t most = step_.graph.buffer(late).count;
+    static constexpr CollectiveKind kKinds[] = {
+        CollectiveKind::kAllReduce, CollectiveKind::kReduceScatter,
+        CollectiveKind::kAllGather, CollectiveKind::kAllToAll,
+        CollectiveKind::kBroadcast, CollectiveKind::kReduce};
+    const CollectiveKind kind = kKinds[Draw(0, 5)];
+    const bool is_input = Chance(50);
+    uint64_t wanted = most;  // elements of the other side
+    const bool gathers = kind == CollectiveKind::kAllGather;
+    if (gathers || kind == CollectiveKind::kReduceScatter) {
+      wanted = gathers == is_input ? most * n : most / n;
+    }
+    if (step_.graph.buffer(other).count < wanted) return;
+    Access a = {late, AccessMode::kRead, {}};
+    Access b = {other, AccessMode::kRead, {}};
+    if (step_.graph.buffer(other).count != wanted) b.region = First(wanted);
+    Op op = SideOp(absl::StrCat("op", index, "l"), kind, group, a, b);
+    if (!is_input) {
+      std::swap(op.collective.input.buffer, op.collective.output.buffer);
+      std::swap(op.collective.input.region, op.collective.output.region);
+    }
+    if (IsReducing(kind)) op.collective.reduce_op = ReduceOp::kMax;
+    if (IsRooted(kind)) op.collective.root = Draw(0, static_cast<int>(n) - 1);
+    (void)Try(op);
+  }
+
   // Whether every owned buffer that `op` is the first to touch is written as a
-  // whole, and not read. A reduce writes on its root only.
+  // whole, and not read. A reduce writes on its root only; by counts, or beside
+  // a late-bound side, a part may be written.
   bool StartsLifetimes(const Op& op) const {
+    const CollectiveSpec& spec = op.collective;
+    const auto is_late = [&](const Access& access) {
+      return IsLate(access.buffer);
+    };
     const bool writes_everywhere =
         op.kind != OpKind::kCollective ||
-        op.collective.kind != CollectiveKind::kReduce;
+        (spec.kind != CollectiveKind::kReduce && spec.counts.empty() &&
+         std::none_of(op.accesses.begin(), op.accesses.end(), is_late));
     return std::all_of(
         op.accesses.begin(), op.accesses.end(), [&](const Access& access) {
           return started_[access.buffer.value()] ||
@@ -172,6 +346,8 @@ class Generator {
       if (!started_[access.buffer.value()]) {
         access.mode = AccessMode::kWrite;
         access.region = Region{};
+      } else if (IsLate(access.buffer)) {
+        access.mode = AccessMode::kRead;
       }
       op.accesses.push_back(access);
     }
@@ -191,7 +367,7 @@ class Generator {
     spec.kind = kKinds[Draw(0, 5)];
     spec.group = AnyGroup();
     if (IsReducing(spec.kind)) spec.reduce_op = kOps[Draw(0, 2)];
-    if (IsRooted(spec.kind)) spec.root = Draw(0, step_.num_ranks - 1);
+    if (IsRooted(spec.kind)) spec.root = Draw(0, SizeOf(spec.group) - 1);
     spec.input.mode = AccessMode::kRead;
     spec.output.mode = AccessMode::kWrite;
     spec.input.buffer = AnyBuffer();
@@ -212,20 +388,20 @@ class Generator {
         if (in_place)
           spec->output.region = shard;
         else
-          FillParts(&spec->output, &spec->input);
+          FillParts(spec, &spec->output, &spec->input);
         return;
       case CollectiveKind::kAllGather:
         if (in_place)
           spec->input.region = shard;
         else
-          FillParts(&spec->input, &spec->output);
+          FillParts(spec, &spec->input, &spec->output);
         return;
       default:
         if (in_place) {
           spec->input.region = AnyRegion(spec->input.buffer);
           spec->output.region = spec->input.region;
         } else {
-          FillParts(&spec->input, &spec->output, 1);
+          FillEqual(spec);
         }
         return;
     }
@@ -239,16 +415,43 @@ class Generator {
   }
 
   // A range of `part`, and one n times as large of `whole`.
-  void FillParts(Access* part, Access* whole, int n = 0) {
-    if (n == 0) n = step_.num_ranks;
+  void FillParts(CollectiveSpec* spec, Access* part, Access* whole) {
+    const uint64_t n = SizeOf(spec->group);
     const uint64_t part_count = step_.graph.buffer(part->buffer).count;
     const uint64_t whole_count = step_.graph.buffer(whole->buffer).count;
-    uint64_t count = std::min(part_count, whole_count / n);
-    if (n == 1) count -= count % step_.num_ranks;  // all-to-all
-    part->region = First(count);
-    whole->region = First(count * n);
+    const uint64_t count = std::min(part_count, whole_count / n);
+    part->region = Fitting(part->buffer, count, 1);
+    whole->region = Fitting(whole->buffer, count * n, n);
     if (count == part_count) part->region = Region{};
     if (count * n == whole_count) whole->region = Region{};
+    if (!limits_.uneven || !Chance(60)) return;
+    // Up to `count` each; the whole is their sum.
+    uint64_t sum = 0;
+    for (uint64_t i = 0; i < n; ++i) {
+      spec->counts.push_back(Draw(0, static_cast<int>(count)));
+      sum += spec->counts.back();
+    }
+    whole->region = First(sum);
+  }
+
+  // As much of both sides.
+  void FillEqual(CollectiveSpec* spec) {
+    const uint64_t n = SizeOf(spec->group);
+    const uint64_t input = step_.graph.buffer(spec->input.buffer).count;
+    const uint64_t output = step_.graph.buffer(spec->output.buffer).count;
+    uint64_t count = std::min(input, output);
+    const bool exchange = spec->kind == CollectiveKind::kAllToAll;
+    if (exchange) count -= count % n;
+    spec->input.region = Fitting(spec->input.buffer, count, exchange ? n : 1);
+    spec->output.region = Fitting(spec->output.buffer, count, exchange ? n : 1);
+    if (exchange && limits_.uneven && Chance(60)) {
+      // What a side holds of n parts, and any part can be left small.
+      for (uint64_t i = 0; i < n * n; ++i) {
+        spec->counts.push_back(Draw(0, static_cast<int>(count / n)));
+      }
+    }
+    if (count == input) spec->input.region = Region{};
+    if (count == output) spec->output.region = Region{};
   }
 
   std::mt19937_64 random_;
@@ -257,166 +460,23 @@ class Generator {
   std::vector<bool> started_;  // by buffer: has been wholly written, or bound
 };
 
-uint64_t Mix(uint64_t a, uint64_t b) {
-  uint64_t x = a * 0x9e3779b97f4a7c15u + b + 0x7f4a7c15u;
-  x ^= x >> 29;
-  x *= 0xbf58476d1ce4e5b9u;
-  return x ^ (x >> 32);
-}
-
-Extent ExtentOf(const Graph& graph, const Access& access, int rank) {
-  return ResolveRegion(graph, access, rank, {});
-}
-
-// One collective over the memory of all ranks, by its definition.
-class CollectiveReference {
- public:
-  CollectiveReference(const Graph& graph, const CollectiveSpec& spec,
-                      std::vector<RankMemory>* memory)
-      : graph_(graph), spec_(spec), memory_(*memory) {}
-
-  void Run() {
-    const int n = static_cast<int>(memory_.size());
-    for (int r = 0; r < n; ++r) inputs_.push_back(Take(r));
-    for (int r = 0; r < n; ++r) Put(r, OutputOf(r));
-  }
-
- private:
-  std::vector<int64_t> Take(int rank) const {
-    const Extent extent = ExtentOf(graph_, spec_.input, rank);
-    const auto begin =
-        memory_[rank][spec_.input.buffer.value()].begin() + extent.offset;
-    return std::vector<int64_t>(begin, begin + extent.count);
-  }
-
-  void Put(int rank, const std::vector<int64_t>& values) {
-    const Extent extent = ExtentOf(graph_, spec_.output, rank);
-    std::copy(
-        values.begin(), values.end(),
-        memory_[rank][spec_.output.buffer.value()].begin() + extent.offset);
-  }
-
-  std::vector<int64_t> OutputOf(int rank) const {
-    const size_t n = inputs_.size();
-    switch (spec_.kind) {
-      case CollectiveKind::kAllReduce:
-        return Reduced();
-      case CollectiveKind::kReduce:
-        if (rank != spec_.root) return {};
-        return Reduced();
-      case CollectiveKind::kReduceScatter: {
-        const std::vector<int64_t> all = Reduced();
-        const size_t part = all.size() / n;
-        return {all.begin() + rank * part, all.begin() + (rank + 1) * part};
-      }
-      case CollectiveKind::kAllGather: {
-        std::vector<int64_t> all;
-        for (const auto& input : inputs_) {
-          all.insert(all.end(), input.begin(), input.end());
-        }
-        return all;
-      }
-      case CollectiveKind::kAllToAll: {
-        std::vector<int64_t> all;
-        const size_t part = inputs_[0].size() / n;
-        for (const auto& input : inputs_) {
-          all.insert(all.end(), input.begin() + rank * part,
-                     input.begin() + (rank + 1) * part);
-        }
-        return all;
-      }
-      case CollectiveKind::kBroadcast:
-        return inputs_[spec_.root];
-      case CollectiveKind::kBarrier:
-      case CollectiveKind::kSend:
-      case CollectiveKind::kRecv:
-        break;
-    }
-    return {};
-  }
-
-  std::vector<int64_t> Reduced() const {
-    std::vector<int64_t> result = inputs_[0];
-    for (size_t r = 1; r < inputs_.size(); ++r) {
-      for (size_t i = 0; i < result.size(); ++i) {
-        result[i] = Combine(result[i], inputs_[r][i]);
-      }
-    }
-    return result;
-  }
-
-  int64_t Combine(int64_t a, int64_t b) const {
-    if (spec_.reduce_op == ReduceOp::kMin) return std::min(a, b);
-    if (spec_.reduce_op == ReduceOp::kMax) return std::max(a, b);
-    return static_cast<int64_t>(static_cast<uint64_t>(a) +
-                                static_cast<uint64_t>(b));
-  }
-
-  const Graph& graph_;
-  const CollectiveSpec& spec_;
-  std::vector<RankMemory>& memory_;
-  std::vector<std::vector<int64_t>> inputs_;
-};
-
 }  // namespace
+
+const std::vector<int>& RandomStep::RanksOf(GroupId group, int rank) const {
+  const auto& all = communicators[group.value()];
+  return *std::find_if(all.begin(), all.end(), [&](const auto& ranks) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  });
+}
+
+int RandomStep::PositionOf(GroupId group, int rank) const {
+  const std::vector<int>& ranks = RanksOf(group, rank);
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) -
+                          ranks.begin());
+}
 
 RandomStep MakeRandomStep(uint64_t seed, const RandomStepLimits& limits) {
   return Generator(seed, limits).Make();
-}
-
-RankMemory InitialMemory(const RandomStep& step, int rank) {
-  RankMemory memory;
-  for (const Buffer& buffer : step.graph.buffers()) {
-    std::vector<int64_t> values(buffer.count);
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = static_cast<int64_t>(Mix(Mix(memory.size(), rank), i));
-    }
-    memory.push_back(std::move(values));
-  }
-  return memory;
-}
-
-void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
-                const std::vector<int64_t*>& address) {
-  const Op& op = step.graph.op(id);
-  uint64_t hash = Mix(Mix(id.value(), t), rank);
-  for (const Access& access : op.accesses) {
-    if (!Reads(access.mode)) continue;
-    const Extent extent = ExtentOf(step.graph, access, rank);
-    const int64_t* from = address[access.buffer.value()] + extent.offset;
-    for (uint64_t i = 0; i < extent.count; ++i) hash = Mix(hash, from[i]);
-  }
-  for (const Access& access : op.accesses) {
-    if (!Writes(access.mode)) continue;
-    const Extent extent = ExtentOf(step.graph, access, rank);
-    int64_t* to = address[access.buffer.value()] + extent.offset;
-    for (uint64_t i = 0; i < extent.count; ++i) {
-      to[i] = static_cast<int64_t>(Mix(hash, i));
-    }
-  }
-}
-
-std::vector<RankMemory> RunSequentially(const RandomStep& step,
-                                        uint64_t num_steps) {
-  std::vector<RankMemory> memory;
-  for (int r = 0; r < step.num_ranks; ++r) {
-    memory.push_back(InitialMemory(step, r));
-  }
-  for (uint64_t t = 0; t < num_steps; ++t) {
-    for (uint32_t i = 0; i < step.graph.ops().size(); ++i) {
-      const Op& op = step.graph.ops()[i];
-      if (op.kind == OpKind::kCollective) {
-        CollectiveReference(step.graph, op.collective, &memory).Run();
-        continue;
-      }
-      for (int r = 0; r < step.num_ranks; ++r) {
-        std::vector<int64_t*> address;
-        for (auto& buffer : memory[r]) address.push_back(buffer.data());
-        RunCompute(step, OpId(i), t, r, address);
-      }
-    }
-  }
-  return memory;
 }
 
 }  // namespace commsched::test

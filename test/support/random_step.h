@@ -9,12 +9,17 @@
 
 namespace commsched::test {
 
-// What a random step may contain.
+// What a random step may contain. The flags are for who can run what they add.
 struct RandomStepLimits {
   int max_ranks = 4;
   int max_buffers = 8;
   int max_ops = 24;
   int max_compute_lanes = 1;
+  bool subgroups = false;   // groups of some of the ranks: a mesh
+  bool tiles = false;       // strided tiles, in compute ops and collectives
+  bool late_bound = false;  // buffers whose address and count come every step
+  bool peers = false;       // rings of send and receive
+  bool uneven = false;      // all-to-all, reduce-scatter and gather by counts
 };
 
 // A graph over integer buffers, so that sums are exact in any order, in which
@@ -22,11 +27,22 @@ struct RandomStepLimits {
 // on the step. So a race, a lost update or a stale read changes the result.
 struct RandomStep {
   Graph graph;
-  int num_ranks = 0;  // every group has them all, in world order
+  int num_ranks = 0;
+  // By GroupId: the sets of world ranks that are one communicator each, in
+  // order of their positions. Every rank is in one of each group.
+  std::vector<std::vector<std::vector<int>>> communicators;
+
+  // The communicator of `group` that `rank` is in, and its position there.
+  const std::vector<int>& RanksOf(GroupId group, int rank) const;
+  int PositionOf(GroupId group, int rank) const;
 };
 
 // The same for the same seed.
 RandomStep MakeRandomStep(uint64_t seed, const RandomStepLimits& limits);
+
+// Elements of `buffer` in step `t`, equal on all ranks: all, or of a late-bound
+// one some; all late-bound buffers have the same share of theirs.
+uint64_t CountInStep(const RandomStep& step, BufferId buffer, uint64_t t);
 
 // Memory of one rank: the contents of each buffer, by BufferId.
 using RankMemory = std::vector<std::vector<int64_t>>;
@@ -39,7 +55,8 @@ RankMemory InitialMemory(const RandomStep& step, int rank);
 void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
                 const std::vector<int64_t*>& address);
 
-// The reference: all ops in declared order, one after the other, all ranks.
+// The reference: all ops in declared order, one after the other, all ranks. A
+// late-bound buffer stays where it is, and keeps what is beyond its count.
 std::vector<RankMemory> RunSequentially(const RandomStep& step,
                                         uint64_t num_steps);
 
