@@ -45,5 +45,31 @@ TEST(ExplainTest, JsonSaysTheSame) {
             json["prediction"]["lower_bound_ns"]);
 }
 
+TEST(ExplainTest, SaysWhatIsExposedAndWhyInBothFormats) {
+  const auto plan = ZeroPlan();
+  const auto json = nlohmann::json::parse(ExplainJson(*plan));
+  const auto& prediction = json["prediction"];
+  int64_t blamed_ns = 0;
+  for (const auto& part : prediction["exposed_by"]) {
+    blamed_ns += part.get<int64_t>();
+  }
+  EXPECT_GT(blamed_ns, 0);
+  EXPECT_EQ(prediction["exposed_ns"], blamed_ns);
+  const std::string text = ExplainText(*plan);
+  EXPECT_THAT(text, HasSubstr("owed to"));
+  EXPECT_THAT(text, HasSubstr("dependency "));
+}
+
+TEST(ExplainTest, SaysWhyAMergeWasMadeOrRefused) {
+  const auto plan = ZeroPlan();
+  const auto json = nlohmann::json::parse(ExplainJson(*plan));
+  for (size_t k = 0; k < plan->launches.size(); ++k) {
+    const std::string reason = ReasonText(*plan, plan->launches[k]);
+    EXPECT_FALSE(reason.empty());
+    EXPECT_EQ(json["launches"][k]["reason"], reason);
+    EXPECT_THAT(ExplainText(*plan), HasSubstr(reason));
+  }
+}
+
 }  // namespace
 }  // namespace commsched
