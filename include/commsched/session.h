@@ -145,6 +145,62 @@ COMMSCHED_API commsched_status_t
 commsched_session_after(commsched_session_t* session, commsched_op_id_t op,
                         commsched_stream_t stream);
 
+/// What a LATE_BOUND buffer is in one step.
+typedef struct commsched_late_binding {
+  commsched_buffer_id_t buffer;
+  uint32_t num_counts;
+  void* address;   ///< Aligned to the element size; NULL only if `count` is 0.
+  uint64_t count;  ///< Elements, at most what the buffer was declared with.
+  /// Of collectives with `counts`: this step's, for all members. NULL: those
+  /// that were declared.
+  const uint64_t* counts;
+} commsched_late_binding_t;
+
+/// commsched_session_after() for an op that writes LATE_BOUND buffers: says
+/// where they are in this step, and how long. Collectives of the step read and
+/// write there; a side that is not late-bound uses its beginning.
+///
+/// On error nothing has changed: the call can be made again.
+///
+/// Shape:     each LATE_BOUND buffer that `op` writes, once. The members of a
+///            group give equal counts, as a backend checks.
+/// Ownership: `bindings` and their `counts` are read during the call. The
+///            memory must stay until the collectives of the step that use it
+///            are complete: commsched_session_buffer_release().
+/// Threads:   any, several at once.
+/// Blocks:    as commsched_session_after(); also, when the host is 8 steps
+/// ahead
+///            of a collective on one of the buffers, until that is complete.
+/// Errors:    FAILED_PRECONDITION  as commsched_session_after()
+///            INVALID_ARGUMENT     as commsched_session_after(); a buffer that
+///                                 `op` does not write or that is not
+///                                 LATE_BOUND, one missing or given twice, a
+///                                 count above the declared one, counts that a
+///                                 collective on the buffer cannot use
+///            or the session's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_session_after_bound(
+    commsched_session_t* session, commsched_op_id_t op,
+    commsched_stream_t stream, const commsched_late_binding_t* bindings,
+    uint32_t num_bindings);
+
+/// Makes `stream` wait until no collective that is due uses `buffer` any more,
+/// so that a caching allocator may reuse the memory in the order of `stream`.
+///
+/// Knows the collectives of steps begun so far that are due; those still to
+/// come want the buffer again.
+///
+/// Threads:   any.
+/// Blocks:    on a CALLER stream, until the collectives are complete; on a HOST
+///            stream, while its capacity is queued.
+/// Errors:    INVALID_ARGUMENT  NULL; a buffer that the plan owns; not a stream
+///            NOT_FOUND         an unknown id
+///            or the session's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_session_buffer_release(
+    commsched_session_t* session, commsched_buffer_id_t buffer,
+    commsched_stream_t stream);
+
 /// Runs one compute op of a session-driven step: enqueues the op's work on
 /// `stream`. Not COMMSCHED_OK fails the session with that code.
 typedef commsched_status_t (*commsched_compute_fn)(void* user,
@@ -220,6 +276,20 @@ COMMSCHED_API commsched_status_t commsched_session_buffer_version(
     const commsched_session_t* session, commsched_buffer_id_t buffer,
     uint64_t* out_version);
 
+/// Sets `*out_poisoned` to 1 if the session has failed and `buffer` may hold
+/// what the step that failed was to overwrite and did not, or did from such
+/// data; else to 0. Weights made of a poisoned buffer are wrong: optimizers and
+/// checkpoints must refuse it.
+///
+/// Threads:   any; after a failure, once no other call is running.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            NOT_FOUND         an unknown id
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_session_buffer_poisoned(
+    const commsched_session_t* session, commsched_buffer_id_t buffer,
+    uint32_t* out_poisoned);
+
 typedef struct commsched_session_counters {
   uint64_t struct_size;
   uint64_t steps;
@@ -234,6 +304,13 @@ typedef struct commsched_session_counters {
   uint64_t events_created;
   uint64_t streams_created;
   uint64_t registrations;
+  /// Time in which the next launch could not go out, and nothing else got on,
+  /// by cause: it was not due; something it waits for was not complete; the
+  /// window was full; the backend took no more.
+  int64_t stall_due_ns;
+  int64_t stall_wait_ns;
+  int64_t stall_window_ns;
+  int64_t stall_tickets_ns;
 } commsched_session_counters_t;
 
 static inline commsched_session_counters_t commsched_session_counters_init(
@@ -266,6 +343,38 @@ commsched_session_get_counters(const commsched_session_t* session,
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_collective_cpu_ns(
     const commsched_session_t* session, int64_t* out_ns, uint64_t num_ops);
+
+/// What encoding did to the data that this rank sent (commsched_plan_options_t:
+/// codec): the largest error, and the root of the mean squared error over that
+/// of the data. Infinite where something was not finite. Of a launch: of all
+/// collectives that travelled together.
+typedef struct commsched_codec_error {
+  uint64_t struct_size;
+  uint64_t launches;  ///< Measured so far.
+  double max_abs;     ///< Of the latest.
+  double rms_relative;
+  double worst_max_abs;  ///< Of all.
+  double worst_rms_relative;
+} commsched_codec_error_t;
+
+static inline commsched_codec_error_t commsched_codec_error_init(void) {
+  commsched_codec_error_t error;
+  memset(&error, 0, sizeof(error));
+  error.struct_size = sizeof(error);
+  return error;
+}
+
+/// Fills `out_error`, made by commsched_codec_error_init(), for the launches of
+/// collective `op`. Exact after commsched_session_drain().
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            NOT_FOUND         `op` does not travel through a codec
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_session_codec_error(
+    const commsched_session_t* session, commsched_op_id_t op,
+    commsched_codec_error_t* out_error);
 
 #ifdef __cplusplus
 }

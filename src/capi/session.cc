@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
@@ -153,7 +154,37 @@ commsched_session_counters_t ToPublic(const SessionCounters& counters) {
   result.events_created = counters.events_created;
   result.streams_created = counters.streams_created;
   result.registrations = counters.registrations;
+  result.stall_due_ns = counters.stall_due_ns;
+  result.stall_wait_ns = counters.stall_wait_ns;
+  result.stall_window_ns = counters.stall_window_ns;
+  result.stall_tickets_ns = counters.stall_tickets_ns;
   return result;
+}
+
+// More late-bound buffers than this in one op take an allocation.
+constexpr size_t kInlineBindings = 8;
+
+absl::Status AfterBound(commsched_session* session, commsched_op_id_t op,
+                        commsched_stream_t stream,
+                        const commsched_late_binding_t* bindings,
+                        uint32_t num_bindings) {
+  RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+  RETURN_IF_ERROR(RequireArray("bindings", bindings, num_bindings));
+  ASSIGN_OR_RETURN(Stream * known, StreamOf(stream));
+  absl::InlinedVector<LateBinding, kInlineBindings> late;
+  for (uint32_t i = 0; i < num_bindings; ++i) {
+    const commsched_late_binding_t& given = bindings[i];
+    if (given.counts == nullptr && given.num_counts != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bindings[", i, "].counts is NULL, not an array of ",
+                       given.num_counts));
+    }
+    late.push_back({.buffer = BufferId(given.buffer),
+                    .address = given.address,
+                    .count = given.count,
+                    .counts = {given.counts, given.num_counts}});
+  }
+  return session->session->AfterBound(OpId(op), known, late);
 }
 
 absl::Status CopyCpuNs(const Session& session, int64_t* out_ns,
@@ -226,6 +257,38 @@ commsched_status_t commsched_session_after(commsched_session_t* session,
       return commsched::StreamError(stream);
     }
     return session->session->After(commsched::OpId(op), known);
+  });
+}
+
+commsched_status_t commsched_session_after_bound(
+    commsched_session_t* session, commsched_op_id_t op,
+    commsched_stream_t stream, const commsched_late_binding_t* bindings,
+    uint32_t num_bindings) {
+  return AtBoundary([&]() -> absl::Status {
+    return commsched::AfterBound(session, op, stream, bindings, num_bindings);
+  });
+}
+
+commsched_status_t commsched_session_buffer_release(
+    commsched_session_t* session, commsched_buffer_id_t buffer,
+    commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    ASSIGN_OR_RETURN(commsched::Stream * known, commsched::StreamOf(stream));
+    return session->session->BufferRelease(commsched::BufferId(buffer), known);
+  });
+}
+
+commsched_status_t commsched_session_buffer_poisoned(
+    const commsched_session_t* session, commsched_buffer_id_t buffer,
+    uint32_t* out_poisoned) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"session", session}, {"out_poisoned", out_poisoned}}));
+    ASSIGN_OR_RETURN(const bool poisoned, session->session->BufferPoisoned(
+                                              commsched::BufferId(buffer)));
+    *out_poisoned = poisoned ? 1 : 0;
+    return absl::OkStatus();
   });
 }
 
@@ -306,5 +369,23 @@ commsched_status_t commsched_session_collective_cpu_ns(
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"session", session}, {"out_ns", out_ns}}));
     return commsched::CopyCpuNs(*session->session, out_ns, num_ops);
+  });
+}
+
+commsched_status_t commsched_session_codec_error(
+    const commsched_session_t* session, commsched_op_id_t op,
+    commsched_codec_error_t* out_error) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"session", session}, {"out_error", out_error}}));
+    ASSIGN_OR_RETURN(const commsched::CodecError error,
+                     session->session->CodecErrorOf(commsched::OpId(op)));
+    commsched_codec_error_t result = commsched_codec_error_init();
+    result.launches = error.launches;
+    result.max_abs = error.max_abs;
+    result.rms_relative = error.rms_relative;
+    result.worst_max_abs = error.worst_max_abs;
+    result.worst_rms_relative = error.worst_rms_relative;
+    return commsched::WriteStruct(result, out_error, "commsched_codec_error_t");
   });
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "exec/staging.h"
 #include "graph/region.h"

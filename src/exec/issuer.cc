@@ -265,6 +265,8 @@ void Issuer::Retire(const InFlight& entry) {
     spec_.drops->End();
   } else if (launch.staging_out.count != 0) {
     RunStagingOf(launch.staging_out, entry.launch);
+  } else if (launch.coded_out.count != 0) {
+    RunCodedOf(launch.coded_out, entry.launch, /*encode=*/false);
   }
   absl::Status released = window_.Release(launch.weight_bytes);
   if (!released.ok()) {
@@ -303,12 +305,27 @@ const commsched_launch_t* Issuer::Prepare(uint32_t launch, uint64_t step,
   if (ABSL_PREDICT_FALSE(drops)) return spec_.drops->Begin(launch, step + 1);
   const LaunchProgram& program = program_.launches[launch];
   if (program.staging_in.count != 0) RunStagingOf(program.staging_in, launch);
+  if (program.coded_in.count != 0) {
+    RunCodedOf(program.coded_in, launch, /*encode=*/true);
+  }
   return &program.call;
 }
 
 void Issuer::RunStagingOf(Span32 span, uint32_t launch) {
   const int64_t begin_ns = ThreadCpuNs();
   RunStaging({program_.staging.data() + span.begin, span.count});
+  Bump(cpu_ns_[launch], ThreadCpuNs() - begin_ns);
+}
+
+void Issuer::RunCodedOf(Span32 span, uint32_t launch, bool encode) {
+  const int64_t begin_ns = ThreadCpuNs();
+  const absl::Span<const CodedStep> steps(program_.coded.data() + span.begin,
+                                          span.count);
+  if (encode) {
+    spec_.codec->Encode(steps, launch);
+  } else {
+    spec_.codec->Decode(steps);
+  }
   Bump(cpu_ns_[launch], ThreadCpuNs() - begin_ns);
 }
 

@@ -30,7 +30,8 @@ struct IssuerSpec {
   std::vector<void*> comms;                   // by GroupId; for aborts
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
   LateBindings* late = nullptr;               // null if nothing is late-bound
-  Drops* drops = nullptr;  // what may be left out of a step; or null
+  Drops* drops = nullptr;        // what may be left out of a step; or null
+  CodecRunner* codec = nullptr;  // null if no launch is coded
   Recorder* recorder = nullptr;
   Failure* failure = nullptr;
   Parker* parker = nullptr;                  // wakes the lane thread, its owner
@@ -147,6 +148,8 @@ class Issuer {
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
+  // Encodes before `launch`, or decodes after it; charged likewise.
+  void RunCodedOf(Span32 span, uint32_t launch, bool encode);
   // Runs the staging steps of `span` and charges their CPU time to `launch`.
   void RunStagingOf(Span32 span, uint32_t launch);
   bool HasDrops(uint32_t launch, uint64_t step) const {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "plan/coding.h"
 #include "plan/cost_model.h"
 #include "plan/phases.h"
 #include "plan/steady_state.h"
@@ -12,13 +13,24 @@ namespace commsched {
 namespace {
 
 // The shortest an op can take: on one core, with the link to itself.
-std::vector<int64_t> Delays(const Graph& graph, const CostProfile& profile) {
+std::vector<int64_t> Delays(const Plan& plan, const CostProfile& profile) {
+  const Graph& graph = *plan.graph;
   std::vector<int64_t> delays(graph.ops().size());
   for (uint32_t i = 0; i < delays.size(); ++i) {
     delays[i] = OpCostNs(graph, OpId(i), profile);
     const Op& op = graph.ops()[i];
     if (op.kind != OpKind::kCollective) continue;
-    delays[i] = std::max(delays[i], LinkNs(graph, op.collective, profile));
+    // Encoded, less travels than the graph says.
+    const CodecModel& codec = plan.options.codec;
+    const CollectiveSpec& spec = op.collective;
+    if (IsCoded(graph, spec, codec)) {
+      const CodedSides sides = CodedSidesOf(graph, spec, codec);
+      delays[i] = std::max(
+          delays[i], LinkNs(spec.kind, graph.group(spec.group).size,
+                            std::max(sides.input, sides.output), profile));
+    } else {
+      delays[i] = std::max(delays[i], LinkNs(graph, spec, profile));
+    }
   }
   return delays;
 }
@@ -28,7 +40,7 @@ std::vector<int64_t> Delays(const Graph& graph, const CostProfile& profile) {
 // largest delay / distance over all cycles.
 int64_t LongestCycle(const Plan& plan, const CostProfile& profile) {
   const Graph& graph = *plan.graph;
-  const std::vector<int64_t> delays = Delays(graph, profile);
+  const std::vector<int64_t> delays = Delays(plan, profile);
   const std::vector<Dependency>& edges = plan.dependencies.edges;
   std::vector<uint32_t> first(graph.ops().size() + 1, 0);
   for (const Dependency& edge : edges) ++first[edge.to.value() + 1];

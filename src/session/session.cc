@@ -17,7 +17,9 @@
 #include "exec/program.h"
 #include "session/agreement.h"
 #include "session/binding.h"
+#include "session/codec.h"
 #include "session/communicators.h"
+#include "session/poison.h"
 #include "session/trace_names.h"
 
 namespace commsched {
@@ -105,8 +107,11 @@ class SessionImpl final : public Session {
   absl::Status status() const override { return failure_.status(); }
   absl::StatusOr<void*> Address(OpId op, BufferId buffer) override;
   absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const override;
+  absl::Status BufferRelease(BufferId buffer, Stream* stream) override;
+  absl::StatusOr<bool> BufferPoisoned(BufferId buffer) const override;
   SessionCounters counters() const override;
   std::vector<int64_t> CollectiveCpuNs() const override;
+  absl::StatusOr<CodecError> CodecErrorOf(OpId op) const override;
   const Plan& plan() const override { return *spec_.plan; }
 
  private:
@@ -126,6 +131,7 @@ class SessionImpl final : public Session {
   HostDevice device_;
   std::vector<Stream*> lanes_;                 // by compute lane
   std::vector<std::vector<NodeRef>> writers_;  // by BufferId
+  std::vector<std::vector<LaunchId>> users_;   // by BufferId, in key order
   uint64_t registrations_ = 0;
 
   // In order of construction; the issuer, which stops the lane thread, goes
@@ -136,6 +142,7 @@ class SessionImpl final : public Session {
   std::unique_ptr<Program> program_;
   std::unique_ptr<LateBindings> late_;  // null if nothing is late-bound
   std::unique_ptr<Drops> drops_;        // null if nothing is submitted
+  std::unique_ptr<CodecRunner> codec_;  // null if no launch is coded
   Communicators communicators_;
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
@@ -177,6 +184,7 @@ absl::Status SessionImpl::Bind() {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program_, Flatten(spec_.plan, binding));
+  ASSIGN_OR_RETURN(codec_, MakeCodec(*spec_.plan));
   RETURN_IF_ERROR(AddGates());
   FindWriters();
   return absl::OkStatus();
@@ -213,6 +221,7 @@ void SessionImpl::Start() {
   const commsched_backend_t* backend = spec_.world->backend();
   IssuerSpec issuer;
   issuer.program = program_.get();
+  issuer.codec = codec_.get();
   issuer.backend = backend;
   issuer.comms = communicators_.comms();
   if (!program_->late_buffers.empty()) {
@@ -279,18 +288,34 @@ void SessionImpl::ListenToLanes() {
   }
 }
 
+// Who writes and, of launches, who uses each buffer.
 void SessionImpl::FindWriters() {
   const Plan& plan = *spec_.plan;
   const Graph& graph = *plan.graph;
   writers_.resize(graph.buffers().size());
+  users_.resize(graph.buffers().size());
+  for (uint32_t i = 0; i < plan.launches.size(); ++i) {
+    for (OpId op : plan.launches[i].members) {
+      for (const Access& access : graph.op(op).accesses) {
+        std::vector<LaunchId>& users = users_[access.buffer.value()];
+        if (users.empty() || users.back() != LaunchId(i)) {
+          users.push_back(LaunchId(i));
+        }
+      }
+    }
+  }
   for (OpId id : plan.dependencies.order) {
-    const LaunchId launch = plan.launch_of_op[id.value()];
-    const NodeRef node =
-        launch.valid()
-            ? NodeRef{NodeRef::Kind::kLaunch, launch.value()}
-            : NodeRef{NodeRef::Kind::kOp, plan.node_of_op[id.value()]};
+    std::vector<NodeRef> nodes;
+    for (LaunchId launch : plan.LaunchesOf(id)) {
+      nodes.push_back({NodeRef::Kind::kLaunch, launch.value()});
+    }
+    if (nodes.empty()) {
+      nodes.push_back({NodeRef::Kind::kOp, plan.node_of_op[id.value()]});
+    }
     for (const Access& access : graph.op(id).accesses) {
-      if (Writes(access.mode)) writers_[access.buffer.value()].push_back(node);
+      if (!Writes(access.mode)) continue;
+      std::vector<NodeRef>& writers = writers_[access.buffer.value()];
+      writers.insert(writers.end(), nodes.begin(), nodes.end());
     }
   }
 }
@@ -397,6 +422,50 @@ absl::StatusOr<uint64_t> SessionImpl::BufferVersion(BufferId buffer) const {
   return version;
 }
 
+// A launch that is due in a step is complete once its event is.
+absl::Status SessionImpl::BufferRelease(BufferId buffer, Stream* stream) {
+  if (failure_.failed()) return failure_.status();
+  if (buffer.value() >= users_.size()) {
+    return absl::NotFoundError(absl::StrCat(
+        "buffer_release: buffer ", buffer.value(), " is not in the graph"));
+  }
+  const Buffer& released = spec_.plan->graph->buffer(buffer);
+  if (released.ownership == Ownership::kOwned) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer_release: buffer '", released.name,
+                     "' is owned by the plan and stays so"));
+  }
+  const uint64_t due = issuer_->due();
+  const uint64_t per_step = program_->launches.size();
+  for (LaunchId launch : users_[buffer.value()]) {
+    const uint64_t generation =
+        due / per_step + (launch.value() < due % per_step ? 1 : 0);
+    if (generation == 0) continue;
+    stream->Wait(program_->launches[launch.value()].event, generation);
+  }
+  return failure_.status();
+}
+
+absl::StatusOr<bool> SessionImpl::BufferPoisoned(BufferId buffer) const {
+  const Plan& plan = *spec_.plan;
+  if (buffer.value() >= plan.graph->buffers().size()) {
+    return absl::NotFoundError(absl::StrCat(
+        "buffer_poisoned: buffer ", buffer.value(), " is not in the graph"));
+  }
+  if (!failure_.failed()) return false;
+  ProgressAtFailure progress;
+  progress.steps_begun =
+      dispatcher_->steps() + (dispatcher_->in_step() ? 1 : 0);
+  progress.completed = [this](LaunchId launch) {
+    return issuer_->CompletedGenerations(launch.value());
+  };
+  progress.unguarded = [this](uint32_t node) -> uint64_t {
+    if (lanes_[program_->nodes[node].lane]->is_caller()) return 0;
+    return dispatcher_->BeforeGenerations(node);
+  };
+  return PoisonedBuffers(plan, progress)[buffer.value()];
+}
+
 SessionCounters SessionImpl::counters() const {
   SessionCounters counters;
   counters.steps = dispatcher_->steps();
@@ -412,7 +481,25 @@ SessionCounters SessionImpl::counters() const {
   counters.streams_created =
       GlobalDeviceCounters().streams_created.load(std::memory_order_relaxed);
   counters.registrations = registrations_;
+  counters.stall_due_ns = issuer_->StallNs(StallCause::kDue);
+  counters.stall_wait_ns = issuer_->StallNs(StallCause::kWait);
+  counters.stall_window_ns = issuer_->StallNs(StallCause::kWindow);
+  counters.stall_tickets_ns = issuer_->StallNs(StallCause::kTickets);
   return counters;
+}
+
+absl::StatusOr<CodecError> SessionImpl::CodecErrorOf(OpId op) const {
+  const Plan& plan = *spec_.plan;
+  const bool known = op.value() < plan.launch_of_op.size();
+  const LaunchId launch = known ? plan.launch_of_op[op.value()] : LaunchId();
+  if (launch.valid() && plan.launches[launch.value()].coded) {
+    return codec_->ErrorOf(launch.value());
+  }
+  return absl::NotFoundError(
+      absl::StrCat("codec_error: ",
+                   known ? absl::StrCat("op '", plan.graph->op(op).name, "'")
+                         : absl::StrCat("op ", op.value()),
+                   " does not travel through a codec"));
 }
 
 // A launch's time is shared out to its members in equal parts.
@@ -423,7 +510,7 @@ std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
     const std::vector<OpId>& members = plan.launches[i].members;
     const int64_t total_ns = issuer_->CpuNs(i);
     const int64_t share_ns = total_ns / static_cast<int64_t>(members.size());
-    for (OpId member : members) cpu_ns[member.value()] = share_ns;
+    for (OpId member : members) cpu_ns[member.value()] += share_ns;
     cpu_ns[members.front().value()] +=
         total_ns - share_ns * static_cast<int64_t>(members.size());
   }

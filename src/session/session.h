@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "comm/world.h"
 #include "device/device.h"
+#include "exec/codec_runner.h"
 #include "exec/late_bindings.h"
 #include "plan/plan.h"
 #include "trace/recorder.h"
@@ -56,6 +57,8 @@ struct SessionCounters {
   uint64_t peak_launches_in_flight = 0, peak_bytes_in_flight = 0;
   uint64_t lock_contentions = 0, events_created = 0, streams_created = 0,
            registrations = 0;
+  int64_t stall_due_ns = 0, stall_wait_ns = 0, stall_window_ns = 0,
+          stall_tickets_ns = 0;
 };
 
 // Behind include/commsched/session.h, which states the contract of each call.
@@ -98,9 +101,14 @@ class Session {
   virtual absl::Status status() const = 0;
   virtual absl::StatusOr<void*> Address(OpId op, BufferId buffer) = 0;
   virtual absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const = 0;
+  virtual absl::Status BufferRelease(BufferId buffer, Stream* stream) = 0;
+  virtual absl::StatusOr<bool> BufferPoisoned(BufferId buffer) const = 0;
   virtual SessionCounters counters() const = 0;
   // By op id; 0 for compute ops.
   virtual std::vector<int64_t> CollectiveCpuNs() const = 0;
+  // What encoding did to the launches of collective `op`. NotFound, naming it,
+  // if it does not travel through a codec.
+  virtual absl::StatusOr<CodecError> CodecErrorOf(OpId op) const = 0;
   virtual const Plan& plan() const = 0;
 };
 
