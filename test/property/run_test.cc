@@ -57,6 +57,7 @@ Case DrawCase(uint64_t seed) {
   limits.subgroups = draw(0, 1) == 1;
   limits.tiles = draw(0, 1) == 1;
   limits.uneven = draw(0, 1) == 1;
+  limits.peers = draw(0, 1) == 1;
   drawn.step = MakeRandomStep(seed, limits);
   PlanOptions& options = drawn.options;
   options.schedule = draw(0, 3) == 0 ? Schedule::kSerial : Schedule::kOverlap;
