@@ -28,7 +28,9 @@ extern "C" {
 
 typedef struct commsched_graph commsched_graph_t;
 
-/// Who owns a buffer's memory.
+/// Who owns a buffer's memory. A whole write to an OWNED buffer that no earlier
+/// op of the step accesses starts it anew: what that op leaves unwritten, as a
+/// collective with counts may, is undefined.
 typedef uint32_t commsched_ownership_t;
 enum {
   COMMSCHED_OWNED = 0,  ///< Placed in the plan's arena.
