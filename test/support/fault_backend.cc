@@ -126,7 +126,10 @@ class FaultComm {
   void Count(const Fault* fault) {
     ++backend_->num_injected_[fault - backend_->faults_.data()];
   }
-  absl::Status FailHere(const Fault& fault);
+  absl::Status FailHere(const Fault& fault) {
+    Count(&fault);
+    return fault.failure;
+  }
   absl::Status IssueDue();
   absl::Status Issue(uint32_t ticket);
   bool AlterKind(Ticket* ticket);
@@ -162,10 +165,13 @@ const Fault* FaultComm::Match(uint64_t number, int64_t collective) const {
     if (for_launch != is_launch) continue;
     if (fault.world_rank >= 0 && fault.world_rank != world_rank_) continue;
     if (!fault.axis.empty() && fault.axis != axis_) continue;
-    if (fault.launch >= 0 && static_cast<uint64_t>(fault.launch) != number) {
+    if (is_launch && fault.launch >= 0 &&
+        static_cast<uint64_t>(fault.launch) != number) {
       continue;
     }
-    if (fault.collective >= 0 && fault.collective != collective) continue;
+    if (is_launch && fault.collective >= 0 && fault.collective != collective) {
+      continue;
+    }
     if (Draw(fault, world_rank_, axis_, number) % 1'000'000 <
         fault.per_million) {
       return &fault;
@@ -188,14 +194,6 @@ absl::Status FaultComm::Create(commsched_comm_desc_t desc) {
                                &desc, &inner_, message, sizeof(message));
   return code == COMMSCHED_OK ? absl::OkStatus()
                               : FailureFromTable(code, message);
-}
-
-// As the contract has it: a launch that fails breaks the communicator.
-absl::Status FaultComm::FailHere(const Fault& fault) {
-  Count(&fault);
-  const std::string message(fault.failure.message());
-  Abort(static_cast<commsched_status_t>(fault.failure.code()), message.c_str());
-  return fault.failure;
 }
 
 absl::Status FaultComm::Status() const {

@@ -15,7 +15,8 @@
 
 namespace commsched::test {
 
-// What goes wrong, at which launches.
+// What goes wrong, at which launches. A failure is local, as one of a network
+// card is: it is for the host to tell the other members by comm_abort().
 struct Fault {
   enum class Kind {
     kDelay,           // reported done `delay_ns` later than it is
@@ -39,7 +40,7 @@ struct Fault {
 
   // Where: -1 and "" match all.
   int world_rank = -1;
-  std::string axis;
+  std::string axis = {};
   int64_t launch = -1;      // number on its communicator, from 0
   int64_t collective = -1;  // commsched_collective_t
   // Of the launches that match, so many in a million, drawn by `seed`.
