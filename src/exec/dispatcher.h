@@ -65,6 +65,10 @@ class Dispatcher {
   bool in_step() const { return in_step_; }
   // Steps that have ended. Any thread.
   uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  // Steps in which `node` has had its `before`. Any thread.
+  uint64_t BeforeGenerations(uint32_t node) const {
+    return (state_[node].load(std::memory_order_acquire) + 1) / 2;
+  }
   // Steps in which `node` has had its `after`. Any thread.
   uint64_t AfterGenerations(uint32_t node) const {
     return state_[node].load(std::memory_order_acquire) / 2;
