@@ -217,6 +217,15 @@ Json PredictionJson(const Prediction& prediction) {
           {"peak_bytes_in_flight", prediction.peak_bytes_in_flight}};
 }
 
+Json OrderJson(const PriorityReport& report) {
+  return {{"choice", std::string(ChoiceName(report.choice))},
+          {"fillers_delayed", report.fillers_delayed},
+          {"as_ready_ns", report.as_ready_ns},
+          {"by_need_ns", report.by_need_ns},
+          {"chosen_ns", report.chosen_ns},
+          {"bound_ns", report.bound_ns}};
+}
+
 Json OptionsJson(const PlanOptions& options) {
   return {{"schedule", std::string(ScheduleName(options.schedule))},
           {"deterministic", options.deterministic},
@@ -251,6 +260,7 @@ std::string ExplainText(const Plan& plan) {
                       ? "nothing"
                       : absl::StrCat(options.partition_bytes, " bytes"),
                   "; priority ", PriorityName(options.priority), "\n");
+  absl::StrAppend(&text, "order: ", PriorityText(plan.priority), "\n");
   absl::StrAppend(&text, "window: launches ",
                   Limit(options.max_launches_in_flight), ", bytes ",
                   Limit(options.max_bytes_in_flight), "\n");
@@ -275,6 +285,7 @@ std::string ExplainJson(const Plan& plan) {
   json["format"] = "commsched-plan/1";
   json["fingerprint"] = Hex(plan.fingerprint);
   json["options"] = OptionsJson(plan.options);
+  json["order"] = OrderJson(plan.priority);
   json["num_waits"] = CountWaits(plan);
   json["num_waits_implied"] = plan.num_waits_implied;
   json["launches"] = Json::array();

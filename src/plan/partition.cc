@@ -10,6 +10,8 @@ namespace {
 
 using Whole = LaunchReason::Whole;
 
+static_assert(kMaxPieces <= kKeyStride, "pieces have keys of their own");
+
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Why `launch` has no pieces, whatever its size.
@@ -77,6 +79,7 @@ void Split(const Launch& launch, uint64_t part_count, uint64_t piece_count,
   const uint32_t of = static_cast<uint32_t>(DivideUp(part_count, piece_count));
   for (uint32_t i = 0; i < of; ++i) {
     Launch piece = launch;
+    piece.key += i;
     piece.piece.index = i;
     piece.piece.of = of;
     piece.piece.offset = i * piece_count;

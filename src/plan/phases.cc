@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "plan/cost_model.h"
 #include "plan/lower_bound.h"
 
@@ -55,27 +56,33 @@ std::vector<Confined> Confine(const Plan& plan, const CostProfile& profile,
   const int64_t m = static_cast<int64_t>(lane.cpu_ns.size());
   std::vector<Confined> launches(plan.launches.size());
   for (size_t i = 0; i < launches.size(); ++i) {
+    // Sends and receives use a direction each, and need not exclude each other.
+    if (plan.launches[i].kind == CollectiveKind::kSend) continue;
     launches[i].link_ns = LinkNs(*plan.graph, plan.launches[i], profile);
   }
   const std::vector<Dependency>& edges = plan.dependencies.edges;
-  auto launch_of = [&](OpId op) { return plan.launch_of_op[op.value()]; };
+  // Of a split collective every piece has the dependencies of the whole, whose
+  // own are kept with its last piece.
+  // A launch of a piece depends as all of its collective does.
   auto relax = [&](const Dependency& edge) {
-    const LaunchId from = launch_of(edge.from);
-    const LaunchId to = launch_of(edge.to);
+    const absl::Span<const LaunchId> froms = plan.LaunchesOf(edge.from);
+    const absl::Span<const LaunchId> tos = plan.LaunchesOf(edge.to);
     const int64_t shift = edge.distance * m;
-    if (to.valid()) {
+    for (LaunchId to : tos) {
       int64_t& ready = launches[to.value()].ready;
       const int64_t position = lane.position[edge.from.value()];
       if (position >= 0) ready = std::max(ready, position - shift);
-      if (from.valid() && launches[from.value()].ready != -kNever) {
+      for (LaunchId from : froms) {
+        if (launches[from.value()].ready == -kNever) continue;
         ready = std::max(ready, launches[from.value()].ready - shift);
       }
     }
-    if (from.valid()) {
+    for (LaunchId from : froms) {
       int64_t& need = launches[from.value()].need;
       const int64_t position = lane.position[edge.to.value()];
       if (position >= 0) need = std::min(need, position + shift);
-      if (to.valid() && launches[to.value()].need != kNever) {
+      for (LaunchId to : tos) {
+        if (launches[to.value()].need == kNever) continue;
         need = std::min(need, launches[to.value()].need + shift);
       }
     }

@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 #include "plan/launch_reason.h"
 #include "plan/options.h"
+#include "plan/priority_report.h"
 
 namespace commsched {
 
@@ -133,6 +134,7 @@ struct Plan {
   // the last.
   uint32_t num_comm_lanes = 1;
   uint64_t num_waits_implied = 0;
+  PriorityReport priority;
   std::array<uint8_t, 16> fingerprint = {};
   // By GroupId: of the launches on that group, in key order, equal on all its
   // members, of whatever role.

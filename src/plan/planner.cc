@@ -15,6 +15,7 @@
 #include "plan/order.h"
 #include "plan/partition.h"
 #include "plan/place.h"
+#include "plan/prioritize.h"
 #include "plan/sequence.h"
 #include "plan/unsupported.h"
 #include "plan/verify.h"
@@ -151,21 +152,43 @@ absl::StatusOr<Plans> BeginPlans(absl::Span<const RoleSpec> roles,
   return plans;
 }
 
-}  // namespace
+// Puts the launches of all roles, and their host orders, in the order in which
+// they shall go.
+absl::Status Arrange(const Plans& plans, const PlanOptions& options,
+                     JobOrder* job) {
+  std::vector<RoleDraft> drafts;
+  for (size_t r = 0; r < plans.size(); ++r) {
+    drafts.push_back({.graph = plans[r]->graph.get(),
+                      .dependencies = &plans[r]->dependencies,
+                      .profile = &plans[r]->profile,
+                      .order = &job->roles[r],
+                      .launches = &plans[r]->launches});
+  }
+  ASSIGN_OR_RETURN(const PriorityReport report, Prioritize(drafts, options));
+  for (const auto& plan : plans) plan->priority = report;
+  return absl::OkStatus();
+}
 
-absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
-    absl::Span<const RoleSpec> roles, const PlanOptions& options) {
+using ConstPlans = std::vector<std::shared_ptr<const Plan>>;
+
+// `reorder`: whether prioritize may choose.
+absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
+                                     const PlanOptions& options, bool reorder) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Meetings meetings, FindMeetings(roles));
   ASSIGN_OR_RETURN(const Plans plans, BeginPlans(roles, options));
   std::vector<const Dependencies*> dependencies;
   for (const auto& plan : plans) dependencies.push_back(&plan->dependencies);
 
-  ASSIGN_OR_RETURN(const JobOrder job, OrderJob(roles, dependencies, meetings));
+  ASSIGN_OR_RETURN(JobOrder job, OrderJob(roles, dependencies, meetings));
   ASSIGN_OR_RETURN(std::vector<std::vector<Launch>> launches,
                    Coalesce(roles, dependencies, job, options));
   for (size_t r = 0; r < roles.size(); ++r) {
-    plans[r]->launches = std::move(launches[r]);
+    plans[r]->launches =
+        Partition(*roles[r].graph, options, std::move(launches[r]));
+  }
+  if (reorder) RETURN_IF_ERROR(Arrange(plans, options, &job));
+  for (size_t r = 0; r < roles.size(); ++r) {
     RETURN_IF_ERROR(
         InRole(r, roles.size(), FinishPlan(job.roles[r], plans[r].get())));
   }
@@ -174,7 +197,20 @@ absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
   RETURN_IF_ERROR(VerifyRoles(roles, made));
   FingerprintGroups(roles, made);
   for (Plan* plan : made) plan->fingerprint = FingerprintOf(*plan);
-  return std::vector<std::shared_ptr<const Plan>>(plans.begin(), plans.end());
+  return ConstPlans(plans.begin(), plans.end());
+}
+
+}  // namespace
+
+absl::StatusOr<ConstPlans> BuildPlans(absl::Span<const RoleSpec> roles,
+                                      const PlanOptions& options) {
+  absl::StatusOr<ConstPlans> plans = BuildOnce(roles, options, true);
+  // The arena may have room for the launches as they get ready only. Nobody has
+  // asked for another order.
+  const bool retry =
+      plans.status().code() == absl::StatusCode::kResourceExhausted &&
+      options.priority == Priority::kAuto && options.policy == nullptr;
+  return retry ? BuildOnce(roles, options, false) : std::move(plans);
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(

@@ -12,9 +12,11 @@ namespace {
 uint64_t WholePart(const Graph& graph, const CollectiveSpec& spec) {
   const Access& full =
       spec.kind == CollectiveKind::kAllGather ? spec.output : spec.input;
-  const uint64_t count = full.region.kind == RegionKind::kRange
-                             ? full.region.count
-                             : graph.buffer(full.buffer).count;
+  uint64_t count = graph.buffer(full.buffer).count;
+  if (full.region.kind == RegionKind::kRange) count = full.region.count;
+  if (full.region.kind == RegionKind::kShard) {
+    count /= static_cast<uint64_t>(graph.group(full.region.group).size);
+  }
   const bool has_parts = spec.kind == CollectiveKind::kAllGather ||
                          spec.kind == CollectiveKind::kReduceScatter ||
                          spec.kind == CollectiveKind::kAllToAll;
