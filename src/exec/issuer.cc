@@ -56,7 +56,10 @@ Issuer::Issuer(const IssuerSpec& spec)
 }
 
 Issuer::~Issuer() {
-  if (!lane_.joinable()) return;
+  if (!lane_.joinable()) {
+    TellFailed();
+    return;
+  }
   stop_.store(true, std::memory_order_release);  // acquired in LaneMain()
   spec_.parker->Unpark();
   lane_.join();
@@ -84,9 +87,10 @@ void Issuer::LaneMain() {
   (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
     if (Pump()) continue;
-    if (spec_.failure->failed()) return;
+    if (spec_.failure->failed()) break;
     spec_.parker->ParkUntil(NextWakeNs());
   }
+  TellFailed();
 }
 
 bool Issuer::Pump() {
@@ -130,6 +134,7 @@ void Issuer::IssueInline(uint64_t number) {
       Fail(BackendError(code, message, issued_));
       return;
     }
+    if (spec_.observers != nullptr) TellIssued(index, step, begin_ns);
     Retire({.number = issued_,
             .launch = index,
             .drops = drops,
@@ -173,6 +178,7 @@ bool Issuer::TryIssue() {
   }
   in_flight_.push_back(entry);
   ++issued_;
+  if (spec_.observers != nullptr) TellIssued(index, step, entry.begin_ns);
   return true;
 }
 
@@ -292,12 +298,33 @@ void Issuer::Retire(const InFlight& entry) {
                                      static_cast<uint8_t>(launch.lane)));
     }
   }
+  if (spec_.observers != nullptr) TellRetired(entry, step);
   Bump<uint64_t>(launches_, 1);
   Bump<uint64_t>(collectives_, launch.num_collectives);
   Bump<uint64_t>(bytes_, launch.weight_bytes);
   // Released here, acquired in CompletedGenerations().
   completed_[entry.launch].store(step + 1, std::memory_order_release);
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
+}
+
+void Issuer::TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns) {
+  if (begin_ns == 0) begin_ns = spec_.clock->NowNs();
+  spec_.observers->Issued(launch, step, begin_ns);
+}
+
+void Issuer::TellRetired(const InFlight& entry, uint64_t step) {
+  CodecError error;
+  const bool coded = program_.plan->launches[entry.launch].coded;
+  if (coded) error = spec_.codec->ErrorOf(entry.launch);
+  const int64_t now_ns = spec_.clock->NowNs();
+  const int64_t begin_ns = entry.begin_ns == 0 ? now_ns : entry.begin_ns;
+  spec_.observers->Retired(entry.launch, step, begin_ns, now_ns,
+                           coded ? &error : nullptr);
+}
+
+void Issuer::TellFailed() {
+  if (spec_.observers == nullptr || !spec_.failure->failed()) return;
+  spec_.observers->Failed(spec_.failure->status(), spec_.clock->NowNs());
 }
 
 const commsched_launch_t* Issuer::Prepare(uint32_t launch, uint64_t step,

@@ -17,6 +17,7 @@
 #include "exec/hold_clock.h"
 #include "exec/inflight_window.h"
 #include "exec/late_bindings.h"
+#include "exec/observers.h"
 #include "exec/program.h"
 #include "exec/stall_clock.h"
 #include "exec/watchdog.h"
@@ -30,8 +31,9 @@ struct IssuerSpec {
   std::vector<void*> comms;                   // by GroupId; for aborts
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
   LateBindings* late = nullptr;               // null if nothing is late-bound
-  Drops* drops = nullptr;        // what may be left out of a step; or null
-  CodecRunner* codec = nullptr;  // null if no launch is coded
+  Drops* drops = nullptr;          // what may be left out of a step; or null
+  CodecRunner* codec = nullptr;    // null if no launch is coded
+  Observers* observers = nullptr;  // null if nobody looks on
   Recorder* recorder = nullptr;
   Failure* failure = nullptr;
   Parker* parker = nullptr;                  // wakes the lane thread, its owner
@@ -135,6 +137,9 @@ class Issuer {
   }
 
   void LaneMain();
+  void TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns);
+  void TellRetired(const InFlight& entry, uint64_t step);
+  void TellFailed();
   void IssueInline(uint64_t number);
   // Issues the next launch. If it cannot be yet, says why in stall_cause_.
   bool TryIssue();

@@ -14,6 +14,7 @@
 #include "exec/failure.h"
 #include "exec/flatten.h"
 #include "exec/issuer.h"
+#include "exec/observers.h"
 #include "exec/program.h"
 #include "session/agreement.h"
 #include "session/binding.h"
@@ -140,9 +141,10 @@ class SessionImpl final : public Session {
   Parker parker_;
   Arena arena_;
   std::unique_ptr<Program> program_;
-  std::unique_ptr<LateBindings> late_;  // null if nothing is late-bound
-  std::unique_ptr<Drops> drops_;        // null if nothing is submitted
-  std::unique_ptr<CodecRunner> codec_;  // null if no launch is coded
+  std::unique_ptr<LateBindings> late_;    // null if nothing is late-bound
+  std::unique_ptr<Drops> drops_;          // null if nothing is submitted
+  std::unique_ptr<CodecRunner> codec_;    // null if no launch is coded
+  std::unique_ptr<Observers> observers_;  // null if there are none
   Communicators communicators_;
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
@@ -222,6 +224,11 @@ void SessionImpl::Start() {
   IssuerSpec issuer;
   issuer.program = program_.get();
   issuer.codec = codec_.get();
+  if (!spec_.observers.empty()) {
+    observers_ = std::make_unique<Observers>(
+        spec_.observers, *program_, spec_.world_rank, spec_.world->spec().size);
+  }
+  issuer.observers = observers_.get();
   issuer.backend = backend;
   issuer.comms = communicators_.comms();
   if (!program_->late_buffers.empty()) {
