@@ -66,6 +66,9 @@ class FaultBackend {
   FaultBackend(const FaultBackend&) = delete;
   FaultBackend& operator=(const FaultBackend&) = delete;
 
+  // From now on, if nothing is in flight: for sessions with a clock of theirs.
+  void UseClock(const Clock* clock) { clock_ = clock; }
+
   // The world of `inner`, with faults. One at a time.
   WorldSpec Spec(const WorldSpec& inner);
 
@@ -82,7 +85,7 @@ class FaultBackend {
   friend struct FaultTable;
 
   const std::vector<Fault> faults_;
-  const Clock* const clock_;
+  const Clock* clock_;
   std::vector<std::atomic<uint64_t>> num_injected_;
   std::atomic<int> num_members_{0};
   std::atomic<bool> healed_{false};

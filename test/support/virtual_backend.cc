@@ -450,7 +450,7 @@ struct VirtualTable {
     VirtualComm::Member* const member = Of(comm);
     VirtualBackend* const backend = member->comm->backend();
     MutexLock lock(&backend->mu_);
-    if (backend->step_when_polled_) backend->StepSomeLocked();
+    if (backend->step_when_polled_) backend->StepSomeLocked(backend->random_());
     const absl::Status polled = member->comm->Poll(member, ticket, out_result);
     if (polled.ok() && out_result->done == 0 && backend->step_when_polled_ &&
         !backend->ready_.empty()) {
@@ -589,8 +589,15 @@ bool VirtualBackend::StepLocked(size_t index) {
   return true;
 }
 
-void VirtualBackend::StepSomeLocked() {
-  if (!ready_.empty()) StepLocked(random_() % ready_.size());
+bool VirtualBackend::StepSome(uint64_t draw) {
+  MutexLock lock(&mu_);
+  return StepSomeLocked(draw);
+}
+
+bool VirtualBackend::StepSomeLocked(uint64_t draw) {
+  if (ready_.empty()) return false;
+  StepLocked(draw % ready_.size());
+  return true;
 }
 
 void VirtualBackend::RemoveReadyOfLocked(const VirtualComm* comm) {

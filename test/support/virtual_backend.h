@@ -55,6 +55,8 @@ class VirtualBackend {
   // Moves one block of a transfer; whether that was its last, so that it is
   // complete now and gone.
   bool Step(size_t index);
+  // The same with a transfer drawn by `draw`; false if there is none.
+  bool StepSome(uint64_t draw);
   // Moves all that is left of it.
   void Complete(size_t index);
   // Breaks the communicator of a transfer, before any more of it is moved.
@@ -95,7 +97,7 @@ class VirtualBackend {
   Moving* NewMovingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FreeLocked(Moving* moving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool StepLocked(size_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StepSomeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StepSomeLocked(uint64_t draw) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveReadyOfLocked(const VirtualComm* comm)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t NowNs() const { return clock_ == nullptr ? 0 : clock_->NowNs(); }

@@ -63,7 +63,7 @@ absl::StatusOr<bool> VirtualJob::Host(int r, uint64_t num_steps,
 
 // Actors of rank r: its host, its lane, its streams.
 absl::StatusOr<bool> VirtualJob::Turn(uint64_t num_steps, const After& after) {
-  uint32_t num_actors = 0;
+  uint32_t num_actors = wire_ == nullptr ? 0 : 1;
   for (const Rank& rank : ranks_) {
     num_actors += 2 + static_cast<uint32_t>(rank.streams.size());
   }
@@ -73,6 +73,10 @@ absl::StatusOr<bool> VirtualJob::Turn(uint64_t num_steps, const After& after) {
   for (uint32_t i = 0; i < num_actors; ++i) {
     std::swap(order_[i], order_[i + random_() % (num_actors - i)]);
     uint32_t actor = order_[i];
+    if (wire_ != nullptr && actor == num_actors - 1) {
+      if (wire_(random_())) return true;
+      continue;
+    }
     int r = 0;
     while (actor >= 2 + ranks_[r].streams.size()) {
       actor -= 2 + static_cast<uint32_t>(ranks_[r].streams.size());
@@ -90,7 +94,8 @@ absl::StatusOr<bool> VirtualJob::Turn(uint64_t num_steps, const After& after) {
       return true;
     }
   }
-  return false;
+  // A session that did not get on may have handed a launch on.
+  return wire_ != nullptr && wire_(random_());
 }
 
 bool VirtualJob::AdvanceClock() {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,6 +30,11 @@ class VirtualJob {
   // What the host calls instead of Session::After, if not null.
   using After = std::function<absl::Status(Session& session, int rank, OpId op,
                                            uint64_t step, Stream* stream)>;
+
+  // Moves something of a transfer drawn by `draw`; false if there is none: how
+  // a VirtualBackend takes its turns (StepSome()).
+  using Wire = std::function<bool(uint64_t draw)>;
+  void set_wire(Wire wire) { wire_ = std::move(wire); }
 
   // Every spec is made manual, gets the job's clock, and a stream per compute
   // lane.
@@ -70,6 +76,7 @@ class VirtualJob {
   bool AdvanceClock();
   absl::Status Finish();
 
+  Wire wire_;
   const Work* work_ = nullptr;  // of the Run() that runs
   FakeClock clock_;
   std::mt19937_64 random_;
