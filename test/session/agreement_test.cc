@@ -27,10 +27,16 @@ Plans PlansOf(const std::vector<Graph>& graphs,
   return plans.ok() ? *plans : Plans();
 }
 
+WorldSpec Ranks(int size) {
+  WorldSpec spec;
+  spec.size = size;
+  return spec;
+}
+
 // What each rank gets that runs plans[rank] in a world of its own; every group
 // is of all ranks.
 std::vector<absl::Status> Agree(const Plans& plans) {
-  auto world = World::Create({.size = static_cast<int>(plans.size())});
+  auto world = World::Create(Ranks(static_cast<int>(plans.size())));
   EXPECT_OK(world);
   return RunRanks(static_cast<int>(plans.size()), [&](int rank) {
     SessionSpec spec;
@@ -120,7 +126,7 @@ TEST(AgreementTest, ACollectiveOfAGroupIsNamedWithBothRanksValues) {
 }
 
 TEST(AgreementTest, ARankThatCannotBindIsNamedToTheOthers) {
-  auto world = World::Create({.size = 2});
+  auto world = World::Create(Ranks(2));
   ASSERT_OK(world);
   const auto plan = PlansOf({test::ZeroStep({.ranks = 2})})[0];
   const auto results = RunRanks(2, [&](int rank) {
@@ -130,9 +136,9 @@ TEST(AgreementTest, ARankThatCannotBindIsNamedToTheOthers) {
     spec.plan = plan;
     if (rank == 0) spec.groups.push_back({"dp", {0, 1}, 0});
     spec.launch_timeout_ns = 20'000'000'000;
-    results[static_cast<size_t>(rank)] =
-        AgreeOnPlan(spec, rank == 0 ? absl::OkStatus()
-                                    : absl::InvalidArgumentError("no buffer"));
+    return AgreeOnPlan(spec, rank == 0
+                                 ? absl::OkStatus()
+                                 : absl::InvalidArgumentError("no buffer"));
   });
   EXPECT_THAT(results[0], StatusIs(kDiffer, "rank 1 cannot bind: no buffer"));
   EXPECT_THAT(results[1],
