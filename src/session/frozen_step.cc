@@ -205,11 +205,19 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
   const uint32_t call = PlannedCall(op);
   RETURN_IF_ERROR(GiveWay(op));
   if (call == kNone || state_[call] != CallState::kWaiting) {
-    RETURN_IF_ERROR(BeginAlone(op, stream));
-    NoteCall(op, call);
+    return BeginAlone(op, call);
+  }
+  // By now all that the program submitted and the op needs is due. Ops that it
+  // passed over are skipped, and run alone if they come after all; collectives
+  // that it passed over may still be submitted.
+  uint32_t due = frozen_.due_needed[call];
+  const std::vector<bool> passed_over = ToSkip(call, &due);
+  if (AwaitsSubmission(due)) {
+    RETURN_IF_ERROR(BeginAlone(op, call));
+    state_[call] = CallState::kAhead;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(Require(frozen_.due_needed[call], {call}));
+  RETURN_IF_ERROR(SkipAll(passed_over, due));
   RETURN_IF_ERROR(session_->Before(OpId(call), stream));
   state_[call] = CallState::kOpen;
   open_[op] = call;
@@ -221,7 +229,7 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
 // Everything that the program did so far is done before the op begins; its
 // `after` waits for the op. An early collective that the program has yet to
 // submit may have read or written what the op touches.
-absl::Status FrozenStep::BeginAlone(uint32_t op, Stream*) {
+absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned) {
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (!IsCollective(call) || gated_[call] ||
         state_[call] != CallState::kWaiting || !session_->IsDue(OpId(call)) ||
@@ -237,6 +245,11 @@ absl::Status FrozenStep::BeginAlone(uint32_t op, Stream*) {
   RETURN_IF_ERROR(session_->WaitDue());
   open_[op] = kAlone;
   ++num_open_;
+  deviated_ = true;
+  if (planned != kNone && !spec_.order.loose[spec_.recorded.segment[op]]) {
+    Flag(op);
+  }
+  NoteCall(op, planned);
   return absl::OkStatus();
 }
 
@@ -302,40 +315,55 @@ absl::Status FrozenStep::GiveWay(uint32_t op) {
         session_->IsDue(OpId(call)) || !Conflicts(op, call)) {
       continue;
     }
-    const LaunchId last = frozen_.plan->LaunchesOf(OpId(call)).back();
-    RETURN_IF_ERROR(Require(last.value() + 1, {}));
+    uint32_t due = frozen_.plan->LaunchesOf(OpId(call)).back().value() + 1;
+    const std::vector<bool> passed_over = ToSkip(kNone, &due);
+    RETURN_IF_ERROR(SkipAll(passed_over, due));
   }
   return absl::OkStatus();
 }
 
-absl::Status FrozenStep::Require(uint32_t due, std::vector<uint32_t> needed) {
+std::vector<bool> FrozenStep::ToSkip(uint32_t target, uint32_t* due) const {
   const Plan& plan = *frozen_.plan;
   std::vector<bool> marked(num_calls_);
-  std::vector<uint32_t> to_visit = needed;
-  uint32_t visited_due = 0;
+  std::vector<uint32_t> to_visit;
   auto mark = [&](OpId op) {
     const uint32_t call = op.value();
-    if (call >= num_calls_ || state_[call] != CallState::kWaiting) return;
-    if (std::find(needed.begin(), needed.end(), call) != needed.end()) return;
-    if (marked[call]) return;
+    if (call >= num_calls_ || call == target || marked[call]) return;
+    if (!IsToCome(call)) return;
     marked[call] = true;
     to_visit.push_back(call);
   };
-  while (!to_visit.empty() || visited_due < due) {
-    for (; visited_due < due; ++visited_due) {
-      for (OpId op : plan.launches[visited_due].producers) mark(op);
+  if (target != kNone) to_visit.push_back(target);
+  uint32_t visited = 0;
+  while (!to_visit.empty() || visited < *due) {
+    for (; visited < *due; ++visited) {
+      for (OpId op : plan.launches[visited].producers) mark(op);
     }
     if (to_visit.empty()) break;
     const uint32_t call = to_visit.back();
     to_visit.pop_back();
-    due = std::max(due, frozen_.due_needed[call]);
+    *due = std::max(*due, frozen_.due_needed[call]);
     for (OpId op : plan.nodes[plan.node_of_op[call]].after) mark(op);
   }
+  return marked;
+}
+
+bool FrozenStep::AwaitsSubmission(uint32_t due) const {
+  for (uint32_t k = 0; k < due; ++k) {
+    for (OpId op : frozen_.plan->launches[k].members) {
+      const uint32_t call = op.value();
+      if (call < num_calls_ && gated_[call] && IsToCome(call)) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status FrozenStep::SkipAll(const std::vector<bool>& calls, uint32_t due) {
   for (uint32_t call = 0; call < num_calls_; ++call) {
-    if (marked[call]) RETURN_IF_ERROR(Skip(call));
+    if (calls[call]) RETURN_IF_ERROR(Skip(call));
   }
   DropUnsubmitted(due);
-  return absl::OkStatus();
+  return session_->status();
 }
 
 void FrozenStep::DropUnsubmitted(uint32_t due) {
@@ -359,15 +387,18 @@ absl::Status FrozenStep::Skip(uint32_t call) {
   Stream* const stream = lanes_[DeclaredOp(op).compute.lane];
   RETURN_IF_ERROR(session_->Before(OpId(call), stream));
   RETURN_IF_ERROR(session_->After(OpId(call), stream));
+  if (state_[call] == CallState::kWaiting &&
+      !spec_.order.calls[call].optional) {
+    Flag(op);
+  }
   state_[call] = CallState::kSkipped;
   deviated_ = true;
-  if (!spec_.order.calls[call].optional) Flag(op);
   return absl::OkStatus();
 }
 
 absl::Status FrozenStep::FinishCalls() {
   for (uint32_t call = 0; call < num_calls_; ++call) {
-    if (state_[call] != CallState::kWaiting) continue;
+    if (!IsToCome(call)) continue;
     if (!IsCollective(call)) {
       RETURN_IF_ERROR(Skip(call));
       continue;

@@ -36,10 +36,11 @@ struct FrozenStepSpec {
 //
 // Otherwise the step deviates, from the first call that is another:
 // - A planned op that is not called is skipped: its `before` and `after` are
-//   done here, at the end of the step or when something needs a launch that it
-//   feeds. A collective that is not submitted goes without this rank's data.
-// - An op that comes too late or is not planned runs alone: everything in
-//   flight is waited for, and the op is, too.
+//   done here, at the end of the step or when a later op would wait for it.
+// - A collective that is not submitted goes without this rank's data, at the
+//   end of the step or when an op needs a launch behind it.
+// - An op that is not planned, or not where it is called, runs alone:
+//   everything in flight is waited for, and the op is, too.
 // - A collective that comes too late or is not planned is an error.
 // What the program submitted goes before later ops that conflict with it.
 //
@@ -116,7 +117,9 @@ class FrozenStep {
   static constexpr uint32_t kAlone = kNone - 1;  // open, not a planned call
   static constexpr uint32_t kSubmit = uint32_t{1} << 31;  // in a key
 
-  enum class CallState : uint8_t { kWaiting, kOpen, kDone, kSkipped };
+  // kAhead: the op has run alone, since its planned call had to wait for what
+  // the program may yet submit; the call is still to be skipped.
+  enum class CallState : uint8_t { kWaiting, kAhead, kOpen, kDone, kSkipped };
 
   explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
   absl::Status Init();
@@ -139,11 +142,21 @@ class FrozenStep {
   absl::Status SlowBefore(uint32_t op, Stream* stream);
   absl::Status SlowAfter(uint32_t op, Stream* stream);
   absl::Status SlowSubmit(uint32_t op);
-  absl::Status BeginAlone(uint32_t op, Stream* stream);
+  // `planned`: the call that it would be, or kNone.
+  absl::Status BeginAlone(uint32_t op, uint32_t planned);
   // Issues what was submitted, is not due and conflicts with `op`.
   absl::Status GiveWay(uint32_t op);
-  // Makes the launches below `due` due, and the ops in `needed` done.
-  absl::Status Require(uint32_t due, std::vector<uint32_t> needed);
+  // What has to be skipped before the launches below `*due` are due and op
+  // `target` (kNone: none) may begin, by call; raises `*due` by what those
+  // need.
+  std::vector<bool> ToSkip(uint32_t target, uint32_t* due) const;
+  // Whether some launch below `due` waits to be submitted.
+  bool AwaitsSubmission(uint32_t due) const;
+  absl::Status SkipAll(const std::vector<bool>& calls, uint32_t due);
+  bool IsToCome(uint32_t call) const {
+    return state_[call] == CallState::kWaiting ||
+           state_[call] == CallState::kAhead;
+  }
   void DropUnsubmitted(uint32_t due);
   absl::Status Skip(uint32_t call);
   absl::Status FinishCalls();
