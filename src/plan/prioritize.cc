@@ -42,17 +42,15 @@ class Prioritizer {
     ASSIGN_OR_RETURN(Attempt ready, Try({}));
     report_.choice = Choice::kReady;
     report_.as_ready_ns = report_.chosen_ns = ready.step_ns;
-    report_.bound_ns =
-        PlaySequence(model_, ready.schedule.sequence, LinkUse::kUnlimited)
-            .step_ns;
+    FindBound(ready.schedule.sequence, fillers);
+    const bool pointless =
+        options_.priority == Priority::kOff ||
+        (options_.priority == Priority::kAuto && !Gains(report_.bound_ns));
+    if (pointless && options_.policy == nullptr) return report_;
     FindNeeds(ready.schedule.sequence);
     if (options_.policy != nullptr) {
       ASSIGN_OR_RETURN(const bool decided, AskPolicy());
-      if (decided) return report_;
-    }
-    if (options_.priority == Priority::kOff ||
-        (options_.priority == Priority::kAuto && !Gains(report_.bound_ns))) {
-      return report_;
+      if (decided || pointless) return report_;
     }
     RETURN_IF_ERROR(GoByNeed(fillers));
     return report_;
@@ -66,6 +64,15 @@ class Prioritizer {
         PlaySequence(model_, attempt.schedule.sequence, LinkUse::kShared)
             .step_ns;
     return attempt;
+  }
+
+  // The cheap bound first; most often it is near enough.
+  void FindBound(const std::vector<uint32_t>& sequence, bool fillers) {
+    report_.bound_ns = BusiestNs();
+    if (fillers || !Gains(report_.bound_ns)) return;
+    report_.bound_ns =
+        std::max(report_.bound_ns,
+                 PlaySequence(model_, sequence, LinkUse::kUnlimited).step_ns);
   }
 
   // What the busiest lane or link has to do in a step, in whatever order.
