@@ -44,6 +44,9 @@ typedef struct commsched_session_desc {
   /// A launch that is not complete this long after its predecessor fails the
   /// session. 0: 600 s.
   int64_t launch_timeout_ns;
+  /// Names of observer plugins (commsched/info.h), separated by commas; NULL:
+  /// none. They cannot make a step fail.
+  const char* observers;
 } commsched_session_desc_t;
 
 static inline commsched_session_desc_t commsched_session_desc_init(void) {
@@ -76,6 +79,7 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///                                 names the first differing op and both values
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
 ///            RESOURCE_EXHAUSTED   no memory for the arena
+///            NOT_FOUND            no observer or codec of that name
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_create(
     const commsched_session_desc_t* desc, commsched_session_t** out_session);

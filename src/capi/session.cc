@@ -4,11 +4,13 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
+#include "comm/plugin_registry.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;
@@ -87,6 +89,19 @@ absl::Status AddLanes(const commsched_session_desc_t& desc,
   return absl::OkStatus();
 }
 
+absl::Status AddObservers(const commsched_session_desc_t& desc,
+                          SessionSpec* spec) {
+  if (desc.observers == nullptr) return absl::OkStatus();
+  const std::vector<std::string> names =
+      absl::StrSplit(desc.observers, ',', absl::SkipEmpty());
+  for (const std::string& name : names) {
+    ASSIGN_OR_RETURN(const commsched_observer_t* observer,
+                     PluginRegistry::Process().Observer(name));
+    spec->observers.push_back(observer);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
     const commsched_session_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_session_desc_t desc,
@@ -103,6 +118,7 @@ absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
   RETURN_IF_ERROR(AddLanes(desc, handle.get(), &spec));
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   spec.recorder = handle->recorder.get();
+  RETURN_IF_ERROR(AddObservers(desc, &spec));
   spec.launch_timeout_ns = desc.launch_timeout_ns;
   // Last: a number once taken is one that the other ranks wait for.
   spec.instance = handle->context->TakeSessionNumber();

@@ -61,8 +61,38 @@ static void test_names(void) {
   c_destroy_step(&step);
 }
 
+/* One rank, so that nothing travels and nothing is encoded. */
+static void test_session_names(void) {
+  commsched_world_t* world = c_new_world(1, NULL);
+  struct c_step step = c_new_step(1);
+  struct c_rank rank;
+  commsched_binding_t bindings[2];
+  commsched_session_desc_t desc;
+  commsched_codec_error_t error = commsched_codec_error_init();
+  c_open_rank(&rank, world, 0);
+  desc = c_session_desc(&step, &rank, bindings);
+  desc.observers = "no_such_observer";
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "no observer is called 'no_such_observer'",
+               commsched_session_create(&desc, &rank.session));
+  desc.observers = ",";
+  EXPECT_OK(commsched_session_create(&desc, &rank.session));
+  EXPECT_NULL("session",
+              commsched_session_codec_error(NULL, step.reduce, &error));
+  EXPECT_NULL("out_error",
+              commsched_session_codec_error(rank.session, step.reduce, NULL));
+  EXPECT_FAILS(
+      COMMSCHED_NOT_FOUND, "'reduce' does not travel through a codec",
+      commsched_session_codec_error(rank.session, step.reduce, &error));
+  commsched_session_destroy(rank.session);
+  rank.session = NULL;
+  c_close_rank(&rank);
+  c_destroy_step(&step);
+  commsched_world_destroy(world);
+}
+
 void test_plugin(void) {
   test_load();
   test_info();
   test_names();
+  test_session_names();
 }

@@ -202,7 +202,8 @@ TEST(LayoutTest, SessionDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_session_desc_t, num_lanes, 64);
   EXPECT_OFFSET(commsched_session_desc_t, reserved, 68);
   EXPECT_OFFSET(commsched_session_desc_t, launch_timeout_ns, 72);
-  EXPECT_SIZE(commsched_session_desc_t, 80);
+  EXPECT_OFFSET(commsched_session_desc_t, observers, 80);
+  EXPECT_SIZE(commsched_session_desc_t, 88);
 }
 
 TEST(LayoutTest, SessionCountersKeepTheirFields) {
