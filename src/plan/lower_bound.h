@@ -2,8 +2,11 @@
 #define COMMSCHED_SRC_PLAN_LOWER_BOUND_H_
 
 #include <cstdint>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "plan/plan.h"
+#include "plan/playback.h"
 
 namespace commsched {
 
@@ -17,6 +20,11 @@ struct LowerBound {
   int64_t step_ns = 0;     // the largest of them
 };
 
+// Of roles that were planned together, which step together: cycles may go
+// through several of them, and step_ns is the same for all.
+std::vector<LowerBound> LowerBoundsOf(absl::Span<const PlayedRole> roles);
+
+// Of one role.
 LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile);
 
 // Ranks per core, for what they compute.

@@ -182,11 +182,12 @@ absl::StatusOr<std::vector<Prediction>> PredictJob(
   // Lanes and launches that share a core do not take turns in the playback; the
   // bound knows that they must.
   int64_t step_ns = steady.period_ns;
+  const std::vector<LowerBound> bounds = LowerBoundsOf(roles);
   std::vector<Prediction> predictions;
   for (size_t r = 0; r < roles.size(); ++r) {
     Prediction prediction =
         RoleView(*roles[r].plan, playback, steady, r).Measure();
-    const LowerBound bound = LowerBoundOf(*roles[r].plan, *roles[r].profile);
+    const LowerBound& bound = bounds[r];
     prediction.bound_compute_ns = bound.compute_ns;
     prediction.bound_link_ns = bound.link_ns;
     prediction.bound_cycle_ns = bound.cycle_ns;
