@@ -1,6 +1,7 @@
 #include "comm/inproc_backend.h"
 
 #include <new>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,8 +46,12 @@ class InprocMember {
   absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket) {
     if (members_->failed()) return members_->failure();
     absl::Status status = Post(launch, ticket);
+    if (status.ok()) return status;
     // The others cannot go on without us, and must not wait for ever.
-    if (!status.ok()) members_->Abort(status);
+    members_->Abort(status);
+    // Some of it may have been posted. Who works on that stops after the block
+    // it is at; then the memory is the caller's again.
+    while (!members_->nobody_works()) std::this_thread::yield();
     return status;
   }
 
