@@ -27,6 +27,7 @@
 #include "commsched/info.h"
 #include "commsched/log.h"
 #include "commsched/plan.h"
+#include "commsched/recording.h"
 #include "commsched/session.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"

@@ -1,0 +1,302 @@
+/// The recording: a program that calls eagerly, in its own order, and gets a
+/// plan.
+///
+/// The program declares its buffers, compute ops and collectives once, and then
+/// runs step after step: `before` and `after` around each op, `submit` for each
+/// collective, as it would call a collective library. The first steps are
+/// recorded, each collective running at once and to its end. When all ranks
+/// have recorded the same steps, these are frozen into a plan, and from then on
+/// the same calls replay it at the cost of a session's.
+///
+/// A frozen step that is called differently, on one rank or on all, still works
+/// and never changes what is launched (docs/recording.md). All ranks learn of
+/// it one step later and record the segment again.
+///
+/// Ids stay valid for the life of the recording.
+#ifndef COMMSCHED_RECORDING_H_
+#define COMMSCHED_RECORDING_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "commsched/export.h"
+#include "commsched/graph.h"
+#include "commsched/group.h"
+#include "commsched/plan.h"
+#include "commsched/status.h"
+#include "commsched/stream.h"
+#include "commsched/trace.h"
+#include "commsched/world.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct commsched_recording commsched_recording_t;
+
+typedef struct commsched_recording_desc {
+  uint64_t struct_size;
+  commsched_context_t* context;
+  commsched_group_t* const* groups;         ///< By group id; axes differ.
+  const commsched_plan_options_t* options;  ///< As commsched_plan_build().
+  const commsched_cost_profile_t* profile;  ///< Without `op_cost_ns`.
+  const commsched_stream_t* lanes;  ///< By compute lane; NULL: all the caller.
+  commsched_trace_t* trace;         ///< NULL: record no times.
+  uint32_t num_groups;
+  uint32_t num_lanes;
+  uint32_t steps_to_record;     ///< Equal steps before freezing; 0: 2.
+  uint32_t max_recorded_steps;  ///< Then it is frozen or fails; 0: 16.
+  int64_t launch_timeout_ns;    ///< 0: 600 s.
+} commsched_recording_desc_t;
+
+static inline commsched_recording_desc_t commsched_recording_desc_init(void) {
+  commsched_recording_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  return desc;
+}
+
+/// How a collective is treated, or'ed.
+enum {
+  /// Planned even if no recorded step submits it; behind the op declared before
+  /// it.
+  COMMSCHED_RECORDING_ALTERNATIVE = 1,
+  /// May be launched before it is submitted, as soon as the plan has its input
+  /// ready: what a gather of parameters wants, so that it runs ahead. A rank
+  /// that does not submit it sends what the input holds and gets the result.
+  COMMSCHED_RECORDING_EARLY = 2
+};
+
+/// Creates a recording. Local: ranks meet in their first step_begin, with equal
+/// declarations.
+///
+/// Ownership: groups, trace and context are kept alive; streams must outlive
+///            the recording. Release with commsched_recording_destroy().
+/// Threads:   one thread per rank.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, a group or trace of another context, a
+///                              negative timeout, `max_recorded_steps` below
+///                              `steps_to_record`, measured op costs, and those
+///                              of commsched_plan_build()
+///            ALREADY_EXISTS    two groups on one axis
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_create(const commsched_recording_desc_t* desc,
+                           commsched_recording_t** out_recording);
+
+/// Drains and releases everything. Destroyed within a step, it aborts instead.
+/// Accepts NULL.
+///
+/// Threads:   any; no other call of the recording may be running.
+/// Blocks:    as commsched_session_destroy().
+/// Since:     0.1
+COMMSCHED_API void commsched_recording_destroy(
+    commsched_recording_t* recording);
+
+/// Names a part of the step that is recorded again as a whole. Segment 0 is
+/// there from the start.
+///
+/// Threads:   between steps, one thread.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            ALREADY_EXISTS       another segment is called `name`
+///            FAILED_PRECONDITION  within a step
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_add_segment(
+    commsched_recording_t* recording, const char* name, uint32_t* out_segment);
+
+/// Declares a buffer: `desc->ownership` is BOUND, and `address` its memory.
+///
+/// Ownership: the memory is the caller's and must outlive the recording.
+/// Threads:   between steps, one thread.
+/// Errors:    as commsched_graph_add_buffer(), and
+///            INVALID_ARGUMENT     not BOUND; `address` NULL or misaligned
+///            FAILED_PRECONDITION  within a step
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_add_buffer(
+    commsched_recording_t* recording, const commsched_buffer_desc_t* desc,
+    void* address, commsched_buffer_id_t* out_buffer);
+
+/// Declares a compute op. It has no explicit dependencies: the program's order
+/// and the accesses say all.
+///
+/// Threads:   between steps, one thread.
+/// Errors:    as commsched_graph_add_compute(), and
+///            INVALID_ARGUMENT     `after`; a lane that was not given
+///            NOT_FOUND            no such segment
+///            FAILED_PRECONDITION  within a step
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_add_compute(
+    commsched_recording_t* recording, const commsched_compute_desc_t* desc,
+    uint32_t segment, commsched_op_id_t* out_op);
+
+/// Declares a collective; `flags` are COMMSCHED_RECORDING_..., or'ed.
+///
+/// Threads:   between steps, one thread.
+/// Errors:    as commsched_graph_add_collective(), and
+///            INVALID_ARGUMENT     `after`, unknown flags
+///            UNIMPLEMENTED        SEND, RECV
+///            NOT_FOUND            no such segment
+///            FAILED_PRECONDITION  within a step
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_add_collective(
+    commsched_recording_t* recording, const commsched_collective_desc_t* desc,
+    uint32_t segment, uint32_t flags, commsched_op_id_t* out_op);
+
+/// Begins a step.
+///
+/// Threads:   one at a time, as all calls of a step: their order is the
+///            program's.
+/// Blocks:    the first one, until all ranks have called.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  the previous step has not ended; other ranks
+///                                 record another number of steps
+///            DEADLINE_EXCEEDED    not all ranks came
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_step_begin(commsched_recording_t* recording);
+
+/// Ends a step. Frozen ops that were not called are skipped, and collectives
+/// that were not submitted go without this rank's data.
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    until every rank has ended the step before; at the end of
+///            recorded steps, until all ranks have come.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  no step has begun; an op without its
+///                                 `after` (named); at the limit, ranks that
+///                                 recorded different steps: names the first
+///                                 difference
+///            and those of commsched_plan_build() and
+///            commsched_session_create() or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_step_end(commsched_recording_t* recording);
+
+/// As commsched_session_before(), in any order. An op may be called several
+/// times in a step, each after the other.
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    as commsched_session_before(). An op that is not where the plan
+///            has it waits for all that is in flight.
+/// Errors:    INVALID_ARGUMENT     NULL, not a compute op, not the stream of
+///                                 its lane
+///            FAILED_PRECONDITION  outside a step; no `after` since its last
+///                                 `before`; not where the plan has it, and in
+///                                 conflict with an early collective that has
+///                                 gone
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_before(commsched_recording_t* recording,
+                           commsched_op_id_t op, commsched_stream_t stream);
+
+/// As commsched_session_after().
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    while recording, and for an op that is not where the plan has it,
+///            until the work is done.
+/// Errors:    INVALID_ARGUMENT     as commsched_recording_before()
+///            FAILED_PRECONDITION  no `before`
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_after(commsched_recording_t* recording,
+                          commsched_op_id_t op, commsched_stream_t stream);
+
+/// Submits a collective: what was called before it is what it reads. Its result
+/// is there for the ops called after it.
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    while recording, until it is complete; else never, unless calls
+///            before it came out of the plan's order.
+/// Errors:    INVALID_ARGUMENT     NULL, not a collective
+///            FAILED_PRECONDITION  outside a step; not planned, or gone without
+///                                 this rank's data in this step: named, does
+///                                 not stick; while recording, another rank of
+///                                 the group submits something else
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_submit(
+    commsched_recording_t* recording, commsched_op_id_t collective);
+
+/// As commsched_session_drain().
+///
+/// Threads:   between steps, one thread.
+/// Blocks:    yes.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  within a step
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_drain(commsched_recording_t* recording);
+
+/// As commsched_session_abort().
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Since:     0.1
+COMMSCHED_API void commsched_recording_abort(commsched_recording_t* recording,
+                                             const char* reason);
+
+/// Returns the recording's first failure, or COMMSCHED_OK.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+///            or the recording's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_status(const commsched_recording_t* recording);
+
+typedef uint32_t commsched_recording_phase_t;
+enum {
+  COMMSCHED_RECORDING_FIRST = 0,  ///< No plan yet.
+  COMMSCHED_RECORDING_FROZEN = 1,
+  COMMSCHED_RECORDING_AGAIN = 2  ///< The plan runs; a segment is recorded.
+};
+
+typedef struct commsched_recording_info {
+  uint64_t struct_size;
+  commsched_recording_phase_t phase;
+  uint32_t segment;  ///< Recorded again, or last.
+  uint64_t steps;
+  uint64_t steps_recorded;   ///< Before the first plan.
+  uint64_t plans;            ///< Frozen so far.
+  uint64_t rerecordings;     ///< Finished.
+  uint64_t steps_deviating;  ///< Steps of this rank that were not the plan's.
+} commsched_recording_info_t;
+
+static inline commsched_recording_info_t commsched_recording_info_init(void) {
+  commsched_recording_info_t info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
+/// Fills `out_info`, made by commsched_recording_info_init().
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_recording_get_info(const commsched_recording_t* recording,
+                             commsched_recording_info_t* out_info);
+
+/// Hands out the plan that is frozen now: for commsched_plan_explain().
+///
+/// Ownership: release with commsched_plan_destroy().
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  none is frozen yet
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_recording_plan(
+    const commsched_recording_t* recording, commsched_plan_t** out_plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_RECORDING_H_

@@ -1,0 +1,323 @@
+#include "commsched/recording.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "capi/boundary.h"
+#include "capi/convert.h"
+#include "capi/handles.h"
+#include "capi/streams.h"
+#include "capi/structs.h"
+#include "session/recording.h"
+
+using commsched::AtBoundary;
+using commsched::AtVoidBoundary;
+using commsched::RequireNonNull;
+
+struct commsched_recording {
+  std::shared_ptr<commsched::Context> context;
+  std::shared_ptr<commsched::Recorder> recorder;
+  std::unique_ptr<commsched::Recording> recording;  // Last: it goes first.
+};
+
+namespace commsched {
+namespace {
+
+constexpr uint32_t kDefaultSteps = 2;
+constexpr uint32_t kDefaultLimit = 16;
+constexpr uint32_t kKnownFlags =
+    COMMSCHED_RECORDING_ALTERNATIVE | COMMSCHED_RECORDING_EARLY;
+
+absl::Status CheckDesc(const commsched_recording_desc_t& desc) {
+  RETURN_IF_ERROR(RequireNonNull({{"desc.context", desc.context}}));
+  RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
+  RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
+  if (desc.launch_timeout_ns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
+  }
+  if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.trace is of another context, that of rank ",
+                     desc.trace->context->rank()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddGroups(const commsched_recording_desc_t& desc,
+                       RecordingSpec* spec) {
+  for (uint32_t i = 0; i < desc.num_groups; ++i) {
+    const commsched_group_t* group = desc.groups[i];
+    if (group == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("desc.groups[", i, "] is NULL"));
+    }
+    if (group->context != desc.context->context) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "desc.groups[", i, "], on axis '", group->spec.axis,
+          "', is of another context, that of rank ", group->context->rank()));
+    }
+    spec->groups.push_back(group->spec);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddPlanning(const commsched_recording_desc_t& desc,
+                         RecordingSpec* spec) {
+  commsched_plan_options_t options = commsched_plan_options_init();
+  if (desc.options != nullptr) {
+    ASSIGN_OR_RETURN(options,
+                     ReadStruct(desc.options, "commsched_plan_options_t"));
+  }
+  ASSIGN_OR_RETURN(spec->options, ToPlanOptions(options));
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  if (desc.profile != nullptr) {
+    ASSIGN_OR_RETURN(profile,
+                     ReadStruct(desc.profile, "commsched_cost_profile_t"));
+  }
+  ASSIGN_OR_RETURN(spec->profile, ToCostProfile(profile));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<commsched_recording>> CreateRecording(
+    const commsched_recording_desc_t* caller_desc) {
+  ASSIGN_OR_RETURN(const commsched_recording_desc_t desc,
+                   ReadStruct(caller_desc, "commsched_recording_desc_t"));
+  RETURN_IF_ERROR(CheckDesc(desc));
+  auto handle = std::make_unique<commsched_recording>();
+  handle->context = desc.context->context;
+  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
+  RecordingSpec spec;
+  spec.world = handle->context->world();
+  spec.world_rank = handle->context->rank();
+  // The handle outlives the recording.
+  spec.take_instance = [context = handle->context.get()] {
+    return context->TakeSessionNumber();
+  };
+  RETURN_IF_ERROR(AddGroups(desc, &spec));
+  RETURN_IF_ERROR(AddPlanning(desc, &spec));
+  for (uint32_t i = 0; i < desc.num_lanes; ++i) {
+    Stream* stream = KnownStream(desc.lanes[i]);
+    if (stream == nullptr) {
+      const absl::Status why = StreamError(desc.lanes[i]);
+      return absl::Status(why.code(),
+                          absl::StrCat("desc.lanes[", i, "]: ", why.message()));
+    }
+    spec.lanes.push_back(stream);
+  }
+  spec.recorder = handle->recorder.get();
+  spec.steps_to_record =
+      desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;
+  spec.max_recorded_steps =
+      desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
+  spec.launch_timeout_ns = desc.launch_timeout_ns;
+  ASSIGN_OR_RETURN(handle->recording, Recording::Create(std::move(spec)));
+  return handle;
+}
+
+absl::StatusOr<OpId> AddCollective(commsched_recording* recording,
+                                   const commsched_collective_desc_t* desc,
+                                   uint32_t segment, uint32_t flags) {
+  if ((flags & ~kKnownFlags) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flags are ", flags, ", of which ", kKnownFlags, " are known"));
+  }
+  ASSIGN_OR_RETURN(const commsched_collective_desc_t ours,
+                   ReadStruct(desc, "commsched_collective_desc_t"));
+  ASSIGN_OR_RETURN(Op op, ToCollectiveOp(ours));
+  RecordedCollective how;
+  how.alternative = (flags & COMMSCHED_RECORDING_ALTERNATIVE) != 0;
+  how.early = (flags & COMMSCHED_RECORDING_EARLY) != 0;
+  return recording->recording->AddCollective(std::move(op), segment, how);
+}
+
+commsched_recording_info_t ToPublic(const RecordingInfo& info) {
+  commsched_recording_info_t result = commsched_recording_info_init();
+  result.phase = static_cast<commsched_recording_phase_t>(info.phase);
+  result.segment = info.segment;
+  result.steps = info.steps;
+  result.steps_recorded = info.steps_recorded;
+  result.plans = info.plans;
+  result.rerecordings = info.rerecordings;
+  result.steps_deviating = info.steps_deviating;
+  return result;
+}
+
+}  // namespace
+}  // namespace commsched
+
+commsched_status_t commsched_recording_create(
+    const commsched_recording_desc_t* desc,
+    commsched_recording_t** out_recording) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"desc", desc}, {"out_recording", out_recording}}));
+    ASSIGN_OR_RETURN(auto recording, commsched::CreateRecording(desc));
+    *out_recording = recording.release();
+    return absl::OkStatus();
+  });
+}
+
+void commsched_recording_destroy(commsched_recording_t* recording) {
+  AtVoidBoundary([&] { delete recording; });
+}
+
+commsched_status_t commsched_recording_add_segment(
+    commsched_recording_t* recording, const char* name, uint32_t* out_segment) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording},
+                                    {"name", name},
+                                    {"out_segment", out_segment}}));
+    ASSIGN_OR_RETURN(*out_segment, recording->recording->AddSegment(name));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_recording_add_buffer(
+    commsched_recording_t* recording, const commsched_buffer_desc_t* desc,
+    void* address, commsched_buffer_id_t* out_buffer) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording},
+                                    {"desc", desc},
+                                    {"out_buffer", out_buffer}}));
+    ASSIGN_OR_RETURN(const commsched_buffer_desc_t ours,
+                     commsched::ReadStruct(desc, "commsched_buffer_desc_t"));
+    ASSIGN_OR_RETURN(commsched::Buffer buffer, commsched::ToBuffer(ours));
+    ASSIGN_OR_RETURN(
+        const commsched::BufferId id,
+        recording->recording->AddBuffer(std::move(buffer), address));
+    *out_buffer = id.value();
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_recording_add_compute(
+    commsched_recording_t* recording, const commsched_compute_desc_t* desc,
+    uint32_t segment, commsched_op_id_t* out_op) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull(
+        {{"recording", recording}, {"desc", desc}, {"out_op", out_op}}));
+    ASSIGN_OR_RETURN(const commsched_compute_desc_t ours,
+                     commsched::ReadStruct(desc, "commsched_compute_desc_t"));
+    ASSIGN_OR_RETURN(commsched::Op op, commsched::ToComputeOp(ours));
+    ASSIGN_OR_RETURN(const commsched::OpId id,
+                     recording->recording->AddCompute(std::move(op), segment));
+    *out_op = id.value();
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_recording_add_collective(
+    commsched_recording_t* recording, const commsched_collective_desc_t* desc,
+    uint32_t segment, uint32_t flags, commsched_op_id_t* out_op) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull(
+        {{"recording", recording}, {"desc", desc}, {"out_op", out_op}}));
+    ASSIGN_OR_RETURN(const commsched::OpId id,
+                     commsched::AddCollective(recording, desc, segment, flags));
+    *out_op = id.value();
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_recording_step_begin(
+    commsched_recording_t* recording) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->StepBegin();
+  });
+}
+
+commsched_status_t commsched_recording_step_end(
+    commsched_recording_t* recording) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->StepEnd();
+  });
+}
+
+commsched_status_t commsched_recording_before(commsched_recording_t* recording,
+                                              commsched_op_id_t op,
+                                              commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (ABSL_PREDICT_FALSE(recording == nullptr || known == nullptr)) {
+      RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+      return commsched::StreamError(stream);
+    }
+    return recording->recording->Before(op, known);
+  });
+}
+
+commsched_status_t commsched_recording_after(commsched_recording_t* recording,
+                                             commsched_op_id_t op,
+                                             commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (ABSL_PREDICT_FALSE(recording == nullptr || known == nullptr)) {
+      RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+      return commsched::StreamError(stream);
+    }
+    return recording->recording->After(op, known);
+  });
+}
+
+commsched_status_t commsched_recording_submit(commsched_recording_t* recording,
+                                              commsched_op_id_t collective) {
+  return AtBoundary([&]() -> absl::Status {
+    if (ABSL_PREDICT_FALSE(recording == nullptr)) {
+      return RequireNonNull({{"recording", recording}});
+    }
+    return recording->recording->Submit(collective);
+  });
+}
+
+commsched_status_t commsched_recording_drain(commsched_recording_t* recording) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->Drain();
+  });
+}
+
+void commsched_recording_abort(commsched_recording_t* recording,
+                               const char* reason) {
+  if (recording == nullptr) return;
+  AtVoidBoundary(
+      [&] { recording->recording->Abort(reason == nullptr ? "" : reason); });
+}
+
+commsched_status_t commsched_recording_status(
+    const commsched_recording_t* recording) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->status();
+  });
+}
+
+commsched_status_t commsched_recording_get_info(
+    const commsched_recording_t* recording,
+    commsched_recording_info_t* out_info) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"recording", recording}, {"out_info", out_info}}));
+    return commsched::WriteStruct(
+        commsched::ToPublic(recording->recording->info()), out_info,
+        "commsched_recording_info_t");
+  });
+}
+
+commsched_status_t commsched_recording_plan(
+    const commsched_recording_t* recording, commsched_plan_t** out_plan) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"recording", recording}, {"out_plan", out_plan}}));
+    auto plan = recording->recording->plan();
+    if (plan == nullptr) {
+      return absl::FailedPreconditionError(
+          "recording: no plan has been frozen yet");
+    }
+    *out_plan = new commsched_plan{std::move(plan)};
+    return absl::OkStatus();
+  });
+}
