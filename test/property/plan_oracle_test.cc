@@ -202,6 +202,7 @@ PlanOptions RandomOptions(Draw* draw) {
   if (draw->Chance(35)) {
     options.partition_bytes = static_cast<uint64_t>(draw->Int(4, 400));
   }
+  options.priority = static_cast<Priority>(draw->Int(0, 2));
   // 1: the least that works.
   if (draw->Chance(40)) options.arena_bytes = 1;
   return options;
@@ -233,6 +234,10 @@ Case MakeCase(uint64_t seed, Draw* draw) {
   const PlanOptions options = RandomOptions(draw);
   CostProfile profile;
   if (draw->Chance(50)) profile.copy_bytes_per_s = 1e12;  // packing pays
+  // So that needs differ from the order in which launches get ready.
+  for (size_t i = 0; i < graph.ops().size() && seed % 3 != 0; ++i) {
+    profile.op_cost_ns.push_back(draw->Int(0, 100000));
+  }
   auto plan = PlanWithLeastArena(graph, options, profile);
   if (plan.status().code() == absl::StatusCode::kInvalidArgument) return {};
   EXPECT_OK(plan);
