@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import unittest
 
 import program
@@ -82,6 +83,29 @@ class CliTest(unittest.TestCase):
         done = program.run(*self.small, "--arena-bytes", "4KiB")
         self.assertEqual(done.returncode, 1)
         self.assertIn("arena_bytes 4096 is too small", done.stderr)
+
+    def test_activations_beyond_the_machine_are_a_failure(self):
+        done = program.run(*self.small, "--batch", 1 << 16, "--seq", 1024,
+                           "--ranks", 1)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "activations of 65536 sequences of 1024 "
+                         "tokens take [0-9]+ bytes; the machine has [0-9]+")
+        self.assertEqual(done.stdout, "")
+
+    # Stacks of 4 GiB in 10 GiB of addresses: the third rank gets no thread.
+    def test_a_rank_without_a_thread_is_a_failure_and_nobody_waits(self):
+        done = program.run(*self.small, timeout=60,
+                           limits={resource.RLIMIT_STACK: 4 << 30,
+                                   resource.RLIMIT_AS: 10 << 30})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no thread for it; 2 of 4 ranks have one", done.stderr)
+
+    # What a rank throws is its failure; the others are told and end.
+    def test_a_rank_out_of_memory_is_a_failure_and_nobody_waits(self):
+        done = program.run(*self.small, "--model", "small", "--ranks", 1,
+                           timeout=60, limits={resource.RLIMIT_AS: 1 << 30})
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "memory|thread")
 
     def test_json_is_the_last_line_and_has_every_promised_key(self):
         result = program.run_json(*self.small)
@@ -191,7 +215,7 @@ class CliTest(unittest.TestCase):
         done = program.run(*self.small, "--blame", "--link", "1Gbit,100us",
                            "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("mean of 5 steps", done.stdout)
+        self.assertIn("mean of 4 steps", done.stdout)
         self.assertIn("reduce_scatter", done.stdout)
         result = json.loads(done.stdout.splitlines()[-1])
         self.assertGreater(result["exposed_mean_s"], 0)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,15 @@ def main(unittest):
     unittest.main(verbosity=2)
 
 
-def run(*arguments, timeout=600):
+def run(*arguments, timeout=600, limits=None):
+    """Runs the program, within `limits` of the resource module if given."""
+    def set_limits():
+        for name, value in limits.items():
+            resource.setrlimit(name, (value, resource.getrlimit(name)[1]))
     return subprocess.run([program(), *map(str, arguments)],
                           capture_output=True, text=True, timeout=timeout,
-                          check=False)
+                          check=False,
+                          preexec_fn=set_limits if limits else None)
 
 
 def run_json(*arguments, timeout=600):
