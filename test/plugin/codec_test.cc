@@ -108,6 +108,21 @@ TEST(Int8CodecTest, ZerosAndTheSmallestNumbersDecodeToAlmostThemselves) {
   for (const float value : back) EXPECT_LE(std::abs(value), 127 * tiny);
 }
 
+TEST(WritingAPluginTest, TheCodecOfThePageSendsSignsAndMeans) {
+  PluginRegistry registry({std::string(kPlugins) + "/page"});
+  ASSERT_OK_AND_ASSIGN(const commsched_codec_t* codec, registry.Codec("sign"));
+  std::vector<float> values(300, 2.0f);
+  values[1] = -4.0f;
+  values[299] = -1.0f;
+  const std::vector<float> back = ThereAndBack(codec, values);
+  const float mean = (255 * 2.0f + 4.0f) / 256;
+  EXPECT_FLOAT_EQ(back[0], mean);
+  EXPECT_FLOAT_EQ(back[1], -mean);
+  const float last_mean = (43 * 2.0f + 1.0f) / 44;
+  EXPECT_FLOAT_EQ(back[298], last_mean);
+  EXPECT_FLOAT_EQ(back[299], -last_mean);
+}
+
 // A lossy all-gather, reduce-scatter, all-to-all and broadcast, and an
 // all-gather that is not lossy.
 struct LossyStep {
