@@ -686,6 +686,26 @@ class Session
     return Status::Of(commsched_session_after(get(), op, stream));
   }
 
+  /// After() for an op that writes LATE_BOUND buffers.
+  Status AfterBound(OpId op,
+                    const std::vector<commsched_late_binding_t>& bindings,
+                    commsched_stream_t stream = CallerStream()) {
+    return Status::Of(commsched_session_after_bound(
+        get(), op, stream, internal::DataOf(bindings),
+        static_cast<uint32_t>(bindings.size())));
+  }
+  /// Makes `stream` wait until nothing that is due uses `buffer` any more.
+  Status BufferRelease(BufferId buffer,
+                       commsched_stream_t stream = CallerStream()) {
+    return Status::Of(commsched_session_buffer_release(get(), buffer, stream));
+  }
+  Result<bool> BufferPoisoned(BufferId buffer) const {
+    uint32_t poisoned = 0;
+    const auto code =
+        commsched_session_buffer_poisoned(get(), buffer, &poisoned);
+    return internal::ResultOf(code, [&] { return poisoned != 0; });
+  }
+
   /// Runs `num_steps` steps, calling `compute(OpId, commsched_stream_t)`, which
   /// returns a commsched_status_t and must not throw, for each compute op.
   template <typename ComputeFn>

@@ -47,6 +47,10 @@ typedef struct commsched_session_desc {
   /// Names of observer plugins (commsched/info.h), separated by commas; NULL:
   /// none. They cannot make a step fail.
   const char* observers;
+  /// Where the flight record goes, one file per rank, made or replaced: what
+  /// the session did last, left behind also by a process that is killed
+  /// (commsched_flight_record_read()). NULL: none. Copied.
+  const char* flight_path;
 } commsched_session_desc_t;
 
 static inline commsched_session_desc_t commsched_session_desc_init(void) {

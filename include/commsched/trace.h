@@ -157,6 +157,21 @@ COMMSCHED_API commsched_status_t commsched_trace_write_perfetto(
 COMMSCHED_API commsched_status_t
 commsched_trace_write_metrics(const commsched_trace_t* trace, const char* path);
 
+/// Reads a flight record (commsched_session_desc_t::flight_path) as text: whose
+/// it is, the launches in flight, the failure, and the last events with the
+/// time before the last of them.
+///
+/// May be called while the session writes: what is half written is left out.
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    on the file system.
+/// Errors:    INVALID_ARGUMENT  NULL, not a flight record
+///            UNAVAILABLE       the file cannot be read
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_flight_record_read(const char* path,
+                                                              char** out_text);
+
 #ifdef __cplusplus
 }
 #endif

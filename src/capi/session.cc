@@ -120,6 +120,7 @@ absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
   spec.recorder = handle->recorder.get();
   RETURN_IF_ERROR(AddObservers(desc, &spec));
   spec.launch_timeout_ns = desc.launch_timeout_ns;
+  if (desc.flight_path != nullptr) spec.flight_path = desc.flight_path;
   // Last: a number once taken is one that the other ranks wait for.
   spec.instance = handle->context->TakeSessionNumber();
   ASSIGN_OR_RETURN(handle->session, Session::Create(std::move(spec)));

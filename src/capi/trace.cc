@@ -6,6 +6,7 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "trace/blame.h"
+#include "trace/flight_record.h"
 #include "trace/kineto.h"
 #include "trace/perfetto.h"
 #include "trace/prometheus.h"
@@ -186,5 +187,15 @@ commsched_status_t commsched_trace_write_metrics(const commsched_trace_t* trace,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"trace", trace}, {"path", path}}));
     return commsched::WriteTraceMetrics(*trace->recorder, path);
+  });
+}
+
+commsched_status_t commsched_flight_record_read(const char* path,
+                                                char** out_text) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"path", path}, {"out_text", out_text}}));
+    ASSIGN_OR_RETURN(const std::string text, commsched::ReadFlightRecord(path));
+    ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
+    return absl::OkStatus();
   });
 }

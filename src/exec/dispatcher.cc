@@ -14,6 +14,7 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       issuer_(*spec.issuer),
       failure_(*spec.failure),
       recorder_(spec.recorder),
+      flight_(spec.flight),
       late_(spec.late),
       manual_(spec.manual),
       clock_(*spec.clock),
@@ -34,6 +35,9 @@ absl::Status Dispatcher::StepBegin() {
         absl::StrCat("step_begin: step ", steps(), " has not ended"));
   }
   in_step_ = true;
+  if (ABSL_PREDICT_FALSE(flight_ != nullptr)) {
+    flight_->Add(FlightEvent::kStepBegin, steps(), clock_.NowNs());
+  }
   if (recorder_ != nullptr) {
     const int64_t now_ns = clock_.NowNs();
     RecordSpan(RecordKind::kStepBegin, now_ns, now_ns, 0, 0);

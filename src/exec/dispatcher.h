@@ -23,6 +23,7 @@ struct DispatcherSpec {
   Issuer* issuer = nullptr;
   Failure* failure = nullptr;
   Recorder* recorder = nullptr;
+  FlightRecord* flight = nullptr;
   LateBindings* late = nullptr;  // null if nothing is late-bound
   bool manual = false;           // nothing may block
   const Clock* clock = &SystemClock::Get();
@@ -115,6 +116,7 @@ class Dispatcher {
   Issuer& issuer_;
   Failure& failure_;
   Recorder* const recorder_;
+  FlightRecord* const flight_;
   LateBindings* const late_;
   const bool manual_;
   const Clock& clock_;

@@ -73,6 +73,7 @@ void Issuer::Start() {
 }
 
 void Issuer::MakeDue(uint64_t number) {
+  Note(FlightEvent::kDue, number);
   due_.store(number, std::memory_order_release);  // acquired in due()
   if (spec_.issue_inline) {
     IssueInline(number);
@@ -126,6 +127,7 @@ void Issuer::IssueInline(uint64_t number) {
     }
     if (launch.late.count != 0 && !BindLate(index, step)) return;
     const int64_t begin_ns = NowIfTraced();
+    Note(FlightEvent::kIssue, issued_);
     const bool drops = HasDrops(index, step);
     const commsched_launch_t* call = Prepare(index, step, drops);
     const commsched_status_t code = spec_.backend->launch(
@@ -168,6 +170,7 @@ bool Issuer::TryIssue() {
   if (holds_.on()) entry.hold = holds_.Issued(index, step, entry.begin_ns);
   if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane, entry.begin_ns);
   const commsched_launch_t* call = Prepare(index, step, drops);
+  Note(FlightEvent::kIssue, issued_);
   char message[kMessageSize];
   const commsched_status_t code =
       spec_.backend->launch(launch.comm, call, entry.ticket,
@@ -242,6 +245,10 @@ absl::Status Issuer::Poll(InFlight* entry) {
   if (code != COMMSCHED_OK) return BackendError(code, message, entry->number);
   entry->wake_at_ns = result.wake_at_ns;
   if (result.done == 0) return absl::OkStatus();
+  if (spec_.flight != nullptr) {
+    spec_.flight->Add(FlightEvent::kStart, entry->number, result.started_ns);
+    Note(FlightEvent::kComplete, entry->number);
+  }
   entry->done = true;
   entry->hold.started_ns = std::max(entry->begin_ns, result.started_ns);
   Bump(cpu_ns_[entry->launch], result.cpu_ns);
@@ -304,6 +311,7 @@ void Issuer::Retire(const InFlight& entry) {
   Bump<uint64_t>(bytes_, launch.weight_bytes);
   // Released here, acquired in CompletedGenerations().
   completed_[entry.launch].store(step + 1, std::memory_order_release);
+  Note(FlightEvent::kRetire, entry.number);
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
 }
 
@@ -403,6 +411,9 @@ void Issuer::CheckCommunicators() {
 
 void Issuer::Fail(absl::Status status) {
   if (!spec_.failure->Set(status)) return;
+  if (spec_.flight != nullptr) {
+    spec_.flight->Fail(status.message(), spec_.clock->NowNs());
+  }
   // What the other ranks read names this one.
   const std::string message =
       absl::StrCat("rank ", spec_.world_rank, ": ", status.message());

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/parker.h"
@@ -21,6 +22,7 @@
 #include "exec/program.h"
 #include "exec/stall_clock.h"
 #include "exec/watchdog.h"
+#include "trace/flight_record.h"
 #include "trace/recorder.h"
 
 namespace commsched {
@@ -35,6 +37,7 @@ struct IssuerSpec {
   CodecRunner* codec = nullptr;    // null if no launch is coded
   Observers* observers = nullptr;  // null if nobody looks on
   Recorder* recorder = nullptr;
+  FlightRecord* flight = nullptr;
   Failure* failure = nullptr;
   Parker* parker = nullptr;                  // wakes the lane thread, its owner
   const Clock* clock = &SystemClock::Get();  // another one only if `manual`
@@ -168,6 +171,10 @@ class Issuer {
   absl::Status BackendError(commsched_status_t code, const char* message,
                             uint64_t number) const;
   int64_t NowIfTraced() const;
+  void Note(FlightEvent event, uint64_t number) {
+    if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
+    spec_.flight->Add(event, number, spec_.clock->NowNs());
+  }
 
   // Constant after construction.
   const IssuerSpec spec_;

@@ -22,6 +22,7 @@
 #include "session/communicators.h"
 #include "session/poison.h"
 #include "session/trace_names.h"
+#include "trace/flight_record.h"
 
 namespace commsched {
 namespace {
@@ -122,6 +123,7 @@ class SessionImpl final : public Session {
   }
   absl::Status NotComputeOp(OpId op) const;
   absl::Status AddGates();
+  absl::Status OpenFlightRecord();
   absl::Status RegisterMemory();
   void ListenToLanes();
   void FindWriters();
@@ -141,6 +143,7 @@ class SessionImpl final : public Session {
   Parker parker_;
   Arena arena_;
   std::unique_ptr<Program> program_;
+  std::unique_ptr<FlightRecord> flight_;  // null if none is kept
   std::unique_ptr<LateBindings> late_;    // null if nothing is late-bound
   std::unique_ptr<Drops> drops_;          // null if nothing is submitted
   std::unique_ptr<CodecRunner> codec_;    // null if no launch is coded
@@ -188,7 +191,20 @@ absl::Status SessionImpl::Bind() {
   ASSIGN_OR_RETURN(program_, Flatten(spec_.plan, binding));
   ASSIGN_OR_RETURN(codec_, MakeCodec(*spec_.plan));
   RETURN_IF_ERROR(AddGates());
+  RETURN_IF_ERROR(OpenFlightRecord());
   FindWriters();
+  return absl::OkStatus();
+}
+
+absl::Status SessionImpl::OpenFlightRecord() {
+  if (spec_.flight_path.empty()) return absl::OkStatus();
+  FlightInfo info;
+  info.rank = spec_.world_rank;
+  info.fingerprint = spec_.plan->fingerprint;
+  for (uint32_t i = 0; i < program_->launches.size(); ++i) {
+    info.launches.push_back(program_->LaunchName(i));
+  }
+  ASSIGN_OR_RETURN(flight_, FlightRecord::Create(spec_.flight_path, info));
   return absl::OkStatus();
 }
 
@@ -237,6 +253,7 @@ void SessionImpl::Start() {
   issuer.late = late_.get();
   issuer.drops = drops_.get();
   issuer.recorder = spec_.recorder;
+  issuer.flight = flight_.get();
   issuer.failure = &failure_;
   issuer.parker = &parker_;
   issuer.clock = spec_.clock;
@@ -254,6 +271,7 @@ void SessionImpl::Start() {
                                                   .issuer = issuer_.get(),
                                                   .failure = &failure_,
                                                   .recorder = spec_.recorder,
+                                                  .flight = flight_.get(),
                                                   .late = late_.get(),
                                                   .manual = spec_.manual,
                                                   .clock = spec_.clock,

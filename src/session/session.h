@@ -45,6 +45,7 @@ struct SessionSpec {
   std::vector<OpId> submitted;
   Recorder* recorder = nullptr;
   std::vector<const commsched_observer_t*> observers;
+  std::string flight_path;  // of the flight record; empty: none
   int64_t launch_timeout_ns = 0;
   // For tests and the simulator: no lane thread; Pump() does its work. Then the
   // lanes' streams must not block the thread that calls, so none is the caller,

@@ -1,0 +1,234 @@
+#include "trace/flight_record.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace commsched {
+namespace {
+
+constexpr char kMagic[8] = {'c', 's', 'f', 'l', 'i', 'g', 'h', '1'};
+constexpr size_t kAlign = 64;
+constexpr size_t kMaxShown = 64;  // events
+
+// The file: this, the launches' names by lines, and from ring_offset the ring.
+struct Header {
+  char magic[8];
+  uint64_t capacity;
+  uint64_t names_bytes;
+  uint64_t num_launches;
+  uint64_t ring_offset;
+  int64_t rank;
+  uint8_t fingerprint[16];
+  uint64_t head;  // records ever; atomic while written
+  char message[FlightRecord::kMaxMessage];
+};
+
+absl::Status Unavailable(const std::string& path, const char* what) {
+  return absl::UnavailableError(absl::StrCat(
+      "flight record '", path, "': ", what, ": ", std::strerror(errno)));
+}
+
+absl::Status NotARecord(const std::string& path, absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", path, "' is not a flight record: ", why));
+}
+
+const char* EventName(FlightEvent event) {
+  switch (event) {
+    case FlightEvent::kStepBegin:
+      return "step begins";
+    case FlightEvent::kDue:
+      return "due up to";
+    case FlightEvent::kIssue:
+      return "issue";
+    case FlightEvent::kStart:
+      return "start";
+    case FlightEvent::kComplete:
+      return "complete";
+    case FlightEvent::kRetire:
+      return "retire";
+    case FlightEvent::kFail:
+      return "fail";
+  }
+  return "unknown";
+}
+
+struct Event {
+  int64_t time_ns;
+  uint64_t number;
+  FlightEvent event;
+};
+
+// Those held, oldest first; slots half written are left out.
+std::vector<Event> EventsOf(const std::string& file, const Header& header) {
+  std::vector<Event> events;
+  const uint64_t held = std::min(header.head, header.capacity);
+  for (uint64_t p = header.head - held; p < header.head; ++p) {
+    uint64_t words[4];
+    std::memcpy(
+        words,
+        file.data() + header.ring_offset + p % header.capacity * sizeof(words),
+        sizeof(words));
+    if (words[3] != p + 1) continue;
+    if (words[2] > static_cast<uint64_t>(FlightEvent::kFail)) continue;
+    events.push_back({static_cast<int64_t>(words[0]), words[1],
+                      static_cast<FlightEvent>(words[2])});
+  }
+  return events;
+}
+
+std::string DescribeEvent(const Event& event, const Header& header,
+                          const std::vector<std::string>& names) {
+  const uint64_t n = header.num_launches;
+  switch (event.event) {
+    case FlightEvent::kStepBegin:
+      return absl::StrCat("step ", event.number, " begins");
+    case FlightEvent::kFail:
+      return "the session fails";
+    case FlightEvent::kDue:
+      if (n == 0 || event.number == 0) return "nothing is due";
+      return absl::StrCat("due up to ", names[(event.number - 1) % n],
+                          " of step ", (event.number - 1) / n);
+    case FlightEvent::kIssue:
+    case FlightEvent::kStart:
+    case FlightEvent::kComplete:
+    case FlightEvent::kRetire:
+      break;
+  }
+  if (n == 0) return EventName(event.event);
+  return absl::StrCat(EventName(event.event), " ", names[event.number % n],
+                      " of step ", event.number / n);
+}
+
+std::string Describe(const Header& header, const std::vector<Event>& events,
+                     const std::vector<std::string>& names) {
+  const std::string fingerprint =
+      absl::BytesToHexString({reinterpret_cast<const char*>(header.fingerprint),
+                              sizeof(header.fingerprint)});
+  std::string text = absl::StrCat("rank ", header.rank, ", plan ", fingerprint,
+                                  ", ", header.head, " events\n");
+  if (header.message[0] != '\0') {
+    absl::StrAppend(
+        &text, "failure: ",
+        absl::string_view(header.message,
+                          strnlen(header.message, sizeof(header.message))),
+        "\n");
+  }
+  std::set<uint64_t> in_flight;
+  for (const Event& event : events) {
+    if (event.event == FlightEvent::kIssue) in_flight.insert(event.number);
+    if (event.event == FlightEvent::kRetire) in_flight.erase(event.number);
+  }
+  for (uint64_t number : in_flight) {
+    absl::StrAppend(
+        &text, "in flight: ",
+        DescribeEvent({0, number, FlightEvent::kIssue}, header, names)
+            .substr(sizeof("issue")),
+        "\n");
+  }
+  const size_t shown = std::min(events.size(), kMaxShown);
+  for (size_t i = events.size() - shown; i < events.size(); ++i) {
+    const double before_s =
+        static_cast<double>(events.back().time_ns - events[i].time_ns) * 1e-9;
+    absl::StrAppendFormat(&text, "-%.6f s  %s\n", before_s,
+                          DescribeEvent(events[i], header, names));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FlightRecord>> FlightRecord::Create(
+    const std::string& path, const FlightInfo& info) {
+  std::string names = absl::StrJoin(info.launches, "\n");
+  Header header = {};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.capacity = kCapacity;
+  header.names_bytes = names.size();
+  header.num_launches = info.launches.size();
+  header.ring_offset =
+      (sizeof(Header) + names.size() + kAlign - 1) / kAlign * kAlign;
+  header.rank = info.rank;
+  std::memcpy(header.fingerprint, info.fingerprint.data(),
+              sizeof(header.fingerprint));
+  const size_t bytes = header.ring_offset + kCapacity * sizeof(Slot);
+  const int file =
+      open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (file < 0) return Unavailable(path, "cannot be opened");
+  // Reserved now: a full disk must not be a signal later.
+  if (const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+      error != 0) {
+    close(file);
+    errno = error;
+    return Unavailable(path, "cannot be made as large as it must be");
+  }
+  void* map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (map == MAP_FAILED) return Unavailable(path, "cannot be mapped");
+  std::memcpy(map, &header, sizeof(header));
+  std::memcpy(static_cast<char*>(map) + sizeof(header), names.data(),
+              names.size());
+  return std::unique_ptr<FlightRecord>(
+      new FlightRecord(map, bytes, header.ring_offset));
+}
+
+FlightRecord::FlightRecord(void* map, size_t bytes, size_t ring_offset)
+    : map_(map),
+      bytes_(bytes),
+      head_(reinterpret_cast<std::atomic<uint64_t>*>(static_cast<char*>(map) +
+                                                     offsetof(Header, head))),
+      ring_(reinterpret_cast<Slot*>(static_cast<char*>(map) + ring_offset)) {}
+
+FlightRecord::~FlightRecord() { munmap(map_, bytes_); }
+
+void FlightRecord::Fail(absl::string_view message, int64_t now_ns) {
+  char* to = static_cast<char*>(map_) + offsetof(Header, message);
+  const size_t size = std::min(message.size(), kMaxMessage - 1);
+  std::memcpy(to, message.data(), size);
+  to[size] = '\0';
+  Add(FlightEvent::kFail, 0, now_ns);
+}
+
+absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return Unavailable(path, "cannot be opened");
+  const std::string file{std::istreambuf_iterator<char>(stream), {}};
+  Header header;
+  if (file.size() < sizeof(header)) return NotARecord(path, "it is too short");
+  std::memcpy(&header, file.data(), sizeof(header));
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
+    return NotARecord(path, "it begins otherwise");
+  }
+  const uint64_t ring_bytes = FlightRecord::kCapacity * 4 * sizeof(uint64_t);
+  if (header.capacity != FlightRecord::kCapacity ||
+      header.names_bytes > file.size() - sizeof(header) ||
+      header.ring_offset > file.size() ||
+      file.size() - header.ring_offset < ring_bytes) {
+    return NotARecord(path, "its sizes do not fit");
+  }
+  const absl::string_view text(file.data() + sizeof(header),
+                               header.names_bytes);
+  std::vector<std::string> names;
+  if (header.num_launches != 0) names = absl::StrSplit(text, '\n');
+  if (names.size() != header.num_launches) {
+    return NotARecord(path, "it does not name all launches");
+  }
+  return Describe(header, EventsOf(file, header), names);
+}
+
+}  // namespace commsched
