@@ -71,7 +71,7 @@ TEST(AgreementTest, RolesOfOneJobAgree) {
 }
 
 TEST(AgreementTest, RanksOfOneRoleMustHaveOnePlan) {
-  const Graph graph = test::ZeroStep({.ranks = 3});
+  const Graph graph = test::ZeroStep({.ranks = 3, .count = 3072});
   PlanOptions merging;
   merging.coalesce_bytes = 40000;
   const auto a = PlansOf({graph})[0];
