@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <tuple>
 
 namespace commsched {
@@ -57,7 +58,7 @@ class WaitAssigner {
   // latest producer first. One edge per producer and distance remains.
   void SortEdges() {
     struct Keyed {
-      uint32_t to, from;
+      uint32_t from;
       uint8_t rank, distance;
       uint32_t index;
     };
@@ -73,31 +74,35 @@ class WaitAssigner {
       }
       return 2;
     };
+    // By target in linear time; what remains are short lists.
+    std::vector<uint32_t> begin(sequence_.nodes.size() + 2, 0);
+    for (const Edge& edge : edges_) ++begin[sequence_.PositionOf(edge.to) + 2];
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
     std::vector<Keyed> keyed(edges_.size());
     for (uint32_t i = 0; i < edges_.size(); ++i) {
-      keyed[i] = {sequence_.PositionOf(edges_[i].to),
-                  sequence_.PositionOf(edges_[i].from), rank(edges_[i].cause),
-                  static_cast<uint8_t>(edges_[i].distance), i};
+      keyed[begin[sequence_.PositionOf(edges_[i].to) + 1]++] = {
+          sequence_.PositionOf(edges_[i].from), rank(edges_[i].cause),
+          static_cast<uint8_t>(edges_[i].distance), i};
     }
-    std::sort(keyed.begin(), keyed.end(), [](const Keyed& a, const Keyed& b) {
-      return std::tie(a.to, a.rank, a.distance, b.from, a.index) <
-             std::tie(b.to, b.rank, b.distance, a.from, b.index);
-    });
     std::vector<Edge> sorted;
     sorted.reserve(edges_.size());
-    first_edge_.assign(sequence_.nodes.size() + 1, 0);
-    for (const Keyed& key : keyed) {
-      const Edge& edge = edges_[key.index];
-      if (!sorted.empty() && sorted.back().to == edge.to &&
-          sorted.back().from == edge.from &&
-          sorted.back().distance == edge.distance) {
-        continue;
+    first_edge_.assign(1, 0);
+    for (size_t p = 0; p < sequence_.nodes.size(); ++p) {
+      const auto first = keyed.begin() + begin[p];
+      const auto last = keyed.begin() + begin[p + 1];
+      std::sort(first, last, [](const Keyed& a, const Keyed& b) {
+        return std::tie(a.rank, a.distance, b.from, a.index) <
+               std::tie(b.rank, b.distance, a.from, b.index);
+      });
+      for (auto key = first; key != last; ++key) {
+        const Edge& edge = edges_[key->index];
+        if (sorted.size() > first_edge_[p] && sorted.back().from == edge.from &&
+            sorted.back().distance == edge.distance) {
+          continue;
+        }
+        sorted.push_back(edge);
       }
-      sorted.push_back(edge);
-      ++first_edge_[key.to + 1];
-    }
-    for (size_t i = 1; i < first_edge_.size(); ++i) {
-      first_edge_[i] += first_edge_[i - 1];
+      first_edge_.push_back(static_cast<uint32_t>(sorted.size()));
     }
     edges_ = std::move(sorted);
   }
