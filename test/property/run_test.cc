@@ -66,6 +66,8 @@ Case DrawCase(uint64_t seed) {
   options.max_bytes_in_flight = draw(0, 1) * draw(8, 400);
   options.coalesce_bytes = draw(0, 2) * draw(16, 1000);
   options.num_comm_lanes = draw(1, 2);
+  options.partition_bytes = draw(0, 1) * draw(8, 200);
+  options.priority = static_cast<Priority>(draw(0, 2));
   // So slow a copy that a list is cheaper than packing.
   if (draw(0, 1) == 1) drawn.profile.copy_bytes_per_s = 1e3;
   drawn.world.size = drawn.step.num_ranks;
