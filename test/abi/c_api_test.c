@@ -59,6 +59,7 @@ int main(void) {
   run("session", test_session);
   run("session_errors", test_session_errors);
   run("trace", test_trace);
+  run("recording", test_recording);
   run("plugin", test_plugin);
   return num_failures == 0 ? 0 : 1;
 }

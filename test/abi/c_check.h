@@ -77,6 +77,7 @@ void test_plan(void);
 void test_session(void);
 void test_session_errors(void);
 void test_trace(void);
+void test_recording(void);
 void test_plugin(void);
 
 #endif /* COMMSCHED_TEST_ABI_C_CHECK_H_ */

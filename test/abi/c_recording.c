@@ -1,0 +1,126 @@
+/* The recording from C: one rank, so that one thread does. */
+#include <string.h>
+
+#include "c_check.h"
+
+enum { STEPS = 5 };
+
+struct recorded {
+  commsched_context_t* context;
+  commsched_group_t* group;
+  commsched_recording_t* recording;
+  commsched_op_id_t backward, reduce, update;
+  float grad[C_COUNT];
+};
+
+static commsched_op_id_t add_compute(struct recorded* self, const char* name,
+                                     commsched_access_t access) {
+  commsched_compute_desc_t desc = commsched_compute_desc_init();
+  commsched_op_id_t id = 0;
+  desc.name = name;
+  desc.accesses = &access;
+  desc.num_accesses = 1;
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "segment 7",
+               commsched_recording_add_compute(self->recording, &desc, 7, &id));
+  EXPECT_OK(commsched_recording_add_compute(self->recording, &desc, 0, &id));
+  return id;
+}
+
+static void declare(struct recorded* self) {
+  commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
+  commsched_collective_desc_t reduce = commsched_collective_desc_init();
+  commsched_access_t access;
+  uint32_t segment = 0;
+  memset(&access, 0, sizeof(access));
+  buffer.name = "grad";
+  buffer.ownership = COMMSCHED_BOUND;
+  buffer.count = C_COUNT;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'grad' is NULL",
+               commsched_recording_add_buffer(self->recording, &buffer, NULL,
+                                              &access.buffer));
+  EXPECT_OK(commsched_recording_add_buffer(self->recording, &buffer, self->grad,
+                                           &access.buffer));
+  EXPECT_OK(
+      commsched_recording_add_segment(self->recording, "optimizer", &segment));
+  EXPECT(segment == 1);
+  EXPECT_FAILS(
+      COMMSCHED_ALREADY_EXISTS, "'optimizer'",
+      commsched_recording_add_segment(self->recording, "optimizer", &segment));
+  access.mode = COMMSCHED_WRITE;
+  self->backward = add_compute(self, "backward", access);
+  access.mode = COMMSCHED_READ;
+  self->update = add_compute(self, "update", access);
+  reduce.name = "reduce";
+  reduce.input.buffer = access.buffer;
+  reduce.output.buffer = access.buffer;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flags are 4",
+               commsched_recording_add_collective(self->recording, &reduce, 1,
+                                                  4, &self->reduce));
+  EXPECT_OK(commsched_recording_add_collective(self->recording, &reduce, 1, 0,
+                                               &self->reduce));
+}
+
+static void open_recorded(struct recorded* self, commsched_world_t* world) {
+  const int32_t members[1] = {0};
+  commsched_recording_desc_t desc = commsched_recording_desc_init();
+  self->context = c_new_context(world, 0);
+  EXPECT_OK(
+      commsched_group_create(self->context, "dp", members, 1, &self->group));
+  EXPECT_NULL("desc.context",
+              commsched_recording_create(&desc, &self->recording));
+  desc.context = self->context;
+  desc.groups = &self->group;
+  desc.num_groups = 1;
+  desc.steps_to_record = 3;
+  desc.max_recorded_steps = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "steps_to_record is 3",
+               commsched_recording_create(&desc, &self->recording));
+  desc.steps_to_record = 2;
+  EXPECT_OK(commsched_recording_create(&desc, &self->recording));
+  declare(self);
+}
+
+static void run_step(struct recorded* self) {
+  const commsched_stream_t here = commsched_stream_caller();
+  commsched_recording_t* recording = self->recording;
+  EXPECT_OK(commsched_recording_step_begin(recording));
+  EXPECT_OK(commsched_recording_before(recording, self->backward, here));
+  self->grad[0] += 1;
+  EXPECT_OK(commsched_recording_after(recording, self->backward, here));
+  EXPECT_OK(commsched_recording_submit(recording, self->reduce));
+  EXPECT_OK(commsched_recording_before(recording, self->update, here));
+  EXPECT_OK(commsched_recording_after(recording, self->update, here));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'backward' is a compute op",
+               commsched_recording_submit(recording, self->backward));
+  EXPECT_OK(commsched_recording_step_end(recording));
+}
+
+void test_recording(void) {
+  commsched_world_t* world = c_new_world(1, "inproc");
+  commsched_recording_info_t info = commsched_recording_info_init();
+  commsched_plan_t* plan = NULL;
+  struct recorded self;
+  int step;
+  memset(&self, 0, sizeof(self));
+  open_recorded(&self, world);
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "no plan",
+               commsched_recording_plan(self.recording, &plan));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "no step",
+               commsched_recording_step_end(self.recording));
+  for (step = 0; step < STEPS; ++step) run_step(&self);
+  EXPECT_OK(commsched_recording_drain(self.recording));
+  EXPECT(self.grad[0] == STEPS);
+  EXPECT_OK(commsched_recording_get_info(self.recording, &info));
+  EXPECT(info.phase == COMMSCHED_RECORDING_FROZEN);
+  EXPECT(info.steps == STEPS && info.steps_recorded == 2 && info.plans == 1);
+  EXPECT_OK(commsched_recording_plan(self.recording, &plan));
+  commsched_plan_destroy(plan);
+  commsched_recording_abort(self.recording, "done");
+  EXPECT_FAILS(COMMSCHED_ABORTED, "done",
+               commsched_recording_status(self.recording));
+  commsched_recording_destroy(self.recording);
+  commsched_recording_destroy(NULL);
+  commsched_group_destroy(self.group);
+  commsched_context_destroy(self.context);
+  commsched_world_destroy(world);
+}
