@@ -289,6 +289,68 @@ TEST(PredictBlameTest, AnotherRoleThatIsLateIsAStraggler) {
   EXPECT_EQ(Predict(*fast, profile)->exposed_ns, 0);
 }
 
+// ---- Several roles ----------------------------------------------------------
+
+// Two stages: the second needs what the first makes, and makes what the next
+// step of the first needs.
+TEST(PredictJobTest, ACycleThroughTwoRolesBoundsBoth) {
+  GraphBuilder stages[2];
+  for (int stage = 0; stage < 2; ++stage) {
+    GraphBuilder& b = stages[stage];
+    const GroupId pp = b.Group("pp", 2);
+    const BufferId there = b.Buffer("there", 250);
+    const BufferId back = b.Buffer("back", 250);
+    if (stage == 0) {
+      b.Compute("first", {Read(back), Write(there)}, OnLane(0, 1000));
+      b.AllReduce("go", pp, there);
+      b.AllReduce("return", pp, back);
+    } else {
+      b.AllReduce("go", pp, there);
+      b.Compute("second", {Read(there), Write(back)}, OnLane(0, 3000));
+      b.AllReduce("return", pp, back);
+    }
+  }
+  const CostProfile profile = PlainLink();
+  std::vector<RoleSpec> specs(2);
+  for (int stage = 0; stage < 2; ++stage) {
+    specs[stage].graph = &stages[stage].graph();
+    specs[stage].role_of_member = {{0, 1}};
+    specs[stage].profile = profile;
+  }
+  ASSERT_OK_AND_ASSIGN(const auto plans, BuildPlans(specs, {}));
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Prediction> p,
+      PredictJob({{plans[0].get(), &profile}, {plans[1].get(), &profile}}));
+  // 1000 each on the link, once around per step.
+  EXPECT_EQ(p[0].bound_cycle_ns, 1000 + 1000 + 3000 + 1000);
+  EXPECT_EQ(p[1].bound_cycle_ns, p[0].bound_cycle_ns);
+  EXPECT_EQ(p[0].lower_bound_ns, 6000);
+  EXPECT_EQ(p[0].step_ns, 6000);
+  EXPECT_EQ(p[1].step_ns, 6000);
+  EXPECT_EQ(p[0].bound_link_ns, 2000);
+  for (const Prediction& role : p) {
+    EXPECT_EQ(role.exposed_by.total_ns(), role.exposed_ns);
+  }
+}
+
+TEST(PredictTest, APieceTakesALatencyOfItsOwn) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 1024);
+  b.Compute("make", {Write(x)}, OnLane(0, 1000));
+  b.AllReduce("sum", b.Group("dp", 2), x);
+  CostProfile profile = PlainLink();
+  profile.link_latency_ns = 100;
+  PlanOptions options;
+  options.partition_bytes = 1024;
+  const Prediction p = Of(b.graph(), profile, options);
+  ASSERT_EQ(p.launches.size(), 4u);
+  EXPECT_EQ(p.comm_ns, 4 * (1024 + 100));
+  EXPECT_EQ(p.bound_link_ns, p.comm_ns);
+  EXPECT_EQ(p.bound_cycle_ns, 1000 + p.comm_ns);
+  EXPECT_EQ(p.bound_phases_ns, 1000 + p.comm_ns);
+  EXPECT_EQ(p.step_ns, p.lower_bound_ns);
+}
+
 TEST(PredictPropertyTest, BlameAddsUpToWhatIsExposed) {
   Blame seen;
   for (int i = 0; i < test::PropertyCases(500); ++i) {
