@@ -227,9 +227,9 @@ typedef struct commsched_backend {
                                     void** out_comm, char* message,
                                     uint64_t message_size);
   /// Issues a launch; `ticket` < max_in_flight names it until it is done.
-  /// Never blocks, never allocates, but for the first of kind SEND. `stream` for
-  /// STREAM_ORDERED only. Once it has failed, the launch's memory is not touched
-  /// any more.
+  /// Never blocks, never allocates, but for the first of kind SEND. `stream`
+  /// for STREAM_ORDERED only. Once it has failed, the launch's memory is not
+  /// touched any more.
   commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
                                uint32_t ticket, commsched_stream_t stream,
                                char* message, uint64_t message_size);

@@ -35,7 +35,7 @@ TEST(WorldTest, SizeMustBeInRange) {
 TEST(WorldTest, AnUnknownBackendIsNotFoundAndTheKnownAreListed) {
   EXPECT_THAT(World::Create(SpecOf(1, "mpi")),
               StatusIs(absl::StatusCode::kNotFound,
-                       "'mpi'; there are 'inproc' and 'null'"));
+                       "'mpi'; there are: 'inproc', 'null'"));
 }
 
 TEST(WorldTest, LinksMustMakeSense) {
