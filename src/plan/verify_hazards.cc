@@ -154,6 +154,13 @@ class HazardVerifier {
         std::any_of(accesses.begin(), accesses.end(),
                     [](const BufferAccess& access) { return access.writes; });
     if (!written) return absl::OkStatus();
+    // Most buffers: all accesses meet in every element.
+    const bool alike = std::all_of(
+        accesses.begin(), accesses.end(), [&](const BufferAccess& access) {
+          return access.begin == accesses[0].begin &&
+                 access.end == accesses[0].end && access.stride == 0;
+        });
+    if (alike) return CheckElement(buffer, accesses, accesses[0].begin);
     const std::vector<uint64_t> picks =
         graph_.has_tiles() ? PicksOf(accesses, graph_.buffer(buffer).count)
                            : std::vector<uint64_t>();
