@@ -84,13 +84,13 @@ static void test_kineto(const commsched_trace_t* trace) {
   EXPECT_NULL("path", commsched_trace_write_kineto(trace, NULL));
   EXPECT_FAILS(COMMSCHED_UNAVAILABLE, "/nowhere",
                commsched_trace_write_kineto(trace, "/nowhere/trace.json"));
-  EXPECT_OK(commsched_trace_write_kineto(trace, path));
   EXPECT_NULL("trace", commsched_trace_write_perfetto(NULL, path));
   EXPECT_NULL("path", commsched_trace_write_perfetto(trace, NULL));
   EXPECT_OK(commsched_trace_write_perfetto(trace, path));
   EXPECT_NULL("trace", commsched_trace_write_metrics(NULL, path));
   EXPECT_NULL("path", commsched_trace_write_metrics(trace, NULL));
   EXPECT_OK(commsched_trace_write_metrics(trace, path));
+  EXPECT_OK(commsched_trace_write_kineto(trace, path));
   file = fopen(path, "r");
   EXPECT(file != NULL);
   if (file == NULL) return;
