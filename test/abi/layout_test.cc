@@ -203,7 +203,8 @@ TEST(LayoutTest, SessionDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_session_desc_t, reserved, 68);
   EXPECT_OFFSET(commsched_session_desc_t, launch_timeout_ns, 72);
   EXPECT_OFFSET(commsched_session_desc_t, observers, 80);
-  EXPECT_SIZE(commsched_session_desc_t, 88);
+  EXPECT_OFFSET(commsched_session_desc_t, flight_path, 88);
+  EXPECT_SIZE(commsched_session_desc_t, 96);
 }
 
 TEST(LayoutTest, SessionCountersKeepTheirFields) {
@@ -218,7 +219,20 @@ TEST(LayoutTest, SessionCountersKeepTheirFields) {
   EXPECT_OFFSET(commsched_session_counters_t, events_created, 64);
   EXPECT_OFFSET(commsched_session_counters_t, streams_created, 72);
   EXPECT_OFFSET(commsched_session_counters_t, registrations, 80);
-  EXPECT_SIZE(commsched_session_counters_t, 88);
+  EXPECT_OFFSET(commsched_session_counters_t, stall_due_ns, 88);
+  EXPECT_OFFSET(commsched_session_counters_t, stall_wait_ns, 96);
+  EXPECT_OFFSET(commsched_session_counters_t, stall_window_ns, 104);
+  EXPECT_OFFSET(commsched_session_counters_t, stall_tickets_ns, 112);
+  EXPECT_SIZE(commsched_session_counters_t, 120);
+}
+
+TEST(LayoutTest, LateBindingsNeverGrow) {
+  EXPECT_OFFSET(commsched_late_binding_t, buffer, 0);
+  EXPECT_OFFSET(commsched_late_binding_t, num_counts, 4);
+  EXPECT_OFFSET(commsched_late_binding_t, address, 8);
+  EXPECT_OFFSET(commsched_late_binding_t, count, 16);
+  EXPECT_OFFSET(commsched_late_binding_t, counts, 24);
+  EXPECT_SIZE(commsched_late_binding_t, 32);
 }
 
 TEST(LayoutTest, StepMetricsKeepTheirFields) {
