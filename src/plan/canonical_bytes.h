@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,7 @@ class CanonicalBytes {
     char bytes[8];
     for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> 8 * i);
     bytes_.append(bytes, sizeof(bytes));
+    if (bytes_.size() >= kChunk) Flush();
   }
   void Add(absl::string_view text) {
     Add(uint64_t{text.size()});
@@ -73,13 +77,17 @@ class CanonicalBytes {
                   fingerprint.size());
   }
 
-  void Reserve(size_t bytes) { bytes_.reserve(bytes); }
-
-  // XXH3-128, big endian.
-  std::array<uint8_t, 16> Hash() const {
+  // XXH3-128, big endian, of all that was added.
+  std::array<uint8_t, 16> Hash() {
+    XXH128_hash_t value;
+    if (state_ == nullptr) {
+      value = XXH3_128bits(bytes_.data(), bytes_.size());
+    } else {
+      Flush();
+      value = XXH3_128bits_digest(state_.get());
+    }
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical,
-                             XXH3_128bits(bytes_.data(), bytes_.size()));
+    XXH128_canonicalFromHash(&canonical, value);
     std::array<uint8_t, 16> hash;
     static_assert(sizeof(canonical.digest) == sizeof(hash));
     std::copy(std::begin(canonical.digest), std::end(canonical.digest),
@@ -88,7 +96,25 @@ class CanonicalBytes {
   }
 
  private:
-  std::string bytes_;
+  // Large plans are hashed in pieces: their bytes would not fit any cache.
+  static constexpr size_t kChunk = 64 << 10;
+
+  struct FreeState {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+
+  void Flush() {
+    if (state_ == nullptr) {
+      state_.reset(XXH3_createState());
+      if (state_ == nullptr) throw std::bad_alloc();
+      XXH3_128bits_reset(state_.get());
+    }
+    XXH3_128bits_update(state_.get(), bytes_.data(), bytes_.size());
+    bytes_.clear();
+  }
+
+  std::string bytes_;                               // not hashed yet
+  std::unique_ptr<XXH3_state_t, FreeState> state_;  // of what was; may be null
 };
 
 }  // namespace commsched

@@ -181,7 +181,6 @@ std::string BufferLine(const Plan& plan, uint32_t index) {
 Fingerprint FingerprintOf(const Plan& plan) {
   const Graph& graph = *plan.graph;
   CanonicalBytes out;
-  out.Reserve(size_t{256} * graph.ops().size());
   out.Add(absl::string_view("commsched-plan/2"));
   AddOptions(plan, &out);
   out.Add(uint64_t{graph.groups().size()});
