@@ -25,6 +25,7 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       begin_ns_(program_.nodes.size()) {
   for (uint32_t i = 0; i < missing_.size(); ++i) {
     missing_[i].store(Awaited(i), std::memory_order_relaxed);
+    one_thread_ |= program_.launches[i].gates != 0;
   }
 }
 
@@ -318,20 +319,28 @@ void Dispatcher::CountDown(const NodeProgram& node) {
 // end of this step. Of several threads, one does it for all; the others leave a
 // request and go on.
 void Dispatcher::MoveHead() {
+  if (one_thread_) {
+    AdvanceHead();
+    return;
+  }
   if (head_requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
-  const uint64_t end = (steps() + 1) * launches_per_step_;
   uint32_t seen;
   do {
     seen = head_requests_.load(std::memory_order_acquire);
-    const uint64_t begin = head_;
-    while (head_ < end) {
-      const uint32_t launch = static_cast<uint32_t>(head_ % launches_per_step_);
-      if (missing_[launch].load(std::memory_order_acquire) != 0) break;
-      missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
-      ++head_;
-    }
-    if (head_ != begin) issuer_.MakeDue(head_);
+    AdvanceHead();
   } while (head_requests_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
+}
+
+void Dispatcher::AdvanceHead() {
+  const uint64_t end = (steps() + 1) * launches_per_step_;
+  const uint64_t begin = head_;
+  while (head_ < end) {
+    const uint32_t launch = static_cast<uint32_t>(head_ % launches_per_step_);
+    if (missing_[launch].load(std::memory_order_acquire) != 0) break;
+    missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
+    ++head_;
+  }
+  if (head_ != begin) issuer_.MakeDue(head_);
 }
 
 // And that the launches which it feeds have one producer less to wait for.

@@ -98,6 +98,12 @@ class Dispatcher {
   // Whether that was the last that `launch` waited for. Acquire-release: the
   // thread that moves the head sees what every producer did before its `after`.
   bool CountDown(uint32_t launch) {
+    if (one_thread_) {
+      const uint32_t left =
+          missing_[launch].load(std::memory_order_relaxed) - 1;
+      missing_[launch].store(left, std::memory_order_relaxed);
+      return left == 0;
+    }
     return missing_[launch].fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Producers and gates.
@@ -106,6 +112,7 @@ class Dispatcher {
            program_.launches[launch].gates;
   }
   void MoveHead();
+  void AdvanceHead();
   void RecordCompute(uint32_t node);
   void RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
                   uint32_t index, uint32_t lane);
@@ -127,6 +134,10 @@ class Dispatcher {
   // by other threads as well.
   bool in_step_ = false;
   std::atomic<uint64_t> steps_{0};
+
+  // Launches with gates are driven by one thread: then nothing here needs to be
+  // atomic. Constant after construction.
+  bool one_thread_ = false;
 
   std::vector<std::atomic<uint64_t>> state_;    // by node
   std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come
