@@ -42,9 +42,11 @@ typedef struct commsched_plan_options {
   uint32_t max_launches_in_flight;  ///< Window; 0: no limit.
   uint32_t num_comm_lanes;          ///< 0 means 1.
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
-  uint64_t coalesce_bytes;   ///< Merge neighbours up to this; 0: no merging.
-  uint64_t arena_bytes;      ///< Limit of the arena; 0: no limit.
-  uint64_t partition_bytes;  ///< Split heavier collectives; 0: none.
+  uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
+  uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
+  /// Split heavier collectives; 0: none. Takes a backend with
+  /// COMMSCHED_BACKEND_STRIDED.
+  uint64_t partition_bytes;
   commsched_priority_t priority;
   uint32_t keep_fillers;  ///< 1: run filler ops where they were declared.
   const char* policy;     ///< Name of a loaded policy plugin; NULL: ours.

@@ -19,10 +19,10 @@ std::string DescribeNode(const Plan& plan, NodeRef node);
 // and cover it once.
 absl::Status VerifyPieces(const Plan& plan);
 
-// Progress: every op is in one node, or a collective in all its pieces; every launch comes due, in key order,
-// after calls that need no later launch; every wait and host check points
-// backward in the resulting order. That order is then a schedule, so no cycle
-// exists (docs/happens_before.md). Returns it.
+// Progress: every op is in one node, or a collective in all its pieces; every
+// launch comes due, in key order, after calls that need no later launch; every
+// wait and host check points backward in the resulting order. That order is
+// then a schedule, so no cycle exists (docs/happens_before.md). Returns it.
 absl::StatusOr<Witness> VerifyProgress(const Plan& plan);
 
 // I2: all conflicting accesses and explicit edges of the graph are ordered.
