@@ -17,7 +17,6 @@
 #include "plan/place.h"
 #include "plan/prioritize.h"
 #include "plan/sequence.h"
-#include "plan/unsupported.h"
 #include "plan/verify.h"
 #include "plan/window.h"
 
@@ -102,7 +101,6 @@ void Append(std::vector<Edge> more, std::vector<Edge>* edges) {
 // What a role's plan starts from.
 absl::StatusOr<std::shared_ptr<Plan>> BeginPlan(const RoleSpec& role,
                                                 const PlanOptions& options) {
-  RETURN_IF_ERROR(CheckSupported(*role.graph));
   RETURN_IF_ERROR(CheckStepBytes(*role.graph));
   RETURN_IF_ERROR(CheckProfile(*role.graph, role.profile));
   auto plan = std::make_shared<Plan>();
