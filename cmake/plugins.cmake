@@ -36,7 +36,7 @@ function(commsched_add_plugins)
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   endforeach()
   if(COMMSCHED_HAVE_TESTS)
-    foreach(kind policy codec observer)
+    foreach(kind backend policy codec observer)
       commsched_plugin(skeleton_${kind}
         ${PROJECT_SOURCE_DIR}/plugins/skeleton/${kind} SUBFOLDER skeletons)
     endforeach()

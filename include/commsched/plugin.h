@@ -375,6 +375,9 @@ typedef struct commsched_codec {
   void (*encode)(const float* input, uint64_t count, void* output);
   /// The reverse. Same rules.
   void (*decode)(const void* input, uint64_t count, float* output);
+  /// (optional) Adds to `sum` what decode would give, to the same bits. NULL:
+  /// the library decodes, then adds.
+  void (*decode_add)(const void* input, uint64_t count, float* sum);
 } commsched_codec_t;
 
 // ---- Observer ---------------------------------------------------------------

@@ -69,6 +69,20 @@ static void Decode(const void* input, uint64_t count, float* output) {
   }
 }
 
+/* As Decode, without a second pass over memory. */
+static void DecodeAdd(const void* input, uint64_t count, float* sum) {
+  const char* in = (const char*)input;
+  for (uint64_t i = 0; i < count; i += kBlockElements, in += kBlockBytes) {
+    float scale;
+    int8_t values[kBlockElements];
+    memcpy(&scale, in, sizeof(scale));
+    memcpy(values, in + sizeof(scale), sizeof(values));
+    for (uint64_t k = 0; k < kBlockElements && i + k < count; ++k) {
+      sum[i + k] += scale * (float)values[k];
+    }
+  }
+}
+
 static const commsched_codec_t kCodec = {
     .struct_size = sizeof(commsched_codec_t),
     .abi = COMMSCHED_CODEC_ABI,
@@ -79,6 +93,7 @@ static const commsched_codec_t kCodec = {
     .block_bytes = kBlockBytes,
     .encode = Encode,
     .decode = Decode,
+    .decode_add = DecodeAdd,
 };
 
 static const commsched_plugin_t kPlugins[] = {

@@ -168,7 +168,7 @@ constexpr KindRules kRules[COMMSCHED_PLUGIN_NUM_KINDS] = {
      &AdaptV0<commsched_backend_t>},
     {offsetof(commsched_policy_t, order), COMMSCHED_POLICY_ABI,
      &AdaptV0<commsched_policy_t>},
-    {sizeof(commsched_codec_t), COMMSCHED_CODEC_ABI,
+    {offsetof(commsched_codec_t, decode_add), COMMSCHED_CODEC_ABI,
      &AdaptV0<commsched_codec_t>},
     {sizeof(commsched_observer_t), COMMSCHED_OBSERVER_ABI,
      &AdaptV0<commsched_observer_t>},

@@ -108,6 +108,11 @@ void CodecRunner::DecodeOne(const CodedStep& step) {
     const uint64_t count = std::min(chunk_, step.count - done);
     table_->decode(from, count, values_.data());
     for (uint32_t part = 1; part < step.parts; ++part) {
+      if (table_->decode_add != nullptr) {
+        table_->decode_add(from + part * step.part_stride, count,
+                           values_.data());
+        continue;
+      }
       table_->decode(from + part * step.part_stride, count, decoded_.data());
       for (uint64_t i = 0; i < count; ++i) values_[i] += decoded_[i];
     }
