@@ -752,6 +752,42 @@ class Session
   explicit Session(commsched_session_t* session) : Handle(session) {}
 };
 
+/// A program that calls eagerly and gets a plan (commsched/recording.h).
+class Recording : public internal::Handle<commsched_recording_t,
+                                          commsched_recording_destroy> {
+ public:
+  Recording() = default;
+
+  static Result<Recording> Create(const commsched_recording_desc_t& desc) {
+    commsched_recording_t* recording = nullptr;
+    const auto code = commsched_recording_create(&desc, &recording);
+    return internal::ResultOf(code, [&] { return Recording(recording); });
+  }
+
+  Status StepBegin() {
+    return Status::Of(commsched_recording_step_begin(get()));
+  }
+  Status StepEnd() { return Status::Of(commsched_recording_step_end(get())); }
+  Status Before(OpId op, commsched_stream_t stream = CallerStream()) {
+    return Status::Of(commsched_recording_before(get(), op, stream));
+  }
+  Status After(OpId op, commsched_stream_t stream = CallerStream()) {
+    return Status::Of(commsched_recording_after(get(), op, stream));
+  }
+  Status Submit(OpId collective) {
+    return Status::Of(commsched_recording_submit(get(), collective));
+  }
+  Status Drain() { return Status::Of(commsched_recording_drain(get())); }
+  Result<commsched_recording_info_t> Info() const {
+    commsched_recording_info_t info = commsched_recording_info_init();
+    const auto code = commsched_recording_get_info(get(), &info);
+    return internal::ResultOf(code, [&] { return info; });
+  }
+
+ private:
+  explicit Recording(commsched_recording_t* recording) : Handle(recording) {}
+};
+
 }  // namespace api
 }  // namespace commsched
 
