@@ -142,7 +142,7 @@ absl::Status Dispatcher::CheckLate(uint32_t index,
       Event* event = program_.launches[launch].event;
       if (event->IsComplete(used)) continue;
       if (manual_) {
-        return absl::FailedPreconditionError(
+        return absl::UnavailableError(
             absl::StrCat("after: op '", program_.OpName(index), "' is ",
                          LateBindings::kRunAhead, " steps ahead of launch ",
                          program_.LaunchName(launch)));

@@ -52,6 +52,7 @@ class Dispatcher {
   // `node`: index in Program::nodes.
   absl::Status Before(uint32_t node, Stream* stream);
   // `late`: the node's late-bound buffers in this step; read during the call.
+  // If manual, kUnavailable where it would have to wait: then again later.
   absl::Status After(uint32_t node, Stream* stream,
                      absl::Span<const LateBinding> late = {});
   // Opens one gate of `launch`, which is not due before all are open. Within a

@@ -49,15 +49,22 @@ absl::StatusOr<bool> VirtualJob::Host(int r, uint64_t num_steps,
     ++rank.step;
     return true;
   }
-  const ComputeNode& node = plan.nodes[rank.node++];
+  const ComputeNode& node = plan.nodes[rank.node];
   VirtualStream* stream = &rank.streams[node.lane];
-  RETURN_IF_ERROR(session.Before(node.op, stream));
-  stream->Enqueue([this, r, op = node.op, step = rank.step] {
-    if (work_ != nullptr && *work_ != nullptr) (*work_)(r, op, step);
-  });
-  RETURN_IF_ERROR(after != nullptr
-                      ? after(session, r, node.op, rank.step, stream)
-                      : session.After(node.op, stream));
+  if (!rank.after_pending) {
+    RETURN_IF_ERROR(session.Before(node.op, stream));
+    stream->Enqueue([this, r, op = node.op, step = rank.step] {
+      if (work_ != nullptr && *work_ != nullptr) (*work_)(r, op, step);
+    });
+  }
+  absl::Status done = after != nullptr
+                          ? after(session, r, node.op, rank.step, stream)
+                          : session.After(node.op, stream);
+  // Too far ahead of the device: again later.
+  rank.after_pending = absl::IsUnavailable(done);
+  if (rank.after_pending) return false;
+  RETURN_IF_ERROR(done);
+  ++rank.node;
   return true;
 }
 

@@ -64,6 +64,7 @@ class VirtualJob {
     uint64_t step = 0;
     uint32_t node = 0;  // of the plan, next in host order
     bool in_step = false;
+    bool after_pending = false;  // of `node`, which has had its `before`
     bool stopped = false;
   };
 

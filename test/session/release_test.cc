@@ -1,0 +1,136 @@
+// Memory that is let go, and memory that a failure spoils.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "session/session.h"
+#include "test/support/graph_builder.h"
+#include "test/support/session_rig.h"
+#include "test/support/status_matchers.h"
+#include "test/support/virtual_job.h"
+
+namespace commsched {
+namespace {
+
+using test::GraphBuilder;
+using test::Read;
+using test::SessionRig;
+using test::VirtualJob;
+using test::VirtualStream;
+using test::Write;
+
+constexpr int kRanks = 2;
+
+// backward writes gradient, reduce sums it, step reads it and writes weights;
+// nothing of ours touches `apart`.
+struct TrainingStep {
+  TrainingStep() {
+    GraphBuilder builder;
+    const GroupId group = builder.Group("dp", kRanks);
+    gradient = builder.Buffer("gradient", 16);
+    weights = builder.Buffer("weights", 16);
+    apart = builder.Buffer("apart", 16);
+    owned = builder.Buffer("owned", 16, Ownership::kOwned);
+    backward = builder.Compute("backward", {Write(gradient), Write(apart)});
+    builder.AllReduce("reduce", group, gradient);
+    step = builder.Compute("step", {Read(gradient), Write(weights)});
+    graph = builder.graph();
+  }
+  BufferId gradient, weights, apart, owned;
+  OpId backward, step;
+  Graph graph;
+};
+
+class ReleaseTest : public testing::Test {
+ protected:
+  ReleaseTest() : rig_(World(), made_.graph, {}) { Create(0); }
+
+  static WorldSpec World() {
+    WorldSpec spec;
+    spec.size = kRanks;
+    return spec;
+  }
+  void Create(uint64_t instance) {
+    std::vector<SessionSpec> specs;
+    for (int r = 0; r < kRanks; ++r) {
+      specs.push_back(rig_.Spec(r));
+      specs.back().instance = instance;
+    }
+    job_.reset();
+    job_ = VirtualJob::Create(specs, 1).value();
+  }
+  bool Poisoned(BufferId buffer, int rank = 0) {
+    return job_->session(rank).BufferPoisoned(buffer).value();
+  }
+
+  TrainingStep made_;
+  SessionRig rig_;
+  std::unique_ptr<VirtualJob> job_;
+};
+
+TEST_F(ReleaseTest, AStreamWaitsForTheLastUseThatIsDue) {
+  VirtualStream other;
+  Session& session = job_->session(0);
+  ASSERT_OK(session.BufferRelease(made_.gradient, &other));
+  EXPECT_EQ(other.num_queued(), 0u);  // nothing is due yet
+  ASSERT_OK(session.StepBegin());
+  ASSERT_OK(session.Before(made_.backward, &job_->stream(0, 0)));
+  ASSERT_OK(session.After(made_.backward, &job_->stream(0, 0)));
+  ASSERT_OK(session.BufferRelease(made_.gradient, &other));
+  ASSERT_OK(session.BufferRelease(made_.apart, &other));
+  EXPECT_EQ(other.num_queued(), 1u);
+  EXPECT_FALSE(other.ready());
+  session.Abort("enough");
+  EXPECT_TRUE(other.ready());  // nobody waits for ever
+  other.RunHead();
+}
+
+TEST_F(ReleaseTest, WhatIsOwnedOrUnknownIsNotReleased) {
+  EXPECT_THAT(job_->session(0).BufferRelease(made_.owned, nullptr),
+              StatusIs(absl::StatusCode::kInvalidArgument, "'owned'"));
+  EXPECT_THAT(job_->session(0).BufferRelease(BufferId(99), nullptr),
+              StatusIs(absl::StatusCode::kNotFound, "99"));
+}
+
+TEST_F(ReleaseTest, AFailedStepPoisonsWhatItWasToWrite) {
+  ASSERT_OK(job_->Run(2, nullptr));
+  EXPECT_FALSE(Poisoned(made_.gradient));
+  job_->StopHost(1);
+  EXPECT_THAT(
+      job_->Run(3, nullptr),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               "rank 1 has not issued #0 all_reduce 'reduce' on axis dp "
+               "of step 2; 0 waits since"));
+  EXPECT_TRUE(Poisoned(made_.gradient));
+  // The worker's stream runs `step` on what is there.
+  EXPECT_TRUE(Poisoned(made_.weights));
+  EXPECT_FALSE(Poisoned(made_.apart));
+}
+
+TEST_F(ReleaseTest, AFailureBetweenStepsPoisonsNothing) {
+  ASSERT_OK(job_->Run(2, nullptr));
+  job_->session(0).Abort("enough");
+  EXPECT_FALSE(Poisoned(made_.gradient));
+  EXPECT_FALSE(Poisoned(made_.weights));
+}
+
+TEST_F(ReleaseTest, ANewSessionRunsWhereOneHasFailed) {
+  job_->session(1).Abort("enough");
+  EXPECT_THAT(job_->Run(1, nullptr),
+              StatusIs(absl::StatusCode::kAborted, "enough"));
+  Create(1);
+  EXPECT_OK(job_->Run(3, nullptr));
+}
+
+TEST_F(ReleaseTest, StallsAreCharged) {
+  job_->StopHost(1);
+  EXPECT_FALSE(job_->Run(1, nullptr).ok());
+  const SessionCounters counters = job_->session(1).counters();
+  EXPECT_GE(counters.stall_due_ns, int64_t{19} * 1000 * 1000 * 1000);
+  EXPECT_EQ(counters.stall_window_ns, 0);
+}
+
+}  // namespace
+}  // namespace commsched
