@@ -12,11 +12,9 @@ namespace {
 
 constexpr absl::string_view kDTypeNames[] = {"f32", "f64", "f16", "bf16",
                                              "i8",  "i32", "i64", "u8"};
-constexpr uint64_t kDTypeSizes[] = {4, 8, 2, 2, 1, 4, 8, 1};
 constexpr absl::string_view kReduceOpNames[] = {"sum", "avg", "min", "max",
                                                 "prod"};
 static_assert(std::size(kDTypeNames) == kNumDTypes);
-static_assert(std::size(kDTypeSizes) == kNumDTypes);
 static_assert(std::size(kReduceOpNames) == kNumReduceOps);
 
 template <typename Enum, size_t N>
@@ -39,10 +37,6 @@ absl::StatusOr<Enum> FromInt(absl::string_view what, int64_t value, int count) {
 }
 
 }  // namespace
-
-uint64_t DTypeSize(DType dtype) {
-  return kDTypeSizes[static_cast<size_t>(dtype)];
-}
 
 absl::string_view DTypeName(DType dtype) {
   return kDTypeNames[static_cast<size_t>(dtype)];

@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_SRC_BASE_DTYPE_H_
 #define COMMSCHED_SRC_BASE_DTYPE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -25,7 +26,10 @@ enum class ReduceOp { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
 inline constexpr int kNumReduceOps = 5;
 
 // Bytes of one element.
-uint64_t DTypeSize(DType dtype);
+constexpr uint64_t DTypeSize(DType dtype) {
+  constexpr uint64_t kSizes[kNumDTypes] = {4, 8, 2, 2, 1, 4, 8, 1};
+  return kSizes[static_cast<size_t>(dtype)];
+}
 
 // "f32", "bf16", "i64" ...; "sum", "avg" ...
 absl::string_view DTypeName(DType dtype);

@@ -16,6 +16,11 @@ namespace {
 // much.
 constexpr uint64_t kInlineBytes = 256 * 1024;
 
+// Long lists of small members are many small blocks: they are claimed several
+// at a time, but so that each member has a few claims to share out.
+constexpr uint64_t kClaimsPerMember = 8;
+constexpr uint64_t kMaxBlocksPerClaim = 64;
+
 // More helpers than other cores only take turns.
 int NumHelpers(int size) {
   const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -89,6 +94,9 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
   slot.last_rank = rank;
   const Transfer transfer = TransferOf(slot);
   slot.num_blocks = NumBlocks(transfer);
+  slot.blocks_per_claim = std::clamp<uint64_t>(
+      slot.num_blocks / (kClaimsPerMember * static_cast<uint64_t>(size())), 1,
+      kMaxBlocksPerClaim);
   slot.started_ns = clock_->NowNs();
   slot.link_end_ns = slot.started_ns;
   if (link_->enabled()) {
@@ -100,7 +108,7 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
   if (alone) {
     RunAll(slot, scratch, cpu_ns);
   } else {
-    slot.next_block.store(0, std::memory_order_relaxed);
+    slot.next_claim.store(0, std::memory_order_relaxed);
     slot.num_blocks_done.store(0, std::memory_order_relaxed);
     slot.opened.store(number + 1, std::memory_order_release);
   }
@@ -128,18 +136,24 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   *cpu_ns += ThreadCpuNs() - begin_ns;
 }
 
-uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first,
+uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first_claim,
                                 TransferScratch* scratch) {
   const Transfer transfer = TransferOf(slot);
   BlockCursor cursor(transfer);
   uint64_t num_run = 0;
-  for (uint64_t block = first; block < slot.num_blocks;
-       block = slot.next_block.fetch_add(1, std::memory_order_relaxed)) {
-    RunBlock(transfer, cursor.At(block), scratch);
-    ++num_run;
-    if (members_.failed()) break;
+  uint64_t claim = first_claim;
+  while (true) {
+    const uint64_t begin = claim * slot.blocks_per_claim;
+    const uint64_t end =
+        std::min(begin + slot.blocks_per_claim, slot.num_blocks);
+    for (uint64_t block = begin; block < end; ++block) {
+      RunBlock(transfer, cursor.At(block), scratch);
+      ++num_run;
+      if (members_.failed()) return num_run;
+    }
+    claim = slot.next_claim.fetch_add(1, std::memory_order_relaxed);
+    if (claim * slot.blocks_per_claim >= slot.num_blocks) return num_run;
   }
-  return num_run;
 }
 
 void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
@@ -148,8 +162,8 @@ void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
   if (!members_.BeginWork()) return;
   uint64_t num_run = 0;
   const uint64_t first =
-      slot.next_block.fetch_add(1, std::memory_order_relaxed);
-  if (first < slot.num_blocks) {
+      slot.next_claim.fetch_add(1, std::memory_order_relaxed);
+  if (first * slot.blocks_per_claim < slot.num_blocks) {
     const int64_t begin_ns = ThreadCpuNs();
     num_run = RunClaimed(slot, first, scratch);
     *cpu_ns += ThreadCpuNs() - begin_ns;

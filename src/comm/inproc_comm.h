@@ -28,7 +28,7 @@ struct InprocSlot {
   // s + 1 once all outputs are written. Released by who wrote the last block.
   std::atomic<uint64_t> completed{0};
 
-  alignas(64) std::atomic<uint64_t> next_block{0};
+  alignas(64) std::atomic<uint64_t> next_claim{0};
   std::atomic<uint64_t> num_blocks_done{0};
 
   // By rank, each written by its member before it arrives.
@@ -38,6 +38,7 @@ struct InprocSlot {
   // Written by the last to arrive, before it stores `opened` or `completed`.
   int last_rank = 0;
   uint64_t num_blocks = 0;
+  uint64_t blocks_per_claim = 1;
   int64_t started_ns = 0;
   int64_t link_end_ns = 0;
 };
@@ -93,7 +94,7 @@ class InprocComm {
   absl::Status Open(int rank, uint64_t number, TransferScratch* scratch,
                     int64_t* cpu_ns);
   void RunAll(InprocSlot& slot, TransferScratch* scratch, int64_t* cpu_ns);
-  uint64_t RunClaimed(InprocSlot& slot, uint64_t first,
+  uint64_t RunClaimed(InprocSlot& slot, uint64_t first_claim,
                       TransferScratch* scratch);
   void Work(int rank, uint64_t number, TransferScratch* scratch,
             int64_t* cpu_ns);

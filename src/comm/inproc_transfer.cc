@@ -31,6 +31,13 @@ uint64_t BlockElements(const Transfer& transfer) {
   return kCopyBytes / ElementBytes(transfer);
 }
 
+// Not rounded up by adding: elements may be near the top. Most parts of long
+// lists are a block or less.
+uint64_t NumBlocksOf(uint64_t elements, uint64_t block_elements) {
+  if (elements <= block_elements) return elements != 0;
+  return elements / block_elements + (elements % block_elements != 0);
+}
+
 const std::byte* InputAt(const Transfer& transfer, int rank, uint32_t member,
                          uint64_t element) {
   const void* input = transfer.launches[rank].members[member].input;
@@ -182,21 +189,23 @@ void TransferScratch::Deleter::operator()(std::byte* memory) const {
 BlockCursor::BlockCursor(const Transfer& transfer)
     : transfer_(transfer),
       block_elements_(BlockElements(transfer)),
-      num_parts_(NumParts(transfer.shape().kind, transfer.size)) {}
+      num_parts_(NumParts(transfer.shape().kind, transfer.size)) {
+  if (transfer.shape().num_members != 0) EnterPart();
+}
 
-uint64_t BlockCursor::NumBlocksOfPart() const {
-  const uint64_t elements =
+void BlockCursor::EnterPart() {
+  part_elements_ =
       PartElements(transfer_.shape().members[at_.member], at_.part);
-  // Not rounded up by adding: elements may be near the top.
-  return elements / block_elements_ + (elements % block_elements_ != 0);
+  part_blocks_ = NumBlocksOf(part_elements_, block_elements_);
 }
 
 void BlockCursor::NextPart() {
-  first_index_ += NumBlocksOfPart();
+  first_index_ += part_blocks_;
   if (++at_.part == num_parts_) {
     at_.part = 0;
     ++at_.member;
   }
+  EnterPart();
 }
 
 void BlockCursor::FindBases() {
@@ -223,16 +232,14 @@ void BlockCursor::FindBases() {
 
 TransferBlock BlockCursor::At(uint64_t index) {
   bool moved = false;
-  while (index - first_index_ >= NumBlocksOfPart()) {
+  while (index - first_index_ >= part_blocks_) {
     NextPart();
     moved = true;
   }
   if (moved) FindBases();
   TransferBlock block = at_;
   block.offset = (index - first_index_) * block_elements_;
-  const uint64_t elements =
-      PartElements(transfer_.shape().members[block.member], block.part);
-  block.count = std::min(block_elements_, elements - block.offset);
+  block.count = std::min(block_elements_, part_elements_ - block.offset);
   return block;
 }
 
@@ -244,8 +251,7 @@ uint64_t NumBlocks(const Transfer& transfer) {
   uint64_t num_blocks = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
     for (int64_t p = 0; p < num_parts; ++p) {
-      const uint64_t elements = PartElements(shape.members[m], p);
-      num_blocks += elements / per_block + (elements % per_block != 0);
+      num_blocks += NumBlocksOf(PartElements(shape.members[m], p), per_block);
     }
   }
   return num_blocks;

@@ -62,14 +62,16 @@ class BlockCursor {
   TransferBlock At(uint64_t index);
 
  private:
-  uint64_t NumBlocksOfPart() const;
+  void EnterPart();
   void NextPart();
   void FindBases();
 
   const Transfer& transfer_;
   const uint64_t block_elements_;
   const int64_t num_parts_;
-  TransferBlock at_;          // First block of the current part.
+  TransferBlock at_;  // First block of the current part.
+  uint64_t part_elements_ = 0;
+  uint64_t part_blocks_ = 0;
   uint64_t first_index_ = 0;  // Its number.
 };
 
