@@ -161,6 +161,12 @@ class Placer {
   }
 
   absl::Status Refuse(uint64_t least) const {
+    if (sequence_.nodes.empty()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "arena_bytes ", plan_.options.arena_bytes, " is too small for the ",
+          "buffers of a graph without ops, the largest of them ", LargestAt(0),
+          "; the least size that works is ", least, " bytes"));
+    }
     // Bytes alive at each position, by differences.
     std::vector<uint64_t> more(sequence_.nodes.size() + 1, 0);
     std::vector<uint64_t> less(sequence_.nodes.size() + 1, 0);

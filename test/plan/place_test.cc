@@ -78,6 +78,15 @@ TEST(PlaceTest, TooSmallNamesThePeakAndTheLeastSizeThatWorks) {
                "least size that works is 256 bytes"));
 }
 
+TEST(PlaceTest, TooSmallForAGraphWithoutOpsNamesABuffer) {
+  GraphBuilder b;
+  b.Buffer("idle", 64, Ownership::kOwned);
+  EXPECT_THAT(BuildPlan(b.graph(), Arena(255), {}),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "without ops, the largest of them buffer 'idle' of 256 "
+                       "bytes; the least size that works is 256 bytes"));
+}
+
 TEST(PlaceTest, WhatCarriesContentsOverTheBoundarySharesNothing) {
   GraphBuilder b;
   const BufferId state = b.Buffer("state", 64, Ownership::kOwned);
