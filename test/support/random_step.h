@@ -20,6 +20,7 @@ struct RandomStepLimits {
   bool late_bound = false;  // buffers whose address and count come every step
   bool peers = false;       // rings of send and receive
   bool uneven = false;      // all-to-all, reduce-scatter and gather by counts
+  bool barriers = false;
 };
 
 // A graph over integer buffers, so that sums are exact in any order, in which
@@ -31,7 +32,12 @@ struct RandomStep {
   // By GroupId: the sets of world ranks that are one communicator each, in
   // order of their positions. Every rank is in one of each group.
   std::vector<std::vector<std::vector<int>>> communicators;
+  // By OpId, the ranks without that op; empty: every rank has every op.
+  std::vector<std::vector<bool>> left_out;
 
+  bool Has(int rank, OpId op) const {
+    return left_out.empty() || !left_out[op.value()][rank];
+  }
   // The communicator of `group` that `rank` is in, and its position there.
   const std::vector<int>& RanksOf(GroupId group, int rank) const;
   int PositionOf(GroupId group, int rank) const;
@@ -56,9 +62,13 @@ void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
                 const std::vector<int64_t*>& address);
 
 // The reference: all ops in declared order, one after the other, all ranks. A
-// late-bound buffer stays where it is, and keeps what is beyond its count.
+// late-bound buffer stays where it is, and keeps what is beyond its count. The
+// memory after `num_steps` steps.
 std::vector<RankMemory> RunSequentially(const RandomStep& step,
                                         uint64_t num_steps);
+// After 0, 1, ... `num_steps` steps.
+std::vector<std::vector<RankMemory>> RunStepByStep(const RandomStep& step,
+                                                   uint64_t num_steps);
 
 }  // namespace commsched::test
 

@@ -58,9 +58,14 @@ struct Job {
 // definition: from parts to parts.
 class CollectiveReference {
  public:
-  CollectiveReference(const RandomStep& step, const CollectiveSpec& spec,
+  CollectiveReference(const RandomStep& step, OpId op,
                       const std::vector<int>& ranks, uint64_t t, Job* job)
-      : step_(step), spec_(spec), ranks_(ranks), t_(t), job_(*job) {}
+      : step_(step),
+        op_(op),
+        spec_(step.graph.op(op).collective),
+        ranks_(ranks),
+        t_(t),
+        job_(*job) {}
 
   void Run() {
     const int n = static_cast<int>(ranks_.size());
@@ -69,6 +74,7 @@ class CollectiveReference {
       for (int p = 0; p < n; ++p) inputs_.push_back(Take(p));
     }
     for (int p = 0; p < n; ++p) {
+      if (!step_.Has(ranks_[p], op_)) continue;
       if (IsPointToPoint(spec_.kind)) {
         Meet(p);
       } else {
@@ -232,6 +238,7 @@ class CollectiveReference {
   }
 
   const RandomStep& step_;
+  const OpId op_;
   const CollectiveSpec& spec_;
   const std::vector<int>& ranks_;
   const uint64_t t_;
@@ -281,30 +288,46 @@ void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
   }
 }
 
-std::vector<RankMemory> RunSequentially(const RandomStep& step,
-                                        uint64_t num_steps) {
+namespace {
+
+void RunStep(const RandomStep& step, uint64_t t, Job* job) {
+  for (uint32_t i = 0; i < step.graph.ops().size(); ++i) {
+    const Op& op = step.graph.ops()[i];
+    if (op.kind == OpKind::kCollective) {
+      for (const auto& ranks :
+           step.communicators[op.collective.group.value()]) {
+        CollectiveReference(step, OpId(i), ranks, t, job).Run();
+      }
+      continue;
+    }
+    for (int r = 0; r < step.num_ranks; ++r) {
+      if (!step.Has(r, OpId(i))) continue;
+      std::vector<int64_t*> address;
+      for (auto& buffer : job->memory[r]) address.push_back(buffer.data());
+      RunCompute(step, OpId(i), t, r, address);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<RankMemory>> RunStepByStep(const RandomStep& step,
+                                                   uint64_t num_steps) {
   Job job;
   for (int r = 0; r < step.num_ranks; ++r) {
     job.memory.push_back(InitialMemory(step, r));
   }
+  std::vector<std::vector<RankMemory>> after = {job.memory};
   for (uint64_t t = 0; t < num_steps; ++t) {
-    for (uint32_t i = 0; i < step.graph.ops().size(); ++i) {
-      const Op& op = step.graph.ops()[i];
-      if (op.kind == OpKind::kCollective) {
-        for (const auto& ranks :
-             step.communicators[op.collective.group.value()]) {
-          CollectiveReference(step, op.collective, ranks, t, &job).Run();
-        }
-        continue;
-      }
-      for (int r = 0; r < step.num_ranks; ++r) {
-        std::vector<int64_t*> address;
-        for (auto& buffer : job.memory[r]) address.push_back(buffer.data());
-        RunCompute(step, OpId(i), t, r, address);
-      }
-    }
+    RunStep(step, t, &job);
+    after.push_back(job.memory);
   }
-  return std::move(job.memory);
+  return after;
+}
+
+std::vector<RankMemory> RunSequentially(const RandomStep& step,
+                                        uint64_t num_steps) {
+  return std::move(RunStepByStep(step, num_steps).back());
 }
 
 }  // namespace commsched::test
