@@ -239,7 +239,8 @@ COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
-/// Errors:    as commsched_engine_set_parameter()
+/// Errors:    as commsched_engine_set_parameter(); the session's first failure,
+///            naming the buffer, if that left the parameter's values poisoned
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
@@ -327,7 +328,8 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
 /// Blocks:    until the reductions are complete; not for the gathers.
 /// Errors:    INVALID_ARGUMENT     `lr` is negative or not finite
 ///            FAILED_PRECONDITION  a call out of order, as step_begin
-///            or the session's first failure
+///            or the session's first failure, with the name of the first buffer
+///            that it left poisoned: no bucket is stepped with such data
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_optimizer_step(commsched_engine_t* engine, float lr);

@@ -118,6 +118,13 @@ class Engine {
   Status After(commsched_op_id_t op);
   template <typename Body>
   Status Run(commsched_op_id_t op, Body&& body);
+  // If the session has failed and left `buffer`, that of `bucket` and `kind`,
+  // with contents that nobody may use: its failure, naming the buffer.
+  Status RefusePoisoned(const std::string& call, const char* kind,
+                        uint32_t bucket, commsched_buffer_id_t buffer) const;
+  // The same for all buffers that AdamW reads or writes.
+  Status RefusePoisonedBuckets(const std::string& call) const;
+  Status StepBuckets(float lr);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
   void AdamW(uint32_t bucket, commsched_adamw_args_t args) const;

@@ -166,6 +166,37 @@ Status Engine::StepEnd() {
   return Status();
 }
 
+// ---- What a failure leaves --------------------------------------------------
+
+Status Engine::RefusePoisoned(const std::string& call, const char* kind,
+                              uint32_t bucket,
+                              commsched_buffer_id_t buffer) const {
+  if (buffer == kNoId) return Status();
+  const Status failure = SessionFailure();
+  if (failure.ok()) return failure;
+  uint32_t poisoned = 0;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_buffer_poisoned(session_.get(), buffer, &poisoned),
+      "asking for a buffer's state"));
+  if (poisoned == 0) return Status();
+  return Status(failure.code(), "engine: " + call + " refuses buffer '" + kind +
+                                    "." + std::to_string(bucket) +
+                                    "', which a failed step has left poisoned" +
+                                    ": " + failure.message());
+}
+
+Status Engine::RefusePoisonedBuckets(const std::string& call) const {
+  for (uint32_t b = 0; b < graph_.buckets.size(); ++b) {
+    const BucketIds& ids = graph_.buckets[b];
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "gradient_shard", b, ids.shard));
+    ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, "gradients", b, ids.gradients));
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "parameters", b, ids.parameters));
+  }
+  return Status();
+}
+
 // ---- The optimizer ----------------------------------------------------------
 
 Status Engine::OptimizerStep(float lr) {
@@ -173,6 +204,15 @@ Status Engine::OptimizerStep(float lr) {
     return InvalidArgument("engine: lr is " + std::to_string(lr) +
                            "; it must be 0 or more");
   }
+  // Each op waits for what it reads, and learns there that it will not come. So
+  // no bucket is stepped with what a failure left; say which it would be.
+  Status stepped = StepBuckets(lr);
+  if (stepped.ok() || SessionFailure().ok()) return stepped;
+  ENGINE_RETURN_IF_ERROR(RefusePoisonedBuckets("optimizer_step"));
+  return stepped;
+}
+
+Status Engine::StepBuckets(float lr) {
   if (phase_ != Phase::kBetweenModules || cursor_ != graph_.module_ops.size()) {
     return OutOfOrder("optimizer_step");
   }
@@ -326,6 +366,13 @@ Status Engine::SetParameter(uint32_t parameter, const float* values,
 
 Status Engine::GetParameter(uint32_t parameter, float* out_values,
                             uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  if (built()) {
+    const uint32_t bucket = layout_.slots[parameter].bucket;
+    ENGINE_RETURN_IF_ERROR(RefusePoisoned(
+        "get_parameter of '" + parameters_[parameter].name + "'", "parameters",
+        bucket, graph_.buckets[bucket].parameters));
+  }
   ENGINE_RETURN_IF_ERROR(CheckValues("get_parameter", parameter, count));
   std::memcpy(out_values, ParameterValues(parameter), count * sizeof(float));
   return Status();

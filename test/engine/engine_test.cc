@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -20,6 +22,7 @@
 namespace commsched::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Combine;
 using ::testing::HasSubstr;
 using ::testing::Values;
@@ -307,6 +310,46 @@ TEST(EngineFailureTest, OneRanksAbortReachesTheOthers) {
       });
   EXPECT_EQ(error, "");
   EXPECT_EQ(aborted, 2);
+}
+
+TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
+  ToyRun run;
+  std::atomic<bool> all_launched{false};
+  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t rank) {
+    std::string message = toy.Build();
+    if (!message.empty()) return message;
+    commsched_engine_t* engine = toy.engine();
+    if (rank == 1) {  // never launches, so that rank 0 cannot get its sums
+      while (!all_launched) std::this_thread::yield();
+      commsched_session_abort(commsched_engine_session(engine), "disk full");
+      return message;
+    }
+    const uint64_t count = ToyParameters()[0].count();
+    std::vector<float> before(count);
+    EXPECT_EQ(commsched_engine_get_parameter(engine, 0, before.data(), count),
+              COMMSCHED_OK);
+    message = toy.ForwardBackward(0);
+    all_launched = true;
+    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_ABORTED);
+    EXPECT_THAT(commsched_engine_last_error(),
+                AllOf(HasSubstr("optimizer_step refuses buffer "
+                                "'gradient_shard.0'"),
+                      HasSubstr("poisoned"), HasSubstr("disk full")));
+    std::vector<float> after(count);
+    EXPECT_EQ(commsched_engine_get_parameter(engine, 0, after.data(), count),
+              COMMSCHED_ABORTED);
+    EXPECT_THAT(commsched_engine_last_error(),
+                AllOf(HasSubstr(ToyParameters()[0].name),
+                      HasSubstr("refuses buffer 'parameters."),
+                      HasSubstr("disk full")));
+    const float* values = nullptr;
+    float* gradient = nullptr;
+    EXPECT_EQ(commsched_engine_parameter_address(engine, 0, &values, &gradient),
+              COMMSCHED_OK);
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), values));
+    return message;
+  });
+  EXPECT_EQ(error, "");
 }
 
 }  // namespace
