@@ -44,7 +44,7 @@ enum {
 ///            ALREADY_EXISTS       a plugin of its name is there
 ///            or why the plugin says that it cannot be used
 ///            No plugin of a file that fails is there afterwards.
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_plugin_load(const char* name_or_path,
                                                        uint32_t flags);
 
@@ -56,7 +56,7 @@ COMMSCHED_API commsched_status_t commsched_plugin_load(const char* name_or_path,
 /// Threads:   any.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT  NULL, a format other than TEXT and JSON
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_info(commsched_format_t format,
                                                 char** out_text);
 

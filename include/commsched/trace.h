@@ -168,7 +168,7 @@ commsched_trace_write_metrics(const commsched_trace_t* trace, const char* path);
 /// Blocks:    on the file system.
 /// Errors:    INVALID_ARGUMENT  NULL, not a flight record
 ///            UNAVAILABLE       the file cannot be read
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_flight_record_read(const char* path,
                                                               char** out_text);
 

@@ -58,6 +58,7 @@ int main(void) {
   run("plan", test_plan);
   run("session", test_session);
   run("session_errors", test_session_errors);
+  run("late", test_late);
   run("trace", test_trace);
   run("recording", test_recording);
   run("plugin", test_plugin);

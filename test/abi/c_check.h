@@ -76,6 +76,7 @@ void test_graph(void);
 void test_plan(void);
 void test_session(void);
 void test_session_errors(void);
+void test_late(void);
 void test_trace(void);
 void test_recording(void);
 void test_plugin(void);

@@ -72,7 +72,9 @@ TEST(LayoutTest, AccessesNeverGrow) {
   EXPECT_OFFSET(commsched_access_t, group, 12);
   EXPECT_OFFSET(commsched_access_t, offset, 16);
   EXPECT_OFFSET(commsched_access_t, count, 24);
-  EXPECT_SIZE(commsched_access_t, 32);
+  EXPECT_OFFSET(commsched_access_t, rows, 32);
+  EXPECT_OFFSET(commsched_access_t, stride, 40);
+  EXPECT_SIZE(commsched_access_t, 48);
 }
 
 TEST(LayoutTest, BufferDescKeepsItsFields) {
@@ -110,13 +112,15 @@ TEST(LayoutTest, CollectiveDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_collective_desc_t, group, 24);
   EXPECT_OFFSET(commsched_collective_desc_t, root, 28);
   EXPECT_OFFSET(commsched_collective_desc_t, input, 32);
-  EXPECT_OFFSET(commsched_collective_desc_t, output, 64);
-  EXPECT_OFFSET(commsched_collective_desc_t, counts, 96);
-  EXPECT_OFFSET(commsched_collective_desc_t, num_counts, 104);
-  EXPECT_OFFSET(commsched_collective_desc_t, num_after, 108);
-  EXPECT_OFFSET(commsched_collective_desc_t, after, 112);
-  EXPECT_OFFSET(commsched_collective_desc_t, priority, 120);
-  EXPECT_SIZE(commsched_collective_desc_t, 128);
+  EXPECT_OFFSET(commsched_collective_desc_t, output, 80);
+  EXPECT_OFFSET(commsched_collective_desc_t, counts, 128);
+  EXPECT_OFFSET(commsched_collective_desc_t, num_counts, 136);
+  EXPECT_OFFSET(commsched_collective_desc_t, num_after, 140);
+  EXPECT_OFFSET(commsched_collective_desc_t, after, 144);
+  EXPECT_OFFSET(commsched_collective_desc_t, priority, 152);
+  EXPECT_OFFSET(commsched_collective_desc_t, peer_offset, 156);
+  EXPECT_OFFSET(commsched_collective_desc_t, lossy, 160);
+  EXPECT_SIZE(commsched_collective_desc_t, 168);
 }
 
 TEST(LayoutTest, RoleDesc) {
@@ -138,7 +142,12 @@ TEST(LayoutTest, PlanOptionsKeepTheirFields) {
   EXPECT_OFFSET(commsched_plan_options_t, max_bytes_in_flight, 24);
   EXPECT_OFFSET(commsched_plan_options_t, coalesce_bytes, 32);
   EXPECT_OFFSET(commsched_plan_options_t, arena_bytes, 40);
-  EXPECT_SIZE(commsched_plan_options_t, 48);
+  EXPECT_OFFSET(commsched_plan_options_t, partition_bytes, 48);
+  EXPECT_OFFSET(commsched_plan_options_t, priority, 56);
+  EXPECT_OFFSET(commsched_plan_options_t, keep_fillers, 60);
+  EXPECT_OFFSET(commsched_plan_options_t, policy, 64);
+  EXPECT_OFFSET(commsched_plan_options_t, codec, 72);
+  EXPECT_SIZE(commsched_plan_options_t, 80);
 }
 
 TEST(LayoutTest, CostProfileKeepsItsFields) {
@@ -276,18 +285,18 @@ TEST(LayoutTest, EnumeratorsKeepTheirNumbers) {
 }
 
 TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
-  EXPECT_EQ(commsched_world_desc_init().struct_size, 40u);
+  EXPECT_EQ(commsched_world_desc_init().struct_size, 48u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 88u);
-  EXPECT_EQ(commsched_collective_desc_init().struct_size, 128u);
-  EXPECT_EQ(commsched_plan_options_init().struct_size, 48u);
+  EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
+  EXPECT_EQ(commsched_plan_options_init().struct_size, 80u);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
-  EXPECT_EQ(commsched_prediction_init().struct_size, 88u);
+  EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
-  EXPECT_EQ(commsched_session_desc_init().struct_size, 80u);
-  EXPECT_EQ(commsched_session_counters_init().struct_size, 88u);
+  EXPECT_EQ(commsched_session_desc_init().struct_size, 96u);
+  EXPECT_EQ(commsched_session_counters_init().struct_size, 120u);
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);
 }
 

@@ -1,0 +1,199 @@
+/* Buffers bound late, memory given back, buffers poisoned, and the flight
+ * record: two ranks on "inproc", one thread each. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "c_check.h"
+
+enum { RANKS = 2, STEPS = 4 };
+
+/* "make" writes "fresh", late-bound, of at most C_COUNT elements; "sum" reduces
+ * it in place; "use" reads it. */
+struct late_step {
+  commsched_graph_t* graph;
+  commsched_plan_t* plan;
+  commsched_buffer_id_t fresh;
+  commsched_op_id_t make, sum, use;
+};
+
+struct late_rank {
+  const struct late_step* step;
+  commsched_world_t* world;
+  int32_t number;
+  pthread_barrier_t* failed; /* after rank 0 has aborted */
+};
+
+static void new_late_step(struct late_step* step) {
+  commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
+  commsched_compute_desc_t compute = commsched_compute_desc_init();
+  commsched_collective_desc_t sum = commsched_collective_desc_init();
+  commsched_access_t access;
+  memset(&access, 0, sizeof(access));
+  EXPECT_OK(commsched_graph_create(&step->graph));
+  EXPECT_OK(commsched_graph_add_group(step->graph, "dp", RANKS, &sum.group));
+  buffer.name = "fresh";
+  buffer.ownership = COMMSCHED_LATE_BOUND;
+  buffer.count = C_COUNT;
+  EXPECT_OK(commsched_graph_add_buffer(step->graph, &buffer, &step->fresh));
+  access.buffer = step->fresh;
+  access.mode = COMMSCHED_WRITE;
+  compute.name = "make";
+  compute.accesses = &access;
+  compute.num_accesses = 1;
+  EXPECT_OK(commsched_graph_add_compute(step->graph, &compute, &step->make));
+  sum.name = "sum";
+  sum.input.buffer = step->fresh;
+  sum.output.buffer = step->fresh;
+  EXPECT_OK(commsched_graph_add_collective(step->graph, &sum, &step->sum));
+  access.mode = COMMSCHED_READ;
+  compute.name = "use";
+  EXPECT_OK(commsched_graph_add_compute(step->graph, &compute, &step->use));
+  EXPECT_OK(commsched_plan_build(step->graph, NULL, NULL, &step->plan));
+}
+
+static void expect_refused(commsched_session_t* session,
+                           const struct late_step* step, float* memory) {
+  const commsched_stream_t caller = commsched_stream_caller();
+  commsched_late_binding_t binding;
+  memset(&binding, 0, sizeof(binding));
+  binding.buffer = step->fresh;
+  binding.address = memory;
+  binding.count = C_COUNT + 1;
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "fresh",
+      commsched_session_after_bound(session, step->make, caller, &binding, 1));
+  binding.count = 1;
+  binding.address = NULL;
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "fresh",
+      commsched_session_after_bound(session, step->make, caller, &binding, 1));
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "fresh",
+      commsched_session_after_bound(session, step->make, caller, &binding, 0));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "fresh",
+               commsched_session_after(session, step->make, caller));
+  EXPECT_NULL("session", commsched_session_after_bound(NULL, step->make, caller,
+                                                       &binding, 1));
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "bindings",
+      commsched_session_after_bound(session, step->make, caller, NULL, 1));
+}
+
+/* Step t: t + 1 elements, at another address in each step. */
+static void run_step(const struct late_rank* rank, commsched_session_t* session,
+                     int t) {
+  const commsched_stream_t caller = commsched_stream_caller();
+  const struct late_step* step = rank->step;
+  float memory[STEPS][C_COUNT];
+  commsched_late_binding_t binding;
+  memset(&binding, 0, sizeof(binding));
+  EXPECT_OK(commsched_session_step_begin(session));
+  EXPECT_OK(commsched_session_before(session, step->make, caller));
+  for (int i = 0; i < C_COUNT; ++i) memory[t][i] = (float)(rank->number + 1);
+  if (t == 0) expect_refused(session, step, memory[t]);
+  binding.buffer = step->fresh;
+  binding.address = memory[t];
+  binding.count = (uint64_t)t + 1;
+  EXPECT_OK(
+      commsched_session_after_bound(session, step->make, caller, &binding, 1));
+  EXPECT_OK(commsched_session_before(session, step->use, caller));
+  for (int i = 0; i < C_COUNT; ++i) {
+    EXPECT(memory[t][i] == (i <= t ? 3.0f : (float)(rank->number + 1)));
+  }
+  EXPECT_OK(commsched_session_after(session, step->use, caller));
+  EXPECT_OK(commsched_session_step_end(session));
+  EXPECT_OK(commsched_session_buffer_release(session, step->fresh, caller));
+}
+
+static void expect_flight_record(const char* path) {
+  char* text = NULL;
+  EXPECT_OK(commsched_flight_record_read(path, &text));
+  if (text != NULL) {
+    EXPECT(strstr(text, "sum") != NULL);
+    EXPECT(strstr(text, "no more") != NULL); /* the failure */
+  }
+  commsched_string_free(text);
+  EXPECT_NULL("path", commsched_flight_record_read(NULL, &text));
+  EXPECT_NULL("out_text", commsched_flight_record_read(path, NULL));
+  EXPECT_FAILS(COMMSCHED_UNAVAILABLE, "/nowhere",
+               commsched_flight_record_read("/nowhere/flight", &text));
+}
+
+/* A step that another rank's failure cuts short. */
+static void fail(const struct late_rank* rank, commsched_session_t* session) {
+  const struct late_step* step = rank->step;
+  uint32_t poisoned = 7;
+  EXPECT_OK(commsched_session_buffer_poisoned(session, step->fresh, &poisoned));
+  EXPECT(poisoned == 0);
+  EXPECT_OK(commsched_session_step_begin(session));
+  if (rank->number == 0) commsched_session_abort(session, "no more");
+  pthread_barrier_wait(rank->failed);
+  while (commsched_session_status(session) == COMMSCHED_OK) {
+  }
+  EXPECT_FAILS(
+      COMMSCHED_ABORTED, "no more",
+      commsched_session_before(session, step->make, commsched_stream_caller()));
+  EXPECT_OK(commsched_session_buffer_poisoned(session, step->fresh, &poisoned));
+  EXPECT(poisoned == 1);
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "99",
+               commsched_session_buffer_poisoned(session, 99, &poisoned));
+  EXPECT_NULL("out_poisoned",
+              commsched_session_buffer_poisoned(session, step->fresh, NULL));
+}
+
+static void* run_rank(void* argument) {
+  struct late_rank* rank = argument;
+  commsched_session_desc_t desc = commsched_session_desc_init();
+  commsched_session_t* session = NULL;
+  commsched_group_t* group = NULL;
+  const int32_t ranks[RANKS] = {0, 1};
+  char path[64];
+  commsched_context_t* context = c_new_context(rank->world, rank->number);
+  snprintf(path, sizeof(path), "c_late.rank%d.flight", rank->number);
+  EXPECT_OK(commsched_group_create(context, "dp", ranks, RANKS, &group));
+  desc.context = context;
+  desc.plan = rank->step->plan;
+  desc.groups = &group;
+  desc.num_groups = 1;
+  desc.flight_path = path;
+  EXPECT_OK(commsched_session_create(&desc, &session));
+  if (session != NULL) {
+    for (int t = 0; t < STEPS; ++t) run_step(rank, session, t);
+    EXPECT_OK(commsched_session_drain(session));
+    EXPECT_FAILS(COMMSCHED_NOT_FOUND, "99",
+                 commsched_session_buffer_release(session, 99,
+                                                  commsched_stream_caller()));
+    fail(rank, session);
+  }
+  commsched_session_destroy(session);
+  expect_flight_record(path);
+  remove(path);
+  commsched_group_destroy(group);
+  commsched_context_destroy(context);
+  return NULL;
+}
+
+void test_late(void) {
+  struct late_step step;
+  struct late_rank ranks[RANKS];
+  pthread_t threads[RANKS];
+  pthread_barrier_t failed;
+  commsched_world_t* world = c_new_world(RANKS, NULL);
+  memset(&step, 0, sizeof(step));
+  new_late_step(&step);
+  EXPECT(pthread_barrier_init(&failed, NULL, RANKS) == 0);
+  for (int32_t i = 0; i < RANKS; ++i) {
+    ranks[i].step = &step;
+    ranks[i].world = world;
+    ranks[i].number = i;
+    ranks[i].failed = &failed;
+    EXPECT(pthread_create(&threads[i], NULL, run_rank, &ranks[i]) == 0);
+  }
+  for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&failed);
+  commsched_plan_destroy(step.plan);
+  commsched_graph_destroy(step.graph);
+  commsched_world_destroy(world);
+}
