@@ -1,24 +1,27 @@
-#include "test/fuzz/graph_json_fuzz.h"
-
-#include <cstdlib>
-
 #include "absl/strings/string_view.h"
 #include "graph/dependencies.h"
 #include "graph/json.h"
+#include "test/fuzz/entries.h"
+#include "test/fuzz/source.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace commsched;  // NOLINT(google-build-using-namespace)
+namespace commsched::test {
+
+size_t FuzzGraphJson(const uint8_t* data, size_t size) {
   const auto graph = GraphFromJson(
       absl::string_view(reinterpret_cast<const char*>(data), size));
-  if (!graph.ok()) return 0;
+  if (!graph.ok()) {
+    Require(!graph.status().message().empty());
+    return 0;
+  }
   const auto again = GraphFromJson(GraphToJson(*graph));
-  if (!again.ok() || !(*again == *graph)) std::abort();
+  Require(again.ok() && *again == *graph);
   const auto dependencies = InferDependencies(*graph);
   if (dependencies.ok()) {
-    if (dependencies->order.size() != graph->ops().size()) std::abort();
-  } else if (dependencies.status().code() !=
-             absl::StatusCode::kInvalidArgument) {
-    std::abort();
+    Require(dependencies->order.size() == graph->ops().size());
+  } else {
+    Require(dependencies.status().code() == absl::StatusCode::kInvalidArgument);
   }
-  return 0;
+  return 1;
 }
+
+}  // namespace commsched::test

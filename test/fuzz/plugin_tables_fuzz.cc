@@ -1,43 +1,16 @@
-#include "test/fuzz/plugin_tables_fuzz.h"
-
-#include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "comm/plugin_tables.h"
+#include "test/fuzz/entries.h"
+#include "test/fuzz/source.h"
 
-namespace commsched {
+namespace commsched::test {
 namespace {
 
 // No table is longer; the memory behind one is readable, as struct_size says.
 constexpr size_t kTableBytes = 4096;
-
-// Takes values from the front of the input, then zeros.
-class Source {
- public:
-  Source(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-
-  void Fill(void* to, size_t bytes) {
-    const size_t taken = std::min(bytes, size_);
-    std::memcpy(to, data_, taken);
-    std::memset(static_cast<char*>(to) + taken, 0, bytes - taken);
-    data_ += taken;
-    size_ -= taken;
-  }
-  template <typename T>
-  T Take() {
-    T value;
-    Fill(&value, sizeof(value));
-    return value;
-  }
-  bool empty() const { return size_ == 0; }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-};
 
 // A table of words that are NULL or an address that nobody may follow, behind a
 // head of the input.
@@ -69,10 +42,6 @@ struct FuzzTable {
     }
   }
 };
-
-void Require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void CheckAccepted(const Plugin& plugin) {
   Require(plugin.kind < COMMSCHED_PLUGIN_NUM_KINDS);
@@ -130,4 +99,4 @@ size_t FuzzPluginTables(const uint8_t* data, size_t size) {
   return read->size();
 }
 
-}  // namespace commsched
+}  // namespace commsched::test

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "test/fuzz/plugin_tables_fuzz.h"
+#include "test/fuzz/entries.h"
 
-namespace commsched {
+namespace commsched::test {
 namespace {
 
 // A codec that is taken: one plugin, a whole table, then one byte per choice.
@@ -51,4 +51,4 @@ TEST(PluginTablesFuzzTest, NoiseIsRefusedOrSound) {
 }
 
 }  // namespace
-}  // namespace commsched
+}  // namespace commsched::test
