@@ -92,6 +92,14 @@ std::vector<Event> EventsOf(const std::string& file, const Header& header) {
   return events;
 }
 
+// Of launch `number` over all steps; of a plan without launches there is none.
+std::string LaunchName(uint64_t number, const Header& header,
+                       const std::vector<std::string>& names) {
+  const uint64_t n = header.num_launches;
+  if (n == 0) return absl::StrCat("unknown launch ", number);
+  return absl::StrCat(names[number % n], " of step ", number / n);
+}
+
 std::string DescribeEvent(const Event& event, const Header& header,
                           const std::vector<std::string>& names) {
   const uint64_t n = header.num_launches;
@@ -110,9 +118,8 @@ std::string DescribeEvent(const Event& event, const Header& header,
     case FlightEvent::kRetire:
       break;
   }
-  if (n == 0) return EventName(event.event);
-  return absl::StrCat(EventName(event.event), " ", names[event.number % n],
-                      " of step ", event.number / n);
+  return absl::StrCat(EventName(event.event), " ",
+                      LaunchName(event.number, header, names));
 }
 
 std::string Describe(const Header& header, const std::vector<Event>& events,
@@ -135,16 +142,16 @@ std::string Describe(const Header& header, const std::vector<Event>& events,
     if (event.event == FlightEvent::kRetire) in_flight.erase(event.number);
   }
   for (uint64_t number : in_flight) {
-    absl::StrAppend(
-        &text, "in flight: ",
-        DescribeEvent({0, number, FlightEvent::kIssue}, header, names)
-            .substr(sizeof("issue")),
-        "\n");
+    absl::StrAppend(&text, "in flight: ", LaunchName(number, header, names),
+                    "\n");
   }
   const size_t shown = std::min(events.size(), kMaxShown);
   for (size_t i = events.size() - shown; i < events.size(); ++i) {
+    // Unsigned: the file may hold times whose difference no integer has.
+    const uint64_t before_ns = static_cast<uint64_t>(events.back().time_ns) -
+                               static_cast<uint64_t>(events[i].time_ns);
     const double before_s =
-        static_cast<double>(events.back().time_ns - events[i].time_ns) * 1e-9;
+        static_cast<double>(static_cast<int64_t>(before_ns)) * 1e-9;
     absl::StrAppendFormat(&text, "-%.6f s  %s\n", before_s,
                           DescribeEvent(events[i], header, names));
   }
