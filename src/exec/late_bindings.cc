@@ -106,33 +106,31 @@ absl::Status LateBindings::CheckBinding(const NodeProgram& node,
   const Graph& graph = *program_.plan->graph;
   const uint32_t index = IndexOf(given.buffer);
   const Span32 own = node.late_writes;
-  const std::string start =
-      absl::StrCat("after: op '", graph.op(node.op).name, "' binds buffer ");
-  if (index < own.begin || index >= own.begin + own.count) {
+  // Only what is refused gets a text: the others must not allocate (I6).
+  const auto refuse = [&](const auto&... what) {
     return absl::InvalidArgumentError(absl::StrCat(
-        start, given.buffer.value(), ", which it does not write late-bound"));
+        "after: op '", graph.op(node.op).name, "' binds buffer ", what...));
+  };
+  if (index < own.begin || index >= own.begin + own.count) {
+    return refuse(given.buffer.value(), ", which it does not write late-bound");
   }
   const Buffer& buffer = graph.buffer(given.buffer);
   if (given.count > buffer.count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(start, "'", buffer.name, "' to ", given.count,
-                     " elements; its most is ", buffer.count));
+    return refuse("'", buffer.name, "' to ", given.count,
+                  " elements; its most is ", buffer.count);
   }
   if (given.address == nullptr && given.count != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        start, "'", buffer.name, "' of ", given.count, " elements to NULL"));
+    return refuse("'", buffer.name, "' of ", given.count, " elements to NULL");
   }
   const uint64_t size = DTypeSize(buffer.dtype);
   if (reinterpret_cast<uintptr_t>(given.address) % size != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(start, "'", buffer.name,
-                     "' to an address that is not aligned to ", size));
+    return refuse("'", buffer.name, "' to an address that is not aligned to ",
+                  size);
   }
   const uint32_t max_counts = program_.late_buffers[index].max_counts;
   if (given.counts.size() > max_counts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(start, "'", buffer.name, "' with ", given.counts.size(),
-                     " counts; its collectives take ", max_counts));
+    return refuse("'", buffer.name, "' with ", given.counts.size(),
+                  " counts; its collectives take ", max_counts);
   }
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/support/alloc_counter.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
@@ -289,6 +290,45 @@ TEST(LateBoundTest, TheHostWaitsForTheRing) {
       }
     }
   }
+}
+
+TEST(LateBoundTest, BindingAllocatesNothingInASteadyStep) {
+  const LateGraph made(CollectiveKind::kAllGather);
+  SessionRig rig(Ranks(kRanks), made.graph, {});
+  std::vector<std::vector<float>> in(kRanks, std::vector<float>(kMost));
+  std::vector<std::vector<float>> out(kRanks,
+                                      std::vector<float>(kMost * kRanks));
+  uint64_t allocations = 0;
+  for (const absl::Status& status :
+       rig.RunSessions([&](Session&session, int rank) -> absl::Status {
+         Stream* const here = CallerStream();
+         auto run = [&](uint64_t steps) -> absl::Status {
+           for (uint64_t t = 0; t < steps; ++t) {
+             const uint64_t n = 1 + t % 7;
+             RETURN_IF_ERROR(session.StepBegin());
+             RETURN_IF_ERROR(session.Before(made.make, here));
+             RETURN_IF_ERROR(session.AfterBound(
+                 made.make, here, {{{made.in, in[rank].data(), n, {}}}}));
+             RETURN_IF_ERROR(session.Before(made.take, here));
+             RETURN_IF_ERROR(session.AfterBound(
+                 made.take, here,
+                 {{{made.out, out[rank].data(), n * kRanks, {}}}}));
+             RETURN_IF_ERROR(session.Before(made.check, here));
+             RETURN_IF_ERROR(session.After(made.check, here));
+             RETURN_IF_ERROR(session.StepEnd());
+           }
+           return absl::OkStatus();
+         };
+         RETURN_IF_ERROR(run(10));
+         const uint64_t before = HeapAllocations();
+         RETURN_IF_ERROR(run(70));
+         if (rank == 0) allocations = HeapAllocations() - before;
+         // So that no rank ends its session while rank 0 still counts.
+         return run(10);
+       })) {
+    ASSERT_OK(status);
+  }
+  EXPECT_EQ(allocations, 0u);
 }
 
 }  // namespace
