@@ -203,11 +203,14 @@ absl::Status Recording::Connect() {
   spec.addresses = &addresses_;
   spec.deterministic = spec_.options.deterministic;
   spec.launch_timeout_ns = spec_.launch_timeout_ns;
+  auto runner = std::make_unique<SerialRunner>(std::move(spec));
+  absl::Status ready = runner->Connect();
   {
     MutexLock lock(&mu_);
-    runner_ = std::make_unique<SerialRunner>(std::move(spec));
+    runner_ = std::move(runner);
   }
-  const absl::Status ready = runner_->Connect();
+  // An abort that came before had no runner to tell.
+  if (ready.ok()) ready = failure_.status();
   const std::string mine =
       ready.ok() ? absl::StrCat("records ", spec_.steps_to_record, " to ",
                                 spec_.max_recorded_steps, " steps")
@@ -388,7 +391,10 @@ absl::Status Recording::Freeze(FrozenOrder order) {
     frozen_.swap(frozen);
     runner_.swap(runner);
   }
-  return absl::OkStatus();  // What was there before goes, the lock released.
+  // An abort that came before had no session to tell. What was there before
+  // goes, the lock released.
+  if (failure_.failed()) frozen_->session().Abort(failure_.status().message());
+  return failure_.status();
 }
 
 std::string Recording::DeclaredHash() const {

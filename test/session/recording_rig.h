@@ -38,6 +38,7 @@ struct ModulesSpec {
   uint64_t partition_bytes = 0;
   std::string backend = "inproc";
   int64_t launch_timeout_ns = int64_t{20} * 1000 * 1000 * 1000;
+  std::function<void(int rank)> on_take_instance = [](int) {};
 };
 
 // What the ops of a module do, for the rank's program and for a reference.
@@ -58,7 +59,10 @@ class ModulesRank {
     RecordingSpec recording;
     recording.world = std::move(world);
     recording.world_rank = rank;
-    recording.take_instance = [instances] { return (*instances)++; };
+    recording.take_instance = [instances, rank, on = spec.on_take_instance] {
+      on(rank);
+      return (*instances)++;
+    };
     GroupSpec group;
     group.axis = "dp";
     for (int r = 0; r < spec.ranks; ++r) group.ranks.push_back(r);

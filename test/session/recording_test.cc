@@ -1,5 +1,7 @@
 #include "session/recording.h"
 
+#include <atomic>
+#include <latch>
 #include <random>
 #include <string>
 #include <vector>
@@ -371,6 +373,36 @@ TEST(RecordingTest, AnAbortEndsARecordingOnEveryRank) {
     for (const absl::Status& status : statuses) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
     }
+  }
+}
+
+// The plan is made, its session not yet there; rank 1 stays, and does nothing.
+TEST(RecordingTest, AnAbortWhileAStepIsFrozenReachesEveryRank) {
+  std::atomic<Recording*> aborted = nullptr;
+  std::latch over(1);
+  ModulesSpec spec;
+  spec.ranks = 2;
+  spec.on_take_instance = [&](int rank) {
+    if (rank == 1 && aborted != nullptr) aborted.load()->Abort("enough");
+  };
+  const std::vector<absl::Status> statuses =
+      RunModules(spec, [&](ModulesRank& rank) -> absl::Status {
+        RETURN_IF_ERROR(rank.Step({0, 1}, 0));
+        if (rank.rank() == 1) {
+          aborted = &rank.recording();
+          const absl::Status step = rank.Step({0, 1}, 1);
+          over.wait();
+          return step;
+        }
+        absl::Status status;
+        for (int t = 1; t < 9 && status.ok(); ++t) {
+          status = rank.Step({0, 1}, t);
+        }
+        over.count_down();
+        return status;
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
   }
 }
 
