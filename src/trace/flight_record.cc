@@ -174,8 +174,11 @@ absl::StatusOr<std::unique_ptr<FlightRecord>> FlightRecord::Create(
   std::memcpy(header.fingerprint, info.fingerprint.data(),
               sizeof(header.fingerprint));
   const size_t bytes = header.ring_offset + kCapacity * sizeof(Slot);
+  // Not cut to nothing: who still has the one that was there mapped would be
+  // killed by its next store.
+  unlink(path.c_str());
   const int file =
-      open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+      open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return Unavailable(path, "cannot be opened");
   // Reserved now: a full disk must not be a signal later.
   if (const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));

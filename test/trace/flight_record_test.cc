@@ -74,6 +74,21 @@ TEST(FlightRecordTest, TheOldestAreOverwritten) {
   std::remove(path.c_str());
 }
 
+TEST(FlightRecordTest, AReplacedOneIsLeftToWhoeverStillWritesIt) {
+  const std::string path = PathOf("replaced");
+  const auto old = FlightRecord::Create(path, TwoLaunches());
+  ASSERT_OK(old.status());
+  const auto made = FlightRecord::Create(path, TwoLaunches());
+  ASSERT_OK(made.status());
+  (*old)->Fail("not mine", 1000);
+  (*made)->Add(FlightEvent::kIssue, 2, 2000);
+  const auto text = ReadFlightRecord(path);
+  ASSERT_OK(text.status());
+  EXPECT_THAT(*text, HasSubstr("1 events"));
+  EXPECT_THAT(*text, Not(HasSubstr("not mine")));
+  std::remove(path.c_str());
+}
+
 TEST(FlightRecordTest, WhatIsNotOneIsRefused) {
   const std::string path = PathOf("other");
   EXPECT_THAT(ReadFlightRecord(path),
