@@ -422,7 +422,11 @@ void Issuer::Fail(absl::Status status) {
     spec_.backend->comm_abort(
         comm, static_cast<commsched_status_t>(status.code()), message.c_str());
   }
-  for (const std::unique_ptr<Event>& event : program_.events) event->Poison();
+  // Those of compute ops are not: whoever waits for one does so behind its
+  // `after`, so it completes, and workers keep the order of what they write.
+  for (const LaunchProgram& launch : program_.launches) {
+    if (launch.event != nullptr) launch.event->Poison();
+  }
   spec_.parker->Unpark();
 }
 

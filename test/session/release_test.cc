@@ -116,6 +116,34 @@ TEST_F(ReleaseTest, AFailureBetweenStepsPoisonsNothing) {
   EXPECT_FALSE(Poisoned(made_.weights));
 }
 
+// What is written by workers without a launch in between is not poisoned, so
+// it must not be written in another order.
+TEST_F(ReleaseTest, AFailureKeepsTheOrderOfWorkers) {
+  GraphBuilder builder;
+  const BufferId state = builder.Buffer("state", 16);
+  const OpId first = builder.Compute("first", {Write(state)}, {.lane = 0});
+  const OpId second =
+      builder.Compute("second", {test::ReadWrite(state)}, {.lane = 1});
+  WorldSpec world;
+  world.size = 1;
+  SessionRig rig(world, builder.graph(), {});
+  auto job = VirtualJob::Create({rig.Spec(0)}, 1).value();
+  Session& session = job->session(0);
+  ASSERT_OK(session.StepBegin());
+  for (const OpId op : {first, second}) {
+    VirtualStream* stream = &job->stream(0, op == first ? 0 : 1);
+    ASSERT_OK(session.Before(op, stream));
+    stream->Enqueue([] {});
+    ASSERT_OK(session.After(op, stream));
+  }
+  session.Abort("enough");
+  EXPECT_FALSE(session.BufferPoisoned(state).value());
+  EXPECT_FALSE(job->stream(0, 1).ready());
+  while (job->stream(0, 0).ready()) job->stream(0, 0).RunHead();
+  EXPECT_TRUE(job->stream(0, 1).ready());
+  while (job->stream(0, 1).ready()) job->stream(0, 1).RunHead();
+}
+
 TEST_F(ReleaseTest, ANewSessionRunsWhereOneHasFailed) {
   job_->session(1).Abort("enough");
   EXPECT_THAT(job_->Run(1, nullptr),
