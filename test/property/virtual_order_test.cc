@@ -246,7 +246,7 @@ TEST(VirtualPropertyTest, AnyOrderOfAnyJobEndsAsTheReferenceOrFailsOnAllRanks) {
       ASSERT_EQ(outcome.wrong, "")
           << "run " << run << ", trouble " << static_cast<int>(trouble.kind)
           << ", fault " << static_cast<int>(trouble.fault.kind) << "\n"
-          << test::DescribeSeed(seed);
+          << test::PlansText(drawn.plans) << test::DescribeSeed(seed);
       totals.Add(outcome);
     }
     if ((i + 1) % 5000 == 0) {

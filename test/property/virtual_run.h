@@ -148,6 +148,7 @@ class VirtualRun : private LaunchWatcher {
 
   // The end.
   void RunToTheEnd();
+  void Release(Rank& rank);
   void CheckEnd();
   void CheckResult();
   void CheckFailure();
@@ -180,6 +181,9 @@ class VirtualRun : private LaunchWatcher {
   RunOutcome outcome_;
   std::deque<Rank> ranks_;
 };
+
+// The roles' graphs and plans, for who looks into a failure.
+std::string PlansText(absl::Span<const std::shared_ptr<const Plan>> plans);
 
 }  // namespace commsched::test
 

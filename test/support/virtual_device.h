@@ -41,6 +41,8 @@ class VirtualStream final : public Stream {
   bool ready() const;
   // Runs the head, which is ready().
   void RunHead();
+  // Forgets the head, unrun.
+  void DropHead() { items_.pop_front(); }
   size_t num_queued() const { return items_.size(); }
 
  private:
