@@ -310,9 +310,11 @@ TEST(GraphJsonTest, NumberOfOpsMustAgreeAndIsLimited) {
 }
 
 TEST(GraphJsonTest, ListOfMoreThanTwoToThe24IsRefused) {
-  std::string text = R"({"format": "commsched-graph/1", "ops": [0)";
-  for (uint64_t i = 0; i < Graph::kMaxOps; ++i) text += ",0";
-  EXPECT_THAT(GraphFromJson(text + "]}"),
+  std::string zeros = ",0";
+  while (zeros.size() < 2 * Graph::kMaxOps) zeros += zeros;
+  const std::string text =
+      absl::StrCat(R"({"format": "commsched-graph/1", "ops": [0)", zeros, "]}");
+  EXPECT_THAT(GraphFromJson(text),
               StatusIs(StatusCode::kResourceExhausted,
                        "a list in 'ops' has more than 16777216 elements"));
 }

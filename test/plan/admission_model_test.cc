@@ -2,6 +2,7 @@
 // (docs/model.md).
 #include "test/support/admission_model.h"
 
+#include <algorithm>
 #include <iostream>
 #include <random>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "plan/planner.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/pipeline.h"
+#include "test/support/property.h"
 
 namespace commsched {
 namespace {
@@ -100,6 +102,11 @@ std::vector<int> Members(int number, int length) {
   return members;
 }
 
+// One job in how many is explored: each, unless property tests are to try less.
+uint64_t Stride() {
+  return 100 / static_cast<uint64_t>(std::min(100, test::PropertyCases(100)));
+}
+
 struct Total {
   uint64_t jobs = 0;
   uint64_t states = 0;
@@ -114,6 +121,7 @@ void ExpectGood(const ModelJob& job, Total* total) {
 
 TEST(AdmissionModelTest, EveryShortJobOfThreeRanksEndsWithinItsCaps) {
   Total total;
+  uint64_t job = 0;
   for (int number = 0; number < 64; ++number) {
     for (int uses = 0; uses < 8; ++uses) {
       Shape shape;
@@ -126,6 +134,7 @@ TEST(AdmissionModelTest, EveryShortJobOfThreeRanksEndsWithinItsCaps) {
         shape.lanes = lanes;
         for (int window : {1, 2, 3}) {
           for (uint64_t bytes : {0, 1, 4}) {
+            if (job++ % Stride() != 0) continue;
             ExpectGood(JobOf(shape, window, bytes), &total);
             ASSERT_FALSE(HasFatalFailure());
           }
@@ -139,7 +148,8 @@ TEST(AdmissionModelTest, EveryShortJobOfThreeRanksEndsWithinItsCaps) {
 TEST(AdmissionModelTest, LongerJobsOfThreeCommunicatorsEndWithinTheirCaps) {
   Total total;
   std::mt19937_64 random(1);
-  while (total.jobs < 1000) {
+  const auto jobs = static_cast<uint64_t>(test::PropertyCases(1000));
+  while (total.jobs < jobs) {
     Shape shape;
     shape.members = Members(static_cast<int>(random() % 1024), 5);
     if (NumCommunicators(shape.members) > 3) continue;
@@ -156,6 +166,7 @@ TEST(AdmissionModelTest, LongerJobsOfThreeCommunicatorsEndWithinTheirCaps) {
 
 TEST(AdmissionModelTest, SlotsAreHandedOverEmpty) {
   Total total;
+  uint64_t job = 0;
   for (int number = 0; number < 256; ++number) {
     Shape shape;
     shape.members = Members(number, 4);
@@ -166,6 +177,7 @@ TEST(AdmissionModelTest, SlotsAreHandedOverEmpty) {
       shape.use.assign(4,
                        slots == 1 ? Shape::Use::kAtOnce : Shape::Use::kLater);
       for (int window : {1, 3}) {
+        if (job++ % Stride() != 0) continue;
         ExpectGood(JobOf(shape, window, 0), &total);
         ASSERT_FALSE(HasFatalFailure());
       }
