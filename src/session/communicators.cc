@@ -35,8 +35,14 @@ Communicators::~Communicators() {
 absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
                                    Parker* parker) {
   for (const GroupSpec& group : spec.groups) {
+    // By the name that the planner knows a shared group by: its number is
+    // another one in each role.
+    const size_t number = comms_.size();
+    const std::string name = spec.plan == nullptr
+                                 ? absl::StrCat(number)
+                                 : spec.plan->graph->groups()[number].name;
     const std::string id =
-        absl::StrCat("session ", spec.instance, " group ", comms_.size(), " ",
+        absl::StrCat("session ", spec.instance, " group ", name, " ",
                      group.axis, " ", absl::StrJoin(group.ranks, ","));
     commsched_comm_desc_t desc = {};
     desc.struct_size = sizeof(desc);
