@@ -740,6 +740,11 @@ class Session
     const auto code = commsched_session_get_counters(get(), &counters);
     return internal::ResultOf(code, [&] { return counters; });
   }
+  Result<std::string> MetricsText() const {
+    char* text = nullptr;
+    const auto code = commsched_session_metrics_text(get(), &text);
+    return internal::StringOf(code, text);
+  }
   /// By op id; `num_ops` is that of the graph.
   Result<std::vector<int64_t>> CollectiveCpuNs(uint64_t num_ops) const {
     std::vector<int64_t> ns(num_ops);

@@ -65,8 +65,10 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 /// Collective: every rank of the world creates its session; all compare the
 /// fingerprints of their plans before any of them returns.
 ///
-/// If it fails on one rank, every rank has to destroy what it has and create
-/// again.
+/// If it fails on one rank, it fails on all, at once: the others get
+/// FAILED_PRECONDITION with the rank and its reason, and every rank has to
+/// destroy what it has and create again. The exception is a call that belongs to
+/// no rank: a NULL argument or context, a `struct_size` that is not set.
 ///
 /// Ownership: bound memory and streams must outlive the session; plan, groups,
 ///            trace and context are kept alive by it. Release with
@@ -186,7 +188,7 @@ typedef struct commsched_late_binding {
 ///                                 count above the declared one, counts that a
 ///                                 collective on the buffer cannot use
 ///            or the session's first failure
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_after_bound(
     commsched_session_t* session, commsched_op_id_t op,
     commsched_stream_t stream, const commsched_late_binding_t* bindings,
@@ -204,7 +206,7 @@ COMMSCHED_API commsched_status_t commsched_session_after_bound(
 /// Errors:    INVALID_ARGUMENT  NULL; a buffer that the plan owns; not a stream
 ///            NOT_FOUND         an unknown id
 ///            or the session's first failure
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_buffer_release(
     commsched_session_t* session, commsched_buffer_id_t buffer,
     commsched_stream_t stream);
@@ -293,7 +295,7 @@ COMMSCHED_API commsched_status_t commsched_session_buffer_version(
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT  NULL
 ///            NOT_FOUND         an unknown id
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_buffer_poisoned(
     const commsched_session_t* session, commsched_buffer_id_t buffer,
     uint32_t* out_poisoned);
@@ -339,6 +341,19 @@ COMMSCHED_API commsched_status_t
 commsched_session_get_counters(const commsched_session_t* session,
                                commsched_session_counters_t* out_counters);
 
+/// The session's counters, stalls, peaks and failure in the text format of
+/// Prometheus, to be scraped while steps run. docs/trace_formats.md lists them;
+/// each has the label `rank`.
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT    NULL
+///            RESOURCE_EXHAUSTED  no memory for the text
+/// Since:     0.12
+COMMSCHED_API commsched_status_t commsched_session_metrics_text(
+    const commsched_session_t* session, char** out_text);
+
 /// Adds up, per op, the thread-CPU ns spent by the library on collective `op`
 /// (copies and reductions) since the session was created: what a runner hands
 /// to commsched_plan_predict().
@@ -379,7 +394,7 @@ static inline commsched_codec_error_t commsched_codec_error_init(void) {
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
 ///            NOT_FOUND         `op` does not travel through a codec
-/// Since:     0.2
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_codec_error(
     const commsched_session_t* session, commsched_op_id_t op,
     commsched_codec_error_t* out_error);

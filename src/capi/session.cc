@@ -11,6 +11,7 @@
 #include "capi/streams.h"
 #include "capi/structs.h"
 #include "comm/plugin_registry.h"
+#include "session/agreement.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;
@@ -20,8 +21,7 @@ namespace commsched {
 namespace {
 
 absl::Status CheckDesc(const commsched_session_desc_t& desc) {
-  RETURN_IF_ERROR(RequireNonNull(
-      {{"desc.context", desc.context}, {"desc.plan", desc.plan}}));
+  RETURN_IF_ERROR(RequireNonNull({{"desc.plan", desc.plan}}));
   RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
   RETURN_IF_ERROR(
       RequireArray("desc.bindings", desc.bindings, desc.num_bindings));
@@ -102,27 +102,39 @@ absl::Status AddObservers(const commsched_session_desc_t& desc,
   return absl::OkStatus();
 }
 
+// Reads everything of `desc` but its context, which `spec` has.
+absl::Status ReadDesc(const commsched_session_desc_t& desc,
+                      commsched_session* handle, SessionSpec* spec) {
+  RETURN_IF_ERROR(CheckDesc(desc));
+  spec->plan = desc.plan->plan;
+  RETURN_IF_ERROR(AddGroups(desc, spec));
+  RETURN_IF_ERROR(AddBindings(desc, spec));
+  RETURN_IF_ERROR(AddLanes(desc, handle, spec));
+  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
+  spec->recorder = handle->recorder.get();
+  RETURN_IF_ERROR(AddObservers(desc, spec));
+  spec->launch_timeout_ns = desc.launch_timeout_ns;
+  if (desc.flight_path != nullptr) spec->flight_path = desc.flight_path;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<commsched_session>> CreateSession(
     const commsched_session_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_session_desc_t desc,
                    ReadStruct(caller_desc, "commsched_session_desc_t"));
-  RETURN_IF_ERROR(CheckDesc(desc));
+  RETURN_IF_ERROR(RequireNonNull({{"desc.context", desc.context}}));
   auto handle = std::make_unique<commsched_session>();
   handle->context = desc.context->context;
   SessionSpec spec;
   spec.world = handle->context->world();
   spec.world_rank = handle->context->rank();
-  spec.plan = desc.plan->plan;
-  RETURN_IF_ERROR(AddGroups(desc, &spec));
-  RETURN_IF_ERROR(AddBindings(desc, &spec));
-  RETURN_IF_ERROR(AddLanes(desc, handle.get(), &spec));
-  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
-  spec.recorder = handle->recorder.get();
-  RETURN_IF_ERROR(AddObservers(desc, &spec));
-  spec.launch_timeout_ns = desc.launch_timeout_ns;
-  if (desc.flight_path != nullptr) spec.flight_path = desc.flight_path;
-  // Last: a number once taken is one that the other ranks wait for.
+  // A number once taken is one that the other ranks wait for, so a rank that is
+  // refused takes one too, and tells them.
   spec.instance = handle->context->TakeSessionNumber();
+  if (absl::Status read = ReadDesc(desc, handle.get(), &spec); !read.ok()) {
+    DeclineToAgree(spec, read);
+    return read;
+  }
   ASSIGN_OR_RETURN(handle->session, Session::Create(std::move(spec)));
   return handle;
 }

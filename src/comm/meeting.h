@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -25,6 +26,12 @@ class Meeting {
   virtual absl::StatusOr<std::vector<std::string>> AllGather(
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) = 0;
+
+  // Instead of AllGather: `rank` will not come, because of `why`, which is not
+  // OK. All who have come or will come to `key` get kFailedPrecondition naming
+  // both, unless the meeting has failed before. Never blocks.
+  virtual void Decline(absl::string_view key, int rank,
+                       const absl::Status& why) = 0;
 };
 
 }  // namespace commsched

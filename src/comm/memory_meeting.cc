@@ -80,6 +80,26 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
   return LeaveLocked(at);
 }
 
+// A rank that comes, fails the meeting and leaves, all at once.
+void MemoryMeeting::Decline(absl::string_view key, int rank,
+                            const absl::Status& why) {
+  if (rank < 0 || rank >= size_) return;
+  MutexLock lock(&mu_);
+  const Tables::iterator at =
+      tables_.try_emplace(std::string(key.data(), key.size())).first;
+  Table& table = at->second;
+  if (table.payloads.empty()) table.payloads.resize(size_);
+  if (table.payloads[rank].has_value()) return;  // It has come.
+  table.payloads[rank].emplace();
+  ++table.num_arrived;
+  if (table.failure.ok()) {
+    table.failure = absl::FailedPreconditionError(absl::StrCat(
+        "meeting '", key, "': rank ", rank, " does not come: ", why.message()));
+  }
+  changed_.SignalAll();
+  if (++table.num_left == size_) tables_.erase(at);
+}
+
 int64_t MemoryMeeting::NumOpen() {
   MutexLock lock(&mu_);
   return static_cast<int64_t>(tables_.size());

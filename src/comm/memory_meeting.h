@@ -27,6 +27,8 @@ class MemoryMeeting final : public Meeting {
   absl::StatusOr<std::vector<std::string>> AllGather(
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) override;
+  void Decline(absl::string_view key, int rank,
+               const absl::Status& why) override;
 
   // Meetings that some rank has come to and not every rank has left.
   int64_t NumOpen();

@@ -23,14 +23,21 @@ namespace {
 constexpr char kFine[] = "=";    // what is to be equal follows
 constexpr char kFailed[] = "!";  // an error message follows
 
+// The first meeting of a session.
+constexpr char kFingerprint[] = "fingerprint";
+
 constexpr size_t kHashBytes = sizeof(Fingerprint);
+
+std::string MeetingKey(const SessionSpec& spec, absl::string_view subject) {
+  return absl::StrCat("session ", spec.instance, " ", subject);
+}
 
 absl::StatusOr<std::vector<std::string>> Gather(const SessionSpec& spec,
                                                 absl::string_view subject,
                                                 std::string mine) {
-  return spec.world->meeting()->AllGather(
-      absl::StrCat("session ", spec.instance, " ", subject), spec.world_rank,
-      std::move(mine), spec.launch_timeout_ns);
+  return spec.world->meeting()->AllGather(MeetingKey(spec, subject),
+                                          spec.world_rank, std::move(mine),
+                                          spec.launch_timeout_ns);
 }
 
 // Shows all ranks `mine`, or this rank's failure, and returns what they show. A
@@ -191,12 +198,17 @@ absl::Status NameTheDifference(const SessionSpec& spec,
 
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   ShowAll(spec, "fingerprint", bound,
+                   ShowAll(spec, kFingerprint, bound,
                            bound.ok() ? Summary(spec) : std::string()));
   // Every rank sees the same payloads, so all of them go on or none does.
   Difference difference;
   if (!FindDifference(all, &difference)) return absl::OkStatus();
   return NameTheDifference(spec, difference);
+}
+
+void DeclineToAgree(const SessionSpec& spec, const absl::Status& why) {
+  spec.world->meeting()->Decline(MeetingKey(spec, kFingerprint),
+                                 spec.world_rank, why);
 }
 
 absl::Status AgreeOnReadiness(const SessionSpec& spec,

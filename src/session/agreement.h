@@ -12,13 +12,18 @@ namespace commsched {
 // (Plan::group_fingerprints). If they do not, two ranks show where they part,
 // and every rank gets an error that names the first difference (I1). What is
 // shown is bounded: some bytes per group, and on a difference 8 per op, then
-// one line. Collective, also for a rank that could not bind: `bound` is then its
-// error, which it gets back, and which the others learn instead of waiting for
-// it.
+// one line. Collective, also for a rank that could not bind: `bound` is then
+// its error, which it gets back, and which the others learn instead of waiting
+// for it.
 //
 // kFailedPrecondition if a plan differs or a rank could not bind;
 // kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound);
+
+// Instead of AgreeOnPlan(), by a rank that cannot even bind, because of `why`:
+// the others fail as they do if it could not bind. Of `spec` only the world,
+// the rank and the instance are read. Never blocks.
+void DeclineToAgree(const SessionSpec& spec, const absl::Status& why);
 
 // All ranks say whether their communicators stand, so that none launches into
 // one that another could not join. Collective, with the same errors; `ready` is

@@ -1,6 +1,8 @@
 /* Sessions that run: two ranks on "inproc", one thread each. */
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "c_check.h"
 
@@ -65,6 +67,10 @@ static void expect_weights(const struct c_rank* rank, int num_steps) {
 static void expect_counters(const struct c_rank* rank,
                             const struct c_step* step) {
   commsched_session_counters_t counters = commsched_session_counters_init();
+  char* metrics = NULL;
+  const char* sample;
+  int world_rank = -1;
+  int value = -1;
   uint64_t version = 99;
   int64_t cpu_ns[3] = {-1, -1, -1};
   EXPECT_OK(commsched_session_get_counters(rank->session, &counters));
@@ -73,6 +79,17 @@ static void expect_counters(const struct c_rank* rank,
   EXPECT(counters.collectives == STEPS);
   EXPECT(counters.bytes == STEPS * C_COUNT * sizeof(float));
   EXPECT(counters.peak_launches_in_flight == 1);
+  EXPECT_OK(commsched_session_metrics_text(rank->session, &metrics));
+  EXPECT(strstr(metrics, "# TYPE commsched_session_steps_total counter\n") !=
+         NULL);
+  sample = strstr(metrics, "\ncommsched_session_steps_total{");
+  EXPECT(sample != NULL &&
+         sscanf(sample, "\ncommsched_session_steps_total{rank=\"%d\"} %d\n",
+                &world_rank, &value) == 2);
+  EXPECT(world_rank >= 0 && world_rank < RANKS && value == STEPS);
+  EXPECT(strstr(metrics, "cause=\"window\"} ") != NULL);
+  EXPECT(strstr(metrics, "code=\"OK\"} 0\n") != NULL);
+  commsched_string_free(metrics);
   EXPECT_OK(
       commsched_session_buffer_version(rank->session, step->grad, &version));
   EXPECT(version == STEPS);

@@ -150,6 +150,7 @@ static void test_call_order(const struct c_step* step,
 
 static void test_arguments(const struct c_step* step,
                            commsched_session_t* session) {
+  char* text = NULL;
   const commsched_stream_t here = commsched_stream_caller();
   commsched_session_counters_t counters = commsched_session_counters_init();
   uint64_t version = 0;
@@ -170,6 +171,8 @@ static void test_arguments(const struct c_step* step,
   EXPECT_NULL("out_counters", commsched_session_get_counters(session, NULL));
   counters.struct_size = 0;
   EXPECT_UNSIZED(commsched_session_get_counters(session, &counters));
+  EXPECT_NULL("session", commsched_session_metrics_text(NULL, &text));
+  EXPECT_NULL("out_text", commsched_session_metrics_text(session, NULL));
   EXPECT_NULL("session", commsched_session_collective_cpu_ns(NULL, cpu_ns, 3));
   EXPECT_NULL("out_ns", commsched_session_collective_cpu_ns(session, NULL, 3));
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "num_ops is 4",
@@ -213,6 +216,7 @@ static void test_callback_failure(const struct c_step* step,
   commsched_binding_t bindings[2];
   const commsched_session_desc_t desc = c_session_desc(step, rank, bindings);
   commsched_session_t* session = NULL;
+  char* metrics = NULL;
   EXPECT_NULL("session", commsched_session_run(NULL, refuse, &returned, 1));
   EXPECT_OK(commsched_session_create(&desc, &session));
   EXPECT_FAILS(expected, "'backward'",
@@ -222,6 +226,11 @@ static void test_callback_failure(const struct c_step* step,
   EXPECT_FAILS(expected, "'backward'", commsched_session_drain(session));
   commsched_session_abort(session, "too late to be the first failure");
   EXPECT_FAILS(expected, "'backward'", commsched_session_status(session));
+  EXPECT_OK(commsched_session_metrics_text(session, &metrics));
+  EXPECT(strstr(metrics,
+                "commsched_session_failures_total{rank=\"0\",code=\"") != NULL);
+  EXPECT(strstr(metrics, "code=\"OK\"") == NULL);
+  commsched_string_free(metrics);
   commsched_session_destroy(session);
 }
 
@@ -301,12 +310,32 @@ static void test_abort(const struct c_step* step) {
   commsched_world_destroy(world);
 }
 
+/* What one rank is refused, the other need not wait for. */
+static void test_refused_elsewhere(const struct c_step* step) {
+  commsched_world_t* world = c_new_world(2, NULL);
+  commsched_binding_t bindings[2];
+  commsched_session_desc_t desc;
+  struct c_rank refused, rank;
+  c_open_rank(&refused, world, 1);
+  desc = c_session_desc(step, &refused, bindings);
+  desc.reserved = 7;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.reserved is 7", create(&desc));
+  c_open_rank(&rank, world, 0);
+  desc = c_session_desc(step, &rank, bindings);
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION,
+               "rank 1 does not come: desc.reserved is 7", create(&desc));
+  c_close_rank(&rank);
+  c_close_rank(&refused);
+  commsched_world_destroy(world);
+}
+
 void test_session_errors(void) {
   struct c_step alone = c_new_step(1);
   struct c_step both = c_new_step(2);
   test_alone(&alone, "null");
   test_alone(&alone, NULL);
   test_foreign_handles(&both);
+  test_refused_elsewhere(&both);
   test_abort(&both);
   commsched_session_destroy(NULL);
   c_destroy_step(&alone);

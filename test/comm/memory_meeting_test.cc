@@ -69,6 +69,39 @@ TEST(MemoryMeetingTest, AMeetingThatFailedForOneFailsForThoseWhoComeLate) {
   EXPECT_EQ(meeting.NumOpen(), 0);
 }
 
+TEST(MemoryMeetingTest, ARankThatDeclinesIsNamedToThoseWhoWaitAndComeLate) {
+  MemoryMeeting meeting(3);
+  std::thread waiting([&] {
+    EXPECT_THAT(meeting.AllGather("key", 0, "", kMinuteNs),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         "'key': rank 1 does not come: no plan"));
+  });
+  while (meeting.NumOpen() == 0) std::this_thread::yield();
+  meeting.Decline("key", 1, absl::InvalidArgumentError("no plan"));
+  EXPECT_THAT(meeting.AllGather("key", 2, "", kMinuteNs),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "rank 1"));
+  waiting.join();
+  EXPECT_EQ(meeting.NumOpen(), 0);
+}
+
+TEST(MemoryMeetingTest, TheFirstWhoDeclinesIsNamed) {
+  MemoryMeeting meeting(3);
+  meeting.Decline("key", 2, absl::InvalidArgumentError("no plan"));
+  meeting.Decline("key", 0, absl::InvalidArgumentError("no groups"));
+  meeting.Decline("key", 3, absl::InvalidArgumentError("not in the world"));
+  EXPECT_THAT(
+      meeting.AllGather("key", 1, "", kMinuteNs),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "rank 2 does not"));
+  EXPECT_EQ(meeting.NumOpen(), 0);
+}
+
+TEST(MemoryMeetingTest, AllMayDecline) {
+  MemoryMeeting meeting(2);
+  meeting.Decline("key", 0, absl::InvalidArgumentError("no plan"));
+  meeting.Decline("key", 1, absl::InvalidArgumentError("no plan"));
+  EXPECT_EQ(meeting.NumOpen(), 0);
+}
+
 TEST(MemoryMeetingTest, ComingTwiceIsAnError) {
   MemoryMeeting meeting(2);
   std::thread other(
