@@ -392,13 +392,14 @@ TEST_P(PeersTest, AnAbortReachesWhoWaitsForAPeer) {
 // Members' memory goes away as soon as they see the failure; the address and
 // thread sanitizers watch whether anyone still works on it.
 TEST_P(PeersTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
+  constexpr uint64_t kCount = 40'000;  // more than a block
   for (int round = 0; round < 20; ++round) {
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {
       absl::Status status;
       for (int i = 0; status.ok(); ++i) {
         Tick tick;
-        tick.Send(Next(rank), Values(0, 0, 0, 100'000));
-        tick.Receive(Before(rank), Values(0, 0, 0, 100'000));
+        tick.Send(Next(rank), Values(0, 0, 0, kCount));
+        tick.Receive(Before(rank), Values(0, 0, 0, kCount));
         status = comm.Launch(tick.launch());
         if (rank == round % size() && i == round / 4) {
           YieldSometimes(static_cast<uint64_t>(round));
