@@ -437,6 +437,8 @@ class Generator {
     whole->region = Fitting(whole->buffer, count * n, n);
     if (count == part_count) part->region = Region{};
     if (count * n == whole_count) whole->region = Region{};
+    // The counts of a late-bound side would come with every step.
+    if (IsLate(part->buffer) || IsLate(whole->buffer)) return;
     if (!limits_.uneven || !Chance(60)) return;
     // Up to `count` each; the whole is their sum.
     uint64_t sum = 0;
@@ -457,7 +459,8 @@ class Generator {
     if (exchange) count -= count % n;
     spec->input.region = Fitting(spec->input.buffer, count, exchange ? n : 1);
     spec->output.region = Fitting(spec->output.buffer, count, exchange ? n : 1);
-    if (exchange && limits_.uneven && Chance(60)) {
+    const bool late = IsLate(spec->input.buffer) || IsLate(spec->output.buffer);
+    if (exchange && !late && limits_.uneven && Chance(60)) {
       // What a side holds of n parts, and any part can be left small.
       for (uint64_t i = 0; i < n * n; ++i) {
         spec->counts.push_back(Draw(0, static_cast<int>(count / n)));
