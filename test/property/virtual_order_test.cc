@@ -59,7 +59,7 @@ struct Case {
 
 RandomStepLimits DrawLimits(Drawing& draw) {
   RandomStepLimits limits;
-  limits.max_ranks = draw(0, 3) == 0 ? 6 : 4;
+  limits.max_ranks = draw(2, 4);
   limits.max_ops = draw(3, 25);
   limits.max_buffers = draw(2, 8);
   limits.max_compute_lanes = draw(1, 3);

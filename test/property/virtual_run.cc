@@ -512,12 +512,18 @@ int64_t VirtualRun::NumFailed() const {
   });
 }
 
-// Who fails does not get on, but others hear of it.
+// Who fails does not get on, but others hear of it, and workers are set free.
 bool VirtualRun::SpreadFailure() {
   const int64_t failed = NumFailed();
   if (failed == 0) return false;
   for (Rank& rank : ranks_) rank.session->Pump();
-  return NumFailed() != failed;
+  if (NumFailed() != failed) return true;
+  for (Rank& rank : ranks_) {
+    for (VirtualStream& stream : rank.streams) {
+      if (stream.ready()) return true;
+    }
+  }
+  return false;
 }
 
 std::string VirtualRun::StateOfAll() const {
