@@ -1,6 +1,7 @@
 #include "comm/plugin_host.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +18,12 @@ thread_local PluginTraceSink trace_sink;
 struct Host {
   std::string origin;
   commsched_host_t table = {};
+  Host* older = nullptr;
 };
+
+// The head of a list of all, which holds those that no plugin has kept: else
+// they would be leaks to whoever looks for such.
+std::atomic<Host*> newest_host = nullptr;
 
 void WriteLog(void* user, int32_t level, const char* message) {
   const int clamped = std::clamp(level, static_cast<int32_t>(LogLevel::kDebug),
@@ -47,6 +53,7 @@ void SetPluginTraceSink(PluginTraceSink sink) { trace_sink = sink; }
 
 const commsched_host_t* NewPluginHost(const std::string& origin) {
   auto* host = new Host;
+  host->older = newest_host.exchange(host, std::memory_order_relaxed);
   host->origin = origin;
   host->table = {.struct_size = sizeof(commsched_host_t),
                  .user = host,
