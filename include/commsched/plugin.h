@@ -45,10 +45,6 @@ typedef struct commsched_host {
   /// Memory aligned to 64 bytes; NULL if there is none. `free` takes NULL.
   void* (*alloc)(void* user, uint64_t bytes);
   void (*free)(void* user, void* address);
-  /// Adds an interval to the trace of the session that is calling the plugin on
-  /// this thread; does nothing without one, or if it records no trace. `name`
-  /// is a string literal, or otherwise lives until the process ends.
-  void (*trace)(void* user, const char* name, int64_t begin_ns, int64_t end_ns);
 } commsched_host_t;
 
 typedef uint32_t commsched_plugin_kind_t;

@@ -13,8 +13,6 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;
 
-thread_local PluginTraceSink trace_sink;
-
 struct Host {
   std::string origin;
   commsched_host_t table = {};
@@ -42,14 +40,7 @@ void* Allocate(void* /*user*/, uint64_t bytes) {
 
 void Free(void* /*user*/, void* address) { std::free(address); }
 
-void Trace(void* /*user*/, const char* name, int64_t begin_ns, int64_t end_ns) {
-  if (trace_sink.add == nullptr || name == nullptr) return;
-  trace_sink.add(trace_sink.context, name, begin_ns, end_ns);
-}
-
 }  // namespace
-
-void SetPluginTraceSink(PluginTraceSink sink) { trace_sink = sink; }
 
 const commsched_host_t* NewPluginHost(const std::string& origin) {
   auto* host = new Host;
@@ -60,8 +51,7 @@ const commsched_host_t* NewPluginHost(const std::string& origin) {
                  .log = &WriteLog,
                  .now_ns = &NowNs,
                  .alloc = &Allocate,
-                 .free = &Free,
-                 .trace = &Trace};
+                 .free = &Free};
   return &host->table;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "comm/plugin_registry.h"
 #include "test/support/property.h"
 
 namespace commsched {
@@ -29,10 +30,20 @@ std::vector<BackendCase> AllBackends() {
   // Without faults the wrapper must be a backend like any other.
   cases.push_back(
       {"faultless_n3", "inproc", 3, true, LinkSpec{}, Wrap::kFaultless});
+  for (const int size : {1, 2, 3, 4}) {
+    cases.push_back({absl::StrCat("skeleton_n", size), "skeleton", size, true,
+                     LinkSpec{}, Wrap::kNone,
+                     COMMSCHED_TEST_PLUGINS
+                     "/skeletons/commsched_skeleton_backend.so",
+                     false});
+  }
   return cases;
 }
 
 BackendTest::BackendTest() {
+  if (!GetParam().plugin.empty()) {
+    EXPECT_OK(PluginRegistry::Process().Load(GetParam().plugin));
+  }
   WorldSpec spec;
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;

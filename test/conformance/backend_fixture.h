@@ -28,6 +28,11 @@ struct BackendCase {
   // Backends of test/support, made by the fixture.
   enum class Wrap { kNone, kVirtual, kFaultless };
   Wrap wrap = Wrap::kNone;
+  // The file that has it; empty: built in.
+  std::string plugin = {};
+  // Looks at the arguments of launches, and whether members gave the same. One
+  // that does not relies on the planner and on the ranks' comparing of plans.
+  bool checks_launches = true;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
