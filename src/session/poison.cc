@@ -30,6 +30,22 @@ bool IsPoisoned(const Plan& plan, const ProgressAtFailure& progress, OpId op,
   return depends_on_poison && progress.unguarded(node) >= generation;
 }
 
+// Whether a launch that the node waits for, for whatever cause, is not
+// complete: set free, its work may come before other work that it relies on
+// that launch to come after.
+bool WaitsForIncomplete(const Plan& plan, const ProgressAtFailure& progress,
+                        OpId op, uint64_t generation) {
+  const uint32_t node = plan.node_of_op[op.value()];
+  if (node == Plan::kNone) return false;
+  const auto& waits = plan.nodes[node].waits;
+  return std::any_of(waits.begin(), waits.end(), [&](const Wait& wait) {
+    return wait.producer.kind == NodeRef::Kind::kLaunch &&
+           progress.completed(LaunchId(wait.producer.index)) +
+                   static_cast<uint64_t>(wait.distance) <
+               generation;
+  });
+}
+
 }  // namespace
 
 std::vector<bool> PoisonedBuffers(const Plan& plan,
@@ -47,7 +63,7 @@ std::vector<bool> PoisonedBuffers(const Plan& plan,
       auto edge = std::lower_bound(
           edges.begin(), edges.end(), op,
           [](const Dependency& e, OpId to) { return e.to < to; });
-      bool depends = false;
+      bool depends = WaitsForIncomplete(plan, progress, op, generation);
       for (; edge != edges.end() && edge->to == op; ++edge) {
         depends |= edge->distance == 0 ? now[edge->from.value()]
                                        : before[edge->from.value()];

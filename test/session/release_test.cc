@@ -144,6 +144,37 @@ TEST_F(ReleaseTest, AFailureKeepsTheOrderOfWorkers) {
   while (job->stream(0, 1).ready()) job->stream(0, 1).RunHead();
 }
 
+// Serial: `second` comes after `first` by way of the launch between them, which
+// moves something else.
+TEST_F(ReleaseTest, WorkThatAFailureSetsFreePoisonsWhatItWrites) {
+  GraphBuilder builder;
+  const GroupId group = builder.Group("dp", 1);
+  const BufferId state = builder.Buffer("state", 16);
+  const BufferId other = builder.Buffer("other", 16);
+  builder.Compute("first", {Write(state)}, {.lane = 0});
+  builder.AllReduce("reduce", group, other);
+  builder.Compute("second", {test::ReadWrite(state)}, {.lane = 1});
+  PlanOptions options;
+  options.schedule = Schedule::kSerial;
+  WorldSpec world;
+  world.size = 1;
+  SessionRig rig(world, builder.graph(), options);
+  auto job = VirtualJob::Create({rig.Spec(0)}, 1).value();
+  Session& session = job->session(0);
+  ASSERT_OK(session.StepBegin());
+  for (const ComputeNode& node : session.plan().nodes) {
+    VirtualStream* stream = &job->stream(0, node.lane);
+    ASSERT_OK(session.Before(node.op, stream));
+    stream->Enqueue([] {});
+    ASSERT_OK(session.After(node.op, stream));
+  }
+  session.Abort("enough");
+  EXPECT_TRUE(session.BufferPoisoned(state).value());
+  for (int lane : {0, 1}) {
+    while (job->stream(0, lane).ready()) job->stream(0, lane).RunHead();
+  }
+}
+
 TEST_F(ReleaseTest, ANewSessionRunsWhereOneHasFailed) {
   job_->session(1).Abort("enough");
   EXPECT_THAT(job_->Run(1, nullptr),
