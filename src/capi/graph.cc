@@ -32,7 +32,7 @@ commsched_status_t commsched_graph_reserve(commsched_graph_t* graph,
                                            uint64_t num_ops) {
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"graph", graph}}));
-    return graph->graph.Reserve(num_ops);
+    return graph->Change().Reserve(num_ops);
   });
 }
 
@@ -42,7 +42,7 @@ commsched_status_t commsched_graph_add_group(commsched_graph_t* graph,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull(
         {{"graph", graph}, {"name", name}, {"out_group", out_group}}));
-    ASSIGN_OR_RETURN(const auto id, graph->graph.AddGroup(name, size));
+    ASSIGN_OR_RETURN(const auto id, graph->Change().AddGroup(name, size));
     *out_group = id.value();
     return absl::OkStatus();
   });
@@ -57,7 +57,8 @@ commsched_status_t commsched_graph_add_buffer(
     ASSIGN_OR_RETURN(const auto ours,
                      ReadStruct(desc, "commsched_buffer_desc_t"));
     ASSIGN_OR_RETURN(auto buffer, commsched::ToBuffer(ours));
-    ASSIGN_OR_RETURN(const auto id, graph->graph.AddBuffer(std::move(buffer)));
+    ASSIGN_OR_RETURN(const auto id,
+                     graph->Change().AddBuffer(std::move(buffer)));
     *out_buffer = id.value();
     return absl::OkStatus();
   });
@@ -72,7 +73,7 @@ commsched_status_t commsched_graph_add_compute(
     ASSIGN_OR_RETURN(const auto ours,
                      ReadStruct(desc, "commsched_compute_desc_t"));
     ASSIGN_OR_RETURN(auto op, commsched::ToComputeOp(ours));
-    ASSIGN_OR_RETURN(const auto id, graph->graph.AddOp(std::move(op)));
+    ASSIGN_OR_RETURN(const auto id, graph->Change().AddOp(std::move(op)));
     *out_op = id.value();
     return absl::OkStatus();
   });
@@ -87,7 +88,7 @@ commsched_status_t commsched_graph_add_collective(
     ASSIGN_OR_RETURN(const auto ours,
                      ReadStruct(desc, "commsched_collective_desc_t"));
     ASSIGN_OR_RETURN(auto op, commsched::ToCollectiveOp(ours));
-    ASSIGN_OR_RETURN(const auto id, graph->graph.AddOp(std::move(op)));
+    ASSIGN_OR_RETURN(const auto id, graph->Change().AddOp(std::move(op)));
     *out_op = id.value();
     return absl::OkStatus();
   });
@@ -106,7 +107,7 @@ commsched_status_t commsched_graph_add_marker(commsched_graph_t* graph,
     op.name = name;
     op.kind = commsched::OpKind::kMarker;
     op.after = commsched::ToOpIds(after, num_after);
-    ASSIGN_OR_RETURN(const auto id, graph->graph.AddOp(std::move(op)));
+    ASSIGN_OR_RETURN(const auto id, graph->Change().AddOp(std::move(op)));
     *out_op = id.value();
     return absl::OkStatus();
   });
@@ -122,13 +123,13 @@ commsched_status_t commsched_graph_add_edge(commsched_graph_t* graph,
       return absl::InvalidArgumentError(
           absl::StrCat("distance is ", distance, ", not 0 or 1"));
     }
-    return graph->graph.AddEdge({commsched::OpId(from), commsched::OpId(to),
-                                 static_cast<int>(distance)});
+    return graph->Change().AddEdge({commsched::OpId(from), commsched::OpId(to),
+                                    static_cast<int>(distance)});
   });
 }
 
 uint64_t commsched_graph_num_ops(const commsched_graph_t* graph) {
-  return graph == nullptr ? 0 : graph->graph.ops().size();
+  return graph == nullptr ? 0 : graph->graph().ops().size();
 }
 
 commsched_status_t commsched_graph_find_op(const commsched_graph_t* graph,
@@ -137,7 +138,7 @@ commsched_status_t commsched_graph_find_op(const commsched_graph_t* graph,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(
         RequireNonNull({{"graph", graph}, {"name", name}, {"out_op", out_op}}));
-    ASSIGN_OR_RETURN(const auto id, graph->graph.FindOp(name));
+    ASSIGN_OR_RETURN(const auto id, graph->graph().FindOp(name));
     *out_op = id.value();
     return absl::OkStatus();
   });
@@ -148,7 +149,7 @@ commsched_status_t commsched_graph_to_json(const commsched_graph_t* graph,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"graph", graph}, {"out_json", out_json}}));
     ASSIGN_OR_RETURN(*out_json, commsched::DuplicateString(
-                                    commsched::GraphToJson(graph->graph)));
+                                    commsched::GraphToJson(graph->graph())));
     return absl::OkStatus();
   });
 }

@@ -5,8 +5,10 @@
 #ifndef COMMSCHED_SRC_CAPI_HANDLES_H_
 #define COMMSCHED_SRC_CAPI_HANDLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -38,8 +40,29 @@ struct commsched_mesh {
   commsched::Mesh mesh;
 };
 
+// Plans keep the graph that they were made from, without a copy of it: whoever
+// changes it afterwards gets a new one. One thread changes it; any number may
+// plan meanwhile if it does not.
 struct commsched_graph {
-  commsched::Graph graph;
+  explicit commsched_graph(commsched::Graph ours = {})
+      : graph_(std::make_shared<commsched::Graph>(std::move(ours))) {}
+
+  const commsched::Graph& graph() const { return *graph_; }
+  std::shared_ptr<const commsched::Graph> Share() const {
+    is_shared_.store(true, std::memory_order_relaxed);
+    return graph_;
+  }
+  commsched::Graph& Change() {
+    if (is_shared_.load(std::memory_order_relaxed)) {
+      graph_ = std::make_shared<commsched::Graph>(*graph_);
+      is_shared_.store(false, std::memory_order_relaxed);
+    }
+    return *graph_;
+  }
+
+ private:
+  std::shared_ptr<commsched::Graph> graph_;
+  mutable std::atomic<bool> is_shared_{false};
 };
 
 struct commsched_plan {

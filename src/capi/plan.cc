@@ -109,14 +109,17 @@ absl::StatusOr<RoleSpec> ReadRole(const commsched_role_desc_t* desc) {
     return absl::InvalidArgumentError(
         absl::StrCat("reserved is ", ours.reserved, "; it must be 0"));
   }
-  const Graph& graph = ours.graph->graph;
+  const Graph& graph = ours.graph->graph();
   const size_t num_groups = graph.groups().size();
   if (ours.role_of_member != nullptr && ours.num_groups != num_groups) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_groups is ", ours.num_groups, "; the graph has ",
                      num_groups, " groups"));
   }
-  RoleSpec role{.graph = &graph, .role_of_member = {}, .profile = {}};
+  RoleSpec role{.graph = &graph,
+                .role_of_member = {},
+                .profile = {},
+                .shared = ours.graph->Share()};
   ASSIGN_OR_RETURN(role.profile, ReadProfile(ours.profile));
   if (ours.role_of_member == nullptr) return role;
   for (size_t g = 0; g < num_groups; ++g) {
@@ -189,8 +192,8 @@ commsched_status_t commsched_plan_build(const commsched_graph_t* graph,
     RETURN_IF_ERROR(RequireNonNull({{"graph", graph}, {"out_plan", out_plan}}));
     ASSIGN_OR_RETURN(const auto our_options, commsched::ReadOptions(options));
     ASSIGN_OR_RETURN(const auto our_profile, commsched::ReadProfile(profile));
-    ASSIGN_OR_RETURN(auto plan, commsched::BuildPlan(graph->graph, our_options,
-                                                     our_profile));
+    ASSIGN_OR_RETURN(auto plan, commsched::BuildPlan(graph->Share(),
+                                                     our_options, our_profile));
     *out_plan = new commsched_plan{std::move(plan)};
     return absl::OkStatus();
   });

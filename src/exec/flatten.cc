@@ -41,7 +41,7 @@ class Flattener {
   absl::Status MakeEvents() {
     std::vector<bool> node_waited(plan_.nodes.size());
     std::vector<bool> launch_waited(plan_.launches.size());
-    auto mark = [&](const std::vector<Wait>& waits) {
+    auto mark = [&](absl::Span<const Wait> waits) {
       for (const Wait& wait : waits) {
         if (wait.producer.kind == NodeRef::Kind::kLaunch) {
           launch_waited[wait.producer.index] = true;
@@ -104,7 +104,7 @@ class Flattener {
     return program_->events.back().get();
   }
 
-  Span32 AddWaits(const std::vector<Wait>& waits) {
+  Span32 AddWaits(absl::Span<const Wait> waits) {
     Span32 span{static_cast<uint32_t>(program_->waits.size()),
                 static_cast<uint32_t>(waits.size())};
     for (const Wait& wait : waits) {

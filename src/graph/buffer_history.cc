@@ -26,7 +26,7 @@ void BufferHistory::Cell::Write(Time now, std::vector<Conflict>& conflicts) {
 void BufferHistory::CutIntoPieces() {
   if (pieces_ != nullptr) return;
   pieces_ = std::make_unique<Pieces>();
-  pieces_->emplace(0, std::exchange(whole_, Cell{}));
+  pieces_->emplace(0, std::move(whole_));
 }
 
 BufferHistory::Pieces::iterator BufferHistory::Cut(uint64_t offset) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
 #include "graph/dependencies.h"
 #include "graph/region.h"
 #include "graph/tile_grid.h"
@@ -53,7 +54,7 @@ class BufferHistory {
     void Write(Time now, std::vector<Conflict>& conflicts);
 
     Time writer = kNever;
-    std::vector<Time> readers;  // since `writer`, increasing
+    absl::InlinedVector<Time, 4> readers;  // since `writer`, increasing
   };
   // By the offset of the first element; a piece ends where the next begins.
   using Pieces = absl::btree_map<uint64_t, Cell>;

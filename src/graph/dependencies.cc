@@ -42,16 +42,17 @@ int RankOf(Hazard hazard) {
   return 3;
 }
 
-bool Before(const Dependency& a, const Dependency& b) {
+// Objects, as the calls of functions would not be inlined where these sort.
+constexpr auto kBefore = [](const Dependency& a, const Dependency& b) {
   if (a.from != b.from) return a.from < b.from;
   if (a.distance != b.distance) return a.distance < b.distance;
   if (a.hazard != b.hazard) return RankOf(a.hazard) < RankOf(b.hazard);
   return a.buffer < b.buffer;
-}
+};
 
-bool SameTriple(const Dependency& a, const Dependency& b) {
+constexpr auto kSameTriple = [](const Dependency& a, const Dependency& b) {
   return a.from == b.from && a.to == b.to && a.distance == b.distance;
-}
+};
 
 // Edges that were added beside the ops, to be taken in the order of their
 // targets.
@@ -78,6 +79,9 @@ class Inference {
   }
 
   absl::StatusOr<Dependencies> Run() {
+    // Most graphs have fewer than two hazards per op within a step.
+    within_.reserve(2 * size_t{num_ops_});
+    result_.edges.reserve(3 * size_t{num_ops_});
     for (uint32_t i = 0; i < num_ops_; ++i) WalkFirstIteration(OpId(i));
     next_within_ = 0;
     for (uint32_t i = 0; i < num_ops_; ++i) WalkSecondIteration(OpId(i));
@@ -146,8 +150,8 @@ class Inference {
                    });
     AddExplicitEdges(op);
     const auto own = std::next(edges.begin(), static_cast<int64_t>(begin));
-    std::sort(own, edges.end(), Before);
-    edges.erase(std::unique(own, edges.end(), SameTriple), edges.end());
+    std::sort(own, edges.end(), kBefore);
+    edges.erase(std::unique(own, edges.end(), kSameTriple), edges.end());
   }
 
   void AddExplicitEdges(OpId op) {

@@ -145,11 +145,15 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
   const OpId id(static_cast<uint32_t>(ops_.size()));
   op_names_.emplace(op.name, id);
   ops_.push_back(std::move(op));
-  NoteAccesses(id);
+  NoteOp(id);
   return id;
 }
 
-void Graph::NoteAccesses(OpId id) {
+void Graph::NoteOp(OpId id) {
+  has_markers_ = has_markers_ || op(id).kind == OpKind::kMarker;
+  has_point_to_point_ =
+      has_point_to_point_ || (op(id).kind == OpKind::kCollective &&
+                              IsPointToPoint(op(id).collective.kind));
   for (const Access& access : op(id).accesses) {
     has_tiles_ = has_tiles_ || access.region.kind == RegionKind::kTile;
     if (buffer(access.buffer).ownership == Ownership::kLateBound) {

@@ -80,6 +80,8 @@ class Graph {
   OpId LateBoundWriter(BufferId id) const;
   // Whether any op accesses a tile.
   bool has_tiles() const { return has_tiles_; }
+  bool has_markers() const { return has_markers_; }
+  bool has_point_to_point() const { return has_point_to_point_; }
 
   absl::StatusOr<OpId> FindOp(absl::string_view name) const;
   absl::StatusOr<BufferId> FindBuffer(absl::string_view name) const;
@@ -93,7 +95,7 @@ class Graph {
  private:
   absl::Status CheckExplicitOrder(absl::Span<const ExplicitEdge> more) const;
   // Keeps what the queries above answer.
-  void NoteAccesses(OpId id);
+  void NoteOp(OpId id);
 
   std::vector<Group> groups_;
   std::vector<Buffer> buffers_;
@@ -105,6 +107,8 @@ class Graph {
   // Whether a distance-0 edge runs against the declared order.
   bool has_backward_edge_ = false;
   bool has_tiles_ = false;
+  bool has_markers_ = false;
+  bool has_point_to_point_ = false;  // any send or receive
   absl::flat_hash_map<BufferId, OpId> late_bound_writers_;
 };
 

@@ -3,15 +3,18 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <new>
-#include <string>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "plan/plan.h"
 #include "xxhash.h"
 
@@ -22,29 +25,26 @@ namespace commsched {
 class CanonicalBytes {
  public:
   void Add(uint64_t value) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i) bytes[i] = static_cast<char>(value >> 8 * i);
-    bytes_.append(bytes, sizeof(bytes));
-    if (bytes_.size() >= kChunk) Flush();
+    if constexpr (std::endian::native == std::endian::big) {
+      value = __builtin_bswap64(value);
+    }
+    Append(&value, sizeof(value));
   }
   void Add(absl::string_view text) {
     Add(uint64_t{text.size()});
-    bytes_.append(text.data(), text.size());
+    Append(text.data(), text.size());
   }
   template <typename Tag>
   void Add(StrongId<Tag> id) {
     Add(uint64_t{id.value()});
   }
-  template <typename Tag>
-  void Add(const std::vector<StrongId<Tag>>& ids) {
-    Add(uint64_t{ids.size()});
-    for (StrongId<Tag> id : ids) Add(id);
-  }
+  void Add(absl::Span<const OpId> ids) { AddEach(ids); }
+  void Add(absl::Span<const LaunchId> ids) { AddEach(ids); }
   void Add(const std::vector<uint64_t>& values) {
     Add(uint64_t{values.size()});
     for (uint64_t value : values) Add(value);
   }
-  void Add(const std::vector<Wait>& waits) {
+  void Add(absl::Span<const Wait> waits) {
     Add(uint64_t{waits.size()});
     for (const Wait& wait : waits) {
       Add(static_cast<uint64_t>(wait.producer.kind));
@@ -73,15 +73,14 @@ class CanonicalBytes {
     Add(piece.count);
   }
   void Add(const std::array<uint8_t, 16>& fingerprint) {
-    bytes_.append(reinterpret_cast<const char*>(fingerprint.data()),
-                  fingerprint.size());
+    Append(fingerprint.data(), fingerprint.size());
   }
 
   // XXH3-128, big endian, of all that was added.
   std::array<uint8_t, 16> Hash() {
     XXH128_hash_t value;
     if (state_ == nullptr) {
-      value = XXH3_128bits(bytes_.data(), bytes_.size());
+      value = XXH3_128bits(bytes_.data(), used_);
     } else {
       Flush();
       value = XXH3_128bits_digest(state_.get());
@@ -103,17 +102,35 @@ class CanonicalBytes {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
 
+  template <typename Id>
+  void AddEach(absl::Span<const Id> ids) {
+    Add(uint64_t{ids.size()});
+    for (Id id : ids) Add(id);
+  }
+
+  void Append(const void* bytes, size_t size) {
+    if (ABSL_PREDICT_FALSE(bytes_.size() - used_ < size)) MakeRoom(size);
+    std::memcpy(bytes_.data() + used_, bytes, size);
+    used_ += size;
+  }
+
+  void MakeRoom(size_t size) {
+    if (used_ + size > kChunk && used_ > 0) Flush();
+    bytes_.resize(std::max(used_ + size, std::min(2 * bytes_.size(), kChunk)));
+  }
+
   void Flush() {
     if (state_ == nullptr) {
       state_.reset(XXH3_createState());
       if (state_ == nullptr) throw std::bad_alloc();
       XXH3_128bits_reset(state_.get());
     }
-    XXH3_128bits_update(state_.get(), bytes_.data(), bytes_.size());
-    bytes_.clear();
+    XXH3_128bits_update(state_.get(), bytes_.data(), used_);
+    used_ = 0;
   }
 
-  std::string bytes_;                               // not hashed yet
+  std::vector<char> bytes_ = std::vector<char>(512);
+  size_t used_ = 0;                                 // of them: not hashed yet
   std::unique_ptr<XXH3_state_t, FreeState> state_;  // of what was; may be null
 };
 

@@ -164,7 +164,7 @@ class Coalescer {
 
   void Open(OpId op, uint64_t key) {
     const CollectiveSpec& spec = graph_.op(op).collective;
-    Launch launch;
+    Launch& launch = launches_.emplace_back();
     launch.kind = IsPointToPoint(spec.kind) ? CollectiveKind::kSend : spec.kind;
     launch.group = spec.group;
     launch.dtype = DTypeOf(spec);
@@ -172,7 +172,6 @@ class Coalescer {
     launch.root = spec.root;
     launch.coded = IsCoded(graph_, spec, options_.codec);
     launch.key = key;
-    launches_.push_back(std::move(launch));
     first_need_ = PlannedOrder::kNone;
     ready_ = 0;
     priority_ = graph_.op(op).priority;

@@ -104,7 +104,7 @@ std::string Clusters(const Plan& plan) {
   return text;
 }
 
-std::string EventEdges(const std::string& to, const std::vector<Wait>& waits) {
+std::string EventEdges(const std::string& to, absl::Span<const Wait> waits) {
   std::string text;
   for (const Wait& wait : waits) {
     absl::StrAppend(&text, "  ", NodeName(wait.producer), " -> ", to, " [");

@@ -40,7 +40,7 @@ std::string Limit(uint64_t limit) {
   return limit == 0 ? "no limit" : absl::StrCat(limit);
 }
 
-std::string WaitNames(const Plan& plan, const std::vector<Wait>& waits) {
+std::string WaitNames(const Plan& plan, absl::Span<const Wait> waits) {
   if (waits.empty()) return "-";
   return absl::StrJoin(waits, " ", [&](std::string* out, const Wait& wait) {
     absl::StrAppend(out, WaitName(plan, wait));
@@ -155,7 +155,7 @@ std::string PredictionText(const Plan& plan, const Prediction& prediction) {
   return text;
 }
 
-Json WaitsJson(const Plan& plan, const std::vector<Wait>& waits) {
+Json WaitsJson(const Plan& plan, absl::Span<const Wait> waits) {
   Json json = Json::array();
   for (const Wait& wait : waits) {
     const bool launch = wait.producer.kind == NodeRef::Kind::kLaunch;

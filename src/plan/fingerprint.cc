@@ -68,7 +68,7 @@ void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
   for (OpId op : launch.members) AddOp(*plan.graph, op, out);
 }
 
-std::string WaitText(const Plan& plan, const std::vector<Wait>& waits) {
+std::string WaitText(const Plan& plan, absl::Span<const Wait> waits) {
   return absl::StrCat("[",
                       absl::StrJoin(waits, " ",
                                     [&](std::string* out, const Wait& wait) {
@@ -78,11 +78,11 @@ std::string WaitText(const Plan& plan, const std::vector<Wait>& waits) {
                       "]");
 }
 
-template <typename Id>
-std::string IdText(const std::vector<Id>& ids) {
+template <typename Ids>
+std::string IdText(const Ids& ids) {
   return absl::StrCat("[",
                       absl::StrJoin(ids, " ",
-                                    [](std::string* out, Id id) {
+                                    [](std::string* out, auto id) {
                                       absl::StrAppend(out, id.value());
                                     }),
                       "]");

@@ -53,7 +53,7 @@ const uint32_t* HappensBefore::Complete(uint32_t step, uint32_t p) const {
   return &complete_[(step * nodes_.size() + p) * num_lanes_];
 }
 
-const std::vector<Wait>& HappensBefore::WaitsOf(uint32_t p) const {
+absl::Span<const Wait> HappensBefore::WaitsOf(uint32_t p) const {
   const NodeRef ref = witness_.nodes[p];
   return ref.kind == NodeRef::Kind::kOp
              ? plan_.nodes[plan_.node_of_op[ref.index]].waits

@@ -59,7 +59,7 @@ class HappensBefore {
   uint32_t CountOf(uint32_t step, uint32_t p) const;
   const uint32_t* Start(uint32_t p) const;
   const uint32_t* Complete(uint32_t step, uint32_t p) const;
-  const std::vector<Wait>& WaitsOf(uint32_t p) const;
+  absl::Span<const Wait> WaitsOf(uint32_t p) const;
 
   void PlaceInLanes();
   void Visit(uint32_t step, uint32_t p);

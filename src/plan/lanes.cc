@@ -180,8 +180,8 @@ class WaitAssigner {
     JoinSameLane(0, p);
   }
 
-  template <typename Id>
-  static void SortUnique(std::vector<Id>* ids) {
+  template <typename Ids>
+  static void SortUnique(Ids* ids) {
     std::sort(ids->begin(), ids->end());
     ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
   }
@@ -198,7 +198,7 @@ class WaitAssigner {
     }
   }
 
-  std::vector<Wait>& WaitsOf(uint32_t p) {
+  WaitList& WaitsOf(uint32_t p) {
     const NodeRef node = sequence_.nodes[p];
     return node.kind == NodeRef::Kind::kOp
                ? plan_.nodes[plan_.node_of_op[node.index]].waits
@@ -233,7 +233,7 @@ class WaitAssigner {
   // A wait that was kept may be implied by one that was kept after it: a hazard
   // by the window, for one. Per lane the two that know most tell for all.
   void DropImplied(uint32_t step, int distance, uint32_t p) {
-    std::vector<Wait>& waits = WaitsOf(p);
+    WaitList& waits = WaitsOf(p);
     if (waits.size() < 2) return;
     constexpr size_t kNobody = ~size_t{0};
     struct Best {
@@ -256,7 +256,7 @@ class WaitAssigner {
         }
       }
     }
-    std::vector<Wait> kept;
+    WaitList kept;
     for (size_t w = 0; w < waits.size(); ++w) {
       const uint32_t from = sequence_.PositionOf(waits[w].producer);
       const Best& most = best[slots_[from].lane];

@@ -51,6 +51,7 @@ auto Key(const Dependency& edge) {
 }  // namespace
 
 void DissolveMarkers(const Graph& graph, Dependencies* dependencies) {
+  if (!graph.has_markers()) return;
   auto is_marker = [&](OpId op) {
     return graph.op(op).kind == OpKind::kMarker;
   };
@@ -58,8 +59,6 @@ void DissolveMarkers(const Graph& graph, Dependencies* dependencies) {
   auto touches_marker = [&](const Dependency& edge) {
     return is_marker(edge.from) || is_marker(edge.to);
   };
-  if (std::none_of(edges.begin(), edges.end(), touches_marker)) return;
-
   const std::map<OpId, Sources> sources = FindSources(graph, edges);
   std::vector<Dependency> direct;
   for (const Dependency& edge : edges) {

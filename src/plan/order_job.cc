@@ -252,7 +252,7 @@ absl::StatusOr<JobOrder> OrderJob(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies,
     const Meetings& meetings) {
-  if (roles.size() > 1 || HasPointToPoint(*roles[0].graph)) {
+  if (roles.size() > 1 || roles[0].graph->has_point_to_point()) {
     return JobOrderer(roles, dependencies, meetings).Run();
   }
   JobOrder job;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/strong_id.h"
 #include "graph/dependencies.h"
@@ -51,6 +52,12 @@ struct Wait {
   WaitCause cause = WaitCause::kHazard;
 };
 
+// Most are short: room for them in the node or launch, which a plan has many
+// of, saves an allocation each.
+using OpIdList = absl::InlinedVector<OpId, 4>;
+using LaunchIdList = absl::InlinedVector<LaunchId, 4>;
+using WaitList = absl::InlinedVector<Wait, 2>;
+
 // A part of a collective that was split (plan/partition.h): of each of its
 // parts, the elements [offset, offset + count). A launch of a piece has one
 // member. All pieces of a collective have all of its dependencies.
@@ -75,7 +82,7 @@ struct Launch {
   Way way = Way::kSingle;
   uint32_t lane = 0;  // communication lane
   // Collectives, in key order; of kInPlace in order of address.
-  std::vector<OpId> members;
+  OpIdList members;
   Piece piece;
   // Its place in the one order over all roles (I1): grows with the LaunchId,
   // and all members of a collective have the same. Of a tick, that of its first
@@ -86,22 +93,22 @@ struct Launch {
   uint64_t staging_offset = 0;  // kPack: input staging in the arena
   uint64_t staging_bytes = 0;   // kPack: input part then output part
   uint64_t staging_output = 0;  // kPack: offset of the output part
-  std::vector<Wait> waits;      // of compute ops and of earlier launches
+  WaitList waits;               // of compute ops and of earlier launches
   // Compute ops of this step that must have had their `after` before the launch
   // is due: all same-step op producers of any member, implied or not. Sorted.
-  std::vector<OpId> producers;
+  OpIdList producers;
   LaunchReason reason;  // in words: ReasonText()
 };
 
 struct ComputeNode {
-  OpId op;                  // compute op
-  uint32_t lane = 0;        // compute lane
-  std::vector<Wait> waits;  // event waits that the lane and others do not imply
+  OpId op;            // compute op
+  uint32_t lane = 0;  // compute lane
+  WaitList waits;     // event waits that the lane and others do not imply
   // Same-step compute dependencies, implied or not: host-checked in `before`.
-  std::vector<OpId> after;
+  OpIdList after;
   // Launches (this step) that this op needs, implied or not; the largest is
   // what must be due. Empty vector: none.
-  std::vector<LaunchId> needs;
+  LaunchIdList needs;
 };
 
 // An owned buffer's place.

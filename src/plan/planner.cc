@@ -62,7 +62,7 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
   }
   // A send waits for a peer, so collectives do not queue up behind it.
   const uint32_t num_lanes = plan->options.num_comm_lanes;
-  plan->num_comm_lanes = num_lanes + (HasPointToPoint(graph) ? 1 : 0);
+  plan->num_comm_lanes = num_lanes + (graph.has_point_to_point() ? 1 : 0);
   plan->launch_of_op.assign(graph.ops().size(), LaunchId());
   uint32_t due = 0;
   for (uint32_t k = 0; k < plan->launches.size(); ++k) {
@@ -104,7 +104,9 @@ absl::StatusOr<std::shared_ptr<Plan>> BeginPlan(const RoleSpec& role,
   RETURN_IF_ERROR(CheckStepBytes(*role.graph));
   RETURN_IF_ERROR(CheckProfile(*role.graph, role.profile));
   auto plan = std::make_shared<Plan>();
-  plan->graph = std::make_shared<const Graph>(*role.graph);
+  plan->graph = role.shared != nullptr
+                    ? role.shared
+                    : std::make_shared<const Graph>(*role.graph);
   plan->options = options;
   plan->profile = role.profile;
   ASSIGN_OR_RETURN(plan->dependencies, InferDependencies(*role.graph));
@@ -181,9 +183,9 @@ absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
   ASSIGN_OR_RETURN(JobOrder job, OrderJob(roles, dependencies, meetings));
   ASSIGN_OR_RETURN(std::vector<std::vector<Launch>> launches,
                    Coalesce(roles, dependencies, job, options));
+  launches = Partition(roles, options, std::move(launches));
   for (size_t r = 0; r < roles.size(); ++r) {
-    plans[r]->launches =
-        Partition(*roles[r].graph, options, std::move(launches[r]));
+    plans[r]->launches = std::move(launches[r]);
   }
   if (reorder) RETURN_IF_ERROR(Arrange(plans, options, &job));
   for (size_t r = 0; r < roles.size(); ++r) {
@@ -209,6 +211,17 @@ absl::StatusOr<ConstPlans> BuildPlans(absl::Span<const RoleSpec> roles,
       plans.status().code() == absl::StatusCode::kResourceExhausted &&
       options.priority == Priority::kAuto && options.policy == nullptr;
   return retry ? BuildOnce(roles, options, false) : std::move(plans);
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
+    std::shared_ptr<const Graph> graph, const PlanOptions& options,
+    const CostProfile& profile) {
+  const RoleSpec role{.graph = graph.get(),
+                      .role_of_member = {},
+                      .profile = profile,
+                      .shared = graph};
+  ASSIGN_OR_RETURN(auto plans, BuildPlans({&role, 1}, options));
+  return std::move(plans.front());
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(

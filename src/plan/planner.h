@@ -18,7 +18,11 @@ namespace commsched {
 absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
     absl::Span<const RoleSpec> roles, const PlanOptions& options);
 
-// The only role of a job.
+// The only role of a job. The plan keeps a graph that is shared, and copies
+// another.
+absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
+    std::shared_ptr<const Graph> graph, const PlanOptions& options,
+    const CostProfile& profile);
 absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(
     const Graph& graph, const PlanOptions& options, const CostProfile& profile);
 

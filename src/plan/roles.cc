@@ -311,12 +311,6 @@ void Meetings::Settle() {
   for (uint32_t i = 0; i < event_.size(); ++i) event_[i] = event_[event_[i]];
 }
 
-bool HasPointToPoint(const Graph& graph) {
-  return std::any_of(graph.ops().begin(), graph.ops().end(), [](const Op& op) {
-    return op.kind == OpKind::kCollective && IsPointToPoint(op.collective.kind);
-  });
-}
-
 std::vector<uint32_t> RolesOfGroup(absl::Span<const RoleSpec> roles,
                                    uint32_t role, GroupId group) {
   const auto& given = roles[role].role_of_member;
@@ -340,7 +334,7 @@ absl::StatusOr<Meetings> FindMeetings(absl::Span<const RoleSpec> roles) {
                      " ops; the limit is ", Graph::kMaxOps));
   }
   if (roles.size() == 1 && roles[0].role_of_member.empty() &&
-      !HasPointToPoint(*roles[0].graph)) {
+      !roles[0].graph->has_point_to_point()) {
     return Meetings(roles);
   }
   return MeetingFinder(roles).Run();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ struct RoleSpec {
   // is the same if name, size and roles are.
   std::vector<std::vector<uint32_t>> role_of_member;
   CostProfile profile;
+  // If set, it is `graph`, nobody changes it any more, and the plan keeps it
+  // instead of a copy.
+  std::shared_ptr<const Graph> shared = nullptr;
 };
 
 // An op of one role.
@@ -76,9 +80,6 @@ absl::StatusOr<Meetings> FindMeetings(absl::Span<const RoleSpec> roles);
 // The roles at the positions of `group`, as RoleSpec::role_of_member means it.
 std::vector<uint32_t> RolesOfGroup(absl::Span<const RoleSpec> roles,
                                    uint32_t role, GroupId group);
-
-// Whether `graph` has any send or receive.
-bool HasPointToPoint(const Graph& graph);
 
 }  // namespace commsched
 

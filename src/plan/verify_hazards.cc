@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
@@ -27,7 +28,7 @@ struct Segment {
   uint64_t end = 0;
   Touch writer;
   bool written = false;
-  std::vector<Touch> readers;
+  absl::InlinedVector<Touch, 4> readers;
 };
 
 struct BufferAccess {
@@ -39,6 +40,7 @@ struct BufferAccess {
   // has rows of `row_count` every `stride`.
   uint64_t row_count = 0;
   uint64_t stride = 0;
+  uint32_t next = Plan::kNone;  // of the same buffer, in accesses_
 
   bool Has(uint64_t element) const {
     if (element < begin || element >= end) return false;
@@ -100,20 +102,25 @@ class HazardVerifier {
         graph_(*plan.graph),
         witness_(witness),
         order_(*order),
-        accesses_(graph_.buffers().size()) {}
+        chains_(graph_.buffers().size()) {}
 
   absl::Status Run() {
-    CollectAccesses();
-    for (uint32_t b = 0; b < accesses_.size(); ++b) {
+    Collect();
+    for (uint32_t b = 0; b < chains_.size(); ++b) {
       RETURN_IF_ERROR(CheckBuffer(BufferId(b)));
     }
     return CheckExplicitEdges();
   }
 
  private:
-  // In declared order; of one op the reads first.
-  void CollectAccesses() {
+  // In declared order; of one op the reads first. One pass, as the ops of a
+  // large graph are far more than any cache holds.
+  void Collect() {
+    accesses_.reserve(2 * graph_.ops().size());
     for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
+      for (OpId from : graph_.ops()[op].after) {
+        explicit_.push_back({.from = from, .to = OpId(op), .distance = 0});
+      }
       const std::vector<Access>& accesses = graph_.ops()[op].accesses;
       for (const Access& access : accesses) {
         if (Reads(access.mode)) Add(op, access, /*writes=*/false);
@@ -145,11 +152,21 @@ class HazardVerifier {
       }
     }
     if (entry.begin == entry.end) return;
-    accesses_[access.buffer.value()].push_back(entry);
+    const uint32_t index = static_cast<uint32_t>(accesses_.size());
+    Chain& chain = chains_[access.buffer.value()];
+    (chain.last == Plan::kNone ? chain.first : accesses_[chain.last].next) =
+        index;
+    chain.last = index;
+    accesses_.push_back(entry);
   }
 
   absl::Status CheckBuffer(BufferId buffer) {
-    const std::vector<BufferAccess>& accesses = accesses_[buffer.value()];
+    std::vector<BufferAccess>& accesses = at_hand_;
+    accesses.clear();
+    for (uint32_t i = chains_[buffer.value()].first; i != Plan::kNone;
+         i = accesses_[i].next) {
+      accesses.push_back(accesses_[i]);
+    }
     const bool written =
         std::any_of(accesses.begin(), accesses.end(),
                     [](const BufferAccess& access) { return access.writes; });
@@ -307,10 +324,8 @@ class HazardVerifier {
   }
 
   absl::Status CheckExplicitEdges() {
-    for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
-      for (OpId from : graph_.ops()[op].after) {
-        RETURN_IF_ERROR(CheckExplicit(from, OpId(op), 0));
-      }
+    for (const ExplicitEdge& edge : explicit_) {
+      RETURN_IF_ERROR(CheckExplicit(edge.from, edge.to, edge.distance));
     }
     for (const ExplicitEdge& edge : graph_.edges()) {
       RETURN_IF_ERROR(CheckExplicit(edge.from, edge.to, edge.distance));
@@ -364,13 +379,22 @@ class HazardVerifier {
     return after_markers_;
   }
 
+  struct Chain {
+    uint32_t first = Plan::kNone;
+    uint32_t last = Plan::kNone;
+  };
+
   const Plan& plan_;
   const Graph& graph_;
   const Witness& witness_;
   HappensBefore& order_;
   std::map<OpId, std::vector<std::pair<OpId, int>>> after_markers_;
-  std::vector<std::vector<BufferAccess>> accesses_;  // by BufferId
-  absl::btree_map<uint64_t, Segment> segments_;      // of the buffer at hand
+  std::vector<BufferAccess> accesses_;
+  std::vector<Chain> chains_;           // by BufferId, through accesses_
+  std::vector<ExplicitEdge> explicit_;  // those in Op::after
+  // Of the buffer at hand.
+  std::vector<BufferAccess> at_hand_;
+  absl::btree_map<uint64_t, Segment> segments_;
 };
 
 }  // namespace

@@ -69,7 +69,7 @@ class PieceVerifier {
     std::vector<Piece> pieces;
     for (LaunchId id : launches) {
       const Launch& launch = plan_.launches[id.value()];
-      if (launch.members != std::vector<OpId>{op} ||
+      if (launch.members.size() != 1 || launch.members[0] != op ||
           launch.piece.of != launches.size()) {
         return Fail(op, "are not launches of it alone");
       }

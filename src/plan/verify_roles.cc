@@ -288,7 +288,7 @@ class RoleVerifier {
     edges_.push_back({after, before});
   }
 
-  void RequireWaits(uint32_t role, const std::vector<Wait>& waits,
+  void RequireWaits(uint32_t role, absl::Span<const Wait> waits,
                     uint32_t after) {
     for (const Wait& wait : waits) {
       if (wait.distance != 0) continue;
@@ -413,7 +413,7 @@ class RoleVerifier {
 absl::Status VerifyRoles(absl::Span<const RoleSpec> roles,
                          absl::Span<const Plan* const> plans) {
   // Who meets nobody has nothing to add to VerifyPlan().
-  if (plans.size() == 1 && !HasPointToPoint(*plans[0]->graph)) {
+  if (plans.size() == 1 && !plans[0]->graph->has_point_to_point()) {
     return absl::OkStatus();
   }
   return RoleVerifier(roles, plans).Run();

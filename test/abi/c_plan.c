@@ -61,6 +61,37 @@ static void test_build_roles(const struct c_step* step) {
   commsched_plan_destroy(plans[1]);
 }
 
+/* Plans share the graph until it changes. */
+static void test_change_after_build(const struct c_step* step) {
+  char* json = NULL;
+  EXPECT_OK(commsched_graph_to_json(step->graph, &json));
+  commsched_graph_t* graph = NULL;
+  EXPECT_OK(commsched_graph_from_json(json, strlen(json), &graph));
+  commsched_string_free(json);
+  commsched_plan_t* plans[2] = {NULL, NULL};
+  char* texts[2] = {NULL, NULL};
+  EXPECT_OK(commsched_plan_build(graph, NULL, NULL, &plans[0]));
+  EXPECT_OK(commsched_plan_explain(plans[0], COMMSCHED_JSON, &texts[0]));
+  const uint64_t num_ops = commsched_graph_num_ops(graph);
+  commsched_compute_desc_t more = commsched_compute_desc_init();
+  more.name = "added after the plan";
+  commsched_op_id_t op = 0;
+  EXPECT_OK(commsched_graph_add_compute(graph, &more, &op));
+  EXPECT(op == num_ops && commsched_graph_num_ops(graph) == num_ops + 1);
+  EXPECT_OK(commsched_plan_explain(plans[0], COMMSCHED_JSON, &texts[1]));
+  EXPECT(strcmp(texts[0], texts[1]) == 0);
+  commsched_string_free(texts[1]);
+  EXPECT_OK(commsched_plan_build(graph, NULL, NULL, &plans[1]));
+  commsched_graph_destroy(graph);
+  EXPECT_OK(commsched_plan_explain(plans[1], COMMSCHED_JSON, &texts[1]));
+  EXPECT(strstr(texts[0], more.name) == NULL);
+  EXPECT(strstr(texts[1], more.name) != NULL);
+  for (int i = 0; i < 2; ++i) {
+    commsched_string_free(texts[i]);
+    commsched_plan_destroy(plans[i]);
+  }
+}
+
 static commsched_status_t build(const struct c_step* step,
                                 const commsched_cost_profile_t* profile) {
   commsched_plan_t* plan = NULL;
@@ -196,6 +227,7 @@ void test_plan(void) {
   struct c_step step = c_new_step(2);
   test_build_roles(&step);
   test_build(&step);
+  test_change_after_build(&step);
   test_profile(&step);
   commsched_graph_destroy(step.graph); /* Plans keep what they need. */
   step.graph = NULL;

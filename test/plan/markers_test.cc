@@ -92,7 +92,7 @@ TEST_F(MarkersTest, APlanHasNoNodeForAMarker) {
   Compute("b", {m});
   ASSERT_OK_AND_ASSIGN(const auto plan, BuildPlan(graph_, {}, {}));
   EXPECT_EQ(plan->nodes.size(), 2u);
-  EXPECT_EQ(plan->nodes[1].after, (std::vector<OpId>{a}));
+  EXPECT_EQ(plan->nodes[1].after, (OpIdList{a}));
 }
 
 TEST_F(MarkersTest, TheVerifierFollowsMarkersItself) {

@@ -24,7 +24,7 @@ inline std::shared_ptr<const Plan> MakePlan(const Graph& graph,
 }
 
 inline std::vector<std::string> Names(const Graph& graph,
-                                      const std::vector<OpId>& ops) {
+                                      absl::Span<const OpId> ops) {
   std::vector<std::string> names;
   for (OpId op : ops) names.push_back(graph.op(op).name);
   return names;

@@ -145,7 +145,7 @@ std::unique_ptr<Job> RandomJob(uint64_t seed) {
 
 // Renumbers launches: launch k becomes to[k].
 void Renumber(const std::vector<uint32_t>& to, Plan* plan) {
-  auto waits = [&](std::vector<Wait>* list) {
+  auto waits = [&](WaitList* list) {
     for (Wait& wait : *list) {
       if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
       wait.producer.index = to[wait.producer.index];

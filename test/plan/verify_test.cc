@@ -161,7 +161,7 @@ TEST(VerifyTest, FollowsPathsThatNoClockHolds) {
   b.Compute("pass", {test::Read(x), test::Write(y)}, test::OnLane(1));
   b.Compute("take", {test::Read(y)}, test::OnLane(2), {make});
   Plan plan = *MakePlan(b.graph());
-  std::vector<Wait>& waits = NodeOf(&plan, "take").waits;
+  WaitList& waits = NodeOf(&plan, "take").waits;
   // What the clock cannot imply the planner keeps; the search can do without.
   ASSERT_EQ(waits.size(), 2u);
   waits.erase(std::remove_if(waits.begin(), waits.end(),

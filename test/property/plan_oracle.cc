@@ -63,7 +63,7 @@ uint32_t PlanOracle::NodeOf(NodeRef ref) const {
              : static_cast<uint32_t>(plan_.nodes.size()) + ref.index;
 }
 
-const std::vector<Wait>& PlanOracle::WaitsOf(uint32_t node) const {
+absl::Span<const Wait> PlanOracle::WaitsOf(uint32_t node) const {
   return node < plan_.nodes.size()
              ? plan_.nodes[node].waits
              : plan_.launches[node - plan_.nodes.size()].waits;

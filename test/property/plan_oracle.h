@@ -69,7 +69,7 @@ class PlanOracle {
   uint32_t Complete(int step, uint32_t node) const {
     return Start(step, node) + 1;
   }
-  const std::vector<Wait>& WaitsOf(uint32_t node) const;
+  absl::Span<const Wait> WaitsOf(uint32_t node) const;
   void AddOrder();
   bool Ordered(int from_step, uint32_t from, int to_step, uint32_t to) const {
     return order_.Reaches(Complete(from_step, from), Start(to_step, to));

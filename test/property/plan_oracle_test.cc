@@ -244,8 +244,8 @@ Case MakeCase(uint64_t seed, Draw* draw) {
   return {plan.ok() ? *plan : nullptr};
 }
 
-std::vector<std::vector<Wait>*> WaitLists(Plan* plan) {
-  std::vector<std::vector<Wait>*> lists;
+std::vector<WaitList*> WaitLists(Plan* plan) {
+  std::vector<WaitList*> lists;
   for (ComputeNode& node : plan->nodes) lists.push_back(&node.waits);
   for (Launch& launch : plan->launches) lists.push_back(&launch.waits);
   return lists;
@@ -298,7 +298,7 @@ TEST(PlanOracleTest, RemovingAWaitIsRefusedWheneverItIsARaceOrAnOverrun) {
     Plan plan = *test.plan;
     const bool window = plan.options.max_launches_in_flight != 0 ||
                         plan.options.max_bytes_in_flight != 0;
-    for (std::vector<Wait>* list : WaitLists(&plan)) {
+    for (WaitList* list : WaitLists(&plan)) {
       for (size_t w = 0; w < list->size(); ++w) {
         const Wait wait = (*list)[w];
         list->erase(list->begin() + static_cast<ptrdiff_t>(w));
@@ -351,7 +351,7 @@ TEST(PlanOracleTest, AddingAWaitIsRefusedWheneverItDeadlocks) {
         continue;
       }
       wait.distance = draw.Int(0, 1);
-      std::vector<Wait>* list =
+      WaitList* list =
           lists[draw.Int(0, static_cast<int>(lists.size()) - 1)];
       list->push_back(wait);
       if (!PlanOracle(plan).FindDeadlock().empty()) {

@@ -269,7 +269,7 @@ ModelRank RankOf(const Plan& plan, uint32_t role, const Meetings& meetings,
   ModelRank rank;
   const int num_calls = static_cast<int>(plan.nodes.size());
   const int num_launches = static_cast<int>(plan.launches.size());
-  auto add_waits = [&](const std::vector<Wait>& waits, int step,
+  auto add_waits = [&](absl::Span<const Wait> waits, int step,
                        std::vector<int>* launches, std::vector<int>* calls) {
     for (const Wait& wait : waits) {
       const int from = step - wait.distance;
