@@ -351,8 +351,7 @@ TEST(PlanOracleTest, AddingAWaitIsRefusedWheneverItDeadlocks) {
         continue;
       }
       wait.distance = draw.Int(0, 1);
-      WaitList* list =
-          lists[draw.Int(0, static_cast<int>(lists.size()) - 1)];
+      WaitList* list = lists[draw.Int(0, static_cast<int>(lists.size()) - 1)];
       list->push_back(wait);
       if (!PlanOracle(plan).FindDeadlock().empty()) {
         ++deadlocks;
