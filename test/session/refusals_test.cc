@@ -1,0 +1,60 @@
+// Calls that would go wrong quietly, were they not refused.
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "session/session.h"
+#include "test/session/recording_rig.h"
+#include "test/support/graph_builder.h"
+#include "test/support/session_rig.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+WorldSpec OneRank() {
+  WorldSpec spec;
+  spec.size = 1;
+  return spec;
+}
+
+TEST(RefusalsTest, BeforeNamesTheComputeOpThatIsStillMissing) {
+  test::GraphBuilder b;
+  const BufferId x = b.Buffer("x", 4);
+  b.Compute("first", {test::Write(x)});
+  const OpId second = b.Compute("second", {test::Read(x)});
+  test::SessionRig rig(OneRank(), b.graph(), {});
+  const auto session = Session::Create(rig.Spec(0)).value();
+  ASSERT_OK(session->StepBegin());
+  EXPECT_THAT(session->Before(second, CallerStream()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'second' needs op 'first'"));
+}
+
+TEST(RefusalsTest, RanksThatDeclareDifferentThingsAreNamed) {
+  test::ModulesSpec spec;
+  spec.ranks = 2;
+  std::vector<float> extra(4);
+  const std::vector<absl::Status> statuses =
+      test::RunModules(spec, [&](test::ModulesRank& rank) -> absl::Status {
+        if (rank.rank() == 1) {
+          Buffer buffer;
+          buffer.name = "extra";
+          buffer.ownership = Ownership::kBound;
+          buffer.count = extra.size();
+          RETURN_IF_ERROR(
+              rank.recording().AddBuffer(buffer, extra.data()).status());
+        }
+        for (int step = 0; step < 3; ++step) {
+          RETURN_IF_ERROR(rank.Step({0, 1}, step));
+        }
+        return absl::OkStatus();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 "have declared different"));
+  }
+}
+
+}  // namespace
+}  // namespace commsched
