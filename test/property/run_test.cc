@@ -16,27 +16,31 @@
 #include "plan/planner.h"
 #include "session/session.h"
 #include "test/support/property.h"
+#include "test/support/random_job.h"
 #include "test/support/random_step.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
 namespace {
 
+using test::CountInStep;
 using test::InitialMemory;
-using test::MakeRandomStep;
+using test::MakeRandomJob;
 using test::PropertyCases;
 using test::PropertySeed;
-using test::RandomStep;
+using test::RandomJob;
 using test::RandomStepLimits;
 using test::RankMemory;
 using test::RunCompute;
 using test::RunSequentially;
 
+using Plans = std::vector<std::shared_ptr<const Plan>>;
+
 constexpr uint64_t kSteps = 4;
 
 // What else is drawn: how the step is planned and driven.
 struct Case {
-  RandomStep step;
+  RandomJob job;
   PlanOptions options;
   CostProfile profile;
   WorldSpec world;
@@ -58,7 +62,9 @@ Case DrawCase(uint64_t seed) {
   limits.tiles = draw(0, 1) == 1;
   limits.uneven = draw(0, 1) == 1;
   limits.peers = draw(0, 1) == 1;
-  drawn.step = MakeRandomStep(seed, limits);
+  limits.late_bound = draw(0, 2) == 0;
+  limits.barriers = draw(0, 1) == 1;
+  drawn.job = MakeRandomJob(seed, limits, draw(0, 1) == 0 ? 1 : 4);
   PlanOptions& options = drawn.options;
   options.schedule = draw(0, 3) == 0 ? Schedule::kSerial : Schedule::kOverlap;
   options.deterministic = draw(0, 1) == 1;
@@ -70,7 +76,7 @@ Case DrawCase(uint64_t seed) {
   options.priority = static_cast<Priority>(draw(0, 2));
   // So slow a copy that a list is cheaper than packing.
   if (draw(0, 1) == 1) drawn.profile.copy_bytes_per_s = 1e3;
-  drawn.world.size = drawn.step.num_ranks;
+  drawn.world.size = drawn.job.num_ranks();
   if (draw(0, 3) == 0) drawn.world.link = {.bytes_per_s = 1e9, .latency_ns = 0};
   drawn.worker_lanes = draw(0, 2) == 0;
   drawn.shuffled_calls = !drawn.worker_lanes && draw(0, 1) == 1;
@@ -87,7 +93,7 @@ class Rank {
         plan_(std::move(plan)),
         rank_(rank),
         random_(drawn.seed * 31 + rank),
-        memory_(InitialMemory(drawn.step, rank)) {}
+        memory_(InitialMemory(drawn.job.step, rank)) {}
 
   absl::Status Run() {
     absl::StatusOr<std::unique_ptr<Session>> session = Session::Create(Spec());
@@ -95,8 +101,8 @@ class Rank {
     session_ = *std::move(session);
     absl::Status status = FindAddresses();
     if (status.ok()) {
-      status =
-          case_.worker_lanes || case_.shuffled_calls ? DriveCalls() : Replay();
+      const bool calls = case_.worker_lanes || case_.shuffled_calls || IsLate();
+      status = calls ? DriveCalls() : Replay();
     }
     if (status.ok()) status = session_->Drain();
     session_.reset();
@@ -112,14 +118,7 @@ class Rank {
     spec.world = world_;
     spec.world_rank = rank_;
     spec.plan = plan_;
-    for (const Group& group : graph.groups()) {
-      GroupSpec member;
-      member.axis = group.name;
-      const GroupId id(static_cast<uint32_t>(spec.groups.size()));
-      for (int r : case_.step.RanksOf(id, rank_)) member.ranks.push_back(r);
-      member.rank = case_.step.PositionOf(id, rank_);
-      spec.groups.push_back(member);
-    }
+    spec.groups = case_.job.GroupsOf(rank_);
     for (uint32_t i = 0; i < graph.buffers().size(); ++i) {
       if (graph.buffers()[i].ownership != Ownership::kBound) continue;
       spec.bindings.push_back({BufferId(i), memory_[i].data(),
@@ -136,16 +135,60 @@ class Rank {
 
   absl::Status FindAddresses() {
     const Graph& graph = *plan_->graph;
-    address_.resize(graph.buffers().size());
+    address_.assign(kSteps, std::vector<int64_t*>(graph.buffers().size()));
+    late_.resize(graph.buffers().size() * kSteps);
     for (uint32_t i = 0; i < graph.ops().size(); ++i) {
       for (const Access& access : graph.ops()[i].accesses) {
+        if (IsLate(access.buffer)) {
+          BindEveryStep(access.buffer);
+          continue;
+        }
         absl::StatusOr<void*> address =
             session_->Address(OpId(i), access.buffer);
         if (!address.ok()) return address.status();
-        address_[access.buffer.value()] = static_cast<int64_t*>(*address);
+        for (auto& addresses : address_) {
+          addresses[access.buffer.value()] = static_cast<int64_t*>(*address);
+        }
       }
     }
     return absl::OkStatus();
+  }
+
+  bool IsLate(BufferId buffer) const {
+    return plan_->graph->buffer(buffer).ownership == Ownership::kLateBound;
+  }
+  bool IsLate() const {
+    for (uint32_t i = 0; i < plan_->graph->buffers().size(); ++i) {
+      if (IsLate(BufferId(i))) return true;
+    }
+    return false;
+  }
+
+  // To memory of its own in every step.
+  void BindEveryStep(BufferId buffer) {
+    for (uint64_t t = 0; t < kSteps; ++t) {
+      auto& memory = late_[buffer.value() * kSteps + t];
+      if (memory.empty()) memory.resize(CountInStep(case_.job.step, buffer, t));
+      address_[t][buffer.value()] = memory.data();
+    }
+  }
+
+  absl::Status CallAfter(OpId op, uint64_t t, Stream* stream) {
+    std::vector<LateBinding> late;
+    for (uint32_t i = 0; i < plan_->graph->buffers().size(); ++i) {
+      const BufferId buffer(i);
+      if (plan_->graph->LateBoundWriter(buffer) != op) continue;
+      late.push_back(
+          {buffer, address_[t][i], CountInStep(case_.job.step, buffer, t), {}});
+    }
+    return late.empty() ? session_->After(op, stream)
+                        : session_->AfterBound(op, stream, late);
+  }
+
+  void Compute(OpId op, uint64_t t) {
+    const uint32_t role = case_.job.role_of_rank[rank_];
+    RunCompute(case_.job.step, case_.job.op_in_step[role][op.value()], t, rank_,
+               address_[t]);
   }
 
   void MaybeYield() {
@@ -157,9 +200,7 @@ class Rank {
         [](void* user, OpId op, Stream*) {
           Rank* self = static_cast<Rank*>(user);
           self->MaybeYield();
-          RunCompute(self->case_.step, op,
-                     self->replayed_++ / self->plan_->nodes.size(), self->rank_,
-                     self->address_);
+          self->Compute(op, self->replayed_++ / self->plan_->nodes.size());
           return absl::OkStatus();
         },
         this, kSteps);
@@ -197,14 +238,13 @@ class Rank {
       workers_[node.lane]->Enqueue(
           [](void* user) {
             Work* work = static_cast<Work*>(user);
-            RunCompute(work->rank->case_.step, work->op, work->step,
-                       work->rank->rank_, work->rank->address_);
+            work->rank->Compute(work->op, work->step);
           },
           &work_.back());
     } else {
-      RunCompute(case_.step, node.op, t, rank_, address_);
+      Compute(node.op, t);
     }
-    return session_->After(node.op, stream);
+    return CallAfter(node.op, t, stream);
   }
 
   static bool NeedsLaunch(const ComputeNode& node) {
@@ -241,33 +281,36 @@ class Rank {
   RankMemory memory_;
   std::vector<std::unique_ptr<HostStream>> workers_;
   std::unique_ptr<Session> session_;
-  std::vector<int64_t*> address_;
+  std::vector<std::vector<int64_t*>> address_;  // by step, then buffer
+  std::vector<std::vector<int64_t>> late_;      // by buffer * kSteps + step
   std::vector<Work> work_;
   uint64_t replayed_ = 0;
 };
 
 // Runs `drawn` under `plan`. Says how a status or memory differs from what the
 // reference gives: "" if nothing does.
-std::string RunUnder(const Case& drawn, std::shared_ptr<const Plan> plan) {
+std::string RunUnder(const Case& drawn, const Plans& plans) {
   absl::StatusOr<std::shared_ptr<World>> world = World::Create(drawn.world);
   if (!world.ok()) return std::string(world.status().message());
   std::vector<std::unique_ptr<Rank>> ranks;
-  std::vector<absl::Status> statuses(drawn.step.num_ranks);
+  std::vector<absl::Status> statuses(drawn.job.num_ranks());
   std::vector<std::thread> threads;
-  for (int r = 0; r < drawn.step.num_ranks; ++r) {
-    ranks.push_back(std::make_unique<Rank>(drawn, *world, plan, r));
+  for (int r = 0; r < drawn.job.num_ranks(); ++r) {
+    ranks.push_back(std::make_unique<Rank>(
+        drawn, *world, plans[drawn.job.role_of_rank[r]], r));
   }
-  for (int r = 0; r < drawn.step.num_ranks; ++r) {
+  for (int r = 0; r < drawn.job.num_ranks(); ++r) {
     threads.emplace_back([&, r] { statuses[r] = ranks[r]->Run(); });
   }
   for (std::thread& thread : threads) thread.join();
-  const std::vector<RankMemory> expected = RunSequentially(drawn.step, kSteps);
-  for (int r = 0; r < drawn.step.num_ranks; ++r) {
+  const std::vector<RankMemory> expected =
+      RunSequentially(drawn.job.step, kSteps);
+  for (int r = 0; r < drawn.job.num_ranks(); ++r) {
     if (!statuses[r].ok()) {
       return absl::StrCat("rank ", r, ": ", statuses[r].ToString());
     }
     for (size_t b = 0; b < expected[r].size(); ++b) {
-      const Buffer& buffer = drawn.step.graph.buffers()[b];
+      const Buffer& buffer = drawn.job.step.graph.buffers()[b];
       if (buffer.ownership != Ownership::kBound) continue;
       if (ranks[r]->memory()[b] != expected[r][b]) {
         return absl::StrCat("buffer '", buffer.name, "' of rank ", r);
@@ -277,8 +320,8 @@ std::string RunUnder(const Case& drawn, std::shared_ptr<const Plan> plan) {
   return "";
 }
 
-std::shared_ptr<const Plan> PlanOf(const Case& drawn) {
-  return BuildPlan(drawn.step.graph, drawn.options, drawn.profile).value();
+Plans PlansOf(const Case& drawn) {
+  return BuildPlans(drawn.job.Roles(drawn.profile), drawn.options).value();
 }
 
 TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
@@ -289,12 +332,14 @@ TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
     const uint64_t seed = PropertySeed() + i;
     SCOPED_TRACE(test::DescribeSeed(seed));
     const Case drawn = DrawCase(seed);
-    const std::shared_ptr<const Plan> plan = PlanOf(drawn);
-    for (const Launch& launch : plan->launches) {
-      ++ways[launch.way];
-      waits += launch.waits.size();
+    const Plans plans = PlansOf(drawn);
+    for (const auto& plan : plans) {
+      for (const Launch& launch : plan->launches) {
+        ++ways[launch.way];
+        waits += launch.waits.size();
+      }
     }
-    ASSERT_EQ(RunUnder(drawn, plan), "");
+    ASSERT_EQ(RunUnder(drawn, plans), "");
   }
   EXPECT_GE(ways[Way::kSingle], cases) << "the graphs have become trivial";
   if (cases < 1000) return;
@@ -313,9 +358,13 @@ TEST(RunPropertyTest, PlansWithoutWaitsAreFoundWrong) {
   int wrong = 0;
   for (int i = 0; i < 400; ++i) {
     const Case drawn = DrawCase(PropertySeed() + i);
-    auto broken = std::make_shared<Plan>(*PlanOf(drawn));
-    for (Launch& launch : broken->launches) launch.waits.clear();
-    for (ComputeNode& node : broken->nodes) node.waits.clear();
+    Plans broken;
+    for (const auto& plan : PlansOf(drawn)) {
+      auto copy = std::make_shared<Plan>(*plan);
+      for (Launch& launch : copy->launches) launch.waits.clear();
+      for (ComputeNode& node : copy->nodes) node.waits.clear();
+      broken.push_back(std::move(copy));
+    }
     if (!RunUnder(drawn, broken).empty()) ++wrong;
   }
   EXPECT_GT(wrong, 20);
