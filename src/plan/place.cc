@@ -179,12 +179,6 @@ class Placer {
         less[lifetime.end + 1] += AlignUp(lifetime.bytes);
       }
     }
-    if (sequence_.nodes.empty()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "arena_bytes ", plan_.options.arena_bytes,
-          " is too small for buffers that no op uses, the largest of them ",
-          LargestAt(0), "; the least size that works is ", least, " bytes"));
-    }
     uint64_t peak = 0;
     uint32_t at = 0;
     for (uint32_t p = 0; p < sequence_.nodes.size(); ++p) {
