@@ -137,7 +137,7 @@ TEST_P(CollectivesTest, StridedPartsAreReadAndWrittenWhereTheyLie) {
   if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
   std::mt19937_64 random(11);
   // Parts of several blocks, but for many ranks, which would take long.
-  const uint64_t large = size() <= 4 ? 70'000 : 7'000;
+  const uint64_t large = size() <= 4 ? 40'000 : 7'000;
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
     for (const bool in_place : {true, false}) {
