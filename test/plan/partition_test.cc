@@ -165,7 +165,9 @@ TEST(PartitionTest, EveryPieceWaitsForWhoHadItsMemory) {
               1);
   }
   Plan broken = *plan;
-  std::erase_if(broken.launches[1].waits, of_arena);
+  WaitList& waits = broken.launches[1].waits;
+  waits.erase(std::remove_if(waits.begin(), waits.end(), of_arena),
+              waits.end());
   EXPECT_THAT(VerifyPlan(broken),
               StatusIs(absl::StatusCode::kInternal, "race in the arena"));
 }
@@ -210,6 +212,50 @@ TEST_F(PieceVerifyTest, AConsumerOfTheFirstPieceAloneIsARace) {
   ASSERT_EQ(use.waits.size(), 1u);
   use.waits[0].producer.index = 0;
   ExpectRefused("race on buffer 'x'");
+}
+
+// "sum" of 1000 floats that two roles share: of a buffer, or of a tile.
+Graph SharedReduction(bool of_tile) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 2000);
+  const Region region = of_tile ? test::Tile(0, 10, 100, 20) : Range(0, 1000);
+  b.Compute("make", {Write(x)});
+  b.AllReduce("sum", b.Group("all", 2), x, region);
+  b.Compute("use", {Read(x)});
+  return b.graph();
+}
+
+std::vector<std::shared_ptr<const Plan>> SharedPlans(const Graph& first,
+                                                     const Graph& second) {
+  std::vector<RoleSpec> roles(2);
+  roles[0].graph = &first;
+  roles[1].graph = &second;
+  for (RoleSpec& role : roles) role.role_of_member = {{0, 1}};
+  auto plans = BuildPlans(roles, Splitting(1600));
+  EXPECT_OK(plans);
+  return plans.ok() ? *plans : std::vector<std::shared_ptr<const Plan>>();
+}
+
+TEST(PartitionTest, RolesSplitWhatTheyShareAlike) {
+  const auto plans =
+      SharedPlans(SharedReduction(false), SharedReduction(false));
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_EQ(plans[0]->launches.size(), 3u);
+  EXPECT_EQ(Pieces(*plans[0]), Pieces(*plans[1]));
+  for (size_t i = 0; i < plans[0]->launches.size(); ++i) {
+    EXPECT_EQ(plans[0]->launches[i].key, plans[1]->launches[i].key);
+  }
+  EXPECT_EQ(plans[0]->group_fingerprints, plans[1]->group_fingerprints);
+}
+
+TEST(PartitionTest, WhatOneRoleCannotSplitStaysWholeInAll) {
+  const auto plans = SharedPlans(SharedReduction(false), SharedReduction(true));
+  ASSERT_EQ(plans.size(), 2u);
+  EXPECT_THAT(Pieces(*plans[0]), ElementsAre(Piece{}));
+  EXPECT_THAT(Pieces(*plans[1]), ElementsAre(Piece{}));
+  EXPECT_EQ(plans[0]->launches[0].way, Way::kSingle);
+  EXPECT_EQ(plans[1]->launches[0].way, Way::kPack);
+  EXPECT_EQ(plans[0]->group_fingerprints, plans[1]->group_fingerprints);
 }
 
 }  // namespace
