@@ -1,6 +1,7 @@
 #include "plan/partition.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "plan/cost_model.h"
@@ -89,12 +90,9 @@ void Split(const Launch& launch, uint64_t part_count, uint64_t piece_count,
   }
 }
 
-}  // namespace
-
-std::vector<Launch> Partition(const Graph& graph, const PlanOptions& options,
-                              std::vector<Launch> launches) {
-  const uint64_t limit = options.partition_bytes;
-  if (limit == 0) return launches;
+std::vector<Launch> PartitionRole(const Graph& graph, uint64_t limit,
+                                  const std::map<uint64_t, Whole>& obstacles,
+                                  std::vector<Launch> launches) {
   std::vector<Launch> out;
   out.reserve(launches.size());
   for (Launch& launch : launches) {
@@ -102,8 +100,8 @@ std::vector<Launch> Partition(const Graph& graph, const PlanOptions& options,
       out.push_back(std::move(launch));
       continue;
     }
-    launch.reason.whole = ObstacleOf(graph, launch);
-    if (launch.reason.whole == Whole::kNone) {
+    const auto obstacle = obstacles.find(launch.key);
+    if (obstacle == obstacles.end()) {
       const uint64_t part_count = PartCount(graph, launch);
       const uint64_t piece_count =
           PieceCount(part_count, launch.weight_bytes, limit);
@@ -112,10 +110,35 @@ std::vector<Launch> Partition(const Graph& graph, const PlanOptions& options,
         continue;
       }
       launch.reason.whole = Whole::kTooSmall;
+    } else {
+      launch.reason.whole = obstacle->second;
     }
     out.push_back(std::move(launch));
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<std::vector<Launch>> Partition(
+    absl::Span<const RoleSpec> roles, const PlanOptions& options,
+    std::vector<std::vector<Launch>> launches) {
+  const uint64_t limit = options.partition_bytes;
+  if (limit == 0) return launches;
+  // A launch of several roles has one key in all of them, and no other has it.
+  std::map<uint64_t, Whole> obstacles;
+  for (size_t r = 0; r < roles.size(); ++r) {
+    for (const Launch& launch : launches[r]) {
+      if (launch.weight_bytes <= limit) continue;
+      const Whole obstacle = ObstacleOf(*roles[r].graph, launch);
+      if (obstacle != Whole::kNone) obstacles.insert({launch.key, obstacle});
+    }
+  }
+  for (size_t r = 0; r < roles.size(); ++r) {
+    launches[r] = PartitionRole(*roles[r].graph, limit, obstacles,
+                                std::move(launches[r]));
+  }
+  return launches;
 }
 
 }  // namespace commsched

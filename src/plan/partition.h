@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "graph/graph.h"
+#include "absl/types/span.h"
 #include "plan/plan.h"
+#include "plan/roles.h"
 
 namespace commsched {
 
@@ -24,9 +25,12 @@ inline constexpr uint64_t kPieceAlignment = 64;
 // Left whole, and LaunchReason::whole says why, is what has no parts (barrier,
 // send, receive) or uneven ones, has several members (coalesce.h keeps those
 // within the limit, unless a policy wants more), goes through staging memory,
-// has a late-bound side, or moves nothing.
-std::vector<Launch> Partition(const Graph& graph, const PlanOptions& options,
-                              std::vector<Launch> launches);
+// has a late-bound side, or moves nothing. What several roles share is left
+// whole in all of them if it is in one, with that one's reason, else has the
+// same pieces in all. `launches` and the result are by role.
+std::vector<std::vector<Launch>> Partition(
+    absl::Span<const RoleSpec> roles, const PlanOptions& options,
+    std::vector<std::vector<Launch>> launches);
 
 }  // namespace commsched
 
