@@ -36,11 +36,13 @@ bool IsDelay(Fault::Kind kind) {
   return false;
 }
 
-bool HasPeers(const Plan& plan) {
-  return std::any_of(plan.launches.begin(), plan.launches.end(),
-                     [](const Launch& launch) {
-                       return launch.kind == CollectiveKind::kSend;
-                     });
+bool HavePeers(absl::Span<const std::shared_ptr<const Plan>> plans) {
+  for (const auto& plan : plans) {
+    for (const Launch& launch : plan->launches) {
+      if (launch.kind == CollectiveKind::kSend) return true;
+    }
+  }
+  return false;
 }
 
 // Whether [begin, end) of the arena is given out once.
@@ -604,7 +606,7 @@ void VirtualRun::CheckStatus(const Rank& rank, const absl::Status& status) {
         says = std::string(trouble_.fault.failure.message());
       } else if ((trouble_.fault.kind == Fault::Kind::kMismatchKind ||
                   trouble_.fault.kind == Fault::Kind::kMismatchCount) &&
-                 !(HasPeers(*rank.plan) &&
+                 !(HavePeers(plans_) &&
                    status.code() == absl::StatusCode::kDeadlineExceeded)) {
         // A message that is no message is missed by its peer, that is all.
         code = absl::StatusCode::kInvalidArgument;
