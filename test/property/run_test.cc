@@ -168,7 +168,8 @@ class Rank {
   void BindEveryStep(BufferId buffer) {
     for (uint64_t t = 0; t < kSteps; ++t) {
       auto& memory = late_[buffer.value() * kSteps + t];
-      if (memory.empty()) memory.resize(CountInStep(case_.job.step, buffer, t));
+      // As large as can be: a broken plan may mistake the step.
+      memory.resize(plan_->graph->buffer(buffer).count);
       address_[t][buffer.value()] = memory.data();
     }
   }
