@@ -67,8 +67,8 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///
 /// If it fails on one rank, it fails on all, at once: the others get
 /// FAILED_PRECONDITION with the rank and its reason, and every rank has to
-/// destroy what it has and create again. The exception is a call that belongs to
-/// no rank: a NULL argument or context, a `struct_size` that is not set.
+/// destroy what it has and create again. The exception is a call that belongs
+/// to no rank: a NULL argument or context, a `struct_size` that is not set.
 ///
 /// Ownership: bound memory and streams must outlive the session; plan, groups,
 ///            trace and context are kept alive by it. Release with
