@@ -72,10 +72,9 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
   RETURN_IF_ERROR(CheckCall(index, stream, "before"));
   const NodeProgram& node = program_.nodes[index];
   RETURN_IF_ERROR(CheckDependencies(node));
-  uint64_t state = state_[index].load(std::memory_order_relaxed);
+  const uint64_t state = state_[index].load(std::memory_order_relaxed);
   if (ABSL_PREDICT_FALSE(state >= Begun(generation())) ||
-      ABSL_PREDICT_FALSE(!state_[index].compare_exchange_strong(
-          state, Begun(generation()), std::memory_order_acq_rel))) {
+      ABSL_PREDICT_FALSE(!MoveState(index, state, Begun(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("before: op '", program_.OpName(index),
                      "' a second time in step ", steps()));
@@ -101,9 +100,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
   if (recorder_ != nullptr) RecordCompute(index);
   if (node.event != nullptr) stream->Record(node.event, generation());
-  uint64_t expected = state;
-  if (ABSL_PREDICT_FALSE(!state_[index].compare_exchange_strong(
-          expected, Done(generation()), std::memory_order_acq_rel))) {
+  if (ABSL_PREDICT_FALSE(!MoveState(index, state, Done(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("after: op '", program_.OpName(index),
                      "' has had its after already in step ", steps()));

@@ -96,6 +96,15 @@ class Dispatcher {
   absl::Status CheckLate(uint32_t node,
                          absl::Span<const LateBinding> late) const;
   void CountDown(const NodeProgram& node);
+  // False: another thread has moved the node's state on meanwhile.
+  bool MoveState(uint32_t node, uint64_t from, uint64_t to) {
+    if (one_thread_) {
+      state_[node].store(to, std::memory_order_release);
+      return true;
+    }
+    return state_[node].compare_exchange_strong(from, to,
+                                                std::memory_order_acq_rel);
+  }
   // Whether that was the last that `launch` waited for. Acquire-release: the
   // thread that moves the head sees what every producer did before its `after`.
   bool CountDown(uint32_t launch) {

@@ -292,8 +292,8 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         "a launch behind it"));
   }
   state_[call] = CallState::kDone;
-  if (gated_[call]) session_->Submit(OpId(call), /*drop=*/false);
-  return session_->status();
+  return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
+                      : session_->status();
 }
 
 bool FrozenStep::Conflicts(uint32_t op, uint32_t call) const {
@@ -374,7 +374,7 @@ void FrozenStep::DropUnsubmitted(uint32_t due) {
       if (call >= num_calls_ || state_[call] != CallState::kWaiting) continue;
       if (!gated_[call]) continue;
       state_[call] = CallState::kSkipped;
-      session_->Submit(op, /*drop=*/true);
+      session_->Submit(op, /*drop=*/true).IgnoreError();  // sticks
       deviated_ = true;
       if (!spec_.order.calls[call].optional) Flag(keys_[call] & ~kSubmit);
     }
@@ -405,7 +405,9 @@ absl::Status FrozenStep::FinishCalls() {
     }
     const uint32_t op = keys_[call] & ~kSubmit;
     state_[call] = CallState::kSkipped;
-    if (gated_[call]) session_->Submit(OpId(call), /*drop=*/true);
+    if (gated_[call]) {
+      RETURN_IF_ERROR(session_->Submit(OpId(call), /*drop=*/true));
+    }
     deviated_ = true;
     if (!spec_.order.calls[call].optional) Flag(op);
   }

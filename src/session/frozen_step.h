@@ -91,9 +91,9 @@ class FrozenStep {
       return SlowSubmit(op);
     }
     const uint32_t call = static_cast<uint32_t>(next_ - keys_.data());
-    if (gated_[call]) session_->Submit(OpId(call), /*drop=*/false);
     ++next_;
-    return session_->status();
+    return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
+                        : session_->status();
   }
 
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,

@@ -83,13 +83,20 @@ class SessionImpl final : public Session {
     if (node == Plan::kNone) return NotComputeOp(op);
     return dispatcher_->After(node, stream, late);
   }
-  void Submit(OpId collective, bool drop) override {
+  absl::Status Submit(OpId collective, bool drop) override {
     if (ABSL_PREDICT_FALSE(drop)) {
       drops_->Drop(collective, dispatcher_->steps() + 1);
+    }
+    // One launch, but of a split collective.
+    const uint32_t only = gated_launch_[collective.value()];
+    if (ABSL_PREDICT_TRUE(only != Plan::kNone)) {
+      dispatcher_->Submit(only);
+      return failure_.status();
     }
     for (LaunchId launch : spec_.plan->LaunchesOf(collective)) {
       dispatcher_->Submit(launch.value());
     }
+    return failure_.status();
   }
   bool IsDue(OpId collective) const override {
     const LaunchId last = spec_.plan->LaunchesOf(collective).back();
@@ -135,6 +142,8 @@ class SessionImpl final : public Session {
   std::vector<Stream*> lanes_;                 // by compute lane
   std::vector<std::vector<NodeRef>> writers_;  // by BufferId
   std::vector<std::vector<LaunchId>> users_;   // by BufferId, in key order
+  // By op: the launch of one that is submitted, if it has one only.
+  std::vector<uint32_t> gated_launch_;
   uint64_t registrations_ = 0;
 
   // In order of construction; the issuer, which stops the lane thread, goes
@@ -210,9 +219,14 @@ absl::Status SessionImpl::OpenFlightRecord() {
 
 absl::Status SessionImpl::AddGates() {
   if (spec_.submitted.empty()) return absl::OkStatus();
+  gated_launch_.assign(spec_.plan->launch_of_op.size(), Plan::kNone);
   for (OpId op : spec_.submitted) {
-    for (LaunchId launch : spec_.plan->LaunchesOf(op)) {
+    const absl::Span<const LaunchId> launches = spec_.plan->LaunchesOf(op);
+    for (LaunchId launch : launches) {
       ++program_->launches[launch.value()].gates;
+    }
+    if (launches.size() == 1) {
+      gated_launch_[op.value()] = launches.front().value();
     }
   }
   std::vector<int> group_rank;
@@ -532,7 +546,7 @@ std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
   const Plan& plan = *spec_.plan;
   std::vector<int64_t> cpu_ns(plan.graph->ops().size());
   for (uint32_t i = 0; i < plan.launches.size(); ++i) {
-    const std::vector<OpId>& members = plan.launches[i].members;
+    const absl::Span<const OpId> members = plan.launches[i].members;
     const int64_t total_ns = issuer_->CpuNs(i);
     const int64_t share_ns = total_ns / static_cast<int64_t>(members.size());
     for (OpId member : members) cpu_ns[member.value()] += share_ns;

@@ -83,8 +83,8 @@ class Session {
   virtual absl::Status AfterBound(OpId op, Stream* stream,
                                   absl::Span<const LateBinding> late) = 0;
   // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
-  // zeros and gets no result.
-  virtual void Submit(OpId collective, bool drop) = 0;
+  // zeros and gets no result. Returns status().
+  virtual absl::Status Submit(OpId collective, bool drop) = 0;
   // Whether all launches of `collective` are due in this step.
   virtual bool IsDue(OpId collective) const = 0;
   // Blocks until every launch that is due is complete, and all enqueued work
