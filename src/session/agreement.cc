@@ -80,10 +80,13 @@ std::string BytesOf(const Fingerprint& fingerprint) {
   return std::string(fingerprint.begin(), fingerprint.end());
 }
 
-// A communicator as all its members know it: the axis and the world ranks.
-std::string IdentityOf(const GroupSpec& group) {
-  return Bytes(
-      HashOf(absl::StrCat(group.axis, "\n", absl::StrJoin(group.ranks, " "))));
+// A communicator as all its members know it: the axis, the world ranks and the
+// name in the graphs, as several may hold the same ranks.
+std::string IdentityOf(const SessionSpec& spec, size_t index) {
+  const GroupSpec& group = spec.groups[index];
+  return Bytes(HashOf(absl::StrCat(
+      group.axis, "\n", absl::StrJoin(group.ranks, " "), "\n",
+      spec.plan->graph->group(GroupId(static_cast<uint32_t>(index))).name)));
 }
 
 constexpr size_t kIdentityBytes = sizeof(uint64_t);
@@ -96,7 +99,7 @@ std::string Summary(const SessionSpec& spec) {
   std::string summary = absl::StrCat(Bytes(plan.role), Bytes(plan.num_roles),
                                      BytesOf(plan.fingerprint));
   for (size_t g = 0; g < spec.groups.size(); ++g) {
-    absl::StrAppend(&summary, IdentityOf(spec.groups[g]),
+    absl::StrAppend(&summary, IdentityOf(spec, g),
                     BytesOf(plan.group_fingerprints[g]));
   }
   return summary;
@@ -159,7 +162,7 @@ std::vector<std::string> LinesOf(const SessionSpec& spec,
   }
   if (difference.identity.empty()) return CanonicalLines(*spec.plan);
   for (uint32_t g = 0; g < spec.groups.size(); ++g) {
-    if (IdentityOf(spec.groups[g]) == difference.identity) {
+    if (IdentityOf(spec, g) == difference.identity) {
       return GroupLines(*spec.plan, GroupId(g));
     }
   }

@@ -10,6 +10,7 @@
 #include "session/session.h"
 #include "test/support/graph_builder.h"
 #include "test/support/rank_group.h"
+#include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -62,6 +63,27 @@ TEST(RoleGroupsTest, ASharedGroupMayHaveAnotherNumberInEachRole) {
   for (const absl::Status& status : statuses) EXPECT_OK(status);
   EXPECT_EQ(x[0][0], 2);
   EXPECT_EQ(x[1][0], 2);
+}
+
+TEST(RoleGroupsTest, TwoGroupsMayHoldTheSameRanksOnTheSameAxis) {
+  GraphBuilder builder;
+  const GroupId first = builder.Group("dp", 2);
+  const GroupId second = builder.Group("dp.second", 2);
+  const BufferId x = builder.Buffer("x", 64, Ownership::kBound);
+  const BufferId y = builder.Buffer("y", 32, Ownership::kBound);
+  builder.Compute("make", {Write(x), Write(y)});
+  builder.AllReduce("one", first, x);
+  builder.AllReduce("two", second, y);
+  WorldSpec world;
+  world.size = 2;
+  test::SessionRig rig(world, builder.graph(), {});
+  for (const absl::Status& status : rig.RunRanks([&](int rank) {
+         SessionSpec spec = rig.Spec(rank);
+         spec.groups[1].axis = spec.groups[0].axis;
+         return Session::Create(spec).status();
+       })) {
+    EXPECT_OK(status);
+  }
 }
 
 }  // namespace
