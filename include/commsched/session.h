@@ -198,8 +198,10 @@ COMMSCHED_API commsched_status_t commsched_session_after_bound(
 /// so that a caching allocator may reuse the memory in the order of `stream`.
 ///
 /// Knows the collectives of steps begun so far that are due; those still to
-/// come want the buffer again.
+/// come want the buffer again. After a failure memory is free once the session
+/// is destroyed.
 ///
+/// Ownership: a HOST stream must outlive the session.
 /// Threads:   any.
 /// Blocks:    on a CALLER stream, until the collectives are complete; on a HOST
 ///            stream, while its capacity is queued.

@@ -6,6 +6,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "device/device_counters.h"
 #include "device/host_device.h"
@@ -135,6 +136,7 @@ class SessionImpl final : public Session {
   void ListenToLanes();
   void FindWriters();
   uint64_t CompletedGenerations(NodeRef node) const;
+  void RememberReleasedOn(Stream* stream);
 
   // Constant after Create.
   const SessionSpec spec_;
@@ -145,6 +147,10 @@ class SessionImpl final : public Session {
   // By op: the launch of one that is submitted, if it has one only.
   std::vector<uint32_t> gated_launch_;
   uint64_t registrations_ = 0;
+
+  // Streams that may hold waits of BufferRelease() for our events.
+  Mutex released_mu_;
+  std::vector<Stream*> released_on_ ABSL_GUARDED_BY(released_mu_);
 
   // In order of construction; the issuer, which stops the lane thread, goes
   // before everything that the lane thread uses.
@@ -175,6 +181,8 @@ SessionImpl::~SessionImpl() {
   // Workers may still hold waits for events of ours, and work on the arena. By
   // now every event is complete or poisoned, so that they get through.
   for (Stream* lane : lanes_) lane->Synchronize();
+  MutexLock lock(&released_mu_);
+  for (Stream* stream : released_on_) stream->Synchronize();
 }
 
 absl::Status SessionImpl::Bind() {
@@ -479,10 +487,20 @@ absl::Status SessionImpl::BufferRelease(BufferId buffer, Stream* stream) {
   for (LaunchId launch : users_[buffer.value()]) {
     const uint64_t generation =
         due / per_step + (launch.value() < due % per_step ? 1 : 0);
-    if (generation == 0) continue;
-    stream->Wait(program_->launches[launch.value()].event, generation);
+    Event* event = program_->launches[launch.value()].event;
+    if (generation == 0 || event->IsComplete(generation)) continue;
+    if (!stream->is_caller()) RememberReleasedOn(stream);
+    stream->Wait(event, generation);
   }
   return failure_.status();
+}
+
+void SessionImpl::RememberReleasedOn(Stream* stream) {
+  MutexLock lock(&released_mu_);
+  if (std::find(released_on_.begin(), released_on_.end(), stream) ==
+      released_on_.end()) {
+    released_on_.push_back(stream);
+  }
 }
 
 absl::StatusOr<bool> SessionImpl::BufferPoisoned(BufferId buffer) const {

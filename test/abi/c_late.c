@@ -1,5 +1,6 @@
 /* Buffers bound late, memory given back, buffers poisoned, and the flight
  * record: two ranks on "inproc", one thread each. */
+#define _POSIX_C_SOURCE 200809L /* barriers */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,9 +1,13 @@
 // Memory that is let go, and memory that a failure spoils.
 #include <cstdint>
+#include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/status_macros.h"
+#include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
 #include "test/support/graph_builder.h"
@@ -190,6 +194,29 @@ TEST_F(ReleaseTest, StallsAreCharged) {
   const SessionCounters counters = job_->session(1).counters();
   EXPECT_GE(counters.stall_due_ns, int64_t{19} * 1000 * 1000 * 1000);
   EXPECT_EQ(counters.stall_window_ns, 0);
+}
+
+// The stream gets to what it was told to wait for only when the session that
+// owns the event is being destroyed.
+TEST_F(ReleaseTest, AStreamMayStillWaitWhenTheSessionGoes) {
+  SessionRig rig(World(), made_.graph, {});
+  const auto statuses = rig.RunRanks([&](int rank) -> absl::Status {
+    std::latch go(1);
+    auto other = HostStream::Create("allocator", 16).value();
+    auto session = Session::Create(rig.Spec(rank)).value();
+    RETURN_IF_ERROR(session->StepBegin());
+    RETURN_IF_ERROR(session->Before(made_.backward, CallerStream()));
+    other->Enqueue([](void* latch) { static_cast<std::latch*>(latch)->wait(); },
+                   &go);
+    RETURN_IF_ERROR(session->After(made_.backward, CallerStream()));
+    RETURN_IF_ERROR(session->BufferRelease(made_.gradient, other.get()));
+    std::thread destroyer([&session] { session.reset(); });
+    go.count_down();
+    destroyer.join();
+    other->Synchronize();
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) EXPECT_OK(status);
 }
 
 }  // namespace
