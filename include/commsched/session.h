@@ -181,12 +181,13 @@ typedef struct commsched_late_binding {
 /// Blocks:    as commsched_session_after(); also, when the host is 8 steps
 /// ahead
 ///            of a collective on one of the buffers, until that is complete.
-/// Errors:    FAILED_PRECONDITION  as commsched_session_after()
+/// Errors:    FAILED_PRECONDITION  as commsched_session_after(); a LATE_BOUND
+///                                 buffer that `op` writes is missing
 ///            INVALID_ARGUMENT     as commsched_session_after(); a buffer that
 ///                                 `op` does not write or that is not
-///                                 LATE_BOUND, one missing or given twice, a
-///                                 count above the declared one, counts that a
-///                                 collective on the buffer cannot use
+///                                 LATE_BOUND, one given twice, a count above
+///                                 the declared one, counts that a collective
+///                                 on the buffer cannot use
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_after_bound(

@@ -59,10 +59,15 @@ Status NotNull(const void* pointer, const char* name) {
 constexpr uint64_t kMaxStructSize = 4096;
 
 Status CheckStructSize(uint64_t size, const char* name) {
-  if (size >= sizeof(size) && size <= kMaxStructSize) return Status();
+  // A size that is no multiple of 8 would cut a field.
+  if (size >= sizeof(size) && size <= kMaxStructSize &&
+      size % sizeof(size) == 0) {
+    return Status();
+  }
   return engine::InvalidArgument(
       std::string("engine: struct_size of ") + name + " is " +
-      std::to_string(size) + ", outside " + std::to_string(sizeof(size)) +
+      std::to_string(size) + ", not a multiple of " +
+      std::to_string(sizeof(size)) + " in " + std::to_string(sizeof(size)) +
       ".." + std::to_string(kMaxStructSize) + "; make it with its _init()");
 }
 

@@ -23,7 +23,7 @@ struct late_rank {
   const struct late_step* step;
   commsched_world_t* world;
   int32_t number;
-  pthread_barrier_t* failed; /* after rank 0 has aborted */
+  pthread_barrier_t* begun; /* the step that fails */
 };
 
 static void new_late_step(struct late_step* step) {
@@ -71,9 +71,9 @@ static void expect_refused(commsched_session_t* session,
       COMMSCHED_INVALID_ARGUMENT, "fresh",
       commsched_session_after_bound(session, step->make, caller, &binding, 1));
   EXPECT_FAILS(
-      COMMSCHED_INVALID_ARGUMENT, "fresh",
+      COMMSCHED_FAILED_PRECONDITION, "fresh",
       commsched_session_after_bound(session, step->make, caller, &binding, 0));
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "fresh",
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "fresh",
                commsched_session_after(session, step->make, caller));
   EXPECT_NULL("session", commsched_session_after_bound(NULL, step->make, caller,
                                                        &binding, 1));
@@ -129,8 +129,8 @@ static void fail(const struct late_rank* rank, commsched_session_t* session) {
   EXPECT_OK(commsched_session_buffer_poisoned(session, step->fresh, &poisoned));
   EXPECT(poisoned == 0);
   EXPECT_OK(commsched_session_step_begin(session));
+  pthread_barrier_wait(rank->begun);
   if (rank->number == 0) commsched_session_abort(session, "no more");
-  pthread_barrier_wait(rank->failed);
   while (commsched_session_status(session) == COMMSCHED_OK) {
   }
   EXPECT_FAILS(
@@ -180,20 +180,20 @@ void test_late(void) {
   struct late_step step;
   struct late_rank ranks[RANKS];
   pthread_t threads[RANKS];
-  pthread_barrier_t failed;
+  pthread_barrier_t begun;
   commsched_world_t* world = c_new_world(RANKS, NULL);
   memset(&step, 0, sizeof(step));
   new_late_step(&step);
-  EXPECT(pthread_barrier_init(&failed, NULL, RANKS) == 0);
+  EXPECT(pthread_barrier_init(&begun, NULL, RANKS) == 0);
   for (int32_t i = 0; i < RANKS; ++i) {
     ranks[i].step = &step;
     ranks[i].world = world;
     ranks[i].number = i;
-    ranks[i].failed = &failed;
+    ranks[i].begun = &begun;
     EXPECT(pthread_create(&threads[i], NULL, run_rank, &ranks[i]) == 0);
   }
   for (int i = 0; i < RANKS; ++i) pthread_join(threads[i], NULL);
-  pthread_barrier_destroy(&failed);
+  pthread_barrier_destroy(&begun);
   commsched_plan_destroy(step.plan);
   commsched_graph_destroy(step.graph);
   commsched_world_destroy(world);

@@ -53,8 +53,8 @@ TEST(StructsTest, FieldsThatWeLackMustBeZero) {
 
 TEST(StructsTest, SizeThatIsNotSetIsRefused) {
   Ours caller;
-  for (const uint64_t size :
-       {uint64_t{0}, uint64_t{7}, kMaxStructSize + 1, ~uint64_t{0}}) {
+  for (const uint64_t size : {uint64_t{0}, uint64_t{7}, sizeof(Ours) - 3,
+                              kMaxStructSize + 1, ~uint64_t{0}}) {
     caller.struct_size = size;
     EXPECT_THAT(
         ReadStruct(&caller, "Ours"),

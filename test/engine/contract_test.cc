@@ -315,7 +315,7 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
       {[](auto& d) { d.struct_size = 0; }, COMMSCHED_INVALID_ARGUMENT,
        "struct_size of desc is 0"},
       {[](auto& d) { d.struct_size = 4097; }, COMMSCHED_INVALID_ARGUMENT,
-       "struct_size of desc is 4097, outside 8..4096"},
+       "struct_size of desc is 4097, not a multiple of 8 in 8..4096"},
       {[](auto& d) {
          static commsched_plan_options_t plan = {};
          d.plan = &plan;

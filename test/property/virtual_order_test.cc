@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
+#include "test/property/plan_text.h"
 #include "test/property/virtual_run.h"
 #include "test/support/property.h"
 #include "test/support/random_job.h"

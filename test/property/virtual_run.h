@@ -183,9 +183,6 @@ class VirtualRun : private LaunchWatcher {
   std::deque<Rank> ranks_;
 };
 
-// The roles' graphs and plans, for who looks into a failure.
-std::string PlansText(absl::Span<const std::shared_ptr<const Plan>> plans);
-
 }  // namespace commsched::test
 
 #endif  // COMMSCHED_TEST_PROPERTY_VIRTUAL_RUN_H_

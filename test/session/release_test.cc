@@ -71,11 +71,12 @@ class ReleaseTest : public testing::Test {
 
   TrainingStep made_;
   SessionRig rig_;
+  VirtualStream other_;  // outlives the sessions
   std::unique_ptr<VirtualJob> job_;
 };
 
 TEST_F(ReleaseTest, AStreamWaitsForTheLastUseThatIsDue) {
-  VirtualStream other;
+  VirtualStream& other = other_;
   Session& session = job_->session(0);
   ASSERT_OK(session.BufferRelease(made_.gradient, &other));
   EXPECT_EQ(other.num_queued(), 0u);  // nothing is due yet
