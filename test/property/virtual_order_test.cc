@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "graph/json.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "test/property/plan_text.h"
@@ -228,6 +229,12 @@ struct Totals {
   }
 };
 
+std::string GraphsText(const std::vector<Graph>& graphs) {
+  std::string text;
+  for (const Graph& graph : graphs) absl::StrAppend(&text, GraphToJson(graph));
+  return text;
+}
+
 TEST(VirtualPropertyTest, AnyOrderOfAnyJobEndsAsTheReferenceOrFailsOnAllRanks) {
   const int jobs = PropertyCases(10'000 / kRunsPerJob);
   Totals totals;
@@ -235,7 +242,8 @@ TEST(VirtualPropertyTest, AnyOrderOfAnyJobEndsAsTheReferenceOrFailsOnAllRanks) {
   for (int i = 0; i < jobs; ++i) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
     const Case drawn = DrawCase(seed);
-    ASSERT_EQ(drawn.wrong, "") << test::DescribeSeed(seed);
+    ASSERT_EQ(drawn.wrong, "")
+        << test::DescribeSeed(seed) << GraphsText(drawn.job.graphs);
     totals.Add(drawn);
     Drawing draw(~seed);
     for (int run = 0; run < kRunsPerJob; ++run) {
