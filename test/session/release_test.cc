@@ -201,6 +201,7 @@ TEST_F(ReleaseTest, StallsAreCharged) {
 // owns the event is being destroyed.
 TEST_F(ReleaseTest, AStreamMayStillWaitWhenTheSessionGoes) {
   SessionRig rig(World(), made_.graph, {});
+  std::latch all_released(kRanks);  // what is destroyed fails the other rank
   const auto statuses = rig.RunRanks([&](int rank) -> absl::Status {
     std::latch go(1);
     auto other = HostStream::Create("allocator", 16).value();
@@ -211,6 +212,7 @@ TEST_F(ReleaseTest, AStreamMayStillWaitWhenTheSessionGoes) {
                    &go);
     RETURN_IF_ERROR(session->After(made_.backward, CallerStream()));
     RETURN_IF_ERROR(session->BufferRelease(made_.gradient, other.get()));
+    all_released.arrive_and_wait();
     std::thread destroyer([&session] { session.reset(); });
     go.count_down();
     destroyer.join();
