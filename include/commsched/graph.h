@@ -143,7 +143,8 @@ typedef struct commsched_collective_desc {
   /// there from the first; both are of one dtype and count.
   int32_t peer_offset;
   /// 1: a codec may change the bytes that travel. REDUCE_SCATTER, ALL_GATHER,
-  /// ALL_TO_ALL, BROADCAST, SEND and RECV of F32, F16 or BF16.
+  /// ALL_TO_ALL, BROADCAST, SEND and RECV of F32, F16 or BF16; the last two
+  /// travel as they are in this version.
   uint32_t lossy;
 } commsched_collective_desc_t;
 
