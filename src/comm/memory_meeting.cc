@@ -38,7 +38,8 @@ absl::Status MemoryMeeting::TimedOutLocked(absl::string_view key, int rank,
 absl::StatusOr<std::vector<std::string>> MemoryMeeting::LeaveLocked(
     Tables::iterator at) {
   Table& table = at->second;
-  const absl::Status failure = table.failure;
+  // A copy with memory of its own: the ranks' threads drop theirs apart.
+  const absl::Status failure(table.failure.code(), table.failure.message());
   std::vector<std::string> payloads;
   if (failure.ok()) {
     payloads.reserve(size_);

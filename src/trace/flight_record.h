@@ -55,11 +55,11 @@ class FlightRecord {
     // A reader takes a slot whose position is that of its place: one that is
     // half written has none.
     slot.position.store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
+    // Release: none of it is seen without the 0 before.
     slot.time_ns.store(static_cast<uint64_t>(now_ns),
-                       std::memory_order_relaxed);
-    slot.number.store(number, std::memory_order_relaxed);
-    slot.event.store(static_cast<uint64_t>(event), std::memory_order_relaxed);
+                       std::memory_order_release);
+    slot.number.store(number, std::memory_order_release);
+    slot.event.store(static_cast<uint64_t>(event), std::memory_order_release);
     slot.position.store(position + 1, std::memory_order_release);
   }
 
