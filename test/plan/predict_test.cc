@@ -386,7 +386,7 @@ TEST(PredictPropertyTest, BlameAddsUpToWhatIsExposed) {
     ASSERT_EQ(sum, p.exposed_by);
     seen += sum;
   }
-  EXPECT_EQ(seen.straggler_ns, 0);  // one role
+  EXPECT_EQ(seen.straggler_ns, 0);             // one role
   if (test::PropertyCases(500) < 200) return;  // too few to see all of them
   EXPECT_GT(seen.cap_ns, 0);
   EXPECT_GT(seen.dependency_ns, 0);
