@@ -95,12 +95,14 @@ typedef struct commsched_compute_desc {
   uint32_t num_accesses;
   uint32_t num_after;
   uint32_t lane;  ///< Compute lane (stream) 0..15 that runs the op.
-  /// These three are recorded, and written to JSON; nothing in this version
+  /// These two are recorded, and written to JSON; nothing in this version
   /// reads them.
   uint32_t micro_batch;    ///< Index within the accumulation window.
   uint32_t last_backward;  ///< 1: backward of the window's last micro-batch.
-  uint32_t filler;         ///< 1: feeds only a reduction.
-  int32_t priority;        ///< Hint: higher is more urgent.
+  /// 1: feeds only a reduction, so that planning may move it to where compute
+  /// would wait (docs/priority.md).
+  uint32_t filler;
+  int32_t priority;  ///< Hint: higher is more urgent.
   /// Estimate. `cost_ns` if not 0, else flops and bytes by the cost profile.
   /// At most 10^15 ns, about 11 days.
   int64_t cost_ns;

@@ -7,6 +7,7 @@
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
+#include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
 #include "session/recording.h"
@@ -29,40 +30,6 @@ constexpr uint32_t kDefaultLimit = 16;
 constexpr uint32_t kKnownFlags =
     COMMSCHED_RECORDING_ALTERNATIVE | COMMSCHED_RECORDING_EARLY;
 
-absl::Status CheckDesc(const commsched_recording_desc_t& desc) {
-  RETURN_IF_ERROR(RequireNonNull({{"desc.context", desc.context}}));
-  RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
-  RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
-  if (desc.launch_timeout_ns < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
-  }
-  if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("desc.trace is of another context, that of rank ",
-                     desc.trace->context->rank()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddGroups(const commsched_recording_desc_t& desc,
-                       RecordingSpec* spec) {
-  for (uint32_t i = 0; i < desc.num_groups; ++i) {
-    const commsched_group_t* group = desc.groups[i];
-    if (group == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("desc.groups[", i, "] is NULL"));
-    }
-    if (group->context != desc.context->context) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "desc.groups[", i, "], on axis '", group->spec.axis,
-          "', is of another context, that of rank ", group->context->rank()));
-    }
-    spec->groups.push_back(group->spec);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status AddPlanning(const commsched_recording_desc_t& desc,
                          RecordingSpec* spec) {
   commsched_plan_options_t options = commsched_plan_options_init();
@@ -84,7 +51,7 @@ absl::StatusOr<std::unique_ptr<commsched_recording>> CreateRecording(
     const commsched_recording_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_recording_desc_t desc,
                    ReadStruct(caller_desc, "commsched_recording_desc_t"));
-  RETURN_IF_ERROR(CheckDesc(desc));
+  RETURN_IF_ERROR(CheckRankDesc(RankDescOf(desc)));
   auto handle = std::make_unique<commsched_recording>();
   handle->context = desc.context->context;
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
@@ -95,17 +62,9 @@ absl::StatusOr<std::unique_ptr<commsched_recording>> CreateRecording(
   spec.take_instance = [context = handle->context.get()] {
     return context->TakeSessionNumber();
   };
-  RETURN_IF_ERROR(AddGroups(desc, &spec));
+  ASSIGN_OR_RETURN(spec.groups, GroupsOf(RankDescOf(desc)));
   RETURN_IF_ERROR(AddPlanning(desc, &spec));
-  for (uint32_t i = 0; i < desc.num_lanes; ++i) {
-    Stream* stream = KnownStream(desc.lanes[i]);
-    if (stream == nullptr) {
-      const absl::Status why = StreamError(desc.lanes[i]);
-      return absl::Status(why.code(),
-                          absl::StrCat("desc.lanes[", i, "]: ", why.message()));
-    }
-    spec.lanes.push_back(stream);
-  }
+  ASSIGN_OR_RETURN(spec.lanes, LanesOf(RankDescOf(desc)));
   spec.recorder = handle->recorder.get();
   spec.steps_to_record =
       desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
 #include "comm/plugin_registry.h"
@@ -22,40 +23,12 @@ namespace {
 
 absl::Status CheckDesc(const commsched_session_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"desc.plan", desc.plan}}));
-  RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
+  RETURN_IF_ERROR(CheckRankDesc(RankDescOf(desc)));
   RETURN_IF_ERROR(
       RequireArray("desc.bindings", desc.bindings, desc.num_bindings));
-  RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
   if (desc.reserved != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
-  }
-  if (desc.launch_timeout_ns < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
-  }
-  if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("desc.trace is of another context, that of rank ",
-                     desc.trace->context->rank()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddGroups(const commsched_session_desc_t& desc,
-                       SessionSpec* spec) {
-  for (uint32_t i = 0; i < desc.num_groups; ++i) {
-    const commsched_group_t* group = desc.groups[i];
-    if (group == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("desc.groups[", i, "] is NULL"));
-    }
-    if (group->context != desc.context->context) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "desc.groups[", i, "], on axis '", group->spec.axis,
-          "', is of another context, that of rank ", group->context->rank()));
-    }
-    spec->groups.push_back(group->spec);
   }
   return absl::OkStatus();
 }
@@ -70,21 +43,6 @@ absl::Status AddBindings(const commsched_session_desc_t& desc,
     }
     spec->bindings.push_back(
         {BufferId(binding.buffer), binding.address, binding.bytes});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddLanes(const commsched_session_desc_t& desc,
-                      commsched_session* handle, SessionSpec* spec) {
-  for (uint32_t i = 0; i < desc.num_lanes; ++i) {
-    Stream* stream = KnownStream(desc.lanes[i]);
-    if (stream == nullptr) {
-      const absl::Status why = StreamError(desc.lanes[i]);
-      return absl::Status(why.code(),
-                          absl::StrCat("desc.lanes[", i, "]: ", why.message()));
-    }
-    spec->lanes.push_back(stream);
-    handle->lanes.push_back({stream, desc.lanes[i]});
   }
   return absl::OkStatus();
 }
@@ -107,9 +65,12 @@ absl::Status ReadDesc(const commsched_session_desc_t& desc,
                       commsched_session* handle, SessionSpec* spec) {
   RETURN_IF_ERROR(CheckDesc(desc));
   spec->plan = desc.plan->plan;
-  RETURN_IF_ERROR(AddGroups(desc, spec));
+  ASSIGN_OR_RETURN(spec->groups, GroupsOf(RankDescOf(desc)));
   RETURN_IF_ERROR(AddBindings(desc, spec));
-  RETURN_IF_ERROR(AddLanes(desc, handle, spec));
+  ASSIGN_OR_RETURN(spec->lanes, LanesOf(RankDescOf(desc)));
+  for (uint32_t i = 0; i < desc.num_lanes; ++i) {
+    handle->lanes.push_back({spec->lanes[i], desc.lanes[i]});
+  }
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   spec->recorder = handle->recorder.get();
   RETURN_IF_ERROR(AddObservers(desc, spec));
