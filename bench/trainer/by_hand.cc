@@ -54,8 +54,10 @@ void ByHandRank::LayOut() {
     parameters_.push_back(parameter);
   }
   const auto ranks = static_cast<uint64_t>(options_.ranks);
-  layout_ =
-      engine::BuildLayout(modules, parameters_, options_.bucket_bytes, ranks);
+  layout_ = engine::BuildLayout(
+      modules, parameters_,
+      {.bucket_bytes = static_cast<uint64_t>(options_.bucket_bytes),
+       .num_shards = ranks});
   memory_.resize(layout_.buckets.size());
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     const uint64_t count = layout_.buckets[b].count;

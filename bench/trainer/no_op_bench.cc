@@ -122,7 +122,8 @@ class NoOpBench {
       }
     }
     if (!arguments_.only.empty()) return;
-    const std::string ours = OrDie(engine->WeightsDigest());
+    OrDie(engine->ReadWeights(/*keep=*/true));
+    const std::string ours = engine->WeightsDigest();
     const std::string theirs = OrDie(by_hand->WeightsDigest());
     if (ours == theirs) return;
     Die(absl::InternalError(absl::StrCat("rank ", rank, ": weights ", ours,

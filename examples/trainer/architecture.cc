@@ -112,18 +112,24 @@ ModuleFlops CountFlops(const Architecture& architecture, int module,
   return {.forward = forward, .backward = 2 * forward};
 }
 
-void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out) {
+void InitializeRange(const ParameterSpec& spec, uint64_t seed, int64_t offset,
+                     int64_t count, float* out) {
   const InitRule& init = spec.init;
   if (init.deviation == 0) {
-    for (int64_t i = 0; i < spec.count; ++i)
+    for (int64_t i = 0; i < count; ++i)
       out[i] = static_cast<float>(init.constant);
     return;
   }
   const uint64_t stream = StreamOf(spec.name);
-  for (int64_t i = 0; i < spec.count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     out[i] = static_cast<float>(init.constant +
-                                init.deviation * RandomNormal(seed, stream, i));
+                                init.deviation *
+                                    RandomNormal(seed, stream, offset + i));
   }
+}
+
+void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out) {
+  InitializeRange(spec, seed, 0, spec.count, out);
 }
 
 }  // namespace commsched::trainer

@@ -69,8 +69,13 @@ struct ModuleFlops {
 ModuleFlops CountFlops(const Architecture& architecture, int module,
                        int64_t batch, int64_t seq);
 
-// Writes the initial value of `spec`: a pure function of (seed, name, init),
-// so every rank can fill any part of the model by itself.
+// Writes the initial values of the `count` elements of `spec` from `offset` on:
+// a pure function of (seed, name, init, index), so every rank can fill any part
+// of the model by itself.
+void InitializeRange(const ParameterSpec& spec, uint64_t seed, int64_t offset,
+                     int64_t count, float* out);
+
+// All of them.
 void InitializeParameter(const ParameterSpec& spec, uint64_t seed, float* out);
 
 }  // namespace commsched::trainer

@@ -37,6 +37,8 @@ struct RawOptions {
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
   std::string arena_bytes;
+  std::string max_live_bytes = "0";
+  std::string persist_below = "0";
   std::string edge_bytes = "0";
   std::string partition_bytes = "0";
   std::string schedule = "overlap";
@@ -66,7 +68,7 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--ranks", o.ranks, "Ranks, each a thread of this process");
   flag("--zero", o.zero,
        "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
-       "2: the gradients too");
+       "2: the gradients too; 3: and the parameters");
   app.add_option("--bucket-bytes", raw.bucket_bytes,
                  "Bytes of one bucket, such as 64KiB [nano 256KiB, mini 4MiB, "
                  "small 25MiB]");
@@ -85,6 +87,11 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
       "--arena-bytes", raw.arena_bytes,
       "Most memory for the gradient buckets of --zero 2; 0: no limit "
       "[half of their bytes if that is enough, else three quarters, else all]");
+  flag("--max-live-bytes", raw.max_live_bytes,
+       "Most memory for gathered parameters and the gradient buckets of --zero "
+       "3; 0: no limit");
+  flag("--persist-below", raw.persist_below,
+       "Parameters of fewer bytes stay whole on every rank with --zero 3");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,
@@ -118,7 +125,7 @@ absl::Status CheckNumber(const char* flag, double value) {
 absl::Status CheckRanges(const Options& o) {
   for (const absl::Status& status : {
            CheckRange("--ranks", o.ranks, 1, kMaxRanks),
-           CheckRange("--zero", o.zero, 0, 2),
+           CheckRange("--zero", o.zero, 0, 3),
            CheckRange("--steps", o.steps, 1, kMaxSteps),
            CheckRange("--batch", o.batch, 1, 1 << 20),
            CheckRange("--seq", o.seq, 1, 1 << 16),
@@ -150,6 +157,12 @@ absl::Status SetBytes(const char* flag, const std::string& text,
   return absl::OkStatus();
 }
 
+absl::Status CheckStage3(const char* flag, uint64_t bytes, int64_t zero) {
+  if (bytes == 0 || zero == 3) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %d; it goes with --zero 3 only, which is %d", flag, bytes, zero));
+}
+
 absl::Status SetUnits(const RawOptions& raw, Options& o) {
   for (const absl::Status& status : {
            SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
@@ -157,7 +170,14 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
            SetBytes("--edge-bytes", raw.edge_bytes, &o.edge_bytes),
            SetBytes("--partition-bytes", raw.partition_bytes,
                     &o.partition_bytes),
+           SetBytes("--max-live-bytes", raw.max_live_bytes, &o.max_live_bytes),
+           SetBytes("--persist-below", raw.persist_below, &o.persist_below),
        }) {
+    if (!status.ok()) return status;
+  }
+  for (const absl::Status& status :
+       {CheckStage3("--max-live-bytes", o.max_live_bytes, o.zero),
+        CheckStage3("--persist-below", o.persist_below, o.zero)}) {
     if (!status.ok()) return status;
   }
   if (!raw.bucket_bytes.empty()) {

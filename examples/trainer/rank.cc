@@ -37,9 +37,10 @@ absl::Status FromEngine(commsched_status_t code) {
 
 // Room for all steps of most runs: per step two records per op.
 uint64_t TraceCapacity(const Architecture& model, const Options& options) {
-  const uint64_t ops =
-      2 * model.modules.size() * static_cast<uint64_t>(options.micro_batches) +
-      4 * model.parameters.size() + 4;
+  const auto micro_batches = static_cast<uint64_t>(options.micro_batches);
+  uint64_t ops = 2 * model.modules.size() * micro_batches +
+                 4 * model.parameters.size() + 4;
+  if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
   const uint64_t records =
       (2 * ops + 1) * static_cast<uint64_t>(options.steps + 1);
   return std::clamp(records, kMinTraceRecords, kMaxTraceRecords);
@@ -125,6 +126,8 @@ absl::Status Rank::CreateEngine() {
   plan.max_bytes_in_flight = options_.cap_bytes;
   plan.coalesce_bytes = options_.coalesce_bytes;
   plan.arena_bytes = options_.arena_bytes;
+  desc.max_live_bytes = options_.max_live_bytes;
+  desc.persist_below = options_.persist_below;
   plan.partition_bytes = options_.partition_bytes;
   plan.priority = options_.priority == "on"    ? COMMSCHED_PRIORITY_ON
                   : options_.priority == "off" ? COMMSCHED_PRIORITY_OFF
@@ -173,24 +176,35 @@ absl::Status Rank::Build() {
   const size_t count = gpt_->architecture().parameters.size();
   values_.resize(count);
   gradients_.resize(count);
-  for (size_t p = 0; p < count; ++p) {
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-        engine_.get(), static_cast<uint32_t>(p), &values_[p], &gradients_[p])));
-  }
   return InitializeWeights();
 }
 
+// Makes only what this rank keeps.
 absl::Status Rank::InitializeWeights() {
   const std::vector<ParameterSpec>& parameters =
       gpt_->architecture().parameters;
   std::vector<float> values;
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    values.resize(static_cast<size_t>(parameters[p].count));
-    InitializeParameter(parameters[p], static_cast<uint64_t>(options_.seed),
-                        values.data());
+  for (uint32_t p = 0; p < parameters.size(); ++p) {
+    uint64_t offset = 0;
+    uint64_t count = 0;
     TRAINER_RETURN_IF_ERROR(FromEngine(
-        commsched_engine_set_parameter(engine_.get(), static_cast<uint32_t>(p),
-                                       values.data(), values.size())));
+        commsched_engine_parameter_range(engine_.get(), p, &offset, &count)));
+    if (count == 0) continue;
+    values.resize(count);
+    InitializeRange(parameters[p], static_cast<uint64_t>(options_.seed),
+                    static_cast<int64_t>(offset), static_cast<int64_t>(count),
+                    values.data());
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_set_parameter_range(
+        engine_.get(), p, offset, values.data(), count)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rank::FindParameters(int m) {
+  for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
+    const auto i = static_cast<size_t>(p);
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
+        engine_.get(), static_cast<uint32_t>(p), &values_[i], &gradients_[i])));
   }
   return absl::OkStatus();
 }
@@ -221,6 +235,7 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
     const auto id = static_cast<commsched_module_id_t>(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_begin(engine, id, micro_batch)));
+    TRAINER_RETURN_IF_ERROR(FindParameters(m));
     gpt_->Forward(m, values_);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
@@ -234,6 +249,7 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     const auto id = static_cast<commsched_module_id_t>(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));
+    TRAINER_RETURN_IF_ERROR(FindParameters(m));
     gpt_->Backward(m, values_, gradients_);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
@@ -245,8 +261,29 @@ absl::Status Rank::Drain() {
   return FromEngine(commsched_engine_drain(engine_.get()));
 }
 
+absl::Status Rank::ForEachModule(
+    const std::function<absl::Status(int)>& forward) {
+  commsched_engine_t* engine = engine_.get();
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_evaluation_begin(engine)));
+  for (int m = 0; m < gpt_->num_modules(); ++m) {
+    const auto id = static_cast<commsched_module_id_t>(m);
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_forward_begin(engine, id, 0)));
+    TRAINER_RETURN_IF_ERROR(forward(m));
+    TRAINER_RETURN_IF_ERROR(
+        FromEngine(commsched_engine_forward_end(engine, id, 0)));
+  }
+  return FromEngine(commsched_engine_evaluation_end(engine));
+}
+
+absl::Status Rank::EvaluateModule(int m) {
+  TRAINER_RETURN_IF_ERROR(FindParameters(m));
+  gpt_->Forward(m, values_);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<double> Rank::Evaluate() {
-  TRAINER_RETURN_IF_ERROR(Drain());
   const int64_t windows = options_.val_batches * options_.batch;
   const int64_t chunks = windows / (options_.ranks * options_.local_batch());
   double loss = 0;
@@ -256,17 +293,16 @@ absl::StatusOr<double> Rank::Evaluate() {
     sampler_.FillValidation(windows, first, options_.local_batch(),
                             inputs_.data(), targets_.data());
     gpt_->SetBatch(inputs_.data(), targets_.data());
-    for (int m = 0; m < gpt_->num_modules(); ++m) gpt_->Forward(m, values_);
+    TRAINER_RETURN_IF_ERROR(
+        ForEachModule([this](int m) { return EvaluateModule(m); }));
     loss += gpt_->loss();
   }
   return loss / static_cast<double>(chunks);
 }
 
 void Rank::Abort(const absl::Status& reason) {
-  commsched_session_t* session = commsched_engine_session(engine_.get());
-  if (session == nullptr) return;
-  commsched_session_abort(
-      session,
+  commsched_engine_abort(
+      engine_.get(),
       absl::StrFormat("rank %d: %s", index_, reason.message()).c_str());
 }
 
@@ -365,17 +401,28 @@ absl::StatusOr<uint64_t> Rank::PeakBytesInFlight() {
   return counters.peak_bytes_in_flight;
 }
 
-absl::StatusOr<std::string> Rank::WeightsDigest() {
-  const std::vector<ParameterSpec>& parameters =
-      gpt_->architecture().parameters;
-  std::vector<std::vector<float>> copies(parameters.size());
+absl::Status Rank::CopyWeights(int m) {
+  const Architecture& model = gpt_->architecture();
+  for (int p : model.modules[static_cast<size_t>(m)].owned) {
+    const auto i = static_cast<size_t>(p);
+    weights_[i].resize(static_cast<size_t>(model.parameters[i].count));
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_get_parameter(
+        engine_.get(), static_cast<uint32_t>(p), weights_[i].data(),
+        weights_[i].size())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rank::ReadWeights(bool keep) {
+  weights_.resize(gpt_->architecture().parameters.size());
+  return ForEachModule(
+      [this, keep](int m) { return keep ? CopyWeights(m) : absl::OkStatus(); });
+}
+
+std::string Rank::WeightsDigest() const {
   std::vector<NamedWeights> weights;
-  for (size_t p = 0; p < parameters.size(); ++p) {
-    copies[p].resize(static_cast<size_t>(parameters[p].count));
-    TRAINER_RETURN_IF_ERROR(FromEngine(
-        commsched_engine_get_parameter(engine_.get(), static_cast<uint32_t>(p),
-                                       copies[p].data(), copies[p].size())));
-    weights.push_back({parameters[p].name, copies[p]});
+  for (size_t p = 0; p < weights_.size(); ++p) {
+    weights.push_back({gpt_->architecture().parameters[p].name, weights_[p]});
   }
   return WeightsSha256(std::move(weights));
 }

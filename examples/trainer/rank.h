@@ -2,6 +2,7 @@
 #define COMMSCHED_EXAMPLES_TRAINER_RANK_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,7 +60,11 @@ class Rank {
   // windows. The windows do not depend on the number of ranks.
   absl::StatusOr<double> Evaluate();
 
-  // Fails every rank's session, so that none waits for this one.
+  // Collective: brings all weights together, on the ranks that keep them for
+  // WeightsDigest().
+  absl::Status ReadWeights(bool keep);
+
+  // Fails every rank's sessions, so that none waits for this one.
   void Abort(const absl::Status& reason);
 
   // After Build.
@@ -76,7 +81,7 @@ class Rank {
   absl::StatusOr<commsched_prediction_t> Predict(
       const commsched_cost_profile_t& profile);
   absl::StatusOr<uint64_t> PeakBytesInFlight();
-  absl::StatusOr<std::string> WeightsDigest();
+  std::string WeightsDigest() const;
   absl::Status WriteTrace(const std::string& path) const;
 
   const Gpt& model() const { return *gpt_; }
@@ -90,6 +95,13 @@ class Rank {
   absl::Status InitializeWeights();
   absl::Status Forward(uint32_t micro_batch);
   absl::Status Backward(uint32_t micro_batch);
+  // Where the parameters of module `m` are, once its forward or backward has
+  // begun.
+  absl::Status FindParameters(int m);
+  absl::Status EvaluateModule(int m);
+  absl::Status CopyWeights(int m);
+  // The engine's evaluation, with `forward` for each module.
+  absl::Status ForEachModule(const std::function<absl::Status(int)>& forward);
 
   const Options& options_;
   const Sampler& sampler_;
@@ -106,9 +118,11 @@ class Rank {
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;
 
-  // By parameter index; set by Build.
+  // By parameter index; set by FindParameters.
   std::vector<const float*> values_;
   std::vector<float*> gradients_;
+
+  std::vector<std::vector<float>> weights_;  // By parameter; of ReadWeights.
 
   // (local batch, seq) tokens.
   std::vector<uint8_t> inputs_;

@@ -150,6 +150,8 @@ std::string FormatTable(const Report& report) {
                " (", cap, ")")),
       Line("memory per rank",
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
+      Line("model state per rank",
+           FormatBytes(static_cast<double>(report.state_bytes))),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -193,6 +195,8 @@ std::string FormatJson(const Report& report) {
       {"parameter_bytes", report.parameter_bytes},
       {"gradient_bytes", report.gradient_bytes},
       {"optimizer_bytes", report.optimizer_bytes},
+      {"arena_bytes", report.arena_bytes},
+      {"peak_model_state_bytes", report.state_bytes},
       {"activation_bytes", report.activation_bytes},
       {"num_parameters", report.num_parameters},
       {"num_buckets", report.num_buckets},

@@ -79,9 +79,11 @@ struct Report {
   LowerBound bound;
   uint64_t peak_bytes_in_flight = 0;  // Most of any rank and step.
   uint64_t cap_bytes = 0;             // 0: none.
-  uint64_t parameter_bytes = 0;       // These four: per rank.
+  uint64_t parameter_bytes = 0;       // These six: per rank.
   uint64_t gradient_bytes = 0;
   uint64_t optimizer_bytes = 0;
+  uint64_t arena_bytes = 0;  // Part of gradient_bytes below ZeRO-3.
+  uint64_t state_bytes = 0;  // All of these: the peak of model state.
   uint64_t activation_bytes = 0;
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
@@ -89,8 +91,7 @@ struct Report {
   std::string weights_sha256;
 
   uint64_t peak_bytes_per_rank() const {
-    return parameter_bytes + gradient_bytes + optimizer_bytes +
-           activation_bytes;
+    return state_bytes + activation_bytes;
   }
   double ratio_to_lower_bound() const {
     return bound.total_s > 0 ? step.step_s / bound.total_s : 0;

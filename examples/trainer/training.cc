@@ -222,7 +222,8 @@ absl::Status Run::TrainRank(int64_t index) {
         std::chrono::steady_clock::now() - begin;
     wall_s_ = wall.count();
   }
-  return Evaluate(index, options_.steps, slot);
+  TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.steps, slot));
+  return rank.ReadWeights(/*keep=*/index == 0);
 }
 
 absl::Status Run::Evaluate(int64_t index, int64_t steps_done, size_t slot) {
@@ -314,15 +315,15 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.parameter_bytes = info->parameter_bytes;
   report.gradient_bytes = info->gradient_bytes;
   report.optimizer_bytes = info->optimizer_bytes;
+  report.arena_bytes = info->arena_bytes;
+  report.state_bytes = info->state_bytes;
   report.activation_bytes =
       static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
   const auto plan = ranks_[0]->PlanInfo();
   if (!plan.ok()) return plan.status();
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
-  absl::StatusOr<std::string> digest = ranks_[0]->WeightsDigest();
-  if (!digest.ok()) return digest.status();
-  report.weights_sha256 = *std::move(digest);
+  report.weights_sha256 = ranks_[0]->WeightsDigest();
   TRAINER_RETURN_IF_ERROR(FillSteps(&report));
   TRAINER_RETURN_IF_ERROR(FillBound(&report));
   return report;

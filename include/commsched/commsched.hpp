@@ -16,7 +16,9 @@
 ///   backward.accesses = {cs::Writes(*buffer)};
 ///   auto op = graph.Add(backward);
 ///
-/// A whole program: examples/02_overlap_cpp.
+/// A whole program: examples/02_overlap_cpp. Recordings:
+/// commsched/recording.hpp; plugins, flight records and what the library says
+/// of itself: commsched/tools.hpp.
 #ifndef COMMSCHED_COMMSCHED_HPP_
 #define COMMSCHED_COMMSCHED_HPP_
 
@@ -413,6 +415,57 @@ struct Collective {
   bool lossy = false;
 };
 
+namespace internal {
+
+/// What the C ABI is told; points into the argument.
+inline commsched_buffer_desc_t DescOf(const Buffer& buffer) {
+  commsched_buffer_desc_t desc = commsched_buffer_desc_init();
+  desc.name = buffer.name.c_str();
+  desc.dtype = buffer.dtype;
+  desc.ownership = buffer.ownership;
+  desc.count = buffer.count;
+  return desc;
+}
+
+inline commsched_compute_desc_t DescOf(const Compute& compute) {
+  commsched_compute_desc_t desc = commsched_compute_desc_init();
+  desc.name = compute.name.c_str();
+  desc.accesses = DataOf(compute.accesses);
+  desc.num_accesses = static_cast<uint32_t>(compute.accesses.size());
+  desc.after = DataOf(compute.after);
+  desc.num_after = static_cast<uint32_t>(compute.after.size());
+  desc.lane = compute.lane;
+  desc.micro_batch = compute.micro_batch;
+  desc.last_backward = compute.last_backward ? 1 : 0;
+  desc.filler = compute.filler ? 1 : 0;
+  desc.priority = compute.priority;
+  desc.cost_ns = compute.cost_ns;
+  desc.flops = compute.flops;
+  desc.bytes = compute.bytes;
+  return desc;
+}
+
+inline commsched_collective_desc_t DescOf(const Collective& collective) {
+  commsched_collective_desc_t desc = commsched_collective_desc_init();
+  desc.name = collective.name.c_str();
+  desc.kind = collective.kind;
+  desc.reduce_op = collective.reduce_op;
+  desc.group = collective.group;
+  desc.root = collective.root;
+  desc.input = collective.input;
+  desc.output = collective.output;
+  desc.counts = DataOf(collective.counts);
+  desc.num_counts = static_cast<uint32_t>(collective.counts.size());
+  desc.after = DataOf(collective.after);
+  desc.num_after = static_cast<uint32_t>(collective.after.size());
+  desc.priority = collective.priority;
+  desc.peer_offset = collective.peer_offset;
+  desc.lossy = collective.lossy ? 1 : 0;
+  return desc;
+}
+
+}  // namespace internal
+
 /// What must happen in one step. A default-constructed graph is a new, empty
 /// one; if there was no memory for it, every call says so.
 class Graph
@@ -441,50 +494,19 @@ class Graph
     return internal::ResultOf(code, [&] { return id; });
   }
   Result<BufferId> AddBuffer(const Buffer& buffer) {
-    commsched_buffer_desc_t desc = commsched_buffer_desc_init();
-    desc.name = buffer.name.c_str();
-    desc.dtype = buffer.dtype;
-    desc.ownership = buffer.ownership;
-    desc.count = buffer.count;
+    const commsched_buffer_desc_t desc = internal::DescOf(buffer);
     BufferId id = 0;
     const auto code = commsched_graph_add_buffer(get(), &desc, &id);
     return internal::ResultOf(code, [&] { return id; });
   }
   Result<OpId> Add(const Compute& compute) {
-    commsched_compute_desc_t desc = commsched_compute_desc_init();
-    desc.name = compute.name.c_str();
-    desc.accesses = internal::DataOf(compute.accesses);
-    desc.num_accesses = static_cast<uint32_t>(compute.accesses.size());
-    desc.after = internal::DataOf(compute.after);
-    desc.num_after = static_cast<uint32_t>(compute.after.size());
-    desc.lane = compute.lane;
-    desc.micro_batch = compute.micro_batch;
-    desc.last_backward = compute.last_backward ? 1 : 0;
-    desc.filler = compute.filler ? 1 : 0;
-    desc.priority = compute.priority;
-    desc.cost_ns = compute.cost_ns;
-    desc.flops = compute.flops;
-    desc.bytes = compute.bytes;
+    const commsched_compute_desc_t desc = internal::DescOf(compute);
     OpId id = 0;
     const auto code = commsched_graph_add_compute(get(), &desc, &id);
     return internal::ResultOf(code, [&] { return id; });
   }
   Result<OpId> Add(const Collective& collective) {
-    commsched_collective_desc_t desc = commsched_collective_desc_init();
-    desc.name = collective.name.c_str();
-    desc.kind = collective.kind;
-    desc.reduce_op = collective.reduce_op;
-    desc.group = collective.group;
-    desc.root = collective.root;
-    desc.input = collective.input;
-    desc.output = collective.output;
-    desc.counts = internal::DataOf(collective.counts);
-    desc.num_counts = static_cast<uint32_t>(collective.counts.size());
-    desc.after = internal::DataOf(collective.after);
-    desc.num_after = static_cast<uint32_t>(collective.after.size());
-    desc.priority = collective.priority;
-    desc.peer_offset = collective.peer_offset;
-    desc.lossy = collective.lossy ? 1 : 0;
+    const commsched_collective_desc_t desc = internal::DescOf(collective);
     OpId id = 0;
     const auto code = commsched_graph_add_collective(get(), &desc, &id);
     return internal::ResultOf(code, [&] { return id; });
@@ -568,7 +590,7 @@ class Plan : public internal::Handle<commsched_plan_t, commsched_plan_destroy> {
     const auto code = commsched_plan_explain(get(), format, &text);
     return internal::StringOf(code, text);
   }
-  // By itself; of several roles: commsched_plan_describe().
+  /// By itself; of several roles: commsched_plan_describe().
   Result<std::string> Describe(
       commsched_format_t format = COMMSCHED_TEXT) const {
     const commsched_plan_t* plan = get();
@@ -578,6 +600,7 @@ class Plan : public internal::Handle<commsched_plan_t, commsched_plan_destroy> {
   }
 
  private:
+  friend class Recording;
   explicit Plan(commsched_plan_t* plan) : Handle(plan) {}
 
   Result<commsched_prediction_t> Predict(
@@ -643,6 +666,8 @@ struct SessionSpec {
   std::vector<commsched_stream_t> lanes;  ///< By lane; empty: all the caller.
   const Trace* trace = nullptr;
   int64_t launch_timeout_ns = 0;
+  std::string flight_path;  ///< Of the flight record; empty: none.
+  std::string observers;    ///< Names, separated by commas.
 
   void Bind(BufferId buffer, void* address, uint64_t bytes) {
     bindings.push_back({buffer, 0, address, bytes});
@@ -672,6 +697,8 @@ class Session
     desc.num_lanes = static_cast<uint32_t>(spec.lanes.size());
     desc.trace = spec.trace == nullptr ? nullptr : spec.trace->get();
     desc.launch_timeout_ns = spec.launch_timeout_ns;
+    if (!spec.flight_path.empty()) desc.flight_path = spec.flight_path.c_str();
+    if (!spec.observers.empty()) desc.observers = spec.observers.c_str();
     commsched_session_t* session = nullptr;
     const auto code = commsched_session_create(&desc, &session);
     return internal::ResultOf(code, [&] { return Session(session); });
@@ -755,42 +782,6 @@ class Session
 
  private:
   explicit Session(commsched_session_t* session) : Handle(session) {}
-};
-
-/// A program that calls eagerly and gets a plan (commsched/recording.h).
-class Recording : public internal::Handle<commsched_recording_t,
-                                          commsched_recording_destroy> {
- public:
-  Recording() = default;
-
-  static Result<Recording> Create(const commsched_recording_desc_t& desc) {
-    commsched_recording_t* recording = nullptr;
-    const auto code = commsched_recording_create(&desc, &recording);
-    return internal::ResultOf(code, [&] { return Recording(recording); });
-  }
-
-  Status StepBegin() {
-    return Status::Of(commsched_recording_step_begin(get()));
-  }
-  Status StepEnd() { return Status::Of(commsched_recording_step_end(get())); }
-  Status Before(OpId op, commsched_stream_t stream = CallerStream()) {
-    return Status::Of(commsched_recording_before(get(), op, stream));
-  }
-  Status After(OpId op, commsched_stream_t stream = CallerStream()) {
-    return Status::Of(commsched_recording_after(get(), op, stream));
-  }
-  Status Submit(OpId collective) {
-    return Status::Of(commsched_recording_submit(get(), collective));
-  }
-  Status Drain() { return Status::Of(commsched_recording_drain(get())); }
-  Result<commsched_recording_info_t> Info() const {
-    commsched_recording_info_t info = commsched_recording_info_init();
-    const auto code = commsched_recording_get_info(get(), &info);
-    return internal::ResultOf(code, [&] { return info; });
-  }
-
- private:
-  explicit Recording(commsched_recording_t* recording) : Handle(recording) {}
 };
 
 }  // namespace api

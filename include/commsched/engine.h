@@ -1,4 +1,4 @@
-/// The reference engine: ZeRO-0/1/2 data parallelism on the public C ABI.
+/// The reference engine: ZeRO-0/1/2/3 data parallelism on the public C ABI.
 ///
 /// The caller registers modules and parameters in first-use order and calls
 /// begin/end around each module's forward and backward; the engine lays
@@ -15,6 +15,14 @@
 /// last micro-batch. Parameters gathered for step t+1 arrive under the rest of
 /// the optimizer and the next forward: forward_begin(m) waits for the buckets
 /// of m only.
+///
+/// In stage 3 no rank has all parameters: buckets are gathered before a forward
+/// or backward uses them, ahead of it as far as memory allows, and released
+/// afterwards. Between steps whoever needs them runs an evaluation:
+///   evaluation_begin
+///   forward_begin/end per module, in order (micro-batch 0)
+///   evaluation_end
+/// The other stages have evaluations, too, so that one program fits all.
 ///
 /// Conventions: commsched.h. Functions here leave their message where
 /// commsched_engine_last_error() finds it. One thread per engine at a time;
@@ -76,13 +84,13 @@ typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
   commsched_group_t* group;  ///< Data-parallel ranks.
-  uint32_t zero_stage;       ///< 0: all-reduce; 1, 2: sharded optimizer.
+  uint32_t zero_stage;       ///< 0 to 3: docs/engine.md.
   uint32_t micro_batches;    ///< 0 means 1.
   uint64_t bucket_bytes;     ///< 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
-  /// `arena_bytes` bounds the gradient buckets of stage 2, which share memory;
-  /// 0: the first that is enough of half of what they take side by side, three
-  /// quarters of it and all of it.
+  /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
+  /// memory; 0: the first that is enough of half of what they take side by
+  /// side, three quarters of it and all of it. Stage 3: see `max_live_bytes`.
   const commsched_plan_options_t* plan;
   float beta1, beta2;      ///< 0, 0: 0.9, 0.95.
   float epsilon;           ///< 0: 1e-8.
@@ -100,6 +108,17 @@ typedef struct commsched_engine_desc {
   /// is guesswork. Equal on all ranks; `op_cost_ns` must be NULL. NULL:
   /// defaults. Copied.
   const commsched_cost_profile_t* profile;
+  /// Stage 3: most memory for what is whole on a rank for a while, parameter
+  /// buckets from their gather to their last use and gradient buckets; the
+  /// arena takes no more. A bucket that is used again soon stays if there is
+  /// room, others are gathered again; what room is left is for gathering ahead
+  /// of use. 0: no limit, every bucket is gathered once per step.
+  /// `plan->arena_bytes` limits the same memory.
+  uint64_t max_live_bytes;
+  /// Stage 3: parameters of fewer bytes stay whole on every rank, beside
+  /// `max_live_bytes`. They have buckets of their own, gathered after the
+  /// optimizer as in stage 1. 0: none.
+  uint64_t persist_below;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -127,9 +146,9 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// Threads:   any.
 /// Blocks:    never: local.
 /// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
-///                              a stage above 3, a beta not in [0, 1), a
-///                              negative or non-finite hyper-parameter
-///            UNIMPLEMENTED     stage 3
+///                              a stage above 3, an option of stage 3 with
+///                              another stage, a beta not in [0, 1), a negative
+///                              or non-finite hyper-parameter
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -198,7 +217,9 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 /// Blocks:    never.
 /// Errors:    FAILED_PRECONDITION  prepared or built already, no parameters
 ///            RESOURCE_EXHAUSTED   more memory than the machine has; no memory;
-///                                 an arena limit that is too small
+///                                 an arena limit that is too small, or a
+///                                 `max_live_bytes` (names the module that
+///                                 needs most)
 ///            and those of commsched_plan_build()
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -220,7 +241,8 @@ COMMSCHED_API commsched_status_t
 commsched_engine_build(commsched_engine_t* engine);
 
 /// Sets a parameter's values before the first step, or after a drain. Every
-/// rank must give the same values. Optimizer state is left as it is.
+/// rank must give the same values, and stores those that it keeps. Optimizer
+/// state is left as it is.
 ///
 /// Shape:     `count` elements, row-major: all of the parameter.
 /// Threads:   one per engine at a time.
@@ -234,8 +256,35 @@ COMMSCHED_API commsched_status_t commsched_engine_set_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     const float* values, uint64_t count);
 
-/// Reads a parameter's fp32 master values before the first step, or after a
-/// drain. Local: every rank has all values then.
+/// The elements of a parameter whose values this rank keeps: all of them, but
+/// in stage 3 those in its shard of the bucket, which may be none (`*out_count`
+/// 0), unless the parameter is one that stays whole.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_parameter_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t* out_offset, uint64_t* out_count);
+
+/// commsched_engine_set_parameter() for the `count` elements from `offset` on:
+/// a rank need not make those that it does not keep.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    as commsched_engine_set_parameter(); INVALID_ARGUMENT if they are
+///            not all elements of the parameter
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_set_parameter_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t offset, const float* values, uint64_t count);
+
+/// Reads a parameter's fp32 master values before the first step, after a drain,
+/// or within an evaluation. In stage 3 within the forwards, of an evaluation,
+/// of modules that use the parameter, unless it is one that stays whole.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
@@ -251,6 +300,10 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
 /// and between a drain and the next step. The gradient may be added to (+=)
 /// within backward of those modules: the engine zeroes it before the first of
 /// a step, and at other times its memory may hold something else.
+///
+/// In stage 3 the address of the values holds until the end of the forward or
+/// backward in which the call was made, and is NULL outside of those that use
+/// the parameter: ask after each begin. Not so for parameters that stay whole.
 ///
 /// Ownership: the engine's, for its life.
 /// Threads:   one per engine at a time.
@@ -354,6 +407,39 @@ commsched_engine_step_end(commsched_engine_t* engine);
 COMMSCHED_API commsched_status_t
 commsched_engine_drain(commsched_engine_t* engine);
 
+/// Drains, and begins a forward without a step, as validation and checkpoints
+/// need it: forward_begin and forward_end of every module follow in order, with
+/// micro-batch 0, and then evaluation_end. Within, parameters are read as in a
+/// step. Takes no memory beside the step's. Collective in stage 3: all ranks
+/// evaluate equally often between the same steps.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    as commsched_engine_drain().
+/// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_evaluation_begin(commsched_engine_t* engine);
+
+/// Ends the evaluation.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    as step_begin
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_evaluation_end(commsched_engine_t* engine);
+
+/// Fails steps and evaluations with ABORTED and `reason` on every rank, as
+/// commsched_session_abort() does for one session. Does nothing before build.
+///
+/// Ownership: `reason` is copied.
+/// Threads:   any, once build has returned.
+/// Blocks:    never.
+/// Since:     0.1
+COMMSCHED_API void commsched_engine_abort(commsched_engine_t* engine,
+                                          const char* reason);
+
 /// Global norm of the mean gradient of the last step, before clipping.
 ///
 /// Threads:   one per engine at a time.
@@ -372,8 +458,11 @@ typedef struct commsched_engine_info {
   uint64_t parameter_bytes;  ///< Per rank, with padding.
   uint64_t gradient_bytes;   ///< Per rank at the peak, the arena included.
   uint64_t optimizer_bytes;  ///< Per rank.
-  uint64_t arena_bytes;      ///< What the plan placed; part of the gradients.
-  uint64_t num_ops;          ///< Of the graph.
+  /// What the plan placed: gradient buckets and packing memory, in stage 3 also
+  /// gathered parameters, for which it is not part of the other figures.
+  uint64_t arena_bytes;
+  uint64_t num_ops;      ///< Of the graph.
+  uint64_t state_bytes;  ///< Per rank at the peak: all of this together.
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

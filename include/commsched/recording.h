@@ -68,7 +68,9 @@ enum {
 };
 
 /// Creates a recording. Local: ranks meet in their first step_begin, with equal
-/// declarations.
+/// declarations. If it fails on one rank, the others learn that there, at once,
+/// and every rank has to destroy what it has and create again. The exception is
+/// as with commsched_session_create(): a call that belongs to no rank.
 ///
 /// Ownership: groups, trace and context are kept alive; streams must outlive
 ///            the recording. Release with commsched_recording_destroy().
@@ -149,7 +151,10 @@ COMMSCHED_API commsched_status_t commsched_recording_add_collective(
 /// Blocks:    the first one, until all ranks have called.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            FAILED_PRECONDITION  the previous step has not ended; other ranks
-///                                 record another number of steps
+///                                 record another number of steps; another
+///                                 rank was refused its recording (named)
+///            ABORTED              another rank aborted or destroyed its
+///                                 recording (named)
 ///            DEADLINE_EXCEEDED    not all ranks came
 ///            or the recording's first failure
 /// Since:     0.1
@@ -167,6 +172,8 @@ commsched_recording_step_begin(commsched_recording_t* recording);
 ///                                 `after` (named); at the limit, ranks that
 ///                                 recorded different steps: names the first
 ///                                 difference
+///            ABORTED              another rank aborted or destroyed its
+///                                 recording (named)
 ///            and those of commsched_plan_build() and
 ///            commsched_session_create() or the recording's first failure
 /// Since:     0.1
@@ -231,7 +238,8 @@ COMMSCHED_API commsched_status_t commsched_recording_submit(
 COMMSCHED_API commsched_status_t
 commsched_recording_drain(commsched_recording_t* recording);
 
-/// As commsched_session_abort().
+/// As commsched_session_abort(). Ranks that wait for each other in a step_begin
+/// or step_end, this one among them, stop waiting.
 ///
 /// Threads:   any.
 /// Blocks:    never.

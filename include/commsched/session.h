@@ -291,8 +291,10 @@ COMMSCHED_API commsched_status_t commsched_session_buffer_version(
 
 /// Sets `*out_poisoned` to 1 if the session has failed and `buffer` may hold
 /// what the step that failed was to overwrite and did not, or did from such
-/// data; else to 0. Weights made of a poisoned buffer are wrong: optimizers and
-/// checkpoints must refuse it.
+/// data; else to 0. So it is with what is written by work of worker streams
+/// that the failure set free before its turn, and by work whose data that may
+/// have overwritten. Weights made of a poisoned buffer are wrong: optimizers
+/// and checkpoints must refuse it.
 ///
 /// Threads:   any; after a failure, once no other call is running.
 /// Blocks:    never.

@@ -47,14 +47,30 @@ absl::Status AddPlanning(const commsched_recording_desc_t& desc,
   return absl::OkStatus();
 }
 
+// Reads everything of `desc` but its context, which `spec` has.
+absl::Status ReadDesc(const commsched_recording_desc_t& desc,
+                      commsched_recording* handle, RecordingSpec* spec) {
+  RETURN_IF_ERROR(CheckRankDesc(RankDescOf(desc)));
+  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
+  ASSIGN_OR_RETURN(spec->groups, GroupsOf(RankDescOf(desc)));
+  RETURN_IF_ERROR(AddPlanning(desc, spec));
+  ASSIGN_OR_RETURN(spec->lanes, LanesOf(RankDescOf(desc)));
+  spec->recorder = handle->recorder.get();
+  spec->steps_to_record =
+      desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;
+  spec->max_recorded_steps =
+      desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
+  spec->launch_timeout_ns = desc.launch_timeout_ns;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<commsched_recording>> CreateRecording(
     const commsched_recording_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_recording_desc_t desc,
                    ReadStruct(caller_desc, "commsched_recording_desc_t"));
-  RETURN_IF_ERROR(CheckRankDesc(RankDescOf(desc)));
+  RETURN_IF_ERROR(RequireNonNull({{"desc.context", desc.context}}));
   auto handle = std::make_unique<commsched_recording>();
   handle->context = desc.context->context;
-  if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   RecordingSpec spec;
   spec.world = handle->context->world();
   spec.world_rank = handle->context->rank();
@@ -62,15 +78,10 @@ absl::StatusOr<std::unique_ptr<commsched_recording>> CreateRecording(
   spec.take_instance = [context = handle->context.get()] {
     return context->TakeSessionNumber();
   };
-  ASSIGN_OR_RETURN(spec.groups, GroupsOf(RankDescOf(desc)));
-  RETURN_IF_ERROR(AddPlanning(desc, &spec));
-  ASSIGN_OR_RETURN(spec.lanes, LanesOf(RankDescOf(desc)));
-  spec.recorder = handle->recorder.get();
-  spec.steps_to_record =
-      desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;
-  spec.max_recorded_steps =
-      desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
-  spec.launch_timeout_ns = desc.launch_timeout_ns;
+  if (absl::Status read = ReadDesc(desc, handle.get(), &spec); !read.ok()) {
+    Recording::Decline(spec, read);
+    return read;
+  }
   ASSIGN_OR_RETURN(handle->recording, Recording::Create(std::move(spec)));
   return handle;
 }

@@ -22,7 +22,8 @@ class InprocMember {
         id_(desc.id),
         rank_(desc.rank),
         max_members_(desc.max_members),
-        tickets_(desc.max_in_flight) {}
+        tickets_(desc.max_in_flight),
+        scratch_(desc.size) {}
 
   // Separate from construction, so that nobody joins without a handle.
   absl::Status Join(const commsched_comm_desc_t* desc) {

@@ -99,12 +99,12 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
       kMaxBlocksPerClaim);
   slot.started_ns = clock_->NowNs();
   slot.link_end_ns = slot.started_ns;
+  const double wire_bytes = WireBytes(transfer);
   if (link_->enabled()) {
-    slot.link_end_ns = link_->Book(members_.world_ranks(), slot.started_ns,
-                                   WireBytes(transfer));
+    slot.link_end_ns =
+        link_->Book(members_.world_ranks(), slot.started_ns, wire_bytes);
   }
-  const bool alone =
-      WireBytes(transfer) * size() <= static_cast<double>(kInlineBytes);
+  const bool alone = wire_bytes * size() <= static_cast<double>(kInlineBytes);
   if (alone) {
     RunAll(slot, scratch, cpu_ns);
   } else {
@@ -128,9 +128,9 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   if (slot.num_blocks == 0) return;
   const int64_t begin_ns = ThreadCpuNs();
   const Transfer transfer = TransferOf(slot);
-  BlockCursor cursor(transfer);
+  BlockRunner runner(transfer, scratch);
   for (uint64_t block = 0; block < slot.num_blocks; ++block) {
-    RunBlock(transfer, cursor.At(block), scratch);
+    runner.Run(block, slot.num_blocks);
     if (members_.failed()) break;
   }
   *cpu_ns += ThreadCpuNs() - begin_ns;
@@ -139,7 +139,7 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
 uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first_claim,
                                 TransferScratch* scratch) {
   const Transfer transfer = TransferOf(slot);
-  BlockCursor cursor(transfer);
+  BlockRunner runner(transfer, scratch);
   uint64_t num_run = 0;
   uint64_t claim = first_claim;
   while (true) {
@@ -147,7 +147,7 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first_claim,
     const uint64_t end =
         std::min(begin + slot.blocks_per_claim, slot.num_blocks);
     for (uint64_t block = begin; block < end; ++block) {
-      RunBlock(transfer, cursor.At(block), scratch);
+      runner.Run(block, end);
       ++num_run;
       if (members_.failed()) return num_run;
     }

@@ -11,6 +11,7 @@
 #include "comm/emulated_link.h"
 #include "comm/inproc_members.h"
 #include "comm/inproc_peers.h"
+#include "comm/inproc_runner.h"
 #include "comm/inproc_transfer.h"
 #include "commsched/plugin.h"
 

@@ -1,29 +1,20 @@
 #include "comm/inproc_transfer.h"
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 
 #include "base/dtype.h"
 #include "comm/launch_check.h"
-#include "comm/reduce.h"
 
 namespace commsched {
 namespace {
 
-// A block of accumulators and its inputs one by one stay in the first- or
-// second-level cache; the cost of claiming a block is small beside it.
+// What a block is copied from stays in the second-level cache while it is
+// copied to all; the cost of claiming a block is small beside it.
 constexpr uint64_t kReduceElements = 8192;
-constexpr uint64_t kMaxAccumulatorBytes = 8;
 constexpr uint64_t kCopyBytes = 128 * 1024;
-constexpr std::align_val_t kScratchAlignment{64};
-
-DType DTypeOf(const Transfer& transfer) {
-  return static_cast<DType>(transfer.shape().dtype);
-}
 
 uint64_t ElementBytes(const Transfer& transfer) {
-  return static_cast<uint64_t>(DTypeSize(DTypeOf(transfer)));
+  return DTypeSize(static_cast<DType>(transfer.shape().dtype));
 }
 
 uint64_t BlockElements(const Transfer& transfer) {
@@ -36,110 +27,6 @@ uint64_t BlockElements(const Transfer& transfer) {
 uint64_t NumBlocksOf(uint64_t elements, uint64_t block_elements) {
   if (elements <= block_elements) return elements != 0;
   return elements / block_elements + (elements % block_elements != 0);
-}
-
-const std::byte* InputAt(const Transfer& transfer, int rank, uint32_t member,
-                         uint64_t element) {
-  const void* input = transfer.launches[rank].members[member].input;
-  return static_cast<const std::byte*>(input) +
-         element * ElementBytes(transfer);
-}
-
-std::byte* OutputAt(const Transfer& transfer, int rank, uint32_t member,
-                    uint64_t element) {
-  void* output = transfer.launches[rank].members[member].output;
-  return static_cast<std::byte*>(output) + element * ElementBytes(transfer);
-}
-
-// Elements in front of part `index` of a rank's input or output, which has a
-// part per rank. `uneven` as the block has it.
-uint64_t BaseOf(const commsched_member_t& member, uint64_t stride,
-                int64_t index, uint64_t uneven) {
-  if (member.counts != nullptr) return uneven;
-  return (stride != 0 ? stride : member.count) * static_cast<uint64_t>(index);
-}
-
-uint64_t InputBase(const Transfer& transfer, const TransferBlock& block,
-                   int rank, int64_t index) {
-  const auto& member = transfer.launches[rank].members[block.member];
-  return BaseOf(member, member.input_stride, index, block.input_base);
-}
-
-uint64_t OutputBase(const Transfer& transfer, const TransferBlock& block,
-                    int rank, int64_t index) {
-  const auto& member = transfer.launches[rank].members[block.member];
-  return BaseOf(member, member.output_stride, index, block.output_base);
-}
-
-// In place, source and destination are the same.
-void Copy(void* to, const void* from, uint64_t bytes) {
-  if (to != from) std::memcpy(to, from, bytes);
-}
-
-// Sums a block of all inputs.
-void Accumulate(const Transfer& transfer, const TransferBlock& block,
-                void* accumulators) {
-  const bool has_parts = transfer.shape().kind == COMMSCHED_REDUCE_SCATTER;
-  const auto input = [&](int rank) {
-    const uint64_t base =
-        has_parts ? InputBase(transfer, block, rank, block.part) : 0;
-    return InputAt(transfer, rank, block.member, base + block.offset);
-  };
-  const ReduceKernel& kernel = ReduceKernelFor(DTypeOf(transfer));
-  const auto op = static_cast<ReduceOp>(transfer.shape().reduce_op);
-  int rank = transfer.first_rank;
-  kernel.load(accumulators, input(rank), block.count);
-  for (int i = 1; i < transfer.size; ++i) {
-    if (++rank == transfer.size) rank = 0;
-    kernel.combine(op, accumulators, input(rank), block.count);
-  }
-}
-
-void StoreTo(const Transfer& transfer, const TransferBlock& block,
-             const void* accumulators, void* result) {
-  ReduceKernelFor(DTypeOf(transfer))
-      .store(static_cast<ReduceOp>(transfer.shape().reduce_op), transfer.size,
-             result, accumulators, block.count);
-}
-
-void ReduceToAll(const Transfer& transfer, const TransferBlock& block,
-                 TransferScratch* scratch) {
-  Accumulate(transfer, block, scratch->accumulators());
-  // The first output, still in the cache, is what the others are copied from.
-  void* const first = OutputAt(transfer, 0, block.member, block.offset);
-  StoreTo(transfer, block, scratch->accumulators(), first);
-  for (int rank = 1; rank < transfer.size; ++rank) {
-    std::memcpy(OutputAt(transfer, rank, block.member, block.offset), first,
-                block.count * ElementBytes(transfer));
-  }
-}
-
-void ReduceToOne(const Transfer& transfer, const TransferBlock& block, int rank,
-                 TransferScratch* scratch) {
-  Accumulate(transfer, block, scratch->accumulators());
-  StoreTo(transfer, block, scratch->accumulators(),
-          OutputAt(transfer, rank, block.member, block.offset));
-}
-
-void CopyToAll(const Transfer& transfer, const TransferBlock& block, int from) {
-  const bool has_parts = transfer.shape().kind == COMMSCHED_ALL_GATHER;
-  const void* source = InputAt(transfer, from, block.member, block.offset);
-  for (int rank = 0; rank < transfer.size; ++rank) {
-    const uint64_t base =
-        has_parts ? OutputBase(transfer, block, rank, block.part) : 0;
-    Copy(OutputAt(transfer, rank, block.member, base + block.offset), source,
-         block.count * ElementBytes(transfer));
-  }
-}
-
-void Exchange(const Transfer& transfer, const TransferBlock& block) {
-  const int sender = static_cast<int>(block.part / transfer.size);
-  const int receiver = static_cast<int>(block.part % transfer.size);
-  const uint64_t from = InputBase(transfer, block, sender, receiver);
-  const uint64_t to = OutputBase(transfer, block, receiver, sender);
-  std::memcpy(OutputAt(transfer, receiver, block.member, to + block.offset),
-              InputAt(transfer, sender, block.member, from + block.offset),
-              block.count * ElementBytes(transfer));
 }
 
 // Elements of all_to_all that the busiest member sends to others, or receives
@@ -161,30 +48,41 @@ double BusiestElements(const commsched_member_t& member, int size) {
   return most;
 }
 
-// Elements that a direction of a member's link carries.
-double WireElements(const Transfer& transfer,
-                    const commsched_member_t& member) {
-  const int size = transfer.size;
-  const commsched_collective_t kind = transfer.shape().kind;
-  if (kind == COMMSCHED_ALL_TO_ALL) return BusiestElements(member, size);
-  double array = 0;
-  const int64_t num_parts = NumParts(kind, size);
-  for (int64_t p = 0; p < num_parts; ++p) {
-    array += static_cast<double>(PartElements(member, p));
+// Elements of all members' arrays.
+double ArrayElements(const Transfer& transfer) {
+  const commsched_launch_t& shape = transfer.shape();
+  const int64_t num_parts = NumParts(shape.kind, transfer.size);
+  double elements = 0;
+  for (uint32_t m = 0; m < shape.num_members; ++m) {
+    const commsched_member_t& member = shape.members[m];
+    if (member.counts == nullptr) {
+      elements += static_cast<double>(member.count) * num_parts;
+      continue;
+    }
+    for (int64_t p = 0; p < num_parts; ++p) {
+      elements += static_cast<double>(member.counts[p]);
+    }
   }
-  const double share = static_cast<double>(size - 1) / size;
-  return (kind == COMMSCHED_ALL_REDUCE ? 2 : 1) * share * array;
+  return elements;
+}
+
+// Elements that one direction of a member's link carries.
+double WireElements(const Transfer& transfer) {
+  const commsched_launch_t& shape = transfer.shape();
+  const int size = transfer.size;
+  if (shape.kind != COMMSCHED_ALL_TO_ALL) {
+    const double share = static_cast<double>(size - 1) / size;
+    return (shape.kind == COMMSCHED_ALL_REDUCE ? 2 : 1) * share *
+           ArrayElements(transfer);
+  }
+  double elements = 0;
+  for (uint32_t m = 0; m < shape.num_members; ++m) {
+    elements += BusiestElements(shape.members[m], size);
+  }
+  return elements;
 }
 
 }  // namespace
-
-TransferScratch::TransferScratch()
-    : memory_(new (kScratchAlignment)
-                  std::byte[kReduceElements * kMaxAccumulatorBytes]) {}
-
-void TransferScratch::Deleter::operator()(std::byte* memory) const {
-  ::operator delete[](memory, kScratchAlignment);
-}
 
 BlockCursor::BlockCursor(const Transfer& transfer)
     : transfer_(transfer),
@@ -257,39 +155,9 @@ uint64_t NumBlocks(const Transfer& transfer) {
   return num_blocks;
 }
 
-void RunBlock(const Transfer& transfer, const TransferBlock& block,
-              TransferScratch* scratch) {
-  const commsched_launch_t& shape = transfer.shape();
-  switch (shape.kind) {
-    case COMMSCHED_ALL_REDUCE:
-      ReduceToAll(transfer, block, scratch);
-      break;
-    case COMMSCHED_REDUCE_SCATTER:
-      ReduceToOne(transfer, block, static_cast<int>(block.part), scratch);
-      break;
-    case COMMSCHED_REDUCE:
-      ReduceToOne(transfer, block, shape.root, scratch);
-      break;
-    case COMMSCHED_ALL_GATHER:
-      CopyToAll(transfer, block, static_cast<int>(block.part));
-      break;
-    case COMMSCHED_BROADCAST:
-      CopyToAll(transfer, block, shape.root);
-      break;
-    case COMMSCHED_ALL_TO_ALL:
-      Exchange(transfer, block);
-      break;
-  }
-}
-
 double WireBytes(const Transfer& transfer) {
-  const commsched_launch_t& shape = transfer.shape();
-  if (shape.kind == COMMSCHED_BARRIER) return 0;
-  double elements = 0;
-  for (uint32_t m = 0; m < shape.num_members; ++m) {
-    elements += WireElements(transfer, shape.members[m]);
-  }
-  return elements * static_cast<double>(ElementBytes(transfer));
+  if (transfer.shape().kind == COMMSCHED_BARRIER) return 0;
+  return WireElements(transfer) * static_cast<double>(ElementBytes(transfer));
 }
 
 }  // namespace commsched

@@ -1,9 +1,7 @@
 #ifndef COMMSCHED_SRC_COMM_INPROC_TRANSFER_H_
 #define COMMSCHED_SRC_COMM_INPROC_TRANSFER_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "commsched/plugin.h"
 
@@ -12,10 +10,10 @@ namespace commsched {
 // A launch that all members of a communicator have posted, as work on memory
 // that one thread can reach.
 //
-// The work is cut into blocks. A block is read from every input that it needs
-// before it is written to any output, and no other block touches its bytes: so
-// blocks may run in any order, on any member's thread, and in place. All-reduce
-// is one pass: sum into scratch that stays in the cache, then copy to all.
+// The work is cut into blocks. An element is read from every input that it
+// needs before it is written to any output, and no other block touches its
+// bytes: so blocks may run in any order, on any member's thread, and in place
+// (inproc_runner.h).
 struct Transfer {
   int size = 0;  // Members of the communicator.
   // Rank whose data a sum starts with; 0 when deterministic (I4).
@@ -25,19 +23,6 @@ struct Transfer {
   const commsched_launch_t* launches = nullptr;
 
   const commsched_launch_t& shape() const { return launches[0]; }
-};
-
-// Where sums are kept. Owned by one thread at a time.
-class TransferScratch {
- public:
-  TransferScratch();
-  void* accumulators() { return memory_.get(); }
-
- private:
-  struct Deleter {
-    void operator()(std::byte* memory) const;
-  };
-  std::unique_ptr<std::byte[], Deleter> memory_;
 };
 
 // One block: `count` elements from `offset` of part `part` of a member.
@@ -76,9 +61,6 @@ class BlockCursor {
 };
 
 uint64_t NumBlocks(const Transfer& transfer);
-
-void RunBlock(const Transfer& transfer, const TransferBlock& block,
-              TransferScratch* scratch);
 
 // What one direction of a member's link carries: the array's bytes times
 // (n-1)/n, twice that for all_reduce; for all_to_all, what the busiest member

@@ -27,9 +27,11 @@ class Meeting {
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) = 0;
 
-  // Instead of AllGather: `rank` will not come, because of `why`, which is not
-  // OK. All who have come or will come to `key` get kFailedPrecondition naming
-  // both, unless the meeting has failed before. Never blocks.
+  // Instead of AllGather, or to end one that waits: `rank` will not come or not
+  // stay, because of `why`, which is not OK. All who have come or will come to
+  // `key` get a status that names both, kAborted if `why` is that and else
+  // kFailedPrecondition; unless the meeting has failed before, or all have
+  // come. Never blocks.
   virtual void Decline(absl::string_view key, int rank,
                        const absl::Status& why) = 0;
 };

@@ -81,7 +81,8 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
   return LeaveLocked(at);
 }
 
-// A rank that comes, fails the meeting and leaves, all at once.
+// Unless it waits, a rank that comes, fails the meeting and leaves, all at
+// once.
 void MemoryMeeting::Decline(absl::string_view key, int rank,
                             const absl::Status& why) {
   if (rank < 0 || rank >= size_) return;
@@ -90,14 +91,21 @@ void MemoryMeeting::Decline(absl::string_view key, int rank,
       tables_.try_emplace(std::string(key.data(), key.size())).first;
   Table& table = at->second;
   if (table.payloads.empty()) table.payloads.resize(size_);
-  if (table.payloads[rank].has_value()) return;  // It has come.
-  table.payloads[rank].emplace();
-  ++table.num_arrived;
+  const bool has_come = table.payloads[rank].has_value();
+  if (has_come && table.num_arrived == size_) return;
   if (table.failure.ok()) {
-    table.failure = absl::FailedPreconditionError(absl::StrCat(
-        "meeting '", key, "': rank ", rank, " does not come: ", why.message()));
+    table.failure = absl::Status(
+        why.code() == absl::StatusCode::kAborted
+            ? absl::StatusCode::kAborted
+            : absl::StatusCode::kFailedPrecondition,
+        absl::StrCat(
+            "meeting '", key, "': rank ", rank,
+            has_come ? " does not stay: " : " does not come: ", why.message()));
   }
   changed_.SignalAll();
+  if (has_come) return;  // It leaves on its own.
+  table.payloads[rank].emplace();
+  ++table.num_arrived;
   if (++table.num_left == size_) tables_.erase(at);
 }
 

@@ -1,6 +1,5 @@
 #include "comm/reduce.h"
 
-#include <cstring>
 #include <type_traits>
 
 #include "comm/float16.h"
@@ -56,152 +55,225 @@ struct Bfloat16 {
 
 // Sums and products of signed integers wrap, so they are taken in the unsigned
 // type, where overflow is defined.
-template <typename T>
-COMMSCHED_INTO_CLONES T Sum(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
-  } else {
-    return a + b;
+struct Sum {
+  template <typename T>
+  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) +
+                            static_cast<Unsigned>(b));
+    } else {
+      return a + b;
+    }
   }
-}
+};
 
-template <typename T>
-COMMSCHED_INTO_CLONES T Product(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(static_cast<Unsigned>(a) * static_cast<Unsigned>(b));
-  } else {
-    return a * b;
+struct Product {
+  template <typename T>
+  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using Unsigned = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<Unsigned>(a) *
+                            static_cast<Unsigned>(b));
+    } else {
+      return a * b;
+    }
   }
-}
+};
 
 // `b != b` is NaN; if `a` is NaN, no comparison holds and it stays.
-template <typename T>
-COMMSCHED_INTO_CLONES T Min(T a, T b) {
-  return ((b < a) | (b != b)) ? b : a;
-}
+struct Min {
+  template <typename T>
+  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
+};
 
-template <typename T>
-COMMSCHED_INTO_CLONES T Max(T a, T b) {
-  return ((b > a) | (b != b)) ? b : a;
-}
+struct Max {
+  template <typename T>
+  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
+    return ((b > a) | (b != b)) ? b : a;
+  }
+};
+
+// Inputs are combined a tile at a time, so that accumulators stay in the
+// first-level cache or registers. The sizes of tiles are constants: there are
+// no calls and no scalar tails in a tile.
+constexpr uint64_t kTileBytes = 256;
 
 template <typename Format>
-COMMSCHED_INTO_CLONES void Load(void* accumulators, const void* input,
-                                uint64_t count) {
-  auto* __restrict to =
-      static_cast<typename Format::Accumulator*>(accumulators);
-  auto* __restrict from = static_cast<const typename Format::Element*>(input);
-  for (uint64_t i = 0; i < count; ++i) to[i] = Format::Widen(from[i]);
+COMMSCHED_INTO_CLONES const typename Format::Element* InputAt(
+    const Reduction& reduction, int input, uint64_t first) {
+  return static_cast<const typename Format::Element*>(reduction.inputs[input]) +
+         first;
 }
 
-template <typename Format>
-COMMSCHED_INTO_CLONES void Combine(ReduceOp op, void* accumulators,
-                                   const void* input, uint64_t count) {
-  auto* __restrict sum =
-      static_cast<typename Format::Accumulator*>(accumulators);
-  auto* __restrict in = static_cast<const typename Format::Element*>(input);
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      for (uint64_t i = 0; i < count; ++i) {
-        sum[i] = Sum(sum[i], Format::Widen(in[i]));
-      }
-      break;
-    case ReduceOp::kMin:
-      for (uint64_t i = 0; i < count; ++i) {
-        sum[i] = Min(sum[i], Format::Widen(in[i]));
-      }
-      break;
-    case ReduceOp::kMax:
-      for (uint64_t i = 0; i < count; ++i) {
-        sum[i] = Max(sum[i], Format::Widen(in[i]));
-      }
-      break;
-    case ReduceOp::kProd:
-      for (uint64_t i = 0; i < count; ++i) {
-        sum[i] = Product(sum[i], Format::Widen(in[i]));
-      }
-      break;
+// Loads the first input, or the sum of the first four: sums are what is mostly
+// asked for, and so the memory of four inputs is under way at once. Returns how
+// many inputs that is.
+template <typename Format, uint64_t kCount>
+COMMSCHED_INTO_CLONES int LoadTile(
+    const Reduction& reduction, uint64_t first,
+    typename Format::Accumulator* __restrict sum) {
+  const auto* const a = InputAt<Format>(reduction, 0, first);
+  const bool sums =
+      reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAvg;
+  if (!sums || reduction.num_inputs < 4) {
+    for (uint64_t i = 0; i < kCount; ++i) sum[i] = Format::Widen(a[i]);
+    return 1;
+  }
+  const auto* const b = InputAt<Format>(reduction, 1, first);
+  const auto* const c = InputAt<Format>(reduction, 2, first);
+  const auto* const d = InputAt<Format>(reduction, 3, first);
+  for (uint64_t i = 0; i < kCount; ++i) {
+    sum[i] = Sum::Of(Sum::Of(Sum::Of(Format::Widen(a[i]), Format::Widen(b[i])),
+                             Format::Widen(c[i])),
+                     Format::Widen(d[i]));
+  }
+  return 4;
+}
+
+template <typename Format, typename Op, uint64_t kCount>
+COMMSCHED_INTO_CLONES void CombineTile(
+    const Reduction& reduction, int next, uint64_t first,
+    typename Format::Accumulator* __restrict sum) {
+  for (; next < reduction.num_inputs; ++next) {
+    const auto* const in = InputAt<Format>(reduction, next, first);
+    for (uint64_t i = 0; i < kCount; ++i) {
+      sum[i] = Op::Of(sum[i], Format::Widen(in[i]));
+    }
   }
 }
 
-template <typename Format>
-COMMSCHED_INTO_CLONES void Store(ReduceOp op, int divisor, void* result,
-                                 const void* accumulators, uint64_t count) {
+template <typename Format, uint64_t kCount>
+COMMSCHED_INTO_CLONES void StoreTile(
+    const Reduction& reduction, uint64_t first,
+    const typename Format::Accumulator* accumulators) {
   using Accumulator = typename Format::Accumulator;
-  auto* __restrict out = static_cast<typename Format::Element*>(result);
-  auto* __restrict sum = static_cast<const Accumulator*>(accumulators);
-  if (op != ReduceOp::kAvg) {
-    for (uint64_t i = 0; i < count; ++i) out[i] = Format::Narrow(sum[i]);
+  auto* __restrict out =
+      static_cast<typename Format::Element*>(reduction.result) + first;
+  auto* __restrict sum = accumulators;
+  if (reduction.op != ReduceOp::kAvg) {
+    for (uint64_t i = 0; i < kCount; ++i) out[i] = Format::Narrow(sum[i]);
   } else if constexpr (std::is_integral_v<Accumulator>) {
     // In 64 bits, as the divisor may not fit the type.
     using Wide =
         std::conditional_t<std::is_signed_v<Accumulator>, int64_t, uint64_t>;
-    const Wide wide_divisor = static_cast<Wide>(divisor);
-    for (uint64_t i = 0; i < count; ++i) {
-      out[i] =
-          static_cast<Accumulator>(static_cast<Wide>(sum[i]) / wide_divisor);
+    const Wide divisor = static_cast<Wide>(reduction.num_inputs);
+    for (uint64_t i = 0; i < kCount; ++i) {
+      out[i] = static_cast<Accumulator>(static_cast<Wide>(sum[i]) / divisor);
     }
   } else {
     const Accumulator factor =
-        Accumulator{1} / static_cast<Accumulator>(divisor);
-    for (uint64_t i = 0; i < count; ++i) {
+        Accumulator{1} / static_cast<Accumulator>(reduction.num_inputs);
+    for (uint64_t i = 0; i < kCount; ++i) {
       out[i] = Format::Narrow(sum[i] * factor);
     }
   }
 }
 
-// The clones themselves: attributes do not go on templates.
-#define COMMSCHED_DEFINE_KERNEL(Name, Format)                                  \
-  COMMSCHED_VECTOR_CLONES void Load##Name(void* accumulators,                  \
-                                          const void* input, uint64_t count) { \
-    Load<Format>(accumulators, input, count);                                  \
-  }                                                                            \
-  COMMSCHED_VECTOR_CLONES void Combine##Name(                                  \
-      ReduceOp op, void* accumulators, const void* input, uint64_t count) {    \
-    Combine<Format>(op, accumulators, input, count);                           \
-  }                                                                            \
-  COMMSCHED_VECTOR_CLONES void Store##Name(                                    \
-      ReduceOp op, int divisor, void* result, const void* accumulators,        \
-      uint64_t count) {                                                        \
-    Store<Format>(op, divisor, result, accumulators, count);                   \
-  }                                                                            \
-  constexpr ReduceKernel k##Name = {sizeof(Format::Accumulator), &Load##Name,  \
-                                    &Combine##Name, &Store##Name}
+// As many bytes of what is next as the tile at `first` has.
+template <typename Format, uint64_t kCount>
+COMMSCHED_INTO_CLONES void PrefetchTile(const Reduction& reduction,
+                                        uint64_t first) {
+  constexpr uint64_t kLineBytes = 64;
+  constexpr uint64_t kElementBytes = sizeof(typename Format::Element);
+  const auto prefetch = [&](const void* memory) {
+    const char* const tile =
+        static_cast<const char*>(memory) + first * kElementBytes;
+    for (uint64_t b = 0; b < kCount * kElementBytes; b += kLineBytes) {
+      __builtin_prefetch(tile + b);
+    }
+  };
+  for (int i = 0; i < reduction.num_inputs; ++i) {
+    prefetch(reduction.next_inputs[i]);
+  }
+  prefetch(reduction.next_result);
+}
 
-COMMSCHED_DEFINE_KERNEL(F32, Plain<float>);
-COMMSCHED_DEFINE_KERNEL(F64, Plain<double>);
-COMMSCHED_DEFINE_KERNEL(F16, Half);
-COMMSCHED_DEFINE_KERNEL(BF16, Bfloat16);
-COMMSCHED_DEFINE_KERNEL(I8, Plain<int8_t>);
-COMMSCHED_DEFINE_KERNEL(I32, Plain<int32_t>);
-COMMSCHED_DEFINE_KERNEL(I64, Plain<int64_t>);
-COMMSCHED_DEFINE_KERNEL(U8, Plain<uint8_t>);
+template <typename Format, uint64_t kCount>
+COMMSCHED_INTO_CLONES void ReduceTile(
+    const Reduction& reduction, uint64_t first,
+    typename Format::Accumulator* accumulators) {
+  if (kCount > 1 && reduction.next_inputs != nullptr) {
+    PrefetchTile<Format, kCount>(reduction, first);
+  }
+  const int next = LoadTile<Format, kCount>(reduction, first, accumulators);
+  switch (reduction.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      CombineTile<Format, Sum, kCount>(reduction, next, first, accumulators);
+      break;
+    case ReduceOp::kMin:
+      CombineTile<Format, Min, kCount>(reduction, next, first, accumulators);
+      break;
+    case ReduceOp::kMax:
+      CombineTile<Format, Max, kCount>(reduction, next, first, accumulators);
+      break;
+    case ReduceOp::kProd:
+      CombineTile<Format, Product, kCount>(reduction, next, first,
+                                           accumulators);
+      break;
+  }
+  StoreTile<Format, kCount>(reduction, first, accumulators);
+}
+
+// Reduces from `first` on as many whole tiles as there are. Returns where that
+// ends.
+template <typename Format, uint64_t kElements>
+COMMSCHED_INTO_CLONES uint64_t ReduceTiles(const Reduction& reduction,
+                                           uint64_t first) {
+  alignas(64) typename Format::Accumulator accumulators[kElements];
+  for (; reduction.count - first >= kElements; first += kElements) {
+    ReduceTile<Format, kElements>(reduction, first, accumulators);
+  }
+  return first;
+}
+
+template <typename Format>
+COMMSCHED_INTO_CLONES void ReduceAll(const Reduction& reduction) {
+  constexpr uint64_t kElements = kTileBytes / sizeof(typename Format::Element);
+  uint64_t first = ReduceTiles<Format, kElements>(reduction, 0);
+  first = ReduceTiles<Format, kElements / 8>(reduction, first);
+  ReduceTiles<Format, 1>(reduction, first);
+}
+
+// The clones themselves: attributes do not go on templates.
+#define COMMSCHED_DEFINE_REDUCE(Name, Format)                             \
+  COMMSCHED_VECTOR_CLONES void Reduce##Name(const Reduction& reduction) { \
+    ReduceAll<Format>(reduction);                                         \
+  }
+
+COMMSCHED_DEFINE_REDUCE(F32, Plain<float>)
+COMMSCHED_DEFINE_REDUCE(F64, Plain<double>)
+COMMSCHED_DEFINE_REDUCE(F16, Half)
+COMMSCHED_DEFINE_REDUCE(BF16, Bfloat16)
+COMMSCHED_DEFINE_REDUCE(I8, Plain<int8_t>)
+COMMSCHED_DEFINE_REDUCE(I32, Plain<int32_t>)
+COMMSCHED_DEFINE_REDUCE(I64, Plain<int64_t>)
+COMMSCHED_DEFINE_REDUCE(U8, Plain<uint8_t>)
 
 }  // namespace
 
-const ReduceKernel& ReduceKernelFor(DType dtype) {
+void Reduce(DType dtype, const Reduction& reduction) {
   switch (dtype) {
     case DType::kF32:
-      return kF32;
+      return ReduceF32(reduction);
     case DType::kF64:
-      return kF64;
+      return ReduceF64(reduction);
     case DType::kF16:
-      return kF16;
+      return ReduceF16(reduction);
     case DType::kBF16:
-      return kBF16;
+      return ReduceBF16(reduction);
     case DType::kI8:
-      return kI8;
+      return ReduceI8(reduction);
     case DType::kI32:
-      return kI32;
+      return ReduceI32(reduction);
     case DType::kI64:
-      return kI64;
+      return ReduceI64(reduction);
     case DType::kU8:
-      return kU8;
+      return ReduceU8(reduction);
   }
-  return kF32;  // Unreachable: DType comes from DTypeFromInt().
 }
 
 }  // namespace commsched

@@ -7,25 +7,28 @@
 
 namespace commsched {
 
-// How elements of one type are reduced: the first input is loaded into
-// accumulators, the others are combined with them one after the other, then the
-// result is stored. The order of the calls is the order of the sum (I4).
-//
-// Accumulators are fp32 for f32, f16 and bf16, else of the type itself. So the
-// result of a 16-bit type is rounded once. Integers wrap. NaN wins over numbers
-// in min and max. Accumulators must not overlap with inputs or results.
-struct ReduceKernel {
-  uint32_t accumulator_bytes;  // Of one element.
-  void (*load)(void* accumulators, const void* input, uint64_t count);
-  void (*combine)(ReduceOp op, void* accumulators, const void* input,
-                  uint64_t count);
-  // With kAvg divides by `divisor`: integers truncating towards zero, f64 by
-  // multiplying with 1/divisor in f64, the others in fp32.
-  void (*store)(ReduceOp op, int divisor, void* result,
-                const void* accumulators, uint64_t count);
+// `count` elements of each input, combined one by one in the order of the
+// inputs (I4).
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  int num_inputs = 0;  // At least 1.
+  const void* const* inputs = nullptr;
+  void* result = nullptr;  // Apart from the inputs, or at the address of one.
+  uint64_t count = 0;
+
+  // What is reduced next, as many inputs of as many elements, or nullptr. It is
+  // fetched into the cache meanwhile: inputs that are only a few cache lines
+  // each are over before the processor sees where they lead.
+  const void* const* next_inputs = nullptr;
+  const void* next_result = nullptr;
 };
 
-const ReduceKernel& ReduceKernelFor(DType dtype);
+// Accumulators are fp32 for f32, f16 and bf16, else of the type itself. So the
+// result of a 16-bit type is rounded once. Integers wrap. NaN wins over numbers
+// in min and max. kAvg divides the sum by the number of inputs: integers
+// truncating towards zero, f64 by multiplying with 1/inputs in f64, the others
+// in fp32.
+void Reduce(DType dtype, const Reduction& reduction);
 
 }  // namespace commsched
 

@@ -5,7 +5,6 @@
 namespace commsched {
 
 WaitableCounter::~WaitableCounter() {
-  constexpr uint64_t kUsers = (uint64_t{1} << kUserBits) - 1;
   // Acquire: pairs with the release at the end of AdvanceTo(), whose thread is
   // a few instructions from leaving.
   while ((state_.load(std::memory_order_acquire) & kUsers) != 0) {
@@ -22,23 +21,26 @@ bool WaitableCounter::AddListener(Parker* listener) {
 void WaitableCounter::AdvanceTo(uint64_t value) {
   uint64_t old = state_.load(std::memory_order_relaxed);
   uint64_t raised = 0;
+  bool wakes = false;
   do {
     if (ValueOf(old) >= value) return;
-    const uint64_t users = old - (ValueOf(old) << kUserBits);
-    raised = (value << kUserBits) + users + 1;
-    // Sequentially consistent: releases our writes to Reached(), and is ordered
-    // before the load of num_sleepers_ (see WaitFor()).
-  } while (!state_.compare_exchange_weak(old, raised, std::memory_order_seq_cst,
+    wakes = num_listeners_ != 0 || (old & kAsleep) != 0;
+    raised = (value << kValueShift) | (old & (kAsleep | kUsers));
+    if (wakes) ++raised;
+    // Release: our writes, to Reached() and WaitFor().
+  } while (!state_.compare_exchange_weak(old, raised, std::memory_order_release,
                                          std::memory_order_relaxed));
+  // Nobody to wake: the object may be gone already.
+  if (!wakes) return;
   for (int i = 0; i < num_listeners_; ++i) listeners_[i]->Unpark();
-  if (num_sleepers_.load(std::memory_order_seq_cst) != 0) WakeAll();
+  if ((raised & kAsleep) != 0) WakeAll();
   // Release: pairs with the destructor. Nothing may be touched after this.
   state_.fetch_sub(1, std::memory_order_release);
 }
 
 void WaitableCounter::WakeAll() {
-  // A sleeper that announced itself before our load holds the lock until it
-  // sleeps; having had the lock, the signal cannot come too early.
+  // A sleeper that announced itself before we raised the counter holds the lock
+  // until it sleeps; having had the lock, the signal cannot come too early.
   { const std::lock_guard<std::mutex> lock(mu_); }
   cv_.notify_all();
 }
@@ -46,13 +48,16 @@ void WaitableCounter::WakeAll() {
 void WaitableCounter::WaitFor(uint64_t value) {
   if (Reached(value)) return;
   std::unique_lock<std::mutex> lock(mu_);
-  // Announce, then look: with AdvanceTo() (raise, then look for sleepers) one
-  // of the two must see the other, as all four are sequentially consistent.
-  num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (ValueOf(state_.load(std::memory_order_seq_cst)) < value) {
+  ++num_sleepers_;
+  // Who raises the counter after this sees kAsleep; who did before is seen.
+  uint64_t state = state_.fetch_or(kAsleep, std::memory_order_acquire);
+  while (ValueOf(state) < value) {
     cv_.wait(lock);
+    state = state_.load(std::memory_order_acquire);
   }
-  num_sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  if (--num_sleepers_ == 0) {
+    state_.fetch_and(~kAsleep, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace commsched

@@ -13,9 +13,9 @@ namespace commsched {
 
 // A number that only grows, and that threads wait for.
 //
-// Raising it costs two atomic operations while nobody sleeps; asking is one
-// load. What a thread wrote before AdvanceTo(v) is visible to whoever has seen
-// Reached(v) or returned from WaitFor(v).
+// Raising it costs one atomic operation while nobody sleeps or listens; asking
+// is one load. What a thread wrote before AdvanceTo(v) is visible to whoever
+// has seen Reached(v) or returned from WaitFor(v).
 //
 // The counter may be destroyed as soon as a value has been seen, even while the
 // thread that raised it is still on its way out of AdvanceTo(): the destructor
@@ -29,7 +29,7 @@ class WaitableCounter {
  public:
   static constexpr int kMaxListeners = 4;
   // Greater than any value that is ever counted to.
-  static constexpr uint64_t kEnd = (uint64_t{1} << 56) - 1;
+  static constexpr uint64_t kEnd = (uint64_t{1} << 55) - 1;
 
   WaitableCounter() = default;
   ~WaitableCounter();
@@ -54,16 +54,17 @@ class WaitableCounter {
   void WaitFor(uint64_t value);
 
  private:
-  // state_ holds the value above the number of threads inside AdvanceTo() that
-  // have raised it and still touch the object.
-  static constexpr int kUserBits = 8;
-  static uint64_t ValueOf(uint64_t state) { return state >> kUserBits; }
+  // state_ holds, from the lowest bit: the number of threads inside AdvanceTo()
+  // that have raised it and still touch the object; whether any thread is in
+  // the slow half of WaitFor(); the value.
+  static constexpr uint64_t kUsers = 0xff;
+  static constexpr uint64_t kAsleep = 0x100;
+  static constexpr int kValueShift = 9;
+  static uint64_t ValueOf(uint64_t state) { return state >> kValueShift; }
 
   void WakeAll();
 
   std::atomic<uint64_t> state_{0};
-  // Threads in the slow half of WaitFor().
-  std::atomic<uint32_t> num_sleepers_{0};
 
   // Constant once the counter is in use.
   std::array<Parker*, kMaxListeners> listeners_{};
@@ -71,6 +72,7 @@ class WaitableCounter {
 
   // Held by a sleeper from before its last look at state_ until it sleeps.
   std::mutex mu_;
+  int num_sleepers_ = 0;  // guarded by mu_
   std::condition_variable cv_;
 };
 

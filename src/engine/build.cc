@@ -1,4 +1,4 @@
-// Registration and build: everything that happens before the first step.
+// Creation and registration.
 
 #include <algorithm>
 #include <cmath>
@@ -60,24 +60,18 @@ Status CheckBeta(const char* field, float value) {
                          std::to_string(value) + "; it must be in [0, 1)");
 }
 
+Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
+  if (value == 0 || stage == 3) return Status();
+  return InvalidArgument(std::string("engine: ") + field + " is " +
+                         std::to_string(value) + " with zero_stage " +
+                         std::to_string(stage) + "; it is of stage 3");
+}
+
 Status CheckName(const char* object, const char* name) {
   if (name == nullptr || *name == '\0') {
     return InvalidArgument(std::string("engine: a ") + object +
                            " needs a name that is not empty");
   }
-  return Status();
-}
-
-Status NoMemory(const std::string& what, uint64_t bytes) {
-  return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
-                                                  " (" + std::to_string(bytes) +
-                                                  " bytes)");
-}
-
-template <typename T>
-Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out) {
-  *out = Array<T>::Zeros(count);
-  if (out->data() == nullptr) return NoMemory(what, count * sizeof(T));
   return Status();
 }
 
@@ -97,15 +91,15 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   if (desc.context == nullptr)
     return InvalidArgument("engine: context is NULL");
   if (desc.group == nullptr) return InvalidArgument("engine: group is NULL");
-  if (desc.zero_stage == 3) {
-    return Status(COMMSCHED_UNIMPLEMENTED,
-                  "engine: zero_stage is 3; this version has 0, 1 and 2");
-  }
   if (desc.zero_stage > 3) {
     return InvalidArgument("engine: zero_stage is " +
                            std::to_string(desc.zero_stage) +
-                           "; it must be 0, 1 or 2");
+                           "; it must be 0 to 3");
   }
+  ENGINE_RETURN_IF_ERROR(
+      CheckStage3("max_live_bytes", desc.max_live_bytes, desc.zero_stage));
+  ENGINE_RETURN_IF_ERROR(
+      CheckStage3("persist_below", desc.persist_below, desc.zero_stage));
   if (desc.launch_timeout_ns < 0) {
     return InvalidArgument("engine: launch_timeout_ns is " +
                            std::to_string(desc.launch_timeout_ns) +
@@ -215,187 +209,6 @@ Status Engine::UseParameter(uint32_t module, uint32_t parameter) {
         "', which the later module '" + modules_[used.module].name + "' owns");
   }
   user.used.push_back(parameter);
-  return Status();
-}
-
-Status Engine::Prepare() {
-  if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  if (parameters_.empty()) {
-    return FailedPrecondition("engine: no parameters were added before build");
-  }
-  layout_ =
-      BuildLayout(modules_, parameters_, desc_.bucket_bytes,
-                  static_cast<uint64_t>(spec_.world), desc_.edge_bucket_bytes);
-  ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, layout_, &graph_));
-  num_ops_ = commsched_graph_num_ops(graph_.graph.get());
-  ENGINE_RETURN_IF_ERROR(Allocate());
-  ENGINE_RETURN_IF_ERROR(MakePlan());
-  phase_ = Phase::kPrepared;
-  return Status();
-}
-
-Status Engine::Build() {
-  if (phase_ != Phase::kPrepared) ENGINE_RETURN_IF_ERROR(Prepare());
-  ENGINE_RETURN_IF_ERROR(CreateSession());
-  ENGINE_RETURN_IF_ERROR(Bind());
-  phase_ = Phase::kBetweenSteps;
-  return Status();
-}
-
-// More than the machine has is refused rather than left to overcommit: the
-// first touch of such memory would kill the process.
-Status Engine::CheckMemory() const {
-  const uint64_t elements = layout_.padded_elements();
-  const uint64_t shard = elements / spec_.num_shards();
-  const uint64_t bytes =
-      sizeof(float) *
-      (elements + 2 * shard + (spec_.owned_gradients() ? shard : elements));
-  if (bytes <= PhysicalBytes()) return Status();
-  return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                "engine: parameters, gradients and optimizer state take " +
-                    std::to_string(bytes) + " bytes; the machine has " +
-                    std::to_string(PhysicalBytes()) + " bytes of memory");
-}
-
-Status Engine::Allocate() {
-  ENGINE_RETURN_IF_ERROR(CheckMemory());
-  memory_.resize(layout_.buckets.size());
-  for (size_t b = 0; b < memory_.size(); ++b) {
-    BucketMemory& memory = memory_[b];
-    const std::string name = "bucket " + std::to_string(b);
-    const uint64_t count = layout_.buckets[b].count;
-    const uint64_t shard = count / spec_.num_shards();
-    ENGINE_RETURN_IF_ERROR(AllocateZeros(name, count, &memory.parameters));
-    ENGINE_RETURN_IF_ERROR(AllocateZeros(name, 2 * shard, &memory.state));
-    ENGINE_RETURN_IF_ERROR(spec_.owned_gradients()
-                               ? AllocateZeros(name, shard, &memory.shard)
-                               : AllocateZeros(name, count, &memory.gradients));
-    memory.segments = ShardSegments(
-        layout_, parameters_, static_cast<uint32_t>(b),
-        spec_.zero_stage == 0 ? 0 : group_rank_, spec_.num_shards());
-  }
-  if (desc_.measure_steps > 0) {
-    op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
-  }
-  if (!spec_.clip) return Status();
-  const uint64_t blocks = graph_.local_blocks;
-  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
-  ENGINE_RETURN_IF_ERROR(
-      AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
-  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &total_));
-  return AllocateZeros("norms", 1, &factor_);
-}
-
-// Gradient buckets of stage 2 share memory: unless a limit was given, within
-// half of what they would take side by side, three quarters if that is not
-// enough (a large bucket that is alive all the time), and else all of it.
-Status Engine::MakePlan() {
-  commsched_plan_options_t options = plan_options_;
-  const uint64_t all_bytes = layout_.padded_elements() * sizeof(float);
-  std::vector<uint64_t> limits = {plan_options_.arena_bytes};
-  if (spec_.owned_gradients() && plan_options_.arena_bytes == 0) {
-    limits = {all_bytes / 2, all_bytes / 4 * 3, 0};
-  }
-  commsched_plan_t* plan = nullptr;
-  commsched_status_t code = COMMSCHED_RESOURCE_EXHAUSTED;
-  for (uint64_t limit : limits) {
-    options.arena_bytes = limit;
-    code = commsched_plan_build(graph_.graph.get(), &options, &profile_, &plan);
-    if (code != COMMSCHED_RESOURCE_EXHAUSTED) break;
-  }
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(code, "planning the step"));
-  plan_.reset(plan);
-  return Status();
-}
-
-std::vector<commsched_binding_t> Engine::Bindings() const {
-  std::vector<commsched_binding_t> bindings;
-  auto add = [&](commsched_buffer_id_t buffer, const auto& memory) {
-    if (buffer == kNoId || memory.data() == nullptr) return;
-    commsched_binding_t binding = {};
-    binding.buffer = buffer;
-    binding.address = memory.data();
-    binding.bytes = memory.bytes();
-    bindings.push_back(binding);
-  };
-  for (size_t b = 0; b < memory_.size(); ++b) {
-    const BucketIds& ids = graph_.buckets[b];
-    add(ids.parameters, memory_[b].parameters);
-    add(ids.gradients, memory_[b].gradients);
-    add(ids.shard, memory_[b].shard);
-    add(ids.state, memory_[b].state);
-  }
-  add(graph_.local_sums, local_sums_);
-  add(graph_.all_sums, all_sums_);
-  add(graph_.total, total_);
-  add(graph_.factor, factor_);
-  return bindings;
-}
-
-Status Engine::CreateSession() {
-  const std::vector<commsched_binding_t> bindings = Bindings();
-  commsched_session_desc_t desc = commsched_session_desc_init();
-  desc.context = desc_.context;
-  desc.plan = plan_.get();
-  desc.groups = &desc_.group;
-  desc.num_groups = 1;
-  desc.bindings = bindings.data();
-  desc.num_bindings = static_cast<uint32_t>(bindings.size());
-  desc.trace = desc_.trace;
-  desc.launch_timeout_ns = desc_.launch_timeout_ns;
-  commsched_session_t* session = nullptr;
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_session_create(&desc, &session), "creating the session"));
-  session_.reset(session);
-  return Status();
-}
-
-// Resolves the addresses that a step uses.
-Status Engine::Bind() {
-  for (size_t b = 0; b < memory_.size(); ++b) {
-    BucketMemory& memory = memory_[b];
-    const BucketIds& ids = graph_.buckets[b];
-    const uint64_t shard_begin =
-        spec_.zero_stage == 0
-            ? 0
-            : group_rank_ * (layout_.buckets[b].count / spec_.num_shards());
-    memory.my_parameters = memory.parameters.data() + shard_begin;
-    if (!spec_.owned_gradients()) {
-      memory.all_gradients = memory.gradients.data();
-      memory.my_gradients = memory.gradients.data() + shard_begin;
-      continue;
-    }
-    void* address = nullptr;
-    ENGINE_RETURN_IF_ERROR(Status::FromCall(
-        commsched_session_address(session_.get(), ids.first_backward,
-                                  ids.gradients, &address),
-        "finding a gradient bucket"));
-    memory.all_gradients = static_cast<float*>(address);
-    memory.my_gradients = memory.shard.data();
-  }
-  return Status();
-}
-
-Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
-  if (!built()) {
-    return FailedPrecondition("engine: get_info before build");
-  }
-  commsched_plan_info_t plan_info = commsched_plan_info_init();
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_plan_get_info(plan_.get(), &plan_info), "reading the plan"));
-  commsched_engine_info_t info = commsched_engine_info_init();
-  info.num_parameters = layout_.num_elements;
-  info.num_buckets = layout_.buckets.size();
-  info.arena_bytes = plan_info.arena_bytes;
-  info.gradient_bytes = plan_info.arena_bytes;
-  info.num_ops = num_ops_;
-  for (const BucketMemory& memory : memory_) {
-    info.parameter_bytes += memory.parameters.bytes();
-    info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes();
-    info.optimizer_bytes += memory.state.bytes();
-  }
-  *out_info = info;
   return Status();
 }
 

@@ -2,11 +2,12 @@
 #define COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "commsched/graph.h"
+#include "graph_writer.h"
 #include "layout.h"
+#include "residency.h"
 #include "status.h"
 
 namespace commsched::engine {
@@ -24,7 +25,12 @@ struct StepSpec {
     return zero_stage == 0 ? 1 : static_cast<uint64_t>(world);
   }
   // The ranks keep only shards of the reduced gradients.
-  bool owned_gradients() const { return zero_stage == 2; }
+  bool owned_gradients() const { return zero_stage >= 2; }
+  // The ranks keep only shards of the parameters, which ops use in buffers that
+  // are gathered for them.
+  bool gathers(const Bucket& bucket) const {
+    return zero_stage == 3 && !bucket.resident;
+  }
   // How ranks that hold shards agree on the norm. With whole gradients every
   // rank computes it alone.
   bool gathers_block_sums() const {
@@ -33,20 +39,13 @@ struct StepSpec {
   bool reduces_norm() const { return clip && zero_stage > 0 && !deterministic; }
 };
 
-struct GraphDelete {
-  void operator()(commsched_graph_t* graph) const {
-    commsched_graph_destroy(graph);
-  }
-};
-
-inline constexpr uint32_t kNoId = ~uint32_t{0};
-
 // Ids of one bucket's buffers and ops; kNoId where the step has none.
 struct BucketIds {
-  commsched_buffer_id_t parameters = kNoId;  // All elements, every stage.
-  commsched_buffer_id_t gradients = kNoId;   // All elements.
-  commsched_buffer_id_t shard = kNoId;       // Stage 2: the reduced gradients.
-  commsched_buffer_id_t state = kNoId;       // m, then v, of one shard.
+  commsched_buffer_id_t parameters = kNoId;  // All elements, unless gathered.
+  commsched_buffer_id_t parameter_shard = kNoId;  // If gathered.
+  commsched_buffer_id_t gradients = kNoId;        // All elements.
+  commsched_buffer_id_t shard = kNoId;  // Stages 2, 3: the reduced gradients.
+  commsched_buffer_id_t state = kNoId;  // m, then v, of one shard.
   commsched_op_id_t squares = kNoId;
   commsched_op_id_t optimizer = kNoId;
   commsched_op_id_t first_backward = kNoId;
@@ -59,6 +58,17 @@ struct ModuleOp {
   uint32_t micro_batch = 0;
   bool backward = false;
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
+  // Where it reads the parameters of each of its module's buckets.
+  std::vector<commsched_buffer_id_t> values;
+};
+
+// Without ids: forward and then backward of each micro-batch.
+std::vector<ModuleOp> ModuleOrder(uint32_t num_modules, uint32_t micro_batches);
+
+// A gathered bucket during one of its stays.
+struct Gathered {
+  Stay stay;
+  commsched_buffer_id_t buffer = kNoId;
 };
 
 // The graph of one training step:
@@ -66,11 +76,15 @@ struct ModuleOp {
 //   forward and backward of every module and micro-batch, in a chain;
 //   stage 0:    ALL_REDUCE_b -> adamw_b
 //   stage 1, 2: REDUCE_SCATTER_b -> adamw_b on the shard -> ALL_GATHER_b
+//   stage 3:    as stage 2 for resident buckets; of the others, for each stay,
+//               ALL_GATHER_b after the module op before stay.launch -> the
+//               module ops stay.first to stay.last
 //   clipping:   squares_b -> (exchange) -> norm -> every adamw_b
 struct StepGraph {
-  std::unique_ptr<commsched_graph_t, GraphDelete> graph;
+  GraphHandle graph;
   std::vector<BucketIds> buckets;
   std::vector<ModuleOp> module_ops;
+  std::vector<Gathered> gathered;  // In the order of the stays.
 
   // With clipping. Block sums of this rank's shards, bucket after bucket, and
   // of all ranks, rank after rank.
@@ -84,9 +98,11 @@ struct StepGraph {
   commsched_op_id_t norm = kNoId;
 };
 
-// Fails as the graph functions do.
+// `stays`: of stage 3's gathered buckets, as PlanStays() gives them; each use
+// is covered by one. Fails as the graph functions do.
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
-                      const Layout& layout, StepGraph* out_graph);
+                      const Layout& layout, const std::vector<Stay>& stays,
+                      StepGraph* out_graph);
 
 }  // namespace commsched::engine
 

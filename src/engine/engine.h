@@ -10,6 +10,7 @@
 
 #include "build_graph.h"
 #include "commsched/engine.h"
+#include "forward_graph.h"
 #include "layout.h"
 #include "memory.h"
 #include "status.h"
@@ -49,8 +50,18 @@ class Engine {
   Status StepEnd();
   Status Drain();
 
+  // A forward without a step.
+  Status EvaluationBegin();
+  Status EvaluationEnd();
+
+  void Abort(const char* reason);
+
   // Between steps.
+  Status ParameterRange(uint32_t parameter, uint64_t* out_offset,
+                        uint64_t* out_count) const;
   Status SetParameter(uint32_t parameter, const float* values, uint64_t count);
+  Status SetParameterRange(uint32_t parameter, uint64_t offset,
+                           const float* values, uint64_t count);
   Status GetParameter(uint32_t parameter, float* out_values, uint64_t count);
   Status ParameterAddress(uint32_t parameter, const float** out_values,
                           float** out_gradient);
@@ -67,17 +78,22 @@ class Engine {
     kRegistering,
     kPrepared,
     kBetweenSteps,
-    kBetweenModules,  // In a step; module_ops[cursor_] is next, if any.
-    kInModule,        // Begun module_ops[cursor_].
+    kBetweenModules,  // In a step or an evaluation; ops()[cursor_] is next, if
+                      // any.
+    kInModule,        // Begun ops()[cursor_].
     kStepped,         // After optimizer_step.
   };
 
   // Memory of one bucket; what the stage does not need is empty.
   struct BucketMemory {
-    Array<float> parameters;  // The fp32 master values.
+    Array<float> parameters;  // The fp32 master values; of a gathered bucket,
+                              // this rank's shard.
     Array<float> gradients;   // Stages 0 and 1.
-    Array<float> shard;       // Stage 2: reduced gradients.
+    Array<float> shard;       // Stages 2 and 3: reduced gradients.
     Array<float> state;       // m, then v.
+
+    // Every parameter; null while a gathered bucket is not whole.
+    float* all_parameters = nullptr;
 
     // Set by Bind.
     float* all_gradients = nullptr;       // Every element.
@@ -89,24 +105,50 @@ class Engine {
   struct PlanDelete {
     void operator()(commsched_plan_t* p) const { commsched_plan_destroy(p); }
   };
+  using PlanHandle = std::unique_ptr<commsched_plan_t, PlanDelete>;
   struct SessionDelete {
     void operator()(commsched_session_t* s) const {
       commsched_session_destroy(s);
     }
   };
+  using SessionHandle = std::unique_ptr<commsched_session_t, SessionDelete>;
 
   // build.cc
   Status CheckRegistering() const;
   Status CheckParameterId(uint32_t parameter) const;
+
+  // prepare.cc
+  uint64_t ParameterCount(uint32_t bucket) const;
   Status CheckMemory() const;
   Status Allocate();
-  Status MakePlan();
-  Status CreateSession();
+  Status PlanStep();
+  Status PlanGathering();
+  uint64_t LiveLimit() const;
+  std::string NameOf(uint64_t live_limit) const;
+  Status CheckLiveLimit(uint64_t limit) const;
+  Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
+  Status TryLimits(const std::vector<Stay>& stays,
+                   const std::vector<uint64_t>& limits);
+
+  // bind.cc
+  Status CreateSession(commsched_plan_t* plan,
+                       const std::vector<commsched_binding_t>& bindings,
+                       commsched_trace_t* trace, SessionHandle* out_session);
   Status Bind();
+  Status BindGathered();
+  Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
+                      float** out_address) const;
+  Status BuildEvaluation();
   std::vector<commsched_binding_t> Bindings() const;
 
   // step.cc
   bool built() const { return phase_ > Phase::kPrepared; }
+  const std::vector<ModuleOp>& ops() const {
+    return evaluating_ ? forward_.module_ops : graph_.module_ops;
+  }
+  bool gathered(uint32_t bucket) const {
+    return spec_.gathers(layout_.buckets[bucket]);
+  }
   std::string ExpectedCall() const;
   Status SessionFailure() const;
   Status OutOfOrder(const std::string& call) const;
@@ -114,6 +156,10 @@ class Engine {
                          uint32_t micro_batch) const;
   bool IsNext(bool backward, uint32_t module, uint32_t micro_batch) const;
   Status CheckVersions(const ModuleOp& op) const;
+  Status CheckVersion(const ModuleOp& op, uint32_t bucket,
+                      commsched_buffer_id_t buffer, uint64_t expected) const;
+  void ShowParameters();
+  void HideParameters();
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
   template <typename Body>
@@ -132,9 +178,13 @@ class Engine {
   double ParameterSum(uint32_t parameter, const double* sums) const;
   double LocalTotal() const;
   void SetFactor(double squared_norm);
+
+  // values.cc
+  Status EvaluationModuleBegin(const ModuleOp& op);
+  Status EvaluationModuleEnd(const ModuleOp& op);
   Status CheckDrained(const char* call) const;
-  Status CheckValues(const char* call, uint32_t parameter,
-                     uint64_t count) const;
+  Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
+  Status CheckWhole(const char* call, uint32_t parameter) const;
   float* ParameterValues(uint32_t parameter) const;
 
   // Constant after construction.
@@ -158,14 +208,21 @@ class Engine {
   Array<double> all_sums_;
   Array<double> total_;
   Array<double> factor_;
-  std::unique_ptr<commsched_plan_t, PlanDelete> plan_;
-  // Last, so that it is destroyed before the memory it is bound to.
-  std::unique_ptr<commsched_session_t, SessionDelete> session_;
+  PlanHandle plan_;
+  // By module op of the step: where its module's buckets are whole; null for
+  // those that always are.
+  std::vector<std::vector<float*>> gathered_at_;
+  ForwardGraph forward_;  // Of evaluations; its plan in stage 3.
+  PlanHandle forward_plan_;
+  // Last, so that they are destroyed before the memory they are bound to.
+  SessionHandle session_;
+  SessionHandle forward_session_;
 
   // The step.
   Phase phase_ = Phase::kRegistering;
   bool drained_ = true;
-  uint64_t cursor_ = 0;       // In graph_.module_ops.
+  bool evaluating_ = false;
+  uint64_t cursor_ = 0;       // In ops().
   uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;
   bool has_norm_ = false;

@@ -187,6 +187,27 @@ commsched_status_t commsched_engine_set_parameter(
   });
 }
 
+commsched_status_t commsched_engine_parameter_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t* out_offset, uint64_t* out_count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_offset, "out_offset"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
+    return engine->engine.ParameterRange(parameter, out_offset, out_count);
+  });
+}
+
+commsched_status_t commsched_engine_set_parameter_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t offset, const float* values, uint64_t count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(values, "values"));
+    return engine->engine.SetParameterRange(parameter, offset, values, count);
+  });
+}
+
 commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count) {
@@ -271,6 +292,25 @@ commsched_status_t commsched_engine_drain(commsched_engine_t* engine) {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return engine->engine.Drain();
   });
+}
+
+commsched_status_t commsched_engine_evaluation_begin(
+    commsched_engine_t* engine) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.EvaluationBegin();
+  });
+}
+
+commsched_status_t commsched_engine_evaluation_end(commsched_engine_t* engine) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.EvaluationEnd();
+  });
+}
+
+void commsched_engine_abort(commsched_engine_t* engine, const char* reason) {
+  if (engine != nullptr) engine->engine.Abort(reason);
 }
 
 commsched_status_t commsched_engine_gradient_norm(commsched_engine_t* engine,

@@ -45,6 +45,13 @@ size_t BeginOfLastBucket(const std::vector<uint32_t>& order,
   return begin;
 }
 
+// The bucket that the next parameter of its kind may join.
+struct OpenBucket {
+  static constexpr size_t kNone = ~size_t{0};
+  size_t bucket = kNone;
+  uint64_t end = 0;  // Of its last parameter.
+};
+
 }  // namespace
 
 uint64_t Layout::padded_elements() const {
@@ -55,34 +62,41 @@ uint64_t Layout::padded_elements() const {
 
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,
-                   uint64_t bucket_bytes, uint64_t num_shards,
-                   uint64_t edge_bytes) {
-  const uint64_t limit = bucket_bytes / sizeof(float);
+                   const LayoutOptions& options) {
+  const uint64_t limit = options.bucket_bytes / sizeof(float);
   const uint64_t edge_limit =
-      edge_bytes == 0 ? limit : std::min(limit, edge_bytes / sizeof(float));
+      options.edge_bytes == 0
+          ? limit
+          : std::min(limit, options.edge_bytes / sizeof(float));
   const std::vector<uint32_t> order = FirstUseOrder(parameters);
   const size_t last_bucket =
-      edge_bytes == 0 ? order.size()
-                      : BeginOfLastBucket(order, parameters, edge_limit);
+      options.edge_bytes == 0
+          ? order.size()
+          : BeginOfLastBucket(order, parameters, edge_limit);
   Layout layout;
   layout.slots.resize(parameters.size());
-  uint64_t end = 0;  // Of the last parameter in the last bucket.
+  OpenBucket open[2];  // Of gathered and of resident parameters.
   for (size_t i = 0; i < order.size(); ++i) {
     const uint32_t id = order[i];
     const Parameter& parameter = parameters[id];
-    uint64_t offset = RoundUp(end, kBlockElements);
-    const bool edge = layout.buckets.size() <= 1 || i >= last_bucket;
-    if (layout.buckets.empty() || i == last_bucket ||
+    const bool resident =
+        parameter.count * sizeof(float) < options.persist_bytes;
+    if (i == last_bucket) open[0] = open[1] = OpenBucket();
+    OpenBucket& into = open[resident ? 1 : 0];
+    uint64_t offset = RoundUp(into.end, kBlockElements);
+    const bool edge = into.bucket == 0 || i >= last_bucket;
+    if (into.bucket == OpenBucket::kNone ||
         offset + parameter.count > (edge ? edge_limit : limit)) {
+      into.bucket = layout.buckets.size();
       layout.buckets.emplace_back();
+      layout.buckets.back().resident = resident;
       offset = 0;
     }
-    Bucket& bucket = layout.buckets.back();
+    Bucket& bucket = layout.buckets[into.bucket];
     bucket.parameters.push_back(id);
-    end = offset + parameter.count;
-    bucket.count = RoundUp(end, num_shards * kBlockElements);
-    layout.slots[id] = {static_cast<uint32_t>(layout.buckets.size() - 1),
-                        offset};
+    into.end = offset + parameter.count;
+    bucket.count = RoundUp(into.end, options.num_shards * kBlockElements);
+    layout.slots[id] = {static_cast<uint32_t>(into.bucket), offset};
     layout.num_elements += parameter.count;
   }
   for (const Module& module : modules) {

@@ -35,6 +35,7 @@ struct Slot {
 struct Bucket {
   uint64_t count = 0;                // Elements with padding.
   std::vector<uint32_t> parameters;  // Ids, by offset.
+  bool resident = false;             // Of parameters below persist_bytes.
 };
 
 // The parameters in buckets: bucket-major, in the order of first use, so that
@@ -49,17 +50,24 @@ struct Layout {
   uint64_t padded_elements() const;
 };
 
+struct LayoutOptions {
+  uint64_t bucket_bytes = 0;
+  uint64_t num_shards = 1;
+  // Unless 0, the first and the last bucket are of at most so many: the first
+  // is gathered before anything can run, the last is what backward makes first.
+  // One parameter each, if it is larger.
+  uint64_t edge_bytes = 0;
+  // Parameters of fewer bytes share buckets with each other only: the resident
+  // ones.
+  uint64_t persist_bytes = 0;
+};
+
 // Packs whole parameters, in order of owner and then of registration, into
 // buckets of at most `bucket_bytes` of fp32; one that is larger goes alone.
 // Buckets are padded to `num_shards` x 256 elements. A pure function.
-//
-// Unless `edge_bytes` is 0, the first and the last bucket are of at most that:
-// the first is gathered before anything can run, the last is what backward
-// makes first. One parameter each, if it is larger.
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,
-                   uint64_t bucket_bytes, uint64_t num_shards,
-                   uint64_t edge_bytes = 0);
+                   const LayoutOptions& options);
 
 // The part of one parameter that lies in one shard of its bucket.
 struct Segment {

@@ -1,4 +1,4 @@
-// The step, and what may be called between steps.
+// The step.
 
 #include <time.h>
 
@@ -46,8 +46,10 @@ std::string Engine::ExpectedCall() const {
     case Phase::kInModule:
       break;
   }
-  if (cursor_ == graph_.module_ops.size()) return "optimizer_step";
-  const ModuleOp& op = graph_.module_ops[cursor_];
+  if (cursor_ == ops().size()) {
+    return evaluating_ ? "evaluation_end" : "optimizer_step";
+  }
+  const ModuleOp& op = ops()[cursor_];
   return ModuleCall(op.backward, phase_ == Phase::kInModule ? "end" : "begin",
                     op.module, op.micro_batch);
 }
@@ -55,9 +57,12 @@ std::string Engine::ExpectedCall() const {
 // A session that has failed is why a caller is out of step with the engine, so
 // that failure comes first.
 Status Engine::SessionFailure() const {
-  if (session_ == nullptr) return Status();
-  return Status::FromCall(commsched_session_status(session_.get()),
-                          "the session has failed");
+  for (const SessionHandle* session : {&session_, &forward_session_}) {
+    if (*session == nullptr) continue;
+    ENGINE_RETURN_IF_ERROR(Status::FromCall(
+        commsched_session_status(session->get()), "the session has failed"));
+  }
+  return Status();
 }
 
 Status Engine::OutOfOrder(const std::string& call) const {
@@ -68,8 +73,8 @@ Status Engine::OutOfOrder(const std::string& call) const {
 
 bool Engine::IsNext(bool backward, uint32_t module,
                     uint32_t micro_batch) const {
-  if (cursor_ == graph_.module_ops.size()) return false;
-  const ModuleOp& op = graph_.module_ops[cursor_];
+  if (cursor_ == ops().size()) return false;
+  const ModuleOp& op = ops()[cursor_];
   return op.backward == backward && op.module == module &&
          op.micro_batch == micro_batch;
 }
@@ -103,6 +108,7 @@ Status Engine::Run(commsched_op_id_t op, Body&& body) {
 
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
+  ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_session_step_begin(session_.get()), "beginning a step"));
   phase_ = Phase::kBetweenModules;
@@ -112,22 +118,52 @@ Status Engine::StepBegin() {
   return Status();
 }
 
-// I12: after `before` the parameters must be those of the last step.
+Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
+                            commsched_buffer_id_t buffer,
+                            uint64_t expected) const {
+  uint64_t version = 0;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_buffer_version(session_.get(), buffer, &version),
+      "reading a bucket's version"));
+  if (version == expected) return Status();
+  return FailedPrecondition(
+      "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
+      modules_[op.module].name + "' was written by " + std::to_string(version) +
+      " steps; " + (op.backward ? "backward" : "forward") + " needs that of " +
+      std::to_string(expected));
+}
+
+// I12: after `before` the parameters must be those of the last step, and what
+// is gathered must have been so in this step.
 Status Engine::CheckVersions(const ModuleOp& op) const {
-  for (uint32_t b : layout_.module_buckets[op.module]) {
-    uint64_t version = 0;
-    ENGINE_RETURN_IF_ERROR(Status::FromCall(
-        commsched_session_buffer_version(
-            session_.get(), graph_.buckets[b].parameters, &version),
-        "reading a bucket's version"));
-    if (version == steps_done_) continue;
-    return FailedPrecondition(
-        "engine: parameter bucket " + std::to_string(b) + " of module '" +
-        modules_[op.module].name + "' has the values of step " +
-        std::to_string(version) + "; forward needs those of step " +
-        std::to_string(steps_done_));
+  const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const uint32_t b = buckets[i];
+    const BucketIds& ids = graph_.buckets[b];
+    const bool gather = gathered(b);
+    ENGINE_RETURN_IF_ERROR(CheckVersion(
+        op, b, gather ? ids.parameter_shard : ids.parameters, steps_done_));
+    if (!gather) continue;
+    ENGINE_RETURN_IF_ERROR(CheckVersion(op, b, op.values[i], steps_done_ + 1));
   }
   return Status();
+}
+
+// Gathered buckets are whole while an op that uses them runs. The module ops of
+// an evaluation find them where the first of the step do.
+void Engine::ShowParameters() {
+  const std::vector<uint32_t>& buckets =
+      layout_.module_buckets[ops()[cursor_].module];
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    float* address = gathered_at_[cursor_][i];
+    if (address != nullptr) memory_[buckets[i]].all_parameters = address;
+  }
+}
+
+void Engine::HideParameters() {
+  for (uint32_t b : layout_.module_buckets[ops()[cursor_].module]) {
+    if (gathered(b)) memory_[b].all_parameters = nullptr;
+  }
 }
 
 Status Engine::ModuleBegin(bool backward, uint32_t module,
@@ -136,10 +172,14 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
       !IsNext(backward, module, micro_batch)) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
   }
-  const ModuleOp& op = graph_.module_ops[cursor_];
+  const ModuleOp& op = ops()[cursor_];
+  if (evaluating_) return EvaluationModuleBegin(op);
   ENGINE_RETURN_IF_ERROR(Before(op.op));
   phase_ = Phase::kInModule;
-  if (!backward) return CheckVersions(op);
+  ShowParameters();
+  if (!backward || spec_.zero_stage == 3) {
+    ENGINE_RETURN_IF_ERROR(CheckVersions(op));
+  }
   for (uint32_t b : op.zeroed) {
     kernels_.zero(kernels_.user, memory_[b].all_gradients,
                   layout_.buckets[b].count);
@@ -151,7 +191,9 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch)) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
-  ENGINE_RETURN_IF_ERROR(After(graph_.module_ops[cursor_].op));
+  const ModuleOp& op = ops()[cursor_];
+  HideParameters();
+  ENGINE_RETURN_IF_ERROR(evaluating_ ? EvaluationModuleEnd(op) : After(op.op));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   return Status();
@@ -193,6 +235,8 @@ Status Engine::RefusePoisonedBuckets(const std::string& call) const {
     ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, "gradients", b, ids.gradients));
     ENGINE_RETURN_IF_ERROR(
         RefusePoisoned(call, "parameters", b, ids.parameters));
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "parameter_shard", b, ids.parameter_shard));
   }
   return Status();
 }
@@ -213,7 +257,8 @@ Status Engine::OptimizerStep(float lr) {
 }
 
 Status Engine::StepBuckets(float lr) {
-  if (phase_ != Phase::kBetweenModules || cursor_ != graph_.module_ops.size()) {
+  if (phase_ != Phase::kBetweenModules || evaluating_ ||
+      cursor_ != ops().size()) {
     return OutOfOrder("optimizer_step");
   }
   if (spec_.clip) ENGINE_RETURN_IF_ERROR(ComputeNorm());
@@ -319,112 +364,6 @@ void Engine::AdamW(uint32_t bucket, commsched_adamw_args_t args) const {
                      : 0.0f;
     kernels_.adamw(kernels_.user, &args);
   }
-}
-
-// ---- Between steps ----------------------------------------------------------
-
-Status Engine::Drain() {
-  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("drain");
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_drain(session_.get()), "draining"));
-  drained_ = true;
-  return Status();
-}
-
-Status Engine::CheckDrained(const char* call) const {
-  if (phase_ == Phase::kBetweenSteps && drained_) return Status();
-  ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (phase_ == Phase::kBetweenSteps) {
-    return FailedPrecondition(std::string("engine: ") + call + " after step " +
-                              std::to_string(steps_done_) + " without a drain");
-  }
-  return OutOfOrder(call);
-}
-
-Status Engine::CheckValues(const char* call, uint32_t parameter,
-                           uint64_t count) const {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  ENGINE_RETURN_IF_ERROR(CheckDrained(call));
-  const Parameter& p = parameters_[parameter];
-  if (count == p.count) return Status();
-  return InvalidArgument(std::string("engine: ") + call + " of '" + p.name +
-                         "' with " + std::to_string(count) +
-                         " elements; it has " + std::to_string(p.count));
-}
-
-float* Engine::ParameterValues(uint32_t parameter) const {
-  const Slot& slot = layout_.slots[parameter];
-  return memory_[slot.bucket].parameters.data() + slot.offset;
-}
-
-Status Engine::SetParameter(uint32_t parameter, const float* values,
-                            uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckValues("set_parameter", parameter, count));
-  std::memcpy(ParameterValues(parameter), values, count * sizeof(float));
-  return Status();
-}
-
-Status Engine::GetParameter(uint32_t parameter, float* out_values,
-                            uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  if (built()) {
-    const uint32_t bucket = layout_.slots[parameter].bucket;
-    ENGINE_RETURN_IF_ERROR(RefusePoisoned(
-        "get_parameter of '" + parameters_[parameter].name + "'", "parameters",
-        bucket, graph_.buckets[bucket].parameters));
-  }
-  ENGINE_RETURN_IF_ERROR(CheckValues("get_parameter", parameter, count));
-  std::memcpy(out_values, ParameterValues(parameter), count * sizeof(float));
-  return Status();
-}
-
-Status Engine::ParameterAddress(uint32_t parameter, const float** out_values,
-                                float** out_gradient) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  if (!built()) return OutOfOrder("parameter_address");
-  const Slot& slot = layout_.slots[parameter];
-  *out_values = ParameterValues(parameter);
-  *out_gradient = memory_[slot.bucket].all_gradients + slot.offset;
-  return Status();
-}
-
-Status Engine::GradientNorm(double* out_norm) const {
-  if (!spec_.clip) {
-    return FailedPrecondition(
-        "engine: gradient_norm with clip_norm 0: no norm is computed");
-  }
-  if (!has_norm_) {
-    return FailedPrecondition("engine: gradient_norm before a first step");
-  }
-  *out_norm = norm_;
-  return Status();
-}
-
-Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
-  ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
-  if (desc_.measure_steps == 0 || steps_done_ == 0) {
-    return FailedPrecondition("engine: op_costs with measure_steps " +
-                              std::to_string(desc_.measure_steps) + " after " +
-                              std::to_string(steps_done_) + " steps");
-  }
-  if (num_ops != num_ops_) {
-    return InvalidArgument("engine: op_costs with room for " +
-                           std::to_string(num_ops) + " ops; the graph has " +
-                           std::to_string(num_ops_));
-  }
-  std::vector<int64_t> costs(num_ops);
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_collective_cpu_ns(
-                           session_.get(), costs.data(), num_ops),
-                       "reading the cost of collectives"));
-  for (uint64_t op = 0; op < num_ops; ++op) {
-    const bool measured =
-        op_cost_ns_[op] != std::numeric_limits<int64_t>::max();
-    costs[op] = measured ? op_cost_ns_[op]
-                         : costs[op] / static_cast<int64_t>(steps_done_);
-  }
-  std::copy(costs.begin(), costs.end(), out_ns);
-  return Status();
 }
 
 }  // namespace commsched::engine

@@ -18,11 +18,12 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       late_(spec.late),
       manual_(spec.manual),
       clock_(*spec.clock),
+      stamps_(spec.stamps),
       lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       state_(program_.nodes.size()),
       missing_(program_.launches.size()),
-      begin_ns_(program_.nodes.size()) {
+      begun_(recorder_ == nullptr ? 0 : program_.nodes.size()) {
   for (uint32_t i = 0; i < missing_.size(); ++i) {
     missing_[i].store(Awaited(i), std::memory_order_relaxed);
     one_thread_ |= program_.launches[i].gates != 0;
@@ -39,11 +40,8 @@ absl::Status Dispatcher::StepBegin() {
   if (ABSL_PREDICT_FALSE(flight_ != nullptr)) {
     flight_->Add(FlightEvent::kStepBegin, steps(), clock_.NowNs());
   }
-  if (recorder_ != nullptr) {
-    const int64_t now_ns = clock_.NowNs();
-    RecordSpan(RecordKind::kStepBegin, now_ns, now_ns, 0, 0);
-  }
-  MoveHead();
+  if (recorder_ != nullptr) recorder_->Add(stamps_.StepBegin(steps()));
+  MoveHead(0);
   return absl::OkStatus();
 }
 
@@ -79,7 +77,8 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
         absl::StrCat("before: op '", program_.OpName(index),
                      "' a second time in step ", steps()));
   }
-  EnqueueWaits(node, index, stream);
+  const int64_t begun = EnqueueWaits(node, stream, generation(), 0);
+  if (recorder_ != nullptr) begun_[index] = begun;
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
   if (stream->is_caller()) RETURN_IF_ERROR(CheckVersions(node));
   return absl::OkStatus();
@@ -98,7 +97,8 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   }
   const bool binds = node.late_writes.count != 0 || !late.empty();
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
-  if (recorder_ != nullptr) RecordCompute(index);
+  int64_t stamp = 0;
+  if (recorder_ != nullptr) stamp = RecordCompute(node, begun_[index]);
   if (node.event != nullptr) stream->Record(node.event, generation());
   if (ABSL_PREDICT_FALSE(!MoveState(index, state, Done(generation())))) {
     return absl::FailedPreconditionError(
@@ -106,7 +106,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
                      "' has had its after already in step ", steps()));
   }
   if (ABSL_PREDICT_FALSE(binds)) late_->Store(generation(), late);
-  CountDown(node);
+  CountDown(node, stamp);
   return absl::OkStatus();
 }
 
@@ -137,7 +137,7 @@ absl::Status Dispatcher::CheckLate(uint32_t index,
       const uint32_t member = program_.late_uses[uses.begin + i];
       const uint32_t launch = program_.late_members[member].launch;
       Event* event = program_.launches[launch].event;
-      if (event->IsComplete(used)) continue;
+      if (event == nullptr || event->IsComplete(used)) continue;
       if (manual_) {
         return absl::UnavailableError(
             absl::StrCat("after: op '", program_.OpName(index), "' is ",
@@ -176,39 +176,36 @@ absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
 absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
   const uint64_t first_launch = steps() * launches_per_step_;
   const uint64_t generation_now = generation();
+  int64_t stamp = 0;
   for (const Instruction& instruction : program_.instructions) {
     if (instruction.kind == Instruction::Kind::kIssue) {
       head_ = first_launch + instruction.index;
-      issuer_.MakeDue(head_);
+      stamp = issuer_.MakeDue(head_, stamp);
       continue;
     }
     const uint32_t index = instruction.index;
     const NodeProgram& node = program_.nodes[index];
     Stream* const stream = lanes_[node.lane];
-    EnqueueWaits(node, index, stream);
+    const int64_t begun = EnqueueWaits(node, stream, generation_now, stamp);
     if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
     RETURN_IF_ERROR(compute(user, node.op, stream));
-    if (recorder_ != nullptr) RecordCompute(index);
+    if (recorder_ != nullptr) stamp = RecordCompute(node, begun);
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
   }
   return failure_.status();
 }
 
-absl::Status Dispatcher::CheckCall(uint32_t index, const Stream* stream,
-                                   const char* call) const {
-  if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
-  if (ABSL_PREDICT_FALSE(!in_step_)) {
+absl::Status Dispatcher::CallError(uint32_t index, const char* call) const {
+  if (failure_.failed()) return failure_.status();
+  if (!in_step_) {
     return absl::FailedPreconditionError(absl::StrCat(
         call, ": op '", program_.OpName(index), "' outside a step"));
   }
-  const uint32_t lane = program_.nodes[index].lane;
-  if (ABSL_PREDICT_FALSE(stream != lanes_[lane])) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        call, ": op '", program_.OpName(index),
-        "' is given a stream that is not that of its lane ", lane));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(call, ": op '", program_.OpName(index),
+                   "' is given a stream that is not that of its lane ",
+                   program_.nodes[index].lane));
 }
 
 absl::Status Dispatcher::CheckDependencies(const NodeProgram& node) const {
@@ -267,68 +264,75 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
 
 // I12: what the op reads has been written in the step it belongs to.
 absl::Status Dispatcher::CheckVersions(const NodeProgram& node) const {
-  for (uint32_t i = 0; i < node.reads.count; ++i) {
-    const VersionedRead& read = program_.reads[node.reads.begin + i];
-    const uint64_t needed = generation() - read.distance;
-    const uint64_t version = issuer_.CompletedGenerations(read.launch);
+  const VersionedRead* read = program_.reads.data() + node.reads.begin;
+  for (uint32_t i = 0; i < node.reads.count; ++i, ++read) {
+    const uint64_t needed = generation() - read->distance;
+    const uint64_t version = issuer_.CompletedGenerations(read->launch);
     if (ABSL_PREDICT_TRUE(version >= needed)) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
-                     "' would read the stale result of launch ",
-                     program_.LaunchName(read.launch), ": version ", version,
-                     ", needs ", needed));
+    return StaleRead(node, *read, version);
   }
   return absl::OkStatus();
 }
 
-void Dispatcher::EnqueueWaits(const NodeProgram& node, uint32_t index,
-                              Stream* stream) {
+absl::Status Dispatcher::StaleRead(const NodeProgram& node,
+                                   const VersionedRead& read,
+                                   uint64_t version) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
+                   "' would read the stale result of launch ",
+                   program_.LaunchName(read.launch), ": version ", version,
+                   ", needs ", generation() - read.distance));
+}
+
+inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
+                                        uint64_t generation_now,
+                                        int64_t stamp) {
   const ProgramWait* wait = program_.waits.data() + node.waits.begin;
   if (ABSL_PREDICT_TRUE(recorder_ == nullptr)) {
     for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
-      stream->Wait(wait->event, generation() - wait->distance);
+      stream->Wait(wait->event, generation_now - wait->distance);
     }
-    return;
+    return 0;
   }
-  const int64_t begin_ns = clock_.NowNs();
+  if (stamp == 0) stamp = stamps_.Now();
   bool blocked = false;
   for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
-    const uint64_t needed = generation() - wait->distance;
+    const uint64_t needed = generation_now - wait->distance;
     blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
     stream->Wait(wait->event, needed);
   }
-  begin_ns_[index] = blocked ? clock_.NowNs() : begin_ns;
-  if (blocked) {
-    RecordSpan(RecordKind::kWait, begin_ns, begin_ns_[index], node.op.value(),
-               node.lane);
-  }
+  if (!blocked) return stamp;
+  const int64_t met = stamps_.Now();
+  RecordSpan(RecordKind::kWait, node, stamp, met);
+  return met;
 }
 
-void Dispatcher::CountDown(const NodeProgram& node) {
+void Dispatcher::CountDown(const NodeProgram& node, int64_t stamp) {
   bool any_complete = false;
   for (uint32_t i = 0; i < node.feeds.count; ++i) {
     any_complete |= CountDown(program_.feeds[node.feeds.begin + i]);
   }
-  if (any_complete) MoveHead();
+  if (any_complete) MoveHead(stamp);
 }
 
 // Moves the due head over every launch whose producers are complete, up to the
 // end of this step. Of several threads, one does it for all; the others leave a
 // request and go on.
-void Dispatcher::MoveHead() {
+void Dispatcher::MoveHead(int64_t stamp) {
   if (one_thread_) {
-    AdvanceHead();
+    AdvanceHead(stamp);
     return;
   }
   if (head_requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   uint32_t seen;
   do {
     seen = head_requests_.load(std::memory_order_acquire);
-    AdvanceHead();
+    AdvanceHead(stamp);
+    stamp = 0;
   } while (head_requests_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
 }
 
-void Dispatcher::AdvanceHead() {
+void Dispatcher::AdvanceHead(int64_t stamp) {
   const uint64_t end = (steps() + 1) * launches_per_step_;
   const uint64_t begin = head_;
   while (head_ < end) {
@@ -337,29 +341,30 @@ void Dispatcher::AdvanceHead() {
     missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
     ++head_;
   }
-  if (head_ != begin) issuer_.MakeDue(head_);
+  if (head_ != begin) issuer_.MakeDue(head_, stamp);
 }
 
 // And that the launches which it feeds have one producer less to wait for.
-void Dispatcher::RecordCompute(uint32_t index) {
-  const NodeProgram& node = program_.nodes[index];
-  const int64_t now_ns = clock_.NowNs();
-  RecordSpan(RecordKind::kCompute, begin_ns_[index], now_ns, node.op.value(),
-             node.lane);
-  if (!issuer_.notes_ready()) return;
-  for (uint32_t i = 0; i < node.feeds.count; ++i) {
-    issuer_.NoteReady(program_.feeds[node.feeds.begin + i], steps(), now_ns);
+int64_t Dispatcher::RecordCompute(const NodeProgram& node, int64_t begin) {
+  const int64_t now = stamps_.Now();
+  RecordSpan(RecordKind::kCompute, node, begin, now);
+  if (issuer_.notes_ready()) {
+    for (uint32_t i = 0; i < node.feeds.count; ++i) {
+      issuer_.NoteReady(program_.feeds[node.feeds.begin + i], steps(), now);
+    }
   }
+  return program_.issue_inline ? now : 0;
 }
 
-void Dispatcher::RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
-                            uint32_t index, uint32_t lane) {
-  recorder_->Add({.begin_ns = begin_ns,
-                  .end_ns = end_ns,
+void Dispatcher::RecordSpan(RecordKind kind, const NodeProgram& node,
+                            int64_t begin, int64_t end) {
+  recorder_->Add({.begin_ns = begin,
+                  .end_ns = end,
                   .step = steps(),
-                  .index = index,
+                  .index = node.op.value(),
                   .kind = kind,
-                  .lane = static_cast<uint8_t>(lane)});
+                  .lane = static_cast<uint8_t>(node.lane),
+                  .in_ticks = stamps_.in_ticks()});
 }
 
 }  // namespace commsched

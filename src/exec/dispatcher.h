@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/clock.h"
@@ -15,6 +16,7 @@
 #include "exec/late_bindings.h"
 #include "exec/program.h"
 #include "trace/recorder.h"
+#include "trace/stamper.h"
 
 namespace commsched {
 
@@ -27,7 +29,8 @@ struct DispatcherSpec {
   LateBindings* late = nullptr;  // null if nothing is late-bound
   bool manual = false;           // nothing may block
   const Clock* clock = &SystemClock::Get();
-  std::vector<Stream*> lanes;  // by compute lane
+  Stamper stamps{SystemClock::Get()};  // as the issuer's
+  std::vector<Stream*> lanes;          // by compute lane
 };
 
 // The host's side of a step: `before` and `after` of compute nodes, in any
@@ -58,7 +61,7 @@ class Dispatcher {
   // Opens one gate of `launch`, which is not due before all are open. Within a
   // step, LaunchProgram::gates times per step at most.
   void Submit(uint32_t launch) {
-    if (CountDown(launch)) MoveHead();
+    if (CountDown(launch)) MoveHead(0);
   }
 
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
@@ -86,16 +89,30 @@ class Dispatcher {
 
   uint64_t generation() const { return steps() + 1; }
   void EndStep();
+  // The checks of a call; what they find is said elsewhere, so that they are
+  // small.
   absl::Status CheckCall(uint32_t node, const Stream* stream,
-                         const char* call) const;
+                         const char* call) const {
+    if (ABSL_PREDICT_TRUE(!failure_.failed() && in_step_ &&
+                          stream == lanes_[program_.nodes[node].lane])) {
+      return absl::OkStatus();
+    }
+    return CallError(node, call);
+  }
+  absl::Status CallError(uint32_t node, const char* call) const;
   absl::Status CheckDependencies(const NodeProgram& node) const;
   absl::Status CheckVersions(const NodeProgram& node) const;
+  absl::Status StaleRead(const NodeProgram& node, const VersionedRead& read,
+                         uint64_t version) const;
   absl::Status CheckProducersOfNeeded(const NodeProgram& node) const;
   absl::Status MissingAfter(const NodeProgram& node, uint32_t missing) const;
-  void EnqueueWaits(const NodeProgram& node, uint32_t index, Stream* stream);
+  // `stamp`s are of now, for the trace, or 0: where two records touch, they
+  // share one. Returns that of when the waits were met, if traced.
+  int64_t EnqueueWaits(const NodeProgram& node, Stream* stream,
+                       uint64_t generation_now, int64_t stamp);
   absl::Status CheckLate(uint32_t node,
                          absl::Span<const LateBinding> late) const;
-  void CountDown(const NodeProgram& node);
+  void CountDown(const NodeProgram& node, int64_t stamp);
   // False: another thread has moved the node's state on meanwhile.
   bool MoveState(uint32_t node, uint64_t from, uint64_t to) {
     if (one_thread_) {
@@ -108,24 +125,25 @@ class Dispatcher {
   // Whether that was the last that `launch` waited for. Acquire-release: the
   // thread that moves the head sees what every producer did before its `after`.
   bool CountDown(uint32_t launch) {
-    if (one_thread_) {
-      const uint32_t left =
-          missing_[launch].load(std::memory_order_relaxed) - 1;
-      missing_[launch].store(left, std::memory_order_relaxed);
+    std::atomic<uint32_t>& missing = missing_[launch];
+    const uint32_t left = missing.load(std::memory_order_acquire) - 1;
+    if (one_thread_ || left == 0) {  // nobody else has to count
+      missing.store(left, std::memory_order_release);
       return left == 0;
     }
-    return missing_[launch].fetch_sub(1, std::memory_order_acq_rel) == 1;
+    return missing.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Producers and gates.
   uint32_t Awaited(uint32_t launch) const {
     return program_.launches[launch].producers.count +
            program_.launches[launch].gates;
   }
-  void MoveHead();
-  void AdvanceHead();
-  void RecordCompute(uint32_t node);
-  void RecordSpan(RecordKind kind, int64_t begin_ns, int64_t end_ns,
-                  uint32_t index, uint32_t lane);
+  void MoveHead(int64_t stamp);
+  void AdvanceHead(int64_t stamp);
+  // Returns the stamp of now; 0 if what follows may take long.
+  int64_t RecordCompute(const NodeProgram& node, int64_t begin);
+  void RecordSpan(RecordKind kind, const NodeProgram& node, int64_t begin,
+                  int64_t end);
   absl::Status ReplayStep(Compute compute, void* user);
 
   // Constant after construction.
@@ -137,6 +155,7 @@ class Dispatcher {
   LateBindings* const late_;
   const bool manual_;
   const Clock& clock_;
+  const Stamper stamps_;
   const std::vector<Stream*> lanes_;
   const uint32_t launches_per_step_;
 
@@ -151,7 +170,7 @@ class Dispatcher {
 
   std::vector<std::atomic<uint64_t>> state_;    // by node
   std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come
-  std::vector<int64_t> begin_ns_;  // by node: between its before and after
+  std::vector<int64_t> begun_;  // by node, if traced: a stamp of its before
 
   // Requests to move the head; who takes it from 0 holds the token.
   std::atomic<uint32_t> head_requests_{0};

@@ -100,6 +100,7 @@ void Drops::Drop(OpId op, uint64_t generation) {
       if (member->op == op) member->dropped.Add(generation);
     }
     entry.dropped.Add(generation);
+    dropped_.Add(generation);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/status/statusor.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
@@ -42,6 +43,7 @@ class Drops {
   void Drop(OpId op, uint64_t generation);
 
   bool Any(uint32_t launch, uint64_t generation) const {
+    if (ABSL_PREDICT_TRUE(!dropped_.In(generation))) return false;
     const uint32_t entry = entry_of_launch_[launch];
     return entry != Plan::kNone && entries_[entry]->dropped.In(generation);
   }
@@ -98,6 +100,7 @@ class Drops {
 
   const Program& program_;
   Device* const device_;
+  Generations dropped_;  // of any launch: most steps look no further
   std::vector<uint32_t> entry_of_launch_;
   std::vector<std::unique_ptr<Entry>> entries_;  // atomics do not move
   void* scratch_ = nullptr;

@@ -3,6 +3,7 @@
 #define COMMSCHED_SRC_EXEC_FAILURE_H_
 
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,16 +17,22 @@ namespace commsched {
 // Thread-safe.
 class Failure {
  public:
-  Failure() = default;
+  // `on_failure`, if there is one, is told the first failure by the thread that
+  // sets it, with no lock held.
+  explicit Failure(std::function<void(const absl::Status&)> on_failure = {})
+      : on_failure_(std::move(on_failure)) {}
   Failure(const Failure&) = delete;
   Failure& operator=(const Failure&) = delete;
 
   // Keeps `status`, which must not be OK. False if there was one already.
-  bool Set(absl::Status status) {
-    MutexLock lock(&mu_);
-    if (!first_.ok()) return false;
-    first_ = std::move(status);
-    failed_.store(true, std::memory_order_release);  // acquired in failed()
+  bool Set(const absl::Status& status) {
+    {
+      MutexLock lock(&mu_);
+      if (!first_.ok()) return false;
+      first_ = status;
+      failed_.store(true, std::memory_order_release);  // acquired in failed()
+    }
+    if (on_failure_) on_failure_(status);
     return true;
   }
 
@@ -39,6 +46,7 @@ class Failure {
   }
 
  private:
+  const std::function<void(const absl::Status&)> on_failure_;
   std::atomic<bool> failed_{false};
   mutable Mutex mu_;
   absl::Status first_ ABSL_GUARDED_BY(mu_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace commsched {
@@ -17,6 +18,7 @@ class Flattener {
         binding_(binding),
         program_(std::make_unique<Program>()) {
     program_->plan = std::move(plan);
+    program_->issue_inline = binding.issue_inline;
     program_->buffer_address = binding.buffer_address;
   }
 
@@ -30,19 +32,30 @@ class Flattener {
     FillReads();
     FillMembers(plan_, binding_, program_.get());
     RETURN_IF_ERROR(FillLateSides(plan_, binding_, program_.get()));
-    FillInstructions();
+    RETURN_IF_ERROR(FillInstructions());
     return std::move(program_);
   }
 
  private:
+  // Whether the order of the host's calls leaves it open if `wait` is met.
+  bool MayBeAhead(const Wait& wait) const {
+    if (wait.producer.kind == NodeRef::Kind::kLaunch) {
+      return !binding_.issue_inline;
+    }
+    const uint32_t node = plan_.node_of_op[wait.producer.index];
+    return !binding_.caller_lanes[plan_.nodes[node].lane];
+  }
+
   // An event for every node that somebody waits for; for the last launch of
   // each lane, which is what a drain waits for; and for every launch on memory
   // of the caller's, which is what a release waits for.
   absl::Status MakeEvents() {
+    if (binding_.issue_inline) return absl::OkStatus();
     std::vector<bool> node_waited(plan_.nodes.size());
     std::vector<bool> launch_waited(plan_.launches.size());
     auto mark = [&](absl::Span<const Wait> waits) {
       for (const Wait& wait : waits) {
+        if (!MayBeAhead(wait)) continue;
         if (wait.producer.kind == NodeRef::Kind::kLaunch) {
           launch_waited[wait.producer.index] = true;
         } else {
@@ -105,9 +118,10 @@ class Flattener {
   }
 
   Span32 AddWaits(absl::Span<const Wait> waits) {
-    Span32 span{static_cast<uint32_t>(program_->waits.size()),
-                static_cast<uint32_t>(waits.size())};
+    Span32 span{static_cast<uint32_t>(program_->waits.size()), 0};
     for (const Wait& wait : waits) {
+      if (!MayBeAhead(wait)) continue;
+      ++span.count;
       Event* event =
           wait.producer.kind == NodeRef::Kind::kLaunch
               ? program_->launches[wait.producer.index].event
@@ -197,7 +211,7 @@ class Flattener {
     }
   }
 
-  void FillInstructions() {
+  absl::Status FillInstructions() {
     uint32_t issued = 0;
     auto issue_until = [&](uint32_t nodes_done) {
       uint32_t due = issued;
@@ -211,9 +225,15 @@ class Flattener {
     };
     for (uint32_t i = 0; i < plan_.nodes.size(); ++i) {
       issue_until(i);
+      if (program_->nodes[i].due_needed > issued) {
+        return absl::InternalError(
+            absl::StrCat("op '", program_->OpName(i), "' comes before launch ",
+                         program_->LaunchName(issued), " is due"));
+      }
       program_->instructions.push_back({Instruction::Kind::kNode, i});
     }
     issue_until(static_cast<uint32_t>(plan_.nodes.size()));
+    return absl::OkStatus();
   }
 
   const Plan& plan_;

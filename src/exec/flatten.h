@@ -19,9 +19,16 @@ struct Binding {
   // By compute lane: whether it is the calling thread. Ops that write on other
   // lanes get an event, which says when their work is done.
   std::vector<bool> caller_lanes;
+  bool issue_inline = false;  // Program::issue_inline
 };
 
 // Resolves `plan` for one rank. LaunchProgram::comm is filled in by the caller.
+//
+// Left out are the plan's waits that the order of the host's calls has met: on
+// an op of a lane that is the calling thread, which is done when it has its
+// `after`, and on a launch that goes out inline, which is complete when it is
+// due. What nobody waits for has no event.
+//
 // kFailedPrecondition, naming the buffer and the op, if a late-bound buffer has
 // no compute op that writes it, has several, or is used before it is written.
 absl::StatusOr<std::unique_ptr<Program>> Flatten(

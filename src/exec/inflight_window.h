@@ -32,12 +32,42 @@ class InflightWindow {
   InflightWindow& operator=(const InflightWindow&) = delete;
 
   // Takes room for a launch of `bytes`, or returns false and changes nothing.
-  [[nodiscard]] bool TryAdmit(uint64_t bytes);
+  [[nodiscard]] bool TryAdmit(uint64_t bytes) {
+    if (launches_ > 0) {
+      if (limits_.max_launches != 0 && launches_ >= limits_.max_launches) {
+        return false;
+      }
+      if (limits_.max_bytes != 0 &&
+          (bytes > limits_.max_bytes || bytes_ > limits_.max_bytes - bytes)) {
+        return false;
+      }
+    }
+    ++launches_;
+    bytes_ += bytes;
+    RaiseTo(peak_launches_, launches_);
+    RaiseTo(peak_bytes_, bytes_);
+    return true;
+  }
+
+  // Counts a launch of `bytes` that is complete when it is issued. Nothing may
+  // be on the wire.
+  void Pass(uint64_t bytes) {
+    RaiseTo(peak_launches_, 1);
+    RaiseTo(peak_bytes_, bytes);
+  }
 
   // Gives back the room of one admitted launch. Fails with kInternal, changing
   // nothing, if more would be given back than was taken: a completion was
   // counted twice.
-  absl::Status Release(uint64_t bytes);
+  absl::Status Release(uint64_t bytes) {
+    if (launches_ == 0 || bytes > bytes_ ||
+        (launches_ == 1 && bytes != bytes_)) {
+      return NotTaken(bytes);
+    }
+    --launches_;
+    bytes_ -= bytes;
+    return absl::OkStatus();
+  }
 
   uint64_t launches() const { return launches_; }
   uint64_t bytes() const { return bytes_; }
@@ -49,6 +79,13 @@ class InflightWindow {
   }
 
  private:
+  static void RaiseTo(std::atomic<uint64_t>& peak, uint64_t value) {
+    if (value > peak.load(std::memory_order_relaxed)) {
+      peak.store(value, std::memory_order_relaxed);
+    }
+  }
+  absl::Status NotTaken(uint64_t bytes) const;
+
   const Limits limits_;
 
   // Owned by the issuer. Invariant: launches_ == 0 implies bytes_ == 0.

@@ -18,8 +18,7 @@ namespace {
 constexpr uint64_t kMessageSize = 512;
 
 // Counters have one writer at a time: a load and a store, not a locked add.
-template <typename T>
-void Bump(std::atomic<T>& counter, T by) {
+void Bump(std::atomic<int64_t>& counter, int64_t by) {
   counter.store(counter.load(std::memory_order_relaxed) + by,
                 std::memory_order_relaxed);
 }
@@ -49,7 +48,7 @@ Issuer::Issuer(const IssuerSpec& spec)
                  .timeout_ns = spec.launch_timeout_ns}),
       window_(LimitsOf(program_.plan->options)),
       holds_(launches_per_step_,
-             spec.recorder != nullptr && !spec.issue_inline),
+             spec.recorder != nullptr && !program_.issue_inline),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {
   in_flight_.reserve(tickets_);
@@ -66,20 +65,22 @@ Issuer::~Issuer() {
 }
 
 void Issuer::Start() {
-  if (spec_.issue_inline || spec_.manual || launches_per_step_ == 0) return;
+  if (program_.issue_inline || spec_.manual || launches_per_step_ == 0) return;
   lane_ = std::thread([this] { LaneMain(); });
   const std::string name = absl::StrCat("commsched/", spec_.world_rank);
   pthread_setname_np(lane_.native_handle(), name.substr(0, 15).c_str());
 }
 
-void Issuer::MakeDue(uint64_t number) {
+int64_t Issuer::MakeDue(uint64_t number, int64_t stamp) {
   Note(FlightEvent::kDue, number);
-  due_.store(number, std::memory_order_release);  // acquired in due()
-  if (spec_.issue_inline) {
-    IssueInline(number);
-  } else {
-    spec_.parker->Unpark();
+  if (program_.issue_inline) {
+    const int64_t end = IssueInline(number, stamp);
+    due_.store(number, std::memory_order_release);
+    return end;
   }
+  due_.store(number, std::memory_order_release);
+  spec_.parker->Unpark();
+  return 0;
 }
 
 void Issuer::LaneMain() {
@@ -110,40 +111,50 @@ bool Issuer::Pump() {
   return false;
 }
 
-// The inline path of TryIssue, poll and retire in one: the launch completes
-// before the backend's call returns, so nothing is ever in flight.
-void Issuer::IssueInline(uint64_t number) {
+// TryIssue, poll and retire in one, and nothing to wait for: what the launches
+// need is complete before they are due, and each is when launch() returns.
+int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
   char message[kMessageSize];
+  uint64_t step = issued_ / launches_per_step_;
+  uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
   while (issued_ < number && !spec_.failure->failed()) {
-    const uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
-    const uint64_t step = issued_ / launches_per_step_;
     const LaunchProgram& launch = program_.launches[index];
-    if (FirstWait(launch, step) != nullptr ||
-        !window_.TryAdmit(launch.weight_bytes)) {
-      Fail(absl::InternalError(
-          absl::StrCat("launch ", program_.LaunchName(index), " of step ", step,
-                       " is due before what it waits for is complete")));
-      return;
-    }
-    if (launch.late.count != 0 && !BindLate(index, step)) return;
-    const int64_t begin_ns = NowIfTraced();
+    if (launch.late.count != 0 && !BindLate(index, step)) break;
+    if (stamp == 0 && spec_.recorder != nullptr) stamp = spec_.stamps.Now();
+    const int64_t begin = stamp;
     Note(FlightEvent::kIssue, issued_);
+    window_.Pass(launch.weight_bytes);
     const bool drops = HasDrops(index, step);
-    const commsched_launch_t* call = Prepare(index, step, drops);
-    const commsched_status_t code = spec_.backend->launch(
-        launch.comm, call, 0, commsched_stream_caller(), message, kMessageSize);
-    if (code != COMMSCHED_OK) {
+    const commsched_status_t code =
+        spec_.backend->launch(launch.comm, Prepare(index, step, drops), 0,
+                              commsched_stream_caller(), message, kMessageSize);
+    if (ABSL_PREDICT_FALSE(code != COMMSCHED_OK)) {
       Fail(BackendError(code, message, issued_));
-      return;
+      break;
     }
-    if (spec_.observers != nullptr) TellIssued(index, step, begin_ns);
-    Retire({.number = issued_,
-            .launch = index,
-            .drops = drops,
-            .begin_ns = begin_ns,
-            .window_bytes = window_.bytes()});
+    if (spec_.observers != nullptr) TellIssued(index, step, begin);
+    Finish(launch, index, drops);
+    if (spec_.recorder != nullptr) {
+      stamp = spec_.stamps.Now();
+      Record record = RecordOf(index, step);
+      record.begin_ns = begin;
+      record.end_ns = stamp;
+      record.in_ticks = spec_.stamps.in_ticks();
+      record.value = launch.weight_bytes;
+      spec_.recorder->Add(record);
+    }
+    if (spec_.observers != nullptr) {
+      TellRetired(index, step, begin);
+      stamp = 0;  // their time is no launch's
+    }
+    MarkComplete(index, step);
     ++issued_;
+    if (++index == launches_per_step_) {
+      index = 0;
+      ++step;
+    }
   }
+  return stamp;
 }
 
 bool Issuer::TryIssue() {
@@ -272,46 +283,49 @@ void Issuer::RetireInOrder() {
   in_flight_.resize(kept);
 }
 
-void Issuer::Retire(const InFlight& entry) {
-  const LaunchProgram& launch = program_.launches[entry.launch];
-  if (ABSL_PREDICT_FALSE(entry.drops)) {
+void Issuer::Finish(const LaunchProgram& launch, uint32_t index, bool drops) {
+  if (ABSL_PREDICT_FALSE(drops)) {
     spec_.drops->End();
   } else if (launch.staging_out.count != 0) {
-    RunStagingOf(launch.staging_out, entry.launch);
+    RunStagingOf(launch.staging_out, index);
   } else if (launch.coded_out.count != 0) {
-    RunCodedOf(launch.coded_out, entry.launch, /*encode=*/false);
+    RunCodedOf(launch.coded_out, index, /*encode=*/false);
   }
+}
+
+Record Issuer::RecordOf(uint32_t launch, uint64_t step) const {
+  Record record;
+  record.step = step;
+  record.index = launch;
+  record.kind = RecordKind::kLaunch;
+  record.lane = static_cast<uint8_t>(program_.launches[launch].lane);
+  return record;
+}
+
+void Issuer::Retire(const InFlight& entry) {
+  const LaunchProgram& launch = program_.launches[entry.launch];
+  Finish(launch, entry.launch, entry.drops);
   absl::Status released = window_.Release(launch.weight_bytes);
   if (!released.ok()) {
     Fail(std::move(released));
     return;
   }
   const uint64_t step = entry.number / launches_per_step_;
-  int64_t now_ns = 0;
-  if (spec_.recorder != nullptr || !spec_.issue_inline) {
-    now_ns = spec_.clock->NowNs();
-    watchdog_.Restart(launch.lane, now_ns);
-  }
+  const int64_t now_ns = spec_.clock->NowNs();
+  watchdog_.Restart(launch.lane, now_ns);
   if (spec_.recorder != nullptr) {
-    spec_.recorder->Add({.begin_ns = entry.begin_ns,
-                         .end_ns = now_ns,
-                         .step = step,
-                         .value = entry.window_bytes,
-                         .index = entry.launch,
-                         .kind = RecordKind::kLaunch,
-                         .lane = static_cast<uint8_t>(launch.lane)});
-    if (holds_.on()) {
-      spec_.recorder->Add(HoldRecord(entry.hold, step, entry.launch,
-                                     static_cast<uint8_t>(launch.lane)));
-    }
+    Record record = RecordOf(entry.launch, step);
+    record.begin_ns = entry.begin_ns;
+    record.end_ns = now_ns;
+    record.value = entry.window_bytes;
+    spec_.recorder->Add(record);
+    spec_.recorder->Add(
+        HoldRecord(entry.hold, step, entry.launch, record.lane));
   }
-  if (spec_.observers != nullptr) TellRetired(entry, step);
-  Bump<uint64_t>(launches_, 1);
-  Bump<uint64_t>(collectives_, launch.num_collectives);
-  Bump<uint64_t>(bytes_, launch.weight_bytes);
-  // Released here, acquired in CompletedGenerations().
-  completed_[entry.launch].store(step + 1, std::memory_order_release);
-  Note(FlightEvent::kRetire, entry.number);
+  if (spec_.observers != nullptr) {
+    TellRetired(entry.launch, step, entry.begin_ns);
+  }
+  MarkComplete(entry.launch, step);
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
 }
 
@@ -320,19 +334,29 @@ void Issuer::TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns) {
   spec_.observers->Issued(launch, step, begin_ns);
 }
 
-void Issuer::TellRetired(const InFlight& entry, uint64_t step) {
+void Issuer::TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns) {
   CodecError error;
-  const bool coded = program_.plan->launches[entry.launch].coded;
-  if (coded) error = spec_.codec->ErrorOf(entry.launch);
+  const bool coded = program_.plan->launches[launch].coded;
+  if (coded) error = spec_.codec->ErrorOf(launch);
   const int64_t now_ns = spec_.clock->NowNs();
-  const int64_t begin_ns = entry.begin_ns == 0 ? now_ns : entry.begin_ns;
-  spec_.observers->Retired(entry.launch, step, begin_ns, now_ns,
-                           coded ? &error : nullptr);
+  spec_.observers->Retired(launch, step, begin_ns == 0 ? now_ns : begin_ns,
+                           now_ns, coded ? &error : nullptr);
 }
 
 void Issuer::TellFailed() {
   if (spec_.observers == nullptr || !spec_.failure->failed()) return;
   spec_.observers->Failed(spec_.failure->status(), spec_.clock->NowNs());
+}
+
+Issuer::Totals Issuer::totals() const {
+  Totals totals;
+  for (size_t i = 0; i < completed_.size(); ++i) {
+    const uint64_t times = completed_[i].load(std::memory_order_relaxed);
+    totals.launches += times;
+    totals.collectives += times * program_.launches[i].num_collectives;
+    totals.bytes += times * program_.launches[i].weight_bytes;
+  }
+  return totals;
 }
 
 const commsched_launch_t* Issuer::Prepare(uint32_t launch, uint64_t step,
@@ -437,10 +461,6 @@ absl::Status Issuer::BackendError(commsched_status_t code, const char* message,
       static_cast<absl::StatusCode>(code),
       absl::StrCat("launch ", program_.LaunchName(index), " of step ",
                    number / launches_per_step_, ": ", message));
-}
-
-int64_t Issuer::NowIfTraced() const {
-  return spec_.recorder == nullptr ? 0 : spec_.clock->NowNs();
 }
 
 }  // namespace commsched

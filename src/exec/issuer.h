@@ -24,6 +24,7 @@
 #include "exec/watchdog.h"
 #include "trace/flight_record.h"
 #include "trace/recorder.h"
+#include "trace/stamper.h"
 
 namespace commsched {
 
@@ -41,12 +42,9 @@ struct IssuerSpec {
   Failure* failure = nullptr;
   Parker* parker = nullptr;                  // wakes the lane thread, its owner
   const Clock* clock = &SystemClock::Get();  // another one only if `manual`
+  Stamper stamps{SystemClock::Get()};  // of records; in ticks only if inline
   int world_rank = 0;
   int64_t launch_timeout_ns = 0;
-  // Whether launches go out on the thread that makes them due. Only with an
-  // INLINE backend and when all compute lanes are the calling thread, so that
-  // nothing a due launch waits for can be incomplete.
-  bool issue_inline = false;
   // No lane thread: who owns the issuer calls Pump().
   bool manual = false;
 };
@@ -61,9 +59,10 @@ struct IssuerSpec {
 // wrap.
 //
 // Three modes. Threaded: a lane thread, started by Start(), issues and polls,
-// parked whenever there is nothing to do. Inline: MakeDue() issues on the
-// caller's thread, which then must be one at a time. Manual: Pump() does what
-// the lane thread would, on its caller's thread.
+// parked whenever there is nothing to do. Inline (Program::issue_inline):
+// MakeDue() issues on the caller's thread, which then must be one at a time;
+// nothing is ever in flight. Manual: Pump() does what the lane thread would, on
+// its caller's thread.
 class Issuer {
  public:
   // Launches posted and not yet done, per rank, whatever the plan allows.
@@ -90,7 +89,10 @@ class Issuer {
 
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
   // holder, one at a time.
-  void MakeDue(uint64_t number);
+  //
+  // For the trace of launches that go out inline: `stamp` is of now, or 0; so
+  // is what is returned, of when the last of them was complete.
+  int64_t MakeDue(uint64_t number, int64_t stamp);
 
   // For the trace, before MakeDue(): a producer of `launch` has had its `after`
   // in `step`. Any thread.
@@ -99,7 +101,8 @@ class Issuer {
     holds_.NoteReady(launch, step, now_ns);
   }
 
-  // Launches below this number are due. Acquire. Any thread.
+  // Launches below this number are due; if inline, complete. Acquire. Any
+  // thread.
   uint64_t due() const { return due_.load(std::memory_order_acquire); }
 
   // Steps in which `launch` has completed. Acquire. Any thread.
@@ -111,10 +114,11 @@ class Issuer {
   // (I7). Later calls do nothing. Any thread.
   void Fail(absl::Status status);
 
-  // Statistics. Any thread; exact when nothing runs.
-  uint64_t launches() const { return Read(launches_); }
-  uint64_t collectives() const { return Read(collectives_); }
-  uint64_t bytes() const { return Read(bytes_); }
+  // Statistics, of what has completed. Any thread; exact when nothing runs.
+  struct Totals {
+    uint64_t launches = 0, collectives = 0, bytes = 0;
+  };
+  Totals totals() const;
   const InflightWindow& window() const { return window_; }
   int64_t StallNs(StallCause cause) const { return stalls_.Read(cause); }
   int64_t CpuNs(uint32_t launch) const {
@@ -134,16 +138,11 @@ class Issuer {
     Hold hold = {};             // if traced
   };
 
-  template <typename T>
-  static T Read(const std::atomic<T>& counter) {
-    return counter.load(std::memory_order_relaxed);
-  }
-
   void LaneMain();
   void TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns);
-  void TellRetired(const InFlight& entry, uint64_t step);
+  void TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns);
   void TellFailed();
-  void IssueInline(uint64_t number);
+  int64_t IssueInline(uint64_t number, int64_t stamp);
   // Issues the next launch. If it cannot be yet, says why in stall_cause_.
   bool TryIssue();
   // Takes over what the step has bound. False if the session has failed.
@@ -156,6 +155,15 @@ class Issuer {
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
+  Record RecordOf(uint32_t launch, uint64_t step) const;  // no times
+  // What this rank has to do when the backend is done with a launch.
+  void Finish(const LaunchProgram& launch, uint32_t index, bool drops);
+  // From here on `launch` counts as complete in `step`.
+  void MarkComplete(uint32_t launch, uint64_t step) {
+    // Released here, acquired in CompletedGenerations().
+    completed_[launch].store(step + 1, std::memory_order_release);
+    Note(FlightEvent::kRetire, step * launches_per_step_ + launch);
+  }
   // Encodes before `launch`, or decodes after it; charged likewise.
   void RunCodedOf(Span32 span, uint32_t launch, bool encode);
   // Runs the staging steps of `span` and charges their CPU time to `launch`.
@@ -170,7 +178,6 @@ class Issuer {
   void CheckCommunicators();
   absl::Status BackendError(commsched_status_t code, const char* message,
                             uint64_t number) const;
-  int64_t NowIfTraced() const;
   void Note(FlightEvent event, uint64_t number) {
     if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
     spec_.flight->Add(event, number, spec_.clock->NowNs());
@@ -183,6 +190,7 @@ class Issuer {
   const uint32_t tickets_;
 
   // Written by the token holder, read by the lane thread and by `before`.
+  // Released in MakeDue(), acquired in due().
   std::atomic<uint64_t> due_{0};
 
   // Owned by the issuing thread.
@@ -198,9 +206,6 @@ class Issuer {
   // Written by the issuing thread, read by any.
   std::vector<std::atomic<uint64_t>> completed_;  // by launch
   std::vector<std::atomic<int64_t>> cpu_ns_;      // by launch
-  std::atomic<uint64_t> launches_{0};
-  std::atomic<uint64_t> collectives_{0};
-  std::atomic<uint64_t> bytes_{0};
 
   std::atomic<bool> stop_{false};
   std::thread lane_;

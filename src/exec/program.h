@@ -101,6 +101,10 @@ struct Instruction {
 // the issuer's.
 struct Program {
   std::shared_ptr<const Plan> plan;
+  // Whether launches go out on the thread that makes them due, and are complete
+  // when they are due. Only with an INLINE backend and when all compute lanes
+  // are the calling thread: then nothing waits, and there are no events.
+  bool issue_inline = false;
   std::vector<NodeProgram> nodes;       // in planned host order
   std::vector<LaunchProgram> launches;  // in key order
   std::vector<Instruction> instructions;

@@ -5,11 +5,6 @@
 
 namespace commsched {
 
-void BufferHistory::Cell::Read(Time now, std::vector<Conflict>& conflicts) {
-  if (writer != kNever) conflicts.push_back({writer, Hazard::kReadAfterWrite});
-  if (readers.empty() || readers.back() != now) readers.push_back(now);
-}
-
 void BufferHistory::Cell::Write(Time now, std::vector<Conflict>& conflicts) {
   for (const Time reader : readers) {
     if (reader != now) conflicts.push_back({reader, Hazard::kWriteAfterRead});

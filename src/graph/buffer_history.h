@@ -44,13 +44,32 @@ class BufferHistory {
 
   void Read(Extent extent, Time now, std::vector<Conflict>& conflicts);
   void Write(Extent extent, Time now, std::vector<Conflict>& conflicts);
+  // The same of the whole buffer.
+  void ReadAll(Time now, std::vector<Conflict>& conflicts) {
+    if (!IsCut()) return whole_.Read(now, conflicts);
+    Read({0, count_}, now, conflicts);
+  }
+  void WriteAll(Time now, std::vector<Conflict>& conflicts) {
+    if (!IsCut()) return whole_.Write(now, conflicts);
+    Write({0, count_}, now, conflicts);
+  }
+  // Whether no access from now on conflicts with one before `time`. It may not,
+  // and yet be false, if the buffer is cut.
+  bool KnowsOnlySince(Time time) const {
+    return !IsCut() && whole_.writer != kNever && whole_.writer >= time;
+  }
 
  private:
   static constexpr Time kNever = ~Time{0};
 
   // What is known of a run of elements that were always accessed together.
   struct Cell {
-    void Read(Time now, std::vector<Conflict>& conflicts);
+    void Read(Time now, std::vector<Conflict>& conflicts) {
+      if (writer != kNever) {
+        conflicts.push_back({writer, Hazard::kReadAfterWrite});
+      }
+      if (readers.empty() || readers.back() != now) readers.push_back(now);
+    }
     void Write(Time now, std::vector<Conflict>& conflicts);
 
     Time writer = kNever;
@@ -64,6 +83,7 @@ class BufferHistory {
     std::vector<Cell> cells;
   };
 
+  bool IsCut() const { return pieces_ != nullptr || gridded_ != nullptr; }
   bool IsWhole(Extent extent) const { return extent.count == count_; }
   void WriteRange(Extent extent, Time now, std::vector<Conflict>& conflicts);
   void ReadRange(Extent extent, Time now, std::vector<Conflict>& conflicts);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -16,42 +15,75 @@
 namespace commsched {
 namespace {
 
-// The region as conflicts see it. A shard is another part on every rank and may
-// overlap anything (MayOverlap), which is what the whole buffer does.
+// A shard is another part on every rank and may overlap anything (MayOverlap),
+// which is what the whole buffer does.
+bool IsWhole(const Access& access) {
+  return access.region.kind == RegionKind::kWhole ||
+         access.region.kind == RegionKind::kShard;
+}
+
+// The region as conflicts see it.
 Extent ExtentOf(const Graph& graph, const Access& access) {
-  if (access.region.kind == RegionKind::kRange ||
-      access.region.kind == RegionKind::kTile) {
-    return Joined(ResolveRegion(graph, access, 0, {}));
-  }
-  return {0, graph.buffer(access.buffer).count};
+  if (IsWhole(access)) return {0, graph.buffer(access.buffer).count};
+  return Joined(ResolveRegion(graph, access, 0, {}));
 }
 
-// Of equal (from, distance) the first in this order is kept: what flows between
-// the two says more than that somebody asked for the edge.
-int RankOf(Hazard hazard) {
-  switch (hazard) {
-    case Hazard::kReadAfterWrite:
-      return 0;
-    case Hazard::kWriteAfterRead:
-      return 1;
-    case Hazard::kWriteAfterWrite:
-      return 2;
-    case Hazard::kExplicit:
-      break;
+// An edge into the op at hand. As one number, so that edges sort by (from,
+// distance), and of equal ones that comes first which is kept: what flows
+// between the two says more than that somebody asked for the edge.
+class InEdge {
+ public:
+  InEdge(OpId from, int distance, Hazard hazard, BufferId buffer)
+      : bits_(uint64_t{from.value()} << kFrom |
+              static_cast<uint64_t>(distance) << kDistance |
+              RankOf(hazard) << kRank | buffer.value()) {}
+  // What the graph asks for.
+  InEdge(OpId from, int distance)
+      : InEdge(from, distance, Hazard::kExplicit, BufferId(0)) {}
+
+  Dependency To(OpId to) const {
+    constexpr Hazard kByRank[] = {Hazard::kReadAfterWrite,
+                                  Hazard::kWriteAfterRead,
+                                  Hazard::kWriteAfterWrite, Hazard::kExplicit};
+    const Hazard hazard = kByRank[bits_ >> kRank & 3];
+    const uint32_t buffer =
+        static_cast<uint32_t>(bits_) & (Graph::kMaxBuffers - 1);
+    return {
+        .from = OpId(static_cast<uint32_t>(bits_ >> kFrom)),
+        .to = to,
+        .distance = static_cast<int>(bits_ >> kDistance & 1),
+        .hazard = hazard,
+        .buffer = hazard == Hazard::kExplicit ? BufferId() : BufferId(buffer)};
   }
-  return 3;
-}
 
-// Objects, as the calls of functions would not be inlined where these sort.
-constexpr auto kBefore = [](const Dependency& a, const Dependency& b) {
-  if (a.from != b.from) return a.from < b.from;
-  if (a.distance != b.distance) return a.distance < b.distance;
-  if (a.hazard != b.hazard) return RankOf(a.hazard) < RankOf(b.hazard);
-  return a.buffer < b.buffer;
-};
+  bool SameAs(InEdge other) const {
+    return bits_ >> kDistance == other.bits_ >> kDistance;
+  }
+  friend bool operator<(InEdge a, InEdge b) { return a.bits_ < b.bits_; }
 
-constexpr auto kSameTriple = [](const Dependency& a, const Dependency& b) {
-  return a.from == b.from && a.to == b.to && a.distance == b.distance;
+ private:
+  // The lowest bit of each; the buffer is below.
+  static constexpr int kRank = 24;
+  static constexpr int kDistance = 26;
+  static constexpr int kFrom = 27;
+  static_assert(Graph::kMaxBuffers == uint64_t{1} << kRank);
+  static_assert(Graph::kMaxOps <= uint64_t{1} << 32);
+
+  static uint64_t RankOf(Hazard hazard) {
+    switch (hazard) {
+      case Hazard::kReadAfterWrite:
+        return 0;
+      case Hazard::kWriteAfterRead:
+        return 1;
+      case Hazard::kWriteAfterWrite:
+        return 2;
+      case Hazard::kExplicit:
+        break;
+    }
+    return 3;
+  }
+
+  uint64_t bits_;
 };
 
 // Edges that were added beside the ops, to be taken in the order of their
@@ -79,11 +111,11 @@ class Inference {
   }
 
   absl::StatusOr<Dependencies> Run() {
-    // Most graphs have fewer than two hazards per op within a step.
-    within_.reserve(2 * size_t{num_ops_});
-    result_.edges.reserve(3 * size_t{num_ops_});
+    within_.reserve(3 * size_t{num_ops_});
+    within_end_.reserve(num_ops_);
     for (uint32_t i = 0; i < num_ops_; ++i) WalkFirstIteration(OpId(i));
-    next_within_ = 0;
+    // About as many cross the boundary.
+    result_.edges.reserve(2 * within_.size());
     for (uint32_t i = 0; i < num_ops_; ++i) WalkSecondIteration(OpId(i));
     RETURN_IF_ERROR(FindOrder());
     return std::move(result_);
@@ -103,64 +135,68 @@ class Inference {
     }
   }
 
-  // Calls found(time, hazard, buffer) for all that op must come after.
+  // Calls found(conflict, buffer) for all that op must come after.
   template <typename Found>
   void RecordAccesses(OpId op, uint32_t time, Found&& found) {
-    const auto record = [&](const Access& access, auto method) {
-      conflicts_.clear();
-      (histories_[access.buffer.value()].*method)(ExtentOf(graph_, access),
-                                                  time, conflicts_);
+    const auto record = [&](const Access& access, bool writes) {
+      BufferHistory& history = histories_[access.buffer.value()];
+      // Conflicts with what the second iteration has done are not wanted.
+      if (history.KnowsOnlySince(num_ops_)) return;
+      Record(access, writes, time, &history);
       for (const auto& conflict : conflicts_) found(conflict, access.buffer);
     };
-    for (const Access& access : graph_.op(op).accesses) {
-      if (Reads(access.mode)) record(access, &BufferHistory::Read);
+    const std::vector<Access>& accesses = graph_.op(op).accesses;
+    for (const Access& access : accesses) {
+      if (Reads(access.mode)) record(access, /*writes=*/false);
     }
-    for (const Access& access : graph_.op(op).accesses) {
-      if (Writes(access.mode)) record(access, &BufferHistory::Write);
+    for (const Access& access : accesses) {
+      if (Writes(access.mode)) record(access, /*writes=*/true);
     }
+  }
+
+  // Fills conflicts_.
+  void Record(const Access& access, bool writes, uint32_t time,
+              BufferHistory* history) {
+    conflicts_.clear();
+    if (IsWhole(access)) {
+      writes ? history->WriteAll(time, conflicts_)
+             : history->ReadAll(time, conflicts_);
+      return;
+    }
+    const Extent extent = ExtentOf(graph_, access);
+    writes ? history->Write(extent, time, conflicts_)
+           : history->Read(extent, time, conflicts_);
   }
 
   void WalkFirstIteration(OpId op) {
     RecordAccesses(op, op.value(),
                    [&](const BufferHistory::Conflict& c, BufferId buffer) {
-                     within_.push_back({.from = OpId(c.time),
-                                        .to = op,
-                                        .distance = 0,
-                                        .hazard = c.hazard,
-                                        .buffer = buffer});
+                     within_.emplace_back(OpId(c.time), 0, c.hazard, buffer);
                    });
+    within_end_.push_back(static_cast<uint32_t>(within_.size()));
   }
 
   // Conflicts inside the second iteration are those of the first again.
   void WalkSecondIteration(OpId op) {
-    std::vector<Dependency>& edges = result_.edges;
-    const size_t begin = edges.size();
-    for (; next_within_ < within_.size() && within_[next_within_].to == op;
-         ++next_within_) {
-      edges.push_back(within_[next_within_]);
-    }
-    RecordAccesses(op, num_ops_ + op.value(),
+    const uint32_t i = op.value();
+    own_.assign(within_.begin() + (i == 0 ? 0 : within_end_[i - 1]),
+                within_.begin() + within_end_[i]);
+    RecordAccesses(op, num_ops_ + i,
                    [&](const BufferHistory::Conflict& c, BufferId buffer) {
                      if (c.time >= num_ops_) return;
-                     edges.push_back({.from = OpId(c.time),
-                                      .to = op,
-                                      .distance = 1,
-                                      .hazard = c.hazard,
-                                      .buffer = buffer});
+                     own_.emplace_back(OpId(c.time), 1, c.hazard, buffer);
                    });
     AddExplicitEdges(op);
-    const auto own = std::next(edges.begin(), static_cast<int64_t>(begin));
-    std::sort(own, edges.end(), kBefore);
-    edges.erase(std::unique(own, edges.end(), kSameTriple), edges.end());
+    std::sort(own_.begin(), own_.end());
+    for (size_t e = 0; e < own_.size(); ++e) {
+      if (e > 0 && own_[e].SameAs(own_[e - 1])) continue;
+      result_.edges.push_back(own_[e].To(op));
+    }
   }
 
   void AddExplicitEdges(OpId op) {
     const auto add = [&](OpId from, int distance) {
-      result_.edges.push_back({.from = from,
-                               .to = op,
-                               .distance = distance,
-                               .hazard = Hazard::kExplicit,
-                               .buffer = BufferId()});
+      own_.emplace_back(from, distance);
       has_backward_ = has_backward_ || (distance == 0 && from >= op);
     };
     for (const OpId after : graph_.op(op).after) add(after, 0);
@@ -194,8 +230,9 @@ class Inference {
   const uint32_t num_ops_;
   std::vector<BufferHistory> histories_;            // by BufferId
   std::vector<BufferHistory::Conflict> conflicts_;  // of one access
-  std::vector<Dependency> within_;  // distance 0, hazards only, by target
-  size_t next_within_ = 0;
+  std::vector<InEdge> within_;        // distance 0, hazards only, by target
+  std::vector<uint32_t> within_end_;  // by OpId, in within_
+  std::vector<InEdge> own_;           // of one op
   EdgesByTarget edges_;
   bool has_backward_ = false;
   Dependencies result_;

@@ -12,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -24,11 +25,12 @@ namespace commsched {
 // string and list with its length, so that no two plans share them.
 class CanonicalBytes {
  public:
-  void Add(uint64_t value) {
-    if constexpr (std::endian::native == std::endian::big) {
-      value = __builtin_bswap64(value);
-    }
-    Append(&value, sizeof(value));
+  void Add(uint64_t value) { AddEach(value); }
+  // Several numbers, enumerators and ids, one after the other.
+  template <typename... Values>
+  void AddEach(Values... values) {
+    const uint64_t words[] = {Word(values)...};
+    Append(words, sizeof(words));
   }
   void Add(absl::string_view text) {
     Add(uint64_t{text.size()});
@@ -38,8 +40,8 @@ class CanonicalBytes {
   void Add(StrongId<Tag> id) {
     Add(uint64_t{id.value()});
   }
-  void Add(absl::Span<const OpId> ids) { AddEach(ids); }
-  void Add(absl::Span<const LaunchId> ids) { AddEach(ids); }
+  void Add(absl::Span<const OpId> ids) { AddList(ids); }
+  void Add(absl::Span<const LaunchId> ids) { AddList(ids); }
   void Add(const std::vector<uint64_t>& values) {
     Add(uint64_t{values.size()});
     for (uint64_t value : values) Add(value);
@@ -47,30 +49,22 @@ class CanonicalBytes {
   void Add(absl::Span<const Wait> waits) {
     Add(uint64_t{waits.size()});
     for (const Wait& wait : waits) {
-      Add(static_cast<uint64_t>(wait.producer.kind));
-      Add(uint64_t{wait.producer.index});
-      Add(static_cast<uint64_t>(wait.distance));
-      Add(static_cast<uint64_t>(wait.cause));
+      AddEach(wait.producer.kind, wait.producer.index, wait.distance,
+              wait.cause);
     }
   }
   void Add(const Access& access) {
-    Add(access.buffer);
-    Add(static_cast<uint64_t>(access.mode));
-    Add(static_cast<uint64_t>(access.region.kind));
-    Add(access.region.group);
-    Add(access.region.offset);
-    Add(access.region.count);
-    if (access.region.kind != RegionKind::kTile) return;
-    Add(access.region.rows);
-    Add(access.region.stride);
+    const Region& region = access.region;
+    AddEach(access.buffer, access.mode, region.kind, region.group,
+            region.offset, region.count);
+    if (region.kind != RegionKind::kTile) return;
+    AddEach(region.rows, region.stride);
   }
   // What both kinds of fingerprint cover of a launch.
   void Add(const Piece& piece) {
     Add(uint64_t{piece.of});
     if (piece.of == 1) return;
-    Add(uint64_t{piece.index});
-    Add(piece.offset);
-    Add(piece.count);
+    AddEach(piece.index, piece.offset, piece.count);
   }
   void Add(const std::array<uint8_t, 16>& fingerprint) {
     Append(fingerprint.data(), fingerprint.size());
@@ -102,19 +96,33 @@ class CanonicalBytes {
     void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
   };
 
+  template <typename Value>
+  static uint64_t Word(Value value) {
+    uint64_t word = static_cast<uint64_t>(value);
+    if constexpr (std::endian::native == std::endian::big) {
+      word = __builtin_bswap64(word);
+    }
+    return word;
+  }
+  template <typename Tag>
+  static uint64_t Word(StrongId<Tag> id) {
+    return Word(id.value());
+  }
+
   template <typename Id>
-  void AddEach(absl::Span<const Id> ids) {
+  void AddList(absl::Span<const Id> ids) {
     Add(uint64_t{ids.size()});
     for (Id id : ids) Add(id);
   }
 
-  void Append(const void* bytes, size_t size) {
+  // Inline, as most that is added is a few words.
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void Append(const void* bytes, size_t size) {
     if (ABSL_PREDICT_FALSE(bytes_.size() - used_ < size)) MakeRoom(size);
     std::memcpy(bytes_.data() + used_, bytes, size);
     used_ += size;
   }
 
-  void MakeRoom(size_t size) {
+  ABSL_ATTRIBUTE_NOINLINE void MakeRoom(size_t size) {
     if (used_ + size > kChunk && used_ > 0) Flush();
     bytes_.resize(std::max(used_ + size, std::min(2 * bytes_.size(), kChunk)));
   }

@@ -43,22 +43,21 @@ bool HasOneRange(CollectiveKind kind) {
          kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce;
 }
 
+// Whether no collective's memory demands anything.
+bool DemandsNothing(const Graph& graph) {
+  return !graph.has_tiles() &&
+         std::none_of(graph.buffers().begin(), graph.buffers().end(),
+                      [](const Buffer& buffer) {
+                        return buffer.ownership == Ownership::kLateBound;
+                      });
+}
+
 // What the memory of a collective's sides demands.
 enum class Demand : uint8_t {
   kNone,
   kCopies,   // a side is a tile: its rows are put side by side
   kNoCopies  // a side is late-bound: its address is not known yet
 };
-
-Demand DemandOf(const Graph& graph, const Op& op) {
-  for (const Access& access : op.accesses) {
-    if (access.region.kind == RegionKind::kTile) return Demand::kCopies;
-    if (graph.buffer(access.buffer).ownership == Ownership::kLateBound) {
-      return Demand::kNoCopies;
-    }
-  }
-  return Demand::kNone;
-}
 
 // No more than partition would leave whole.
 uint64_t LimitOf(const PlanOptions& options) {
@@ -78,6 +77,7 @@ class Coalescer {
         options_(options),
         profile_(profile),
         limit_(LimitOf(options)),
+        demands_nothing_(DemandsNothing(graph)),
         launch_of_op_(graph.ops().size(), Plan::kNone),
         first_edge_(graph.ops().size() + 1, 0),
         edges_(dependencies.edges) {
@@ -189,7 +189,7 @@ class Coalescer {
 
   // Whether all members leave every way open.
   bool LeavesChoice(OpId op) const {
-    return DemandOf(graph_, graph_.op(op)) == Demand::kNone &&
+    return DemandOf(graph_.op(op)) == Demand::kNone &&
            !IsCoded(graph_, graph_.op(op).collective, options_.codec);
   }
 
@@ -306,20 +306,30 @@ class Coalescer {
     return std::max(sides.input, sides.output);
   }
 
+  Demand DemandOf(const Op& op) const {
+    if (demands_nothing_) return Demand::kNone;
+    for (const Access& access : op.accesses) {
+      if (access.region.kind == RegionKind::kTile) return Demand::kCopies;
+      if (graph_.buffer(access.buffer).ownership == Ownership::kLateBound) {
+        return Demand::kNoCopies;
+      }
+    }
+    return Demand::kNone;
+  }
+
   // Copies only for who needs them, and parts of uneven size only alone.
   bool MayTravelTogether(const Launch& launch, const Op& next) const {
     const Op& last = graph_.op(launch.members.back());
-    const bool copies = DemandOf(graph_, next) == Demand::kCopies;
-    if (copies != (DemandOf(graph_, last) == Demand::kCopies)) return false;
+    const bool copies = DemandOf(next) == Demand::kCopies;
+    if (copies != (DemandOf(last) == Demand::kCopies)) return false;
     return !copies ||
            (last.collective.counts.empty() && next.collective.counts.empty());
   }
 
   bool HasTile(const Launch& launch) const {
     return std::any_of(
-        launch.members.begin(), launch.members.end(), [&](OpId op) {
-          return DemandOf(graph_, graph_.op(op)) == Demand::kCopies;
-        });
+        launch.members.begin(), launch.members.end(),
+        [&](OpId op) { return DemandOf(graph_.op(op)) == Demand::kCopies; });
   }
 
   bool DependsOnOpen(OpId op) const {
@@ -389,8 +399,7 @@ class Coalescer {
       const CollectiveSpec& spec = graph_.op(op).collective;
       bytes += InputBytes(graph_, spec) + OutputBytes(graph_, spec);
       uneven = uneven || !spec.counts.empty();
-      late_bound =
-          late_bound || DemandOf(graph_, graph_.op(op)) == Demand::kNoCopies;
+      late_bound = late_bound || DemandOf(graph_.op(op)) == Demand::kNoCopies;
     }
     launch->way = Way::kGroup;
     if (uneven || late_bound) {
@@ -438,6 +447,7 @@ class Coalescer {
   const PlanOptions& options_;
   const CostProfile& profile_;
   const uint64_t limit_;
+  const bool demands_nothing_;  // any collective, of its memory
   std::vector<uint32_t> launch_of_op_;
   std::vector<uint32_t> first_edge_;  // by target op, in edges_
   const std::vector<Dependency>& edges_;

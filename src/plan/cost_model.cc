@@ -78,8 +78,10 @@ absl::Status CheckRate(absl::string_view name, double rate) {
       absl::StrCat("profile: ", name, " is ", rate, "; it must be above 0"));
 }
 
+bool IsTime(int64_t ns) { return ns >= 0 && ns <= Graph::kMaxCostNs; }
+
 absl::Status CheckTime(absl::string_view name, int64_t ns) {
-  if (ns >= 0 && ns <= Graph::kMaxCostNs) return absl::OkStatus();
+  if (IsTime(ns)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("profile: ", name, " is ", ns,
                                                  " ns; it must be 0 to ",
                                                  Graph::kMaxCostNs));
@@ -91,13 +93,14 @@ uint64_t AccessBytes(const Graph& graph, const Access& access,
          static_cast<uint64_t>(DTypeSize(graph.buffer(access.buffer).dtype));
 }
 
-// The most that `op` adds to any sum of times of one step. A double, as a sum
-// of int64_t is what it guards.
-double MostNs(const Graph& graph, OpId op, const CostProfile& profile) {
+// The most that `op`, which costs `cost_ns`, adds to any sum of times of one
+// step. A double, as a sum of int64_t is what it guards.
+double MostNs(const Graph& graph, OpId op, int64_t cost_ns,
+              const CostProfile& profile) {
   const double ranks_per_core = static_cast<double>(profile.num_ranks_sharing) /
                                 std::max(1u, profile.num_cores);
-  const double cpu_ns = static_cast<double>(OpCostNs(graph, op, profile)) *
-                        std::max(1.0, ranks_per_core);
+  const double cpu_ns =
+      static_cast<double>(cost_ns) * std::max(1.0, ranks_per_core);
   if (graph.op(op).kind != OpKind::kCollective) return cpu_ns;
   const CollectiveSpec& spec = graph.op(op).collective;
   const int64_t link_ns = LinkNs(graph, spec, profile);
@@ -111,10 +114,12 @@ absl::Status CheckCosts(const Graph& graph, const CostProfile& profile) {
   double step_ns = 0;
   for (uint32_t i = 0; i < graph.ops().size(); ++i) {
     const OpId op(i);
-    RETURN_IF_ERROR(
-        CheckTime(absl::StrCat("cost of op '", graph.op(op).name, "'"),
-                  OpCostNs(graph, op, profile)));
-    step_ns += MostNs(graph, op, profile);
+    const int64_t cost_ns = OpCostNs(graph, op, profile);
+    if (!IsTime(cost_ns)) {
+      return CheckTime(absl::StrCat("cost of op '", graph.op(op).name, "'"),
+                       cost_ns);
+    }
+    step_ns += MostNs(graph, op, cost_ns, profile);
     if (step_ns <= kMaxStepNs) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("profile: the ops up to '", graph.op(op).name, "' take ",

@@ -32,36 +32,25 @@ void AddOptions(const Plan& plan, CanonicalBytes* out) {
 void AddOp(const Graph& graph, OpId id, CanonicalBytes* out) {
   const Op& op = graph.op(id);
   out->Add(op.name);
-  out->Add(static_cast<uint64_t>(op.kind));
-  out->Add(uint64_t{op.accesses.size()});
+  out->AddEach(op.kind, op.accesses.size());
   for (const Access& access : op.accesses) out->Add(access);
   if (op.kind != OpKind::kCollective) return;
   if (IsPointToPoint(op.collective.kind)) {
-    out->Add(static_cast<uint64_t>(op.collective.kind));
-    out->Add(static_cast<uint64_t>(int64_t{op.collective.peer_offset}));
+    out->AddEach(op.collective.kind, op.collective.peer_offset);
   }
-  out->Add(static_cast<uint64_t>(op.collective.kind));
-  out->Add(static_cast<uint64_t>(op.collective.peer_offset));
-  out->Add(uint64_t{op.collective.lossy});
+  out->AddEach(op.collective.kind, op.collective.peer_offset,
+               op.collective.lossy);
   out->Add(op.collective.counts);
 }
 
 void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
-  out->Add(static_cast<uint64_t>(launch.kind));
-  out->Add(launch.group);
-  out->Add(static_cast<uint64_t>(launch.dtype));
-  out->Add(static_cast<uint64_t>(launch.reduce_op));
-  out->Add(static_cast<uint64_t>(launch.root));
-  out->Add(static_cast<uint64_t>(launch.way));
-  out->Add(uint64_t{launch.lane});
+  out->AddEach(launch.kind, launch.group, launch.dtype, launch.reduce_op,
+               launch.root, launch.way, launch.lane);
   out->Add(launch.piece);
-  out->Add(launch.key);
-  out->Add(uint64_t{launch.coded});
+  out->AddEach(launch.key, launch.coded);
   if (launch.coded) out->Add(absl::string_view(plan.options.codec.name));
-  out->Add(launch.weight_bytes);
-  out->Add(launch.staging_offset);
-  out->Add(launch.staging_bytes);
-  out->Add(launch.staging_output);
+  out->AddEach(launch.weight_bytes, launch.staging_offset, launch.staging_bytes,
+               launch.staging_output);
   out->Add(launch.members);
   out->Add(launch.waits);
   out->Add(launch.producers);
@@ -191,9 +180,7 @@ Fingerprint FingerprintOf(const Plan& plan) {
   out.Add(uint64_t{graph.buffers().size()});
   for (const Buffer& buffer : graph.buffers()) {
     out.Add(buffer.name);
-    out.Add(static_cast<uint64_t>(buffer.dtype));
-    out.Add(static_cast<uint64_t>(buffer.ownership));
-    out.Add(buffer.count);
+    out.AddEach(buffer.dtype, buffer.ownership, buffer.count);
   }
   out.Add(uint64_t{plan.nodes.size()});
   for (const ComputeNode& node : plan.nodes) {
@@ -211,9 +198,7 @@ Fingerprint FingerprintOf(const Plan& plan) {
   }
   out.Add(uint64_t{plan.placements.size()});
   for (const Placement& place : plan.placements) {
-    out.Add(place.buffer);
-    out.Add(place.offset);
-    out.Add(place.bytes);
+    out.AddEach(place.buffer, place.offset, place.bytes);
   }
   out.Add(plan.arena_bytes);
   out.Add(uint64_t{plan.role});

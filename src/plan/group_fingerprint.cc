@@ -27,11 +27,8 @@ uint64_t ElementsOf(const Plan& plan, OpId op) {
 }
 
 void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
-  out->Add(static_cast<uint64_t>(launch.kind));
-  out->Add(launch.key);
-  out->Add(static_cast<uint64_t>(launch.dtype));
-  out->Add(static_cast<uint64_t>(launch.reduce_op));
-  out->Add(static_cast<uint64_t>(launch.root));
+  out->AddEach(launch.kind, launch.key, launch.dtype, launch.reduce_op,
+               launch.root);
   if (WayCounts(launch)) out->Add(static_cast<uint64_t>(launch.way));
   out->Add(uint64_t{launch.coded});
   if (launch.coded) out->Add(absl::string_view(plan.options.codec.name));

@@ -14,7 +14,6 @@ HappensBefore::HappensBefore(const Plan& plan, const Witness& witness)
   complete_.assign(size_t{2} * n * num_lanes_, 0);
   start_.assign(size_t{n} * num_lanes_, 0);
   lane_end_.assign(size_t{2} * num_lanes_ * num_lanes_, 0);
-  clock_.assign(num_lanes_, 0);
   seen_.assign(size_t{2} * n, 0);
   lane_seen_.assign(num_compute_, 0);
   for (uint32_t step = 0; step < 2; ++step) {
@@ -37,20 +36,9 @@ void HappensBefore::PlaceInLanes() {
     node.position = static_cast<uint32_t>(lanes_[node.lane].size());
     lanes_[node.lane].push_back(p);
   }
-}
-
-uint32_t HappensBefore::CountOf(uint32_t step, uint32_t p) const {
-  const Node& node = nodes_[p];
-  return step * static_cast<uint32_t>(lanes_[node.lane].size()) +
-         node.position + 1;
-}
-
-const uint32_t* HappensBefore::Start(uint32_t p) const {
-  return &start_[size_t{p} * num_lanes_];
-}
-
-const uint32_t* HappensBefore::Complete(uint32_t step, uint32_t p) const {
-  return &complete_[(step * nodes_.size() + p) * num_lanes_];
+  for (const std::vector<uint32_t>& lane : lanes_) {
+    lane_size_.push_back(static_cast<uint32_t>(lane.size()));
+  }
 }
 
 absl::Span<const Wait> HappensBefore::WaitsOf(uint32_t p) const {
@@ -61,8 +49,10 @@ absl::Span<const Wait> HappensBefore::WaitsOf(uint32_t p) const {
 }
 
 void HappensBefore::Join(const uint32_t* known) {
-  for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
-    clock_[lane] = std::max(clock_[lane], known[lane]);
+  const uint32_t num_lanes = num_lanes_;
+  uint32_t* clock = clock_;
+  for (uint32_t lane = 0; lane < num_lanes; ++lane) {
+    clock[lane] = std::max(clock[lane], known[lane]);
   }
 }
 
@@ -84,19 +74,18 @@ void HappensBefore::ForEachBefore(uint32_t step, uint32_t p,
 }
 
 void HappensBefore::Visit(uint32_t step, uint32_t p) {
-  std::fill(clock_.begin(), clock_.end(), 0);
+  clock_ = &complete_[(step * nodes_.size() + p) * num_lanes_];
   const uint32_t lane = nodes_[p].lane;
   if (IsCompute(p) && step == 1) {
     // The lane enters a step when all it did in the step before is enqueued.
     Join(&lane_end_[size_t{lane} * num_lanes_]);
-    clock_[lane] =
-        std::max(clock_[lane], static_cast<uint32_t>(lanes_[lane].size()));
+    clock_[lane] = std::max(clock_[lane], lane_size_[lane]);
   }
   ForEachBefore(step, p, [&](uint32_t from_step, uint32_t from) {
     Join(Complete(from_step, from));
   });
   if (step == 1) {
-    std::copy(clock_.begin(), clock_.end(), &start_[size_t{p} * num_lanes_]);
+    std::copy(clock_, clock_ + num_lanes_, &start_[size_t{p} * num_lanes_]);
   }
   uint32_t* lane_end =
       &lane_end_[(size_t{step} * num_lanes_ + lane) * num_lanes_];
@@ -109,19 +98,9 @@ void HappensBefore::Visit(uint32_t step, uint32_t p) {
   } else if (clock_[lane] + 1 == own) {
     clock_[lane] = own;
   }
-  std::copy(clock_.begin(), clock_.end(),
-            &complete_[(step * nodes_.size() + p) * num_lanes_]);
   for (uint32_t other = 0; other < num_lanes_; ++other) {
     lane_end[other] = std::max(lane_end[other], clock_[other]);
   }
-}
-
-bool HappensBefore::Ordered(uint32_t from, uint32_t to, int distance) {
-  if (distance == 0 && from >= to) return false;
-  const uint32_t from_step = 1 - static_cast<uint32_t>(distance);
-  const uint32_t lane = nodes_[from].lane;
-  if (Start(to)[lane] >= CountOf(from_step, from)) return true;
-  return IsCompute(from) && Search(from_step, from, to);
 }
 
 uint32_t HappensBefore::LaunchesKnown(uint32_t to, uint32_t lane) const {

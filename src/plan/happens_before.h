@@ -41,7 +41,13 @@ class HappensBefore {
 
   // Whether the node at position `from`, `distance` (0 or 1) steps before the
   // node at `to`, is always complete when that one starts.
-  bool Ordered(uint32_t from, uint32_t to, int distance);
+  bool Ordered(uint32_t from, uint32_t to, int distance) {
+    if (distance == 0 && from >= to) return false;
+    const uint32_t from_step = 1 - static_cast<uint32_t>(distance);
+    const uint32_t known = Start(to)[nodes_[from].lane];
+    if (known >= CountOf(from_step, from)) return true;
+    return IsCompute(from) && Search(from_step, from, to);
+  }
 
   // Launches of communication lane `lane` that are complete when the launch at
   // `to` starts: of the step before and of its own step together, counted from
@@ -56,9 +62,16 @@ class HappensBefore {
   };
 
   bool IsCompute(uint32_t p) const { return nodes_[p].lane < num_compute_; }
-  uint32_t CountOf(uint32_t step, uint32_t p) const;
-  const uint32_t* Start(uint32_t p) const;
-  const uint32_t* Complete(uint32_t step, uint32_t p) const;
+  uint32_t CountOf(uint32_t step, uint32_t p) const {
+    const Node& node = nodes_[p];
+    return step * lane_size_[node.lane] + node.position + 1;
+  }
+  const uint32_t* Start(uint32_t p) const {
+    return &start_[size_t{p} * num_lanes_];
+  }
+  const uint32_t* Complete(uint32_t step, uint32_t p) const {
+    return &complete_[(step * nodes_.size() + p) * num_lanes_];
+  }
   absl::Span<const Wait> WaitsOf(uint32_t p) const;
 
   void PlaceInLanes();
@@ -77,10 +90,11 @@ class HappensBefore {
   const uint32_t num_lanes_;
   std::vector<Node> nodes_;                   // by position
   std::vector<std::vector<uint32_t>> lanes_;  // positions
-  std::vector<uint32_t> complete_;            // by step, position, lane
-  std::vector<uint32_t> start_;               // of step 1, by position, lane
-  std::vector<uint32_t> lane_end_;            // by step, lane, lane
-  std::vector<uint32_t> clock_;               // of the node being visited
+  std::vector<uint32_t> lane_size_;
+  std::vector<uint32_t> complete_;  // by step, position, lane
+  std::vector<uint32_t> start_;     // of step 1, by position, lane
+  std::vector<uint32_t> lane_end_;  // by step, lane, lane
+  uint32_t* clock_ = nullptr;       // of the node being visited, in complete_
 
   std::vector<uint32_t> seen_;       // search number, by step and position
   std::vector<uint32_t> lane_seen_;  // search number, by compute lane

@@ -119,9 +119,10 @@ class Modeler {
   template <typename Visitor>
   void ForEachEdge(Visitor visit) const {
     for (uint32_t r = 0; r < roles_.size(); ++r) {
+      const std::vector<Nodes>& nodes = nodes_[r];
       for (const Dependency& edge : roles_[r].dependencies->edges) {
-        const uint32_t from = nodes_[r][edge.from.value()].last;
-        const Nodes to = nodes_[r][edge.to.value()];
+        const uint32_t from = nodes[edge.from.value()].last;
+        const Nodes to = nodes[edge.to.value()];
         if (from == Plan::kNone || to.first == Plan::kNone) continue;
         for (uint32_t node = to.first; node <= to.last; ++node) {
           visit(from, node, static_cast<uint32_t>(edge.distance));

@@ -51,10 +51,10 @@ struct JobModel {
     uint32_t ready = 0;   // as PlannedOrder has them, over all members
     uint32_t first_need = 0;
   };
-  // The other end of an edge.
+  // The other end of an edge. Small, as there are several per op.
   struct Edge {
-    uint32_t node = 0;
-    uint32_t distance = 0;
+    uint32_t node : 31 = 0;
+    uint32_t distance : 1 = 0;
   };
 
   std::vector<Compute> compute;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
-#include <tuple>
 
 namespace commsched {
 namespace {
@@ -15,20 +14,58 @@ struct Slot {
   uint32_t position = 0;
 };
 
-class WaitAssigner {
+// An edge into a node. As one number, so that the edges of a node sort into the
+// order in which they are looked at: those of graph and arena before the
+// window's before the serial schedule's; then the latest producer first.
+class InEdge {
  public:
-  WaitAssigner(const Sequence& sequence, std::vector<Edge> edges, Plan* plan)
-      : sequence_(sequence), plan_(*plan), edges_(std::move(edges)) {
-    num_lanes_ = plan_.num_compute_lanes + plan_.num_comm_lanes;
-    PlaceInLanes();
-    SortEdges();
+  InEdge() = default;
+  InEdge(uint32_t from, int distance, WaitCause cause)
+      : bits_(RankOf(cause) << 35 | static_cast<uint64_t>(distance) << 34 |
+              uint64_t{~from} << 2 | static_cast<uint64_t>(cause)) {}
+
+  // Position in the sequence.
+  uint32_t from() const { return ~static_cast<uint32_t>(bits_ >> 2); }
+  int distance() const { return static_cast<int>(bits_ >> 34 & 1); }
+  WaitCause cause() const { return static_cast<WaitCause>(bits_ & 3); }
+
+  // Whatever the cause.
+  bool SameAs(InEdge other) const {
+    return from() == other.from() && distance() == other.distance();
+  }
+  friend bool operator<(InEdge a, InEdge b) { return a.bits_ < b.bits_; }
+
+ private:
+  static uint64_t RankOf(WaitCause cause) {
+    switch (cause) {
+      case WaitCause::kHazard:
+      case WaitCause::kArena:
+        return 0;
+      case WaitCause::kWindow:
+        return 1;
+      case WaitCause::kSerial:
+        return 2;
+    }
+    return 2;
   }
 
-  void Run() {
+  uint64_t bits_ = 0;
+};
+
+class WaitAssigner {
+ public:
+  WaitAssigner(const Sequence& sequence, Plan* plan)
+      : sequence_(sequence),
+        plan_(*plan),
+        num_lanes_(plan->num_compute_lanes + plan->num_comm_lanes) {}
+
+  void Run(absl::Span<const Edge> more) {
+    PlaceInLanes();
+    SortEdges(more);
     const size_t num_nodes = sequence_.nodes.size();
     clocks_.assign(2 * num_nodes * num_lanes_, 0);
     lane_end_.assign(2 * num_lanes_ * num_lanes_, 0);
-    start_.resize(num_lanes_);
+    best_.resize(num_lanes_);
     for (uint32_t step = 0; step < 2; ++step) {
       for (uint32_t p = 0; p < num_nodes; ++p) Visit(step, p);
     }
@@ -36,6 +73,13 @@ class WaitAssigner {
 
  private:
   using ClockEntry = uint32_t;  // nodes of the lane, counted over two steps
+
+  // Of several waits, what the two that know most of a lane know, and the one.
+  struct Best {
+    static constexpr size_t kNobody = ~size_t{0};
+    ClockEntry count = 0, next = 0;
+    size_t wait = kNobody;
+  };
 
   bool IsCompute(uint32_t p) const {
     return slots_[p].lane < plan_.num_compute_lanes;
@@ -54,57 +98,52 @@ class WaitAssigner {
     }
   }
 
-  // By target; then graph and arena before window before serial; then the
-  // latest producer first. One edge per producer and distance remains.
-  void SortEdges() {
-    struct Keyed {
-      uint32_t from;
-      uint8_t rank, distance;
-      uint32_t index;
-    };
-    auto rank = [](WaitCause cause) -> uint8_t {
-      switch (cause) {
-        case WaitCause::kHazard:
-        case WaitCause::kArena:
-          return 0;
-        case WaitCause::kWindow:
-          return 1;
-        case WaitCause::kSerial:
-          return 2;
-      }
-      return 2;
-    };
-    // By target in linear time; what remains are short lists.
-    std::vector<uint32_t> begin(sequence_.nodes.size() + 2, 0);
-    for (const Edge& edge : edges_) ++begin[sequence_.PositionOf(edge.to) + 2];
-    std::partial_sum(begin.begin(), begin.end(), begin.begin());
-    std::vector<Keyed> keyed(edges_.size());
-    for (uint32_t i = 0; i < edges_.size(); ++i) {
-      keyed[begin[sequence_.PositionOf(edges_[i].to) + 1]++] = {
-          sequence_.PositionOf(edges_[i].from), rank(edges_[i].cause),
-          static_cast<uint8_t>(edges_[i].distance), i};
+  // Calls visit(to, edge) for the graph's dependencies, and for `more`. Every
+  // piece of a split collective depends on what the whole does; who depends on
+  // the whole depends on its last piece, as the pieces complete in order.
+  template <typename Visitor>
+  void ForEachEdge(absl::Span<const Edge> more, Visitor visit) const {
+    for (const Dependency& each : plan_.dependencies.edges) {
+      const InEdge edge(sequence_.of_op[each.from.value()], each.distance,
+                        WaitCause::kHazard);
+      const auto launches = plan_.pieces.empty() ? absl::Span<const LaunchId>()
+                                                 : plan_.LaunchesOf(each.to);
+      if (launches.empty()) visit(sequence_.of_op[each.to.value()], edge);
+      for (LaunchId to : launches) visit(sequence_.PositionOf(RefOf(to)), edge);
     }
-    std::vector<Edge> sorted;
-    sorted.reserve(edges_.size());
-    first_edge_.assign(1, 0);
-    for (size_t p = 0; p < sequence_.nodes.size(); ++p) {
-      const auto first = keyed.begin() + begin[p];
-      const auto last = keyed.begin() + begin[p + 1];
-      std::sort(first, last, [](const Keyed& a, const Keyed& b) {
-        return std::tie(a.rank, a.distance, b.from, a.index) <
-               std::tie(b.rank, b.distance, a.from, b.index);
-      });
-      for (auto key = first; key != last; ++key) {
-        const Edge& edge = edges_[key->index];
-        if (sorted.size() > first_edge_[p] && sorted.back().from == edge.from &&
-            sorted.back().distance == edge.distance) {
-          continue;
-        }
-        sorted.push_back(edge);
-      }
-      first_edge_.push_back(static_cast<uint32_t>(sorted.size()));
+    for (const Edge& each : more) {
+      visit(sequence_.PositionOf(each.to),
+            InEdge(sequence_.PositionOf(each.from), each.distance, each.cause));
     }
-    edges_ = std::move(sorted);
+  }
+
+  // By target in linear time; what remains are short lists. One edge per
+  // producer and distance is kept.
+  void SortEdges(absl::Span<const Edge> more) {
+    const size_t num_nodes = sequence_.nodes.size();
+    first_edge_.assign(num_nodes + 2, 0);
+    // Entry i + 1 counts up to where entry i ends.
+    ForEachEdge(more, [&](uint32_t to, InEdge) { ++first_edge_[to + 2]; });
+    std::partial_sum(first_edge_.begin(), first_edge_.end(),
+                     first_edge_.begin());
+    edges_.resize(first_edge_.back());
+    ForEachEdge(more, [&](uint32_t to, InEdge edge) {
+      edges_[first_edge_[to + 1]++] = edge;
+    });
+    first_edge_.pop_back();
+    uint32_t kept = 0;
+    for (size_t p = 0; p < num_nodes; ++p) {
+      const uint32_t first = first_edge_[p];
+      const uint32_t last = first_edge_[p + 1];
+      std::sort(edges_.begin() + first, edges_.begin() + last);
+      first_edge_[p] = kept;
+      for (uint32_t e = first; e < last; ++e) {
+        const bool again =
+            kept > first_edge_[p] && edges_[kept - 1].SameAs(edges_[e]);
+        if (!again) edges_[kept++] = edges_[e];
+      }
+    }
+    first_edge_.back() = kept;
   }
 
   ClockEntry* Clock(uint32_t step, uint32_t p) {
@@ -116,8 +155,10 @@ class WaitAssigner {
   }
 
   void Join(const ClockEntry* known) {
-    for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
-      start_[lane] = std::max(start_[lane], known[lane]);
+    const uint32_t num_lanes = num_lanes_;
+    ClockEntry* start = start_;
+    for (uint32_t lane = 0; lane < num_lanes; ++lane) {
+      start[lane] = std::max(start[lane], known[lane]);
     }
   }
 
@@ -131,13 +172,13 @@ class WaitAssigner {
   }
 
   void Visit(uint32_t step, uint32_t p) {
-    std::fill(start_.begin(), start_.end(), 0);
+    start_ = Clock(step, p);
     if (IsCompute(p) && step == 1) EnterNextStep(slots_[p].lane);
+    JoinSameLane(step, p);
     if (step == 0) {
       KeepForHost(p);
       DecideWaits(0, p);
     } else {
-      JoinSameLane(1, p);
       JoinWaits(1, p);
       DecideWaits(1, p);
     }
@@ -154,34 +195,38 @@ class WaitAssigner {
   // Host-side sets of the node at `p`, from all its edges of distance 0.
   void KeepForHost(uint32_t p) {
     const NodeRef node = sequence_.nodes[p];
-    for (uint32_t e = first_edge_[p]; e < first_edge_[p + 1]; ++e) {
-      const Edge& edge = edges_[e];
-      if (edge.distance != 0) continue;
-      const bool from_op = edge.from.kind == NodeRef::Kind::kOp;
-      if (node.kind == NodeRef::Kind::kLaunch) {
-        Launch& launch = plan_.launches[node.index];
-        if (from_op) launch.producers.push_back(OpId(edge.from.index));
-      } else {
-        ComputeNode& to = plan_.nodes[plan_.node_of_op[node.index]];
-        if (from_op) {
-          to.after.push_back(OpId(edge.from.index));
-        } else {
-          to.needs.push_back(LaunchId(edge.from.index));
-        }
-      }
-    }
     if (node.kind == NodeRef::Kind::kLaunch) {
-      SortUnique(&plan_.launches[node.index].producers);
-    } else {
-      ComputeNode& to = plan_.nodes[plan_.node_of_op[node.index]];
-      SortUnique(&to.after);
-      SortUnique(&to.needs);
+      OpIdList& producers = plan_.launches[node.index].producers;
+      ForEachProducer(p, [&](NodeRef from) {
+        if (from.kind == NodeRef::Kind::kOp) producers.emplace_back(from.index);
+      });
+      SortUnique(&producers);
+      return;
     }
-    JoinSameLane(0, p);
+    ComputeNode& to = plan_.nodes[plan_.node_of_op[node.index]];
+    ForEachProducer(p, [&](NodeRef from) {
+      if (from.kind == NodeRef::Kind::kOp) {
+        to.after.emplace_back(from.index);
+      } else {
+        to.needs.emplace_back(from.index);
+      }
+    });
+    SortUnique(&to.after);
+    SortUnique(&to.needs);
+  }
+
+  // Of the same step.
+  template <typename Visitor>
+  void ForEachProducer(uint32_t p, Visitor visit) const {
+    for (uint32_t e = first_edge_[p]; e < first_edge_[p + 1]; ++e) {
+      if (edges_[e].distance() != 0) continue;
+      visit(sequence_.nodes[edges_[e].from()]);
+    }
   }
 
   template <typename Ids>
   static void SortUnique(Ids* ids) {
+    if (ids->size() < 2) return;
     std::sort(ids->begin(), ids->end());
     ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
   }
@@ -191,9 +236,10 @@ class WaitAssigner {
   }
 
   void JoinSameLane(uint32_t step, uint32_t p) {
+    if (!IsCompute(p)) return;
     for (uint32_t e = first_edge_[p]; e < first_edge_[p + 1]; ++e) {
-      if (edges_[e].distance != 0) continue;
-      const uint32_t from = sequence_.PositionOf(edges_[e].from);
+      if (edges_[e].distance() != 0) continue;
+      const uint32_t from = edges_[e].from();
       if (SameComputeLane(from, p)) Join(Clock(step, from));
     }
   }
@@ -215,16 +261,16 @@ class WaitAssigner {
   void DecideWaits(int distance, uint32_t p) {
     const uint32_t step = static_cast<uint32_t>(distance);
     for (uint32_t e = first_edge_[p]; e < first_edge_[p + 1]; ++e) {
-      const Edge& edge = edges_[e];
-      if (edge.distance != distance) continue;
-      const uint32_t from = sequence_.PositionOf(edge.from);
+      const InEdge edge = edges_[e];
+      if (edge.distance() != distance) continue;
+      const uint32_t from = edge.from();
       if (SameComputeLane(from, p)) continue;
       const uint32_t from_step = step - static_cast<uint32_t>(distance);
       if (Known(from_step, from)) {
         ++plan_.num_waits_implied;
         continue;
       }
-      WaitsOf(p).push_back({edge.from, distance, edge.cause});
+      WaitsOf(p).push_back({sequence_.nodes[from], distance, edge.cause()});
       Join(Clock(from_step, from));
     }
     DropImplied(step, distance, p);
@@ -235,12 +281,7 @@ class WaitAssigner {
   void DropImplied(uint32_t step, int distance, uint32_t p) {
     WaitList& waits = WaitsOf(p);
     if (waits.size() < 2) return;
-    constexpr size_t kNobody = ~size_t{0};
-    struct Best {
-      ClockEntry count = 0, next = 0;
-      size_t wait = kNobody;
-    };
-    std::vector<Best> best(num_lanes_);
+    std::fill(best_.begin(), best_.end(), Best());
     auto from_step = [&](const Wait& wait) {
       return step - static_cast<uint32_t>(wait.distance);
     };
@@ -248,7 +289,7 @@ class WaitAssigner {
       const ClockEntry* known =
           Clock(from_step(waits[w]), sequence_.PositionOf(waits[w].producer));
       for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
-        Best& most = best[lane];
+        Best& most = best_[lane];
         if (known[lane] > most.count) {
           most = {known[lane], most.count, w};
         } else {
@@ -259,7 +300,7 @@ class WaitAssigner {
     WaitList kept;
     for (size_t w = 0; w < waits.size(); ++w) {
       const uint32_t from = sequence_.PositionOf(waits[w].producer);
-      const Best& most = best[slots_[from].lane];
+      const Best& most = best_[slots_[from].lane];
       const ClockEntry others = most.wait == w ? most.next : most.count;
       const bool implied = waits[w].distance == distance &&
                            others >= CountOf(from_step(waits[w]), from);
@@ -282,7 +323,6 @@ class WaitAssigner {
     } else if (start_[slot.lane] == own - 1) {
       start_[slot.lane] = own;
     }
-    std::copy(start_.begin(), start_.end(), Clock(step, p));
     for (uint32_t lane = 0; lane < num_lanes_; ++lane) {
       lane_end[lane] = std::max(lane_end[lane], start_[lane]);
     }
@@ -290,36 +330,18 @@ class WaitAssigner {
 
   const Sequence& sequence_;
   Plan& plan_;
-  std::vector<Edge> edges_;
-  std::vector<uint32_t> first_edge_;  // by position of the target
-  uint32_t num_lanes_ = 0;
-  std::vector<Slot> slots_;  // by position in the sequence
+  const uint32_t num_lanes_;
+  std::vector<InEdge> edges_;
+  std::vector<uint32_t> first_edge_;  // by position of the target, and the end
+  std::vector<Slot> slots_;           // by position in the sequence
   std::vector<uint32_t> lane_size_;
   std::vector<ClockEntry> clocks_;    // by step, position, lane
   std::vector<ClockEntry> lane_end_;  // by step, lane, lane
-  std::vector<ClockEntry> start_;     // of the node being visited
+  ClockEntry* start_ = nullptr;       // of the node being visited, in clocks_
+  std::vector<Best> best_;            // by lane, of that node
 };
 
 }  // namespace
-
-std::vector<Edge> HazardEdges(const Plan& plan) {
-  std::vector<Edge> edges;
-  edges.reserve(plan.dependencies.edges.size());
-  for (const Dependency& dependency : plan.dependencies.edges) {
-    const LaunchId from = plan.launch_of_op[dependency.from.value()];
-    Edge edge = {.from = from.valid() ? RefOf(from) : RefOf(dependency.from),
-                 .to = RefOf(dependency.to),
-                 .distance = dependency.distance,
-                 .cause = WaitCause::kHazard};
-    const auto launches = plan.LaunchesOf(dependency.to);
-    if (launches.empty()) edges.push_back(edge);
-    for (LaunchId to : launches) {
-      edge.to = RefOf(to);
-      edges.push_back(edge);
-    }
-  }
-  return edges;
-}
 
 std::vector<Edge> SerialEdges(const Plan& plan) {
   std::vector<Edge> edges;
@@ -348,9 +370,9 @@ std::vector<Edge> SerialEdges(const Plan& plan) {
   return edges;
 }
 
-void AssignWaits(const Sequence& sequence, std::vector<Edge> edges,
+void AssignWaits(const Sequence& sequence, absl::Span<const Edge> edges,
                  Plan* plan) {
-  WaitAssigner(sequence, std::move(edges), plan).Run();
+  WaitAssigner(sequence, plan).Run(edges);
 }
 
 }  // namespace commsched

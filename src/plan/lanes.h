@@ -4,24 +4,25 @@
 
 #include <vector>
 
+#include "absl/types/span.h"
 #include "plan/edge.h"
 #include "plan/plan.h"
 #include "plan/sequence.h"
 
 namespace commsched {
 
-// The graph's dependencies as edges between nodes of the plan. Every piece of a
-// split collective depends on what the whole does; who depends on the whole
-// depends on its last piece, as the pieces complete in order on their lane.
-std::vector<Edge> HazardEdges(const Plan& plan);
-
 // What Schedule::kSerial adds: each compute op waits for the last launch of
 // every lane that is due before it, in its step or else in the step before.
 std::vector<Edge> SerialEdges(const Plan& plan);
 
-// Turns `edges` into waits, producers, after and needs of the nodes and
-// launches of `plan` (which are empty before), and counts num_waits_implied.
-// Edges of distance 0 must run forward in `sequence`.
+// Turns the dependencies of `plan`, and `edges`, which other passes ask for,
+// into waits, producers, after and needs of its nodes and launches (which are
+// empty before), and counts num_waits_implied. Edges of distance 0 must run
+// forward in `sequence`.
+//
+// Every piece of a split collective depends on what the whole does; who depends
+// on the whole depends on its last piece, as the pieces complete in order on
+// their lane.
 //
 // Every edge of distance 0 is kept for the host: in `after` and `needs` of a
 // compute node, in `producers` of a launch. An event wait is left out where the
@@ -39,7 +40,8 @@ std::vector<Edge> SerialEdges(const Plan& plan);
 //
 // A path from step t to t + d uses nodes of steps t .. t + d only. Hence one
 // sweep decides the edges of distance 0, a second one those of distance 1.
-void AssignWaits(const Sequence& sequence, std::vector<Edge> edges, Plan* plan);
+void AssignWaits(const Sequence& sequence, absl::Span<const Edge> edges,
+                 Plan* plan);
 
 }  // namespace commsched
 

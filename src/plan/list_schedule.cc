@@ -46,7 +46,9 @@ class Scheduler {
     while (true) {
       AdvanceLanes();
       if (step_ == spec_.steps && LanesDone()) return std::move(schedule_);
-      if (RunFillerWhileWaiting(NextDecision())) continue;
+      if (spec_.delay_fillers && RunFillerWhileWaiting(NextDecision())) {
+        continue;
+      }
       if (Decide()) continue;
       if (RunFillerWhileWaiting(kNever)) continue;
       return absl::InternalError(
@@ -82,16 +84,18 @@ class Scheduler {
 
   void MakeClasses() {
     std::map<std::vector<uint32_t>, uint32_t> known;
+    std::vector<uint32_t> roles;
+    class_of_.reserve(model_.transfers.size());
     for (const JobModel::Transfer& transfer : model_.transfers) {
-      std::vector<uint32_t> roles;
+      roles.clear();
       for (const JobModel::Side& side : model_.SidesOf(transfer)) {
         roles.push_back(side.role);
       }
       const auto [at, is_new] =
-          known.insert({roles, static_cast<uint32_t>(classes_.size())});
+          known.try_emplace(roles, static_cast<uint32_t>(classes_.size()));
       if (is_new) {
         classes_.emplace_back();
-        classes_.back().roles = std::move(roles);
+        classes_.back().roles = roles;
       }
       class_of_.push_back(at->second);
     }
@@ -132,7 +136,9 @@ class Scheduler {
     }
   }
 
+  // In key order nobody asks what else could go, but fillers until when.
   void Offer(uint32_t transfer) {
+    if (in_order() && !spec_.delay_fillers) return;
     classes_[class_of_[transfer]].coming.push(
         {Ready(step_, NodeOf(transfer)), transfer});
   }

@@ -37,7 +37,8 @@ std::vector<uint32_t> FindReady(const Graph& graph,
   const std::vector<uint32_t> begin = EdgesByTarget(graph, dependencies);
   std::vector<uint32_t> depth(graph.ops().size(), 0);
   for (OpId op : dependencies.order) {
-    if (graph.op(op).kind != OpKind::kCollective) continue;
+    // Markers have no edges.
+    if (order->host_position[op.value()] != PlannedOrder::kNone) continue;
     uint32_t ready = 0;
     uint32_t deepest = 0;
     for (uint32_t e = begin[op.value()]; e < begin[op.value() + 1]; ++e) {
@@ -101,6 +102,7 @@ PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
   std::vector<Sorted> sorted;
   for (OpId op : dependencies.order) {
     const uint32_t i = op.value();
+    if (order.host_position[i] != PlannedOrder::kNone) continue;
     if (graph.op(op).kind != OpKind::kCollective) continue;
     sorted.push_back({.ready = order.ready[i],
                       .depth = host.depth[i],

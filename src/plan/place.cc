@@ -19,13 +19,20 @@ constexpr size_t kMaxFitBySize = 4096;
 
 constexpr uint64_t kMaxArenaBytes = std::numeric_limits<int64_t>::max();
 
+constexpr uint32_t kNone = Plan::kNone;
+
+// A node's accesses to what has one lifetime.
 struct Use {
   uint32_t position = 0;
-  bool takes_over = false;  // writes the whole and does not read
+  bool takes_over = false;    // writes the whole and does not read
+  uint32_t previous = kNone;  // of the lifetime, in uses_
 };
 
-// What each lifetime goes through, in order of the sequence.
-using Uses = std::vector<std::vector<Use>>;
+// What a lifetime goes through, as indices in uses_.
+struct Chain {
+  uint32_t first = kNone;
+  uint32_t last = kNone;
+};
 
 bool WritesWholeOnly(const Graph& graph, const Access& access) {
   if (access.mode != AccessMode::kWrite) return false;
@@ -41,27 +48,34 @@ class Placer {
       : plan_(plan), graph_(*plan.graph), sequence_(sequence) {}
 
   absl::StatusOr<Arena> Run() {
-    CollectBuffers();
-    CollectStaging();
+    ListLifetimes();
     RETURN_IF_ERROR(CheckBytes());
     Fit fit = FitSideBySide(arena_.lifetimes);
     const uint64_t limit = plan_.options.arena_bytes;
-    if (limit != 0 && fit.bytes > limit) {
-      fit = FitInOrderOfTime(arena_.lifetimes);
-      if (fit.bytes <= limit) fit = FitWithRest(std::move(fit), limit);
-      if (fit.bytes > limit && arena_.lifetimes.size() <= kMaxFitBySize) {
-        Fit tighter = FitBySize(arena_.lifetimes);
-        if (tighter.bytes < fit.bytes) fit = std::move(tighter);
-      }
-      if (fit.bytes > limit) return Refuse(fit.bytes);
+    if (limit == 0 || fit.bytes <= limit) {
+      Keep(std::move(fit));
+      AddEdgesUnshared();
+      return std::move(arena_);
     }
-    arena_.offsets = std::move(fit.offsets);
-    arena_.bytes = fit.bytes;
+    FindLifetimes();
+    fit = FitInOrderOfTime(arena_.lifetimes);
+    if (fit.bytes <= limit) fit = FitWithRest(std::move(fit), limit);
+    if (fit.bytes > limit && arena_.lifetimes.size() <= kMaxFitBySize) {
+      Fit tighter = FitBySize(arena_.lifetimes);
+      if (tighter.bytes < fit.bytes) fit = std::move(tighter);
+    }
+    if (fit.bytes > limit) return Refuse(fit.bytes);
+    Keep(std::move(fit));
     AddEdges();
     return std::move(arena_);
   }
 
  private:
+  void Keep(Fit fit) {
+    arena_.offsets = std::move(fit.offsets);
+    arena_.bytes = fit.bytes;
+  }
+
   // Whoever takes memory over waits for its last user, most often a launch
   // that has only just become due. So memory rests for as many positions of the
   // sequence as the limit allows: by bisection, in O(n log^2 n).
@@ -83,65 +97,76 @@ class Placer {
     return fit;
   }
 
-  void CollectBuffers() {
-    std::vector<uint32_t> index_of(graph_.buffers().size(), Plan::kNone);
+  // All but when they begin and end.
+  void ListLifetimes() {
     for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
       if (graph_.buffers()[b].ownership != Ownership::kOwned) continue;
-      index_of[b] = static_cast<uint32_t>(arena_.lifetimes.size());
       arena_.lifetimes.push_back({.buffer = BufferId(b),
                                   .launch = {},
                                   .bytes = graph_.buffers()[b].bytes()});
     }
-    uses_.resize(arena_.lifetimes.size());
+    for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
+      if (plan_.launches[k].way != Way::kPack) continue;
+      arena_.lifetimes.push_back({.buffer = {},
+                                  .launch = LaunchId(k),
+                                  .bytes = plan_.launches[k].staging_bytes});
+    }
+  }
+
+  void FindLifetimes() {
+    const std::vector<Lifetime>& lifetimes = arena_.lifetimes;
+    std::vector<uint32_t> of_buffer(graph_.buffers().size(), kNone);
+    std::vector<uint32_t> of_launch(plan_.launches.size(), kNone);
+    for (uint32_t i = 0; i < lifetimes.size(); ++i) {
+      (lifetimes[i].buffer.valid() ? of_buffer[lifetimes[i].buffer.value()]
+                                   : of_launch[lifetimes[i].launch.value()]) =
+          i;
+    }
+    chains_.resize(lifetimes.size());
     for (uint32_t p = 0; p < sequence_.nodes.size(); ++p) {
       const NodeRef node = sequence_.nodes[p];
       if (node.kind == NodeRef::Kind::kOp) {
-        AddUses(OpId(node.index), p, index_of);
+        AddUses(OpId(node.index), p, of_buffer);
         continue;
       }
       for (OpId op : plan_.launches[node.index].members) {
-        AddUses(op, p, index_of);
+        AddUses(op, p, of_buffer);
       }
+      const uint32_t staging = of_launch[node.index];
+      if (staging != kNone) AddUse(staging, p, /*takes_over=*/true);
     }
-    for (size_t i = 0; i < uses_.size(); ++i) SetLifetime(i);
+    for (size_t i = 0; i < chains_.size(); ++i) SetLifetime(i);
   }
 
   void AddUses(OpId op, uint32_t position,
-               const std::vector<uint32_t>& index_of) {
+               const std::vector<uint32_t>& of_buffer) {
     for (const Access& access : graph_.op(op).accesses) {
-      const uint32_t i = index_of[access.buffer.value()];
-      if (i == Plan::kNone) continue;
-      std::vector<Use>& uses = uses_[i];
-      const bool takes_over = WritesWholeOnly(graph_, access);
-      if (!uses.empty() && uses.back().position == position) {
-        // An op that also reads the buffer needs what was there.
-        uses.back().takes_over = uses.back().takes_over && takes_over;
-      } else {
-        uses.push_back({position, takes_over});
-      }
+      const uint32_t i = of_buffer[access.buffer.value()];
+      if (i != kNone) AddUse(i, position, WritesWholeOnly(graph_, access));
     }
+  }
+
+  void AddUse(uint32_t i, uint32_t position, bool takes_over) {
+    Chain& chain = chains_[i];
+    if (chain.last != kNone && uses_[chain.last].position == position) {
+      // An op that also reads the buffer needs what was there.
+      Use& use = uses_[chain.last];
+      use.takes_over = use.takes_over && takes_over;
+      return;
+    }
+    const uint32_t index = static_cast<uint32_t>(uses_.size());
+    uses_.push_back({position, takes_over, chain.last});
+    if (chain.first == kNone) chain.first = index;
+    chain.last = index;
   }
 
   void SetLifetime(size_t i) {
     Lifetime& lifetime = arena_.lifetimes[i];
-    const std::vector<Use>& uses = uses_[i];
-    lifetime.for_ever = uses.empty() || !uses.front().takes_over;
-    if (uses.empty()) return;
-    lifetime.begin = uses.front().position;
-    lifetime.end = uses.back().position;
-  }
-
-  void CollectStaging() {
-    for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
-      if (plan_.launches[k].way != Way::kPack) continue;
-      const uint32_t position = sequence_.of_launch[k];
-      arena_.lifetimes.push_back({.buffer = {},
-                                  .launch = LaunchId(k),
-                                  .bytes = plan_.launches[k].staging_bytes,
-                                  .begin = position,
-                                  .end = position});
-      uses_.push_back({{position, true}});
-    }
+    const Chain& chain = chains_[i];
+    lifetime.for_ever = chain.first == kNone || !uses_[chain.first].takes_over;
+    if (chain.first == kNone) return;
+    lifetime.begin = uses_[chain.first].position;
+    lifetime.end = uses_[chain.last].position;
   }
 
   // Bounds all sums of sizes and offsets: no fit takes more than everything
@@ -224,6 +249,20 @@ class Placer {
                         lifetime.bytes, " bytes");
   }
 
+  // Who shares memory with nobody waits for nobody; only a launch in the next
+  // step for itself, before it packs again.
+  void AddEdgesUnshared() {
+    for (const Lifetime& lifetime : arena_.lifetimes) {
+      if (lifetime.buffer.valid()) continue;
+      for (NodeRef to : FirstUses(RefOf(lifetime.launch))) {
+        arena_.edges.push_back({.from = RefOf(lifetime.launch),
+                                .to = to,
+                                .distance = 1,
+                                .cause = WaitCause::kArena});
+      }
+    }
+  }
+
   // Plays two steps through the arena: whoever finds memory that another had
   // waits for its last accessors.
   void AddEdges() {
@@ -272,7 +311,8 @@ class Placer {
     if (itself && arena_.lifetimes[i].buffer.valid()) return;
     const int distance = static_cast<int>(step - was.step);
     if (distance == 0 && step == 1) return;  // as in the first step
-    const std::vector<NodeRef> first = FirstUses(arena_.lifetimes[i].begin);
+    const std::vector<NodeRef> first =
+        FirstUses(sequence_.nodes[arena_.lifetimes[i].begin]);
     for (uint32_t position : LastUses(was.lifetime)) {
       for (NodeRef to : first) {
         arena_.edges.push_back({.from = sequence_.nodes[position],
@@ -283,10 +323,9 @@ class Placer {
     }
   }
 
-  // The node at `begin`, or all pieces of the collective that it is one of:
-  // they do not wait for one another.
-  std::vector<NodeRef> FirstUses(uint32_t begin) const {
-    const NodeRef node = sequence_.nodes[begin];
+  // `node`, or all pieces of the collective that it is one of: they do not wait
+  // for one another.
+  std::vector<NodeRef> FirstUses(NodeRef node) const {
     if (node.kind == NodeRef::Kind::kOp) return {node};
     const Launch& launch = plan_.launches[node.index];
     if (launch.piece.of == 1) return {node};
@@ -302,10 +341,11 @@ class Placer {
   // one: they complete in order.
   std::vector<uint32_t> LastUses(uint32_t i) const {
     std::vector<uint32_t> last;
-    for (const Use& use : uses_[i]) {
-      if (use.takes_over) last.clear();
-      last.push_back(use.position);
+    for (uint32_t at = chains_[i].last; at != kNone; at = uses_[at].previous) {
+      last.push_back(uses_[at].position);
+      if (uses_[at].takes_over) break;
     }
+    std::reverse(last.begin(), last.end());
     return last;
   }
 
@@ -313,7 +353,8 @@ class Placer {
   const Graph& graph_;
   const Sequence& sequence_;
   Arena arena_;
-  Uses uses_;  // by lifetime
+  std::vector<Use> uses_;      // in order of the sequence
+  std::vector<Chain> chains_;  // by lifetime, through uses_
   absl::btree_map<uint64_t, Occupied> occupied_;
 };
 

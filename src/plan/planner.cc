@@ -121,13 +121,12 @@ absl::Status FinishPlan(const PlannedOrder& order, Plan* plan) {
   ASSIGN_OR_RETURN(Arena arena, PlaceInArena(*plan, sequence));
   SetPlaces(arena, plan);
 
-  std::vector<Edge> edges = HazardEdges(*plan);
-  Append(std::move(arena.edges), &edges);
+  std::vector<Edge> edges = std::move(arena.edges);
   Append(WindowEdges(*plan), &edges);
   if (plan->options.schedule == Schedule::kSerial) {
     Append(SerialEdges(*plan), &edges);
   }
-  AssignWaits(sequence, std::move(edges), plan);
+  AssignWaits(sequence, edges, plan);
   return VerifyPlan(*plan);
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 // What lies in the arena: an owned buffer, or the staging memory of a launch.
 struct Occupant {
-  std::string name;
+  BufferId buffer;  // or else
+  LaunchId launch;
   uint64_t begin = 0;
   uint64_t end = 0;
 };
@@ -54,14 +55,26 @@ class ArenaVerifier {
   }
 
  private:
-  absl::Status AddOccupant(std::string name, uint64_t offset, uint64_t bytes) {
+  // Names are long and seldom asked for.
+  std::string NameOf(const Occupant& occupant) const {
+    return occupant.buffer.valid()
+               ? absl::StrCat("buffer '", graph_.buffer(occupant.buffer).name,
+                              "'")
+               : absl::StrCat("packing memory of launch ",
+                              occupant.launch.value());
+  }
+
+  // `occupant` but for where it lies.
+  absl::Status AddOccupant(Occupant occupant, uint64_t offset, uint64_t bytes) {
     if (offset % kArenaAlignment != 0 || bytes > plan_.arena_bytes ||
         offset > plan_.arena_bytes - bytes) {
       return absl::InternalError(absl::StrCat(
-          "plan: ", name, " at ", offset, " of ", bytes,
+          "plan: ", NameOf(occupant), " at ", offset, " of ", bytes,
           " bytes does not lie in an arena of ", plan_.arena_bytes, " bytes"));
     }
-    occupants_.push_back({std::move(name), offset, offset + bytes});
+    occupant.begin = offset;
+    occupant.end = offset + bytes;
+    occupants_.push_back(occupant);
     return absl::OkStatus();
   }
 
@@ -76,9 +89,9 @@ class ArenaVerifier {
     for (const Placement& place : plan_.placements) {
       occupant_of_buffer_[place.buffer.value()] =
           static_cast<uint32_t>(occupants_.size());
-      RETURN_IF_ERROR(AddOccupant(
-          absl::StrCat("buffer '", graph_.buffer(place.buffer).name, "'"),
-          place.offset, graph_.buffer(place.buffer).bytes()));
+      RETURN_IF_ERROR(AddOccupant({.buffer = place.buffer, .launch = {}},
+                                  place.offset,
+                                  graph_.buffer(place.buffer).bytes()));
     }
     for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
       const bool owned = graph_.buffers()[b].ownership == Ownership::kOwned;
@@ -92,7 +105,7 @@ class ArenaVerifier {
       const Launch& launch = plan_.launches[k];
       if (launch.way != Way::kPack) continue;
       occupant_of_launch_[k] = static_cast<uint32_t>(occupants_.size());
-      RETURN_IF_ERROR(AddOccupant(absl::StrCat("packing memory of launch ", k),
+      RETURN_IF_ERROR(AddOccupant({.buffer = {}, .launch = LaunchId(k)},
                                   launch.staging_offset, launch.staging_bytes));
     }
     return absl::OkStatus();
@@ -101,9 +114,13 @@ class ArenaVerifier {
   bool AnyOverlap() const {
     std::vector<uint32_t> order(occupants_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const auto before = [&](uint32_t a, uint32_t b) {
       return occupants_[a].begin < occupants_[b].begin;
-    });
+    };
+    // Most arenas are laid out in this order.
+    if (!std::is_sorted(order.begin(), order.end(), before)) {
+      std::sort(order.begin(), order.end(), before);
+    }
     uint64_t end = 0;
     for (uint32_t i : order) {
       if (occupants_[i].begin < end) return true;
@@ -234,8 +251,8 @@ class ArenaVerifier {
   absl::Status Foreign(const Visit& visit, uint32_t other) const {
     return absl::InternalError(
         absl::StrCat("plan: arena overlap: when ", Op(visit.position), " uses ",
-                     occupants_[visit.occupant].name, ", its memory holds ",
-                     occupants_[other].name));
+                     NameOf(occupants_[visit.occupant]), ", its memory holds ",
+                     NameOf(occupants_[other])));
   }
 
   absl::Status CheckHandOver(uint32_t from, User last, uint32_t to,
@@ -246,9 +263,9 @@ class ArenaVerifier {
     }
     return absl::InternalError(absl::StrCat(
         "plan: race in the arena: ", Op(first.position), " may write ",
-        occupants_[to].name, " while ", Op(last.position),
+        NameOf(occupants_[to]), " while ", Op(last.position),
         distance == 1 ? " of the step before" : "", " still uses ",
-        occupants_[from].name, " in the same memory; the edge ",
+        NameOf(occupants_[from]), " in the same memory; the edge ",
         Op(last.position), " -> ", Op(first.position), " of distance ",
         distance, " is missing"));
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "plan/edge.h"
 #include "plan/verify_parts.h"
@@ -31,22 +33,34 @@ struct Segment {
   absl::InlinedVector<Touch, 4> readers;
 };
 
-struct BufferAccess {
-  uint32_t op = 0;
+// The elements of a buffer that an access may touch.
+struct Part {
   uint64_t begin = 0;
   uint64_t end = 0;
-  bool writes = false;
   // Of a tile with gaps, else 0: the range from its first element to its last
   // has rows of `row_count` every `stride`.
   uint64_t row_count = 0;
   uint64_t stride = 0;
-  uint32_t next = Plan::kNone;  // of the same buffer, in accesses_
 
   bool Has(uint64_t element) const {
     if (element < begin || element >= end) return false;
     return stride == 0 || (element - begin) % stride < row_count;
   }
 };
+
+struct BufferAccess : Part {
+  uint32_t op = 0;
+  bool writes = false;
+};
+
+// The same, as it is kept until it is the turn of its buffer: small, as a graph
+// has several per op.
+struct KeptAccess {
+  uint32_t op : 31;
+  uint32_t writes : 1;
+  uint32_t part;  // in parts_; kNone: the whole buffer
+};
+static_assert(Graph::kMaxOps <= uint64_t{1} << 31);
 
 // Beyond this a buffer's tiles count as the ranges that they span. Far more
 // than the cells up to which dependencies are inferred exactly.
@@ -98,91 +112,121 @@ std::vector<uint64_t> PicksOf(const std::vector<BufferAccess>& accesses,
 class HazardVerifier {
  public:
   HazardVerifier(const Plan& plan, const Witness& witness, HappensBefore* order)
-      : plan_(plan),
-        graph_(*plan.graph),
-        witness_(witness),
-        order_(*order),
-        chains_(graph_.buffers().size()) {}
+      : plan_(plan), graph_(*plan.graph), witness_(witness), order_(*order) {}
 
   absl::Status Run() {
     Collect();
-    for (uint32_t b = 0; b < chains_.size(); ++b) {
-      RETURN_IF_ERROR(CheckBuffer(BufferId(b)));
+    for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
+      RETURN_IF_ERROR(
+          CheckBuffer(BufferId(b), {accesses_.data() + first_access_[b],
+                                    first_access_[b + 1] - first_access_[b]}));
     }
     return CheckExplicitEdges();
   }
 
  private:
-  // In declared order; of one op the reads first. One pass, as the ops of a
-  // large graph are far more than any cache holds.
+  struct Found {
+    BufferId buffer;
+    KeptAccess access;
+  };
+
+  // By buffer; of one in declared order, of one op the reads first. One pass
+  // over the ops, as those of a large graph are far more than any cache holds.
   void Collect() {
-    accesses_.reserve(2 * graph_.ops().size());
+    std::vector<Found> found;
+    found.reserve(4 * graph_.ops().size());
     for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
       for (OpId from : graph_.ops()[op].after) {
         explicit_.push_back({.from = from, .to = OpId(op), .distance = 0});
       }
       const std::vector<Access>& accesses = graph_.ops()[op].accesses;
       for (const Access& access : accesses) {
-        if (Reads(access.mode)) Add(op, access, /*writes=*/false);
+        if (Reads(access.mode)) Add(op, access, /*writes=*/false, &found);
       }
       for (const Access& access : accesses) {
-        if (Writes(access.mode)) Add(op, access, /*writes=*/true);
+        if (Writes(access.mode)) Add(op, access, /*writes=*/true, &found);
       }
     }
+    first_access_.assign(graph_.buffers().size() + 2, 0);
+    // Entry b + 1 counts up to where entry b ends.
+    for (const Found& each : found) ++first_access_[each.buffer.value() + 2];
+    std::partial_sum(first_access_.begin(), first_access_.end(),
+                     first_access_.begin());
+    accesses_.resize(found.size());
+    for (const Found& each : found) {
+      accesses_[first_access_[each.buffer.value() + 1]++] = each.access;
+    }
+    first_access_.pop_back();
   }
 
   // A shard may overlap anything, so it counts as the whole.
-  void Add(uint32_t op, const Access& access, bool writes) {
-    const Region& region = access.region;
-    BufferAccess entry{.op = op,
-                       .begin = 0,
-                       .end = graph_.buffer(access.buffer).count,
-                       .writes = writes};
-    if (region.kind == RegionKind::kRange) {
-      entry.begin = region.offset;
-      entry.end = region.offset + region.count;
+  void Add(uint32_t op, const Access& access, bool writes,
+           std::vector<Found>* found) {
+    uint32_t part = Plan::kNone;
+    if (access.region.kind == RegionKind::kRange ||
+        access.region.kind == RegionKind::kTile) {
+      parts_.push_back(PartOf(access.region));
+      if (parts_.back().begin == parts_.back().end) return;
+      part = static_cast<uint32_t>(parts_.size()) - 1;
     }
-    if (region.kind == RegionKind::kTile) {
-      entry.begin = region.offset;
-      entry.end =
-          region.offset + (region.rows - 1) * region.stride + region.count;
-      if (region.rows > 1 && region.stride > region.count) {
-        entry.row_count = region.count;
-        entry.stride = region.stride;
-      }
-    }
-    if (entry.begin == entry.end) return;
-    const uint32_t index = static_cast<uint32_t>(accesses_.size());
-    Chain& chain = chains_[access.buffer.value()];
-    (chain.last == Plan::kNone ? chain.first : accesses_[chain.last].next) =
-        index;
-    chain.last = index;
-    accesses_.push_back(entry);
+    found->push_back(
+        {access.buffer, {.op = op, .writes = writes, .part = part}});
   }
 
-  absl::Status CheckBuffer(BufferId buffer) {
+  // Of a range or tile.
+  static Part PartOf(const Region& region) {
+    Part part{.begin = region.offset, .end = region.offset + region.count};
+    if (region.kind == RegionKind::kTile) {
+      part.end += (region.rows - 1) * region.stride;
+      if (region.rows > 1 && region.stride > region.count) {
+        part.row_count = region.count;
+        part.stride = region.stride;
+      }
+    }
+    return part;
+  }
+
+  Part PartOf(BufferId buffer, const KeptAccess& access) const {
+    if (access.part != Plan::kNone) return parts_[access.part];
+    return {.begin = 0, .end = graph_.buffer(buffer).count};
+  }
+
+  // Whether all accesses meet in every element.
+  bool AreAlike(BufferId buffer, absl::Span<const KeptAccess> accesses) const {
+    const bool all_whole = std::all_of(
+        accesses.begin(), accesses.end(),
+        [](const auto& access) { return access.part == Plan::kNone; });
+    if (all_whole) return true;
+    const Part first = PartOf(buffer, accesses[0]);
+    return std::all_of(accesses.begin(), accesses.end(), [&](auto& access) {
+      const Part part = PartOf(buffer, access);
+      return part.begin == first.begin && part.end == first.end &&
+             part.stride == 0;
+    });
+  }
+
+  absl::Status CheckBuffer(BufferId buffer, absl::Span<const KeptAccess> kept) {
+    const bool written =
+        std::any_of(kept.begin(), kept.end(),
+                    [](const KeptAccess& access) { return access.writes; });
+    if (!written) return absl::OkStatus();
+    // Most buffers.
+    if (AreAlike(buffer, kept)) return CheckElement(buffer, kept);
     std::vector<BufferAccess>& accesses = at_hand_;
     accesses.clear();
-    for (uint32_t i = chains_[buffer.value()].first; i != Plan::kNone;
-         i = accesses_[i].next) {
-      accesses.push_back(accesses_[i]);
+    for (const KeptAccess& each : kept) {
+      accesses.push_back(
+          {PartOf(buffer, each), each.op, static_cast<bool>(each.writes)});
     }
-    const bool written =
-        std::any_of(accesses.begin(), accesses.end(),
-                    [](const BufferAccess& access) { return access.writes; });
-    if (!written) return absl::OkStatus();
-    // Most buffers: all accesses meet in every element.
-    const bool alike = std::all_of(
-        accesses.begin(), accesses.end(), [&](const BufferAccess& access) {
-          return access.begin == accesses[0].begin &&
-                 access.end == accesses[0].end && access.stride == 0;
-        });
-    if (alike) return CheckElement(buffer, accesses, accesses[0].begin);
     const std::vector<uint64_t> picks =
         graph_.has_tiles() ? PicksOf(accesses, graph_.buffer(buffer).count)
                            : std::vector<uint64_t>();
     for (uint64_t element : picks) {
-      RETURN_IF_ERROR(CheckElement(buffer, accesses, element));
+      at_element_.clear();
+      for (size_t i = 0; i < kept.size(); ++i) {
+        if (accesses[i].Has(element)) at_element_.push_back(kept[i]);
+      }
+      RETURN_IF_ERROR(CheckElement(buffer, at_element_));
     }
     if (!picks.empty()) return absl::OkStatus();
     segments_.clear();
@@ -196,15 +240,22 @@ class HazardVerifier {
     return absl::OkStatus();
   }
 
+  // Of accesses that all have some element.
   absl::Status CheckElement(BufferId buffer,
-                            const std::vector<BufferAccess>& accesses,
-                            uint64_t element) {
-    Segment segment;
+                            absl::Span<const KeptAccess> accesses) {
+    Segment& segment = element_;
+    segment.written = false;
+    segment.readers.clear();
     for (uint32_t step = 0; step < 2; ++step) {
-      for (const BufferAccess& access : accesses) {
-        if (!access.Has(element)) continue;
-        RETURN_IF_ERROR(access.writes ? Write(buffer, access, step, &segment)
-                                      : Read(buffer, access, step, &segment));
+      for (const KeptAccess& access : accesses) {
+        const Touch touch{access.op, step};
+        if (access.writes == 0) {
+          RETURN_IF_ERROR(Read(buffer, touch, &segment));
+          continue;
+        }
+        RETURN_IF_ERROR(Write(buffer, touch, &segment));
+        // What follows meets accesses of the second step only.
+        if (step == 1) return absl::OkStatus();
       }
     }
     return absl::OkStatus();
@@ -225,18 +276,17 @@ class HazardVerifier {
     SplitAt(access.end);
     for (auto it = segments_.find(access.begin);
          it != segments_.end() && it->first < access.end; ++it) {
-      RETURN_IF_ERROR(Read(buffer, access, step, &it->second));
+      RETURN_IF_ERROR(Read(buffer, {access.op, step}, &it->second));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Read(BufferId buffer, const BufferAccess& access, uint32_t step,
-                    Segment* segment) {
+  absl::Status Read(BufferId buffer, Touch touch, Segment* segment) {
     if (segment->written) {
-      RETURN_IF_ERROR(Check(segment->writer, {access.op, step}, buffer,
-                            "read-after-write"));
+      RETURN_IF_ERROR(
+          Check(segment->writer, touch, buffer, "read-after-write"));
     }
-    segment->readers.push_back({access.op, step});
+    segment->readers.push_back(touch);
     return absl::OkStatus();
   }
 
@@ -247,25 +297,23 @@ class HazardVerifier {
     const auto first = segments_.find(access.begin);
     auto it = first;
     for (; it != segments_.end() && it->first < access.end; ++it) {
-      RETURN_IF_ERROR(Write(buffer, access, step, &it->second));
+      RETURN_IF_ERROR(Write(buffer, {access.op, step}, &it->second));
     }
     first->second.end = access.end;
     segments_.erase(std::next(first), it);
     return absl::OkStatus();
   }
 
-  absl::Status Write(BufferId buffer, const BufferAccess& access, uint32_t step,
-                     Segment* segment) {
+  absl::Status Write(BufferId buffer, Touch touch, Segment* segment) {
     for (const Touch& reader : segment->readers) {
-      RETURN_IF_ERROR(
-          Check(reader, {access.op, step}, buffer, "write-after-read"));
+      RETURN_IF_ERROR(Check(reader, touch, buffer, "write-after-read"));
     }
     // Readers, if any, come after the writer.
     if (segment->written && segment->readers.empty()) {
-      RETURN_IF_ERROR(Check(segment->writer, {access.op, step}, buffer,
-                            "write-after-write"));
+      RETURN_IF_ERROR(
+          Check(segment->writer, touch, buffer, "write-after-write"));
     }
-    segment->writer = {access.op, step};
+    segment->writer = touch;
     segment->written = true;
     segment->readers.clear();
     return absl::OkStatus();
@@ -280,9 +328,14 @@ class HazardVerifier {
     if (IsOrdered(OpId(from.op), OpId(to.op), distance)) {
       return absl::OkStatus();
     }
-    return absl::InternalError(absl::StrCat(
-        "plan: race on buffer '", graph_.buffer(buffer).name, "': ", hazard,
-        Pair(OpId(from.op), OpId(to.op), distance)));
+    return Race(OpId(from.op), OpId(to.op), distance, buffer, hazard);
+  }
+
+  absl::Status Race(OpId from, OpId to, int distance, BufferId buffer,
+                    absl::string_view hazard) const {
+    return absl::InternalError(
+        absl::StrCat("plan: race on buffer '", graph_.buffer(buffer).name,
+                     "': ", hazard, Pair(from, to, distance)));
   }
 
   bool IsOrdered(OpId from, OpId to, int distance) {
@@ -290,6 +343,10 @@ class HazardVerifier {
       return order_.Ordered(witness_.of_op[from.value()],
                             witness_.of_op[to.value()], distance);
     }
+    return AllOrdered(from, to, distance);
+  }
+
+  bool AllOrdered(OpId from, OpId to, int distance) {
     for (uint32_t a : PositionsOf(from)) {
       for (uint32_t b : PositionsOf(to)) {
         if (!order_.Ordered(a, b, distance)) return false;
@@ -379,21 +436,19 @@ class HazardVerifier {
     return after_markers_;
   }
 
-  struct Chain {
-    uint32_t first = Plan::kNone;
-    uint32_t last = Plan::kNone;
-  };
-
   const Plan& plan_;
   const Graph& graph_;
   const Witness& witness_;
   HappensBefore& order_;
   std::map<OpId, std::vector<std::pair<OpId, int>>> after_markers_;
-  std::vector<BufferAccess> accesses_;
-  std::vector<Chain> chains_;           // by BufferId, through accesses_
+  std::vector<KeptAccess> accesses_;    // by buffer
+  std::vector<uint32_t> first_access_;  // by BufferId, and the end
+  std::vector<Part> parts_;             // of those that are not the whole
   std::vector<ExplicitEdge> explicit_;  // those in Op::after
   // Of the buffer at hand.
   std::vector<BufferAccess> at_hand_;
+  std::vector<KeptAccess> at_element_;
+  Segment element_;
   absl::btree_map<uint64_t, Segment> segments_;
 };
 

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "device/host_device.h"
 #include "graph/region.h"
+#include "session/agreement.h"
 
 namespace commsched {
 
@@ -28,20 +29,34 @@ absl::Status FrozenStep::Init() {
     gated_.push_back(collective && !spec_.early[op]);
     calls_of_op_[op].push_back(call);
   }
+  // The number of the session is one that the other ranks wait for.
+  if (absl::Status planned = MakePlan(); !planned.ok()) {
+    SessionSpec mine;
+    mine.world = spec_.world;
+    mine.world_rank = spec_.world_rank;
+    mine.instance = spec_.instance;
+    DeclineToAgree(mine, planned);
+    return planned;
+  }
+  ASSIGN_OR_RETURN(session_, Session::Create(MakeSessionSpec()));
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::MakePlan() {
   // The flags are read and written on the calling thread.
-  std::vector<Stream*> lanes = spec_.lanes;
+  lanes_ = spec_.lanes;
   const auto caller =
-      std::find_if(lanes.begin(), lanes.end(),
+      std::find_if(lanes_.begin(), lanes_.end(),
                    [](const Stream* lane) { return lane->is_caller(); });
-  const uint32_t flag_lane = static_cast<uint32_t>(caller - lanes.begin());
-  if (!lanes.empty() && caller == lanes.end()) {
-    if (lanes.size() == Graph::kMaxLanes) {
+  const uint32_t flag_lane = static_cast<uint32_t>(caller - lanes_.begin());
+  if (!lanes_.empty() && caller == lanes_.end()) {
+    if (lanes_.size() == Graph::kMaxLanes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("recording: all ", lanes.size(),
+          absl::StrCat("recording: all ", lanes_.size(),
                        " lanes are worker threads; one must be the calling "
                        "thread"));
     }
-    lanes.push_back(CallerStream());
+    lanes_.push_back(CallerStream());
   }
   FrozenPlanSpec plan;
   plan.recorded = spec_.recorded;
@@ -52,15 +67,13 @@ absl::Status FrozenStep::Init() {
   plan.options = spec_.options;
   plan.profile = spec_.profile;
   ASSIGN_OR_RETURN(frozen_, PlanFrozen(plan));
-  lanes_ = lanes;
   if (lanes_.empty()) {
     lanes_.assign(frozen_.plan->num_compute_lanes, CallerStream());
   }
-  ASSIGN_OR_RETURN(session_, Session::Create(MakeSessionSpec(lanes)));
   return absl::OkStatus();
 }
 
-SessionSpec FrozenStep::MakeSessionSpec(std::vector<Stream*> lanes) {
+SessionSpec FrozenStep::MakeSessionSpec() {
   SessionSpec session;
   session.world = spec_.world;
   session.world_rank = spec_.world_rank;
@@ -81,9 +94,10 @@ SessionSpec FrozenStep::MakeSessionSpec(std::vector<Stream*> lanes) {
   }
   session.bindings.push_back({frozen_.flag_in, &flag_in_, sizeof(flag_in_)});
   session.bindings.push_back({frozen_.flag_out, &flag_out_, sizeof(flag_out_)});
-  session.lanes = std::move(lanes);
+  session.lanes = lanes_;
   session.submitted = frozen_.gated;
   session.recorder = spec_.recorder;
+  session.on_failure = spec_.on_failure;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
   return session;
 }

@@ -3,6 +3,7 @@
 #define COMMSCHED_SRC_SESSION_FROZEN_STEP_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct FrozenStepSpec {
   CostProfile profile;
   std::vector<Stream*> lanes;
   Recorder* recorder = nullptr;
+  std::function<void(const absl::Status&)> on_failure;  // of the session
   int64_t launch_timeout_ns = 0;
 };
 
@@ -123,7 +125,8 @@ class FrozenStep {
 
   explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
   absl::Status Init();
-  SessionSpec MakeSessionSpec(std::vector<Stream*> lanes);
+  absl::Status MakePlan();
+  SessionSpec MakeSessionSpec();
 
   const Op& DeclaredOp(uint32_t op) const {
     return spec_.recorded.ops->op(OpId(op));

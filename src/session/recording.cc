@@ -35,26 +35,48 @@ absl::Status CheckSpec(const RecordingSpec& spec) {
 
 }  // namespace
 
+Recording::Recording(RecordingSpec spec, uint64_t instance)
+    : spec_(std::move(spec)),
+      instance_(instance),
+      meetings_(spec_.world, spec_.world_rank, instance,
+                spec_.launch_timeout_ns) {}
+
 absl::StatusOr<std::unique_ptr<Recording>> Recording::Create(
     RecordingSpec spec) {
   if (spec.launch_timeout_ns == 0) spec.launch_timeout_ns = kDefaultTimeoutNs;
-  RETURN_IF_ERROR(CheckSpec(spec));
-  std::unique_ptr<Recording> recording(new Recording(std::move(spec)));
-  for (const GroupSpec& group : recording->spec_.groups) {
-    RETURN_IF_ERROR(
-        recording->declared_
-            .AddGroup(group.axis, static_cast<int>(group.ranks.size()))
-            .status());
+  const uint64_t instance = spec.take_instance();
+  std::unique_ptr<Recording> recording(
+      new Recording(std::move(spec), instance));
+  if (absl::Status checked = recording->Init(); !checked.ok()) {
+    recording->meetings_.GiveUp(checked);
+    return checked;
   }
-  recording->instance_ = recording->spec_.take_instance();
   return recording;
 }
 
+absl::Status Recording::Init() {
+  RETURN_IF_ERROR(CheckSpec(spec_));
+  for (const GroupSpec& group : spec_.groups) {
+    RETURN_IF_ERROR(
+        declared_.AddGroup(group.axis, static_cast<int>(group.ranks.size()))
+            .status());
+  }
+  return absl::OkStatus();
+}
+
+void Recording::Decline(const RecordingSpec& spec, const absl::Status& why) {
+  RecordingMeetings(spec.world, spec.world_rank, spec.take_instance(),
+                    spec.launch_timeout_ns)
+      .GiveUp(why);
+}
+
+// Others may be waiting for what this rank would have submitted or shown.
 Recording::~Recording() {
-  if (runner_ == nullptr || !in_step_) return;
-  // Others may be waiting for what this rank would have submitted.
-  runner_->Abort(absl::AbortedError(
-      absl::StrCat("the recording was destroyed inside step ", info_.steps)));
+  const absl::Status gone = absl::AbortedError(
+      absl::StrCat("the recording was destroyed ",
+                   in_step_ ? "inside step " : "before step ", info_.steps));
+  if (runner_ != nullptr && in_step_) runner_->Abort(gone);
+  meetings_.GiveUp(gone);
 }
 
 // ---- Declarations -----------------------------------------------------------
@@ -162,8 +184,17 @@ RecordedOps Recording::Recorded() const {
 // ---- Steps ------------------------------------------------------------------
 
 absl::Status Recording::Fail(const absl::Status& status) {
-  if (failure_.Set(status) && runner_ != nullptr) runner_->Abort(status);
+  {
+    MutexLock lock(&mu_);
+    FailLocked(status);
+  }
   return failure_.status();
+}
+
+void Recording::FailLocked(const absl::Status& status) {
+  if (!failure_.Set(status)) return;
+  if (runner_ != nullptr) runner_->Abort(status);
+  meetings_.GiveUp(status);
 }
 
 absl::Status Recording::StepBegin() {
@@ -215,10 +246,7 @@ absl::Status Recording::Connect() {
       ready.ok() ? absl::StrCat("records ", spec_.steps_to_record, " to ",
                                 spec_.max_recorded_steps, " steps")
                  : absl::StrCat("cannot connect: ", ready.message());
-  ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   spec_.world->meeting()->AllGather(
-                       absl::StrCat("recording ", instance_, " begin"),
-                       spec_.world_rank, mine, spec_.launch_timeout_ns));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, meetings_.Gather(mine));
   RETURN_IF_ERROR(ready);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == mine) continue;
@@ -380,6 +408,9 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   spec.profile = spec_.profile;
   spec.lanes = spec_.lanes;
   spec.recorder = spec_.recorder;
+  spec.on_failure = [this](const absl::Status& failure) {
+    meetings_.GiveUp(failure);
+  };
   spec.launch_timeout_ns = spec_.launch_timeout_ns;
   ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,
                    FrozenStep::Create(std::move(spec)));
@@ -406,12 +437,8 @@ std::string Recording::DeclaredHash() const {
 absl::StatusOr<ShownSteps> Recording::Show(
     const std::vector<CallOrder>& steps) {
   const std::string hash = DeclaredHash();
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      spec_.world->meeting()->AllGather(
-          absl::StrCat("recording ", instance_, " order ", meetings_++),
-          spec_.world_rank, absl::StrCat(hash, EncodeSteps(steps)),
-          spec_.launch_timeout_ns));
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   meetings_.Gather(absl::StrCat(hash, EncodeSteps(steps))));
   ShownSteps shown;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!absl::StartsWith(all[rank], hash)) {
@@ -443,8 +470,7 @@ void Recording::Abort(absl::string_view reason) {
     frozen_->session().Abort(reason);
     return;
   }
-  const absl::Status status = absl::AbortedError(reason);
-  if (failure_.Set(status) && runner_ != nullptr) runner_->Abort(status);
+  FailLocked(absl::AbortedError(reason));
 }
 
 absl::Status Recording::status() const {

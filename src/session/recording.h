@@ -15,6 +15,7 @@
 #include "exec/failure.h"
 #include "graph/graph.h"
 #include "session/frozen_step.h"
+#include "session/recording_meetings.h"
 #include "session/serial_runner.h"
 #include "session/session.h"
 
@@ -23,7 +24,8 @@ namespace commsched {
 struct RecordingSpec {
   std::shared_ptr<World> world;
   int world_rank = 0;
-  // Numbers of sessions; each rank takes them in the same order.
+  // Numbers of sessions; each rank takes them in the same order, the first for
+  // the recording itself.
   std::function<uint64_t()> take_instance;
   std::vector<GroupSpec> groups;
   PlanOptions options;
@@ -60,7 +62,12 @@ struct RecordingInfo {
 // Behind include/commsched/recording.h, which states the contract of each call.
 class Recording {
  public:
+  // Local. A rank that is refused tells the others, whose first step fails.
   static absl::StatusOr<std::unique_ptr<Recording>> Create(RecordingSpec spec);
+  // Instead of Create(), by a rank that cannot say what it wants to create,
+  // because of `why`: the others fail as if it had been refused. Of `spec` only
+  // the world, the rank and the numbers are used.
+  static void Decline(const RecordingSpec& spec, const absl::Status& why);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -98,15 +105,18 @@ class Recording {
   const Graph& declared() const { return declared_; }
 
  private:
-  explicit Recording(RecordingSpec spec) : spec_(std::move(spec)) {}
+  Recording(RecordingSpec spec, uint64_t instance);
 
+  absl::Status Init();
   absl::Status CheckMayDeclare(uint32_t segment) const;
   absl::Status CheckInStep(const char* what, uint32_t op, OpKind kind) const;
   absl::Status RecordBefore(uint32_t op, Stream* stream);
   absl::Status RecordAfter(uint32_t op, Stream* stream);
   absl::Status RecordSubmit(uint32_t op);
-  // Keeps the first failure and returns it.
+  // Keeps the first failure, tells the other ranks, and returns it.
   absl::Status Fail(const absl::Status& status);
+  void FailLocked(const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status Connect();
   absl::Status EndRecordedStep();
@@ -120,7 +130,7 @@ class Recording {
 
   // Constant after Create.
   const RecordingSpec spec_;
-  uint64_t instance_ = 0;
+  const uint64_t instance_;
   std::vector<Stream*> lanes_;  // by compute lane, as many as declared
 
   // What was declared; grows between steps.
@@ -136,13 +146,13 @@ class Recording {
   bool declared_since_ = false;  // since the last step
   bool connected_ = false;
   FrozenStep* running_ = nullptr;  // frozen_ within a step
-  uint64_t meetings_ = 0;
-  std::vector<CallOrder> shown_;  // the latest steps, steps_to_record at most
-  CallOrder current_;             // while recording
-  std::vector<bool> open_;        // by op, while recording
-  bool ignore_agreed_ = false;    // what comes is of before the last meeting
+  std::vector<CallOrder> shown_;   // the latest steps, steps_to_record at most
+  CallOrder current_;              // while recording
+  std::vector<bool> open_;         // by op, while recording
+  bool ignore_agreed_ = false;     // what comes is of before the last meeting
   RecordingInfo info_;
 
+  RecordingMeetings meetings_;
   Failure failure_;
   // Written by the calling thread; guarded for Abort(), status().
   mutable Mutex mu_;

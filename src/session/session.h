@@ -45,6 +45,8 @@ struct SessionSpec {
   std::vector<OpId> submitted;
   Recorder* recorder = nullptr;
   std::vector<const commsched_observer_t*> observers;
+  // Told the session's first failure, on whichever thread finds it.
+  std::function<void(const absl::Status&)> on_failure;
   std::string flight_path;  // of the flight record; empty: none
   int64_t launch_timeout_ns = 0;
   // For tests and the simulator: no lane thread; Pump() does its work. Then the

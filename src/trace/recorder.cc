@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Create(uint64_t capacity) {
 
 Recorder::Recorder(uint64_t capacity)
     : mask_(std::bit_ceil(std::max<uint64_t>(capacity, 1)) - 1),
-      ring_(std::make_unique<Slot[]>(mask_ + 1)) {}
+      ring_(std::make_unique<Slot[]>(mask_ + 1)),
+      made_(HasTicks() ? ReadTickAnchor() : TickAnchor{}) {}
 
 void Recorder::SetNames(RecordNames names) { names_ = std::move(names); }
 
@@ -57,6 +58,7 @@ Record Recorder::Slot::Load() const {
   record.index = static_cast<uint32_t>(tail);
   record.kind = static_cast<RecordKind>(static_cast<uint8_t>(tail >> 32));
   record.lane = static_cast<uint8_t>(tail >> 40);
+  record.in_ticks = (tail >> 48 & 1) != 0;
   return record;
 }
 
@@ -70,17 +72,38 @@ std::vector<Record> Recorder::Held(bool holds) const {
   std::vector<Record> records;
   records.reserve(end - begin);
   for (uint64_t i = begin; i < end; ++i) {
-    Record record = ring_[i & mask_].Load();
-    if ((record.kind == RecordKind::kHold) != holds) continue;
+    records.push_back(ring_[i & mask_].Load());
+  }
+  const TickLine line = LineThrough(records);
+  for (Record& record : records) {
     if (record.kind == RecordKind::kStepBegin) {
       record.end_ns = record.begin_ns;
+      record.value = 0;
     }
-    if (record.end_ns >= record.begin_ns) records.push_back(record);
+    if (!record.in_ticks) continue;
+    record.begin_ns = line.ToNs(record.begin_ns);
+    record.end_ns = line.ToNs(record.end_ns);
+    record.in_ticks = false;
   }
+  std::erase_if(records, [&](const Record& record) {
+    return (record.kind == RecordKind::kHold) != holds ||
+           record.end_ns < record.begin_ns;
+  });
   std::stable_sort(
       records.begin(), records.end(),
       [](const Record& a, const Record& b) { return a.begin_ns < b.begin_ns; });
   return records;
+}
+
+TickLine Recorder::LineThrough(const std::vector<Record>& records) const {
+  std::vector<TickAnchor> anchors;
+  if (HasTicks()) anchors = {made_, ReadTickAnchor()};
+  for (const Record& record : records) {
+    if (record.kind != RecordKind::kStepBegin || record.value == 0) continue;
+    anchors.push_back(
+        {.ticks = static_cast<int64_t>(record.value), .ns = record.begin_ns});
+  }
+  return TickLine(std::move(anchors));
 }
 
 }  // namespace commsched

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/ticks.h"
+#include "trace/tick_line.h"
 
 namespace commsched {
 
@@ -24,10 +26,15 @@ struct Record {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   uint64_t step = 0;
-  uint64_t value = 0;  // kLaunch: bytes in flight, itself included, at issue
+  // kLaunch: bytes in flight, itself included, at issue. kStepBegin: the ticks
+  // (base/ticks.h) at begin_ns, or 0.
+  uint64_t value = 0;
   uint32_t index = 0;  // op id, or launch id
   RecordKind kind = RecordKind::kStepBegin;
   uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
+  // Not for kStepBegin. Whether begin_ns and end_ns are ticks until the
+  // recorder is read, which turns them into nanoseconds.
+  bool in_ticks = false;
 };
 
 // What a launch waited for, as far as its rank knows. A record of its own: a
@@ -73,6 +80,9 @@ struct RecordNames {
 // one interval is wrong (or dropped, if it ends before it begins), nothing
 // else happens. A capacity of several steps makes that a matter of seconds
 // without a time slice; guarding against it would cost each Add two stores.
+//
+// Times in ticks become nanoseconds by the steps that began before and after
+// them and have both; at the ends by when the ring was made and is read.
 class Recorder {
  public:
   static constexpr uint64_t kMinCapacity = 1024;
@@ -104,6 +114,7 @@ class Recorder {
 
  private:
   std::vector<Record> Held(bool holds) const;
+  TickLine LineThrough(const std::vector<Record>& records) const;
 
   // A record as words, each written at once: a slot that two threads write is
   // no data race.
@@ -112,7 +123,8 @@ class Recorder {
     void Store(const Record& record) {
       const uint64_t tail = uint64_t{record.index} |
                             uint64_t{static_cast<uint8_t>(record.kind)} << 32 |
-                            uint64_t{record.lane} << 40;
+                            uint64_t{record.lane} << 40 |
+                            uint64_t{record.in_ticks} << 48;
       Put(0, static_cast<uint64_t>(record.begin_ns));
       Put(1, static_cast<uint64_t>(record.end_ns));
       Put(2, record.step);
@@ -134,6 +146,7 @@ class Recorder {
   // Constant after construction.
   const uint64_t mask_;
   const std::unique_ptr<Slot[]> ring_;
+  const TickAnchor made_;  // if HasTicks()
   RecordNames names_;
 
   std::atomic<uint64_t> next_{0};  // records added ever

@@ -95,6 +95,30 @@ static void run_step(struct recorded* self) {
   EXPECT_OK(commsched_recording_step_end(recording));
 }
 
+/* What one rank is refused, the other need not wait for. */
+static void test_refused_elsewhere(void) {
+  commsched_world_t* world = c_new_world(2, NULL);
+  commsched_recording_desc_t desc = commsched_recording_desc_init();
+  commsched_recording_t* recording = NULL;
+  struct c_rank refused, rank;
+  c_open_rank(&refused, world, 1);
+  desc.context = refused.context;
+  desc.launch_timeout_ns = -1;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "below 0",
+               commsched_recording_create(&desc, &recording));
+  c_open_rank(&rank, world, 0);
+  desc.context = rank.context;
+  desc.launch_timeout_ns = 0;
+  EXPECT_OK(commsched_recording_create(&desc, &recording));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION,
+               "rank 1 does not come: desc.launch_timeout_ns is -1",
+               commsched_recording_step_begin(recording));
+  commsched_recording_destroy(recording);
+  c_close_rank(&rank);
+  c_close_rank(&refused);
+  commsched_world_destroy(world);
+}
+
 void test_recording(void) {
   commsched_world_t* world = c_new_world(1, "inproc");
   commsched_recording_info_t info = commsched_recording_info_init();
@@ -123,4 +147,5 @@ void test_recording(void) {
   commsched_group_destroy(self.group);
   commsched_context_destroy(self.context);
   commsched_world_destroy(world);
+  test_refused_elsewhere();
 }

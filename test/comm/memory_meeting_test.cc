@@ -84,6 +84,21 @@ TEST(MemoryMeetingTest, ARankThatDeclinesIsNamedToThoseWhoWaitAndComeLate) {
   EXPECT_EQ(meeting.NumOpen(), 0);
 }
 
+TEST(MemoryMeetingTest, ARankThatWaitsGetsOutByDeclining) {
+  MemoryMeeting meeting(2);
+  std::thread waiting([&] {
+    EXPECT_THAT(meeting.AllGather("key", 0, "", kMinuteNs),
+                StatusIs(absl::StatusCode::kAborted,
+                         "'key': rank 0 does not stay: enough"));
+  });
+  while (meeting.NumOpen() == 0) std::this_thread::yield();
+  meeting.Decline("key", 0, absl::AbortedError("enough"));
+  waiting.join();
+  EXPECT_THAT(meeting.AllGather("key", 1, "", kMinuteNs),
+              StatusIs(absl::StatusCode::kAborted, "rank 0 does not stay"));
+  EXPECT_EQ(meeting.NumOpen(), 0);
+}
+
 TEST(MemoryMeetingTest, TheFirstWhoDeclinesIsNamed) {
   MemoryMeeting meeting(3);
   meeting.Decline("key", 2, absl::InvalidArgumentError("no plan"));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "comm/float16.h"
@@ -14,69 +15,134 @@ namespace commsched {
 namespace {
 
 template <typename T>
-T Reduce(DType dtype, ReduceOp op, const std::vector<T>& values) {
-  const ReduceKernel& kernel = ReduceKernelFor(dtype);
-  alignas(8) unsigned char accumulator[8];
-  kernel.load(accumulator, &values[0], 1);
-  for (size_t i = 1; i < values.size(); ++i) {
-    kernel.combine(op, accumulator, &values[i], 1);
-  }
+T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values) {
+  std::vector<const void*> inputs;
+  for (const T& value : values) inputs.push_back(&value);
   T result;
-  kernel.store(op, static_cast<int>(values.size()), &result, accumulator, 1);
+  Reduction reduction;
+  reduction.op = op;
+  reduction.num_inputs = static_cast<int>(inputs.size());
+  reduction.inputs = inputs.data();
+  reduction.result = &result;
+  reduction.count = 1;
+  Reduce(dtype, reduction);
   return result;
 }
+
+// Arrays of random floats, and their sums one after the other.
+class RandomFloats {
+ public:
+  RandomFloats(int num_inputs, uint64_t count) : sums_(count) {
+    std::minstd_rand random(static_cast<uint32_t>(num_inputs));
+    std::uniform_real_distribution<float> values(-1, 1);
+    for (int i = 0; i < num_inputs; ++i) {
+      std::vector<float>& input = inputs_.emplace_back(count);
+      for (uint64_t e = 0; e < count; ++e) {
+        input[e] = values(random);
+        sums_[e] = i == 0 ? input[e] : sums_[e] + input[e];
+      }
+    }
+    for (const std::vector<float>& input : inputs_) {
+      addresses_.push_back(input.data());
+    }
+  }
+  RandomFloats(const RandomFloats&) = delete;
+
+  Reduction SumTo(float* result) const {
+    Reduction reduction;
+    reduction.num_inputs = static_cast<int>(addresses_.size());
+    reduction.inputs = addresses_.data();
+    reduction.result = result;
+    reduction.count = sums_.size();
+    return reduction;
+  }
+  std::vector<float>& input(int index) { return inputs_[index]; }
+  const std::vector<float>& sums() const { return sums_; }
+
+ private:
+  std::vector<std::vector<float>> inputs_;
+  std::vector<const void*> addresses_;
+  std::vector<float> sums_;
+};
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(ReduceTest, NanWinsMinAndMaxWhereverItIs) {
   for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-    EXPECT_TRUE(std::isnan(Reduce<float>(DType::kF32, op, {kNan, 1, 2})));
-    EXPECT_TRUE(std::isnan(Reduce<float>(DType::kF32, op, {1, kNan, 2})));
-    EXPECT_TRUE(std::isnan(Reduce<double>(DType::kF64, op, {1, 2, kNan})));
+    EXPECT_TRUE(std::isnan(ReduceOne<float>(DType::kF32, op, {kNan, 1, 2})));
+    EXPECT_TRUE(std::isnan(ReduceOne<float>(DType::kF32, op, {1, kNan, 2})));
+    EXPECT_TRUE(std::isnan(ReduceOne<double>(DType::kF64, op, {1, 2, kNan})));
     EXPECT_TRUE(std::isnan(HalfToFloat(
-        Reduce<uint16_t>(DType::kF16, op, {0x3c00, 0x7e00, 0x4000}))));
+        ReduceOne<uint16_t>(DType::kF16, op, {0x3c00, 0x7e00, 0x4000}))));
   }
 }
 
 TEST(ReduceTest, IntegerSumsAndProductsWrap) {
-  EXPECT_EQ(Reduce<int8_t>(DType::kI8, ReduceOp::kSum, {100, 100}), -56);
-  EXPECT_EQ(Reduce<uint8_t>(DType::kU8, ReduceOp::kProd, {16, 17}), 16);
-  EXPECT_EQ(Reduce<int32_t>(DType::kI32, ReduceOp::kSum, {INT32_MAX, 1}),
+  EXPECT_EQ(ReduceOne<int8_t>(DType::kI8, ReduceOp::kSum, {100, 100}), -56);
+  EXPECT_EQ(ReduceOne<uint8_t>(DType::kU8, ReduceOp::kProd, {16, 17}), 16);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kSum, {INT32_MAX, 1}),
             INT32_MIN);
-  EXPECT_EQ(Reduce<int64_t>(DType::kI64, ReduceOp::kProd, {INT64_MIN, -1}),
+  EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kProd, {INT64_MIN, -1}),
             INT64_MIN);
 }
 
 TEST(ReduceTest, IntegerAveragesTruncateTowardsZero) {
-  EXPECT_EQ(Reduce<int32_t>(DType::kI32, ReduceOp::kAvg, {-3, -4}), -3);
-  EXPECT_EQ(Reduce<int32_t>(DType::kI32, ReduceOp::kAvg, {3, 4}), 3);
-  EXPECT_EQ(Reduce<int8_t>(DType::kI8, ReduceOp::kAvg, {-1, 0}), 0);
-  EXPECT_EQ(Reduce<int64_t>(DType::kI64, ReduceOp::kAvg, {-9, 0, 1}), -2);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kAvg, {-3, -4}), -3);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kAvg, {3, 4}), 3);
+  EXPECT_EQ(ReduceOne<int8_t>(DType::kI8, ReduceOp::kAvg, {-1, 0}), 0);
+  EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kAvg, {-9, 0, 1}), -2);
 }
 
 // 2048 + 1 is no binary16, so a sum in binary16 would lose both ones.
 TEST(ReduceTest, HalfSumsAreKeptInSinglePrecisionAndRoundedOnce) {
   const uint16_t big = FloatToHalf(2048), one = FloatToHalf(1);
-  EXPECT_EQ(HalfToFloat(
-                Reduce<uint16_t>(DType::kF16, ReduceOp::kSum, {big, one, one})),
+  EXPECT_EQ(HalfToFloat(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kSum,
+                                            {big, one, one})),
             2050);
   const uint16_t wide = FloatToBfloat16(256);
-  EXPECT_EQ(Bfloat16ToFloat(Reduce<uint16_t>(
+  EXPECT_EQ(Bfloat16ToFloat(ReduceOne<uint16_t>(
                 DType::kBF16, ReduceOp::kSum,
                 {wide, FloatToBfloat16(1), FloatToBfloat16(1)})),
             258);
 }
 
-TEST(ReduceTest, SumsAreTakenInTheOrderOfTheCalls) {
+TEST(ReduceTest, SumsAreTakenInTheOrderOfTheInputs) {
   const float big = 0x1p24f;
-  EXPECT_EQ(Reduce<float>(DType::kF32, ReduceOp::kSum, {big, 1, 1}), big);
-  EXPECT_EQ(Reduce<float>(DType::kF32, ReduceOp::kSum, {1, 1, big}), big + 2);
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {big, 1, 1}), big);
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1, 1, big}),
+            big + 2);
+  for (const uint64_t count : {1, 16, 63, 64, 65, 300}) {
+    for (int num_inputs = 1; num_inputs <= 9; ++num_inputs) {
+      const RandomFloats floats(num_inputs, count);
+      std::vector<float> result(count);
+      Reduce(DType::kF32, floats.SumTo(result.data()));
+      EXPECT_EQ(result, floats.sums()) << num_inputs << " x " << count;
+    }
+  }
+}
+
+TEST(ReduceTest, TheResultMayReplaceAnyInput) {
+  for (int replaced = 0; replaced < 6; ++replaced) {
+    RandomFloats floats(6, 300);
+    Reduce(DType::kF32, floats.SumTo(floats.input(replaced).data()));
+    EXPECT_EQ(floats.input(replaced), floats.sums()) << replaced;
+  }
+}
+
+TEST(ReduceTest, WhatIsNextMayNotBeThereAndChangesNothing) {
+  const RandomFloats floats(5, 300);
+  const std::vector<const void*> nowhere(5, nullptr);
+  std::vector<float> result(300);
+  Reduction reduction = floats.SumTo(result.data());
+  reduction.next_inputs = nowhere.data();
+  Reduce(DType::kF32, reduction);
+  EXPECT_EQ(result, floats.sums());
 }
 
 TEST(ReduceTest, AveragesMultiplyByTheReciprocal) {
-  EXPECT_EQ(Reduce<float>(DType::kF32, ReduceOp::kAvg, {1, 2, 4}),
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kAvg, {1, 2, 4}),
             7.0f * (1.0f / 3.0f));
-  EXPECT_EQ(Reduce<double>(DType::kF64, ReduceOp::kAvg, {1, 2, 4}),
+  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kAvg, {1, 2, 4}),
             7.0 * (1.0 / 3.0));
 }
 
@@ -84,7 +150,6 @@ TEST(ReduceTest, AveragesMultiplyByTheReciprocal) {
 TEST(ReduceTest, TheSameAtEveryPlaceInABlock) {
   for (int d = 0; d < kNumDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
-    const ReduceKernel& kernel = ReduceKernelFor(dtype);
     constexpr uint64_t kCount = 67;
     const auto bytes = static_cast<uint64_t>(DTypeSize(dtype));
     std::vector<unsigned char> a(kCount * bytes), b(kCount * bytes);
@@ -92,13 +157,17 @@ TEST(ReduceTest, TheSameAtEveryPlaceInABlock) {
       a[i] = static_cast<unsigned char>(0x31 + i % bytes);
       b[i] = static_cast<unsigned char>(0x3a + i % bytes);
     }
-    std::vector<uint64_t> accumulators(kCount);
+    const void* const inputs[] = {a.data(), b.data()};
     std::vector<unsigned char> result(kCount * bytes);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
-      kernel.load(accumulators.data(), a.data(), kCount);
-      kernel.combine(op, accumulators.data(), b.data(), kCount);
-      kernel.store(op, 2, result.data(), accumulators.data(), kCount);
+      Reduction reduction;
+      reduction.op = op;
+      reduction.num_inputs = 2;
+      reduction.inputs = inputs;
+      reduction.result = result.data();
+      reduction.count = kCount;
+      Reduce(dtype, reduction);
       for (size_t i = bytes; i < result.size(); ++i) {
         ASSERT_EQ(result[i], result[i % bytes])
             << DTypeName(dtype) << " " << ReduceOpName(op) << " byte " << i;

@@ -177,6 +177,24 @@ TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
   RunCases(cases);
 }
 
+// Together large enough to be shared out among the members' threads, each of
+// which takes some of the many blocks in one go.
+TEST_P(CollectivesTest, LargeGroupsOfSmallMembersGiveTheSame) {
+  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << Lacks("VECTORED");
+  const uint64_t least = size() <= 4 ? 1000 : 200;
+  std::mt19937_64 random(12);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
+    std::vector<MemberCase> members;
+    for (uint64_t m = 0; m < 16; ++m) {
+      members.push_back({least + m * 601 % (3 * least), {}, 0});
+    }
+    cases.push_back(Make(ShapeOf(kind, COMMSCHED_F32, COMMSCHED_SUM), members,
+                         kind % 2 == 1, random));
+  }
+  RunCases(cases);
+}
+
 TEST_P(CollectivesTest, RanksMayArriveAtAnyTime) {
   std::mt19937_64 random(7);
   std::vector<std::unique_ptr<CollectiveCase>> cases;

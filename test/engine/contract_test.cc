@@ -116,6 +116,61 @@ TEST(EngineOrderTest, ModulesRunForwardInOrderAndBackwardInReverse) {
   });
 }
 
+TEST(EngineOrderTest, AnEvaluationIsAForwardOfEveryModule) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    EXPECT_ENGINE_ERROR(commsched_engine_evaluation_end(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected step_begin"));
+    ASSERT_EQ(commsched_engine_evaluation_begin(engine), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_evaluation_begin(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected forward_begin of module 0"));
+    for (uint32_t m = 0; m < 4; ++m) {
+      EXPECT_ENGINE_ERROR(
+          commsched_engine_evaluation_end(engine),
+          COMMSCHED_FAILED_PRECONDITION,
+          HasSubstr(std::string("expected forward_begin of module ") +
+                    std::to_string(m)));
+      ASSERT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
+      float value = 0;
+      const uint64_t one = 1;
+      EXPECT_ENGINE_ERROR(
+          commsched_engine_set_parameter_range(engine, 0, 0, &value, one),
+          COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected forward_end"));
+      ASSERT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+    }
+    EXPECT_ENGINE_ERROR(commsched_engine_backward_begin(engine, 3, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected evaluation_end"));
+    EXPECT_ENGINE_ERROR(commsched_engine_optimizer_step(engine, 0.1f),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected evaluation_end"));
+    EXPECT_ENGINE_ERROR(commsched_engine_step_begin(engine),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected evaluation_end"));
+    ASSERT_EQ(commsched_engine_evaluation_end(engine), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+  });
+}
+
+TEST(EngineOrderTest, APartOfAParameterLiesWithinIt) {
+  OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
+    ASSERT_EQ(toy.Build(), "");
+    const float values[2] = {1, 2};
+    EXPECT_EQ(commsched_engine_set_parameter_range(engine, 0, 15, values, 2),
+              COMMSCHED_OK);
+    for (uint64_t offset : {uint64_t{16}, uint64_t{18}, UINT64_MAX}) {
+      EXPECT_ENGINE_ERROR(
+          commsched_engine_set_parameter_range(engine, 0, offset, values, 2),
+          COMMSCHED_INVALID_ARGUMENT,
+          AllOf(HasSubstr(std::string("'head.norm', 2 elements from ") +
+                          std::to_string(offset)),
+                HasSubstr("it has 17")));
+    }
+  });
+}
+
 TEST(EngineOrderTest, TheStepEndsAfterTheOptimizer) {
   OnOneRank([](ToyRank& toy, commsched_engine_t* engine) {
     ASSERT_EQ(toy.Build(), "");
@@ -301,8 +356,10 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "context is NULL"},
       {[](auto& d) { d.group = nullptr; }, COMMSCHED_INVALID_ARGUMENT,
        "group is NULL"},
-      {[](auto& d) { d.zero_stage = 3; }, COMMSCHED_UNIMPLEMENTED,
-       "zero_stage is 3"},
+      {[](auto& d) { d.max_live_bytes = 5; }, COMMSCHED_INVALID_ARGUMENT,
+       "max_live_bytes is 5 with zero_stage 0"},
+      {[](auto& d) { d.persist_below = 6; }, COMMSCHED_INVALID_ARGUMENT,
+       "persist_below is 6 with zero_stage 0"},
       {[](auto& d) { d.zero_stage = 4; }, COMMSCHED_INVALID_ARGUMENT,
        "zero_stage is 4"},
       {[](auto& d) { d.beta1 = 1; }, COMMSCHED_INVALID_ARGUMENT, "beta1"},

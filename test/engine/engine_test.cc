@@ -84,7 +84,7 @@ TEST_P(EngineTrainingTest, AgreesWithAPlainLoopWhereBitsMayDiffer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(RanksStagesAndClipping, EngineTrainingTest,
-                         Combine(Values(1, 2, 3, 4), Values(0, 1, 2),
+                         Combine(Values(1, 2, 3, 4), Values(0, 1, 2, 3),
                                  Values(0.0f, 0.5f)));
 
 // I4.
@@ -97,7 +97,7 @@ class EngineBitsTest : public ::testing::TestWithParam<int> {
     run.engine.bucket_bytes = 1 << 20;
     const ToyResult first = RunToy(run);
     ASSERT_EQ(first.error, "");
-    for (uint32_t stage : {0u, 1u, 2u}) {
+    for (uint32_t stage : {0u, 1u, 2u, 3u}) {
       for (uint64_t bucket_bytes : {1024u, 16384u, 1u << 20}) {
         for (uint32_t launches : {0u, 1u, 2u}) {
           for (uint32_t schedule : {COMMSCHED_OVERLAP, COMMSCHED_SERIAL}) {

@@ -27,9 +27,9 @@ std::vector<Module> MakeModules(
 }
 
 TEST(LayoutTest, ParametersStartAtBlocksAndBucketsArePaddedToTheShards) {
-  const Layout layout =
-      BuildLayout(MakeModules({{0, 1}}),
-                  {MakeParameter(10, 0), MakeParameter(300, 0)}, 1 << 20, 4);
+  const Layout layout = BuildLayout(
+      MakeModules({{0, 1}}), {MakeParameter(10, 0), MakeParameter(300, 0)},
+      {.bucket_bytes = 1 << 20, .num_shards = 4});
   ASSERT_EQ(layout.buckets.size(), 1u);
   EXPECT_EQ(layout.slots[0].offset, 0u);
   EXPECT_EQ(layout.slots[1].offset, 256u);
@@ -42,17 +42,44 @@ TEST(LayoutTest, AParameterThatDoesNotFitOpensANewBucket) {
   const Layout layout = BuildLayout(
       MakeModules({{0}, {1}, {2}}),
       {MakeParameter(256, 0), MakeParameter(256, 1), MakeParameter(1, 2)},
-      512 * sizeof(float), 1);
+      {.bucket_bytes = 512 * sizeof(float), .num_shards = 1});
   ASSERT_EQ(layout.buckets.size(), 2u);
   EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0, 1));
   EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(2));
+}
+
+TEST(LayoutTest, ResidentParametersHaveBucketsOfTheirOwn) {
+  const Layout layout = BuildLayout(
+      MakeModules({{0, 1}, {2, 3}}),
+      {MakeParameter(512, 0), MakeParameter(8, 0), MakeParameter(512, 1),
+       MakeParameter(9, 1)},
+      {.bucket_bytes = 1 << 20, .persist_bytes = 9 * sizeof(float)});
+  ASSERT_EQ(layout.buckets.size(), 2u);
+  EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0, 2, 3));
+  EXPECT_FALSE(layout.buckets[0].resident);
+  EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1));
+  EXPECT_TRUE(layout.buckets[1].resident);
+  EXPECT_THAT(layout.module_buckets[0], ElementsAre(0, 1));
+  EXPECT_THAT(layout.module_buckets[1], ElementsAre(0));
+}
+
+TEST(LayoutTest, BucketsThatFillSideBySideKeepTheirOffsets) {
+  const Layout layout =
+      BuildLayout(MakeModules({{0, 1, 2, 3}}),
+                  {MakeParameter(300, 0), MakeParameter(8, 0),
+                   MakeParameter(300, 0), MakeParameter(8, 0)},
+                  {.bucket_bytes = 1 << 20, .persist_bytes = 64});
+  EXPECT_EQ(layout.slots[2].bucket, 0u);
+  EXPECT_EQ(layout.slots[2].offset, 512u);
+  EXPECT_EQ(layout.slots[3].bucket, 1u);
+  EXPECT_EQ(layout.slots[3].offset, 256u);
 }
 
 TEST(LayoutTest, AnOversizedParameterGoesAlone) {
   const Layout layout = BuildLayout(
       MakeModules({{0, 1, 2}}),
       {MakeParameter(8, 0), MakeParameter(5000, 0), MakeParameter(8, 0)},
-      1024 * sizeof(float), 2);
+      {.bucket_bytes = 1024 * sizeof(float), .num_shards = 2});
   ASSERT_EQ(layout.buckets.size(), 3u);
   EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1));
   EXPECT_EQ(layout.buckets[1].count, 5120u);
@@ -62,8 +89,10 @@ TEST(LayoutTest, FirstAndLastBucketCanBeSmaller) {
   std::vector<Parameter> parameters;
   for (int i = 0; i < 8; ++i) parameters.push_back(MakeParameter(200, 0));
   const auto modules = MakeModules({{0, 1, 2, 3, 4, 5, 6, 7}});
-  const Layout layout = BuildLayout(modules, parameters, 1024 * sizeof(float),
-                                    1, 256 * sizeof(float));
+  const Layout layout = BuildLayout(modules, parameters,
+                                    {.bucket_bytes = 1024 * sizeof(float),
+                                     .num_shards = 1,
+                                     .edge_bytes = 256 * sizeof(float)});
   ASSERT_EQ(layout.buckets.size(), 4u);
   EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(0));
   EXPECT_THAT(layout.buckets[1].parameters, ElementsAre(1, 2, 3, 4));
@@ -75,23 +104,27 @@ TEST(LayoutTest, AnEdgeHoldsOneParameterAtLeastAndNeverMoreThanABucket) {
   const std::vector<Parameter> parameters = {
       MakeParameter(600, 0), MakeParameter(8, 0), MakeParameter(700, 0)};
   const auto modules = MakeModules({{0, 1, 2}});
-  const Layout small =
-      BuildLayout(modules, parameters, 2048 * sizeof(float), 1, 4);
+  const Layout small = BuildLayout(
+      modules, parameters,
+      {.bucket_bytes = 2048 * sizeof(float), .num_shards = 1, .edge_bytes = 4});
   ASSERT_EQ(small.buckets.size(), 3u);
   EXPECT_THAT(small.buckets[0].parameters, ElementsAre(0));
   EXPECT_THAT(small.buckets[2].parameters, ElementsAre(2));
-  const Layout one = BuildLayout(MakeModules({{0}}), {MakeParameter(600, 0)},
-                                 2048 * sizeof(float), 1, 4);
+  const Layout one = BuildLayout(
+      MakeModules({{0}}), {MakeParameter(600, 0)},
+      {.bucket_bytes = 2048 * sizeof(float), .num_shards = 1, .edge_bytes = 4});
   EXPECT_EQ(one.buckets.size(), 1u);
-  const Layout large =
-      BuildLayout(modules, parameters, 512 * sizeof(float), 1, 1 << 20);
+  const Layout large = BuildLayout(modules, parameters,
+                                   {.bucket_bytes = 512 * sizeof(float),
+                                    .num_shards = 1,
+                                    .edge_bytes = 1 << 20});
   EXPECT_EQ(large.buckets.size(), 3u);
 }
 
 TEST(LayoutTest, FirstUseDecidesTheOrderWhateverTheRegistration) {
-  const Layout layout =
-      BuildLayout(MakeModules({{1}, {0}}),
-                  {MakeParameter(4, 1), MakeParameter(4, 0)}, 1 << 20, 1);
+  const Layout layout = BuildLayout(MakeModules({{1}, {0}}),
+                                    {MakeParameter(4, 1), MakeParameter(4, 0)},
+                                    {.bucket_bytes = 1 << 20, .num_shards = 1});
   EXPECT_THAT(layout.buckets[0].parameters, ElementsAre(1, 0));
 }
 
@@ -99,21 +132,22 @@ TEST(LayoutTest, AModuleKnowsTheBucketsOfTiedParametersToo) {
   const Layout layout = BuildLayout(
       MakeModules({{0}, {1}, {2, 0}}),
       {MakeParameter(256, 0), MakeParameter(256, 1), MakeParameter(256, 2)},
-      256 * sizeof(float), 1);
+      {.bucket_bytes = 256 * sizeof(float), .num_shards = 1});
   EXPECT_THAT(layout.module_buckets[2], ElementsAre(0, 2));
 }
 
 TEST(LayoutTest, AModuleWithoutParametersHasNoBuckets) {
   const Layout layout =
-      BuildLayout(MakeModules({{0}, {}}), {MakeParameter(1, 0)}, 1 << 20, 1);
+      BuildLayout(MakeModules({{0}, {}}), {MakeParameter(1, 0)},
+                  {.bucket_bytes = 1 << 20, .num_shards = 1});
   EXPECT_THAT(layout.module_buckets[1], IsEmpty());
 }
 
 TEST(LayoutTest, ShardsOfABucketCoverEveryElementOnce) {
   const std::vector<Parameter> parameters = {
       MakeParameter(1000, 0), MakeParameter(70, 0), MakeParameter(2049, 0)};
-  const Layout layout =
-      BuildLayout(MakeModules({{0, 1, 2}}), parameters, 1 << 20, 3);
+  const Layout layout = BuildLayout(MakeModules({{0, 1, 2}}), parameters,
+                                    {.bucket_bytes = 1 << 20, .num_shards = 3});
   const uint64_t shard_count = layout.buckets[0].count / 3;
   std::vector<int> seen(layout.buckets[0].count, 0);
   for (uint64_t shard = 0; shard < 3; ++shard) {

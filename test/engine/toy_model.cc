@@ -120,25 +120,76 @@ ToyRank::~ToyRank() {
 
 std::string ToyRank::Build() {
   TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
-  const size_t count = ToyParameters().size();
-  values_.resize(count);
-  gradients_.resize(count);
-  for (uint32_t p = 0; p < count; ++p) {
+  values_.resize(ToyParameters().size());
+  gradients_.resize(ToyParameters().size());
+  checksums_.resize(ToyModules().size());
+  return SetInitialValues();
+}
+
+// Only what this rank keeps.
+std::string ToyRank::SetInitialValues() {
+  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
+    uint64_t offset = 0;
+    uint64_t count = 0;
+    TOY_RETURN_IF_ERROR(
+        commsched_engine_parameter_range(engine_, p, &offset, &count));
+    std::vector<float> initial(count + 1);
+    for (uint64_t i = 0; i < count; ++i) {
+      initial[i] = ToyInitialValue(p, offset + i);
+    }
+    TOY_RETURN_IF_ERROR(commsched_engine_set_parameter_range(
+        engine_, p, offset, initial.data(), count));
+  }
+  return "";
+}
+
+std::string ToyRank::FindParameters(uint32_t module) {
+  for (uint32_t p : ToyModules()[module].used) {
     TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(
         engine_, p, &values_[p], &gradients_[p]));
-    std::vector<float> initial(ToyParameters()[p].count());
-    for (uint64_t i = 0; i < initial.size(); ++i) {
-      initial[i] = ToyInitialValue(p, i);
-    }
-    TOY_RETURN_IF_ERROR(commsched_engine_set_parameter(
-        engine_, p, initial.data(), initial.size()));
+    if (values_[p] == nullptr) return "a parameter in use has no address";
   }
+  return "";
+}
+
+double ToyRank::Checksum(uint32_t module) const {
+  double sum = 0;
+  for (uint32_t p : ToyModules()[module].used) {
+    const uint64_t count = ToyParameters()[p].count();
+    for (uint64_t i = 0; i < count; ++i) sum = 0.9 * sum + values_[p][i];
+  }
+  return sum;
+}
+
+std::string ToyRank::Forward(uint32_t module, uint32_t micro_batch) {
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_forward_begin(engine_, module, micro_batch));
+  if (std::string m = FindParameters(module); !m.empty()) return m;
+  checksums_[module] = Checksum(module);
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_forward_end(engine_, module, micro_batch));
+  return "";
+}
+
+std::string ToyRank::Backward(uint32_t module, uint32_t step,
+                              uint32_t micro_batch, const Look& look) {
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_backward_begin(engine_, module, micro_batch));
+  if (std::string m = FindParameters(module); !m.empty()) return m;
+  if (Checksum(module) != checksums_[module]) {
+    return "backward has other parameters than forward";
+  }
+  if (look != nullptr) look(module);
+  AddToyGradients(module, step, micro_batch);
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_backward_end(engine_, module, micro_batch));
   return "";
 }
 
 void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
                               uint32_t micro_batch) {
   for (uint32_t p : ToyModules()[module].used) {
+    if (p == run_.unused_parameter) continue;
     const uint64_t count = ToyParameters()[p].count();
     const Coordinates at = {rank_, step, micro_batch, module, p};
     for (uint64_t i = 0; i < count; ++i) {
@@ -147,25 +198,24 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
   }
 }
 
-std::string ToyRank::ForwardBackward(uint32_t step) {
+std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
   const uint32_t num_modules = static_cast<uint32_t>(ToyModules().size());
   TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
     for (uint32_t m = 0; m < num_modules; ++m) {
-      TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, mb));
-      TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, mb));
+      std::string message = Forward(m, mb);
+      if (!message.empty()) return message;
     }
     for (uint32_t m = num_modules; m-- > 0;) {
-      TOY_RETURN_IF_ERROR(commsched_engine_backward_begin(engine_, m, mb));
-      AddToyGradients(m, step, mb);
-      TOY_RETURN_IF_ERROR(commsched_engine_backward_end(engine_, m, mb));
+      std::string message = Backward(m, step, mb, look);
+      if (!message.empty()) return message;
     }
   }
   return "";
 }
 
-std::string ToyRank::Step(uint32_t step) {
-  if (std::string message = ForwardBackward(step); !message.empty()) {
+std::string ToyRank::Step(uint32_t step, const Look& look) {
+  if (std::string message = ForwardBackward(step, look); !message.empty()) {
     return message;
   }
   TOY_RETURN_IF_ERROR(commsched_engine_optimizer_step(engine_, kLearningRate));
@@ -173,15 +223,44 @@ std::string ToyRank::Step(uint32_t step) {
   return "";
 }
 
-std::string ToyRank::Weights(std::vector<float>* out_weights) {
-  TOY_RETURN_IF_ERROR(commsched_engine_drain(engine_));
-  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
-    std::vector<float> values(ToyParameters()[p].count());
-    TOY_RETURN_IF_ERROR(commsched_engine_get_parameter(
-        engine_, p, values.data(), values.size()));
-    out_weights->insert(out_weights->end(), values.begin(), values.end());
+std::string ToyRank::Evaluate(
+    const std::function<std::string(uint32_t)>& forward) {
+  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_begin(engine_));
+  for (uint32_t m = 0; m < ToyModules().size(); ++m) {
+    TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
+    if (std::string message = forward(m); !message.empty()) return message;
+    TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
   }
+  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_end(engine_));
   return "";
+}
+
+std::string ToyRank::Weights(std::vector<float>* out_weights) {
+  std::vector<std::vector<float>> values;
+  for (const ToyParameter& p : ToyParameters()) values.emplace_back(p.count());
+  const auto read = [&](uint32_t p) {
+    return Message(commsched_engine_get_parameter(engine_, p, values[p].data(),
+                                                  values[p].size()));
+  };
+  std::string message;
+  if (run_.engine.zero_stage == 3) {
+    message = Evaluate([&](uint32_t module) {
+      std::string failure;
+      for (uint32_t p : ToyModules()[module].used) {
+        if (failure.empty()) failure = read(p);
+      }
+      return failure;
+    });
+  } else {
+    message = Message(commsched_engine_drain(engine_));
+    for (uint32_t p = 0; message.empty() && p < values.size(); ++p) {
+      message = read(p);
+    }
+  }
+  for (const std::vector<float>& each : values) {
+    out_weights->insert(out_weights->end(), each.begin(), each.end());
+  }
+  return message;
 }
 
 std::string OnRanks(const ToyRun& run,
@@ -242,6 +321,7 @@ void PlainGradients(const ToyRun& run, uint32_t step,
                     std::vector<PlainParameter>& parameters) {
   for (uint32_t p = 0; p < parameters.size(); ++p) {
     PlainParameter& plain = parameters[p];
+    if (p == run.unused_parameter) continue;
     for (uint64_t i = 0; i < plain.value.size(); ++i) {
       float sum = 0;
       for (int32_t rank = 0; rank < run.ranks; ++rank) {

@@ -38,6 +38,7 @@ struct ToyRun {
   uint32_t steps = 3;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
+  uint32_t unused_parameter = ~0u;  // To which nobody adds a gradient.
 
   ToyRun() {
     engine.zero_stage = 2;
@@ -62,13 +63,29 @@ class ToyRank {
 
   // Each returns "" or the message of the first failure.
   std::string Build();  // And sets the initial values.
-  std::string Step(uint32_t step);
-  std::string ForwardBackward(uint32_t step);  // Without the optimizer.
-  std::string Weights(std::vector<float>* out_weights);  // Drains.
+  // `look` is called in each backward, once values() and gradients() are those
+  // of its module.
+  using Look = std::function<void(uint32_t module)>;
+  std::string Step(uint32_t step, const Look& look = nullptr);
+  // Without the optimizer.
+  std::string ForwardBackward(uint32_t step, const Look& look = nullptr);
+  // Drains; in stage 3 by an evaluation, hence collective.
+  std::string Weights(std::vector<float>* out_weights);
+  std::string Evaluate(const std::function<std::string(uint32_t)>& forward);
 
   commsched_engine_t* engine() { return engine_; }
+  const std::vector<const float*>& values() const { return values_; }
+  const std::vector<float*>& gradients() const { return gradients_; }
 
  private:
+  std::string SetInitialValues();
+  // Where the parameters of `module` are, in a forward or backward of it.
+  std::string FindParameters(uint32_t module);
+  // Of the values of the parameters of `module`.
+  double Checksum(uint32_t module) const;
+  std::string Forward(uint32_t module, uint32_t micro_batch);
+  std::string Backward(uint32_t module, uint32_t step, uint32_t micro_batch,
+                       const Look& look);
   void AddToyGradients(uint32_t module, uint32_t step, uint32_t micro_batch);
 
   const ToyRun run_;
@@ -78,6 +95,7 @@ class ToyRank {
   commsched_engine_t* engine_ = nullptr;
   std::vector<const float*> values_;
   std::vector<float*> gradients_;
+  std::vector<double> checksums_;  // By module, in its last forward.
 };
 
 struct ToyResult {

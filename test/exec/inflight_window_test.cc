@@ -36,6 +36,16 @@ TEST(InflightWindowTest, OversizedLaunchWaitsForAnEmptyWindow) {
   EXPECT_FALSE(window.TryAdmit(1000));
 }
 
+TEST(InflightWindowTest, WhatPassesIsSeenByThePeaksOnly) {
+  InflightWindow window(kTwoLaunches100Bytes);
+  window.Pass(60);
+  window.Pass(40);
+  EXPECT_EQ(window.launches(), 0u);
+  EXPECT_EQ(window.bytes(), 0u);
+  EXPECT_EQ(window.peak_launches(), 1u);
+  EXPECT_EQ(window.peak_bytes(), 60u);
+}
+
 TEST(InflightWindowTest, ZeroMeansNoLimit) {
   InflightWindow window({});
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(window.TryAdmit(uint64_t{1} << 40));

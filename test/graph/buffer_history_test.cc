@@ -58,6 +58,33 @@ TEST_F(BufferHistoryTest, WriteFollowsReadersAndForgetsThem) {
   EXPECT_EQ(Read(0, 100, 5), Lines({"4 RAW"}));
 }
 
+TEST_F(BufferHistoryTest, AccessToAllIsOneToTheWholeExtent) {
+  std::vector<BufferHistory::Conflict> conflicts;
+  history_.WriteAll(1, conflicts);
+  EXPECT_EQ(Read(0, 100, 2), Lines({"1 RAW"}));
+  Write(10, 10, 3);
+  history_.ReadAll(4, conflicts);
+  ASSERT_EQ(conflicts.size(), 3);  // of three pieces
+  EXPECT_EQ(conflicts[1].time, 3);
+  EXPECT_EQ(Write(10, 10, 5), Lines({"4 WAR"}));
+}
+
+TEST_F(BufferHistoryTest, WriteOfTheWholeLeavesNothingOlderToFollow) {
+  EXPECT_FALSE(history_.KnowsOnlySince(0));
+  Write(0, 100, 1);
+  Read(0, 100, 2);
+  EXPECT_FALSE(history_.KnowsOnlySince(2));
+  EXPECT_TRUE(history_.KnowsOnlySince(1));
+  Write(0, 100, 3);
+  EXPECT_TRUE(history_.KnowsOnlySince(2));
+}
+
+TEST_F(BufferHistoryTest, WriteOfAPartLeavesTheRestToFollow) {
+  Write(0, 100, 1);
+  Write(10, 10, 3);
+  EXPECT_FALSE(history_.KnowsOnlySince(2));
+}
+
 TEST_F(BufferHistoryTest, OpDoesNotFollowItself) {
   Write(0, 100, 1);
   EXPECT_EQ(Read(0, 100, 2), Lines({"1 RAW"}));

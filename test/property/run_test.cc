@@ -1,6 +1,7 @@
 // Random cyclic graphs on real threads against a sequential reference (I1-I5):
 // whatever the plan coalesces, caps, places or overlaps, and whatever the
-// threads' timing, memory ends up as if all ops had run one after the other.
+// timing of threads and launches, memory ends up as if all ops had run one
+// after the other.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/session.h"
+#include "test/support/fault_backend.h"
 #include "test/support/property.h"
 #include "test/support/random_job.h"
 #include "test/support/random_step.h"
@@ -24,6 +26,8 @@ namespace commsched {
 namespace {
 
 using test::CountInStep;
+using test::Fault;
+using test::FaultBackend;
 using test::InitialMemory;
 using test::MakeRandomJob;
 using test::PropertyCases;
@@ -44,10 +48,30 @@ struct Case {
   PlanOptions options;
   CostProfile profile;
   WorldSpec world;
+  std::vector<Fault> delays;
   bool worker_lanes = false;    // compute lanes are worker streams
   bool shuffled_calls = false;  // before/after in a random legal order
   uint64_t seed = 0;
 };
+
+// Launches that begin late, that are slow, and that end out of order, each on
+// one rank or on all.
+std::vector<Fault> DrawDelays(std::mt19937_64& random) {
+  constexpr int64_t kMaxDelayNs = 50'000;
+  std::vector<Fault> delays;
+  for (const Fault::Kind kind :
+       {Fault::Kind::kDelay, Fault::Kind::kLateIssue, Fault::Kind::kAfterNext,
+        Fault::Kind::kWakeStorm}) {
+    Fault delay;
+    delay.kind = kind;
+    delay.world_rank = static_cast<int>(random() % 5) - 1;
+    delay.per_million = static_cast<uint32_t>(random() % 250'000);
+    delay.seed = random();
+    delay.delay_ns = static_cast<int64_t>(random() % kMaxDelayNs);
+    delays.push_back(delay);
+  }
+  return delays;
+}
 
 Case DrawCase(uint64_t seed) {
   std::mt19937_64 random(seed ^ 0xabcdef);
@@ -80,6 +104,7 @@ Case DrawCase(uint64_t seed) {
   if (draw(0, 3) == 0) drawn.world.link = {.bytes_per_s = 1e9, .latency_ns = 0};
   drawn.worker_lanes = draw(0, 2) == 0;
   drawn.shuffled_calls = !drawn.worker_lanes && draw(0, 1) == 1;
+  if (draw(0, 1) == 1) drawn.delays = DrawDelays(random);
   return drawn;
 }
 
@@ -291,7 +316,9 @@ class Rank {
 // Runs `drawn` under `plan`. Says how a status or memory differs from what the
 // reference gives: "" if nothing does.
 std::string RunUnder(const Case& drawn, const Plans& plans) {
-  absl::StatusOr<std::shared_ptr<World>> world = World::Create(drawn.world);
+  FaultBackend backend(drawn.delays);
+  absl::StatusOr<std::shared_ptr<World>> world = World::Create(
+      drawn.delays.empty() ? drawn.world : backend.Spec(drawn.world));
   if (!world.ok()) return std::string(world.status().message());
   std::vector<std::unique_ptr<Rank>> ranks;
   std::vector<absl::Status> statuses(drawn.job.num_ranks());
@@ -326,9 +353,9 @@ Plans PlansOf(const Case& drawn) {
 }
 
 TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
-  const int cases = PropertyCases(4000);
+  const int cases = PropertyCases(2000);
   std::map<Way, int> ways;
-  uint64_t waits = 0;
+  uint64_t waits = 0, delayed = 0;
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = PropertySeed() + i;
     SCOPED_TRACE(test::DescribeSeed(seed));
@@ -341,6 +368,7 @@ TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
       }
     }
     ASSERT_EQ(RunUnder(drawn, plans), "");
+    delayed += drawn.delays.empty() ? 0 : 1;
   }
   EXPECT_GE(ways[Way::kSingle], cases) << "the graphs have become trivial";
   if (cases < 1000) return;
@@ -348,6 +376,7 @@ TEST(RunPropertyTest, RandomStepsEndAsIfAllOpsHadRunOneAfterTheOther) {
     EXPECT_GT(ways[way], 10) << "way " << static_cast<int>(way);
   }
   EXPECT_GT(waits, 0u);
+  EXPECT_GT(delayed, 100u);
 }
 
 // The test above can fail: without the launches' waits for compute on worker

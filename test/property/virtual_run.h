@@ -96,7 +96,6 @@ class VirtualRun : private LaunchWatcher {
     uint64_t steps_begun = 0;
     std::vector<NodeState> nodes;
     size_t num_done = 0;
-    bool worked_after_failure = false;
     uint64_t due = 0;  // launches of this step, by the producers' calls
     std::vector<uint32_t> candidates;
 

@@ -39,6 +39,8 @@ struct ModulesSpec {
   std::string backend = "inproc";
   int64_t launch_timeout_ns = int64_t{20} * 1000 * 1000 * 1000;
   std::function<void(int rank)> on_take_instance = [](int) {};
+  // What else is to be different, on the rank that the spec names.
+  std::function<void(RecordingSpec*)> adjust = [](RecordingSpec*) {};
 };
 
 // What the ops of a module do, for the rank's program and for a reference.
@@ -73,6 +75,7 @@ class ModulesRank {
     recording.steps_to_record = spec.steps_to_record;
     recording.max_recorded_steps = spec.max_recorded_steps;
     recording.launch_timeout_ns = spec.launch_timeout_ns;
+    spec.adjust(&recording);
     ASSIGN_OR_RETURN(made->recording_, Recording::Create(std::move(recording)));
     made->weight_.assign(spec.modules, std::vector<int32_t>(spec.count));
     made->grad_.assign(spec.modules, std::vector<int32_t>(spec.count));

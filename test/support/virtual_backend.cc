@@ -578,7 +578,8 @@ bool VirtualBackend::StepLocked(size_t index) {
       const Transfer transfer{.size = moving->comm->size(),
                               .first_rank = 0,
                               .launches = moving->launches.data()};
-      RunBlock(transfer, BlockCursor(transfer).At(block), &scratch_);
+      TransferScratch scratch(transfer.size);
+      BlockRunner(transfer, &scratch).Run(block, block + 1);
     }
   }
   if (moving->next_block < moving->num_blocks) return false;

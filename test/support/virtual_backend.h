@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "comm/inproc_runner.h"
 #include "comm/inproc_transfer.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
@@ -111,7 +112,6 @@ class VirtualBackend {
   std::vector<Moving*> ready_ ABSL_GUARDED_BY(mu_);
   std::deque<Moving> moving_ ABSL_GUARDED_BY(mu_);  // memory of all
   std::vector<Moving*> free_ ABSL_GUARDED_BY(mu_);
-  TransferScratch scratch_ ABSL_GUARDED_BY(mu_);
   bool step_when_polled_ ABSL_GUARDED_BY(mu_) = false;
   std::minstd_rand random_ ABSL_GUARDED_BY(mu_);
   int world_size_ ABSL_GUARDED_BY(mu_) = 0;

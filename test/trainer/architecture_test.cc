@@ -120,6 +120,18 @@ TEST(InitializeParameterTest, FollowsGpt2) {
   }
 }
 
+TEST(InitializeParameterTest, IsTheSameFilledPieceByPiece) {
+  for (const ParameterSpec& spec : Preset("nano").parameters) {
+    std::vector<float> whole(spec.count);
+    InitializeParameter(spec, 42, whole.data());
+    std::vector<float> pieces(spec.count);
+    const int64_t cut = spec.count / 3;
+    InitializeRange(spec, 42, cut, spec.count - cut, pieces.data() + cut);
+    InitializeRange(spec, 42, 0, cut, pieces.data());
+    EXPECT_EQ(pieces, whole) << spec.name;
+  }
+}
+
 TEST(InitializeParameterTest, DependsOnSeedAndName) {
   ParameterSpec spec = Preset("nano").parameters[1];
   std::vector<float> a(spec.count);

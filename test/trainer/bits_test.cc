@@ -70,6 +70,55 @@ TEST_P(WeightBitsTest, AreTheSameForAnyBucketCapAndSchedule) {
 INSTANTIATE_TEST_SUITE_P(ZeroStages, WeightBitsTest,
                          ::testing::Values(0, 1, 2));
 
+TEST(Zero3BitsTest, AreTheSameForAnyBucketLimitCapAndSchedule) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  options.zero = 0;
+  const std::string expected = Digest(options, dataset);
+  options.zero = 3;
+  struct Memory {
+    uint64_t bucket_kib;
+    uint64_t live_kib;
+  };
+  for (const Memory& memory : {Memory{64, 1536}, Memory{64, 2560},
+                               Memory{1024, 6144}, Memory{25 * 1024, 0}}) {
+    for (int64_t cap_launches : {1, 8}) {
+      for (bool serial : {true, false}) {
+        options.bucket_bytes = memory.bucket_kib << 10;
+        options.max_live_bytes = memory.live_kib << 10;
+        options.cap_launches = cap_launches;
+        options.serial = serial;
+        const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+        ASSERT_TRUE(report.ok()) << report.status();
+        EXPECT_EQ(report->weights_sha256, expected)
+            << "bucket " << memory.bucket_kib << " KiB, live "
+            << memory.live_kib << " KiB, cap " << cap_launches
+            << (serial ? ", serial" : ", overlap");
+        if (options.max_live_bytes > 0) {
+          EXPECT_LE(report->arena_bytes, options.max_live_bytes);
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero3BitsTest, SurviveValidationMicroBatchesAndSmallParameters) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  options.micro_batches = 2;
+  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  options.zero = 3;
+  options.bucket_bytes = 64 << 10;
+  options.eval_every = 1;
+  options.persist_below = 4096;
+  options.max_live_bytes = 6 << 20;
+  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
+  EXPECT_EQ(report->val_loss, expected->val_loss);
+}
+
 TEST(RunBitsTest, SurviveSmallerFirstAndLastBuckets) {
   const Dataset dataset = NoiseDataset();
   Options options = SmallRun();

@@ -12,7 +12,7 @@ PROMISED_KEYS = """
 steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
 overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
-exposed_mean_s exposed_by predicted_step_s
+exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes arena_bytes
 """.split()
 
 
@@ -38,7 +38,8 @@ class CliTest(unittest.TestCase):
         for flag in ("ranks zero model data steps batch seq micro-batches clip "
                      "lr bucket-bytes cap-bytes cap-launches schedule "
                      "deterministic link trace seed json help edge-bytes "
-                     "partition-bytes priority arena-bytes").split():
+                     "partition-bytes priority arena-bytes max-live-bytes "
+                     "persist-below").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -48,7 +49,9 @@ class CliTest(unittest.TestCase):
 
     def test_values_out_of_range_name_flag_value_and_limit(self):
         for flag, value, limit in [("--ranks", 0, "1 to"),
-                                   ("--zero", 3, "0 to 2"),
+                                   ("--zero", 4, "0 to 3"),
+                                   ("--max-live-bytes", 5, "--zero 3 only"),
+                                   ("--persist-below", 6, "--zero 3 only"),
                                    ("--steps", 0, "1 to"),
                                    ("--seq", -5, "1 to"),
                                    ("--clip", -1, "0 or more"),
@@ -152,6 +155,25 @@ class CliTest(unittest.TestCase):
         ]
         self.assertGreater(memory[0], memory[1])
         self.assertGreater(memory[1], memory[2])
+
+    def test_zero_3_keeps_shards_and_what_is_alive_within_the_limit(self):
+        state = [
+            program.run_json(*self.small, "--bucket-bytes", "64KiB", *flags)
+            for flags in (["--zero", 0],
+                          ["--zero", 3, "--max-live-bytes", "1536KiB"])
+        ]
+        self.assertGreater(state[1]["arena_bytes"], 0)
+        self.assertLessEqual(state[1]["arena_bytes"], 1536 * 1024)
+        self.assertEqual(
+            state[1]["peak_model_state_bytes"],
+            state[0]["peak_model_state_bytes"] // 4 + state[1]["arena_bytes"])
+
+    def test_a_limit_below_what_a_module_needs_names_it(self):
+        done = program.run(*self.small, "--zero", 3, "--max-live-bytes",
+                           "1KiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "max_live_bytes 1024 is too small: backward of "
+                         "module '.*' needs [0-9]+: [0-9]+ of gathered")
 
     def test_the_same_seed_gives_the_same_weights_and_loss(self):
         first = program.run_json(*self.small, "--deterministic")

@@ -1,0 +1,174 @@
+// Meeting the other ranks: sessions, and the addresses that they give.
+
+#include <utility>
+
+#include "engine.h"
+
+namespace commsched::engine {
+
+Status Engine::Build() {
+  if (phase_ != Phase::kPrepared) ENGINE_RETURN_IF_ERROR(Prepare());
+  ENGINE_RETURN_IF_ERROR(
+      CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
+  ENGINE_RETURN_IF_ERROR(Bind());
+  ENGINE_RETURN_IF_ERROR(BuildEvaluation());
+  phase_ = Phase::kBetweenSteps;
+  return Status();
+}
+
+std::vector<commsched_binding_t> Engine::Bindings() const {
+  std::vector<commsched_binding_t> bindings;
+  auto add = [&](commsched_buffer_id_t buffer, const auto& memory) {
+    if (buffer == kNoId || memory.data() == nullptr) return;
+    commsched_binding_t binding = {};
+    binding.buffer = buffer;
+    binding.address = memory.data();
+    binding.bytes = memory.bytes();
+    bindings.push_back(binding);
+  };
+  for (size_t b = 0; b < memory_.size(); ++b) {
+    const BucketIds& ids = graph_.buckets[b];
+    add(ids.parameters, memory_[b].parameters);
+    add(ids.parameter_shard, memory_[b].parameters);
+    add(ids.gradients, memory_[b].gradients);
+    add(ids.shard, memory_[b].shard);
+    add(ids.state, memory_[b].state);
+  }
+  add(graph_.local_sums, local_sums_);
+  add(graph_.all_sums, all_sums_);
+  add(graph_.total, total_);
+  add(graph_.factor, factor_);
+  return bindings;
+}
+
+Status Engine::CreateSession(commsched_plan_t* plan,
+                             const std::vector<commsched_binding_t>& bindings,
+                             commsched_trace_t* trace,
+                             SessionHandle* out_session) {
+  commsched_session_desc_t desc = commsched_session_desc_init();
+  desc.context = desc_.context;
+  desc.plan = plan;
+  desc.groups = &desc_.group;
+  desc.num_groups = 1;
+  desc.bindings = bindings.data();
+  desc.num_bindings = static_cast<uint32_t>(bindings.size());
+  desc.trace = trace;
+  desc.launch_timeout_ns = desc_.launch_timeout_ns;
+  commsched_session_t* session = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_create(&desc, &session), "creating the session"));
+  out_session->reset(session);
+  return Status();
+}
+
+// Resolves the addresses that a step uses.
+Status Engine::Bind() {
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    BucketMemory& memory = memory_[b];
+    const BucketIds& ids = graph_.buckets[b];
+    const uint64_t shard_begin =
+        spec_.zero_stage == 0
+            ? 0
+            : group_rank_ * (layout_.buckets[b].count / spec_.num_shards());
+    memory.my_parameters = memory.parameters.data();
+    if (!gathered(b)) {
+      memory.all_parameters = memory.parameters.data();
+      memory.my_parameters += shard_begin;
+    }
+    if (!spec_.owned_gradients()) {
+      memory.all_gradients = memory.gradients.data();
+      memory.my_gradients = memory.gradients.data() + shard_begin;
+      continue;
+    }
+    ENGINE_RETURN_IF_ERROR(
+        ArenaAddress(ids.first_backward, ids.gradients, &memory.all_gradients));
+    memory.my_gradients = memory.shard.data();
+  }
+  return BindGathered();
+}
+
+Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
+                            float** out_address) const {
+  void* address = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_address(session_.get(), op, buffer, &address),
+      "finding a bucket in the arena"));
+  *out_address = static_cast<float*>(address);
+  return Status();
+}
+
+Status Engine::BindGathered() {
+  gathered_at_.clear();
+  for (const ModuleOp& op : graph_.module_ops) {
+    std::vector<float*>& addresses = gathered_at_.emplace_back();
+    const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      float* address = nullptr;
+      if (gathered(buckets[i])) {
+        ENGINE_RETURN_IF_ERROR(ArenaAddress(op.op, op.values[i], &address));
+      }
+      addresses.push_back(address);
+    }
+  }
+  return Status();
+}
+
+// An evaluation of the other stages only keeps to the order of calls.
+Status Engine::BuildEvaluation() {
+  if (spec_.zero_stage != 3) {
+    forward_.module_ops =
+        ModuleOrder(static_cast<uint32_t>(modules_.size()), 1);
+    forward_.module_ops.resize(modules_.size());
+    return Status();
+  }
+  ForwardMemory memory;
+  for (const Gathered& each : graph_.gathered) {
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph_.module_ops[each.stay.first].op,
+                                        each.buffer,
+                                        &memory.gathered.emplace_back()));
+  }
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    memory.shards.push_back(gathered(b) ? memory_[b].my_parameters : nullptr);
+  }
+  ENGINE_RETURN_IF_ERROR(
+      BuildForwardGraph(spec_, modules_, layout_, graph_, memory, &forward_));
+  commsched_plan_options_t options = plan_options_;
+  options.arena_bytes = 0;
+  // Packing would take memory.
+  options.coalesce_bytes = 0;
+  options.policy = nullptr;
+  commsched_plan_t* plan = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_build(forward_.graph.get(), &options, &profile_, &plan),
+      "planning the evaluation"));
+  forward_plan_.reset(plan);
+  return CreateSession(plan, forward_.bindings, /*trace=*/nullptr,
+                       &forward_session_);
+}
+
+Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
+  if (!built()) {
+    return FailedPrecondition("engine: get_info before build");
+  }
+  commsched_plan_info_t plan_info = commsched_plan_info_init();
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_get_info(plan_.get(), &plan_info), "reading the plan"));
+  commsched_engine_info_t info = commsched_engine_info_init();
+  info.num_parameters = layout_.num_elements;
+  info.num_buckets = layout_.buckets.size();
+  info.arena_bytes = plan_info.arena_bytes;
+  if (spec_.zero_stage != 3) info.gradient_bytes = plan_info.arena_bytes;
+  info.num_ops = num_ops_;
+  for (const BucketMemory& memory : memory_) {
+    info.parameter_bytes += memory.parameters.bytes();
+    info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes();
+    info.optimizer_bytes += memory.state.bytes();
+  }
+  info.state_bytes =
+      info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
+  if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
+  *out_info = info;
+  return Status();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,189 @@
+#include "forward_graph.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+// The memory of a stay, of which the planner does not know that others have it
+// before or afterwards.
+struct Place {
+  Stay stay;
+  const float* begin = nullptr;
+  const float* end = nullptr;
+  commsched_buffer_id_t buffer = kNoId;
+
+  bool Overlaps(const Place& other) const {
+    return begin < other.end && other.begin < end;
+  }
+};
+
+class Builder {
+ public:
+  Builder(const StepSpec& spec, const std::vector<Module>& modules,
+          const Layout& layout, const StepGraph& step,
+          const ForwardMemory& memory, ForwardGraph* out)
+      : spec_(spec),
+        modules_(modules),
+        layout_(layout),
+        step_(step),
+        memory_(memory),
+        out_(*out),
+        shards_(layout.buckets.size(), kNoId) {}
+
+  Status Build() {
+    ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
+    ENGINE_RETURN_IF_ERROR(AddShards());
+    ENGINE_RETURN_IF_ERROR(AddPlaces());
+    WaitForMemory();
+    ENGINE_RETURN_IF_ERROR(AddOps());
+    ENGINE_RETURN_IF_ERROR(AddEdgesToNextPass());
+    out_.graph = writer_.TakeGraph();
+    return Status();
+  }
+
+ private:
+  Status AddBound(const std::string& name, float* address, uint64_t count,
+                  commsched_buffer_id_t* out_id) {
+    ENGINE_RETURN_IF_ERROR(
+        writer_.AddBuffer(name, COMMSCHED_F32, COMMSCHED_BOUND, count, out_id));
+    commsched_binding_t binding = {};
+    binding.buffer = *out_id;
+    binding.address = address;
+    binding.bytes = count * sizeof(float);
+    out_.bindings.push_back(binding);
+    return Status();
+  }
+
+  Status AddShards() {
+    for (size_t b = 0; b < shards_.size(); ++b) {
+      if (memory_.shards[b] == nullptr) continue;
+      ENGINE_RETURN_IF_ERROR(
+          AddBound(Indexed("parameter_shard", b), memory_.shards[b],
+                   layout_.buckets[b].count / spec_.num_shards(), &shards_[b]));
+    }
+    return Status();
+  }
+
+  // The stays that begin in the first forward.
+  Status AddPlaces() {
+    for (size_t i = 0; i < step_.gathered.size(); ++i) {
+      const Stay& stay = step_.gathered[i].stay;
+      if (stay.first >= modules_.size()) continue;
+      const uint64_t count = layout_.buckets[stay.bucket].count;
+      Place place = {stay, memory_.gathered[i], memory_.gathered[i] + count,
+                     kNoId};
+      ENGINE_RETURN_IF_ERROR(AddBound(
+          Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
+          memory_.gathered[i], count, &place.buffer));
+      places_.push_back(place);
+    }
+    return Status();
+  }
+
+  // The step's plan may have launched a gather later than asked for, and given
+  // it memory that was in use until then. Stays that share memory do not meet,
+  // so the one that begins first also ends first.
+  void WaitForMemory() {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      Stay& stay = places_[i].stay;
+      for (size_t before = 0; before < i; ++before) {
+        if (!places_[i].Overlaps(places_[before])) continue;
+        stay.launch = std::max(stay.launch, places_[before].stay.last + 1);
+      }
+    }
+    std::stable_sort(places_.begin(), places_.end(),
+                     [](const Place& a, const Place& b) {
+                       return a.stay.launch < b.stay.launch;
+                     });
+  }
+
+  Status AddOps() {
+    std::vector<commsched_buffer_id_t> values(layout_.buckets.size(), kNoId);
+    size_t next = 0;
+    for (uint32_t m = 0; m < modules_.size(); ++m) {
+      for (; next < places_.size() && places_[next].stay.launch == m; ++next) {
+        ENGINE_RETURN_IF_ERROR(AddGather(places_[next]));
+      }
+      for (const Place& place : places_) {
+        if (place.stay.first == m) values[place.stay.bucket] = place.buffer;
+      }
+      ENGINE_RETURN_IF_ERROR(AddForward(m, values));
+    }
+    return Status();
+  }
+
+  Status AddGather(const Place& place) {
+    const Stay& stay = place.stay;
+    GraphWriter::Collective gather;
+    gather.input = Access(shards_[stay.bucket], COMMSCHED_READ);
+    gather.output = Access(place.buffer, COMMSCHED_WRITE);
+    if (stay.launch > 0) gather.after = out_.module_ops.back().op;
+    return writer_.AddCollective(
+        Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index), gather,
+        &gathers_.emplace_back());
+  }
+
+  Status AddForward(uint32_t module,
+                    const std::vector<commsched_buffer_id_t>& values) {
+    std::vector<commsched_access_t> accesses;
+    for (uint32_t b : layout_.module_buckets[module]) {
+      if (values[b] == kNoId) continue;  // resident
+      accesses.push_back(Access(values[b], COMMSCHED_READ));
+    }
+    const std::string name = "forward." + modules_[module].name;
+    commsched_compute_desc_t desc = commsched_compute_desc_init();
+    desc.name = name.c_str();
+    desc.accesses = accesses.data();
+    desc.num_accesses = static_cast<uint32_t>(accesses.size());
+    if (module > 0) {
+      desc.after = &out_.module_ops.back().op;
+      desc.num_after = 1;
+    }
+    desc.flops = modules_[module].forward_flops;
+    ModuleOp op;
+    op.module = module;
+    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
+    out_.module_ops.push_back(std::move(op));
+    return Status();
+  }
+
+  // Memory is gathered into again only when the last pass is over.
+  Status AddEdgesToNextPass() {
+    for (commsched_op_id_t gather : gathers_) {
+      ENGINE_RETURN_IF_ERROR(Status::FromCall(
+          commsched_graph_add_edge(writer_.graph(), out_.module_ops.back().op,
+                                   gather, /*distance=*/1),
+          "adding an edge"));
+    }
+    return Status();
+  }
+
+  const StepSpec& spec_;
+  const std::vector<Module>& modules_;
+  const Layout& layout_;
+  const StepGraph& step_;
+  const ForwardMemory& memory_;
+  ForwardGraph& out_;
+  GraphWriter writer_;
+  std::vector<commsched_buffer_id_t> shards_;  // By bucket.
+  std::vector<Place> places_;
+  std::vector<commsched_op_id_t> gathers_;
+};
+
+}  // namespace
+
+Status BuildForwardGraph(const StepSpec& spec,
+                         const std::vector<Module>& modules,
+                         const Layout& layout, const StepGraph& step,
+                         const ForwardMemory& memory, ForwardGraph* out_graph) {
+  ForwardGraph graph;
+  ENGINE_RETURN_IF_ERROR(
+      Builder(spec, modules, layout, step, memory, &graph).Build());
+  *out_graph = std::move(graph);
+  return Status();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,37 @@
+#ifndef COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
+#define COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
+
+#include <vector>
+
+#include "build_graph.h"
+#include "commsched/session.h"
+#include "graph_writer.h"
+#include "layout.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// Memory of the step that an evaluation uses, too.
+struct ForwardMemory {
+  std::vector<float*> gathered;  // By StepGraph::gathered.
+  std::vector<float*> shards;    // By bucket, this rank's; null: not gathered.
+};
+
+// One forward of every module without a step, in stage 3: what an evaluation
+// runs. Buckets are gathered to where the step has them in the forward of its
+// first micro-batch, so that it takes no memory of its own.
+struct ForwardGraph {
+  GraphHandle graph;
+  std::vector<ModuleOp> module_ops;  // Without values: those of the step.
+  std::vector<commsched_binding_t> bindings;
+};
+
+// Fails as the graph functions do.
+Status BuildForwardGraph(const StepSpec& spec,
+                         const std::vector<Module>& modules,
+                         const Layout& layout, const StepGraph& step,
+                         const ForwardMemory& memory, ForwardGraph* out_graph);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_

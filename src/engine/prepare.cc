@@ -1,0 +1,195 @@
+// What each rank does alone before the first step: layout, plan, memory.
+
+#include <algorithm>
+#include <utility>
+
+#include "engine.h"
+#include "step_needs.h"
+
+namespace commsched::engine {
+namespace {
+
+Status NoMemory(const std::string& what, uint64_t bytes) {
+  return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
+                                                  " (" + std::to_string(bytes) +
+                                                  " bytes)");
+}
+
+template <typename T>
+Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out) {
+  *out = Array<T>::Zeros(count);
+  if (out->data() == nullptr) return NoMemory(what, count * sizeof(T));
+  return Status();
+}
+
+}  // namespace
+
+Status Engine::Prepare() {
+  if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
+  ENGINE_RETURN_IF_ERROR(CheckRegistering());
+  if (parameters_.empty()) {
+    return FailedPrecondition("engine: no parameters were added before build");
+  }
+  layout_ = BuildLayout(modules_, parameters_,
+                        {.bucket_bytes = desc_.bucket_bytes,
+                         .num_shards = static_cast<uint64_t>(spec_.world),
+                         .edge_bytes = desc_.edge_bucket_bytes,
+                         .persist_bytes = desc_.persist_below});
+  ENGINE_RETURN_IF_ERROR(CheckMemory());
+  ENGINE_RETURN_IF_ERROR(PlanStep());
+  num_ops_ = commsched_graph_num_ops(graph_.graph.get());
+  ENGINE_RETURN_IF_ERROR(Allocate());
+  phase_ = Phase::kPrepared;
+  return Status();
+}
+
+// Elements of a bucket's parameters that this rank keeps.
+uint64_t Engine::ParameterCount(uint32_t bucket) const {
+  const uint64_t count = layout_.buckets[bucket].count;
+  return gathered(bucket) ? count / spec_.num_shards() : count;
+}
+
+// More than the machine has is refused rather than left to overcommit: the
+// first touch of such memory would kill the process.
+Status Engine::CheckMemory() const {
+  uint64_t elements = 0;
+  for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+    const uint64_t count = layout_.buckets[b].count;
+    const uint64_t shard = count / spec_.num_shards();
+    elements += ParameterCount(b) + 2 * shard +
+                (spec_.owned_gradients() ? shard : count);
+  }
+  const uint64_t bytes = elements * sizeof(float);
+  if (bytes <= PhysicalBytes()) return Status();
+  return Status(COMMSCHED_RESOURCE_EXHAUSTED,
+                "engine: parameters, gradients and optimizer state take " +
+                    std::to_string(bytes) + " bytes; the machine has " +
+                    std::to_string(PhysicalBytes()) + " bytes of memory");
+}
+
+Status Engine::Allocate() {
+  memory_.resize(layout_.buckets.size());
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    BucketMemory& memory = memory_[b];
+    const std::string name = "bucket " + std::to_string(b);
+    const uint64_t count = layout_.buckets[b].count;
+    const uint64_t shard = count / spec_.num_shards();
+    ENGINE_RETURN_IF_ERROR(
+        AllocateZeros(name, ParameterCount(b), &memory.parameters));
+    ENGINE_RETURN_IF_ERROR(AllocateZeros(name, 2 * shard, &memory.state));
+    ENGINE_RETURN_IF_ERROR(spec_.owned_gradients()
+                               ? AllocateZeros(name, shard, &memory.shard)
+                               : AllocateZeros(name, count, &memory.gradients));
+    memory.segments = ShardSegments(layout_, parameters_, b,
+                                    spec_.zero_stage == 0 ? 0 : group_rank_,
+                                    spec_.num_shards());
+  }
+  if (desc_.measure_steps > 0) {
+    op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
+  }
+  if (!spec_.clip) return Status();
+  const uint64_t blocks = graph_.local_blocks;
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
+  ENGINE_RETURN_IF_ERROR(
+      AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &total_));
+  return AllocateZeros("norms", 1, &factor_);
+}
+
+// ---- The plan ---------------------------------------------------------------
+
+Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
+  ENGINE_RETURN_IF_ERROR(
+      BuildStepGraph(spec_, modules_, layout_, stays, &graph_));
+  commsched_plan_options_t options = plan_options_;
+  options.arena_bytes = arena_bytes;
+  commsched_plan_t* plan = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_build(graph_.graph.get(), &options, &profile_, &plan),
+      "planning the step"));
+  plan_.reset(plan);
+  return Status();
+}
+
+Status Engine::TryLimits(const std::vector<Stay>& stays,
+                         const std::vector<uint64_t>& limits) {
+  Status status;
+  for (uint64_t limit : limits) {
+    status = TryPlan(stays, limit);
+    if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) break;
+  }
+  return status;
+}
+
+// Gradient buckets of stages 2 and 3 share memory: unless a limit was given,
+// within half of what they would take side by side, three quarters if that is
+// not enough (a large bucket that is alive all the time), and else all of it.
+Status Engine::PlanStep() {
+  if (spec_.zero_stage == 3) return PlanGathering();
+  if (!spec_.owned_gradients() || plan_options_.arena_bytes != 0) {
+    return TryPlan({}, plan_options_.arena_bytes);
+  }
+  const uint64_t all_bytes = layout_.padded_elements() * sizeof(float);
+  return TryLimits({}, {all_bytes / 2, all_bytes / 4 * 3, 0});
+}
+
+// What is alive at once within a limit need not find places in memory of that
+// size. Then less stays beside what module ops need, in steps down to nothing.
+Status Engine::PlanGathering() {
+  const LiveNeeds needs = NeedsOfStep(spec_, layout_, /*reduction_ops=*/1);
+  const uint64_t limit = LiveLimit();
+  if (limit == 0) {
+    const uint64_t gradients = layout_.padded_elements() * sizeof(float);
+    uint64_t parameters = 0;
+    for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+      if (gathered(b)) parameters += needs.bucket_bytes[b];
+    }
+    return TryLimits(PlanStays(needs, 0), {parameters + gradients / 2,
+                                           parameters + gradients / 4 * 3, 0});
+  }
+  ENGINE_RETURN_IF_ERROR(CheckLiveLimit(limit));
+  Status status;
+  for (uint64_t less = 0; less <= 8; ++less) {
+    const uint64_t budget = limit - limit / 8 * less;
+    status = TryPlan(PlanStays(needs, less == 8 ? 1 : budget), limit);
+    if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
+  }
+  return Status(status.code(),
+                "engine: with " + NameOf(limit) + ": " + status.message());
+}
+
+uint64_t Engine::LiveLimit() const {
+  if (plan_options_.arena_bytes == 0) return desc_.max_live_bytes;
+  if (desc_.max_live_bytes == 0) return plan_options_.arena_bytes;
+  return std::min(desc_.max_live_bytes, plan_options_.arena_bytes);
+}
+
+// "max_live_bytes 4096"
+std::string Engine::NameOf(uint64_t live_limit) const {
+  const bool ours = live_limit == desc_.max_live_bytes;
+  return std::string(ours ? "max_live_bytes " : "plan.arena_bytes ") +
+         std::to_string(live_limit);
+}
+
+// Of the op that needs most.
+Status Engine::CheckLiveLimit(uint64_t limit) const {
+  const LiveNeeds needs = NeedsOfStep(spec_, layout_, /*reduction_ops=*/0);
+  size_t largest = 0;
+  for (size_t op = 0; op < needs.used.size(); ++op) {
+    if (needs.BytesAt(op) > needs.BytesAt(largest)) largest = op;
+  }
+  const uint64_t least = needs.BytesAt(largest);
+  if (least <= limit) return Status();
+  const ModuleOp op = ModuleOrder(static_cast<uint32_t>(modules_.size()),
+                                  spec_.micro_batches)[largest];
+  return Status(
+      COMMSCHED_RESOURCE_EXHAUSTED,
+      "engine: " + NameOf(limit) + " is too small: " +
+          (op.backward ? "backward" : "forward") + " of module '" +
+          modules_[op.module].name + "' needs " + std::to_string(least) + ": " +
+          std::to_string(least - needs.other_bytes[largest]) +
+          " of gathered parameter buckets and " +
+          std::to_string(needs.other_bytes[largest]) + " of gradient buckets");
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,21 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
+#define COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
+
+#include <cstdint>
+
+#include "build_graph.h"
+#include "layout.h"
+#include "residency.h"
+
+namespace commsched::engine {
+
+// What the module ops of a step in stage 3 need in the arena: the gathered
+// buckets that they use, and the gradient buckets from the first backward that
+// touches them until `reduction_ops` ops after the last one, as long as their
+// reduction is taken to need.
+LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
+                      uint32_t reduction_ops);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_

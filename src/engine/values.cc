@@ -1,0 +1,243 @@
+// What may be called between steps: evaluations, and values in and out.
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine.h"
+
+namespace commsched::engine {
+
+Status Engine::Drain() {
+  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("drain");
+  ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_session_drain(session_.get()), "draining"));
+  drained_ = true;
+  return Status();
+}
+
+Status Engine::EvaluationBegin() {
+  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("evaluation_begin");
+  ENGINE_RETURN_IF_ERROR(Drain());
+  if (forward_session_ != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_session_step_begin(forward_session_.get()),
+                         "beginning an evaluation"));
+  }
+  evaluating_ = true;
+  phase_ = Phase::kBetweenModules;
+  cursor_ = 0;
+  return Status();
+}
+
+Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  if (forward_session_ != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_session_before(forward_session_.get(), op.op,
+                                                  commsched_stream_caller()),
+                         "before a module of an evaluation"));
+    ShowParameters();
+  }
+  phase_ = Phase::kInModule;
+  return Status();
+}
+
+Status Engine::EvaluationModuleEnd(const ModuleOp& op) {
+  if (forward_session_ == nullptr) return Status();
+  return Status::FromCall(commsched_session_after(forward_session_.get(), op.op,
+                                                  commsched_stream_caller()),
+                          "after a module of an evaluation");
+}
+
+// Every gather of the evaluation had a reader that waited for it: the arena is
+// free for the next step.
+Status Engine::EvaluationEnd() {
+  if (phase_ != Phase::kBetweenModules || !evaluating_ ||
+      cursor_ != ops().size()) {
+    return OutOfOrder("evaluation_end");
+  }
+  if (forward_session_ != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_session_step_end(forward_session_.get()),
+                         "ending an evaluation"));
+  }
+  evaluating_ = false;
+  phase_ = Phase::kBetweenSteps;
+  return Status();
+}
+
+void Engine::Abort(const char* reason) {
+  commsched_session_abort(session_.get(), reason);
+  commsched_session_abort(forward_session_.get(), reason);
+}
+
+Status Engine::CheckDrained(const char* call) const {
+  if (phase_ == Phase::kBetweenSteps && drained_) return Status();
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  if (phase_ == Phase::kBetweenSteps) {
+    return FailedPrecondition(std::string("engine: ") + call + " after step " +
+                              std::to_string(steps_done_) + " without a drain");
+  }
+  return OutOfOrder(call);
+}
+
+Status Engine::CheckCount(const char* call, uint32_t parameter,
+                          uint64_t count) const {
+  const Parameter& p = parameters_[parameter];
+  if (count == p.count) return Status();
+  return InvalidArgument(std::string("engine: ") + call + " of '" + p.name +
+                         "' with " + std::to_string(count) +
+                         " elements; it has " + std::to_string(p.count));
+}
+
+// Null while the bucket is not whole.
+float* Engine::ParameterValues(uint32_t parameter) const {
+  const Slot& slot = layout_.slots[parameter];
+  float* bucket = memory_[slot.bucket].all_parameters;
+  return bucket == nullptr ? nullptr : bucket + slot.offset;
+}
+
+Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
+                              uint64_t* out_count) const {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  if (!built()) return OutOfOrder("parameter_range");
+  const Slot& slot = layout_.slots[parameter];
+  uint64_t offset = 0;
+  uint64_t count = parameters_[parameter].count;
+  if (gathered(slot.bucket)) {
+    count = 0;
+    for (const Segment& segment : memory_[slot.bucket].segments) {
+      if (segment.parameter != parameter) continue;
+      offset = segment.in_bucket - slot.offset;
+      count = segment.count;
+    }
+  }
+  *out_offset = offset;
+  *out_count = count;
+  return Status();
+}
+
+Status Engine::SetParameter(uint32_t parameter, const float* values,
+                            uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(CheckDrained("set_parameter"));
+  ENGINE_RETURN_IF_ERROR(CheckCount("set_parameter", parameter, count));
+  return SetParameterRange(parameter, 0, values, count);
+}
+
+// Of a gathered bucket, the elements that lie in this rank's shard.
+Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
+                                 const float* values, uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(CheckDrained("set_parameter_range"));
+  const Parameter& p = parameters_[parameter];
+  if (offset > p.count || count > p.count - offset) {
+    return InvalidArgument("engine: set_parameter_range of '" + p.name + "', " +
+                           std::to_string(count) + " elements from " +
+                           std::to_string(offset) + "; it has " +
+                           std::to_string(p.count));
+  }
+  const Slot& slot = layout_.slots[parameter];
+  const BucketMemory& memory = memory_[slot.bucket];
+  if (!gathered(slot.bucket)) {
+    std::memcpy(ParameterValues(parameter) + offset, values,
+                count * sizeof(float));
+    return Status();
+  }
+  for (const Segment& segment : memory.segments) {
+    if (segment.parameter != parameter) continue;
+    const uint64_t kept = segment.in_bucket - slot.offset;
+    const uint64_t begin = std::max(offset, kept);
+    const uint64_t end = std::min(offset + count, kept + segment.count);
+    if (begin >= end) continue;
+    std::memcpy(memory.my_parameters + segment.in_shard + (begin - kept),
+                values + (begin - offset), (end - begin) * sizeof(float));
+  }
+  return Status();
+}
+
+// A gathered bucket is whole while a forward of an evaluation uses it.
+Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
+  const uint32_t bucket = layout_.slots[parameter].bucket;
+  if (!evaluating_ && !gathered(bucket)) return CheckDrained(call);
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
+  return FailedPrecondition(
+      std::string("engine: ") + call + " of '" + parameters_[parameter].name +
+      "', which no rank has as a whole; expected evaluation_begin, and then " +
+      ModuleCall(/*backward=*/false, "begin", parameters_[parameter].module,
+                 0));
+}
+
+Status Engine::GetParameter(uint32_t parameter, float* out_values,
+                            uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  if (built()) {
+    const std::string call =
+        "get_parameter of '" + parameters_[parameter].name + "'";
+    const uint32_t bucket = layout_.slots[parameter].bucket;
+    const BucketIds& ids = graph_.buckets[bucket];
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "parameters", bucket, ids.parameters));
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "parameter_shard", bucket, ids.parameter_shard));
+    ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
+  } else {
+    ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));
+  }
+  ENGINE_RETURN_IF_ERROR(CheckCount("get_parameter", parameter, count));
+  std::memcpy(out_values, ParameterValues(parameter), count * sizeof(float));
+  return Status();
+}
+
+Status Engine::ParameterAddress(uint32_t parameter, const float** out_values,
+                                float** out_gradient) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  if (!built()) return OutOfOrder("parameter_address");
+  const Slot& slot = layout_.slots[parameter];
+  *out_values = ParameterValues(parameter);
+  *out_gradient = memory_[slot.bucket].all_gradients + slot.offset;
+  return Status();
+}
+
+Status Engine::GradientNorm(double* out_norm) const {
+  if (!spec_.clip) {
+    return FailedPrecondition(
+        "engine: gradient_norm with clip_norm 0: no norm is computed");
+  }
+  if (!has_norm_) {
+    return FailedPrecondition("engine: gradient_norm before a first step");
+  }
+  *out_norm = norm_;
+  return Status();
+}
+
+Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
+  ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
+  if (desc_.measure_steps == 0 || steps_done_ == 0) {
+    return FailedPrecondition("engine: op_costs with measure_steps " +
+                              std::to_string(desc_.measure_steps) + " after " +
+                              std::to_string(steps_done_) + " steps");
+  }
+  if (num_ops != num_ops_) {
+    return InvalidArgument("engine: op_costs with room for " +
+                           std::to_string(num_ops) + " ops; the graph has " +
+                           std::to_string(num_ops_));
+  }
+  std::vector<int64_t> costs(num_ops);
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_session_collective_cpu_ns(
+                           session_.get(), costs.data(), num_ops),
+                       "reading the cost of collectives"));
+  for (uint64_t op = 0; op < num_ops; ++op) {
+    const bool measured =
+        op_cost_ns_[op] != std::numeric_limits<int64_t>::max();
+    costs[op] = measured ? op_cost_ns_[op]
+                         : costs[op] / static_cast<int64_t>(steps_done_);
+  }
+  std::copy(costs.begin(), costs.end(), out_ns);
+  return Status();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,92 @@
+#ifndef COMMSCHED_SRC_SESSION_SESSION_PARTS_H_
+#define COMMSCHED_SRC_SESSION_SESSION_PARTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/parker.h"
+#include "device/host_device.h"
+#include "exec/codec_runner.h"
+#include "exec/dispatcher.h"
+#include "exec/drops.h"
+#include "exec/failure.h"
+#include "exec/issuer.h"
+#include "exec/late_bindings.h"
+#include "exec/observers.h"
+#include "exec/program.h"
+#include "session/communicators.h"
+#include "session/session.h"
+#include "trace/flight_record.h"
+
+namespace commsched {
+
+// What a session is made of, up to the issuer and the dispatcher that run it:
+// the plan bound to memory, streams and communicators of one rank.
+//
+// Made in the order Bind(), Connect(), Finish(); constant after that, but for
+// what the parts do themselves. Thread-compatible.
+struct SessionParts {
+  // Memory that goes back to its device.
+  class Arena {
+   public:
+    Arena() = default;
+    Arena(const Arena&) = delete;
+    Arena& operator=(const Arena&) = delete;
+    ~Arena();
+
+    absl::Status Allocate(Device* device, uint64_t bytes);
+    char* address() const { return static_cast<char*>(address_); }
+
+   private:
+    Device* device_ = nullptr;
+    void* address_ = nullptr;
+  };
+
+  explicit SessionParts(SessionSpec s);
+  SessionParts(const SessionParts&) = delete;
+  SessionParts& operator=(const SessionParts&) = delete;
+
+  // Local: memory, streams and the flattened plan.
+  absl::Status Bind();
+  // Collective: communicators, and the memory that they are told of.
+  absl::Status Connect();
+  // What can be made once both have gone well.
+  void Finish();
+  // What runs it all is made of; the dispatcher's issuer is yet to be named.
+  IssuerSpec ForIssuer();
+  DispatcherSpec ForDispatcher(const IssuerSpec& issuer);
+
+  const SessionSpec spec;
+  HostDevice device;
+  std::vector<Stream*> lanes;                 // by compute lane
+  std::vector<std::vector<NodeRef>> writers;  // by BufferId
+  std::vector<std::vector<LaunchId>> users;   // by BufferId, in key order
+  // By op: the launch of one that is submitted, if it has one only.
+  std::vector<uint32_t> gated_launch;
+  uint64_t registrations = 0;
+
+  // In order of construction.
+  Failure failure;
+  Parker parker;
+  Arena arena;
+  std::unique_ptr<Program> program;
+  std::unique_ptr<FlightRecord> flight;  // null if none is kept
+  std::unique_ptr<LateBindings> late;    // null if nothing is late-bound
+  std::unique_ptr<Drops> drops;          // null if nothing is submitted
+  std::unique_ptr<CodecRunner> codec;    // null if no launch is coded
+  std::unique_ptr<Observers> observers;  // null if there are none
+  Communicators communicators;
+
+ private:
+  absl::Status AddGates();
+  absl::Status OpenFlightRecord();
+  absl::Status RegisterMemory();
+  void ListenToLanes();
+  void FindWriters();
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_SESSION_PARTS_H_
