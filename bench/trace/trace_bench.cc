@@ -59,7 +59,7 @@ BENCHMARK(BM_Record)->Threads(1)->Threads(2)->UseRealTime();
 
 void BM_RecordSpan(benchmark::State& state) {
   Recorder recorder(1 << 16);
-  const Stamper stamps = Stamper::InTicks(SystemClock::Get());
+  const Stamper stamps(SystemClock::Get());
   Record record;
   record.kind = RecordKind::kCompute;
   record.in_ticks = stamps.in_ticks();

@@ -7,7 +7,8 @@
 namespace commsched {
 
 // Whether ReadTicks() may stand in for a clock: the counter runs at one rate on
-// all CPUs, always, and the kernel keeps its own time by it.
+// all CPUs, always, and the kernel keeps its own time by it. Then readings on
+// different CPUs compare as those of a clock do.
 bool HasTicks();
 
 // The counter, for less than half of what a clock costs. The CPU may read it

@@ -18,7 +18,7 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       late_(spec.late),
       manual_(spec.manual),
       clock_(*spec.clock),
-      stamps_(spec.stamps),
+      stamps_(*spec.clock),
       lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       state_(program_.nodes.size()),

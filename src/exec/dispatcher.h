@@ -29,8 +29,7 @@ struct DispatcherSpec {
   LateBindings* late = nullptr;  // null if nothing is late-bound
   bool manual = false;           // nothing may block
   const Clock* clock = &SystemClock::Get();
-  Stamper stamps{SystemClock::Get()};  // as the issuer's
-  std::vector<Stream*> lanes;          // by compute lane
+  std::vector<Stream*> lanes;  // by compute lane
 };
 
 // The host's side of a step: `before` and `after` of compute nodes, in any

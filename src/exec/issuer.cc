@@ -1,7 +1,6 @@
 #include "exec/issuer.h"
 
 #include <pthread.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <string>
@@ -10,6 +9,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/prompt_thread.h"
 #include "device/host_device.h"
 
 namespace commsched {
@@ -37,6 +37,7 @@ uint32_t Issuer::TicketsFor(const Plan& plan) {
 
 Issuer::Issuer(const IssuerSpec& spec)
     : spec_(spec),
+      stamps_(*spec.clock),
       program_(*spec.program),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
@@ -84,9 +85,8 @@ int64_t Issuer::MakeDue(uint64_t number, int64_t stamp) {
 }
 
 void Issuer::LaneMain() {
-  // Links wake the lane at set times; the default slack of 50 us would come on
-  // top of each. Best effort.
-  (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  // Ranks compute on the cores that their lanes are woken on.
+  MakeThreadPrompt();
   while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
     if (Pump()) continue;
     if (spec_.failure->failed()) break;
@@ -101,12 +101,12 @@ bool Issuer::Pump() {
   bool progressed = PollInFlight();
   while (!spec_.failure->failed() && TryIssue()) progressed = true;
   if (progressed) return true;
-  CheckDeadlines();
+  const int64_t now_ns = spec_.clock->NowNs();
+  CheckDeadlines(now_ns);
   CheckCommunicators();
   if (!spec_.failure->failed()) {
-    const int64_t now_ns = spec_.clock->NowNs();
     stalls_.Begin(stall_cause_, now_ns);
-    holds_.NoteStall(stall_cause_, now_ns);
+    if (holds_.on()) holds_.NoteStall(stall_cause_, stamps_.Now());
   }
   return false;
 }
@@ -120,8 +120,9 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
   while (issued_ < number && !spec_.failure->failed()) {
     const LaunchProgram& launch = program_.launches[index];
     if (launch.late.count != 0 && !BindLate(index, step)) break;
-    if (stamp == 0 && spec_.recorder != nullptr) stamp = spec_.stamps.Now();
+    if (stamp == 0 && spec_.recorder != nullptr) stamp = stamps_.Now();
     const int64_t begin = stamp;
+    const int64_t begin_ns = ObservedNs();
     Note(FlightEvent::kIssue, issued_);
     window_.Pass(launch.weight_bytes);
     const bool drops = HasDrops(index, step);
@@ -132,19 +133,18 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
       Fail(BackendError(code, message, issued_));
       break;
     }
-    if (spec_.observers != nullptr) TellIssued(index, step, begin);
+    if (spec_.observers != nullptr) {
+      spec_.observers->Issued(index, step, begin_ns);
+    }
     Finish(launch, index, drops);
     if (spec_.recorder != nullptr) {
-      stamp = spec_.stamps.Now();
-      Record record = RecordOf(index, step);
-      record.begin_ns = begin;
-      record.end_ns = stamp;
-      record.in_ticks = spec_.stamps.in_ticks();
+      stamp = stamps_.Now();
+      Record record = RecordOf(index, step, begin, stamp);
       record.value = launch.weight_bytes;
       spec_.recorder->Add(record);
     }
     if (spec_.observers != nullptr) {
-      TellRetired(index, step, begin);
+      TellRetired(index, step, begin_ns);
       stamp = 0;  // their time is no launch's
     }
     MarkComplete(index, step);
@@ -175,11 +175,14 @@ bool Issuer::TryIssue() {
   InFlight entry{.number = issued_,
                  .launch = index,
                  .drops = drops,
-                 .begin_ns = spec_.clock->NowNs(),
+                 .begin_ns = ObservedNs(),
                  .window_bytes = window_.bytes()};
   entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
-  if (holds_.on()) entry.hold = holds_.Issued(index, step, entry.begin_ns);
-  if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane, entry.begin_ns);
+  if (spec_.recorder != nullptr) {
+    entry.begin = stamps_.Now();
+    entry.hold = holds_.Issued(index, step, entry.begin);
+  }
+  if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane);
   const commsched_launch_t* call = Prepare(index, step, drops);
   Note(FlightEvent::kIssue, issued_);
   char message[kMessageSize];
@@ -192,7 +195,9 @@ bool Issuer::TryIssue() {
   }
   in_flight_.push_back(entry);
   ++issued_;
-  if (spec_.observers != nullptr) TellIssued(index, step, entry.begin_ns);
+  if (spec_.observers != nullptr) {
+    spec_.observers->Issued(index, step, entry.begin_ns);
+  }
   return true;
 }
 
@@ -261,7 +266,7 @@ absl::Status Issuer::Poll(InFlight* entry) {
     Note(FlightEvent::kComplete, entry->number);
   }
   entry->done = true;
-  entry->hold.started_ns = std::max(entry->begin_ns, result.started_ns);
+  entry->hold.started_ns = result.started_ns;
   Bump(cpu_ns_[entry->launch], result.cpu_ns);
   return absl::OkStatus();
 }
@@ -293,8 +298,12 @@ void Issuer::Finish(const LaunchProgram& launch, uint32_t index, bool drops) {
   }
 }
 
-Record Issuer::RecordOf(uint32_t launch, uint64_t step) const {
+Record Issuer::RecordOf(uint32_t launch, uint64_t step, int64_t begin,
+                        int64_t end) const {
   Record record;
+  record.begin_ns = begin;
+  record.end_ns = end;
+  record.in_ticks = stamps_.in_ticks();
   record.step = step;
   record.index = launch;
   record.kind = RecordKind::kLaunch;
@@ -311,16 +320,13 @@ void Issuer::Retire(const InFlight& entry) {
     return;
   }
   const uint64_t step = entry.number / launches_per_step_;
-  const int64_t now_ns = spec_.clock->NowNs();
-  watchdog_.Restart(launch.lane, now_ns);
+  watchdog_.Restart(launch.lane);
   if (spec_.recorder != nullptr) {
-    Record record = RecordOf(entry.launch, step);
-    record.begin_ns = entry.begin_ns;
-    record.end_ns = now_ns;
+    Record record = RecordOf(entry.launch, step, entry.begin, stamps_.Now());
     record.value = entry.window_bytes;
     spec_.recorder->Add(record);
-    spec_.recorder->Add(
-        HoldRecord(entry.hold, step, entry.launch, record.lane));
+    spec_.recorder->Add(HoldRecord(entry.hold, step, entry.launch, record.lane,
+                                   record.in_ticks));
   }
   if (spec_.observers != nullptr) {
     TellRetired(entry.launch, step, entry.begin_ns);
@@ -329,18 +335,12 @@ void Issuer::Retire(const InFlight& entry) {
   if (launch.event != nullptr) CallerStream()->Record(launch.event, step + 1);
 }
 
-void Issuer::TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns) {
-  if (begin_ns == 0) begin_ns = spec_.clock->NowNs();
-  spec_.observers->Issued(launch, step, begin_ns);
-}
-
 void Issuer::TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns) {
   CodecError error;
   const bool coded = program_.plan->launches[launch].coded;
   if (coded) error = spec_.codec->ErrorOf(launch);
-  const int64_t now_ns = spec_.clock->NowNs();
-  spec_.observers->Retired(launch, step, begin_ns == 0 ? now_ns : begin_ns,
-                           now_ns, coded ? &error : nullptr);
+  spec_.observers->Retired(launch, step, begin_ns, spec_.clock->NowNs(),
+                           coded ? &error : nullptr);
 }
 
 void Issuer::TellFailed() {
@@ -408,9 +408,8 @@ int64_t Issuer::NextWakeNs() const {
 }
 
 // In issue order, so that of a lane the oldest launch is named.
-void Issuer::CheckDeadlines() {
-  if (in_flight_.empty()) return;
-  const int64_t now_ns = spec_.clock->NowNs();
+void Issuer::CheckDeadlines(int64_t now_ns) {
+  watchdog_.Look(now_ns);
   for (const InFlight& entry : in_flight_) {
     const uint32_t lane = program_.launches[entry.launch].lane;
     if (now_ns < watchdog_.DeadlineNs(lane)) continue;

@@ -42,7 +42,6 @@ struct IssuerSpec {
   Failure* failure = nullptr;
   Parker* parker = nullptr;                  // wakes the lane thread, its owner
   const Clock* clock = &SystemClock::Get();  // another one only if `manual`
-  Stamper stamps{SystemClock::Get()};  // of records; in ticks only if inline
   int world_rank = 0;
   int64_t launch_timeout_ns = 0;
   // No lane thread: who owns the issuer calls Pump().
@@ -131,15 +130,15 @@ class Issuer {
     uint32_t launch = 0;
     uint32_t ticket = 0;
     bool done = false;
-    bool drops = false;  // some members are left out
-    int64_t begin_ns = 0;
+    bool drops = false;    // some members are left out
+    int64_t begin = 0;     // a stamp, if traced
+    int64_t begin_ns = 0;  // if observed
     int64_t wake_at_ns = 0;
     uint64_t window_bytes = 0;  // in flight when issued, itself included
     Hold hold = {};             // if traced
   };
 
   void LaneMain();
-  void TellIssued(uint32_t launch, uint64_t step, int64_t begin_ns);
   void TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns);
   void TellFailed();
   int64_t IssueInline(uint64_t number, int64_t stamp);
@@ -155,7 +154,9 @@ class Issuer {
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
-  Record RecordOf(uint32_t launch, uint64_t step) const;  // no times
+  // But for `value`.
+  Record RecordOf(uint32_t launch, uint64_t step, int64_t begin,
+                  int64_t end) const;
   // What this rank has to do when the backend is done with a launch.
   void Finish(const LaunchProgram& launch, uint32_t index, bool drops);
   // From here on `launch` counts as complete in `step`.
@@ -174,10 +175,14 @@ class Issuer {
   // What to hand to the backend, staged.
   const commsched_launch_t* Prepare(uint32_t launch, uint64_t step, bool drops);
   bool LaneIsEmpty(uint32_t lane) const;
-  void CheckDeadlines();
+  void CheckDeadlines(int64_t now_ns);
   void CheckCommunicators();
   absl::Status BackendError(commsched_status_t code, const char* message,
                             uint64_t number) const;
+  // What observers are told; of the clock, whatever records are stamped with.
+  int64_t ObservedNs() const {
+    return spec_.observers == nullptr ? 0 : spec_.clock->NowNs();
+  }
   void Note(FlightEvent event, uint64_t number) {
     if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
     spec_.flight->Add(event, number, spec_.clock->NowNs());
@@ -185,6 +190,7 @@ class Issuer {
 
   // Constant after construction.
   const IssuerSpec spec_;
+  const Stamper stamps_;  // of records
   const Program& program_;
   const uint32_t launches_per_step_;
   const uint32_t tickets_;

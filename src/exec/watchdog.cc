@@ -47,6 +47,10 @@ std::string RankList(const std::vector<int>& ranks) {
 Watchdog::Watchdog(Spec spec)
     : spec_(std::move(spec)), since_ns_(spec_.program->plan->num_comm_lanes) {}
 
+void Watchdog::Look(int64_t now_ns) {
+  std::replace(since_ns_.begin(), since_ns_.end(), kRestarted, now_ns);
+}
+
 int64_t Watchdog::DeadlineNs(uint32_t lane) const {
   return DeadlineAfter(since_ns_[lane], spec_.timeout_ns);
 }

@@ -3,6 +3,7 @@
 #define COMMSCHED_SRC_EXEC_WATCHDOG_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,13 @@ class Watchdog {
 
   explicit Watchdog(Spec spec);
 
-  // A launch of `lane` has become its oldest in flight.
-  void Restart(uint32_t lane, int64_t now_ns) { since_ns_[lane] = now_ns; }
+  // A launch of `lane` has become its oldest in flight. Its time runs from the
+  // next Look(): launches that come and go in between cost no clock.
+  void Restart(uint32_t lane) { since_ns_[lane] = kRestarted; }
+  void Look(int64_t now_ns);
 
-  // When the oldest launch in flight of `lane` has taken too long.
+  // When the oldest launch in flight of `lane` has taken too long; never before
+  // it has been looked at.
   int64_t DeadlineNs(uint32_t lane) const;
 
   // The error for such a launch. Names the ranks that have not issued it, if
@@ -45,6 +49,8 @@ class Watchdog {
  private:
   std::vector<int> MissingRanks(const LaunchProgram& launch,
                                 uint32_t ticket) const;
+
+  static constexpr int64_t kRestarted = std::numeric_limits<int64_t>::max();
 
   const Spec spec_;
   std::vector<int64_t> since_ns_;  // by communication lane

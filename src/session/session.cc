@@ -143,9 +143,8 @@ absl::Status SessionImpl::Meet(const absl::Status& bound) {
 
 void SessionImpl::Start() {
   parts_.Finish();
-  const IssuerSpec issuer = parts_.ForIssuer();
-  issuer_ = std::make_unique<Issuer>(issuer);
-  DispatcherSpec dispatcher = parts_.ForDispatcher(issuer);
+  issuer_ = std::make_unique<Issuer>(parts_.ForIssuer());
+  DispatcherSpec dispatcher = parts_.ForDispatcher();
   dispatcher.issuer = issuer_.get();
   dispatcher_ = std::make_unique<Dispatcher>(std::move(dispatcher));
   if (parts_.spec.recorder != nullptr) {

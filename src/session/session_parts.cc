@@ -191,12 +191,6 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.failure = &failure;
   issuer.parker = &parker;
   issuer.clock = spec.clock;
-  // Observers are told times, too.
-  if (program->issue_inline && spec.observers.empty()) {
-    issuer.stamps = Stamper::InTicks(*spec.clock);
-  } else {
-    issuer.stamps = Stamper(*spec.clock);
-  }
   issuer.manual = spec.manual;
   for (const GroupSpec& group : spec.groups) {
     issuer.group_ranks.push_back(group.ranks);
@@ -206,7 +200,7 @@ IssuerSpec SessionParts::ForIssuer() {
   return issuer;
 }
 
-DispatcherSpec SessionParts::ForDispatcher(const IssuerSpec& issuer) {
+DispatcherSpec SessionParts::ForDispatcher() {
   return {.program = program.get(),
           .failure = &failure,
           .recorder = spec.recorder,
@@ -214,7 +208,6 @@ DispatcherSpec SessionParts::ForDispatcher(const IssuerSpec& issuer) {
           .late = late.get(),
           .manual = spec.manual,
           .clock = spec.clock,
-          .stamps = issuer.stamps,
           .lanes = lanes};
 }
 

@@ -56,7 +56,7 @@ struct SessionParts {
   void Finish();
   // What runs it all is made of; the dispatcher's issuer is yet to be named.
   IssuerSpec ForIssuer();
-  DispatcherSpec ForDispatcher(const IssuerSpec& issuer);
+  DispatcherSpec ForDispatcher();
 
   const SessionSpec spec;
   HostDevice device;

@@ -56,18 +56,26 @@ class Holds {
   Hold Of(const Record& launch) const {
     const auto found = holds_.find({launch.step, launch.index});
     if (found != holds_.end()) {
-      for (const Hold& hold : found->second) {
-        if (hold.ready_ns <= launch.begin_ns &&
-            hold.started_ns >= launch.begin_ns &&
-            hold.started_ns <= launch.end_ns) {
-          return hold;
-        }
+      for (Hold hold : found->second) {
+        if (!Fits(hold, launch)) continue;
+        hold.ready_ns = std::min(hold.ready_ns, launch.begin_ns);
+        hold.started_ns =
+            std::clamp(hold.started_ns, launch.begin_ns, launch.end_ns);
+        return hold;
       }
     }
     return {.ready_ns = launch.begin_ns, .started_ns = launch.begin_ns};
   }
 
  private:
+  // When it started is of the backend's clock, the rest may have been in ticks.
+  static bool Fits(const Hold& hold, const Record& launch) {
+    return hold.ready_ns <= launch.begin_ns + kTicksErrorNs &&
+           (hold.started_ns == 0 ||
+            hold.started_ns >= launch.begin_ns - kTicksErrorNs) &&
+           (hold.started_ns <= launch.end_ns + kTicksErrorNs);
+  }
+
   absl::flat_hash_map<std::pair<uint64_t, uint32_t>, std::vector<Hold>> holds_;
 };
 

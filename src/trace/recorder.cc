@@ -9,20 +9,32 @@
 #include "absl/strings/str_cat.h"
 
 namespace commsched {
+namespace {
+
+// A hold's durations in ticks are kept as fours of them.
+constexpr int kTicksShift = 2;
+
+uint64_t DurationsWord(int64_t order, int64_t cap) {
+  const auto half = [](int64_t duration) {
+    return static_cast<uint64_t>(
+        std::clamp<int64_t>(duration, 0, std::numeric_limits<uint32_t>::max()));
+  };
+  return half(order) << 32 | half(cap);
+}
+
+}  // namespace
 
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
-                  uint8_t lane) {
-  const auto word = [](int64_t ns) {
-    return static_cast<uint64_t>(
-        std::clamp<int64_t>(ns, 0, std::numeric_limits<uint32_t>::max()));
-  };
+                  uint8_t lane, bool in_ticks) {
+  const int shift = in_ticks ? kTicksShift : 0;
   return {.begin_ns = hold.ready_ns,
           .end_ns = hold.started_ns,
           .step = step,
-          .value = word(hold.order_ns) << 32 | word(hold.cap_ns),
+          .value = DurationsWord(hold.order_ns >> shift, hold.cap_ns >> shift),
           .index = launch,
           .kind = RecordKind::kHold,
-          .lane = lane};
+          .lane = lane,
+          .in_ticks = in_ticks};
 }
 
 Hold HoldOf(const Record& record) {
@@ -80,19 +92,35 @@ std::vector<Record> Recorder::Held(bool holds) const {
       record.end_ns = record.begin_ns;
       record.value = 0;
     }
-    if (!record.in_ticks) continue;
-    record.begin_ns = line.ToNs(record.begin_ns);
-    record.end_ns = line.ToNs(record.end_ns);
-    record.in_ticks = false;
+    if (record.in_ticks) ToNs(line, &record);
   }
   std::erase_if(records, [&](const Record& record) {
-    return (record.kind == RecordKind::kHold) != holds ||
-           record.end_ns < record.begin_ns;
+    const bool is_hold = record.kind == RecordKind::kHold;
+    return is_hold != holds || (!is_hold && record.end_ns < record.begin_ns);
   });
   std::stable_sort(
       records.begin(), records.end(),
       [](const Record& a, const Record& b) { return a.begin_ns < b.begin_ns; });
   return records;
+}
+
+void Recorder::ToNs(const TickLine& line, Record* record) {
+  const int64_t begin = record->begin_ns;
+  record->begin_ns = line.ToNs(begin);
+  record->in_ticks = false;
+  if (record->kind == RecordKind::kHold) {
+    const Hold hold = HoldOf(*record);
+    const auto to_ns = [&](int64_t fours) {
+      return line.ToNs(begin + (fours << kTicksShift)) - record->begin_ns;
+    };
+    record->value = DurationsWord(to_ns(hold.order_ns), to_ns(hold.cap_ns));
+    return;
+  }
+  record->end_ns = line.ToNs(record->end_ns);
+  // Two threads that take turns may read the counter a little early each.
+  if (record->begin_ns - record->end_ns <= kTicksErrorNs) {
+    record->end_ns = std::max(record->begin_ns, record->end_ns);
+  }
 }
 
 TickLine Recorder::LineThrough(const std::vector<Record>& records) const {

@@ -33,24 +33,29 @@ struct Record {
   RecordKind kind = RecordKind::kStepBegin;
   uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
   // Not for kStepBegin. Whether begin_ns and end_ns are ticks until the
-  // recorder is read, which turns them into nanoseconds.
+  // recorder is read, which turns them into nanoseconds. Of a hold, all but
+  // what the backend says.
   bool in_ticks = false;
 };
+
+// As near as times in ticks are to those on the clock.
+inline constexpr int64_t kTicksErrorNs = 1000;
 
 // What a launch waited for, as far as its rank knows. A record of its own: a
 // launch's has no room.
 struct Hold {
   int64_t ready_ns = 0;    // its producers had had their `after`
-  int64_t started_ns = 0;  // all members had arrived
+  int64_t started_ns = 0;  // all members had arrived; 0: nobody says
   // From `ready_ns` until the launch before it in key order had been issued; 0
   // if it then had to wait for events.
   int64_t order_ns = 0;
   int64_t cap_ns =
       0;  // a full window or no ticket, and nothing else to wait for
 };
-// Durations stop at 4.29 s.
+// Durations stop at 4.29 s, or four times as many ticks.
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
-                  uint8_t lane);
+                  uint8_t lane, bool in_ticks = false);
+// Of one that is not in ticks.
 Hold HoldOf(const Record& record);
 
 // Names for the records of one plan, set once when a session binds.
@@ -114,6 +119,7 @@ class Recorder {
 
  private:
   std::vector<Record> Held(bool holds) const;
+  static void ToNs(const TickLine& line, Record* record);
   TickLine LineThrough(const std::vector<Record>& records) const;
 
   // A record as words, each written at once: a slot that two threads write is

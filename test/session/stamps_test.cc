@@ -1,11 +1,14 @@
 // When the records of a session say that things were.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "test/support/session_rig.h"
@@ -18,7 +21,7 @@ namespace {
 using test::SessionRig;
 
 constexpr int64_t kWorkNs = 300 * 1000;
-constexpr int64_t kInexactNs = 1000;  // of ticks
+constexpr int64_t kInexactNs = kTicksErrorNs;
 constexpr int kBuckets = 3;
 
 int64_t NowNs() { return SystemClock::Get().NowNs(); }
@@ -30,9 +33,9 @@ void Work() {
 }
 
 // kBuckets times: a compute op that writes a gradient, and its all-reduce.
-Graph Buckets() {
+Graph Buckets(int num_ranks) {
   Graph graph;
-  const GroupId group = graph.AddGroup("dp", 1).value();
+  const GroupId group = graph.AddGroup("dp", num_ranks).value();
   for (int i = 0; i < kBuckets; ++i) {
     Buffer buffer;
     buffer.name = absl::StrCat("grad", i);
@@ -59,7 +62,7 @@ OpId ComputeOp(int bucket) { return OpId(static_cast<uint32_t>(2 * bucket)); }
 // The null backend launches inline; the in-process one has a lane thread.
 class StampsTest : public testing::TestWithParam<const char*> {
  protected:
-  StampsTest() : rig_(OneRank(), Buckets(), {}) {
+  StampsTest() : rig_(OneRank(), Buckets(1), {}) {
     SessionSpec spec = rig_.Spec(0);
     spec.recorder = &recorder_;
     session_ = Session::Create(spec).value();
@@ -140,6 +143,62 @@ TEST_P(StampsTest, NoRecordHasWhatTheCallerDoesBetweenOps) {
     EXPECT_GE(launches_[i].begin_ns, computes_[i].end_ns - kInexactNs);
     if (i == 0) continue;
     EXPECT_LE(launches_[i - 1].end_ns, called_ns[i] - kWorkNs + kInexactNs);
+  }
+}
+
+// By step and launch.
+using RecordMap = std::map<std::pair<uint64_t, uint32_t>, Record>;
+
+RecordMap ByLaunch(const std::vector<Record>& records) {
+  RecordMap map;
+  for (const Record& record : records) {
+    if (record.kind != RecordKind::kLaunch &&
+        record.kind != RecordKind::kHold) {
+      continue;
+    }
+    map[{record.step, record.index}] = record;
+  }
+  return map;
+}
+
+// The times of both ranks' threads, of which one says when all have arrived,
+// are of one clock.
+TEST(StampsOfRanksTest, ALaunchBeginsOnAllRanksBeforeItEndsOnAny) {
+  constexpr uint64_t kSteps = 3;
+  WorldSpec world;
+  world.size = 2;
+  SessionRig rig(world, Buckets(2), {});
+  Recorder recorders[2] = {Recorder(1024), Recorder(1024)};
+  const auto run = [&](int rank) -> absl::Status {
+    SessionSpec spec = rig.Spec(rank);
+    spec.recorder = &recorders[rank];
+    ASSIGN_OR_RETURN(const auto session, Session::Create(spec));
+    bool late = rank == 1;
+    RETURN_IF_ERROR(session->Run(
+        [](void* is_late, OpId, Stream*) {
+          if (*static_cast<bool*>(is_late)) Work();
+          return absl::OkStatus();
+        },
+        &late, kSteps));
+    return session->Drain();
+  };
+  for (const absl::Status& status : rig.RunRanks(run)) ASSERT_OK(status);
+
+  const RecordMap launches[2] = {ByLaunch(recorders[0].Snapshot()),
+                                 ByLaunch(recorders[1].Snapshot())};
+  const RecordMap holds[2] = {ByLaunch(recorders[0].SnapshotOfHolds()),
+                              ByLaunch(recorders[1].SnapshotOfHolds())};
+
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(launches[rank].size(), kSteps * kBuckets);
+    for (const auto& [key, launch] : launches[rank]) {
+      const Hold hold = HoldOf(holds[rank].at(key));
+      EXPECT_LE(hold.ready_ns, launch.begin_ns + kInexactNs);
+      EXPECT_GE(hold.started_ns, launch.begin_ns - kInexactNs);
+      EXPECT_LE(hold.started_ns, launch.end_ns + kInexactNs);
+      EXPECT_LE(launches[1 - rank].at(key).begin_ns,
+                launch.end_ns + kInexactNs);
+    }
   }
 }
 

@@ -114,6 +114,24 @@ TEST(RecorderTest, TicksAreReadAsNanosecondsBetweenTheStepsAround) {
   EXPECT_EQ(records[3].value, 0u);
 }
 
+TEST(RecorderTest, TicksThatAreReadALittleEarlyStillMakeAnInterval) {
+  if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
+  Recorder recorder(8);
+  const int64_t now = ReadTicks();
+  Record hair = Interval(now, now - 10, 1);
+  hair.in_ticks = true;
+  recorder.Add(hair);
+  Record torn = Interval(now, now - 1000 * 1000, 2);
+  torn.in_ticks = true;
+  recorder.Add(torn);
+
+  const std::vector<Record> records = recorder.Snapshot();
+
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].index, 1u);
+  EXPECT_EQ(records[0].end_ns, records[0].begin_ns);
+}
+
 TEST(RecorderTest, TicksWithoutStepsAreReadByWhenTheRingWasMadeAndIsRead) {
   if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
   const int64_t before_ns = SystemClock::Get().NowNs();
