@@ -10,6 +10,8 @@
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "exec/dispatcher.h"
+#include "exec/script.h"
 #include "session/frozen_plan.h"
 #include "session/session.h"
 
@@ -33,8 +35,10 @@ struct FrozenStepSpec {
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
-// session that runs the frozen plan. As long as a step's calls are the frozen
-// ones, each is a comparison more than the session's own.
+// session that runs the frozen plan. As long as they are the frozen ones, each
+// `after` next to its `before`, they follow a script (exec/script.h): a
+// comparison each, and less than the session's own checks. Calls that are the
+// frozen ones but for that go to the session one by one.
 //
 // Otherwise the step deviates, from the first call that is another:
 // - A planned op that is not called is skipped: its `before` and `after` are
@@ -64,38 +68,26 @@ class FrozenStep {
   absl::Status StepEnd();
 
   absl::Status Before(uint32_t op, Stream* stream) {
-    if (ABSL_PREDICT_FALSE(next_ == end_ || *next_ != op)) {
-      return SlowBefore(op, stream);
+    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kBefore, op))) {
+      return CheckedBefore(op, stream);
     }
-    const uint32_t call = static_cast<uint32_t>(next_ - keys_.data());
-    absl::Status status = session_->Before(OpId(call), stream);
-    if (ABSL_PREDICT_TRUE(status.ok())) {
-      open_[op] = call;
-      ++num_open_;
-      ++next_;
-    }
+    absl::Status status = dispatcher_->ScriptedBefore(at_->node, stream);
+    if (ABSL_PREDICT_TRUE(status.ok())) ++at_;
     return status;
   }
   absl::Status After(uint32_t op, Stream* stream) {
-    if (ABSL_PREDICT_FALSE(slow_ || op >= open_.size() ||
-                           open_[op] >= num_calls_)) {
-      return SlowAfter(op, stream);
+    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kAfter, op))) {
+      return CheckedAfter(op, stream);
     }
-    absl::Status status = session_->After(OpId(open_[op]), stream);
-    if (ABSL_PREDICT_TRUE(status.ok())) {
-      open_[op] = kNone;
-      --num_open_;
-    }
+    absl::Status status = dispatcher_->ScriptedAfter(*at_, stream);
+    if (ABSL_PREDICT_TRUE(status.ok())) ++at_;
     return status;
   }
   absl::Status Submit(uint32_t op) {
-    if (ABSL_PREDICT_FALSE(next_ == end_ || *next_ != (op | kSubmit))) {
-      return SlowSubmit(op);
+    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kSubmit, op))) {
+      return CheckedSubmit(op);
     }
-    const uint32_t call = static_cast<uint32_t>(next_ - keys_.data());
-    ++next_;
-    return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
-                        : session_->status();
+    return dispatcher_->ScriptedSubmit(*at_++);
   }
 
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
@@ -117,7 +109,6 @@ class FrozenStep {
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
   static constexpr uint32_t kAlone = kNone - 1;  // open, not a planned call
-  static constexpr uint32_t kSubmit = uint32_t{1} << 31;  // in a key
 
   // kAhead: the op has run alone, since its planned call had to wait for what
   // the program may yet submit; the call is still to be skipped.
@@ -126,15 +117,28 @@ class FrozenStep {
   explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
   absl::Status Init();
   absl::Status MakePlan();
+  absl::Status MakeScript();
   SessionSpec MakeSessionSpec();
 
   const Op& DeclaredOp(uint32_t op) const {
     return spec_.recorded.ops->op(OpId(op));
   }
   bool IsCollective(uint32_t call) const {
-    return (keys_[call] & kSubmit) != 0;
+    return DeclaredOp(ops_[call]).kind == OpKind::kCollective;
+  }
+  // Whether the script is followed and goes on with this call.
+  bool IsNext(ScriptedCall::Kind kind, uint32_t op) const {
+    return at_ != script_end_ && at_->kind == kind &&
+           ops_[at_->op.value()] == op;
   }
   absl::Status CheckDeclared(const char* what, uint32_t op, OpKind kind) const;
+  // From here on this step's calls go to the session one by one.
+  void LeaveScript();
+  absl::Status CheckedBefore(uint32_t op, Stream* stream);
+  absl::Status CheckedAfter(uint32_t op, Stream* stream);
+  absl::Status CheckedSubmit(uint32_t op);
+  // All that is missing of a step that has not followed its script.
+  absl::Status EndCalls();
   // From here on this step's calls are looked up.
   void Deviate();
   // The planned call that the next one of `op` is, or kNone.
@@ -169,16 +173,22 @@ class FrozenStep {
   FrozenStepSpec spec_;
   FrozenPlan frozen_;
   uint32_t num_calls_ = 0;
-  std::vector<uint32_t> keys_;  // by call: the declared op, and kSubmit or not
+  std::vector<uint32_t> ops_;   // by call: the declared op
   std::vector<uint8_t> gated_;  // by call
+  // The frozen calls, then the exchange of the deviation, from script_end_ on.
+  std::vector<ScriptedCall> script_;
+  const ScriptedCall* script_end_ = nullptr;
   std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
   std::vector<Stream*> lanes_;
   int32_t flag_in_ = 0, flag_out_ = 0;
   std::unique_ptr<Session> session_;  // goes before its memory
+  Dispatcher* dispatcher_ = nullptr;  // the session's
 
   // This step.
-  const uint32_t* next_ = nullptr;  // in keys_; end_ once the step deviates
-  const uint32_t* end_ = nullptr;
+  bool scripted_ = false;
+  const ScriptedCall* at_ = nullptr;  // in script_; its end if not scripted_
+  // Only while not scripted_.
+  uint32_t next_ = 0;           // call; num_calls_ once the step deviates
   std::vector<uint32_t> open_;  // by declared op: call, kAlone or kNone
   uint32_t num_open_ = 0;
   bool slow_ = false;

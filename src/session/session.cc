@@ -89,6 +89,8 @@ class SessionImpl final : public Session {
   std::vector<int64_t> CollectiveCpuNs() const override;
   absl::StatusOr<CodecError> CodecErrorOf(OpId op) const override;
   const Plan& plan() const override { return *parts_.spec.plan; }
+  const Program& program() const override { return *parts_.program; }
+  Dispatcher& dispatcher() override { return *dispatcher_; }
 
  private:
   uint32_t NodeOf(OpId op) const {

@@ -15,10 +15,13 @@
 #include "device/device.h"
 #include "exec/codec_runner.h"
 #include "exec/late_bindings.h"
+#include "exec/program.h"
 #include "plan/plan.h"
 #include "trace/recorder.h"
 
 namespace commsched {
+
+class Dispatcher;
 
 // The ranks of one communicator, as this rank sees them.
 struct GroupSpec {
@@ -114,6 +117,9 @@ class Session {
   // if it does not travel through a codec.
   virtual absl::StatusOr<CodecError> CodecErrorOf(OpId op) const = 0;
   virtual const Plan& plan() const = 0;
+  // For a frozen step, which has a script to follow.
+  virtual const Program& program() const = 0;
+  virtual Dispatcher& dispatcher() = 0;
 };
 
 }  // namespace commsched

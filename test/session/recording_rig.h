@@ -89,11 +89,16 @@ class ModulesRank {
     return made;
   }
 
-  absl::Status Backward(int m, int step) {
+  // `inside`: what else the program does between `before` and `after`.
+  absl::Status Backward(
+      int m, int step, const std::function<absl::Status()>& inside = [] {
+        return absl::OkStatus();
+      }) {
     RETURN_IF_ERROR(recording_->Before(bwd_[m], CallerStream()));
     for (size_t i = 0; i < grad_[m].size(); ++i) {
       grad_[m][i] = test::Backward(weight_[m][i], grad_[m][i], step, rank_);
     }
+    RETURN_IF_ERROR(inside());
     return recording_->After(bwd_[m], CallerStream());
   }
   absl::Status Reduce(int m) { return recording_->Submit(ar_[m]); }

@@ -100,6 +100,47 @@ TEST(RecordingTest, PlansCoalesceAndPartitionLikeExplicitOnes) {
   RunAndCompare(spec, 6, All);
 }
 
+// Each module's reduction is submitted after the next one's backward, or, of
+// one module in each step, inside it.
+TEST(RecordingTest, ASubmitInsideAnOpIsNoDeviation) {
+  for (const uint64_t coalesce_bytes : {0, 40, 1 << 20}) {
+    ModulesSpec spec;
+    spec.coalesce_bytes = coalesce_bytes;
+    constexpr int kSteps = 16;
+    ModulesReference reference(spec);
+    for (int t = 0; t < kSteps; ++t) {
+      for (int m = 0; m < spec.modules; ++m) {
+        reference.Step(m, t, std::vector<Takes>(spec.ranks));
+      }
+    }
+    ExpectAllOk(RunModules(spec, [&](ModulesRank& rank) -> absl::Status {
+      Recording& recording = rank.recording();
+      for (int t = 0; t < kSteps; ++t) {
+        RETURN_IF_ERROR(recording.StepBegin());
+        RETURN_IF_ERROR(rank.Backward(0, t));
+        for (int m = 1; m < spec.modules; ++m) {
+          const auto reduce = [&] { return rank.Reduce(m - 1); };
+          if (m == t % (spec.modules + 1)) {
+            RETURN_IF_ERROR(rank.Backward(m, t, reduce));
+          } else {
+            RETURN_IF_ERROR(rank.Backward(m, t));
+            RETURN_IF_ERROR(reduce());
+          }
+        }
+        RETURN_IF_ERROR(rank.Reduce(spec.modules - 1));
+        for (int m = 0; m < spec.modules; ++m) {
+          RETURN_IF_ERROR(rank.Optimize(m));
+        }
+        RETURN_IF_ERROR(recording.StepEnd());
+      }
+      EXPECT_EQ(recording.info().steps_deviating, 0u);
+      EXPECT_EQ(recording.info().plans, 1u);
+      RETURN_IF_ERROR(recording.Drain());
+      return Same(rank, reference, spec.modules);
+    }));
+  }
+}
+
 TEST(RecordingTest, ABranchTakenOnOneRankOnlyLeavesTheOthersMemoryAlone) {
   RunAndCompare({}, 14, [](int t, int rank, int m) -> Takes {
     if (t >= 4 && rank != 1 && m == 2) return kNothing;

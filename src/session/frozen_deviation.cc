@@ -1,0 +1,292 @@
+// What a frozen step does from the first call on that is not the frozen one.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "graph/region.h"
+#include "session/frozen_step.h"
+
+namespace commsched {
+
+absl::Status FrozenStep::CheckDeclared(const char* what, uint32_t op,
+                                       OpKind kind) const {
+  const std::vector<Op>& ops = spec_.recorded.ops->ops();
+  if (op >= ops.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": op ", op, " is not among the ", ops.size(),
+                     " that were declared"));
+  }
+  if (ops[op].kind == kind) return session_->status();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ": op '", ops[op].name, "' is ",
+                   kind == OpKind::kCompute ? "a collective" : "a compute op"));
+}
+
+void FrozenStep::Deviate() {
+  if (slow_) return;
+  slow_ = true;
+  const uint32_t called = next_;
+  next_ = num_calls_;
+  state_.assign(num_calls_, CallState::kWaiting);
+  times_.assign(calls_of_op_.size(), 0);
+  for (uint32_t call = 0; call < called; ++call) {
+    const uint32_t op = ops_[call];
+    ++times_[op];
+    state_[call] = open_[op] == call ? CallState::kOpen : CallState::kDone;
+  }
+  highest_ = called;
+}
+
+uint32_t FrozenStep::PlannedCall(uint32_t op) const {
+  const std::vector<uint32_t>& calls = calls_of_op_[op];
+  return times_[op] < calls.size() ? calls[times_[op]] : kNone;
+}
+
+void FrozenStep::Flag(uint32_t op) {
+  deviation_ = std::max(deviation_, 1 + spec_.recorded.segment[op]);
+}
+
+// A call has been made: what is new about it?
+void FrozenStep::NoteCall(uint32_t op, uint32_t call) {
+  ++times_[op];
+  if (note_) noted_.push_back(op);
+  if (call == kNone) {
+    deviated_ = true;
+    Flag(op);
+    return;
+  }
+  if (call + 1 > highest_) {
+    highest_ = call + 1;
+    return;
+  }
+  deviated_ = true;
+  if (!spec_.order.loose[spec_.recorded.segment[op]]) Flag(op);
+}
+
+absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
+  RETURN_IF_ERROR(CheckDeclared("before", op, OpKind::kCompute));
+  const std::string& name = DeclaredOp(op).name;
+  const uint32_t lane = DeclaredOp(op).compute.lane;
+  if (lane >= lanes_.size() || stream != lanes_[lane]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "before: op '", name,
+        "' is given a stream that is not that of its lane ", lane));
+  }
+  Deviate();
+  if (open_[op] != kNone) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("before: op '", name, "' has had a before and no after"));
+  }
+  const uint32_t call = PlannedCall(op);
+  RETURN_IF_ERROR(GiveWay(op));
+  if (call == kNone || state_[call] != CallState::kWaiting) {
+    return BeginAlone(op, call);
+  }
+  // By now all that the program submitted and the op needs is due. Ops that it
+  // passed over are skipped, and run alone if they come after all; collectives
+  // that it passed over may still be submitted.
+  uint32_t due = frozen_.due_needed[call];
+  const std::vector<bool> passed_over = ToSkip(call, &due);
+  if (AwaitsSubmission(due)) {
+    RETURN_IF_ERROR(BeginAlone(op, call));
+    state_[call] = CallState::kAhead;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(SkipAll(passed_over, due));
+  RETURN_IF_ERROR(session_->Before(OpId(call), stream));
+  state_[call] = CallState::kOpen;
+  open_[op] = call;
+  ++num_open_;
+  NoteCall(op, call);
+  return absl::OkStatus();
+}
+
+// Everything that the program did so far is done before the op begins; its
+// `after` waits for the op. An early collective that the program has yet to
+// submit may have read or written what the op touches.
+absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned) {
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (!IsCollective(call) || gated_[call] ||
+        state_[call] != CallState::kWaiting || !session_->IsDue(OpId(call)) ||
+        !Conflicts(op, call)) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "before: op '", DeclaredOp(op).name,
+        "', which is not where the frozen plan has it, conflicts with early "
+        "collective '",
+        DeclaredOp(ops_[call]).name, "', which has been launched"));
+  }
+  RETURN_IF_ERROR(session_->WaitDue());
+  open_[op] = kAlone;
+  ++num_open_;
+  deviated_ = true;
+  if (planned != kNone && !spec_.order.loose[spec_.recorded.segment[op]]) {
+    Flag(op);
+  }
+  NoteCall(op, planned);
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::SlowAfter(uint32_t op, Stream* stream) {
+  RETURN_IF_ERROR(CheckDeclared("after", op, OpKind::kCompute));
+  if (op >= open_.size() || open_[op] == kNone) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "after: op '", DeclaredOp(op).name, "' has had no before"));
+  }
+  if (open_[op] == kAlone) {
+    stream->Synchronize();
+  } else {
+    const uint32_t call = open_[op];
+    RETURN_IF_ERROR(session_->After(OpId(call), stream));
+    state_[call] = CallState::kDone;
+  }
+  open_[op] = kNone;
+  --num_open_;
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::SlowSubmit(uint32_t op) {
+  RETURN_IF_ERROR(CheckDeclared("submit", op, OpKind::kCollective));
+  Deviate();
+  const std::string& name = DeclaredOp(op).name;
+  const uint32_t call = PlannedCall(op);
+  if (call == kNone) {
+    NoteCall(op, call);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "submit: collective '", name, "' is not planned a ", times_[op],
+        ". time in a step; declare it an alternative, or submit it once its "
+        "segment has been recorded again"));
+  }
+  RETURN_IF_ERROR(GiveWay(op));
+  NoteCall(op, call);
+  if (state_[call] == CallState::kSkipped) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "submit: collective '", name,
+        "' comes too late: it went without this rank's data when an op needed "
+        "a launch behind it"));
+  }
+  state_[call] = CallState::kDone;
+  return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
+                      : session_->status();
+}
+
+bool FrozenStep::Conflicts(uint32_t op, uint32_t call) const {
+  const Graph& ops = *spec_.recorded.ops;
+  for (const Access& a : DeclaredOp(op).accesses) {
+    for (const Access& b : DeclaredOp(ops_[call]).accesses) {
+      if (a.buffer != b.buffer || (!Writes(a.mode) && !Writes(b.mode))) {
+        continue;
+      }
+      if (MayOverlap(ops, a, b)) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status FrozenStep::GiveWay(uint32_t op) {
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (!IsCollective(call) || state_[call] != CallState::kDone ||
+        session_->IsDue(OpId(call)) || !Conflicts(op, call)) {
+      continue;
+    }
+    uint32_t due = frozen_.plan->LaunchesOf(OpId(call)).back().value() + 1;
+    const std::vector<bool> passed_over = ToSkip(kNone, &due);
+    RETURN_IF_ERROR(SkipAll(passed_over, due));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<bool> FrozenStep::ToSkip(uint32_t target, uint32_t* due) const {
+  const Plan& plan = *frozen_.plan;
+  std::vector<bool> marked(num_calls_);
+  std::vector<uint32_t> to_visit;
+  auto mark = [&](OpId op) {
+    const uint32_t call = op.value();
+    if (call >= num_calls_ || call == target || marked[call]) return;
+    if (!IsToCome(call)) return;
+    marked[call] = true;
+    to_visit.push_back(call);
+  };
+  if (target != kNone) to_visit.push_back(target);
+  uint32_t visited = 0;
+  while (!to_visit.empty() || visited < *due) {
+    for (; visited < *due; ++visited) {
+      for (OpId op : plan.launches[visited].producers) mark(op);
+    }
+    if (to_visit.empty()) break;
+    const uint32_t call = to_visit.back();
+    to_visit.pop_back();
+    *due = std::max(*due, frozen_.due_needed[call]);
+    for (OpId op : plan.nodes[plan.node_of_op[call]].after) mark(op);
+  }
+  return marked;
+}
+
+bool FrozenStep::AwaitsSubmission(uint32_t due) const {
+  for (uint32_t k = 0; k < due; ++k) {
+    for (OpId op : frozen_.plan->launches[k].members) {
+      const uint32_t call = op.value();
+      if (call < num_calls_ && gated_[call] && IsToCome(call)) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status FrozenStep::SkipAll(const std::vector<bool>& calls, uint32_t due) {
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (calls[call]) RETURN_IF_ERROR(Skip(call));
+  }
+  DropUnsubmitted(due);
+  return session_->status();
+}
+
+void FrozenStep::DropUnsubmitted(uint32_t due) {
+  const Plan& plan = *frozen_.plan;
+  for (uint32_t k = 0; k < due; ++k) {
+    for (OpId op : plan.launches[k].members) {
+      const uint32_t call = op.value();
+      if (call >= num_calls_ || state_[call] != CallState::kWaiting) continue;
+      if (!gated_[call]) continue;
+      state_[call] = CallState::kSkipped;
+      session_->Submit(op, /*drop=*/true).IgnoreError();  // sticks
+      deviated_ = true;
+      if (!spec_.order.calls[call].optional) Flag(ops_[call]);
+    }
+  }
+}
+
+absl::Status FrozenStep::Skip(uint32_t call) {
+  const uint32_t op = ops_[call];
+  DropUnsubmitted(frozen_.due_needed[call]);
+  Stream* const stream = lanes_[DeclaredOp(op).compute.lane];
+  RETURN_IF_ERROR(session_->Before(OpId(call), stream));
+  RETURN_IF_ERROR(session_->After(OpId(call), stream));
+  if (state_[call] == CallState::kWaiting &&
+      !spec_.order.calls[call].optional) {
+    Flag(op);
+  }
+  state_[call] = CallState::kSkipped;
+  deviated_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::FinishCalls() {
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (!IsToCome(call)) continue;
+    if (!IsCollective(call)) {
+      RETURN_IF_ERROR(Skip(call));
+      continue;
+    }
+    const uint32_t op = ops_[call];
+    state_[call] = CallState::kSkipped;
+    if (gated_[call]) {
+      RETURN_IF_ERROR(session_->Submit(OpId(call), /*drop=*/true));
+    }
+    deviated_ = true;
+    if (!spec_.order.calls[call].optional) Flag(op);
+  }
+  return session_->status();
+}
+
+}  // namespace commsched
