@@ -68,7 +68,7 @@ function(commsched_engine_library)
   endif()
   add_library(commsched_engine SHARED ${sources})
   target_link_libraries(commsched_engine PUBLIC commsched
-                        PRIVATE Threads::Threads)
+    PRIVATE PkgConfig::xxhash nlohmann_json::nlohmann_json Threads::Threads)
   # The optimizer gives the same bits wherever a shard is cut, so a * b + c may
   # not be fused in vector lanes only; and sqrt without errno vectorises.
   target_compile_options(commsched_engine PRIVATE

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/checkpoint.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
@@ -30,6 +31,11 @@ int Main(int argc, char** argv) {
       return kWrongUsage;
     case ParseOutcome::kRun:
       break;
+  }
+  if (options.only_exports()) {
+    const absl::Status status =
+        ExportWeights(options.resume_dir, options.export_path);
+    return status.ok() ? kDone : Fail(status);
   }
   const absl::StatusOr<Dataset> dataset =
       LoadDataset(options.data, options.seq);

@@ -100,6 +100,18 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
 
+  app.add_option("--save", o.save_dir,
+                 "Keep a checkpoint in this folder, at least of the last step");
+  flag("--save-every", o.save_every,
+       "Save every so many steps; 0: after the last");
+  app.add_option("--resume", o.resume_dir,
+                 "Go on from the checkpoint in this folder");
+  flag("--stop-after", o.stop_after,
+       "End after this step of --steps, as if interrupted; 0: do not");
+  app.add_option("--export", o.export_path,
+                 "Write the last weights to this safetensors file; with "
+                 "--resume and without --save those of the checkpoint, and do "
+                 "not train");
   app.add_option("--trace", o.trace_dir, "Write rankN.json traces here");
   app.add_flag("--explain", o.explain, "Print the plan");
   app.add_flag("--describe", o.describe,
@@ -133,6 +145,8 @@ absl::Status CheckRanges(const Options& o) {
            CheckRange("--cap-launches", o.cap_launches, 0, 1 << 20),
            CheckRange("--eval-every", o.eval_every, 0, kMaxSteps),
            CheckRange("--val-batches", o.val_batches, 1, 1 << 20),
+           CheckRange("--save-every", o.save_every, 0, kMaxSteps),
+           CheckRange("--stop-after", o.stop_after, 0, o.steps),
            CheckRange("--seed", o.seed, 0, INT64_MAX),
            CheckNumber("--clip", o.clip),
        }) {
@@ -161,6 +175,18 @@ absl::Status CheckStage3(const char* flag, uint64_t bytes, int64_t zero) {
   if (bytes == 0 || zero == 3) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s is %d; it goes with --zero 3 only, which is %d", flag, bytes, zero));
+}
+
+absl::Status CheckFolders(const Options& o) {
+  if (o.save_every > 0 && o.save_dir.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--save-every is %d; it goes with --save", o.save_every));
+  }
+  if (o.only_exports() && o.resume_dir.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--export is '", o.export_path, "'; it goes with --save or --resume"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SetUnits(const RawOptions& raw, Options& o) {
@@ -236,6 +262,7 @@ absl::Status SetModel(const RawOptions& raw, Options& o) {
 
 absl::Status Finish(const RawOptions& raw, Options& o) {
   absl::Status status = CheckRanges(o);
+  if (status.ok()) status = CheckFolders(o);
   if (status.ok()) status = SetUnits(raw, o);
   if (status.ok()) status = SetModel(raw, o);
   return status;

@@ -38,6 +38,11 @@ struct Options {
   bool deterministic = false;
   LinkSpeed link;          // bytes_per_s 0: no emulation.
   std::string trace_dir;   // Empty: none.
+  std::string save_dir;    // Empty: no checkpoints.
+  int64_t save_every = 0;  // 0: after the last step only.
+  std::string resume_dir;  // Empty: from the start.
+  std::string export_path;
+  int64_t stop_after = 0;  // 0: --steps.
   int64_t eval_every = 0;  // 0: after the last step only.
   int64_t val_batches = 8;
   bool explain = false;
@@ -47,6 +52,10 @@ struct Options {
 
   GptConfig config;  // Of `model`, with room for `seq`.
 
+  // The run ends after this step; the learning rate goes by `steps`.
+  int64_t end_step() const { return stop_after == 0 ? steps : stop_after; }
+  // The weights of a checkpoint are wanted, and no training.
+  bool only_exports() const { return !export_path.empty() && save_dir.empty(); }
   // Sequences per rank and micro-batch.
   int64_t local_batch() const { return batch / (ranks * micro_batches); }
 };

@@ -171,12 +171,14 @@ absl::Status Rank::RegisterModel() {
   return absl::OkStatus();
 }
 
-absl::Status Rank::Build() {
+absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_build(engine_.get())));
   const size_t count = gpt_->architecture().parameters.size();
   values_.resize(count);
   gradients_.resize(count);
-  return InitializeWeights();
+  if (checkpoint == nullptr) return InitializeWeights();
+  return FromEngine(
+      commsched_engine_checkpoint_load(checkpoint, engine_.get()));
 }
 
 // Makes only what this rank keeps.

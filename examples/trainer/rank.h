@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "commsched/checkpoint.h"
 #include "commsched/engine.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/model.h"
@@ -47,8 +48,9 @@ class Rank {
                                                       commsched_world_t* world,
                                                       int64_t index);
 
-  // Collective: meets the other ranks and sets the initial weights.
-  absl::Status Build();
+  // Collective: meets the other ranks and sets the initial weights, or those of
+  // `checkpoint` unless that is null.
+  absl::Status Build(const commsched_engine_checkpoint_t* checkpoint);
 
   // Runs step `step` and returns the mean loss of this rank's sequences.
   absl::StatusOr<double> Step(int64_t step);
@@ -85,6 +87,7 @@ class Rank {
   absl::Status WriteTrace(const std::string& path) const;
 
   const Gpt& model() const { return *gpt_; }
+  commsched_engine_t* engine() const { return engine_.get(); }
 
  private:
   Rank(const Options& options, const Sampler& sampler, int64_t index);

@@ -106,6 +106,16 @@ std::string TimeLines(const Report& report) {
   return text;
 }
 
+std::string SaveLine(const Report& report) {
+  if (report.num_saves == 0) return "";
+  return Line(
+      "checkpoints",
+      absl::StrFormat("%d; each held a step up for %s, and %s for the "
+                      "one before",
+                      report.num_saves, FormatSeconds(report.save_copy_s),
+                      FormatSeconds(report.save_wait_s)));
+}
+
 }  // namespace
 
 StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
@@ -152,6 +162,7 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
+      SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -172,6 +183,7 @@ std::string FormatJson(const Report& report) {
       {"model", report.model},
       {"schedule", report.schedule},
       {"steps", report.steps},
+      {"first_step", report.first_step},
       {"loss", report.loss},
       {"val_loss", report.val_loss},
       {"tokens_per_s", report.tokens_per_s},
@@ -207,6 +219,9 @@ std::string FormatJson(const Report& report) {
       {"bound_phases_s", report.bound.phases_s},
       {"predicted_step_s", report.bound.predicted_s},
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
+      {"num_saves", report.num_saves},
+      {"save_copy_s", report.save_copy_s},
+      {"save_wait_s", report.save_wait_s},
       {"plan_fingerprint", report.plan_fingerprint},
       {"weights_sha256", report.weights_sha256},
   };

@@ -72,6 +72,7 @@ struct Report {
   std::string model;
   std::string schedule;
   int64_t steps = 0;
+  int64_t first_step = 0;  // After those of the checkpoint.
   double loss = 0;      // Of the last step, nats per byte, mean over the batch.
   double val_loss = 0;  // After the last step.
   double tokens_per_s = 0;
@@ -87,6 +88,9 @@ struct Report {
   uint64_t activation_bytes = 0;
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
+  int64_t num_saves = 0;
+  double save_copy_s = 0;  // Both: what a save held a step up for, median over
+  double save_wait_s = 0;  // saves of the slowest rank; for the one before.
   std::string plan_fingerprint;
   std::string weights_sha256;
 

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/checkpoint.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
@@ -47,16 +48,26 @@ struct Evaluation {
   }
 };
 
+// Where a run begins: at a checkpoint, or at step 0 without one.
+struct Start {
+  RunIdentity identity;
+  CheckpointHandle checkpoint;
+  int64_t step = 0;
+};
+
 // The run: ranks, and what their threads share. Threads write to their own
 // slots, except for the first failure.
 class Run {
  public:
-  Run(const Options& options, const Dataset& dataset, std::FILE* out)
+  Run(const Options& options, const Dataset& dataset, Start start,
+      std::FILE* out)
       : options_(options),
         out_(out),
+        start_(std::move(start)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         last_losses_(static_cast<size_t>(options.ranks)),
-        evaluations_(CountEvaluations(options)),
+        savers_(static_cast<size_t>(options.ranks)),
+        evaluations_(CountEvaluations()),
         bar_(stderr, options.steps) {
     for (Evaluation& evaluation : evaluations_) {
       evaluation.losses.resize(static_cast<size_t>(options.ranks));
@@ -66,7 +77,7 @@ class Run {
   absl::StatusOr<Report> Go();
 
  private:
-  static size_t CountEvaluations(const Options& options);
+  size_t CountEvaluations() const;
   absl::Status CreateRanks();
   void RunRanks();
   void RunRank(int64_t index);
@@ -74,6 +85,7 @@ class Run {
   absl::Status Evaluate(int64_t index, int64_t steps_done, size_t slot);
   // Whether to evaluate before the last step is over.
   bool EvaluatesAfter(int64_t step) const;
+  bool SavesAfter(int64_t step) const;
   void Fail(int64_t index, const absl::Status& status);
   template <typename... Args>
   void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
@@ -87,15 +99,17 @@ class Run {
   absl::StatusOr<Report> MakeReport();
   absl::Status FillSteps(Report* report) const;
   absl::Status FillBound(Report* report) const;
-  absl::Status CreateTraceFolder() const;
+  absl::Status CreateFolders() const;
   absl::Status WriteTraces();
 
   const Options& options_;
   std::FILE* const out_;  // May be null.
+  const Start start_;
   const Sampler sampler_;
   WorldHandle world_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<double> last_losses_;  // By rank.
+  std::vector<double> last_losses_;                 // By rank.
+  std::vector<std::unique_ptr<RankSaver>> savers_;  // By rank; null: none.
   std::vector<Evaluation> evaluations_;
   double wall_s_ = 0;  // Of all steps, on rank 0's thread.
 
@@ -107,14 +121,22 @@ class Run {
   size_t printed_evaluations_ = 0;
 };
 
-size_t Run::CountEvaluations(const Options& options) {
-  if (options.eval_every == 0) return 1;
-  return static_cast<size_t>((options.steps - 1) / options.eval_every + 1);
+size_t Run::CountEvaluations() const {
+  const int64_t every = options_.eval_every;
+  if (every == 0) return 1;
+  return static_cast<size_t>((options_.end_step() - 1) / every -
+                             start_.step / every + 1);
 }
 
 bool Run::EvaluatesAfter(int64_t step) const {
   return options_.eval_every > 0 && (step + 1) % options_.eval_every == 0 &&
-         step + 1 < options_.steps;
+         step + 1 < options_.end_step();
+}
+
+bool Run::SavesAfter(int64_t step) const {
+  if (options_.save_dir.empty()) return false;
+  return step + 1 == options_.end_step() ||
+         (options_.save_every > 0 && (step + 1) % options_.save_every == 0);
 }
 
 absl::Status Run::CreateRanks() {
@@ -139,15 +161,17 @@ absl::Status Run::CreateRanks() {
 }
 
 absl::StatusOr<Report> Run::Go() {
-  if (!options_.trace_dir.empty()) {
-    TRAINER_RETURN_IF_ERROR(CreateTraceFolder());
-  }
+  TRAINER_RETURN_IF_ERROR(CreateFolders());
   TRAINER_RETURN_IF_ERROR(CreateRanks());
   RunRanks();
   bar_.Clear();
   if (!failure_.ok()) return failure_;
   PrintEvaluations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
+  if (!options_.export_path.empty()) {
+    TRAINER_RETURN_IF_ERROR(
+        ExportWeights(options_.save_dir, options_.export_path));
+  }
   if (options_.blame) {
     const absl::StatusOr<std::string> text = ranks_[0]->Blame();
     if (!text.ok()) return text.status();
@@ -204,15 +228,23 @@ void Run::Fail(int64_t index, const absl::Status& status) {
 
 absl::Status Run::TrainRank(int64_t index) {
   Rank& rank = *ranks_[static_cast<size_t>(index)];
-  TRAINER_RETURN_IF_ERROR(rank.Build());
+  TRAINER_RETURN_IF_ERROR(rank.Build(start_.checkpoint.get()));
+  std::unique_ptr<RankSaver>& saver = savers_[static_cast<size_t>(index)];
+  if (!options_.save_dir.empty()) {
+    absl::StatusOr<std::unique_ptr<RankSaver>> created =
+        RankSaver::Create(options_.save_dir, start_.identity, rank.engine());
+    if (!created.ok()) return created.status();
+    saver = *std::move(created);
+  }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
   const auto begin = std::chrono::steady_clock::now();
   size_t slot = 0;
-  for (int64_t step = 0; step < options_.steps; ++step) {
+  for (int64_t step = start_.step; step < options_.end_step(); ++step) {
     const absl::StatusOr<double> loss = rank.Step(step);
     if (!loss.ok()) return loss.status();
     last_losses_[static_cast<size_t>(index)] = *loss;
     if (index == 0) ShowProgress(step, *loss);
+    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
     if (EvaluatesAfter(step)) {
       TRAINER_RETURN_IF_ERROR(Evaluate(index, step + 1, slot++));
     }
@@ -222,8 +254,9 @@ absl::Status Run::TrainRank(int64_t index) {
         std::chrono::steady_clock::now() - begin;
     wall_s_ = wall.count();
   }
-  TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.steps, slot));
-  return rank.ReadWeights(/*keep=*/index == 0);
+  TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.end_step(), slot));
+  TRAINER_RETURN_IF_ERROR(rank.ReadWeights(/*keep=*/index == 0));
+  return saver == nullptr ? absl::OkStatus() : saver->Wait();
 }
 
 absl::Status Run::Evaluate(int64_t index, int64_t steps_done, size_t slot) {
@@ -276,13 +309,18 @@ void Run::PrintEvaluations() {
 }
 
 // Before the run, whose work would otherwise be lost.
-absl::Status Run::CreateTraceFolder() const {
-  std::error_code error;
-  std::filesystem::create_directories(options_.trace_dir, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrFormat("--trace: cannot create the folder '%s': %s",
-                        options_.trace_dir, error.message()));
+absl::Status Run::CreateFolders() const {
+  const std::pair<const char*, const std::string&> folders[] = {
+      {"--trace", options_.trace_dir}, {"--save", options_.save_dir}};
+  for (const auto& [flag, path] : folders) {
+    if (path.empty()) continue;
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrFormat("%s: cannot create the folder '%s': %s", flag, path,
+                          error.message()));
+    }
   }
   return absl::OkStatus();
 }
@@ -302,7 +340,8 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.zero = options_.zero;
   report.model = options_.model;
   report.schedule = options_.serial ? "serial" : "overlap";
-  report.steps = options_.steps;
+  report.steps = options_.end_step();
+  report.first_step = start_.step;
   report.cap_bytes = options_.cap_bytes;
   report.val_loss = evaluations_.back().mean();
   for (double loss : last_losses_) {
@@ -324,6 +363,12 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
   report.weights_sha256 = ranks_[0]->WeightsDigest();
+  if (!options_.save_dir.empty()) {
+    report.num_saves = static_cast<int64_t>(savers_[0]->stalls().size());
+    const RankSaver::Stall stall = SummarizeStalls(savers_);
+    report.save_copy_s = stall.copy_s;
+    report.save_wait_s = stall.wait_s;
+  }
   TRAINER_RETURN_IF_ERROR(FillSteps(&report));
   TRAINER_RETURN_IF_ERROR(FillBound(&report));
   return report;
@@ -340,14 +385,18 @@ absl::Status Run::FillSteps(Report* report) const {
     report->peak_bytes_in_flight =
         std::max(report->peak_bytes_in_flight, *peak);
   }
-  // A step before a validation seems to last until that is over.
+  // A step before a validation or a save seems to last until that is over. The
+  // trace counts the steps of this run.
   std::vector<uint64_t> excluded;
-  for (int64_t step = 0; step < options_.steps; ++step) {
-    if (EvaluatesAfter(step)) excluded.push_back(static_cast<uint64_t>(step));
+  for (int64_t step = start_.step; step < options_.end_step(); ++step) {
+    if (EvaluatesAfter(step) || SavesAfter(step)) {
+      excluded.push_back(static_cast<uint64_t>(step - start_.step));
+    }
   }
   report->step = Summarize(records, kWarmupSteps, excluded);
   if (report->step.steps == 0) {
-    report->step.step_s = wall_s_ / static_cast<double>(options_.steps);
+    report->step.step_s =
+        wall_s_ / static_cast<double>(options_.end_step() - start_.step);
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
@@ -400,7 +449,17 @@ absl::Status Run::FillBound(Report* report) const {
 
 absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
                              std::FILE* out) {
-  return Run(options, dataset, out).Go();
+  Start start;
+  if (!options.save_dir.empty() || !options.resume_dir.empty()) {
+    start.identity = IdentifyRun(options, dataset);
+  }
+  if (!options.resume_dir.empty()) {
+    absl::StatusOr<CheckpointHandle> checkpoint =
+        OpenForResume(options, start.identity, &start.step);
+    if (!checkpoint.ok()) return checkpoint.status();
+    start.checkpoint = *std::move(checkpoint);
+  }
+  return Run(options, dataset, std::move(start), out).Go();
 }
 
 }  // namespace commsched::trainer

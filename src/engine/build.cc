@@ -175,7 +175,8 @@ Status Engine::AddParameter(uint32_t module, const char* name,
   }
   *out_parameter = static_cast<uint32_t>(parameters_.size());
   modules_[module].used.push_back(*out_parameter);
-  parameters_.push_back({name, count, num_dims, module});
+  parameters_.push_back(
+      {name, count, num_dims, module, {dims, dims + num_dims}});
   layout_.num_elements = total + count;
   return Status();
 }

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "build_graph.h"
+#include "checkpoint.h"
 #include "commsched/engine.h"
 #include "forward_graph.h"
 #include "layout.h"
 #include "memory.h"
+#include "snapshot.h"
 #include "status.h"
 
 namespace commsched::engine {
@@ -68,6 +70,23 @@ class Engine {
   Status GradientNorm(double* out_norm) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status OpCosts(int64_t* out_ns, uint64_t num_ops) const;
+
+  // Checkpoints, between steps (snapshot.cc).
+  Status CheckBuilt(const char* call) const {
+    return built() ? Status() : OutOfOrder(call);
+  }
+  Status CheckCanSave() const;
+  std::vector<SavedPiece> SavedPieces() const;
+  // All of the pieces to `out`, one kind of state after the other: first
+  // moments, second moments, values. Drains.
+  Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
+  // Takes parameters, optimizer state and the number of steps.
+  Status Restore(const Checkpoint& checkpoint);
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  uint64_t steps() const { return step_offset_ + steps_done_; }
+  uint64_t zero_stage() const { return spec_.zero_stage; }
+  uint64_t world() const { return static_cast<uint64_t>(spec_.world); }
+  uint64_t rank() const { return group_rank_; }
 
   commsched_plan_t* plan() const { return plan_.get(); }
   commsched_session_t* session() const { return session_.get(); }
@@ -187,6 +206,15 @@ class Engine {
   Status CheckWhole(const char* call, uint32_t parameter) const;
   float* ParameterValues(uint32_t parameter) const;
 
+  // snapshot.cc
+  struct Target {  // Where this rank keeps what a checkpoint has.
+    Checkpoint::Range range;
+    float* values;
+  };
+  Status CheckTensors(const Checkpoint& checkpoint,
+                      std::vector<size_t>* out_tensors) const;
+  std::vector<Target> Targets(const std::vector<size_t>& tensors) const;
+
   // Constant after construction.
   const commsched_engine_desc_t desc_;
   const commsched_engine_kernels_t kernels_;
@@ -225,6 +253,7 @@ class Engine {
   uint64_t cursor_ = 0;       // In ops().
   uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;
+  uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   bool has_norm_ = false;
   double norm_ = 0;
 

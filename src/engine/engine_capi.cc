@@ -1,97 +1,18 @@
-// The C side of the engine: convert, call, convert back. Nothing is decided
-// here but NULLs and the sizes of structs.
+// The C side of the engine.
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <memory>
-#include <new>
-#include <string>
 
-#include "engine.h"
+#include "boundary.h"
 
 namespace engine = commsched::engine;
+using engine::AtBoundary;
+using engine::CheckStructSize;
+using engine::CopyIn;
+using engine::NotNull;
 using engine::Status;
 
-struct commsched_engine {
-  explicit commsched_engine(const commsched_engine_desc_t& desc)
-      : engine(desc) {}
-  engine::Engine engine;
-};
-
 namespace {
-
-// The message of the last failed call of this thread.
-std::string& LastError() {
-  thread_local std::string message;
-  return message;
-}
-
-commsched_status_t Report(const Status& status) {
-  if (!status.ok()) LastError() = status.message();
-  return status.code();
-}
-
-// Runs `body`, the C++ side of one function. The only place that catches.
-template <typename Body>
-commsched_status_t AtBoundary(Body&& body) noexcept {
-  try {
-    return Report(body());
-  } catch (const std::bad_alloc&) {
-    LastError() = "out of memory";  // Short enough to need none.
-    return COMMSCHED_RESOURCE_EXHAUSTED;
-  } catch (const std::exception& e) {
-    LastError() = e.what();
-    return COMMSCHED_INTERNAL;
-  } catch (...) {
-    LastError() = "an exception of unknown type";
-    return COMMSCHED_INTERNAL;
-  }
-}
-
-Status NotNull(const void* pointer, const char* name) {
-  if (pointer != nullptr) return Status();
-  return engine::InvalidArgument(std::string("engine: ") + name + " is NULL");
-}
-
-// No struct of the ABI is larger; a greater struct_size is an uninitialised
-// one.
-constexpr uint64_t kMaxStructSize = 4096;
-
-Status CheckStructSize(uint64_t size, const char* name) {
-  // A size that is no multiple of 8 would cut a field.
-  if (size >= sizeof(size) && size <= kMaxStructSize &&
-      size % sizeof(size) == 0) {
-    return Status();
-  }
-  return engine::InvalidArgument(
-      std::string("engine: struct_size of ") + name + " is " +
-      std::to_string(size) + ", not a multiple of " +
-      std::to_string(sizeof(size)) + " in " + std::to_string(sizeof(size)) +
-      ".." + std::to_string(kMaxStructSize) + "; make it with its _init()");
-}
-
-// Copies a struct that the caller may have compiled with another version:
-// fields it does not know read as 0, fields we do not know must be 0.
-template <typename T>
-Status CopyIn(const T& from, const char* name, T* out) {
-  const uint64_t size = from.struct_size;
-  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, name));
-  bool known = true;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&from);
-  for (uint64_t i = sizeof(T); known && i < size; ++i) known = bytes[i] == 0;
-  if (!known) {
-    return engine::InvalidArgument(
-        std::string("engine: struct_size of ") + name + " is " +
-        std::to_string(size) + "; this version has " +
-        std::to_string(sizeof(T)) + " bytes and no more fields");
-  }
-  std::memset(static_cast<void*>(out), 0, sizeof(T));
-  std::memcpy(static_cast<void*>(out), &from,
-              std::min<uint64_t>(size, sizeof(T)));
-  out->struct_size = sizeof(T);
-  return Status();
-}
 
 Status Create(const commsched_engine_desc_t* desc,
               commsched_engine_t** out_engine) {
@@ -121,7 +42,9 @@ Status Create(const commsched_engine_desc_t* desc,
 
 }  // namespace
 
-const char* commsched_engine_last_error(void) { return LastError().c_str(); }
+const char* commsched_engine_last_error(void) {
+  return engine::LastError().c_str();
+}
 
 commsched_status_t commsched_engine_create(const commsched_engine_desc_t* desc,
                                            commsched_engine_t** out_engine) {

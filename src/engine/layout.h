@@ -17,6 +17,7 @@ struct Parameter {
   uint64_t count = 0;     // Elements, row-major.
   uint32_t num_dims = 0;  // Two or more: decayed.
   uint32_t module = 0;    // The owner.
+  std::vector<uint64_t> dims = {};  // Of checkpoints.
 };
 
 struct Module {

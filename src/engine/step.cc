@@ -267,7 +267,7 @@ Status Engine::StepBuckets(float lr) {
   args.beta1 = desc_.beta1;
   args.beta2 = desc_.beta2;
   args.epsilon = desc_.epsilon;
-  const double t = static_cast<double>(steps_begun_);
+  const double t = static_cast<double>(step_offset_ + steps_begun_);
   args.correction1 = static_cast<float>(1 - std::pow(double{desc_.beta1}, t));
   args.correction2 = static_cast<float>(1 - std::pow(double{desc_.beta2}, t));
   for (uint32_t b = 0; b < memory_.size(); ++b) {

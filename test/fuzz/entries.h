@@ -31,6 +31,14 @@ size_t FuzzPlanStructs(const uint8_t* data, size_t size);
 // The file of a flight record, whole or with its ring made of a few slots.
 size_t FuzzFlightRecord(const uint8_t* data, size_t size);
 
+// The header of a safetensors file, after 8 bytes that say how much data follow
+// it: what is accepted fills the data and is written and read back equal.
+size_t FuzzSafetensors(const uint8_t* data, size_t size);
+
+// The content of a checkpoint's index, with the checksum that it needs, and the
+// name of a file of a checkpoint.
+size_t FuzzCheckpointIndex(const uint8_t* data, size_t size);
+
 // The trainer's command line, and the texts with units in it. Only where the
 // trainer's needs are there.
 size_t FuzzTrainerOptions(const uint8_t* data, size_t size);

@@ -98,11 +98,13 @@ TEST_P(FuzzReplayTest, MutationsOfTheCorpusAreHandled) {
 
 INSTANTIATE_TEST_SUITE_P(
     Parsers, FuzzReplayTest,
-    testing::Values(Parser{"environment", FuzzEnvironment, 20000},
+    testing::Values(Parser{"checkpoint_index", FuzzCheckpointIndex, 20000},
+                    Parser{"environment", FuzzEnvironment, 20000},
                     Parser{"flight_record", FuzzFlightRecord, 1000},
                     Parser{"graph_json", FuzzGraphJson, 20000},
                     Parser{"plan_structs", FuzzPlanStructs, 5000},
-                    Parser{"plugin_tables", FuzzPluginTables, 20000}),
+                    Parser{"plugin_tables", FuzzPluginTables, 20000},
+                    Parser{"safetensors", FuzzSafetensors, 20000}),
     [](const auto& info) { return std::string(info.param.name); });
 
 #ifdef COMMSCHED_FUZZ_TRAINER

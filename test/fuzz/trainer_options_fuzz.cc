@@ -62,11 +62,14 @@ void CheckOptions(const Options& o) {
   Require(o.ranks >= 1 && o.micro_batches >= 1 && o.steps >= 1 && o.seq >= 1);
   Require(o.batch == o.local_batch() * o.ranks * o.micro_batches);
   Require(o.local_batch() >= 1);
-  Require(o.zero >= 0 && o.zero <= 2);
+  Require(o.zero >= 0 && o.zero <= 3);
   Require(std::isfinite(o.lr) && o.lr >= 0);
   Require(std::isfinite(o.clip) && o.clip >= 0);
   Require(o.bucket_bytes >= 1);
   Require(o.cap_launches >= 0 && o.eval_every >= 0 && o.val_batches >= 1);
+  Require(o.end_step() >= 1 && o.end_step() <= o.steps && o.save_every >= 0);
+  Require(o.save_every == 0 || !o.save_dir.empty());
+  Require(!o.only_exports() || !o.resume_dir.empty());
   Require(o.priority == "auto" || o.priority == "on" || o.priority == "off");
   Require(std::isfinite(o.link.bytes_per_s) && o.link.bytes_per_s >= 0);
   Require(trainer::ValidateConfig(o.config).ok());

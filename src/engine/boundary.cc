@@ -1,0 +1,32 @@
+#include "boundary.h"
+
+namespace commsched::engine {
+namespace {
+
+constexpr uint64_t kMaxStructSize = 4096;
+
+}  // namespace
+
+std::string& LastError() {
+  thread_local std::string message;
+  return message;
+}
+
+Status NotNull(const void* pointer, const char* name) {
+  if (pointer != nullptr) return Status();
+  return InvalidArgument(std::string("engine: ") + name + " is NULL");
+}
+
+Status CheckStructSize(uint64_t size, const char* name) {
+  if (size >= sizeof(size) && size <= kMaxStructSize &&
+      size % sizeof(size) == 0) {
+    return Status();
+  }
+  return InvalidArgument(
+      std::string("engine: struct_size of ") + name + " is " +
+      std::to_string(size) + ", not a multiple of " +
+      std::to_string(sizeof(size)) + " in " + std::to_string(sizeof(size)) +
+      ".." + std::to_string(kMaxStructSize) + "; make it with its _init()");
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,80 @@
+// What the C functions share: convert, call, convert back. Nothing is decided
+// here but NULLs and the sizes of structs.
+#ifndef COMMSCHED_SRC_ENGINE_BOUNDARY_H_
+#define COMMSCHED_SRC_ENGINE_BOUNDARY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "engine.h"
+#include "status.h"
+
+struct commsched_engine {
+  explicit commsched_engine(const commsched_engine_desc_t& desc)
+      : engine(desc) {}
+  commsched::engine::Engine engine;
+};
+
+namespace commsched::engine {
+
+// The message of the last failed call of this thread.
+std::string& LastError();
+
+inline commsched_status_t Report(const Status& status) {
+  if (!status.ok()) LastError() = status.message();
+  return status.code();
+}
+
+// Runs `body`, the C++ side of one function. The only place that catches what a
+// caller's thread throws.
+template <typename Body>
+commsched_status_t AtBoundary(Body&& body) noexcept {
+  try {
+    return Report(body());
+  } catch (const std::bad_alloc&) {
+    LastError() = "out of memory";  // Short enough to need none.
+    return COMMSCHED_RESOURCE_EXHAUSTED;
+  } catch (const std::exception& e) {
+    LastError() = e.what();
+    return COMMSCHED_INTERNAL;
+  } catch (...) {
+    LastError() = "an exception of unknown type";
+    return COMMSCHED_INTERNAL;
+  }
+}
+
+Status NotNull(const void* pointer, const char* name);
+
+// A greater struct_size than any struct of the ABI has, or one that would cut a
+// field, is that of an uninitialised one.
+Status CheckStructSize(uint64_t size, const char* name);
+
+// Copies a struct that the caller may have compiled with another version:
+// fields it does not know read as 0, fields we do not know must be 0.
+template <typename T>
+Status CopyIn(const T& from, const char* name, T* out) {
+  const uint64_t size = from.struct_size;
+  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, name));
+  bool known = true;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&from);
+  for (uint64_t i = sizeof(T); known && i < size; ++i) known = bytes[i] == 0;
+  if (!known) {
+    return InvalidArgument(std::string("engine: struct_size of ") + name +
+                           " is " + std::to_string(size) +
+                           "; this version has " + std::to_string(sizeof(T)) +
+                           " bytes and no more fields");
+  }
+  std::memset(static_cast<void*>(out), 0, sizeof(T));
+  std::memcpy(static_cast<void*>(out), &from,
+              std::min<uint64_t>(size, sizeof(T)));
+  out->struct_size = sizeof(T);
+  return Status();
+}
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_BOUNDARY_H_

@@ -1,0 +1,263 @@
+#include "checkpoint.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
+
+struct FreeHash {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+// Calls `take` with `bytes` bytes from `offset` on, a chunk at a time.
+template <typename Function>
+Status ForEachChunk(const OldFile& file, uint64_t offset, uint64_t bytes,
+                    Function&& take) {
+  std::vector<char> chunk(std::min(bytes, kChunkBytes));
+  while (bytes > 0) {
+    const uint64_t now = std::min(bytes, kChunkBytes);
+    ENGINE_RETURN_IF_ERROR(file.Read(offset, chunk.data(), now));
+    ENGINE_RETURN_IF_ERROR(take(chunk.data(), now));
+    offset += now;
+    bytes -= now;
+  }
+  return Status();
+}
+
+std::string Describe(StateKind kind, const std::string& tensor) {
+  if (kind == StateKind::kValue) return "tensor '" + tensor + "'";
+  return std::string(NameOf(kind)) + " of tensor '" + tensor + "'";
+}
+
+}  // namespace
+
+Status Checkpoint::Open(const std::string& folder,
+                        std::unique_ptr<Checkpoint>* out) {
+  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(folder));
+  ENGINE_RETURN_IF_ERROR(checkpoint->ReadIndex());
+  for (size_t part = 0; part < checkpoint->index_.parts.size(); ++part) {
+    ENGINE_RETURN_IF_ERROR(checkpoint->ReadPart(part));
+  }
+  ENGINE_RETURN_IF_ERROR(checkpoint->CheckCover());
+  *out = std::move(checkpoint);
+  return Status();
+}
+
+std::string Checkpoint::PathOf(size_t part) const {
+  return folder_ + "/" + PartName(index_.id, part, index_.parts.size());
+}
+
+Status Checkpoint::ReadIndex() {
+  const std::string path = folder_ + "/" + kIndexName;
+  std::string text;
+  const Status status = ReadWhole(path, kMaxIndexBytes, &text);
+  if (status.code() == COMMSCHED_NOT_FOUND) {
+    return Status(status.code(),
+                  "no checkpoint in '" + folder_ + "': " + status.message());
+  }
+  ENGINE_RETURN_IF_ERROR(status);
+  ENGINE_RETURN_IF_ERROR(ParseIndex("file '" + path + "'", text, &index_));
+  for (size_t t = 0; t < index_.tensors.size(); ++t) {
+    if (!by_name_.emplace(index_.tensors[t].name, t).second) {
+      return InvalidArgument("file '" + path + "': tensor '" +
+                             index_.tensors[t].name + "' is there twice");
+    }
+  }
+  pieces_.resize(index_.tensors.size() * kNumStateKinds);
+  return Status();
+}
+
+Status Checkpoint::ReadPart(size_t part) {
+  const std::string path = PathOf(part);
+  const std::string what = "file '" + path + "'";
+  const CheckpointIndex::Part& expected = index_.parts[part];
+  OldFile file;
+  ENGINE_RETURN_IF_ERROR(file.Open(path));
+  if (file.bytes() != expected.bytes) {
+    return Status(COMMSCHED_DATA_LOSS, what + " has " +
+                                           std::to_string(file.bytes()) +
+                                           " bytes; the index says " +
+                                           std::to_string(expected.bytes));
+  }
+  unsigned char length[kLengthBytes] = {};
+  ENGINE_RETURN_IF_ERROR(
+      file.Read(0, length, std::min(kLengthBytes, file.bytes())));
+  uint64_t bytes = 0;
+  ENGINE_RETURN_IF_ERROR(ParseHeaderLength(what, length, file.bytes(), &bytes));
+  std::string text(kLengthBytes + bytes, '\0');
+  ENGINE_RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+  if (HashOf(text.data(), text.size()) != expected.header_hash) {
+    return Status(COMMSCHED_DATA_LOSS,
+                  what + ": the checksum of its header is " +
+                      FormatHash(HashOf(text.data(), text.size())) +
+                      "; the index says " + FormatHash(expected.header_hash));
+  }
+  const uint64_t data_begin = text.size();
+  TensorHeader header;
+  ENGINE_RETURN_IF_ERROR(ParseHeader(what, text.substr(kLengthBytes),
+                                     file.bytes() - data_begin, &header));
+  std::vector<PartPiece> pieces;
+  ENGINE_RETURN_IF_ERROR(ReadPartHeader(what, index_.id, part,
+                                        index_.parts.size(), header, &pieces));
+  for (const PartPiece& piece : pieces) {
+    ENGINE_RETURN_IF_ERROR(AddPiece(what, part, data_begin, piece));
+  }
+  return Status();
+}
+
+Status Checkpoint::AddPiece(const std::string& what, size_t part,
+                            uint64_t data_begin, const PartPiece& piece) {
+  const int64_t t = Find(piece.parameter);
+  if (t < 0) {
+    return InvalidArgument(what + " has a piece of tensor '" + piece.parameter +
+                           "', which the index has not");
+  }
+  const size_t tensor = static_cast<size_t>(t);
+  if (piece.dtype != index_.tensors[tensor].dtype) {
+    return InvalidArgument(what + ": " + Describe(piece.kind, piece.parameter) +
+                           " is " + piece.dtype + "; the index says " +
+                           index_.tensors[tensor].dtype);
+  }
+  if (piece.count == 0) return Status();
+  PiecesOf(tensor, piece.kind)
+      .push_back({part, piece.begin, piece.count, data_begin + piece.offset,
+                  piece.hash});
+  return Status();
+}
+
+// The pieces of a tensor are all of it, once.
+Status Checkpoint::CheckCover() {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    std::vector<Piece>& pieces = pieces_[i];
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    const CheckpointIndex::Tensor& tensor = index_.tensors[i / kNumStateKinds];
+    const std::string what =
+        "checkpoint '" + folder_ + "': " +
+        Describe(static_cast<StateKind>(i % kNumStateKinds), tensor.name);
+    uint64_t count = 0;
+    ENGINE_RETURN_IF_ERROR(
+        CountElements(what, tensor.shape, INT64_MAX, &count));
+    uint64_t end = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.begin != end || piece.count > count - end) {
+        return InvalidArgument(
+            what + ": file '" + PathOf(piece.part) + "' has elements from " +
+            std::to_string(piece.begin) + ", " + std::to_string(piece.count) +
+            " of them; from " + std::to_string(end) + " of " +
+            std::to_string(count) + " on they must come");
+      }
+      end += piece.count;
+    }
+    if (end != count) {
+      return InvalidArgument(what + ": no file has the elements from " +
+                             std::to_string(end) + " to " +
+                             std::to_string(count));
+    }
+  }
+  return Status();
+}
+
+int64_t Checkpoint::Find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? -1 : static_cast<int64_t>(found->second);
+}
+
+std::vector<Checkpoint::Piece> Checkpoint::Touched(const Range& range) const {
+  std::vector<Piece> touched;
+  for (const Piece& piece : PiecesOf(range.tensor, range.kind)) {
+    if (piece.begin < range.begin + range.count &&
+        range.begin < piece.begin + piece.count) {
+      touched.push_back(piece);
+    }
+  }
+  return touched;
+}
+
+Status Checkpoint::ReadVerified(const Range& range, const Piece& piece,
+                                const Take& take) const {
+  const CheckpointIndex::Tensor& tensor = index_.tensors[range.tensor];
+  OldFile file;
+  ENGINE_RETURN_IF_ERROR(file.Open(PathOf(piece.part)));
+  const std::unique_ptr<XXH3_state_t, FreeHash> state(XXH3_createState());
+  if (state == nullptr) {
+    return Status(COMMSCHED_RESOURCE_EXHAUSTED, "no memory for a checksum");
+  }
+  XXH3_64bits_reset(state.get());
+  ENGINE_RETURN_IF_ERROR(
+      ForEachChunk(file, piece.offset, piece.count * DTypeBytes(tensor.dtype),
+                   [&](const char* data, uint64_t bytes) {
+                     XXH3_64bits_update(state.get(), data, bytes);
+                     return take == nullptr ? Status() : take(data, bytes);
+                   }));
+  const uint64_t hash = XXH3_64bits_digest(state.get());
+  if (hash == piece.hash) return Status();
+  return Status(COMMSCHED_DATA_LOSS,
+                "file '" + PathOf(piece.part) +
+                    "': " + Describe(range.kind, tensor.name) + ", elements " +
+                    std::to_string(piece.begin) + " to " +
+                    std::to_string(piece.begin + piece.count) +
+                    ": their checksum is " + FormatHash(hash) +
+                    "; the header says " + FormatHash(piece.hash));
+}
+
+Status Checkpoint::Verify(const Range& range) const {
+  for (const Piece& piece : Touched(range)) {
+    ENGINE_RETURN_IF_ERROR(ReadVerified(range, piece, nullptr));
+  }
+  return Status();
+}
+
+Status Checkpoint::Read(const Range& range, float* out) const {
+  for (const Piece& piece : Touched(range)) {
+    const uint64_t begin = std::max(range.begin, piece.begin);
+    const uint64_t end =
+        std::min(range.begin + range.count, piece.begin + piece.count);
+    OldFile file;
+    ENGINE_RETURN_IF_ERROR(file.Open(PathOf(piece.part)));
+    ENGINE_RETURN_IF_ERROR(
+        file.Read(piece.offset + (begin - piece.begin) * sizeof(float),
+                  out + (begin - range.begin), (end - begin) * sizeof(float)));
+  }
+  return Status();
+}
+
+Status Checkpoint::Export(const std::string& path) const {
+  TensorHeader header;
+  // What Hugging Face's loader asks for.
+  header.metadata = {{"format", "pt"},
+                     {"step", std::to_string(index_.id.step)}};
+  std::vector<Range> ranges;
+  uint64_t end = 0;
+  for (size_t t = 0; t < index_.tensors.size(); ++t) {
+    const CheckpointIndex::Tensor& tensor = index_.tensors[t];
+    uint64_t count = 0;
+    ENGINE_RETURN_IF_ERROR(
+        CountElements(tensor.name, tensor.shape, INT64_MAX, &count));
+    const uint64_t begin = end;
+    end += count * DTypeBytes(tensor.dtype);
+    header.tensors.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, begin, end});
+    ranges.push_back({t, StateKind::kValue, 0, count});
+  }
+  NewFile file;
+  ENGINE_RETURN_IF_ERROR(file.Create(path, path + ".tmp"));
+  const std::string text = FormatHeader(header);
+  ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
+  for (const Range& range : ranges) {
+    for (const Piece& piece : Touched(range)) {
+      ENGINE_RETURN_IF_ERROR(
+          ReadVerified(range, piece, [&](const char* data, uint64_t bytes) {
+            return file.Append(data, bytes);
+          }));
+    }
+  }
+  return file.Publish();
+}
+
+}  // namespace commsched::engine

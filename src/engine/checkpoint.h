@@ -1,0 +1,95 @@
+#ifndef COMMSCHED_SRC_ENGINE_CHECKPOINT_H_
+#define COMMSCHED_SRC_ENGINE_CHECKPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "checkpoint_index.h"
+#include "checkpoint_part.h"
+#include "files.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// A checkpoint in a folder, for reading. Once it is open all is known to be
+// there and to fit together; whether data are what was written is known when
+// they are read. Messages name file, tensor, value and limit.
+//
+// Immutable, hence thread-safe.
+class Checkpoint {
+ public:
+  // Fails with
+  //   NOT_FOUND         no folder, no index in it, a file of it is missing
+  //   INVALID_ARGUMENT  something that is no checkpoint, or of another version
+  //   DATA_LOSS         a file that has changed since, or was cut off
+  static Status Open(const std::string& folder,
+                     std::unique_ptr<Checkpoint>* out);
+
+  const CheckpointIndex& index() const { return index_; }
+
+  // Its place in index().tensors, or -1.
+  int64_t Find(const std::string& name) const;
+
+  // Elements of a tensor.
+  struct Range {
+    size_t tensor = 0;  // In index().tensors.
+    StateKind kind = StateKind::kValue;
+    uint64_t begin = 0;
+    uint64_t count = 0;
+  };
+
+  // Reads every piece that the range touches and compares checksums. Fails with
+  // DATA_LOSS.
+  Status Verify(const Range& range) const;
+
+  // The range must be of F32 and within the tensor.
+  Status Read(const Range& range, float* out) const;
+
+  // Writes the parameters as one safetensors file, which other tools read;
+  // verified on the way.
+  Status Export(const std::string& path) const;
+
+ private:
+  struct Piece {
+    size_t part = 0;
+    uint64_t begin = 0;   // Elements of the tensor before it.
+    uint64_t count = 0;   // Elements.
+    uint64_t offset = 0;  // Bytes of the file before it.
+    uint64_t hash = 0;
+  };
+  using Take = std::function<Status(const char* data, uint64_t bytes)>;
+
+  explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
+
+  Status ReadIndex();
+  Status ReadPart(size_t part);
+  Status AddPiece(const std::string& what, size_t part, uint64_t data_begin,
+                  const PartPiece& piece);
+  Status CheckCover();
+  std::string PathOf(size_t part) const;
+  std::vector<Piece>& PiecesOf(size_t tensor, StateKind kind) {
+    return pieces_[tensor * kNumStateKinds + static_cast<size_t>(kind)];
+  }
+  const std::vector<Piece>& PiecesOf(size_t tensor, StateKind kind) const {
+    return pieces_[tensor * kNumStateKinds + static_cast<size_t>(kind)];
+  }
+  // Those of the range's tensor that it touches.
+  std::vector<Piece> Touched(const Range& range) const;
+  // Reads the piece chunk by chunk; fails if its checksum is another.
+  Status ReadVerified(const Range& range, const Piece& piece,
+                      const Take& take) const;
+
+  const std::string folder_;
+  CheckpointIndex index_;
+  std::unordered_map<std::string, size_t> by_name_;  // In index_.tensors.
+  std::vector<std::vector<Piece>> pieces_;  // By tensor and kind; by begin.
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_CHECKPOINT_H_

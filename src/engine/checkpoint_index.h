@@ -1,0 +1,85 @@
+#ifndef COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_
+#define COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "status.h"
+
+namespace commsched::engine {
+
+inline constexpr char kCheckpointFormat[] = "commsched-checkpoint/1";
+inline constexpr char kIndexName[] = "index.json";
+inline constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
+inline constexpr uint64_t kMaxCheckpointRanks = 1 << 16;
+inline constexpr uint64_t kMaxStep = uint64_t{1} << 62;
+
+// Which save it is. `run` tells saves of one step apart that different runs
+// made.
+struct SaveId {
+  uint64_t step = 0;
+  std::string run;
+
+  friend bool operator==(const SaveId&, const SaveId&) = default;
+};
+
+// 1 to 64 letters, digits or '_': it is part of file names.
+Status CheckRun(const std::string& run);
+
+// "step-00000300-RUN-rank-00002-of-00004.safetensors", one rank's file.
+std::string PartName(const SaveId& id, uint64_t rank, uint64_t world);
+
+// A name that PartName() makes, with or without ".tmp", or the temporary name
+// of an index, taken apart.
+struct SavedName {
+  SaveId id;
+  uint64_t rank = 0;
+};
+
+// False if it is another name.
+bool ParseSavedName(const std::string& name, SavedName* out);
+
+// The temporary name under which `rank` writes the index.
+std::string TemporaryIndexName(const SaveId& id, uint64_t rank);
+
+std::string FormatHash(uint64_t hash);  // 16 hexadecimal digits.
+bool ParseHash(const std::string& text, uint64_t* out);
+uint64_t HashOf(const void* data, uint64_t bytes);  // XXH3, 64 bits.
+
+// What makes the files of the ranks a checkpoint: written last.
+struct CheckpointIndex {
+  struct Part {
+    uint64_t bytes = 0;
+    uint64_t header_hash = 0;  // Length included.
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  struct Tensor {
+    std::string name;
+    std::string dtype;
+    std::vector<uint64_t> shape;
+    friend bool operator==(const Tensor&, const Tensor&) = default;
+  };
+
+  SaveId id;
+  uint64_t zero_stage = 0;
+  std::vector<Part> parts;      // By rank.
+  std::vector<Tensor> tensors;  // The parameters, as registered.
+  std::map<std::string, std::string> metadata;  // The caller's.
+
+  friend bool operator==(const CheckpointIndex&,
+                         const CheckpointIndex&) = default;
+};
+
+// Texts are UTF-8.
+std::string FormatIndex(const CheckpointIndex& index);
+
+// `what` names the file in messages. Fails with INVALID_ARGUMENT for a text
+// that is no index and with DATA_LOSS for one that has changed since.
+Status ParseIndex(const std::string& what, const std::string& text,
+                  CheckpointIndex* out);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_

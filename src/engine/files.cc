@@ -1,0 +1,170 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+// More at once gains nothing, and Linux writes no more than 2 GiB.
+constexpr uint64_t kMostAtOnce = uint64_t{1} << 30;
+
+commsched_status_t CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return COMMSCHED_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return COMMSCHED_PERMISSION_DENIED;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+      return COMMSCHED_RESOURCE_EXHAUSTED;
+    default:
+      return COMMSCHED_UNAVAILABLE;
+  }
+}
+
+// What errno says of the call that just failed.
+Status Failed(const char* doing, const std::string& path) {
+  const int error = errno;
+  return Status(CodeOf(error),
+                std::string("cannot ") + doing + " '" + path +
+                    "': " + std::generic_category().message(error));
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, slash + 1);
+}
+
+// A name is on the disk when its folder is.
+Status SyncFolder(const std::string& folder) {
+  const Descriptor descriptor(
+      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.get() < 0) return Failed("open folder", folder);
+  // Some file systems have nothing to do for a folder, and say EINVAL.
+  if (fsync(descriptor.get()) == 0 || errno == EINVAL) return Status();
+  return Failed("sync folder", folder);
+}
+
+}  // namespace
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(value_, other.value_);
+  return *this;
+}
+
+void Descriptor::Close() {
+  if (value_ >= 0) close(value_);
+  value_ = -1;
+}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+Status NewFile::Create(const std::string& path, const std::string& temporary) {
+  path_ = path;
+  descriptor_ = Descriptor(
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor_.get() < 0) return Failed("create", temporary);
+  temporary_ = temporary;
+  return Status();
+}
+
+Status NewFile::Append(const void* data, uint64_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written =
+        write(descriptor_.get(), next, std::min(bytes, kMostAtOnce));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Failed("write", temporary_);
+    next += written;
+    bytes -= static_cast<uint64_t>(written);
+  }
+  return Status();
+}
+
+Status NewFile::Publish() {
+  if (fsync(descriptor_.get()) != 0) return Failed("sync", temporary_);
+  descriptor_.Close();
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return Failed("make", path_);
+  }
+  temporary_.clear();
+  return SyncFolder(FolderOf(path_));
+}
+
+Status OldFile::Open(const std::string& path) {
+  path_ = path;
+  // Not to wait for the writer of a pipe.
+  descriptor_ =
+      Descriptor(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (descriptor_.get() < 0) return Failed("open", path);
+  struct stat about = {};
+  if (fstat(descriptor_.get(), &about) != 0) return Failed("open", path);
+  if (!S_ISREG(about.st_mode)) {
+    return InvalidArgument("'" + path + "' is not a regular file");
+  }
+  bytes_ = static_cast<uint64_t>(about.st_size);
+  return Status();
+}
+
+Status OldFile::Read(uint64_t offset, void* out, uint64_t bytes) const {
+  char* next = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got =
+        pread(descriptor_.get(), next, std::min(bytes, kMostAtOnce),
+              static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Failed("read", path_);
+    if (got == 0) {
+      return Status(COMMSCHED_DATA_LOSS, "file '" + path_ + "' ends at byte " +
+                                             std::to_string(offset) + "; " +
+                                             std::to_string(bytes) +
+                                             " more are needed");
+    }
+    next += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+  }
+  return Status();
+}
+
+Status ReadWhole(const std::string& path, uint64_t most, std::string* out) {
+  OldFile file;
+  ENGINE_RETURN_IF_ERROR(file.Open(path));
+  if (file.bytes() > most) {
+    return InvalidArgument("file '" + path + "' has " +
+                           std::to_string(file.bytes()) +
+                           " bytes; the limit is " + std::to_string(most));
+  }
+  std::string text(file.bytes(), '\0');
+  ENGINE_RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+  *out = std::move(text);
+  return Status();
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+Status CheckFolder(const std::string& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) return Failed("open folder", path);
+  if (S_ISDIR(about.st_mode)) return Status();
+  return InvalidArgument("'" + path + "' is not a folder");
+}
+
+}  // namespace commsched::engine

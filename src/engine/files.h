@@ -1,0 +1,82 @@
+// Files that come into being whole, and files that are read where asked. Every
+// error names the path.
+#ifndef COMMSCHED_SRC_ENGINE_FILES_H_
+#define COMMSCHED_SRC_ENGINE_FILES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "status.h"
+
+namespace commsched::engine {
+
+// A file descriptor. Thread-compatible.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() { Close(); }
+  Descriptor(Descriptor&& other) noexcept : value_(other.value_) {
+    other.value_ = -1;
+  }
+  Descriptor& operator=(Descriptor&& other) noexcept;
+
+  int get() const { return value_; }
+  void Close();
+
+ private:
+  int value_ = -1;
+};
+
+// A file that appears under its name when it is complete and on the disk, and
+// replaces one that is there; until then it is `path` + ".tmp", which goes if
+// this goes.
+//
+// Thread-compatible.
+class NewFile {
+ public:
+  NewFile() = default;
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  // `temporary` is in the folder of `path`.
+  Status Create(const std::string& path, const std::string& temporary);
+  Status Append(const void* data, uint64_t bytes);
+  // On the disk, with its name.
+  Status Publish();
+
+ private:
+  std::string path_;
+  std::string temporary_;  // Empty: there is none.
+  Descriptor descriptor_;
+};
+
+// An existing file, for reading.
+//
+// Thread-compatible.
+class OldFile {
+ public:
+  // Fails with INVALID_ARGUMENT if it is no regular file.
+  Status Open(const std::string& path);
+  uint64_t bytes() const { return bytes_; }
+  // Fails with DATA_LOSS if the file ends before.
+  Status Read(uint64_t offset, void* out, uint64_t bytes) const;
+
+ private:
+  std::string path_;
+  uint64_t bytes_ = 0;
+  Descriptor descriptor_;
+};
+
+// All of a file that has at most `most` bytes.
+Status ReadWhole(const std::string& path, uint64_t most, std::string* out);
+
+bool Exists(const std::string& path);
+
+// Fails with NOT_FOUND or INVALID_ARGUMENT if it is none.
+Status CheckFolder(const std::string& path);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_FILES_H_

@@ -1,0 +1,138 @@
+#include "snapshot.h"
+
+#include <cstring>
+
+#include "engine.h"
+
+namespace commsched::engine {
+
+std::vector<SavedPiece> Engine::SavedPieces() const {
+  std::vector<SavedPiece> pieces;
+  for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+    for (const Segment& segment :
+         ShardSegments(layout_, parameters_, b, rank(), world())) {
+      pieces.push_back(
+          {.parameter = segment.parameter,
+           .begin = segment.in_bucket - layout_.slots[segment.parameter].offset,
+           .count = segment.count,
+           .bucket = b,
+           .at = spec_.zero_stage == 0 ? segment.in_bucket : segment.in_shard});
+    }
+  }
+  return pieces;
+}
+
+Status Engine::CheckCanSave() const {
+  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
+  return SessionFailure();
+}
+
+// No collective touches the moments, so they are copied while the gathers of
+// the last step may still run.
+Status Engine::CopyOut(const std::vector<SavedPiece>& pieces, float* out) {
+  ENGINE_RETURN_IF_ERROR(CheckCanSave());
+  const auto copy = [&](const float* from, const SavedPiece& piece) {
+    std::memcpy(out, from + piece.at, piece.count * sizeof(float));
+    out += piece.count;
+  };
+  for (uint64_t moment : {0, 1}) {
+    for (const SavedPiece& piece : pieces) {
+      const Array<float>& state = memory_[piece.bucket].state;
+      copy(state.data() + moment * (state.count() / 2), piece);
+    }
+  }
+  ENGINE_RETURN_IF_ERROR(Drain());
+  for (const SavedPiece& piece : pieces) {
+    copy(memory_[piece.bucket].my_parameters, piece);
+  }
+  return Status();
+}
+
+// The checkpoint is of this model: for each parameter the index of its tensor.
+Status Engine::CheckTensors(const Checkpoint& checkpoint,
+                            std::vector<size_t>* out_tensors) const {
+  const std::vector<CheckpointIndex::Tensor>& saved =
+      checkpoint.index().tensors;
+  std::vector<size_t> tensors;
+  for (const Parameter& parameter : parameters_) {
+    const int64_t found = checkpoint.Find(parameter.name);
+    if (found < 0) {
+      return InvalidArgument("engine: the checkpoint has no tensor '" +
+                             parameter.name + "'");
+    }
+    const CheckpointIndex::Tensor& tensor = saved[static_cast<size_t>(found)];
+    if (tensor.shape != parameter.dims) {
+      return InvalidArgument(
+          "engine: tensor '" + parameter.name +
+          "' of the checkpoint has shape " + FormatShape(tensor.shape) +
+          "; the parameter has " + FormatShape(parameter.dims));
+    }
+    if (tensor.dtype != "F32") {
+      return InvalidArgument("engine: tensor '" + parameter.name +
+                             "' of the checkpoint is " + tensor.dtype +
+                             "; the engine keeps F32");
+    }
+    tensors.push_back(static_cast<size_t>(found));
+  }
+  if (saved.size() == tensors.size()) {
+    *out_tensors = std::move(tensors);
+    return Status();
+  }
+  for (const CheckpointIndex::Tensor& tensor : saved) {
+    if (parameter_names_.count(tensor.name) != 0) continue;
+    return InvalidArgument("engine: tensor '" + tensor.name +
+                           "' of the checkpoint is no parameter of the model");
+  }
+  return Status(COMMSCHED_INTERNAL, "engine: tensors and parameters differ");
+}
+
+std::vector<Engine::Target> Engine::Targets(
+    const std::vector<size_t>& tensors) const {
+  std::vector<Target> targets;
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    const BucketMemory& memory = memory_[b];
+    for (const Segment& segment : memory.segments) {
+      const uint32_t p = segment.parameter;
+      Checkpoint::Range range = {
+          .tensor = tensors[p],
+          .kind = StateKind::kFirstMoment,
+          .begin = segment.in_bucket - layout_.slots[p].offset,
+          .count = segment.count};
+      float* moment = memory.state.data() + segment.in_shard;
+      targets.push_back({range, moment});
+      range.kind = StateKind::kSecondMoment;
+      targets.push_back({range, moment + memory.state.count() / 2});
+      if (!gathered(b)) continue;
+      range.kind = StateKind::kValue;
+      targets.push_back({range, memory.my_parameters + segment.in_shard});
+    }
+    if (gathered(b)) continue;
+    for (uint32_t p : layout_.buckets[b].parameters) {
+      targets.push_back({{.tensor = tensors[p],
+                          .kind = StateKind::kValue,
+                          .begin = 0,
+                          .count = parameters_[p].count},
+                         memory.all_parameters + layout_.slots[p].offset});
+    }
+  }
+  return targets;
+}
+
+// All that can be wrong with the files is found before anything changes.
+Status Engine::Restore(const Checkpoint& checkpoint) {
+  ENGINE_RETURN_IF_ERROR(CheckDrained("checkpoint_load"));
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  std::vector<size_t> tensors;
+  ENGINE_RETURN_IF_ERROR(CheckTensors(checkpoint, &tensors));
+  const std::vector<Target> targets = Targets(tensors);
+  for (const Target& target : targets) {
+    ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));
+  }
+  for (const Target& target : targets) {
+    ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, target.values));
+  }
+  step_offset_ = checkpoint.index().id.step - steps_done_;
+  return Status();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Checkpoints: --save, --save-every, --resume, --stop-after, --export."""
+
+import hashlib
+import json
+import os
+import struct
+import unittest
+
+import program
+
+
+def weights_sha256(path):
+    """What the trainer calls weights_sha256, of a safetensors file."""
+    with open(path, "rb") as file:
+        content = file.read()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8:8 + length])
+    data = content[8 + length:]
+    header.pop("__metadata__")
+    digest = hashlib.sha256()
+    for name in sorted(header):
+        begin, end = header[name]["data_offsets"]
+        digest.update(data[begin:end])
+    return digest.hexdigest(), header
+
+
+class CheckpointTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = program.temporary_folder()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.small = ["--data", program.text_file(self.folder), "--batch", 4,
+                      "--seq", 16, "--steps", 6, "--val-batches", 1,
+                      "--deterministic"]
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def expect_failure(self, code, arguments, *parts):
+        done = program.run(*self.small, *arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_half_and_half_is_the_whole_to_the_bit_in_every_stage(self):
+        for zero in (0, 1, 2, 3):
+            with self.subTest(zero=zero):
+                flags = [*self.small, "--zero", zero, "--micro-batches",
+                         zero % 2 + 1, "--ranks", 2]
+                folder = self.path(f"half{zero}")
+                whole = program.run_json(*flags)
+                half = program.run_json(*flags, "--save", folder,
+                                        "--stop-after", 3)
+                self.assertEqual(half["steps"], 3)
+                self.assertNotEqual(half["weights_sha256"],
+                                    whole["weights_sha256"])
+                rest = program.run_json(*flags, "--resume", folder)
+                self.assertEqual(rest["first_step"], 3)
+                self.assertEqual(rest["steps"], 6)
+                self.assertEqual(rest["weights_sha256"],
+                                 whole["weights_sha256"])
+                self.assertEqual(rest["val_loss"], whole["val_loss"])
+                self.assertEqual(rest["loss"], whole["loss"])
+
+    def test_another_stage_and_bucket_size_go_on_with_the_same_bits(self):
+        folder = self.path("save")
+        whole = program.run_json(*self.small, "--zero", 1)
+        program.run_json(*self.small, "--zero", 3, "--save", folder,
+                         "--stop-after", 2)
+        rest = program.run_json(*self.small, "--zero", 2, "--resume", folder,
+                                "--bucket-bytes", "64KiB")
+        self.assertEqual(rest["weights_sha256"], whole["weights_sha256"])
+
+    def test_another_number_of_ranks_goes_on_with_the_same_curve(self):
+        folder = self.path("save")
+        whole = program.run_json(*self.small)
+        program.run_json(*self.small, "--save", folder, "--stop-after", 3)
+        for ranks, zero in ((1, 0), (2, 3), (4, 1)):
+            rest = program.run_json(*self.small, "--resume", folder, "--ranks",
+                                    ranks, "--zero", zero)
+            self.assertAlmostEqual(rest["val_loss"], whole["val_loss"],
+                                   places=3)
+            self.assertAlmostEqual(rest["loss"], whole["loss"], places=3)
+
+    def test_saving_changes_no_bit_and_keeps_the_last(self):
+        folder = self.path("save")
+        plain = program.run_json(*self.small)
+        saved = program.run_json(*self.small, "--save", folder, "--save-every",
+                                 2, "--eval-every", 2)
+        self.assertEqual(saved["weights_sha256"], plain["weights_sha256"])
+        self.assertEqual(saved["num_saves"], 3)
+        names = sorted(os.listdir(folder))
+        self.assertEqual(len(names), 5)
+        self.assertEqual(names[0], "index.json")
+        for name in names[1:]:
+            self.assertTrue(name.startswith("step-00000006-"), name)
+
+    def test_an_export_has_the_weights_under_their_names(self):
+        folder = self.path("save")
+        result = program.run_json(*self.small, "--zero", 3, "--save", folder,
+                                  "--export", self.path("model.safetensors"))
+        digest, header = weights_sha256(self.path("model.safetensors"))
+        self.assertEqual(digest, result["weights_sha256"])
+        self.assertEqual(header["wte.weight"]["shape"], [256, 128])
+        self.assertEqual(header["h.3.attn.c_attn.weight"]["shape"], [128, 384])
+        self.assertEqual(header["ln_f.bias"]["dtype"], "F32")
+        done = program.run("--resume", folder, "--export",
+                           self.path("again.safetensors"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(weights_sha256(self.path("again.safetensors"))[0],
+                         digest)
+
+    def test_what_cannot_be_resumed_is_said(self):
+        folder = self.path("save")
+        self.expect_failure(1, ["--resume", folder], "no checkpoint in",
+                            folder)
+        program.run_json(*self.small, "--save", folder, "--stop-after", 2)
+        self.expect_failure(1, ["--resume", folder, "--seed", 2],
+                            "'trainer.seed'", "is 1; this run has 2")
+        other = program.text_file(self.folder, size=50000)
+        self.expect_failure(1, ["--resume", folder, "--data", other],
+                            "'trainer.data_sha256'")
+        program.text_file(self.folder)
+        self.expect_failure(1, ["--resume", folder, "--stop-after", 2],
+                            "has taken 2 steps; this run ends after 2")
+        self.expect_failure(1, ["--resume", folder, "--model", "mini"],
+                            "tensor 'wte.weight' of the checkpoint has shape "
+                            "[256,128]; the parameter has [256,384]")
+        part = [name for name in os.listdir(folder) if "rank-00001" in name][0]
+        with open(os.path.join(folder, part), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+        self.expect_failure(1, ["--resume", folder], part, "checksum")
+
+    def test_help_lists_the_flags(self):
+        done = program.run("--help")
+        for flag in "save save-every resume stop-after export".split():
+            self.assertIn("--" + flag, done.stdout)
+
+    def test_flags_that_need_each_other_are_usage_errors(self):
+        self.expect_failure(2, ["--save-every", 2],
+                            "--save-every is 2; it goes with --save")
+        self.expect_failure(2, ["--export", "x"],
+                            "--export is 'x'; it goes with --save or --resume")
+        self.expect_failure(2, ["--stop-after", 7],
+                            "--stop-after is 7; it must be 0 to 6")
+
+    def test_a_folder_that_cannot_be_made_is_a_failure(self):
+        self.expect_failure(1, ["--save", self.small[1] + "/below_a_file"],
+                            "--save: cannot create the folder",
+                            "below_a_file")
+
+
+if __name__ == "__main__":
+    program.main(unittest)
