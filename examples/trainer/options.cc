@@ -39,6 +39,7 @@ struct RawOptions {
   std::string arena_bytes;
   std::string max_live_bytes = "0";
   std::string persist_below = "0";
+  std::string accumulate_bytes = "0";
   std::string edge_bytes = "0";
   std::string partition_bytes = "0";
   std::string schedule = "overlap";
@@ -92,6 +93,9 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
        "3; 0: no limit");
   flag("--persist-below", raw.persist_below,
        "Parameters of fewer bytes stay whole on every rank with --zero 3");
+  flag("--accumulate-bytes", raw.accumulate_bytes,
+       "Most memory for gradient buckets that accumulate over micro-batches; "
+       "the others are reduced in each. 0: no limit, 1: none accumulates");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,
@@ -198,6 +202,8 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
                     &o.partition_bytes),
            SetBytes("--max-live-bytes", raw.max_live_bytes, &o.max_live_bytes),
            SetBytes("--persist-below", raw.persist_below, &o.persist_below),
+           SetBytes("--accumulate-bytes", raw.accumulate_bytes,
+                    &o.accumulate_bytes),
        }) {
     if (!status.ok()) return status;
   }

@@ -28,10 +28,11 @@ struct Options {
   uint64_t cap_bytes = 0;     // 0: no cap.
   int64_t cap_launches = 0;   // 0: no cap.
   uint64_t coalesce_bytes = 0;
-  uint64_t arena_bytes = 0;     // 0: the engine's choice.
-  uint64_t max_live_bytes = 0;  // 0: no limit.
-  uint64_t persist_below = 0;   // 0: nothing stays.
-  uint64_t edge_bytes = 0;      // 0: first and last bucket like the others.
+  uint64_t arena_bytes = 0;       // 0: the engine's choice.
+  uint64_t max_live_bytes = 0;    // 0: no limit.
+  uint64_t persist_below = 0;     // 0: nothing stays.
+  uint64_t accumulate_bytes = 0;  // 0: no limit.
+  uint64_t edge_bytes = 0;        // 0: first and last bucket like the others.
   uint64_t partition_bytes = 0;
   std::string priority = "auto";  // "auto", "off" or "on".
   bool serial = false;

@@ -41,6 +41,9 @@ uint64_t TraceCapacity(const Architecture& model, const Options& options) {
   uint64_t ops = 2 * model.modules.size() * micro_batches +
                  4 * model.parameters.size() + 4;
   if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
+  if (options.accumulate_bytes > 0) {
+    ops += 2 * model.parameters.size() * micro_batches;
+  }
   const uint64_t records =
       (2 * ops + 1) * static_cast<uint64_t>(options.steps + 1);
   return std::clamp(records, kMinTraceRecords, kMaxTraceRecords);
@@ -128,6 +131,7 @@ absl::Status Rank::CreateEngine() {
   plan.arena_bytes = options_.arena_bytes;
   desc.max_live_bytes = options_.max_live_bytes;
   desc.persist_below = options_.persist_below;
+  desc.accumulate_bytes = options_.accumulate_bytes;
   plan.partition_bytes = options_.partition_bytes;
   plan.priority = options_.priority == "on"    ? COMMSCHED_PRIORITY_ON
                   : options_.priority == "off" ? COMMSCHED_PRIORITY_OFF
@@ -318,13 +322,31 @@ absl::StatusOr<std::string> Rank::Explain() {
 }
 
 absl::StatusOr<std::string> Rank::Describe() {
+  std::string description;
+  TRAINER_RETURN_IF_ERROR(DescribeBuckets(&description));
   const commsched_plan_t* plan = commsched_engine_plan(engine_.get());
   char* text = nullptr;
   TRAINER_RETURN_IF_ERROR(
       FromCore(commsched_plan_describe(&plan, 1, COMMSCHED_TEXT, &text)));
-  std::string description = text;
+  description += text;
   commsched_string_free(text);
   return description;
+}
+
+absl::Status Rank::DescribeBuckets(std::string* out_text) {
+  const absl::StatusOr<commsched_engine_info_t> info = Info();
+  if (!info.ok()) return info.status();
+  *out_text = absl::StrFormat("%-8s %10s %10s %11s %8s\n", "bucket", "bytes",
+                              "parameters", "reductions", "gathers");
+  for (uint64_t b = 0; b < info->num_buckets; ++b) {
+    commsched_engine_bucket_info_t bucket = commsched_engine_bucket_info_init();
+    TRAINER_RETURN_IF_ERROR(FromEngine(
+        commsched_engine_get_bucket_info(engine_.get(), b, &bucket)));
+    absl::StrAppendFormat(out_text, "%-8d %10d %10d %11d %8d\n", b,
+                          bucket.count * sizeof(float), bucket.num_parameters,
+                          bucket.num_reductions, bucket.num_gathers);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Rank::Blame() const {

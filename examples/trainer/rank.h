@@ -103,6 +103,8 @@ class Rank {
   absl::Status FindParameters(int m);
   absl::Status EvaluateModule(int m);
   absl::Status CopyWeights(int m);
+  // How often each bucket travels in a step, as a table.
+  absl::Status DescribeBuckets(std::string* out_text);
   // The engine's evaluation, with `forward` for each module.
   absl::Status ForEachModule(const std::function<absl::Status(int)>& forward);
 

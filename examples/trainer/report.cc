@@ -106,6 +106,16 @@ std::string TimeLines(const Report& report) {
   return text;
 }
 
+// Of gradients, where there is something to accumulate.
+std::string AccumulationLine(const Report& report) {
+  if (report.micro_batches == 1) return "";
+  return Line("accumulated gradients",
+              absl::StrFormat(
+                  "%s over %d micro-batches",
+                  FormatBytes(static_cast<double>(report.accumulated_bytes)),
+                  report.micro_batches));
+}
+
 std::string SaveLine(const Report& report) {
   if (report.num_saves == 0) return "";
   return Line(
@@ -162,7 +172,7 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
-      SaveLine(report),
+      AccumulationLine(report), SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -208,6 +218,8 @@ std::string FormatJson(const Report& report) {
       {"gradient_bytes", report.gradient_bytes},
       {"optimizer_bytes", report.optimizer_bytes},
       {"arena_bytes", report.arena_bytes},
+      {"micro_batches", report.micro_batches},
+      {"accumulated_bytes", report.accumulated_bytes},
       {"peak_model_state_bytes", report.state_bytes},
       {"activation_bytes", report.activation_bytes},
       {"num_parameters", report.num_parameters},

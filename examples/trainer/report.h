@@ -73,6 +73,7 @@ struct Report {
   std::string schedule;
   int64_t steps = 0;
   int64_t first_step = 0;  // After those of the checkpoint.
+  int64_t micro_batches = 1;
   double loss = 0;      // Of the last step, nats per byte, mean over the batch.
   double val_loss = 0;  // After the last step.
   double tokens_per_s = 0;
@@ -80,11 +81,12 @@ struct Report {
   LowerBound bound;
   uint64_t peak_bytes_in_flight = 0;  // Most of any rank and step.
   uint64_t cap_bytes = 0;             // 0: none.
-  uint64_t parameter_bytes = 0;       // These six: per rank.
+  uint64_t parameter_bytes = 0;       // These seven: per rank.
   uint64_t gradient_bytes = 0;
   uint64_t optimizer_bytes = 0;
-  uint64_t arena_bytes = 0;  // Part of gradient_bytes below ZeRO-3.
-  uint64_t state_bytes = 0;  // All of these: the peak of model state.
+  uint64_t arena_bytes = 0;        // Part of gradient_bytes below ZeRO-3.
+  uint64_t accumulated_bytes = 0;  // Part of gradient_bytes or arena_bytes.
+  uint64_t state_bytes = 0;        // All of these: the peak of model state.
   uint64_t activation_bytes = 0;
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;

@@ -342,6 +342,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.schedule = options_.serial ? "serial" : "overlap";
   report.steps = options_.end_step();
   report.first_step = start_.step;
+  report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
   report.val_loss = evaluations_.back().mean();
   for (double loss : last_losses_) {
@@ -355,6 +356,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.gradient_bytes = info->gradient_bytes;
   report.optimizer_bytes = info->optimizer_bytes;
   report.arena_bytes = info->arena_bytes;
+  report.accumulated_bytes = info->accumulated_bytes;
   report.state_bytes = info->state_bytes;
   report.activation_bytes =
       static_cast<uint64_t>(ranks_[0]->model().activation_bytes());

@@ -12,9 +12,10 @@
 ///   optimizer_step   (clip, AdamW; gathers begin bucket by bucket)
 ///   step_end
 /// Gradients are reduced, as the mean over the ranks, under the backward of the
-/// last micro-batch. Parameters gathered for step t+1 arrive under the rest of
-/// the optimizer and the next forward: forward_begin(m) waits for the buckets
-/// of m only.
+/// last micro-batch; under each, where memory is too short to accumulate
+/// (`accumulate_bytes`). Parameters gathered for step t+1 arrive under the rest
+/// of the optimizer and the next forward: forward_begin(m) waits for the
+/// buckets of m only.
 ///
 /// In stage 3 no rank has all parameters: buckets are gathered before a forward
 /// or backward uses them, ahead of it as far as memory allows, and released
@@ -71,6 +72,8 @@ typedef struct commsched_engine_kernels {
   void (*block_squares)(void* user, const float* values, uint64_t count,
                         double* out_sums);
   void (*zero)(void* user, float* values, uint64_t count);
+  /// into[i] += values[i]; they do not overlap.
+  void (*add)(void* user, float* into, const float* values, uint64_t count);
 } commsched_engine_kernels_t;
 
 static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
@@ -85,8 +88,10 @@ typedef struct commsched_engine_desc {
   commsched_context_t* context;
   commsched_group_t* group;  ///< Data-parallel ranks.
   uint32_t zero_stage;       ///< 0 to 3: docs/engine.md.
-  uint32_t micro_batches;    ///< 0 means 1.
-  uint64_t bucket_bytes;     ///< 0: 25 MiB.
+  /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
+  /// M accumulated micro-batches, is N x M of them.
+  uint32_t micro_batches;
+  uint64_t bucket_bytes;  ///< 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
   /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
   /// memory; 0: the first that is enough of half of what they take side by
@@ -119,6 +124,15 @@ typedef struct commsched_engine_desc {
   /// `max_live_bytes`. They have buckets of their own, gathered after the
   /// optimizer as in stage 1. 0: none.
   uint64_t persist_below;
+  /// With several micro-batches: most memory for gradient buckets that
+  /// accumulate whole over all backwards of a step, to be reduced once, under
+  /// the last. Those are chosen whose reductions take the link longest.
+  /// The others are reduced in every micro-batch, and the results added in
+  /// their order, in fp32: that takes memory for a second gradient shard, and
+  /// for the whole bucket only until its reduction is done. 0: no limit; 1: no
+  /// bucket accumulates. In stages 0 and 1 gradients have memory for all the
+  /// time, so that a limit costs memory; it is there for equal results.
+  uint64_t accumulate_bytes;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -301,6 +315,10 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
 /// within backward of those modules: the engine zeroes it before the first of
 /// a step, and at other times its memory may hold something else.
 ///
+/// In stages 2 and 3 the gradient's address is another one in each micro-batch,
+/// and NULL outside of backwards that use the parameter, if its bucket is
+/// reduced in each (`accumulate_bytes`): ask after each begin.
+///
 /// In stage 3 the address of the values holds until the end of the forward or
 /// backward in which the call was made, and is NULL outside of those that use
 /// the parameter: ask after each begin. Not so for parameters that stay whole.
@@ -353,7 +371,8 @@ COMMSCHED_API commsched_status_t commsched_engine_forward_end(
     uint32_t micro_batch);
 
 /// Begins the backward of `module`, and zeroes the gradient buckets that it is
-/// the first of this step to touch.
+/// the first of this step to touch, or of this micro-batch, if they are reduced
+/// in each; to those it first adds what the previous reduction has left.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until that memory is free of the previous use.
@@ -363,8 +382,8 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_begin(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
 
-/// Ends the backward of `module`; in the last micro-batch, issues the reduction
-/// of each bucket whose gradients are now complete.
+/// Ends the backward of `module`, and issues the reduction of each bucket whose
+/// gradients are now complete: in the last micro-batch, or in each.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
@@ -463,6 +482,10 @@ typedef struct commsched_engine_info {
   uint64_t arena_bytes;
   uint64_t num_ops;      ///< Of the graph.
   uint64_t state_bytes;  ///< Per rank at the peak: all of this together.
+  /// Gradient buckets that accumulate over micro-batches: at most
+  /// `accumulate_bytes`, and part of `gradient_bytes`; in stage 3 of
+  /// `arena_bytes`. 0 with one micro-batch.
+  uint64_t accumulated_bytes;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {
@@ -481,6 +504,38 @@ static inline commsched_engine_info_t commsched_engine_info_init(void) {
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_info(
     const commsched_engine_t* engine, commsched_engine_info_t* out_info);
+
+/// What the layout and the plan have made of one bucket.
+typedef struct commsched_engine_bucket_info {
+  uint64_t struct_size;
+  uint64_t count;           ///< Elements, with padding.
+  uint64_t num_parameters;  ///< All of each.
+  uint64_t num_reductions;  ///< Of gradients, per step: 1, or `micro_batches`.
+  uint64_t num_gathers;     ///< Of parameters, per step; 0 in stage 0.
+} commsched_engine_bucket_info_t;
+
+static inline commsched_engine_bucket_info_t commsched_engine_bucket_info_init(
+    void) {
+  commsched_engine_bucket_info_t info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
+/// Fills `out_info`, made by commsched_engine_bucket_info_init(), with bucket
+/// `bucket`, counted from 0 in the order of first use. Its collectives are
+/// called `reduce_scatter.<bucket>` (stage 0: `all_reduce.<bucket>`), and with
+/// `.<micro-batch>` where it is reduced in each.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
+///            NOT_FOUND            no such bucket
+///            FAILED_PRECONDITION  not prepared
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_get_bucket_info(
+    const commsched_engine_t* engine, uint64_t bucket,
+    commsched_engine_bucket_info_t* out_info);
 
 /// What each op of the graph costs on this rank, in thread-CPU ns per step:
 /// what commsched_cost_profile_t wants. A compute op: the least of the first

@@ -30,8 +30,9 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
     const BucketIds& ids = graph_.buckets[b];
     add(ids.parameters, memory_[b].parameters);
     add(ids.parameter_shard, memory_[b].parameters);
-    add(ids.gradients, memory_[b].gradients);
+    add(ids.gradients.front(), memory_[b].gradients);
     add(ids.shard, memory_[b].shard);
+    add(ids.summand, memory_[b].summand);
     add(ids.state, memory_[b].state);
   }
   add(graph_.local_sums, local_sums_);
@@ -78,13 +79,19 @@ Status Engine::Bind() {
     if (!spec_.owned_gradients()) {
       memory.all_gradients = memory.gradients.data();
       memory.my_gradients = memory.gradients.data() + shard_begin;
-      continue;
+    } else if (!short_lived_gradients(b)) {
+      ENGINE_RETURN_IF_ERROR(ArenaAddress(
+          ids.first_backward, ids.gradients.front(), &memory.all_gradients));
     }
-    ENGINE_RETURN_IF_ERROR(
-        ArenaAddress(ids.first_backward, ids.gradients, &memory.all_gradients));
-    memory.my_gradients = memory.shard.data();
+    memory.my_summand = memory.my_gradients;
+    if (memory.summand.data() != nullptr) {
+      memory.my_summand = memory.summand.data();
+    }
+    if (memory.shard.data() != nullptr) {
+      memory.my_gradients = memory.shard.data();
+    }
   }
-  return BindGathered();
+  return BindModuleOps();
 }
 
 Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
@@ -97,17 +104,22 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
   return Status();
 }
 
-Status Engine::BindGathered() {
-  gathered_at_.clear();
+Status Engine::BindModuleOps() {
+  addresses_.clear();
   for (const ModuleOp& op : graph_.module_ops) {
-    std::vector<float*>& addresses = gathered_at_.emplace_back();
+    OpAddresses& at = addresses_.emplace_back();
     const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
+    at.values.resize(buckets.size());
+    at.gradients.resize(buckets.size());
     for (size_t i = 0; i < buckets.size(); ++i) {
-      float* address = nullptr;
       if (gathered(buckets[i])) {
-        ENGINE_RETURN_IF_ERROR(ArenaAddress(op.op, op.values[i], &address));
+        ENGINE_RETURN_IF_ERROR(
+            ArenaAddress(op.op, op.values[i], &at.values[i]));
       }
-      addresses.push_back(address);
+      if (op.backward && short_lived_gradients(buckets[i])) {
+        ENGINE_RETURN_IF_ERROR(
+            ArenaAddress(op.op, op.gradients[i], &at.gradients[i]));
+      }
     }
   }
   return Status();
@@ -161,12 +173,40 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.num_ops = num_ops_;
   for (const BucketMemory& memory : memory_) {
     info.parameter_bytes += memory.parameters.bytes();
-    info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes();
+    info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes() +
+                           memory.summand.bytes();
     info.optimizer_bytes += memory.state.bytes();
   }
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
+  info.accumulated_bytes = AccumulatedBytes();
+  *out_info = info;
+  return Status();
+}
+
+Status Engine::GetBucketInfo(uint64_t bucket,
+                             commsched_engine_bucket_info_t* out_info) const {
+  if (phase_ == Phase::kRegistering) {
+    return FailedPrecondition("engine: get_bucket_info before prepare");
+  }
+  if (bucket >= layout_.buckets.size()) {
+    return Status(COMMSCHED_NOT_FOUND,
+                  "engine: bucket " + std::to_string(bucket) + "; there are " +
+                      std::to_string(layout_.buckets.size()));
+  }
+  const Bucket& from = layout_.buckets[bucket];
+  commsched_engine_bucket_info_t info = commsched_engine_bucket_info_init();
+  info.count = from.count;
+  info.num_parameters = from.parameters.size();
+  info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
+  if (gathered(static_cast<uint32_t>(bucket))) {
+    for (const Gathered& each : graph_.gathered) {
+      if (each.stay.bucket == bucket) ++info.num_gathers;
+    }
+  } else if (spec_.zero_stage > 0) {
+    info.num_gathers = 1;
+  }
   *out_info = info;
   return Status();
 }

@@ -26,6 +26,15 @@ struct StepSpec {
   }
   // The ranks keep only shards of the reduced gradients.
   bool owned_gradients() const { return zero_stage >= 2; }
+  // Reduced gradients have memory of their own, in which those of several
+  // micro-batches can add up.
+  bool has_shard(const Bucket& bucket) const {
+    return owned_gradients() || bucket.reduced_at_once;
+  }
+  // Gradients have memory only until they are reduced, in each micro-batch.
+  bool short_lived_gradients(const Bucket& bucket) const {
+    return owned_gradients() && bucket.reduced_at_once;
+  }
   // The ranks keep only shards of the parameters, which ops use in buffers that
   // are gathered for them.
   bool gathers(const Bucket& bucket) const {
@@ -43,12 +52,27 @@ struct StepSpec {
 struct BucketIds {
   commsched_buffer_id_t parameters = kNoId;  // All elements, unless gathered.
   commsched_buffer_id_t parameter_shard = kNoId;  // If gathered.
-  commsched_buffer_id_t gradients = kNoId;        // All elements.
-  commsched_buffer_id_t shard = kNoId;  // Stages 2, 3: the reduced gradients.
-  commsched_buffer_id_t state = kNoId;  // m, then v, of one shard.
+  // All elements; short-lived ones by micro-batch.
+  std::vector<commsched_buffer_id_t> gradients;
+  commsched_buffer_id_t shard = kNoId;    // The reduced gradients: has_shard().
+  commsched_buffer_id_t summand = kNoId;  // Short-lived: what to add to it.
+  commsched_buffer_id_t state = kNoId;    // m, then v, of one shard.
+  commsched_op_id_t accumulate = kNoId;   // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
   commsched_op_id_t optimizer = kNoId;
   commsched_op_id_t first_backward = kNoId;
+
+  // What backward of `micro_batch` adds to.
+  commsched_buffer_id_t gradients_in(uint32_t micro_batch) const {
+    return gradients.size() == 1 ? gradients.front() : gradients[micro_batch];
+  }
+};
+
+// Adds what the reduction of one micro-batch has left to that of the earlier
+// ones.
+struct Accumulation {
+  uint32_t bucket = 0;
+  commsched_op_id_t op = kNoId;
 };
 
 // A forward or backward in the order in which the caller runs them.
@@ -60,6 +84,10 @@ struct ModuleOp {
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
   // Where it reads the parameters of each of its module's buckets.
   std::vector<commsched_buffer_id_t> values;
+  // Of a backward: where it adds to the gradients of each of them.
+  std::vector<commsched_buffer_id_t> gradients;
+  // Of the micro-batch before, to run first.
+  std::vector<Accumulation> accumulations;
 };
 
 // Without ids: forward and then backward of each micro-batch.
@@ -80,6 +108,13 @@ struct Gathered {
 //               ALL_GATHER_b after the module op before stay.launch -> the
 //               module ops stay.first to stay.last
 //   clipping:   squares_b -> (exchange) -> norm -> every adamw_b
+//
+// A bucket is reduced after the last backward that touches it, in the last
+// micro-batch or, if it is reduced at once, in each. Then that of the first
+// leaves the shard (stage 0: the whole), and those of the others what
+// accumulate_b.k adds to it, in the order of the micro-batches: as late as can
+// be, before the first backward that touches the bucket in the one after, or
+// before the optimizer.
 struct StepGraph {
   GraphHandle graph;
   std::vector<BucketIds> buckets;

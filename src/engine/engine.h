@@ -69,6 +69,8 @@ class Engine {
                           float** out_gradient);
   Status GradientNorm(double* out_norm) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
+  Status GetBucketInfo(uint64_t bucket,
+                       commsched_engine_bucket_info_t* out_info) const;
   Status OpCosts(int64_t* out_ns, uint64_t num_ops) const;
 
   // Checkpoints, between steps (snapshot.cc).
@@ -108,17 +110,41 @@ class Engine {
     Array<float> parameters;  // The fp32 master values; of a gathered bucket,
                               // this rank's shard.
     Array<float> gradients;   // Stages 0 and 1.
-    Array<float> shard;       // Stages 2 and 3: reduced gradients.
+    Array<float> shard;       // Reduced gradients: StepSpec::has_shard().
+    Array<float> summand;     // Of short-lived gradients: what to add to them.
     Array<float> state;       // m, then v.
 
     // Every parameter; null while a gathered bucket is not whole.
     float* all_parameters = nullptr;
 
     // Set by Bind.
-    float* all_gradients = nullptr;       // Every element.
+    float* all_gradients = nullptr;       // Every element; null while
+                                          // short-lived ones have no memory.
     const float* my_gradients = nullptr;  // Reduced, of this rank's shard.
-    float* my_parameters = nullptr;       // Of this rank's shard.
-    std::vector<Segment> segments;        // Of this rank's shard.
+    // Where the reductions of later micro-batches leave what is added to it.
+    const float* my_summand = nullptr;
+    float* my_parameters = nullptr;  // Of this rank's shard.
+    std::vector<Segment> segments;   // Of this rank's shard.
+  };
+
+  // What a bucket keeps from step to step, in elements.
+  struct BucketCounts {
+    uint64_t parameters = 0;
+    uint64_t gradients = 0;
+    uint64_t shard = 0;
+    uint64_t summand = 0;
+    uint64_t state = 0;
+
+    uint64_t total() const {
+      return parameters + gradients + shard + summand + state;
+    }
+  };
+
+  // Of one module op and each of its module's buckets: where it is whole; null
+  // for those that always are.
+  struct OpAddresses {
+    std::vector<float*> values;
+    std::vector<float*> gradients;  // Short-lived ones; of a backward.
   };
 
   struct PlanDelete {
@@ -137,11 +163,14 @@ class Engine {
   Status CheckParameterId(uint32_t parameter) const;
 
   // prepare.cc
-  uint64_t ParameterCount(uint32_t bucket) const;
+  void ChooseAccumulating();
+  BucketCounts CountsOf(uint32_t bucket) const;
   Status CheckMemory() const;
   Status Allocate();
   Status PlanStep();
   Status PlanGathering();
+  std::vector<uint64_t> ArenaLimits(uint64_t parameter_bytes) const;
+  uint64_t AccumulatedBytes() const;
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
@@ -154,7 +183,7 @@ class Engine {
                        const std::vector<commsched_binding_t>& bindings,
                        commsched_trace_t* trace, SessionHandle* out_session);
   Status Bind();
-  Status BindGathered();
+  Status BindModuleOps();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
                       float** out_address) const;
   Status BuildEvaluation();
@@ -177,8 +206,11 @@ class Engine {
   Status CheckVersions(const ModuleOp& op) const;
   Status CheckVersion(const ModuleOp& op, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
-  void ShowParameters();
-  void HideParameters();
+  bool short_lived_gradients(uint32_t bucket) const {
+    return spec_.short_lived_gradients(layout_.buckets[bucket]);
+  }
+  void ShowBuckets();
+  void HideBuckets();
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
   template <typename Body>
@@ -190,6 +222,8 @@ class Engine {
   // The same for all buffers that AdamW reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);
+  Status Accumulate(uint32_t bucket, commsched_op_id_t op);
+  Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
   void AdamW(uint32_t bucket, commsched_adamw_args_t args) const;
@@ -237,10 +271,8 @@ class Engine {
   Array<double> total_;
   Array<double> factor_;
   PlanHandle plan_;
-  // By module op of the step: where its module's buckets are whole; null for
-  // those that always are.
-  std::vector<std::vector<float*>> gathered_at_;
-  ForwardGraph forward_;  // Of evaluations; its plan in stage 3.
+  std::vector<OpAddresses> addresses_;  // By module op of the step.
+  ForwardGraph forward_;                // Of evaluations; its plan in stage 3.
   PlanHandle forward_plan_;
   // Last, so that they are destroyed before the memory they are bound to.
   SessionHandle session_;

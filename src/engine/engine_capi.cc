@@ -14,6 +14,19 @@ using engine::Status;
 
 namespace {
 
+// Fills as much of a struct as the caller was compiled with.
+template <typename T, typename Fill>
+Status FillInfo(T* out_info, Fill&& fill) {
+  ENGINE_RETURN_IF_ERROR(NotNull(out_info, "out_info"));
+  const uint64_t size = out_info->struct_size;
+  ENGINE_RETURN_IF_ERROR(CheckStructSize(size, "out_info"));
+  T info;
+  ENGINE_RETURN_IF_ERROR(fill(&info));
+  std::memcpy(out_info, &info, std::min<uint64_t>(size, sizeof(info)));
+  out_info->struct_size = size;
+  return Status();
+}
+
 Status Create(const commsched_engine_desc_t* desc,
               commsched_engine_t** out_engine) {
   ENGINE_RETURN_IF_ERROR(NotNull(desc, "desc"));
@@ -249,14 +262,20 @@ commsched_status_t commsched_engine_get_info(
     const commsched_engine_t* engine, commsched_engine_info_t* out_info) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    ENGINE_RETURN_IF_ERROR(NotNull(out_info, "out_info"));
-    const uint64_t size = out_info->struct_size;
-    ENGINE_RETURN_IF_ERROR(CheckStructSize(size, "out_info"));
-    commsched_engine_info_t info;
-    ENGINE_RETURN_IF_ERROR(engine->engine.GetInfo(&info));
-    std::memcpy(out_info, &info, std::min<uint64_t>(size, sizeof(info)));
-    out_info->struct_size = size;
-    return Status();
+    return FillInfo(out_info, [&](commsched_engine_info_t* info) {
+      return engine->engine.GetInfo(info);
+    });
+  });
+}
+
+commsched_status_t commsched_engine_get_bucket_info(
+    const commsched_engine_t* engine, uint64_t bucket,
+    commsched_engine_bucket_info_t* out_info) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return FillInfo(out_info, [&](commsched_engine_bucket_info_t* info) {
+      return engine->engine.GetBucketInfo(bucket, info);
+    });
   });
 }
 

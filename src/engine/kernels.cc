@@ -58,6 +58,12 @@ void AllBlockSquares(void*, const float* values, uint64_t count,
   }
 }
 
+void Add(void*, float* into, const float* values, uint64_t count) {
+  float* __restrict sum = into;
+  const float* __restrict more = values;
+  for (uint64_t i = 0; i < count; ++i) sum[i] += more[i];
+}
+
 void Zero(void*, float* values, uint64_t count) {
   std::memset(values, 0, count * sizeof(float));
 }
@@ -70,6 +76,7 @@ commsched_engine_kernels_t CpuKernels() {
   kernels.adamw = AdamW;
   kernels.block_squares = AllBlockSquares;
   kernels.zero = Zero;
+  kernels.add = Add;
   return kernels;
 }
 
@@ -83,6 +90,7 @@ commsched_engine_kernels_t CompleteKernels(
     kernels.block_squares = table->block_squares;
   }
   if (table->zero != nullptr) kernels.zero = table->zero;
+  if (table->add != nullptr) kernels.add = table->add;
   return kernels;
 }
 

@@ -37,6 +37,9 @@ struct Bucket {
   uint64_t count = 0;                // Elements with padding.
   std::vector<uint32_t> parameters;  // Ids, by offset.
   bool resident = false;             // Of parameters below persist_bytes.
+  // Its gradients are reduced in every micro-batch and added up afterwards,
+  // instead of before: ChooseAccumulation(). Only if there are several.
+  bool reduced_at_once = false;
 };
 
 // The parameters in buckets: bucket-major, in the order of first use, so that

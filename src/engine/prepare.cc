@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "accumulation.h"
 #include "engine.h"
 #include "step_needs.h"
 
 namespace commsched::engine {
 namespace {
+
+// What 0 means in a commsched_cost_profile_t.
+constexpr double kDefaultLinkBytesPerS = 10e9;
+constexpr int64_t kDefaultLaunchNs = 20'000;
 
 Status NoMemory(const std::string& what, uint64_t bytes) {
   return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
@@ -35,6 +40,7 @@ Status Engine::Prepare() {
                          .num_shards = static_cast<uint64_t>(spec_.world),
                          .edge_bytes = desc_.edge_bucket_bytes,
                          .persist_bytes = desc_.persist_below});
+  ChooseAccumulating();
   ENGINE_RETURN_IF_ERROR(CheckMemory());
   ENGINE_RETURN_IF_ERROR(PlanStep());
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
@@ -43,10 +49,38 @@ Status Engine::Prepare() {
   return Status();
 }
 
-// Elements of a bucket's parameters that this rank keeps.
-uint64_t Engine::ParameterCount(uint32_t bucket) const {
-  const uint64_t count = layout_.buckets[bucket].count;
-  return gathered(bucket) ? count / spec_.num_shards() : count;
+void Engine::ChooseAccumulating() {
+  if (spec_.micro_batches == 1) return;
+  AccumulationCosts costs;
+  costs.budget_bytes = desc_.accumulate_bytes;
+  costs.bytes_per_s = profile_.link_bytes_per_s > 0 ? profile_.link_bytes_per_s
+                                                    : kDefaultLinkBytesPerS;
+  costs.latency_ns =
+      profile_.link_latency_ns +
+      (profile_.launch_ns > 0 ? profile_.launch_ns : kDefaultLaunchNs);
+  ChooseAccumulation(costs, &layout_);
+}
+
+// Of buckets that are whole through all micro-batches.
+uint64_t Engine::AccumulatedBytes() const {
+  if (spec_.micro_batches == 1) return 0;
+  uint64_t elements = 0;
+  for (const Bucket& bucket : layout_.buckets) {
+    if (!bucket.reduced_at_once) elements += bucket.count;
+  }
+  return elements * sizeof(float);
+}
+
+Engine::BucketCounts Engine::CountsOf(uint32_t bucket) const {
+  const Bucket& all = layout_.buckets[bucket];
+  const uint64_t shard = all.count / spec_.num_shards();
+  BucketCounts counts;
+  counts.parameters = gathered(bucket) ? shard : all.count;
+  counts.state = 2 * shard;
+  if (!spec_.owned_gradients()) counts.gradients = all.count;
+  if (spec_.has_shard(all)) counts.shard = shard;
+  if (short_lived_gradients(bucket)) counts.summand = shard;
+  return counts;
 }
 
 // More than the machine has is refused rather than left to overcommit: the
@@ -54,10 +88,7 @@ uint64_t Engine::ParameterCount(uint32_t bucket) const {
 Status Engine::CheckMemory() const {
   uint64_t elements = 0;
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
-    const uint64_t count = layout_.buckets[b].count;
-    const uint64_t shard = count / spec_.num_shards();
-    elements += ParameterCount(b) + 2 * shard +
-                (spec_.owned_gradients() ? shard : count);
+    elements += CountsOf(b).total();
   }
   const uint64_t bytes = elements * sizeof(float);
   if (bytes <= PhysicalBytes()) return Status();
@@ -71,15 +102,18 @@ Status Engine::Allocate() {
   memory_.resize(layout_.buckets.size());
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     BucketMemory& memory = memory_[b];
-    const std::string name = "bucket " + std::to_string(b);
-    const uint64_t count = layout_.buckets[b].count;
-    const uint64_t shard = count / spec_.num_shards();
-    ENGINE_RETURN_IF_ERROR(
-        AllocateZeros(name, ParameterCount(b), &memory.parameters));
-    ENGINE_RETURN_IF_ERROR(AllocateZeros(name, 2 * shard, &memory.state));
-    ENGINE_RETURN_IF_ERROR(spec_.owned_gradients()
-                               ? AllocateZeros(name, shard, &memory.shard)
-                               : AllocateZeros(name, count, &memory.gradients));
+    const BucketCounts counts = CountsOf(b);
+    const std::pair<uint64_t, Array<float>*> arrays[] = {
+        {counts.parameters, &memory.parameters},
+        {counts.state, &memory.state},
+        {counts.gradients, &memory.gradients},
+        {counts.shard, &memory.shard},
+        {counts.summand, &memory.summand}};
+    for (const auto& [count, array] : arrays) {
+      if (count == 0) continue;
+      ENGINE_RETURN_IF_ERROR(
+          AllocateZeros("bucket " + std::to_string(b), count, array));
+    }
     memory.segments = ShardSegments(layout_, parameters_, b,
                                     spec_.zero_stage == 0 ? 0 : group_rank_,
                                     spec_.num_shards());
@@ -129,8 +163,20 @@ Status Engine::PlanStep() {
   if (!spec_.owned_gradients() || plan_options_.arena_bytes != 0) {
     return TryPlan({}, plan_options_.arena_bytes);
   }
-  const uint64_t all_bytes = layout_.padded_elements() * sizeof(float);
-  return TryLimits({}, {all_bytes / 2, all_bytes / 4 * 3, 0});
+  return TryLimits({}, ArenaLimits(/*parameter_bytes=*/0));
+}
+
+// Without a limit nothing shares memory. That is for buckets which all
+// accumulate as much as memory for all of them, which else is tried first.
+std::vector<uint64_t> Engine::ArenaLimits(uint64_t parameter_bytes) const {
+  const uint64_t gradients = layout_.padded_elements() * sizeof(float);
+  std::vector<uint64_t> limits = {parameter_bytes + gradients / 2,
+                                  parameter_bytes + gradients / 4 * 3};
+  if (spec_.micro_batches > 1 && AccumulatedBytes() < gradients) {
+    limits.push_back(parameter_bytes + gradients);
+  }
+  limits.push_back(0);
+  return limits;
 }
 
 // What is alive at once within a limit need not find places in memory of that
@@ -139,13 +185,11 @@ Status Engine::PlanGathering() {
   const LiveNeeds needs = NeedsOfStep(spec_, layout_, /*reduction_ops=*/1);
   const uint64_t limit = LiveLimit();
   if (limit == 0) {
-    const uint64_t gradients = layout_.padded_elements() * sizeof(float);
     uint64_t parameters = 0;
     for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
       if (gathered(b)) parameters += needs.bucket_bytes[b];
     }
-    return TryLimits(PlanStays(needs, 0), {parameters + gradients / 2,
-                                           parameters + gradients / 4 * 3, 0});
+    return TryLimits(PlanStays(needs, 0), ArenaLimits(parameters));
   }
   ENGINE_RETURN_IF_ERROR(CheckLiveLimit(limit));
   Status status;
@@ -182,14 +226,20 @@ Status Engine::CheckLiveLimit(uint64_t limit) const {
   if (least <= limit) return Status();
   const ModuleOp op = ModuleOrder(static_cast<uint32_t>(modules_.size()),
                                   spec_.micro_batches)[largest];
-  return Status(
-      COMMSCHED_RESOURCE_EXHAUSTED,
-      "engine: " + NameOf(limit) + " is too small: " +
-          (op.backward ? "backward" : "forward") + " of module '" +
-          modules_[op.module].name + "' needs " + std::to_string(least) + ": " +
-          std::to_string(least - needs.other_bytes[largest]) +
-          " of gathered parameter buckets and " +
-          std::to_string(needs.other_bytes[largest]) + " of gradient buckets");
+  std::string message =
+      "engine: " + NameOf(limit) +
+      " is too small: " + (op.backward ? "backward" : "forward") +
+      " of module '" + modules_[op.module].name + "' needs " +
+      std::to_string(least) + ": " +
+      std::to_string(least - needs.other_bytes[largest]) +
+      " of gathered parameter buckets and " +
+      std::to_string(needs.other_bytes[largest]) + " of gradient buckets";
+  if (AccumulatedBytes() > 0) {
+    message += ", of which " + std::to_string(AccumulatedBytes()) +
+               " accumulate over " + std::to_string(spec_.micro_batches) +
+               " micro-batches; accumulate_bytes limits that";
+  }
+  return Status(COMMSCHED_RESOURCE_EXHAUSTED, message);
 }
 
 }  // namespace commsched::engine

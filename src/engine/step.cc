@@ -149,20 +149,24 @@ Status Engine::CheckVersions(const ModuleOp& op) const {
   return Status();
 }
 
-// Gathered buckets are whole while an op that uses them runs. The module ops of
-// an evaluation find them where the first of the step do.
-void Engine::ShowParameters() {
+// Gathered buckets are whole while an op that uses them runs, and so are
+// short-lived gradients. The module ops of an evaluation find them where the
+// first of the step do.
+void Engine::ShowBuckets() {
+  const OpAddresses& at = addresses_[cursor_];
   const std::vector<uint32_t>& buckets =
       layout_.module_buckets[ops()[cursor_].module];
   for (size_t i = 0; i < buckets.size(); ++i) {
-    float* address = gathered_at_[cursor_][i];
-    if (address != nullptr) memory_[buckets[i]].all_parameters = address;
+    BucketMemory& memory = memory_[buckets[i]];
+    if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
+    if (at.gradients[i] != nullptr) memory.all_gradients = at.gradients[i];
   }
 }
 
-void Engine::HideParameters() {
+void Engine::HideBuckets() {
   for (uint32_t b : layout_.module_buckets[ops()[cursor_].module]) {
     if (gathered(b)) memory_[b].all_parameters = nullptr;
+    if (short_lived_gradients(b)) memory_[b].all_gradients = nullptr;
   }
 }
 
@@ -174,9 +178,12 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
   }
   const ModuleOp& op = ops()[cursor_];
   if (evaluating_) return EvaluationModuleBegin(op);
+  for (const Accumulation& each : op.accumulations) {
+    ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op));
+  }
   ENGINE_RETURN_IF_ERROR(Before(op.op));
   phase_ = Phase::kInModule;
-  ShowParameters();
+  ShowBuckets();
   if (!backward || spec_.zero_stage == 3) {
     ENGINE_RETURN_IF_ERROR(CheckVersions(op));
   }
@@ -192,7 +199,7 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
   const ModuleOp& op = ops()[cursor_];
-  HideParameters();
+  HideBuckets();
   ENGINE_RETURN_IF_ERROR(evaluating_ ? EvaluationModuleEnd(op) : After(op.op));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
@@ -232,7 +239,10 @@ Status Engine::RefusePoisonedBuckets(const std::string& call) const {
     const BucketIds& ids = graph_.buckets[b];
     ENGINE_RETURN_IF_ERROR(
         RefusePoisoned(call, "gradient_shard", b, ids.shard));
-    ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, "gradients", b, ids.gradients));
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "gradient_summand", b, ids.summand));
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "gradients", b, ids.gradients.front()));
     ENGINE_RETURN_IF_ERROR(
         RefusePoisoned(call, "parameters", b, ids.parameters));
     ENGINE_RETURN_IF_ERROR(
@@ -271,6 +281,7 @@ Status Engine::StepBuckets(float lr) {
   args.correction1 = static_cast<float>(1 - std::pow(double{desc_.beta1}, t));
   args.correction2 = static_cast<float>(1 - std::pow(double{desc_.beta2}, t));
   for (uint32_t b = 0; b < memory_.size(); ++b) {
+    if (!spec_.clip) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(
         Run(graph_.buckets[b].optimizer, [&] { AdamW(b, args); }));
   }
@@ -278,9 +289,24 @@ Status Engine::StepBuckets(float lr) {
   return Status();
 }
 
+Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op) {
+  const BucketMemory& memory = memory_[bucket];
+  return Run(op, [&] {
+    kernels_.add(kernels_.user, memory.shard.data(), memory.my_summand,
+                 memory.shard.count());
+  });
+}
+
+// Adds the last micro-batch, unless it was reduced with the others.
+Status Engine::FinishGradients(uint32_t bucket) {
+  const commsched_op_id_t op = graph_.buckets[bucket].accumulate;
+  return op == kNoId ? Status() : Accumulate(bucket, op);
+}
+
 // The buckets in the order in which their reductions arrive.
 Status Engine::ComputeNorm() {
   for (uint32_t b = static_cast<uint32_t>(memory_.size()); b-- > 0;) {
+    ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] { Squares(b); }));
   }
   if (spec_.reduces_norm()) {

@@ -11,8 +11,8 @@ namespace commsched::engine {
 
 // What the module ops of a step in stage 3 need in the arena: the gathered
 // buckets that they use, and the gradient buckets from the first backward that
-// touches them until `reduction_ops` ops after the last one, as long as their
-// reduction is taken to need.
+// touches them, of the step or else of the micro-batch, until `reduction_ops`
+// ops after the last one, as long as their reduction is taken to need.
 LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
                       uint32_t reduction_ops);
 

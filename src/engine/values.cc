@@ -37,7 +37,7 @@ Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
         Status::FromCall(commsched_session_before(forward_session_.get(), op.op,
                                                   commsched_stream_caller()),
                          "before a module of an evaluation"));
-    ShowParameters();
+    ShowBuckets();
   }
   phase_ = Phase::kInModule;
   return Status();
@@ -197,7 +197,8 @@ Status Engine::ParameterAddress(uint32_t parameter, const float** out_values,
   if (!built()) return OutOfOrder("parameter_address");
   const Slot& slot = layout_.slots[parameter];
   *out_values = ParameterValues(parameter);
-  *out_gradient = memory_[slot.bucket].all_gradients + slot.offset;
+  float* gradients = memory_[slot.bucket].all_gradients;
+  *out_gradient = gradients == nullptr ? nullptr : gradients + slot.offset;
   return Status();
 }
 

@@ -111,6 +111,16 @@ TEST(CompleteKernelsTest, KeepsTheCallersEntriesAndFillsTheRest) {
   kernels.zero(kernels.user, nullptr, 0);
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(kernels.adamw, CpuKernels().adamw);
+  EXPECT_EQ(kernels.add, CpuKernels().add);
+}
+
+TEST(AddTest, AddsEveryElement) {
+  std::vector<float> sum = Wave(77, 1);
+  const std::vector<float> before = sum;
+  const std::vector<float> more = Wave(77, 2);
+  CpuKernels().add(nullptr, sum.data(), more.data(), 76);
+  for (size_t i = 0; i < 76; ++i) EXPECT_EQ(sum[i], before[i] + more[i]) << i;
+  EXPECT_EQ(sum[76], before[76]);
 }
 
 TEST(ZeroTest, ClearsEveryElement) {

@@ -308,6 +308,23 @@ ToyResult RunToy(const ToyRun& run) {
   return result;
 }
 
+Planned PlanOf(const ToyRun& run) {
+  Planned planned;
+  planned.error = OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
+    std::string message = toy.Build();
+    if (rank != 0 || !message.empty()) return message;
+    char* text = nullptr;
+    Require(commsched_plan_explain(commsched_engine_plan(toy.engine()),
+                                   COMMSCHED_JSON, &text),
+            commsched_last_error());
+    planned.plan = nlohmann::json::parse(text);
+    commsched_string_free(text);
+    TOY_RETURN_IF_ERROR(commsched_engine_get_info(toy.engine(), &planned.info));
+    return message;
+  });
+  return planned;
+}
+
 namespace {
 
 // Training state of one parameter.

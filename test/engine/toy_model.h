@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,14 @@ std::string OnRanks(const ToyRun& run,
                     const std::function<std::string(ToyRank&, int32_t)>& body);
 
 ToyResult RunToy(const ToyRun& run);
+
+// The plan as JSON, and what the engine says of itself.
+struct Planned {
+  std::string error;  // Of any rank.
+  nlohmann::json plan;
+  commsched_engine_info_t info = commsched_engine_info_init();
+};
+Planned PlanOf(const ToyRun& run);
 
 // The same training by a plain loop, in the engine's order of additions.
 std::vector<float> ReferenceWeights(const ToyRun& run);

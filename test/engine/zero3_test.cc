@@ -68,34 +68,6 @@ void ExpectBitsOfStage0(const ToyRun& run) {
   }
 }
 
-// The engine's plan as JSON, and where it comes from.
-struct Planned {
-  nlohmann::json plan;
-  commsched_engine_info_t info = commsched_engine_info_init();
-};
-
-Planned PlanOf(const ToyRun& run) {
-  Planned planned;
-  EXPECT_EQ(OnRanks(run,
-                    [&](ToyRank& toy, int32_t rank) {
-                      std::string message = toy.Build();
-                      if (rank != 0 || !message.empty()) return message;
-                      char* text = nullptr;
-                      EXPECT_EQ(commsched_plan_explain(
-                                    commsched_engine_plan(toy.engine()),
-                                    COMMSCHED_JSON, &text),
-                                COMMSCHED_OK);
-                      planned.plan = nlohmann::json::parse(text);
-                      commsched_string_free(text);
-                      EXPECT_EQ(commsched_engine_get_info(toy.engine(),
-                                                          &planned.info),
-                                COMMSCHED_OK);
-                      return message;
-                    }),
-            "");
-  return planned;
-}
-
 // Of each gather of a stay: the op after which it goes out.
 std::map<std::string, std::string> GathersOf(const nlohmann::json& plan) {
   std::map<std::string, std::string> gathers;

@@ -119,6 +119,25 @@ TEST(Zero3BitsTest, SurviveValidationMicroBatchesAndSmallParameters) {
   EXPECT_EQ(report->val_loss, expected->val_loss);
 }
 
+// Of one choice: no bucket accumulates.
+TEST(RunBitsTest, SurviveShardsOfGradientsThatAreReducedInEachMicroBatch) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  options.micro_batches = 2;
+  options.accumulate_bytes = 1;
+  options.zero = 0;
+  const std::string expected = Digest(options, dataset);
+  for (int64_t zero : {1, 2, 3}) {
+    for (uint64_t bucket_kib : {64, 1024}) {
+      options.zero = zero;
+      options.bucket_bytes = bucket_kib << 10;
+      options.max_live_bytes = zero == 3 && bucket_kib == 64 ? 2560 << 10 : 0;
+      EXPECT_EQ(Digest(options, dataset), expected)
+          << "stage " << zero << ", bucket " << bucket_kib << " KiB";
+    }
+  }
+}
+
 TEST(RunBitsTest, SurviveSmallerFirstAndLastBuckets) {
   const Dataset dataset = NoiseDataset();
   Options options = SmallRun();

@@ -13,6 +13,7 @@ steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
 overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
 exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes arena_bytes
+micro_batches accumulated_bytes
 """.split()
 
 
@@ -39,7 +40,7 @@ class CliTest(unittest.TestCase):
                      "lr bucket-bytes cap-bytes cap-launches schedule "
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
-                     "persist-below").split():
+                     "persist-below accumulate-bytes").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -167,6 +168,33 @@ class CliTest(unittest.TestCase):
         self.assertEqual(
             state[1]["peak_model_state_bytes"],
             state[0]["peak_model_state_bytes"] // 4 + state[1]["arena_bytes"])
+
+    def test_a_budget_trades_reductions_for_memory(self):
+        window = ["--batch", 8, "--micro-batches", 2, "--zero", 2,
+                  "--bucket-bytes", "64KiB"]
+        free, none, some = [
+            program.run_json(*self.small, *window, "--accumulate-bytes", budget)
+            for budget in (0, 1, "1MiB")
+        ]
+        self.assertEqual(free["micro_batches"], 2)
+        self.assertEqual(none["accumulated_bytes"], 0)
+        self.assertGreater(some["accumulated_bytes"], 0)
+        self.assertLessEqual(some["accumulated_bytes"], 1 << 20)
+        self.assertEqual(none["collectives_per_step"],
+                         free["collectives_per_step"] + free["num_buckets"])
+        for other in (none, some):
+            self.assertLess(other["peak_model_state_bytes"],
+                            free["peak_model_state_bytes"])
+            self.assertAlmostEqual(other["val_loss"], free["val_loss"],
+                                   places=4)
+
+    def test_describe_says_how_often_each_bucket_is_reduced(self):
+        done = program.run(*self.small, "--ranks", 2, "--micro-batches", 2,
+                           "--accumulate-bytes", 1, "--describe")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, "bucket +bytes +parameters +reductions")
+        self.assertRegex(done.stdout, "\n0 +[0-9]+ +[0-9]+ +2 +1\n")
+        self.assertIn("reduce_scatter.0.1", done.stdout)
 
     def test_a_limit_below_what_a_module_needs_names_it(self):
         done = program.run(*self.small, "--zero", 3, "--max-live-bytes",

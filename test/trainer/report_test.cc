@@ -90,7 +90,9 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
                           "weights_sha256",
                           "exposed_by",
                           "exposed_mean_s",
-                          "predicted_step_s"}) {
+                          "predicted_step_s",
+                          "micro_batches",
+                          "accumulated_bytes"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_DOUBLE_EQ(json["ratio_to_lower_bound"], 1.5);
@@ -123,6 +125,14 @@ TEST(ReportTest, MemoryPerRankIsModelStateAndActivations) {
   report.state_bytes = 300;
   report.activation_bytes = 4000;
   EXPECT_EQ(report.peak_bytes_per_rank(), 4300u);
+}
+
+TEST(ReportTest, TheTableSaysWhatAccumulatesOverMicroBatches) {
+  Report report;
+  report.accumulated_bytes = 3 << 20;
+  EXPECT_THAT(FormatTable(report), Not(HasSubstr("accumulated")));
+  report.micro_batches = 4;
+  EXPECT_THAT(FormatTable(report), HasSubstr("3.00 MiB over 4 micro-batches"));
 }
 
 TEST(ReportTest, TheTableNamesTheCap) {

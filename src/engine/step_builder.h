@@ -1,0 +1,122 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
+#define COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "build_graph.h"
+#include "graph_writer.h"
+#include "layout.h"
+#include "residency.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// What BuildStepGraph() makes a graph with, once.
+//
+// Thread-compatible.
+class StepBuilder {
+ public:
+  StepBuilder(const StepSpec& spec, const std::vector<Module>& modules,
+              const Layout& layout, const std::vector<Stay>& stays,
+              StepGraph* out)
+      : spec_(spec),
+        modules_(modules),
+        layout_(layout),
+        stays_(stays),
+        out_(*out),
+        backwards_(layout.buckets.size(), 0) {}
+
+  Status Build();
+
+ private:
+  Status AddBuffers();
+  Status AddBucketBuffers(uint32_t bucket);
+  Status AddParameterBuffer(uint32_t bucket);
+  Status AddGradientBuffers(uint32_t bucket);
+  Status AddNormBuffers();
+  Status AddModuleOps();
+  Status AddModuleOp(ModuleOp op);
+  Status AddGathers(uint32_t launch);
+  std::vector<commsched_access_t> ModuleAccesses(ModuleOp& op);
+  void AddBackwardAccesses(uint32_t bucket, ModuleOp& op,
+                           std::vector<commsched_access_t>& accesses);
+  Status AddReductions(uint32_t micro_batch);
+  Status AddReduction(uint32_t bucket, uint32_t micro_batch);
+  Status AddAccumulations(ModuleOp& op);
+  Status AddAccumulation(uint32_t bucket, uint32_t micro_batch,
+                         commsched_op_id_t* out_op);
+  Status AddLastAccumulation(uint32_t bucket);
+  Status AddNorm();
+  Status AddNormExchange();
+  Status AddOptimizer();
+
+  bool sharded() const { return spec_.zero_stage > 0; }
+  // The part of a buffer of all elements that this rank's optimizer owns.
+  commsched_access_t Part(commsched_buffer_id_t buffer,
+                          commsched_access_mode_t mode) const {
+    commsched_access_t access = Access(buffer, mode);
+    if (sharded()) {
+      access.region = COMMSCHED_SHARD;
+      access.group = writer_.group();
+    }
+    return access;
+  }
+  // The weights that it steps.
+  commsched_access_t Weights(uint32_t bucket) const {
+    const BucketIds& ids = out_.buckets[bucket];
+    return spec_.gathers(layout_.buckets[bucket])
+               ? Access(ids.parameter_shard, COMMSCHED_READ_WRITE)
+               : Part(ids.parameters, COMMSCHED_READ_WRITE);
+  }
+  // The reduced gradients that this rank steps with.
+  commsched_access_t ReducedGradients(uint32_t bucket,
+                                      commsched_access_mode_t mode) const {
+    const BucketIds& ids = out_.buckets[bucket];
+    return ids.shard != kNoId ? Access(ids.shard, mode)
+                              : Part(ids.gradients.front(), mode);
+  }
+  // What the reduction of a micro-batch leaves.
+  commsched_access_t Reduced(uint32_t bucket, uint32_t micro_batch,
+                             commsched_access_mode_t mode) const {
+    const BucketIds& ids = out_.buckets[bucket];
+    if (!at_once(bucket) || micro_batch == 0) {
+      return ReducedGradients(bucket, mode);
+    }
+    return ids.summand != kNoId ? Access(ids.summand, mode)
+                                : Part(ids.gradients.front(), mode);
+  }
+  bool at_once(uint32_t bucket) const {
+    return layout_.buckets[bucket].reduced_at_once;
+  }
+  // Whether no backward before has touched the bucket in what is reduced
+  // together.
+  bool IsFirstBackward(uint32_t bucket, uint32_t micro_batch) const {
+    return backwards_[bucket] == (at_once(bucket) ? micro_batch : 0);
+  }
+  uint64_t ShardCount(uint32_t bucket) const {
+    return layout_.buckets[bucket].count / spec_.num_shards();
+  }
+  uint32_t num_buckets() const {
+    return static_cast<uint32_t>(layout_.buckets.size());
+  }
+
+  const StepSpec& spec_;
+  const std::vector<Module>& modules_;
+  const Layout& layout_;
+  const std::vector<Stay>& stays_;
+  StepGraph& out_;
+  GraphWriter writer_;
+  // By bucket: the buffer that holds its parameters for the next module op.
+  std::vector<commsched_buffer_id_t> current_;
+  // By bucket: the micro-batches in which a backward has touched it.
+  std::vector<uint32_t> backwards_;
+  // In out_.gathered, which is in order of launches and of first uses.
+  size_t next_gather_ = 0;
+  size_t next_used_ = 0;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
