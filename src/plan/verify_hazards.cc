@@ -1,8 +1,5 @@
 #include <algorithm>
-#include <limits>
-#include <map>
 #include <numeric>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -12,8 +9,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "plan/edge.h"
+#include "plan/op_order.h"
 #include "plan/verify_parts.h"
+#include "plan/verify_picks.h"
 
 namespace commsched {
 namespace {
@@ -33,26 +31,6 @@ struct Segment {
   absl::InlinedVector<Touch, 4> readers;
 };
 
-// The elements of a buffer that an access may touch.
-struct Part {
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  // Of a tile with gaps, else 0: the range from its first element to its last
-  // has rows of `row_count` every `stride`.
-  uint64_t row_count = 0;
-  uint64_t stride = 0;
-
-  bool Has(uint64_t element) const {
-    if (element < begin || element >= end) return false;
-    return stride == 0 || (element - begin) % stride < row_count;
-  }
-};
-
-struct BufferAccess : Part {
-  uint32_t op = 0;
-  bool writes = false;
-};
-
 // The same, as it is kept until it is the turn of its buffer: small, as a graph
 // has several per op.
 struct KeptAccess {
@@ -62,57 +40,13 @@ struct KeptAccess {
 };
 static_assert(Graph::kMaxOps <= uint64_t{1} << 31);
 
-// Beyond this a buffer's tiles count as the ranges that they span. Far more
-// than the cells up to which dependencies are inferred exactly.
-constexpr size_t kMaxPicks = 65536;
-
-// Elements of a buffer of `count` so that any accesses that meet in an element
-// meet in one of these; empty if tiles have several strides or there would be
-// more than kMaxPicks.
-//
-// In rows of the common stride, whether an access has (row, column) changes
-// only where one of its ends lies or, for columns left of it, one row later.
-std::vector<uint64_t> PicksOf(const std::vector<BufferAccess>& accesses,
-                              uint64_t count) {
-  std::set<uint64_t> strides;
-  for (const BufferAccess& access : accesses) strides.insert(access.stride);
-  strides.erase(0);
-  if (strides.size() != 1) return {};
-  const uint64_t stride = *strides.begin();
-  std::set<uint64_t> rows = {0};
-  std::set<uint64_t> columns = {0};
-  auto cut = [&](uint64_t at) {
-    rows.insert({at / stride, at / stride + 1});
-    columns.insert(at % stride);
-  };
-  for (const BufferAccess& access : accesses) {
-    cut(access.begin);
-    if (access.stride == 0) {
-      cut(access.end);
-    } else {
-      cut(access.begin + access.row_count);
-      cut(access.end - access.row_count + stride);
-    }
-  }
-  if (rows.size() * columns.size() > kMaxPicks) return {};
-  std::vector<uint64_t> picks;
-  for (uint64_t row : rows) {
-    for (uint64_t column : columns) {
-      // Rows reach one beyond the last; count is below 2^63.
-      const uint64_t element = row * stride + column;
-      if (row <= count / stride && element < count) picks.push_back(element);
-    }
-  }
-  return picks;
-}
-
 // Plays the declared order of one buffer's accesses through two steps. If each
 // access is ordered after the ones it meets, then all conflicting pairs are
 // ordered, over any number of steps, as order is transitive.
 class HazardVerifier {
  public:
   HazardVerifier(const Plan& plan, const Witness& witness, HappensBefore* order)
-      : plan_(plan), graph_(*plan.graph), witness_(witness), order_(*order) {}
+      : plan_(plan), graph_(*plan.graph), order_(plan, witness, order) {}
 
   absl::Status Run() {
     Collect();
@@ -121,7 +55,7 @@ class HazardVerifier {
           CheckBuffer(BufferId(b), {accesses_.data() + first_access_[b],
                                     first_access_[b + 1] - first_access_[b]}));
     }
-    return CheckExplicitEdges();
+    return VerifyExplicit(plan_, after_, &order_);
   }
 
  private:
@@ -137,7 +71,7 @@ class HazardVerifier {
     found.reserve(4 * graph_.ops().size());
     for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
       for (OpId from : graph_.ops()[op].after) {
-        explicit_.push_back({.from = from, .to = OpId(op), .distance = 0});
+        after_.push_back({.from = from, .to = OpId(op), .distance = 0});
       }
       const std::vector<Access>& accesses = graph_.ops()[op].accesses;
       for (const Access& access : accesses) {
@@ -325,7 +259,7 @@ class HazardVerifier {
     if (distance == 0 && (from.op == to.op || to.step == 1)) {
       return absl::OkStatus();  // one op; or shown in step 0
     }
-    if (IsOrdered(OpId(from.op), OpId(to.op), distance)) {
+    if (order_.Ordered(OpId(from.op), OpId(to.op), distance)) {
       return absl::OkStatus();
     }
     return Race(OpId(from.op), OpId(to.op), distance, buffer, hazard);
@@ -335,116 +269,16 @@ class HazardVerifier {
                     absl::string_view hazard) const {
     return absl::InternalError(
         absl::StrCat("plan: race on buffer '", graph_.buffer(buffer).name,
-                     "': ", hazard, Pair(from, to, distance)));
-  }
-
-  bool IsOrdered(OpId from, OpId to, int distance) {
-    if (plan_.pieces.empty()) {
-      return order_.Ordered(witness_.of_op[from.value()],
-                            witness_.of_op[to.value()], distance);
-    }
-    return AllOrdered(from, to, distance);
-  }
-
-  bool AllOrdered(OpId from, OpId to, int distance) {
-    for (uint32_t a : PositionsOf(from)) {
-      for (uint32_t b : PositionsOf(to)) {
-        if (!order_.Ordered(a, b, distance)) return false;
-      }
-    }
-    return true;
-  }
-
-  // Several: the pieces of a split collective.
-  std::vector<uint32_t> PositionsOf(OpId op) const {
-    const auto launches = plan_.LaunchesOf(op);
-    if (launches.empty()) return {witness_.of_op[op.value()]};
-    std::vector<uint32_t> positions;
-    for (LaunchId launch : launches) {
-      positions.push_back(witness_.of_launch[launch.value()]);
-    }
-    return positions;
-  }
-
-  // ": nothing makes 'b' wait for 'a' of the step before (edge ... is missing)"
-  std::string Pair(OpId from, OpId to, int distance) const {
-    return absl::StrCat(": nothing makes '", graph_.op(to).name, "' wait for '",
-                        graph_.op(from).name, "'",
-                        distance == 1 ? " of the step before" : "",
-                        "; the edge ", DescribeNode(plan_, NodeOf(from)),
-                        " -> ", DescribeNode(plan_, NodeOf(to)),
-                        " of distance ", distance, " is missing");
-  }
-
-  NodeRef NodeOf(OpId op) const {
-    return witness_.nodes[witness_.of_op[op.value()]];
-  }
-
-  absl::Status CheckExplicitEdges() {
-    for (const ExplicitEdge& edge : explicit_) {
-      RETURN_IF_ERROR(CheckExplicit(edge.from, edge.to, edge.distance));
-    }
-    for (const ExplicitEdge& edge : graph_.edges()) {
-      RETURN_IF_ERROR(CheckExplicit(edge.from, edge.to, edge.distance));
-    }
-    return absl::OkStatus();
-  }
-
-  // An edge into a marker orders what comes after the marker; one out of it is
-  // followed from there.
-  absl::Status CheckExplicit(OpId from, OpId to, int distance) {
-    if (graph_.op(from).kind == OpKind::kMarker) return absl::OkStatus();
-    if (graph_.op(to).kind == OpKind::kMarker) {
-      return CheckThroughMarker(from, to, distance);
-    }
-    if (IsOrdered(from, to, distance)) return absl::OkStatus();
-    return absl::InternalError(
-        absl::StrCat("plan: explicit edge broken", Pair(from, to, distance)));
-  }
-
-  absl::Status CheckThroughMarker(OpId from, OpId marker, int distance) {
-    std::set<std::pair<OpId, int>> seen;
-    std::vector<std::pair<OpId, int>> open = {{marker, std::min(1, distance)}};
-    while (!open.empty()) {
-      const auto [at, boundaries] = open.back();
-      open.pop_back();
-      if (!seen.insert({at, boundaries}).second) continue;
-      if (graph_.op(at).kind != OpKind::kMarker) {
-        RETURN_IF_ERROR(CheckExplicit(from, at, boundaries));
-        continue;
-      }
-      for (const auto& [next, more] : AfterMarkers()[at]) {
-        open.push_back({next, std::min(1, boundaries + more)});
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // What comes right after each marker, and at which distance.
-  std::map<OpId, std::vector<std::pair<OpId, int>>>& AfterMarkers() {
-    if (!after_markers_.empty()) return after_markers_;
-    auto add = [&](OpId from, OpId to, int distance) {
-      if (graph_.op(from).kind != OpKind::kMarker) return;
-      after_markers_[from].push_back({to, distance});
-    };
-    for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
-      for (OpId from : graph_.ops()[op].after) add(from, OpId(op), 0);
-    }
-    for (const ExplicitEdge& edge : graph_.edges()) {
-      add(edge.from, edge.to, edge.distance);
-    }
-    return after_markers_;
+                     "': ", hazard, order_.Missing(from, to, distance)));
   }
 
   const Plan& plan_;
   const Graph& graph_;
-  const Witness& witness_;
-  HappensBefore& order_;
-  std::map<OpId, std::vector<std::pair<OpId, int>>> after_markers_;
+  OpOrder order_;
   std::vector<KeptAccess> accesses_;    // by buffer
   std::vector<uint32_t> first_access_;  // by BufferId, and the end
   std::vector<Part> parts_;             // of those that are not the whole
-  std::vector<ExplicitEdge> explicit_;  // those in Op::after
+  std::vector<ExplicitEdge> after_;     // those in Op::after
   // Of the buffer at hand.
   std::vector<BufferAccess> at_hand_;
   std::vector<KeptAccess> at_element_;

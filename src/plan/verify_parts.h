@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "plan/happens_before.h"
+#include "plan/op_order.h"
 #include "plan/plan.h"
 
 namespace commsched {
@@ -28,6 +29,11 @@ absl::StatusOr<Witness> VerifyProgress(const Plan& plan);
 // I2: all conflicting accesses and explicit edges of the graph are ordered.
 absl::Status VerifyHazards(const Plan& plan, const Witness& witness,
                            HappensBefore* order);
+
+// The latter part of it. `after`: the edges in Op::after.
+absl::Status VerifyExplicit(const Plan& plan,
+                            absl::Span<const ExplicitEdge> after,
+                            OpOrder* order);
 
 // I5: memory of the arena that two share is handed over in order, and nobody
 // finds another's contents in its place.
