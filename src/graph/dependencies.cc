@@ -10,6 +10,7 @@
 
 #include "base/status_macros.h"
 #include "graph/buffer_history.h"
+#include "graph/sort_edges.h"
 #include "graph/topological_order.h"
 
 namespace commsched {
@@ -51,7 +52,7 @@ class InEdge {
     return {
         .from = OpId(static_cast<uint32_t>(bits_ >> kFrom)),
         .to = to,
-        .distance = static_cast<int>(bits_ >> kDistance & 1),
+        .distance = static_cast<uint8_t>(bits_ >> kDistance & 1),
         .hazard = hazard,
         .buffer = hazard == Hazard::kExplicit ? BufferId() : BufferId(buffer)};
   }
@@ -116,7 +117,9 @@ class Inference {
     for (uint32_t i = 0; i < num_ops_; ++i) WalkFirstIteration(OpId(i));
     // About as many cross the boundary.
     result_.edges.reserve(2 * within_.size());
+    result_.first.reserve(size_t{num_ops_} + 1);
     for (uint32_t i = 0; i < num_ops_; ++i) WalkSecondIteration(OpId(i));
+    result_.first.push_back(static_cast<uint32_t>(result_.edges.size()));
     RETURN_IF_ERROR(FindOrder());
     return std::move(result_);
   }
@@ -187,7 +190,8 @@ class Inference {
                      own_.emplace_back(OpId(c.time), 1, c.hazard, buffer);
                    });
     AddExplicitEdges(op);
-    std::sort(own_.begin(), own_.end());
+    SortEdges(own_.begin(), own_.end());
+    result_.first.push_back(static_cast<uint32_t>(result_.edges.size()));
     for (size_t e = 0; e < own_.size(); ++e) {
       if (e > 0 && own_[e].SameAs(own_[e - 1])) continue;
       result_.edges.push_back(own_[e].To(op));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "graph/graph.h"
 
 namespace commsched {
@@ -17,10 +18,11 @@ enum class Hazard : uint8_t {
 };
 
 // `to` of step t + distance must not start before `from` of step t is complete.
+// Small, as a graph has several per op.
 struct Dependency {
   OpId from;
   OpId to;
-  int distance = 0;  // 0: within a step; 1: loop-carried
+  uint8_t distance = 0;  // 0: within a step; 1: loop-carried
   Hazard hazard = Hazard::kExplicit;
   BufferId buffer;  // invalid if kExplicit
 };
@@ -40,10 +42,17 @@ struct Dependency {
 // nobody reads depends on itself, with distance 1.
 struct Dependencies {
   std::vector<Dependency> edges;
+  // By OpId, and the end: where the edges into the op begin.
+  std::vector<uint32_t> first;
   // A topological order of the distance-0 edges: the declared order wherever
   // that is one. Position of each op in it.
   std::vector<OpId> order;
   std::vector<uint32_t> position;
+
+  absl::Span<const Dependency> Into(OpId op) const {
+    const uint32_t begin = first[op.value()];
+    return {edges.data() + begin, first[op.value() + 1] - begin};
+  }
 };
 
 // Fails with kInvalidArgument, naming the ops, if distance-0 edges close a

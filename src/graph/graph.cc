@@ -104,6 +104,7 @@ bool IsBackward(const ExplicitEdge& edge) {
 absl::Status Graph::Reserve(uint64_t num_ops) {
   RETURN_IF_ERROR(CheckRoom("ops", num_ops, kMaxOps));
   ops_.reserve(num_ops);
+  kinds_.reserve(num_ops);
   op_names_.reserve(num_ops);
   return absl::OkStatus();
 }
@@ -150,6 +151,7 @@ absl::StatusOr<OpId> Graph::AddOp(Op op) {
 }
 
 void Graph::NoteOp(OpId id) {
+  kinds_.push_back(op(id).kind);
   has_markers_ = has_markers_ || op(id).kind == OpKind::kMarker;
   has_point_to_point_ =
       has_point_to_point_ || (op(id).kind == OpKind::kCollective &&

@@ -72,6 +72,9 @@ class Graph {
   const std::vector<Op>& ops() const { return ops_; }
   const std::vector<ExplicitEdge>& edges() const { return edges_; }
   const Op& op(OpId id) const { return ops_[id.value()]; }
+  // The same as op(id).kind. Ops are large, and passes that ask for no more are
+  // many.
+  OpKind kind(OpId id) const { return kinds_[id.value()]; }
   const Buffer& buffer(BufferId id) const { return buffers_[id.value()]; }
   const Group& group(GroupId id) const { return groups_[id.value()]; }
 
@@ -100,6 +103,7 @@ class Graph {
   std::vector<Group> groups_;
   std::vector<Buffer> buffers_;
   std::vector<Op> ops_;
+  std::vector<OpKind> kinds_;        // by OpId
   std::vector<ExplicitEdge> edges_;  // not those in Op::after
   absl::flat_hash_map<std::string, OpId> op_names_;
   absl::flat_hash_map<std::string, BufferId> buffer_names_;

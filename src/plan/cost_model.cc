@@ -101,7 +101,7 @@ double MostNs(const Graph& graph, OpId op, int64_t cost_ns,
                                 std::max(1u, profile.num_cores);
   const double cpu_ns =
       static_cast<double>(cost_ns) * std::max(1.0, ranks_per_core);
-  if (graph.op(op).kind != OpKind::kCollective) return cpu_ns;
+  if (graph.kind(op) != OpKind::kCollective) return cpu_ns;
   const CollectiveSpec& spec = graph.op(op).collective;
   const int64_t link_ns = LinkNs(graph, spec, profile);
   const int64_t copy_ns =
@@ -148,8 +148,9 @@ absl::Status CheckProfile(const Graph& graph, const CostProfile& profile) {
 
 absl::Status CheckStepBytes(const Graph& graph) {
   uint64_t bytes = 0;
-  for (const Op& op : graph.ops()) {
-    if (op.kind != OpKind::kCollective) continue;
+  for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+    if (graph.kind(OpId(i)) != OpKind::kCollective) continue;
+    const Op& op = graph.op(OpId(i));
     const uint64_t more = WeightBytes(graph, op.collective);
     if (more > kMaxStepBytes - bytes) {
       return absl::OutOfRangeError(absl::StrCat(
@@ -193,8 +194,8 @@ uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec) {
 
 int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile) {
   if (!profile.op_cost_ns.empty()) return profile.op_cost_ns[op.value()];
+  if (graph.kind(op) != OpKind::kCompute) return 0;
   const Op& desc = graph.op(op);
-  if (desc.kind != OpKind::kCompute) return 0;
   if (desc.compute.cost_ns != 0) return desc.compute.cost_ns;
   return Rounded(1e9 * (desc.compute.flops / profile.flops_per_s +
                         desc.compute.bytes / profile.memory_bytes_per_s));

@@ -54,14 +54,9 @@ class RoleClock {
       : plan_(*role.plan),
         sequence_(SequenceOf(plan_)),
         delays_(Delays(plan_, *role.profile)),
-        first_(delays_.size() + 1, 0),
         before_(delays_.size(), 0),
         now_(delays_.size(), 0),
-        lane_free_(plan_.num_compute_lanes, 0) {
-    const std::vector<Dependency>& edges = plan_.dependencies.edges;
-    for (const Dependency& edge : edges) ++first_[edge.to.value() + 1];
-    for (size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
-  }
+        lane_free_(plan_.num_compute_lanes, 0) {}
 
   void BeginStep() {
     std::swap(before_, now_);
@@ -109,8 +104,7 @@ class RoleClock {
  private:
   int64_t StartOf(OpId op) const {
     int64_t start = 0;
-    for (uint32_t e = first_[op.value()]; e < first_[op.value() + 1]; ++e) {
-      const Dependency& edge = plan_.dependencies.edges[e];
+    for (const Dependency& edge : plan_.dependencies.Into(op)) {
       const uint32_t from = edge.from.value();
       start = std::max(start, edge.distance == 0 ? now_[from] : before_[from]);
     }
@@ -120,7 +114,6 @@ class RoleClock {
   const Plan& plan_;
   const Sequence sequence_;
   const std::vector<int64_t> delays_;
-  std::vector<uint32_t> first_;  // by target op, in the edges
   std::vector<int64_t> before_, now_;
   std::vector<int64_t> lane_free_;
   uint32_t next_ = 0;  // position

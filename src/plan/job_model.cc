@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 
 #include "plan/cost_model.h"
@@ -27,12 +28,6 @@ class Modeler {
   }
 
  private:
-  // The nodes of an op: first .. last, pieces in order.
-  struct Nodes {
-    uint32_t first = Plan::kNone;
-    uint32_t last = Plan::kNone;
-  };
-
   int64_t Stretched(const RoleDraft& role, OpId op) const {
     return static_cast<int64_t>(std::llround(
         static_cast<double>(OpCostNs(*role.graph, op, *role.profile)) *
@@ -43,7 +38,7 @@ class Modeler {
     const RoleDraft& role = roles_[r];
     model_.launch_ns = std::max(model_.launch_ns, role.profile->launch_ns);
     const uint32_t first_lane = static_cast<uint32_t>(model_.lanes.size());
-    nodes_.emplace_back(role.graph->ops().size());
+    node_of_op_.emplace_back(role.graph->ops().size(), Plan::kNone);
     for (uint32_t i = 0; i < role.order->host.size(); ++i) {
       const OpId op = role.order->host[i];
       const ComputeSpec& spec = role.graph->op(op).compute;
@@ -57,7 +52,7 @@ class Modeler {
                                 .filler = spec.filler});
       if (lane >= model_.lanes.size()) model_.lanes.resize(lane + 1);
       model_.lanes[lane].push_back(node);
-      nodes_[r][op.value()] = {node, node};
+      node_of_op_[r][op.value()] = node;
     }
   }
 
@@ -96,9 +91,7 @@ class Modeler {
         .role = r, .launch = k, .ready = 0, .first_need = PlannedOrder::kNone};
     int64_t cpu_ns = 0;
     for (OpId op : launch.members) {
-      Nodes& nodes = nodes_[r][op.value()];
-      if (nodes.first == Plan::kNone) nodes.first = node;
-      nodes.last = node;
+      node_of_op_[r][op.value()] = node;
       side.ready = std::max(side.ready, role.order->ready[op.value()]);
       side.first_need =
           std::min(side.first_need, role.order->first_need[op.value()]);
@@ -116,46 +109,41 @@ class Modeler {
     ++transfer.num_sides;
   }
 
-  template <typename Visitor>
-  void ForEachEdge(Visitor visit) const {
-    for (uint32_t r = 0; r < roles_.size(); ++r) {
-      const std::vector<Nodes>& nodes = nodes_[r];
-      for (const Dependency& edge : roles_[r].dependencies->edges) {
-        const uint32_t from = nodes[edge.from.value()].last;
-        const Nodes to = nodes[edge.to.value()];
-        if (from == Plan::kNone || to.first == Plan::kNone) continue;
-        for (uint32_t node = to.first; node <= to.last; ++node) {
-          visit(from, node, static_cast<uint32_t>(edge.distance));
+  void AddEdges() {
+    size_t num_edges = 0;
+    for (const RoleDraft& role : roles_) {
+      num_edges += role.dependencies->edges.size();
+    }
+    model_.in.reserve(num_edges);
+    model_.in_begin.reserve(size_t{model_.num_nodes()} + 1);
+    for (const JobModel::Compute& compute : model_.compute) {
+      BeginNode();
+      AddEdgesInto(compute.role, compute.op);
+    }
+    for (const JobModel::Transfer& transfer : model_.transfers) {
+      BeginNode();
+      for (const JobModel::Side& side : model_.SidesOf(transfer)) {
+        for (OpId op : (*roles_[side.role].launches)[side.launch].members) {
+          AddEdgesInto(side.role, op);
         }
       }
     }
+    BeginNode();
   }
 
-  void AddEdges() {
-    const uint32_t n = model_.num_nodes();
-    model_.in_begin.assign(n + 2, 0);
-    model_.out_begin.assign(n + 2, 0);
-    ForEachEdge([&](uint32_t from, uint32_t to, uint32_t) {
-      ++model_.in_begin[to + 2];
-      ++model_.out_begin[from + 2];
-    });
-    for (uint32_t i = 2; i < n + 2; ++i) {
-      model_.in_begin[i] += model_.in_begin[i - 1];
-      model_.out_begin[i] += model_.out_begin[i - 1];
+  void BeginNode() {
+    model_.in_begin.push_back(static_cast<uint32_t>(model_.in.size()));
+  }
+
+  void AddEdgesInto(uint32_t r, OpId op) {
+    for (const Dependency& edge : roles_[r].dependencies->Into(op)) {
+      model_.in.push_back({node_of_op_[r][edge.from.value()], edge.distance});
     }
-    model_.in.resize(model_.in_begin.back());
-    model_.out.resize(model_.out_begin.back());
-    // Entry i + 1 counts up to where entry i ends.
-    ForEachEdge([&](uint32_t from, uint32_t to, uint32_t distance) {
-      model_.in[model_.in_begin[to + 1]++] = {from, distance};
-      model_.out[model_.out_begin[from + 1]++] = {to, distance};
-    });
-    model_.in_begin.pop_back();
-    model_.out_begin.pop_back();
   }
 
   const absl::Span<const RoleDraft> roles_;
-  std::vector<std::vector<Nodes>> nodes_;  // by role, OpId
+  // By role and OpId; of a split collective that of the last piece.
+  std::vector<std::vector<uint32_t>> node_of_op_;
   JobModel model_;
 };
 
@@ -164,6 +152,23 @@ class Modeler {
 JobModel ModelJob(absl::Span<const RoleDraft> roles,
                   const PlanOptions& options) {
   return Modeler(roles, options).Run();
+}
+
+OutEdges OutEdgesOf(const JobModel& model) {
+  const uint32_t n = model.num_nodes();
+  OutEdges out;
+  out.begin.assign(n + 2, 0);
+  for (const JobModel::Edge& edge : model.in) ++out.begin[edge.node + 2];
+  std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
+  out.edges.resize(model.in.size());
+  // Entry i + 1 counts up to where entry i ends.
+  for (uint32_t to = 0; to < n; ++to) {
+    for (const JobModel::Edge& edge : model.In(to)) {
+      out.edges[out.begin[edge.node + 1]++] = {to, edge.distance};
+    }
+  }
+  out.begin.pop_back();
+  return out;
 }
 
 }  // namespace commsched

@@ -60,9 +60,9 @@ struct JobModel {
   std::vector<Compute> compute;
   std::vector<Transfer> transfers;  // in key order
   std::vector<Side> sides;
-  std::vector<std::vector<uint32_t>> lanes;   // compute nodes in host order
-  std::vector<uint32_t> in_begin, out_begin;  // by node, and the end
-  std::vector<Edge> in, out;
+  std::vector<std::vector<uint32_t>> lanes;  // compute nodes in host order
+  std::vector<uint32_t> in_begin;            // by node, and the end
+  std::vector<Edge> in;
   uint32_t num_roles = 0;
   int64_t launch_ns = 0;
   uint32_t max_launches = 0;  // the window; 0: no limit
@@ -82,9 +82,15 @@ struct JobModel {
   absl::Span<const Edge> In(uint32_t node) const {
     return {in.data() + in_begin[node], in_begin[node + 1] - in_begin[node]};
   }
-  absl::Span<const Edge> Out(uint32_t node) const {
-    return {out.data() + out_begin[node],
-            out_begin[node + 1] - out_begin[node]};
+};
+
+// The same edges by where they come from. Few jobs need them.
+struct OutEdges {
+  std::vector<uint32_t> begin;  // by node, and the end
+  std::vector<JobModel::Edge> edges;
+
+  absl::Span<const JobModel::Edge> Of(uint32_t node) const {
+    return {edges.data() + begin[node], begin[node + 1] - begin[node]};
   }
 };
 
@@ -92,6 +98,8 @@ struct JobModel {
 // plan. O(n log n).
 JobModel ModelJob(absl::Span<const RoleDraft> roles,
                   const PlanOptions& options);
+
+OutEdges OutEdgesOf(const JobModel& model);
 
 }  // namespace commsched
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <numeric>
 
+#include "graph/sort_edges.h"
+
 namespace commsched {
 namespace {
 
@@ -52,6 +54,29 @@ class InEdge {
   uint64_t bits_ = 0;
 };
 
+// Edges by position of their target.
+class EdgesByTarget {
+ public:
+  EdgesByTarget(const Sequence& sequence, absl::Span<const Edge> edges)
+      : first_(sequence.nodes.size() + 2, 0), edges_(edges.size()) {
+    // Entry i + 1 counts up to where entry i ends.
+    for (const Edge& each : edges) ++first_[sequence.PositionOf(each.to) + 2];
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    for (const Edge& each : edges) {
+      edges_[first_[sequence.PositionOf(each.to) + 1]++] =
+          InEdge(sequence.PositionOf(each.from), each.distance, each.cause);
+    }
+  }
+
+  absl::Span<const InEdge> Into(uint32_t p) const {
+    return {edges_.data() + first_[p], first_[p + 1] - first_[p]};
+  }
+
+ private:
+  std::vector<uint32_t> first_;
+  std::vector<InEdge> edges_;
+};
+
 class WaitAssigner {
  public:
   WaitAssigner(const Sequence& sequence, Plan* plan)
@@ -61,7 +86,7 @@ class WaitAssigner {
 
   void Run(absl::Span<const Edge> more) {
     PlaceInLanes();
-    SortEdges(more);
+    CollectEdges(more);
     const size_t num_nodes = sequence_.nodes.size();
     clocks_.assign(2 * num_nodes * num_lanes_, 0);
     lane_end_.assign(2 * num_lanes_ * num_lanes_, 0);
@@ -98,52 +123,42 @@ class WaitAssigner {
     }
   }
 
-  // Calls visit(to, edge) for the graph's dependencies, and for `more`. Every
-  // piece of a split collective depends on what the whole does; who depends on
-  // the whole depends on its last piece, as the pieces complete in order.
-  template <typename Visitor>
-  void ForEachEdge(absl::Span<const Edge> more, Visitor visit) const {
-    for (const Dependency& each : plan_.dependencies.edges) {
-      const InEdge edge(sequence_.of_op[each.from.value()], each.distance,
-                        WaitCause::kHazard);
-      const auto launches = plan_.pieces.empty() ? absl::Span<const LaunchId>()
-                                                 : plan_.LaunchesOf(each.to);
-      if (launches.empty()) visit(sequence_.of_op[each.to.value()], edge);
-      for (LaunchId to : launches) visit(sequence_.PositionOf(RefOf(to)), edge);
+  // Fills edges_: of each node, in the order in which they are looked at, one
+  // edge per producer and distance.
+  void CollectEdges(absl::Span<const Edge> more) {
+    const size_t num_nodes = sequence_.nodes.size();
+    const EdgesByTarget others(sequence_, more);
+    edges_.reserve(plan_.dependencies.edges.size() + more.size());
+    first_edge_.reserve(num_nodes + 1);
+    for (uint32_t p = 0; p < num_nodes; ++p) {
+      const auto first = static_cast<ptrdiff_t>(edges_.size());
+      first_edge_.push_back(static_cast<uint32_t>(first));
+      AddDependencies(sequence_.nodes[p]);
+      const auto asked = others.Into(p);
+      edges_.insert(edges_.end(), asked.begin(), asked.end());
+      SortEdges(edges_.begin() + first, edges_.end());
+      edges_.erase(std::unique(edges_.begin() + first, edges_.end(),
+                               [](InEdge a, InEdge b) { return a.SameAs(b); }),
+                   edges_.end());
     }
-    for (const Edge& each : more) {
-      visit(sequence_.PositionOf(each.to),
-            InEdge(sequence_.PositionOf(each.from), each.distance, each.cause));
-    }
+    first_edge_.push_back(static_cast<uint32_t>(edges_.size()));
   }
 
-  // By target in linear time; what remains are short lists. One edge per
-  // producer and distance is kept.
-  void SortEdges(absl::Span<const Edge> more) {
-    const size_t num_nodes = sequence_.nodes.size();
-    first_edge_.assign(num_nodes + 2, 0);
-    // Entry i + 1 counts up to where entry i ends.
-    ForEachEdge(more, [&](uint32_t to, InEdge) { ++first_edge_[to + 2]; });
-    std::partial_sum(first_edge_.begin(), first_edge_.end(),
-                     first_edge_.begin());
-    edges_.resize(first_edge_.back());
-    ForEachEdge(more, [&](uint32_t to, InEdge edge) {
-      edges_[first_edge_[to + 1]++] = edge;
-    });
-    first_edge_.pop_back();
-    uint32_t kept = 0;
-    for (size_t p = 0; p < num_nodes; ++p) {
-      const uint32_t first = first_edge_[p];
-      const uint32_t last = first_edge_[p + 1];
-      std::sort(edges_.begin() + first, edges_.begin() + last);
-      first_edge_[p] = kept;
-      for (uint32_t e = first; e < last; ++e) {
-        const bool again =
-            kept > first_edge_[p] && edges_[kept - 1].SameAs(edges_[e]);
-        if (!again) edges_[kept++] = edges_[e];
-      }
+  // Every piece of a split collective depends on what the whole does; who
+  // depends on the whole depends on its last piece, as the pieces complete in
+  // order.
+  void AddDependencies(NodeRef node) {
+    if (node.kind == NodeRef::Kind::kOp) {
+      AddDependencies(OpId(node.index));
+      return;
     }
-    first_edge_.back() = kept;
+    for (OpId op : plan_.launches[node.index].members) AddDependencies(op);
+  }
+  void AddDependencies(OpId op) {
+    for (const Dependency& each : plan_.dependencies.Into(op)) {
+      edges_.emplace_back(sequence_.of_op[each.from.value()], each.distance,
+                          WaitCause::kHazard);
+    }
   }
 
   ClockEntry* Clock(uint32_t step, uint32_t p) {

@@ -26,8 +26,10 @@ using MinHeap = std::priority_queue<T, std::vector<T>, std::greater<T>>;
 // is known.
 class Scheduler {
  public:
-  Scheduler(const JobModel& model, const ListScheduleSpec& spec)
+  Scheduler(const JobModel& model, const OutEdges& out,
+            const ListScheduleSpec& spec)
       : model_(model),
+        out_(out),
         spec_(spec),
         n_(model.num_nodes()),
         lanes_(model.lanes.size()),
@@ -80,7 +82,6 @@ class Scheduler {
   uint32_t NodeOf(uint32_t transfer) const {
     return model_.num_compute() + transfer;
   }
-  bool in_order() const { return spec_.urgency.empty(); }
 
   void MakeClasses() {
     std::map<std::vector<uint32_t>, uint32_t> known;
@@ -136,9 +137,7 @@ class Scheduler {
     }
   }
 
-  // In key order nobody asks what else could go, but fillers until when.
   void Offer(uint32_t transfer) {
-    if (in_order() && !spec_.delay_fillers) return;
     classes_[class_of_[transfer]].coming.push(
         {Ready(step_, NodeOf(transfer)), transfer});
   }
@@ -148,7 +147,7 @@ class Scheduler {
       schedule_.sequence.push_back(node);
       schedule_.start[node] = start;
     }
-    for (const JobModel::Edge& edge : model_.Out(node)) {
+    for (const JobModel::Edge& edge : out_.Of(node)) {
       const uint32_t to_step = step + edge.distance;
       if (to_step >= spec_.steps) continue;
       int64_t& ready = Ready(to_step, edge.node);
@@ -264,7 +263,6 @@ class Scheduler {
   // Issues a transfer; false if there is none to issue.
   bool Decide() {
     if (step_ == spec_.steps) return false;
-    if (in_order()) return DecideInOrder();
     std::vector<uint32_t> held;
     uint32_t chosen = Plan::kNone;
     int64_t at = 0;
@@ -281,14 +279,6 @@ class Scheduler {
     }
     if (chosen == Plan::kNone) return false;
     Issue(chosen, at);
-    return true;
-  }
-
-  bool DecideInOrder() {
-    const uint32_t next = num_issued_;
-    if (Left(step_, NodeOf(next)) != 0) return false;
-    Class& each = classes_[class_of_[next]];
-    Issue(next, std::max(LinksOf(each), Ready(step_, NodeOf(next))));
     return true;
   }
 
@@ -336,6 +326,7 @@ class Scheduler {
   }
 
   const JobModel& model_;
+  const OutEdges& out_;
   const ListScheduleSpec& spec_;
   const uint32_t n_;
   std::vector<Lane> lanes_;
@@ -357,8 +348,9 @@ class Scheduler {
 }  // namespace
 
 absl::StatusOr<ListSchedule> ScheduleList(const JobModel& model,
+                                          const OutEdges& out,
                                           const ListScheduleSpec& spec) {
-  return Scheduler(model, spec).Run();
+  return Scheduler(model, out, spec).Run();
 }
 
 }  // namespace commsched

@@ -9,9 +9,14 @@
 
 namespace commsched {
 
+// One step of the job, all nodes, in an order in which everything comes after
+// what it depends on: transfers in key order, each once no lane can go on
+// without it. kInternal if there is none. O(n + edges).
+absl::StatusOr<std::vector<uint32_t>> SequenceInKeyOrder(const JobModel& model);
+
 struct ListScheduleSpec {
   // By transfer: of those that could go, the least goes; equal ones in key
-  // order. Empty: strictly in key order.
+  // order.
   std::vector<int64_t> urgency;
   // Filler ops are put off to where their lane would wait.
   bool delay_fillers = false;
@@ -38,8 +43,9 @@ struct ListSchedule {
 // host order of the model, and with that of the starts where fillers were
 // delayed.
 //
-// kInternal if the transfers cannot go in key order.
+// `out`: OutEdgesOf(model). kInternal if the transfers cannot go at all.
 absl::StatusOr<ListSchedule> ScheduleList(const JobModel& model,
+                                          const OutEdges& out,
                                           const ListScheduleSpec& spec);
 
 // What of a link counts when a given sequence is played.

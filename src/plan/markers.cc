@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -48,6 +49,15 @@ auto Key(const Dependency& edge) {
   return std::make_tuple(edge.to, edge.from, edge.distance);
 }
 
+void IndexEdges(Dependencies* dependencies) {
+  std::vector<uint32_t>& first = dependencies->first;
+  std::fill(first.begin(), first.end(), 0);
+  for (const Dependency& edge : dependencies->edges) {
+    ++first[edge.to.value() + 1];
+  }
+  std::partial_sum(first.begin(), first.end(), first.begin());
+}
+
 }  // namespace
 
 void DissolveMarkers(const Graph& graph, Dependencies* dependencies) {
@@ -66,9 +76,10 @@ void DissolveMarkers(const Graph& graph, Dependencies* dependencies) {
     const auto found = sources.find(edge.from);
     if (found == sources.end()) continue;
     for (const auto& [op, distance] : found->second) {
+      const bool carried = distance + edge.distance > 0;
       direct.push_back({.from = op,
                         .to = edge.to,
-                        .distance = std::min(1, distance + edge.distance),
+                        .distance = uint8_t{carried},
                         .hazard = Hazard::kExplicit,
                         .buffer = BufferId()});
     }
@@ -85,6 +96,7 @@ void DissolveMarkers(const Graph& graph, Dependencies* dependencies) {
                             return Key(a) == Key(b);
                           }),
               edges.end());
+  IndexEdges(dependencies);
 }
 
 }  // namespace commsched

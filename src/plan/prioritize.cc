@@ -39,15 +39,17 @@ class Prioritizer {
         std::any_of(model_.compute.begin(), model_.compute.end(),
                     [](const JobModel::Compute& op) { return op.filler; });
     if (model_.transfers.size() < 2 && !fillers) return report_;
-    ASSIGN_OR_RETURN(Attempt ready, Try({}));
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> ready,
+                     SequenceInKeyOrder(model_));
     report_.choice = Choice::kReady;
-    report_.as_ready_ns = report_.chosen_ns = ready.step_ns;
-    FindBound(ready.schedule.sequence, fillers);
+    report_.as_ready_ns = report_.chosen_ns = StepNs(model_, ready);
+    FindBound(ready, fillers);
     const bool pointless =
         options_.priority == Priority::kOff ||
         (options_.priority == Priority::kAuto && !Gains(report_.bound_ns));
     if (pointless && options_.policy == nullptr) return report_;
-    FindNeeds(ready.schedule.sequence);
+    out_ = OutEdgesOf(model_);
+    FindNeeds(ready);
     if (options_.policy != nullptr) {
       ASSIGN_OR_RETURN(const bool decided, AskPolicy());
       if (decided || pointless) return report_;
@@ -57,12 +59,15 @@ class Prioritizer {
   }
 
  private:
+  static int64_t StepNs(const JobModel& model,
+                        const std::vector<uint32_t>& sequence) {
+    return PlaySequence(model, sequence, LinkUse::kShared).step_ns;
+  }
+
   absl::StatusOr<Attempt> Try(const ListScheduleSpec& spec) const {
     Attempt attempt;
-    ASSIGN_OR_RETURN(attempt.schedule, ScheduleList(model_, spec));
-    attempt.step_ns =
-        PlaySequence(model_, attempt.schedule.sequence, LinkUse::kShared)
-            .step_ns;
+    ASSIGN_OR_RETURN(attempt.schedule, ScheduleList(model_, out_, spec));
+    attempt.step_ns = StepNs(model_, attempt.schedule.sequence);
     return attempt;
   }
 
@@ -155,7 +160,7 @@ class Prioritizer {
   }
 
   void FindNeed(uint32_t node, int64_t step_ns) {
-    for (const JobModel::Edge& edge : model_.Out(node)) {
+    for (const JobModel::Edge& edge : out_.Of(node)) {
       int64_t need = need_[edge.node];
       if (need == kNever || edge.node == node) continue;
       if (model_.IsTransfer(edge.node)) {
@@ -191,9 +196,9 @@ class Prioritizer {
     Reorder(order);
     report_.choice = Choice::kPolicy;
     const JobModel model = ModelJob(roles_, options_);
-    ASSIGN_OR_RETURN(const ListSchedule schedule, ScheduleList(model, {}));
-    report_.chosen_ns =
-        PlaySequence(model, schedule.sequence, LinkUse::kShared).step_ns;
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence,
+                     SequenceInKeyOrder(model));
+    report_.chosen_ns = StepNs(model, sequence);
     return true;
   }
 
@@ -246,8 +251,7 @@ class Prioritizer {
     std::fill(order.ready.begin(), order.ready.end(), 0);
     std::fill(order.first_need.begin(), order.first_need.end(),
               PlannedOrder::kNone);
-    const std::vector<Dependency>& edges = role.dependencies->edges;
-    for (const Dependency& edge : edges) {
+    for (const Dependency& edge : role.dependencies->edges) {
       const uint32_t from = order.host_position[edge.from.value()];
       const uint32_t to = order.host_position[edge.to.value()];
       if (edge.distance != 0) continue;
@@ -260,16 +264,12 @@ class Prioritizer {
         ready = std::max(ready, from + 1);
       }
     }
-    // Through chains of collectives, in an order in which they come. The edges
-    // are sorted by target.
+    // Through chains of collectives, in an order in which they come.
     for (OpId op : role.dependencies->order) {
       if (order.host_position[op.value()] != PlannedOrder::kNone) continue;
-      auto edge = std::lower_bound(
-          edges.begin(), edges.end(), op,
-          [](const Dependency& each, OpId id) { return each.to < id; });
-      for (; edge != edges.end() && edge->to == op; ++edge) {
-        if (edge->distance != 0) continue;
-        const uint32_t from = edge->from.value();
+      for (const Dependency& edge : role.dependencies->Into(op)) {
+        if (edge.distance != 0) continue;
+        const uint32_t from = edge.from.value();
         if (order.host_position[from] != PlannedOrder::kNone) continue;
         order.ready[op.value()] =
             std::max(order.ready[op.value()], order.ready[from]);
@@ -280,6 +280,7 @@ class Prioritizer {
   const absl::Span<const RoleDraft> roles_;
   const PlanOptions& options_;
   const JobModel model_;
+  OutEdges out_;  // of model_, once they are asked for
   PriorityReport report_{.choice = Choice::kNoChoice};
   std::vector<int64_t> earliest_;  // by node
   std::vector<int64_t> need_;      // by node

@@ -53,7 +53,7 @@ class ProgressVerifier {
       const OpId op = plan_.nodes[i].op;
       if (op.value() >= num_ops_ || plan_.node_of_op[op.value()] != i ||
           plan_.nodes[i].lane >= plan_.num_compute_lanes ||
-          plan_.graph->op(op).kind != OpKind::kCompute) {
+          plan_.graph->kind(op) != OpKind::kCompute) {
         return Fail("node ", i, " is not the node of its op");
       }
       ++times[op.value()];
@@ -67,7 +67,7 @@ class ProgressVerifier {
         if (op.value() >= num_ops_ ||
             (launch.piece.of == 1 &&
              plan_.launch_of_op[op.value()] != LaunchId(k)) ||
-            plan_.graph->op(op).kind != OpKind::kCollective) {
+            plan_.graph->kind(op) != OpKind::kCollective) {
           return Fail("launch ", k, " holds what is not its collective");
         }
         if (launch.piece.index == 0) ++times[op.value()];
@@ -75,7 +75,7 @@ class ProgressVerifier {
     }
     for (uint32_t i = 0; i < num_ops_; ++i) {
       if (times[i] == 1) continue;  // and no marker, as seen above
-      const bool planned = plan_.graph->ops()[i].kind != OpKind::kMarker;
+      const bool planned = plan_.graph->kind(OpId(i)) != OpKind::kMarker;
       if (times[i] != (planned ? 1 : 0)) {
         return Fail("op ", Name(OpId(i)), " is planned ", int{times[i]},
                     " times");

@@ -204,6 +204,17 @@ void ExpectSortedAndUnique(const Dependencies& dependencies) {
   }
 }
 
+void ExpectIndexed(const Graph& graph, const Dependencies& dependencies) {
+  size_t listed = 0;
+  for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+    for (const Dependency& edge : dependencies.Into(OpId(i))) {
+      EXPECT_EQ(edge.to, OpId(i));
+      ++listed;
+    }
+  }
+  EXPECT_EQ(listed, dependencies.edges.size());
+}
+
 void ExpectTopological(const Dependencies& dependencies) {
   for (const Dependency& edge : dependencies.edges) {
     if (edge.distance != 0) continue;
@@ -235,6 +246,7 @@ TEST(DependenciesPropertyTest, EveryConflictIsOrderedAndEveryEdgeIsJustified) {
           << graph.op(edge.from).name << " -> " << graph.op(edge.to).name;
     }
     ExpectSortedAndUnique(*dependencies);
+    ExpectIndexed(graph, *dependencies);
     ExpectTopological(*dependencies);
   }
   EXPECT_GT(accepted, cases / 4);

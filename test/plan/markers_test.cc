@@ -33,11 +33,15 @@ class MarkersTest : public testing::Test {
     Dependencies dependencies = InferDependencies(graph_).value();
     DissolveMarkers(graph_, &dependencies);
     std::vector<std::string> edges;
-    for (const Dependency& edge : dependencies.edges) {
-      edges.push_back(absl::StrCat(graph_.op(edge.from).name, "->",
-                                   graph_.op(edge.to).name,
-                                   edge.distance == 0 ? "" : "+1"));
+    for (uint32_t i = 0; i < graph_.ops().size(); ++i) {
+      for (const Dependency& edge : dependencies.Into(OpId(i))) {
+        EXPECT_EQ(edge.to, OpId(i));
+        edges.push_back(absl::StrCat(graph_.op(edge.from).name, "->",
+                                     graph_.op(edge.to).name,
+                                     edge.distance == 0 ? "" : "+1"));
+      }
     }
+    EXPECT_EQ(edges.size(), dependencies.edges.size());
     return edges;
   }
   Graph graph_;
