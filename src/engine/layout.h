@@ -14,9 +14,9 @@ inline constexpr uint64_t kBlockElements = 256;
 // As registered.
 struct Parameter {
   std::string name;
-  uint64_t count = 0;     // Elements, row-major.
-  uint32_t num_dims = 0;  // Two or more: decayed.
-  uint32_t module = 0;    // The owner.
+  uint64_t count = 0;               // Elements, row-major.
+  uint32_t num_dims = 0;            // Two or more: decayed.
+  uint32_t module = 0;              // The owner.
   std::vector<uint64_t> dims = {};  // Of checkpoints.
 };
 

