@@ -21,6 +21,7 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       stamps_(*spec.clock),
       lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
+      writer_(spec.recorder),
       state_(program_.nodes.size()),
       missing_(program_.launches.size()),
       begun_(recorder_ == nullptr ? 0 : program_.nodes.size()) {
@@ -40,7 +41,11 @@ absl::Status Dispatcher::StepBegin() {
   if (ABSL_PREDICT_FALSE(flight_ != nullptr)) {
     flight_->Add(FlightEvent::kStepBegin, steps(), clock_.NowNs());
   }
-  if (recorder_ != nullptr) recorder_->Add(stamps_.StepBegin(steps()));
+  if (recorder_ != nullptr) {
+    stepper_ = std::this_thread::get_id();
+    writer_.CatchUp();
+    writer_.Add(stamps_.StepBegin(steps()));
+  }
   MoveHead(0);
   return absl::OkStatus();
 }
@@ -402,13 +407,13 @@ int64_t Dispatcher::RecordCompute(const NodeProgram& node, int64_t begin) {
 
 void Dispatcher::RecordSpan(RecordKind kind, const NodeProgram& node,
                             int64_t begin, int64_t end) {
-  recorder_->Add({.begin_ns = begin,
-                  .end_ns = end,
-                  .step = steps(),
-                  .index = node.op.value(),
-                  .kind = kind,
-                  .lane = static_cast<uint8_t>(node.lane),
-                  .in_ticks = stamps_.in_ticks()});
+  AddRecord({.begin_ns = begin,
+             .end_ns = end,
+             .step = steps(),
+             .index = node.op.value(),
+             .kind = kind,
+             .lane = static_cast<uint8_t>(node.lane),
+             .in_ticks = stamps_.in_ticks()});
 }
 
 }  // namespace commsched

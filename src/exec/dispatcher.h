@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "absl/base/optimization.h"
@@ -165,6 +166,13 @@ class Dispatcher {
   int64_t RecordCompute(const NodeProgram& node, int64_t begin);
   void RecordSpan(RecordKind kind, const NodeProgram& node, int64_t begin,
                   int64_t end);
+  void AddRecord(const Record& record) {
+    if (ABSL_PREDICT_TRUE(std::this_thread::get_id() == stepper_)) {
+      writer_.Add(record);
+    } else {
+      recorder_->Add(record);
+    }
+  }
   absl::Status ReplayStep(Compute compute, void* user);
 
   // Constant after construction.
@@ -184,6 +192,8 @@ class Dispatcher {
   // by other threads as well.
   bool in_step_ = false;
   std::atomic<uint64_t> steps_{0};
+  std::thread::id stepper_;  // if traced: who has begun the step, and ...
+  Recorder::Writer writer_;  // ... may write here
 
   // Launches with gates are driven by one thread: then nothing here needs to be
   // atomic. Constant after construction.

@@ -41,6 +41,7 @@ Issuer::Issuer(const IssuerSpec& spec)
       program_(*spec.program),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
+      writer_(spec.recorder),
       comm_issued_(spec.comms.size()),
       watchdog_({.program = spec.program,
                  .backend = spec.backend,
@@ -96,7 +97,10 @@ void Issuer::LaneMain() {
 }
 
 bool Issuer::Pump() {
-  if (stalls_.running()) stalls_.End(spec_.clock->NowNs());
+  if (stalls_.running()) {
+    stalls_.End(spec_.clock->NowNs());
+    if (spec_.recorder != nullptr) writer_.CatchUp();
+  }
   if (spec_.failure->failed()) return false;
   bool progressed = PollInFlight();
   while (!spec_.failure->failed() && TryIssue()) progressed = true;
@@ -141,7 +145,7 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
       stamp = stamps_.Now();
       Record record = RecordOf(index, step, begin, stamp);
       record.value = launch.weight_bytes;
-      spec_.recorder->Add(record);
+      writer_.Add(record);
     }
     if (spec_.observers != nullptr) {
       TellRetired(index, step, begin_ns);
@@ -324,9 +328,9 @@ void Issuer::Retire(const InFlight& entry) {
   if (spec_.recorder != nullptr) {
     Record record = RecordOf(entry.launch, step, entry.begin, stamps_.Now());
     record.value = entry.window_bytes;
-    spec_.recorder->Add(record);
-    spec_.recorder->Add(HoldRecord(entry.hold, step, entry.launch, record.lane,
-                                   record.in_ticks));
+    writer_.Add(record);
+    writer_.Add(HoldRecord(entry.hold, step, entry.launch, record.lane,
+                           record.in_ticks));
   }
   if (spec_.observers != nullptr) {
     TellRetired(entry.launch, step, entry.begin_ns);

@@ -201,6 +201,7 @@ class Issuer {
 
   // Owned by the issuing thread.
   uint64_t issued_ = 0;
+  Recorder::Writer writer_;            // if there is a recorder
   std::vector<InFlight> in_flight_;    // in issue order
   std::vector<uint64_t> comm_issued_;  // by GroupId: launches so far
   Watchdog watchdog_;

@@ -84,7 +84,8 @@ std::vector<Record> Recorder::Held(bool holds) const {
   std::vector<Record> records;
   records.reserve(end - begin);
   for (uint64_t i = begin; i < end; ++i) {
-    records.push_back(ring_[i & mask_].Load());
+    const Slot& slot = ring_[i & mask_];
+    if (slot.is_filled()) records.push_back(slot.Load());
   }
   const TickLine line = LineThrough(records);
   for (Record& record : records) {
@@ -121,6 +122,20 @@ void Recorder::ToNs(const TickLine& line, Record* record) {
   if (record->begin_ns - record->end_ns <= kTicksErrorNs) {
     record->end_ns = std::max(record->begin_ns, record->end_ns);
   }
+}
+
+void Recorder::Writer::TakeBlock() {
+  const uint64_t size = std::min(kBlock, recorder_->mask_ + 1);
+  next_ = recorder_->next_.fetch_add(size, std::memory_order_relaxed);
+  end_ = next_ + size;
+  for (uint64_t i = next_; i < end_; ++i) {
+    recorder_->ring_[i & recorder_->mask_].Clear();
+  }
+}
+
+void Recorder::Writer::CatchUp() {
+  const uint64_t taken = recorder_->next_.load(std::memory_order_relaxed);
+  if (taken - next_ > recorder_->mask_ / 2) next_ = end_;
 }
 
 TickLine Recorder::LineThrough(const std::vector<Record>& records) const {

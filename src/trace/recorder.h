@@ -76,9 +76,9 @@ struct RecordNames {
   std::vector<LaunchName> launches;
 };
 
-// A ring of records of one rank, oldest overwritten. Add takes no lock and
-// allocates nothing; it may be called from several threads at once. Reading is
-// for when nobody adds: the caller orders the two.
+// A ring of records of one rank, oldest overwritten. Adding takes no lock and
+// allocates nothing; several threads may do so at once. Reading is for when
+// nobody adds: the caller orders the two.
 //
 // A writer that is suspended inside Add while the others fill the whole ring
 // comes back to a slot that has been taken again. The two records then mix:
@@ -102,11 +102,13 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  // Any thread. A Writer's is cheaper, and does not slow others down.
   void Add(const Record& record) {
     // Relaxed: whoever reads has been ordered after all writers.
     Slot& slot = ring_[next_.fetch_add(1, std::memory_order_relaxed) & mask_];
     slot.Store(record);
   }
+  class Writer;
 
   void SetNames(RecordNames names);
   const RecordNames& names() const { return names_; }
@@ -118,6 +120,9 @@ class Recorder {
   std::vector<Record> SnapshotOfHolds() const;
 
  private:
+  // Slots that a writer takes at once; a locked add is what a store costs most.
+  static constexpr uint64_t kBlock = 8;
+
   std::vector<Record> Held(bool holds) const;
   static void ToNs(const TickLine& line, Record* record);
   TickLine LineThrough(const std::vector<Record>& records) const;
@@ -130,16 +135,20 @@ class Recorder {
       const uint64_t tail = uint64_t{record.index} |
                             uint64_t{static_cast<uint8_t>(record.kind)} << 32 |
                             uint64_t{record.lane} << 40 |
-                            uint64_t{record.in_ticks} << 48;
+                            uint64_t{record.in_ticks} << 48 | kFilled;
       Put(0, static_cast<uint64_t>(record.begin_ns));
       Put(1, static_cast<uint64_t>(record.end_ns));
       Put(2, record.step);
       Put(3, record.value);
       Put(4, tail);
     }
+    void Clear() { Put(4, 0); }
+    bool is_filled() const { return (Get(4) & kFilled) != 0; }
     Record Load() const;
 
    private:
+    static constexpr uint64_t kFilled = uint64_t{1} << 49;
+
     void Put(int i, uint64_t word) {
       words_[i].store(word, std::memory_order_relaxed);
     }
@@ -155,7 +164,31 @@ class Recorder {
   const TickAnchor made_;  // if HasTicks()
   RecordNames names_;
 
-  std::atomic<uint64_t> next_{0};  // records added ever
+  std::atomic<uint64_t> next_{0};  // slots taken ever
+};
+
+// Adds to a recorder for one thread at a time, a block of slots after the
+// other. What it has taken and not filled holds no record.
+class Recorder::Writer {
+ public:
+  // `recorder` outlives the writer; null if nothing is ever added.
+  explicit Writer(Recorder* recorder) : recorder_(recorder) {}
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void Add(const Record& record) {
+    if (next_ == end_) TakeBlock();
+    recorder_->ring_[next_++ & recorder_->mask_].Store(record);
+  }
+  // After a pause, in which others may have gone round the ring and be about to
+  // overwrite what is left of the block.
+  void CatchUp();
+
+ private:
+  void TakeBlock();
+
+  Recorder* const recorder_;
+  uint64_t next_ = 0, end_ = 0;
 };
 
 }  // namespace commsched

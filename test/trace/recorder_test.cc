@@ -171,6 +171,63 @@ TEST(RecorderTest, NothingIsLostWhenSeveralThreadsAdd) {
   EXPECT_EQ(seen, std::vector<int>(kThreads * kEach, 1));
 }
 
+TEST(RecorderTest, WritersAndOthersLoseNothing) {
+  constexpr uint32_t kThreads = 4, kEach = 4099;
+  Recorder recorder(1 << 15);
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&recorder, t] {
+      Recorder::Writer writer(&recorder);
+      for (uint32_t i = 0; i < kEach; ++i) {
+        const Record record = Interval(i, i + 1, t * kEach + i);
+        if (t == 0) {
+          recorder.Add(record);
+        } else {
+          writer.Add(record);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  std::vector<int> seen(kThreads * kEach, 0);
+  for (const Record& record : recorder.Snapshot()) {
+    EXPECT_EQ(record.begin_ns, record.index % kEach);
+    ++seen[record.index];
+  }
+
+  EXPECT_EQ(seen, std::vector<int>(kThreads * kEach, 1));
+}
+
+TEST(RecorderTest, WhatAWriterHasTakenAndNotFilledIsNoRecord) {
+  Recorder recorder(1024);
+  for (uint32_t i = 0; i < 1024; ++i) recorder.Add(Interval(i, i + 1, i));
+  Recorder::Writer writer(&recorder);
+  writer.Add(Interval(2000, 2001, 2000));
+
+  const std::vector<Record> records = recorder.Snapshot();
+
+  EXPECT_EQ(records.back().index, 2000u);
+  for (size_t i = 0; i + 1 < records.size(); ++i) {
+    EXPECT_EQ(records[i].index, records[0].index + i);
+  }
+  EXPECT_EQ(records[records.size() - 2].index, 1023u);
+  EXPECT_GE(records.size(), 1024u - 16u);
+}
+
+TEST(RecorderTest, AWriterThatWasLappedIsNotOverwrittenEarly) {
+  Recorder recorder(1024);
+  Recorder::Writer writer(&recorder);
+  writer.Add(Interval(1, 2));
+  for (uint32_t i = 0; i < 2000; ++i) recorder.Add(Interval(10, 11, i));
+
+  writer.CatchUp();
+  writer.Add(Interval(20, 21));
+
+  for (uint32_t i = 0; i < 1000; ++i) recorder.Add(Interval(15, 16, i));
+  EXPECT_EQ(recorder.Snapshot().back().begin_ns, 20);
+}
+
 TEST(RecorderTest, WritersThatLapEachOtherLeaveReadableRecords) {
   Recorder recorder(2);  // every Add meets another thread's slot
   std::vector<std::thread> threads;
