@@ -50,7 +50,7 @@ class Rank {
 
   // Collective: meets the other ranks and sets the initial weights, or those of
   // `checkpoint` unless that is null.
-  absl::Status Build(const commsched_engine_checkpoint_t* checkpoint);
+  absl::Status Build(const commsched_engine_checkpoint_t* checkpoint = nullptr);
 
   // Runs step `step` and returns the mean loss of this rank's sequences.
   absl::StatusOr<double> Step(int64_t step);
