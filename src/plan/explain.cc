@@ -240,6 +240,18 @@ Json OptionsJson(const PlanOptions& options) {
           {"codec", options.codec.name}};
 }
 
+Json OpJson(const Plan& plan, size_t i, const Prediction* times) {
+  const ComputeNode& node = plan.nodes[i];
+  Json json = {{"name", plan.graph->op(node.op).name},
+               {"lane", node.lane},
+               {"waits", WaitsJson(plan, node.waits)}};
+  if (times != nullptr) {
+    json["begin_ns"] = times->ops[i].begin_ns;
+    json["end_ns"] = times->ops[i].end_ns;
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string ExplainText(const Plan& plan) {
@@ -293,10 +305,8 @@ std::string ExplainJson(const Plan& plan) {
     json["launches"].push_back(LaunchJson(plan, k, times));
   }
   json["ops"] = Json::array();
-  for (const ComputeNode& node : plan.nodes) {
-    json["ops"].push_back({{"name", plan.graph->op(node.op).name},
-                           {"lane", node.lane},
-                           {"waits", WaitsJson(plan, node.waits)}});
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    json["ops"].push_back(OpJson(plan, i, times));
   }
   json["arena_bytes"] = plan.arena_bytes;
   json["arena"] = Json::array();

@@ -109,6 +109,10 @@ class RoleView {
       prediction.exposed_by += launch.exposed_by;
       prediction.launches.push_back(launch);
     }
+    for (const Interval& each : own) {
+      prediction.ops.push_back(
+          {each.begin_ns - origin_ns, each.end_ns - origin_ns});
+    }
     prediction.peak_bytes_in_flight =
         PeakBytesInFlight(plan_, sequence_, steps_);
     return prediction;

@@ -45,6 +45,7 @@ struct Prediction {
   int64_t bound_phases_ns = 0;
   uint64_t peak_bytes_in_flight = 0;
   std::vector<LaunchPrediction> launches;
+  std::vector<Interval> ops;  // by node, on the clock of the launches
 };
 
 // Of roles that were planned together, in the same order. A launch that several

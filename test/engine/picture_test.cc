@@ -1,0 +1,141 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "commsched/engine.h"
+
+namespace commsched::engine {
+namespace {
+
+// The pictures of docs/engine.md, drawn from the plans of a small model: a step
+// in its steady state, what crosses its end wrapped around to its begin.
+
+constexpr int kModules = 3;
+constexpr uint64_t kElements = 1 << 18;  // 1 MiB and a bucket per module.
+constexpr int64_t kColumnNs = 250000;
+constexpr uint64_t kMaxLiveBytes = 3 << 20;
+
+nlohmann::json PlanJson(uint32_t stage) {
+  commsched_world_desc_t world_desc = commsched_world_desc_init();
+  world_desc.size = 4;
+  commsched_world_t* world = nullptr;
+  commsched_context_t* context = nullptr;
+  commsched_group_t* group = nullptr;
+  commsched_engine_t* engine = nullptr;
+  const int32_t members[] = {0, 1, 2, 3};
+  EXPECT_EQ(commsched_world_create_inproc(&world_desc, &world), COMMSCHED_OK);
+  EXPECT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
+  EXPECT_EQ(commsched_group_create(context, "dp", members, 4, &group),
+            COMMSCHED_OK);
+
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  profile.link_bytes_per_s = 0.5e9;
+  profile.link_latency_ns = 50000;
+  profile.memory_bytes_per_s = 3.6e9;
+  commsched_engine_desc_t desc = commsched_engine_desc_init();
+  desc.context = context;
+  desc.group = group;
+  desc.zero_stage = stage;
+  desc.bucket_bytes = 4 * kElements;
+  desc.max_live_bytes = stage == 3 ? kMaxLiveBytes : 0;
+  desc.profile = &profile;
+  EXPECT_EQ(commsched_engine_create(&desc, &engine), COMMSCHED_OK);
+  uint32_t id = 0;
+  for (int m = 0; m < kModules; ++m) {
+    const std::string name = std::to_string(m);
+    EXPECT_EQ(
+        commsched_engine_add_module(engine, name.c_str(), 7.5e7, 1.5e8, &id),
+        COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_add_parameter(engine, id, name.c_str(),
+                                             &kElements, 1, &id),
+              COMMSCHED_OK);
+  }
+  EXPECT_EQ(commsched_engine_prepare(engine), COMMSCHED_OK)
+      << commsched_engine_last_error();
+  char* text = nullptr;
+  EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(engine),
+                                   COMMSCHED_JSON, &text),
+            COMMSCHED_OK);
+  nlohmann::json plan = nlohmann::json::parse(text);
+  commsched_string_free(text);
+  commsched_engine_destroy(engine);
+  commsched_group_destroy(group);
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+  return plan;
+}
+
+// "reduce_scatter.2" is R2, "forward[0].1" F1.
+std::string Label(const std::string& name) {
+  static const auto& letters = *new std::map<std::string, std::string>{
+      {"forward", "F"},    {"backward", "B"},       {"adamw", "A"},
+      {"all_reduce", "R"}, {"reduce_scatter", "R"}, {"all_gather", "G"}};
+  const size_t dot = name.find('.');
+  const auto letter = letters.find(name.substr(0, name.find_first_of("[.")));
+  if (dot == std::string::npos || letter == letters.end()) return name;
+  return letter->second + name.substr(dot + 1, 1);
+}
+
+class Row {
+ public:
+  explicit Row(int64_t period_ns)
+      : period_ns_(period_ns),
+        text_(static_cast<size_t>((period_ns + kColumnNs - 1) / kColumnNs),
+              ' ') {}
+
+  void Draw(const std::string& name, int64_t begin_ns, int64_t end_ns) {
+    if (end_ns <= begin_ns) return;
+    // A gather for the first op begins before the step does.
+    if (begin_ns < 0)
+      return Draw(name, begin_ns + period_ns_, end_ns + period_ns_);
+    const auto first = static_cast<size_t>(begin_ns / kColumnNs);
+    const auto end = static_cast<size_t>(end_ns / kColumnNs);
+    const std::string label = Label(name);
+    for (size_t i = 0; first + i < std::max(first + 1, end); ++i) {
+      text_[(first + i) % text_.size()] = i < label.size() ? label[i] : '-';
+    }
+  }
+  std::string text() const {
+    return text_.substr(0, text_.find_last_not_of(' ') + 1);
+  }
+
+ private:
+  const int64_t period_ns_;
+  std::string text_;
+};
+
+std::string Picture(uint32_t stage) {
+  const nlohmann::json plan = PlanJson(stage);
+  const int64_t period_ns = plan["prediction"]["step_ns"];
+  Row compute(period_ns);
+  for (const auto& op : plan["ops"]) {
+    compute.Draw(op["name"], op["begin_ns"], op["end_ns"]);
+  }
+  Row link(period_ns);
+  for (const auto& launch : plan["launches"]) {
+    link.Draw(launch["members"][0], launch["begin_ns"], launch["end_ns"]);
+  }
+  return "ZeRO-" + std::to_string(stage) + "  compute  " + compute.text() +
+         "\n        link     " + link.text() + "\n";
+}
+
+TEST(PictureTest, ThePageShowsWhatIsPlanned) {
+  std::string pictures;
+  for (uint32_t stage = 0; stage <= 3; ++stage) pictures += Picture(stage);
+  std::ifstream file(COMMSCHED_ENGINE_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_NE(page.str().find("```\n" + pictures + "```\n"), std::string::npos)
+      << "docs/engine.md should have\n"
+      << pictures;
+}
+
+}  // namespace
+}  // namespace commsched::engine
