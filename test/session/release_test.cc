@@ -92,6 +92,31 @@ TEST_F(ReleaseTest, AStreamWaitsForTheLastUseThatIsDue) {
   other.RunHead();
 }
 
+// Within a step some launches are due once more than others.
+TEST_F(ReleaseTest, AStreamWaitsForAUseOfTheStepUnderWay) {
+  GraphBuilder builder;
+  const GroupId group = builder.Group("dp", kRanks);
+  const BufferId early = builder.Buffer("early", 16);
+  const BufferId late = builder.Buffer("late", 16);
+  const OpId first = builder.Compute("first", {Write(early)});
+  builder.AllReduce("reduce_early", group, early);
+  builder.Compute("second", {Write(late)});
+  builder.AllReduce("reduce_late", group, late);
+  SessionRig rig(World(), builder.graph(), {});
+  auto job = VirtualJob::Create({rig.Spec(0), rig.Spec(1)}, 1).value();
+  ASSERT_OK(job->Run(1, nullptr));
+  Session& session = job->session(0);
+  ASSERT_OK(session.StepBegin());
+  ASSERT_OK(session.Before(first, &job->stream(0, 0)));
+  ASSERT_OK(session.After(first, &job->stream(0, 0)));
+  ASSERT_OK(session.BufferRelease(late, &other_));
+  EXPECT_EQ(other_.num_queued(), 0u);
+  ASSERT_OK(session.BufferRelease(early, &other_));
+  EXPECT_EQ(other_.num_queued(), 1u);
+  session.Abort("enough");
+  other_.RunHead();
+}
+
 TEST_F(ReleaseTest, WhatIsOwnedOrUnknownIsNotReleased) {
   EXPECT_THAT(job_->session(0).BufferRelease(made_.owned, nullptr),
               StatusIs(absl::StatusCode::kInvalidArgument, "'owned'"));
