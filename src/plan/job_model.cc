@@ -21,6 +21,7 @@ class Modeler {
   }
 
   JobModel Run() {
+    ReserveNodes();
     for (uint32_t r = 0; r < roles_.size(); ++r) AddCompute(r);
     AddTransfers();
     AddEdges();
@@ -28,6 +29,17 @@ class Modeler {
   }
 
  private:
+  void ReserveNodes() {
+    size_t num_compute = 0, num_launches = 0;
+    for (const RoleDraft& role : roles_) {
+      num_compute += role.order->host.size();
+      num_launches += role.launches->size();
+    }
+    model_.compute.reserve(num_compute);
+    model_.transfers.reserve(num_launches);
+    model_.sides.reserve(num_launches);
+  }
+
   int64_t Stretched(const RoleDraft& role, OpId op) const {
     return static_cast<int64_t>(std::llround(
         static_cast<double>(OpCostNs(*role.graph, op, *role.profile)) *

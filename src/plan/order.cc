@@ -62,6 +62,7 @@ HostOrder OrderHost(const Graph& graph, const Dependencies& dependencies) {
   order.host_position.assign(num_ops, PlannedOrder::kNone);
   order.ready.assign(num_ops, 0);
   order.first_need.assign(num_ops, PlannedOrder::kNone);
+  order.host.reserve(num_ops);
   for (OpId op : dependencies.order) {
     if (graph.kind(op) != OpKind::kCompute) continue;
     order.host_position[op.value()] = static_cast<uint32_t>(order.host.size());
@@ -84,6 +85,7 @@ PlannedOrder OrderOps(const Graph& graph, const Dependencies& dependencies) {
   HostOrder host = OrderHost(graph, dependencies);
   PlannedOrder& order = host.order;
   std::vector<Sorted> sorted;
+  sorted.reserve(graph.ops().size() - order.host.size());
   for (OpId op : dependencies.order) {
     const uint32_t i = op.value();
     if (order.host_position[i] != PlannedOrder::kNone) continue;

@@ -257,6 +257,8 @@ absl::StatusOr<JobOrder> OrderJob(
   }
   JobOrder job;
   job.roles.push_back(OrderOps(*roles[0].graph, *dependencies[0]));
+  job.ops.reserve(job.roles[0].collectives.size());
+  job.first.reserve(job.roles[0].collectives.size() + 1);
   for (OpId op : job.roles[0].collectives) {
     job.ops.push_back({0, op});
     job.first.push_back(static_cast<uint32_t>(job.ops.size()));

@@ -99,6 +99,7 @@ class Placer {
 
   // All but when they begin and end.
   void ListLifetimes() {
+    arena_.lifetimes.reserve(graph_.buffers().size());
     for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
       if (graph_.buffers()[b].ownership != Ownership::kOwned) continue;
       arena_.lifetimes.push_back({.buffer = BufferId(b),

@@ -64,6 +64,7 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
   const uint32_t num_lanes = plan->options.num_comm_lanes;
   plan->num_comm_lanes = num_lanes + (graph.has_point_to_point() ? 1 : 0);
   plan->launch_of_op.assign(graph.ops().size(), LaunchId());
+  plan->due_after.reserve(plan->launches.size());
   uint32_t due = 0;
   for (uint32_t k = 0; k < plan->launches.size(); ++k) {
     Launch& launch = plan->launches[k];
@@ -81,6 +82,7 @@ void LayOut(const PlannedOrder& order, Plan* plan) {
 
 void SetPlaces(const Arena& arena, Plan* plan) {
   plan->arena_bytes = arena.bytes;
+  plan->placements.reserve(arena.lifetimes.size());
   for (size_t i = 0; i < arena.lifetimes.size(); ++i) {
     const Lifetime& lifetime = arena.lifetimes[i];
     if (lifetime.buffer.valid()) {

@@ -85,6 +85,7 @@ class ArenaVerifier {
                                               plan_.arena_bytes,
                                               " bytes; the limit is ", limit));
     }
+    occupants_.reserve(plan_.placements.size() + plan_.launches.size());
     occupant_of_buffer_.assign(graph_.buffers().size(), Plan::kNone);
     for (const Placement& place : plan_.placements) {
       occupant_of_buffer_[place.buffer.value()] =

@@ -69,6 +69,8 @@ class HazardVerifier {
   void Collect() {
     std::vector<Found> found;
     found.reserve(4 * graph_.ops().size());
+    // Entry b + 1 counts up to where entry b ends.
+    first_access_.assign(graph_.buffers().size() + 2, 0);
     for (uint32_t op = 0; op < graph_.ops().size(); ++op) {
       for (OpId from : graph_.ops()[op].after) {
         after_.push_back({.from = from, .to = OpId(op), .distance = 0});
@@ -81,9 +83,6 @@ class HazardVerifier {
         if (Writes(access.mode)) Add(op, access, /*writes=*/true, &found);
       }
     }
-    first_access_.assign(graph_.buffers().size() + 2, 0);
-    // Entry b + 1 counts up to where entry b ends.
-    for (const Found& each : found) ++first_access_[each.buffer.value() + 2];
     std::partial_sum(first_access_.begin(), first_access_.end(),
                      first_access_.begin());
     accesses_.resize(found.size());
@@ -103,6 +102,7 @@ class HazardVerifier {
       if (parts_.back().begin == parts_.back().end) return;
       part = static_cast<uint32_t>(parts_.size()) - 1;
     }
+    ++first_access_[access.buffer.value() + 2];
     found->push_back(
         {access.buffer, {.op = op, .writes = writes, .part = part}});
   }

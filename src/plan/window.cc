@@ -49,6 +49,7 @@ std::vector<Edge> WindowEdges(const Plan& plan) {
   for (uint32_t number = 0; number < 2 * n; ++number) {
     of_lane[plan.launches[number % n].lane].push_back(number);
   }
+  edges.reserve(size_t{n} * of_lane.size());
   const std::vector<uint32_t> last = LastThatMustBeComplete(plan);
   for (uint32_t launch = 0; launch < n; ++launch) {
     for (const std::vector<uint32_t>& lane : of_lane) {
