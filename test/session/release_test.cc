@@ -112,7 +112,7 @@ TEST_F(ReleaseTest, AStreamWaitsForAUseOfTheStepUnderWay) {
   ASSERT_OK(session.BufferRelease(late, &other_));
   EXPECT_EQ(other_.num_queued(), 0u);
   ASSERT_OK(session.BufferRelease(early, &other_));
-  EXPECT_EQ(other_.num_queued(), 1u);
+  ASSERT_EQ(other_.num_queued(), 1u);
   session.Abort("enough");
   other_.RunHead();
 }
