@@ -121,6 +121,7 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
   char message[kMessageSize];
   uint64_t step = issued_ / launches_per_step_;
   uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
+  if (index == 0 && spec_.recorder != nullptr) writer_.CatchUp();
   while (issued_ < number && !spec_.failure->failed()) {
     const LaunchProgram& launch = program_.launches[index];
     if (launch.late.count != 0 && !BindLate(index, step)) break;

@@ -96,7 +96,8 @@ class Recorder {
   // kInvalidArgument unless kMinCapacity <= capacity <= kMaxCapacity.
   static absl::StatusOr<std::unique_ptr<Recorder>> Create(uint64_t capacity);
 
-  // Holds `capacity` records, rounded up to a power of two.
+  // Holds `capacity` records, rounded up to a power of two, less what writers
+  // have taken and not filled.
   explicit Recorder(uint64_t capacity);
 
   Recorder(const Recorder&) = delete;
