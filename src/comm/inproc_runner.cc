@@ -76,7 +76,7 @@ void BlockRunner::Run(uint64_t index, uint64_t end) {
 }
 
 void BlockRunner::Find(uint64_t index, BlockMemory* memory) {
-  const TransferBlock block = cursor_.At(index);
+  const TransferBlock& block = cursor_.At(index);
   memory->count = block.count;
   FindInputs(block, memory);
   FindOutputs(block, memory);

@@ -128,17 +128,16 @@ void BlockCursor::FindBases() {
   }
 }
 
-TransferBlock BlockCursor::At(uint64_t index) {
+const TransferBlock& BlockCursor::At(uint64_t index) {
   bool moved = false;
   while (index - first_index_ >= part_blocks_) {
     NextPart();
     moved = true;
   }
   if (moved) FindBases();
-  TransferBlock block = at_;
-  block.offset = (index - first_index_) * block_elements_;
-  block.count = std::min(block_elements_, part_elements_ - block.offset);
-  return block;
+  at_.offset = (index - first_index_) * block_elements_;
+  at_.count = std::min(block_elements_, part_elements_ - at_.offset);
+  return at_;
 }
 
 uint64_t NumBlocks(const Transfer& transfer) {

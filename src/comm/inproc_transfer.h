@@ -43,8 +43,12 @@ class BlockCursor {
   explicit BlockCursor(const Transfer& transfer);
 
   // The block with number `index`, which must not be less than in the call
-  // before and be less than NumBlocks().
-  TransferBlock At(uint64_t index);
+  // before and be less than NumBlocks(). Valid until the next call.
+  //
+  // Not a copy: that reads two fields at once which were just written one by
+  // one, and so waits until all that was stored before, the results of the last
+  // block among it, has left the processor's store buffer.
+  const TransferBlock& At(uint64_t index);
 
  private:
   void EnterPart();
@@ -54,7 +58,7 @@ class BlockCursor {
   const Transfer& transfer_;
   const uint64_t block_elements_;
   const int64_t num_parts_;
-  TransferBlock at_;  // First block of the current part.
+  TransferBlock at_;
   uint64_t part_elements_ = 0;
   uint64_t part_blocks_ = 0;
   uint64_t first_index_ = 0;  // Its number.
