@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -17,7 +15,6 @@
 #include <vector>
 
 #include "test/engine/toy_model.h"
-#include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
 namespace {
@@ -26,12 +23,6 @@ using ::testing::AllOf;
 using ::testing::Combine;
 using ::testing::HasSubstr;
 using ::testing::Values;
-
-// Equal to the bit, and quick to say so for thousands of values.
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 double LargestDifference(const std::vector<float>& a,
                          const std::vector<float>& b) {
@@ -212,30 +203,8 @@ TEST(EngineKernelsTest, TheCallersTableIsUsed) {
 TEST(EngineStepTest, AllocatesNothingOnceWarm) {
   ToyRun run;
   run.ranks = 3;
-  std::barrier all(run.ranks);
-  uint64_t allocations = 0;
-  const std::string error =
-      OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
-        std::string message = toy.Build();
-        for (uint32_t step = 0; message.empty() && step < 3; ++step) {
-          message = toy.Step(step);
-        }
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations();
-        all.arrive_and_wait();
-        for (uint32_t step = 3; message.empty() && step < 50; ++step) {
-          message = toy.Step(step);
-        }
-        if (message.empty()) {
-          (void)commsched_engine_drain(toy.engine());
-        }
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations() - allocations;
-        all.arrive_and_wait();
-        return message;
-      });
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(allocations, 0u);
+  const auto step = [](ToyRank& toy, uint32_t t) { return toy.Step(t); };
+  EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
 
 TEST(EngineCostsTest, AreMeasuredPerOp) {

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -18,7 +16,6 @@
 
 #include "commsched/engine.h"
 #include "test/engine/toy_model.h"
-#include "test/support/alloc_counter.h"
 #include "test/support/property.h"
 
 namespace commsched::engine {
@@ -141,28 +138,8 @@ TEST_P(MicroBatchStageTest, MoreThanAllIsTheSameAsNoLimit) {
 TEST_P(MicroBatchStageTest, AStepAllocatesNothingOnceWarm) {
   ToyRun run = WindowRun(GetParam(), kSomeBuckets);
   run.engine.micro_batches = 3;
-  std::barrier all(run.ranks);
-  uint64_t allocations = 0;
-  const std::string error =
-      OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
-        std::string message = toy.Build();
-        const auto steps = [&](uint32_t from, uint32_t to) {
-          for (uint32_t step = from; message.empty() && step < to; ++step) {
-            message = toy.Step(step);
-          }
-        };
-        steps(0, 3);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations();
-        all.arrive_and_wait();
-        steps(3, 30);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations() - allocations;
-        all.arrive_and_wait();
-        return message;
-      });
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(allocations, 0u);
+  const auto step = [](ToyRank& toy, uint32_t t) { return toy.Step(t); };
+  EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
 
 // (ranks, stage, budget, clip)
@@ -190,11 +167,6 @@ INSTANTIATE_TEST_SUITE_P(RanksStagesAndBudgets, MicroBatchTrainingTest,
                          Combine(Values(1, 3), Values(0, 1, 2, 3),
                                  Values(kNoBucketAccumulates, kSomeBuckets),
                                  Values(0.0f, 0.5f)));
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 // The mean gradients of a step, in place of the weights.
 std::vector<float> MeanGradients(ToyRun run) {
@@ -338,27 +310,7 @@ TEST(MicroBatchMemoryTest, ALimitBelowWhatAccumulatesNamesTheBudget) {
 TEST(MicroBatchMemoryTest, GradientsOfMicroBatchesLieWithinTheLimit) {
   ToyRun run = WindowRun(3, kNoBucketAccumulates);
   run.engine.max_live_bytes = kLiveBytes;
-  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
-    std::string message = toy.Build();
-    const float* begin = nullptr;
-    const float* end = nullptr;
-    const auto include = [&](const float* address, uint64_t count) {
-      if (begin == nullptr || address < begin) begin = address;
-      end = std::max(end, address + count);
-    };
-    const auto look = [&](uint32_t module) {
-      for (uint32_t p : ToyModules()[module].used) {
-        include(toy.values()[p], ToyParameters()[p].count());
-        include(toy.gradients()[p], ToyParameters()[p].count());
-      }
-    };
-    for (uint32_t step = 0; message.empty() && step < 2; ++step) {
-      message = toy.Step(step, look);
-    }
-    EXPECT_LE(static_cast<uint64_t>(end - begin) * sizeof(float), kLiveBytes);
-    return message;
-  });
-  EXPECT_EQ(error, "");
+  EXPECT_LE(BytesSeenInBackwards(run), kLiveBytes);
 }
 
 // 2 backwards: nothing but the last is added after the first.

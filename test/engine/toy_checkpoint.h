@@ -73,8 +73,6 @@ ToyRun ToyRunOf(int32_t ranks, uint32_t stage, uint64_t bucket_bytes = 16384);
 // fails.
 std::vector<float> ContentOf(const std::string& folder);
 
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
-
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text);
 

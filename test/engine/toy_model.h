@@ -113,6 +113,19 @@ std::string OnRanks(const ToyRun& run,
 
 ToyResult RunToy(const ToyRun& run);
 
+// Equal to the bit, and quick to say so for thousands of values.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
+
+// Heap allocations of the whole process while every rank runs 40 steps, after
+// 3 to warm up. `step` runs one; a message of its fails the test.
+uint64_t AllocationsOnceWarm(
+    const ToyRun& run,
+    const std::function<std::string(ToyRank&, uint32_t step)>& step);
+
+// Bytes from the first to the last element, of values and gradients, that the
+// backwards of two steps see on a rank: the most of any.
+uint64_t BytesSeenInBackwards(const ToyRun& run);
+
 // The plan as JSON, and what the engine says of itself.
 struct Planned {
   std::string error;  // Of any rank.

@@ -4,9 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <barrier>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,7 +15,6 @@
 
 #include "commsched/engine.h"
 #include "test/engine/toy_model.h"
-#include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
 namespace {
@@ -43,11 +40,6 @@ constexpr uint64_t kLeastBytes = 2 * (16384 + 4096) + 8192;
 
 // With what packing them costs.
 constexpr uint64_t kTightBytes = kLeastBytes + 4096;
-
-bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 std::vector<float> WeightsOfStage0(ToyRun run) {
   run.engine.zero_stage = 0;
@@ -246,27 +238,7 @@ TEST(Zero3MemoryTest, ParametersThatStayWholeAreOutsideOfTheArena) {
 TEST(Zero3MemoryTest, EveryAddressOfAStepLiesWithinTheLimit) {
   ToyRun run = Stage3Run();
   run.engine.max_live_bytes = kTightBytes;
-  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
-    std::string message = toy.Build();
-    const float* begin = nullptr;
-    const float* end = nullptr;
-    const auto include = [&](const float* address, uint64_t count) {
-      if (begin == nullptr || address < begin) begin = address;
-      end = std::max(end, address + count);
-    };
-    const auto look = [&](uint32_t module) {
-      for (uint32_t p : ToyModules()[module].used) {
-        include(toy.values()[p], ToyParameters()[p].count());
-        include(toy.gradients()[p], ToyParameters()[p].count());
-      }
-    };
-    for (uint32_t step = 0; message.empty() && step < 2; ++step) {
-      message = toy.Step(step, look);
-    }
-    EXPECT_LE(static_cast<uint64_t>(end - begin) * sizeof(float), kTightBytes);
-    return message;
-  });
-  EXPECT_EQ(error, "");
+  EXPECT_LE(BytesSeenInBackwards(run), kTightBytes);
 }
 
 TEST(Zero3ValuesTest, TheRangesOfTheRanksMakeUpEachParameter) {
@@ -324,31 +296,12 @@ TEST(Zero3ValuesTest, WholeParametersAndPartsCanBeSet) {
 TEST(Zero3StepTest, AllocatesNothingOnceWarm) {
   ToyRun run = Stage3Run();
   run.engine.max_live_bytes = 2 * kTightBytes;
-  std::barrier all(run.ranks);
-  uint64_t allocations = 0;
-  const std::string error =
-      OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
-        std::string message = toy.Build();
-        const auto steps = [&](uint32_t from, uint32_t to) {
-          for (uint32_t step = from; message.empty() && step < to; ++step) {
-            message = toy.Step(step);
-          }
-          if (message.empty()) {
-            message = toy.Evaluate([](uint32_t) { return std::string(); });
-          }
-        };
-        steps(0, 3);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations();
-        all.arrive_and_wait();
-        steps(3, 50);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations() - allocations;
-        all.arrive_and_wait();
-        return message;
-      });
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(allocations, 0u);
+  const auto step = [](ToyRank& toy, uint32_t t) {
+    const std::string message = toy.Step(t);
+    if (!message.empty()) return message;
+    return toy.Evaluate([](uint32_t) { return std::string(); });
+  };
+  EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
 
 TEST(Zero3EvaluationTest, BetweenStepsChangesNothingAndSeesTheWeights) {

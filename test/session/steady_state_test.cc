@@ -4,18 +4,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
 #include "base/status_macros.h"
-#include "device/device_counters.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
-#include "test/support/alloc_counter.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
+#include "test/support/surprises.h"
 
 namespace commsched {
 namespace {
+
+using test::Surprises;
 
 constexpr int kRanks = 4;
 constexpr int kBuckets = 6;
@@ -25,14 +25,6 @@ constexpr uint64_t kSteps = 100;  // ten times slower
 #else
 constexpr uint64_t kSteps = 1000;
 #endif
-
-// What I6 counts, in this process.
-struct Surprises {
-  uint64_t allocations = HeapAllocations();
-  uint64_t contended_locks = GlobalBlockingCounters().contended_locks;
-  uint64_t events = GlobalDeviceCounters().events_created;
-  uint64_t streams = GlobalDeviceCounters().streams_created;
-};
 
 // A step of ZeRO's shape: gradients written, reduce-scattered, a shard of the
 // parameters stepped, gathered, and read by the next step.
@@ -83,9 +75,8 @@ Graph ZeroStep() {
 }
 
 // Runs the rig's ranks through warm-up and then kSteps steps, of which rank 0
-// counts what happens in the whole process; all ranks are warm by then, since
-// every step makes them meet.
-Surprises CountSteadyState(test::SessionRig& rig, bool by_calls) {
+// counts what happens in the whole process.
+void ExpectNoSurprises(test::SessionRig& rig, bool by_calls) {
   Surprises begin, end;
   const std::vector<absl::Status> statuses =
       rig.RunSessions([&](Session& session, int rank) -> absl::Status {
@@ -106,22 +97,10 @@ Surprises CountSteadyState(test::SessionRig& rig, bool by_calls) {
         if (rank == 0) begin = Surprises();
         RETURN_IF_ERROR(run(kSteps));
         if (rank == 0) end = Surprises();
-        // The others go on a little, so that none of them ends its session, and
-        // frees, while rank 0 still counts.
         return run(kWarmUpSteps);
       });
   for (const absl::Status& status : statuses) EXPECT_OK(status);
-  return {.allocations = end.allocations - begin.allocations,
-          .contended_locks = end.contended_locks - begin.contended_locks,
-          .events = end.events - begin.events,
-          .streams = end.streams - begin.streams};
-}
-
-void ExpectNone(const Surprises& counted) {
-  EXPECT_EQ(counted.allocations, 0u);
-  EXPECT_EQ(counted.contended_locks, 0u);
-  EXPECT_EQ(counted.events, 0u);
-  EXPECT_EQ(counted.streams, 0u);
+  test::ExpectNoneBetween(begin, end);
 }
 
 class SteadyStateTest : public testing::TestWithParam<bool> {
@@ -135,7 +114,7 @@ TEST_P(SteadyStateTest, StepsAllocateLockAndCreateNothing) {
   PlanOptions options;
   options.max_launches_in_flight = 2;
   test::SessionRig rig(world, ZeroStep(), options);
-  ExpectNone(CountSteadyState(rig, by_calls()));
+  ExpectNoSurprises(rig, by_calls());
 }
 
 TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
@@ -145,7 +124,7 @@ TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
   options.coalesce_bytes = 64 * 1024;
   options.deterministic = true;
   test::SessionRig rig(world, ZeroStep(), options);
-  ExpectNone(CountSteadyState(rig, by_calls()));
+  ExpectNoSurprises(rig, by_calls());
 }
 
 TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
@@ -153,7 +132,7 @@ TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
   world.size = kRanks;
   world.link = {.bytes_per_s = 10e9, .latency_ns = 1000};
   test::SessionRig rig(world, ZeroStep(), PlanOptions{});
-  ExpectNone(CountSteadyState(rig, by_calls()));
+  ExpectNoSurprises(rig, by_calls());
 }
 
 INSTANTIATE_TEST_SUITE_P(DrivenByCallsOrReplayed, SteadyStateTest,
