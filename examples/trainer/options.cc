@@ -61,6 +61,7 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_option("--lr", raw.lr,
                  "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
   flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");
+  flag("--optimizer", o.optimizer, "adamw, or sgd: with momentum 0.9");
   flag("--seed", o.seed, "Of weights and data order");
   flag("--eval-every", o.eval_every,
        "Validate every so many steps; 0: after the last");
@@ -239,6 +240,10 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
   if (o.priority != "auto" && o.priority != "on" && o.priority != "off") {
     return absl::InvalidArgumentError(absl::StrCat(
         "--priority is '", o.priority, "'; it must be auto, on or off"));
+  }
+  if (o.optimizer != "adamw" && o.optimizer != "sgd") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--optimizer is '", o.optimizer, "'; it must be adamw or sgd"));
   }
   if (raw.link.empty()) return absl::OkStatus();
   const absl::StatusOr<LinkSpeed> link = ParseLink(raw.link);

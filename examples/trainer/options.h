@@ -22,7 +22,8 @@ struct Options {
   int64_t seq = 128;
   int64_t micro_batches = 1;
   double clip = 1;
-  double lr = 0;  // The model's by default.
+  std::string optimizer = "adamw";  // Or "sgd", with momentum 0.9.
+  double lr = 0;                    // The model's by default.
   int64_t seed = 1;
   uint64_t bucket_bytes = 0;  // The model's by default.
   uint64_t cap_bytes = 0;     // 0: no cap.

@@ -13,6 +13,7 @@ namespace commsched::trainer {
 namespace {
 
 constexpr float kWeightDecay = 0.1f;
+constexpr float kMomentum = 0.9f;
 
 // Ranks are threads here, so one that is this late will not come. With an
 // emulated link a launch may take any time; then the engine's default holds.
@@ -118,6 +119,10 @@ absl::Status Rank::CreateEngine() {
   desc.bucket_bytes = options_.bucket_bytes;
   desc.edge_bucket_bytes = options_.edge_bytes;
   desc.weight_decay = kWeightDecay;
+  if (options_.optimizer == "sgd") {
+    desc.optimizer = COMMSCHED_SGD;
+    desc.momentum = kMomentum;
+  }
   desc.clip_norm = static_cast<float>(options_.clip);
   // Every step: the least that an op ever took is what no plan can go below.
   // The first steps alone can be slower than all later ones.

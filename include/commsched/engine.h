@@ -9,7 +9,7 @@
 ///   step_begin
 ///   for each micro-batch: forward_begin/end per module, in order;
 ///                         backward_begin/end per module, in reverse
-///   optimizer_step   (clip, AdamW; gathers begin bucket by bucket)
+///   optimizer_step   (clip, step; gathers begin bucket by bucket)
 ///   step_end
 /// Gradients are reduced, as the mean over the ranks, under the backward of the
 /// last micro-batch; under each, where memory is too short to accumulate
@@ -61,6 +61,21 @@ typedef struct commsched_adamw_args {
   float gradient_scale;            ///< Clipping factor.
 } commsched_adamw_args_t;
 
+/// SGD on `count` elements of one parameter's shard. The gradient g is scaled,
+/// and `decay` times the weight is added to it; then the momentum becomes
+/// momentum * itself + g, and the weight goes down by lr times that, with
+/// Nesterov's by lr * (g + momentum * it). As PyTorch's SGD without dampening.
+/// Plain data that is passed by pointer; never grows.
+typedef struct commsched_sgd_args {
+  float* master;    ///< fp32 weights, updated in place.
+  float* velocity;  ///< What momentum adds up; NULL if `momentum` is 0.
+  const float* gradient;
+  uint64_t count;
+  float lr, momentum, decay;
+  uint32_t nesterov;
+  float gradient_scale;  ///< Clipping factor.
+} commsched_sgd_args_t;
+
 /// The kernels the engine runs on the caller's stream. NULL entries: CPU ones.
 /// Kernels must give the same bits for an element wherever a shard is cut.
 typedef struct commsched_engine_kernels {
@@ -74,6 +89,7 @@ typedef struct commsched_engine_kernels {
   void (*zero)(void* user, float* values, uint64_t count);
   /// into[i] += values[i]; they do not overlap.
   void (*add)(void* user, float* into, const float* values, uint64_t count);
+  void (*sgd)(void* user, const commsched_sgd_args_t* args);
 } commsched_engine_kernels_t;
 
 static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
@@ -82,6 +98,12 @@ static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
   kernels.struct_size = sizeof(kernels);
   return kernels;
 }
+
+/// What steps the weights.
+typedef enum commsched_optimizer {
+  COMMSCHED_ADAMW = 0,
+  COMMSCHED_SGD = 1,
+} commsched_optimizer_t;
 
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
@@ -133,6 +155,9 @@ typedef struct commsched_engine_desc {
   /// bucket accumulates. In stages 0 and 1 gradients have memory for all the
   /// time, so that a limit costs memory; it is there for equal results.
   uint64_t accumulate_bytes;
+  uint32_t optimizer;  ///< commsched_optimizer_t. Betas, epsilon: AdamW's.
+  float momentum;      ///< Of SGD: in [0, 1). 0: none, and no memory for it.
+  uint32_t nesterov;   ///< Of SGD with momentum: not 0 for Nesterov's.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -161,8 +186,10 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// Blocks:    never: local.
 /// Errors:    INVALID_ARGUMENT  NULL, a size of a struct that is 0 or unknown,
 ///                              a stage above 3, an option of stage 3 with
-///                              another stage, a beta not in [0, 1), a negative
-///                              or non-finite hyper-parameter
+///                              another stage, an optimizer that there is not,
+///                              an option of another one, a beta or momentum
+///                              not in [0, 1), a negative or non-finite
+///                              hyper-parameter
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -393,8 +420,8 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
 
-/// Clips by global norm and steps AdamW with `lr`, first-needed bucket first;
-/// each bucket's gather starts when it is stepped.
+/// Clips by global norm and steps the optimizer with `lr`, first-needed bucket
+/// first; each bucket's gather starts when it is stepped.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until the reductions are complete; not for the gathers.

@@ -45,6 +45,8 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.world = commsched_group_size(desc.group);
   spec.clip = desc.clip_norm > 0;
   spec.deterministic = plan.deterministic != 0;
+  spec.sgd = desc.optimizer == COMMSCHED_SGD;
+  if (spec.sgd) spec.moments = desc.momentum > 0 ? 1 : 0;
   return spec;
 }
 
@@ -54,10 +56,30 @@ Status CheckFinite(const char* field, double value) {
                          std::to_string(value) + "; it must be 0 or more");
 }
 
-Status CheckBeta(const char* field, float value) {
+Status CheckFraction(const char* field, float value) {
   if (value >= 0 && value < 1) return Status();
   return InvalidArgument(std::string("engine: ") + field + " is " +
                          std::to_string(value) + "; it must be in [0, 1)");
+}
+
+Status CheckOptimizer(const commsched_engine_desc_t& desc) {
+  if (desc.optimizer > COMMSCHED_SGD) {
+    return InvalidArgument("engine: optimizer is " +
+                           std::to_string(desc.optimizer) +
+                           "; it must be 0 (AdamW) or 1 (SGD)");
+  }
+  ENGINE_RETURN_IF_ERROR(CheckFraction("momentum", desc.momentum));
+  if (desc.momentum > 0 && desc.optimizer != COMMSCHED_SGD) {
+    return InvalidArgument("engine: momentum is " +
+                           std::to_string(desc.momentum) +
+                           " with AdamW; it is of SGD");
+  }
+  if (desc.nesterov != 0 && desc.momentum == 0) {
+    return InvalidArgument("engine: nesterov is " +
+                           std::to_string(desc.nesterov) +
+                           " with momentum 0; it is of SGD with momentum");
+  }
+  return Status();
 }
 
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
@@ -109,8 +131,9 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
     return InvalidArgument(
         "engine: profile.op_cost_ns is not NULL; the engine makes the graph");
   }
-  ENGINE_RETURN_IF_ERROR(CheckBeta("beta1", desc.beta1));
-  ENGINE_RETURN_IF_ERROR(CheckBeta("beta2", desc.beta2));
+  ENGINE_RETURN_IF_ERROR(CheckFraction("beta1", desc.beta1));
+  ENGINE_RETURN_IF_ERROR(CheckFraction("beta2", desc.beta2));
+  ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
   ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
   return CheckFinite("clip_norm", desc.clip_norm);

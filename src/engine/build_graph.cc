@@ -62,8 +62,11 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
         writer_.AddBuffer(Indexed("gradient_summand", bucket), COMMSCHED_F32,
                           COMMSCHED_BOUND, ShardCount(bucket), &ids.summand));
   }
-  return writer_.AddBuffer(Indexed("adamw_state", bucket), COMMSCHED_F32,
-                           COMMSCHED_BOUND, 2 * ShardCount(bucket), &ids.state);
+  if (spec_.moments == 0) return Status();
+  const std::string state = std::string(spec_.optimizer()) + "_state";
+  return writer_.AddBuffer(Indexed(state.c_str(), bucket), COMMSCHED_F32,
+                           COMMSCHED_BOUND, spec_.moments * ShardCount(bucket),
+                           &ids.state);
 }
 
 Status StepBuilder::AddGradientBuffers(uint32_t bucket) {

@@ -19,7 +19,10 @@ struct StepSpec {
   int32_t world = 1;  // Data-parallel ranks.
   bool clip = false;
   bool deterministic = false;
+  bool sgd = false;
+  uint32_t moments = 2;  // Values that the optimizer keeps per weight.
 
+  const char* optimizer() const { return sgd ? "sgd" : "adamw"; }
   // Optimizer shards per bucket.
   uint64_t num_shards() const {
     return zero_stage == 0 ? 1 : static_cast<uint64_t>(world);
@@ -56,8 +59,9 @@ struct BucketIds {
   std::vector<commsched_buffer_id_t> gradients;
   commsched_buffer_id_t shard = kNoId;    // The reduced gradients: has_shard().
   commsched_buffer_id_t summand = kNoId;  // Short-lived: what to add to it.
-  commsched_buffer_id_t state = kNoId;    // m, then v, of one shard.
-  commsched_op_id_t accumulate = kNoId;   // Of the last micro-batch.
+  // Of one shard, moment after moment: m, then v; momentum; or none.
+  commsched_buffer_id_t state = kNoId;
+  commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
   commsched_op_id_t optimizer = kNoId;
   commsched_op_id_t first_backward = kNoId;
@@ -102,7 +106,7 @@ struct Gathered {
 // The graph of one training step:
 //
 //   forward and backward of every module and micro-batch, in a chain;
-//   stage 0:    ALL_REDUCE_b -> adamw_b
+//   stage 0:    ALL_REDUCE_b -> adamw_b (or sgd_b)
 //   stage 1, 2: REDUCE_SCATTER_b -> adamw_b on the shard -> ALL_GATHER_b
 //   stage 3:    as stage 2 for resident buckets; of the others, for each stay,
 //               ALL_GATHER_b after the module op before stay.launch -> the

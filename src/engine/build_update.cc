@@ -7,9 +7,11 @@
 namespace commsched::engine {
 namespace {
 
-// Bytes that the optimizer moves per element: reads and writes weights and two
+// Bytes that the optimizer moves per element: reads and writes weights and
 // moments, reads the gradient.
-constexpr double kAdamWBytesPerElement = 28;
+double OptimizerBytesPerElement(const StepSpec& spec) {
+  return 8.0 * (1 + spec.moments) + 4;
+}
 
 // Reads two, writes one.
 constexpr double kAddBytesPerElement = 12;
@@ -117,12 +119,14 @@ Status StepBuilder::AddOptimizer() {
     if (!spec_.clip) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     BucketIds& ids = out_.buckets[b];
     std::vector<commsched_access_t> accesses = {
-        ReducedGradients(b, COMMSCHED_READ), Weights(b),
-        Access(ids.state, COMMSCHED_READ_WRITE)};
+        ReducedGradients(b, COMMSCHED_READ), Weights(b)};
+    if (ids.state != kNoId) {
+      accesses.push_back(Access(ids.state, COMMSCHED_READ_WRITE));
+    }
     if (spec_.clip) accesses.push_back(Access(out_.factor, COMMSCHED_READ));
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-        Indexed("adamw", b), accesses,
-        static_cast<double>(ShardCount(b)) * kAdamWBytesPerElement,
+        Indexed(spec_.optimizer(), b), accesses,
+        static_cast<double>(ShardCount(b)) * OptimizerBytesPerElement(spec_),
         &ids.optimizer));
     if (!sharded() || spec_.gathers(layout_.buckets[b])) continue;
     ENGINE_RETURN_IF_ERROR(writer_.AddCollective(

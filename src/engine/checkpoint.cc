@@ -130,9 +130,14 @@ Status Checkpoint::AddPiece(const std::string& what, size_t part,
   return Status();
 }
 
-// The pieces of a tensor are all of it, once.
+// The pieces of a tensor are all of it, once, in each kind of state there is.
 Status Checkpoint::CheckCover() {
+  bool there[kNumStateKinds] = {true};
   for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (!pieces_[i].empty()) there[i % kNumStateKinds] = true;
+  }
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    if (!there[i % kNumStateKinds]) continue;
     std::vector<Piece>& pieces = pieces_[i];
     std::sort(pieces.begin(), pieces.end(),
               [](const Piece& a, const Piece& b) { return a.begin < b.begin; });

@@ -35,6 +35,11 @@ class Checkpoint {
   // Its place in index().tensors, or -1.
   int64_t Find(const std::string& name) const;
 
+  // Whether it has this kind of state: of every tensor, or of none.
+  bool Has(StateKind kind) const {
+    return !pieces_.empty() && !PiecesOf(0, kind).empty();
+  }
+
   // Elements of a tensor.
   struct Range {
     size_t tensor = 0;  // In index().tensors.

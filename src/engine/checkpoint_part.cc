@@ -9,7 +9,7 @@ namespace commsched::engine {
 namespace {
 
 constexpr const char* kKindNames[kNumStateKinds] = {"value", "adamw.m",
-                                                    "adamw.v"};
+                                                    "adamw.v", "sgd.momentum"};
 // Keys of the metadata that are not of a piece have no '/'.
 constexpr char kPiecePrefix[] = "piece/";
 

@@ -13,11 +13,17 @@ namespace commsched::engine {
 
 // One rank's file of a checkpoint: pieces of parameters and of their optimizer
 // state. A piece that is all of a parameter has its name and shape, another is
-// called "wte.weight[256:512]"; optimizer state has a prefix, "adamw.m:". What
-// a piece is of stands in the file's metadata, which no name can confuse.
+// called "wte.weight[256:512]"; optimizer state has a prefix, "adamw.m:". Which
+// kinds of state there are is the optimizer's. What a piece is of stands in the
+// file's metadata, which no name can confuse.
 
-enum class StateKind : uint8_t { kValue, kFirstMoment, kSecondMoment };
-inline constexpr uint32_t kNumStateKinds = 3;
+enum class StateKind : uint8_t {
+  kValue,
+  kFirstMoment,
+  kSecondMoment,
+  kMomentum,
+};
+inline constexpr uint32_t kNumStateKinds = 4;
 const char* NameOf(StateKind kind);
 
 struct PartPiece {

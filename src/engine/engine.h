@@ -79,8 +79,10 @@ class Engine {
   }
   Status CheckCanSave() const;
   std::vector<SavedPiece> SavedPieces() const;
-  // All of the pieces to `out`, one kind of state after the other: first
-  // moments, second moments, values. Drains.
+  // What the optimizer keeps, in the order in which it lies in memory.
+  std::vector<StateKind> Moments() const;
+  // All of the pieces to `out`, one kind of state after the other: Moments(),
+  // then values. Drains.
   Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
@@ -112,7 +114,7 @@ class Engine {
     Array<float> gradients;   // Stages 0 and 1.
     Array<float> shard;       // Reduced gradients: StepSpec::has_shard().
     Array<float> summand;     // Of short-lived gradients: what to add to them.
-    Array<float> state;       // m, then v.
+    Array<float> state;       // Moment after moment: m, then v.
 
     // Every parameter; null while a gathered bucket is not whole.
     float* all_parameters = nullptr;
@@ -219,14 +221,19 @@ class Engine {
   // with contents that nobody may use: its failure, naming the buffer.
   Status RefusePoisoned(const std::string& call, const char* kind,
                         uint32_t bucket, commsched_buffer_id_t buffer) const;
-  // The same for all buffers that AdamW reads or writes.
+  // The same for all buffers that the optimizer reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);
   Status Accumulate(uint32_t bucket, commsched_op_id_t op);
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
+  // With the moments of step `steps_begun_`.
+  commsched_adamw_args_t AdamWArgs(float lr) const;
   void AdamW(uint32_t bucket, commsched_adamw_args_t args) const;
+  void Sgd(uint32_t bucket, float lr) const;
+  float GradientScale() const;
+  float DecayOf(uint32_t parameter) const;
   double AddAllSums() const;
   double ParameterSum(uint32_t parameter, const double* sums) const;
   double LocalTotal() const;
@@ -247,6 +254,7 @@ class Engine {
   };
   Status CheckTensors(const Checkpoint& checkpoint,
                       std::vector<size_t>* out_tensors) const;
+  Status CheckMoments(const Checkpoint& checkpoint) const;
   std::vector<Target> Targets(const std::vector<size_t>& tensors) const;
 
   // Constant after construction.

@@ -32,6 +32,27 @@ void AdamW(void*, const commsched_adamw_args_t* args) {
   }
 }
 
+template <bool kMomentum, bool kNesterov>
+void SgdLoop(const commsched_sgd_args_t& a) {
+  float* __restrict master = a.master;
+  float* __restrict velocity = a.velocity;
+  const float* __restrict gradient = a.gradient;
+  for (uint64_t i = 0; i < a.count; ++i) {
+    float g = gradient[i] * a.gradient_scale + a.decay * master[i];
+    if constexpr (kMomentum) {
+      velocity[i] = a.momentum * velocity[i] + g;
+      g = kNesterov ? g + a.momentum * velocity[i] : velocity[i];
+    }
+    master[i] -= a.lr * g;
+  }
+}
+
+void Sgd(void*, const commsched_sgd_args_t* args) {
+  if (args->velocity == nullptr) return SgdLoop<false, false>(*args);
+  if (args->nesterov != 0) return SgdLoop<true, true>(*args);
+  SgdLoop<true, false>(*args);
+}
+
 // Eight partial sums, added pairwise: a fixed order that vectorises.
 double BlockSquares(const float* values, uint64_t count) {
   double partial[8] = {};
@@ -77,6 +98,7 @@ commsched_engine_kernels_t CpuKernels() {
   kernels.block_squares = AllBlockSquares;
   kernels.zero = Zero;
   kernels.add = Add;
+  kernels.sgd = Sgd;
   return kernels;
 }
 
@@ -91,6 +113,7 @@ commsched_engine_kernels_t CompleteKernels(
   }
   if (table->zero != nullptr) kernels.zero = table->zero;
   if (table->add != nullptr) kernels.add = table->add;
+  if (table->sgd != nullptr) kernels.sgd = table->sgd;
   return kernels;
 }
 

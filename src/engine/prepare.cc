@@ -76,7 +76,7 @@ Engine::BucketCounts Engine::CountsOf(uint32_t bucket) const {
   const uint64_t shard = all.count / spec_.num_shards();
   BucketCounts counts;
   counts.parameters = gathered(bucket) ? shard : all.count;
-  counts.state = 2 * shard;
+  counts.state = spec_.moments * shard;
   if (!spec_.owned_gradients()) counts.gradients = all.count;
   if (spec_.has_shard(all)) counts.shard = shard;
   if (short_lived_gradients(bucket)) counts.summand = shard;

@@ -91,8 +91,9 @@ Status Saver::CheckUnusedRun() const {
 
 Status Saver::Prepare() {
   pieces_ = engine_.SavedPieces();
-  for (StateKind kind :
-       {StateKind::kFirstMoment, StateKind::kSecondMoment, StateKind::kValue}) {
+  std::vector<StateKind> kinds = engine_.Moments();
+  kinds.push_back(StateKind::kValue);
+  for (StateKind kind : kinds) {
     for (const SavedPiece& piece : pieces_) {
       const Parameter& parameter = engine_.parameters()[piece.parameter];
       if (!IsUtf8(parameter.name)) {
@@ -111,7 +112,7 @@ Status Saver::Prepare() {
   TensorHeader header;
   ENGINE_RETURN_IF_ERROR(
       MakePartHeader(id_, engine_.rank(), engine_.world(), part_, &header));
-  const uint64_t count = kNumStateKinds * TotalCount(pieces_);
+  const uint64_t count = kinds.size() * TotalCount(pieces_);
   // A rank of a small model may have nothing but padding.
   copy_ = Array<float>::Zeros(std::max<uint64_t>(count, 1));
   if (copy_.data() == nullptr) {

@@ -1,5 +1,6 @@
 #include "snapshot.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine.h"
@@ -22,6 +23,12 @@ std::vector<SavedPiece> Engine::SavedPieces() const {
   return pieces;
 }
 
+std::vector<StateKind> Engine::Moments() const {
+  if (!spec_.sgd) return {StateKind::kFirstMoment, StateKind::kSecondMoment};
+  if (spec_.moments == 0) return {};
+  return {StateKind::kMomentum};
+}
+
 Status Engine::CheckCanSave() const {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
   return SessionFailure();
@@ -35,10 +42,10 @@ Status Engine::CopyOut(const std::vector<SavedPiece>& pieces, float* out) {
     std::memcpy(out, from + piece.at, piece.count * sizeof(float));
     out += piece.count;
   };
-  for (uint64_t moment : {0, 1}) {
+  for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
     for (const SavedPiece& piece : pieces) {
       const Array<float>& state = memory_[piece.bucket].state;
-      copy(state.data() + moment * (state.count() / 2), piece);
+      copy(state.data() + moment * (state.count() / spec_.moments), piece);
     }
   }
   ENGINE_RETURN_IF_ERROR(Drain());
@@ -86,8 +93,25 @@ Status Engine::CheckTensors(const Checkpoint& checkpoint,
   return Status(COMMSCHED_INTERNAL, "engine: tensors and parameters differ");
 }
 
+// It is of this optimizer.
+Status Engine::CheckMoments(const Checkpoint& checkpoint) const {
+  const std::vector<StateKind> kept = Moments();
+  for (uint32_t k = 0; k < kNumStateKinds; ++k) {
+    const auto kind = static_cast<StateKind>(k);
+    if (kind == StateKind::kValue) continue;
+    const bool wanted = std::count(kept.begin(), kept.end(), kind) > 0;
+    if (checkpoint.Has(kind) == wanted) continue;
+    return InvalidArgument(std::string("engine: the checkpoint has ") +
+                           (wanted ? "no " : "") + engine::NameOf(kind) +
+                           ", which the engine's " + spec_.optimizer() +
+                           (wanted ? " keeps" : " does not keep"));
+  }
+  return Status();
+}
+
 std::vector<Engine::Target> Engine::Targets(
     const std::vector<size_t>& tensors) const {
+  const std::vector<StateKind> moments = Moments();
   std::vector<Target> targets;
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     const BucketMemory& memory = memory_[b];
@@ -95,16 +119,18 @@ std::vector<Engine::Target> Engine::Targets(
       const uint32_t p = segment.parameter;
       Checkpoint::Range range = {
           .tensor = tensors[p],
-          .kind = StateKind::kFirstMoment,
+          .kind = StateKind::kValue,
           .begin = segment.in_bucket - layout_.slots[p].offset,
           .count = segment.count};
-      float* moment = memory.state.data() + segment.in_shard;
-      targets.push_back({range, moment});
-      range.kind = StateKind::kSecondMoment;
-      targets.push_back({range, moment + memory.state.count() / 2});
-      if (!gathered(b)) continue;
-      range.kind = StateKind::kValue;
-      targets.push_back({range, memory.my_parameters + segment.in_shard});
+      if (gathered(b)) {
+        targets.push_back({range, memory.my_parameters + segment.in_shard});
+      }
+      for (size_t k = 0; k < moments.size(); ++k) {
+        range.kind = moments[k];
+        targets.push_back(
+            {range, memory.state.data() + segment.in_shard +
+                        k * memory.state.count() / moments.size()});
+      }
     }
     if (gathered(b)) continue;
     for (uint32_t p : layout_.buckets[b].parameters) {
@@ -124,6 +150,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   std::vector<size_t> tensors;
   ENGINE_RETURN_IF_ERROR(CheckTensors(checkpoint, &tensors));
+  ENGINE_RETURN_IF_ERROR(CheckMoments(checkpoint));
   const std::vector<Target> targets = Targets(tensors);
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));

@@ -272,18 +272,12 @@ Status Engine::StepBuckets(float lr) {
     return OutOfOrder("optimizer_step");
   }
   if (spec_.clip) ENGINE_RETURN_IF_ERROR(ComputeNorm());
-  commsched_adamw_args_t args = {};
-  args.lr = lr;
-  args.beta1 = desc_.beta1;
-  args.beta2 = desc_.beta2;
-  args.epsilon = desc_.epsilon;
-  const double t = static_cast<double>(step_offset_ + steps_begun_);
-  args.correction1 = static_cast<float>(1 - std::pow(double{desc_.beta1}, t));
-  args.correction2 = static_cast<float>(1 - std::pow(double{desc_.beta2}, t));
+  const commsched_adamw_args_t adamw = AdamWArgs(lr);
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (!spec_.clip) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(
-        Run(graph_.buckets[b].optimizer, [&] { AdamW(b, args); }));
+    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].optimizer, [&] {
+      spec_.sgd ? Sgd(b, lr) : AdamW(b, adamw);
+    }));
   }
   phase_ = Phase::kStepped;
   return Status();
@@ -374,21 +368,58 @@ void Engine::SetFactor(double squared_norm) {
       std::min(1.0, double{desc_.clip_norm} / (norm_ + kClipEpsilon));
 }
 
+float Engine::GradientScale() const {
+  return spec_.clip ? static_cast<float>(*factor_.data()) : 1.0f;
+}
+
+float Engine::DecayOf(uint32_t parameter) const {
+  return parameters_[parameter].num_dims >= 2 ? desc_.weight_decay : 0.0f;
+}
+
+commsched_adamw_args_t Engine::AdamWArgs(float lr) const {
+  commsched_adamw_args_t args = {};
+  args.lr = lr;
+  args.beta1 = desc_.beta1;
+  args.beta2 = desc_.beta2;
+  args.epsilon = desc_.epsilon;
+  const double t = static_cast<double>(step_offset_ + steps_begun_);
+  args.correction1 = static_cast<float>(1 - std::pow(double{desc_.beta1}, t));
+  args.correction2 = static_cast<float>(1 - std::pow(double{desc_.beta2}, t));
+  return args;
+}
+
 void Engine::AdamW(uint32_t bucket, commsched_adamw_args_t args) const {
   const BucketMemory& memory = memory_[bucket];
   float* m = memory.state.data();
   float* v = m + memory.state.count() / 2;
-  args.gradient_scale = spec_.clip ? static_cast<float>(*factor_.data()) : 1.0f;
+  args.gradient_scale = GradientScale();
   for (const Segment& segment : memory.segments) {
     args.master = memory.my_parameters + segment.in_shard;
     args.m = m + segment.in_shard;
     args.v = v + segment.in_shard;
     args.gradient = memory.my_gradients + segment.in_shard;
     args.count = segment.count;
-    args.decay = parameters_[segment.parameter].num_dims >= 2
-                     ? desc_.weight_decay
-                     : 0.0f;
+    args.decay = DecayOf(segment.parameter);
     kernels_.adamw(kernels_.user, &args);
+  }
+}
+
+void Engine::Sgd(uint32_t bucket, float lr) const {
+  const BucketMemory& memory = memory_[bucket];
+  commsched_sgd_args_t args = {};
+  args.lr = lr;
+  args.momentum = desc_.momentum;
+  args.nesterov = desc_.nesterov;
+  args.gradient_scale = GradientScale();
+  for (const Segment& segment : memory.segments) {
+    args.master = memory.my_parameters + segment.in_shard;
+    if (spec_.moments > 0) {
+      args.velocity = memory.state.data() + segment.in_shard;
+    }
+    args.gradient = memory.my_gradients + segment.in_shard;
+    args.count = segment.count;
+    args.decay = DecayOf(segment.parameter);
+    kernels_.sgd(kernels_.user, &args);
   }
 }
 

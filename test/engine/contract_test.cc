@@ -362,6 +362,17 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "persist_below is 6 with zero_stage 0"},
       {[](auto& d) { d.zero_stage = 4; }, COMMSCHED_INVALID_ARGUMENT,
        "zero_stage is 4"},
+      {[](auto& d) { d.optimizer = 2; }, COMMSCHED_INVALID_ARGUMENT,
+       "optimizer is 2"},
+      {[](auto& d) { d.momentum = 0.9f; }, COMMSCHED_INVALID_ARGUMENT,
+       "with AdamW"},
+      {[](auto& d) {
+         d.optimizer = COMMSCHED_SGD;
+         d.momentum = 1;
+       },
+       COMMSCHED_INVALID_ARGUMENT, "momentum is 1"},
+      {[](auto& d) { d.nesterov = 1; }, COMMSCHED_INVALID_ARGUMENT,
+       "nesterov is 1 with momentum 0"},
       {[](auto& d) { d.beta1 = 1; }, COMMSCHED_INVALID_ARGUMENT, "beta1"},
       {[](auto& d) { d.clip_norm = -1; }, COMMSCHED_INVALID_ARGUMENT,
        "clip_norm is -1"},

@@ -79,6 +79,41 @@ TEST(AdamWTest, FollowsTheFormula) {
   }
 }
 
+// The velocity before and after, and the weight after, of one element.
+struct SgdStep {
+  float velocity;
+  float weight;
+};
+
+// From weight 2, velocity 3 and gradient 8, which the scale halves.
+SgdStep StepSgd(bool has_momentum, bool nesterov) {
+  float weight = 2;
+  float velocity = 3;
+  const float gradient = 8;
+  commsched_sgd_args_t args = {};
+  args.master = &weight;
+  args.velocity = has_momentum ? &velocity : nullptr;
+  args.gradient = &gradient;
+  args.count = 1;
+  args.lr = 0.125f;
+  args.momentum = 0.5f;
+  args.decay = 0.25f;
+  args.nesterov = nesterov ? 1 : 0;
+  args.gradient_scale = 0.5f;
+  CpuKernels().sgd(nullptr, &args);
+  return {velocity, weight};
+}
+
+TEST(SgdTest, FollowsTheFormula) {
+  // The gradient is 8 / 2 + 2 / 4 = 4.5.
+  EXPECT_EQ(StepSgd(false, false).weight, 2 - 0.125f * 4.5f);
+  EXPECT_EQ(StepSgd(false, false).velocity, 3);
+  EXPECT_EQ(StepSgd(true, false).velocity, 6);
+  EXPECT_EQ(StepSgd(true, false).weight, 2 - 0.125f * 6);
+  EXPECT_EQ(StepSgd(true, true).velocity, 6);
+  EXPECT_EQ(StepSgd(true, true).weight, 2 - 0.125f * (4.5f + 3));
+}
+
 TEST(BlockSquaresTest, SumsEachBlockOf256ByItself) {
   const std::vector<float> values = Wave(600, 0);
   std::vector<double> sums(3);

@@ -146,6 +146,7 @@ std::vector<float> ContentOf(const std::string& folder) {
       const Checkpoint::Range range = {static_cast<size_t>(tensor),
                                        static_cast<StateKind>(kind), 0,
                                        parameter.count()};
+      if (!checkpoint->Has(range.kind)) continue;
       std::vector<float> values(parameter.count());
       EXPECT_TRUE(checkpoint->Verify(range).ok());
       EXPECT_TRUE(checkpoint->Read(range, values.data()).ok());

@@ -393,7 +393,7 @@ namespace {
 
 // Training state of one parameter.
 struct PlainParameter {
-  std::vector<float> value, m, v, gradient;
+  std::vector<float> value, m, v, gradient;  // m: the velocity of SGD.
 };
 
 // The mean over the ranks, summed in rank order, of what each accumulates over
@@ -448,6 +448,25 @@ void PlainAdamW(const ToyRun& run, uint32_t step, double norm, uint32_t p,
   }
 }
 
+void PlainSgd(const ToyRun& run, uint32_t step, double norm, uint32_t p,
+              PlainParameter& plain) {
+  const double factor = run.engine.clip_norm > 0
+                            ? std::min(1.0, run.engine.clip_norm / norm)
+                            : 1.0;
+  const double decay =
+      ToyParameters()[p].dims.size() >= 2 ? run.engine.weight_decay : 0.0;
+  const double momentum = double{run.engine.momentum};
+  for (size_t i = 0; i < plain.value.size(); ++i) {
+    const double g = plain.gradient[i] * factor + decay * plain.value[i];
+    const double velocity = step == 0 ? g : momentum * plain.m[i] + g;
+    plain.m[i] = static_cast<float>(velocity);
+    const double direction =
+        run.engine.nesterov != 0 ? g + momentum * velocity : velocity;
+    plain.value[i] =
+        static_cast<float>(plain.value[i] - kLearningRate * direction);
+  }
+}
+
 }  // namespace
 
 std::vector<float> ReferenceWeights(const ToyRun& run) {
@@ -464,7 +483,9 @@ std::vector<float> ReferenceWeights(const ToyRun& run) {
     PlainGradients(run, step, parameters);
     const double norm = PlainNorm(parameters);
     for (uint32_t p = 0; p < parameters.size(); ++p) {
-      PlainAdamW(run, step, norm, p, parameters[p]);
+      const auto plain_step =
+          run.engine.optimizer == COMMSCHED_SGD ? PlainSgd : PlainAdamW;
+      plain_step(run, step, norm, p, parameters[p]);
     }
   }
   std::vector<float> weights;

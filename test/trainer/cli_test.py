@@ -40,7 +40,7 @@ class CliTest(unittest.TestCase):
                      "lr bucket-bytes cap-bytes cap-launches schedule "
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
-                     "persist-below accumulate-bytes").split():
+                     "persist-below accumulate-bytes optimizer").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -57,6 +57,7 @@ class CliTest(unittest.TestCase):
                                    ("--seq", -5, "1 to"),
                                    ("--clip", -1, "0 or more"),
                                    ("--lr", -0.1, "0 or more"),
+                                   ("--optimizer", "adam", "adamw or sgd"),
                                    ("--schedule", "fast", "overlap or serial"),
                                    ("--priority", "high", "auto, on or off"),
                                    ("--model", "huge", "nano, mini and small")]:
