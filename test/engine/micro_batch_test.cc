@@ -9,14 +9,12 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "commsched/engine.h"
 #include "test/engine/toy_model.h"
-#include "test/support/property.h"
 
 namespace commsched::engine {
 namespace {
@@ -412,47 +410,6 @@ TEST(MicroBatchInfoTest, GathersOfABucketAreCounted) {
     return message;
   });
   EXPECT_EQ(error, "");
-}
-
-// A stage, window, budget, bucket size, cap and limit.
-ToyRun RandomRun(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto pick = [&](const std::vector<uint64_t>& values) {
-    return values[random() % values.size()];
-  };
-  ToyRun run = WindowRun(static_cast<uint32_t>(random() % 4), 0);
-  run.ranks = static_cast<int32_t>(1 + random() % 4);
-  run.engine.micro_batches = static_cast<uint32_t>(2 + random() % 4);
-  run.engine.accumulate_bytes = 1 + random() % 60000;
-  run.engine.bucket_bytes = pick({1024, 4096, 16384, 1 << 20});
-  run.engine.edge_bucket_bytes = pick({0, 1024});
-  run.engine.clip_norm = random() % 2 == 0 ? 0.0f : 0.5f;
-  run.plan.deterministic = static_cast<uint32_t>(random() % 2);
-  run.plan.max_launches_in_flight = static_cast<uint32_t>(random() % 3);
-  run.plan.coalesce_bytes = pick({0, 0, 20000});
-  if (run.engine.zero_stage == 3) {
-    run.engine.max_live_bytes = pick({0, 150000, 200000});
-    run.engine.persist_below = pick({0, 300, 7000});
-  }
-  return run;
-}
-
-TEST(MicroBatchPropertyTest, AnyConfigurationAgreesWithAPlainLoop) {
-  for (int i = 0; i < test::PropertyCases(60); ++i) {
-    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
-    SCOPED_TRACE(test::DescribeSeed(seed));
-    const ToyRun run = RandomRun(seed);
-    const ToyResult result = RunToy(run);
-    ASSERT_EQ(result.error, "");
-    ASSERT_LE(result.info.accumulated_bytes, run.engine.accumulate_bytes);
-    const std::vector<float> expected = ReferenceWeights(run);
-    for (const std::vector<float>& weights : result.weights) {
-      ASSERT_EQ(weights.size(), expected.size());
-      for (size_t k = 0; k < expected.size(); ++k) {
-        ASSERT_NEAR(weights[k], expected[k], 1e-5) << k;
-      }
-    }
-  }
 }
 
 TEST(MicroBatchFailureTest, AnAbortBetweenMicroBatchesReachesAll) {

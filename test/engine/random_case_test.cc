@@ -1,0 +1,168 @@
+// Random models, trainings and configurations against a plain loop.
+
+#include "test/engine/random_case.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "test/engine/plain_training.h"
+#include "test/engine/random_rank.h"
+#include "test/support/property.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+// What is wrong is said alike by all ranks that can know of it.
+void ExpectWrongIsRefused(const RandomCase& random_case,
+                          const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    if (random_case.wrong == Wrong::kOptionOfStage3) {
+      EXPECT_THAT(outcome.refusal,
+                  AnyOf(HasSubstr("engine: max_live_bytes is 4096"),
+                        HasSubstr("engine: persist_below is 4096")));
+      EXPECT_THAT(outcome.refusal, HasSubstr("it is of stage 3"));
+    } else {
+      EXPECT_THAT(outcome.refusal, HasSubstr("the ranks' plans differ"));
+    }
+  }
+}
+
+// The size that the message of a limit which is too small gives; 0: none.
+uint64_t StatedSize(const std::string& refusal) {
+  for (const std::string before :
+       {"the least size that works is ", "' needs "}) {
+    const size_t at = refusal.rfind(before);
+    if (at == std::string::npos) continue;
+    return std::strtoull(refusal.c_str() + at + before.size(), nullptr, 10);
+  }
+  return 0;
+}
+
+void ExpectWithinLimits(const RandomCase& random_case,
+                        const commsched_engine_info_t& info) {
+  if (random_case.limit() > 0) {
+    EXPECT_LE(info.arena_bytes, random_case.limit());
+  }
+  if (random_case.engine.accumulate_bytes > 0) {
+    EXPECT_LE(info.accumulated_bytes, random_case.engine.accumulate_bytes);
+  }
+}
+
+// Runs the case; where the limit is too small, again with the size that the
+// refusal gives.
+void CheckCase(RandomCase random_case, const PlainTraining& plain) {
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    SCOPED_TRACE(Describe(random_case));
+    const std::vector<Outcome> outcomes = RunCase(random_case, plain);
+    if (random_case.wrong != Wrong::kNothing) {
+      ExpectWrongIsRefused(random_case, outcomes);
+      return;
+    }
+    const uint64_t limit = random_case.limit();
+    const std::string refusal = outcomes[0].refusal;
+    for (const Outcome& outcome : outcomes) {
+      ASSERT_EQ(outcome.failure, "");
+      ASSERT_EQ(outcome.refusal, refusal);
+      if (refusal.empty()) ExpectWithinLimits(random_case, outcome.info);
+    }
+    if (refusal.empty()) return;
+    ASSERT_GT(limit, 0u) << refusal;
+    ASSERT_THAT(refusal, HasSubstr(std::to_string(limit) + " is too small"));
+    random_case.SetLimit(StatedSize(refusal));
+    ASSERT_GT(random_case.limit(), limit) << refusal;
+  }
+  FAIL() << "refused with the size that a refusal gave";
+}
+
+TEST(RandomCaseTest, HasTheWeightsOfAPlainLoopOrIsRefusedByAll) {
+  for (int i = 0; i < test::PropertyCases(400); ++i) {
+    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
+    SCOPED_TRACE(test::DescribeSeed(seed));
+    const RandomCase random_case = DrawCase(seed);
+    CheckCase(random_case, PlainTraining(random_case));
+    if (::testing::Test::HasFatalFailure() ||
+        ::testing::Test::HasNonfatalFailure()) {
+      return;
+    }
+  }
+}
+
+// The last module uses what the first does, one uses nothing.
+RandomModel SmallModel() {
+  return {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
+                         {"weight", {64, 64}, 1, Gradients::kAlways},
+                         {"bias", {255}, 1, Gradients::kNever},
+                         {"branch", {300, 7}, 3, Gradients::kSometimes},
+                         {"norm", {1}, 4, Gradients::kAlways}},
+          .used = {{0}, {1, 2}, {}, {3}, {4, 0}}};
+}
+
+RandomCase CaseOfWindow(uint32_t micro_batches) {
+  RandomCase c;
+  c.model = SmallModel();
+  c.ranks = 4;
+  c.after_step = {Between::kNothing, Between::kEvaluate, Between::kNothing};
+  c.engine.micro_batches = micro_batches;
+  c.engine.weight_decay = 0.1f;
+  c.engine.clip_norm = 0.5f;
+  c.engine.epsilon = 1e-8f;
+  c.plan.deterministic = 1;
+  return c;
+}
+
+struct Window {
+  uint32_t micro_batches;
+  uint64_t accumulate_bytes;  // All buckets add up whole, or none.
+};
+
+class WindowBitsTest : public ::testing::TestWithParam<Window> {
+ protected:
+  // 1 is too little: CheckCase() then takes the least that works.
+  void CheckLimits(RandomCase c, const PlainTraining& plain) {
+    for (uint64_t limit : {0, 1, 120'000}) {
+      if (limit > 0 && c.engine.zero_stage < 3) continue;
+      c.engine.max_live_bytes = limit;
+      CheckCase(c, plain);
+    }
+  }
+};
+
+TEST_P(WindowBitsTest, AreThoseOfAPlainLoopForAnyStageBucketCapAndLimit) {
+  RandomCase c = CaseOfWindow(GetParam().micro_batches);
+  c.engine.accumulate_bytes = GetParam().accumulate_bytes;
+  const PlainTraining plain(c);
+  for (uint32_t stage : {0, 1, 2, 3}) {
+    for (uint64_t bucket_bytes : {1024, 4096, 16384, 1 << 20}) {
+      for (uint32_t launches : {0, 1}) {
+        for (uint64_t bytes : {0, 9000}) {
+          c.engine.zero_stage = stage;
+          c.engine.bucket_bytes = bucket_bytes;
+          c.plan.max_launches_in_flight = launches;
+          c.plan.max_bytes_in_flight = bytes;
+          CheckLimits(c, plain);
+          if (HasFatalFailure() || HasNonfatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Windows, WindowBitsTest,
+                         ::testing::Values(Window{1, 0}, Window{2, 0},
+                                           Window{2, 1}, Window{4, 0},
+                                           Window{4, 1}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.micro_batches) +
+                                  (info.param.accumulate_bytes == 0 ? "whole"
+                                                                    : "atonce");
+                         });
+
+}  // namespace
+}  // namespace commsched::engine

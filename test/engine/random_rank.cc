@@ -1,0 +1,271 @@
+#include "test/engine/random_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "test/support/rank_group.h"
+
+namespace commsched::engine {
+namespace {
+
+std::string Message(commsched_status_t code) {
+  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
+}
+
+#define RANDOM_RETURN_IF_ERROR(call)      \
+  do {                                    \
+    const std::string message = (call);   \
+    if (!message.empty()) return message; \
+  } while (false)
+
+// One rank of a case. A function that returns text returns what is wrong.
+class RandomRank {
+ public:
+  RandomRank(const RandomCase& random_case, const PlainTraining& plain,
+             commsched_world_t* world, int32_t rank)
+      : case_(random_case.Of(rank)), plain_(plain), rank_(rank) {
+    EXPECT_EQ(commsched_context_create(world, rank, &context_), COMMSCHED_OK);
+    std::vector<int32_t> all(static_cast<size_t>(case_.ranks));
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(
+        commsched_group_create(context_, "dp_shard", all.data(),
+                               static_cast<uint32_t>(all.size()), &group_),
+        COMMSCHED_OK);
+    if (case_.traced) {
+      EXPECT_EQ(commsched_trace_create(context_, 4096, &trace_), COMMSCHED_OK);
+    }
+  }
+  ~RandomRank() {
+    commsched_engine_destroy(engine_);
+    commsched_trace_destroy(trace_);
+    commsched_group_destroy(group_);
+    commsched_context_destroy(context_);
+  }
+  RandomRank(const RandomRank&) = delete;
+  RandomRank& operator=(const RandomRank&) = delete;
+
+  Outcome Run() {
+    Outcome outcome;
+    outcome.refusal = Create();
+    if (outcome.refusal.empty()) {
+      outcome.refusal = Message(commsched_engine_build(engine_));
+    }
+    if (!outcome.refusal.empty()) return outcome;
+    outcome.failure = Train();
+    if (outcome.failure.empty()) {
+      outcome.failure =
+          Message(commsched_engine_get_info(engine_, &outcome.info));
+    }
+    return outcome;
+  }
+
+ private:
+  std::string Create() {
+    commsched_engine_desc_t desc = case_.engine;
+    desc.context = context_;
+    desc.group = group_;
+    desc.plan = &case_.plan;
+    desc.profile = &case_.profile;
+    desc.trace = trace_;
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_create(&desc, &engine_)));
+    return Register();
+  }
+
+  std::string Register() {
+    const RandomModel& model = case_.model;
+    uint32_t id = 0;
+    for (size_t m = 0; m < model.used.size(); ++m) {
+      const std::string name = "m" + std::to_string(m);
+      RANDOM_RETURN_IF_ERROR(Message(
+          commsched_engine_add_module(engine_, name.c_str(), 1e5, 2e5, &id)));
+    }
+    for (const RandomParameter& p : model.parameters) {
+      RANDOM_RETURN_IF_ERROR(Message(commsched_engine_add_parameter(
+          engine_, p.module, p.name.c_str(), p.dims.data(),
+          static_cast<uint32_t>(p.dims.size()), &id)));
+    }
+    for (uint32_t m = 0; m < model.used.size(); ++m) {
+      for (uint32_t p : model.used[m]) {
+        if (model.parameters[p].module == m) continue;
+        RANDOM_RETURN_IF_ERROR(
+            Message(commsched_engine_use_parameter(engine_, m, p)));
+      }
+    }
+    return "";
+  }
+
+  std::string SetInitialValues() {
+    for (uint32_t p = 0; p < case_.model.parameters.size(); ++p) {
+      uint64_t offset = 0;
+      uint64_t count = 0;
+      RANDOM_RETURN_IF_ERROR(Message(
+          commsched_engine_parameter_range(engine_, p, &offset, &count)));
+      const std::vector<float>& all = plain_.After(0)[p];
+      RANDOM_RETURN_IF_ERROR(Message(commsched_engine_set_parameter_range(
+          engine_, p, offset, all.data() + offset, count)));
+    }
+    return "";
+  }
+
+  std::string Train() {
+    RANDOM_RETURN_IF_ERROR(SetInitialValues());
+    const auto steps = static_cast<uint32_t>(case_.after_step.size());
+    for (uint32_t step = 0; step < steps; ++step) {
+      RANDOM_RETURN_IF_ERROR(Step(step));
+      switch (case_.after_step[step]) {
+        case Between::kNothing:
+          break;
+        case Between::kDrain:
+          RANDOM_RETURN_IF_ERROR(Message(commsched_engine_drain(engine_)));
+          break;
+        case Between::kEvaluate:
+          RANDOM_RETURN_IF_ERROR(Evaluate(step + 1));
+          break;
+      }
+    }
+    RANDOM_RETURN_IF_ERROR(Evaluate(steps));
+    return CheckNorm();
+  }
+
+  std::string Step(uint32_t step) {
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+    const auto num_modules = static_cast<uint32_t>(case_.model.used.size());
+    for (uint32_t mb = 0; mb < std::max(1u, case_.engine.micro_batches); ++mb) {
+      for (uint32_t m = 0; m < num_modules; ++m) {
+        RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
+      }
+      for (uint32_t m = num_modules; m-- > 0;) {
+        RANDOM_RETURN_IF_ERROR(Backward(step, m, mb));
+      }
+    }
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_optimizer_step(engine_, kLearningRate)));
+    return Message(commsched_engine_step_end(engine_));
+  }
+
+  std::string Forward(uint32_t step, uint32_t module, uint32_t mb) {
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_forward_begin(engine_, module, mb)));
+    RANDOM_RETURN_IF_ERROR(CheckValues("forward", step, module));
+    return Message(commsched_engine_forward_end(engine_, module, mb));
+  }
+
+  std::string Backward(uint32_t step, uint32_t module, uint32_t mb) {
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_backward_begin(engine_, module, mb)));
+    RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, module));
+    for (uint32_t p : case_.model.used[module]) {
+      const GradientSource source(case_, rank_, step, mb, module, p);
+      if (!source.any()) continue;
+      const float* values = nullptr;
+      float* gradient = nullptr;
+      RANDOM_RETURN_IF_ERROR(Message(
+          commsched_engine_parameter_address(engine_, p, &values, &gradient)));
+      const uint64_t count = case_.model.parameters[p].count();
+      for (uint64_t i = 0; i < count; ++i) {
+        gradient[i] += source.At(i, values[i]);
+      }
+    }
+    return Message(commsched_engine_backward_end(engine_, module, mb));
+  }
+
+  // Validation; in the other stages values can be read between steps, too.
+  std::string Evaluate(uint32_t steps_done) {
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+    for (uint32_t m = 0; m < case_.model.used.size(); ++m) {
+      RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
+    }
+    RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_end(engine_)));
+    if (case_.engine.zero_stage == 3) return "";
+    for (uint32_t p = 0; p < case_.model.parameters.size(); ++p) {
+      std::vector<float> values(case_.model.parameters[p].count());
+      RANDOM_RETURN_IF_ERROR(Message(commsched_engine_get_parameter(
+          engine_, p, values.data(), values.size())));
+      RANDOM_RETURN_IF_ERROR(
+          Compare("between steps", steps_done, p, values.data()));
+    }
+    return "";
+  }
+
+  // Of the parameters of `module`, where a step reads them.
+  std::string CheckValues(const char* where, uint32_t steps_done,
+                          uint32_t module) {
+    for (uint32_t p : case_.model.used[module]) {
+      const float* values = nullptr;
+      float* gradient = nullptr;
+      RANDOM_RETURN_IF_ERROR(Message(
+          commsched_engine_parameter_address(engine_, p, &values, &gradient)));
+      if (values == nullptr) return "a parameter in use has no address";
+      RANDOM_RETURN_IF_ERROR(Compare(where, steps_done, p, values));
+    }
+    return "";
+  }
+
+  std::string Compare(const char* where, uint32_t steps_done, uint32_t p,
+                      const float* values) const {
+    const std::vector<float>& expected = plain_.After(steps_done)[p];
+    const size_t bytes = expected.size() * sizeof(float);
+    if (std::memcmp(values, expected.data(), bytes) == 0) return "";
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const bool same = case_.has_one_result()
+                            ? values[i] == expected[i]
+                            : std::abs(values[i] - expected[i]) <= 1e-5;
+      if (same) continue;
+      return std::string(where) + " after " + std::to_string(steps_done) +
+             " steps: " + case_.model.parameters[p].name + "[" +
+             std::to_string(i) + "] is " + std::to_string(values[i]) +
+             "; a plain loop has " + std::to_string(expected[i]);
+    }
+    return "";
+  }
+
+  std::string CheckNorm() {
+    if (case_.engine.clip_norm <= 0) return "";
+    double norm = 0;
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_gradient_norm(engine_, &norm)));
+    const double expected = plain_.last_norm();
+    const double allowed = case_.has_one_result() ? 0 : 1e-5 * expected;
+    if (std::abs(norm - expected) <= allowed) return "";
+    return "the norm is " + std::to_string(norm) + "; a plain loop has " +
+           std::to_string(expected);
+  }
+
+  const RandomCase case_;
+  const PlainTraining& plain_;
+  const int32_t rank_;
+  commsched_context_t* context_ = nullptr;
+  commsched_group_t* group_ = nullptr;
+  commsched_trace_t* trace_ = nullptr;
+  commsched_engine_t* engine_ = nullptr;
+};
+
+#undef RANDOM_RETURN_IF_ERROR
+
+}  // namespace
+
+std::vector<Outcome> RunCase(const RandomCase& random_case,
+                             const PlainTraining& plain) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = random_case.ranks;
+  desc.link_bytes_per_s = random_case.link_bytes_per_s;
+  if (desc.link_bytes_per_s > 0) {
+    desc.link_latency_ns = random_case.link_latency_ns;
+  }
+  commsched_world_t* world = nullptr;
+  EXPECT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
+  std::vector<Outcome> outcomes(static_cast<size_t>(random_case.ranks));
+  RunRanks(random_case.ranks, [&](int rank) {
+    RandomRank random_rank(random_case, plain, world, rank);
+    outcomes[static_cast<size_t>(rank)] = random_rank.Run();
+    return absl::OkStatus();
+  });
+  commsched_world_destroy(world);
+  return outcomes;
+}
+
+}  // namespace commsched::engine
