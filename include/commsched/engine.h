@@ -17,6 +17,13 @@
 /// of the optimizer and the next forward: forward_begin(m) waits for the
 /// buckets of m only.
 ///
+/// With `allow_skipped_modules` a rank may leave modules out, as a branch does:
+/// each rank for itself, and other modules in each micro-batch, step and
+/// evaluation. A forward_begin of a later module says so; backward_begin is
+/// left out for the same modules. All collectives go as ever, so that no rank
+/// waits for a decision of another, and what was left out adds zeros to the
+/// gradients.
+///
 /// In stage 3 no rank has all parameters: buckets are gathered before a forward
 /// or backward uses them, ahead of it as far as memory allows, and released
 /// afterwards. Between steps whoever needs them runs an evaluation:
@@ -158,6 +165,9 @@ typedef struct commsched_engine_desc {
   uint32_t optimizer;  ///< commsched_optimizer_t. Betas, epsilon: AdamW's.
   float momentum;      ///< Of SGD: in [0, 1). 0: none, and no memory for it.
   uint32_t nesterov;   ///< Of SGD with momentum: not 0 for Nesterov's.
+  /// 1: forwards may be left out, with their backwards (top of this file). 0:
+  /// a call out of order is an error, also on the way to a later module.
+  uint32_t allow_skipped_modules;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -377,7 +387,8 @@ commsched_engine_step_begin(commsched_engine_t* engine);
 /// Begins the forward of `module`: waits until its parameters have arrived.
 ///
 /// Threads:   one per engine at a time.
-/// Blocks:    until the gathers of its buckets are complete.
+/// Blocks:    until the gathers of its buckets are complete, and of those of
+///            modules that are left out before it.
 /// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
 ///                                 that does not hold the values of the last
 ///                                 step (I12)
@@ -397,9 +408,10 @@ COMMSCHED_API commsched_status_t commsched_engine_forward_end(
     commsched_engine_t* engine, commsched_module_id_t module,
     uint32_t micro_batch);
 
-/// Begins the backward of `module`, and zeroes the gradient buckets that it is
-/// the first of this step to touch, or of this micro-batch, if they are reduced
-/// in each; to those it first adds what the previous reduction has left.
+/// Begins the backward of `module`, whose forward ran, and zeroes the gradient
+/// buckets that it is the first of this step to touch, or of this micro-batch,
+/// if they are reduced in each; to those it first adds what the previous
+/// reduction has left.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until that memory is free of the previous use.

@@ -106,6 +106,7 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
 
 Status Engine::BindModuleOps() {
   addresses_.clear();
+  skipped_.assign(graph_.module_ops.size(), 0);
   for (const ModuleOp& op : graph_.module_ops) {
     OpAddresses& at = addresses_.emplace_back();
     const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];

@@ -202,6 +202,7 @@ std::vector<ModuleOp> ModuleOrder(uint32_t num_modules,
     op.module = module;
     op.micro_batch = micro_batch;
     op.backward = backward;
+    op.forward = 2 * num_modules * micro_batch + module;
   };
   for (uint32_t mb = 0; mb < micro_batches; ++mb) {
     for (uint32_t m = 0; m < num_modules; ++m) add(m, mb, /*backward=*/false);

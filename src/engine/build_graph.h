@@ -85,6 +85,7 @@ struct ModuleOp {
   uint32_t module = 0;
   uint32_t micro_batch = 0;
   bool backward = false;
+  uint32_t forward = 0;          // Index of its forward; of one, its own.
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
   // Where it reads the parameters of each of its module's buckets.
   std::vector<commsched_buffer_id_t> values;

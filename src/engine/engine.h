@@ -213,8 +213,10 @@ class Engine {
   }
   void ShowBuckets();
   void HideBuckets();
+  Status BeginStepOp(const ModuleOp& op);
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
+  void Measure(commsched_op_id_t op);
   template <typename Body>
   Status Run(commsched_op_id_t op, Body&& body);
   // If the session has failed and left `buffer`, that of `bucket` and `kind`,
@@ -238,6 +240,13 @@ class Engine {
   double ParameterSum(uint32_t parameter, const double* sums) const;
   double LocalTotal() const;
   void SetFactor(double squared_norm);
+
+  // skip.cc
+  bool CanSkip(uint64_t index) const;
+  bool CanSkipTo(uint64_t index) const;
+  uint64_t FindOp(bool backward, uint32_t module, uint32_t micro_batch) const;
+  Status SkipTo(uint64_t index);
+  Status SkipModule();
 
   // values.cc
   Status EvaluationModuleBegin(const ModuleOp& op);
@@ -290,7 +299,9 @@ class Engine {
   Phase phase_ = Phase::kRegistering;
   bool drained_ = true;
   bool evaluating_ = false;
-  uint64_t cursor_ = 0;       // In ops().
+  uint64_t cursor_ = 0;  // In ops().
+  // By forward in ops(): whether its last pass was left out.
+  std::vector<uint8_t> skipped_;
   uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.

@@ -145,6 +145,7 @@ class Builder {
     desc.flops = modules_[module].forward_flops;
     ModuleOp op;
     op.module = module;
+    op.forward = module;
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
     out_.module_ops.push_back(std::move(op));
     return Status();

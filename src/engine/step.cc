@@ -46,12 +46,16 @@ std::string Engine::ExpectedCall() const {
     case Phase::kInModule:
       break;
   }
-  if (cursor_ == ops().size()) {
+  uint64_t next = cursor_;
+  while (next < ops().size() && ops()[next].backward && CanSkip(next)) ++next;
+  if (next == ops().size()) {
     return evaluating_ ? "evaluation_end" : "optimizer_step";
   }
-  const ModuleOp& op = ops()[cursor_];
-  return ModuleCall(op.backward, phase_ == Phase::kInModule ? "end" : "begin",
-                    op.module, op.micro_batch);
+  const ModuleOp& op = ops()[next];
+  const bool begun = phase_ == Phase::kInModule;
+  const std::string call = ModuleCall(op.backward, begun ? "end" : "begin",
+                                      op.module, op.micro_batch);
+  return !begun && CanSkip(next) ? call + ", or a later call" : call;
 }
 
 // A session that has failed is why a caller is out of step with the engine, so
@@ -89,11 +93,13 @@ Status Engine::Before(commsched_op_id_t op) {
   return Status();
 }
 
+void Engine::Measure(commsched_op_id_t op) {
+  if (steps_begun_ > desc_.measure_steps) return;
+  int64_t& least = op_cost_ns_[op];
+  least = std::min(least, ThreadCpuNs() - op_begin_ns_);
+}
+
 Status Engine::After(commsched_op_id_t op) {
-  if (steps_begun_ <= desc_.measure_steps) {
-    int64_t& least = op_cost_ns_[op];
-    least = std::min(least, ThreadCpuNs() - op_begin_ns_);
-  }
   return Status::FromCall(
       commsched_session_after(session_.get(), op, commsched_stream_caller()),
       "after an op");
@@ -103,6 +109,7 @@ template <typename Body>
 Status Engine::Run(commsched_op_id_t op, Body&& body) {
   ENGINE_RETURN_IF_ERROR(Before(op));
   body();
+  Measure(op);
   return After(op);
 }
 
@@ -172,21 +179,27 @@ void Engine::HideBuckets() {
 
 Status Engine::ModuleBegin(bool backward, uint32_t module,
                            uint32_t micro_batch) {
-  if (phase_ != Phase::kBetweenModules ||
-      !IsNext(backward, module, micro_batch)) {
+  const uint64_t index = FindOp(backward, module, micro_batch);
+  if (phase_ != Phase::kBetweenModules || !CanSkipTo(index)) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
   }
+  ENGINE_RETURN_IF_ERROR(SkipTo(index));
   const ModuleOp& op = ops()[cursor_];
+  if (!backward) skipped_[cursor_] = 0;
   if (evaluating_) return EvaluationModuleBegin(op);
+  ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
+  phase_ = Phase::kInModule;
+  if (backward && spec_.zero_stage != 3) return Status();
+  return CheckVersions(op);
+}
+
+// Its parameters are there then, and its gradients can be added to.
+Status Engine::BeginStepOp(const ModuleOp& op) {
   for (const Accumulation& each : op.accumulations) {
     ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op));
   }
   ENGINE_RETURN_IF_ERROR(Before(op.op));
-  phase_ = Phase::kInModule;
   ShowBuckets();
-  if (!backward || spec_.zero_stage == 3) {
-    ENGINE_RETURN_IF_ERROR(CheckVersions(op));
-  }
   for (uint32_t b : op.zeroed) {
     kernels_.zero(kernels_.user, memory_[b].all_gradients,
                   layout_.buckets[b].count);
@@ -200,6 +213,7 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   }
   const ModuleOp& op = ops()[cursor_];
   HideBuckets();
+  if (!evaluating_) Measure(op.op);
   ENGINE_RETURN_IF_ERROR(evaluating_ ? EvaluationModuleEnd(op) : After(op.op));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
@@ -268,9 +282,10 @@ Status Engine::OptimizerStep(float lr) {
 
 Status Engine::StepBuckets(float lr) {
   if (phase_ != Phase::kBetweenModules || evaluating_ ||
-      cursor_ != ops().size()) {
+      !CanSkipTo(ops().size())) {
     return OutOfOrder("optimizer_step");
   }
+  ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
   if (spec_.clip) ENGINE_RETURN_IF_ERROR(ComputeNorm());
   const commsched_adamw_args_t adamw = AdamWArgs(lr);
   for (uint32_t b = 0; b < memory_.size(); ++b) {

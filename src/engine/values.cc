@@ -54,9 +54,10 @@ Status Engine::EvaluationModuleEnd(const ModuleOp& op) {
 // free for the next step.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
-      cursor_ != ops().size()) {
+      !CanSkipTo(ops().size())) {
     return OutOfOrder("evaluation_end");
   }
+  ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
   if (forward_session_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),

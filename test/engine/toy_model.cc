@@ -208,10 +208,12 @@ std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
   TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
     for (uint32_t m = 0; m < num_modules; ++m) {
+      if (run_.Skips({rank_, step, mb, m})) continue;
       std::string message = Forward(m, mb);
       if (!message.empty()) return message;
     }
     for (uint32_t m = num_modules; m-- > 0;) {
+      if (run_.Skips({rank_, step, mb, m})) continue;
       std::string message = Backward(m, step, mb, look);
       if (!message.empty()) return message;
     }
@@ -410,6 +412,7 @@ void PlainGradients(const ToyRun& run, uint32_t step,
         for (uint32_t mb = 0; mb < run.micro_batches(); ++mb) {
           for (uint32_t m = 4; m-- > 0;) {
             const auto& used = ToyModules()[m].used;
+            if (run.Skips({rank, step, mb, m})) continue;
             if (std::find(used.begin(), used.end(), p) == used.end()) continue;
             mine += ToyGradient({rank, step, mb, m, p}, i, plain.value[i]);
           }

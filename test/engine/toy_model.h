@@ -34,12 +34,21 @@ const std::vector<ToyParameter>& ToyParameters();
 const std::vector<ToyModule>& ToyModules();
 float ToyInitialValue(uint32_t parameter, uint64_t index);
 
+// A pass of a module on a rank.
+struct ToyPass {
+  int32_t rank;
+  uint32_t step;
+  uint32_t micro_batch;
+  uint32_t module;
+};
+
 struct ToyRun {
   int32_t ranks = 2;
   uint32_t steps = 3;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
   uint32_t unused_parameter = ~0u;  // To which nobody adds a gradient.
+  std::function<bool(const ToyPass&)> skips;  // Empty: no module is left out.
 
   ToyRun() {
     engine.zero_stage = 2;
@@ -50,6 +59,9 @@ struct ToyRun {
   }
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+  }
+  bool Skips(const ToyPass& pass) const {
+    return skips != nullptr && skips(pass);
   }
 };
 

@@ -1,0 +1,260 @@
+// Modules that some ranks, steps or micro-batches leave out.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "commsched/engine.h"
+#include "test/engine/toy_model.h"
+#include "test/support/alloc_counter.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
+
+ToyRun SkippingRun() {
+  ToyRun run;
+  run.ranks = 3;
+  run.engine.allow_skipped_modules = 1;
+  run.engine.bucket_bytes = 4096;
+  run.engine.micro_batches = 2;
+  return run;
+}
+
+// Stage 3 has room for one module at a time.
+void SetStage(uint32_t stage, ToyRun* run) {
+  run->engine.zero_stage = stage;
+  run->engine.max_live_bytes = stage == 3 ? 120'000 : 0;
+}
+
+void ExpectClose(const std::vector<float>& weights,
+                 const std::vector<float>& expected) {
+  ASSERT_EQ(weights.size(), expected.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    ASSERT_NEAR(weights[i], expected[i], 1e-5) << i;
+  }
+}
+
+// In every stage the weights are those of a plain loop, and of stage 0 to the
+// bit.
+void ExpectWeightsOfAPlainLoop(ToyRun run) {
+  const std::vector<float> expected = ReferenceWeights(run);
+  std::vector<float> first;
+  for (uint32_t stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    SetStage(stage, &run);
+    const ToyResult result = RunToy(run);
+    ASSERT_EQ(result.error, "");
+    for (const std::vector<float>& weights : result.weights) {
+      if (first.empty()) first = weights;
+      ExpectClose(weights, expected);
+      EXPECT_EQ(std::memcmp(weights.data(), first.data(),
+                            first.size() * sizeof(float)),
+                0);
+    }
+  }
+}
+
+TEST(SkipTest, ABranchOfOneRankAddsZeros) {
+  ToyRun run = SkippingRun();
+  run.skips = [](const ToyPass& pass) {
+    return pass.rank == 1 && pass.module == kBlock0;
+  };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, ABranchOfAllRanksLeavesItsGradientsZero) {
+  ToyRun run = SkippingRun();
+  run.skips = [](const ToyPass& pass) { return pass.module == kBlock1; };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, BranchesAlternateOverStepsRanksAndMicroBatches) {
+  ToyRun run = SkippingRun();
+  run.steps = 6;
+  run.skips = [](const ToyPass& pass) {
+    const uint32_t turn =
+        pass.step + pass.micro_batch + static_cast<uint32_t>(pass.rank);
+    return pass.module == (turn % 2 == 0 ? kBlock0 : kBlock1);
+  };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, TheFirstAndTheLastModuleCanBeLeftOut) {
+  ToyRun run = SkippingRun();
+  run.skips = [](const ToyPass& pass) {
+    return pass.rank == 0 ? pass.module == kEmbed : pass.module == kHead;
+  };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, ARankCanLeaveOutMicroBatchesAndWholeSteps) {
+  ToyRun run = SkippingRun();
+  run.skips = [](const ToyPass& pass) {
+    return pass.rank == 2 && (pass.step == 1 || pass.micro_batch == 1);
+  };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, WorksWithGradientsThatAreReducedInEachMicroBatch) {
+  ToyRun run = SkippingRun();
+  run.engine.micro_batches = 3;
+  run.engine.accumulate_bytes = 1;
+  run.skips = [](const ToyPass& pass) {
+    return (pass.micro_batch + pass.module) % 3 == 0;
+  };
+  ExpectWeightsOfAPlainLoop(run);
+}
+
+TEST(SkipTest, AllocatesNothingOnceWarm) {
+  ToyRun run = SkippingRun();
+  SetStage(3, &run);
+  run.skips = [](const ToyPass& pass) {
+    return pass.module == (pass.step % 2 == 0 ? kBlock0 : kBlock1);
+  };
+  std::barrier all(run.ranks);
+  uint64_t allocations = 0;
+  const std::string error =
+      OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
+        std::string message = toy.Build();
+        const auto steps = [&](uint32_t from, uint32_t to) {
+          for (uint32_t step = from; message.empty() && step < to; ++step) {
+            message = toy.Step(step);
+          }
+        };
+        steps(0, 4);
+        all.arrive_and_wait();
+        if (rank == 0) allocations = HeapAllocations();
+        all.arrive_and_wait();
+        steps(4, 20);
+        all.arrive_and_wait();
+        if (rank == 0) allocations = HeapAllocations() - allocations;
+        all.arrive_and_wait();
+        return message;
+      });
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(allocations, 0u);
+}
+
+TEST(SkipTest, AnEvaluationLeavesModulesOutAsWell) {
+  for (uint32_t stage : {1u, 3u}) {
+    ToyRun run = SkippingRun();
+    SetStage(stage, &run);
+    const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t rank) {
+      std::string message = toy.Build();
+      commsched_engine_t* engine = toy.engine();
+      EXPECT_EQ(commsched_engine_evaluation_begin(engine), COMMSCHED_OK);
+      if (rank == 1) {
+        EXPECT_EQ(commsched_engine_forward_begin(engine, kBlock1, 0),
+                  COMMSCHED_OK);
+        const float* values = nullptr;
+        float* gradient = nullptr;
+        EXPECT_EQ(
+            commsched_engine_parameter_address(engine, 4, &values, &gradient),
+            COMMSCHED_OK);
+        EXPECT_EQ(values[5], ToyInitialValue(4, 5));
+        EXPECT_EQ(commsched_engine_forward_end(engine, kBlock1, 0),
+                  COMMSCHED_OK);
+      }
+      EXPECT_EQ(commsched_engine_evaluation_end(engine), COMMSCHED_OK);
+      return message.empty() ? toy.Step(0) : message;
+    });
+    EXPECT_EQ(error, "");
+  }
+}
+
+// Runs `body` in a step of the only rank.
+template <typename Body>
+void InAStep(const Body& body) {
+  ToyRun run = SkippingRun();
+  run.ranks = 1;
+  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    EXPECT_EQ(commsched_engine_step_begin(toy.engine()), COMMSCHED_OK);
+    body(toy.engine());
+    return message;
+  });
+  EXPECT_EQ(error, "");
+}
+
+void Forward(commsched_engine_t* engine, uint32_t module) {
+  EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_forward_end(engine, module, 0), COMMSCHED_OK);
+}
+
+void Backward(commsched_engine_t* engine, uint32_t module) {
+  EXPECT_EQ(commsched_engine_backward_begin(engine, module, 0), COMMSCHED_OK);
+  EXPECT_EQ(commsched_engine_backward_end(engine, module, 0), COMMSCHED_OK);
+}
+
+void ExpectRefused(commsched_status_t code, const std::string& expected) {
+  EXPECT_EQ(code, COMMSCHED_FAILED_PRECONDITION);
+  EXPECT_THAT(commsched_engine_last_error(), HasSubstr(expected));
+}
+
+TEST(SkipOrderTest, AModuleBehindIsRefused) {
+  InAStep([](commsched_engine_t* engine) {
+    Forward(engine, kBlock1);
+    ExpectRefused(commsched_engine_forward_begin(engine, kBlock0, 0),
+                  "forward_begin of module 1 'block0', micro-batch 0 was "
+                  "called; expected forward_begin of module 3 'head', "
+                  "micro-batch 0, or a later call");
+    Forward(engine, kHead);
+    Backward(engine, kHead);
+    Backward(engine, kBlock1);
+  });
+}
+
+TEST(SkipOrderTest, ABackwardNeedsItsForward) {
+  InAStep([](commsched_engine_t* engine) {
+    Forward(engine, kEmbed);
+    Forward(engine, kBlock1);
+    ExpectRefused(commsched_engine_backward_begin(engine, kHead, 0),
+                  "expected forward_begin of module 3 'head'");
+    Backward(engine, kBlock1);
+    ExpectRefused(commsched_engine_backward_begin(engine, kBlock0, 0),
+                  "expected backward_begin of module 0 'embed'");
+    Backward(engine, kEmbed);
+  });
+}
+
+TEST(SkipOrderTest, AForwardThatRanNeedsItsBackward) {
+  InAStep([](commsched_engine_t* engine) {
+    Forward(engine, kEmbed);
+    Forward(engine, kBlock0);
+    const char* expected = "expected forward_begin of module 2 'block1'";
+    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0), expected);
+    ExpectRefused(commsched_engine_forward_begin(engine, kEmbed, 1), expected);
+    ExpectRefused(commsched_engine_optimizer_step(engine, 0.1f), expected);
+    Backward(engine, kBlock0);
+    ExpectRefused(commsched_engine_optimizer_step(engine, 0.1f),
+                  "expected backward_begin of module 0 'embed', micro-batch 0");
+    Backward(engine, kEmbed);
+    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
+  });
+}
+
+TEST(SkipOrderTest, NothingIsLeftOutWithinAModule) {
+  InAStep([](commsched_engine_t* engine) {
+    EXPECT_EQ(commsched_engine_forward_begin(engine, kBlock0, 0), COMMSCHED_OK);
+    ExpectRefused(commsched_engine_forward_begin(engine, kBlock1, 0),
+                  "expected forward_end of module 1 'block0'");
+    ExpectRefused(commsched_engine_forward_end(engine, kBlock1, 0),
+                  "expected forward_end of module 1 'block0'");
+    EXPECT_EQ(commsched_engine_forward_end(engine, kBlock0, 0), COMMSCHED_OK);
+  });
+}
+
+}  // namespace
+}  // namespace commsched::engine
