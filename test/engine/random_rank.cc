@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
+#include "test/support/alloc_counter.h"
 #include "test/support/rank_group.h"
 
 namespace commsched::engine {
@@ -36,7 +39,7 @@ class RandomRank {
                                static_cast<uint32_t>(all.size()), &group_),
         COMMSCHED_OK);
     if (case_.traced) {
-      EXPECT_EQ(commsched_trace_create(context_, 4096, &trace_), COMMSCHED_OK);
+      EXPECT_EQ(commsched_trace_create(context_, 1024, &trace_), COMMSCHED_OK);
     }
   }
   ~RandomRank() {
@@ -48,12 +51,14 @@ class RandomRank {
   RandomRank(const RandomRank&) = delete;
   RandomRank& operator=(const RandomRank&) = delete;
 
+  std::string Build() {
+    RANDOM_RETURN_IF_ERROR(Create());
+    return Message(commsched_engine_build(engine_));
+  }
+
   Outcome Run() {
     Outcome outcome;
-    outcome.refusal = Create();
-    if (outcome.refusal.empty()) {
-      outcome.refusal = Message(commsched_engine_build(engine_));
-    }
+    outcome.refusal = Build();
     if (!outcome.refusal.empty()) return outcome;
     outcome.failure = Train();
     if (outcome.failure.empty()) {
@@ -61,6 +66,27 @@ class RandomRank {
           Message(commsched_engine_get_info(engine_, &outcome.info));
     }
     return outcome;
+  }
+
+  // Only the steps, of which none allocates.
+  std::string Steps(uint32_t first, uint32_t last) {
+    if (first == 0) RANDOM_RETURN_IF_ERROR(SetInitialValues());
+    for (uint32_t step = first; step < last; ++step) {
+      RANDOM_RETURN_IF_ERROR(Step(step));
+    }
+    return "";
+  }
+
+  Surprises Count() const {
+    commsched_session_counters_t counters = commsched_session_counters_init();
+    EXPECT_EQ(commsched_session_get_counters(commsched_engine_session(engine_),
+                                             &counters),
+              COMMSCHED_OK);
+    return {.allocations = HeapAllocations(),
+            .lock_contentions = counters.lock_contentions,
+            .events = counters.events_created,
+            .streams = counters.streams_created,
+            .registrations = counters.registrations};
   }
 
  private:
@@ -246,10 +272,7 @@ class RandomRank {
 
 #undef RANDOM_RETURN_IF_ERROR
 
-}  // namespace
-
-std::vector<Outcome> RunCase(const RandomCase& random_case,
-                             const PlainTraining& plain) {
+commsched_world_t* CreateWorld(const RandomCase& random_case) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = random_case.ranks;
   desc.link_bytes_per_s = random_case.link_bytes_per_s;
@@ -258,14 +281,53 @@ std::vector<Outcome> RunCase(const RandomCase& random_case,
   }
   commsched_world_t* world = nullptr;
   EXPECT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
-  std::vector<Outcome> outcomes(static_cast<size_t>(random_case.ranks));
+  return world;
+}
+
+void RunRandomRanks(const RandomCase& random_case, const PlainTraining& plain,
+                    const std::function<void(RandomRank&, int)>& body) {
+  commsched_world_t* world = CreateWorld(random_case);
   RunRanks(random_case.ranks, [&](int rank) {
     RandomRank random_rank(random_case, plain, world, rank);
-    outcomes[static_cast<size_t>(rank)] = random_rank.Run();
+    body(random_rank, rank);
     return absl::OkStatus();
   });
   commsched_world_destroy(world);
+}
+
+}  // namespace
+
+std::vector<Outcome> RunCase(const RandomCase& random_case,
+                             const PlainTraining& plain) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(random_case.ranks));
+  RunRandomRanks(random_case, plain, [&](RandomRank& random_rank, int rank) {
+    outcomes[static_cast<size_t>(rank)] = random_rank.Run();
+  });
   return outcomes;
+}
+
+Surprises SurprisesOnceWarm(const RandomCase& random_case,
+                            const PlainTraining& plain, uint32_t warm_up) {
+  const auto steps = static_cast<uint32_t>(random_case.after_step.size());
+  Surprises begin, end;
+  std::barrier all(random_case.ranks);
+  RunRandomRanks(random_case, plain, [&](RandomRank& random_rank, int rank) {
+    std::string message = random_rank.Build();
+    if (message.empty()) message = random_rank.Steps(0, warm_up);
+    all.arrive_and_wait();
+    if (rank == 0 && message.empty()) begin = random_rank.Count();
+    all.arrive_and_wait();
+    if (message.empty()) message = random_rank.Steps(warm_up, steps);
+    all.arrive_and_wait();
+    if (rank == 0 && message.empty()) end = random_rank.Count();
+    all.arrive_and_wait();
+    EXPECT_EQ(message, "");
+  });
+  return {.allocations = end.allocations - begin.allocations,
+          .lock_contentions = end.lock_contentions - begin.lock_contentions,
+          .events = end.events - begin.events,
+          .streams = end.streams - begin.streams,
+          .registrations = end.registrations - begin.registrations};
 }
 
 }  // namespace commsched::engine

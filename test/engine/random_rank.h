@@ -23,6 +23,20 @@ struct Outcome {
 std::vector<Outcome> RunCase(const RandomCase& random_case,
                              const PlainTraining& plain);
 
+// What a steady step does not do (I6), in the whole process.
+struct Surprises {
+  uint64_t allocations = 0;
+  uint64_t lock_contentions = 0;
+  uint64_t events = 0;
+  uint64_t streams = 0;
+  uint64_t registrations = 0;  // Of rank 0.
+};
+
+// Trains the case as RunCase() does, which must not fail, and counts from its
+// `warm_up`-th step to its last, all of which every rank takes.
+Surprises SurprisesOnceWarm(const RandomCase& random_case,
+                            const PlainTraining& plain, uint32_t warm_up);
+
 }  // namespace commsched::engine
 
 #endif  // COMMSCHED_TEST_ENGINE_RANDOM_RANK_H_

@@ -97,6 +97,33 @@ class TextRulesTest(PlantedTree):
         self.assertFalse(self.refused("test/x/a.cc", "asleep(1);"))
         self.assertFalse(self.refused("src/x/a.cc", "sleep_for(1ms);"))
 
+    def test_waits_in_the_step_path_of_the_engine_are_refused(self):
+        def waits(name, text):
+            self.plant(f"src/engine/{name}", text + "\n")
+            found = text_rules.wait_violations(self.root)
+            (self.root / "src/engine" / name).unlink()
+            return any(f"/{name}:1:" in line for line in found)
+
+        for text in ("std::this_thread::sleep_for(1ms);", "usleep(5);",
+                     "std::condition_variable done_;", "std::mutex mutex_;",
+                     "done.get_future();  std::future<int> f;",
+                     "auto now = std::chrono::steady_clock::now();",
+                     "clock_gettime(CLOCK_MONOTONIC, &now);",
+                     "timer_settime(id, 0, &at, nullptr);",
+                     "done_.wait(lock);", "thread_.join();", "poll(&fd, 1, 9);",
+                     "commsched_session_drain(session_.get());",
+                     "commsched_stream_synchronize(stream);"):
+            self.assertTrue(waits("step.cc", text), text)
+        for text in ("clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);",
+                     "Run(op);  // Each op waits for what it reads; no sleep.",
+                     "commsched_session_before(session, op, stream);",
+                     "joined.push_back(stay);"):
+            self.assertFalse(waits("step.cc", text), text)
+        drain = "commsched_session_drain(session_.get());"
+        self.assertFalse(waits("values.cc", drain))
+        self.assertTrue(waits("values.cc", f"{drain} usleep(5);"))
+        self.assertFalse(waits("saver.cc", "std::mutex mutex_;"))
+
     def test_std_string_view_in_src_is_refused(self):
         self.assertTrue(self.refused("src/x/a.h", "f(std::string_view s);"))
         self.assertTrue(self.refused("src/x/a.h", "#include <string_view>"))

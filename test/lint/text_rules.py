@@ -40,6 +40,38 @@ RULES = [
 ]
 
 
+# What the engine's steps are made of waits for nothing but the session, in a
+# call that says so. Checkpoints are written by a thread of their own; values.cc
+# has the drain that is called between steps.
+_WAITS = re.compile(
+    r"\b(sleep\w*|usleep|nanosleep|sched_yield|this_thread|j?thread"
+    r"|condition_variable\w*|\w*mutex\w*|\w+_lock|lock_guard|future|promise"
+    r"|barrier|latch|\w*semaphore|\w+_clock|timer\w*|setitimer|alarm"
+    r"|e?poll(_\w+)?|select|futex)\b"
+    r"|\bclock_gettime\s*\((?!CLOCK_THREAD_CPUTIME_ID)"
+    r"|\.(wait|wait_for|wait_until|join)\s*\("
+    r"|\bcommsched_(event_synchronize|stream_synchronize|recording_drain"
+    r"|session_drain|session_run|session_buffer_release)\b")
+_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h"}
+_DRAINS = {"values.cc"}
+
+
+def wait_violations(root):
+    """Lines of the engine's step path that wait, sleep or keep time."""
+    found = []
+    for path in sources.files(root, "src/engine", suffixes={".h", ".cc"}):
+        if path.name in _OFF_THE_STEP:
+            continue
+        for number, line in enumerate(sources.read_lines(root, path), 1):
+            code = line.split("//")[0]
+            if path.name in _DRAINS:
+                code = code.replace("commsched_session_drain", "")
+            if _WAITS.search(code):
+                found.append(f"{path}:{number}: the engine's step path waits "
+                             f"in the session only: {line.strip()}")
+    return found
+
+
 def rule_violations(root):
     """Lines that match a rule. The lint tests, which quote them, are exempt."""
     found = []
@@ -83,8 +115,8 @@ def length_violations(root):
 
 def violations(root):
     """One line of text per violation."""
-    return (rule_violations(root) + guard_violations(root) +
-            length_violations(root))
+    return (rule_violations(root) + wait_violations(root) +
+            guard_violations(root) + length_violations(root))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+// I6: what a steady step does not do, with everything on.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "commsched/engine.h"
+#include "test/engine/plain_training.h"
+#include "test/engine/random_case.h"
+#include "test/engine/random_rank.h"
+
+namespace commsched::engine {
+namespace {
+
+constexpr uint32_t kWarmUpSteps = 5;
+constexpr uint32_t kSteps = 40;
+
+// Windows of which some buckets accumulate, clipping, a window of launches, a
+// slow link, split and urgent collectives, costs measured, and a trace whose
+// ring goes round.
+RandomCase EverythingOn(uint32_t zero_stage) {
+  RandomCase c;
+  c.model = {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
+                            {"weight", {64, 64}, 1, Gradients::kAlways},
+                            {"bias", {64}, 1, Gradients::kNever},
+                            {"branch", {300, 7}, 2, Gradients::kSometimes},
+                            {"norm", {17}, 3, Gradients::kAlways}},
+             .used = {{0}, {1, 2}, {3}, {4, 0}}};
+  c.ranks = 4;
+  c.after_step.resize(kWarmUpSteps + kSteps, Between::kNothing);
+  c.link_bytes_per_s = 1e9;
+  c.link_latency_ns = 2000;
+  c.profile.link_bytes_per_s = 1e9;
+  c.profile.link_latency_ns = 2000;
+  c.traced = true;
+  c.engine.zero_stage = zero_stage;
+  c.engine.bucket_bytes = 4096;
+  c.engine.edge_bucket_bytes = 2048;
+  c.engine.micro_batches = 3;
+  c.engine.accumulate_bytes = 8192;
+  c.engine.clip_norm = 0.5f;
+  c.engine.weight_decay = 0.1f;
+  c.engine.epsilon = 1e-3f;
+  c.engine.measure_steps = kWarmUpSteps + kSteps;
+  c.plan.deterministic = 1;
+  c.plan.max_launches_in_flight = 2;
+  c.plan.max_bytes_in_flight = 20000;
+  c.plan.coalesce_bytes = 9000;
+  c.plan.partition_bytes = 6000;
+  c.plan.priority = COMMSCHED_PRIORITY_ON;
+  if (zero_stage == 3) {
+    c.engine.max_live_bytes = 100'000;
+    c.engine.persist_below = 300;
+  }
+  return c;
+}
+
+class SteadyStateTest : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(SteadyStateTest, StepsWithEverythingOnAllocateLockAndCreateNothing) {
+  const RandomCase c = EverythingOn(GetParam());
+  const Surprises surprises =
+      SurprisesOnceWarm(c, PlainTraining(c), kWarmUpSteps);
+  EXPECT_EQ(surprises.allocations, 0u);
+  EXPECT_EQ(surprises.lock_contentions, 0u);
+  EXPECT_EQ(surprises.events, 0u);
+  EXPECT_EQ(surprises.streams, 0u);
+  EXPECT_EQ(surprises.registrations, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, SteadyStateTest,
+                         ::testing::Values(0, 1, 2, 3));
+
+}  // namespace
+}  // namespace commsched::engine
