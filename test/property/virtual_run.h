@@ -116,7 +116,7 @@ class VirtualRun : private LaunchWatcher {
   uint64_t Draw(uint64_t below) { return random_() % below; }
   void Wrong(const std::string& what);
 
-  // Setting up.
+  // Setting up (virtual_run_create.cc).
   WorldSpec MakeWorld();
   bool Create();
   SessionSpec SpecOf(Rank& rank);
@@ -124,31 +124,31 @@ class VirtualRun : private LaunchWatcher {
   bool FindAddresses(Rank& rank);
 
   // Turns.
+  void RunToTheEnd();
   bool Turn();
   bool TakeTurn(uint32_t actor);
-  bool HostTurn(Rank& rank);
-  void Call(Rank& rank, uint32_t node);
-  absl::Status CallAfter(Rank& rank, uint32_t node, Stream* stream);
-  bool IsLegal(const Rank& rank, uint32_t node) const;
-  void TryIllegal(Rank& rank);
-  void MoveDue(Rank& rank);
   void MakeTrouble();
   bool AdvanceClock();
   bool Finished() const;
   int64_t NumFailed() const;
   bool SpreadFailure();
   std::string StateOfAll() const;
+  void Release(Rank& rank);
 
-  // Uses of memory.
+  // Hosts and their uses of memory (virtual_run_host.cc).
+  bool HostTurn(Rank& rank);
+  void Call(Rank& rank, uint32_t node);
+  absl::Status CallAfter(Rank& rank, uint32_t node, Stream* stream);
+  bool IsLegal(const Rank& rank, uint32_t node) const;
+  void TryIllegal(Rank& rank);
+  void MoveDue(Rank& rank);
   void RunWork(Rank& rank, OpId op, uint64_t step);
   void Used(Rank& rank, const Access& access, uint64_t step);
   void Launched(int rank, const std::string& comm,
                 const commsched_launch_t& launch) override;
   void Done(int rank, uint64_t number) override;
 
-  // The end.
-  void RunToTheEnd();
-  void Release(Rank& rank);
+  // The end (virtual_run_checks.cc).
   void CheckEnd();
   void CheckResult();
   void CheckFailure();
@@ -158,7 +158,11 @@ class VirtualRun : private LaunchWatcher {
   bool MustFail() const;
   bool MayFail() const;
 
-  static constexpr uint64_t kWeights = 4;
+  static constexpr uint64_t kWeights = 4;  // of actors, by class
+  enum Actor : uint32_t { kHost, kLane, kStream, kWire };
+  static constexpr int64_t kScribble = 0x5c1b5c1b5c1b5c1b;
+  static constexpr const char* kAbortReason = "the host has had enough";
+  static constexpr const char* kWireReason = "the wire broke";
 
   const RandomJob& job_;
   const absl::Span<const std::shared_ptr<const Plan>> plans_;
