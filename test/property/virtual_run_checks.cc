@@ -1,5 +1,6 @@
-#include "absl/strings/str_cat.h"
 #include "test/property/virtual_run.h"
+
+#include "absl/strings/str_cat.h"
 
 namespace commsched::test {
 namespace {
