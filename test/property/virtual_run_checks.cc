@@ -1,6 +1,5 @@
-#include "test/property/virtual_run.h"
-
 #include "absl/strings/str_cat.h"
+#include "test/property/virtual_run.h"
 
 namespace commsched::test {
 namespace {
