@@ -39,6 +39,11 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
   add(graph_.all_sums, all_sums_);
   add(graph_.total, total_);
   add(graph_.factor, factor_);
+  for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
+    bindings.push_back(
+        BindingOf(exchanges_.activations[i],
+                  graph_.first_activation + static_cast<uint32_t>(i)));
+  }
   return bindings;
 }
 
@@ -49,8 +54,10 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   commsched_session_desc_t desc = commsched_session_desc_init();
   desc.context = desc_.context;
   desc.plan = plan;
-  desc.groups = &desc_.group;
-  desc.num_groups = 1;
+  std::vector<commsched_group_t*> groups = {desc_.group};
+  for (const AddedGroup& each : exchanges_.groups) groups.push_back(each.group);
+  desc.groups = groups.data();
+  desc.num_groups = static_cast<uint32_t>(groups.size());
   desc.bindings = bindings.data();
   desc.num_bindings = static_cast<uint32_t>(bindings.size());
   desc.trace = trace;
@@ -126,9 +133,10 @@ Status Engine::BindModuleOps() {
   return Status();
 }
 
-// An evaluation of the other stages only keeps to the order of calls.
+// Without gathers and ops of modules an evaluation only keeps to the order of
+// calls.
 Status Engine::BuildEvaluation() {
-  if (spec_.zero_stage != 3) {
+  if (spec_.zero_stage != 3 && added_ops_.empty()) {
     forward_.module_ops =
         ModuleOrder(static_cast<uint32_t>(modules_.size()), 1);
     forward_.module_ops.resize(modules_.size());
@@ -143,8 +151,8 @@ Status Engine::BuildEvaluation() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     memory.shards.push_back(gathered(b) ? memory_[b].my_parameters : nullptr);
   }
-  ENGINE_RETURN_IF_ERROR(
-      BuildForwardGraph(spec_, modules_, layout_, graph_, memory, &forward_));
+  ENGINE_RETURN_IF_ERROR(BuildForwardGraph(spec_, modules_, exchanges_, layout_,
+                                           graph_, memory, &forward_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = 0;
   // Packing would take memory.

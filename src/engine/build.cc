@@ -158,7 +158,7 @@ Status Engine::AddModule(const char* name, double forward_flops,
         std::string("engine: another module is called '") + name + "'");
   }
   *out_module = static_cast<uint32_t>(modules_.size());
-  modules_.push_back({name, forward_flops, backward_flops, {}});
+  modules_.push_back({name, forward_flops, backward_flops, {}, {}});
   return Status();
 }
 
@@ -204,6 +204,13 @@ Status Engine::AddParameter(uint32_t module, const char* name,
   return Status();
 }
 
+Status Engine::CheckModuleId(uint32_t module) const {
+  if (module < modules_.size()) return Status();
+  return Status(COMMSCHED_NOT_FOUND,
+                "engine: module " + std::to_string(module) + "; there are " +
+                    std::to_string(modules_.size()));
+}
+
 Status Engine::CheckParameterId(uint32_t parameter) const {
   if (parameter < parameters_.size()) return Status();
   return Status(COMMSCHED_NOT_FOUND,
@@ -214,11 +221,7 @@ Status Engine::CheckParameterId(uint32_t parameter) const {
 Status Engine::UseParameter(uint32_t module, uint32_t parameter) {
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  if (module >= modules_.size()) {
-    return Status(COMMSCHED_NOT_FOUND,
-                  "engine: module " + std::to_string(module) + "; there are " +
-                      std::to_string(modules_.size()));
-  }
+  ENGINE_RETURN_IF_ERROR(CheckModuleId(module));
   Module& user = modules_[module];
   const Parameter& used = parameters_[parameter];
   if (std::find(user.used.begin(), user.used.end(), parameter) !=

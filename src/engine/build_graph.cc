@@ -33,6 +33,8 @@ Status StepBuilder::AddBuffers() {
         &gathered.buffer));
     out_.gathered.push_back(gathered);
   }
+  ENGINE_RETURN_IF_ERROR(
+      AddExchanges(exchanges_, &writer_, &out_.first_activation));
   return spec_.clip ? AddNormBuffers() : Status();
 }
 
@@ -132,7 +134,7 @@ Status StepBuilder::AddGathers(uint32_t launch) {
     gather.input =
         Access(out_.buckets[stay.bucket].parameter_shard, COMMSCHED_READ);
     gather.output = Access(gathered.buffer, COMMSCHED_WRITE);
-    if (launch > 0) gather.after = out_.module_ops.back().op;
+    if (launch > 0) gather.after = out_.module_ops.back().last();
     ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
         Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index),
         gather));
@@ -174,12 +176,14 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
   const Module& m = modules_[op.module];
   const std::string name = std::string(op.backward ? "backward" : "forward") +
                            "[" + std::to_string(op.micro_batch) + "]." + m.name;
+  const commsched_op_id_t previous =
+      out_.module_ops.empty() ? kNoId : out_.module_ops.back().last();
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
   desc.accesses = accesses.data();
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
-  if (!out_.module_ops.empty()) {
-    desc.after = &out_.module_ops.back().op;
+  if (previous != kNoId) {
+    desc.after = &previous;
     desc.num_after = 1;
   }
   desc.micro_batch = op.micro_batch;
@@ -190,8 +194,35 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
     commsched_op_id_t& first = out_.buckets[b].first_backward;
     if (first == kNoId) first = op.op;
   }
+  ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", op));
   out_.module_ops.push_back(std::move(op));
   return Status();
+}
+
+Status StepBuilder::AddInnerOps(const std::string& prefix, ModuleOp& op) {
+  StepContext context;
+  context.prefix = prefix;
+  context.first_activation = out_.first_activation;
+  context.after = op.op;
+  context.add_parameters = [&](const ModuleStep& step,
+                               std::vector<commsched_access_t>* accesses) {
+    AddParameterAccesses(step, op.micro_batch, accesses);
+  };
+  return AddModuleSteps(modules_[op.module].steps[op.backward ? 1 : 0],
+                        std::move(context), &writer_, &op.inner);
+}
+
+// Each bucket once.
+void StepBuilder::AddParameterAccesses(
+    const ModuleStep& step, uint32_t micro_batch,
+    std::vector<commsched_access_t>* accesses) const {
+  for (uint32_t b : layout_.BucketsOf(step.parameters)) {
+    accesses->push_back(Access(current_[b], COMMSCHED_READ));
+  }
+  for (uint32_t b : layout_.BucketsOf(step.gradients)) {
+    accesses->push_back(Access(out_.buckets[b].gradients_in(micro_batch),
+                               COMMSCHED_READ_WRITE));
+  }
 }
 
 std::vector<ModuleOp> ModuleOrder(uint32_t num_modules,
@@ -212,11 +243,11 @@ std::vector<ModuleOp> ModuleOrder(uint32_t num_modules,
 }
 
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
-                      const Layout& layout, const std::vector<Stay>& stays,
-                      StepGraph* out_graph) {
+                      const Exchanges& exchanges, const Layout& layout,
+                      const std::vector<Stay>& stays, StepGraph* out_graph) {
   StepGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      StepBuilder(spec, modules, layout, stays, &graph).Build());
+      StepBuilder(spec, modules, exchanges, layout, stays, &graph).Build());
   *out_graph = std::move(graph);
   return Status();
 }

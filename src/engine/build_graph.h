@@ -7,6 +7,7 @@
 #include "commsched/graph.h"
 #include "graph_writer.h"
 #include "layout.h"
+#include "module_steps.h"
 #include "residency.h"
 #include "status.h"
 
@@ -82,6 +83,7 @@ struct Accumulation {
 // A forward or backward in the order in which the caller runs them.
 struct ModuleOp {
   commsched_op_id_t op = kNoId;
+  std::vector<commsched_op_id_t> inner;  // Ops that were added to the module.
   uint32_t module = 0;
   uint32_t micro_batch = 0;
   bool backward = false;
@@ -93,6 +95,8 @@ struct ModuleOp {
   std::vector<commsched_buffer_id_t> gradients;
   // Of the micro-batch before, to run first.
   std::vector<Accumulation> accumulations;
+
+  commsched_op_id_t last() const { return inner.empty() ? op : inner.back(); }
 };
 
 // Without ids: forward and then backward of each micro-batch.
@@ -106,7 +110,8 @@ struct Gathered {
 
 // The graph of one training step:
 //
-//   forward and backward of every module and micro-batch, in a chain;
+//   forward and backward of every module and micro-batch, in a chain, each with
+//               the ops and collectives that were added to it;
 //   stage 0:    ALL_REDUCE_b -> adamw_b (or sgd_b)
 //   stage 1, 2: REDUCE_SCATTER_b -> adamw_b on the shard -> ALL_GATHER_b
 //   stage 3:    as stage 2 for resident buckets; of the others, for each stay,
@@ -125,6 +130,8 @@ struct StepGraph {
   std::vector<BucketIds> buckets;
   std::vector<ModuleOp> module_ops;
   std::vector<Gathered> gathered;  // In the order of the stays.
+  // Activation i is buffer `first_activation` + i.
+  commsched_buffer_id_t first_activation = 0;
 
   // With clipping. Block sums of this rank's shards, bucket after bucket, and
   // of all ranks, rank after rank.
@@ -141,8 +148,8 @@ struct StepGraph {
 // `stays`: of stage 3's gathered buckets, as PlanStays() gives them; each use
 // is covered by one. Fails as the graph functions do.
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
-                      const Layout& layout, const std::vector<Stay>& stays,
-                      StepGraph* out_graph);
+                      const Exchanges& exchanges, const Layout& layout,
+                      const std::vector<Stay>& stays, StepGraph* out_graph);
 
 }  // namespace commsched::engine
 

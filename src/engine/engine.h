@@ -11,9 +11,12 @@
 #include "build_graph.h"
 #include "checkpoint.h"
 #include "commsched/engine.h"
+#include "commsched/engine_ops.h"
 #include "forward_graph.h"
+#include "graph_writer.h"
 #include "layout.h"
 #include "memory.h"
+#include "module_steps.h"
 #include "snapshot.h"
 #include "status.h"
 
@@ -41,6 +44,15 @@ class Engine {
   Status AddParameter(uint32_t module, const char* name, const uint64_t* dims,
                       uint32_t num_dims, uint32_t* out_parameter);
   Status UseParameter(uint32_t module, uint32_t parameter);
+  // Within modules (module_ops.cc).
+  Status AddGroup(const char* name, commsched_group_t* group,
+                  uint32_t* out_group);
+  Status AddActivation(const commsched_activation_desc_t& desc,
+                       uint32_t* out_activation);
+  Status AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
+               uint32_t* out_op);
+  Status AddCollective(uint32_t module,
+                       const commsched_module_collective_desc_t& desc);
   Status Prepare();
   Status Build();
 
@@ -48,6 +60,8 @@ class Engine {
   Status StepBegin();
   Status ModuleBegin(bool backward, uint32_t module, uint32_t micro_batch);
   Status ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch);
+  Status OpBegin(uint32_t op, uint32_t micro_batch);
+  Status OpEnd(uint32_t op, uint32_t micro_batch);
   Status OptimizerStep(float lr);
   Status StepEnd();
   Status Drain();
@@ -103,8 +117,9 @@ class Engine {
     kBetweenSteps,
     kBetweenModules,  // In a step or an evaluation; ops()[cursor_] is next, if
                       // any.
-    kInModule,        // Begun ops()[cursor_].
-    kStepped,         // After optimizer_step.
+    kInModule,  // Begun ops()[cursor_]; its inner[inner_] is next, if any.
+    kInOp,      // Begun that.
+    kStepped,   // After optimizer_step.
   };
 
   // Memory of one bucket; what the stage does not need is empty.
@@ -160,9 +175,30 @@ class Engine {
   };
   using SessionHandle = std::unique_ptr<commsched_session_t, SessionDelete>;
 
+  // An op that was added to a module.
+  struct AddedOp {
+    uint32_t module = 0;
+    bool backward = false;
+    uint32_t index = 0;  // Among the ops of this direction.
+  };
+
   // build.cc
   Status CheckRegistering() const;
+  Status CheckModuleId(uint32_t module) const;
   Status CheckParameterId(uint32_t parameter) const;
+
+  // module_ops.cc
+  Status StartProbe();
+  Status CheckUses(uint32_t module, const std::string& what,
+                   const std::vector<uint32_t>& parameters) const;
+  Status CheckStep(uint32_t module, const char* name, uint32_t backward);
+  Status AddStep(uint32_t module, bool backward, ModuleStep step);
+  std::string StepPrefix(bool backward, uint32_t module) const;
+  std::string OpCall(const char* which, uint32_t op,
+                     uint32_t micro_batch) const;
+  std::string ExpectedOpCall() const;
+  bool IsNextOp(uint32_t op, uint32_t micro_batch) const;
+  Status EndOpenOp();
 
   // prepare.cc
   void ChooseAccumulating();
@@ -195,6 +231,12 @@ class Engine {
   bool built() const { return phase_ > Phase::kPrepared; }
   const std::vector<ModuleOp>& ops() const {
     return evaluating_ ? forward_.module_ops : graph_.module_ops;
+  }
+  commsched_session_t* running() const {
+    return evaluating_ ? forward_session_.get() : session_.get();
+  }
+  bool measuring() const {
+    return !evaluating_ && steps_begun_ <= desc_.measure_steps;
   }
   bool gathered(uint32_t bucket) const {
     return spec_.gathers(layout_.buckets[bucket]);
@@ -250,7 +292,6 @@ class Engine {
 
   // values.cc
   Status EvaluationModuleBegin(const ModuleOp& op);
-  Status EvaluationModuleEnd(const ModuleOp& op);
   Status CheckDrained(const char* call) const;
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
@@ -279,6 +320,9 @@ class Engine {
   std::vector<Parameter> parameters_;
   std::unordered_set<std::string> module_names_;
   std::unordered_set<std::string> parameter_names_;
+  Exchanges exchanges_;
+  std::vector<AddedOp> added_ops_;
+  GraphWriter probe_;  // Of what modules exchange, alone.
   Layout layout_;
   StepGraph graph_;
   uint64_t num_ops_ = 0;
@@ -299,7 +343,9 @@ class Engine {
   Phase phase_ = Phase::kRegistering;
   bool drained_ = true;
   bool evaluating_ = false;
-  uint64_t cursor_ = 0;  // In ops().
+  uint64_t cursor_ = 0;                // In ops().
+  uint64_t inner_ = 0;                 // In ops()[cursor_].inner.
+  commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
   // By forward in ops(): whether its last pass was left out.
   std::vector<uint8_t> skipped_;
   uint64_t steps_begun_ = 0;  // Counts the current one.

@@ -23,10 +23,11 @@ struct Place {
 class Builder {
  public:
   Builder(const StepSpec& spec, const std::vector<Module>& modules,
-          const Layout& layout, const StepGraph& step,
-          const ForwardMemory& memory, ForwardGraph* out)
+          const Exchanges& exchanges, const Layout& layout,
+          const StepGraph& step, const ForwardMemory& memory, ForwardGraph* out)
       : spec_(spec),
         modules_(modules),
+        exchanges_(exchanges),
         layout_(layout),
         step_(step),
         memory_(memory),
@@ -37,6 +38,7 @@ class Builder {
     ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
     ENGINE_RETURN_IF_ERROR(AddShards());
     ENGINE_RETURN_IF_ERROR(AddPlaces());
+    ENGINE_RETURN_IF_ERROR(AddActivations());
     WaitForMemory();
     ENGINE_RETURN_IF_ERROR(AddOps());
     ENGINE_RETURN_IF_ERROR(AddEdgesToNextPass());
@@ -83,6 +85,17 @@ class Builder {
     return Status();
   }
 
+  Status AddActivations() {
+    ENGINE_RETURN_IF_ERROR(
+        AddExchanges(exchanges_, &writer_, &first_activation_));
+    for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
+      out_.bindings.push_back(
+          BindingOf(exchanges_.activations[i],
+                    first_activation_ + static_cast<uint32_t>(i)));
+    }
+    return Status();
+  }
+
   // The step's plan may have launched a gather later than asked for, and given
   // it memory that was in use until then. Stays that share memory do not meet,
   // so the one that begins first also ends first.
@@ -120,7 +133,7 @@ class Builder {
     GraphWriter::Collective gather;
     gather.input = Access(shards_[stay.bucket], COMMSCHED_READ);
     gather.output = Access(place.buffer, COMMSCHED_WRITE);
-    if (stay.launch > 0) gather.after = out_.module_ops.back().op;
+    if (stay.launch > 0) gather.after = out_.module_ops.back().last();
     return writer_.AddCollective(
         Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index), gather,
         &gathers_.emplace_back());
@@ -138,8 +151,10 @@ class Builder {
     desc.name = name.c_str();
     desc.accesses = accesses.data();
     desc.num_accesses = static_cast<uint32_t>(accesses.size());
+    commsched_op_id_t previous = kNoId;
     if (module > 0) {
-      desc.after = &out_.module_ops.back().op;
+      previous = out_.module_ops.back().last();
+      desc.after = &previous;
       desc.num_after = 1;
     }
     desc.flops = modules_[module].forward_flops;
@@ -147,6 +162,19 @@ class Builder {
     op.module = module;
     op.forward = module;
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
+    StepContext context;
+    context.prefix = name + ".";
+    context.first_activation = first_activation_;
+    context.after = op.op;
+    context.add_parameters = [&](const ModuleStep& step,
+                                 std::vector<commsched_access_t>* out) {
+      for (uint32_t b : layout_.BucketsOf(step.parameters)) {
+        if (values[b] == kNoId) continue;  // resident
+        out->push_back(Access(values[b], COMMSCHED_READ));
+      }
+    };
+    ENGINE_RETURN_IF_ERROR(AddModuleSteps(
+        modules_[module].steps[0], std::move(context), &writer_, &op.inner));
     out_.module_ops.push_back(std::move(op));
     return Status();
   }
@@ -155,8 +183,9 @@ class Builder {
   Status AddEdgesToNextPass() {
     for (commsched_op_id_t gather : gathers_) {
       ENGINE_RETURN_IF_ERROR(Status::FromCall(
-          commsched_graph_add_edge(writer_.graph(), out_.module_ops.back().op,
-                                   gather, /*distance=*/1),
+          commsched_graph_add_edge(writer_.graph(),
+                                   out_.module_ops.back().last(), gather,
+                                   /*distance=*/1),
           "adding an edge"));
     }
     return Status();
@@ -164,6 +193,7 @@ class Builder {
 
   const StepSpec& spec_;
   const std::vector<Module>& modules_;
+  const Exchanges& exchanges_;
   const Layout& layout_;
   const StepGraph& step_;
   const ForwardMemory& memory_;
@@ -172,17 +202,19 @@ class Builder {
   std::vector<commsched_buffer_id_t> shards_;  // By bucket.
   std::vector<Place> places_;
   std::vector<commsched_op_id_t> gathers_;
+  commsched_buffer_id_t first_activation_ = 0;
 };
 
 }  // namespace
 
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
-                         const Layout& layout, const StepGraph& step,
-                         const ForwardMemory& memory, ForwardGraph* out_graph) {
+                         const Exchanges& exchanges, const Layout& layout,
+                         const StepGraph& step, const ForwardMemory& memory,
+                         ForwardGraph* out_graph) {
   ForwardGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      Builder(spec, modules, layout, step, memory, &graph).Build());
+      Builder(spec, modules, exchanges, layout, step, memory, &graph).Build());
   *out_graph = std::move(graph);
   return Status();
 }

@@ -7,6 +7,7 @@
 #include "commsched/session.h"
 #include "graph_writer.h"
 #include "layout.h"
+#include "module_steps.h"
 #include "status.h"
 
 namespace commsched::engine {
@@ -17,9 +18,10 @@ struct ForwardMemory {
   std::vector<float*> shards;    // By bucket, this rank's; null: not gathered.
 };
 
-// One forward of every module without a step, in stage 3: what an evaluation
-// runs. Buckets are gathered to where the step has them in the forward of its
-// first micro-batch, so that it takes no memory of its own.
+// One forward of every module without a step: what an evaluation runs in stage
+// 3, and where modules have ops. Buckets are gathered to where the step has
+// them in the forward of its first micro-batch, so that it takes no memory of
+// its own.
 struct ForwardGraph {
   GraphHandle graph;
   std::vector<ModuleOp> module_ops;  // Without values: those of the step.
@@ -29,8 +31,9 @@ struct ForwardGraph {
 // Fails as the graph functions do.
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
-                         const Layout& layout, const StepGraph& step,
-                         const ForwardMemory& memory, ForwardGraph* out_graph);
+                         const Exchanges& exchanges, const Layout& layout,
+                         const StepGraph& step, const ForwardMemory& memory,
+                         ForwardGraph* out_graph);
 
 }  // namespace commsched::engine
 

@@ -60,6 +60,16 @@ uint64_t Layout::padded_elements() const {
   return total;
 }
 
+std::vector<uint32_t> Layout::BucketsOf(
+    const std::vector<uint32_t>& parameters) const {
+  std::vector<uint32_t> found;
+  for (uint32_t parameter : parameters)
+    found.push_back(slots[parameter].bucket);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 Layout BuildLayout(const std::vector<Module>& modules,
                    const std::vector<Parameter>& parameters,
                    const LayoutOptions& options) {

@@ -1,9 +1,12 @@
 #ifndef COMMSCHED_SRC_ENGINE_LAYOUT_H_
 #define COMMSCHED_SRC_ENGINE_LAYOUT_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "module_steps.h"
 
 namespace commsched::engine {
 
@@ -25,6 +28,8 @@ struct Module {
   double forward_flops = 0;
   double backward_flops = 0;
   std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
+  // Of the forward and of the backward.
+  std::array<std::vector<ModuleStep>, 2> steps = {};
 };
 
 // Where a parameter lies.
@@ -52,6 +57,9 @@ struct Layout {
   uint64_t num_elements = 0;                          // Without padding.
 
   uint64_t padded_elements() const;
+  // Those in which `parameters` lie, each once.
+  std::vector<uint32_t> BucketsOf(
+      const std::vector<uint32_t>& parameters) const;
 };
 
 struct LayoutOptions {

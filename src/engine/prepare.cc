@@ -134,7 +134,7 @@ Status Engine::Allocate() {
 
 Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
   ENGINE_RETURN_IF_ERROR(
-      BuildStepGraph(spec_, modules_, layout_, stays, &graph_));
+      BuildStepGraph(spec_, modules_, exchanges_, layout_, stays, &graph_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = arena_bytes;
   commsched_plan_t* plan = nullptr;

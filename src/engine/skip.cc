@@ -1,5 +1,7 @@
 // Modules that the caller leaves out: their ops run empty.
 
+#include <utility>
+
 #include "engine.h"
 
 namespace commsched::engine {
@@ -50,7 +52,13 @@ Status Engine::SkipModule() {
     ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
   }
   HideBuckets();
-  ENGINE_RETURN_IF_ERROR(evaluating_ ? EvaluationModuleEnd(op) : After(op.op));
+  if (open_op_ != kNoId) {
+    ENGINE_RETURN_IF_ERROR(After(std::exchange(open_op_, kNoId)));
+  }
+  for (commsched_op_id_t inner : op.inner) {
+    ENGINE_RETURN_IF_ERROR(Before(inner));
+    ENGINE_RETURN_IF_ERROR(After(inner));
+  }
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   return Status();

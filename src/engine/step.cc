@@ -42,8 +42,13 @@ std::string Engine::ExpectedCall() const {
       return "step_begin";
     case Phase::kStepped:
       return "step_end";
-    case Phase::kBetweenModules:
+    case Phase::kInOp:
     case Phase::kInModule:
+      if (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size()) {
+        return ExpectedOpCall();
+      }
+      break;
+    case Phase::kBetweenModules:
       break;
   }
   uint64_t next = cursor_;
@@ -87,21 +92,21 @@ bool Engine::IsNext(bool backward, uint32_t module,
 
 Status Engine::Before(commsched_op_id_t op) {
   const commsched_status_t code =
-      commsched_session_before(session_.get(), op, commsched_stream_caller());
+      commsched_session_before(running(), op, commsched_stream_caller());
   if (code != COMMSCHED_OK) return Status::FromCall(code, "before an op");
-  if (steps_begun_ <= desc_.measure_steps) op_begin_ns_ = ThreadCpuNs();
+  if (measuring()) op_begin_ns_ = ThreadCpuNs();
   return Status();
 }
 
 void Engine::Measure(commsched_op_id_t op) {
-  if (steps_begun_ > desc_.measure_steps) return;
+  if (!measuring()) return;
   int64_t& least = op_cost_ns_[op];
   least = std::min(least, ThreadCpuNs() - op_begin_ns_);
 }
 
 Status Engine::After(commsched_op_id_t op) {
   return Status::FromCall(
-      commsched_session_after(session_.get(), op, commsched_stream_caller()),
+      commsched_session_after(running(), op, commsched_stream_caller()),
       "after an op");
 }
 
@@ -199,6 +204,7 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
     ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op));
   }
   ENGINE_RETURN_IF_ERROR(Before(op.op));
+  open_op_ = op.op;
   ShowBuckets();
   for (uint32_t b : op.zeroed) {
     kernels_.zero(kernels_.user, memory_[b].all_gradients,
@@ -208,15 +214,15 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
 }
 
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
-  if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch)) {
+  if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
+      inner_ < ops()[cursor_].inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
-  const ModuleOp& op = ops()[cursor_];
   HideBuckets();
-  if (!evaluating_) Measure(op.op);
-  ENGINE_RETURN_IF_ERROR(evaluating_ ? EvaluationModuleEnd(op) : After(op.op));
+  ENGINE_RETURN_IF_ERROR(EndOpenOp());
   phase_ = Phase::kBetweenModules;
   ++cursor_;
+  inner_ = 0;
   return Status();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "build_graph.h"
@@ -19,10 +20,11 @@ namespace commsched::engine {
 class StepBuilder {
  public:
   StepBuilder(const StepSpec& spec, const std::vector<Module>& modules,
-              const Layout& layout, const std::vector<Stay>& stays,
-              StepGraph* out)
+              const Exchanges& exchanges, const Layout& layout,
+              const std::vector<Stay>& stays, StepGraph* out)
       : spec_(spec),
         modules_(modules),
+        exchanges_(exchanges),
         layout_(layout),
         stays_(stays),
         out_(*out),
@@ -38,6 +40,9 @@ class StepBuilder {
   Status AddNormBuffers();
   Status AddModuleOps();
   Status AddModuleOp(ModuleOp op);
+  Status AddInnerOps(const std::string& prefix, ModuleOp& op);
+  void AddParameterAccesses(const ModuleStep& step, uint32_t micro_batch,
+                            std::vector<commsched_access_t>* accesses) const;
   Status AddGathers(uint32_t launch);
   std::vector<commsched_access_t> ModuleAccesses(ModuleOp& op);
   void AddBackwardAccesses(uint32_t bucket, ModuleOp& op,
@@ -104,6 +109,7 @@ class StepBuilder {
 
   const StepSpec& spec_;
   const std::vector<Module>& modules_;
+  const Exchanges& exchanges_;
   const Layout& layout_;
   const std::vector<Stay>& stays_;
   StepGraph& out_;

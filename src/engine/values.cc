@@ -33,25 +33,16 @@ Status Engine::EvaluationBegin() {
 Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (forward_session_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(
-        Status::FromCall(commsched_session_before(forward_session_.get(), op.op,
-                                                  commsched_stream_caller()),
-                         "before a module of an evaluation"));
+    ENGINE_RETURN_IF_ERROR(Before(op.op));
     ShowBuckets();
+    open_op_ = op.op;
   }
   phase_ = Phase::kInModule;
   return Status();
 }
 
-Status Engine::EvaluationModuleEnd(const ModuleOp& op) {
-  if (forward_session_ == nullptr) return Status();
-  return Status::FromCall(commsched_session_after(forward_session_.get(), op.op,
-                                                  commsched_stream_caller()),
-                          "after a module of an evaluation");
-}
-
 // Every gather of the evaluation had a reader that waited for it: the arena is
-// free for the next step.
+// free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
       !CanSkipTo(ops().size())) {
@@ -62,6 +53,11 @@ Status Engine::EvaluationEnd() {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),
                          "ending an evaluation"));
+    if (!exchanges_.empty()) {
+      ENGINE_RETURN_IF_ERROR(
+          Status::FromCall(commsched_session_drain(forward_session_.get()),
+                           "draining an evaluation"));
+    }
   }
   evaluating_ = false;
   phase_ = Phase::kBetweenSteps;

@@ -1,0 +1,319 @@
+#include "test/engine/exchange_model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+namespace commsched::engine {
+namespace {
+
+enum Activation : uint32_t { kA, kB, kC, kD };
+
+void Require(commsched_status_t code, const char* message) {
+  if (code == COMMSCHED_OK) return;
+  std::fprintf(stderr, "exchange model: %s\n", message);
+  std::abort();
+}
+
+std::string Message(commsched_status_t code) {
+  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
+}
+
+#define EXCHANGE_RETURN_IF_ERROR(expression)                \
+  do {                                                      \
+    std::string exchange_message = (expression);            \
+    if (!exchange_message.empty()) return exchange_message; \
+  } while (false)
+
+commsched_access_t On(uint32_t activation, commsched_access_mode_t mode) {
+  commsched_access_t access = {};
+  access.buffer = activation;
+  access.mode = mode;
+  return access;
+}
+
+}  // namespace
+
+ExchangeRank::ExchangeRank(const ExchangeRun& run, commsched_world_t* world,
+                           int32_t rank)
+    : run_(run), rank_(rank) {
+  for (std::vector<float>& each : memory_) each.resize(kExchanged);
+  Require(commsched_context_create(world, rank, &context_),
+          commsched_last_error());
+  std::vector<int32_t> all(static_cast<size_t>(run.ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  Require(commsched_group_create(context_, "dp_shard", all.data(),
+                                 static_cast<uint32_t>(all.size()), &group_),
+          commsched_last_error());
+  const commsched_axis_t axes[] = {{"dp", run.dp}, {"sp", run.sp}};
+  commsched_mesh_t* mesh = nullptr;
+  Require(commsched_mesh_create(context_, axes, 2, &mesh),
+          commsched_last_error());
+  Require(commsched_mesh_group(mesh, "sp", &sp_group_), commsched_last_error());
+  commsched_mesh_destroy(mesh);
+  commsched_engine_desc_t desc = run.engine;
+  desc.context = context_;
+  desc.group = group_;
+  desc.plan = &run.plan;
+  Require(commsched_engine_create(&desc, &engine_),
+          commsched_engine_last_error());
+  Register();
+}
+
+ExchangeRank::~ExchangeRank() {
+  commsched_engine_destroy(engine_);
+  commsched_group_destroy(sp_group_);
+  commsched_group_destroy(group_);
+  commsched_context_destroy(context_);
+}
+
+void ExchangeRank::Register() {
+  uint32_t id = 0;
+  for (const char* name : {"plain", "mix"}) {
+    Require(commsched_engine_add_module(engine_, name, 1e4, 2e4, &id),
+            commsched_engine_last_error());
+    const uint64_t count = id == kPlainModule ? kPlain : kExchanged;
+    Require(commsched_engine_add_parameter(engine_, id, name, &count, 1, &id),
+            commsched_engine_last_error());
+  }
+  Require(commsched_engine_add_group(engine_, "sp", sp_group_, &id),
+          commsched_engine_last_error());
+  const char* names[] = {"a", "b", "c", "d"};
+  for (size_t i = 0; i < memory_.size(); ++i) {
+    commsched_activation_desc_t desc = commsched_activation_desc_init();
+    desc.name = names[i];
+    desc.count = memory_[i].size();
+    desc.address = memory_[i].data();
+    Require(commsched_engine_add_activation(engine_, &desc, &id),
+            commsched_engine_last_error());
+  }
+  AddOp("make", false, {On(kA, COMMSCHED_WRITE)}, true, false);
+  AddExchange("swap", false, kA, kB);
+  AddOp("other", false, {}, true, false);
+  AddOp("use", false, {On(kB, COMMSCHED_READ)}, true, false);
+  AddOp("turn", true, {On(kB, COMMSCHED_READ), On(kC, COMMSCHED_WRITE)}, false,
+        false);
+  AddExchange("back", true, kC, kD);
+  AddOp("weigh", true, {}, false, true);
+  AddOp("add", true, {On(kD, COMMSCHED_READ)}, false, true);
+}
+
+void ExchangeRank::AddOp(const char* name, bool backward,
+                         const std::vector<commsched_access_t>& accesses,
+                         bool reads, bool adds) {
+  const uint32_t w = kMixModule;  // Each module has one parameter.
+  commsched_module_op_desc_t desc = commsched_module_op_desc_init();
+  desc.name = name;
+  desc.accesses = accesses.data();
+  desc.num_accesses = static_cast<uint32_t>(accesses.size());
+  desc.backward = backward;
+  desc.flops = 1e5;
+  if (reads) {
+    desc.parameters = &w;
+    desc.num_parameters = 1;
+  }
+  if (adds) {
+    desc.gradients = &w;
+    desc.num_gradients = 1;
+  }
+  uint32_t id = 0;
+  Require(commsched_engine_add_op(engine_, kMixModule, &desc, &id),
+          commsched_engine_last_error());
+}
+
+void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
+                               uint32_t to) {
+  commsched_module_collective_desc_t desc =
+      commsched_module_collective_desc_init();
+  desc.name = name;
+  desc.kind = COMMSCHED_ALL_TO_ALL;
+  desc.group = 1;
+  desc.backward = backward;
+  desc.input = On(from, COMMSCHED_READ);
+  desc.output = On(to, COMMSCHED_WRITE);
+  Require(commsched_engine_add_collective(engine_, kMixModule, &desc),
+          commsched_engine_last_error());
+}
+
+std::string ExchangeRank::Build() {
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_build(engine_)));
+  for (uint32_t p : {kPlainModule, kMixModule}) {
+    std::vector<float> values(p == kPlainModule ? kPlain : kExchanged);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = 0.25f + 0.01f * static_cast<float>(i);
+    }
+    EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_set_parameter(
+        engine_, p, values.data(), values.size())));
+  }
+  return "";
+}
+
+float ExchangeRank::Factor(int32_t rank, uint32_t micro_batch) const {
+  return static_cast<float>(static_cast<uint32_t>(rank) + 1 + step_ +
+                            micro_batch);
+}
+
+template <typename Body>
+std::string ExchangeRank::Run(Op op, uint32_t micro_batch, Body&& body) {
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(commsched_engine_op_begin(engine_, op, micro_batch)));
+  EXCHANGE_RETURN_IF_ERROR(body());
+  return Message(commsched_engine_op_end(engine_, op, micro_batch));
+}
+
+// b holds, part after part, what each rank of the sp group has for this one.
+std::string ExchangeRank::CheckArrived(uint32_t micro_batch) const {
+  const int32_t me = rank_ % run_.sp;
+  const auto part = static_cast<uint64_t>(kExchanged / run_.sp);
+  for (int32_t peer = 0; peer < run_.sp; ++peer) {
+    const int32_t world_rank = rank_ - me + peer;
+    for (uint64_t i = 0; i < part; ++i) {
+      const float sent = w_[static_cast<uint64_t>(me) * part + i] *
+                         Factor(world_rank, micro_batch);
+      if (memory_[kB][static_cast<uint64_t>(peer) * part + i] != sent) {
+        return "rank " + std::to_string(rank_) + " has not what rank " +
+               std::to_string(world_rank) + " sent in step " +
+               std::to_string(step_) + ", micro-batch " +
+               std::to_string(micro_batch);
+      }
+    }
+  }
+  return "";
+}
+
+std::string ExchangeRank::ForwardMix(uint32_t micro_batch) {
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
+      engine_, kMixModule, &w_, &w_gradient_)));
+  const std::vector<float>& a = memory_[kA];
+  EXCHANGE_RETURN_IF_ERROR(Run(kMake, micro_batch, [&] {
+    for (size_t i = 0; i < a.size(); ++i) {
+      memory_[kA][i] = w_[i] * Factor(rank_, micro_batch);
+    }
+    return std::string();
+  }));
+  EXCHANGE_RETURN_IF_ERROR(
+      Run(kOther, micro_batch, [] { return std::string(); }));
+  return Run(kUse, micro_batch, [&] { return CheckArrived(micro_batch); });
+}
+
+std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
+      engine_, kMixModule, &w_, &w_gradient_)));
+  EXCHANGE_RETURN_IF_ERROR(Run(kTurn, micro_batch, [&] {
+    for (size_t i = 0; i < kExchanged; ++i) memory_[kC][i] = 2 * memory_[kB][i];
+    return std::string();
+  }));
+  EXCHANGE_RETURN_IF_ERROR(Run(kWeigh, micro_batch, [&] {
+    for (size_t i = 0; i < kExchanged; ++i) w_gradient_[i] += 0.5f;
+    return std::string();
+  }));
+  return Run(kAdd, micro_batch, [&] {
+    for (size_t i = 0; i < kExchanged; ++i) {
+      if (memory_[kD][i] != 2 * memory_[kA][i]) {
+        return std::string("what comes back is not what was sent");
+      }
+      w_gradient_[i] += memory_[kD][i];
+    }
+    return std::string();
+  });
+}
+
+std::string ExchangeRank::Forward(uint32_t micro_batch) {
+  for (uint32_t m : {kPlainModule, kMixModule}) {
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_forward_begin(engine_, m, micro_batch)));
+    if (m == kMixModule) EXCHANGE_RETURN_IF_ERROR(ForwardMix(micro_batch));
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_forward_end(engine_, m, micro_batch)));
+  }
+  return "";
+}
+
+std::string ExchangeRank::Backward(uint32_t micro_batch) {
+  for (uint32_t m : {kMixModule, kPlainModule}) {
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_backward_begin(engine_, m, micro_batch)));
+    if (m == kMixModule) {
+      EXCHANGE_RETURN_IF_ERROR(BackwardMix(micro_batch));
+    } else {
+      const float* values = nullptr;
+      float* gradient = nullptr;
+      EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
+          engine_, kPlainModule, &values, &gradient)));
+      for (size_t i = 0; i < kPlain; ++i) {
+        gradient[i] += values[i] * Factor(rank_, micro_batch);
+      }
+    }
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_backward_end(engine_, m, micro_batch)));
+  }
+  return "";
+}
+
+std::string ExchangeRank::Step(uint32_t step) {
+  step_ = step;
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+    EXCHANGE_RETURN_IF_ERROR(Forward(mb));
+    EXCHANGE_RETURN_IF_ERROR(Backward(mb));
+  }
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(commsched_engine_optimizer_step(engine_, 0.01f)));
+  return Message(commsched_engine_step_end(engine_));
+}
+
+std::string ExchangeRank::Evaluate() {
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+  EXCHANGE_RETURN_IF_ERROR(Forward(0));
+  return Message(commsched_engine_evaluation_end(engine_));
+}
+
+std::string ExchangeRank::Weights(std::vector<float>* out_weights) {
+  std::vector<float> plain(kPlain);
+  std::vector<float> mix(kExchanged);
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+  for (uint32_t m : {kPlainModule, kMixModule}) {
+    std::vector<float>& values = m == kPlainModule ? plain : mix;
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_forward_begin(engine_, m, 0)));
+    EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_get_parameter(
+        engine_, m, values.data(), values.size())));
+    if (m == kMixModule) EXCHANGE_RETURN_IF_ERROR(ForwardMix(0));
+    EXCHANGE_RETURN_IF_ERROR(
+        Message(commsched_engine_forward_end(engine_, m, 0)));
+  }
+  out_weights->insert(out_weights->end(), plain.begin(), plain.end());
+  out_weights->insert(out_weights->end(), mix.begin(), mix.end());
+  return Message(commsched_engine_evaluation_end(engine_));
+}
+
+std::string OnExchangeRanks(
+    const ExchangeRun& run,
+    const std::function<std::string(ExchangeRank&, int32_t)>& body) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = run.ranks();
+  commsched_world_t* world = nullptr;
+  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  std::vector<std::string> messages(static_cast<size_t>(run.ranks()));
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < run.ranks(); ++rank) {
+    threads.emplace_back([&, rank] {
+      ExchangeRank each(run, world, rank);
+      messages[static_cast<size_t>(rank)] = body(each, rank);
+      // So that no other rank waits for one that has given up.
+      if (!messages[static_cast<size_t>(rank)].empty()) {
+        commsched_engine_abort(each.engine(), "another rank has failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  commsched_world_destroy(world);
+  const auto first =
+      std::find_if(messages.begin(), messages.end(),
+                   [](const std::string& m) { return !m.empty(); });
+  return first == messages.end() ? "" : *first;
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,445 @@
+// Ops and collectives within modules: commsched/engine_ops.h.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "commsched/engine_ops.h"
+#include "test/engine/exchange_model.h"
+#include "test/support/alloc_counter.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+struct Trained {
+  std::string error;
+  std::vector<std::vector<float>> weights;  // By rank.
+  double norm = 0;
+};
+
+// Steps, with an evaluation between them.
+Trained Train(const ExchangeRun& run) {
+  Trained trained;
+  trained.weights.resize(static_cast<size_t>(run.ranks()));
+  trained.error = OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t index) {
+    std::string message = rank.Build();
+    for (uint32_t step = 0; message.empty() && step < 4; ++step) {
+      message = rank.Step(step);
+      if (message.empty() && step == 1) message = rank.Evaluate();
+    }
+    if (!message.empty()) return message;
+    if (index == 0) {
+      (void)commsched_engine_gradient_norm(rank.engine(), &trained.norm);
+    }
+    return rank.Weights(&trained.weights[static_cast<size_t>(index)]);
+  });
+  return trained;
+}
+
+nlohmann::json PlanOf(const ExchangeRun& run) {
+  nlohmann::json plan;
+  const std::string error =
+      OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t index) {
+        const std::string message = rank.Build();
+        if (!message.empty() || index != 0) return message;
+        char* text = nullptr;
+        (void)commsched_plan_explain(commsched_engine_plan(rank.engine()),
+                                     COMMSCHED_JSON, &text);
+        plan = nlohmann::json::parse(text);
+        commsched_string_free(text);
+        return message;
+      });
+  EXPECT_EQ(error, "");
+  return plan;
+}
+
+nlohmann::json LaunchOf(const nlohmann::json& plan, const std::string& member) {
+  for (const auto& launch : plan["launches"]) {
+    for (const auto& each : launch["members"]) {
+      if (each == member) return launch;
+    }
+  }
+  ADD_FAILURE() << "no launch of " << member;
+  return {};
+}
+
+nlohmann::json OpOf(const nlohmann::json& plan, const std::string& name) {
+  for (const auto& op : plan["ops"]) {
+    if (op["name"] == name) return op;
+  }
+  ADD_FAILURE() << "no op " << name;
+  return {};
+}
+
+// The launches of this step that `op` waits for.
+std::vector<uint64_t> WaitsOf(const nlohmann::json& op) {
+  std::vector<uint64_t> keys;
+  for (const auto& wait : op["waits"]) {
+    if (wait["distance"] == 0) keys.push_back(wait["launch"]);
+  }
+  return keys;
+}
+
+struct StageAndWindow {
+  uint32_t stage;
+  uint32_t micro_batches;
+  uint64_t accumulate_bytes;
+};
+
+class ModuleOpsTest : public ::testing::TestWithParam<StageAndWindow> {};
+
+// Each rank checks every element that arrives.
+TEST_P(ModuleOpsTest, WhatIsSentArrivesAndWeightsAreThoseOfAnyStage) {
+  ExchangeRun run;
+  run.engine.micro_batches = GetParam().micro_batches;
+  run.engine.accumulate_bytes = GetParam().accumulate_bytes;
+  const Trained expected = Train(run);
+  ASSERT_EQ(expected.error, "");
+  run.engine.zero_stage = GetParam().stage;
+  const Trained trained = Train(run);
+  ASSERT_EQ(trained.error, "");
+  for (const std::vector<float>& weights : trained.weights) {
+    EXPECT_EQ(weights, expected.weights[0]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stages, ModuleOpsTest,
+    ::testing::Values(StageAndWindow{0, 1, 0}, StageAndWindow{1, 1, 0},
+                      StageAndWindow{2, 1, 0}, StageAndWindow{3, 1, 0},
+                      StageAndWindow{2, 3, 0}, StageAndWindow{2, 3, 1},
+                      StageAndWindow{3, 3, 0}, StageAndWindow{3, 3, 1}));
+
+TEST(ModuleOpsTest, GradientsOfAllOpsAreReduced) {
+  ExchangeRun run;
+  run.engine.zero_stage = 2;
+  const std::string error =
+      OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t) {
+        std::string message = rank.Build();
+        if (message.empty()) message = rank.Step(0);
+        if (!message.empty()) return message;
+        double norm = 0;
+        (void)commsched_engine_gradient_norm(rank.engine(), &norm);
+        // The mean of 1 to 4 is 2.5: plain w 2.5, mix 2 w 2.5 + 0.5.
+        double squares = 0;
+        for (int i = 0; i < 300; ++i) {
+          squares += std::pow((0.25 + 0.01 * i) * 2.5, 2);
+        }
+        for (int i = 0; i < 64; ++i) {
+          squares += std::pow(2 * (0.25 + 0.01 * i) * 2.5 + 0.5, 2);
+        }
+        EXPECT_NEAR(norm, std::sqrt(squares), 1e-5 * std::sqrt(squares));
+        return message;
+      });
+  EXPECT_EQ(error, "");
+}
+
+TEST(ModuleOpsTest, SurviveALinkCapsAndTheSerialSchedule) {
+  ExchangeRun run;
+  run.engine.zero_stage = 3;
+  const Trained expected = Train(run);
+  run.plan.max_launches_in_flight = 1;
+  run.plan.partition_bytes = 256;
+  run.engine.max_live_bytes = 16384;
+  EXPECT_EQ(Train(run).weights, expected.weights);
+  run.plan.schedule = COMMSCHED_SERIAL;
+  const Trained serial = Train(run);
+  EXPECT_EQ(serial.error, "");
+  EXPECT_EQ(serial.weights, expected.weights);
+}
+
+TEST(ModuleOpsTest, ExchangesWaitForTheirInputAndOpsForWhatTheyRead) {
+  ExchangeRun run;
+  run.engine.zero_stage = 2;
+  const nlohmann::json plan = PlanOf(run);
+  const auto swap = LaunchOf(plan, "forward[0].mix.swap");
+  EXPECT_EQ(swap["due_after"], "forward[0].mix.make");
+  EXPECT_EQ(swap["group"], "sp");
+  const auto back = LaunchOf(plan, "backward[0].mix.back");
+  EXPECT_EQ(back["due_after"], "backward[0].mix.turn");
+  EXPECT_THAT(WaitsOf(OpOf(plan, "forward[0].mix.use")),
+              UnorderedElementsAre(swap["key"].get<uint64_t>()));
+  EXPECT_THAT(WaitsOf(OpOf(plan, "backward[0].mix.add")),
+              UnorderedElementsAre(back["key"].get<uint64_t>()));
+  for (const char* beside : {"forward[0].mix.other", "backward[0].mix.weigh"}) {
+    EXPECT_TRUE(WaitsOf(OpOf(plan, beside)).empty()) << beside;
+  }
+}
+
+TEST(ModuleOpsTest, AReductionIsDueWhenTheLastOpThatAddsIsOver) {
+  ExchangeRun run;
+  run.engine.zero_stage = 2;
+  run.engine.bucket_bytes = 16;  // A bucket per parameter.
+  const nlohmann::json plan = PlanOf(run);
+  EXPECT_EQ(LaunchOf(plan, "reduce_scatter.1")["due_after"],
+            "backward[0].mix.add");
+  EXPECT_EQ(LaunchOf(plan, "reduce_scatter.0")["due_after"],
+            "backward[0].plain");
+}
+
+TEST(ModuleOpsTest, AStepAllocatesNothingOnceWarm) {
+  ExchangeRun run;
+  run.engine.zero_stage = 3;
+  run.engine.micro_batches = 2;
+  std::barrier all(run.ranks());
+  uint64_t allocations = 0;
+  const std::string error =
+      OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t index) {
+        std::string message = rank.Build();
+        for (uint32_t step = 0; message.empty() && step < 3; ++step) {
+          message = rank.Step(step);
+        }
+        all.arrive_and_wait();
+        if (index == 0) allocations = HeapAllocations();
+        all.arrive_and_wait();
+        for (uint32_t step = 3; message.empty() && step < 30; ++step) {
+          message = rank.Step(step);
+        }
+        if (message.empty()) (void)commsched_engine_drain(rank.engine());
+        all.arrive_and_wait();
+        if (index == 0) allocations = HeapAllocations() - allocations;
+        all.arrive_and_wait();
+        return message;
+      });
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(allocations, 0u);
+}
+
+// ---- Errors -----------------------------------------------------------------
+
+// On the only rank of a world of one.
+void OnOneRank(
+    const std::function<void(ExchangeRank&, commsched_engine_t*)>& body) {
+  ExchangeRun run;
+  run.dp = 1;
+  run.sp = 1;
+  EXPECT_EQ(OnExchangeRanks(run,
+                            [&](ExchangeRank& rank, int32_t) {
+                              body(rank, rank.engine());
+                              return std::string();
+                            }),
+            "");
+}
+
+#define EXPECT_ENGINE_ERROR(call, code, matcher)                      \
+  do {                                                                \
+    EXPECT_EQ(call, code);                                            \
+    EXPECT_THAT(std::string(commsched_engine_last_error()), matcher); \
+  } while (false)
+
+TEST(ModuleOpsOrderTest, OpsRunInOrderWithinTheirModule) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+    EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected build"));
+    ASSERT_EQ(rank.Build(), "");
+    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_op_begin(engine, 0, 0), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("op_begin of op 0 'forward.mix.make', micro-batch 0 was "
+                  "called; expected forward_begin of module 0"));
+    ASSERT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected forward_end of module 0"));
+    ASSERT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_forward_begin(engine, 1, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_forward_end(engine, 1, 0),
+        COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected op_begin of op 0 'forward.mix.make'"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_op_begin(engine, 1, 0), COMMSCHED_FAILED_PRECONDITION,
+        HasSubstr("expected op_begin of op 0 'forward.mix.make'"));
+    EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 1),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("micro-batch 1 was called"));
+    EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 99, 0),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("op 99"));
+    ASSERT_EQ(commsched_engine_op_begin(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_op_begin(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected op_end of op 0"));
+    EXPECT_ENGINE_ERROR(commsched_engine_forward_end(engine, 1, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected op_end of op 0"));
+    ASSERT_EQ(commsched_engine_op_end(engine, 0, 0), COMMSCHED_OK);
+    EXPECT_ENGINE_ERROR(commsched_engine_op_end(engine, 0, 0),
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("expected op_begin of op 1"));
+  });
+}
+
+TEST(ModuleOpsContractTest, NothingIsAddedAfterBuild) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+    ASSERT_EQ(rank.Build(), "");
+    float memory = 0;
+    uint32_t id = 77;
+    commsched_activation_desc_t activation = commsched_activation_desc_init();
+    activation.name = "late";
+    activation.count = 1;
+    activation.address = &memory;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_activation(engine, &activation, &id),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_group(engine, "late", rank.sp_group(), &id),
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    commsched_module_op_desc_t op = commsched_module_op_desc_init();
+    op.name = "late";
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &op, &id),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    commsched_module_collective_desc_t collective =
+        commsched_module_collective_desc_init();
+    collective.name = "late";
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &collective),
+                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+    EXPECT_EQ(id, 77u);
+  });
+}
+
+TEST(ModuleOpsContractTest, BadGroupsAndActivationsAreNamed) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+    uint32_t id = 77;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_group(engine, "sp", rank.sp_group(), &id),
+        COMMSCHED_ALREADY_EXISTS, HasSubstr("'sp'"));
+    EXPECT_EQ(commsched_engine_add_group(engine, "tp", nullptr, &id),
+              COMMSCHED_INVALID_ARGUMENT);
+    alignas(8) float memory[4] = {};
+    commsched_activation_desc_t desc = commsched_activation_desc_init();
+    desc.name = "a";
+    desc.count = 2;
+    desc.address = memory;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
+                        COMMSCHED_ALREADY_EXISTS, HasSubstr("'a'"));
+    desc.name = "e";
+    desc.address = reinterpret_cast<char*>(memory) + 2;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("activation 'e' has an address"));
+    desc.address = nullptr;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("NULL"));
+    desc.address = memory;
+    desc.count = 0;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("'e'"));
+    desc.count = 1;
+    desc.dtype = 99;
+    EXPECT_EQ(commsched_engine_add_activation(engine, &desc, &id),
+              COMMSCHED_INVALID_ARGUMENT);
+    desc.dtype = COMMSCHED_F32;
+    desc.name = nullptr;
+    EXPECT_EQ(commsched_engine_add_activation(engine, &desc, &id),
+              COMMSCHED_INVALID_ARGUMENT);
+    EXPECT_EQ(id, 77u);
+    // None of this has left anything behind.
+    EXPECT_EQ(rank.Build(), "");
+    EXPECT_EQ(rank.Step(0), "");
+  });
+}
+
+TEST(ModuleOpsContractTest, BadOpsAreNamed) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+    uint32_t id = 77;
+    const uint32_t plain = 0;
+    const uint32_t missing = 9;
+    commsched_module_op_desc_t desc = commsched_module_op_desc_init();
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("'mix'"));
+    desc.name = "make";
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_ALREADY_EXISTS,
+                        HasSubstr("forward.mix.make"));
+    desc.name = "new";
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 5, &desc, &id),
+                        COMMSCHED_NOT_FOUND, HasSubstr("module 5"));
+    desc.parameters = &plain;
+    desc.num_parameters = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("module 'mix' does not use"));
+    desc.parameters = &missing;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_NOT_FOUND, HasSubstr("parameter 9"));
+    desc.parameters = nullptr;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("1 parameters, which are NULL"));
+    desc.num_parameters = 0;
+    desc.gradients = &plain;
+    desc.num_gradients = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 0, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("only ops of a backward can"));
+    desc.num_gradients = 0;
+    desc.flops = -1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("'forward.mix.new'"));
+    desc.flops = 0;
+    desc.backward = 2;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("backward"));
+    desc.backward = 0;
+    commsched_access_t access = {};
+    access.buffer = 44;
+    access.mode = COMMSCHED_READ;
+    desc.accesses = &access;
+    desc.num_accesses = 1;
+    EXPECT_EQ(commsched_engine_add_op(engine, 1, &desc, &id),
+              COMMSCHED_NOT_FOUND);
+    access.buffer = 0;
+    access.region = COMMSCHED_RANGE;
+    access.offset = kExchanged;
+    access.count = 1;
+    EXPECT_EQ(commsched_engine_add_op(engine, 1, &desc, &id),
+              COMMSCHED_OUT_OF_RANGE);
+    EXPECT_EQ(id, 77u);
+    EXPECT_EQ(rank.Build(), "");
+    EXPECT_EQ(rank.Step(0), "");
+  });
+}
+
+TEST(ModuleOpsContractTest, BadCollectivesAreNamed) {
+  OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {
+    commsched_module_collective_desc_t desc =
+        commsched_module_collective_desc_init();
+    desc.name = "swap";
+    desc.kind = COMMSCHED_ALL_TO_ALL;
+    desc.group = 1;
+    desc.output.buffer = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+                        COMMSCHED_ALREADY_EXISTS,
+                        HasSubstr("forward.mix.swap"));
+    desc.name = "new";
+    desc.group = 2;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+                        COMMSCHED_NOT_FOUND, HasSubstr("group 2"));
+    desc.group = 1;
+    desc.num_counts = 1;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("1 counts, which are NULL"));
+    const uint64_t too_many = kExchanged + 1;
+    desc.counts = &too_many;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+                        COMMSCHED_INVALID_ARGUMENT, HasSubstr("sends 65"));
+    EXPECT_EQ(rank.Build(), "");
+    EXPECT_EQ(rank.Step(0), "");
+  });
+}
+
+}  // namespace
+}  // namespace commsched::engine
