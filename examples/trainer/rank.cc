@@ -185,6 +185,7 @@ absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
   const size_t count = gpt_->architecture().parameters.size();
   values_.resize(count);
   gradients_.resize(count);
+  TRAINER_RETURN_IF_ERROR(FindGathered());
   if (checkpoint == nullptr) return InitializeWeights();
   return FromEngine(
       commsched_engine_checkpoint_load(checkpoint, engine_.get()));
@@ -220,6 +221,28 @@ absl::Status Rank::FindParameters(int m) {
   return absl::OkStatus();
 }
 
+// Between steps those have no address.
+absl::Status Rank::FindGathered() {
+  for (size_t p = 0; p < values_.size(); ++p) {
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
+        engine_.get(), static_cast<uint32_t>(p), &values_[p], &gradients_[p])));
+    gathered_.push_back(values_[p] == nullptr);
+  }
+  return absl::OkStatus();
+}
+
+void Rank::MeasureLive(int m) {
+  const Architecture& model = gpt_->architecture();
+  for (int p : model.modules[static_cast<size_t>(m)].used) {
+    const auto i = static_cast<size_t>(p);
+    if (!gathered_[i]) continue;
+    const uint64_t bytes =
+        static_cast<uint64_t>(model.parameters[i].count) * sizeof(float);
+    live_.Include(values_[i], bytes);
+    if (gradients_[i] != nullptr) live_.Include(gradients_[i], bytes);
+  }
+}
+
 absl::StatusOr<double> Rank::Step(int64_t step) {
   TRAINER_RETURN_IF_ERROR(
       FromEngine(commsched_engine_step_begin(engine_.get())));
@@ -247,6 +270,7 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_begin(engine, id, micro_batch)));
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
+    MeasureLive(m);
     gpt_->Forward(m, values_);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
@@ -261,6 +285,7 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
+    MeasureLive(m);
     gpt_->Backward(m, values_, gradients_);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));

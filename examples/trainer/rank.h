@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
+#include "examples/trainer/address_range.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
@@ -83,6 +84,9 @@ class Rank {
   absl::StatusOr<commsched_prediction_t> Predict(
       const commsched_cost_profile_t& profile);
   absl::StatusOr<uint64_t> PeakBytesInFlight();
+  // Of ZeRO-3: the memory in which forward and backward found what the engine
+  // keeps for a while, from its lowest to its highest byte.
+  uint64_t PeakLiveBytes() const { return live_.bytes(); }
   std::string WeightsDigest() const;
   absl::Status WriteTrace(const std::string& path) const;
 
@@ -101,6 +105,10 @@ class Rank {
   // Where the parameters of module `m` are, once its forward or backward has
   // begun.
   absl::Status FindParameters(int m);
+  // Notes where the parameters of module `m` and their gradients are.
+  void MeasureLive(int m);
+  // Which parameters are whole for a while only.
+  absl::Status FindGathered();
   absl::Status EvaluateModule(int m);
   absl::Status CopyWeights(int m);
   // How often each bucket travels in a step, as a table.
@@ -126,6 +134,9 @@ class Rank {
   // By parameter index; set by FindParameters.
   std::vector<const float*> values_;
   std::vector<float*> gradients_;
+
+  std::vector<bool> gathered_;  // By parameter; none below ZeRO-3.
+  AddressRange live_;
 
   std::vector<std::vector<float>> weights_;  // By parameter; of ReadWeights.
 

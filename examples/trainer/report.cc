@@ -116,6 +116,16 @@ std::string AccumulationLine(const Report& report) {
                   report.micro_batches));
 }
 
+// With ZeRO-3.
+std::string LiveLine(const Report& report) {
+  if (report.peak_live_bytes == 0) return "";
+  return Line(
+      "live buckets, measured",
+      absl::StrFormat("%s of %s",
+                      FormatBytes(static_cast<double>(report.peak_live_bytes)),
+                      FormatBytes(static_cast<double>(report.arena_bytes))));
+}
+
 std::string SaveLine(const Report& report) {
   if (report.num_saves == 0) return "";
   return Line(
@@ -172,7 +182,7 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
-      AccumulationLine(report), SaveLine(report),
+      LiveLine(report), AccumulationLine(report), SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -218,6 +228,7 @@ std::string FormatJson(const Report& report) {
       {"gradient_bytes", report.gradient_bytes},
       {"optimizer_bytes", report.optimizer_bytes},
       {"arena_bytes", report.arena_bytes},
+      {"peak_live_bytes", report.peak_live_bytes},
       {"micro_batches", report.micro_batches},
       {"accumulated_bytes", report.accumulated_bytes},
       {"peak_model_state_bytes", report.state_bytes},

@@ -88,6 +88,7 @@ struct Report {
   uint64_t accumulated_bytes = 0;  // Part of gradient_bytes or arena_bytes.
   uint64_t state_bytes = 0;        // All of these: the peak of model state.
   uint64_t activation_bytes = 0;
+  uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
   int64_t num_saves = 0;

@@ -386,6 +386,8 @@ absl::Status Run::FillSteps(Report* report) const {
     if (!peak.ok()) return peak.status();
     report->peak_bytes_in_flight =
         std::max(report->peak_bytes_in_flight, *peak);
+    report->peak_live_bytes =
+        std::max(report->peak_live_bytes, rank->PeakLiveBytes());
   }
   // A step before a validation or a save seems to last until that is over. The
   // trace counts the steps of this run.

@@ -94,8 +94,10 @@ TEST(Zero3BitsTest, AreTheSameForAnyBucketLimitCapAndSchedule) {
             << "bucket " << memory.bucket_kib << " KiB, live "
             << memory.live_kib << " KiB, cap " << cap_launches
             << (serial ? ", serial" : ", overlap");
+        EXPECT_GT(report->peak_live_bytes, 0u);
         if (options.max_live_bytes > 0) {
           EXPECT_LE(report->arena_bytes, options.max_live_bytes);
+          EXPECT_LE(report->peak_live_bytes, options.max_live_bytes);
         }
       }
     }

@@ -92,7 +92,8 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
                           "exposed_mean_s",
                           "predicted_step_s",
                           "micro_batches",
-                          "accumulated_bytes"}) {
+                          "accumulated_bytes",
+                          "peak_live_bytes"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_DOUBLE_EQ(json["ratio_to_lower_bound"], 1.5);
