@@ -152,6 +152,7 @@ absl::Status ByHandRank::Optimize(int64_t step) {
   args.correction1 = static_cast<float>(1 - std::pow(double{kBeta1}, t));
   args.correction2 = static_cast<float>(1 - std::pow(double{kBeta2}, t));
   args.gradient_scale = 1;
+  args.gradient_dtype = COMMSCHED_F32;
   for (Memory& memory : memory_) {
     const uint64_t shard = memory.m.size() * static_cast<uint64_t>(rank_);
     for (const engine::Segment& segment : memory.segments) {

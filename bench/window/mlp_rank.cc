@@ -101,11 +101,16 @@ void MlpRank::SetWeights() {
   }
 }
 
-void MlpRank::Forward(uint32_t layer) {
-  const float* weight = nullptr;
-  float* gradient = nullptr;
+MlpRank::Addresses MlpRank::Parameter(uint32_t layer) const {
+  const void* weight = nullptr;
+  void* gradient = nullptr;
   CheckEngine(
       commsched_engine_parameter_address(engine_, layer, &weight, &gradient));
+  return {static_cast<const float*>(weight), static_cast<float*>(gradient)};
+}
+
+void MlpRank::Forward(uint32_t layer) {
+  const float* const weight = Parameter(layer).weight;
   const int64_t h = spec_.hidden;
   float* out = Result(layer + 1);
   trainer::Matmul({spec_.batch, h, h}, {Result(layer), h}, {weight, h},
@@ -116,10 +121,7 @@ void MlpRank::Forward(uint32_t layer) {
 }
 
 void MlpRank::Backward(uint32_t layer) {
-  const float* weight = nullptr;
-  float* gradient = nullptr;
-  CheckEngine(
-      commsched_engine_parameter_address(engine_, layer, &weight, &gradient));
+  const auto [weight, gradient] = Parameter(layer);
   const int64_t h = spec_.hidden;
   const float* out = Result(layer + 1);
   for (int64_t i = 0; i < spec_.batch * h; ++i) {

@@ -50,6 +50,12 @@ class MlpRank {
  private:
   void CreateEngine(double link_bytes_per_s, int64_t link_latency_ns);
   void SetWeights();
+  struct Addresses {
+    const float* weight;
+    float* gradient;
+  };
+  // Where the engine has them.
+  Addresses Parameter(uint32_t layer) const;
   void Forward(uint32_t layer);
   void Backward(uint32_t layer);
   float* Result(uint32_t layer) {

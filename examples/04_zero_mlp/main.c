@@ -43,9 +43,13 @@ static float noise(uint32_t* state) {
 /* In ZeRO-3 parameters have an address only while they are gathered. */
 static void find_parameters(struct rank* self, int first, int last) {
   for (uint32_t p = (uint32_t)first; p <= (uint32_t)last; ++p) {
-    check(commsched_engine_parameter_address(self->engine, p, &self->value[p],
-                                             &self->gradient[p]),
-          "parameter_address");
+    const void* value;
+    void* gradient;
+    check(
+        commsched_engine_parameter_address(self->engine, p, &value, &gradient),
+        "parameter_address");
+    self->value[p] = value; /* fp32, as the description says by default. */
+    self->gradient[p] = gradient;
   }
 }
 

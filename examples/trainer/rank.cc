@@ -215,8 +215,12 @@ absl::Status Rank::InitializeWeights() {
 absl::Status Rank::FindParameters(int m) {
   for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
     const auto i = static_cast<size_t>(p);
+    const void* values = nullptr;
+    void* gradient = nullptr;
     TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-        engine_.get(), static_cast<uint32_t>(p), &values_[i], &gradients_[i])));
+        engine_.get(), static_cast<uint32_t>(p), &values, &gradient)));
+    values_[i] = static_cast<const float*>(values);
+    gradients_[i] = static_cast<float*>(gradient);
   }
   return absl::OkStatus();
 }

@@ -58,11 +58,14 @@ typedef uint32_t commsched_parameter_id_t;
 /// decay of this parameter; bias corrections are folded in by the caller.
 /// Plain data that is passed by pointer; never grows.
 typedef struct commsched_adamw_args {
-  float* master;  ///< fp32 weights, updated in place.
-  float* m;       ///< First moment.
-  float* v;       ///< Second moment.
-  const float* gradient;
+  float* master;         ///< fp32 weights, updated in place.
+  float* m;              ///< First moment.
+  float* v;              ///< Second moment.
+  const void* gradient;  ///< Of `gradient_dtype`.
+  void* copy;  ///< Receives the weights, rounded to `copy_dtype`; NULL
+               ///< if the model computes with `master`.
   uint64_t count;
+  commsched_dtype_t gradient_dtype, copy_dtype;
   float lr, beta1, beta2, epsilon, decay;
   float correction1, correction2;  ///< 1 - beta^t
   float gradient_scale;            ///< Clipping factor.
@@ -74,29 +77,37 @@ typedef struct commsched_adamw_args {
 /// Nesterov's by lr * (g + momentum * it). As PyTorch's SGD without dampening.
 /// Plain data that is passed by pointer; never grows.
 typedef struct commsched_sgd_args {
-  float* master;    ///< fp32 weights, updated in place.
-  float* velocity;  ///< What momentum adds up; NULL if `momentum` is 0.
-  const float* gradient;
+  float* master;         ///< fp32 weights, updated in place.
+  float* velocity;       ///< What momentum adds up; NULL if `momentum` is 0.
+  const void* gradient;  ///< Of `gradient_dtype`.
+  void* copy;            ///< As of commsched_adamw_args_t.
   uint64_t count;
+  commsched_dtype_t gradient_dtype, copy_dtype;
   float lr, momentum, decay;
   uint32_t nesterov;
   float gradient_scale;  ///< Clipping factor.
 } commsched_sgd_args_t;
 
 /// The kernels the engine runs on the caller's stream. NULL entries: CPU ones.
-/// Kernels must give the same bits for an element wherever a shard is cut.
+/// Kernels must give the same bits for an element wherever a shard is cut. They
+/// compute in fp32 and round to the nearest, ties to even. Each dtype is
+/// COMMSCHED_F32, _F16 or _BF16.
 typedef struct commsched_engine_kernels {
   uint64_t struct_size;
   void* user;
   void (*adamw)(void* user, const commsched_adamw_args_t* args);
   /// Sums of squares of consecutive blocks of 256 elements, the last may be
   /// shorter: out_sums[ceil(count/256)].
-  void (*block_squares)(void* user, const float* values, uint64_t count,
-                        double* out_sums);
-  void (*zero)(void* user, float* values, uint64_t count);
+  void (*block_squares)(void* user, const void* values, commsched_dtype_t dtype,
+                        uint64_t count, double* out_sums);
+  void (*zero)(void* user, void* memory, uint64_t bytes);
   /// into[i] += values[i]; they do not overlap.
-  void (*add)(void* user, float* into, const float* values, uint64_t count);
+  void (*add)(void* user, void* into, commsched_dtype_t into_dtype,
+              const void* values, commsched_dtype_t dtype, uint64_t count);
   void (*sgd)(void* user, const commsched_sgd_args_t* args);
+  /// into[i] = values[i]; they do not overlap.
+  void (*convert)(void* user, void* into, commsched_dtype_t into_dtype,
+                  const void* values, commsched_dtype_t dtype, uint64_t count);
 } commsched_engine_kernels_t;
 
 static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
@@ -105,6 +116,14 @@ static inline commsched_engine_kernels_t commsched_engine_kernels_init(void) {
   kernels.struct_size = sizeof(kernels);
   return kernels;
 }
+
+/// Returns the kernels that an entry of NULL stands for, `user` NULL: to wrap
+/// them, or to convert the elements of the 16-bit types.
+///
+/// Threads:   any, as the kernels.
+/// Blocks:    never.
+/// Since:     0.1
+COMMSCHED_API commsched_engine_kernels_t commsched_engine_cpu_kernels(void);
 
 /// What steps the weights.
 typedef enum commsched_optimizer {
@@ -120,7 +139,7 @@ typedef struct commsched_engine_desc {
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
   /// M accumulated micro-batches, is N x M of them.
   uint32_t micro_batches;
-  uint64_t bucket_bytes;  ///< 0: 25 MiB.
+  uint64_t bucket_bytes;  ///< As if of fp32, whatever the dtypes. 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
   /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
   /// memory; 0: the first that is enough of half of what they take side by
@@ -149,18 +168,19 @@ typedef struct commsched_engine_desc {
   /// of use. 0: no limit, every bucket is gathered once per step.
   /// `plan->arena_bytes` limits the same memory.
   uint64_t max_live_bytes;
-  /// Stage 3: parameters of fewer bytes stay whole on every rank, beside
-  /// `max_live_bytes`. They have buckets of their own, gathered after the
-  /// optimizer as in stage 1. 0: none.
+  /// Stage 3: parameters of fewer bytes, as if of fp32, stay whole on every
+  /// rank, beside `max_live_bytes`. They have buckets of their own, gathered
+  /// after the optimizer as in stage 1. 0: none.
   uint64_t persist_below;
   /// With several micro-batches: most memory for gradient buckets that
   /// accumulate whole over all backwards of a step, to be reduced once, under
   /// the last. Those are chosen whose reductions take the link longest.
   /// The others are reduced in every micro-batch, and the results added in
-  /// their order, in fp32: that takes memory for a second gradient shard, and
-  /// for the whole bucket only until its reduction is done. 0: no limit; 1: no
-  /// bucket accumulates. In stages 0 and 1 gradients have memory for all the
-  /// time, so that a limit costs memory; it is there for equal results.
+  /// their order, in `accumulate_dtype`: that takes memory for a second
+  /// gradient shard, and for the whole bucket only until its reduction is done.
+  /// 0: no limit; 1: no bucket accumulates. In stages 0 and 1 gradients have
+  /// memory for all the time, so that a limit costs memory; it is there for
+  /// equal results.
   uint64_t accumulate_bytes;
   uint32_t optimizer;  ///< commsched_optimizer_t. Betas, epsilon: AdamW's.
   float momentum;      ///< Of SGD: in [0, 1). 0: none, and no memory for it.
@@ -168,6 +188,17 @@ typedef struct commsched_engine_desc {
   /// 1: forwards may be left out, with their backwards (top of this file). 0:
   /// a call out of order is an error, also on the way to a later module.
   uint32_t allow_skipped_modules;
+  /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
+  /// computes with. Unless F32, fp32 master weights are kept beside it, sharded
+  /// like the optimizer's state; the optimizer steps these and rounds.
+  uint32_t parameter_dtype;
+  uint32_t gradient_dtype;  ///< Of the memory that backward adds to.
+  /// Of gradients that travel: ranks sum in fp32, and round the mean to it.
+  uint32_t reduce_dtype;
+  /// Of sums over micro-batches. Where it is not `gradient_dtype`, a bucket
+  /// that accumulates whole has memory of both: for the sum, and for the
+  /// gradients of one micro-batch, which are added to it after their backward.
+  uint32_t accumulate_dtype;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -199,7 +230,8 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              another stage, an optimizer that there is not,
 ///                              an option of another one, a beta or momentum
 ///                              not in [0, 1), a negative or non-finite
-///                              hyper-parameter
+///                              hyper-parameter, a dtype that is not F32, F16
+///                              or BF16
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -333,9 +365,10 @@ COMMSCHED_API commsched_status_t commsched_engine_set_parameter_range(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     uint64_t offset, const float* values, uint64_t count);
 
-/// Reads a parameter's fp32 master values before the first step, after a drain,
-/// or within an evaluation. In stage 3 within the forwards, of an evaluation,
-/// of modules that use the parameter, unless it is one that stays whole.
+/// Reads a parameter's values, of `parameter_dtype`, as fp32: before the first
+/// step, after a drain, or within an evaluation. In stage 3 within the
+/// forwards, of an evaluation, of modules that use the parameter, unless it is
+/// one that stays whole.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
@@ -346,11 +379,12 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
     float* out_values, uint64_t count);
 
-/// Addresses of a parameter's values and gradient, fixed after build. Values
-/// may be read within forward and backward of modules that use the parameter,
-/// and between a drain and the next step. The gradient may be added to (+=)
-/// within backward of those modules: the engine zeroes it before the first of
-/// a step, and at other times its memory may hold something else.
+/// Addresses of a parameter's values, of `parameter_dtype`, and its gradient,
+/// of `gradient_dtype`, fixed after build. Values may be read within forward
+/// and backward of modules that use the parameter, and between a drain and the
+/// next step. The gradient may be added to (+=) within backward of those
+/// modules: the engine zeroes it before the first of a step, and at other times
+/// its memory may hold something else.
 ///
 /// In stages 2 and 3 the gradient's address is another one in each micro-batch,
 /// and NULL outside of backwards that use the parameter, if its bucket is
@@ -369,7 +403,7 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    const float** out_values, float** out_gradient);
+    const void** out_values, void** out_gradient);
 
 /// Begins a step. The calls of a step come in one order (top of this file).
 /// Once the session has failed, every call of a step and
@@ -515,7 +549,7 @@ typedef struct commsched_engine_info {
   uint64_t num_buckets;
   uint64_t parameter_bytes;  ///< Per rank, with padding.
   uint64_t gradient_bytes;   ///< Per rank at the peak, the arena included.
-  uint64_t optimizer_bytes;  ///< Per rank.
+  uint64_t optimizer_bytes;  ///< Per rank; with master weights beside the copy.
   /// What the plan placed: gradient buckets and packing memory, in stage 3 also
   /// gathered parameters, for which it is not part of the other figures.
   uint64_t arena_bytes;

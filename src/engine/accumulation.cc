@@ -7,8 +7,6 @@
 namespace commsched::engine {
 namespace {
 
-uint64_t BytesOf(const Bucket& bucket) { return bucket.count * sizeof(float); }
-
 // Buckets that accumulate, and the time on the link that this saves per
 // micro-batch.
 struct Choice {
@@ -22,12 +20,13 @@ Choice Take(const AccumulationCosts& costs, const Layout& layout,
   Choice choice;
   uint64_t left = costs.budget_bytes;
   for (uint32_t b : order) {
-    const uint64_t bytes = BytesOf(layout.buckets[b]);
-    if (bytes > left) continue;
-    left -= bytes;
+    const uint64_t count = layout.buckets[b].count;
+    if (count * costs.element_bytes > left) continue;
+    left -= count * costs.element_bytes;
     choice.buckets.push_back(b);
     choice.saved_ns += static_cast<double>(costs.latency_ns) +
-                       static_cast<double>(bytes) / costs.bytes_per_s * 1e9;
+                       static_cast<double>(count * costs.sent_element_bytes) /
+                           costs.bytes_per_s * 1e9;
   }
   return choice;
 }

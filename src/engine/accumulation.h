@@ -10,6 +10,9 @@ namespace commsched::engine {
 // What accumulating is worth: reductions that are not sent.
 struct AccumulationCosts {
   uint64_t budget_bytes = 0;  // Of buckets that accumulate; 0: no limit.
+  // Of an element that adds up, and of one that is sent.
+  uint64_t element_bytes = sizeof(float);
+  uint64_t sent_element_bytes = sizeof(float);
   // Of the link that reductions take.
   double bytes_per_s = 1;
   int64_t latency_ns = 0;

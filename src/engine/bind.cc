@@ -30,6 +30,7 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
     const BucketIds& ids = graph_.buckets[b];
     add(ids.parameters, memory_[b].parameters);
     add(ids.parameter_shard, memory_[b].parameters);
+    add(ids.masters, memory_[b].masters);
     add(ids.gradients.front(), memory_[b].gradients);
     add(ids.shard, memory_[b].shard);
     add(ids.summand, memory_[b].summand);
@@ -78,14 +79,11 @@ Status Engine::Bind() {
         spec_.zero_stage == 0
             ? 0
             : group_rank_ * (layout_.buckets[b].count / spec_.num_shards());
-    memory.my_parameters = memory.parameters.data();
-    if (!gathered(b)) {
-      memory.all_parameters = memory.parameters.data();
-      memory.my_parameters += shard_begin;
-    }
+    BindParameters(b, shard_begin);
     if (!spec_.owned_gradients()) {
       memory.all_gradients = memory.gradients.data();
-      memory.my_gradients = memory.gradients.data() + shard_begin;
+      memory.my_gradients = memory.gradients.data() +
+                            shard_begin * SizeOf(spec_.precision.gradients);
     } else if (!short_lived_gradients(b)) {
       ENGINE_RETURN_IF_ERROR(ArenaAddress(
           ids.first_backward, ids.gradients.front(), &memory.all_gradients));
@@ -101,13 +99,28 @@ Status Engine::Bind() {
   return BindModuleOps();
 }
 
+void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
+  BucketMemory& memory = memory_[bucket];
+  std::byte* mine = memory.parameters.data();
+  if (!gathered(bucket)) {
+    memory.all_parameters = mine;
+    mine += shard_begin * SizeOf(spec_.precision.parameters);
+  }
+  if (spec_.has_masters()) {
+    memory.my_masters = memory.masters.data();
+    memory.my_copy = mine;
+  } else {
+    memory.my_masters = reinterpret_cast<float*>(mine);
+  }
+}
+
 Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
-                            float** out_address) const {
+                            std::byte** out_address) const {
   void* address = nullptr;
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_session_address(session_.get(), op, buffer, &address),
       "finding a bucket in the arena"));
-  *out_address = static_cast<float*>(address);
+  *out_address = static_cast<std::byte*>(address);
   return Status();
 }
 
@@ -129,6 +142,11 @@ Status Engine::BindModuleOps() {
             ArenaAddress(op.op, op.gradients[i], &at.gradients[i]));
       }
     }
+    for (const Conversion& each : op.conversions) {
+      auto& [from, into] = at.conversions.emplace_back();
+      ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.from, &from));
+      ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.into, &into));
+    }
   }
   return Status();
 }
@@ -149,7 +167,8 @@ Status Engine::BuildEvaluation() {
                                         &memory.gathered.emplace_back()));
   }
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    memory.shards.push_back(gathered(b) ? memory_[b].my_parameters : nullptr);
+    memory.shards.push_back(gathered(b) ? memory_[b].parameters.data()
+                                        : nullptr);
   }
   ENGINE_RETURN_IF_ERROR(BuildForwardGraph(spec_, modules_, exchanges_, layout_,
                                            graph_, memory, &forward_));
@@ -184,7 +203,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
     info.parameter_bytes += memory.parameters.bytes();
     info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes() +
                            memory.summand.bytes();
-    info.optimizer_bytes += memory.state.bytes();
+    info.optimizer_bytes += memory.state.bytes() + memory.masters.bytes();
   }
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;

@@ -37,6 +37,16 @@ commsched_cost_profile_t Profile(const commsched_cost_profile_t* given) {
   return given == nullptr ? commsched_cost_profile_init() : *given;
 }
 
+Precision MakePrecision(const commsched_engine_desc_t& desc) {
+  const auto dtype = [](uint32_t value) {
+    return static_cast<commsched_dtype_t>(value);
+  };
+  return {.parameters = dtype(desc.parameter_dtype),
+          .gradients = dtype(desc.gradient_dtype),
+          .reduced = dtype(desc.reduce_dtype),
+          .accumulated = dtype(desc.accumulate_dtype)};
+}
+
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
                   const commsched_plan_options_t& plan) {
   StepSpec spec;
@@ -46,6 +56,7 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.clip = desc.clip_norm > 0;
   spec.deterministic = plan.deterministic != 0;
   spec.sgd = desc.optimizer == COMMSCHED_SGD;
+  spec.precision = MakePrecision(desc);
   if (spec.sgd) spec.moments = desc.momentum > 0 ? 1 : 0;
   return spec;
 }
@@ -80,6 +91,16 @@ Status CheckOptimizer(const commsched_engine_desc_t& desc) {
                            " with momentum 0; it is of SGD with momentum");
   }
   return Status();
+}
+
+Status CheckDType(const char* field, uint32_t value) {
+  if (value == COMMSCHED_F32 || value == COMMSCHED_F16 ||
+      value == COMMSCHED_BF16) {
+    return Status();
+  }
+  return InvalidArgument(std::string("engine: ") + field + " is " +
+                         std::to_string(value) +
+                         "; it must be F32 (0), F16 (2) or BF16 (3)");
 }
 
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
@@ -134,6 +155,10 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckFraction("beta1", desc.beta1));
   ENGINE_RETURN_IF_ERROR(CheckFraction("beta2", desc.beta2));
   ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
+  ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
+  ENGINE_RETURN_IF_ERROR(CheckDType("gradient_dtype", desc.gradient_dtype));
+  ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
+  ENGINE_RETURN_IF_ERROR(CheckDType("accumulate_dtype", desc.accumulate_dtype));
   ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
   return CheckFinite("clip_norm", desc.clip_norm);

@@ -29,8 +29,8 @@ Status StepBuilder::AddBuffers() {
     Gathered gathered = {stay, kNoId};
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
         Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
-        COMMSCHED_F32, COMMSCHED_OWNED, layout_.buckets[stay.bucket].count,
-        &gathered.buffer));
+        spec_.precision.parameters, COMMSCHED_OWNED,
+        layout_.buckets[stay.bucket].count, &gathered.buffer));
     out_.gathered.push_back(gathered);
   }
   ENGINE_RETURN_IF_ERROR(
@@ -41,28 +41,35 @@ Status StepBuilder::AddBuffers() {
 Status StepBuilder::AddParameterBuffer(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
   if (spec_.gathers(layout_.buckets[bucket])) {
-    return writer_.AddBuffer(Indexed("parameter_shard", bucket), COMMSCHED_F32,
-                             COMMSCHED_BOUND, ShardCount(bucket),
-                             &ids.parameter_shard);
+    return writer_.AddBuffer(Indexed("parameter_shard", bucket),
+                             spec_.precision.parameters, COMMSCHED_BOUND,
+                             ShardCount(bucket), &ids.parameter_shard);
   }
-  return writer_.AddBuffer(Indexed("parameters", bucket), COMMSCHED_F32,
-                           COMMSCHED_BOUND, layout_.buckets[bucket].count,
-                           &ids.parameters);
+  return writer_.AddBuffer(Indexed("parameters", bucket),
+                           spec_.precision.parameters, COMMSCHED_BOUND,
+                           layout_.buckets[bucket].count, &ids.parameters);
 }
 
 Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
+  const Bucket& all = layout_.buckets[bucket];
   ENGINE_RETURN_IF_ERROR(AddParameterBuffer(bucket));
-  ENGINE_RETURN_IF_ERROR(AddGradientBuffers(bucket));
-  if (spec_.has_shard(layout_.buckets[bucket])) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("gradient_shard", bucket),
+  if (spec_.has_masters()) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("masters", bucket),
                                              COMMSCHED_F32, COMMSCHED_BOUND,
-                                             ShardCount(bucket), &ids.shard));
+                                             ShardCount(bucket), &ids.masters));
   }
-  if (spec_.short_lived_gradients(layout_.buckets[bucket])) {
+  ENGINE_RETURN_IF_ERROR(AddGradientBuffers(bucket));
+  ENGINE_RETURN_IF_ERROR(AddSentBuffers(bucket));
+  if (spec_.has_shard(all)) {
     ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer(Indexed("gradient_summand", bucket), COMMSCHED_F32,
-                          COMMSCHED_BOUND, ShardCount(bucket), &ids.summand));
+        writer_.AddBuffer(Indexed("gradient_shard", bucket), spec_.reduced(all),
+                          COMMSCHED_BOUND, ShardCount(bucket), &ids.shard));
+  }
+  if (spec_.has_summand(all)) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        Indexed("gradient_summand", bucket), spec_.precision.reduced,
+        COMMSCHED_BOUND, ShardCount(bucket), &ids.summand));
   }
   if (spec_.moments == 0) return Status();
   const std::string state = std::string(spec_.optimizer()) + "_state";
@@ -81,10 +88,31 @@ Status StepBuilder::AddGradientBuffers(uint32_t bucket) {
   }
   for (const std::string& name : names) {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        name, COMMSCHED_F32,
+        name, spec_.precision.gradients,
         spec_.owned_gradients() ? COMMSCHED_OWNED : COMMSCHED_BOUND,
         layout_.buckets[bucket].count,
         &out_.buckets[bucket].gradients.emplace_back()));
+  }
+  return Status();
+}
+
+// What is of another type than backward adds to.
+Status StepBuilder::AddSentBuffers(uint32_t bucket) {
+  BucketIds& ids = out_.buckets[bucket];
+  const Bucket& all = layout_.buckets[bucket];
+  if (spec_.folds(all)) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        Indexed("accumulated", bucket), spec_.precision.accumulated,
+        COMMSCHED_OWNED, all.count, &ids.accumulated));
+  }
+  if (!spec_.casts(all)) return Status();
+  const std::string name = Indexed("sent", bucket);
+  for (uint32_t mb = 0; mb < (at_once(bucket) ? spec_.micro_batches : 1);
+       ++mb) {
+    ENGINE_RETURN_IF_ERROR(
+        writer_.AddBuffer(at_once(bucket) ? Indexed(name.c_str(), mb) : name,
+                          spec_.precision.reduced, COMMSCHED_OWNED, all.count,
+                          &ids.sent.emplace_back()));
   }
   return Status();
 }
@@ -195,6 +223,7 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
     if (first == kNoId) first = op.op;
   }
   ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", op));
+  if (op.backward) ENGINE_RETURN_IF_ERROR(AddConversions(op));
   out_.module_ops.push_back(std::move(op));
   return Status();
 }

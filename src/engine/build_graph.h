@@ -13,6 +13,14 @@
 
 namespace commsched::engine {
 
+// Element types of what a step keeps and sends.
+struct Precision {
+  commsched_dtype_t parameters = COMMSCHED_F32;   // What the model reads.
+  commsched_dtype_t gradients = COMMSCHED_F32;    // What backward adds to.
+  commsched_dtype_t reduced = COMMSCHED_F32;      // What travels.
+  commsched_dtype_t accumulated = COMMSCHED_F32;  // Sums over micro-batches.
+};
+
 // What shapes a step.
 struct StepSpec {
   uint32_t zero_stage = 0;
@@ -23,6 +31,8 @@ struct StepSpec {
   bool sgd = false;
   uint32_t moments = 2;  // Values that the optimizer keeps per weight.
 
+  Precision precision;
+
   const char* optimizer() const { return sgd ? "sgd" : "adamw"; }
   // Optimizer shards per bucket.
   uint64_t num_shards() const {
@@ -30,14 +40,49 @@ struct StepSpec {
   }
   // The ranks keep only shards of the reduced gradients.
   bool owned_gradients() const { return zero_stage >= 2; }
+  // Master weights are kept beside what the model computes with.
+  bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
+  // Gradients accumulate whole, in memory of another type than backward adds
+  // to, which holds those of one micro-batch.
+  bool folds(const Bucket& bucket) const {
+    return micro_batches > 1 && !bucket.reduced_at_once &&
+           precision.gradients != precision.accumulated;
+  }
+  // Backward begins anew in each micro-batch.
+  bool begins_anew(const Bucket& bucket) const {
+    return bucket.reduced_at_once || folds(bucket);
+  }
+  // Of the gradients that are to be reduced, before they are converted.
+  commsched_dtype_t unreduced(const Bucket& bucket) const {
+    return folds(bucket) ? precision.accumulated : precision.gradients;
+  }
+  // What travels is a copy.
+  bool casts(const Bucket& bucket) const {
+    return unreduced(bucket) != precision.reduced;
+  }
+  // Of the reduced gradients that the optimizer reads.
+  commsched_dtype_t reduced(const Bucket& bucket) const {
+    return bucket.reduced_at_once ? precision.accumulated : precision.reduced;
+  }
   // Reduced gradients have memory of their own, in which those of several
   // micro-batches can add up.
   bool has_shard(const Bucket& bucket) const {
-    return owned_gradients() || bucket.reduced_at_once;
+    return owned_gradients() || bucket.reduced_at_once || casts(bucket) ||
+           folds(bucket);
   }
-  // Gradients have memory only until they are reduced, in each micro-batch.
+  // What the first reduction leaves is added, too, to become of another type.
+  bool adds_first(const Bucket& bucket) const {
+    return bucket.reduced_at_once && precision.accumulated != precision.reduced;
+  }
+  // What is added to the reduced gradients has memory of its own.
+  bool has_summand(const Bucket& bucket) const {
+    return bucket.reduced_at_once &&
+           (owned_gradients() || casts(bucket) || adds_first(bucket));
+  }
+  // Gradients have memory only until they are reduced or added, in each
+  // micro-batch.
   bool short_lived_gradients(const Bucket& bucket) const {
-    return owned_gradients() && bucket.reduced_at_once;
+    return owned_gradients() && begins_anew(bucket);
   }
   // The ranks keep only shards of the parameters, which ops use in buffers that
   // are gathered for them.
@@ -58,8 +103,11 @@ struct BucketIds {
   commsched_buffer_id_t parameter_shard = kNoId;  // If gathered.
   // All elements; short-lived ones by micro-batch.
   std::vector<commsched_buffer_id_t> gradients;
+  commsched_buffer_id_t masters = kNoId;      // Of one shard: has_masters().
+  commsched_buffer_id_t accumulated = kNoId;  // All elements: folds().
+  std::vector<commsched_buffer_id_t> sent;    // By reduction: casts().
   commsched_buffer_id_t shard = kNoId;    // The reduced gradients: has_shard().
-  commsched_buffer_id_t summand = kNoId;  // Short-lived: what to add to it.
+  commsched_buffer_id_t summand = kNoId;  // What to add to it: has_summand().
   // Of one shard, moment after moment: m, then v; momentum; or none.
   commsched_buffer_id_t state = kNoId;
   commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
@@ -71,13 +119,34 @@ struct BucketIds {
   commsched_buffer_id_t gradients_in(uint32_t micro_batch) const {
     return gradients.size() == 1 ? gradients.front() : gradients[micro_batch];
   }
+  // What adds up to what is reduced after `micro_batch`.
+  commsched_buffer_id_t uncast_in(uint32_t micro_batch) const {
+    return accumulated != kNoId ? accumulated : gradients_in(micro_batch);
+  }
+  // What that reduction reads.
+  commsched_buffer_id_t unreduced_in(uint32_t micro_batch) const {
+    if (sent.empty()) return uncast_in(micro_batch);
+    return sent.size() == 1 ? sent.front() : sent[micro_batch];
+  }
 };
 
 // Adds what the reduction of one micro-batch has left to that of the earlier
-// ones.
+// ones; the first, where it is not there already.
 struct Accumulation {
   uint32_t bucket = 0;
   commsched_op_id_t op = kNoId;
+  bool first = false;
+};
+
+// Makes gradients of another type, or adds them to such.
+struct Conversion {
+  commsched_op_id_t op = kNoId;
+  uint64_t count = 0;
+  bool adds = false;
+  commsched_dtype_t from_dtype = COMMSCHED_F32;
+  commsched_dtype_t into_dtype = COMMSCHED_F32;
+  commsched_buffer_id_t from = kNoId;
+  commsched_buffer_id_t into = kNoId;
 };
 
 // A forward or backward in the order in which the caller runs them.
@@ -95,6 +164,9 @@ struct ModuleOp {
   std::vector<commsched_buffer_id_t> gradients;
   // Of the micro-batch before, to run first.
   std::vector<Accumulation> accumulations;
+  // Of the buckets that it is the last to touch in its micro-batch, to run
+  // afterwards.
+  std::vector<Conversion> conversions;
 
   commsched_op_id_t last() const { return inner.empty() ? op : inner.back(); }
 };
@@ -125,6 +197,9 @@ struct Gathered {
 // accumulate_b.k adds to it, in the order of the micro-batches: as late as can
 // be, before the first backward that touches the bucket in the one after, or
 // before the optimizer.
+//
+// Where types differ, after the last backward that touches the bucket in micro-
+// batch k: fold_b.k adds its gradients to the sum, cast_b makes what travels.
 struct StepGraph {
   GraphHandle graph;
   std::vector<BucketIds> buckets;

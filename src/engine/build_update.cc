@@ -8,13 +8,13 @@ namespace commsched::engine {
 namespace {
 
 // Bytes that the optimizer moves per element: reads and writes weights and
-// moments, reads the gradient.
-double OptimizerBytesPerElement(const StepSpec& spec) {
-  return 8.0 * (1 + spec.moments) + 4;
+// moments, reads the gradient, writes the copy.
+double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
+  const uint64_t copy =
+      spec.has_masters() ? SizeOf(spec.precision.parameters) : 0;
+  return static_cast<double>(8 * (1 + spec.moments) +
+                             SizeOf(spec.reduced(bucket)) + copy);
 }
-
-// Reads two, writes one.
-constexpr double kAddBytesPerElement = 12;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t micro_batch) {
   reduction.kind = sharded() ? COMMSCHED_REDUCE_SCATTER : COMMSCHED_ALL_REDUCE;
   reduction.reduce_op = COMMSCHED_AVG;
   reduction.input =
-      Access(out_.buckets[bucket].gradients_in(micro_batch), COMMSCHED_READ);
+      Access(out_.buckets[bucket].unreduced_in(micro_batch), COMMSCHED_READ);
   reduction.output = Reduced(bucket, micro_batch, COMMSCHED_WRITE);
   return writer_.AddCollective(name, reduction);
 }
@@ -44,23 +44,75 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t micro_batch) {
 // Of the micro-batch before, for buckets that `op` is the first to touch again.
 // The first one's reduction has nothing to add to.
 Status StepBuilder::AddAccumulations(ModuleOp& op) {
-  if (!op.backward || op.micro_batch < 2) return Status();
+  if (!op.backward || op.micro_batch == 0) return Status();
+  const bool first = op.micro_batch == 1;
   for (uint32_t b : layout_.module_buckets[op.module]) {
     if (!at_once(b) || !IsFirstBackward(b, op.micro_batch)) continue;
+    if (first && !spec_.adds_first(layout_.buckets[b])) continue;
+    op.accumulations.push_back({b, kNoId, first});
     ENGINE_RETURN_IF_ERROR(
-        AddAccumulation(b, op.micro_batch - 1,
-                        &op.accumulations.emplace_back(Accumulation{b}).op));
+        AddAccumulation(b, op.micro_batch - 1, &op.accumulations.back().op));
   }
+  return Status();
+}
+
+// What follows the last backward of a bucket in a micro-batch.
+Status StepBuilder::AddConversions(ModuleOp& op) {
+  const bool last = op.micro_batch + 1 == spec_.micro_batches;
+  for (uint32_t b : layout_.module_buckets[op.module]) {
+    if (first_user_[b] != op.module) continue;
+    const Bucket& bucket = layout_.buckets[b];
+    const BucketIds& ids = out_.buckets[b];
+    if (spec_.folds(bucket)) {
+      ENGINE_RETURN_IF_ERROR(
+          AddConversion(Indexed(Indexed("fold", b).c_str(), op.micro_batch),
+                        {.count = bucket.count,
+                         .adds = op.micro_batch > 0,
+                         .from_dtype = spec_.precision.gradients,
+                         .into_dtype = spec_.precision.accumulated,
+                         .from = ids.gradients_in(op.micro_batch),
+                         .into = ids.accumulated},
+                        op));
+    }
+    if (!spec_.casts(bucket) || !(last || at_once(b))) continue;
+    const std::string name = Indexed("cast", b);
+    ENGINE_RETURN_IF_ERROR(
+        AddConversion(at_once(b) ? Indexed(name.c_str(), op.micro_batch) : name,
+                      {.count = bucket.count,
+                       .from_dtype = spec_.unreduced(bucket),
+                       .into_dtype = spec_.precision.reduced,
+                       .from = ids.uncast_in(op.micro_batch),
+                       .into = ids.unreduced_in(op.micro_batch)},
+                      op));
+  }
+  return Status();
+}
+
+Status StepBuilder::AddConversion(const std::string& name,
+                                  Conversion conversion, ModuleOp& op) {
+  uint64_t bytes =
+      SizeOf(conversion.from_dtype) + SizeOf(conversion.into_dtype);
+  if (conversion.adds) bytes += SizeOf(conversion.into_dtype);
+  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
+      name,
+      {Access(conversion.from, COMMSCHED_READ),
+       Access(conversion.into,
+              conversion.adds ? COMMSCHED_READ_WRITE : COMMSCHED_WRITE)},
+      static_cast<double>(conversion.count * bytes), &conversion.op));
+  op.conversions.push_back(conversion);
   return Status();
 }
 
 Status StepBuilder::AddAccumulation(uint32_t bucket, uint32_t micro_batch,
                                     commsched_op_id_t* out_op) {
+  const uint64_t bytes =
+      SizeOf(spec_.precision.reduced) + 2 * SizeOf(spec_.precision.accumulated);
   return writer_.AddCompute(
       Indexed(Indexed("accumulate", bucket).c_str(), micro_batch),
       {Reduced(bucket, micro_batch, COMMSCHED_READ),
-       ReducedGradients(bucket, COMMSCHED_READ_WRITE)},
-      static_cast<double>(ShardCount(bucket)) * kAddBytesPerElement, out_op);
+       ReducedGradients(
+           bucket, micro_batch == 0 ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE)},
+      static_cast<double>(ShardCount(bucket) * bytes), out_op);
 }
 
 Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
@@ -79,7 +131,8 @@ Status StepBuilder::AddNorm() {
     ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
         Indexed("squares", b), {ReducedGradients(b, COMMSCHED_READ), sums},
-        static_cast<double>(ShardCount(b)) * sizeof(float),
+        static_cast<double>(ShardCount(b) *
+                            SizeOf(spec_.reduced(layout_.buckets[b]))),
         &out_.buckets[b].squares));
   }
   ENGINE_RETURN_IF_ERROR(AddNormExchange());
@@ -120,13 +173,17 @@ Status StepBuilder::AddOptimizer() {
     BucketIds& ids = out_.buckets[b];
     std::vector<commsched_access_t> accesses = {
         ReducedGradients(b, COMMSCHED_READ), Weights(b)};
+    if (ids.masters != kNoId) {
+      accesses.push_back(Access(ids.masters, COMMSCHED_READ_WRITE));
+    }
     if (ids.state != kNoId) {
       accesses.push_back(Access(ids.state, COMMSCHED_READ_WRITE));
     }
     if (spec_.clip) accesses.push_back(Access(out_.factor, COMMSCHED_READ));
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
         Indexed(spec_.optimizer(), b), accesses,
-        static_cast<double>(ShardCount(b)) * OptimizerBytesPerElement(spec_),
+        static_cast<double>(ShardCount(b)) *
+            OptimizerBytesPerElement(spec_, layout_.buckets[b]),
         &ids.optimizer));
     if (!sharded() || spec_.gathers(layout_.buckets[b])) continue;
     ENGINE_RETURN_IF_ERROR(writer_.AddCollective(

@@ -1,11 +1,13 @@
 #ifndef COMMSCHED_SRC_ENGINE_ENGINE_H_
 #define COMMSCHED_SRC_ENGINE_ENGINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "build_graph.h"
@@ -79,8 +81,8 @@ class Engine {
   Status SetParameterRange(uint32_t parameter, uint64_t offset,
                            const float* values, uint64_t count);
   Status GetParameter(uint32_t parameter, float* out_values, uint64_t count);
-  Status ParameterAddress(uint32_t parameter, const float** out_values,
-                          float** out_gradient);
+  Status ParameterAddress(uint32_t parameter, const void** out_values,
+                          void** out_gradient);
   Status GradientNorm(double* out_norm) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status GetBucketInfo(uint64_t bucket,
@@ -124,44 +126,51 @@ class Engine {
 
   // Memory of one bucket; what the stage does not need is empty.
   struct BucketMemory {
-    Array<float> parameters;  // The fp32 master values; of a gathered bucket,
-                              // this rank's shard.
-    Array<float> gradients;   // Stages 0 and 1.
-    Array<float> shard;       // Reduced gradients: StepSpec::has_shard().
-    Array<float> summand;     // Of short-lived gradients: what to add to them.
-    Array<float> state;       // Moment after moment: m, then v.
+    Bytes parameters;      // What the model reads; of a gathered bucket, this
+                           // rank's shard. The masters, if these are fp32.
+    Array<float> masters;  // Of this rank's shard: StepSpec::has_masters().
+    Bytes gradients;       // Stages 0 and 1.
+    Bytes shard;           // Reduced gradients: StepSpec::has_shard().
+    Bytes summand;         // What to add to them: StepSpec::has_summand().
+    Array<float> state;    // Moment after moment: m, then v.
 
     // Every parameter; null while a gathered bucket is not whole.
-    float* all_parameters = nullptr;
+    std::byte* all_parameters = nullptr;
 
     // Set by Bind.
-    float* all_gradients = nullptr;       // Every element; null while
-                                          // short-lived ones have no memory.
-    const float* my_gradients = nullptr;  // Reduced, of this rank's shard.
+    std::byte* all_gradients = nullptr;       // Every element; null while
+                                              // short-lived ones have no
+                                              // memory.
+    const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
     // Where the reductions of later micro-batches leave what is added to it.
-    const float* my_summand = nullptr;
-    float* my_parameters = nullptr;  // Of this rank's shard.
-    std::vector<Segment> segments;   // Of this rank's shard.
+    const std::byte* my_summand = nullptr;
+    float* my_masters = nullptr;    // Of this rank's shard.
+    std::byte* my_copy = nullptr;   // Of it, what the model reads; null if
+                                    // that is the masters.
+    std::vector<Segment> segments;  // Of this rank's shard.
   };
 
-  // What a bucket keeps from step to step, in elements.
-  struct BucketCounts {
+  // What a bucket keeps from step to step, in bytes.
+  struct BucketBytes {
     uint64_t parameters = 0;
+    uint64_t masters = 0;
     uint64_t gradients = 0;
     uint64_t shard = 0;
     uint64_t summand = 0;
     uint64_t state = 0;
 
     uint64_t total() const {
-      return parameters + gradients + shard + summand + state;
+      return parameters + masters + gradients + shard + summand + state;
     }
   };
 
   // Of one module op and each of its module's buckets: where it is whole; null
   // for those that always are.
   struct OpAddresses {
-    std::vector<float*> values;
-    std::vector<float*> gradients;  // Short-lived ones; of a backward.
+    std::vector<std::byte*> values;
+    std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
+    // From and into, of ModuleOp::conversions.
+    std::vector<std::pair<std::byte*, std::byte*>> conversions;
   };
 
   struct PlanDelete {
@@ -202,13 +211,14 @@ class Engine {
 
   // prepare.cc
   void ChooseAccumulating();
-  BucketCounts CountsOf(uint32_t bucket) const;
+  BucketBytes BytesOfBucket(uint32_t bucket) const;
   Status CheckMemory() const;
   Status Allocate();
   Status PlanStep();
   Status PlanGathering();
   std::vector<uint64_t> ArenaLimits(uint64_t parameter_bytes) const;
   uint64_t AccumulatedBytes() const;
+  uint64_t OwnedGradientBytes() const;
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
@@ -221,9 +231,10 @@ class Engine {
                        const std::vector<commsched_binding_t>& bindings,
                        commsched_trace_t* trace, SessionHandle* out_session);
   Status Bind();
+  void BindParameters(uint32_t bucket, uint64_t shard_begin);
   Status BindModuleOps();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
-                      float** out_address) const;
+                      std::byte** out_address) const;
   Status BuildEvaluation();
   std::vector<commsched_binding_t> Bindings() const;
 
@@ -268,7 +279,8 @@ class Engine {
   // The same for all buffers that the optimizer reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);
-  Status Accumulate(uint32_t bucket, commsched_op_id_t op);
+  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
+  Status ConvertGradients(const ModuleOp& op, const OpAddresses& at);
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
@@ -276,6 +288,9 @@ class Engine {
   commsched_adamw_args_t AdamWArgs(float lr) const;
   void AdamW(uint32_t bucket, commsched_adamw_args_t args) const;
   void Sgd(uint32_t bucket, float lr) const;
+  // What both have.
+  template <typename Args>
+  void SetArgs(uint32_t bucket, const Segment& segment, Args& args) const;
   float GradientScale() const;
   float DecayOf(uint32_t parameter) const;
   double AddAllSums() const;
@@ -295,17 +310,22 @@ class Engine {
   Status CheckDrained(const char* call) const;
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
-  float* ParameterValues(uint32_t parameter) const;
+  const std::byte* ParameterValues(uint32_t parameter) const;
+  // What this rank keeps of `count` elements of a bucket, from `begin` on.
+  void StoreValues(uint32_t bucket, uint64_t begin, const float* values,
+                   uint64_t count);
 
   // snapshot.cc
   struct Target {  // Where this rank keeps what a checkpoint has.
     Checkpoint::Range range;
-    float* values;
+    float* values;           // Null: by StoreValues.
+    uint32_t parameter = 0;  // Of values.
   };
   Status CheckTensors(const Checkpoint& checkpoint,
                       std::vector<size_t>* out_tensors) const;
   Status CheckMoments(const Checkpoint& checkpoint) const;
   std::vector<Target> Targets(const std::vector<size_t>& tensors) const;
+  Status ReadTarget(const Checkpoint& checkpoint, const Target& target);
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "boundary.h"
+#include "kernels.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
@@ -57,6 +58,10 @@ Status Create(const commsched_engine_desc_t* desc,
 
 const char* commsched_engine_last_error(void) {
   return engine::LastError().c_str();
+}
+
+commsched_engine_kernels_t commsched_engine_cpu_kernels(void) {
+  return engine::CpuKernels();
 }
 
 commsched_status_t commsched_engine_create(const commsched_engine_desc_t* desc,
@@ -156,7 +161,7 @@ commsched_status_t commsched_engine_get_parameter(
 
 commsched_status_t commsched_engine_parameter_address(
     commsched_engine_t* engine, commsched_parameter_id_t parameter,
-    const float** out_values, float** out_gradient) {
+    const void** out_values, void** out_gradient) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));

@@ -11,8 +11,8 @@ namespace {
 // before or afterwards.
 struct Place {
   Stay stay;
-  const float* begin = nullptr;
-  const float* end = nullptr;
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
   commsched_buffer_id_t buffer = kNoId;
 
   bool Overlaps(const Place& other) const {
@@ -47,14 +47,15 @@ class Builder {
   }
 
  private:
-  Status AddBound(const std::string& name, float* address, uint64_t count,
+  Status AddBound(const std::string& name, std::byte* address, uint64_t count,
                   commsched_buffer_id_t* out_id) {
+    const commsched_dtype_t dtype = spec_.precision.parameters;
     ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer(name, COMMSCHED_F32, COMMSCHED_BOUND, count, out_id));
+        writer_.AddBuffer(name, dtype, COMMSCHED_BOUND, count, out_id));
     commsched_binding_t binding = {};
     binding.buffer = *out_id;
     binding.address = address;
-    binding.bytes = count * sizeof(float);
+    binding.bytes = count * SizeOf(dtype);
     out_.bindings.push_back(binding);
     return Status();
   }
@@ -75,8 +76,10 @@ class Builder {
       const Stay& stay = step_.gathered[i].stay;
       if (stay.first >= modules_.size()) continue;
       const uint64_t count = layout_.buckets[stay.bucket].count;
-      Place place = {stay, memory_.gathered[i], memory_.gathered[i] + count,
-                     kNoId};
+      Place place = {
+          stay, memory_.gathered[i],
+          memory_.gathered[i] + count * SizeOf(spec_.precision.parameters),
+          kNoId};
       ENGINE_RETURN_IF_ERROR(AddBound(
           Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
           memory_.gathered[i], count, &place.buffer));

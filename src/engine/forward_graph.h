@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
 #define COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
 
+#include <cstddef>
 #include <vector>
 
 #include "build_graph.h"
@@ -14,8 +15,9 @@ namespace commsched::engine {
 
 // Memory of the step that an evaluation uses, too.
 struct ForwardMemory {
-  std::vector<float*> gathered;  // By StepGraph::gathered.
-  std::vector<float*> shards;    // By bucket, this rank's; null: not gathered.
+  std::vector<std::byte*> gathered;  // By StepGraph::gathered.
+  // By bucket, this rank's; null: not gathered.
+  std::vector<std::byte*> shards;
 };
 
 // One forward of every module without a step: what an evaluation runs in stage

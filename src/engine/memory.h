@@ -56,6 +56,9 @@ class Array {
   uint64_t count_ = 0;
 };
 
+// Elements whose type is known when the engine is made.
+using Bytes = Array<std::byte>;
+
 }  // namespace commsched::engine
 
 #endif  // COMMSCHED_SRC_ENGINE_MEMORY_H_

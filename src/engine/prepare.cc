@@ -53,6 +53,8 @@ void Engine::ChooseAccumulating() {
   if (spec_.micro_batches == 1) return;
   AccumulationCosts costs;
   costs.budget_bytes = desc_.accumulate_bytes;
+  costs.element_bytes = SizeOf(spec_.precision.accumulated);
+  costs.sent_element_bytes = SizeOf(spec_.precision.reduced);
   costs.bytes_per_s = profile_.link_bytes_per_s > 0 ? profile_.link_bytes_per_s
                                                     : kDefaultLinkBytesPerS;
   costs.latency_ns =
@@ -68,29 +70,49 @@ uint64_t Engine::AccumulatedBytes() const {
   for (const Bucket& bucket : layout_.buckets) {
     if (!bucket.reduced_at_once) elements += bucket.count;
   }
-  return elements * sizeof(float);
+  return elements * SizeOf(spec_.precision.accumulated);
 }
 
-Engine::BucketCounts Engine::CountsOf(uint32_t bucket) const {
+// What the plan has to find memory for.
+uint64_t Engine::OwnedGradientBytes() const {
+  const Precision& precision = spec_.precision;
+  uint64_t bytes = 0;
+  for (const Bucket& bucket : layout_.buckets) {
+    uint64_t element = 0;
+    if (spec_.owned_gradients()) element += SizeOf(precision.gradients);
+    if (spec_.folds(bucket)) element += SizeOf(precision.accumulated);
+    if (spec_.casts(bucket)) element += SizeOf(precision.reduced);
+    bytes += bucket.count * element;
+  }
+  return bytes;
+}
+
+Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
   const Bucket& all = layout_.buckets[bucket];
+  const Precision& precision = spec_.precision;
   const uint64_t shard = all.count / spec_.num_shards();
-  BucketCounts counts;
-  counts.parameters = gathered(bucket) ? shard : all.count;
-  counts.state = spec_.moments * shard;
-  if (!spec_.owned_gradients()) counts.gradients = all.count;
-  if (spec_.has_shard(all)) counts.shard = shard;
-  if (short_lived_gradients(bucket)) counts.summand = shard;
-  return counts;
+  BucketBytes bytes;
+  bytes.parameters =
+      (gathered(bucket) ? shard : all.count) * SizeOf(precision.parameters);
+  if (spec_.has_masters()) bytes.masters = shard * sizeof(float);
+  bytes.state = spec_.moments * shard * sizeof(float);
+  if (!spec_.owned_gradients()) {
+    bytes.gradients = all.count * SizeOf(precision.gradients);
+  }
+  if (spec_.has_shard(all)) bytes.shard = shard * SizeOf(spec_.reduced(all));
+  if (spec_.has_summand(all)) {
+    bytes.summand = shard * SizeOf(precision.reduced);
+  }
+  return bytes;
 }
 
 // More than the machine has is refused rather than left to overcommit: the
 // first touch of such memory would kill the process.
 Status Engine::CheckMemory() const {
-  uint64_t elements = 0;
+  uint64_t bytes = 0;
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
-    elements += CountsOf(b).total();
+    bytes += BytesOfBucket(b).total();
   }
-  const uint64_t bytes = elements * sizeof(float);
   if (bytes <= PhysicalBytes()) return Status();
   return Status(COMMSCHED_RESOURCE_EXHAUSTED,
                 "engine: parameters, gradients and optimizer state take " +
@@ -102,17 +124,22 @@ Status Engine::Allocate() {
   memory_.resize(layout_.buckets.size());
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     BucketMemory& memory = memory_[b];
-    const BucketCounts counts = CountsOf(b);
-    const std::pair<uint64_t, Array<float>*> arrays[] = {
-        {counts.parameters, &memory.parameters},
-        {counts.state, &memory.state},
-        {counts.gradients, &memory.gradients},
-        {counts.shard, &memory.shard},
-        {counts.summand, &memory.summand}};
-    for (const auto& [count, array] : arrays) {
+    const BucketBytes bytes = BytesOfBucket(b);
+    const std::string what = "bucket " + std::to_string(b);
+    const std::pair<uint64_t, Bytes*> untyped[] = {
+        {bytes.parameters, &memory.parameters},
+        {bytes.gradients, &memory.gradients},
+        {bytes.shard, &memory.shard},
+        {bytes.summand, &memory.summand}};
+    for (const auto& [count, array] : untyped) {
       if (count == 0) continue;
-      ENGINE_RETURN_IF_ERROR(
-          AllocateZeros("bucket " + std::to_string(b), count, array));
+      ENGINE_RETURN_IF_ERROR(AllocateZeros(what, count, array));
+    }
+    const std::pair<uint64_t, Array<float>*> floats[] = {
+        {bytes.masters, &memory.masters}, {bytes.state, &memory.state}};
+    for (const auto& [count, array] : floats) {
+      if (count == 0) continue;
+      ENGINE_RETURN_IF_ERROR(AllocateZeros(what, count / sizeof(float), array));
     }
     memory.segments = ShardSegments(layout_, parameters_, b,
                                     spec_.zero_stage == 0 ? 0 : group_rank_,
@@ -160,7 +187,7 @@ Status Engine::TryLimits(const std::vector<Stay>& stays,
 // not enough (a large bucket that is alive all the time), and else all of it.
 Status Engine::PlanStep() {
   if (spec_.zero_stage == 3) return PlanGathering();
-  if (!spec_.owned_gradients() || plan_options_.arena_bytes != 0) {
+  if (OwnedGradientBytes() == 0 || plan_options_.arena_bytes != 0) {
     return TryPlan({}, plan_options_.arena_bytes);
   }
   return TryLimits({}, ArenaLimits(/*parameter_bytes=*/0));
@@ -169,7 +196,7 @@ Status Engine::PlanStep() {
 // Without a limit nothing shares memory. That is for buckets which all
 // accumulate as much as memory for all of them, which else is tried first.
 std::vector<uint64_t> Engine::ArenaLimits(uint64_t parameter_bytes) const {
-  const uint64_t gradients = layout_.padded_elements() * sizeof(float);
+  const uint64_t gradients = OwnedGradientBytes();
   std::vector<uint64_t> limits = {parameter_bytes + gradients / 2,
                                   parameter_bytes + gradients / 4 * 3};
   if (spec_.micro_batches > 1 && AccumulatedBytes() < gradients) {

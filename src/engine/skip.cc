@@ -59,6 +59,7 @@ Status Engine::SkipModule() {
     ENGINE_RETURN_IF_ERROR(Before(inner));
     ENGINE_RETURN_IF_ERROR(After(inner));
   }
+  ENGINE_RETURN_IF_ERROR(ConvertGradients(op, addresses_[cursor_]));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   return Status();

@@ -50,7 +50,7 @@ Status Engine::CopyOut(const std::vector<SavedPiece>& pieces, float* out) {
   }
   ENGINE_RETURN_IF_ERROR(Drain());
   for (const SavedPiece& piece : pieces) {
-    copy(memory_[piece.bucket].my_parameters, piece);
+    copy(memory_[piece.bucket].my_masters, piece);
   }
   return Status();
 }
@@ -122,9 +122,7 @@ std::vector<Engine::Target> Engine::Targets(
           .kind = StateKind::kValue,
           .begin = segment.in_bucket - layout_.slots[p].offset,
           .count = segment.count};
-      if (gathered(b)) {
-        targets.push_back({range, memory.my_parameters + segment.in_shard});
-      }
+      if (gathered(b)) targets.push_back({range, nullptr, p});
       for (size_t k = 0; k < moments.size(); ++k) {
         range.kind = moments[k];
         targets.push_back(
@@ -138,10 +136,23 @@ std::vector<Engine::Target> Engine::Targets(
                           .kind = StateKind::kValue,
                           .begin = 0,
                           .count = parameters_[p].count},
-                         memory.all_parameters + layout_.slots[p].offset});
+                         nullptr,
+                         p});
     }
   }
   return targets;
+}
+
+Status Engine::ReadTarget(const Checkpoint& checkpoint, const Target& target) {
+  if (target.values != nullptr) {
+    return checkpoint.Read(target.range, target.values);
+  }
+  std::vector<float> values(target.range.count);
+  ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, values.data()));
+  const Slot& slot = layout_.slots[target.parameter];
+  StoreValues(slot.bucket, slot.offset + target.range.begin, values.data(),
+              values.size());
+  return Status();
 }
 
 // All that can be wrong with the files is found before anything changes.
@@ -156,7 +167,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
     ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));
   }
   for (const Target& target : targets) {
-    ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, target.values));
+    ENGINE_RETURN_IF_ERROR(ReadTarget(checkpoint, target));
   }
   step_offset_ = checkpoint.index().id.step - steps_done_;
   return Status();

@@ -201,14 +201,14 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
 // Its parameters are there then, and its gradients can be added to.
 Status Engine::BeginStepOp(const ModuleOp& op) {
   for (const Accumulation& each : op.accumulations) {
-    ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op));
+    ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op, each.first));
   }
   ENGINE_RETURN_IF_ERROR(Before(op.op));
   open_op_ = op.op;
   ShowBuckets();
   for (uint32_t b : op.zeroed) {
     kernels_.zero(kernels_.user, memory_[b].all_gradients,
-                  layout_.buckets[b].count);
+                  layout_.buckets[b].count * SizeOf(spec_.precision.gradients));
   }
   return Status();
 }
@@ -220,6 +220,7 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   }
   HideBuckets();
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
+  ENGINE_RETURN_IF_ERROR(ConvertGradients(ops()[cursor_], addresses_[cursor_]));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   inner_ = 0;
@@ -304,18 +305,35 @@ Status Engine::StepBuckets(float lr) {
   return Status();
 }
 
-Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op) {
+Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
   const BucketMemory& memory = memory_[bucket];
+  const Precision& precision = spec_.precision;
+  const auto combine = first ? kernels_.convert : kernels_.add;
   return Run(op, [&] {
-    kernels_.add(kernels_.user, memory.shard.data(), memory.my_summand,
-                 memory.shard.count());
+    combine(kernels_.user, memory.shard.data(), precision.accumulated,
+            memory.my_summand, precision.reduced,
+            layout_.buckets[bucket].count / spec_.num_shards());
   });
+}
+
+// Of a backward: gradients that are not of the type they add up in, or travel.
+Status Engine::ConvertGradients(const ModuleOp& op, const OpAddresses& at) {
+  for (size_t i = 0; i < op.conversions.size(); ++i) {
+    const Conversion& each = op.conversions[i];
+    const auto& [from, into] = at.conversions[i];
+    const auto combine = each.adds ? kernels_.add : kernels_.convert;
+    ENGINE_RETURN_IF_ERROR(Run(each.op, [&, from = from, into = into] {
+      combine(kernels_.user, into, each.into_dtype, from, each.from_dtype,
+              each.count);
+    }));
+  }
+  return Status();
 }
 
 // Adds the last micro-batch, unless it was reduced with the others.
 Status Engine::FinishGradients(uint32_t bucket) {
   const commsched_op_id_t op = graph_.buckets[bucket].accumulate;
-  return op == kNoId ? Status() : Accumulate(bucket, op);
+  return op == kNoId ? Status() : Accumulate(bucket, op, /*first=*/false);
 }
 
 // The buckets in the order in which their reductions arrive.
@@ -336,10 +354,11 @@ Status Engine::ComputeNorm() {
 void Engine::Squares(uint32_t bucket) {
   const BucketMemory& memory = memory_[bucket];
   double* sums = local_sums_.data() + graph_.sums_offset[bucket];
+  const commsched_dtype_t dtype = spec_.reduced(layout_.buckets[bucket]);
   for (const Segment& segment : memory.segments) {
     kernels_.block_squares(
-        kernels_.user, memory.my_gradients + segment.in_shard, segment.count,
-        sums + segment.in_shard / kBlockElements);
+        kernels_.user, memory.my_gradients + segment.in_shard * SizeOf(dtype),
+        dtype, segment.count, sums + segment.in_shard / kBlockElements);
   }
 }
 
@@ -409,18 +428,31 @@ commsched_adamw_args_t Engine::AdamWArgs(float lr) const {
   return args;
 }
 
+template <typename Args>
+void Engine::SetArgs(uint32_t bucket, const Segment& segment,
+                     Args& args) const {
+  const BucketMemory& memory = memory_[bucket];
+  args.master = memory.my_masters + segment.in_shard;
+  args.gradient_dtype = spec_.reduced(layout_.buckets[bucket]);
+  args.gradient =
+      memory.my_gradients + segment.in_shard * SizeOf(args.gradient_dtype);
+  args.copy_dtype = spec_.precision.parameters;
+  if (memory.my_copy != nullptr) {
+    args.copy = memory.my_copy + segment.in_shard * SizeOf(args.copy_dtype);
+  }
+  args.count = segment.count;
+  args.decay = DecayOf(segment.parameter);
+}
+
 void Engine::AdamW(uint32_t bucket, commsched_adamw_args_t args) const {
   const BucketMemory& memory = memory_[bucket];
   float* m = memory.state.data();
   float* v = m + memory.state.count() / 2;
   args.gradient_scale = GradientScale();
   for (const Segment& segment : memory.segments) {
-    args.master = memory.my_parameters + segment.in_shard;
+    SetArgs(bucket, segment, args);
     args.m = m + segment.in_shard;
     args.v = v + segment.in_shard;
-    args.gradient = memory.my_gradients + segment.in_shard;
-    args.count = segment.count;
-    args.decay = DecayOf(segment.parameter);
     kernels_.adamw(kernels_.user, &args);
   }
 }
@@ -433,13 +465,10 @@ void Engine::Sgd(uint32_t bucket, float lr) const {
   args.nesterov = desc_.nesterov;
   args.gradient_scale = GradientScale();
   for (const Segment& segment : memory.segments) {
-    args.master = memory.my_parameters + segment.in_shard;
+    SetArgs(bucket, segment, args);
     if (spec_.moments > 0) {
       args.velocity = memory.state.data() + segment.in_shard;
     }
-    args.gradient = memory.my_gradients + segment.in_shard;
-    args.count = segment.count;
-    args.decay = DecayOf(segment.parameter);
     kernels_.sgd(kernels_.user, &args);
   }
 }

@@ -28,7 +28,12 @@ class StepBuilder {
         layout_(layout),
         stays_(stays),
         out_(*out),
-        backwards_(layout.buckets.size(), 0) {}
+        first_user_(layout.buckets.size(), 0),
+        backwards_(layout.buckets.size(), 0) {
+    for (uint32_t m = static_cast<uint32_t>(modules.size()); m-- > 0;) {
+      for (uint32_t b : layout.module_buckets[m]) first_user_[b] = m;
+    }
+  }
 
   Status Build();
 
@@ -37,6 +42,7 @@ class StepBuilder {
   Status AddBucketBuffers(uint32_t bucket);
   Status AddParameterBuffer(uint32_t bucket);
   Status AddGradientBuffers(uint32_t bucket);
+  Status AddSentBuffers(uint32_t bucket);
   Status AddNormBuffers();
   Status AddModuleOps();
   Status AddModuleOp(ModuleOp op);
@@ -53,6 +59,9 @@ class StepBuilder {
   Status AddAccumulation(uint32_t bucket, uint32_t micro_batch,
                          commsched_op_id_t* out_op);
   Status AddLastAccumulation(uint32_t bucket);
+  Status AddConversions(ModuleOp& op);
+  Status AddConversion(const std::string& name, Conversion conversion,
+                       ModuleOp& op);
   Status AddNorm();
   Status AddNormExchange();
   Status AddOptimizer();
@@ -68,12 +77,14 @@ class StepBuilder {
     }
     return access;
   }
-  // The weights that it steps.
+  // The weights that the optimizer writes.
   commsched_access_t Weights(uint32_t bucket) const {
     const BucketIds& ids = out_.buckets[bucket];
+    const commsched_access_mode_t mode =
+        spec_.has_masters() ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE;
     return spec_.gathers(layout_.buckets[bucket])
-               ? Access(ids.parameter_shard, COMMSCHED_READ_WRITE)
-               : Part(ids.parameters, COMMSCHED_READ_WRITE);
+               ? Access(ids.parameter_shard, mode)
+               : Part(ids.parameters, mode);
   }
   // The reduced gradients that this rank steps with.
   commsched_access_t ReducedGradients(uint32_t bucket,
@@ -86,7 +97,8 @@ class StepBuilder {
   commsched_access_t Reduced(uint32_t bucket, uint32_t micro_batch,
                              commsched_access_mode_t mode) const {
     const BucketIds& ids = out_.buckets[bucket];
-    if (!at_once(bucket) || micro_batch == 0) {
+    if (!at_once(bucket) ||
+        (micro_batch == 0 && !spec_.adds_first(layout_.buckets[bucket]))) {
       return ReducedGradients(bucket, mode);
     }
     return ids.summand != kNoId ? Access(ids.summand, mode)
@@ -95,10 +107,10 @@ class StepBuilder {
   bool at_once(uint32_t bucket) const {
     return layout_.buckets[bucket].reduced_at_once;
   }
-  // Whether no backward before has touched the bucket in what is reduced
-  // together.
+  // Whether no backward before has touched the bucket in what adds up in place.
   bool IsFirstBackward(uint32_t bucket, uint32_t micro_batch) const {
-    return backwards_[bucket] == (at_once(bucket) ? micro_batch : 0);
+    return backwards_[bucket] ==
+           (spec_.begins_anew(layout_.buckets[bucket]) ? micro_batch : 0);
   }
   uint64_t ShardCount(uint32_t bucket) const {
     return layout_.buckets[bucket].count / spec_.num_shards();
@@ -114,6 +126,7 @@ class StepBuilder {
   const std::vector<Stay>& stays_;
   StepGraph& out_;
   GraphWriter writer_;
+  std::vector<uint32_t> first_user_;  // By bucket: module.
   // By bucket: the buffer that holds its parameters for the next module op.
   std::vector<commsched_buffer_id_t> current_;
   // By bucket: the micro-batches in which a backward has touched it.

@@ -89,10 +89,35 @@ Status Engine::CheckCount(const char* call, uint32_t parameter,
 }
 
 // Null while the bucket is not whole.
-float* Engine::ParameterValues(uint32_t parameter) const {
+const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout_.slots[parameter];
-  float* bucket = memory_[slot.bucket].all_parameters;
-  return bucket == nullptr ? nullptr : bucket + slot.offset;
+  const std::byte* bucket = memory_[slot.bucket].all_parameters;
+  if (bucket == nullptr) return nullptr;
+  return bucket + slot.offset * SizeOf(spec_.precision.parameters);
+}
+
+void Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
+                         uint64_t count) {
+  const BucketMemory& memory = memory_[bucket];
+  const commsched_dtype_t dtype = spec_.precision.parameters;
+  if (!gathered(bucket)) {
+    kernels_.convert(kernels_.user,
+                     memory.all_parameters + begin * SizeOf(dtype), dtype,
+                     values, COMMSCHED_F32, count);
+    if (!spec_.has_masters()) return;
+  }
+  const uint64_t shard = layout_.buckets[bucket].count / spec_.num_shards();
+  const uint64_t shard_begin = spec_.zero_stage == 0 ? 0 : group_rank_ * shard;
+  const uint64_t first = std::max(begin, shard_begin);
+  const uint64_t last = std::min(begin + count, shard_begin + shard);
+  if (first >= last) return;
+  const uint64_t in_shard = first - shard_begin;
+  std::memcpy(memory.my_masters + in_shard, values + (first - begin),
+              (last - first) * sizeof(float));
+  if (memory.my_copy == nullptr) return;
+  kernels_.convert(kernels_.user, memory.my_copy + in_shard * SizeOf(dtype),
+                   dtype, values + (first - begin), COMMSCHED_F32,
+                   last - first);
 }
 
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
@@ -123,7 +148,6 @@ Status Engine::SetParameter(uint32_t parameter, const float* values,
   return SetParameterRange(parameter, 0, values, count);
 }
 
-// Of a gathered bucket, the elements that lie in this rank's shard.
 Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                                  const float* values, uint64_t count) {
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
@@ -136,21 +160,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(p.count));
   }
   const Slot& slot = layout_.slots[parameter];
-  const BucketMemory& memory = memory_[slot.bucket];
-  if (!gathered(slot.bucket)) {
-    std::memcpy(ParameterValues(parameter) + offset, values,
-                count * sizeof(float));
-    return Status();
-  }
-  for (const Segment& segment : memory.segments) {
-    if (segment.parameter != parameter) continue;
-    const uint64_t kept = segment.in_bucket - slot.offset;
-    const uint64_t begin = std::max(offset, kept);
-    const uint64_t end = std::min(offset + count, kept + segment.count);
-    if (begin >= end) continue;
-    std::memcpy(memory.my_parameters + segment.in_shard + (begin - kept),
-                values + (begin - offset), (end - begin) * sizeof(float));
-  }
+  StoreValues(slot.bucket, slot.offset + offset, values, count);
   return Status();
 }
 
@@ -184,18 +194,23 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));
   }
   ENGINE_RETURN_IF_ERROR(CheckCount("get_parameter", parameter, count));
-  std::memcpy(out_values, ParameterValues(parameter), count * sizeof(float));
+  kernels_.convert(kernels_.user, out_values, COMMSCHED_F32,
+                   ParameterValues(parameter), spec_.precision.parameters,
+                   count);
   return Status();
 }
 
-Status Engine::ParameterAddress(uint32_t parameter, const float** out_values,
-                                float** out_gradient) {
+Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
+                                void** out_gradient) {
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
   if (!built()) return OutOfOrder("parameter_address");
   const Slot& slot = layout_.slots[parameter];
   *out_values = ParameterValues(parameter);
-  float* gradients = memory_[slot.bucket].all_gradients;
-  *out_gradient = gradients == nullptr ? nullptr : gradients + slot.offset;
+  std::byte* gradients = memory_[slot.bucket].all_gradients;
+  if (gradients != nullptr) {
+    gradients += slot.offset * SizeOf(spec_.precision.gradients);
+  }
+  *out_gradient = gradients;
   return Status();
 }
 

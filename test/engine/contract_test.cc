@@ -37,8 +37,8 @@ void OnOneRank(const std::function<void(ToyRank&, commsched_engine_t*)>& body) {
 
 TEST(EngineOrderTest, CallsBeforeBuildExpectBuild) {
   OnOneRank([](ToyRank&, commsched_engine_t* engine) {
-    const float* values = nullptr;
-    float* gradient = nullptr;
+    const void* values = nullptr;
+    void* gradient = nullptr;
     EXPECT_ENGINE_ERROR(
         commsched_engine_parameter_address(engine, 0, &values, &gradient),
         COMMSCHED_FAILED_PRECONDITION, HasSubstr("expected build"));
@@ -362,6 +362,14 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "persist_below is 6 with zero_stage 0"},
       {[](auto& d) { d.zero_stage = 4; }, COMMSCHED_INVALID_ARGUMENT,
        "zero_stage is 4"},
+      {[](auto& d) { d.parameter_dtype = COMMSCHED_F64; },
+       COMMSCHED_INVALID_ARGUMENT, "parameter_dtype is 1"},
+      {[](auto& d) { d.gradient_dtype = COMMSCHED_I32; },
+       COMMSCHED_INVALID_ARGUMENT, "gradient_dtype is"},
+      {[](auto& d) { d.reduce_dtype = 99; }, COMMSCHED_INVALID_ARGUMENT,
+       "reduce_dtype is 99"},
+      {[](auto& d) { d.accumulate_dtype = COMMSCHED_F64; },
+       COMMSCHED_INVALID_ARGUMENT, "accumulate_dtype is 1"},
       {[](auto& d) { d.optimizer = 2; }, COMMSCHED_INVALID_ARGUMENT,
        "optimizer is 2"},
       {[](auto& d) { d.momentum = 0.9f; }, COMMSCHED_INVALID_ARGUMENT,

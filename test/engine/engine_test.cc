@@ -184,7 +184,8 @@ TEST(EngineKernelsTest, TheCallersTableIsUsed) {
   kernels.adamw = [](void* user, const commsched_adamw_args_t*) {
     ++static_cast<Counts*>(user)->adamw;
   };
-  kernels.block_squares = [](void* user, const float*, uint64_t, double* out) {
+  kernels.block_squares = [](void* user, const void*, commsched_dtype_t,
+                             uint64_t, double* out) {
     ++static_cast<Counts*>(user)->squares;
     *out = 0;
   };
@@ -311,11 +312,12 @@ TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
                 AllOf(HasSubstr(ToyParameters()[0].name),
                       HasSubstr("refuses buffer 'parameters."),
                       HasSubstr("disk full")));
-    const float* values = nullptr;
-    float* gradient = nullptr;
+    const void* values = nullptr;
+    void* gradient = nullptr;
     EXPECT_EQ(commsched_engine_parameter_address(engine, 0, &values, &gradient),
               COMMSCHED_OK);
-    EXPECT_TRUE(std::equal(before.begin(), before.end(), values));
+    EXPECT_TRUE(std::equal(before.begin(), before.end(),
+                           static_cast<const float*>(values)));
     return message;
   });
   EXPECT_EQ(error, "");

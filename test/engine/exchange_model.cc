@@ -6,6 +6,8 @@
 #include <numeric>
 #include <thread>
 
+#include "test/engine/float_address.h"
+
 namespace commsched::engine {
 namespace {
 
@@ -184,8 +186,8 @@ std::string ExchangeRank::CheckArrived(uint32_t micro_batch) const {
 }
 
 std::string ExchangeRank::ForwardMix(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
-      engine_, kMixModule, &w_, &w_gradient_)));
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(FloatAddress(engine_, kMixModule, &w_, &w_gradient_)));
   const std::vector<float>& a = memory_[kA];
   EXCHANGE_RETURN_IF_ERROR(Run(kMake, micro_batch, [&] {
     for (size_t i = 0; i < a.size(); ++i) {
@@ -199,8 +201,8 @@ std::string ExchangeRank::ForwardMix(uint32_t micro_batch) {
 }
 
 std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
-      engine_, kMixModule, &w_, &w_gradient_)));
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(FloatAddress(engine_, kMixModule, &w_, &w_gradient_)));
   EXCHANGE_RETURN_IF_ERROR(Run(kTurn, micro_batch, [&] {
     for (size_t i = 0; i < kExchanged; ++i) memory_[kC][i] = 2 * memory_[kB][i];
     return std::string();
@@ -240,8 +242,8 @@ std::string ExchangeRank::Backward(uint32_t micro_batch) {
     } else {
       const float* values = nullptr;
       float* gradient = nullptr;
-      EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_parameter_address(
-          engine_, kPlainModule, &values, &gradient)));
+      EXCHANGE_RETURN_IF_ERROR(
+          Message(FloatAddress(engine_, kPlainModule, &values, &gradient)));
       for (size_t i = 0; i < kPlain; ++i) {
         gradient[i] += values[i] * Factor(rank_, micro_batch);
       }

@@ -33,12 +33,14 @@ AdamWState MakeState(uint64_t count) {
   return state;
 }
 
-void Step(AdamWState& state, uint64_t begin, uint64_t count) {
+commsched_adamw_args_t ArgsOf(AdamWState& state, uint64_t begin,
+                              uint64_t count) {
   commsched_adamw_args_t args = {};
   args.master = state.master.data() + begin;
   args.m = state.m.data() + begin;
   args.v = state.v.data() + begin;
   args.gradient = state.gradient.data() + begin;
+  args.gradient_dtype = COMMSCHED_F32;
   args.count = count;
   args.lr = 0.01f;
   args.beta1 = 0.9f;
@@ -48,6 +50,11 @@ void Step(AdamWState& state, uint64_t begin, uint64_t count) {
   args.correction1 = 0.1f;
   args.correction2 = 0.05f;
   args.gradient_scale = 0.5f;
+  return args;
+}
+
+void Step(AdamWState& state, uint64_t begin, uint64_t count) {
+  const commsched_adamw_args_t args = ArgsOf(state, begin, count);
   CpuKernels().adamw(nullptr, &args);
 }
 
@@ -94,6 +101,7 @@ SgdStep StepSgd(bool has_momentum, bool nesterov) {
   args.master = &weight;
   args.velocity = has_momentum ? &velocity : nullptr;
   args.gradient = &gradient;
+  args.gradient_dtype = COMMSCHED_F32;
   args.count = 1;
   args.lr = 0.125f;
   args.momentum = 0.5f;
@@ -117,7 +125,8 @@ TEST(SgdTest, FollowsTheFormula) {
 TEST(BlockSquaresTest, SumsEachBlockOf256ByItself) {
   const std::vector<float> values = Wave(600, 0);
   std::vector<double> sums(3);
-  CpuKernels().block_squares(nullptr, values.data(), 600, sums.data());
+  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 600,
+                             sums.data());
   const uint64_t ends[] = {256, 512, 600};
   uint64_t i = 0;
   for (size_t block = 0; block < 3; ++block) {
@@ -130,9 +139,11 @@ TEST(BlockSquaresTest, SumsEachBlockOf256ByItself) {
 TEST(BlockSquaresTest, GivesTheSameBitsWhenCutAtABlock) {
   const std::vector<float> values = Wave(1000, 0);
   std::vector<double> whole(4), parts(4);
-  CpuKernels().block_squares(nullptr, values.data(), 1000, whole.data());
-  CpuKernels().block_squares(nullptr, values.data(), 512, parts.data());
-  CpuKernels().block_squares(nullptr, values.data() + 512, 488,
+  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 1000,
+                             whole.data());
+  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 512,
+                             parts.data());
+  CpuKernels().block_squares(nullptr, values.data() + 512, COMMSCHED_F32, 488,
                              parts.data() + 2);
   EXPECT_THAT(parts, ElementsAreArray(whole));
 }
@@ -141,7 +152,7 @@ TEST(CompleteKernelsTest, KeepsTheCallersEntriesAndFillsTheRest) {
   commsched_engine_kernels_t table = commsched_engine_kernels_init();
   int calls = 0;
   table.user = &calls;
-  table.zero = [](void* user, float*, uint64_t) { ++*static_cast<int*>(user); };
+  table.zero = [](void* user, void*, uint64_t) { ++*static_cast<int*>(user); };
   const commsched_engine_kernels_t kernels = CompleteKernels(&table);
   kernels.zero(kernels.user, nullptr, 0);
   EXPECT_EQ(calls, 1);
@@ -153,14 +164,110 @@ TEST(AddTest, AddsEveryElement) {
   std::vector<float> sum = Wave(77, 1);
   const std::vector<float> before = sum;
   const std::vector<float> more = Wave(77, 2);
-  CpuKernels().add(nullptr, sum.data(), more.data(), 76);
+  CpuKernels().add(nullptr, sum.data(), COMMSCHED_F32, more.data(),
+                   COMMSCHED_F32, 76);
   for (size_t i = 0; i < 76; ++i) EXPECT_EQ(sum[i], before[i] + more[i]) << i;
   EXPECT_EQ(sum[76], before[76]);
 }
 
+std::vector<uint16_t> Narrow(const std::vector<float>& values,
+                             commsched_dtype_t dtype) {
+  std::vector<uint16_t> narrow(values.size());
+  CpuKernels().convert(nullptr, narrow.data(), dtype, values.data(),
+                       COMMSCHED_F32, values.size());
+  return narrow;
+}
+
+std::vector<float> Widen(const std::vector<uint16_t>& values,
+                         commsched_dtype_t dtype) {
+  std::vector<float> wide(values.size());
+  CpuKernels().convert(nullptr, wide.data(), COMMSCHED_F32, values.data(),
+                       dtype, values.size());
+  return wide;
+}
+
+TEST(ConvertTest, RoundsToNearestAndTiesToEven) {
+  const float bf16_step = 0x1p-7f;  // After 1.
+  EXPECT_THAT(
+      Widen(Narrow({1 + bf16_step / 2, 1 + 1.5f * bf16_step,
+                    1 + 0.51f * bf16_step, -3, 0},
+                   COMMSCHED_BF16),
+            COMMSCHED_BF16),
+      ElementsAreArray({1.0f, 1 + 2 * bf16_step, 1 + bf16_step, -3.0f, 0.0f}));
+  const float half_step = 0x1p-10f;
+  EXPECT_THAT(
+      Widen(Narrow({1 + half_step / 2, 1 + 1.5f * half_step, 0x1p-24f, 65504},
+                   COMMSCHED_F16),
+            COMMSCHED_F16),
+      ElementsAreArray({1.0f, 1 + 2 * half_step, 0x1p-24f, 65504.0f}));
+  EXPECT_TRUE(
+      std::isinf(Widen(Narrow({65520}, COMMSCHED_F16), COMMSCHED_F16).front()));
+}
+
+// More elements than the kernels take at a time.
+TEST(ConvertTest, OneSixteenBitTypeToTheOtherGoesByFp32) {
+  const std::vector<uint16_t> half = Narrow(Wave(3000, 1), COMMSCHED_F16);
+  std::vector<uint16_t> bfloat(half.size());
+  CpuKernels().convert(nullptr, bfloat.data(), COMMSCHED_BF16, half.data(),
+                       COMMSCHED_F16, half.size());
+  EXPECT_EQ(bfloat, Narrow(Widen(half, COMMSCHED_F16), COMMSCHED_BF16));
+}
+
+class SixteenBitKernelTest
+    : public ::testing::TestWithParam<commsched_dtype_t> {};
+
+TEST_P(SixteenBitKernelTest, AddSumsInFp32AndRoundsOnce) {
+  const std::vector<uint16_t> a = Narrow(Wave(3000, 1), GetParam());
+  const std::vector<uint16_t> b = Narrow(Wave(3000, 2), GetParam());
+  std::vector<float> expected = Widen(a, GetParam());
+  for (size_t i = 0; i < a.size(); ++i) expected[i] += Widen(b, GetParam())[i];
+  std::vector<uint16_t> sum = a;
+  CpuKernels().add(nullptr, sum.data(), GetParam(), b.data(), GetParam(),
+                   sum.size());
+  EXPECT_EQ(sum, Narrow(expected, GetParam()));
+  std::vector<float> wide = Widen(a, GetParam());
+  CpuKernels().add(nullptr, wide.data(), COMMSCHED_F32, b.data(), GetParam(),
+                   wide.size());
+  EXPECT_EQ(wide, expected);
+}
+
+TEST_P(SixteenBitKernelTest, SquaresAreThoseOfTheWidenedValues) {
+  const std::vector<uint16_t> narrow = Narrow(Wave(1000, 1), GetParam());
+  const std::vector<float> wide = Widen(narrow, GetParam());
+  std::vector<double> expected(4), sums(4);
+  CpuKernels().block_squares(nullptr, wide.data(), COMMSCHED_F32, 1000,
+                             expected.data());
+  CpuKernels().block_squares(nullptr, narrow.data(), GetParam(), 1000,
+                             sums.data());
+  EXPECT_EQ(sums, expected);
+}
+
+TEST_P(SixteenBitKernelTest, AdamWReadsTheGradientAndRoundsTheWeightsToACopy) {
+  constexpr uint64_t kCount = 3000;
+  AdamWState state = MakeState(kCount);
+  const std::vector<uint16_t> gradient = Narrow(state.gradient, GetParam());
+  state.gradient = Widen(gradient, GetParam());
+  AdamWState expected = state;
+  Step(expected, 0, kCount);
+  std::vector<uint16_t> copy(kCount);
+  commsched_adamw_args_t args = ArgsOf(state, 0, kCount);
+  args.gradient = gradient.data();
+  args.gradient_dtype = GetParam();
+  args.copy = copy.data();
+  args.copy_dtype = GetParam();
+  CpuKernels().adamw(nullptr, &args);
+  EXPECT_EQ(state.master, expected.master);
+  EXPECT_EQ(state.m, expected.m);
+  EXPECT_EQ(state.v, expected.v);
+  EXPECT_EQ(copy, Narrow(expected.master, GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, SixteenBitKernelTest,
+                         ::testing::Values(COMMSCHED_F16, COMMSCHED_BF16));
+
 TEST(ZeroTest, ClearsEveryElement) {
   std::vector<float> values = Wave(77, 1);
-  CpuKernels().zero(nullptr, values.data(), values.size());
+  CpuKernels().zero(nullptr, values.data(), values.size() * sizeof(float));
   EXPECT_THAT(values, Each(0.0f));
 }
 

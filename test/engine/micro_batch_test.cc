@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -170,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(RanksStagesAndBudgets, MicroBatchTrainingTest,
 std::vector<float> MeanGradients(ToyRun run) {
   commsched_engine_kernels_t kernels = commsched_engine_kernels_init();
   kernels.adamw = [](void*, const commsched_adamw_args_t* args) {
-    std::copy(args->gradient, args->gradient + args->count, args->master);
+    std::memcpy(args->master, args->gradient, args->count * sizeof(float));
   };
   run.engine.kernels = &kernels;
   run.engine.clip_norm = 0;
@@ -330,14 +331,14 @@ TEST(MicroBatchStepTest, ShortLivedGradientsHaveAnAddressWithinBackwards) {
   run.ranks = 1;
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
     std::string message = toy.Build();
-    std::vector<const float*> within;
+    std::vector<const void*> within;
     const auto look = [&](uint32_t module) {
       if (module == 2) within.push_back(toy.gradients()[4]);
     };
     if (message.empty()) message = toy.Step(0, look);
     EXPECT_THAT(within, AllOf(SizeIs(4), Each(::testing::NotNull())));
-    const float* values = nullptr;
-    float* gradient = nullptr;
+    const void* values = nullptr;
+    void* gradient = nullptr;
     EXPECT_EQ(
         commsched_engine_parameter_address(toy.engine(), 4, &values, &gradient),
         COMMSCHED_OK);
@@ -352,9 +353,9 @@ TEST(MicroBatchStepTest, TheCallersKernelAdds) {
   std::atomic<int> added{0};
   commsched_engine_kernels_t kernels = commsched_engine_kernels_init();
   kernels.user = &added;
-  kernels.add = [](void* user, float*, const float*, uint64_t) {
-    ++*static_cast<std::atomic<int>*>(user);
-  };
+  kernels.add = [](void* user, void*, commsched_dtype_t, const void*,
+                   commsched_dtype_t,
+                   uint64_t) { ++*static_cast<std::atomic<int>*>(user); };
   ToyRun run = WindowRun(2, kNoBucketAccumulates);
   run.engine.kernels = &kernels;
   EXPECT_EQ(RunToy(run).error, "");

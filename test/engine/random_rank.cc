@@ -9,6 +9,7 @@
 #include <functional>
 #include <numeric>
 
+#include "test/engine/float_address.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/rank_group.h"
 
@@ -189,8 +190,8 @@ class RandomRank {
       if (!source.any()) continue;
       const float* values = nullptr;
       float* gradient = nullptr;
-      RANDOM_RETURN_IF_ERROR(Message(
-          commsched_engine_parameter_address(engine_, p, &values, &gradient)));
+      RANDOM_RETURN_IF_ERROR(
+          Message(FloatAddress(engine_, p, &values, &gradient)));
       const uint64_t count = case_.model.parameters[p].count();
       for (uint64_t i = 0; i < count; ++i) {
         gradient[i] += source.At(i, values[i]);
@@ -223,8 +224,8 @@ class RandomRank {
     for (uint32_t p : case_.model.used[module]) {
       const float* values = nullptr;
       float* gradient = nullptr;
-      RANDOM_RETURN_IF_ERROR(Message(
-          commsched_engine_parameter_address(engine_, p, &values, &gradient)));
+      RANDOM_RETURN_IF_ERROR(
+          Message(FloatAddress(engine_, p, &values, &gradient)));
       if (values == nullptr) return "a parameter in use has no address";
       RANDOM_RETURN_IF_ERROR(Compare(where, steps_done, p, values));
     }

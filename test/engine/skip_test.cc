@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/float_address.h"
 #include "test/engine/toy_model.h"
 #include "test/support/alloc_counter.h"
 
@@ -159,9 +160,7 @@ TEST(SkipTest, AnEvaluationLeavesModulesOutAsWell) {
                   COMMSCHED_OK);
         const float* values = nullptr;
         float* gradient = nullptr;
-        EXPECT_EQ(
-            commsched_engine_parameter_address(engine, 4, &values, &gradient),
-            COMMSCHED_OK);
+        EXPECT_EQ(FloatAddress(engine, 4, &values, &gradient), COMMSCHED_OK);
         EXPECT_EQ(values[5], ToyInitialValue(4, 5));
         EXPECT_EQ(commsched_engine_forward_end(engine, kBlock1, 0),
                   COMMSCHED_OK);

@@ -127,6 +127,7 @@ std::string ToyRank::Build() {
   TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
   values_.resize(ToyParameters().size());
   gradients_.resize(ToyParameters().size());
+  widened_.resize(ToyParameters().size());
   checksums_.resize(ToyModules().size());
   return SetInitialValues();
 }
@@ -150,11 +151,24 @@ std::string ToyRank::SetInitialValues() {
 
 std::string ToyRank::FindParameters(uint32_t module) {
   for (uint32_t p : ToyModules()[module].used) {
-    TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(
-        engine_, p, &values_[p], &gradients_[p]));
-    if (values_[p] == nullptr) return "a parameter in use has no address";
+    const void* values = nullptr;
+    TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(engine_, p, &values,
+                                                           &gradients_[p]));
+    if (values == nullptr) return "a parameter in use has no address";
+    values_[p] = Widened(p, values);
   }
   return "";
+}
+
+const float* ToyRank::Widened(uint32_t parameter, const void* address) {
+  const auto dtype =
+      static_cast<commsched_dtype_t>(run_.engine.parameter_dtype);
+  if (dtype == COMMSCHED_F32) return static_cast<const float*>(address);
+  std::vector<float>& wide = widened_[parameter];
+  wide.resize(ToyParameters()[parameter].count());
+  commsched_engine_cpu_kernels().convert(nullptr, wide.data(), COMMSCHED_F32,
+                                         address, dtype, wide.size());
+  return wide.data();
 }
 
 double ToyRank::Checksum(uint32_t module) const {
@@ -197,9 +211,14 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
     if (p == run_.unused_parameter) continue;
     const uint64_t count = ToyParameters()[p].count();
     const Coordinates at = {rank_, step, micro_batch, module, p};
+    mine_.resize(count);
     for (uint64_t i = 0; i < count; ++i) {
-      gradients_[p][i] += ToyGradient(at, i, values_[p][i]);
+      mine_[i] = ToyGradient(at, i, values_[p][i]);
     }
+    commsched_engine_cpu_kernels().add(
+        nullptr, gradients_[p],
+        static_cast<commsched_dtype_t>(run_.engine.gradient_dtype),
+        mine_.data(), COMMSCHED_F32, count);
   }
 }
 
@@ -360,7 +379,8 @@ uint64_t BytesSeenInBackwards(const ToyRun& run) {
     const auto look = [&](uint32_t module) {
       for (uint32_t p : ToyModules()[module].used) {
         include(toy.values()[p], ToyParameters()[p].count());
-        include(toy.gradients()[p], ToyParameters()[p].count());
+        include(static_cast<const float*>(toy.gradients()[p]),
+                ToyParameters()[p].count());
       }
     };
     for (uint32_t t = 0; message.empty() && t < 2; ++t) {
@@ -398,28 +418,93 @@ struct PlainParameter {
   std::vector<float> value, m, v, gradient;  // m: the velocity of SGD.
 };
 
-// The mean over the ranks, summed in rank order, of what each accumulates over
-// micro-batches and modules.
+float Rounded(float value, uint32_t dtype) {
+  const auto to = static_cast<commsched_dtype_t>(dtype);
+  if (to == COMMSCHED_F32) return value;
+  const commsched_engine_kernels_t cpu = commsched_engine_cpu_kernels();
+  uint16_t narrow = 0;
+  cpu.convert(nullptr, &narrow, to, &value, COMMSCHED_F32, 1);
+  cpu.convert(nullptr, &value, COMMSCHED_F32, &narrow, to, 1);
+  return value;
+}
+
+// One element of the gradients.
+struct Element {
+  uint32_t parameter;
+  uint64_t index;
+  float value;  // What the model reads.
+};
+
+// What the backwards of one micro-batch add to `sum`.
+float AddBackwards(const ToyRun& run, const Element& element, Coordinates at,
+                   float sum) {
+  for (at.module = 4; at.module-- > 0;) {
+    const auto& used = ToyModules()[at.module].used;
+    if (run.Skips({at.rank, at.step, at.micro_batch, at.module})) continue;
+    if (std::find(used.begin(), used.end(), element.parameter) == used.end()) {
+      continue;
+    }
+    sum = Rounded(sum + ToyGradient(at, element.index, element.value),
+                  run.engine.gradient_dtype);
+  }
+  return sum;
+}
+
+// The mean over the ranks, summed in rank order.
+template <typename OfRank>
+float PlainMean(const ToyRun& run, OfRank&& of_rank) {
+  const uint32_t dtype = run.engine.reduce_dtype;
+  float sum = Rounded(of_rank(0), dtype);
+  for (int32_t rank = 1; rank < run.ranks; ++rank) {
+    sum += Rounded(of_rank(rank), dtype);
+  }
+  return Rounded(sum * (1.0f / static_cast<float>(run.ranks)), dtype);
+}
+
+// What a rank accumulates over micro-batches.
+float PlainWhole(const ToyRun& run, const Element& element, Coordinates at) {
+  const commsched_engine_desc_t& desc = run.engine;
+  const bool folds =
+      desc.gradient_dtype != desc.accumulate_dtype && run.micro_batches() > 1;
+  float mine = 0;
+  for (at.micro_batch = 0; at.micro_batch < run.micro_batches();
+       ++at.micro_batch) {
+    mine = folds ? Rounded(mine + AddBackwards(run, element, at, 0),
+                           desc.accumulate_dtype)
+                 : AddBackwards(run, element, at, mine);
+  }
+  return mine;
+}
+
+// With buckets all of which accumulate whole, or none (accumulate_bytes 1).
+float PlainGradient(const ToyRun& run, const Element& element, Coordinates at) {
+  if (run.micro_batches() == 1 || run.engine.accumulate_bytes != 1) {
+    return PlainMean(run, [&](int32_t rank) {
+      at.rank = rank;
+      return PlainWhole(run, element, at);
+    });
+  }
+  float sum = 0;
+  for (at.micro_batch = 0; at.micro_batch < run.micro_batches();
+       ++at.micro_batch) {
+    const float mean = PlainMean(run, [&](int32_t rank) {
+      at.rank = rank;
+      return AddBackwards(run, element, at, 0);
+    });
+    sum = Rounded(sum + mean, run.engine.accumulate_dtype);
+  }
+  return sum;
+}
+
 void PlainGradients(const ToyRun& run, uint32_t step,
                     std::vector<PlainParameter>& parameters) {
   for (uint32_t p = 0; p < parameters.size(); ++p) {
     PlainParameter& plain = parameters[p];
     if (p == run.unused_parameter) continue;
     for (uint64_t i = 0; i < plain.value.size(); ++i) {
-      float sum = 0;
-      for (int32_t rank = 0; rank < run.ranks; ++rank) {
-        float mine = 0;
-        for (uint32_t mb = 0; mb < run.micro_batches(); ++mb) {
-          for (uint32_t m = 4; m-- > 0;) {
-            const auto& used = ToyModules()[m].used;
-            if (run.Skips({rank, step, mb, m})) continue;
-            if (std::find(used.begin(), used.end(), p) == used.end()) continue;
-            mine += ToyGradient({rank, step, mb, m, p}, i, plain.value[i]);
-          }
-        }
-        sum = rank == 0 ? mine : sum + mine;
-      }
-      plain.gradient[i] = sum * (1.0f / static_cast<float>(run.ranks));
+      const Element element = {
+          p, i, Rounded(plain.value[i], run.engine.parameter_dtype)};
+      plain.gradient[i] = PlainGradient(run, element, {0, step, 0, 0, p});
     }
   }
 }
@@ -493,7 +578,9 @@ std::vector<float> ReferenceWeights(const ToyRun& run) {
   }
   std::vector<float> weights;
   for (const PlainParameter& plain : parameters) {
-    weights.insert(weights.end(), plain.value.begin(), plain.value.end());
+    for (float value : plain.value) {
+      weights.push_back(Rounded(value, run.engine.parameter_dtype));
+    }
   }
   return weights;
 }

@@ -88,12 +88,15 @@ class ToyRank {
 
   commsched_engine_t* engine() { return engine_; }
   const std::vector<const float*>& values() const { return values_; }
-  const std::vector<float*>& gradients() const { return gradients_; }
+  // Addresses, of whatever type gradients are.
+  const std::vector<void*>& gradients() const { return gradients_; }
 
  private:
   std::string SetInitialValues();
   // Where the parameters of `module` are, in a forward or backward of it.
   std::string FindParameters(uint32_t module);
+  // Those at `address`, as fp32.
+  const float* Widened(uint32_t parameter, const void* address);
   // Of the values of the parameters of `module`.
   double Checksum(uint32_t module) const;
   std::string Forward(uint32_t module, uint32_t micro_batch);
@@ -107,8 +110,10 @@ class ToyRank {
   commsched_group_t* group_ = nullptr;
   commsched_engine_t* engine_ = nullptr;
   std::vector<const float*> values_;
-  std::vector<float*> gradients_;
-  std::vector<double> checksums_;  // By module, in its last forward.
+  std::vector<void*> gradients_;
+  std::vector<float> mine_;                  // What a backward adds.
+  std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
+  std::vector<double> checksums_;            // By module, in its last forward.
 };
 
 struct ToyResult {

@@ -332,8 +332,8 @@ TEST(Zero3EvaluationTest, ValuesAreWholeOnlyWhereAModuleUsesThem) {
   const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
     std::string message = toy.Build();
     commsched_engine_t* engine = toy.engine();
-    const float* values = nullptr;
-    float* gradient = nullptr;
+    const void* values = nullptr;
+    void* gradient = nullptr;
     std::vector<float> copy(ToyParameters()[4].count());
     const auto get = [&] {
       return commsched_engine_get_parameter(engine, 4, copy.data(),
