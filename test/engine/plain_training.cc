@@ -79,7 +79,7 @@ double PlainTraining::Norm() const {
   double total = 0;
   for (const State& state : states_) {
     std::vector<double> sums(state.gradient.size() / 256 + 1);
-    kernels.block_squares(kernels.user, state.gradient.data(),
+    kernels.block_squares(kernels.user, state.gradient.data(), COMMSCHED_F32,
                           state.gradient.size(), sums.data());
     double of_parameter = 0;
     for (double sum : sums) of_parameter += sum;
