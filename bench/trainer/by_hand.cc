@@ -149,9 +149,12 @@ absl::Status ByHandRank::Optimize(int64_t step) {
   args.beta2 = kBeta2;
   args.epsilon = kEpsilon;
   const auto t = static_cast<double>(++steps_);
-  args.correction1 = static_cast<float>(1 - std::pow(double{kBeta1}, t));
-  args.correction2 = static_cast<float>(1 - std::pow(double{kBeta2}, t));
-  args.gradient_scale = 1;
+  const commsched_step_control_t control = {
+      .gradient_scale = 1,
+      .correction1 = 1 - std::pow(double{kBeta1}, t),
+      .correction2 = 1 - std::pow(double{kBeta2}, t),
+      .skip = 0};
+  args.control = &control;
   args.gradient_dtype = COMMSCHED_F32;
   for (Memory& memory : memory_) {
     const uint64_t shard = memory.m.size() * static_cast<uint64_t>(rank_);

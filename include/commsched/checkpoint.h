@@ -99,7 +99,8 @@ COMMSCHED_API void commsched_engine_saver_destroy(
 /// Threads:   that of the engine.
 /// Blocks:    until the write before, if any, has ended and the copy is made.
 /// Errors:    INVALID_ARGUMENT     NULL, a key that is empty or there twice,
-///                                 text that is not UTF-8, too much of it
+///                                 that begins with "commsched.", text that
+///                                 is not UTF-8, too much of it
 ///            FAILED_PRECONDITION  within a step or an evaluation; this step,
 ///            or
 ///                                 a later one, is saved already

@@ -54,8 +54,17 @@ typedef struct commsched_engine commsched_engine_t;
 typedef uint32_t commsched_module_id_t;
 typedef uint32_t commsched_parameter_id_t;
 
+/// What a step of the optimizer is done with. Ops of the step write it, and
+/// kernels read it when they run, so that no host has to know. Never grows.
+typedef struct commsched_step_control {
+  double gradient_scale;  ///< For clipping, and to take the loss scale out.
+  /// AdamW's 1 - beta^t, where t counts steps that were not skipped.
+  double correction1, correction2;
+  double skip;  ///< Not 0: gradients overflowed, and kernels change nothing.
+} commsched_step_control_t;
+
 /// AdamW on `count` elements of one parameter's shard. `decay` is the weight
-/// decay of this parameter; bias corrections are folded in by the caller.
+/// decay of this parameter.
 /// Plain data that is passed by pointer; never grows.
 typedef struct commsched_adamw_args {
   float* master;         ///< fp32 weights, updated in place.
@@ -67,8 +76,7 @@ typedef struct commsched_adamw_args {
   uint64_t count;
   commsched_dtype_t gradient_dtype, copy_dtype;
   float lr, beta1, beta2, epsilon, decay;
-  float correction1, correction2;  ///< 1 - beta^t
-  float gradient_scale;            ///< Clipping factor.
+  const commsched_step_control_t* control;
 } commsched_adamw_args_t;
 
 /// SGD on `count` elements of one parameter's shard. The gradient g is scaled,
@@ -85,7 +93,7 @@ typedef struct commsched_sgd_args {
   commsched_dtype_t gradient_dtype, copy_dtype;
   float lr, momentum, decay;
   uint32_t nesterov;
-  float gradient_scale;  ///< Clipping factor.
+  const commsched_step_control_t* control;
 } commsched_sgd_args_t;
 
 /// The kernels the engine runs on the caller's stream. NULL entries: CPU ones.
@@ -199,6 +207,14 @@ typedef struct commsched_engine_desc {
   /// that accumulates whole has memory of both: for the sum, and for the
   /// gradients of one micro-batch, which are added to it after their backward.
   uint32_t accumulate_dtype;
+  /// Dynamic loss scaling, for gradients of fp16 above all: the first scale, a
+  /// power of two from 1 to 2^24. 0: none. The caller multiplies the loss by
+  /// what commsched_engine_loss_scale_address() points to, the optimizer
+  /// divides gradients by it. If a reduced gradient is not finite, on any rank,
+  /// all skip the step, and the scale halves; after `loss_scale_window` steps
+  /// in a row without that it doubles, from 1 to 2^24.
+  float loss_scale;
+  uint32_t loss_scale_window;  ///< 0: 2000.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -231,7 +247,7 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              an option of another one, a beta or momentum
 ///                              not in [0, 1), a negative or non-finite
 ///                              hyper-parameter, a dtype that is not F32, F16
-///                              or BF16
+///                              or BF16, a loss scale that is none
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -532,13 +548,57 @@ commsched_engine_evaluation_end(commsched_engine_t* engine);
 COMMSCHED_API void commsched_engine_abort(commsched_engine_t* engine,
                                           const char* reason);
 
-/// Global norm of the mean gradient of the last step, before clipping.
+/// Address of the loss scale, fixed after build: what the loss is to be
+/// multiplied by before it is differentiated. 1 without `loss_scale`. To be
+/// read within forwards and backwards, on the stream on which these compute:
+/// optimizer_step changes it there.
+///
+/// Ownership: the engine's, for its life.
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  not built
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_loss_scale_address(
+    commsched_engine_t* engine, const double** out_scale);
+
+typedef struct commsched_engine_loss_scale_info {
+  uint64_t struct_size;
+  double scale;         ///< Of the next step.
+  uint64_t good_steps;  ///< In a row, since the scale was last changed.
+  uint64_t
+      skipped_steps;  ///< Of all steps, those before a checkpoint included.
+} commsched_engine_loss_scale_info_t;
+
+static inline commsched_engine_loss_scale_info_t
+commsched_engine_loss_scale_info_init(void) {
+  commsched_engine_loss_scale_info_t info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
+/// Fills `out_info`, made by commsched_engine_loss_scale_info_init(), before
+/// the first step or after a drain.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
+///            FAILED_PRECONDITION  not built, or not drained since the last
+///                                 step
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_get_loss_scale(const commsched_engine_t* engine,
+                                commsched_engine_loss_scale_info_t* out_info);
+
+/// Global norm of the mean gradient of the last step, before clipping and with
+/// the loss scale taken out; not finite if the step was skipped.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  `clip_norm` is 0, so that there is no norm;
-///                                 no optimizer step yet
+///            FAILED_PRECONDITION  `clip_norm` and `loss_scale` are 0, so that
+///                                 there is no norm; no optimizer step yet
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_gradient_norm(commsched_engine_t* engine, double* out_norm);

@@ -39,7 +39,14 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
   add(graph_.local_sums, local_sums_);
   add(graph_.all_sums, all_sums_);
   add(graph_.total, total_);
-  add(graph_.factor, factor_);
+  if (graph_.control != kNoId) {
+    commsched_binding_t binding = {};
+    binding.buffer = graph_.control;
+    binding.address = loss_scale_.data();
+    binding.bytes =
+        sizeof(double) * (spec_.scales_loss ? kLossScaleDoubles : 1);
+    bindings.push_back(binding);
+  }
   for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
     bindings.push_back(
         BindingOf(exchanges_.activations[i],

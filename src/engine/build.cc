@@ -6,6 +6,7 @@
 
 #include "engine.h"
 #include "kernels.h"
+#include "loss_scale.h"
 
 namespace commsched::engine {
 namespace {
@@ -22,6 +23,9 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
     desc.beta2 = 0.95f;
   }
   if (desc.epsilon == 0) desc.epsilon = 1e-8f;
+  if (desc.loss_scale_window == 0) {
+    desc.loss_scale_window = kDefaultLossScaleWindow;
+  }
   // The engine has copies.
   desc.plan = nullptr;
   desc.profile = nullptr;
@@ -54,6 +58,7 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.micro_batches = desc.micro_batches;
   spec.world = commsched_group_size(desc.group);
   spec.clip = desc.clip_norm > 0;
+  spec.scales_loss = desc.loss_scale > 0;
   spec.deterministic = plan.deterministic != 0;
   spec.sgd = desc.optimizer == COMMSCHED_SGD;
   spec.precision = MakePrecision(desc);
@@ -101,6 +106,18 @@ Status CheckDType(const char* field, uint32_t value) {
   return InvalidArgument(std::string("engine: ") + field + " is " +
                          std::to_string(value) +
                          "; it must be F32 (0), F16 (2) or BF16 (3)");
+}
+
+// A power of two, so that to multiply by it and to divide by it is exact.
+Status CheckLossScale(const commsched_engine_desc_t& desc) {
+  const float scale = desc.loss_scale;
+  int exponent = 0;
+  if (scale == 0 || (scale >= kMinLossScale && scale <= kMaxLossScale &&
+                     std::frexp(scale, &exponent) == 0.5f)) {
+    return Status();
+  }
+  return InvalidArgument("engine: loss_scale is " + std::to_string(scale) +
+                         "; it must be 0 or a power of two from 1 to 2^24");
 }
 
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
@@ -155,6 +172,7 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckFraction("beta1", desc.beta1));
   ENGINE_RETURN_IF_ERROR(CheckFraction("beta2", desc.beta2));
   ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
+  ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("gradient_dtype", desc.gradient_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));

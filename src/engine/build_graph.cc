@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "loss_scale.h"
 #include "step_builder.h"
 
 namespace commsched::engine {
@@ -13,7 +14,7 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   ENGINE_RETURN_IF_ERROR(AddModuleOps());
-  if (spec_.clip) ENGINE_RETURN_IF_ERROR(AddNorm());
+  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
   return Status();
@@ -35,7 +36,7 @@ Status StepBuilder::AddBuffers() {
   }
   ENGINE_RETURN_IF_ERROR(
       AddExchanges(exchanges_, &writer_, &out_.first_activation));
-  return spec_.clip ? AddNormBuffers() : Status();
+  return spec_.needs_norm() ? AddNormBuffers() : Status();
 }
 
 Status StepBuilder::AddParameterBuffer(uint32_t bucket) {
@@ -134,8 +135,12 @@ Status StepBuilder::AddNormBuffers() {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("norm_total", COMMSCHED_F64,
                                              COMMSCHED_BOUND, 1, &out_.total));
   }
+  if (spec_.scales_loss) {
+    return writer_.AddBuffer("loss_scale", COMMSCHED_F64, COMMSCHED_BOUND,
+                             kLossScaleDoubles, &out_.control);
+  }
   return writer_.AddBuffer("clip_factor", COMMSCHED_F64, COMMSCHED_BOUND, 1,
-                           &out_.factor);
+                           &out_.control);
 }
 
 Status StepBuilder::AddModuleOps() {
@@ -182,6 +187,9 @@ std::vector<commsched_access_t> StepBuilder::ModuleAccesses(ModuleOp& op) {
     op.values.push_back(current_[b]);
     accesses.push_back(Access(current_[b], COMMSCHED_READ));
     if (op.backward) AddBackwardAccesses(b, op, accesses);
+  }
+  if (op.backward && spec_.scales_loss) {
+    accesses.push_back(Access(out_.control, COMMSCHED_READ));
   }
   return accesses;
 }

@@ -27,6 +27,7 @@ struct StepSpec {
   uint32_t micro_batches = 1;
   int32_t world = 1;  // Data-parallel ranks.
   bool clip = false;
+  bool scales_loss = false;
   bool deterministic = false;
   bool sgd = false;
   uint32_t moments = 2;  // Values that the optimizer keeps per weight.
@@ -89,12 +90,16 @@ struct StepSpec {
   bool gathers(const Bucket& bucket) const {
     return zero_stage == 3 && !bucket.resident;
   }
+  // The norm clips, and tells whether all gradients are finite.
+  bool needs_norm() const { return clip || scales_loss; }
   // How ranks that hold shards agree on the norm. With whole gradients every
   // rank computes it alone.
   bool gathers_block_sums() const {
-    return clip && zero_stage > 0 && deterministic;
+    return needs_norm() && zero_stage > 0 && deterministic;
   }
-  bool reduces_norm() const { return clip && zero_stage > 0 && !deterministic; }
+  bool reduces_norm() const {
+    return needs_norm() && zero_stage > 0 && !deterministic;
+  }
 };
 
 // Ids of one bucket's buffers and ops; kNoId where the step has none.
@@ -190,6 +195,7 @@ struct Gathered {
 //               ALL_GATHER_b after the module op before stay.launch -> the
 //               module ops stay.first to stay.last
 //   clipping:   squares_b -> (exchange) -> norm -> every adamw_b
+//   loss scale: the same, and norm -> backwards of the next step
 //
 // A bucket is reduced after the last backward that touches it, in the last
 // micro-batch or, if it is reduced at once, in each. Then that of the first
@@ -208,14 +214,15 @@ struct StepGraph {
   // Activation i is buffer `first_activation` + i.
   commsched_buffer_id_t first_activation = 0;
 
-  // With clipping. Block sums of this rank's shards, bucket after bucket, and
+  // With a norm. Block sums of this rank's shards, bucket after bucket, and
   // of all ranks, rank after rank.
   commsched_buffer_id_t local_sums = kNoId;
   commsched_buffer_id_t all_sums = kNoId;
-  commsched_buffer_id_t total = kNoId;   // One f64: the sum over the ranks.
-  commsched_buffer_id_t factor = kNoId;  // One f64: the clipping factor.
-  std::vector<uint64_t> sums_offset;     // By bucket, in local_sums.
-  uint64_t local_blocks = 0;             // Size of local_sums.
+  commsched_buffer_id_t total = kNoId;  // One f64: the sum over the ranks.
+  // One f64, the clipping factor; with loss scaling all of a LossScale.
+  commsched_buffer_id_t control = kNoId;
+  std::vector<uint64_t> sums_offset;  // By bucket, in local_sums.
+  uint64_t local_blocks = 0;          // Size of local_sums.
   commsched_op_id_t local_total = kNoId;
   commsched_op_id_t norm = kNoId;
 };

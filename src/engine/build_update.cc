@@ -141,7 +141,9 @@ Status StepBuilder::AddNorm() {
   if (spec_.reduces_norm()) source = out_.total;
   return writer_.AddCompute(
       "norm",
-      {Access(source, COMMSCHED_READ), Access(out_.factor, COMMSCHED_WRITE)},
+      {Access(source, COMMSCHED_READ),
+       Access(out_.control,
+              spec_.scales_loss ? COMMSCHED_READ_WRITE : COMMSCHED_WRITE)},
       static_cast<double>(out_.local_blocks) * sizeof(double), &out_.norm);
 }
 
@@ -169,7 +171,7 @@ Status StepBuilder::AddNormExchange() {
 
 Status StepBuilder::AddOptimizer() {
   for (uint32_t b = 0; b < num_buckets(); ++b) {
-    if (!spec_.clip) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
+    if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     BucketIds& ids = out_.buckets[b];
     std::vector<commsched_access_t> accesses = {
         ReducedGradients(b, COMMSCHED_READ), Weights(b)};
@@ -179,7 +181,9 @@ Status StepBuilder::AddOptimizer() {
     if (ids.state != kNoId) {
       accesses.push_back(Access(ids.state, COMMSCHED_READ_WRITE));
     }
-    if (spec_.clip) accesses.push_back(Access(out_.factor, COMMSCHED_READ));
+    if (spec_.needs_norm()) {
+      accesses.push_back(Access(out_.control, COMMSCHED_READ));
+    }
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
         Indexed(spec_.optimizer(), b), accesses,
         static_cast<double>(ShardCount(b)) *

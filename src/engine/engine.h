@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -17,6 +18,7 @@
 #include "forward_graph.h"
 #include "graph_writer.h"
 #include "layout.h"
+#include "loss_scale.h"
 #include "memory.h"
 #include "module_steps.h"
 #include "snapshot.h"
@@ -83,6 +85,8 @@ class Engine {
   Status GetParameter(uint32_t parameter, float* out_values, uint64_t count);
   Status ParameterAddress(uint32_t parameter, const void** out_values,
                           void** out_gradient);
+  Status LossScaleAddress(const double** out_scale) const;
+  Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
   Status GradientNorm(double* out_norm) const;
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status GetBucketInfo(uint64_t bucket,
@@ -100,6 +104,9 @@ class Engine {
   // All of the pieces to `out`, one kind of state after the other: Moments(),
   // then values. Drains.
   Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
+  void AddMetadata(std::map<std::string, std::string>* metadata) const {
+    SaveLossScale(*loss_scale_.data(), spec_.scales_loss, metadata);
+  }
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -284,19 +291,18 @@ class Engine {
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
-  // With the moments of step `steps_begun_`.
-  commsched_adamw_args_t AdamWArgs(float lr) const;
-  void AdamW(uint32_t bucket, commsched_adamw_args_t args) const;
+  void AdamW(uint32_t bucket, float lr) const;
   void Sgd(uint32_t bucket, float lr) const;
   // What both have.
   template <typename Args>
   void SetArgs(uint32_t bucket, const Segment& segment, Args& args) const;
-  float GradientScale() const;
   float DecayOf(uint32_t parameter) const;
   double AddAllSums() const;
   double ParameterSum(uint32_t parameter, const double* sums) const;
   double LocalTotal() const;
-  void SetFactor(double squared_norm);
+  // Ends what the optimizer needs to know of a step.
+  void SetControl(double squared_norm);
+  void SetCorrections();
 
   // skip.cc
   bool CanSkip(uint64_t index) const;
@@ -350,7 +356,7 @@ class Engine {
   Array<double> local_sums_;
   Array<double> all_sums_;
   Array<double> total_;
-  Array<double> factor_;
+  Array<LossScale> loss_scale_;  // One.
   PlanHandle plan_;
   std::vector<OpAddresses> addresses_;  // By module op of the step.
   ForwardGraph forward_;                // Of evaluations; its plan in stage 3.

@@ -254,6 +254,26 @@ void commsched_engine_abort(commsched_engine_t* engine, const char* reason) {
   if (engine != nullptr) engine->engine.Abort(reason);
 }
 
+commsched_status_t commsched_engine_loss_scale_address(
+    commsched_engine_t* engine, const double** out_scale) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_scale, "out_scale"));
+    return engine->engine.LossScaleAddress(out_scale);
+  });
+}
+
+commsched_status_t commsched_engine_get_loss_scale(
+    const commsched_engine_t* engine,
+    commsched_engine_loss_scale_info_t* out_info) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return FillInfo(out_info, [&](commsched_engine_loss_scale_info_t* info) {
+      return engine->engine.GetLossScale(info);
+    });
+  });
+}
+
 commsched_status_t commsched_engine_gradient_norm(commsched_engine_t* engine,
                                                   double* out_norm) {
   return AtBoundary([&] {

@@ -78,15 +78,18 @@ void StepLoop(const commsched_adamw_args_t& a) {
   float* __restrict m = a.m;
   float* __restrict v = a.v;
   const float* __restrict gradient = static_cast<const float*>(a.gradient);
+  const auto scale = static_cast<float>(a.control->gradient_scale);
+  const auto correction1 = static_cast<float>(a.control->correction1);
+  const auto correction2 = static_cast<float>(a.control->correction2);
   const float keep = 1.0f - a.lr * a.decay;
   const float other1 = 1.0f - a.beta1;
   const float other2 = 1.0f - a.beta2;
   for (uint64_t i = 0; i < a.count; ++i) {
-    const float g = gradient[i] * a.gradient_scale;
+    const float g = gradient[i] * scale;
     m[i] = a.beta1 * m[i] + other1 * g;
     v[i] = a.beta2 * v[i] + other2 * (g * g);
     const float direction =
-        (m[i] / a.correction1) / (std::sqrt(v[i] / a.correction2) + a.epsilon);
+        (m[i] / correction1) / (std::sqrt(v[i] / correction2) + a.epsilon);
     master[i] = keep * master[i] - a.lr * direction;
   }
 }
@@ -96,8 +99,9 @@ void SgdLoop(const commsched_sgd_args_t& a) {
   float* __restrict master = a.master;
   float* __restrict velocity = a.velocity;
   const float* __restrict gradient = static_cast<const float*>(a.gradient);
+  const auto scale = static_cast<float>(a.control->gradient_scale);
   for (uint64_t i = 0; i < a.count; ++i) {
-    float g = gradient[i] * a.gradient_scale + a.decay * master[i];
+    float g = gradient[i] * scale + a.decay * master[i];
     if constexpr (kMomentum) {
       velocity[i] = a.momentum * velocity[i] + g;
       g = kNesterov ? g + a.momentum * velocity[i] : velocity[i];
@@ -123,6 +127,7 @@ void Advance(uint64_t begin, commsched_sgd_args_t& args) {
 
 template <typename Args>
 void Step(void*, const Args* args) {
+  if (args->control->skip != 0) return;
   if (args->gradient_dtype == COMMSCHED_F32 && args->copy == nullptr) {
     return StepLoop(*args);
   }

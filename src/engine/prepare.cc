@@ -148,13 +148,15 @@ Status Engine::Allocate() {
   if (desc_.measure_steps > 0) {
     op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
   }
-  if (!spec_.clip) return Status();
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("the loss scale", 1, &loss_scale_));
+  *loss_scale_.data() = LossScale();
+  if (spec_.scales_loss) loss_scale_.data()->scale = desc_.loss_scale;
+  if (!spec_.needs_norm()) return Status();
   const uint64_t blocks = graph_.local_blocks;
   ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
   ENGINE_RETURN_IF_ERROR(
       AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
-  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &total_));
-  return AllocateZeros("norms", 1, &factor_);
+  return AllocateZeros("norms", 1, &total_);
 }
 
 // ---- The plan ---------------------------------------------------------------

@@ -31,6 +31,10 @@ Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
     if (!IsUtf8(key) || !IsUtf8(value)) {
       return InvalidArgument("engine: metadata '" + key + "' is not UTF-8");
     }
+    if (key.rfind(kReservedPrefix, 0) == 0) {
+      return InvalidArgument("engine: metadata '" + key + "' begins with '" +
+                             kReservedPrefix + "', as only the engine's may");
+    }
     bytes += key.size() + value.size();
   }
   if (bytes <= kMaxMetadataBytes) return Status();
@@ -159,6 +163,7 @@ Status Saver::Save(std::map<std::string, std::string> metadata) {
   }
   ENGINE_RETURN_IF_ERROR(engine_.CopyOut(pieces_, copy_.data()));
   id_ = {step, run_};
+  engine_.AddMetadata(&metadata);
   metadata_ = std::move(metadata);
   has_saved_ = true;
   {

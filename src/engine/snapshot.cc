@@ -162,6 +162,9 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   std::vector<size_t> tensors;
   ENGINE_RETURN_IF_ERROR(CheckTensors(checkpoint, &tensors));
   ENGINE_RETURN_IF_ERROR(CheckMoments(checkpoint));
+  LossScale loss_scale = *loss_scale_.data();
+  ENGINE_RETURN_IF_ERROR(LoadLossScale(checkpoint.index().metadata,
+                                       spec_.scales_loss, &loss_scale));
   const std::vector<Target> targets = Targets(tensors);
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));
@@ -169,6 +172,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(ReadTarget(checkpoint, target));
   }
+  *loss_scale_.data() = loss_scale;
   step_offset_ = checkpoint.index().id.step - steps_done_;
   return Status();
 }

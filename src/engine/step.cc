@@ -293,13 +293,12 @@ Status Engine::StepBuckets(float lr) {
     return OutOfOrder("optimizer_step");
   }
   ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
-  if (spec_.clip) ENGINE_RETURN_IF_ERROR(ComputeNorm());
-  const commsched_adamw_args_t adamw = AdamWArgs(lr);
+  if (!spec_.scales_loss) SetCorrections();
+  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(ComputeNorm());
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    if (!spec_.clip) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].optimizer, [&] {
-      spec_.sgd ? Sgd(b, lr) : AdamW(b, adamw);
-    }));
+    if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
+    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].optimizer,
+                               [&] { spec_.sgd ? Sgd(b, lr) : AdamW(b, lr); }));
   }
   phase_ = Phase::kStepped;
   return Status();
@@ -347,7 +346,7 @@ Status Engine::ComputeNorm() {
         Run(graph_.local_total, [&] { *total_.data() = LocalTotal(); }));
   }
   return Run(graph_.norm, [&] {
-    SetFactor(spec_.reduces_norm() ? *total_.data() : AddAllSums());
+    SetControl(spec_.reduces_norm() ? *total_.data() : AddAllSums());
   });
 }
 
@@ -401,31 +400,34 @@ double Engine::ParameterSum(uint32_t parameter, const double* sums) const {
   return total;
 }
 
-void Engine::SetFactor(double squared_norm) {
-  norm_ = std::sqrt(squared_norm);
+// A reduced gradient that is not finite makes the norm so, on every rank.
+void Engine::SetControl(double squared_norm) {
+  LossScale& state = *loss_scale_.data();
+  const double scaled_norm = std::sqrt(squared_norm);
+  norm_ = scaled_norm / state.scale;
   has_norm_ = true;
-  *factor_.data() =
-      std::min(1.0, double{desc_.clip_norm} / (norm_ + kClipEpsilon));
+  double factor = 1;
+  if (spec_.clip) {
+    factor = std::min(1.0, double{desc_.clip_norm} / (norm_ + kClipEpsilon));
+  }
+  state.control.gradient_scale = factor / state.scale;
+  if (!spec_.scales_loss) return;
+  const bool overflowed = !std::isfinite(scaled_norm);
+  state.control.skip = overflowed ? 1 : 0;
+  state.Advance(overflowed, desc_.loss_scale_window);
+  SetCorrections();
 }
 
-float Engine::GradientScale() const {
-  return spec_.clip ? static_cast<float>(*factor_.data()) : 1.0f;
+void Engine::SetCorrections() {
+  LossScale& state = *loss_scale_.data();
+  const double t =
+      static_cast<double>(step_offset_ + steps_begun_) - state.skipped_steps;
+  state.control.correction1 = 1 - std::pow(double{desc_.beta1}, t);
+  state.control.correction2 = 1 - std::pow(double{desc_.beta2}, t);
 }
 
 float Engine::DecayOf(uint32_t parameter) const {
   return parameters_[parameter].num_dims >= 2 ? desc_.weight_decay : 0.0f;
-}
-
-commsched_adamw_args_t Engine::AdamWArgs(float lr) const {
-  commsched_adamw_args_t args = {};
-  args.lr = lr;
-  args.beta1 = desc_.beta1;
-  args.beta2 = desc_.beta2;
-  args.epsilon = desc_.epsilon;
-  const double t = static_cast<double>(step_offset_ + steps_begun_);
-  args.correction1 = static_cast<float>(1 - std::pow(double{desc_.beta1}, t));
-  args.correction2 = static_cast<float>(1 - std::pow(double{desc_.beta2}, t));
-  return args;
 }
 
 template <typename Args>
@@ -441,14 +443,19 @@ void Engine::SetArgs(uint32_t bucket, const Segment& segment,
     args.copy = memory.my_copy + segment.in_shard * SizeOf(args.copy_dtype);
   }
   args.count = segment.count;
+  args.control = &loss_scale_.data()->control;
   args.decay = DecayOf(segment.parameter);
 }
 
-void Engine::AdamW(uint32_t bucket, commsched_adamw_args_t args) const {
+void Engine::AdamW(uint32_t bucket, float lr) const {
   const BucketMemory& memory = memory_[bucket];
+  commsched_adamw_args_t args = {};
+  args.lr = lr;
+  args.beta1 = desc_.beta1;
+  args.beta2 = desc_.beta2;
+  args.epsilon = desc_.epsilon;
   float* m = memory.state.data();
   float* v = m + memory.state.count() / 2;
-  args.gradient_scale = GradientScale();
   for (const Segment& segment : memory.segments) {
     SetArgs(bucket, segment, args);
     args.m = m + segment.in_shard;
@@ -463,7 +470,6 @@ void Engine::Sgd(uint32_t bucket, float lr) const {
   args.lr = lr;
   args.momentum = desc_.momentum;
   args.nesterov = desc_.nesterov;
-  args.gradient_scale = GradientScale();
   for (const Segment& segment : memory.segments) {
     SetArgs(bucket, segment, args);
     if (spec_.moments > 0) {

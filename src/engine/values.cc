@@ -214,10 +214,30 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
   return Status();
 }
 
+Status Engine::LossScaleAddress(const double** out_scale) const {
+  if (!built()) return OutOfOrder("loss_scale_address");
+  *out_scale = &loss_scale_.data()->scale;
+  return Status();
+}
+
+Status Engine::GetLossScale(
+    commsched_engine_loss_scale_info_t* out_info) const {
+  ENGINE_RETURN_IF_ERROR(CheckDrained("get_loss_scale"));
+  const LossScale& state = *loss_scale_.data();
+  commsched_engine_loss_scale_info_t info =
+      commsched_engine_loss_scale_info_init();
+  info.scale = state.scale;
+  info.good_steps = static_cast<uint64_t>(state.good_steps);
+  info.skipped_steps = static_cast<uint64_t>(state.skipped_steps);
+  *out_info = info;
+  return Status();
+}
+
 Status Engine::GradientNorm(double* out_norm) const {
-  if (!spec_.clip) {
+  if (!spec_.needs_norm()) {
     return FailedPrecondition(
-        "engine: gradient_norm with clip_norm 0: no norm is computed");
+        "engine: gradient_norm with clip_norm 0 and loss_scale 0: no norm is "
+        "computed");
   }
   if (!has_norm_) {
     return FailedPrecondition("engine: gradient_norm before a first step");

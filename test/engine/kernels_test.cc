@@ -47,9 +47,8 @@ commsched_adamw_args_t ArgsOf(AdamWState& state, uint64_t begin,
   args.beta2 = 0.95f;
   args.epsilon = 1e-8f;
   args.decay = 0.1f;
-  args.correction1 = 0.1f;
-  args.correction2 = 0.05f;
-  args.gradient_scale = 0.5f;
+  static const commsched_step_control_t control = {0.5, 0.1, 0.05, 0};
+  args.control = &control;
   return args;
 }
 
@@ -107,9 +106,22 @@ SgdStep StepSgd(bool has_momentum, bool nesterov) {
   args.momentum = 0.5f;
   args.decay = 0.25f;
   args.nesterov = nesterov ? 1 : 0;
-  args.gradient_scale = 0.5f;
+  static const commsched_step_control_t control = {0.5, 1, 1, 0};
+  args.control = &control;
   CpuKernels().sgd(nullptr, &args);
   return {velocity, weight};
+}
+
+TEST(AdamWTest, ASkippedStepChangesNothing) {
+  AdamWState state = MakeState(16);
+  const AdamWState before = state;
+  commsched_adamw_args_t args = ArgsOf(state, 0, 16);
+  const commsched_step_control_t control = {NAN, 1, 1, /*skip=*/1};
+  args.control = &control;
+  CpuKernels().adamw(nullptr, &args);
+  EXPECT_EQ(state.master, before.master);
+  EXPECT_EQ(state.m, before.m);
+  EXPECT_EQ(state.v, before.v);
 }
 
 TEST(SgdTest, FollowsTheFormula) {

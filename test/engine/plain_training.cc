@@ -96,13 +96,16 @@ void PlainTraining::Step(uint32_t step) {
   args.beta2 = 0.95f;
   args.epsilon = case_.engine.epsilon;
   const double t = step + 1;
-  args.correction1 = static_cast<float>(1 - std::pow(double{args.beta1}, t));
-  args.correction2 = static_cast<float>(1 - std::pow(double{args.beta2}, t));
-  args.gradient_scale = 1;
+  commsched_step_control_t control = {
+      .gradient_scale = 1,
+      .correction1 = 1 - std::pow(double{args.beta1}, t),
+      .correction2 = 1 - std::pow(double{args.beta2}, t),
+      .skip = 0};
+  args.control = &control;
   if (case_.engine.clip_norm > 0) {
     last_norm_ = Norm();
-    args.gradient_scale = static_cast<float>(
-        std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6)));
+    control.gradient_scale =
+        std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
   }
   const commsched_engine_kernels_t kernels = CpuKernels();
   for (uint32_t p = 0; p < states_.size(); ++p) {

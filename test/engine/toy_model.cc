@@ -125,6 +125,8 @@ ToyRank::~ToyRank() {
 
 std::string ToyRank::Build() {
   TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_loss_scale_address(engine_, &loss_scale_));
   values_.resize(ToyParameters().size());
   gradients_.resize(ToyParameters().size());
   widened_.resize(ToyParameters().size());
@@ -212,8 +214,9 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
     const uint64_t count = ToyParameters()[p].count();
     const Coordinates at = {rank_, step, micro_batch, module, p};
     mine_.resize(count);
+    const auto scale = static_cast<float>(*loss_scale_);
     for (uint64_t i = 0; i < count; ++i) {
-      mine_[i] = ToyGradient(at, i, values_[p][i]);
+      mine_[i] = scale * ToyGradient(at, i, values_[p][i]);
     }
     commsched_engine_cpu_kernels().add(
         nullptr, gradients_[p],

@@ -111,6 +111,7 @@ class ToyRank {
   commsched_engine_t* engine_ = nullptr;
   std::vector<const float*> values_;
   std::vector<void*> gradients_;
+  const double* loss_scale_ = nullptr;
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.

@@ -1,0 +1,49 @@
+#ifndef COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
+#define COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "commsched/engine.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// What the ops of a step hand to each other about loss scaling, in memory of
+// the graph: numbers of one type, so that it is one buffer of the device. With
+// a scale of 1 for good where there is none.
+struct LossScale {
+  commsched_step_control_t control = {1, 1, 1, 0};
+  double scale = 1;
+  double good_steps = 0;     // In a row, since the scale was last changed.
+  double skipped_steps = 0;  // In all.
+
+  // Takes a step's verdict: an overflow halves the scale, `window` good steps
+  // in a row double it, within the limits.
+  void Advance(bool overflowed, uint32_t window);
+};
+inline constexpr uint64_t kLossScaleDoubles =
+    sizeof(LossScale) / sizeof(double);
+
+inline constexpr double kMinLossScale = 1;
+inline constexpr double kMaxLossScale = 0x1p24;
+inline constexpr uint32_t kDefaultLossScaleWindow = 2000;
+
+// Of metadata that is the engine's and not the caller's.
+inline constexpr char kReservedPrefix[] = "commsched.";
+
+// What stands of it in a checkpoint: nothing before there was a scale or a step
+// that was skipped.
+void SaveLossScale(const LossScale& from, bool scales,
+                   std::map<std::string, std::string>* metadata);
+
+// Leaves `*out` as it is where `metadata` has nothing of it, but for
+// skipped_steps. Without `scales` the scale stays 1. Fails with
+// INVALID_ARGUMENT, and changes nothing, if it has something else.
+Status LoadLossScale(const std::map<std::string, std::string>& metadata,
+                     bool scales, LossScale* out);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
