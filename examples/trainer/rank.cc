@@ -212,15 +212,19 @@ absl::Status Rank::InitializeWeights() {
   return absl::OkStatus();
 }
 
+absl::Status Rank::FindParameter(size_t p) {
+  const void* values = nullptr;
+  void* gradient = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
+      engine_.get(), static_cast<uint32_t>(p), &values, &gradient)));
+  values_[p] = static_cast<const float*>(values);
+  gradients_[p] = static_cast<float*>(gradient);
+  return absl::OkStatus();
+}
+
 absl::Status Rank::FindParameters(int m) {
   for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
-    const auto i = static_cast<size_t>(p);
-    const void* values = nullptr;
-    void* gradient = nullptr;
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-        engine_.get(), static_cast<uint32_t>(p), &values, &gradient)));
-    values_[i] = static_cast<const float*>(values);
-    gradients_[i] = static_cast<float*>(gradient);
+    TRAINER_RETURN_IF_ERROR(FindParameter(static_cast<size_t>(p)));
   }
   return absl::OkStatus();
 }
@@ -228,8 +232,7 @@ absl::Status Rank::FindParameters(int m) {
 // Between steps those have no address.
 absl::Status Rank::FindGathered() {
   for (size_t p = 0; p < values_.size(); ++p) {
-    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-        engine_.get(), static_cast<uint32_t>(p), &values_[p], &gradients_[p])));
+    TRAINER_RETURN_IF_ERROR(FindParameter(p));
     gathered_.push_back(values_[p] == nullptr);
   }
   return absl::OkStatus();

@@ -104,6 +104,7 @@ class Rank {
   absl::Status Backward(uint32_t micro_batch);
   // Where the parameters of module `m` are, once its forward or backward has
   // begun.
+  absl::Status FindParameter(size_t p);
   absl::Status FindParameters(int m);
   // Notes where the parameters of module `m` and their gradients are.
   void MeasureLive(int m);
