@@ -33,7 +33,7 @@ class Builder {
       const std::string block = absl::StrCat("h.", layer, ".");
       BeginModule(block + "attn");
       AddNorm(block + "ln_1");
-      AddLinear(block + "attn.c_attn", c, 3 * c, kNormal);
+      AddLinear(block + "attn.c_attn", c, config.qkv_channels(), kNormal);
       AddLinear(block + "attn.c_proj", c, c, residual_);
       BeginModule(block + "mlp");
       AddNorm(block + "ln_2");
@@ -104,7 +104,8 @@ ModuleFlops CountFlops(const Architecture& architecture, int module,
     forward = 2 * rows * c * architecture.config.vocab;
   } else if (module % 2 == 1) {                 // Attention.
     const int64_t pairs = seq * (seq + 1) / 2;  // (query, key) that are seen.
-    forward = 2 * rows * c * 4 * c + 2 * 2 * batch * pairs * c;
+    forward = 2 * rows * c * (architecture.config.qkv_channels() + c) +
+              2 * 2 * batch * pairs * c;
   } else {
     forward = 2 * rows * c * 8 * c;
   }

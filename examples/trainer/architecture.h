@@ -29,6 +29,17 @@ struct ParameterSpec {
   bool decays() const { return shape.size() >= 2; }
 };
 
+// The parameters of an attention or MLP module, counted from its first. The
+// first linear layer is c_attn or c_fc, the second c_proj.
+enum BlockParameter {
+  kNormWeight,
+  kNormBias,
+  kFirstWeight,
+  kFirstBias,
+  kProjectionWeight,
+  kProjectionBias,
+};
+
 // A piece of the model whose parameters are needed, and whose gradients are
 // produced, together.
 struct ModuleSpec {
@@ -51,6 +62,10 @@ struct Architecture {
   int mlp_module(int64_t layer) const {
     return static_cast<int>(2 + 2 * layer);
   }
+  bool is_attention(int module) const {
+    return module % 2 == 1 && module != head_module();
+  }
+  int64_t layer_of(int module) const { return (module - 1) / 2; }
   int head_module() const { return static_cast<int>(modules.size()) - 1; }
 
   int64_t parameter_count() const;

@@ -46,6 +46,12 @@ absl::Status ValidateConfig(const GptConfig& config) {
         absl::StrCat("model channels is ", config.channels,
                      "; it must be a multiple of heads, ", config.heads));
   }
+  if (config.kv_heads < 0 || config.kv_heads > config.heads ||
+      config.heads % config.num_kv_heads() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model kv_heads is ", config.kv_heads,
+                     "; it must be 0 or divide heads, ", config.heads));
+  }
   return absl::OkStatus();
 }
 

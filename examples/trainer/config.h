@@ -16,8 +16,15 @@ struct GptConfig {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t channels = 0;
+  // Heads of keys and values, each shared by heads / kv_heads of queries
+  // (grouped-query attention); 0: as many as `heads`.
+  int64_t kv_heads = 0;
 
   int64_t head_size() const { return channels / heads; }
+  int64_t num_kv_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  int64_t kv_channels() const { return num_kv_heads() * head_size(); }
+  // Columns of c_attn: queries, keys, values.
+  int64_t qkv_channels() const { return channels + 2 * kv_channels(); }
 };
 
 // "nano" (4 layers of 128 channels), "mini" (6 x 384) or "small" (12 x 768).
@@ -25,8 +32,8 @@ struct GptConfig {
 absl::StatusOr<GptConfig> PresetConfig(absl::string_view name);
 
 // Fails with kInvalidArgument, naming field, value and limit, if the config is
-// not one that Gpt can run: every field at least 1, vocab at most 256, and
-// channels a multiple of heads.
+// not one that Gpt can run: every field at least 1, vocab at most 256,
+// channels a multiple of heads, and heads of kv_heads unless that is 0.
 absl::Status ValidateConfig(const GptConfig& config);
 
 }  // namespace commsched::trainer

@@ -15,73 +15,54 @@ namespace {
 // the matrix product worse.
 constexpr int64_t kQueryBlock = 64;
 
-// One head of one sequence inside the packed arrays.
-struct Head {
-  int64_t qkv;            // Offset of its first query; keys are at + C.
-  int64_t probabilities;  // Offset of its (T, T) matrix.
-  int64_t y;              // Offset of its first output.
+CausalRows BlockAt(const AttentionHead& head, int64_t first_query) {
+  return {.first_query = first_query,
+          .rows = std::min(kQueryBlock, head.seq - first_query),
+          .stride = head.seq};
+}
+
+float ScoreScale(const AttentionHead& head) {
+  return 1.0f / std::sqrt(static_cast<float>(head.size));
+}
+
+// Backward goes from the last block to the first: the last one sees every key,
+// so it can write dk and dv where the others add to them.
+int64_t LastBlock(const AttentionHead& head) {
+  return (head.seq - 1) / kQueryBlock * kQueryBlock;
+}
+
+// Where query head `h` of sequence `b` lies in the packed arrays.
+struct Place {
+  int64_t q;
+  int64_t k;
+  int64_t v;
+  int64_t probabilities;
+  int64_t y;
 };
 
-Head HeadAt(const AttentionShape& shape, int64_t b, int64_t h) {
+Place PlaceOf(const AttentionShape& shape, int64_t b, int64_t h) {
   const int64_t t = shape.seq;
   const int64_t c = shape.channels();
-  return {.qkv = b * t * 3 * c + h * shape.head_size,
+  const int64_t kv_heads = shape.num_kv_heads();
+  const int64_t row = b * t * shape.row();
+  const int64_t k = row + c + h * kv_heads / shape.heads * shape.head_size;
+  return {.q = row + h * shape.head_size,
+          .k = k,
+          .v = k + kv_heads * shape.head_size,
           .probabilities = (b * shape.heads + h) * t * t,
           .y = b * t * c + h * shape.head_size};
 }
 
-CausalRows BlockAt(const AttentionShape& shape, int64_t first_query) {
-  return {.first_query = first_query,
-          .rows = std::min(kQueryBlock, shape.seq - first_query),
-          .stride = shape.seq};
-}
-
-float ScoreScale(const AttentionShape& shape) {
-  return 1.0f / std::sqrt(static_cast<float>(shape.head_size));
-}
-
-void HeadForward(const AttentionShape& shape, const float* q,
-                 float* probabilities, float* y) {
-  const int64_t c = shape.channels();
-  const int64_t size = shape.head_size;
-  const Operand keys = {q + c, 3 * c};
-  const Operand values = {q + 2 * c, 3 * c};
-  for (int64_t first = 0; first < shape.seq; first += kQueryBlock) {
-    const CausalRows block = BlockAt(shape, first);
-    float* p = probabilities + first * shape.seq;
-    Matmul({block.rows, block.keys(), size}, {q + first * 3 * c, 3 * c},
-           {keys.data, keys.stride, /*transposed=*/true}, {p, shape.seq});
-    CausalSoftmax(block, ScoreScale(shape), p);
-    Matmul({block.rows, size, block.keys()}, {p, shape.seq}, values,
-           {y + first * c, c});
-  }
-}
-
-// Goes from the last block to the first: the last one sees every key, so it
-// can write dk and dv where the others add to them.
-void HeadBackward(const AttentionShape& shape, const float* q,
-                  const float* probabilities, const float* dy, float* scratch,
-                  float* dq) {
-  const int64_t t = shape.seq;
-  const int64_t c = shape.channels();
-  const int64_t size = shape.head_size;
-  const int64_t last = (t - 1) / kQueryBlock * kQueryBlock;
-  for (int64_t first = last; first >= 0; first -= kQueryBlock) {
-    const CausalRows block = BlockAt(shape, first);
-    const int64_t keys = block.keys();
-    const bool accumulate = first != last;
-    const float* p = probabilities + first * t;
-    const float* dy_block = dy + first * c;
-    Matmul({keys, size, block.rows}, {p, t, /*transposed=*/true}, {dy_block, c},
-           {dq + 2 * c, 3 * c, accumulate});
-    Matmul({block.rows, keys, size}, {dy_block, c},
-           {q + 2 * c, 3 * c, /*transposed=*/true}, {scratch, keys});
-    CausalSoftmaxBackward(block, p, ScoreScale(shape), keys, scratch);
-    Matmul({block.rows, size, keys}, {scratch, keys}, {q + c, 3 * c},
-           {dq + first * 3 * c, 3 * c});
-    Matmul({keys, size, block.rows}, {scratch, keys, /*transposed=*/true},
-           {q + first * 3 * c, 3 * c}, {dq + c, 3 * c, accumulate});
-  }
+AttentionHead HeadAt(const AttentionShape& shape, const float* qkv,
+                     const Place& place) {
+  return {.seq = shape.seq,
+          .size = shape.head_size,
+          .q_stride = shape.row(),
+          .kv_stride = shape.row(),
+          .y_stride = shape.channels(),
+          .q = qkv + place.q,
+          .k = qkv + place.k,
+          .v = qkv + place.v};
 }
 
 }  // namespace
@@ -114,7 +95,7 @@ void EmbeddingForward(const EmbeddingShape& shape, const uint8_t* tokens,
                       const float* wte, const float* wpe, float* x) {
   const int64_t c = shape.channels;
   for (int64_t row = 0; row < shape.batch * shape.seq; ++row) {
-    CopyWithBias(wte + tokens[row] * c, wpe + row % shape.seq * c, 1, c,
+    CopyWithBias(wte + tokens[row] * c, wpe + shape.position(row) * c, 1, c,
                  x + row * c);
   }
 }
@@ -124,21 +105,68 @@ void EmbeddingBackward(const EmbeddingShape& shape, const uint8_t* tokens,
   const int64_t c = shape.channels;
   for (int64_t row = 0; row < shape.batch * shape.seq; ++row) {
     AddTo(dx + row * c, c, d_wte + tokens[row] * c);
-    AddTo(dx + row * c, c, d_wpe + row % shape.seq * c);
+    AddTo(dx + row * c, c, d_wpe + shape.position(row) * c);
   }
 }
 
-int64_t AttentionShape::scratch_count() const {
+int64_t AttentionScratchCount(int64_t seq) {
   return std::min(kQueryBlock, seq) * seq;
+}
+
+void HeadForward(const AttentionHead& head, float* probabilities, float* y) {
+  for (int64_t first = 0; first < head.seq; first += kQueryBlock) {
+    const CausalRows block = BlockAt(head, first);
+    float* p = probabilities + first * head.seq;
+    Matmul({block.rows, block.keys(), head.size},
+           {head.q + first * head.q_stride, head.q_stride},
+           {head.k, head.kv_stride, /*transposed=*/true}, {p, head.seq});
+    CausalSoftmax(block, ScoreScale(head), p);
+    Matmul({block.rows, head.size, block.keys()}, {p, head.seq},
+           {head.v, head.kv_stride},
+           {y + first * head.y_stride, head.y_stride});
+  }
+}
+
+void HeadBackwardValue(const AttentionHead& head, const float* probabilities,
+                       const float* dy, bool accumulate, float* dv) {
+  const int64_t last = LastBlock(head);
+  for (int64_t first = last; first >= 0; first -= kQueryBlock) {
+    const CausalRows block = BlockAt(head, first);
+    Matmul({block.keys(), head.size, block.rows},
+           {probabilities + first * head.seq, head.seq, /*transposed=*/true},
+           {dy + first * head.y_stride, head.y_stride},
+           {dv, head.kv_stride, accumulate || first != last});
+  }
+}
+
+void HeadBackwardQueryKey(const AttentionHead& head, const float* probabilities,
+                          const float* dy, bool accumulate, float* scratch,
+                          float* dq, float* dk) {
+  const int64_t last = LastBlock(head);
+  for (int64_t first = last; first >= 0; first -= kQueryBlock) {
+    const CausalRows block = BlockAt(head, first);
+    const int64_t keys = block.keys();
+    Matmul({block.rows, keys, head.size},
+           {dy + first * head.y_stride, head.y_stride},
+           {head.v, head.kv_stride, /*transposed=*/true}, {scratch, keys});
+    CausalSoftmaxBackward(block, probabilities + first * head.seq,
+                          ScoreScale(head), keys, scratch);
+    Matmul({block.rows, head.size, keys}, {scratch, keys},
+           {head.k, head.kv_stride},
+           {dq + first * head.q_stride, head.q_stride});
+    Matmul({keys, head.size, block.rows}, {scratch, keys, /*transposed=*/true},
+           {head.q + first * head.q_stride, head.q_stride},
+           {dk, head.kv_stride, accumulate || first != last});
+  }
 }
 
 void AttentionForward(const AttentionShape& shape, const float* qkv,
                       float* probabilities, float* y) {
   for (int64_t b = 0; b < shape.batch; ++b) {
     for (int64_t h = 0; h < shape.heads; ++h) {
-      const Head head = HeadAt(shape, b, h);
-      HeadForward(shape, qkv + head.qkv, probabilities + head.probabilities,
-                  y + head.y);
+      const Place place = PlaceOf(shape, b, h);
+      HeadForward(HeadAt(shape, qkv, place),
+                  probabilities + place.probabilities, y + place.y);
     }
   }
 }
@@ -146,11 +174,16 @@ void AttentionForward(const AttentionShape& shape, const float* qkv,
 void AttentionBackward(const AttentionShape& shape, const float* qkv,
                        const float* probabilities, const float* dy,
                        float* scratch, float* d_qkv) {
+  const int64_t group = shape.heads / shape.num_kv_heads();
   for (int64_t b = 0; b < shape.batch; ++b) {
     for (int64_t h = 0; h < shape.heads; ++h) {
-      const Head head = HeadAt(shape, b, h);
-      HeadBackward(shape, qkv + head.qkv, probabilities + head.probabilities,
-                   dy + head.y, scratch, d_qkv + head.qkv);
+      const Place place = PlaceOf(shape, b, h);
+      const AttentionHead head = HeadAt(shape, qkv, place);
+      const float* p = probabilities + place.probabilities;
+      const bool accumulate = h % group != 0;
+      HeadBackwardValue(head, p, dy + place.y, accumulate, d_qkv + place.v);
+      HeadBackwardQueryKey(head, p, dy + place.y, accumulate, scratch,
+                           d_qkv + place.q, d_qkv + place.k);
     }
   }
 }

@@ -13,18 +13,6 @@ namespace commsched::trainer {
 namespace {
 
 constexpr std::align_val_t kCacheLine{64};
-constexpr int64_t kCacheLineFloats = 16;
-
-// The parameters of an attention or MLP module, counted from its first. The
-// first linear layer is c_attn or c_fc, the second c_proj.
-enum BlockParameter {
-  kNormWeight,
-  kNormBias,
-  kFirstWeight,
-  kFirstBias,
-  kProjectionWeight,
-  kProjectionBias,
-};
 
 // The parameters of the embed module; the head's norm is indexed as a block's.
 enum EmbedParameter { kWte, kWpe };
@@ -40,32 +28,13 @@ int64_t PhysicalBytes() {
 
 }  // namespace
 
-// Hands out consecutive, cache-line aligned pieces of a block of memory. With
-// a null base it only counts.
-class Gpt::Carver {
- public:
-  explicit Carver(float* base) : base_(base) {}
-
-  float* Take(int64_t count) {
-    float* piece = base_ == nullptr ? nullptr : base_ + count_;
-    count_ +=
-        (count + kCacheLineFloats - 1) / kCacheLineFloats * kCacheLineFloats;
-    return piece;
-  }
-
-  int64_t count() const { return count_; }
-
- private:
-  float* const base_;
-  int64_t count_ = 0;
-};
-
 void Gpt::AlignedDelete::operator()(float* pointer) const {
   ::operator delete[](pointer, kCacheLine);
 }
 
 absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
-                                                 int64_t batch, int64_t seq) {
+                                                 int64_t batch, int64_t seq,
+                                                 const SequenceShard& shard) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   constexpr int64_t kMaxBatch = 1 << 16;
   if (batch < 1 || batch > kMaxBatch) {
@@ -77,7 +46,11 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
         "sequence length is ", seq, "; it must be 1 to the model's context, ",
         config.context));
   }
-  std::unique_ptr<Gpt> gpt(new Gpt(BuildArchitecture(config), batch, seq));
+  if (absl::Status status = ValidateShard(config, seq, shard); !status.ok()) {
+    return status;
+  }
+  std::unique_ptr<Gpt> gpt(
+      new Gpt(BuildArchitecture(config), batch, seq, shard));
   Carver counter(nullptr);
   gpt->Carve(counter);
   gpt->activation_bytes_ =
@@ -101,12 +74,18 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
   return gpt;
 }
 
-Gpt::Gpt(Architecture architecture, int64_t batch, int64_t seq)
+Gpt::Gpt(Architecture architecture, int64_t batch, int64_t seq,
+         const SequenceShard& shard)
     : architecture_(std::move(architecture)),
       batch_(batch),
       seq_(seq),
-      inputs_(batch * seq),
-      targets_(batch * seq) {}
+      shard_(shard),
+      inputs_(rows()),
+      targets_(rows()) {
+  if (shard.ranks == 1) return;
+  attention_ = std::make_unique<ShardedAttention>(architecture_.config, batch,
+                                                  seq, shard);
+}
 
 Gpt::Norm Gpt::CarveNorm(Carver& carver) const {
   Norm norm;
@@ -124,9 +103,12 @@ void Gpt::Carve(Carver& carver) {
   act_.blocks.resize(config.layers);
   for (Block& block : act_.blocks) {
     block.ln_1 = CarveNorm(carver);
-    block.qkv = carver.Take(r * 3 * c);
-    block.probabilities = carver.Take(r * config.heads * seq_);
-    block.attention = carver.Take(r * c);
+    block.qkv = block.probabilities = block.attention = nullptr;
+    if (!sharded()) {
+      block.qkv = carver.Take(r * config.qkv_channels());
+      block.probabilities = carver.Take(r * config.heads * seq_);
+      block.attention = carver.Take(r * c);
+    }
     block.attention_residual = carver.Take(r * c);
     block.ln_2 = CarveNorm(carver);
     block.hidden = carver.Take(r * 4 * c);
@@ -141,11 +123,51 @@ void Gpt::Carve(Carver& carver) {
   act_.d_narrow = carver.Take(r * c);
   act_.d_wide = carver.Take(r * 4 * c);
   act_.d_scores = carver.Take(attention_shape().scratch_count());
+  if (sharded()) attention_->Carve(carver);
 }
 
 void Gpt::SetBatch(const uint8_t* inputs, const uint8_t* targets) {
-  std::copy_n(inputs, rows(), inputs_.begin());
-  std::copy_n(targets, rows(), targets_.begin());
+  if (!sharded()) {
+    std::copy_n(inputs, rows(), inputs_.begin());
+    std::copy_n(targets, rows(), targets_.begin());
+    return;
+  }
+  for (int64_t row = 0; row < rows(); ++row) {
+    const int64_t token = row % batch_ * seq_ + embedding_shape().position(row);
+    inputs_[row] = inputs[token];
+    targets_[row] = targets[token];
+  }
+}
+
+std::span<const ShardedStep> Gpt::steps(int module, bool backward) const {
+  if (!sharded() || !architecture_.is_attention(module)) return {};
+  return attention_->steps(architecture_.layer_of(module), backward);
+}
+
+std::span<const Travelling> Gpt::travelling() const {
+  if (!sharded()) return {};
+  return attention_->buffers();
+}
+
+void Gpt::RunStep(int module, const ShardedStep& step, ParameterView parameters,
+                  GradientView gradients) {
+  const int64_t layer = architecture_.layer_of(module);
+  const int first = architecture_.modules[module].owned[0];
+  const Block& block = act_.blocks[layer];
+  const auto p = parameters.subspan(first);
+  const auto g = gradients.empty() ? gradients : gradients.subspan(first);
+  attention_->Run(layer, step,
+                  {.input = BlockInput(layer),
+                   .normed = block.ln_1.out,
+                   .output = block.attention_residual,
+                   .d_output = act_.d_residual,
+                   .d_normed = act_.d_narrow,
+                   .parameters = p,
+                   .gradients = g});
+  if (step.kind == ShardedStep::Kind::kQueryInput) {  // The last of d_normed.
+    BackwardNorm(BlockInput(layer), p[kNormWeight], block.ln_1, g[kNormWeight],
+                 g[kNormBias]);
+  }
 }
 
 void Gpt::Forward(int module, ParameterView parameters) {
@@ -189,15 +211,17 @@ void Gpt::BackwardEmbed(GradientView gradients) {
 }
 
 void Gpt::ForwardAttention(int module, ParameterView parameters) {
-  const int64_t layer = (module - 1) / 2;
+  const int64_t layer = architecture_.layer_of(module);
   const auto p = parameters.subspan(architecture_.modules[module].owned[0]);
   const Block& block = act_.blocks[layer];
   const int64_t r = rows();
   const int64_t c = architecture_.config.channels;
-  const float* x = BlockInput(layer);  // (B, T, C)
+  const float* x = BlockInput(layer);  // (R, C)
   ForwardNorm(x, p[kNormWeight], p[kNormBias], block.ln_1);
-  LinearForward({r, c, 3 * c}, block.ln_1.out, p[kFirstWeight], block.qkv);
-  AddBias(p[kFirstBias], r, 3 * c, block.qkv);
+  if (sharded()) return;  // steps() follow.
+  const int64_t qkv = architecture_.config.qkv_channels();
+  LinearForward({r, c, qkv}, block.ln_1.out, p[kFirstWeight], block.qkv);
+  AddBias(p[kFirstBias], r, qkv, block.qkv);
   AttentionForward(attention_shape(), block.qkv, block.probabilities,
                    block.attention);
   CopyWithBias(x, p[kProjectionBias], r, c, block.attention_residual);
@@ -207,25 +231,27 @@ void Gpt::ForwardAttention(int module, ParameterView parameters) {
 
 void Gpt::BackwardAttention(int module, ParameterView parameters,
                             GradientView gradients) {
-  const int64_t layer = (module - 1) / 2;
+  if (sharded()) return;  // steps() follow.
+  const int64_t layer = architecture_.layer_of(module);
   const int first = architecture_.modules[module].owned[0];
   const auto p = parameters.subspan(first);
   const auto g = gradients.subspan(first);
   const Block& block = act_.blocks[layer];
   const int64_t r = rows();
   const int64_t c = architecture_.config.channels;
-  const float* dy = act_.d_residual;  // (B, T, C)
+  const float* dy = act_.d_residual;  // (R, C)
   float* d_attention = act_.d_narrow;
   AddColumnSums(dy, r, c, g[kProjectionBias]);
   LinearBackwardWeight({r, c, c}, block.attention, dy, g[kProjectionWeight]);
   LinearBackwardInput({r, c, c}, dy, p[kProjectionWeight], d_attention);
 
-  float* d_qkv = act_.d_wide;  // (B, T, 3, H, C / H)
+  const int64_t qkv = architecture_.config.qkv_channels();
+  float* d_qkv = act_.d_wide;  // (R, H + 2 K, C / H)
   AttentionBackward(attention_shape(), block.qkv, block.probabilities,
                     d_attention, act_.d_scores, d_qkv);
-  AddColumnSums(d_qkv, r, 3 * c, g[kFirstBias]);
-  LinearBackwardWeight({r, c, 3 * c}, block.ln_1.out, d_qkv, g[kFirstWeight]);
-  LinearBackwardInput({r, c, 3 * c}, d_qkv, p[kFirstWeight], act_.d_narrow);
+  AddColumnSums(d_qkv, r, qkv, g[kFirstBias]);
+  LinearBackwardWeight({r, c, qkv}, block.ln_1.out, d_qkv, g[kFirstWeight]);
+  LinearBackwardInput({r, c, qkv}, d_qkv, p[kFirstWeight], act_.d_narrow);
   BackwardNorm(BlockInput(layer), p[kNormWeight], block.ln_1, g[kNormWeight],
                g[kNormBias]);
 }
@@ -235,7 +261,7 @@ void Gpt::ForwardMlp(int module, ParameterView parameters) {
   const Block& block = act_.blocks[(module - 2) / 2];
   const int64_t r = rows();
   const int64_t c = architecture_.config.channels;
-  const float* x = block.attention_residual;  // (B, T, C)
+  const float* x = block.attention_residual;  // (R, C)
   ForwardNorm(x, p[kNormWeight], p[kNormBias], block.ln_2);
   LinearForward({r, c, 4 * c}, block.ln_2.out, p[kFirstWeight], block.hidden);
   AddBiasAndGelu(p[kFirstBias], r, 4 * c, block.hidden, block.gelu);
@@ -252,8 +278,8 @@ void Gpt::BackwardMlp(int module, ParameterView parameters,
   const Block& block = act_.blocks[(module - 2) / 2];
   const int64_t r = rows();
   const int64_t c = architecture_.config.channels;
-  const float* dy = act_.d_residual;  // (B, T, C)
-  float* d_hidden = act_.d_wide;      // (B, T, 4 C)
+  const float* dy = act_.d_residual;  // (R, C)
+  float* d_hidden = act_.d_wide;      // (R, 4 C)
   AddColumnSums(dy, r, c, g[kProjectionBias]);
   LinearBackwardWeight({r, 4 * c, c}, block.gelu, dy, g[kProjectionWeight]);
   LinearBackwardInput({r, 4 * c, c}, dy, p[kProjectionWeight], d_hidden);
@@ -272,7 +298,7 @@ void Gpt::BackwardMlp(int module, ParameterView parameters,
 void Gpt::ForwardHead(ParameterView parameters) {
   const auto p = parameters.subspan(architecture_.modules.back().owned[0]);
   const GptConfig& config = architecture_.config;
-  const float* x = BlockInput(config.layers);  // (B, T, C)
+  const float* x = BlockInput(config.layers);  // (R, C)
   ForwardNorm(x, p[kNormWeight], p[kNormBias], act_.ln_f);
   LinearBackwardInput({rows(), config.vocab, config.channels}, act_.ln_f.out,
                       parameters[kWte], act_.logits);
@@ -322,12 +348,16 @@ AttentionShape Gpt::attention_shape() const {
   return {.batch = batch_,
           .seq = seq_,
           .heads = config.heads,
-          .head_size = config.head_size()};
+          .head_size = config.head_size(),
+          .kv_heads = config.num_kv_heads()};
 }
 
 EmbeddingShape Gpt::embedding_shape() const {
-  return {
-      .batch = batch_, .seq = seq_, .channels = architecture_.config.channels};
+  return {.batch = batch_,
+          .seq = local_seq(),
+          .channels = architecture_.config.channels,
+          .first_position = shard_.rank * local_seq(),
+          .time_major = sharded()};
 }
 
 }  // namespace commsched::trainer

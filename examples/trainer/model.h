@@ -8,16 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "examples/trainer/architecture.h"
+#include "examples/trainer/carver.h"
+#include "examples/trainer/head_split.h"
 #include "examples/trainer/layers.h"
+#include "examples/trainer/sharded_attention.h"
+#include "examples/trainer/views.h"
 
 namespace commsched::trainer {
-
-// Where parameter i lies. Elements of parameters that the module at hand does
-// not use may be null.
-using ParameterView = std::span<const float* const>;
-
-// Where to add the gradient of parameter i.
-using GradientView = std::span<float* const>;
 
 // The activations of one rank and the computation on them: GPT-2 (pre-norm,
 // learned positions, tanh GELU, tied head), fp32, module by module, so that
@@ -30,6 +27,11 @@ using GradientView = std::span<float* const>;
 //   gpt.loss();
 //   for (m = num_modules; m-- > 0;) gpt.Backward(m, parameters, gradients);
 //
+// Where ranks share sequences, each has the tokens of a piece of each, and
+// Forward and Backward of attention are followed by the ops among steps(), with
+// the exchanges among them run by the caller. Rows are then (T, B) instead of
+// (B, T), and loss() is that of the rank's own tokens.
+//
 // All memory is allocated by Create and its pages are touched there; a step
 // allocates nothing (oneDNN keeps packing buffers of its own). Results are the
 // same bits in every run on one kind of CPU, whatever else runs.
@@ -38,16 +40,18 @@ using GradientView = std::span<float* const>;
 class Gpt {
  public:
   // A model for `batch` sequences of `seq` tokens. Fails with kInvalidArgument
-  // for a bad config, batch < 1, or seq outside 1 to config.context, and with
+  // for a bad config or shard, batch < 1, or seq outside 1 to config.context,
+  // and with
   // kResourceExhausted, naming the bytes, when there is no memory.
-  static absl::StatusOr<std::unique_ptr<Gpt>> Create(const GptConfig& config,
-                                                     int64_t batch,
-                                                     int64_t seq);
+  static absl::StatusOr<std::unique_ptr<Gpt>> Create(
+      const GptConfig& config, int64_t batch, int64_t seq,
+      const SequenceShard& shard = {});
 
   Gpt(const Gpt&) = delete;
   Gpt& operator=(const Gpt&) = delete;
 
-  // Copies batch * seq tokens each; every token is below config.vocab.
+  // Copies batch * seq tokens each, of which this rank's share is kept; every
+  // token is below config.vocab.
   void SetBatch(const uint8_t* inputs, const uint8_t* targets);
 
   // What the loss is multiplied by before it is differentiated; 1 at first.
@@ -61,10 +65,18 @@ class Gpt {
   // of the module's used parameters and touches no others.
   void Backward(int module, ParameterView parameters, GradientView gradients);
 
+  // What follows Forward or Backward of `module`; mostly nothing.
+  std::span<const ShardedStep> steps(int module, bool backward) const;
+  // What the exchanges among them read and write; fixed.
+  std::span<const Travelling> travelling() const;
+  // Runs one of steps(), an op.
+  void RunStep(int module, const ShardedStep& step, ParameterView parameters,
+               GradientView gradients);
+
   // Mean nats per token of the last Forward of the head.
   float loss() const { return loss_; }
 
-  // (B, T, V), from the last Forward of the head.
+  // (R, V), from the last Forward of the head.
   std::span<const float> logits() const;
 
   const Architecture& architecture() const { return architecture_; }
@@ -73,6 +85,7 @@ class Gpt {
   }
   int64_t batch() const { return batch_; }
   int64_t seq() const { return seq_; }
+  const SequenceShard& shard() const { return shard_; }
   int64_t activation_bytes() const { return activation_bytes_; }
 
  private:
@@ -83,37 +96,38 @@ class Gpt {
     float* inverse_deviation;
   };
 
+  // Of R = B T rows; the first three are null where ranks share sequences.
   struct Block {
     Norm ln_1;
-    float* qkv;                 // (B, T, 3, H, C / H)
+    float* qkv;                 // (R, H + 2 K, C / H), K kv_heads.
     float* probabilities;       // (B, H, T, T)
-    float* attention;           // (B, T, C)
-    float* attention_residual;  // (B, T, C): the output of h.N.attn.
+    float* attention;           // (R, C)
+    float* attention_residual;  // (R, C): the output of h.N.attn.
     Norm ln_2;
-    float* hidden;        // (B, T, 4 C): before GELU.
-    float* gelu;          // (B, T, 4 C)
-    float* mlp_residual;  // (B, T, C): the output of h.N.mlp.
+    float* hidden;        // (R, 4 C): before GELU.
+    float* gelu;          // (R, 4 C)
+    float* mlp_residual;  // (R, C): the output of h.N.mlp.
   };
 
   struct Activations {
-    float* embedding;  // (B, T, C): the output of embed.
+    float* embedding;  // (R, C): the output of embed.
     std::vector<Block> blocks;
     Norm ln_f;
-    float* logits;      // (B, T, V)
-    float* log_sums;    // (B, T)
-    float* d_logits;    // (B, T, V)
-    float* d_residual;  // (B, T, C): gradient of the residual stream.
-    float* d_narrow;    // (B, T, C): scratch.
-    float* d_wide;      // (B, T, 4 C): scratch.
+    float* logits;      // (R, V)
+    float* log_sums;    // (R)
+    float* d_logits;    // (R, V)
+    float* d_residual;  // (R, C): gradient of the residual stream.
+    float* d_narrow;    // (R, C): scratch.
+    float* d_wide;      // (R, 4 C): scratch.
     float* d_scores;    // Scratch of AttentionBackward.
   };
 
-  class Carver;
   struct AlignedDelete {
     void operator()(float* pointer) const;
   };
 
-  Gpt(Architecture architecture, int64_t batch, int64_t seq);
+  Gpt(Architecture architecture, int64_t batch, int64_t seq,
+      const SequenceShard& shard);
 
   // Takes every activation from `carver`, which may only be counting.
   void Carve(Carver& carver);
@@ -139,19 +153,24 @@ class Gpt {
 
   // The residual stream that enters block `layer`, or the head after the last.
   const float* BlockInput(int64_t layer) const;
-  int64_t rows() const { return batch_ * seq_; }
+  // Of this rank: per sequence, and in all.
+  int64_t local_seq() const { return seq_ / shard_.ranks; }
+  int64_t rows() const { return batch_ * local_seq(); }
+  bool sharded() const { return attention_ != nullptr; }
   AttentionShape attention_shape() const;
   EmbeddingShape embedding_shape() const;
 
   const Architecture architecture_;
   const int64_t batch_;
   const int64_t seq_;
+  const SequenceShard shard_;
 
   int64_t activation_bytes_ = 0;
   std::unique_ptr<float[], AlignedDelete> memory_;
   Activations act_;
-  std::vector<uint8_t> inputs_;   // (B, T)
-  std::vector<uint8_t> targets_;  // (B, T)
+  std::unique_ptr<ShardedAttention> attention_;  // Null: nobody shares.
+  std::vector<uint8_t> inputs_;                  // By row.
+  std::vector<uint8_t> targets_;                 // By row.
   float loss_scale_ = 1;
   float loss_ = 0;
 };

@@ -134,7 +134,7 @@ TEST(LayersTest, GeluBackwardMatchesDifferences) {
 
 void ExpectAttentionGradient(const AttentionShape& shape) {
   const int64_t rows = shape.batch * shape.seq;
-  std::vector<float> qkv = RandomVector(rows * 3 * shape.channels(), "qkv");
+  std::vector<float> qkv = RandomVector(rows * shape.row(), "qkv");
   const std::vector<float> dy = RandomVector(rows * shape.channels(), "dy");
   std::vector<float> probabilities(rows * shape.heads * shape.seq);
   const auto loss = [&] {
@@ -158,6 +158,34 @@ TEST(LayersTest, AttentionBackwardMatchesDifferences) {
 // 70 is one full block of queries and a ragged one.
 TEST(LayersTest, AttentionOverSeveralBlocksMatchesDifferences) {
   ExpectAttentionGradient({.batch = 1, .seq = 70, .heads = 2, .head_size = 2});
+}
+
+TEST(LayersTest, AttentionOfGroupedQueriesMatchesDifferences) {
+  ExpectAttentionGradient(
+      {.batch = 2, .seq = 5, .heads = 6, .head_size = 2, .kv_heads = 2});
+}
+
+TEST(LayersTest, GroupedQueriesSeeTheKeysAndValuesOfTheirGroup) {
+  const AttentionShape grouped = {
+      .batch = 1, .seq = 3, .heads = 4, .head_size = 2, .kv_heads = 2};
+  const std::vector<float> qkv = RandomVector(3 * grouped.row(), "qkv");
+  // The same with the heads of keys and values written out.
+  const AttentionShape full = {
+      .batch = 1, .seq = 3, .heads = 4, .head_size = 2};
+  std::vector<float> repeated;
+  for (int64_t t = 0; t < 3; ++t) {
+    for (int64_t column : {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  8,  9,
+                           10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15}) {
+      repeated.push_back(qkv[t * grouped.row() + column]);
+    }
+  }
+  std::vector<float> probabilities(4 * 3 * 3);
+  std::vector<float> y(3 * 8);
+  std::vector<float> expected(3 * 8);
+  AttentionForward(grouped, qkv.data(), probabilities.data(), y.data());
+  AttentionForward(full, repeated.data(), probabilities.data(),
+                   expected.data());
+  EXPECT_EQ(y, expected);
 }
 
 TEST(LayersTest, AttentionSeesOnlyThePast) {
