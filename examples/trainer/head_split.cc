@@ -17,6 +17,11 @@ absl::Status ValidateShard(const GptConfig& config, int64_t seq,
         "sequence length is ", seq, "; it must be a multiple of the ",
         shard.ranks, " ranks that share a sequence"));
   }
+  if (config.heads < shard.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the model has ", config.heads, " heads; the ", shard.ranks,
+        " ranks that share a sequence need one each"));
+  }
   if (shard.chunks < 1 || shard.chunks > config.heads / shard.ranks) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunks of heads are ", shard.chunks, "; with ",

@@ -18,7 +18,7 @@ struct SequenceShard {
 };
 
 // Fails with kInvalidArgument, naming value and limit: `seq` must be a multiple
-// of the ranks, and each rank get as many heads as there are chunks.
+// of the ranks, and each rank get a head, and as many as there are chunks.
 absl::Status ValidateShard(const GptConfig& config, int64_t seq,
                            const SequenceShard& shard);
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/head_split.h"
 
 namespace commsched::trainer {
 namespace {
@@ -32,6 +33,7 @@ constexpr int64_t kMaxSteps = 1'000'000'000;
 
 // Flags whose value has a unit, as text, or whose default is the model's.
 struct RawOptions {
+  int64_t sp_chunks = 0;
   std::optional<double> lr;
   std::string bucket_bytes;
   std::string cap_bytes = "0";
@@ -57,6 +59,9 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--steps", o.steps, "Optimizer steps");
   flag("--batch", o.batch, "Sequences per step, over all ranks");
   flag("--seq", o.seq, "Bytes per sequence");
+  flag("--kv-heads", o.config.kv_heads,
+       "Heads of keys and values, shared by groups of the model's heads; 0: as "
+       "many as these");
   flag("--micro-batches", o.micro_batches, "Backward passes per step");
   app.add_option("--lr", raw.lr,
                  "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
@@ -68,6 +73,12 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--val-batches", o.val_batches, "Batches of a validation");
 
   flag("--ranks", o.ranks, "Ranks, each a thread of this process");
+  flag("--sp", o.sp,
+       "Ranks that share each sequence (Ulysses): each has a piece of its "
+       "tokens, and some heads during attention");
+  flag("--sp-chunks", raw.sp_chunks,
+       "Chunks of heads, exchanged one after the other; 0: 2 if each rank has "
+       "as many heads, else 1");
   flag("--zero", o.zero,
        "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
        "2: the gradients too; 3: and the parameters");
@@ -142,6 +153,7 @@ absl::Status CheckNumber(const char* flag, double value) {
 absl::Status CheckRanges(const Options& o) {
   for (const absl::Status& status : {
            CheckRange("--ranks", o.ranks, 1, kMaxRanks),
+           CheckRange("--sp", o.sp, 1, o.ranks),
            CheckRange("--zero", o.zero, 0, 3),
            CheckRange("--steps", o.steps, 1, kMaxSteps),
            CheckRange("--batch", o.batch, 1, 1 << 20),
@@ -157,12 +169,17 @@ absl::Status CheckRanges(const Options& o) {
        }) {
     if (!status.ok()) return status;
   }
-  const int64_t parts = o.ranks * o.micro_batches;
+  if (o.ranks % o.sp != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--sp is %d; it must divide --ranks, %d", o.sp, o.ranks));
+  }
+  const int64_t parts = o.data_ranks() * o.micro_batches;
   if (o.batch % parts == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--batch is %d; it must be a multiple of --ranks x --micro-batches, %d x "
+      "--batch is %d; it must be a multiple of %s x --micro-batches, %d x "
       "%d = %d, so that all ranks get the same number of sequences",
-      o.batch, o.ranks, o.micro_batches, parts));
+      o.batch, o.sp == 1 ? "--ranks" : "--ranks / --sp", o.data_ranks(),
+      o.micro_batches, parts));
 }
 
 absl::Status SetBytes(const char* flag, const std::string& text,
@@ -255,20 +272,33 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
   return absl::OkStatus();
 }
 
+absl::Status SetShard(const RawOptions& raw, Options& o) {
+  o.sp_chunks = raw.sp_chunks;
+  if (o.sp_chunks == 0) o.sp_chunks = o.config.heads / o.sp >= 2 ? 2 : 1;
+  const absl::Status status = ValidateShard(
+      o.config, o.seq, {.ranks = o.sp, .rank = 0, .chunks = o.sp_chunks});
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--sp ", o.sp, ": ", status.message()));
+}
+
 absl::Status SetModel(const RawOptions& raw, Options& o) {
   const absl::StatusOr<GptConfig> config = PresetConfig(o.model);
   if (!config.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--model: ", config.status().message()));
   }
+  const int64_t kv_heads = o.config.kv_heads;
   o.config = *config;
+  o.config.kv_heads = kv_heads;
   o.config.context = std::max(o.config.context, o.seq);
   for (const ModelDefaults& defaults : kModelDefaults) {
     if (o.model != defaults.model) continue;
     o.lr = raw.lr.value_or(defaults.lr);
     if (o.bucket_bytes == 0) o.bucket_bytes = defaults.bucket_bytes;
   }
-  return absl::OkStatus();
+  const absl::Status status = ValidateConfig(o.config);
+  return status.ok() ? SetShard(raw, o) : status;
 }
 
 absl::Status Finish(const RawOptions& raw, Options& o) {

@@ -14,6 +14,8 @@ namespace commsched::trainer {
 // in.
 struct Options {
   int64_t ranks = 4;
+  int64_t sp = 1;         // Ranks that share sequences.
+  int64_t sp_chunks = 1;  // Of heads.
   int64_t zero = 2;
   std::string model = "nano";
   std::string data = "kjv";
@@ -52,14 +54,16 @@ struct Options {
   bool blame = false;
   bool json = false;
 
-  GptConfig config;  // Of `model`, with room for `seq`.
+  GptConfig config;  // Of `model`, with room for `seq`, and --kv-heads.
 
   // The run ends after this step; the learning rate goes by `steps`.
   int64_t end_step() const { return stop_after == 0 ? steps : stop_after; }
   // The weights of a checkpoint are wanted, and no training.
   bool only_exports() const { return !export_path.empty() && save_dir.empty(); }
-  // Sequences per rank and micro-batch.
-  int64_t local_batch() const { return batch / (ranks * micro_batches); }
+  // Ranks that train on sequences of their own, or groups of such.
+  int64_t data_ranks() const { return ranks / sp; }
+  // Sequences per data rank and micro-batch.
+  int64_t local_batch() const { return batch / (data_ranks() * micro_batches); }
 };
 
 enum class ParseOutcome {

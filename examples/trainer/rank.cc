@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "examples/trainer/c_status.h"
 #include "examples/trainer/sha256.h"
 #include "examples/trainer/status_macros.h"
 
@@ -23,24 +24,16 @@ constexpr int64_t kLaunchTimeoutNs = 60'000'000'000;
 constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
 constexpr uint64_t kMinTraceRecords = 1024;
 
-absl::Status FromCode(commsched_status_t code, const char* message) {
-  if (code == COMMSCHED_OK) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(code), message);
-}
-
-absl::Status FromCore(commsched_status_t code) {
-  return FromCode(code, commsched_last_error());
-}
-
-absl::Status FromEngine(commsched_status_t code) {
-  return FromCode(code, commsched_engine_last_error());
-}
-
 // Room for all steps of most runs: per step two records per op.
-uint64_t TraceCapacity(const Architecture& model, const Options& options) {
+uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
+  const Architecture& model = gpt.architecture();
   const auto micro_batches = static_cast<uint64_t>(options.micro_batches);
   uint64_t ops = 2 * model.modules.size() * micro_batches +
                  4 * model.parameters.size() + 4;
+  for (int m = 0; m < gpt.num_modules(); ++m) {
+    ops += micro_batches * (gpt.steps(m, /*backward=*/false).size() +
+                            gpt.steps(m, /*backward=*/true).size());
+  }
   if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
   if (options.accumulate_bytes > 0) {
     ops += 2 * model.parameters.size() * micro_batches;
@@ -69,7 +62,10 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
   absl::StatusOr<std::unique_ptr<Gpt>> gpt =
-      Gpt::Create(options.config, options.local_batch(), options.seq);
+      Gpt::Create(options.config, options.local_batch(), options.seq,
+                  {.ranks = options.sp,
+                   .rank = index % options.sp,
+                   .chunks = options.sp_chunks});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
   rank->gpt_->set_loss_scale(1.0f / static_cast<float>(options.micro_batches));
@@ -93,11 +89,28 @@ absl::Status Rank::CreateHandles(commsched_world_t* world) {
       commsched_group_create(context, "dp_shard", all.data(),
                              static_cast<uint32_t>(all.size()), &group)));
   group_.reset(group);
+  TRAINER_RETURN_IF_ERROR(CreateSequenceGroup());
   commsched_trace_t* trace = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_create(
-      context, TraceCapacity(gpt_->architecture(), options_), &trace)));
+  TRAINER_RETURN_IF_ERROR(FromCore(
+      commsched_trace_create(context, TraceCapacity(*gpt_, options_), &trace)));
   trace_.reset(trace);
   return absl::OkStatus();
+}
+
+// The ranks next to each other share sequences.
+absl::Status Rank::CreateSequenceGroup() {
+  const commsched_axis_t axes[] = {
+      {"dp", static_cast<int32_t>(options_.data_ranks())},
+      {"sp", static_cast<int32_t>(options_.sp)}};
+  commsched_mesh_t* mesh = nullptr;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_mesh_create(context_.get(), axes, 2, &mesh)));
+  commsched_group_t* group = nullptr;
+  const absl::Status status =
+      FromCore(commsched_mesh_group(mesh, "sp", &group));
+  sequence_group_.reset(group);
+  commsched_mesh_destroy(mesh);
+  return status;
 }
 
 absl::Status Rank::CreateEngine() {
@@ -153,8 +166,7 @@ absl::Status Rank::RegisterModel() {
   const Architecture& model = gpt_->architecture();
   for (size_t m = 0; m < model.modules.size(); ++m) {
     const ModuleSpec& module = model.modules[m];
-    const ModuleFlops flops = CountFlops(model, static_cast<int>(m),
-                                         options_.local_batch(), options_.seq);
+    const ModuleFlops flops = ModuleFlopsOf(static_cast<int>(m));
     commsched_module_id_t id = 0;
     TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_module(
         engine_.get(), module.name.c_str(), static_cast<double>(flops.forward),
@@ -177,7 +189,17 @@ absl::Status Rank::RegisterModel() {
           static_cast<uint32_t>(module.used[i]))));
     }
   }
-  return absl::OkStatus();
+  return exchanges_.Register(*gpt_, sequence_group_.get(), engine_.get());
+}
+
+// Of this rank's tokens; ops have their own.
+ModuleFlops Rank::ModuleFlopsOf(int m) const {
+  if (!gpt_->steps(m, /*backward=*/false).empty()) return {};
+  ModuleFlops flops =
+      CountFlops(gpt_->architecture(), m, options_.local_batch(), options_.seq);
+  flops.forward /= options_.sp;
+  flops.backward /= options_.sp;
+  return flops;
 }
 
 absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
@@ -256,7 +278,7 @@ absl::StatusOr<double> Rank::Step(int64_t step) {
   double loss = 0;
   for (int64_t mb = 0; mb < options_.micro_batches; ++mb) {
     const int64_t first =
-        (mb * options_.ranks + index_) * options_.local_batch();
+        (mb * options_.data_ranks() + data_index()) * options_.local_batch();
     sampler_.FillTraining(step, first, options_.local_batch(), inputs_.data(),
                           targets_.data());
     gpt_->SetBatch(inputs_.data(), targets_.data());
@@ -280,6 +302,8 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
     MeasureLive(m);
     gpt_->Forward(m, values_);
     TRAINER_RETURN_IF_ERROR(
+        exchanges_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+    TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_forward_end(engine, id, micro_batch)));
   }
   return absl::OkStatus();
@@ -294,6 +318,8 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
     MeasureLive(m);
     gpt_->Backward(m, values_, gradients_);
+    TRAINER_RETURN_IF_ERROR(
+        exchanges_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
   }
@@ -323,16 +349,17 @@ absl::Status Rank::ForEachModule(
 absl::Status Rank::EvaluateModule(int m) {
   TRAINER_RETURN_IF_ERROR(FindParameters(m));
   gpt_->Forward(m, values_);
-  return absl::OkStatus();
+  return exchanges_.Run(m, /*backward=*/false, /*micro_batch=*/0, values_, {});
 }
 
 absl::StatusOr<double> Rank::Evaluate() {
   const int64_t windows = options_.val_batches * options_.batch;
-  const int64_t chunks = windows / (options_.ranks * options_.local_batch());
+  const int64_t chunks =
+      windows / (options_.data_ranks() * options_.local_batch());
   double loss = 0;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     const int64_t first =
-        (chunk * options_.ranks + index_) * options_.local_batch();
+        (chunk * options_.data_ranks() + data_index()) * options_.local_batch();
     sampler_.FillValidation(windows, first, options_.local_batch(),
                             inputs_.data(), targets_.data());
     gpt_->SetBatch(inputs_.data(), targets_.data());
@@ -476,8 +503,11 @@ absl::Status Rank::CopyWeights(int m) {
 
 absl::Status Rank::ReadWeights(bool keep) {
   weights_.resize(gpt_->architecture().parameters.size());
-  return ForEachModule(
-      [this, keep](int m) { return keep ? CopyWeights(m) : absl::OkStatus(); });
+  return ForEachModule([this, keep](int m) {
+    if (keep) TRAINER_RETURN_IF_ERROR(CopyWeights(m));
+    return exchanges_.Run(m, /*backward=*/false, /*micro_batch=*/0, {}, {},
+                          /*compute=*/false);
+  });
 }
 
 std::string Rank::WeightsDigest() const {

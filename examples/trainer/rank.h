@@ -13,6 +13,7 @@
 #include "commsched/engine.h"
 #include "examples/trainer/address_range.h"
 #include "examples/trainer/data.h"
+#include "examples/trainer/exchanges.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
@@ -97,8 +98,10 @@ class Rank {
   Rank(const Options& options, const Sampler& sampler, int64_t index);
 
   absl::Status CreateHandles(commsched_world_t* world);
+  absl::Status CreateSequenceGroup();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
+  ModuleFlops ModuleFlopsOf(int m) const;
   absl::Status InitializeWeights();
   absl::Status Forward(uint32_t micro_batch);
   absl::Status Backward(uint32_t micro_batch);
@@ -117,6 +120,9 @@ class Rank {
   // The engine's evaluation, with `forward` for each module.
   absl::Status ForEachModule(const std::function<absl::Status(int)>& forward);
 
+  // Among those whose sequences differ.
+  int64_t data_index() const { return index_ / options_.sp; }
+
   const Options& options_;
   const Sampler& sampler_;
   const int64_t index_;
@@ -127,10 +133,14 @@ class Rank {
       context_;
   std::unique_ptr<commsched_group_t, HandleDelete<commsched_group_destroy>>
       group_;
+  std::unique_ptr<commsched_group_t, HandleDelete<commsched_group_destroy>>
+      sequence_group_;
   std::unique_ptr<commsched_trace_t, HandleDelete<commsched_trace_destroy>>
       trace_;
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;
+
+  Exchanges exchanges_;
 
   // By parameter index; set by FindParameters.
   std::vector<const float*> values_;

@@ -60,7 +60,7 @@ class Silence {
 
 void CheckOptions(const Options& o) {
   Require(o.ranks >= 1 && o.micro_batches >= 1 && o.steps >= 1 && o.seq >= 1);
-  Require(o.batch == o.local_batch() * o.ranks * o.micro_batches);
+  Require(o.batch == o.local_batch() * o.data_ranks() * o.micro_batches);
   Require(o.local_batch() >= 1);
   Require(o.zero >= 0 && o.zero <= 3);
   Require(std::isfinite(o.lr) && o.lr >= 0);

@@ -205,7 +205,9 @@ TEST(HeadSplitTest, WhatCannotBeSharedIsRefused) {
   EXPECT_EQ(ValidateShard(config, 8, {.ranks = 2, .chunks = 3}).message(),
             "chunks of heads are 3; with 4 heads on 2 ranks they must be 1 to "
             "2");
-  EXPECT_FALSE(ValidateShard(config, 8, {.ranks = 8}).ok());
+  EXPECT_EQ(ValidateShard(config, 8, {.ranks = 8}).message(),
+            "the model has 4 heads; the 8 ranks that share a sequence need one "
+            "each");
   EXPECT_FALSE(ValidateShard(config, 8, {.ranks = 2, .rank = 2}).ok());
   EXPECT_TRUE(ValidateShard(config, 8, {.ranks = 4}).ok());
 }
