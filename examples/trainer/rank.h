@@ -88,6 +88,8 @@ class Rank {
   // Of ZeRO-3: the memory in which forward and backward found what the engine
   // keeps for a while, from its lowest to its highest byte.
   uint64_t PeakLiveBytes() const { return live_.bytes(); }
+  // By parameter: those that ReadWeights kept.
+  const std::vector<std::vector<float>>& weights() const { return weights_; }
   std::string WeightsDigest() const;
   absl::Status WriteTrace(const std::string& path) const;
 
