@@ -251,16 +251,6 @@ absl::Status Rank::FindParameters(int m) {
   return absl::OkStatus();
 }
 
-absl::Status Rank::FindParameter(size_t p) {
-  const void* values = nullptr;
-  void* gradient = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-      engine_.get(), static_cast<uint32_t>(p), &values, &gradient)));
-  values_[p] = static_cast<const float*>(values);
-  gradients_[p] = static_cast<float*>(gradient);
-  return absl::OkStatus();
-}
-
 // Between steps those have no address.
 absl::Status Rank::FindGathered() {
   for (size_t p = 0; p < values_.size(); ++p) {

@@ -111,7 +111,6 @@ class Rank {
   // begun.
   absl::Status FindParameter(size_t p);
   absl::Status FindParameters(int m);
-  absl::Status FindParameter(size_t p);
   // Notes where the parameters of module `m` and their gradients are.
   void MeasureLive(int m);
   // Which parameters are whole for a while only.
