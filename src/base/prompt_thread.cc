@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace commsched {
@@ -35,12 +36,38 @@ void ShortenSlice() {
   (void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
+bool Contains(absl::Span<const int> cores, int core) {
+  return std::find(cores.begin(), cores.end(), core) != cores.end();
+}
+
+thread_local bool is_prompt = false;
+
 }  // namespace
 
 void MakeThreadPrompt() {
+  is_prompt = true;
   // The default slack of 50 us would come on top of each timed wait.
   (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   ShortenSlice();
+}
+
+int CurrentCore() { return sched_getcpu(); }
+
+void LeaveCores(absl::Span<const int> taken, int index) {
+  cpu_set_t allowed;
+  if (!is_prompt || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
+    return;
+  }
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) == 0 || Contains(taken, core)) continue;
+    if (index-- != 0) continue;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(core, &only);
+    (void)sched_setaffinity(0, sizeof(only), &only);
+    (void)sched_setaffinity(0, sizeof(allowed), &allowed);
+    return;
+  }
 }
 
 }  // namespace commsched

@@ -2,6 +2,8 @@
 #ifndef COMMSCHED_SRC_BASE_PROMPT_THREAD_H_
 #define COMMSCHED_SRC_BASE_PROMPT_THREAD_H_
 
+#include "absl/types/span.h"
+
 namespace commsched {
 
 // Asks the kernel to run the calling thread as soon as it is woken, also where
@@ -13,6 +15,18 @@ namespace commsched {
 // pieces, so it needs no privilege. Best effort: other policies than the
 // default one are left alone, and before Linux 6.12 only timed waits gain.
 void MakeThreadPrompt();
+
+// The core that the calling thread runs on; negative where that is not known.
+int CurrentCore();
+
+// Moves the calling thread to the one with number `index` of the cores that it
+// may run on and that are not in `taken`. Changes nothing if there are not as
+// many, or if the thread is not prompt: others stay where their program wants
+// them. The thread may run on the same cores as before.
+//
+// Where every core computes, the kernel leaves a woken thread on the one it was
+// on last, be there another such thread or not.
+void LeaveCores(absl::Span<const int> taken, int index);
 
 }  // namespace commsched
 

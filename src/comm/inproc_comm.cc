@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/prompt_thread.h"
 #include "base/status_macros.h"
 #include "comm/launch_check.h"
 
@@ -42,6 +43,8 @@ InprocComm::InprocComm(const commsched_comm_desc_t& desc, const Clock* clock,
   for (uint64_t s = 0; s < num_slots_; ++s) {
     slots_[s].launches.resize(desc.size);
     slots_[s].signatures.resize(desc.size);
+    slots_[s].cores.resize(desc.size);
+    slots_[s].spread.resize(desc.size);
   }
 }
 
@@ -71,6 +74,7 @@ absl::Status InprocComm::Post(int rank, uint64_t number,
   InprocSlot& slot = SlotOf(number);
   slot.launches[rank] = launch;
   slot.signatures[rank] = SignatureOf(launch, size());
+  slot.cores[rank] = CurrentCore();
   // Released here for Missing() and, once the member has left, the others.
   num_posted_[rank].store(number + 1, std::memory_order_release);
   // Release: our entry and what our buffers hold. Acquire: those of the others.
@@ -189,9 +193,11 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
                                  int64_t* cpu_ns) {
   InprocSlot& slot = SlotOf(number);
   const uint64_t tag = number + 1;
+  const bool open = slot.opened.load(std::memory_order_acquire) == tag;
+  if (open) SpreadOut(rank, number);
   if (slot.completed.load(std::memory_order_acquire) != tag &&
       !members_.failed()) {
-    if (slot.opened.load(std::memory_order_acquire) == tag) {
+    if (open) {
       Work(rank, number, scratch, cpu_ns);
     } else {
       AbortIfSomebodyLeft(number);
@@ -210,6 +216,24 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
   // us.
   if (members_.failed() && members_.nobody_works()) return members_.failure();
   return absl::OkStatus();
+}
+
+// Members that meet on one core copy one after the other, while the other cores
+// have nothing to copy: what is computed on this one is late, and so is every
+// rank that waits for it. Whoever comes too late to copy moves for the next
+// launch.
+void InprocComm::SpreadOut(int rank, uint64_t number) {
+  InprocSlot& slot = SlotOf(number);
+  if (slot.spread[rank] == number + 1) return;
+  slot.spread[rank] = number + 1;
+  const auto shares = [&slot](int member) {
+    const auto own = slot.cores.begin() + member;
+    return std::find(slot.cores.begin(), own, *own) != own;
+  };
+  if (!shares(rank)) return;
+  int num_before = 0;
+  for (int other = 0; other < rank; ++other) num_before += shares(other);
+  LeaveCores(slot.cores, num_before);
 }
 
 void InprocComm::AbortIfSomebodyLeft(uint64_t number) {

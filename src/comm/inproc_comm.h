@@ -35,6 +35,9 @@ struct InprocSlot {
   // By rank, each written by its member before it arrives.
   std::vector<commsched_launch_t> launches;
   std::vector<uint64_t> signatures;
+  std::vector<int> cores;  // Where it arrived.
+  // s + 1 once it has seen where the others arrived; only its own matter.
+  std::vector<uint64_t> spread;
 
   // Written by the last to arrive, before it stores `opened` or `completed`.
   int last_rank = 0;
@@ -52,7 +55,8 @@ struct InprocSlot {
 // members claim its blocks by an atomic counter in poll(), the last to arrive
 // first, others if they are awake or get woken for it. Nobody ever waits for
 // another member in here: a member with nothing to do parks outside, and is
-// woken through its `wake`.
+// woken through its `wake`. Members whose threads arrived on one core spread
+// out before they copy.
 //
 // Why a slot is free when its next use begins: there are twice as many slots as
 // launches that a member may have in flight (F). A member that posts collective
@@ -101,6 +105,7 @@ class InprocComm {
             int64_t* cpu_ns);
   void Complete(int rank, uint64_t number);
 
+  void SpreadOut(int rank, uint64_t number);
   void AbortIfSomebodyLeft(uint64_t number);
   void WakeHelpers(int rank);
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -31,6 +32,29 @@ Attributes OfThisThread() {
   EXPECT_EQ(syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0),
             0);
   return attributes;
+}
+
+std::vector<int> CoresOfThisThread() {
+  cpu_set_t allowed;
+  EXPECT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) != 0) cores.push_back(core);
+  }
+  return cores;
+}
+
+// Of a hundred times that the calling thread is to leave its core, how often it
+// is on another one afterwards. The kernel may move it as well, at any time;
+// hence as often.
+int TimesLeft() {
+  int times = 0;
+  for (int i = 0; i < 100; ++i) {
+    const int core = CurrentCore();
+    LeaveCores({core}, 0);
+    times += CurrentCore() != core;
+  }
+  return times;
 }
 
 // What is changed belongs to the thread, and ends with it.
@@ -74,6 +98,51 @@ TEST(PromptThreadTest, OtherPoliciesAreLeftAlone) {
     EXPECT_EQ(OfThisThread().policy, uint32_t{SCHED_BATCH});
     EXPECT_EQ(OfThisThread().slice_ns, before.slice_ns);
   });
+}
+
+TEST(PromptThreadTest, ItLeavesACoreAndMayRunWhereItMightBefore) {
+  if (CoresOfThisThread().size() < 2) GTEST_SKIP() << "there is one core";
+  OnAThread([] {
+    const std::vector<int> before = CoresOfThisThread();
+    MakeThreadPrompt();
+    EXPECT_GT(TimesLeft(), 50);
+    EXPECT_EQ(CoresOfThisThread(), before);
+  });
+}
+
+TEST(PromptThreadTest, ItGoesToTheCoreOfTheGivenNumberAmongTheFreeOnes) {
+  const std::vector<int> cores = CoresOfThisThread();
+  OnAThread([&cores] {
+    MakeThreadPrompt();
+    for (size_t i = 0; i < cores.size(); ++i) {
+      int times = 0;
+      for (int n = 0; n < 100; ++n) {
+        LeaveCores({}, static_cast<int>(i));
+        times += CurrentCore() == cores[i];
+      }
+      EXPECT_GT(times, 50) << "core " << cores[i];
+    }
+  });
+}
+
+TEST(PromptThreadTest, WithoutAFreeCoreItStays) {
+  const std::vector<int> cores = CoresOfThisThread();
+  OnAThread([&cores] {
+    MakeThreadPrompt();
+    int times = 0;
+    for (int i = 0; i < 100; ++i) {
+      const int core = CurrentCore();
+      LeaveCores(cores, 0);
+      LeaveCores({core}, static_cast<int>(cores.size()) - 1);
+      times += CurrentCore() == core;
+    }
+    EXPECT_GT(times, 50);
+    EXPECT_EQ(CoresOfThisThread(), cores);
+  });
+}
+
+TEST(PromptThreadTest, ThreadsOfTheProgramStayWhereTheyAre) {
+  OnAThread([] { EXPECT_LT(TimesLeft(), 50); });
 }
 
 }  // namespace
