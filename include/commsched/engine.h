@@ -260,8 +260,9 @@ COMMSCHED_API commsched_status_t commsched_engine_create(
 /// Since:     0.1
 COMMSCHED_API void commsched_engine_destroy(commsched_engine_t* engine);
 
-/// Adds a module. The order of the calls is the order of forward; backward
-/// runs in reverse. `flops_*`: cost hints per micro-batch, 0 for unknown.
+/// Adds a module. The order of the calls is the order of forward, unless that
+/// is recorded; backward runs in reverse. `flops_*`: cost hints per
+/// micro-batch, 0 for unknown.
 ///
 /// Ownership: `name` is copied.
 /// Threads:   one per engine at a time.
@@ -303,6 +304,37 @@ COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
 COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
     commsched_engine_t* engine, commsched_module_id_t module,
     commsched_parameter_id_t parameter);
+
+/// Takes the order of the modules from the caller: the first forward, of a step
+/// or an evaluation, may begin them in any order, and any of them several
+/// times. When it is over, which the first backward_begin or evaluation_end
+/// says, the ranks plan that order and meet, and all else is as if the modules
+/// had been registered so. Modules that it leaves out, where that is allowed,
+/// come behind the one registered before them. Buckets stay as laid out; they
+/// are gathered, reduced and stepped in the order of first use.
+///
+/// Before build, or between steps, where the next forward may have another
+/// order than those before. Then it drains, and is collective.
+///
+/// Until the order is recorded, context, group and trace must live;
+/// commsched_engine_session() returns NULL, and commsched_engine_plan(), like
+/// what the engine says of itself, is of the order as registered or as last
+/// recorded. In stages 2 and 3 a recorded order brings new addresses of
+/// gradients. In stage 3 the recorded forward waits for the gathers of each
+/// module, in memory for one, and the ranks must begin the same modules.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    before build never; else as commsched_engine_drain(). The call
+///            that ends the recorded forward blocks as commsched_engine_build()
+///            does. It fails with FAILED_PRECONDITION, naming it, if a module
+///            was left out that must not be; or, finally, as build does, also
+///            if the ranks have recorded different orders.
+/// Errors:    FAILED_PRECONDITION  within a step; a module has ops or
+///                                 collectives within (engine_ops.h)
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_record_order(commsched_engine_t* engine);
 
 /// Does the part of commsched_engine_build() that is this rank's alone: lays
 /// out, plans, and allocates all but the arena. Nothing can be added

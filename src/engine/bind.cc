@@ -8,12 +8,18 @@ namespace commsched::engine {
 
 Status Engine::Build() {
   if (phase_ != Phase::kPrepared) ENGINE_RETURN_IF_ERROR(Prepare());
-  ENGINE_RETURN_IF_ERROR(
-      CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
-  ENGINE_RETURN_IF_ERROR(Bind());
-  ENGINE_RETURN_IF_ERROR(BuildEvaluation());
+  BindBuckets();
+  ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
   phase_ = Phase::kBetweenSteps;
   return Status();
+}
+
+Status Engine::Connect() {
+  ENGINE_RETURN_IF_ERROR(
+      CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
+  first_step_ = steps_done_;
+  ENGINE_RETURN_IF_ERROR(BindModuleOps());
+  return BuildEvaluation();
 }
 
 std::vector<commsched_binding_t> Engine::Bindings() const {
@@ -73,15 +79,16 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   commsched_session_t* session = nullptr;
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_session_create(&desc, &session), "creating the session"));
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
   out_session->reset(session);
+  if (aborted_) commsched_session_abort(session, abort_reason_.c_str());
   return Status();
 }
 
-// Resolves the addresses that a step uses.
-Status Engine::Bind() {
+// The addresses that a step uses, but for those in the arena.
+void Engine::BindBuckets() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     BucketMemory& memory = memory_[b];
-    const BucketIds& ids = graph_.buckets[b];
     const uint64_t shard_begin =
         spec_.zero_stage == 0
             ? 0
@@ -91,9 +98,8 @@ Status Engine::Bind() {
       memory.all_gradients = memory.gradients.data();
       memory.my_gradients = memory.gradients.data() +
                             shard_begin * SizeOf(spec_.precision.gradients);
-    } else if (!short_lived_gradients(b)) {
-      ENGINE_RETURN_IF_ERROR(ArenaAddress(
-          ids.first_backward, ids.gradients.front(), &memory.all_gradients));
+    } else {
+      memory.all_gradients = nullptr;
     }
     memory.my_summand = memory.my_gradients;
     if (memory.summand.data() != nullptr) {
@@ -103,7 +109,6 @@ Status Engine::Bind() {
       memory.my_gradients = memory.shard.data();
     }
   }
-  return BindModuleOps();
 }
 
 void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
@@ -132,6 +137,12 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
 }
 
 Status Engine::BindModuleOps() {
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    if (!spec_.owned_gradients() || short_lived_gradients(b)) continue;
+    const BucketIds& ids = graph_.buckets[b];
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(
+        ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
+  }
   addresses_.clear();
   skipped_.assign(graph_.module_ops.size(), 0);
   for (const ModuleOp& op : graph_.module_ops) {
@@ -162,9 +173,8 @@ Status Engine::BindModuleOps() {
 // calls.
 Status Engine::BuildEvaluation() {
   if (spec_.zero_stage != 3 && added_ops_.empty()) {
-    forward_.module_ops =
-        ModuleOrder(static_cast<uint32_t>(modules_.size()), 1);
-    forward_.module_ops.resize(modules_.size());
+    forward_.module_ops = ModuleOrder(sequence_, 1);
+    forward_.module_ops.resize(sequence_.size());
     return Status();
   }
   ForwardMemory memory;
@@ -178,7 +188,8 @@ Status Engine::BuildEvaluation() {
                                         : nullptr);
   }
   ENGINE_RETURN_IF_ERROR(BuildForwardGraph(spec_, modules_, exchanges_, layout_,
-                                           graph_, memory, &forward_));
+                                           sequence_, graph_, memory,
+                                           &forward_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = 0;
   // Packing would take memory.

@@ -12,12 +12,25 @@ namespace commsched::engine {
 
 Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
+  FindFirstUses();
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   ENGINE_RETURN_IF_ERROR(AddModuleOps());
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
   return Status();
+}
+
+void StepBuilder::FindFirstUses() {
+  std::vector<bool> used(num_buckets());
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    for (uint32_t b : layout_.module_buckets[ops_[i].module]) {
+      if (used[b]) continue;
+      used[b] = true;
+      first_user_[b] = i;
+      out_.first_use.push_back(b);
+    }
+  }
 }
 
 Status StepBuilder::AddBuffers() {
@@ -144,10 +157,11 @@ Status StepBuilder::AddNormBuffers() {
 }
 
 Status StepBuilder::AddModuleOps() {
-  for (ModuleOp& op : ModuleOrder(static_cast<uint32_t>(modules_.size()),
-                                  spec_.micro_batches)) {
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    ModuleOp op = ops_[i];
     const uint32_t micro_batch = op.micro_batch;
-    const bool ends_micro_batch = op.backward && op.module == 0;
+    const bool ends_micro_batch =
+        i + 1 == ops_.size() || ops_[i + 1].micro_batch != micro_batch;
     ENGINE_RETURN_IF_ERROR(
         AddGathers(static_cast<uint32_t>(out_.module_ops.size())));
     ENGINE_RETURN_IF_ERROR(AddAccumulations(op));
@@ -211,7 +225,8 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
   const std::vector<commsched_access_t> accesses = ModuleAccesses(op);
   const Module& m = modules_[op.module];
   const std::string name = std::string(op.backward ? "backward" : "forward") +
-                           "[" + std::to_string(op.micro_batch) + "]." + m.name;
+                           "[" + std::to_string(op.micro_batch) + "]." +
+                           PassName(m.name, op.pass);
   const commsched_op_id_t previous =
       out_.module_ops.empty() ? kNoId : out_.module_ops.back().last();
   commsched_compute_desc_t desc = commsched_compute_desc_init();
@@ -262,29 +277,14 @@ void StepBuilder::AddParameterAccesses(
   }
 }
 
-std::vector<ModuleOp> ModuleOrder(uint32_t num_modules,
-                                  uint32_t micro_batches) {
-  std::vector<ModuleOp> order;
-  const auto add = [&](uint32_t module, uint32_t micro_batch, bool backward) {
-    ModuleOp& op = order.emplace_back();
-    op.module = module;
-    op.micro_batch = micro_batch;
-    op.backward = backward;
-    op.forward = 2 * num_modules * micro_batch + module;
-  };
-  for (uint32_t mb = 0; mb < micro_batches; ++mb) {
-    for (uint32_t m = 0; m < num_modules; ++m) add(m, mb, /*backward=*/false);
-    for (uint32_t m = num_modules; m-- > 0;) add(m, mb, /*backward=*/true);
-  }
-  return order;
-}
-
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
                       const Exchanges& exchanges, const Layout& layout,
+                      const std::vector<ModuleOp>& ops,
                       const std::vector<Stay>& stays, StepGraph* out_graph) {
   StepGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      StepBuilder(spec, modules, exchanges, layout, stays, &graph).Build());
+      StepBuilder(spec, modules, exchanges, layout, ops, stays, &graph)
+          .Build());
   *out_graph = std::move(graph);
   return Status();
 }

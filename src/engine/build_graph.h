@@ -7,6 +7,7 @@
 #include "commsched/graph.h"
 #include "graph_writer.h"
 #include "layout.h"
+#include "module_order.h"
 #include "module_steps.h"
 #include "residency.h"
 #include "status.h"
@@ -135,50 +136,6 @@ struct BucketIds {
   }
 };
 
-// Adds what the reduction of one micro-batch has left to that of the earlier
-// ones; the first, where it is not there already.
-struct Accumulation {
-  uint32_t bucket = 0;
-  commsched_op_id_t op = kNoId;
-  bool first = false;
-};
-
-// Makes gradients of another type, or adds them to such.
-struct Conversion {
-  commsched_op_id_t op = kNoId;
-  uint64_t count = 0;
-  bool adds = false;
-  commsched_dtype_t from_dtype = COMMSCHED_F32;
-  commsched_dtype_t into_dtype = COMMSCHED_F32;
-  commsched_buffer_id_t from = kNoId;
-  commsched_buffer_id_t into = kNoId;
-};
-
-// A forward or backward in the order in which the caller runs them.
-struct ModuleOp {
-  commsched_op_id_t op = kNoId;
-  std::vector<commsched_op_id_t> inner;  // Ops that were added to the module.
-  uint32_t module = 0;
-  uint32_t micro_batch = 0;
-  bool backward = false;
-  uint32_t forward = 0;          // Index of its forward; of one, its own.
-  std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
-  // Where it reads the parameters of each of its module's buckets.
-  std::vector<commsched_buffer_id_t> values;
-  // Of a backward: where it adds to the gradients of each of them.
-  std::vector<commsched_buffer_id_t> gradients;
-  // Of the micro-batch before, to run first.
-  std::vector<Accumulation> accumulations;
-  // Of the buckets that it is the last to touch in its micro-batch, to run
-  // afterwards.
-  std::vector<Conversion> conversions;
-
-  commsched_op_id_t last() const { return inner.empty() ? op : inner.back(); }
-};
-
-// Without ids: forward and then backward of each micro-batch.
-std::vector<ModuleOp> ModuleOrder(uint32_t num_modules, uint32_t micro_batches);
-
 // A gathered bucket during one of its stays.
 struct Gathered {
   Stay stay;
@@ -213,6 +170,9 @@ struct StepGraph {
   std::vector<Gathered> gathered;  // In the order of the stays.
   // Activation i is buffer `first_activation` + i.
   commsched_buffer_id_t first_activation = 0;
+  // Buckets in the order in which the ops first use them: they are stepped in
+  // it, and reduced in the opposite one.
+  std::vector<uint32_t> first_use;
 
   // With a norm. Block sums of this rank's shards, bucket after bucket, and
   // of all ranks, rank after rank.
@@ -227,10 +187,12 @@ struct StepGraph {
   commsched_op_id_t norm = kNoId;
 };
 
-// `stays`: of stage 3's gathered buckets, as PlanStays() gives them; each use
-// is covered by one. Fails as the graph functions do.
+// `ops` are those of ModuleOrder(), and each module is among them. `stays`: of
+// stage 3's gathered buckets, as PlanStays() gives them; each use is covered by
+// one. Fails as the graph functions do.
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
                       const Exchanges& exchanges, const Layout& layout,
+                      const std::vector<ModuleOp>& ops,
                       const std::vector<Stay>& stays, StepGraph* out_graph);
 
 }  // namespace commsched::engine

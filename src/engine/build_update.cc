@@ -1,5 +1,6 @@
 // From gradients to weights: reductions, clipping, the optimizer.
 
+#include <ranges>
 #include <string>
 
 #include "step_builder.h"
@@ -21,7 +22,7 @@ double OptimizerBytesPerElement(const StepSpec& spec, const Bucket& bucket) {
 // Declared in the order in which backward completes the buckets: last first.
 Status StepBuilder::AddReductions(uint32_t micro_batch) {
   const bool last = micro_batch + 1 == spec_.micro_batches;
-  for (uint32_t b = num_buckets(); b-- > 0;) {
+  for (uint32_t b : std::views::reverse(out_.first_use)) {
     if (!last && !at_once(b)) continue;
     ENGINE_RETURN_IF_ERROR(AddReduction(b, micro_batch));
   }
@@ -60,7 +61,7 @@ Status StepBuilder::AddAccumulations(ModuleOp& op) {
 Status StepBuilder::AddConversions(ModuleOp& op) {
   const bool last = op.micro_batch + 1 == spec_.micro_batches;
   for (uint32_t b : layout_.module_buckets[op.module]) {
-    if (first_user_[b] != op.module) continue;
+    if (!IsLastBackward(b, op)) continue;
     const Bucket& bucket = layout_.buckets[b];
     const BucketIds& ids = out_.buckets[b];
     if (spec_.folds(bucket)) {
@@ -123,7 +124,7 @@ Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
 
 // The squares in the order in which the reductions arrive.
 Status StepBuilder::AddNorm() {
-  for (uint32_t b = num_buckets(); b-- > 0;) {
+  for (uint32_t b : std::views::reverse(out_.first_use)) {
     commsched_access_t sums = Access(out_.local_sums, COMMSCHED_WRITE);
     sums.region = COMMSCHED_RANGE;
     sums.offset = out_.sums_offset[b];
@@ -170,7 +171,7 @@ Status StepBuilder::AddNormExchange() {
 }
 
 Status StepBuilder::AddOptimizer() {
-  for (uint32_t b = 0; b < num_buckets(); ++b) {
+  for (uint32_t b : out_.first_use) {
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     BucketIds& ids = out_.buckets[b];
     std::vector<commsched_access_t> accesses = {

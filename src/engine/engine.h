@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "loss_scale.h"
 #include "memory.h"
 #include "module_steps.h"
+#include "order_recording.h"
 #include "snapshot.h"
 #include "status.h"
 
@@ -57,6 +59,7 @@ class Engine {
                uint32_t* out_op);
   Status AddCollective(uint32_t module,
                        const commsched_module_collective_desc_t& desc);
+  Status RecordOrder();
   Status Prepare();
   Status Build();
 
@@ -229,6 +232,9 @@ class Engine {
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
+  std::vector<ModuleOp> Order() const {
+    return ModuleOrder(sequence_, spec_.micro_batches);
+  }
   Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
   Status TryLimits(const std::vector<Stay>& stays,
                    const std::vector<uint64_t>& limits);
@@ -237,7 +243,8 @@ class Engine {
   Status CreateSession(commsched_plan_t* plan,
                        const std::vector<commsched_binding_t>& bindings,
                        commsched_trace_t* trace, SessionHandle* out_session);
-  Status Bind();
+  Status Connect();
+  void BindBuckets();
   void BindParameters(uint32_t bucket, uint64_t shard_begin);
   Status BindModuleOps();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
@@ -272,7 +279,8 @@ class Engine {
     return spec_.short_lived_gradients(layout_.buckets[bucket]);
   }
   void ShowBuckets();
-  void HideBuckets();
+  void HideBuckets() { HideModule(ops()[cursor_].module); }
+  void HideModule(uint32_t module);
   Status BeginStepOp(const ModuleOp& op);
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
@@ -303,6 +311,22 @@ class Engine {
   // Ends what the optimizer needs to know of a step.
   void SetControl(double squared_norm);
   void SetCorrections();
+
+  // record.cc
+  Status CheckCanRecord() const;
+  void DropSessions();
+  Status StartRecording();
+  Status BeginRecordedPass();
+  std::string ExpectedRecordedCall() const;
+  Status RecordForward(uint32_t module);
+  Status RecordForwardEnd(bool backward, uint32_t module, uint32_t micro_batch);
+  bool EndsRecordedForward(bool backward, uint32_t module,
+                           uint32_t micro_batch) const;
+  Status FindSequence(Sequence* out_sequence,
+                      std::vector<uint8_t>* out_left_out) const;
+  Status EndRecording();
+  Status Freeze(Sequence sequence);
+  Status CatchUp(const std::vector<uint8_t>& left_out);
 
   // skip.cc
   bool CanSkip(uint64_t index) const;
@@ -350,6 +374,7 @@ class Engine {
   std::vector<AddedOp> added_ops_;
   GraphWriter probe_;  // Of what modules exchange, alone.
   Layout layout_;
+  Sequence sequence_;
   StepGraph graph_;
   uint64_t num_ops_ = 0;
   std::vector<BucketMemory> memory_;
@@ -364,6 +389,18 @@ class Engine {
   // Last, so that they are destroyed before the memory they are bound to.
   SessionHandle session_;
   SessionHandle forward_session_;
+  std::unique_ptr<OrderRecording> order_recording_;
+
+  // While the order is recorded; there are no sessions then.
+  bool recording_ = false;
+  Sequence recorded_;
+  Status record_failure_;
+  uint64_t first_step_ = 0;  // Steps that were done before the session's.
+
+  // Sessions come and go under it, for Abort(), which comes from any thread.
+  std::mutex abort_mutex_;
+  bool aborted_ = false;
+  std::string abort_reason_;
 
   // The step.
   Phase phase_ = Phase::kRegistering;

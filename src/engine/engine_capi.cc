@@ -104,6 +104,13 @@ commsched_status_t commsched_engine_use_parameter(
   });
 }
 
+commsched_status_t commsched_engine_record_order(commsched_engine_t* engine) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.RecordOrder();
+  });
+}
+
 commsched_status_t commsched_engine_prepare(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));

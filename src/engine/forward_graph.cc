@@ -24,11 +24,13 @@ class Builder {
  public:
   Builder(const StepSpec& spec, const std::vector<Module>& modules,
           const Exchanges& exchanges, const Layout& layout,
-          const StepGraph& step, const ForwardMemory& memory, ForwardGraph* out)
+          const Sequence& sequence, const StepGraph& step,
+          const ForwardMemory& memory, ForwardGraph* out)
       : spec_(spec),
         modules_(modules),
         exchanges_(exchanges),
         layout_(layout),
+        sequence_(sequence),
         step_(step),
         memory_(memory),
         out_(*out),
@@ -74,7 +76,7 @@ class Builder {
   Status AddPlaces() {
     for (size_t i = 0; i < step_.gathered.size(); ++i) {
       const Stay& stay = step_.gathered[i].stay;
-      if (stay.first >= modules_.size()) continue;
+      if (stay.first >= sequence_.size()) continue;
       const uint64_t count = layout_.buckets[stay.bucket].count;
       Place place = {
           stay, memory_.gathered[i],
@@ -119,14 +121,14 @@ class Builder {
   Status AddOps() {
     std::vector<commsched_buffer_id_t> values(layout_.buckets.size(), kNoId);
     size_t next = 0;
-    for (uint32_t m = 0; m < modules_.size(); ++m) {
-      for (; next < places_.size() && places_[next].stay.launch == m; ++next) {
+    for (uint32_t i = 0; i < sequence_.size(); ++i) {
+      for (; next < places_.size() && places_[next].stay.launch == i; ++next) {
         ENGINE_RETURN_IF_ERROR(AddGather(places_[next]));
       }
       for (const Place& place : places_) {
-        if (place.stay.first == m) values[place.stay.bucket] = place.buffer;
+        if (place.stay.first == i) values[place.stay.bucket] = place.buffer;
       }
-      ENGINE_RETURN_IF_ERROR(AddForward(m, values));
+      ENGINE_RETURN_IF_ERROR(AddForward(step_.module_ops[i], values));
     }
     return Status();
   }
@@ -142,28 +144,29 @@ class Builder {
         &gathers_.emplace_back());
   }
 
-  Status AddForward(uint32_t module,
+  Status AddForward(const ModuleOp& of_step,
                     const std::vector<commsched_buffer_id_t>& values) {
+    const Module& module = modules_[of_step.module];
     std::vector<commsched_access_t> accesses;
-    for (uint32_t b : layout_.module_buckets[module]) {
+    for (uint32_t b : layout_.module_buckets[of_step.module]) {
       if (values[b] == kNoId) continue;  // resident
       accesses.push_back(Access(values[b], COMMSCHED_READ));
     }
-    const std::string name = "forward." + modules_[module].name;
+    const std::string name = "forward." + PassName(module.name, of_step.pass);
     commsched_compute_desc_t desc = commsched_compute_desc_init();
     desc.name = name.c_str();
     desc.accesses = accesses.data();
     desc.num_accesses = static_cast<uint32_t>(accesses.size());
     commsched_op_id_t previous = kNoId;
-    if (module > 0) {
+    if (!out_.module_ops.empty()) {
       previous = out_.module_ops.back().last();
       desc.after = &previous;
       desc.num_after = 1;
     }
-    desc.flops = modules_[module].forward_flops;
+    desc.flops = module.forward_flops;
     ModuleOp op;
-    op.module = module;
-    op.forward = module;
+    op.module = of_step.module;
+    op.forward = of_step.forward;
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
     StepContext context;
     context.prefix = name + ".";
@@ -176,8 +179,8 @@ class Builder {
         out->push_back(Access(values[b], COMMSCHED_READ));
       }
     };
-    ENGINE_RETURN_IF_ERROR(AddModuleSteps(
-        modules_[module].steps[0], std::move(context), &writer_, &op.inner));
+    ENGINE_RETURN_IF_ERROR(AddModuleSteps(module.steps[0], std::move(context),
+                                          &writer_, &op.inner));
     out_.module_ops.push_back(std::move(op));
     return Status();
   }
@@ -198,6 +201,7 @@ class Builder {
   const std::vector<Module>& modules_;
   const Exchanges& exchanges_;
   const Layout& layout_;
+  const Sequence& sequence_;
   const StepGraph& step_;
   const ForwardMemory& memory_;
   ForwardGraph& out_;
@@ -213,11 +217,12 @@ class Builder {
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
-                         const StepGraph& step, const ForwardMemory& memory,
-                         ForwardGraph* out_graph) {
+                         const Sequence& sequence, const StepGraph& step,
+                         const ForwardMemory& memory, ForwardGraph* out_graph) {
   ForwardGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      Builder(spec, modules, exchanges, layout, step, memory, &graph).Build());
+      Builder(spec, modules, exchanges, layout, sequence, step, memory, &graph)
+          .Build());
   *out_graph = std::move(graph);
   return Status();
 }

@@ -34,8 +34,8 @@ struct ForwardGraph {
 Status BuildForwardGraph(const StepSpec& spec,
                          const std::vector<Module>& modules,
                          const Exchanges& exchanges, const Layout& layout,
-                         const StepGraph& step, const ForwardMemory& memory,
-                         ForwardGraph* out_graph);
+                         const Sequence& sequence, const StepGraph& step,
+                         const ForwardMemory& memory, ForwardGraph* out_graph);
 
 }  // namespace commsched::engine
 

@@ -40,6 +40,8 @@ Status Engine::Prepare() {
                          .num_shards = static_cast<uint64_t>(spec_.world),
                          .edge_bytes = desc_.edge_bucket_bytes,
                          .persist_bytes = desc_.persist_below});
+  if (recording_) ENGINE_RETURN_IF_ERROR(CheckCanRecord());
+  sequence_ = RegisteredSequence(modules_.size());
   ChooseAccumulating();
   ENGINE_RETURN_IF_ERROR(CheckMemory());
   ENGINE_RETURN_IF_ERROR(PlanStep());
@@ -162,8 +164,8 @@ Status Engine::Allocate() {
 // ---- The plan ---------------------------------------------------------------
 
 Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
-  ENGINE_RETURN_IF_ERROR(
-      BuildStepGraph(spec_, modules_, exchanges_, layout_, stays, &graph_));
+  ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, exchanges_, layout_,
+                                        Order(), stays, &graph_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = arena_bytes;
   commsched_plan_t* plan = nullptr;
@@ -211,7 +213,8 @@ std::vector<uint64_t> Engine::ArenaLimits(uint64_t parameter_bytes) const {
 // What is alive at once within a limit need not find places in memory of that
 // size. Then less stays beside what module ops need, in steps down to nothing.
 Status Engine::PlanGathering() {
-  const LiveNeeds needs = NeedsOfStep(spec_, layout_, /*reduction_ops=*/1);
+  const LiveNeeds needs =
+      NeedsOfStep(spec_, layout_, Order(), /*reduction_ops=*/1);
   const uint64_t limit = LiveLimit();
   if (limit == 0) {
     uint64_t parameters = 0;
@@ -246,15 +249,15 @@ std::string Engine::NameOf(uint64_t live_limit) const {
 
 // Of the op that needs most.
 Status Engine::CheckLiveLimit(uint64_t limit) const {
-  const LiveNeeds needs = NeedsOfStep(spec_, layout_, /*reduction_ops=*/0);
+  const std::vector<ModuleOp> ops = Order();
+  const LiveNeeds needs = NeedsOfStep(spec_, layout_, ops, /*reduction_ops=*/0);
   size_t largest = 0;
   for (size_t op = 0; op < needs.used.size(); ++op) {
     if (needs.BytesAt(op) > needs.BytesAt(largest)) largest = op;
   }
   const uint64_t least = needs.BytesAt(largest);
   if (least <= limit) return Status();
-  const ModuleOp op = ModuleOrder(static_cast<uint32_t>(modules_.size()),
-                                  spec_.micro_batches)[largest];
+  const ModuleOp& op = ops[largest];
   std::string message =
       "engine: " + NameOf(limit) +
       " is too small: " + (op.backward ? "backward" : "forward") +

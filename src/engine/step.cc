@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ranges>
 
 #include "engine.h"
 
@@ -51,6 +52,7 @@ std::string Engine::ExpectedCall() const {
     case Phase::kBetweenModules:
       break;
   }
+  if (recording_) return ExpectedRecordedCall();
   uint64_t next = cursor_;
   while (next < ops().size() && ops()[next].backward && CanSkip(next)) ++next;
   if (next == ops().size()) {
@@ -66,6 +68,10 @@ std::string Engine::ExpectedCall() const {
 // A session that has failed is why a caller is out of step with the engine, so
 // that failure comes first.
 Status Engine::SessionFailure() const {
+  ENGINE_RETURN_IF_ERROR(record_failure_);
+  if (order_recording_ != nullptr) {
+    ENGINE_RETURN_IF_ERROR(order_recording_->status());
+  }
   for (const SessionHandle* session : {&session_, &forward_session_}) {
     if (*session == nullptr) continue;
     ENGINE_RETURN_IF_ERROR(Status::FromCall(
@@ -121,8 +127,11 @@ Status Engine::Run(commsched_op_id_t op, Body&& body) {
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_session_step_begin(session_.get()), "beginning a step"));
+  ENGINE_RETURN_IF_ERROR(
+      recording_
+          ? BeginRecordedPass()
+          : Status::FromCall(commsched_session_step_begin(session_.get()),
+                             "beginning a step"));
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
   drained_ = false;
@@ -137,6 +146,7 @@ Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_session_buffer_version(session_.get(), buffer, &version),
       "reading a bucket's version"));
+  version += first_step_;
   if (version == expected) return Status();
   return FailedPrecondition(
       "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
@@ -175,8 +185,8 @@ void Engine::ShowBuckets() {
   }
 }
 
-void Engine::HideBuckets() {
-  for (uint32_t b : layout_.module_buckets[ops()[cursor_].module]) {
+void Engine::HideModule(uint32_t module) {
+  for (uint32_t b : layout_.module_buckets[module]) {
     if (gathered(b)) memory_[b].all_parameters = nullptr;
     if (short_lived_gradients(b)) memory_[b].all_gradients = nullptr;
   }
@@ -184,6 +194,13 @@ void Engine::HideBuckets() {
 
 Status Engine::ModuleBegin(bool backward, uint32_t module,
                            uint32_t micro_batch) {
+  if (recording_) {
+    if (!backward && micro_batch == 0) return RecordForward(module);
+    if (!EndsRecordedForward(backward, module, micro_batch)) {
+      return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
+    }
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  }
   const uint64_t index = FindOp(backward, module, micro_batch);
   if (phase_ != Phase::kBetweenModules || !CanSkipTo(index)) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
@@ -214,6 +231,7 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
 }
 
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
+  if (recording_) return RecordForwardEnd(backward, module, micro_batch);
   if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
       inner_ < ops()[cursor_].inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
@@ -288,6 +306,12 @@ Status Engine::OptimizerStep(float lr) {
 }
 
 Status Engine::StepBuckets(float lr) {
+  if (recording_) {
+    if (!EndsRecordedForward(/*backward=*/false, 0, 0)) {
+      return OutOfOrder("optimizer_step");
+    }
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+  }
   if (phase_ != Phase::kBetweenModules || evaluating_ ||
       !CanSkipTo(ops().size())) {
     return OutOfOrder("optimizer_step");
@@ -295,7 +319,7 @@ Status Engine::StepBuckets(float lr) {
   ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
   if (!spec_.scales_loss) SetCorrections();
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(ComputeNorm());
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b : graph_.first_use) {
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].optimizer,
                                [&] { spec_.sgd ? Sgd(b, lr) : AdamW(b, lr); }));
@@ -337,7 +361,7 @@ Status Engine::FinishGradients(uint32_t bucket) {
 
 // The buckets in the order in which their reductions arrive.
 Status Engine::ComputeNorm() {
-  for (uint32_t b = static_cast<uint32_t>(memory_.size()); b-- > 0;) {
+  for (uint32_t b : std::views::reverse(graph_.first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] { Squares(b); }));
   }

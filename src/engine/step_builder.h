@@ -21,23 +21,22 @@ class StepBuilder {
  public:
   StepBuilder(const StepSpec& spec, const std::vector<Module>& modules,
               const Exchanges& exchanges, const Layout& layout,
-              const std::vector<Stay>& stays, StepGraph* out)
+              const std::vector<ModuleOp>& ops, const std::vector<Stay>& stays,
+              StepGraph* out)
       : spec_(spec),
         modules_(modules),
         exchanges_(exchanges),
         layout_(layout),
+        ops_(ops),
         stays_(stays),
         out_(*out),
         first_user_(layout.buckets.size(), 0),
-        backwards_(layout.buckets.size(), 0) {
-    for (uint32_t m = static_cast<uint32_t>(modules.size()); m-- > 0;) {
-      for (uint32_t b : layout.module_buckets[m]) first_user_[b] = m;
-    }
-  }
+        backwards_(layout.buckets.size(), 0) {}
 
   Status Build();
 
  private:
+  void FindFirstUses();
   Status AddBuffers();
   Status AddBucketBuffers(uint32_t bucket);
   Status AddParameterBuffer(uint32_t bucket);
@@ -112,6 +111,12 @@ class StepBuilder {
     return backwards_[bucket] ==
            (spec_.begins_anew(layout_.buckets[bucket]) ? micro_batch : 0);
   }
+  // Whether no backward of its micro-batch touches the bucket after `op`: that
+  // of the first forward that does is the last.
+  bool IsLastBackward(uint32_t bucket, const ModuleOp& op) const {
+    const size_t ops_per_micro_batch = ops_.size() / spec_.micro_batches;
+    return op.forward % ops_per_micro_batch == first_user_[bucket];
+  }
   uint64_t ShardCount(uint32_t bucket) const {
     return layout_.buckets[bucket].count / spec_.num_shards();
   }
@@ -123,10 +128,11 @@ class StepBuilder {
   const std::vector<Module>& modules_;
   const Exchanges& exchanges_;
   const Layout& layout_;
+  const std::vector<ModuleOp>& ops_;
   const std::vector<Stay>& stays_;
   StepGraph& out_;
   GraphWriter writer_;
-  std::vector<uint32_t> first_user_;  // By bucket: module.
+  std::vector<size_t> first_user_;  // By bucket: the first op of all.
   // By bucket: the buffer that holds its parameters for the next module op.
   std::vector<commsched_buffer_id_t> current_;
   // By bucket: the micro-batches in which a backward has touched it.

@@ -44,9 +44,8 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
 }  // namespace
 
 LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
+                      const std::vector<ModuleOp>& ops,
                       uint32_t reduction_ops) {
-  const std::vector<ModuleOp> ops = ModuleOrder(
-      static_cast<uint32_t>(layout.module_buckets.size()), spec.micro_batches);
   const size_t num_buckets = layout.buckets.size();
   LiveNeeds needs;
   needs.used.resize(ops.size());

@@ -2,6 +2,7 @@
 #define COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "build_graph.h"
 #include "layout.h"
@@ -9,12 +10,13 @@
 
 namespace commsched::engine {
 
-// What the module ops of a step in stage 3 need in the arena: the gathered
-// buckets that they use, and the gradient buckets from the first backward that
-// touches them, of the step or else of the micro-batch, until `reduction_ops`
-// ops after the last one, as long as their reduction is taken to need.
+// What `ops`, the module ops of a step in stage 3, need in the arena: the
+// gathered buckets that they use, and the gradient buckets from the first
+// backward that touches them, of the step or else of the micro-batch, until
+// `reduction_ops` ops after the last one, as long as their reduction is taken
+// to need.
 LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
-                      uint32_t reduction_ops);
+                      const std::vector<ModuleOp>& ops, uint32_t reduction_ops);
 
 }  // namespace commsched::engine
 

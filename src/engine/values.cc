@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "engine.h"
 
@@ -10,8 +11,10 @@ namespace commsched::engine {
 Status Engine::Drain() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("drain");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_drain(session_.get()), "draining"));
+  if (!recording_) {
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_session_drain(session_.get()), "draining"));
+  }
   drained_ = true;
   return Status();
 }
@@ -19,6 +22,7 @@ Status Engine::Drain() {
 Status Engine::EvaluationBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("evaluation_begin");
   ENGINE_RETURN_IF_ERROR(Drain());
+  if (recording_) ENGINE_RETURN_IF_ERROR(BeginRecordedPass());
   if (forward_session_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_begin(forward_session_.get()),
@@ -45,8 +49,14 @@ Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
 // free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
-      !CanSkipTo(ops().size())) {
+      (!recording_ && !CanSkipTo(ops().size()))) {
     return OutOfOrder("evaluation_end");
+  }
+  if (recording_) {
+    ENGINE_RETURN_IF_ERROR(EndRecording());
+    evaluating_ = false;
+    phase_ = Phase::kBetweenSteps;
+    return Status();
   }
   ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
   if (forward_session_ != nullptr) {
@@ -65,8 +75,11 @@ Status Engine::EvaluationEnd() {
 }
 
 void Engine::Abort(const char* reason) {
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  if (!std::exchange(aborted_, true)) abort_reason_ = reason;
   commsched_session_abort(session_.get(), reason);
   commsched_session_abort(forward_session_.get(), reason);
+  if (order_recording_ != nullptr) order_recording_->Abort(reason);
 }
 
 Status Engine::CheckDrained(const char* call) const {
@@ -248,10 +261,11 @@ Status Engine::GradientNorm(double* out_norm) const {
 
 Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
-  if (desc_.measure_steps == 0 || steps_done_ == 0) {
+  const uint64_t steps = recording_ ? 0 : steps_done_ - first_step_;
+  if (desc_.measure_steps == 0 || steps == 0) {
     return FailedPrecondition("engine: op_costs with measure_steps " +
                               std::to_string(desc_.measure_steps) + " after " +
-                              std::to_string(steps_done_) + " steps");
+                              std::to_string(steps) + " steps");
   }
   if (num_ops != num_ops_) {
     return InvalidArgument("engine: op_costs with room for " +
@@ -266,8 +280,8 @@ Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
   for (uint64_t op = 0; op < num_ops; ++op) {
     const bool measured =
         op_cost_ns_[op] != std::numeric_limits<int64_t>::max();
-    costs[op] = measured ? op_cost_ns_[op]
-                         : costs[op] / static_cast<int64_t>(steps_done_);
+    costs[op] =
+        measured ? op_cost_ns_[op] : costs[op] / static_cast<int64_t>(steps);
   }
   std::copy(costs.begin(), costs.end(), out_ns);
   return Status();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -123,7 +124,15 @@ ToyRank::~ToyRank() {
   commsched_context_destroy(context_);
 }
 
+std::vector<uint32_t> ToyRun::Order(uint32_t step) const {
+  return order == nullptr ? std::vector<uint32_t>{0, 1, 2, 3} : order(step);
+}
+
 std::string ToyRank::Build() {
+  order_ = run_.Order(0);
+  if (run_.order != nullptr) {
+    TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+  }
   TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
   TOY_RETURN_IF_ERROR(
       commsched_engine_loss_scale_address(engine_, &loss_scale_));
@@ -225,16 +234,25 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
   }
 }
 
+std::string ToyRank::RecordAgain(uint32_t step) {
+  if (run_.order == nullptr) return "";
+  std::vector<uint32_t> order = run_.Order(step);
+  if (order == order_) return "";
+  order_ = std::move(order);
+  TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+  return "";
+}
+
 std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
-  const uint32_t num_modules = static_cast<uint32_t>(ToyModules().size());
+  if (std::string m = RecordAgain(step); !m.empty()) return m;
   TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
-    for (uint32_t m = 0; m < num_modules; ++m) {
+    for (uint32_t m : order_) {
       if (run_.Skips({rank_, step, mb, m})) continue;
       std::string message = Forward(m, mb);
       if (!message.empty()) return message;
     }
-    for (uint32_t m = num_modules; m-- > 0;) {
+    for (uint32_t m : std::views::reverse(order_)) {
       if (run_.Skips({rank_, step, mb, m})) continue;
       std::string message = Backward(m, step, mb, look);
       if (!message.empty()) return message;
@@ -255,7 +273,7 @@ std::string ToyRank::Step(uint32_t step, const Look& look) {
 std::string ToyRank::Evaluate(
     const std::function<std::string(uint32_t)>& forward) {
   TOY_RETURN_IF_ERROR(commsched_engine_evaluation_begin(engine_));
-  for (uint32_t m = 0; m < ToyModules().size(); ++m) {
+  for (uint32_t m : order_) {
     TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
     if (std::string message = forward(m); !message.empty()) return message;
     TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
@@ -441,7 +459,9 @@ struct Element {
 // What the backwards of one micro-batch add to `sum`.
 float AddBackwards(const ToyRun& run, const Element& element, Coordinates at,
                    float sum) {
-  for (at.module = 4; at.module-- > 0;) {
+  const std::vector<uint32_t> order = run.Order(at.step);
+  for (uint32_t module : std::views::reverse(order)) {
+    at.module = module;
     const auto& used = ToyModules()[at.module].used;
     if (run.Skips({at.rank, at.step, at.micro_batch, at.module})) continue;
     if (std::find(used.begin(), used.end(), element.parameter) == used.end()) {

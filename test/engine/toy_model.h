@@ -49,6 +49,9 @@ struct ToyRun {
   commsched_plan_options_t plan = commsched_plan_options_init();
   uint32_t unused_parameter = ~0u;  // To which nobody adds a gradient.
   std::function<bool(const ToyPass&)> skips;  // Empty: no module is left out.
+  // The order of forwards of a step; empty: that of registration. Recorded,
+  // unless it is empty; again whenever it changes.
+  std::function<std::vector<uint32_t>(uint32_t step)> order;
 
   ToyRun() {
     engine.zero_stage = 2;
@@ -60,6 +63,7 @@ struct ToyRun {
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
+  std::vector<uint32_t> Order(uint32_t step) const;
   bool Skips(const ToyPass& pass) const {
     return skips != nullptr && skips(pass);
   }
@@ -99,6 +103,7 @@ class ToyRank {
   const float* Widened(uint32_t parameter, const void* address);
   // Of the values of the parameters of `module`.
   double Checksum(uint32_t module) const;
+  std::string RecordAgain(uint32_t step);
   std::string Forward(uint32_t module, uint32_t micro_batch);
   std::string Backward(uint32_t module, uint32_t step, uint32_t micro_batch,
                        const Look& look);
@@ -115,6 +120,7 @@ class ToyRank {
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.
+  std::vector<uint32_t> order_;              // Of forwards.
 };
 
 struct ToyResult {

@@ -1,0 +1,50 @@
+#include "module_order.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace commsched::engine {
+namespace {
+
+// Forward of one micro-batch, of which the first op has index `begin`.
+std::vector<ModuleOp> ForwardOps(const Sequence& sequence, uint32_t begin) {
+  std::vector<ModuleOp> ops(sequence.size());
+  for (uint32_t i = 0; i < sequence.size(); ++i) {
+    ops[i].module = sequence[i];
+    ops[i].pass = static_cast<uint32_t>(
+        std::count(sequence.begin(), sequence.begin() + i, sequence[i]));
+    ops[i].forward = begin + i;
+  }
+  return ops;
+}
+
+}  // namespace
+
+std::string PassName(const std::string& module, uint32_t pass) {
+  std::string name = module;
+  if (pass == 0) return name;
+  name.push_back('#');
+  return name.append(std::to_string(pass + 1));
+}
+
+Sequence RegisteredSequence(size_t num_modules) {
+  Sequence sequence(num_modules);
+  std::iota(sequence.begin(), sequence.end(), 0);
+  return sequence;
+}
+
+std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
+                                  uint32_t micro_batches) {
+  std::vector<ModuleOp> order;
+  for (uint32_t mb = 0; mb < micro_batches; ++mb) {
+    std::vector<ModuleOp> ops =
+        ForwardOps(sequence, static_cast<uint32_t>(order.size()));
+    for (ModuleOp& op : ops) op.micro_batch = mb;
+    order.insert(order.end(), ops.begin(), ops.end());
+    for (ModuleOp& op : ops) op.backward = true;
+    order.insert(order.end(), ops.rbegin(), ops.rend());
+  }
+  return order;
+}
+
+}  // namespace commsched::engine

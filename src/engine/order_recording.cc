@@ -1,0 +1,155 @@
+#include "order_recording.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+// The recording is never to make a plan of what it sees.
+constexpr uint32_t kNeverFrozen = 1u << 30;
+
+// Elements of the buckets of a module that are gathered.
+uint64_t GatheredCount(const StepSpec& step, const Layout& layout,
+                       const std::vector<uint32_t>& buckets) {
+  uint64_t count = 0;
+  for (uint32_t b : buckets) {
+    if (step.gathers(layout.buckets[b])) count += layout.buckets[b].count;
+  }
+  return count;
+}
+
+}  // namespace
+
+Status OrderRecording::Create(const Spec& spec, const Layout& layout,
+                              std::unique_ptr<OrderRecording>* out_recording) {
+  std::unique_ptr<OrderRecording> made(new OrderRecording());
+  uint64_t most = 0;
+  for (const std::vector<uint32_t>& buckets : layout.module_buckets) {
+    most = std::max(most, GatheredCount(spec.step, layout, buckets));
+  }
+  made->dtype_ = spec.step.precision.parameters;
+  const uint64_t bytes = most * SizeOf(made->dtype_);
+  made->memory_ = Array<std::byte>::Zeros(bytes);
+  if (made->memory_.data() == nullptr) {
+    return Status(COMMSCHED_RESOURCE_EXHAUSTED,
+                  "engine: no memory for the largest module (" +
+                      std::to_string(bytes) + " bytes)");
+  }
+  commsched_recording_desc_t desc = commsched_recording_desc_init();
+  desc.context = spec.context;
+  desc.groups = &spec.group;
+  desc.num_groups = 1;
+  desc.launch_timeout_ns = spec.launch_timeout_ns;
+  desc.steps_to_record = kNeverFrozen;
+  desc.max_recorded_steps = kNeverFrozen;
+  commsched_recording_t* recording = nullptr;
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_recording_create(&desc, &recording),
+                       "creating a recording of the order of modules"));
+  made->recording_.reset(recording);
+  ENGINE_RETURN_IF_ERROR(made->Declare(spec, layout));
+  *out_recording = std::move(made);
+  return Status();
+}
+
+Status OrderRecording::AddBuffer(const std::string& name, std::byte* address,
+                                 uint64_t count,
+                                 commsched_buffer_id_t* out_buffer) {
+  commsched_buffer_desc_t desc = commsched_buffer_desc_init();
+  desc.name = name.c_str();
+  desc.dtype = dtype_;
+  desc.ownership = COMMSCHED_BOUND;
+  desc.count = count;
+  return Status::FromCall(commsched_recording_add_buffer(
+                              recording_.get(), &desc, address, out_buffer),
+                          "declaring a buffer");
+}
+
+Status OrderRecording::DeclareEnd() {
+  commsched_collective_desc_t desc = commsched_collective_desc_init();
+  desc.name = "end_of_forward";
+  desc.kind = COMMSCHED_BARRIER;
+  return Status::FromCall(
+      commsched_recording_add_collective(recording_.get(), &desc, /*segment=*/0,
+                                         /*flags=*/0, &end_),
+      "declaring the end of the forward");
+}
+
+// Buckets of a module lie side by side, so that all can be gathered at once.
+Status OrderRecording::Declare(const Spec& spec, const Layout& layout) {
+  commsched_buffer_id_t whole = kNoId;
+  ENGINE_RETURN_IF_ERROR(AddBuffer("gathered", memory_.data(),
+                                   memory_.count() / SizeOf(dtype_), &whole));
+  ENGINE_RETURN_IF_ERROR(DeclareEnd());
+  std::vector<commsched_buffer_id_t> shards(layout.buckets.size(), kNoId);
+  for (uint32_t b = 0; b < shards.size(); ++b) {
+    if (spec.shards[b] == nullptr) continue;
+    ENGINE_RETURN_IF_ERROR(AddBuffer(
+        Indexed("parameter_shard", b), spec.shards[b],
+        layout.buckets[b].count / spec.step.num_shards(), &shards[b]));
+  }
+  for (uint32_t m = 0; m < layout.module_buckets.size(); ++m) {
+    ModuleGathers& module = modules_.emplace_back();
+    uint64_t offset = 0;
+    for (uint32_t b : layout.module_buckets[m]) {
+      module.addresses.push_back(nullptr);
+      if (shards[b] == kNoId) continue;
+      const std::string name = Indexed(Indexed("all_gather", b).c_str(), m);
+      commsched_collective_desc_t desc = commsched_collective_desc_init();
+      desc.name = name.c_str();
+      desc.kind = COMMSCHED_ALL_GATHER;
+      desc.input = Access(shards[b], COMMSCHED_READ);
+      desc.output = Access(whole, COMMSCHED_WRITE);
+      desc.output.region = COMMSCHED_RANGE;
+      desc.output.offset = offset;
+      desc.output.count = layout.buckets[b].count;
+      ENGINE_RETURN_IF_ERROR(Status::FromCall(
+          commsched_recording_add_collective(recording_.get(), &desc,
+                                             /*segment=*/0, /*flags=*/0,
+                                             &module.ops.emplace_back()),
+          "declaring a gather"));
+      module.addresses.back() = memory_.data() + offset * SizeOf(dtype_);
+      offset += layout.buckets[b].count;
+    }
+  }
+  return Status();
+}
+
+Status OrderRecording::Begin() {
+  return Status::FromCall(commsched_recording_step_begin(recording_.get()),
+                          "beginning to record the order of modules");
+}
+
+Status OrderRecording::Gather(uint32_t module,
+                              const std::vector<std::byte*>** out_addresses) {
+  const ModuleGathers& gathers = modules_[module];
+  for (commsched_op_id_t op : gathers.ops) {
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(commsched_recording_submit(recording_.get(), op),
+                         "gathering a module whose order is recorded"));
+  }
+  *out_addresses = &gathers.addresses;
+  return Status();
+}
+
+// A rank that has a module to come learns by the barrier that others do not.
+Status OrderRecording::End() {
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_recording_submit(recording_.get(), end_),
+                       "ending a forward whose order is recorded"));
+  return Status::FromCall(commsched_recording_step_end(recording_.get()),
+                          "recording the order of modules");
+}
+
+Status OrderRecording::status() const {
+  return Status::FromCall(commsched_recording_status(recording_.get()),
+                          "the recording of the order has failed");
+}
+
+void OrderRecording::Abort(const char* reason) {
+  commsched_recording_abort(recording_.get(), reason);
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,78 @@
+#ifndef COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_
+#define COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "build_graph.h"
+#include "commsched/recording.h"
+#include "layout.h"
+#include "memory.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// Gathers the buckets of one module after the other in stage 3, in the order in
+// which the caller begins them, for a forward that has no plan yet. Each rank
+// shows the others what it is about to gather: if they begin different modules,
+// they get an error that names both (docs/recording.md).
+//
+// There is memory for the module that needs most.
+//
+// Thread-compatible, but for Abort().
+class OrderRecording {
+ public:
+  struct Spec {
+    commsched_context_t* context = nullptr;
+    commsched_group_t* group = nullptr;
+    int64_t launch_timeout_ns = 0;
+    StepSpec step;
+    std::vector<std::byte*>
+        shards;  // By bucket, this rank's; null: not gathered.
+  };
+
+  // Local. Fails as the recording functions do, like all the rest.
+  static Status Create(const Spec& spec, const Layout& layout,
+                       std::unique_ptr<OrderRecording>* out_recording);
+  OrderRecording(const OrderRecording&) = delete;
+  OrderRecording& operator=(const OrderRecording&) = delete;
+
+  Status Begin();
+  // Where the buckets of `module` are whole until the next call; null for those
+  // that always are.
+  Status Gather(uint32_t module, const std::vector<std::byte*>** out_addresses);
+  // Waits for all ranks.
+  Status End();
+  Status status() const;
+  void Abort(const char* reason);  // From any thread.
+
+ private:
+  struct Destroy {
+    void operator()(commsched_recording_t* recording) const {
+      commsched_recording_destroy(recording);
+    }
+  };
+  struct ModuleGathers {
+    std::vector<commsched_op_id_t> ops;
+    std::vector<std::byte*> addresses;
+  };
+
+  OrderRecording() = default;
+  Status DeclareEnd();
+  Status Declare(const Spec& spec, const Layout& layout);
+  Status AddBuffer(const std::string& name, std::byte* address, uint64_t count,
+                   commsched_buffer_id_t* out_buffer);
+
+  Array<std::byte> memory_;                  // Outlives the recording.
+  commsched_dtype_t dtype_ = COMMSCHED_F32;  // Of parameters.
+  std::vector<ModuleGathers> modules_;
+  commsched_op_id_t end_ = kNoId;
+  std::unique_ptr<commsched_recording_t, Destroy> recording_;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_

@@ -1,0 +1,195 @@
+// The order of modules, taken from the caller's first forward.
+//
+// Only a forward is needed: backward runs in reverse. When it is over, the step
+// is planned and the ranks meet. The forwards that have run are then run empty,
+// so that the rest of the step, and all later ones, are as if the order had
+// been known.
+
+#include <algorithm>
+#include <utility>
+
+#include "engine.h"
+
+namespace commsched::engine {
+
+Status Engine::CheckCanRecord() const {
+  for (const Module& module : modules_) {
+    if (module.steps[0].empty() && module.steps[1].empty()) continue;
+    return FailedPrecondition(
+        "engine: the order of modules cannot be recorded, since module '" +
+        module.name + "' has ops or collectives within");
+  }
+  return Status();
+}
+
+Status Engine::RecordOrder() {
+  ENGINE_RETURN_IF_ERROR(CheckCanRecord());
+  if (!built()) {
+    recording_ = true;
+    return Status();
+  }
+  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("record_order");
+  ENGINE_RETURN_IF_ERROR(Drain());
+  if (recording_) return Status();
+  DropSessions();
+  recording_ = true;
+  return StartRecording();
+}
+
+// Drained: no rank waits for another.
+void Engine::DropSessions() {
+  SessionHandle step;
+  SessionHandle forward;
+  {
+    const std::lock_guard<std::mutex> lock(abort_mutex_);
+    step = std::move(session_);
+    forward = std::move(forward_session_);
+  }
+}
+
+// Stages 0 to 2 have all parameters.
+Status Engine::StartRecording() {
+  recorded_.clear();
+  BindBuckets();
+  if (spec_.zero_stage != 3) return Status();
+  OrderRecording::Spec spec;
+  spec.context = desc_.context;
+  spec.group = desc_.group;
+  spec.launch_timeout_ns = desc_.launch_timeout_ns;
+  spec.step = spec_;
+  bool gathers = false;
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    spec.shards.push_back(gathered(b) ? memory_[b].parameters.data() : nullptr);
+    gathers = gathers || gathered(b);
+  }
+  if (!gathers) return Status();
+  std::unique_ptr<OrderRecording> made;
+  ENGINE_RETURN_IF_ERROR(OrderRecording::Create(spec, layout_, &made));
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  order_recording_ = std::move(made);
+  if (aborted_) order_recording_->Abort(abort_reason_.c_str());
+  return Status();
+}
+
+Status Engine::BeginRecordedPass() {
+  return order_recording_ == nullptr ? Status() : order_recording_->Begin();
+}
+
+std::string Engine::ExpectedRecordedCall() const {
+  if (phase_ == Phase::kInModule) {
+    return ModuleCall(/*backward=*/false, "end", recorded_.back(), 0);
+  }
+  const std::string any = "forward_begin of any module, micro-batch 0";
+  if (evaluating_) return any + ", or evaluation_end";
+  if (recorded_.empty()) return any;
+  return any + ", or " +
+         ModuleCall(/*backward=*/true, "begin", recorded_.back(), 0);
+}
+
+Status Engine::RecordForward(uint32_t module) {
+  if (phase_ != Phase::kBetweenModules || module >= modules_.size()) {
+    return OutOfOrder(ModuleCall(/*backward=*/false, "begin", module, 0));
+  }
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  if (order_recording_ != nullptr) {
+    const std::vector<std::byte*>* addresses = nullptr;
+    ENGINE_RETURN_IF_ERROR(order_recording_->Gather(module, &addresses));
+    const std::vector<uint32_t>& buckets = layout_.module_buckets[module];
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      if ((*addresses)[i] == nullptr) continue;
+      memory_[buckets[i]].all_parameters = (*addresses)[i];
+    }
+  }
+  recorded_.push_back(module);
+  phase_ = Phase::kInModule;
+  return Status();
+}
+
+Status Engine::RecordForwardEnd(bool backward, uint32_t module,
+                                uint32_t micro_batch) {
+  if (phase_ != Phase::kInModule || backward || micro_batch != 0 ||
+      module != recorded_.back()) {
+    return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
+  }
+  HideModule(module);
+  phase_ = Phase::kBetweenModules;
+  return Status();
+}
+
+// Whether what comes after a recorded forward is a backward of the module that
+// ran last; or, if none ran, whatever there may be then.
+bool Engine::EndsRecordedForward(bool backward, uint32_t module,
+                                 uint32_t micro_batch) const {
+  if (phase_ != Phase::kBetweenModules || evaluating_) return false;
+  if (recorded_.empty()) return !backward && desc_.allow_skipped_modules != 0;
+  return backward && micro_batch == 0 && module == recorded_.back();
+}
+
+// The recorded order. A module that was left out comes where its registration
+// has it: behind the one registered before it.
+Status Engine::FindSequence(Sequence* out_sequence,
+                            std::vector<uint8_t>* out_left_out) const {
+  Sequence sequence = recorded_;
+  std::vector<uint8_t> left_out(sequence.size(), 0);
+  for (uint32_t m = 0; m < modules_.size(); ++m) {
+    if (std::find(sequence.begin(), sequence.end(), m) != sequence.end()) {
+      continue;
+    }
+    if (desc_.allow_skipped_modules == 0) {
+      return FailedPrecondition(
+          "engine: module " + std::to_string(m) + " '" + modules_[m].name +
+          "' was not begun in the forward that records the order; "
+          "allow_skipped_modules is 0");
+    }
+    auto at = sequence.begin();
+    if (m > 0) at = std::find(at, sequence.end(), m - 1) + 1;
+    left_out.insert(left_out.begin() + (at - sequence.begin()), 1);
+    sequence.insert(at, m);
+  }
+  *out_sequence = std::move(sequence);
+  *out_left_out = std::move(left_out);
+  return Status();
+}
+
+Status Engine::EndRecording() {
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  Sequence sequence;
+  std::vector<uint8_t> left_out;
+  ENGINE_RETURN_IF_ERROR(FindSequence(&sequence, &left_out));
+  record_failure_ = Freeze(std::move(sequence));
+  ENGINE_RETURN_IF_ERROR(record_failure_);
+  return evaluating_ ? Status() : CatchUp(left_out);
+}
+
+Status Engine::Freeze(Sequence sequence) {
+  if (order_recording_ != nullptr) {
+    ENGINE_RETURN_IF_ERROR(order_recording_->End());
+    std::unique_ptr<OrderRecording> ended;
+    const std::lock_guard<std::mutex> lock(abort_mutex_);
+    ended = std::move(order_recording_);
+  }
+  if (sequence != sequence_) {
+    sequence_ = std::move(sequence);
+    ENGINE_RETURN_IF_ERROR(PlanStep());
+    num_ops_ = commsched_graph_num_ops(graph_.graph.get());
+  }
+  if (desc_.measure_steps > 0) {
+    op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
+  }
+  ENGINE_RETURN_IF_ERROR(Connect());
+  recording_ = false;
+  return Status();
+}
+
+Status Engine::CatchUp(const std::vector<uint8_t>& left_out) {
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_step_begin(session_.get()), "beginning a step"));
+  cursor_ = 0;
+  for (size_t i = 0; i < left_out.size(); ++i) {
+    ENGINE_RETURN_IF_ERROR(SkipModule());
+    skipped_[i] = left_out[i];
+  }
+  return Status();
+}
+
+}  // namespace commsched::engine
