@@ -90,36 +90,56 @@ double PlainTraining::Norm() const {
 
 void PlainTraining::Step(uint32_t step) {
   for (uint32_t p = 0; p < states_.size(); ++p) ReduceGradient(step, p);
+  double scale = 1;
+  if (case_.engine.clip_norm > 0) {
+    last_norm_ = Norm();
+    scale = std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
+  }
+  for (uint32_t p = 0; p < states_.size(); ++p) StepParameter(step, scale, p);
+}
+
+void PlainTraining::StepParameter(uint32_t step, double gradient_scale,
+                                  uint32_t parameter) {
+  State& state = states_[parameter];
+  const commsched_engine_desc_t& engine = case_.engine;
+  const commsched_engine_kernels_t kernels = CpuKernels();
+  const float decay = case_.model.parameters[parameter].dims.size() >= 2
+                          ? engine.weight_decay
+                          : 0.0f;
+  commsched_step_control_t control = {.gradient_scale = gradient_scale,
+                                      .correction1 = 1,
+                                      .correction2 = 1,
+                                      .skip = 0};
+  if (engine.optimizer == COMMSCHED_SGD) {
+    commsched_sgd_args_t args = {};
+    args.master = state.value.data();
+    args.velocity = engine.momentum > 0 ? state.m.data() : nullptr;
+    args.gradient = state.gradient.data();
+    args.count = state.value.size();
+    args.lr = kLearningRate;
+    args.momentum = engine.momentum;
+    args.decay = decay;
+    args.nesterov = engine.nesterov;
+    args.control = &control;
+    kernels.sgd(kernels.user, &args);
+    return;
+  }
   commsched_adamw_args_t args = {};
+  args.master = state.value.data();
+  args.m = state.m.data();
+  args.v = state.v.data();
+  args.gradient = state.gradient.data();
+  args.count = state.value.size();
   args.lr = kLearningRate;
   args.beta1 = 0.9f;
   args.beta2 = 0.95f;
-  args.epsilon = case_.engine.epsilon;
+  args.epsilon = engine.epsilon;
+  args.decay = decay;
   const double t = step + 1;
-  commsched_step_control_t control = {
-      .gradient_scale = 1,
-      .correction1 = 1 - std::pow(double{args.beta1}, t),
-      .correction2 = 1 - std::pow(double{args.beta2}, t),
-      .skip = 0};
+  control.correction1 = 1 - std::pow(double{args.beta1}, t);
+  control.correction2 = 1 - std::pow(double{args.beta2}, t);
   args.control = &control;
-  if (case_.engine.clip_norm > 0) {
-    last_norm_ = Norm();
-    control.gradient_scale =
-        std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
-  }
-  const commsched_engine_kernels_t kernels = CpuKernels();
-  for (uint32_t p = 0; p < states_.size(); ++p) {
-    State& state = states_[p];
-    args.master = state.value.data();
-    args.m = state.m.data();
-    args.v = state.v.data();
-    args.gradient = state.gradient.data();
-    args.count = state.value.size();
-    args.decay = case_.model.parameters[p].dims.size() >= 2
-                     ? case_.engine.weight_decay
-                     : 0.0f;
-    kernels.adamw(kernels.user, &args);
-  }
+  kernels.adamw(kernels.user, &args);
 }
 
 }  // namespace commsched::engine

@@ -34,6 +34,7 @@ class PlainTraining {
   std::vector<float> MeanGradient(uint32_t step, uint32_t parameter,
                                   uint32_t first, uint32_t last) const;
   double Norm() const;
+  void StepParameter(uint32_t step, double gradient_scale, uint32_t parameter);
   void Keep();
 
   const RandomCase case_;

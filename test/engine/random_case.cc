@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -13,6 +14,13 @@ uint64_t Mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
+}
+
+uint64_t Mix(uint64_t hash, std::initializer_list<uint64_t> parts) {
+  for (uint64_t part : parts) {
+    hash = Mix(hash * 0x9E3779B97F4A7C15u + part + 1);
+  }
+  return hash;
 }
 
 // Uniform in [-1, 1).
@@ -100,9 +108,23 @@ void DrawEngine(Draw& draw, RandomCase& c) {
   // where the order of additions is not known.
   engine.epsilon = 1e-3f;
   engine.measure_steps = static_cast<uint32_t>(draw.Below(3));
+  engine.allow_skipped_modules = draw.OneIn(3) ? 1 : 0;
   engine.launch_timeout_ns = int64_t{60} * 1'000'000'000;
   if (engine.zero_stage < 3) return;
   engine.persist_below = draw.Of<uint64_t>({0, 0, 300, 7000, 1 << 20});
+}
+
+void DrawOptimizer(Draw& draw, RandomCase& c) {
+  // A power of two, so that gradients keep their bits.
+  c.engine.loss_scale = draw.Of<float>({0, 0, 1, 1024});
+  c.engine.loss_scale_window = 1 + static_cast<uint32_t>(draw.Below(3));
+  if (!draw.OneIn(3)) return;
+  c.engine.optimizer = COMMSCHED_SGD;
+  c.engine.epsilon = 0;
+  c.engine.momentum = draw.Of<float>({0, 0.9f});
+  if (c.engine.momentum > 0) {
+    c.engine.nesterov = static_cast<uint32_t>(draw.Below(2));
+  }
 }
 
 void DrawPlan(Draw& draw, RandomCase& c) {
@@ -194,6 +216,7 @@ RandomCase DrawCase(uint64_t seed) {
   }
   c.traced = draw.OneIn(4);
   DrawEngine(draw, c);
+  DrawOptimizer(draw, c);
   DrawPlan(draw, c);
   DrawLimit(draw, c);
   DrawWrong(draw, c);
@@ -207,6 +230,8 @@ std::string Describe(const RandomCase& c) {
        << " micro-batches, bucket " << c.engine.bucket_bytes << ", edge "
        << c.engine.edge_bucket_bytes << ", accumulate "
        << c.engine.accumulate_bytes << ", clip " << c.engine.clip_norm
+       << ", optimizer " << c.engine.optimizer << ", skips "
+       << c.engine.allow_skipped_modules << ", scale " << c.engine.loss_scale
        << ", persist " << c.engine.persist_below << ", live "
        << c.engine.max_live_bytes << ", arena " << c.plan.arena_bytes
        << ", schedule " << c.plan.schedule << ", deterministic "
@@ -229,18 +254,23 @@ float InitialValue(uint32_t parameter, uint64_t index) {
   return Noise(Mix(parameter + 1), index);
 }
 
+bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
+           uint32_t micro_batch, uint32_t module) {
+  if (random_case.engine.allow_skipped_modules == 0) return false;
+  const uint64_t hash = Mix(random_case.seed + 1, {static_cast<uint64_t>(rank),
+                                                   step, micro_batch, module});
+  return hash % 4 == 0;
+}
+
 GradientSource::GradientSource(const RandomCase& random_case, int32_t rank,
                                uint32_t step, uint32_t micro_batch,
                                uint32_t module, uint32_t parameter)
-    : where_(random_case.seed) {
-  for (uint64_t part :
-       {static_cast<uint64_t>(rank), uint64_t{step}, uint64_t{micro_batch},
-        uint64_t{module}, uint64_t{parameter}}) {
-    where_ = Mix(where_ * 0x9E3779B97F4A7C15u + part + 1);
-  }
+    : where_(Mix(random_case.seed, {static_cast<uint64_t>(rank), step,
+                                    micro_batch, module, parameter})) {
   const Gradients gradients = random_case.model.parameters[parameter].gradients;
   any_ = gradients == Gradients::kAlways ||
          (gradients == Gradients::kSometimes && where_ % 2 == 0);
+  if (Skips(random_case, rank, step, micro_batch, module)) any_ = false;
 }
 
 float GradientSource::At(uint64_t index, float value) const {

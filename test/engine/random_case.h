@@ -10,7 +10,7 @@
 namespace commsched::engine {
 
 // To which of its gradients is added: with kSometimes not by every rank, nor in
-// every step and micro-batch, as where a branch is taken.
+// every step and micro-batch.
 enum class Gradients { kAlways, kSometimes, kNever };
 
 struct RandomParameter {
@@ -67,9 +67,14 @@ RandomCase DrawCase(uint64_t seed);
 // One line.
 std::string Describe(const RandomCase& random_case);
 
+// Whether `rank` leaves out the module in a micro-batch, as a branch does.
+bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
+           uint32_t micro_batch, uint32_t module);
+
 float InitialValue(uint32_t parameter, uint64_t index);
 
-// What a backward adds to the gradient of one parameter.
+// What a backward adds to the gradient of one parameter; nothing where it is
+// left out.
 class GradientSource {
  public:
   GradientSource(const RandomCase& random_case, int32_t rank, uint32_t step,

@@ -163,9 +163,11 @@ class RandomRank {
     const auto num_modules = static_cast<uint32_t>(case_.model.used.size());
     for (uint32_t mb = 0; mb < std::max(1u, case_.engine.micro_batches); ++mb) {
       for (uint32_t m = 0; m < num_modules; ++m) {
+        if (Skips(case_, rank_, step, mb, m)) continue;
         RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
       }
       for (uint32_t m = num_modules; m-- > 0;) {
+        if (Skips(case_, rank_, step, mb, m)) continue;
         RANDOM_RETURN_IF_ERROR(Backward(step, m, mb));
       }
     }
@@ -185,6 +187,10 @@ class RandomRank {
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_backward_begin(engine_, module, mb)));
     RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, module));
+    const double* scale = nullptr;
+    RANDOM_RETURN_IF_ERROR(
+        Message(commsched_engine_loss_scale_address(engine_, &scale)));
+    const auto loss_scale = static_cast<float>(*scale);
     for (uint32_t p : case_.model.used[module]) {
       const GradientSource source(case_, rank_, step, mb, module, p);
       if (!source.any()) continue;
@@ -194,7 +200,7 @@ class RandomRank {
           Message(FloatAddress(engine_, p, &values, &gradient)));
       const uint64_t count = case_.model.parameters[p].count();
       for (uint64_t i = 0; i < count; ++i) {
-        gradient[i] += source.At(i, values[i]);
+        gradient[i] += loss_scale * source.At(i, values[i]);
       }
     }
     return Message(commsched_engine_backward_end(engine_, module, mb));

@@ -15,9 +15,9 @@ namespace {
 constexpr uint32_t kWarmUpSteps = 5;
 constexpr uint32_t kSteps = 40;
 
-// Windows of which some buckets accumulate, clipping, a window of launches, a
-// slow link, split and urgent collectives, costs measured, and a trace whose
-// ring goes round.
+// Windows of which some buckets accumulate, clipping, a loss scale, modules left
+// out, a window of launches, a slow link, split and urgent collectives, costs
+// measured, and a trace whose ring goes round.
 RandomCase EverythingOn(uint32_t zero_stage) {
   RandomCase c;
   c.model = {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
@@ -42,6 +42,9 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.engine.weight_decay = 0.1f;
   c.engine.epsilon = 1e-3f;
   c.engine.measure_steps = kWarmUpSteps + kSteps;
+  c.engine.allow_skipped_modules = 1;
+  c.engine.loss_scale = 1024;
+  c.engine.loss_scale_window = 3;
   c.plan.deterministic = 1;
   c.plan.max_launches_in_flight = 2;
   c.plan.max_bytes_in_flight = 20000;
