@@ -15,9 +15,9 @@ namespace {
 constexpr uint32_t kWarmUpSteps = 5;
 constexpr uint32_t kSteps = 40;
 
-// Windows of which some buckets accumulate, clipping, a loss scale, modules left
-// out, a window of launches, a slow link, split and urgent collectives, costs
-// measured, and a trace whose ring goes round.
+// Windows of which some buckets accumulate, clipping, a loss scale, modules
+// left out, a window of launches, a slow link, split and urgent collectives,
+// costs measured, and a trace whose ring goes round.
 RandomCase EverythingOn(uint32_t zero_stage) {
   RandomCase c;
   c.model = {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
