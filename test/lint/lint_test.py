@@ -123,6 +123,10 @@ class TextRulesTest(PlantedTree):
         self.assertFalse(waits("values.cc", drain))
         self.assertTrue(waits("values.cc", f"{drain} usleep(5);"))
         self.assertFalse(waits("saver.cc", "std::mutex mutex_;"))
+        lock = "const std::lock_guard<std::mutex> lock(abort_mutex_);"
+        self.assertFalse(waits("record.cc", lock))
+        self.assertTrue(waits("step.cc", lock))
+        self.assertTrue(waits("record.cc", lock.replace("abort_", "other_")))
 
     def test_std_string_view_in_src_is_refused(self):
         self.assertTrue(self.refused("src/x/a.h", "f(std::string_view s);"))
