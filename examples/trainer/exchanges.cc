@@ -34,6 +34,14 @@ std::vector<commsched_parameter_id_t> IdsFrom(int first,
   return ids;
 }
 
+// An op without work that reads what has arrived.
+ShardedStep WaitFor(const ShardedStep& exchange) {
+  ShardedStep op;
+  op.name = "wait_" + exchange.name;
+  op.reads = {exchange.output};
+  return op;
+}
+
 bool AllEqual(const std::vector<uint64_t>& counts) {
   return std::all_of(counts.begin(), counts.end(),
                      [&](uint64_t count) { return count == counts[0]; });
@@ -41,25 +49,26 @@ bool AllEqual(const std::vector<uint64_t>& counts) {
 
 }  // namespace
 
-absl::Status Exchanges::Register(Gpt& gpt, commsched_group_t* group,
+absl::Status Exchanges::Register(Gpt& gpt, bool blocking,
+                                 commsched_group_t* group,
                                  commsched_engine_t* engine) {
   gpt_ = &gpt;
+  blocking_ = blocking;
   engine_ = engine;
   first_op_.resize(static_cast<size_t>(gpt.num_modules()));
   if (gpt.travelling().empty()) return absl::OkStatus();
   TRAINER_RETURN_IF_ERROR(AddBuffers(group));
   for (int m = 0; m < gpt.num_modules(); ++m) {
     for (const bool backward : {false, true}) {
-      bool first = true;
+      first_op_[static_cast<size_t>(m)][backward ? 1 : 0] = num_ops_;
       for (const ShardedStep& step : gpt.steps(m, backward)) {
-        if (step.is_exchange()) {
-          TRAINER_RETURN_IF_ERROR(AddExchange(m, backward, step));
+        if (!step.is_exchange()) {
+          TRAINER_RETURN_IF_ERROR(AddOp(m, backward, step));
           continue;
         }
-        commsched_module_op_id_t op = 0;
-        TRAINER_RETURN_IF_ERROR(AddOp(m, backward, step, &op));
-        if (first) first_op_[static_cast<size_t>(m)][backward ? 1 : 0] = op;
-        first = false;
+        TRAINER_RETURN_IF_ERROR(AddExchange(m, backward, step));
+        if (blocking)
+          TRAINER_RETURN_IF_ERROR(AddOp(m, backward, WaitFor(step)));
       }
     }
   }
@@ -84,8 +93,7 @@ absl::Status Exchanges::AddBuffers(commsched_group_t* group) {
 }
 
 absl::Status Exchanges::AddOp(int module, bool backward,
-                              const ShardedStep& step,
-                              commsched_module_op_id_t* out_op) {
+                              const ShardedStep& step) {
   const int first =
       gpt_->architecture().modules[static_cast<size_t>(module)].owned[0];
   const std::vector<commsched_parameter_id_t> parameters =
@@ -109,8 +117,11 @@ absl::Status Exchanges::AddOp(int module, bool backward,
   desc.num_gradients = static_cast<uint32_t>(gradients.size());
   desc.backward = backward ? 1 : 0;
   desc.flops = step.flops;
-  return FromEngine(commsched_engine_add_op(
-      engine_, static_cast<uint32_t>(module), &desc, out_op));
+  commsched_module_op_id_t id = 0;
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_add_op(
+      engine_, static_cast<uint32_t>(module), &desc, &id)));
+  num_ops_ = id + 1;
+  return absl::OkStatus();
 }
 
 absl::Status Exchanges::AddExchange(int module, bool backward,
@@ -138,10 +149,12 @@ absl::Status Exchanges::Run(int module, bool backward, uint32_t micro_batch,
   commsched_module_op_id_t op =
       first_op_[static_cast<size_t>(module)][backward ? 1 : 0];
   for (const ShardedStep& step : gpt_->steps(module, backward)) {
-    if (step.is_exchange()) continue;
+    if (step.is_exchange() && !blocking_) continue;
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_op_begin(engine_, op, micro_batch)));
-    if (compute) gpt_->RunStep(module, step, parameters, gradients);
+    if (compute && !step.is_exchange()) {
+      gpt_->RunStep(module, step, parameters, gradients);
+    }
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_op_end(engine_, op, micro_batch)));
     ++op;

@@ -19,7 +19,8 @@ class Exchanges {
  public:
   // Both outlive this; the modules and parameters of `gpt` are registered, with
   // the ids of its architecture. `group`: the ranks that share sequences.
-  absl::Status Register(Gpt& gpt, commsched_group_t* group,
+  // `blocking`: an op without work follows each exchange and waits for it.
+  absl::Status Register(Gpt& gpt, bool blocking, commsched_group_t* group,
                         commsched_engine_t* engine);
 
   // Within the forward or backward of `module`: runs the ops in order. Without
@@ -30,13 +31,14 @@ class Exchanges {
 
  private:
   absl::Status AddBuffers(commsched_group_t* group);
-  absl::Status AddOp(int module, bool backward, const ShardedStep& step,
-                     commsched_module_op_id_t* out_op);
+  absl::Status AddOp(int module, bool backward, const ShardedStep& step);
   absl::Status AddExchange(int module, bool backward, const ShardedStep& step);
 
   Gpt* gpt_ = nullptr;
+  bool blocking_ = false;
   commsched_engine_t* engine_ = nullptr;
   commsched_group_id_t group_ = 0;
+  commsched_module_op_id_t num_ops_ = 0;  // Of the engine.
   // By module, of forward and backward; the others follow.
   std::vector<std::array<commsched_module_op_id_t, 2>> first_op_;
 };

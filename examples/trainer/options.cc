@@ -84,6 +84,9 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--sp-chunks", raw.sp_chunks,
        "Chunks of heads, exchanged one after the other; 0: 2 if each rank has "
        "as many heads, else 1");
+  app.add_flag("--sp-blocking", o.sp_blocking,
+               "Wait for each exchange where it goes out, as calls that block "
+               "would: to see what overlap gains");
   flag("--zero", o.zero,
        "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
        "2: the gradients too; 3: and the parameters");
@@ -283,8 +286,8 @@ absl::Status SetShard(const RawOptions& raw, Options& o) {
   const absl::Status status = ValidateShard(
       o.config, o.seq, {.ranks = o.sp, .rank = 0, .chunks = o.sp_chunks});
   if (status.ok()) return status;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--sp ", o.sp, ": ", status.message()));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--sp %d with --sp-chunks %d: %s", o.sp, o.sp_chunks, status.message()));
 }
 
 absl::Status SetModel(const RawOptions& raw, Options& o) {

@@ -16,6 +16,7 @@ struct Options {
   int64_t ranks = 4;
   int64_t sp = 1;         // Ranks that share sequences.
   int64_t sp_chunks = 1;  // Of heads.
+  bool sp_blocking = false;
   int64_t zero = 2;
   std::string model = "nano";
   std::string data = "kjv";

@@ -189,7 +189,8 @@ absl::Status Rank::RegisterModel() {
           static_cast<uint32_t>(module.used[i]))));
     }
   }
-  return exchanges_.Register(*gpt_, sequence_group_.get(), engine_.get());
+  return exchanges_.Register(*gpt_, options_.sp_blocking, sequence_group_.get(),
+                             engine_.get());
 }
 
 // Of this rank's tokens; ops have their own.

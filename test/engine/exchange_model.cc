@@ -222,36 +222,55 @@ std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
   });
 }
 
-std::string ExchangeRank::Forward(uint32_t micro_batch) {
-  for (uint32_t m : {kPlainModule, kMixModule}) {
-    EXCHANGE_RETURN_IF_ERROR(
-        Message(commsched_engine_forward_begin(engine_, m, micro_batch)));
-    if (m == kMixModule) EXCHANGE_RETURN_IF_ERROR(ForwardMix(micro_batch));
-    EXCHANGE_RETURN_IF_ERROR(
-        Message(commsched_engine_forward_end(engine_, m, micro_batch)));
+std::string ExchangeRank::ForwardPlain(uint32_t micro_batch) {
+  EXCHANGE_RETURN_IF_ERROR(Message(
+      commsched_engine_forward_begin(engine_, kPlainModule, micro_batch)));
+  return Message(
+      commsched_engine_forward_end(engine_, kPlainModule, micro_batch));
+}
+
+std::string ExchangeRank::BackwardPlain(uint32_t micro_batch) {
+  EXCHANGE_RETURN_IF_ERROR(Message(
+      commsched_engine_backward_begin(engine_, kPlainModule, micro_batch)));
+  const float* values = nullptr;
+  float* gradient = nullptr;
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(FloatAddress(engine_, kPlainModule, &values, &gradient)));
+  for (size_t i = 0; i < kPlain; ++i) {
+    gradient[i] += values[i] * Factor(rank_, micro_batch);
   }
-  return "";
+  return Message(
+      commsched_engine_backward_end(engine_, kPlainModule, micro_batch));
+}
+
+std::string ExchangeRank::Forward(uint32_t micro_batch) {
+  EXCHANGE_RETURN_IF_ERROR(ForwardPlain(micro_batch));
+  EXCHANGE_RETURN_IF_ERROR(Message(
+      commsched_engine_forward_begin(engine_, kMixModule, micro_batch)));
+  EXCHANGE_RETURN_IF_ERROR(ForwardMix(micro_batch));
+  return Message(
+      commsched_engine_forward_end(engine_, kMixModule, micro_batch));
 }
 
 std::string ExchangeRank::Backward(uint32_t micro_batch) {
-  for (uint32_t m : {kMixModule, kPlainModule}) {
-    EXCHANGE_RETURN_IF_ERROR(
-        Message(commsched_engine_backward_begin(engine_, m, micro_batch)));
-    if (m == kMixModule) {
-      EXCHANGE_RETURN_IF_ERROR(BackwardMix(micro_batch));
-    } else {
-      const float* values = nullptr;
-      float* gradient = nullptr;
-      EXCHANGE_RETURN_IF_ERROR(
-          Message(FloatAddress(engine_, kPlainModule, &values, &gradient)));
-      for (size_t i = 0; i < kPlain; ++i) {
-        gradient[i] += values[i] * Factor(rank_, micro_batch);
-      }
-    }
-    EXCHANGE_RETURN_IF_ERROR(
-        Message(commsched_engine_backward_end(engine_, m, micro_batch)));
+  EXCHANGE_RETURN_IF_ERROR(Message(
+      commsched_engine_backward_begin(engine_, kMixModule, micro_batch)));
+  EXCHANGE_RETURN_IF_ERROR(BackwardMix(micro_batch));
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(commsched_engine_backward_end(engine_, kMixModule, micro_batch)));
+  return BackwardPlain(micro_batch);
+}
+
+std::string ExchangeRank::StepWithoutExchanges(uint32_t step) {
+  step_ = step;
+  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+    EXCHANGE_RETURN_IF_ERROR(ForwardPlain(mb));
+    EXCHANGE_RETURN_IF_ERROR(BackwardPlain(mb));
   }
-  return "";
+  EXCHANGE_RETURN_IF_ERROR(
+      Message(commsched_engine_optimizer_step(engine_, 0.01f)));
+  return Message(commsched_engine_step_end(engine_));
 }
 
 std::string ExchangeRank::Step(uint32_t step) {

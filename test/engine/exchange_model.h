@@ -53,6 +53,8 @@ class ExchangeRank {
 
   std::string Build();  // And sets the initial values.
   std::string Step(uint32_t step);
+  // All ranks leave the second module out.
+  std::string StepWithoutExchanges(uint32_t step);
   std::string Evaluate();
   std::string Weights(std::vector<float>* out_weights);
 
@@ -75,6 +77,8 @@ class ExchangeRank {
   std::string Backward(uint32_t micro_batch);
   std::string ForwardMix(uint32_t micro_batch);
   std::string BackwardMix(uint32_t micro_batch);
+  std::string ForwardPlain(uint32_t micro_batch);
+  std::string BackwardPlain(uint32_t micro_batch);
   // What rank `rank` of the world multiplies w by.
   float Factor(int32_t rank, uint32_t micro_batch) const;
   std::string CheckArrived(uint32_t micro_batch) const;

@@ -144,6 +144,30 @@ TEST(ModuleOpsTest, GradientsOfAllOpsAreReduced) {
   EXPECT_EQ(error, "");
 }
 
+TEST(ModuleOpsTest, AModuleThatAllRanksLeaveOutAddsNothing) {
+  for (uint32_t stage : {0u, 2u, 3u}) {
+    ExchangeRun run;
+    run.engine.zero_stage = stage;
+    run.engine.allow_skipped_modules = 1;
+    const std::string error =
+        OnExchangeRanks(run, [&](ExchangeRank& rank, int32_t) {
+          std::string message = rank.Build();
+          if (message.empty()) message = rank.StepWithoutExchanges(0);
+          if (!message.empty()) return message;
+          double norm = 0;
+          (void)commsched_engine_gradient_norm(rank.engine(), &norm);
+          double squares = 0;
+          for (int i = 0; i < 300; ++i) {
+            squares += std::pow((0.25 + 0.01 * i) * 2.5, 2);
+          }
+          EXPECT_NEAR(norm, std::sqrt(squares), 1e-5 * std::sqrt(squares));
+          message = rank.Step(1);
+          return message.empty() ? rank.Evaluate() : message;
+        });
+    EXPECT_EQ(error, "") << "stage " << stage;
+  }
+}
+
 TEST(ModuleOpsTest, SurviveALinkCapsAndTheSerialSchedule) {
   ExchangeRun run;
   run.engine.zero_stage = 3;

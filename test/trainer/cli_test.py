@@ -40,7 +40,8 @@ class CliTest(unittest.TestCase):
                      "lr bucket-bytes cap-bytes cap-launches schedule "
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
-                     "persist-below accumulate-bytes optimizer layers").split():
+                     "persist-below accumulate-bytes optimizer layers sp "
+                     "sp-chunks sp-blocking kv-heads").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
@@ -58,6 +59,9 @@ class CliTest(unittest.TestCase):
                                    ("--clip", -1, "0 or more"),
                                    ("--lr", -0.1, "0 or more"),
                                    ("--optimizer", "adam", "adamw or sgd"),
+                                   ("--sp", 5, "1 to 4"),
+                                   ("--sp", 3, "must divide --ranks, 4"),
+                                   ("--sp-chunks", 5, "1 to 4"),
                                    ("--schedule", "fast", "overlap or serial"),
                                    ("--priority", "high", "auto, on or off"),
                                    ("--layers", 0, "1 to 65536"),
@@ -226,6 +230,21 @@ class CliTest(unittest.TestCase):
         ]
         for loss in losses:
             self.assertAlmostEqual(loss, losses[0], places=3)
+
+    def test_sequences_that_ranks_share_train_alike(self):
+        losses = [
+            program.run_json(*self.small, "--ranks", ranks, "--sp", sp,
+                             "--kv-heads", 2)["val_loss"]
+            for ranks, sp in [(1, 1), (2, 2), (4, 2), (4, 4)]
+        ]
+        for loss in losses:
+            self.assertAlmostEqual(loss, losses[0], places=3)
+
+    def test_what_ranks_cannot_share_names_flag_value_and_limit(self):
+        self.expect_usage_error(["--sp", 4, "--seq", 126], "--sp 4",
+                                "sequence length is 126")
+        self.expect_usage_error(["--ranks", 8, "--sp", 8], "--sp 8", "4 heads")
+        self.expect_usage_error(["--kv-heads", 3], "kv_heads is 3", "4")
 
     def test_validation_can_come_every_few_steps(self):
         done = program.run(*self.small, "--eval-every", 2)

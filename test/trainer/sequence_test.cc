@@ -217,6 +217,21 @@ TEST(SequenceBitsTest, AreTheSameForAnyStageBucketAndSchedule) {
   }
 }
 
+TEST(SequenceBitsTest, AreTheSameWhereExchangesBlock) {
+  const Dataset dataset = NoiseDataset();
+  Options options = SmallRun();
+  options.steps = 2;
+  options.deterministic = true;
+  options.sp = 4;
+  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  options.sp_blocking = true;
+  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
+  EXPECT_NE(report->plan_fingerprint, expected->plan_fingerprint);
+}
+
 // ---- What is hidden ---------------------------------------------------------
 
 // The plan of a step in which pairs of ranks exchange two chunks of heads.
