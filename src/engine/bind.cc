@@ -172,7 +172,7 @@ Status Engine::BindModuleOps() {
 // Without gathers and ops of modules an evaluation only keeps to the order of
 // calls.
 Status Engine::BuildEvaluation() {
-  if (spec_.zero_stage != 3 && added_ops_.empty()) {
+  if (spec_.zero_stage != 3 && added_ops_.empty() && exchanges_.empty()) {
     forward_.module_ops = ModuleOrder(sequence_, 1);
     forward_.module_ops.resize(sequence_.size());
     return Status();
