@@ -8,7 +8,8 @@
 /// A step, per rank:
 ///   step_begin
 ///   for each micro-batch: forward_begin/end per module, in order;
-///                         backward_begin/end per module, in reverse
+///                         backward_begin/end per module, in reverse, those
+///                         that are recomputed after their forwards
 ///   optimizer_step   (clip, step; gathers begin bucket by bucket)
 ///   step_end
 /// Gradients are reduced, as the mean over the ranks, under the backward of the
@@ -215,6 +216,10 @@ typedef struct commsched_engine_desc {
   /// in a row without that it doubles, from 1 to 2^24.
   float loss_scale;
   uint32_t loss_scale_window;  ///< 0: 2000.
+  /// Stage 3: most bytes of buckets that are gathered before the modules that
+  /// use them come: how far ahead. A bucket of more bytes is gathered when the
+  /// module before its first one has ended. 0: as far as memory allows.
+  uint64_t prefetch_bytes;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -304,6 +309,26 @@ COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
 COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
     commsched_engine_t* engine, commsched_module_id_t module,
     commsched_parameter_id_t parameter);
+
+/// Activation checkpointing: the caller keeps only what enters module `first`,
+/// and runs the forwards of modules `first` to `last` once more in each
+/// micro-batch, right before their backwards: forward_begin and forward_end of
+/// each, in order. In stage 3 their buckets are gathered for that, and stay for
+/// the backwards as far as memory allows. Evaluations are as ever.
+///
+/// Neighbours in the order of forward; where a recorded order sets them apart,
+/// each group of neighbours is recomputed by itself.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    NOT_FOUND            no such module
+///            INVALID_ARGUMENT     `last` comes before `first`
+///            ALREADY_EXISTS       one of them is recomputed with others
+///            FAILED_PRECONDITION  the engine is prepared or built
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_recompute(
+    commsched_engine_t* engine, commsched_module_id_t first,
+    commsched_module_id_t last);
 
 /// Takes the order of the modules from the caller: the first forward, of a step
 /// or an evaluation, may begin them in any order, and any of them several

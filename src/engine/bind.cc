@@ -173,7 +173,8 @@ Status Engine::BindModuleOps() {
 // calls.
 Status Engine::BuildEvaluation() {
   if (spec_.zero_stage != 3 && added_ops_.empty() && exchanges_.empty()) {
-    forward_.module_ops = ModuleOrder(sequence_, 1);
+    forward_.module_ops =
+        ModuleOrder(sequence_, std::vector<uint32_t>(modules_.size()), 1);
     forward_.module_ops.resize(sequence_.size());
     return Status();
   }

@@ -160,6 +160,8 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
       CheckStage3("max_live_bytes", desc.max_live_bytes, desc.zero_stage));
   ENGINE_RETURN_IF_ERROR(
       CheckStage3("persist_below", desc.persist_below, desc.zero_stage));
+  ENGINE_RETURN_IF_ERROR(
+      CheckStage3("prefetch_bytes", desc.prefetch_bytes, desc.zero_stage));
   if (desc.launch_timeout_ns < 0) {
     return InvalidArgument("engine: launch_timeout_ns is " +
                            std::to_string(desc.launch_timeout_ns) +
@@ -279,6 +281,26 @@ Status Engine::UseParameter(uint32_t module, uint32_t parameter) {
         "', which the later module '" + modules_[used.module].name + "' owns");
   }
   user.used.push_back(parameter);
+  return Status();
+}
+
+Status Engine::Recompute(uint32_t first, uint32_t last) {
+  ENGINE_RETURN_IF_ERROR(CheckRegistering());
+  ENGINE_RETURN_IF_ERROR(CheckModuleId(first));
+  ENGINE_RETURN_IF_ERROR(CheckModuleId(last));
+  if (first > last) {
+    return InvalidArgument("engine: recompute from module " +
+                           std::to_string(first) + " to " +
+                           std::to_string(last) + ", which comes before it");
+  }
+  for (uint32_t m = first; m <= last; ++m) {
+    if (modules_[m].segment == 0) continue;
+    return Status(COMMSCHED_ALREADY_EXISTS,
+                  "engine: module '" + modules_[m].name +
+                      "' is recomputed with others already");
+  }
+  ++num_segments_;
+  for (uint32_t m = first; m <= last; ++m) modules_[m].segment = num_segments_;
   return Status();
 }
 

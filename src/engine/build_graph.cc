@@ -224,8 +224,11 @@ void StepBuilder::AddBackwardAccesses(
 Status StepBuilder::AddModuleOp(ModuleOp op) {
   const std::vector<commsched_access_t> accesses = ModuleAccesses(op);
   const Module& m = modules_[op.module];
-  const std::string name = std::string(op.backward ? "backward" : "forward") +
-                           "[" + std::to_string(op.micro_batch) + "]." +
+  const char* kind = op.backward ? "backward"
+                     : op.again  ? "recompute"
+                                 : "forward";
+  const std::string name = std::string(kind) + "[" +
+                           std::to_string(op.micro_batch) + "]." +
                            PassName(m.name, op.pass);
   const commsched_op_id_t previous =
       out_.module_ops.empty() ? kNoId : out_.module_ops.back().last();

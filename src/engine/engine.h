@@ -59,6 +59,7 @@ class Engine {
                uint32_t* out_op);
   Status AddCollective(uint32_t module,
                        const commsched_module_collective_desc_t& desc);
+  Status Recompute(uint32_t first, uint32_t last);
   Status RecordOrder();
   Status Prepare();
   Status Build();
@@ -232,9 +233,7 @@ class Engine {
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
-  std::vector<ModuleOp> Order() const {
-    return ModuleOrder(sequence_, spec_.micro_batches);
-  }
+  std::vector<ModuleOp> Order() const;
   Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
   Status TryLimits(const std::vector<Stay>& stays,
                    const std::vector<uint64_t>& limits);
@@ -367,6 +366,7 @@ class Engine {
 
   // Constant after Build.
   std::vector<Module> modules_;
+  uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
   std::vector<Parameter> parameters_;
   std::unordered_set<std::string> module_names_;
   std::unordered_set<std::string> parameter_names_;

@@ -104,6 +104,15 @@ commsched_status_t commsched_engine_use_parameter(
   });
 }
 
+commsched_status_t commsched_engine_recompute(commsched_engine_t* engine,
+                                              commsched_module_id_t first,
+                                              commsched_module_id_t last) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    return engine->engine.Recompute(first, last);
+  });
+}
+
 commsched_status_t commsched_engine_record_order(commsched_engine_t* engine) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));

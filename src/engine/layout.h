@@ -30,6 +30,7 @@ struct Module {
   std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
   // Of the forward and of the backward.
   std::array<std::vector<ModuleStep>, 2> steps = {};
+  uint32_t segment = 0;  // Of modules whose forwards run again; 0: of none.
 };
 
 // Where a parameter lies.

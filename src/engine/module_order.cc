@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace commsched::engine {
 namespace {
@@ -16,6 +17,29 @@ std::vector<ModuleOp> ForwardOps(const Sequence& sequence, uint32_t begin) {
     ops[i].forward = begin + i;
   }
   return ops;
+}
+
+// Those of `forwards`, last first; segment by segment after its forwards.
+void AddBackwards(std::vector<ModuleOp> forwards,
+                  const std::vector<uint32_t>& segments,
+                  std::vector<ModuleOp>* order) {
+  size_t begin = forwards.size();
+  for (size_t end = begin; end > 0; end = begin) {
+    const uint32_t segment = segments[forwards[end - 1].module];
+    begin = end - 1;
+    while (segment > 0 && begin > 0 &&
+           segments[forwards[begin - 1].module] == segment) {
+      --begin;
+    }
+    for (size_t i = begin; segment > 0 && i < end; ++i) {
+      order->push_back(forwards[i]);
+      order->back().again = true;
+    }
+    for (size_t i = end; i-- > begin;) {
+      order->push_back(forwards[i]);
+      order->back().backward = true;
+    }
+  }
 }
 
 }  // namespace
@@ -34,6 +58,7 @@ Sequence RegisteredSequence(size_t num_modules) {
 }
 
 std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
+                                  const std::vector<uint32_t>& segments,
                                   uint32_t micro_batches) {
   std::vector<ModuleOp> order;
   for (uint32_t mb = 0; mb < micro_batches; ++mb) {
@@ -41,8 +66,7 @@ std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
         ForwardOps(sequence, static_cast<uint32_t>(order.size()));
     for (ModuleOp& op : ops) op.micro_batch = mb;
     order.insert(order.end(), ops.begin(), ops.end());
-    for (ModuleOp& op : ops) op.backward = true;
-    order.insert(order.end(), ops.rbegin(), ops.rend());
+    AddBackwards(std::move(ops), segments, &order);
   }
   return order;
 }

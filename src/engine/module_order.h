@@ -37,7 +37,8 @@ struct ModuleOp {
   uint32_t pass = 0;  // Among those of the module in one forward.
   uint32_t micro_batch = 0;
   bool backward = false;
-  uint32_t forward = 0;          // Index of its forward; of one, its own.
+  bool again = false;            // A forward within backward.
+  uint32_t forward = 0;          // Index of its first forward.
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
   // Where it reads the parameters of each of its module's buckets.
   std::vector<commsched_buffer_id_t> values;
@@ -61,8 +62,11 @@ using Sequence = std::vector<uint32_t>;
 // 0, 1, 2, ...
 Sequence RegisteredSequence(size_t num_modules);
 
-// Without ids: forward and then backward of each micro-batch.
+// Without ids: forward and then backward of each micro-batch. Where neighbours
+// are of one segment (`segments`: by module; 0 is none), their forwards come
+// again before their backwards.
 std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
+                                  const std::vector<uint32_t>& segments,
                                   uint32_t micro_batches);
 
 }  // namespace commsched::engine

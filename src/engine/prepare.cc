@@ -163,6 +163,12 @@ Status Engine::Allocate() {
 
 // ---- The plan ---------------------------------------------------------------
 
+std::vector<ModuleOp> Engine::Order() const {
+  std::vector<uint32_t> segments;
+  for (const Module& module : modules_) segments.push_back(module.segment);
+  return ModuleOrder(sequence_, segments, spec_.micro_batches);
+}
+
 Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
   ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, exchanges_, layout_,
                                         Order(), stays, &graph_));
@@ -221,13 +227,15 @@ Status Engine::PlanGathering() {
     for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
       if (gathered(b)) parameters += needs.bucket_bytes[b];
     }
-    return TryLimits(PlanStays(needs, 0), ArenaLimits(parameters));
+    return TryLimits(PlanStays(needs, 0, desc_.prefetch_bytes),
+                     ArenaLimits(parameters));
   }
   ENGINE_RETURN_IF_ERROR(CheckLiveLimit(limit));
   Status status;
   for (uint64_t less = 0; less <= 8; ++less) {
     const uint64_t budget = limit - limit / 8 * less;
-    status = TryPlan(PlanStays(needs, less == 8 ? 1 : budget), limit);
+    status = TryPlan(
+        PlanStays(needs, less == 8 ? 1 : budget, desc_.prefetch_bytes), limit);
     if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
   }
   return Status(status.code(),

@@ -15,8 +15,13 @@ struct Gap {
 
 class StayPlanner {
  public:
-  StayPlanner(const LiveNeeds& needs, uint64_t budget_bytes)
-      : needs_(needs), budget_(budget_bytes), live_(needs.used.size()) {
+  StayPlanner(const LiveNeeds& needs, uint64_t budget_bytes,
+              uint64_t prefetch_bytes)
+      : needs_(needs),
+        budget_(budget_bytes),
+        prefetch_(prefetch_bytes),
+        live_(needs.used.size()),
+        ahead_(needs.used.size()) {
     for (size_t op = 0; op < live_.size(); ++op) live_[op] = needs.BytesAt(op);
   }
 
@@ -121,6 +126,12 @@ class StayPlanner {
     stays_ = std::move(joined);
   }
 
+  // Whether a bucket can be there at `op`, which does not use it yet.
+  bool CanWait(uint64_t bytes, uint32_t op) const {
+    return Fits(live_[op] + bytes) &&
+           (prefetch_ == 0 || ahead_[op] + bytes <= prefetch_);
+  }
+
   void Prefetch() {
     std::vector<uint32_t> free_from(needs_.bucket_bytes.size(), 0);
     uint32_t earliest = 0;  // No gather goes out before one needed earlier.
@@ -128,8 +139,9 @@ class StayPlanner {
       const uint64_t bytes = needs_.bucket_bytes[stay.bucket];
       const uint32_t least = std::max(earliest, free_from[stay.bucket]);
       stay.launch = stay.first;
-      while (stay.launch > least && Fits(live_[stay.launch - 1] + bytes)) {
+      while (stay.launch > least && CanWait(bytes, stay.launch - 1)) {
         live_[--stay.launch] += bytes;
+        ahead_[stay.launch] += bytes;
       }
       earliest = stay.launch;
       free_from[stay.bucket] = stay.last + 1;
@@ -140,8 +152,10 @@ class StayPlanner {
 
   const LiveNeeds& needs_;
   const uint64_t budget_;
-  std::vector<uint64_t> live_;  // Bytes by op.
-  std::vector<Stay> stays_;     // By first use, then by bucket.
+  const uint64_t prefetch_;
+  std::vector<uint64_t> live_;   // Bytes by op.
+  std::vector<uint64_t> ahead_;  // Those gathered for later ops.
+  std::vector<Stay> stays_;      // By first use, then by bucket.
 };
 
 }  // namespace
@@ -152,8 +166,9 @@ uint64_t LiveNeeds::BytesAt(size_t op) const {
   return bytes;
 }
 
-std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes) {
-  return StayPlanner(needs, budget_bytes).Run();
+std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes,
+                            uint64_t prefetch_bytes) {
+  return StayPlanner(needs, budget_bytes, prefetch_bytes).Run();
 }
 
 }  // namespace commsched::engine

@@ -37,11 +37,13 @@ struct LiveNeeds {
 //     uses that are closest together first. Around the turn from forward to
 //     backward that keeps the last modules' buckets.
 //   - What is left of the room goes to prefetching: gathers go out in the order
-//     of need, each as early as there is room.
+//     of need, each as early as there is room, and as those that have gone out
+//     ahead of need are at most `prefetch_bytes` (0: no limit).
 //
 // Needs of one op that exceed the budget are not refused here; no room is found
 // beside them. The result is by launch, then in order of need.
-std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes);
+std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes,
+                            uint64_t prefetch_bytes = 0);
 
 }  // namespace commsched::engine
 

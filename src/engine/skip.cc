@@ -23,13 +23,14 @@ bool Engine::CanSkipTo(uint64_t index) const {
 }
 
 // The first from the cursor on that can run, mostly the one at the cursor;
-// beyond all if there is none. A backward needs its forward.
+// beyond all if there is none. What comes after the first forward needs it.
 uint64_t Engine::FindOp(bool backward, uint32_t module,
                         uint32_t micro_batch) const {
   for (uint64_t i = cursor_; i < ops().size(); ++i) {
     const ModuleOp& op = ops()[i];
     if (op.backward == backward && op.module == module &&
-        op.micro_batch == micro_batch && !(backward && CanSkip(i))) {
+        op.micro_batch == micro_batch &&
+        !((backward || op.again) && CanSkip(i))) {
       return i;
     }
   }
@@ -45,7 +46,7 @@ Status Engine::SkipTo(uint64_t index) {
 // what the op costs.
 Status Engine::SkipModule() {
   const ModuleOp& op = ops()[cursor_];
-  if (!op.backward) skipped_[cursor_] = 1;
+  if (op.forward == cursor_) skipped_[cursor_] = 1;
   if (evaluating_) {
     ENGINE_RETURN_IF_ERROR(EvaluationModuleBegin(op));
   } else {

@@ -54,7 +54,9 @@ std::string Engine::ExpectedCall() const {
   }
   if (recording_) return ExpectedRecordedCall();
   uint64_t next = cursor_;
-  while (next < ops().size() && ops()[next].backward && CanSkip(next)) ++next;
+  while (next < ops().size() && ops()[next].forward < next && CanSkip(next)) {
+    ++next;
+  }
   if (next == ops().size()) {
     return evaluating_ ? "evaluation_end" : "optimizer_step";
   }
@@ -207,7 +209,7 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
   }
   ENGINE_RETURN_IF_ERROR(SkipTo(index));
   const ModuleOp& op = ops()[cursor_];
-  if (!backward) skipped_[cursor_] = 0;
+  if (op.forward == cursor_) skipped_[cursor_] = 0;
   if (evaluating_) return EvaluationModuleBegin(op);
   ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
   phase_ = Phase::kInModule;

@@ -360,6 +360,8 @@ TEST_F(EngineCreateTest, ChecksEveryField) {
        "max_live_bytes is 5 with zero_stage 0"},
       {[](auto& d) { d.persist_below = 6; }, COMMSCHED_INVALID_ARGUMENT,
        "persist_below is 6 with zero_stage 0"},
+      {[](auto& d) { d.prefetch_bytes = 7; }, COMMSCHED_INVALID_ARGUMENT,
+       "prefetch_bytes is 7 with zero_stage 0"},
       {[](auto& d) { d.zero_stage = 4; }, COMMSCHED_INVALID_ARGUMENT,
        "zero_stage is 4"},
       {[](auto& d) { d.parameter_dtype = COMMSCHED_F64; },

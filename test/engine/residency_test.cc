@@ -53,6 +53,16 @@ TEST(ResidencyTest, RoomForOneModuleGathersAndReleasesEach) {
                   Stay{1, 1, 4, 4, 4}, Stay{0, 1, 5, 5, 5}));
 }
 
+TEST(ResidencyTest, GathersGoOutAheadByNoMoreThanThePrefetchLimit) {
+  const LiveNeeds needs = ForwardBackward({{0}, {1}, {2}, {3}});
+  EXPECT_THAT(PlanStays(needs, 0, 200),
+              ElementsAre(Stay{0, 0, 0, 0, 7}, Stay{1, 0, 0, 1, 6},
+                          Stay{2, 0, 0, 2, 5}, Stay{3, 0, 1, 3, 4}));
+  EXPECT_THAT(PlanStays(needs, 0, 99),
+              ElementsAre(Stay{0, 0, 0, 0, 7}, Stay{1, 0, 1, 1, 6},
+                          Stay{2, 0, 2, 2, 5}, Stay{3, 0, 3, 3, 4}));
+}
+
 TEST(ResidencyTest, RoomForTwoPrefetchesTheNextModule) {
   EXPECT_THAT(PlanStays(ForwardBackward({{0}, {1}, {2}, {3}}), 200),
               ElementsAre(Stay{0, 0, 0, 0, 0}, Stay{1, 0, 0, 1, 1},

@@ -116,12 +116,34 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   }
   Require(commsched_engine_use_parameter(engine_, 3, 1),
           commsched_engine_last_error());
+  for (const auto& [first, last] : run.recomputed) {
+    Require(commsched_engine_recompute(engine_, first, last),
+            commsched_engine_last_error());
+  }
 }
 
 ToyRank::~ToyRank() {
   commsched_engine_destroy(engine_);
   commsched_group_destroy(group_);
   commsched_context_destroy(context_);
+}
+
+bool ToyRun::Recomputes(uint32_t module) const {
+  return std::any_of(recomputed.begin(), recomputed.end(), [&](auto& each) {
+    return each.first <= module && module <= each.second;
+  });
+}
+
+size_t ToyRun::SegmentBegin(const std::vector<uint32_t>& order,
+                            size_t end) const {
+  for (const auto& [first, last] : recomputed) {
+    size_t begin = end;
+    while (begin > 0 && first <= order[begin - 1] && order[begin - 1] <= last) {
+      --begin;
+    }
+    if (begin < end) return begin;
+  }
+  return end - 1;
 }
 
 std::vector<uint32_t> ToyRun::Order(uint32_t step) const {
@@ -252,9 +274,26 @@ std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
       std::string message = Forward(m, mb);
       if (!message.empty()) return message;
     }
-    for (uint32_t m : std::views::reverse(order_)) {
-      if (run_.Skips({rank_, step, mb, m})) continue;
-      std::string message = Backward(m, step, mb, look);
+    std::string message = Backwards(step, mb, look);
+    if (!message.empty()) return message;
+  }
+  return "";
+}
+
+std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
+  size_t begin = order_.size();
+  for (size_t end = begin; end > 0; end = begin) {
+    begin = run_.SegmentBegin(order_, end);
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t m = order_[i];
+      if (!run_.Recomputes(m) || run_.Skips({rank_, step, mb, m})) continue;
+      if (std::string message = Forward(m, mb); !message.empty()) {
+        return message;
+      }
+    }
+    for (size_t i = end; i-- > begin;) {
+      if (run_.Skips({rank_, step, mb, order_[i]})) continue;
+      std::string message = Backward(order_[i], step, mb, look);
       if (!message.empty()) return message;
     }
   }

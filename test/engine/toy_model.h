@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commsched/engine.h"
@@ -63,7 +64,14 @@ struct ToyRun {
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
+  // First and last modules of what is recomputed.
+  std::vector<std::pair<uint32_t, uint32_t>> recomputed;
+
   std::vector<uint32_t> Order(uint32_t step) const;
+  // In a forward of modules in `order`: where the segment begins that is over
+  // at `end`, or `end` - 1 for a module that is not recomputed.
+  size_t SegmentBegin(const std::vector<uint32_t>& order, size_t end) const;
+  bool Recomputes(uint32_t module) const;
   bool Skips(const ToyPass& pass) const {
     return skips != nullptr && skips(pass);
   }
@@ -105,6 +113,7 @@ class ToyRank {
   double Checksum(uint32_t module) const;
   std::string RecordAgain(uint32_t step);
   std::string Forward(uint32_t module, uint32_t micro_batch);
+  std::string Backwards(uint32_t step, uint32_t micro_batch, const Look& look);
   std::string Backward(uint32_t module, uint32_t step, uint32_t micro_batch,
                        const Look& look);
   void AddToyGradients(uint32_t module, uint32_t step, uint32_t micro_batch);

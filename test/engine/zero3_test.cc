@@ -46,6 +46,7 @@ std::vector<float> WeightsOfStage0(ToyRun run) {
   run.engine.bucket_bytes = 1 << 20;
   run.engine.max_live_bytes = 0;
   run.engine.persist_below = 0;
+  run.engine.prefetch_bytes = 0;
   ToyResult result = RunToy(run);
   EXPECT_EQ(result.error, "");
   return result.weights[0];
@@ -103,6 +104,17 @@ TEST(Zero3PlanTest, GathersGoOutBeforeTheModuleBeforeTheirUseHasEnded) {
   // Of block1, whose forward follows block0's.
   ASSERT_TRUE(gathers.count("all_gather.3.0"));
   EXPECT_THAT(gathers.at("all_gather.3.0"), Not(HasSubstr("block0")));
+}
+
+TEST(Zero3PlanTest, ThePrefetchLimitSaysHowFarAheadGathersGoOut) {
+  ToyRun run = Stage3Run();
+  run.engine.prefetch_bytes = 1;
+  const auto gathers = GathersOf(PlanOf(run).plan);
+  // Of embed, block0 and block1: each when the module before it has ended.
+  EXPECT_EQ(gathers.at("all_gather.0.0"), "");
+  EXPECT_THAT(gathers.at("all_gather.1.0"), HasSubstr("forward[0].embed"));
+  EXPECT_THAT(gathers.at("all_gather.3.0"), HasSubstr("forward[0].block0"));
+  ExpectBitsOfStage0(run);
 }
 
 TEST(Zero3PlanTest, NothingInTheArenaLiesBeyondTheLimit) {

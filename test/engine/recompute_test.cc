@@ -1,0 +1,167 @@
+// Activation checkpointing: forwards that run again within backward.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "commsched/engine.h"
+#include "test/engine/toy_model.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
+
+ToyRun RecomputingRun() {
+  ToyRun run;
+  run.ranks = 3;
+  run.engine.bucket_bytes = 4096;
+  run.engine.micro_batches = 2;
+  run.recomputed = {{kBlock0, kBlock1}};
+  return run;
+}
+
+void SetStage(uint32_t stage, ToyRun* run) {
+  run->engine.zero_stage = stage;
+  run->engine.max_live_bytes = stage == 3 ? 110'000 : 0;
+}
+
+// Those of a run that keeps all activations, for which `run` has no segments.
+void ExpectBitsOfNoRecomputation(ToyRun run) {
+  for (uint32_t stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    SetStage(stage, &run);
+    const ToyResult result = RunToy(run);
+    ToyRun plain = run;
+    plain.recomputed.clear();
+    const ToyResult expected = RunToy(plain);
+    ASSERT_EQ(result.error, "");
+    ASSERT_EQ(expected.error, "");
+    for (const std::vector<float>& weights : result.weights) {
+      ASSERT_EQ(weights.size(), expected.weights[0].size());
+      EXPECT_EQ(std::memcmp(weights.data(), expected.weights[0].data(),
+                            weights.size() * sizeof(float)),
+                0);
+    }
+    EXPECT_EQ(result.info.parameter_bytes, expected.info.parameter_bytes);
+    EXPECT_TRUE(stage < 3 || result.info.arena_bytes <= 110'000);
+  }
+}
+
+TEST(RecomputeTest, ASegmentOfTwoModules) {
+  ExpectBitsOfNoRecomputation(RecomputingRun());
+}
+
+TEST(RecomputeTest, EachModuleByItself) {
+  ToyRun run = RecomputingRun();
+  run.recomputed = {
+      {kEmbed, kEmbed}, {kBlock0, kBlock0}, {kBlock1, kBlock1}, {kHead, kHead}};
+  ExpectBitsOfNoRecomputation(run);
+}
+
+TEST(RecomputeTest, AllModulesAsOneSegment) {
+  ToyRun run = RecomputingRun();
+  run.recomputed = {{kEmbed, kHead}};
+  run.engine.micro_batches = 3;
+  run.engine.accumulate_bytes = 1;
+  ExpectBitsOfNoRecomputation(run);
+}
+
+TEST(RecomputeTest, ModulesLeftOutAreNotRecomputed) {
+  ToyRun run = RecomputingRun();
+  run.engine.allow_skipped_modules = 1;
+  run.steps = 4;
+  run.skips = [](const ToyPass& pass) {
+    return pass.module == (pass.step % 2 == 0 ? kBlock0 : kBlock1) ||
+           (pass.rank == 1 && pass.step == 3);
+  };
+  ExpectBitsOfNoRecomputation(run);
+}
+
+TEST(RecomputeTest, ARecordedOrderSetsASegmentApart) {
+  ToyRun run = RecomputingRun();
+  run.order = [](uint32_t) {
+    return std::vector<uint32_t>{kBlock1, kEmbed, kBlock0, kBlock1, kHead};
+  };
+  ExpectBitsOfNoRecomputation(run);
+}
+
+// What the segment reads is there for its forward, and not before.
+TEST(RecomputeTest, BucketsAreGatheredForTheForwardThatRunsAgain) {
+  ToyRun run = RecomputingRun();
+  run.ranks = 4;
+  run.engine.micro_batches = 1;
+  run.engine.zero_stage = 3;
+  run.engine.max_live_bytes = 2 * (16384 + 4096) + 8192 + 4096;
+  const Planned planned = PlanOf(run);
+  ASSERT_EQ(planned.error, "");
+  std::string due;
+  for (const auto& launch : planned.plan["launches"]) {
+    for (const std::string member : launch["members"]) {
+      if (member == "all_gather.1.1") due = launch["due_after"];
+    }
+  }
+  EXPECT_THAT(due, HasSubstr("[0]."));
+  EXPECT_THAT(due, Not(HasSubstr("recompute[0].block1")));
+}
+
+TEST(RecomputeOrderTest, BackwardExpectsTheForwardsFirst) {
+  ToyRun run = RecomputingRun();
+  run.ranks = 1;
+  run.engine.micro_batches = 1;
+  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    commsched_engine_t* engine = toy.engine();
+    const auto forward = [&](uint32_t m) {
+      EXPECT_EQ(commsched_engine_forward_begin(engine, m, 0), COMMSCHED_OK);
+      EXPECT_EQ(commsched_engine_forward_end(engine, m, 0), COMMSCHED_OK);
+    };
+    const auto backward = [&](uint32_t m) {
+      EXPECT_EQ(commsched_engine_backward_begin(engine, m, 0), COMMSCHED_OK);
+      EXPECT_EQ(commsched_engine_backward_end(engine, m, 0), COMMSCHED_OK);
+    };
+    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    for (uint32_t m : {kEmbed, kBlock0, kBlock1, kHead}) forward(m);
+    backward(kHead);
+    EXPECT_EQ(commsched_engine_backward_begin(engine, kBlock1, 0),
+              COMMSCHED_FAILED_PRECONDITION);
+    EXPECT_THAT(commsched_engine_last_error(),
+                HasSubstr("expected forward_begin of module 1 'block0'"));
+    for (uint32_t m : {kBlock0, kBlock1}) forward(m);
+    for (uint32_t m : {kBlock1, kBlock0, kEmbed}) backward(m);
+    EXPECT_EQ(commsched_engine_optimizer_step(engine, 0.1f), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_step_end(engine), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kHead),
+              COMMSCHED_FAILED_PRECONDITION);
+    return message;
+  });
+  EXPECT_EQ(error, "");
+}
+
+TEST(RecomputeOrderTest, SegmentsDoNotOverlap) {
+  ToyRun run = RecomputingRun();
+  run.ranks = 1;
+  const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t) {
+    commsched_engine_t* engine = toy.engine();
+    EXPECT_EQ(commsched_engine_recompute(engine, kBlock1, kHead),
+              COMMSCHED_ALREADY_EXISTS);
+    EXPECT_THAT(commsched_engine_last_error(), HasSubstr("'block1'"));
+    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kEmbed),
+              COMMSCHED_INVALID_ARGUMENT);
+    EXPECT_EQ(commsched_engine_recompute(engine, kHead, 4),
+              COMMSCHED_NOT_FOUND);
+    EXPECT_EQ(commsched_engine_recompute(engine, kHead, kHead), COMMSCHED_OK);
+    return std::string();
+  });
+  EXPECT_EQ(error, "");
+}
+
+}  // namespace
+}  // namespace commsched::engine
