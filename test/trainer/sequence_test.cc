@@ -180,6 +180,9 @@ TEST_P(SequenceTest, LossAndGradientsAreThoseOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(
     Splits, SequenceTest,
     ::testing::Values(
+        // With parity_test.cc, those of PyTorch.
+        Case{4, 1, 0}, Case{4, 1, 1}, Case{4, 1, 2}, Case{4, 1, 3},
+        Case{.ranks = 2, .sp = 1, .zero = 3, .max_live_kib = 6144},
         Case{2, 2, 0}, Case{2, 2, 1, 2}, Case{4, 2, 2, 2}, Case{4, 2, 3, 2},
         Case{4, 4, 2}, Case{4, 4, 3}, Case{3, 3, 2},  // Four heads on three.
         Case{.ranks = 2, .sp = 2, .zero = 2, .chunks = 2, .kv_heads = 2},
