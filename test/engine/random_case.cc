@@ -111,7 +111,20 @@ void DrawEngine(Draw& draw, RandomCase& c) {
   engine.allow_skipped_modules = draw.OneIn(3) ? 1 : 0;
   engine.launch_timeout_ns = int64_t{60} * 1'000'000'000;
   if (engine.zero_stage < 3) return;
+  engine.prefetch_bytes = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
   engine.persist_below = draw.Of<uint64_t>({0, 0, 300, 7000, 1 << 20});
+}
+
+void DrawRecomputed(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(4)) return;
+  const auto modules = static_cast<uint32_t>(c.model.used.size());
+  for (uint32_t first = 0; first < modules; ++first) {
+    if (draw.OneIn(2)) continue;
+    const auto last =
+        first + static_cast<uint32_t>(draw.Below(modules - first));
+    c.recomputed.emplace_back(first, last);
+    first = last;
+  }
 }
 
 void DrawOptimizer(Draw& draw, RandomCase& c) {
@@ -217,6 +230,7 @@ RandomCase DrawCase(uint64_t seed) {
   c.traced = draw.OneIn(4);
   DrawEngine(draw, c);
   DrawOptimizer(draw, c);
+  DrawRecomputed(draw, c);
   DrawPlan(draw, c);
   DrawLimit(draw, c);
   DrawWrong(draw, c);
@@ -232,14 +246,16 @@ std::string Describe(const RandomCase& c) {
        << c.engine.accumulate_bytes << ", clip " << c.engine.clip_norm
        << ", optimizer " << c.engine.optimizer << ", skips "
        << c.engine.allow_skipped_modules << ", scale " << c.engine.loss_scale
-       << ", persist " << c.engine.persist_below << ", live "
-       << c.engine.max_live_bytes << ", arena " << c.plan.arena_bytes
-       << ", schedule " << c.plan.schedule << ", deterministic "
-       << c.plan.deterministic << ", launches " << c.plan.max_launches_in_flight
-       << ", bytes " << c.plan.max_bytes_in_flight << ", lanes "
-       << c.plan.num_comm_lanes << ", coalesce " << c.plan.coalesce_bytes
-       << ", partition " << c.plan.partition_bytes << ", priority "
-       << c.plan.priority << ", link " << c.link_bytes_per_s << "; modules";
+       << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "
+       << c.recomputed.size() << ", persist " << c.engine.persist_below
+       << ", live " << c.engine.max_live_bytes << ", arena "
+       << c.plan.arena_bytes << ", schedule " << c.plan.schedule
+       << ", deterministic " << c.plan.deterministic << ", launches "
+       << c.plan.max_launches_in_flight << ", bytes "
+       << c.plan.max_bytes_in_flight << ", lanes " << c.plan.num_comm_lanes
+       << ", coalesce " << c.plan.coalesce_bytes << ", partition "
+       << c.plan.partition_bytes << ", priority " << c.plan.priority
+       << ", link " << c.link_bytes_per_s << "; modules";
   for (const std::vector<uint32_t>& used : c.model.used) {
     text << " (";
     for (uint32_t p : used) {

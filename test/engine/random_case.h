@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commsched/engine.h"
@@ -46,6 +47,8 @@ struct RandomCase {
   double link_bytes_per_s = 0;
   int64_t link_latency_ns = 0;
   bool traced = false;
+  // Modules that are recomputed together, each the first and the last.
+  std::vector<std::pair<uint32_t, uint32_t>> recomputed;
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
   commsched_engine_desc_t engine = commsched_engine_desc_init();

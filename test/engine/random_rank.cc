@@ -122,6 +122,10 @@ class RandomRank {
             Message(commsched_engine_use_parameter(engine_, m, p)));
       }
     }
+    for (const auto& [first, last] : case_.recomputed) {
+      RANDOM_RETURN_IF_ERROR(
+          Message(commsched_engine_recompute(engine_, first, last)));
+    }
     return "";
   }
 
@@ -167,6 +171,7 @@ class RandomRank {
         RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
       }
       for (uint32_t m = num_modules; m-- > 0;) {
+        RANDOM_RETURN_IF_ERROR(Recompute(step, m, mb));
         if (Skips(case_, rank_, step, mb, m)) continue;
         RANDOM_RETURN_IF_ERROR(Backward(step, m, mb));
       }
@@ -174,6 +179,18 @@ class RandomRank {
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_optimizer_step(engine_, kLearningRate)));
     return Message(commsched_engine_step_end(engine_));
+  }
+
+  // The forwards of the modules of which `last` is the last.
+  std::string Recompute(uint32_t step, uint32_t last, uint32_t mb) {
+    for (const auto& [first, end] : case_.recomputed) {
+      if (end != last) continue;
+      for (uint32_t m = first; m <= last; ++m) {
+        if (Skips(case_, rank_, step, mb, m)) continue;
+        RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
+      }
+    }
+    return "";
   }
 
   std::string Forward(uint32_t step, uint32_t module, uint32_t mb) {

@@ -43,6 +43,7 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.engine.epsilon = 1e-3f;
   c.engine.measure_steps = kWarmUpSteps + kSteps;
   c.engine.allow_skipped_modules = 1;
+  c.recomputed = {{1, 2}};
   c.engine.loss_scale = 1024;
   c.engine.loss_scale_window = 3;
   c.plan.deterministic = 1;
@@ -54,6 +55,7 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   if (zero_stage == 3) {
     c.engine.max_live_bytes = 100'000;
     c.engine.persist_below = 300;
+    c.engine.prefetch_bytes = 30'000;
   }
   return c;
 }
