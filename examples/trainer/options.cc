@@ -37,6 +37,8 @@ struct RawOptions {
   int64_t sp_chunks = 0;
   std::optional<double> lr;
   std::optional<int64_t> layers;
+  std::optional<double> loss_scale;
+  std::string reduce_dtype;
   std::string bucket_bytes;
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
@@ -72,6 +74,16 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
                  "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
   flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");
   flag("--optimizer", o.optimizer, "adamw, or sgd: with momentum 0.9");
+  flag("--dtype", o.dtype,
+       "Of the parameters and gradients that the model is given: fp32, bf16 or "
+       "fp16; the optimizer steps fp32 weights");
+  app.add_option("--reduce-dtype", raw.reduce_dtype,
+                 "Of gradients on their way between ranks [that of --dtype]");
+  flag("--accumulate-dtype", o.accumulate_dtype,
+       "Of the sum of gradients over micro-batches");
+  app.add_option("--loss-scale", raw.loss_scale,
+                 "First scale of dynamic loss scaling, a power of two from 1 "
+                 "to 16777216; 0: none [fp16 65536, else 0]");
   flag("--seed", o.seed, "Of weights and data order");
   flag("--eval-every", o.eval_every,
        "Validate every so many steps; 0: after the last");
@@ -219,6 +231,36 @@ absl::Status CheckFolders(const Options& o) {
   return absl::OkStatus();
 }
 
+absl::Status SetPrecision(const RawOptions& raw, Options& o) {
+  o.reduce_dtype = raw.reduce_dtype.empty() ? o.dtype : raw.reduce_dtype;
+  const std::pair<const char*, const std::string&> dtypes[] = {
+      {"--dtype", o.dtype},
+      {"--reduce-dtype", o.reduce_dtype},
+      {"--accumulate-dtype", o.accumulate_dtype}};
+  for (const auto& [flag, name] : dtypes) {
+    if (name == "fp32" || name == "bf16" || name == "fp16") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is '", name, "'; it must be fp32, bf16 or fp16"));
+  }
+  // Gradients come from several ops then, after each of which they may travel.
+  if (o.sp > 1 && o.dtype != "fp32") {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--dtype is %s with --sp %d; it must be fp32 where ranks share "
+        "sequences",
+        o.dtype, o.sp));
+  }
+  o.loss_scale = raw.loss_scale.value_or(o.dtype == "fp16" ? 65536 : 0);
+  int exponent = 0;
+  const bool is_power = std::frexp(o.loss_scale, &exponent) == 0.5;
+  if (o.loss_scale == 0 ||
+      (is_power && o.loss_scale >= 1 && o.loss_scale <= 0x1p24)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--loss-scale is %g; it must be 0 or a power of two from 1 to 16777216",
+      o.loss_scale));
+}
+
 absl::Status SetUnits(const RawOptions& raw, Options& o) {
   for (const absl::Status& status : {
            SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
@@ -319,6 +361,7 @@ absl::Status Finish(const RawOptions& raw, Options& o) {
   absl::Status status = CheckRanges(o);
   if (status.ok()) status = CheckFolders(o);
   if (status.ok()) status = SetUnits(raw, o);
+  if (status.ok()) status = SetPrecision(raw, o);
   if (status.ok()) status = SetModel(raw, o);
   return status;
 }

@@ -35,6 +35,9 @@ uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
                             gpt.steps(m, /*backward=*/true).size());
   }
   if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
+  if (options.dtype != "fp32" || options.reduce_dtype != "fp32") {
+    ops += 2 * model.parameters.size() * micro_batches;  // fold and cast
+  }
   if (options.accumulate_bytes > 0) {
     ops += 2 * model.parameters.size() * micro_batches;
   }
@@ -68,7 +71,8 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                    .chunks = options.sp_chunks});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
-  rank->gpt_->set_loss_scale(1.0f / static_cast<float>(options.micro_batches));
+  rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
+                                                 DTypeOf(options.dtype));
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
   TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
@@ -132,6 +136,11 @@ absl::Status Rank::CreateEngine() {
   desc.bucket_bytes = options_.bucket_bytes;
   desc.edge_bucket_bytes = options_.edge_bytes;
   desc.weight_decay = kWeightDecay;
+  desc.parameter_dtype = DTypeOf(options_.dtype);
+  desc.gradient_dtype = DTypeOf(options_.dtype);
+  desc.reduce_dtype = DTypeOf(options_.reduce_dtype);
+  desc.accumulate_dtype = DTypeOf(options_.accumulate_dtype);
+  desc.loss_scale = static_cast<float>(options_.loss_scale);
   if (options_.optimizer == "sgd") {
     desc.optimizer = COMMSCHED_SGD;
     desc.momentum = kMomentum;
@@ -206,8 +215,12 @@ ModuleFlops Rank::ModuleFlopsOf(int m) const {
 absl::Status Rank::Build(const commsched_engine_checkpoint_t* checkpoint) {
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_build(engine_.get())));
   const size_t count = gpt_->architecture().parameters.size();
+  value_addresses_.resize(count);
+  gradient_addresses_.resize(count);
   values_.resize(count);
   gradients_.resize(count);
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_loss_scale_address(engine_.get(), &loss_scale_)));
   TRAINER_RETURN_IF_ERROR(FindGathered());
   if (checkpoint == nullptr) return InitializeWeights();
   return FromEngine(
@@ -236,27 +249,24 @@ absl::Status Rank::InitializeWeights() {
 }
 
 absl::Status Rank::FindParameter(size_t p) {
-  const void* values = nullptr;
-  void* gradient = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_parameter_address(
-      engine_.get(), static_cast<uint32_t>(p), &values, &gradient)));
-  values_[p] = static_cast<const float*>(values);
-  gradients_[p] = static_cast<float*>(gradient);
-  return absl::OkStatus();
+  return FromEngine(commsched_engine_parameter_address(
+      engine_.get(), static_cast<uint32_t>(p), &value_addresses_[p],
+      &gradient_addresses_[p]));
 }
 
 absl::Status Rank::FindParameters(int m) {
   for (int p : gpt_->architecture().modules[static_cast<size_t>(m)].used) {
     TRAINER_RETURN_IF_ERROR(FindParameter(static_cast<size_t>(p)));
   }
+  wide_->ReadValues(m, value_addresses_, &values_);
   return absl::OkStatus();
 }
 
 // Between steps those have no address.
 absl::Status Rank::FindGathered() {
-  for (size_t p = 0; p < values_.size(); ++p) {
+  for (size_t p = 0; p < value_addresses_.size(); ++p) {
     TRAINER_RETURN_IF_ERROR(FindParameter(p));
-    gathered_.push_back(values_[p] == nullptr);
+    gathered_.push_back(value_addresses_[p] == nullptr);
   }
   return absl::OkStatus();
 }
@@ -266,10 +276,12 @@ void Rank::MeasureLive(int m) {
   for (int p : model.modules[static_cast<size_t>(m)].used) {
     const auto i = static_cast<size_t>(p);
     if (!gathered_[i]) continue;
-    const uint64_t bytes =
-        static_cast<uint64_t>(model.parameters[i].count) * sizeof(float);
-    live_.Include(values_[i], bytes);
-    if (gradients_[i] != nullptr) live_.Include(gradients_[i], bytes);
+    const uint64_t bytes = static_cast<uint64_t>(model.parameters[i].count) *
+                           BytesOf(DTypeOf(options_.dtype));
+    live_.Include(value_addresses_[i], bytes);
+    if (gradient_addresses_[i] != nullptr) {
+      live_.Include(gradient_addresses_[i], bytes);
+    }
   }
 }
 
@@ -283,6 +295,8 @@ absl::StatusOr<double> Rank::Step(int64_t step) {
     sampler_.FillTraining(step, first, options_.local_batch(), inputs_.data(),
                           targets_.data());
     gpt_->SetBatch(inputs_.data(), targets_.data());
+    gpt_->set_loss_scale(static_cast<float>(*loss_scale_) /
+                         static_cast<float>(options_.micro_batches));
     TRAINER_RETURN_IF_ERROR(Forward(static_cast<uint32_t>(mb)));
     loss += gpt_->loss();
     TRAINER_RETURN_IF_ERROR(Backward(static_cast<uint32_t>(mb)));
@@ -318,9 +332,11 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
         FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));
     TRAINER_RETURN_IF_ERROR(FindParameters(m));
     MeasureLive(m);
+    wide_->BeginGradients(m, gradient_addresses_, &gradients_);
     gpt_->Backward(m, values_, gradients_);
     TRAINER_RETURN_IF_ERROR(
         exchanges_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
+    wide_->EndGradients(m, gradient_addresses_);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
   }
@@ -403,12 +419,13 @@ absl::Status Rank::DescribeBuckets(std::string* out_text) {
   if (!info.ok()) return info.status();
   *out_text = absl::StrFormat("%-8s %10s %10s %11s %8s\n", "bucket", "bytes",
                               "parameters", "reductions", "gathers");
+  const uint64_t sent = BytesOf(DTypeOf(options_.reduce_dtype));
   for (uint64_t b = 0; b < info->num_buckets; ++b) {
     commsched_engine_bucket_info_t bucket = commsched_engine_bucket_info_init();
     TRAINER_RETURN_IF_ERROR(FromEngine(
         commsched_engine_get_bucket_info(engine_.get(), b, &bucket)));
     absl::StrAppendFormat(out_text, "%-8d %10d %10d %11d %8d\n", b,
-                          bucket.count * sizeof(float), bucket.num_parameters,
+                          bucket.count * sent, bucket.num_parameters,
                           bucket.num_reductions, bucket.num_gathers);
   }
   return absl::OkStatus();
@@ -488,6 +505,14 @@ absl::StatusOr<uint64_t> Rank::PeakBytesInFlight() {
   TRAINER_RETURN_IF_ERROR(FromCore(commsched_session_get_counters(
       commsched_engine_session(engine_.get()), &counters)));
   return counters.peak_bytes_in_flight;
+}
+
+absl::StatusOr<commsched_engine_loss_scale_info_t> Rank::LossScale() const {
+  commsched_engine_loss_scale_info_t info =
+      commsched_engine_loss_scale_info_init();
+  TRAINER_RETURN_IF_ERROR(
+      FromEngine(commsched_engine_get_loss_scale(engine_.get(), &info)));
+  return info;
 }
 
 absl::Status Rank::CopyWeights(int m) {

@@ -18,6 +18,7 @@
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
 #include "examples/trainer/schedule.h"
+#include "examples/trainer/wide_parameters.h"
 
 namespace commsched::trainer {
 
@@ -85,6 +86,7 @@ class Rank {
   absl::StatusOr<commsched_prediction_t> Predict(
       const commsched_cost_profile_t& profile);
   absl::StatusOr<uint64_t> PeakBytesInFlight();
+  absl::StatusOr<commsched_engine_loss_scale_info_t> LossScale() const;
   // Of ZeRO-3: the memory in which forward and backward found what the engine
   // keeps for a while, from its lowest to its highest byte.
   uint64_t PeakLiveBytes() const { return live_.bytes(); }
@@ -144,9 +146,15 @@ class Rank {
 
   Exchanges exchanges_;
 
-  // By parameter index; set by FindParameters.
+  // By parameter index, in the engine; set by FindParameters.
+  std::vector<const void*> value_addresses_;
+  std::vector<void*> gradient_addresses_;
+
+  // The same as fp32.
+  std::unique_ptr<WideParameters> wide_;
   std::vector<const float*> values_;
   std::vector<float*> gradients_;
+  const double* loss_scale_ = nullptr;
 
   std::vector<bool> gathered_;  // By parameter; none below ZeRO-3.
   AddressRange live_;

@@ -126,6 +126,14 @@ std::string LiveLine(const Report& report) {
                       FormatBytes(static_cast<double>(report.arena_bytes))));
 }
 
+// With loss scaling.
+std::string LossScaleLine(const Report& report) {
+  if (report.loss_scale == 1 && report.skipped_steps == 0) return "";
+  return Line("loss scale",
+              absl::StrFormat("%.0f; %d steps skipped", report.loss_scale,
+                              report.skipped_steps));
+}
+
 std::string SaveLine(const Report& report) {
   if (report.num_saves == 0) return "";
   return Line(
@@ -182,7 +190,8 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
-      LiveLine(report), AccumulationLine(report), SaveLine(report),
+      LiveLine(report), AccumulationLine(report), LossScaleLine(report),
+      SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -242,6 +251,8 @@ std::string FormatJson(const Report& report) {
       {"bound_phases_s", report.bound.phases_s},
       {"predicted_step_s", report.bound.predicted_s},
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
+      {"loss_scale", report.loss_scale},
+      {"skipped_steps", report.skipped_steps},
       {"num_saves", report.num_saves},
       {"save_copy_s", report.save_copy_s},
       {"save_wait_s", report.save_wait_s},

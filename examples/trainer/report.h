@@ -91,6 +91,8 @@ struct Report {
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
+  double loss_scale = 1;  // After the last step.
+  uint64_t skipped_steps = 0;
   int64_t num_saves = 0;
   double save_copy_s = 0;  // Both: what a save held a step up for, median over
   double save_wait_s = 0;  // saves of the slowest rank; for the one before.

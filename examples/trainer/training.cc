@@ -365,6 +365,10 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
   report.weights_sha256 = ranks_[0]->WeightsDigest();
+  const auto loss_scale = ranks_[0]->LossScale();
+  if (!loss_scale.ok()) return loss_scale.status();
+  report.loss_scale = loss_scale->scale;
+  report.skipped_steps = loss_scale->skipped_steps;
   if (!options_.save_dir.empty()) {
     report.num_saves = static_cast<int64_t>(savers_[0]->stalls().size());
     const RankSaver::Stall stall = SummarizeStalls(savers_);

@@ -13,7 +13,7 @@ steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
 overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
 exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes arena_bytes
-micro_batches accumulated_bytes peak_live_bytes
+micro_batches accumulated_bytes peak_live_bytes loss_scale skipped_steps
 """.split()
 
 
@@ -41,13 +41,24 @@ class CliTest(unittest.TestCase):
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
                      "persist-below accumulate-bytes optimizer layers sp "
-                     "sp-chunks sp-blocking kv-heads").split():
+                     "sp-chunks sp-blocking kv-heads dtype "
+                     "reduce-dtype accumulate-dtype loss-scale").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
         self.expect_usage_error(["--batch", 10], "--batch is 10",
                                 "multiple of --ranks x --micro-batches")
         self.expect_usage_error(["--batch", 8, "--micro-batches", 3], "4 x 3")
+
+    def test_sixteen_bits_do_not_go_with_shared_sequences(self):
+        self.expect_usage_error(["--dtype", "bf16", "--sp", 2],
+                                "--dtype is bf16 with --sp 2")
+
+    def test_fp16_scales_the_loss_and_reports_it(self):
+        result = program.run_json(*self.small, "--ranks", 2, "--dtype", "fp16")
+        self.assertGreaterEqual(result["loss_scale"], 1)
+        self.assertEqual(result["loss_scale"],
+                         65536 / 2**result["skipped_steps"])
 
     def test_values_out_of_range_name_flag_value_and_limit(self):
         for flag, value, limit in [("--ranks", 0, "1 to"),
@@ -58,6 +69,11 @@ class CliTest(unittest.TestCase):
                                    ("--seq", -5, "1 to"),
                                    ("--clip", -1, "0 or more"),
                                    ("--lr", -0.1, "0 or more"),
+                                   ("--dtype", "fp8", "fp32, bf16 or fp16"),
+                                   ("--reduce-dtype", "f", "fp32, bf16 or"),
+                                   ("--accumulate-dtype", "f", "fp32, bf16"),
+                                   ("--loss-scale", 3, "power of two"),
+                                   ("--loss-scale", -1, "power of two"),
                                    ("--optimizer", "adam", "adamw or sgd"),
                                    ("--sp", 5, "1 to 4"),
                                    ("--sp", 3, "must divide --ranks, 4"),

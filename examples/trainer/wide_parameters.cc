@@ -1,0 +1,74 @@
+#include "examples/trainer/wide_parameters.h"
+
+#include <algorithm>
+
+namespace commsched::trainer {
+
+commsched_dtype_t DTypeOf(const std::string& name) {
+  if (name == "fp32") return COMMSCHED_F32;
+  if (name == "bf16") return COMMSCHED_BF16;
+  if (name == "fp16") return COMMSCHED_F16;
+  return COMMSCHED_F64;
+}
+
+WideParameters::WideParameters(const Architecture& architecture,
+                               commsched_dtype_t dtype)
+    : architecture_(architecture),
+      dtype_(dtype),
+      kernels_(commsched_engine_cpu_kernels()) {
+  if (dtype_ == COMMSCHED_F32) return;
+  uint64_t most = 0;
+  for (const ModuleSpec& module : architecture.modules) {
+    uint64_t count = 0;
+    for (int p : module.used) count += Count(p);
+    most = std::max(most, count);
+  }
+  values_.resize(most);
+  gradients_.resize(most);
+}
+
+void WideParameters::ReadValues(int module,
+                                const std::vector<const void*>& addresses,
+                                std::vector<const float*>* values) {
+  float* at = values_.data();
+  for (int p : Used(module)) {
+    const auto i = static_cast<size_t>(p);
+    if (dtype_ == COMMSCHED_F32) {
+      (*values)[i] = static_cast<const float*>(addresses[i]);
+      continue;
+    }
+    kernels_.convert(kernels_.user, at, COMMSCHED_F32, addresses[i], dtype_,
+                     Count(p));
+    (*values)[i] = at;
+    at += Count(p);
+  }
+}
+
+void WideParameters::BeginGradients(int module,
+                                    const std::vector<void*>& addresses,
+                                    std::vector<float*>* gradients) {
+  float* at = gradients_.data();
+  for (int p : Used(module)) {
+    const auto i = static_cast<size_t>(p);
+    if (dtype_ == COMMSCHED_F32) {
+      (*gradients)[i] = static_cast<float*>(addresses[i]);
+      continue;
+    }
+    std::fill_n(at, Count(p), 0.0f);
+    (*gradients)[i] = at;
+    at += Count(p);
+  }
+}
+
+void WideParameters::EndGradients(int module,
+                                  const std::vector<void*>& addresses) {
+  if (dtype_ == COMMSCHED_F32) return;
+  const float* at = gradients_.data();
+  for (int p : Used(module)) {
+    kernels_.add(kernels_.user, addresses[static_cast<size_t>(p)], dtype_, at,
+                 COMMSCHED_F32, Count(p));
+    at += Count(p);
+  }
+}
+
+}  // namespace commsched::trainer
