@@ -285,7 +285,16 @@ class Engine {
   Status After(commsched_op_id_t op);
   void Measure(commsched_op_id_t op);
   template <typename Body>
-  Status Run(commsched_op_id_t op, Body&& body);
+  Status Run(commsched_op_id_t op, Body&& body) {
+    ENGINE_RETURN_IF_ERROR(Before(op));
+    body();
+    Measure(op);
+    return After(op);
+  }
+  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
+  Status ConvertGradients(const ModuleOp& op, const OpAddresses& at);
+
+  // optimizer.cc
   // If the session has failed and left `buffer`, that of `bucket` and `kind`,
   // with contents that nobody may use: its failure, naming the buffer.
   Status RefusePoisoned(const std::string& call, const char* kind,
@@ -293,8 +302,6 @@ class Engine {
   // The same for all buffers that the optimizer reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);
-  Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
-  Status ConvertGradients(const ModuleOp& op, const OpAddresses& at);
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);

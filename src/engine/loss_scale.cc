@@ -53,15 +53,18 @@ void SaveLossScale(const LossScale& from, bool scales,
 }
 
 Status LoadLossScale(const std::map<std::string, std::string>& metadata,
-                     bool scales, LossScale* out) {
+                     uint64_t steps, bool scales, LossScale* out) {
   LossScale loaded = *out;
   loaded.skipped_steps = 0;
   const auto found = metadata.find(kKey);
-  if (found != metadata.end() && !Parse(found->second, &loaded)) {
+  if (found != metadata.end() &&
+      (!Parse(found->second, &loaded) ||
+       loaded.good_steps + loaded.skipped_steps > static_cast<double>(steps))) {
     return InvalidArgument(std::string("engine: metadata '") + kKey +
                            "' of the checkpoint is '" + found->second +
                            "'; it must be a scale of 1 to 2^24, good steps and "
-                           "skipped steps");
+                           "skipped steps, together at most " +
+                           std::to_string(steps));
   }
   out->skipped_steps = loaded.skipped_steps;
   if (!scales) return Status();

@@ -38,11 +38,12 @@ inline constexpr char kReservedPrefix[] = "commsched.";
 void SaveLossScale(const LossScale& from, bool scales,
                    std::map<std::string, std::string>* metadata);
 
-// Leaves `*out` as it is where `metadata` has nothing of it, but for
-// skipped_steps. Without `scales` the scale stays 1. Fails with
-// INVALID_ARGUMENT, and changes nothing, if it has something else.
+// `metadata` of a checkpoint of so many steps. Leaves `*out` as it is where
+// there is nothing of it, but for skipped_steps. Without `scales` the scale
+// stays 1. Fails with INVALID_ARGUMENT, and changes nothing, if it has
+// something else.
 Status LoadLossScale(const std::map<std::string, std::string>& metadata,
-                     bool scales, LossScale* out);
+                     uint64_t steps, bool scales, LossScale* out);
 
 }  // namespace commsched::engine
 

@@ -164,6 +164,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   ENGINE_RETURN_IF_ERROR(CheckMoments(checkpoint));
   LossScale loss_scale = *loss_scale_.data();
   ENGINE_RETURN_IF_ERROR(LoadLossScale(checkpoint.index().metadata,
+                                       checkpoint.index().id.step,
                                        spec_.scales_loss, &loss_scale));
   const std::vector<Target> targets = Targets(tensors);
   for (const Target& target : targets) {

@@ -210,12 +210,13 @@ TEST(LossScaleStateTest, StaysWithinItsLimits) {
 }
 
 TEST(LossScaleStateTest, MetadataThatIsNoStateChangesNothing) {
-  for (const char* text : {"", "8", "8 1", "8 1 x", "8 1 2 3", "0 1 2",
-                           "-8 1 2", "8  1 2", "99999999999 0 0"}) {
+  for (const char* text :
+       {"", "8", "8 1", "8 1 x", "8 1 2 3", "0 1 2", "-8 1 2", "8  1 2",
+        "99999999999 0 0", "8 2 2", "8 0 18446744073709551616"}) {
     LossScale state;
     state.scale = 4;
     const Status status =
-        LoadLossScale({{"commsched.loss_scale", text}}, true, &state);
+        LoadLossScale({{"commsched.loss_scale", text}}, 3, true, &state);
     EXPECT_EQ(status.code(), COMMSCHED_INVALID_ARGUMENT) << text;
     EXPECT_EQ(state.scale, 4);
     EXPECT_EQ(state.skipped_steps, 0);
@@ -225,7 +226,8 @@ TEST(LossScaleStateTest, MetadataThatIsNoStateChangesNothing) {
 TEST(LossScaleStateTest, WithoutAScaleOnlySkippedStepsAreTaken) {
   LossScale state;
   ASSERT_TRUE(
-      LoadLossScale({{"commsched.loss_scale", "8 1 2"}}, false, &state).ok());
+      LoadLossScale({{"commsched.loss_scale", "8 1 2"}}, 3, false, &state)
+          .ok());
   EXPECT_EQ(state.scale, 1);
   EXPECT_EQ(state.skipped_steps, 2);
 }

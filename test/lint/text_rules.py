@@ -55,7 +55,7 @@ _WAITS = re.compile(
     r"|session_drain|session_run|session_buffer_release)\b")
 _OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h"}
 _DRAINS = {"values.cc"}
-_STEPS = {"step.cc", "skip.cc", "kernels.cc"}
+_STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
                          r"abort_mutex_\)|mutex abort_mutex_);")
 
