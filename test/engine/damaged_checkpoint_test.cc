@@ -136,6 +136,17 @@ TEST_F(DamagedCheckpointTest, AnotherFormatIsRefused) {
                     HasSubstr("it must be 'commsched-checkpoint/1'")));
 }
 
+TEST_F(DamagedCheckpointTest, AnIndexThatMeansSomethingElseIsNoticed) {
+  std::string text = ReadFile(PathOf(kIndexName));
+  const std::string stage = "\"zero_stage\": 2";
+  const size_t at = text.find(stage);
+  ASSERT_NE(at, std::string::npos);
+  text[at + stage.size() - 1] = '1';
+  WriteFile(PathOf(kIndexName), text);
+  EXPECT_THAT(LoadIntoOneRank(folder_.path()),
+              AllOf(HasSubstr(kIndexName), HasSubstr("its checksum is")));
+}
+
 TEST_F(DamagedCheckpointTest, AFileThatIsNoFileIsRefused) {
   const std::string name = folder_.Names()[1];
   std::filesystem::remove(PathOf(name));

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <latch>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "test/engine/file_faults.h"
@@ -169,6 +170,38 @@ TEST(SaverTest, StepsGoOnWhileACheckpointIsWritten) {
   stretch.save = expected.path();
   ASSERT_EQ(TrainToy(stretch), "");
   EXPECT_TRUE(SameBits(ContentOf(folder.path()), ContentOf(expected.path())));
+}
+
+// A disk so slow that a second save could overtake the first.
+std::atomic<bool> g_second_save_returned{false};
+int LetTheSecondSaveReturn(const char*) {
+  for (int i = 0; i < 10'000 && !g_second_save_returned; ++i) {
+    std::this_thread::yield();
+  }
+  return 0;
+}
+
+TEST(SaverTest, ASaveWaitsForTheOneBeforeIt) {
+  const TemporaryFolder folder;
+  const std::string message =
+      OnRanks(ToyRunOf(1, 2), [&](ToyRank& toy, int32_t) {
+        if (std::string m = toy.Build(); !m.empty()) return m;
+        SaverHandle saver;
+        if (std::string m = CreateToySaver(toy, folder.path(), "r", &saver);
+            !m.empty()) {
+          return m;
+        }
+        SetFileHook(LetTheSecondSaveReturn);
+        EXPECT_EQ(commsched_engine_saver_save(saver.get(), nullptr, 0), 0);
+        if (std::string m = toy.Step(0); !m.empty()) return m;
+        EXPECT_EQ(commsched_engine_saver_save(saver.get(), nullptr, 0), 0);
+        EXPECT_TRUE(std::filesystem::exists(folder.path() + "/index.json"));
+        g_second_save_returned = true;
+        EXPECT_EQ(commsched_engine_saver_wait(saver.get()), 0);
+        return std::string();
+      });
+  SetFileHook(nullptr);
+  EXPECT_EQ(message, "");
 }
 
 int FullDisk(const char* call) {
