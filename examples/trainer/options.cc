@@ -52,12 +52,21 @@ struct RawOptions {
   std::string link;
 };
 
-void Declare(CLI::App& app, Options& o, RawOptions& raw) {
-  // A script may append a flag to override an earlier one.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  const auto flag = [&app](const char* name, auto& value, const char* text) {
-    app.add_option(name, value, text)->capture_default_str();
-  };
+// An option whose default --help shows.
+class FlagAdder {
+ public:
+  explicit FlagAdder(CLI::App& app) : app_(app) {}
+  template <typename T>
+  void operator()(const char* name, T& value, const char* text) const {
+    app_.add_option(name, value, text)->capture_default_str();
+  }
+
+ private:
+  CLI::App& app_;
+};
+
+void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
+  const FlagAdder flag(app);
   flag("--model", o.model, "nano (0.8 M), mini (10.8 M) or small (85 M)");
   app.add_option("--layers", raw.layers,
                  "Layers of the model, if not its own [nano 4, mini 6, small "
@@ -88,7 +97,10 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--eval-every", o.eval_every,
        "Validate every so many steps; 0: after the last");
   flag("--val-batches", o.val_batches, "Batches of a validation");
+}
 
+void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
+  const FlagAdder flag(app);
   flag("--ranks", o.ranks, "Ranks, each a thread of this process");
   flag("--sp", o.sp,
        "Ranks that share each sequence (Ulysses): each has a piece of its "
@@ -107,6 +119,10 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
                  "small 25MiB]");
   flag("--edge-bytes", raw.edge_bytes,
        "Bytes of the first and the last bucket, if less; 0: like the others");
+}
+
+void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
+  const FlagAdder flag(app);
   flag("--coalesce-bytes", raw.coalesce_bytes,
        "Merge neighbouring collectives up to this; 0: do not");
   flag("--partition-bytes", raw.partition_bytes,
@@ -135,7 +151,10 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
                "cap and schedule");
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
+}
 
+void DeclareFiles(CLI::App& app, Options& o) {
+  const FlagAdder flag(app);
   app.add_option("--save", o.save_dir,
                  "Keep a checkpoint in this folder, at least of the last step");
   flag("--save-every", o.save_every,
@@ -155,6 +174,15 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_flag("--blame", o.blame,
                "Print which launches were exposed on rank 0, and why");
   app.add_flag("--json", o.json, "Print one JSON object as the last line");
+}
+
+void Declare(CLI::App& app, Options& o, RawOptions& raw) {
+  // A script may append a flag to override an earlier one.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  DeclareTraining(app, o, raw);
+  DeclareRanks(app, o, raw);
+  DeclareSchedule(app, o, raw);
+  DeclareFiles(app, o);
 }
 
 absl::Status CheckRange(const char* flag, int64_t value, int64_t least,

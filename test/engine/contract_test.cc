@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/expect_error.h"
 #include "test/engine/toy_model.h"
 
 namespace commsched::engine {
@@ -28,12 +29,6 @@ void OnOneRank(const std::function<void(ToyRank&, commsched_engine_t*)>& body) {
                     }),
             "");
 }
-
-#define EXPECT_ENGINE_ERROR(call, code, matcher)                      \
-  do {                                                                \
-    EXPECT_EQ(call, code);                                            \
-    EXPECT_THAT(std::string(commsched_engine_last_error()), matcher); \
-  } while (false)
 
 TEST(EngineOrderTest, CallsBeforeBuildExpectBuild) {
   OnOneRank([](ToyRank&, commsched_engine_t* engine) {

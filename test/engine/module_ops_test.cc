@@ -13,6 +13,7 @@
 
 #include "commsched/engine_ops.h"
 #include "test/engine/exchange_model.h"
+#include "test/engine/expect_error.h"
 #include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
@@ -254,12 +255,6 @@ void OnOneRank(
                             }),
             "");
 }
-
-#define EXPECT_ENGINE_ERROR(call, code, matcher)                      \
-  do {                                                                \
-    EXPECT_EQ(call, code);                                            \
-    EXPECT_THAT(std::string(commsched_engine_last_error()), matcher); \
-  } while (false)
 
 TEST(ModuleOpsOrderTest, OpsRunInOrderWithinTheirModule) {
   OnOneRank([](ExchangeRank& rank, commsched_engine_t* engine) {

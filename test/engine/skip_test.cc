@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,7 +12,6 @@
 #include "commsched/engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/toy_model.h"
-#include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
 namespace {
@@ -123,28 +121,8 @@ TEST(SkipTest, AllocatesNothingOnceWarm) {
   run.skips = [](const ToyPass& pass) {
     return pass.module == (pass.step % 2 == 0 ? kBlock0 : kBlock1);
   };
-  std::barrier all(run.ranks);
-  uint64_t allocations = 0;
-  const std::string error =
-      OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
-        std::string message = toy.Build();
-        const auto steps = [&](uint32_t from, uint32_t to) {
-          for (uint32_t step = from; message.empty() && step < to; ++step) {
-            message = toy.Step(step);
-          }
-        };
-        steps(0, 4);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations();
-        all.arrive_and_wait();
-        steps(4, 20);
-        all.arrive_and_wait();
-        if (rank == 0) allocations = HeapAllocations() - allocations;
-        all.arrive_and_wait();
-        return message;
-      });
-  EXPECT_EQ(error, "");
-  EXPECT_EQ(allocations, 0u);
+  const auto step = [](ToyRank& toy, uint32_t t) { return toy.Step(t); };
+  EXPECT_EQ(AllocationsOnceWarm(run, step), 0u);
 }
 
 TEST(SkipTest, AnEvaluationLeavesModulesOutAsWell) {
