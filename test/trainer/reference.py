@@ -8,7 +8,8 @@ change of the model or of the generator, and commit what it writes:
 
 Weights and tokens come from the counter-based generator of
 examples/trainer/random.h, written again below, so that neither has to be
-stored. parity_test.cc reads the file and needs no PyTorch.
+stored. parity_test.cc and engine_parity_test.cc read the file and need no
+PyTorch.
 """
 
 import json
@@ -24,6 +25,8 @@ VOCAB, CONTEXT, LAYERS, HEADS, CHANNELS = 256, 128, 4, 4, 128
 BATCH, SEQ, STEPS = 4, 96, 10
 SEED, INIT_SEED = 2024, 1337
 SAMPLES = 64
+# The step that engine_parity_test.cc lets several ranks take.
+RUN_BATCH, RUN_SEQ, RUN_SAMPLES = 8, 48, 16
 PEAK, WARMUP, FINAL_FRACTION = 3e-3, 5, 0.1
 BETAS, EPSILON, WEIGHT_DECAY, CLIP = (0.9, 0.95), 1e-8, 0.1, 1.0
 
@@ -76,7 +79,8 @@ def random_normal(seed, stream, count):
 # ---- The model --------------------------------------------------------------
 
 
-def parameter_shapes():
+def parameter_shapes(kv_heads=HEADS):
+    kv_channels = CHANNELS // HEADS * kv_heads
     shapes = {"wte.weight": (VOCAB, CHANNELS), "wpe.weight": (CONTEXT, CHANNELS)}
 
     def norm(name):
@@ -89,7 +93,8 @@ def parameter_shapes():
 
     for layer in range(LAYERS):
         norm(f"h.{layer}.ln_1")
-        linear(f"h.{layer}.attn.c_attn", CHANNELS, 3 * CHANNELS)
+        linear(f"h.{layer}.attn.c_attn", CHANNELS,
+               CHANNELS + 2 * kv_channels)
         linear(f"h.{layer}.attn.c_proj", CHANNELS, CHANNELS)
         norm(f"h.{layer}.ln_2")
         linear(f"h.{layer}.mlp.c_fc", CHANNELS, 4 * CHANNELS)
@@ -124,8 +129,11 @@ def gpt2_init(name, shape):
     return normal_weights(name, shape, INIT_SEED, 0.0, deviation)
 
 
-def forward(p, tokens):
-    """GPT-2 as in Hugging Face's GPT2LMHeadModel without dropout."""
+def forward(p, tokens, kv_heads=HEADS):
+    """GPT-2 as in Hugging Face's GPT2LMHeadModel without dropout.
+
+    With fewer heads of keys and values each serves neighbouring queries.
+    """
     batch, seq = tokens.shape
     x = p["wte.weight"][tokens] + p["wpe.weight"][:seq]
     mask = torch.full((seq, seq), -torch.inf, dtype=x.dtype).triu(1)
@@ -138,12 +146,16 @@ def forward(p, tokens):
         return value @ p[name + ".weight"] + p[name + ".bias"]
 
     def heads(value):
-        return value.view(batch, seq, HEADS, -1).transpose(1, 2)
+        split = value.view(batch, seq, -1, CHANNELS // HEADS).transpose(1, 2)
+        return split.repeat_interleave(HEADS // split.shape[1], 1)
+
+    kv_channels = CHANNELS // HEADS * kv_heads
+    parts = [CHANNELS, kv_channels, kv_channels]
 
     for layer in range(LAYERS):
         block = f"h.{layer}."
         qkv = linear(block + "attn.c_attn", norm(block + "ln_1", x))
-        q, k, v = (heads(part) for part in qkv.split(CHANNELS, dim=2))
+        q, k, v = (heads(part) for part in qkv.split(parts, dim=2))
         scores = q @ k.transpose(-2, -1) / math.sqrt(CHANNELS // HEADS) + mask
         y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, seq, -1)
         x = x + linear(block + "attn.c_proj", y)
@@ -169,11 +181,11 @@ def learning_rate(step):
 # ---- What is written --------------------------------------------------------
 
 
-def sample_indices(name, count):
-    return random_below(count, SEED, stream_of("sample " + name), SAMPLES)
+def sample_indices(name, count, samples):
+    return random_below(count, SEED, stream_of("sample " + name), samples)
 
 
-def digest(name, values):
+def digest(name, values, samples=SAMPLES):
     """Enough of a tensor to tell it from a wrong one.
 
     Nine digits of each sample: what tells one fp32 number from the next.
@@ -184,7 +196,39 @@ def digest(name, values):
         "norm": float(np.linalg.norm(flat)),
         "projection": float(flat @ projection),
         "samples": [float(f"{value:.9g}")
-                    for value in flat[sample_indices(name, flat.size)]],
+                    for value in flat[sample_indices(name, flat.size, samples)]],
+    }
+
+
+def model(kv_heads=HEADS):
+    return {name: torch.from_numpy(test_weights(name, shape)).double()
+                  .requires_grad_()
+            for name, shape in parameter_shapes(kv_heads).items()}
+
+
+def run_tokens():
+    """The first batch that Sampler (examples/trainer/data.h) draws with seed 1
+    from NoiseDataset (training_ranks.h)."""
+    text = random_below(VOCAB, 1, 2, 20000)
+    starts = len(text) - len(text) // 10 - RUN_SEQ
+    stream = stream_of("training sequences")
+    step_seed = int(random_bits(1, stream, 1)[0])
+    rows = [text[start:start + RUN_SEQ + 1] for start in
+            random_below(starts, step_seed, stream, RUN_BATCH)]
+    return torch.tensor(rows)
+
+
+def run(kv_heads):
+    """Loss and gradients of a batch that ranks share out."""
+    p = model(kv_heads)
+    text = run_tokens()
+    loss = loss_of(forward(p, text[:, :-1], kv_heads), text[:, 1:])
+    loss.backward()
+    return {
+        "kv_heads": kv_heads,
+        "loss": loss.item(),
+        "gradients": {name: digest(name, v.grad.numpy(), RUN_SAMPLES)
+                      for name, v in p.items()},
     }
 
 
@@ -209,9 +253,7 @@ def train(p, tokens, targets):
 
 
 def main():
-    shapes = parameter_shapes()
-    p = {name: torch.from_numpy(test_weights(name, shape)).double()
-               .requires_grad_() for name, shape in shapes.items()}
+    p = model()
     text = random_below(VOCAB, SEED, stream_of("tokens"), BATCH * (SEQ + 1))
     text = torch.tensor(text).view(BATCH, SEQ + 1)
     tokens, targets = text[:, :-1], text[:, 1:]
@@ -231,7 +273,9 @@ def main():
         "gradients": {name: digest(name, v.grad.numpy())
                       for name, v in p.items()},
         "init": {name: digest(name, gpt2_init(name, shape).astype(np.float64))
-                 for name, shape in shapes.items()},
+                 for name, shape in parameter_shapes().items()},
+        "runs": {"batch": RUN_BATCH, "seq": RUN_SEQ,
+                 "of": [run(HEADS), run(HEADS // 2)]},
         "losses": train(p, tokens, targets),
     }
     path = pathlib.Path(__file__).with_name("reference_nano.json")

@@ -9,32 +9,22 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "examples/trainer/data.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/random.h"
-#include "examples/trainer/rank.h"
 #include "examples/trainer/training.h"
+#include "test/trainer/training_ranks.h"
 
 namespace commsched::trainer {
 namespace {
 
 using nlohmann::json;
-
-Dataset NoiseDataset() {
-  std::vector<uint8_t> text(20000);
-  for (size_t i = 0; i < text.size(); ++i) {
-    text[i] = static_cast<uint8_t>(RandomBelow(256, 1, 2, i));
-  }
-  return Dataset(std::move(text));
-}
 
 Options SmallRun() {
   Options options;
@@ -50,76 +40,6 @@ Options SmallRun() {
 }
 
 // ---- Loss and gradients -----------------------------------------------------
-
-struct Outcome {
-  double loss = 0;
-  double val_loss = 0;
-  std::vector<std::vector<float>> weights;
-};
-
-// The ranks of a run, and an outcome of a step on all of them.
-class Ranks {
- public:
-  explicit Ranks(const Options& options)
-      : options_(options),
-        dataset_(NoiseDataset()),
-        sampler_(dataset_, options.seq, 1) {
-    commsched_world_desc_t desc = commsched_world_desc_init();
-    desc.size = static_cast<int32_t>(options.ranks);
-    commsched_world_t* world = nullptr;
-    EXPECT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
-    world_.reset(world);
-    for (int64_t i = 0; i < options.ranks; ++i) {
-      auto rank = Rank::Create(options_, sampler_, world_.get(), i);
-      EXPECT_TRUE(rank.ok()) << rank.status();
-      ranks_.push_back(*std::move(rank));
-    }
-  }
-
-  Outcome Step() {
-    const auto count = static_cast<size_t>(options_.ranks);
-    std::vector<double> losses(count);
-    std::vector<double> val_losses(count);
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < count; ++i) {
-      threads.emplace_back([&, i] {
-        const absl::Status status =
-            StepRank(*ranks_[i], &losses[i], &val_losses[i]);
-        EXPECT_TRUE(status.ok()) << status;
-        if (!status.ok()) ranks_[i]->Abort(status);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    Outcome outcome;
-    for (size_t i = 0; i < count; ++i) {
-      outcome.loss += losses[i] / static_cast<double>(count);
-      outcome.val_loss += val_losses[i] / static_cast<double>(count);
-    }
-    outcome.weights = ranks_[0]->weights();
-    return outcome;
-  }
-
-  commsched_engine_t* engine() { return ranks_[0]->engine(); }
-
- private:
-  static absl::Status StepRank(Rank& rank, double* out_loss,
-                               double* out_val_loss) {
-    if (absl::Status status = rank.Build(); !status.ok()) return status;
-    const absl::StatusOr<double> val_loss = rank.Evaluate();
-    if (!val_loss.ok()) return val_loss.status();
-    *out_val_loss = *val_loss;
-    const absl::StatusOr<double> loss = rank.Step(0);
-    if (!loss.ok()) return loss.status();
-    *out_loss = *loss;
-    return rank.ReadWeights(/*keep=*/true);
-  }
-
-  const Options options_;
-  const Dataset dataset_;
-  const Sampler sampler_;
-  WorldHandle world_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
-};
 
 struct Case {
   int64_t ranks;
@@ -149,14 +69,14 @@ TEST_P(SequenceTest, LossAndGradientsAreThoseOfOneRank) {
   options.config.kv_heads = c.kv_heads;
   options.ranks = 1;
   options.zero = 0;
-  const Outcome expected = Ranks(options).Step();
+  const RanksOutcome expected = TrainingRanks(options).Step();
   options.ranks = c.ranks;
   options.sp = c.sp;
   options.zero = c.zero;
   options.sp_chunks = c.chunks;
   options.micro_batches = c.micro_batches;
   options.max_live_bytes = c.max_live_kib << 10;
-  const Outcome actual = Ranks(options).Step();
+  const RanksOutcome actual = TrainingRanks(options).Step();
 
   EXPECT_NEAR(actual.loss, expected.loss, 1e-5 * expected.loss);
   EXPECT_NEAR(actual.val_loss, expected.val_loss, 1e-5 * expected.val_loss);
@@ -180,7 +100,6 @@ TEST_P(SequenceTest, LossAndGradientsAreThoseOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(
     Splits, SequenceTest,
     ::testing::Values(
-        // With parity_test.cc, those of PyTorch.
         Case{4, 1, 0}, Case{4, 1, 1}, Case{4, 1, 2}, Case{4, 1, 3},
         Case{.ranks = 2, .sp = 1, .zero = 3, .max_live_kib = 6144},
         Case{2, 2, 0}, Case{2, 2, 1, 2}, Case{4, 2, 2, 2}, Case{4, 2, 3, 2},
@@ -245,7 +164,7 @@ class OverlapPlan {
     options.sp = 2;
     options.sp_chunks = 2;
     options.link = {.bytes_per_s = 1e8, .latency_ns = 50'000};
-    Ranks ranks(options);
+    TrainingRanks ranks(options);
     char* text = nullptr;
     EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(ranks.engine()),
                                      COMMSCHED_JSON, &text),

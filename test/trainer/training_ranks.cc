@@ -1,0 +1,89 @@
+#include "test/trainer/training_ranks.h"
+
+#include <cstdint>
+#include <thread>
+#include <utility>
+
+#include "examples/trainer/c_status.h"
+#include "examples/trainer/random.h"
+#include "examples/trainer/status_macros.h"
+#include "gtest/gtest.h"
+
+namespace commsched::trainer {
+namespace {
+
+using Weights = std::vector<std::vector<float>>;
+
+absl::Status SetWeights(commsched_engine_t* engine, const Weights& weights) {
+  for (uint32_t p = 0; p < weights.size(); ++p) {
+    TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_set_parameter(
+        engine, p, weights[p].data(), weights[p].size())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRank(Rank& rank, const Weights* weights, double* out_loss,
+                      double* out_val_loss) {
+  TRAINER_RETURN_IF_ERROR(rank.Build());
+  if (weights != nullptr) {
+    TRAINER_RETURN_IF_ERROR(SetWeights(rank.engine(), *weights));
+  }
+  const absl::StatusOr<double> val_loss = rank.Evaluate();
+  if (!val_loss.ok()) return val_loss.status();
+  *out_val_loss = *val_loss;
+  const absl::StatusOr<double> loss = rank.Step(0);
+  if (!loss.ok()) return loss.status();
+  *out_loss = *loss;
+  return rank.ReadWeights(/*keep=*/true);
+}
+
+}  // namespace
+
+Dataset NoiseDataset() {
+  std::vector<uint8_t> text(20000);
+  for (size_t i = 0; i < text.size(); ++i) {
+    text[i] = static_cast<uint8_t>(RandomBelow(256, 1, 2, i));
+  }
+  return Dataset(std::move(text));
+}
+
+TrainingRanks::TrainingRanks(const Options& options)
+    : options_(options),
+      dataset_(NoiseDataset()),
+      sampler_(dataset_, options.seq, 1) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = static_cast<int32_t>(options.ranks);
+  commsched_world_t* world = nullptr;
+  EXPECT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
+  world_.reset(world);
+  for (int64_t i = 0; i < options.ranks; ++i) {
+    auto rank = Rank::Create(options_, sampler_, world_.get(), i);
+    EXPECT_TRUE(rank.ok()) << rank.status();
+    ranks_.push_back(*std::move(rank));
+  }
+}
+
+RanksOutcome TrainingRanks::Step(const Weights* weights) {
+  const size_t count = ranks_.size();
+  std::vector<double> losses(count);
+  std::vector<double> val_losses(count);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      const absl::Status status =
+          StepRank(*ranks_[i], weights, &losses[i], &val_losses[i]);
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) ranks_[i]->Abort(status);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  RanksOutcome outcome;
+  for (size_t i = 0; i < count; ++i) {
+    outcome.loss += losses[i] / static_cast<double>(count);
+    outcome.val_loss += val_losses[i] / static_cast<double>(count);
+  }
+  outcome.weights = ranks_[0]->weights();
+  return outcome;
+}
+
+}  // namespace commsched::trainer
