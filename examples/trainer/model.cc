@@ -32,9 +32,9 @@ void Gpt::AlignedDelete::operator()(float* pointer) const {
   ::operator delete[](pointer, kCacheLine);
 }
 
-absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
-                                                 int64_t batch, int64_t seq,
-                                                 const SequenceShard& shard) {
+absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
+    const GptConfig& config, int64_t batch, int64_t seq,
+    const ActivationOptions& options) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
   constexpr int64_t kMaxBatch = 1 << 16;
   if (batch < 1 || batch > kMaxBatch) {
@@ -46,11 +46,12 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
         "sequence length is ", seq, "; it must be 1 to the model's context, ",
         config.context));
   }
-  if (absl::Status status = ValidateShard(config, seq, shard); !status.ok()) {
+  if (absl::Status status = ValidateShard(config, seq, options.shard);
+      !status.ok()) {
     return status;
   }
   std::unique_ptr<Gpt> gpt(
-      new Gpt(BuildArchitecture(config), batch, seq, shard));
+      new Gpt(BuildArchitecture(config), batch, seq, options));
   Carver counter(nullptr);
   gpt->Carve(counter);
   gpt->activation_bytes_ =
@@ -75,16 +76,17 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(const GptConfig& config,
 }
 
 Gpt::Gpt(Architecture architecture, int64_t batch, int64_t seq,
-         const SequenceShard& shard)
+         const ActivationOptions& options)
     : architecture_(std::move(architecture)),
       batch_(batch),
       seq_(seq),
-      shard_(shard),
+      shard_(options.shard),
+      recompute_(options.recompute),
       inputs_(rows()),
       targets_(rows()) {
-  if (shard.ranks == 1) return;
+  if (shard_.ranks == 1) return;
   attention_ = std::make_unique<ShardedAttention>(architecture_.config, batch,
-                                                  seq, shard);
+                                                  seq, options);
 }
 
 Gpt::Norm Gpt::CarveNorm(Carver& carver) const {
@@ -95,6 +97,25 @@ Gpt::Norm Gpt::CarveNorm(Carver& carver) const {
   return norm;
 }
 
+// All but its output.
+Gpt::Block Gpt::CarveBlock(Carver& carver) const {
+  const GptConfig& config = architecture_.config;
+  const int64_t r = rows();
+  const int64_t c = config.channels;
+  Block block = {};
+  block.ln_1 = CarveNorm(carver);
+  if (!sharded()) {
+    block.qkv = carver.Take(r * config.qkv_channels());
+    block.probabilities = carver.Take(r * config.heads * seq_);
+    block.attention = carver.Take(r * c);
+  }
+  block.attention_residual = carver.Take(r * c);
+  block.ln_2 = CarveNorm(carver);
+  block.hidden = carver.Take(r * 4 * c);
+  block.gelu = carver.Take(r * 4 * c);
+  return block;
+}
+
 void Gpt::Carve(Carver& carver) {
   const GptConfig& config = architecture_.config;
   const int64_t r = rows();
@@ -102,17 +123,8 @@ void Gpt::Carve(Carver& carver) {
   act_.embedding = carver.Take(r * c);
   act_.blocks.resize(config.layers);
   for (Block& block : act_.blocks) {
-    block.ln_1 = CarveNorm(carver);
-    block.qkv = block.probabilities = block.attention = nullptr;
-    if (!sharded()) {
-      block.qkv = carver.Take(r * config.qkv_channels());
-      block.probabilities = carver.Take(r * config.heads * seq_);
-      block.attention = carver.Take(r * c);
-    }
-    block.attention_residual = carver.Take(r * c);
-    block.ln_2 = CarveNorm(carver);
-    block.hidden = carver.Take(r * 4 * c);
-    block.gelu = carver.Take(r * 4 * c);
+    const bool shares = recompute_ && &block != &act_.blocks.front();
+    block = shares ? act_.blocks.front() : CarveBlock(carver);
     block.mlp_residual = carver.Take(r * c);
   }
   act_.ln_f = CarveNorm(carver);
@@ -179,6 +191,21 @@ void Gpt::Forward(int module, ParameterView parameters) {
     ForwardAttention(module, parameters);
   } else {
     ForwardMlp(module, parameters);
+  }
+}
+
+int Gpt::recomputed_from(int module) const {
+  const int last_mlp =
+      architecture_.mlp_module(architecture_.config.layers - 1);
+  const bool is_mlp = module > 0 && module % 2 == 0;
+  return recompute_ && is_mlp && module < last_mlp ? module - 1 : module + 1;
+}
+
+void Gpt::Recompute(int module, ParameterView parameters) {
+  if (module % 2 == 1) {
+    ForwardAttention(module, parameters);
+  } else {
+    ForwardHidden(module, parameters);
   }
 }
 
@@ -256,16 +283,26 @@ void Gpt::BackwardAttention(int module, ParameterView parameters,
                g[kNormBias]);
 }
 
-void Gpt::ForwardMlp(int module, ParameterView parameters) {
+// What backward reads.
+void Gpt::ForwardHidden(int module, ParameterView parameters) {
   const auto p = parameters.subspan(architecture_.modules[module].owned[0]);
   const Block& block = act_.blocks[(module - 2) / 2];
   const int64_t r = rows();
   const int64_t c = architecture_.config.channels;
-  const float* x = block.attention_residual;  // (R, C)
-  ForwardNorm(x, p[kNormWeight], p[kNormBias], block.ln_2);
+  ForwardNorm(block.attention_residual, p[kNormWeight], p[kNormBias],
+              block.ln_2);
   LinearForward({r, c, 4 * c}, block.ln_2.out, p[kFirstWeight], block.hidden);
   AddBiasAndGelu(p[kFirstBias], r, 4 * c, block.hidden, block.gelu);
-  CopyWithBias(x, p[kProjectionBias], r, c, block.mlp_residual);
+}
+
+void Gpt::ForwardMlp(int module, ParameterView parameters) {
+  ForwardHidden(module, parameters);
+  const auto p = parameters.subspan(architecture_.modules[module].owned[0]);
+  const Block& block = act_.blocks[(module - 2) / 2];
+  const int64_t r = rows();
+  const int64_t c = architecture_.config.channels;
+  CopyWithBias(block.attention_residual, p[kProjectionBias], r, c,
+               block.mlp_residual);
   LinearForwardAdd({r, 4 * c, c}, block.gelu, p[kProjectionWeight],
                    block.mlp_residual);
 }

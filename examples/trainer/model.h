@@ -27,10 +27,19 @@ namespace commsched::trainer {
 //   gpt.loss();
 //   for (m = num_modules; m-- > 0;) gpt.Backward(m, parameters, gradients);
 //
+// Where activations are recomputed, a block keeps what enters it only, and its
+// forward runs again within backward, but for the last block, whose activations
+// are still there:
+//
+//   for (m = num_modules; m-- > 0;) {
+//     for (r = gpt.recomputed_from(m); r <= m; ++r) gpt.Recompute(r,
+//     parameters); gpt.Backward(m, parameters, gradients);
+//   }
+//
 // Where ranks share sequences, each has the tokens of a piece of each, and
-// Forward and Backward of attention are followed by the ops among steps(), with
-// the exchanges among them run by the caller. Rows are then (T, B) instead of
-// (B, T), and loss() is that of the rank's own tokens.
+// Forward, Recompute and Backward of attention are followed by the ops among
+// steps(), with the exchanges among them run by the caller. Rows are then (T,
+// B) instead of (B, T), and loss() is that of the rank's own tokens.
 //
 // All memory is allocated by Create and its pages are touched there; a step
 // allocates nothing (oneDNN keeps packing buffers of its own). Results are the
@@ -45,7 +54,7 @@ class Gpt {
   // kResourceExhausted, naming the bytes, when there is no memory.
   static absl::StatusOr<std::unique_ptr<Gpt>> Create(
       const GptConfig& config, int64_t batch, int64_t seq,
-      const SequenceShard& shard = {});
+      const ActivationOptions& options = {});
 
   Gpt(const Gpt&) = delete;
   Gpt& operator=(const Gpt&) = delete;
@@ -65,7 +74,14 @@ class Gpt {
   // of the module's used parameters and touches no others.
   void Backward(int module, ParameterView parameters, GradientView gradients);
 
-  // What follows Forward or Backward of `module`; mostly nothing.
+  // The first of the modules up to `module` whose forwards run again before its
+  // backward: those of a block before that of its MLP. `module` + 1: none.
+  int recomputed_from(int module) const;
+  // That forward, for Backward: it leaves out what leaves the block, which is
+  // kept. Bits are those of the first time.
+  void Recompute(int module, ParameterView parameters);
+
+  // What follows Forward, Recompute or Backward of `module`; mostly nothing.
   std::span<const ShardedStep> steps(int module, bool backward) const;
   // What the exchanges among them read and write; fixed.
   std::span<const Travelling> travelling() const;
@@ -85,7 +101,6 @@ class Gpt {
   }
   int64_t batch() const { return batch_; }
   int64_t seq() const { return seq_; }
-  const SequenceShard& shard() const { return shard_; }
   int64_t activation_bytes() const { return activation_bytes_; }
 
  private:
@@ -96,7 +111,9 @@ class Gpt {
     float* inverse_deviation;
   };
 
-  // Of R = B T rows; the first three are null where ranks share sequences.
+  // Of R = B T rows; the first three pointers to floats are null where ranks
+  // share sequences. Where activations are recomputed, blocks share all but
+  // `mlp_residual`.
   struct Block {
     Norm ln_1;
     float* qkv;                 // (R, H + 2 K, C / H), K kv_heads.
@@ -127,15 +144,17 @@ class Gpt {
   };
 
   Gpt(Architecture architecture, int64_t batch, int64_t seq,
-      const SequenceShard& shard);
+      const ActivationOptions& options);
 
   // Takes every activation from `carver`, which may only be counting.
   void Carve(Carver& carver);
   Norm CarveNorm(Carver& carver) const;
+  Block CarveBlock(Carver& carver) const;
 
   void ForwardEmbed(ParameterView parameters);
   void ForwardAttention(int module, ParameterView parameters);
   void ForwardMlp(int module, ParameterView parameters);
+  void ForwardHidden(int module, ParameterView parameters);
   void ForwardHead(ParameterView parameters);
   void BackwardEmbed(GradientView gradients);
   void BackwardAttention(int module, ParameterView parameters,
@@ -164,6 +183,7 @@ class Gpt {
   const int64_t batch_;
   const int64_t seq_;
   const SequenceShard shard_;
+  const bool recompute_;
 
   int64_t activation_bytes_ = 0;
   std::unique_ptr<float[], AlignedDelete> memory_;

@@ -79,6 +79,9 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
        "Heads of keys and values, shared by groups of the model's heads; 0: as "
        "many as these");
   flag("--micro-batches", o.micro_batches, "Backward passes per step");
+  app.add_flag("--recompute", o.recompute,
+               "Keep only what enters each transformer block; its forward runs "
+               "again before its backward");
   app.add_option("--lr", raw.lr,
                  "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
   flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");

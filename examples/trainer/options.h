@@ -24,6 +24,7 @@ struct Options {
   int64_t batch = 48;  // Sequences per step over all ranks.
   int64_t seq = 128;
   int64_t micro_batches = 1;
+  bool recompute = false;  // Blocks' activations, within backward.
   double clip = 1;
   std::string optimizer = "adamw";  // Or "sgd", with momentum 0.9.
   // Each "fp32", "bf16" or "fp16".

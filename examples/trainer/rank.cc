@@ -28,10 +28,11 @@ constexpr uint64_t kMinTraceRecords = 1024;
 uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
   const Architecture& model = gpt.architecture();
   const auto micro_batches = static_cast<uint64_t>(options.micro_batches);
-  uint64_t ops = 2 * model.modules.size() * micro_batches +
+  const uint64_t forwards = options.recompute ? 2 : 1;
+  uint64_t ops = (forwards + 1) * model.modules.size() * micro_batches +
                  4 * model.parameters.size() + 4;
   for (int m = 0; m < gpt.num_modules(); ++m) {
-    ops += micro_batches * (gpt.steps(m, /*backward=*/false).size() +
+    ops += micro_batches * (forwards * gpt.steps(m, /*backward=*/false).size() +
                             gpt.steps(m, /*backward=*/true).size());
   }
   if (options.zero == 3) ops += 2 * model.parameters.size() * micro_batches;
@@ -66,9 +67,10 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
   absl::StatusOr<std::unique_ptr<Gpt>> gpt =
       Gpt::Create(options.config, options.local_batch(), options.seq,
-                  {.ranks = options.sp,
-                   .rank = index % options.sp,
-                   .chunks = options.sp_chunks});
+                  {.shard = {.ranks = options.sp,
+                             .rank = index % options.sp,
+                             .chunks = options.sp_chunks},
+                   .recompute = options.recompute});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
@@ -198,8 +200,20 @@ absl::Status Rank::RegisterModel() {
           static_cast<uint32_t>(module.used[i]))));
     }
   }
+  TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
   return exchanges_.Register(*gpt_, options_.sp_blocking, sequence_group_.get(),
                              engine_.get());
+}
+
+absl::Status Rank::RegisterRecomputed() {
+  for (int m = 0; m < gpt_->num_modules(); ++m) {
+    const int first = gpt_->recomputed_from(m);
+    if (first > m) continue;
+    TRAINER_RETURN_IF_ERROR(FromEngine(
+        commsched_engine_recompute(engine_.get(), static_cast<uint32_t>(first),
+                                   static_cast<uint32_t>(m))));
+  }
+  return absl::OkStatus();
 }
 
 // Of this rank's tokens; ops have their own.
@@ -324,9 +338,26 @@ absl::Status Rank::Forward(uint32_t micro_batch) {
   return absl::OkStatus();
 }
 
+// The forward of module `m`, within backward.
+absl::Status Rank::Recompute(int m, uint32_t micro_batch) {
+  const auto id = static_cast<commsched_module_id_t>(m);
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_forward_begin(engine_.get(), id, micro_batch)));
+  TRAINER_RETURN_IF_ERROR(FindParameters(m));
+  MeasureLive(m);
+  gpt_->Recompute(m, values_);
+  TRAINER_RETURN_IF_ERROR(
+      exchanges_.Run(m, /*backward=*/false, micro_batch, values_, {}));
+  return FromEngine(
+      commsched_engine_forward_end(engine_.get(), id, micro_batch));
+}
+
 absl::Status Rank::Backward(uint32_t micro_batch) {
   commsched_engine_t* engine = engine_.get();
   for (int m = gpt_->num_modules(); m-- > 0;) {
+    for (int r = gpt_->recomputed_from(m); r <= m; ++r) {
+      TRAINER_RETURN_IF_ERROR(Recompute(r, micro_batch));
+    }
     const auto id = static_cast<commsched_module_id_t>(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_begin(engine, id, micro_batch)));

@@ -105,9 +105,11 @@ class Rank {
   absl::Status CreateSequenceGroup();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
+  absl::Status RegisterRecomputed();
   ModuleFlops ModuleFlopsOf(int m) const;
   absl::Status InitializeWeights();
   absl::Status Forward(uint32_t micro_batch);
+  absl::Status Recompute(int m, uint32_t micro_batch);
   absl::Status Backward(uint32_t micro_batch);
   // Where the parameters of module `m` are, once its forward or backward has
   // begun.

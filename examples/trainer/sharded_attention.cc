@@ -22,18 +22,20 @@ void AddStridedColumnSums(const float* d, int64_t rows, int64_t cols,
 }  // namespace
 
 ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
-                                   int64_t seq, const SequenceShard& shard)
+                                   int64_t seq,
+                                   const ActivationOptions& options)
     : config_(config),
       batch_(batch),
       seq_(seq),
-      shard_(shard),
-      split_(config, shard) {
+      shard_(options.shard),
+      recompute_(options.recompute),
+      split_(config, options.shard) {
   int64_t q_heads = 0;
   int64_t kv_heads = 0;
   for (int64_t c = 0; c < split_.chunks(); ++c) {
     q_heads += split_.most_q(c);
     kv_heads += split_.most_kv(c);
-    my_heads_ += split_.share(c, shard.rank).q.count;
+    my_heads_ += split_.share(c, shard_.rank).q.count;
   }
   const int64_t q_tokens = rows() * token_stride(true);
   const int64_t kv_tokens = rows() * token_stride(false);
@@ -54,7 +56,12 @@ ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
   layers_.resize(static_cast<size_t>(config.layers));
   for (int64_t l = 0; l < config.layers; ++l) {
     Layer& layer = layers_[static_cast<size_t>(l)];
-    const std::string prefix = absl::StrCat("h.", l, ".attn.");
+    if (recompute_ && l > 0) {
+      layer = layers_[0];
+      continue;
+    }
+    const std::string prefix =
+        recompute_ ? "" : absl::StrCat("h.", l, ".attn.");
     layer.q = AddBuffer(prefix + "q", q_rows);
     layer.k = AddBuffer(prefix + "k", kv_rows);
     layer.v = AddBuffer(prefix + "v", kv_rows);
@@ -72,7 +79,9 @@ int ShardedAttention::AddBuffer(std::string name, int64_t count) {
 void ShardedAttention::Carve(Carver& carver) {
   for (Travelling& buffer : buffers_) buffer.data = carver.Take(buffer.count);
   for (Layer& layer : layers_) {
-    layer.probabilities = carver.Take(batch_ * my_heads_ * seq_ * seq_);
+    layer.probabilities = recompute_ && &layer != &layers_[0]
+                              ? layers_[0].probabilities
+                              : carver.Take(batch_ * my_heads_ * seq_ * seq_);
   }
   scratch_ = carver.Take(AttentionScratchCount(seq_));
 }

@@ -12,6 +12,14 @@
 
 namespace commsched::trainer {
 
+// Which activations a rank has, and which of them it keeps.
+struct ActivationOptions {
+  SequenceShard shard;
+  // Of a block only what enters it is kept until backward, and the others of
+  // all blocks share memory.
+  bool recompute = false;
+};
+
 // Memory that exchanges read or write.
 struct Travelling {
   std::string name;
@@ -97,7 +105,7 @@ class ShardedAttention {
   // Of `batch` sequences of `seq` tokens in all. Requires a config and shard
   // that are valid.
   ShardedAttention(const GptConfig& config, int64_t batch, int64_t seq,
-                   const SequenceShard& shard);
+                   const ActivationOptions& options);
 
   void Carve(Carver& carver);
 
@@ -198,6 +206,7 @@ class ShardedAttention {
   const int64_t batch_;
   const int64_t seq_;
   const SequenceShard shard_;
+  const bool recompute_;
   const HeadSplit split_;
   std::vector<Travelling> buffers_;
   std::vector<Layer> layers_;

@@ -100,6 +100,9 @@ void ExchangeRank::Register() {
   AddExchange("back", true, kC, kD);
   AddOp("weigh", true, {}, false, true);
   AddOp("add", true, {On(kD, COMMSCHED_READ)}, false, true);
+  if (!run_.recompute) return;
+  Require(commsched_engine_recompute(engine_, kPlainModule, kMixModule),
+          commsched_engine_last_error());
 }
 
 void ExchangeRank::AddOp(const char* name, bool backward,
@@ -253,6 +256,12 @@ std::string ExchangeRank::Forward(uint32_t micro_batch) {
 }
 
 std::string ExchangeRank::Backward(uint32_t micro_batch) {
+  if (run_.recompute) {
+    for (std::vector<float>& each : memory_) {
+      std::fill(each.begin(), each.end(), -1.0f);
+    }
+    EXCHANGE_RETURN_IF_ERROR(Forward(micro_batch));
+  }
   EXCHANGE_RETURN_IF_ERROR(Message(
       commsched_engine_backward_begin(engine_, kMixModule, micro_batch)));
   EXCHANGE_RETURN_IF_ERROR(BackwardMix(micro_batch));

@@ -22,12 +22,16 @@ namespace commsched::engine {
 //             back: c -> d, all-to-all: 2 a again
 //             weigh: adds to the gradient of w
 //             add: adds d to it
+//
+// With `recompute` both forwards run again before the backwards, from nothing
+// that the first ones have left.
 inline constexpr uint64_t kExchanged = 64;
 inline constexpr uint64_t kPlain = 300;
 
 struct ExchangeRun {
   int32_t dp = 2;
   int32_t sp = 2;
+  bool recompute = false;
   commsched_engine_desc_t engine = commsched_engine_desc_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
 

@@ -121,6 +121,25 @@ INSTANTIATE_TEST_SUITE_P(
                       StageAndWindow{2, 3, 0}, StageAndWindow{2, 3, 1},
                       StageAndWindow{3, 3, 0}, StageAndWindow{3, 3, 1}));
 
+TEST_P(ModuleOpsTest, ForwardsThatRunAgainExchangeAgain) {
+  ExchangeRun run;
+  run.engine.micro_batches = GetParam().micro_batches;
+  run.engine.accumulate_bytes = GetParam().accumulate_bytes;
+  run.engine.zero_stage = GetParam().stage;
+  const Trained expected = Train(run);
+  ASSERT_EQ(expected.error, "");
+  run.recompute = true;
+  const Trained trained = Train(run);
+  ASSERT_EQ(trained.error, "");
+  EXPECT_EQ(trained.weights, expected.weights);
+  const nlohmann::json plan = PlanOf(run);
+  const auto swap = LaunchOf(plan, "recompute[0].mix.swap");
+  EXPECT_EQ(swap["due_after"], "recompute[0].mix.make");
+  EXPECT_EQ(swap["group"], "sp");
+  EXPECT_THAT(WaitsOf(OpOf(plan, "recompute[0].mix.use")),
+              UnorderedElementsAre(swap["key"].get<uint64_t>()));
+}
+
 TEST(ModuleOpsTest, GradientsOfAllOpsAreReduced) {
   ExchangeRun run;
   run.engine.zero_stage = 2;
@@ -214,6 +233,7 @@ TEST(ModuleOpsTest, AReductionIsDueWhenTheLastOpThatAddsIsOver) {
 
 TEST(ModuleOpsTest, AStepAllocatesNothingOnceWarm) {
   ExchangeRun run;
+  run.recompute = true;
   run.engine.zero_stage = 3;
   run.engine.micro_batches = 2;
   std::barrier all(run.ranks());

@@ -93,6 +93,22 @@ TEST(RecomputeTest, ARecordedOrderSetsASegmentApart) {
   ExpectBitsOfNoRecomputation(run);
 }
 
+TEST(RecomputeTest, SixteenBits) {
+  for (const uint32_t dtype : {COMMSCHED_BF16, COMMSCHED_F16}) {
+    for (const uint64_t accumulate_bytes : {0, 1}) {
+      ToyRun run = RecomputingRun();
+      run.engine.micro_batches = 3;
+      run.engine.parameter_dtype = dtype;
+      run.engine.gradient_dtype = dtype;
+      run.engine.reduce_dtype = dtype;
+      run.engine.accumulate_bytes = accumulate_bytes;
+      run.engine.loss_scale = 1024;
+      SCOPED_TRACE(dtype);
+      ExpectBitsOfNoRecomputation(run);
+    }
+  }
+}
+
 // What the segment reads is there for its forward, and not before.
 TEST(RecomputeTest, BucketsAreGatheredForTheForwardThatRunsAgain) {
   ToyRun run = RecomputingRun();

@@ -42,7 +42,7 @@ class CliTest(unittest.TestCase):
                      "partition-bytes priority arena-bytes max-live-bytes "
                      "persist-below accumulate-bytes optimizer layers sp "
                      "sp-chunks sp-blocking kv-heads dtype "
-                     "reduce-dtype accumulate-dtype loss-scale").split():
+                     "reduce-dtype accumulate-dtype loss-scale recompute").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):

@@ -42,8 +42,9 @@ class ShardedModel {
                int64_t ranks, int64_t chunks)
       : ranks_(static_cast<size_t>(ranks)) {
     for (int64_t r = 0; r < ranks; ++r) {
-      auto gpt = Gpt::Create(config, batch, seq,
-                             {.ranks = ranks, .rank = r, .chunks = chunks});
+      auto gpt =
+          Gpt::Create(config, batch, seq,
+                      {.shard = {.ranks = ranks, .rank = r, .chunks = chunks}});
       EXPECT_TRUE(gpt.ok()) << gpt.status();
       gpts_.push_back(*std::move(gpt));
     }
