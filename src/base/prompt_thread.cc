@@ -5,7 +5,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace commsched {
@@ -36,8 +35,12 @@ void ShortenSlice() {
   (void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
-bool Contains(absl::Span<const int> cores, int core) {
-  return std::find(cores.begin(), cores.end(), core) != cores.end();
+void MoveTo(int core, const cpu_set_t& allowed) {
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(core, &only);
+  (void)sched_setaffinity(0, sizeof(only), &only);
+  (void)sched_setaffinity(0, sizeof(allowed), &allowed);
 }
 
 thread_local bool is_prompt = false;
@@ -53,20 +56,19 @@ void MakeThreadPrompt() {
 
 int CurrentCore() { return sched_getcpu(); }
 
-void LeaveCores(absl::Span<const int> taken, int index) {
+bool CoreClaims::ClaimCore(int core) {
+  const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(core) % 64);
+  return (claimed_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
+}
+
+void CoreClaims::Claim() {
+  const int current = CurrentCore();
+  if (!is_prompt || current < 0 || ClaimCore(current)) return;
   cpu_set_t allowed;
-  if (!is_prompt || sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-    return;
-  }
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
   for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &allowed) == 0 || Contains(taken, core)) continue;
-    if (index-- != 0) continue;
-    cpu_set_t only;
-    CPU_ZERO(&only);
-    CPU_SET(core, &only);
-    (void)sched_setaffinity(0, sizeof(only), &only);
-    (void)sched_setaffinity(0, sizeof(allowed), &allowed);
-    return;
+    if (CPU_ISSET(core, &allowed) == 0 || !ClaimCore(core)) continue;
+    return MoveTo(core, allowed);
   }
 }
 

@@ -2,7 +2,8 @@
 #ifndef COMMSCHED_SRC_BASE_PROMPT_THREAD_H_
 #define COMMSCHED_SRC_BASE_PROMPT_THREAD_H_
 
-#include "absl/types/span.h"
+#include <atomic>
+#include <cstdint>
 
 namespace commsched {
 
@@ -19,14 +20,29 @@ void MakeThreadPrompt();
 // The core that the calling thread runs on; negative where that is not known.
 int CurrentCore();
 
-// Moves the calling thread to the one with number `index` of the cores that it
-// may run on and that are not in `taken`. Changes nothing if there are not as
-// many, or if the thread is not prompt: others stay where their program wants
-// them. The thread may run on the same cores as before.
+// Which cores prompt threads run one piece of work on, each a part of it.
 //
 // Where every core computes, the kernel leaves a woken thread on the one it was
-// on last, be there another such thread or not.
-void LeaveCores(absl::Span<const int> taken, int index);
+// on last, be there another such thread or not. Two that meet work one after
+// the other, and what is computed on their core is late by the work of both.
+//
+// Thread-safe, lock-free. Cores that are 64 apart are taken for one.
+class CoreClaims {
+ public:
+  // No core is claimed. Not while others claim.
+  void Clear() { claimed_.store(0, std::memory_order_relaxed); }
+
+  // Claims the core that the calling thread runs on. If another thread has, a
+  // prompt thread moves to one that nobody has claimed, if there is any among
+  // those that it may run on; others stay where their program wants them. The
+  // thread may run on the same cores as before.
+  void Claim();
+
+ private:
+  bool ClaimCore(int core);
+
+  std::atomic<uint64_t> claimed_{0};  // A bit for each core, modulo 64.
+};
 
 }  // namespace commsched
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/prompt_thread.h"
 #include "base/status_macros.h"
 #include "comm/launch_check.h"
 
@@ -43,8 +42,7 @@ InprocComm::InprocComm(const commsched_comm_desc_t& desc, const Clock* clock,
   for (uint64_t s = 0; s < num_slots_; ++s) {
     slots_[s].launches.resize(desc.size);
     slots_[s].signatures.resize(desc.size);
-    slots_[s].cores.resize(desc.size);
-    slots_[s].spread.resize(desc.size);
+    slots_[s].did_share.resize(desc.size);
   }
 }
 
@@ -74,7 +72,6 @@ absl::Status InprocComm::Post(int rank, uint64_t number,
   InprocSlot& slot = SlotOf(number);
   slot.launches[rank] = launch;
   slot.signatures[rank] = SignatureOf(launch, size());
-  slot.cores[rank] = CurrentCore();
   // Released here for Missing() and, once the member has left, the others.
   num_posted_[rank].store(number + 1, std::memory_order_release);
   // Release: our entry and what our buffers hold. Acquire: those of the others.
@@ -114,6 +111,7 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
   } else {
     slot.next_claim.store(0, std::memory_order_relaxed);
     slot.num_blocks_done.store(0, std::memory_order_relaxed);
+    slot.cores.Clear();
     slot.opened.store(number + 1, std::memory_order_release);
   }
   members_.EndWork();
@@ -140,13 +138,14 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   *cpu_ns += ThreadCpuNs() - begin_ns;
 }
 
-uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first_claim,
+uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t max_claims,
                                 TransferScratch* scratch) {
   const Transfer transfer = TransferOf(slot);
   BlockRunner runner(transfer, scratch);
   uint64_t num_run = 0;
-  uint64_t claim = first_claim;
-  while (true) {
+  for (uint64_t i = 0; i < max_claims; ++i) {
+    const uint64_t claim =
+        slot.next_claim.fetch_add(1, std::memory_order_relaxed);
     const uint64_t begin = claim * slot.blocks_per_claim;
     const uint64_t end =
         std::min(begin + slot.blocks_per_claim, slot.num_blocks);
@@ -155,9 +154,23 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t first_claim,
       ++num_run;
       if (members_.failed()) return num_run;
     }
-    claim = slot.next_claim.fetch_add(1, std::memory_order_relaxed);
-    if (claim * slot.blocks_per_claim >= slot.num_blocks) return num_run;
+    if (end == slot.num_blocks) break;
   }
+  return num_run;
+}
+
+// A transfer is not over before its link is: until then nobody takes more than
+// its share, so that copying delays what is computed on each core by as much.
+// Whatever is then left, anybody takes.
+uint64_t InprocComm::MaxClaims(InprocSlot& slot, int rank, uint64_t number) {
+  const uint64_t num_claims =
+      (slot.num_blocks + slot.blocks_per_claim - 1) / slot.blocks_per_claim;
+  if (clock_->NowNs() >= slot.link_end_ns) return num_claims;
+  const int place = (rank - slot.last_rank + size()) % size();
+  if (place > num_helpers_ || slot.did_share[rank] == number + 1) return 0;
+  slot.did_share[rank] = number + 1;
+  const auto num_shares = static_cast<uint64_t>(num_helpers_) + 1;
+  return (num_claims + num_shares - 1) / num_shares;
 }
 
 void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
@@ -165,11 +178,13 @@ void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
   InprocSlot& slot = SlotOf(number);
   if (!members_.BeginWork()) return;
   uint64_t num_run = 0;
-  const uint64_t first =
-      slot.next_claim.fetch_add(1, std::memory_order_relaxed);
-  if (first * slot.blocks_per_claim < slot.num_blocks) {
+  const uint64_t max_claims = MaxClaims(slot, rank, number);
+  if (max_claims > 0 &&
+      slot.next_claim.load(std::memory_order_relaxed) * slot.blocks_per_claim <
+          slot.num_blocks) {
+    slot.cores.Claim();
     const int64_t begin_ns = ThreadCpuNs();
-    num_run = RunClaimed(slot, first, scratch);
+    num_run = RunClaimed(slot, max_claims, scratch);
     *cpu_ns += ThreadCpuNs() - begin_ns;
   }
   members_.EndWork();
@@ -194,7 +209,6 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
   InprocSlot& slot = SlotOf(number);
   const uint64_t tag = number + 1;
   const bool open = slot.opened.load(std::memory_order_acquire) == tag;
-  if (open) SpreadOut(rank, number);
   if (slot.completed.load(std::memory_order_acquire) != tag &&
       !members_.failed()) {
     if (open) {
@@ -203,37 +217,20 @@ absl::Status InprocComm::Advance(int rank, uint64_t number,
       AbortIfSomebodyLeft(number);
     }
   }
-  if (slot.completed.load(std::memory_order_acquire) == tag) {
+  const bool completed = slot.completed.load(std::memory_order_acquire) == tag;
+  const bool delayed =
+      (open || completed) && slot.link_end_ns > slot.started_ns;
+  const bool on_its_way = delayed && clock_->NowNs() < slot.link_end_ns;
+  if (on_its_way) out_result->wake_at_ns = slot.link_end_ns;
+  if (completed && !on_its_way) {
     out_result->started_ns = slot.started_ns;
-    const bool delayed = slot.link_end_ns > slot.started_ns;
-    if (!delayed || clock_->NowNs() >= slot.link_end_ns) {
-      out_result->done = 1;
-      return absl::OkStatus();
-    }
-    out_result->wake_at_ns = slot.link_end_ns;
+    out_result->done = 1;
+    return absl::OkStatus();
   }
   // Not before the last worker has put its block down; members_.EndWork() wakes
   // us.
   if (members_.failed() && members_.nobody_works()) return members_.failure();
   return absl::OkStatus();
-}
-
-// Members that meet on one core copy one after the other, while the other cores
-// have nothing to copy: what is computed on this one is late, and so is every
-// rank that waits for it. Whoever comes too late to copy moves for the next
-// launch.
-void InprocComm::SpreadOut(int rank, uint64_t number) {
-  InprocSlot& slot = SlotOf(number);
-  if (slot.spread[rank] == number + 1) return;
-  slot.spread[rank] = number + 1;
-  const auto shares = [&slot](int member) {
-    const auto own = slot.cores.begin() + member;
-    return std::find(slot.cores.begin(), own, *own) != own;
-  };
-  if (!shares(rank)) return;
-  int num_before = 0;
-  for (int other = 0; other < rank; ++other) num_before += shares(other);
-  LeaveCores(slot.cores, num_before);
 }
 
 void InprocComm::AbortIfSomebodyLeft(uint64_t number) {

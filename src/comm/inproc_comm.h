@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/prompt_thread.h"
 #include "comm/emulated_link.h"
 #include "comm/inproc_members.h"
 #include "comm/inproc_peers.h"
@@ -31,13 +32,13 @@ struct InprocSlot {
 
   alignas(64) std::atomic<uint64_t> next_claim{0};
   std::atomic<uint64_t> num_blocks_done{0};
+  CoreClaims cores;  // Of those that work on it.
 
   // By rank, each written by its member before it arrives.
   std::vector<commsched_launch_t> launches;
   std::vector<uint64_t> signatures;
-  std::vector<int> cores;  // Where it arrived.
-  // s + 1 once it has seen where the others arrived; only its own matter.
-  std::vector<uint64_t> spread;
+  // s + 1 once it has done its share of the blocks; only its own matter.
+  std::vector<uint64_t> did_share;
 
   // Written by the last to arrive, before it stores `opened` or `completed`.
   int last_rank = 0;
@@ -55,8 +56,8 @@ struct InprocSlot {
 // members claim its blocks by an atomic counter in poll(), the last to arrive
 // first, others if they are awake or get woken for it. Nobody ever waits for
 // another member in here: a member with nothing to do parks outside, and is
-// woken through its `wake`. Members whose threads arrived on one core spread
-// out before they copy.
+// woken through its `wake`. Each works on a core of its own, if there are as
+// many.
 //
 // Why a slot is free when its next use begins: there are twice as many slots as
 // launches that a member may have in flight (F). A member that posts collective
@@ -99,13 +100,14 @@ class InprocComm {
   absl::Status Open(int rank, uint64_t number, TransferScratch* scratch,
                     int64_t* cpu_ns);
   void RunAll(InprocSlot& slot, TransferScratch* scratch, int64_t* cpu_ns);
-  uint64_t RunClaimed(InprocSlot& slot, uint64_t first_claim,
+  // How often the member may claim blocks now.
+  uint64_t MaxClaims(InprocSlot& slot, int rank, uint64_t number);
+  uint64_t RunClaimed(InprocSlot& slot, uint64_t max_claims,
                       TransferScratch* scratch);
   void Work(int rank, uint64_t number, TransferScratch* scratch,
             int64_t* cpu_ns);
   void Complete(int rank, uint64_t number);
 
-  void SpreadOut(int rank, uint64_t number);
   void AbortIfSomebodyLeft(uint64_t number);
   void WakeHelpers(int rank);
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -44,14 +45,16 @@ std::vector<int> CoresOfThisThread() {
   return cores;
 }
 
-// Of a hundred times that the calling thread is to leave its core, how often it
-// is on another one afterwards. The kernel may move it as well, at any time;
-// hence as often.
-int TimesLeft() {
+// Of a hundred times that somebody has claimed the core that the calling thread
+// runs on, how often it is on another one after it has claimed. The kernel may
+// move it as well, at any time; hence as often.
+int TimesMoved() {
   int times = 0;
   for (int i = 0; i < 100; ++i) {
+    CoreClaims claims;
+    claims.Claim();
     const int core = CurrentCore();
-    LeaveCores({core}, 0);
+    claims.Claim();
     times += CurrentCore() != core;
   }
   return times;
@@ -100,40 +103,44 @@ TEST(PromptThreadTest, OtherPoliciesAreLeftAlone) {
   });
 }
 
-TEST(PromptThreadTest, ItLeavesACoreAndMayRunWhereItMightBefore) {
+TEST(PromptThreadTest, ItLeavesAClaimedCoreAndMayRunWhereItMightBefore) {
   if (CoresOfThisThread().size() < 2) GTEST_SKIP() << "there is one core";
   OnAThread([] {
     const std::vector<int> before = CoresOfThisThread();
     MakeThreadPrompt();
-    EXPECT_GT(TimesLeft(), 50);
+    EXPECT_GT(TimesMoved(), 50);
     EXPECT_EQ(CoresOfThisThread(), before);
   });
 }
 
-TEST(PromptThreadTest, ItGoesToTheCoreOfTheGivenNumberAmongTheFreeOnes) {
-  const std::vector<int> cores = CoresOfThisThread();
-  OnAThread([&cores] {
-    MakeThreadPrompt();
-    for (size_t i = 0; i < cores.size(); ++i) {
-      int times = 0;
-      for (int n = 0; n < 100; ++n) {
-        LeaveCores({}, static_cast<int>(i));
-        times += CurrentCore() == cores[i];
-      }
-      EXPECT_GT(times, 50) << "core " << cores[i];
-    }
-  });
-}
-
-TEST(PromptThreadTest, WithoutAFreeCoreItStays) {
+TEST(PromptThreadTest, EveryCoreIsClaimedOnce) {
   const std::vector<int> cores = CoresOfThisThread();
   OnAThread([&cores] {
     MakeThreadPrompt();
     int times = 0;
     for (int i = 0; i < 100; ++i) {
+      CoreClaims claims;
+      std::set<int> claimed;
+      for (size_t n = 0; n < cores.size(); ++n) {
+        claims.Claim();
+        claimed.insert(CurrentCore());
+      }
+      times += claimed.size() == cores.size();
+    }
+    EXPECT_GT(times, 50);
+  });
+}
+
+TEST(PromptThreadTest, WhereAllCoresAreClaimedItStays) {
+  const std::vector<int> cores = CoresOfThisThread();
+  OnAThread([&cores] {
+    MakeThreadPrompt();
+    int times = 0;
+    for (int i = 0; i < 100; ++i) {
+      CoreClaims claims;
+      for (size_t n = 0; n < cores.size(); ++n) claims.Claim();
       const int core = CurrentCore();
-      LeaveCores(cores, 0);
-      LeaveCores({core}, static_cast<int>(cores.size()) - 1);
+      claims.Claim();
       times += CurrentCore() == core;
     }
     EXPECT_GT(times, 50);
@@ -141,8 +148,23 @@ TEST(PromptThreadTest, WithoutAFreeCoreItStays) {
   });
 }
 
+TEST(PromptThreadTest, ClearedCoresCanBeClaimedAgain) {
+  OnAThread([] {
+    MakeThreadPrompt();
+    CoreClaims claims;
+    int times = 0;
+    for (int i = 0; i < 100; ++i) {
+      const int core = CurrentCore();
+      claims.Clear();
+      claims.Claim();
+      times += CurrentCore() == core;
+    }
+    EXPECT_GT(times, 50);
+  });
+}
+
 TEST(PromptThreadTest, ThreadsOfTheProgramStayWhereTheyAre) {
-  OnAThread([] { EXPECT_LT(TimesLeft(), 50); });
+  OnAThread([] { EXPECT_LT(TimesMoved(), 50); });
 }
 
 }  // namespace

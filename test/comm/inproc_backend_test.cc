@@ -2,8 +2,6 @@
 // test/conformance.
 #include "comm/inproc_backend.h"
 
-#include <sched.h>
-
 #include <barrier>
 #include <cstdint>
 #include <thread>
@@ -11,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/prompt_thread.h"
 #include "gtest/gtest.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/comm_driver.h"
@@ -109,41 +106,6 @@ TEST(InprocBackendTest, TheLastToArriveDoesASmallTransferAtOnce) {
   EXPECT_EQ(idle.cpu_ns, 0);
   EXPECT_GT(busy.cpu_ns, 0);
   EXPECT_EQ(idle.started_ns, busy.started_ns);
-}
-
-// Of a hundred launches of `count` floats whose two members arrive on one core,
-// how often the second one is on another core once it has polled. The kernel
-// may move the thread as well, at any time; hence as often.
-int TimesSpreadOut(uint64_t count) {
-  auto world = WorldOf(2);
-  CommDriver first, last;
-  EXPECT_OK(first.Create(world.get(), {}, 0));
-  EXPECT_OK(last.Create(world.get(), {}, 1));
-  Sum a(count), b(count);
-  int times = 0;
-  std::thread([&] {
-    MakeThreadPrompt();
-    for (int i = 0; i < 100; ++i) {
-      const int core = CurrentCore();
-      EXPECT_OK(first.Launch(a.launch));
-      EXPECT_OK(last.Launch(b.launch));
-      EXPECT_OK(last.Wait().status());
-      times += CurrentCore() != core;
-      EXPECT_OK(first.Wait().status());
-    }
-  }).join();
-  return times;
-}
-
-TEST(InprocBackendTest, MembersThatMeetOnOneCoreSpreadOut) {
-  cpu_set_t allowed;
-  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
-  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "there is one core";
-  EXPECT_GT(TimesSpreadOut(100'000), 50);
-}
-
-TEST(InprocBackendTest, ForASmallTransferNobodyMoves) {
-  EXPECT_LT(TimesSpreadOut(1000), 50);
 }
 
 TEST(InprocBackendTest, AnyMemberCanDoALargeTransfer) {

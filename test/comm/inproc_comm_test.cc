@@ -1,0 +1,168 @@
+#include "comm/inproc_comm.h"
+
+#include <sched.h>
+
+#include <cstdint>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/prompt_thread.h"
+#include "comm/launch_check.h"
+#include "gtest/gtest.h"
+#include "test/support/fake_clock.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr uint64_t kLargeCount = 100'000;
+
+// All ranks of one communicator, polled by the calling thread. Each launch is
+// an in-place all-reduce by MAX of `count` floats, of value 1 on rank 0 and 7
+// on rank 1, on a link that takes a second for it.
+class Ranks {
+ public:
+  explicit Ranks(uint64_t count)
+      : link_(
+            {.bytes_per_s = 4.0 * static_cast<double>(count), .latency_ns = 0},
+            kRanks),
+        comm_(Desc(), &clock_, &link_) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      data_.emplace_back(count, rank == 0 ? 1.0f : 7.0f);
+      scratch_.emplace_back(kRanks);
+      desc_.rank = rank;
+      EXPECT_OK(comm_.members()->Join(desc_));
+    }
+  }
+
+  const std::vector<float>& data(int rank) const { return data_[rank]; }
+
+  void Post(int rank) {
+    const uint64_t count = data_[rank].size();
+    members_[rank] = {
+        data_[rank].data(), data_[rank].data(), count, nullptr, 0, 0, 0, 0};
+    const commsched_launch_t launch = {
+        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1, 1,
+        &members_[rank]};
+    EXPECT_OK(comm_.Post(rank, number_, Normalized(launch), &scratch_[rank],
+                         &cpu_ns_));
+  }
+
+  commsched_launch_result_t Poll(int rank) {
+    commsched_launch_result_t result = {};
+    EXPECT_OK(comm_.Advance(rank, number_, &scratch_[rank], &result, &cpu_ns_));
+    return result;
+  }
+
+  void EndOfLink() { clock_.AdvanceNs(1'000'000'000); }
+
+  // After all ranks have seen the launch done.
+  void Next() { ++number_; }
+
+ private:
+  commsched_comm_desc_t Desc() {
+    std::iota(ranks_, ranks_ + kRanks, 0);
+    desc_.struct_size = sizeof(desc_);
+    desc_.id = "comm";
+    desc_.axis = "dp";
+    desc_.ranks = ranks_;
+    desc_.size = kRanks;
+    desc_.max_in_flight = 4;
+    desc_.max_members = 1;
+    desc_.wake = [](void*) {};
+    return desc_;
+  }
+
+  FakeClock clock_;
+  EmulatedLink link_;
+  int32_t ranks_[kRanks];
+  commsched_comm_desc_t desc_ = {};
+  InprocComm comm_;
+  commsched_member_t members_[kRanks];
+  std::vector<std::vector<float>> data_;
+  std::vector<TransferScratch> scratch_;
+  uint64_t number_ = 0;
+  int64_t cpu_ns_ = 0;
+};
+
+TEST(InprocCommTest, WhileTheLinkIsBusyEachMemberDoesItsShare) {
+  Ranks ranks(kLargeCount);
+  ranks.Post(0);
+  ranks.Post(1);
+  for (int i = 0; i < 3; ++i) {
+    const commsched_launch_result_t result = ranks.Poll(1);
+    EXPECT_EQ(result.done, 0u);
+    EXPECT_EQ(result.wake_at_ns, 1'000'000'000);
+    EXPECT_EQ(ranks.data(0).front(), 7.0f);
+    EXPECT_EQ(ranks.data(0).back(), 1.0f);
+  }
+  EXPECT_EQ(ranks.Poll(0).done, 0u);
+  EXPECT_EQ(ranks.data(0).back(), 7.0f);
+  ranks.EndOfLink();
+  EXPECT_EQ(ranks.Poll(1).done, 1u);
+  EXPECT_EQ(ranks.Poll(0).done, 1u);
+}
+
+TEST(InprocCommTest, WhatIsLeftWhenTheLinkIsDoneAnyMemberDoes) {
+  Ranks ranks(kLargeCount);
+  ranks.Post(0);
+  ranks.Post(1);
+  EXPECT_EQ(ranks.Poll(1).done, 0u);
+  ranks.EndOfLink();
+  EXPECT_EQ(ranks.Poll(1).done, 1u);
+  EXPECT_EQ(ranks.data(0).back(), 7.0f);
+}
+
+TEST(InprocCommTest, EveryLaunchIsSharedAnew) {
+  Ranks ranks(kLargeCount);
+  for (int i = 0; i < 20; ++i) {
+    ranks.Post(i % 2);
+    ranks.Post(1 - i % 2);
+    EXPECT_EQ(ranks.Poll(0).done, 0u);
+    EXPECT_EQ(ranks.Poll(1).done, 0u);
+    ranks.EndOfLink();
+    EXPECT_EQ(ranks.Poll(0).done, 1u);
+    EXPECT_EQ(ranks.Poll(1).done, 1u);
+    ranks.Next();
+  }
+}
+
+// Of a hundred launches of `count` floats, how often the thread of both members
+// is on another core once the second one has worked. The kernel may move it as
+// well, at any time; hence as often.
+int TimesSpreadOut(uint64_t count) {
+  Ranks ranks(count);
+  int times = 0;
+  std::thread([&] {
+    MakeThreadPrompt();
+    for (int i = 0; i < 100; ++i) {
+      ranks.Post(0);
+      ranks.Post(1);
+      ranks.Poll(1);
+      const int core = CurrentCore();
+      ranks.Poll(0);
+      times += CurrentCore() != core;
+      ranks.EndOfLink();
+      EXPECT_EQ(ranks.Poll(0).done, 1u);
+      EXPECT_EQ(ranks.Poll(1).done, 1u);
+      ranks.Next();
+    }
+  }).join();
+  return times;
+}
+
+TEST(InprocCommTest, MembersThatMeetOnOneCoreSpreadOut) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "there is one core";
+  EXPECT_GT(TimesSpreadOut(kLargeCount), 50);
+}
+
+TEST(InprocCommTest, ForASmallTransferNobodyMoves) {
+  EXPECT_LT(TimesSpreadOut(1000), 50);
+}
+
+}  // namespace
+}  // namespace commsched
