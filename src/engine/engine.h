@@ -328,11 +328,12 @@ class Engine {
   Status RecordForwardEnd(bool backward, uint32_t module, uint32_t micro_batch);
   bool EndsRecordedForward(bool backward, uint32_t module,
                            uint32_t micro_batch) const;
+  size_t RecomputedAtEnd() const;
   Status FindSequence(Sequence* out_sequence,
                       std::vector<uint8_t>* out_left_out) const;
   Status EndRecording();
   Status Freeze(Sequence sequence);
-  Status CatchUp(const std::vector<uint8_t>& left_out);
+  Status CatchUp(const std::vector<uint8_t>& left_out, bool recomputed);
 
   // skip.cc
   bool CanSkip(uint64_t index) const;

@@ -125,6 +125,21 @@ bool Engine::EndsRecordedForward(bool backward, uint32_t module,
   return backward && micro_batch == 0 && module == recorded_.back();
 }
 
+// Of the modules at the end that are recomputed together: their forwards have
+// then run twice, since no backward comes between.
+size_t Engine::RecomputedAtEnd() const {
+  size_t begin = recorded_.size();
+  const uint32_t segment = begin == 0 ? 0 : modules_[recorded_.back()].segment;
+  while (segment > 0 && begin > 0 &&
+         modules_[recorded_[begin - 1]].segment == segment) {
+    --begin;
+  }
+  const size_t count = (recorded_.size() - begin) / 2;
+  const auto first = recorded_.begin() + static_cast<ptrdiff_t>(begin);
+  const auto again = recorded_.end() - static_cast<ptrdiff_t>(count);
+  return std::equal(first, again, again, recorded_.end()) ? count : 0;
+}
+
 // The recorded order. A module that was left out comes where its registration
 // has it: behind the one registered before it.
 Status Engine::FindSequence(Sequence* out_sequence,
@@ -153,12 +168,14 @@ Status Engine::FindSequence(Sequence* out_sequence,
 
 Status Engine::EndRecording() {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
+  const size_t recomputed = evaluating_ ? 0 : RecomputedAtEnd();
+  recorded_.resize(recorded_.size() - recomputed);
   Sequence sequence;
   std::vector<uint8_t> left_out;
   ENGINE_RETURN_IF_ERROR(FindSequence(&sequence, &left_out));
   record_failure_ = Freeze(std::move(sequence));
   ENGINE_RETURN_IF_ERROR(record_failure_);
-  return evaluating_ ? Status() : CatchUp(left_out);
+  return evaluating_ ? Status() : CatchUp(left_out, recomputed > 0);
 }
 
 Status Engine::Freeze(Sequence sequence) {
@@ -181,13 +198,16 @@ Status Engine::Freeze(Sequence sequence) {
   return Status();
 }
 
-Status Engine::CatchUp(const std::vector<uint8_t>& left_out) {
+Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_session_step_begin(session_.get()), "beginning a step"));
   cursor_ = 0;
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(SkipModule());
     skipped_[i] = left_out[i];
+  }
+  while (recomputed && ops()[cursor_].again) {
+    ENGINE_RETURN_IF_ERROR(SkipModule());
   }
   return Status();
 }

@@ -6,15 +6,43 @@
 #include "engine/kernels.h"
 
 namespace commsched::engine {
+namespace {
+
+// Rounds to the nearest of a type.
+void Round(uint32_t dtype, std::vector<float>& values) {
+  const auto to = static_cast<commsched_dtype_t>(dtype);
+  if (to == COMMSCHED_F32) return;
+  const commsched_engine_kernels_t kernels = CpuKernels();
+  std::vector<uint16_t> narrow(values.size());
+  kernels.convert(kernels.user, narrow.data(), to, values.data(), COMMSCHED_F32,
+                  values.size());
+  kernels.convert(kernels.user, values.data(), COMMSCHED_F32, narrow.data(), to,
+                  values.size());
+}
+
+// By how much that changes a number, in proportion to it.
+double RoundingOf(uint32_t dtype) {
+  return dtype == COMMSCHED_F32   ? 0x1p-24
+         : dtype == COMMSCHED_F16 ? 0x1p-11
+                                  : 0x1p-8;
+}
+
+void Add(const std::vector<float>& more, std::vector<float>& sum) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+}  // namespace
 
 PlainTraining::PlainTraining(const RandomCase& random_case)
     : case_(random_case) {
+  loss_scale_.scale = std::max(1.0f, case_.engine.loss_scale);
   for (uint32_t p = 0; p < case_.model.parameters.size(); ++p) {
     const uint64_t count = case_.model.parameters[p].count();
-    State state = {std::vector<float>(count), std::vector<float>(count),
-                   std::vector<float>(count), std::vector<float>(count)};
-    for (uint64_t i = 0; i < count; ++i) state.value[i] = InitialValue(p, i);
-    states_.push_back(std::move(state));
+    State& state = states_.emplace_back();
+    for (auto* each : {&state.master, &state.m, &state.v, &state.gradient}) {
+      each->resize(count);
+    }
+    for (uint64_t i = 0; i < count; ++i) state.master[i] = InitialValue(p, i);
   }
   Keep();
   for (uint32_t step = 0; step < case_.after_step.size(); ++step) {
@@ -25,54 +53,99 @@ PlainTraining::PlainTraining(const RandomCase& random_case)
 
 void PlainTraining::Keep() {
   Weights& weights = after_.emplace_back();
-  for (const State& state : states_) weights.push_back(state.value);
+  std::vector<double>& errors = errors_.emplace_back();
+  const double rounding = case_.engine.parameter_dtype == COMMSCHED_F32
+                              ? 0
+                              : RoundingOf(case_.engine.parameter_dtype);
+  for (State& state : states_) {
+    state.value = state.master;
+    Round(case_.engine.parameter_dtype, state.value);
+    weights.push_back(state.value);
+    // Values are about 1 at most; they may be rounded to two neighbours.
+    errors.push_back(state.error == 0 ? 0 : state.error + 4 * rounding);
+  }
+}
+
+// ---- Gradients --------------------------------------------------------------
+
+void PlainTraining::AddBackwards(GradientPlace place,
+                                 std::vector<float>& gradient) const {
+  const auto scale = static_cast<float>(loss_scale_.scale);
+  const std::vector<float>& value = states_[place.parameter].value;
+  const std::vector<uint32_t> order = case_.Order(place.step);
+  for (const Pass& pass : case_.Backwards(order)) {
+    if (!pass.backward) continue;
+    place.position = pass.position;
+    place.module = order[pass.position];
+    const std::vector<uint32_t>& used = case_.model.used[place.module];
+    if (std::find(used.begin(), used.end(), place.parameter) == used.end()) {
+      continue;
+    }
+    const GradientSource source(case_, place);
+    if (!source.any()) continue;
+    for (uint64_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] += scale * source.At(i, value[i]);
+    }
+    Round(case_.engine.gradient_dtype, gradient);
+  }
+}
+
+// Of several micro-batches, in a sum of the type of gradients, or of its own.
+std::vector<float> PlainTraining::GradientOf(GradientPlace place,
+                                             uint32_t first,
+                                             uint32_t last) const {
+  const bool folds = last - first > 1 && case_.engine.gradient_dtype !=
+                                             case_.engine.accumulate_dtype;
+  std::vector<float> sum(states_[place.parameter].value.size());
+  for (uint32_t mb = first; mb < last; ++mb) {
+    place.micro_batch = mb;
+    if (!folds) {
+      AddBackwards(place, sum);
+      continue;
+    }
+    std::vector<float> mine(sum.size());
+    AddBackwards(place, mine);
+    Add(mine, sum);
+    Round(case_.engine.accumulate_dtype, sum);
+  }
+  Round(case_.engine.reduce_dtype, sum);
+  return sum;
 }
 
 std::vector<float> PlainTraining::MeanGradient(uint32_t step,
                                                uint32_t parameter,
                                                uint32_t first,
                                                uint32_t last) const {
-  const std::vector<float>& value = states_[parameter].value;
-  std::vector<float> sum(value.size());
-  for (int32_t rank = 0; rank < case_.ranks; ++rank) {
-    std::vector<float> mine(value.size());
-    for (uint32_t mb = first; mb < last; ++mb) {
-      for (size_t m = case_.model.used.size(); m-- > 0;) {
-        const std::vector<uint32_t>& used = case_.model.used[m];
-        if (std::find(used.begin(), used.end(), parameter) == used.end()) {
-          continue;
-        }
-        const GradientSource source(case_, rank, step, mb,
-                                    static_cast<uint32_t>(m), parameter);
-        if (!source.any()) continue;
-        for (uint64_t i = 0; i < mine.size(); ++i) {
-          mine[i] += source.At(i, value[i]);
-        }
-      }
-    }
-    for (uint64_t i = 0; i < sum.size(); ++i) {
-      sum[i] = rank == 0 ? mine[i] : sum[i] + mine[i];
-    }
+  GradientPlace place = {};
+  place.step = step;
+  place.parameter = parameter;
+  std::vector<float> sum = GradientOf(place, first, last);
+  for (place.rank = 1; place.rank < case_.ranks; ++place.rank) {
+    Add(GradientOf(place, first, last), sum);
   }
   const float factor = 1.0f / static_cast<float>(case_.ranks);
   for (float& each : sum) each *= factor;
+  Round(case_.engine.reduce_dtype, sum);
   return sum;
 }
 
 // Whole over all micro-batches, or the sum of what each of them gives.
 void PlainTraining::ReduceGradient(uint32_t step, uint32_t parameter) {
   std::vector<float>& gradient = states_[parameter].gradient;
-  const uint32_t micro_batches = std::max(1u, case_.engine.micro_batches);
-  if (case_.engine.accumulate_bytes == 0) {
+  const uint32_t micro_batches = case_.micro_batches();
+  if (case_.engine.accumulate_bytes == 0 || micro_batches == 1) {
     gradient = MeanGradient(step, parameter, 0, micro_batches);
     return;
   }
   gradient = MeanGradient(step, parameter, 0, 1);
+  Round(case_.engine.accumulate_dtype, gradient);
   for (uint32_t mb = 1; mb < micro_batches; ++mb) {
-    const std::vector<float> more = MeanGradient(step, parameter, mb, mb + 1);
-    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += more[i];
+    Add(MeanGradient(step, parameter, mb, mb + 1), gradient);
+    Round(case_.engine.accumulate_dtype, gradient);
   }
 }
+
+// ---- The optimizer ----------------------------------------------------------
 
 double PlainTraining::Norm() const {
   const commsched_engine_kernels_t kernels = CpuKernels();
@@ -88,58 +161,115 @@ double PlainTraining::Norm() const {
   return std::sqrt(total);
 }
 
-void PlainTraining::Step(uint32_t step) {
-  for (uint32_t p = 0; p < states_.size(); ++p) ReduceGradient(step, p);
-  double scale = 1;
-  if (case_.engine.clip_norm > 0) {
-    last_norm_ = Norm();
-    scale = std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
+void PlainTraining::SetControl() {
+  commsched_step_control_t& control = loss_scale_.control;
+  control.gradient_scale = 1;
+  const bool scales = case_.engine.loss_scale > 0;
+  if (scales || case_.engine.clip_norm > 0) {
+    const double scale = loss_scale_.scale;
+    last_norm_ = Norm() / scale;
+    double factor = 1;
+    if (case_.engine.clip_norm > 0) {
+      factor =
+          std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
+    }
+    control.gradient_scale = factor / scale;
   }
-  for (uint32_t p = 0; p < states_.size(); ++p) StepParameter(step, scale, p);
+  control.skip = scales && !std::isfinite(last_norm_) ? 1 : 0;
+  if (scales) {
+    loss_scale_.Advance(control.skip != 0, case_.engine.loss_scale_window);
+  }
+  if (control.skip == 0) ++steps_;
+  control.correction1 = 1 - std::pow(double{0.9f}, steps_);
+  control.correction2 = 1 - std::pow(double{0.95f}, steps_);
 }
 
-void PlainTraining::StepParameter(uint32_t step, double gradient_scale,
-                                  uint32_t parameter) {
+void PlainTraining::Step(uint32_t step) {
+  for (uint32_t p = 0; p < states_.size(); ++p) ReduceGradient(step, p);
+  SetControl();
+  for (uint32_t p = 0; p < states_.size(); ++p) {
+    StepParameter(p);
+  }
+  if (!case_.has_one_result()) AddErrors(step);
+}
+
+void PlainTraining::StepParameter(uint32_t parameter) {
   State& state = states_[parameter];
   const commsched_engine_desc_t& engine = case_.engine;
   const commsched_engine_kernels_t kernels = CpuKernels();
   const float decay = case_.model.parameters[parameter].dims.size() >= 2
                           ? engine.weight_decay
                           : 0.0f;
-  commsched_step_control_t control = {.gradient_scale = gradient_scale,
-                                      .correction1 = 1,
-                                      .correction2 = 1,
-                                      .skip = 0};
   if (engine.optimizer == COMMSCHED_SGD) {
     commsched_sgd_args_t args = {};
-    args.master = state.value.data();
+    args.master = state.master.data();
     args.velocity = engine.momentum > 0 ? state.m.data() : nullptr;
     args.gradient = state.gradient.data();
-    args.count = state.value.size();
+    args.count = state.master.size();
     args.lr = kLearningRate;
     args.momentum = engine.momentum;
     args.decay = decay;
     args.nesterov = engine.nesterov;
-    args.control = &control;
+    args.control = &loss_scale_.control;
     kernels.sgd(kernels.user, &args);
     return;
   }
   commsched_adamw_args_t args = {};
-  args.master = state.value.data();
+  args.master = state.master.data();
   args.m = state.m.data();
   args.v = state.v.data();
   args.gradient = state.gradient.data();
-  args.count = state.value.size();
+  args.count = state.master.size();
   args.lr = kLearningRate;
   args.beta1 = 0.9f;
   args.beta2 = 0.95f;
   args.epsilon = engine.epsilon;
   args.decay = decay;
-  const double t = step + 1;
-  control.correction1 = 1 - std::pow(double{args.beta1}, t);
-  control.correction2 = 1 - std::pow(double{args.beta2}, t);
-  args.control = &control;
+  args.control = &loss_scale_.control;
   kernels.adamw(kernels.user, &args);
+}
+
+// ---- What another order of additions may change -----------------------------
+
+// Each addition and conversion rounds a sum of at most `most`, differently in
+// either order. Gradients follow values, which may differ already.
+double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
+  const commsched_engine_desc_t& engine = case_.engine;
+  double uses = 0;
+  for (uint32_t module : case_.Order(step)) {
+    const std::vector<uint32_t>& used = case_.model.used[module];
+    uses +=
+        static_cast<double>(std::count(used.begin(), used.end(), parameter));
+  }
+  const double micro_batches = case_.micro_batches();
+  const double most = 0.2 * uses * micro_batches;
+  const double roundings =
+      micro_batches * (uses * RoundingOf(engine.gradient_dtype) +
+                       RoundingOf(engine.reduce_dtype) +
+                       RoundingOf(engine.accumulate_dtype)) +
+      case_.ranks * RoundingOf(COMMSCHED_F32);
+  return 2 * roundings * most +
+         0.05 * uses * micro_batches * errors_.back()[parameter];
+}
+
+void PlainTraining::AddErrors(uint32_t step) {
+  double squares = 0;
+  for (uint32_t p = 0; p < states_.size(); ++p) {
+    squares += std::pow(GradientError(step, p), 2) *
+               static_cast<double>(states_[p].value.size());
+  }
+  norm_error_ = last_norm_ > 0 ? std::sqrt(squares) / last_norm_ : 0;
+  for (uint32_t p = 0; p < states_.size(); ++p) {
+    double gradient = GradientError(step, p);
+    // Gradients are 1 at most; clipping divides by the norm.
+    if (case_.engine.clip_norm > 0) gradient += norm_error_;
+    // Moments follow gradients, and the one is divided by the other.
+    const double per_gradient = case_.engine.optimizer == COMMSCHED_SGD
+                                    ? step + 1
+                                    : 3 / case_.engine.epsilon;
+    states_[p].error += double{kLearningRate} * per_gradient * gradient +
+                        4 * RoundingOf(COMMSCHED_F32);
+  }
 }
 
 }  // namespace commsched::engine

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/loss_scale.h"
 #include "test/engine/random_case.h"
 
 namespace commsched::engine {
@@ -11,21 +12,32 @@ namespace commsched::engine {
 using Weights = std::vector<std::vector<float>>;  // By parameter.
 
 // The training of a case by a plain loop, without buckets, shards and
-// communication. It has the additions of the engine in their order, and its
-// kernels: the same bits where that order is known.
+// communication. It has the additions of the engine in their order, rounds
+// where types differ, and has the engine's kernels: the same bits where that
+// order is known.
 //
 // Thread-compatible.
 class PlainTraining {
  public:
   explicit PlainTraining(const RandomCase& random_case);
 
-  // After `step` steps.
+  // What the model reads after `step` steps.
   const Weights& After(size_t step) const { return after_[step]; }
+  // By how much another order of additions can make an element of a parameter
+  // differ from that.
+  double ErrorAfter(size_t step, uint32_t parameter) const {
+    return errors_[step][parameter];
+  }
   double last_norm() const { return last_norm_; }
+  // By how much another order of additions can make that differ, in proportion.
+  double norm_error() const { return norm_error_; }
+  // After the last step.
+  const LossScale& loss_scale() const { return loss_scale_; }
 
  private:
   struct State {
-    std::vector<float> value, m, v, gradient;
+    std::vector<float> master, value, m, v, gradient;
+    double error = 0;  // Of the masters.
   };
 
   void Step(uint32_t step);
@@ -33,14 +45,26 @@ class PlainTraining {
   // The mean over the ranks, of micro-batches `first` to `last` - 1.
   std::vector<float> MeanGradient(uint32_t step, uint32_t parameter,
                                   uint32_t first, uint32_t last) const;
+  // What a rank has to send.
+  std::vector<float> GradientOf(GradientPlace place, uint32_t first,
+                                uint32_t last) const;
+  // Adds what the backwards of a micro-batch do.
+  void AddBackwards(GradientPlace place, std::vector<float>& gradient) const;
   double Norm() const;
-  void StepParameter(uint32_t step, double gradient_scale, uint32_t parameter);
+  void SetControl();
+  void StepParameter(uint32_t parameter);
+  double GradientError(uint32_t step, uint32_t parameter) const;
+  void AddErrors(uint32_t step);
   void Keep();
 
   const RandomCase case_;
   std::vector<State> states_;
   std::vector<Weights> after_;
+  std::vector<std::vector<double>> errors_;
+  LossScale loss_scale_;
+  double steps_ = 0;
   double last_norm_ = 0;
+  double norm_error_ = 0;
 };
 
 constexpr float kLearningRate = 0.01f;

@@ -28,6 +28,26 @@ struct RandomModel {
   std::vector<std::vector<uint32_t>> used;  // By module: owned, then tied.
 };
 
+// Recorded from `step` on; its modules may come several times.
+struct RecordedOrder {
+  uint32_t step = 0;
+  std::vector<uint32_t> modules;
+  bool by_evaluation = false;  // Before the step.
+};
+
+// One element of a gradient that is infinite.
+struct Overflow {
+  uint32_t step = 0;
+  int32_t rank = 0;
+  uint32_t parameter = 0;
+};
+
+// A forward or backward of a module: where it is among the forwards.
+struct Pass {
+  uint32_t position = 0;
+  bool backward = false;
+};
+
 // After a step, on all ranks.
 enum class Between { kNothing, kDrain, kEvaluate };
 
@@ -49,14 +69,31 @@ struct RandomCase {
   bool traced = false;
   // Modules that are recomputed together, each the first and the last.
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
+  std::vector<RecordedOrder> orders;  // None: that of registration.
+  std::vector<Overflow> overflows;    // With a loss scale.
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
   commsched_engine_desc_t engine = commsched_engine_desc_init();
   commsched_plan_options_t plan = commsched_plan_options_init();
   commsched_cost_profile_t profile = commsched_cost_profile_init();
 
+  uint32_t micro_batches() const {
+    return engine.micro_batches == 0 ? 1 : engine.micro_batches;
+  }
+  bool is_fp32() const {
+    return engine.parameter_dtype == COMMSCHED_F32 &&
+           engine.gradient_dtype == COMMSCHED_F32 &&
+           engine.reduce_dtype == COMMSCHED_F32 &&
+           engine.accumulate_dtype == COMMSCHED_F32;
+  }
   // Whether the order of all additions is known.
   bool has_one_result() const;
+  // What is recorded before `step`; null: nothing new.
+  const RecordedOrder* RecordedAt(uint32_t step) const;
+  // The modules of a forward of `step`.
+  std::vector<uint32_t> Order(uint32_t step) const;
+  // What follows the forwards of a micro-batch whose order is `order`.
+  std::vector<Pass> Backwards(const std::vector<uint32_t>& order) const;
   // Of the limit of the arena; 0: none.
   uint64_t limit() const;
   void SetLimit(uint64_t bytes);
@@ -64,30 +101,38 @@ struct RandomCase {
   RandomCase Of(int32_t rank) const;
 };
 
-// Every choice follows from the seed.
-RandomCase DrawCase(uint64_t seed);
-
 // One line.
 std::string Describe(const RandomCase& random_case);
 
 // Whether `rank` leaves out the module in a micro-batch, as a branch does.
+// Nobody does in a forward that is recorded.
 bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
            uint32_t micro_batch, uint32_t module);
 
 float InitialValue(uint32_t parameter, uint64_t index);
 
+// Where something is added to a gradient.
+struct GradientPlace {
+  int32_t rank;
+  uint32_t step;
+  uint32_t micro_batch;
+  uint32_t position;  // Among the forwards.
+  uint32_t module;
+  uint32_t parameter;
+};
+
 // What a backward adds to the gradient of one parameter; nothing where it is
 // left out.
 class GradientSource {
  public:
-  GradientSource(const RandomCase& random_case, int32_t rank, uint32_t step,
-                 uint32_t micro_batch, uint32_t module, uint32_t parameter);
+  GradientSource(const RandomCase& random_case, const GradientPlace& place);
 
   bool any() const { return any_; }
   float At(uint64_t index, float value) const;
 
  private:
   uint64_t where_;
+  uint64_t infinite_ = ~uint64_t{0};  // The index of what is.
   bool any_;
 };
 

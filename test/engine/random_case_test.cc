@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "test/engine/plain_training.h"
+#include "test/engine/random_draw.h"
 #include "test/engine/random_rank.h"
 #include "test/support/property.h"
 
@@ -56,10 +58,47 @@ void ExpectWithinLimits(const RandomCase& random_case,
   }
 }
 
+// How often cases ran in which things come together that could disturb each
+// other.
+class Meetings {
+ public:
+  void Count(const RandomCase& c) {
+    if (c.wrong != Wrong::kNothing) return;
+    const std::string stage = "stage " + std::to_string(c.engine.zero_stage);
+    const bool narrow = !c.is_fp32();
+    const bool known = c.has_one_result() && c.ranks > 1;
+    const bool again = !c.recomputed.empty();
+    const bool recorded = !c.orders.empty();
+    counts_[stage + ", known bits"] += known && !narrow;
+    counts_[stage + ", known bits of 16 bits"] += known && narrow;
+    counts_[stage + ", 16 bits, recorded"] += narrow && recorded;
+    counts_[stage + ", 16 bits, recomputed"] += narrow && again;
+    counts_[stage + ", recorded, recomputed"] += recorded && again;
+    counts_[stage + ", recorded, left out"] +=
+        recorded && c.engine.allow_skipped_modules != 0;
+    counts_[stage + ", an order that changes"] += c.orders.size() > 1;
+    counts_[stage + ", 16 bits, overflow"] += narrow && !c.overflows.empty();
+    counts_[stage + ", several micro-batches of another type"] +=
+        c.micro_batches() > 1 &&
+        c.engine.gradient_dtype != c.engine.accumulate_dtype;
+    counts_["stage 3, a limit, recorded"] += c.limit() > 0 && recorded;
+    counts_["stage 3, a limit, 16 bits"] += c.limit() > 0 && narrow;
+  }
+
+  void ExpectEach(int times) const {
+    for (const auto& [meeting, count] : counts_) {
+      EXPECT_GE(count, times) << meeting;
+    }
+  }
+
+ private:
+  std::map<std::string, int> counts_;
+};
+
 // Runs the case; where the limit is too small, again with the size that the
 // refusal gives.
 void CheckCase(RandomCase random_case, const PlainTraining& plain) {
-  for (int attempt = 0; attempt < 4; ++attempt) {
+  for (int attempt = 0; attempt < 6; ++attempt) {
     SCOPED_TRACE(Describe(random_case));
     const std::vector<Outcome> outcomes = RunCase(random_case, plain);
     if (random_case.wrong != Wrong::kNothing) {
@@ -83,16 +122,20 @@ void CheckCase(RandomCase random_case, const PlainTraining& plain) {
 }
 
 TEST(RandomCaseTest, HasTheWeightsOfAPlainLoopOrIsRefusedByAll) {
-  for (int i = 0; i < test::PropertyCases(400); ++i) {
+  const int num_cases = test::PropertyCases(400);
+  Meetings meetings;
+  for (int i = 0; i < num_cases; ++i) {
     const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(test::DescribeSeed(seed));
     const RandomCase random_case = DrawCase(seed);
+    meetings.Count(random_case);
     CheckCase(random_case, PlainTraining(random_case));
     if (::testing::Test::HasFatalFailure() ||
         ::testing::Test::HasNonfatalFailure()) {
       return;
     }
   }
+  meetings.ExpectEach(num_cases / 200);
 }
 
 // The last module uses what the first does, one uses nothing.

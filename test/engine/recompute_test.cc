@@ -109,6 +109,24 @@ TEST(RecomputeTest, SixteenBits) {
   }
 }
 
+// Its forwards follow those that are recorded without anything between.
+TEST(RecomputeTest, ARecordedOrderEndsInASegment) {
+  ToyRun run = RecomputingRun();
+  for (const std::vector<uint32_t>& order :
+       {std::vector<uint32_t>{kEmbed, kHead, kBlock0, kBlock1},
+        std::vector<uint32_t>{kHead, kBlock1, kEmbed, kBlock1, kBlock0, kBlock1,
+                              kBlock0}}) {
+    run.order = [&](uint32_t) { return order; };
+    ExpectBitsOfNoRecomputation(run);
+  }
+  run.recomputed = {{kEmbed, kHead}};
+  run.order = [](uint32_t step) {
+    return step < 2 ? std::vector<uint32_t>{kBlock0, kHead, kEmbed, kBlock1}
+                    : std::vector<uint32_t>{kBlock1, kEmbed, kHead, kBlock0};
+  };
+  ExpectBitsOfNoRecomputation(run);
+}
+
 // What the segment reads is there for its forward, and not before.
 TEST(RecomputeTest, BucketsAreGatheredForTheForwardThatRunsAgain) {
   ToyRun run = RecomputingRun();

@@ -1,0 +1,253 @@
+#include "test/engine/random_draw.h"
+
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace commsched::engine {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+
+  // 0 to below - 1.
+  uint64_t Below(uint64_t below) { return random_() % below; }
+  bool OneIn(uint64_t n) { return Below(n) == 0; }
+  template <typename T>
+  T Of(const std::vector<T>& values) {
+    return values[Below(values.size())];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Around the sizes at which blocks, shards and buckets end, and others.
+std::vector<uint64_t> DrawDims(Draw& draw) {
+  switch (draw.Below(8)) {
+    case 0:
+      return {draw.Of<uint64_t>({1, 255, 256, 257})};
+    case 1:
+      return {256 * (1 + draw.Below(8)) + draw.Below(3) - 1};
+    case 2:
+    case 3:
+      return {1 + draw.Below(40), 1 + draw.Below(70)};
+    case 4:
+      return {1 + draw.Below(6), 1 + draw.Below(6), 1 + draw.Below(30)};
+    case 5:
+      return {64, 64};
+    default:
+      return {1 + draw.Below(200)};
+  }
+}
+
+RandomModel DrawModel(Draw& draw) {
+  RandomModel model;
+  model.used.resize(1 + draw.Below(6));
+  const uint64_t num_parameters = 1 + draw.Below(9);
+  for (uint32_t p = 0; p < num_parameters; ++p) {
+    RandomParameter parameter;
+    parameter.name = "p" + std::to_string(p);
+    parameter.dims = DrawDims(draw);
+    parameter.module = static_cast<uint32_t>(draw.Below(model.used.size()));
+    if (draw.OneIn(6)) parameter.gradients = Gradients::kSometimes;
+    if (draw.OneIn(12)) parameter.gradients = Gradients::kNever;
+    model.used[parameter.module].push_back(p);
+    model.parameters.push_back(parameter);
+  }
+  for (uint32_t p = 0; p < num_parameters; ++p) {
+    for (size_t m = model.parameters[p].module + 1; m < model.used.size();
+         ++m) {
+      if (draw.OneIn(8)) model.used[m].push_back(p);
+    }
+  }
+  return model;
+}
+
+uint64_t Bytes(const RandomModel& model) {
+  uint64_t count = 0;
+  for (const RandomParameter& p : model.parameters) count += p.count();
+  return count * sizeof(float);
+}
+
+void DrawEngine(Draw& draw, RandomCase& c) {
+  commsched_engine_desc_t& engine = c.engine;
+  engine.zero_stage = static_cast<uint32_t>(draw.Below(4));
+  engine.bucket_bytes =
+      draw.Of<uint64_t>({1, 1024, 4096, 16384, 1 << 20, 1 + draw.Below(40000)});
+  engine.edge_bucket_bytes = draw.Of<uint64_t>({0, 0, 1024, 5000});
+  engine.micro_batches = static_cast<uint32_t>(draw.Below(5));
+  engine.accumulate_bytes =
+      draw.Of<uint64_t>({0, 0, 1, 1, 1 + draw.Below(60000)});
+  engine.clip_norm = draw.Of<float>({0, 0.5f, 1e6f});
+  engine.weight_decay = draw.Of<float>({0, 0.1f});
+  engine.measure_steps = static_cast<uint32_t>(draw.Below(3));
+  engine.allow_skipped_modules = draw.OneIn(3) ? 1 : 0;
+  engine.launch_timeout_ns = int64_t{60} * 1'000'000'000;
+  if (engine.zero_stage < 3) return;
+  engine.prefetch_bytes = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
+  engine.persist_below = draw.Of<uint64_t>({0, 0, 300, 7000, 1 << 20});
+}
+
+void DrawRecomputed(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(4)) return;
+  const auto modules = static_cast<uint32_t>(c.model.used.size());
+  for (uint32_t first = 0; first < modules; ++first) {
+    if (draw.OneIn(2)) continue;
+    const auto last =
+        first + static_cast<uint32_t>(draw.Below(modules - first));
+    c.recomputed.emplace_back(first, last);
+    first = last;
+  }
+}
+
+void DrawOptimizer(Draw& draw, RandomCase& c) {
+  // A little more or less of a gradient near 0 must not turn a step around
+  // where the order of additions is not known.
+  c.engine.epsilon = c.is_fp32() || c.has_one_result() ? 1e-3f : 0.1f;
+  if (!draw.OneIn(3)) return;
+  c.engine.optimizer = COMMSCHED_SGD;
+  c.engine.epsilon = 0;
+  c.engine.momentum = draw.Of<float>({0, 0.9f});
+  if (c.engine.momentum > 0) {
+    c.engine.nesterov = static_cast<uint32_t>(draw.Below(2));
+  }
+}
+
+bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }
+
+void DrawPrecision(Draw& draw, RandomCase& c) {
+  if (draw.OneIn(2)) return;
+  commsched_engine_desc_t& engine = c.engine;
+  for (uint32_t* dtype : {&engine.parameter_dtype, &engine.gradient_dtype,
+                          &engine.reduce_dtype, &engine.accumulate_dtype}) {
+    *dtype = draw.Of<uint32_t>({COMMSCHED_F32, COMMSCHED_BF16, COMMSCHED_F16});
+  }
+}
+
+// Gradients of fp16 may overflow by themselves where it is known which do.
+void DrawLossScale(Draw& draw, RandomCase& c) {
+  commsched_engine_desc_t& engine = c.engine;
+  engine.loss_scale = draw.Of<float>({0, 0, 1, 1024});
+  engine.loss_scale_window = 1 + static_cast<uint32_t>(draw.Below(3));
+  if (engine.loss_scale == 0) return;
+  const bool half = OfHalf(engine.gradient_dtype) ||
+                    OfHalf(engine.reduce_dtype) ||
+                    OfHalf(engine.accumulate_dtype);
+  if (half && c.has_one_result() && draw.OneIn(2)) {
+    engine.loss_scale = draw.Of<float>({0x1p18f, 0x1p24f});
+  }
+  if (!draw.OneIn(3)) return;
+  for (uint64_t i = 1 + draw.Below(2); i > 0; --i) {
+    c.overflows.push_back(
+        {static_cast<uint32_t>(draw.Below(c.after_step.size())),
+         static_cast<int32_t>(draw.Below(static_cast<uint64_t>(c.ranks))),
+         static_cast<uint32_t>(draw.Below(c.model.parameters.size()))});
+  }
+}
+
+// Every module once, and some again.
+std::vector<uint32_t> DrawModules(Draw& draw, size_t num_modules) {
+  std::vector<uint32_t> modules(num_modules);
+  std::iota(modules.begin(), modules.end(), 0);
+  for (uint64_t more = draw.Below(3); more > 0; --more) {
+    modules.push_back(static_cast<uint32_t>(draw.Below(num_modules)));
+  }
+  for (size_t i = modules.size(); i > 1; --i) {
+    std::swap(modules[i - 1], modules[draw.Below(i)]);
+  }
+  return modules;
+}
+
+// From the first step on or later, and again before some others.
+void DrawOrders(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(3)) return;
+  const size_t num_modules = c.model.used.size();
+  for (uint32_t step = 0; step < c.after_step.size(); ++step) {
+    if (draw.OneIn(3) == (step == 0)) continue;
+    RecordedOrder order = {step, {}, draw.OneIn(4)};
+    if (draw.OneIn(5)) {
+      order.modules = c.Order(step);  // That of before.
+    } else {
+      order.modules = DrawModules(draw, num_modules);
+    }
+    c.orders.push_back(order);
+  }
+}
+
+void DrawPlan(Draw& draw, RandomCase& c) {
+  commsched_plan_options_t& plan = c.plan;
+  plan.schedule = draw.OneIn(4) ? COMMSCHED_SERIAL : COMMSCHED_OVERLAP;
+  plan.deterministic = draw.OneIn(4) ? 0 : 1;
+  plan.max_launches_in_flight = draw.Of<uint32_t>({0, 0, 1, 2, 5});
+  plan.max_bytes_in_flight = draw.Of<uint64_t>({0, 0, 1, 9000, 40000});
+  plan.num_comm_lanes = static_cast<uint32_t>(draw.Below(4));
+  plan.coalesce_bytes = draw.Of<uint64_t>({0, 0, 20000, 1 << 20});
+  plan.partition_bytes = draw.Of<uint64_t>({0, 0, 2048, 10000});
+  plan.priority = static_cast<commsched_priority_t>(draw.Below(3));
+  if (draw.OneIn(3)) {
+    c.link_bytes_per_s = draw.Of<double>({2e8, 2e9});
+    c.link_latency_ns = draw.Of<int64_t>({0, 3000});
+  }
+  if (draw.OneIn(2)) {
+    c.profile.link_bytes_per_s = draw.Of<double>({1e7, 1e9});
+    c.profile.link_latency_ns = draw.Of<int64_t>({0, 50000});
+  }
+}
+
+// Mostly less than all, so that it is often refused at first.
+void DrawLimit(Draw& draw, RandomCase& c) {
+  if (c.engine.zero_stage < 2 || draw.OneIn(3)) return;
+  const uint64_t limit = 1 + draw.Below(3 * Bytes(c.model));
+  if (c.engine.zero_stage == 3 && !draw.OneIn(4)) {
+    c.engine.max_live_bytes = limit;
+  } else {
+    c.plan.arena_bytes = limit;
+  }
+}
+
+void DrawWrong(Draw& draw, RandomCase& c) {
+  // Ranks that record an order meet later.
+  if (!c.orders.empty() || !draw.OneIn(20)) return;
+  if (c.engine.zero_stage < 3 && draw.OneIn(2)) {
+    c.wrong = Wrong::kOptionOfStage3;
+    (draw.OneIn(2) ? c.engine.max_live_bytes : c.engine.persist_below) = 4096;
+  } else if (c.ranks > 1) {
+    c.wrong = Wrong::kRanksDiffer;
+    // Nothing keeps a rank from meeting the others.
+    c.engine.max_live_bytes = 0;
+    c.plan.arena_bytes = 0;
+  }
+}
+
+}  // namespace
+
+RandomCase DrawCase(uint64_t seed) {
+  Draw draw(seed);
+  RandomCase c;
+  c.seed = seed;
+  c.model = DrawModel(draw);
+  c.ranks = static_cast<int32_t>(draw.OneIn(8) ? 5 + draw.Below(4)
+                                               : 1 + draw.Below(4));
+  for (uint64_t steps = 1 + draw.Below(4); steps > 0; --steps) {
+    c.after_step.push_back(
+        draw.Of<Between>({Between::kNothing, Between::kNothing, Between::kDrain,
+                          Between::kEvaluate}));
+  }
+  c.traced = draw.OneIn(4);
+  DrawEngine(draw, c);
+  DrawPlan(draw, c);
+  DrawPrecision(draw, c);
+  DrawLossScale(draw, c);
+  DrawOptimizer(draw, c);
+  DrawRecomputed(draw, c);
+  DrawOrders(draw, c);
+  DrawLimit(draw, c);
+  DrawWrong(draw, c);
+  return c;
+}
+
+}  // namespace commsched::engine
