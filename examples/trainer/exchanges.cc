@@ -42,6 +42,24 @@ ShardedStep WaitFor(const ShardedStep& exchange) {
   return op;
 }
 
+const commsched_engine_kernels_t& Kernels() {
+  static const commsched_engine_kernels_t kernels =
+      commsched_engine_cpu_kernels();
+  return kernels;
+}
+
+template <commsched_dtype_t kDType>
+void Narrow(const float* values, int64_t count, uint16_t* out) {
+  Kernels().convert(Kernels().user, out, kDType, values, COMMSCHED_F32,
+                    static_cast<uint64_t>(count));
+}
+
+template <commsched_dtype_t kDType>
+void Widen(const uint16_t* values, int64_t count, float* out) {
+  Kernels().convert(Kernels().user, out, COMMSCHED_F32, values, kDType,
+                    static_cast<uint64_t>(count));
+}
+
 bool AllEqual(const std::vector<uint64_t>& counts) {
   return std::all_of(counts.begin(), counts.end(),
                      [&](uint64_t count) { return count == counts[0]; });
@@ -49,15 +67,24 @@ bool AllEqual(const std::vector<uint64_t>& counts) {
 
 }  // namespace
 
-absl::Status Exchanges::Register(Gpt& gpt, bool blocking,
-                                 commsched_group_t* group,
+NarrowFormat NarrowFormatOf(commsched_dtype_t dtype) {
+  if (dtype == COMMSCHED_BF16) {
+    return {Narrow<COMMSCHED_BF16>, Widen<COMMSCHED_BF16>};
+  }
+  if (dtype == COMMSCHED_F16) {
+    return {Narrow<COMMSCHED_F16>, Widen<COMMSCHED_F16>};
+  }
+  return {};
+}
+
+absl::Status Exchanges::Register(Gpt& gpt, const Setup& setup,
                                  commsched_engine_t* engine) {
   gpt_ = &gpt;
-  blocking_ = blocking;
+  setup_ = setup;
   engine_ = engine;
   first_op_.resize(static_cast<size_t>(gpt.num_modules()));
   if (gpt.travelling().empty()) return absl::OkStatus();
-  TRAINER_RETURN_IF_ERROR(AddBuffers(group));
+  TRAINER_RETURN_IF_ERROR(AddBuffers());
   for (int m = 0; m < gpt.num_modules(); ++m) {
     for (const bool backward : {false, true}) {
       first_op_[static_cast<size_t>(m)][backward ? 1 : 0] = num_ops_;
@@ -67,7 +94,7 @@ absl::Status Exchanges::Register(Gpt& gpt, bool blocking,
           continue;
         }
         TRAINER_RETURN_IF_ERROR(AddExchange(m, backward, step));
-        if (blocking)
+        if (setup.blocking)
           TRAINER_RETURN_IF_ERROR(AddOp(m, backward, WaitFor(step)));
       }
     }
@@ -76,15 +103,15 @@ absl::Status Exchanges::Register(Gpt& gpt, bool blocking,
 }
 
 // Ids of activations are the indices of buffers.
-absl::Status Exchanges::AddBuffers(commsched_group_t* group) {
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_add_group(engine_, "sp", group, &group_)));
+absl::Status Exchanges::AddBuffers() {
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_add_group(engine_, "sp", setup_.group, &group_)));
   for (const Travelling& buffer : gpt_->travelling()) {
     commsched_activation_desc_t desc = commsched_activation_desc_init();
     desc.name = buffer.name.c_str();
-    desc.dtype = COMMSCHED_F32;
+    desc.dtype = setup_.dtype;
     desc.count = static_cast<uint64_t>(buffer.count);
-    desc.address = buffer.data;
+    desc.address = buffer.sent();
     commsched_activation_id_t id = 0;
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_add_activation(engine_, &desc, &id)));
@@ -143,17 +170,27 @@ absl::Status Exchanges::AddExchange(int module, bool backward,
       engine_, static_cast<uint32_t>(module), &desc));
 }
 
+// Before the end of `step`, after which their reduction may begin.
+void Exchanges::EndGradients(int module, const ShardedStep& step) {
+  const int first =
+      gpt_->architecture().modules[static_cast<size_t>(module)].owned[0];
+  for (int gradient : step.completes) {
+    setup_.wide->EndGradient(first + gradient);
+  }
+}
+
 absl::Status Exchanges::Run(int module, bool backward, uint32_t micro_batch,
                             ParameterView parameters, GradientView gradients,
                             bool compute) {
   commsched_module_op_id_t op =
       first_op_[static_cast<size_t>(module)][backward ? 1 : 0];
   for (const ShardedStep& step : gpt_->steps(module, backward)) {
-    if (step.is_exchange() && !blocking_) continue;
+    if (step.is_exchange() && !setup_.blocking) continue;
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_op_begin(engine_, op, micro_batch)));
     if (compute && !step.is_exchange()) {
       gpt_->RunStep(module, step, parameters, gradients);
+      EndGradients(module, step);
     }
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_op_end(engine_, op, micro_batch)));

@@ -39,6 +39,7 @@ struct RawOptions {
   std::optional<int64_t> layers;
   std::optional<double> loss_scale;
   std::string reduce_dtype;
+  std::string sp_dtype;
   std::string bucket_bytes;
   std::string cap_bytes = "0";
   std::string coalesce_bytes = "0";
@@ -114,6 +115,9 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   app.add_flag("--sp-blocking", o.sp_blocking,
                "Wait for each exchange where it goes out, as calls that block "
                "would: to see what overlap gains");
+  app.add_option("--sp-dtype", raw.sp_dtype,
+                 "Of what these ranks exchange: fp32, bf16 or fp16 [that of "
+                 "--dtype]");
   flag("--zero", o.zero,
        "ZeRO stage. 0: gradients are all-reduced; 1: the optimizer is sharded; "
        "2: the gradients too; 3: and the parameters");
@@ -264,23 +268,24 @@ absl::Status CheckFolders(const Options& o) {
 
 absl::Status SetPrecision(const RawOptions& raw, Options& o) {
   o.reduce_dtype = raw.reduce_dtype.empty() ? o.dtype : raw.reduce_dtype;
+  o.sp_dtype = raw.sp_dtype.empty() ? o.dtype : raw.sp_dtype;
   const std::pair<const char*, const std::string&> dtypes[] = {
       {"--dtype", o.dtype},
       {"--reduce-dtype", o.reduce_dtype},
+      {"--sp-dtype", o.sp_dtype},
       {"--accumulate-dtype", o.accumulate_dtype}};
   for (const auto& [flag, name] : dtypes) {
     if (name == "fp32" || name == "bf16" || name == "fp16") continue;
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " is '", name, "'; it must be fp32, bf16 or fp16"));
   }
-  // Gradients come from several ops then, after each of which they may travel.
-  if (o.sp > 1 && o.dtype != "fp32") {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--dtype is %s with --sp %d; it must be fp32 where ranks share "
-        "sequences",
-        o.dtype, o.sp));
+  if (o.sp == 1 && !raw.sp_dtype.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sp-dtype is ", o.sp_dtype,
+                     "; it goes with --sp 2 or more, which is 1"));
   }
-  o.loss_scale = raw.loss_scale.value_or(o.dtype == "fp16" ? 65536 : 0);
+  const bool fp16 = o.dtype == "fp16" || o.sp_dtype == "fp16";
+  o.loss_scale = raw.loss_scale.value_or(fp16 ? 65536 : 0);
   int exponent = 0;
   const bool is_power = std::frexp(o.loss_scale, &exponent) == 0.5;
   if (o.loss_scale == 0 ||

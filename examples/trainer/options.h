@@ -17,6 +17,7 @@ struct Options {
   int64_t sp = 1;         // Ranks that share sequences.
   int64_t sp_chunks = 1;  // Of heads.
   bool sp_blocking = false;
+  std::string sp_dtype = "fp32";  // Of what they exchange; `dtype` by default.
   int64_t zero = 2;
   std::string model = "nano";
   std::string data = "kjv";

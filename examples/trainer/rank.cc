@@ -70,6 +70,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                   {.shard = {.ranks = options.sp,
                              .rank = index % options.sp,
                              .chunks = options.sp_chunks},
+                   .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
                    .recompute = options.recompute});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
@@ -201,7 +202,11 @@ absl::Status Rank::RegisterModel() {
     }
   }
   TRAINER_RETURN_IF_ERROR(RegisterRecomputed());
-  return exchanges_.Register(*gpt_, options_.sp_blocking, sequence_group_.get(),
+  return exchanges_.Register(*gpt_,
+                             {.group = sequence_group_.get(),
+                              .dtype = DTypeOf(options_.sp_dtype),
+                              .blocking = options_.sp_blocking,
+                              .wide = wide_.get()},
                              engine_.get());
 }
 
@@ -367,7 +372,7 @@ absl::Status Rank::Backward(uint32_t micro_batch) {
     gpt_->Backward(m, values_, gradients_);
     TRAINER_RETURN_IF_ERROR(
         exchanges_.Run(m, /*backward=*/true, micro_batch, values_, gradients_));
-    wide_->EndGradients(m, gradient_addresses_);
+    wide_->EndGradients(m);
     TRAINER_RETURN_IF_ERROR(
         FromEngine(commsched_engine_backward_end(engine, id, micro_batch)));
   }

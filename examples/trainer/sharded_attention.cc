@@ -19,6 +19,21 @@ void AddStridedColumnSums(const float* d, int64_t rows, int64_t cols,
   for (int64_t r = 0; r < rows; ++r) AddTo(d + r * stride, cols, d_bias);
 }
 
+// Buffers of a layer.
+constexpr size_t kLayerBuffers = 4;
+
+// The last that lists a gradient completes it.
+void FindCompletions(std::vector<ShardedStep>* steps) {
+  std::vector<int> seen;
+  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
+    for (int gradient : step->gradients) {
+      if (std::find(seen.begin(), seen.end(), gradient) != seen.end()) continue;
+      seen.push_back(gradient);
+      step->completes.push_back(gradient);
+    }
+  }
+}
+
 }  // namespace
 
 ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
@@ -28,6 +43,7 @@ ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
       batch_(batch),
       seq_(seq),
       shard_(options.shard),
+      format_(options.exchanged),
       recompute_(options.recompute),
       split_(config, options.shard) {
   int64_t q_heads = 0;
@@ -53,6 +69,7 @@ ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
   dq_in_ = AddBuffer("dq_in", q_tokens);
   dk_in_ = AddBuffer("dk_in", kv_tokens);
   dv_in_ = AddBuffer("dv_in", kv_tokens);
+  first_layer_buffer_ = buffers_.size();
   layers_.resize(static_cast<size_t>(config.layers));
   for (int64_t l = 0; l < config.layers; ++l) {
     Layer& layer = layers_[static_cast<size_t>(l)];
@@ -72,12 +89,23 @@ ShardedAttention::ShardedAttention(const GptConfig& config, int64_t batch,
 }
 
 int ShardedAttention::AddBuffer(std::string name, int64_t count) {
-  buffers_.push_back({std::move(name), nullptr, count});
+  buffers_.push_back({.name = std::move(name), .count = count});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
 void ShardedAttention::Carve(Carver& carver) {
-  for (Travelling& buffer : buffers_) buffer.data = carver.Take(buffer.count);
+  const bool narrow = format_.narrow != nullptr;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    Travelling& buffer = buffers_[i];
+    if (narrow) {
+      buffer.narrow = reinterpret_cast<uint16_t*>(
+          carver.Take((buffer.count + 1) / 2));  // Two in the place of one.
+    }
+    // Widened for an op and no longer, so that the layers share it.
+    const bool shares = narrow && i >= first_layer_buffer_ + kLayerBuffers;
+    buffer.data =
+        shares ? buffers_[i - kLayerBuffers].data : carver.Take(buffer.count);
+  }
   for (Layer& layer : layers_) {
     layer.probabilities = recompute_ && &layer != &layers_[0]
                               ? layers_[0].probabilities
@@ -284,12 +312,37 @@ void ShardedAttention::AddBackward(int64_t l) {
     each.gradients = {kFirstWeight, kFirstBias};
     each.flops = p.flops;
   }
+  FindCompletions(&steps);
 }
 
 // ---- Doing it ---------------------------------------------------------------
 
 void ShardedAttention::Run(int64_t l, const ShardedStep& step,
                            const Block& block) const {
+  if (format_.narrow == nullptr) return Compute(l, step, block);
+  for (const TravellingRegion& region : step.reads) Widen(region);
+  Compute(l, step, block);
+  for (const TravellingRegion& region : step.writes) Narrow(region);
+}
+
+void ShardedAttention::Widen(const TravellingRegion& region) const {
+  const Travelling& buffer = buffers_[static_cast<size_t>(region.buffer)];
+  for (int64_t r = 0; r < region.rows; ++r) {
+    const int64_t at = region.offset + r * region.stride;
+    format_.widen(buffer.narrow + at, region.columns, buffer.data + at);
+  }
+}
+
+void ShardedAttention::Narrow(const TravellingRegion& region) const {
+  const Travelling& buffer = buffers_[static_cast<size_t>(region.buffer)];
+  for (int64_t r = 0; r < region.rows; ++r) {
+    const int64_t at = region.offset + r * region.stride;
+    format_.narrow(buffer.data + at, region.columns, buffer.narrow + at);
+  }
+}
+
+void ShardedAttention::Compute(int64_t l, const ShardedStep& step,
+                               const Block& block) const {
   const Layer& layer = layers_[static_cast<size_t>(l)];
   const int64_t c = step.chunk;
   switch (step.kind) {

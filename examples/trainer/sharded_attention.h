@@ -12,19 +12,31 @@
 
 namespace commsched::trainer {
 
+// How elements of 16 bits are made of fp32, and the other way round.
+struct NarrowFormat {
+  void (*narrow)(const float* values, int64_t count, uint16_t* out) = nullptr;
+  void (*widen)(const uint16_t* values, int64_t count, float* out) = nullptr;
+};
+
 // Which activations a rank has, and which of them it keeps.
 struct ActivationOptions {
   SequenceShard shard;
+  NarrowFormat exchanged;  // What ranks exchange; null: fp32.
   // Of a block only what enters it is kept until backward, and the others of
   // all blocks share memory.
   bool recompute = false;
 };
 
-// Memory that exchanges read or write.
+// What exchanges read or write.
 struct Travelling {
   std::string name;
-  float* data = nullptr;
   int64_t count = 0;
+  float* data = nullptr;       // What ops compute with.
+  uint16_t* narrow = nullptr;  // What travels in its place, unless null.
+
+  void* sent() const {
+    return narrow != nullptr ? static_cast<void*>(narrow) : data;
+  }
 };
 
 // `rows` rows of `columns` elements of a Travelling, from `offset` on, each
@@ -68,6 +80,7 @@ struct ShardedStep {
   std::vector<TravellingRegion> writes;
   std::vector<int> parameters;  // Counted from the module's first.
   std::vector<int> gradients;
+  std::vector<int> completes;  // Of `gradients`: no later op adds to them.
   double flops = 0;
 
   // Of an exchange.
@@ -126,7 +139,8 @@ class ShardedAttention {
     GradientView gradients;
   };
 
-  // Runs `step`, an op of `layer`.
+  // Runs `step`, an op of `layer`. Where elements of 16 bits travel, it widens
+  // what the op reads before, and narrows what it writes afterwards.
   void Run(int64_t layer, const ShardedStep& step, const Block& block) const;
 
  private:
@@ -192,6 +206,10 @@ class ShardedAttention {
   template <typename Body>
   void ForEachHead(const Layer& layer, int64_t chunk, Body&& body) const;
 
+  void Compute(int64_t layer, const ShardedStep& step,
+               const Block& block) const;
+  void Widen(const TravellingRegion& region) const;
+  void Narrow(const TravellingRegion& region) const;
   void Project(Part part, int64_t chunk, int to, const Block& block) const;
   void Attend(const Layer& layer, int64_t chunk) const;
   void WayOut(const Layer& layer, int64_t chunk, const Block& block) const;
@@ -206,10 +224,12 @@ class ShardedAttention {
   const int64_t batch_;
   const int64_t seq_;
   const SequenceShard shard_;
+  const NarrowFormat format_;
   const bool recompute_;
   const HeadSplit split_;
   std::vector<Travelling> buffers_;
   std::vector<Layer> layers_;
+  size_t first_layer_buffer_ = 0;  // From there on q, k, v and o of each.
   int64_t my_heads_ = 0;
 
   // Shared by the layers; indices of buffers_. On the way out: q, k, v and o of

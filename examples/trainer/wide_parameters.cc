@@ -1,6 +1,7 @@
 #include "examples/trainer/wide_parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace commsched::trainer {
 
@@ -25,6 +26,7 @@ WideParameters::WideParameters(const Architecture& architecture,
   }
   values_.resize(most);
   gradients_.resize(most);
+  begun_.resize(architecture.parameters.size());
 }
 
 void WideParameters::ReadValues(int module,
@@ -56,19 +58,22 @@ void WideParameters::BeginGradients(int module,
     }
     std::fill_n(at, Count(p), 0.0f);
     (*gradients)[i] = at;
+    begun_[i] = {at, addresses[i]};
     at += Count(p);
   }
 }
 
-void WideParameters::EndGradients(int module,
-                                  const std::vector<void*>& addresses) {
+void WideParameters::EndGradient(int parameter) {
   if (dtype_ == COMMSCHED_F32) return;
-  const float* at = gradients_.data();
-  for (int p : Used(module)) {
-    kernels_.add(kernels_.user, addresses[static_cast<size_t>(p)], dtype_, at,
-                 COMMSCHED_F32, Count(p));
-    at += Count(p);
-  }
+  const Begun begun =
+      std::exchange(begun_[static_cast<size_t>(parameter)], Begun());
+  if (begun.from == nullptr) return;
+  kernels_.add(kernels_.user, begun.into, dtype_, begun.from, COMMSCHED_F32,
+               Count(parameter));
+}
+
+void WideParameters::EndGradients(int module) {
+  for (int p : Used(module)) EndGradient(p);
 }
 
 }  // namespace commsched::trainer

@@ -36,8 +36,10 @@ class WideParameters {
   void BeginGradients(int module, const std::vector<void*>& addresses,
                       std::vector<float*>* gradients);
 
-  // Adds them to `addresses`, rounded.
-  void EndGradients(int module, const std::vector<void*>& addresses);
+  // Adds the gradient of `parameter` there, rounded.
+  void EndGradient(int parameter);
+  // And those of `module` that are left.
+  void EndGradients(int module);
 
  private:
   const std::vector<int>& Used(int module) const {
@@ -53,6 +55,13 @@ class WideParameters {
   const commsched_engine_kernels_t kernels_;
   std::vector<float> values_;     // Of the module at hand, end to end; empty
   std::vector<float> gradients_;  // for fp32.
+
+  // Where a gradient is, and goes to. By parameter; null: not begun, or ended.
+  struct Begun {
+    const float* from = nullptr;
+    void* into = nullptr;
+  };
+  std::vector<Begun> begun_;
 };
 
 }  // namespace commsched::trainer

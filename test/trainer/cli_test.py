@@ -41,7 +41,7 @@ class CliTest(unittest.TestCase):
                      "deterministic link trace seed json help edge-bytes "
                      "partition-bytes priority arena-bytes max-live-bytes "
                      "persist-below accumulate-bytes optimizer layers sp "
-                     "sp-chunks sp-blocking kv-heads dtype "
+                     "sp-chunks sp-blocking sp-dtype kv-heads dtype "
                      "reduce-dtype accumulate-dtype loss-scale recompute").split():
             self.assertIn("--" + flag, done.stdout)
 
@@ -50,9 +50,9 @@ class CliTest(unittest.TestCase):
                                 "multiple of --ranks x --micro-batches")
         self.expect_usage_error(["--batch", 8, "--micro-batches", 3], "4 x 3")
 
-    def test_sixteen_bits_do_not_go_with_shared_sequences(self):
-        self.expect_usage_error(["--dtype", "bf16", "--sp", 2],
-                                "--dtype is bf16 with --sp 2")
+    def test_a_type_of_exchanges_goes_with_shared_sequences(self):
+        self.expect_usage_error(["--sp-dtype", "bf16"],
+                                "--sp-dtype is bf16", "--sp 2 or more")
 
     def test_fp16_scales_the_loss_and_reports_it(self):
         result = program.run_json(*self.small, "--ranks", 2, "--dtype", "fp16")
@@ -71,6 +71,7 @@ class CliTest(unittest.TestCase):
                                    ("--lr", -0.1, "0 or more"),
                                    ("--dtype", "fp8", "fp32, bf16 or fp16"),
                                    ("--reduce-dtype", "f", "fp32, bf16 or"),
+                                   ("--sp-dtype", "f", "fp32, bf16 or fp16"),
                                    ("--accumulate-dtype", "f", "fp32, bf16"),
                                    ("--loss-scale", 3, "power of two"),
                                    ("--loss-scale", -1, "power of two"),

@@ -100,7 +100,9 @@ int64_t ActivationBytes(int64_t layers, const ActivationOptions& options) {
 TEST(RecomputeMemoryTest, ALayerMoreTakesWhatEntersItAndNoMore) {
   for (const int64_t sp : {1, 2}) {
     const ActivationOptions options = {
-        .shard = {.ranks = sp, .rank = sp - 1, .chunks = 1}, .recompute = true};
+        .shard = {.ranks = sp, .rank = sp - 1, .chunks = 1},
+        .exchanged = {},
+        .recompute = true};
     const int64_t residual = 2 * 32 / sp * 64 * int64_t{sizeof(float)};
     EXPECT_EQ(ActivationBytes(9, options) - ActivationBytes(2, options),
               7 * residual)
@@ -109,8 +111,9 @@ TEST(RecomputeMemoryTest, ALayerMoreTakesWhatEntersItAndNoMore) {
 }
 
 TEST(RecomputeMemoryTest, OneLayerHasNothingToShare) {
-  EXPECT_EQ(ActivationBytes(1, {.shard = {}, .recompute = true}),
-            ActivationBytes(1, {}));
+  EXPECT_EQ(
+      ActivationBytes(1, {.shard = {}, .exchanged = {}, .recompute = true}),
+      ActivationBytes(1, {}));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "test/trainer/training_ranks.h"
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -45,6 +47,20 @@ Dataset NoiseDataset() {
     text[i] = static_cast<uint8_t>(RandomBelow(256, 1, 2, i));
   }
   return Dataset(std::move(text));
+}
+
+double StepError(const ParameterSpec& spec, const std::vector<float>& actual,
+                 const std::vector<float>& expected) {
+  std::vector<float> initial(static_cast<size_t>(spec.count));
+  InitializeParameter(spec, 1, initial.data());
+  double error = 0;
+  double length = 0;
+  for (size_t i = 0; i < initial.size(); ++i) {
+    error += std::pow(actual[i] - expected[i], 2);
+    length += std::pow(expected[i] - initial[i], 2);
+  }
+  return length > 0 ? std::sqrt(error / length)
+                    : std::numeric_limits<double>::infinity();
 }
 
 TrainingRanks::TrainingRanks(const Options& options)

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "examples/trainer/architecture.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/rank.h"
@@ -19,6 +20,11 @@ struct RanksOutcome {
   double val_loss = 0;  // Before it.
   std::vector<std::vector<float>> weights;
 };
+
+// How far a step of gradient descent from the initial weights, of seed 1, has
+// missed `expected`, relative to its length; infinite if that has none.
+double StepError(const ParameterSpec& spec, const std::vector<float>& actual,
+                 const std::vector<float>& expected);
 
 // The ranks of a run on noise, drawn with seed 1. What fails fails the test.
 class TrainingRanks {
