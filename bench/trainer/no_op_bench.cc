@@ -9,16 +9,20 @@
 // both must be the same bits, else it fails: the two do the same work. The aim
 // is 1.05.
 //
-// With --only engine|by-hand it runs one side for --pairs steps, for counting
-// instructions: what N + k steps take more than N is k steps of one side.
+// With --only engine|by-hand it builds and runs one side, for counting
+// instructions: under callgrind those of --pairs steps, after a first one that
+// is not counted.
 //
-//   valgrind --tool=callgrind build/release/bin/bench_trainer --only by-hand
-//   ...
+//   valgrind --tool=callgrind --instr-atstart=no --fair-sched=yes
+//       build/release/bin/bench_trainer --only by-hand --pairs 2 --batch 4
+#include <valgrind/callgrind.h>
+
 #include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -106,41 +110,69 @@ class NoOpBench {
   const Times& times() const { return times_; }
 
  private:
+  // One rank of both sides, or of the one that is asked for.
+  struct Sides {
+    std::unique_ptr<trainer::Rank> engine;
+    std::unique_ptr<ByHandRank> by_hand;
+  };
+
   void RunRank(commsched_world_t* engine_world, World* hand_world, int rank) {
-    auto engine =
-        OrDie(trainer::Rank::Create(options_, sampler_, engine_world, rank));
-    OrDie(engine->Build());
-    auto by_hand =
-        OrDie(ByHandRank::Create(options_, sampler_, hand_world, rank));
+    Sides sides;
+    if (arguments_.only != "by-hand") {
+      sides.engine =
+          OrDie(trainer::Rank::Create(options_, sampler_, engine_world, rank));
+      OrDie(sides.engine->Build());
+    }
+    if (arguments_.only != "engine") {
+      sides.by_hand =
+          OrDie(ByHandRank::Create(options_, sampler_, hand_world, rank));
+    }
+    if (arguments_.only.empty()) {
+      RunPairs(sides, rank);
+    } else {
+      RunCounted(sides, rank);
+    }
+  }
+
+  void RunPairs(const Sides& sides, int rank) {
     for (int64_t step = 0; step < arguments_.pairs; ++step) {
       for (int i = 0; i < 2; ++i) {
         const bool engine_now = (step + i) % 2 == 0;
-        if (arguments_.only == (engine_now ? "by-hand" : "engine")) continue;
-        const double seconds = TimedStep(engine_now, step, *engine, *by_hand);
+        const double seconds = TimedStep(sides, engine_now, step);
         if (rank != 0) continue;
         (engine_now ? times_.engine_s : times_.by_hand_s).push_back(seconds);
       }
     }
-    if (!arguments_.only.empty()) return;
-    OrDie(engine->ReadWeights(/*keep=*/true));
-    const std::string ours = engine->WeightsDigest();
-    const std::string theirs = OrDie(by_hand->WeightsDigest());
+    OrDie(sides.engine->ReadWeights(/*keep=*/true));
+    const std::string ours = sides.engine->WeightsDigest();
+    const std::string theirs = OrDie(sides.by_hand->WeightsDigest());
     if (ours == theirs) return;
     Die(absl::InternalError(absl::StrCat("rank ", rank, ": weights ", ours,
                                          " by the engine, ", theirs,
                                          " by hand")));
   }
 
+  // Between all ranks at the end of the first step and all ranks at the end of
+  // the last one. Without callgrind the two marks do nothing.
+  void RunCounted(const Sides& sides, int rank) {
+    const bool engine = sides.engine != nullptr;
+    TimedStep(sides, engine, 0);
+    if (rank == 0) CALLGRIND_START_INSTRUMENTATION;
+    for (int64_t step = 1; step <= arguments_.pairs; ++step) {
+      TimedStep(sides, engine, step);
+    }
+    if (rank == 0) CALLGRIND_STOP_INSTRUMENTATION;
+  }
+
   // From all ranks at the start to all ranks at the end, drained.
-  double TimedStep(bool engine_now, int64_t step, trainer::Rank& engine,
-                   ByHandRank& by_hand) {
+  double TimedStep(const Sides& sides, bool engine_now, int64_t step) {
     together_.arrive_and_wait();
     const auto begin = std::chrono::steady_clock::now();
     if (engine_now) {
-      (void)OrDie(engine.Step(step));
-      OrDie(engine.Drain());
+      (void)OrDie(sides.engine->Step(step));
+      OrDie(sides.engine->Drain());
     } else {
-      (void)OrDie(by_hand.Step(step));
+      (void)OrDie(sides.by_hand->Step(step));
     }
     together_.arrive_and_wait();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() -
