@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "engine/kernels.h"
 
@@ -81,12 +82,15 @@ void PlainTraining::AddBackwards(GradientPlace place,
     if (std::find(used.begin(), used.end(), place.parameter) == used.end()) {
       continue;
     }
-    const GradientSource source(case_, place);
-    if (!source.any()) continue;
-    for (uint64_t i = 0; i < gradient.size(); ++i) {
-      gradient[i] += scale * source.At(i, value[i]);
+    for (uint32_t part : case_.PartsOf(place.module, place.parameter)) {
+      place.part = part;
+      const GradientSource source(case_, place);
+      if (!source.any()) continue;
+      for (uint64_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] += scale * source.At(i, value[i]);
+      }
+      Round(case_.engine.gradient_dtype, gradient);
     }
-    Round(case_.engine.gradient_dtype, gradient);
   }
 }
 
@@ -238,8 +242,8 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
   double uses = 0;
   for (uint32_t module : case_.Order(step)) {
     const std::vector<uint32_t>& used = case_.model.used[module];
-    uses +=
-        static_cast<double>(std::count(used.begin(), used.end(), parameter));
+    if (std::count(used.begin(), used.end(), parameter) == 0) continue;
+    uses += static_cast<double>(case_.PartsOf(module, parameter).size());
   }
   const double micro_batches = case_.micro_batches();
   const double most = 0.2 * uses * micro_batches;
@@ -270,6 +274,47 @@ void PlainTraining::AddErrors(uint32_t step) {
     states_[p].error += double{kLearningRate} * per_gradient * gradient +
                         4 * RoundingOf(COMMSCHED_F32);
   }
+}
+
+// ---- Comparing --------------------------------------------------------------
+
+std::string PlainTraining::CompareValues(size_t step, uint32_t parameter,
+                                         const float* values) const {
+  const std::vector<float>& expected = after_[step][parameter];
+  const double allowed = errors_[step][parameter];
+  if (std::memcmp(values, expected.data(), expected.size() * sizeof(float)) ==
+      0) {
+    return "";
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (std::abs(values[i] - expected[i]) <= allowed) continue;
+    return "after " + std::to_string(step) +
+           " steps: " + case_.model.parameters[parameter].name + "[" +
+           std::to_string(i) + "] is " + std::to_string(values[i]) +
+           "; a plain loop has " + std::to_string(expected[i]);
+  }
+  return "";
+}
+
+std::string PlainTraining::CompareNorm(double norm) const {
+  if (!std::isfinite(norm) && !std::isfinite(last_norm_)) return "";
+  if (std::abs(norm - last_norm_) <= norm_error_ * last_norm_) return "";
+  return "the norm is " + std::to_string(norm) + "; a plain loop has " +
+         std::to_string(last_norm_);
+}
+
+std::string PlainTraining::CompareLossScale(
+    const commsched_engine_loss_scale_info_t& info) const {
+  if (info.scale == loss_scale_.scale &&
+      static_cast<double>(info.good_steps) == loss_scale_.good_steps &&
+      static_cast<double>(info.skipped_steps) == loss_scale_.skipped_steps) {
+    return "";
+  }
+  return "the loss scale is " + std::to_string(info.scale) + " after " +
+         std::to_string(info.skipped_steps) +
+         " skipped steps; a plain loop has " +
+         std::to_string(loss_scale_.scale) + " after " +
+         std::to_string(loss_scale_.skipped_steps);
 }
 
 }  // namespace commsched::engine

@@ -2,6 +2,7 @@
 #define COMMSCHED_TEST_ENGINE_PLAIN_TRAINING_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/loss_scale.h"
@@ -21,18 +22,13 @@ class PlainTraining {
  public:
   explicit PlainTraining(const RandomCase& random_case);
 
-  // What the model reads after `step` steps.
-  const Weights& After(size_t step) const { return after_[step]; }
-  // By how much another order of additions can make an element of a parameter
-  // differ from that.
-  double ErrorAfter(size_t step, uint32_t parameter) const {
-    return errors_[step][parameter];
-  }
-  double last_norm() const { return last_norm_; }
-  // By how much another order of additions can make that differ, in proportion.
-  double norm_error() const { return norm_error_; }
-  // After the last step.
-  const LossScale& loss_scale() const { return loss_scale_; }
+  // What differs, as text; nothing where that can be due to the order of
+  // additions. Of what the model reads after `step` steps, or of the last one.
+  std::string CompareValues(size_t step, uint32_t parameter,
+                            const float* values) const;
+  std::string CompareNorm(double norm) const;
+  std::string CompareLossScale(
+      const commsched_engine_loss_scale_info_t& info) const;
 
  private:
   struct State {
@@ -59,12 +55,14 @@ class PlainTraining {
 
   const RandomCase case_;
   std::vector<State> states_;
+  // By steps taken: what the model reads, and by how much another order of
+  // additions can make an element of a parameter differ from it.
   std::vector<Weights> after_;
   std::vector<std::vector<double>> errors_;
   LossScale loss_scale_;
   double steps_ = 0;
   double last_norm_ = 0;
-  double norm_error_ = 0;
+  double norm_error_ = 0;  // As errors_, in proportion.
 };
 
 constexpr float kLearningRate = 0.01f;

@@ -31,6 +31,17 @@ float Noise(uint64_t where, uint64_t index) {
 
 }  // namespace
 
+bool RandomStep::AddsTo(uint32_t parameter) const {
+  return std::find(gradients.begin(), gradients.end(), parameter) !=
+         gradients.end();
+}
+
+const std::vector<RandomStep>& RandomExchanges::StepsOf(uint32_t module,
+                                                        bool backward) const {
+  static const auto& none = *new std::vector<RandomStep>();
+  return any() ? steps[module][backward ? 1 : 0] : none;
+}
+
 uint64_t RandomParameter::count() const {
   return std::accumulate(dims.begin(), dims.end(), uint64_t{1},
                          std::multiplies<>());
@@ -84,6 +95,32 @@ std::vector<Pass> RandomCase::Backwards(
     }
   }
   return passes;
+}
+
+std::vector<uint32_t> RandomCase::PartsOf(uint32_t module,
+                                          uint32_t parameter) const {
+  std::vector<uint32_t> parts;
+  if (AddsBeforeOps(module, parameter)) parts.push_back(0);
+  uint32_t op = 0;
+  for (const RandomStep& step : exchanges.StepsOf(module, true)) {
+    if (step.is_collective) continue;
+    ++op;
+    if (step.AddsTo(parameter)) parts.push_back(op);
+  }
+  return parts;
+}
+
+// If no op does, and for some parameters anyway.
+bool RandomCase::AddsBeforeOps(uint32_t module, uint32_t parameter) const {
+  const std::vector<RandomStep>& steps = exchanges.StepsOf(module, true);
+  return (module + parameter) % 3 == 0 ||
+         std::none_of(steps.begin(), steps.end(), [&](const RandomStep& step) {
+           return step.AddsTo(parameter);
+         });
+}
+
+uint64_t RandomCase::Hash(std::initializer_list<uint64_t> parts) const {
+  return Mix(seed + 2, parts);
 }
 
 uint64_t RandomCase::limit() const {
@@ -143,6 +180,7 @@ bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
            uint32_t micro_batch, uint32_t module) {
   if (random_case.engine.allow_skipped_modules == 0) return false;
   if (micro_batch == 0 && random_case.RecordedAt(step) != nullptr) return false;
+  if (random_case.exchanges.In(module)) rank = 0;
   const uint64_t hash = Mix(random_case.seed + 1, {static_cast<uint64_t>(rank),
                                                    step, micro_batch, module});
   return hash % 4 == 0;
@@ -150,9 +188,10 @@ bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
 
 GradientSource::GradientSource(const RandomCase& random_case,
                                const GradientPlace& place)
-    : where_(Mix(random_case.seed,
-                 {static_cast<uint64_t>(place.rank), place.step,
-                  place.micro_batch, place.position, place.parameter})) {
+    : where_(
+          Mix(random_case.seed,
+              {static_cast<uint64_t>(place.rank), place.step, place.micro_batch,
+               place.position, place.parameter, place.part})) {
   const RandomParameter& parameter =
       random_case.model.parameters[place.parameter];
   any_ = parameter.gradients == Gradients::kAlways ||

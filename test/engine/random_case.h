@@ -1,7 +1,9 @@
 #ifndef COMMSCHED_TEST_ENGINE_RANDOM_CASE_H_
 #define COMMSCHED_TEST_ENGINE_RANDOM_CASE_H_
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,38 @@ struct RandomParameter {
 struct RandomModel {
   std::vector<RandomParameter> parameters;
   std::vector<std::vector<uint32_t>> used;  // By module: owned, then tied.
+};
+
+inline constexpr uint32_t kNoActivation = ~0u;
+
+// An op, or a collective, within a forward or backward.
+struct RandomStep {
+  bool is_collective = false;
+  uint32_t input = kNoActivation;  // What it reads all of.
+  uint32_t output = kNoActivation;
+  // Of an op: what it reads, and of that the gradients to which it adds.
+  std::vector<uint32_t> parameters = {}, gradients = {};
+  // Of a collective. Gathers take the first part of the input, scatters fill
+  // that of the output; the last rank broadcasts.
+  commsched_collective_t kind = COMMSCHED_ALL_TO_ALL;
+  bool in_sp = false;
+
+  bool AddsTo(uint32_t parameter) const;
+};
+
+// What modules exchange, within memory that they share.
+struct RandomExchanges {
+  int32_t sp = 1;  // Neighbouring ranks in a group.
+  uint32_t num_activations = 0;
+  uint64_t count = 0;  // Elements of each.
+  // By module; of forward, then backward.
+  std::vector<std::array<std::vector<RandomStep>, 2>> steps;
+
+  bool any() const { return !steps.empty(); }
+  const std::vector<RandomStep>& StepsOf(uint32_t module, bool backward) const;
+  bool In(uint32_t module) const {
+    return !StepsOf(module, false).empty() || !StepsOf(module, true).empty();
+  }
 };
 
 // Recorded from `step` on; its modules may come several times.
@@ -71,6 +105,7 @@ struct RandomCase {
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
   std::vector<RecordedOrder> orders;  // None: that of registration.
   std::vector<Overflow> overflows;    // With a loss scale.
+  RandomExchanges exchanges;
   Wrong wrong = Wrong::kNothing;
   // Without context, group, plan, profile and trace.
   commsched_engine_desc_t engine = commsched_engine_desc_init();
@@ -94,6 +129,12 @@ struct RandomCase {
   std::vector<uint32_t> Order(uint32_t step) const;
   // What follows the forwards of a micro-batch whose order is `order`.
   std::vector<Pass> Backwards(const std::vector<uint32_t>& order) const;
+  // Where in a backward of `module` something is added to the gradient of a
+  // parameter: 0 is before its ops, 1 is the first of them.
+  std::vector<uint32_t> PartsOf(uint32_t module, uint32_t parameter) const;
+  bool AddsBeforeOps(uint32_t module, uint32_t parameter) const;
+  // Of the seed and `parts`.
+  uint64_t Hash(std::initializer_list<uint64_t> parts) const;
   // Of the limit of the arena; 0: none.
   uint64_t limit() const;
   void SetLimit(uint64_t bytes);
@@ -105,7 +146,8 @@ struct RandomCase {
 std::string Describe(const RandomCase& random_case);
 
 // Whether `rank` leaves out the module in a micro-batch, as a branch does.
-// Nobody does in a forward that is recorded.
+// Nobody does in a forward that is recorded, and all do or none if it exchanges
+// something.
 bool Skips(const RandomCase& random_case, int32_t rank, uint32_t step,
            uint32_t micro_batch, uint32_t module);
 
@@ -119,6 +161,7 @@ struct GradientPlace {
   uint32_t position;  // Among the forwards.
   uint32_t module;
   uint32_t parameter;
+  uint32_t part;  // Of RandomCase::PartsOf().
 };
 
 // What a backward adds to the gradient of one parameter; nothing where it is

@@ -81,6 +81,13 @@ class Meetings {
     counts_[stage + ", several micro-batches of another type"] +=
         c.micro_batches() > 1 &&
         c.engine.gradient_dtype != c.engine.accumulate_dtype;
+    const bool exchanged = c.exchanges.any() && c.exchanges.sp > 1;
+    counts_[stage + ", exchanged"] += exchanged;
+    counts_[stage + ", exchanged, 16 bits"] += exchanged && narrow;
+    counts_[stage + ", exchanged, recomputed"] += exchanged && again;
+    counts_[stage + ", exchanged, left out"] +=
+        exchanged && c.engine.allow_skipped_modules != 0;
+    counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
     counts_["stage 3, a limit, recorded"] += c.limit() > 0 && recorded;
     counts_["stage 3, a limit, 16 bits"] += c.limit() > 0 && narrow;
   }

@@ -1,5 +1,6 @@
 #include "test/engine/random_draw.h"
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <string>
@@ -149,6 +150,118 @@ void DrawLossScale(Draw& draw, RandomCase& c) {
   }
 }
 
+std::vector<uint32_t> DrawSome(Draw& draw, const std::vector<uint32_t>& of) {
+  std::vector<uint32_t> some;
+  for (uint32_t each : of) {
+    if (draw.OneIn(2)) some.push_back(each);
+  }
+  return some;
+}
+
+// The steps of one forward or backward. Each reads what this forward or
+// backward has written before, whatever others have left there.
+class StepsDraw {
+ public:
+  StepsDraw(Draw& draw, uint32_t num_activations,
+            const std::vector<uint32_t>& used, bool backward)
+      : draw_(draw),
+        used_(used),
+        backward_(backward),
+        written_(num_activations),
+        unread_(num_activations) {}
+
+  std::vector<RandomStep> Steps() {
+    for (uint64_t more = 2 + draw_.Below(6); more > 0; --more) AddStep();
+    for (uint32_t a = 0; a < unread_.size(); ++a) {
+      if (unread_[a]) AddOp(a, kNoActivation);
+    }
+    return std::move(steps_);
+  }
+
+ private:
+  void AddStep() {
+    const auto any = static_cast<uint32_t>(draw_.Below(written_.size()));
+    const uint32_t input = AnyWritten();
+    if (input == kNoActivation || draw_.OneIn(4)) {
+      AddOp(kNoActivation, any);
+    } else if (draw_.OneIn(2)) {
+      AddCollective(input, any);
+    } else {
+      AddOp(draw_.OneIn(3) ? kNoActivation : input,
+            draw_.OneIn(2) || any == input ? kNoActivation : any);
+    }
+  }
+
+  uint32_t AnyWritten() {
+    std::vector<uint32_t> choice;
+    for (uint32_t a = 0; a < written_.size(); ++a) {
+      if (written_[a]) choice.push_back(a);
+    }
+    return choice.empty() ? kNoActivation : draw_.Of(choice);
+  }
+
+  void AddOp(uint32_t input, uint32_t output) {
+    RandomStep step;
+    step.input = input;
+    step.output = output;
+    step.parameters = DrawSome(draw_, used_);
+    if (backward_) step.gradients = DrawSome(draw_, step.parameters);
+    if (input != kNoActivation) unread_[input] = false;
+    if (output != kNoActivation) {
+      written_[output] = true;
+      unread_[output] = false;
+    }
+    steps_.push_back(step);
+  }
+
+  void AddCollective(uint32_t input, uint32_t output) {
+    RandomStep step;
+    step.is_collective = true;
+    step.input = input;
+    step.output = output;
+    step.in_sp = !draw_.OneIn(3);
+    step.kind = draw_.Of<commsched_collective_t>(
+        {COMMSCHED_ALL_TO_ALL, COMMSCHED_ALL_TO_ALL, COMMSCHED_ALL_GATHER,
+         COMMSCHED_ALL_REDUCE, COMMSCHED_BROADCAST, COMMSCHED_REDUCE_SCATTER});
+    const bool in_place_works =
+        step.kind == COMMSCHED_ALL_REDUCE || step.kind == COMMSCHED_BROADCAST;
+    if (input == output && !in_place_works) return;
+    // What it leaves of the output must have been written, too.
+    if (step.kind == COMMSCHED_REDUCE_SCATTER && !written_[output]) return;
+    written_[output] = true;
+    unread_[output] = true;
+    steps_.push_back(step);
+  }
+
+  Draw& draw_;
+  const std::vector<uint32_t>& used_;
+  const bool backward_;
+  std::vector<bool> written_;  // By activation.
+  std::vector<bool> unread_;   // What a collective has left there.
+  std::vector<RandomStep> steps_;
+};
+
+void DrawExchanges(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(3)) return;
+  RandomExchanges& exchanges = c.exchanges;
+  std::vector<int32_t> divisors;
+  for (int32_t n = std::min(c.ranks, draw.OneIn(4) ? 1 : 2); n <= c.ranks;
+       ++n) {
+    if (c.ranks % n == 0) divisors.push_back(n);
+  }
+  exchanges.sp = draw.Of(divisors);
+  exchanges.num_activations = 2 + static_cast<uint32_t>(draw.Below(4));
+  exchanges.count = static_cast<uint64_t>(c.ranks) * (1 + draw.Below(40));
+  for (const std::vector<uint32_t>& used : c.model.used) {
+    auto& steps = exchanges.steps.emplace_back();
+    for (const bool backward : {false, true}) {
+      if (draw.OneIn(3)) continue;
+      steps[backward ? 1 : 0] =
+          StepsDraw(draw, exchanges.num_activations, used, backward).Steps();
+    }
+  }
+}
+
 // Every module once, and some again.
 std::vector<uint32_t> DrawModules(Draw& draw, size_t num_modules) {
   std::vector<uint32_t> modules(num_modules);
@@ -164,7 +277,8 @@ std::vector<uint32_t> DrawModules(Draw& draw, size_t num_modules) {
 
 // From the first step on or later, and again before some others.
 void DrawOrders(Draw& draw, RandomCase& c) {
-  if (!draw.OneIn(3)) return;
+  // Steps within modules cannot be recorded.
+  if (c.exchanges.any() || !draw.OneIn(2)) return;
   const size_t num_modules = c.model.used.size();
   for (uint32_t step = 0; step < c.after_step.size(); ++step) {
     if (draw.OneIn(3) == (step == 0)) continue;
@@ -244,6 +358,7 @@ RandomCase DrawCase(uint64_t seed) {
   DrawLossScale(draw, c);
   DrawOptimizer(draw, c);
   DrawRecomputed(draw, c);
+  DrawExchanges(draw, c);
   DrawOrders(draw, c);
   DrawLimit(draw, c);
   DrawWrong(draw, c);

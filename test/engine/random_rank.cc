@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <barrier>
-#include <cmath>
-#include <cstring>
 #include <functional>
 #include <numeric>
 
+#include "test/engine/random_exchange.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/rank_group.h"
 
@@ -34,7 +33,10 @@ class RandomRank {
  public:
   RandomRank(const RandomCase& random_case, const PlainTraining& plain,
              commsched_world_t* world, int32_t rank)
-      : case_(random_case.Of(rank)), plain_(plain), rank_(rank) {
+      : case_(random_case.Of(rank)),
+        plain_(plain),
+        rank_(rank),
+        exchange_(case_, rank) {
     EXPECT_EQ(commsched_context_create(world, rank, &context_), COMMSCHED_OK);
     std::vector<int32_t> all(static_cast<size_t>(case_.ranks));
     std::iota(all.begin(), all.end(), 0);
@@ -139,7 +141,7 @@ class RandomRank {
       RANDOM_RETURN_IF_ERROR(
           Message(commsched_engine_recompute(engine_, first, last)));
     }
-    return "";
+    return exchange_.Register(context_, engine_);
   }
 
   std::string SetInitialValues() {
@@ -217,7 +219,13 @@ class RandomRank {
   std::string Forward(uint32_t step, uint32_t module, uint32_t mb) {
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_forward_begin(engine_, module, mb)));
-    RANDOM_RETURN_IF_ERROR(CheckValues("forward", step, module));
+    RANDOM_RETURN_IF_ERROR(
+        CheckValues("forward", step, case_.model.used[module]));
+    RANDOM_RETURN_IF_ERROR(exchange_.Run(
+        {module, /*backward=*/false, step, mb, evaluating_},
+        [&](uint32_t, const RandomStep& op) {
+          return CheckValues("op of a forward", step, op.parameters);
+        }));
     return Message(commsched_engine_forward_end(engine_, module, mb));
   }
 
@@ -225,11 +233,31 @@ class RandomRank {
     const uint32_t module = order_[position];
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_backward_begin(engine_, module, mb)));
-    for (uint32_t p : case_.model.used[module]) {
-      RANDOM_RETURN_IF_ERROR(
-          AddGradient({rank_, step, mb, position, module, p}));
+    GradientPlace place = {rank_, step, mb, position, module, 0, 0};
+    const std::vector<uint32_t>& used = case_.model.used[module];
+    RANDOM_RETURN_IF_ERROR(CheckValues("backward", step, used));
+    for (uint32_t p : used) {
+      place.parameter = p;
+      if (!case_.AddsBeforeOps(module, p)) continue;
+      RANDOM_RETURN_IF_ERROR(AddGradient(place));
     }
+    RANDOM_RETURN_IF_ERROR(
+        exchange_.Run({module, /*backward=*/true, step, mb, false},
+                      [&](uint32_t op, const RandomStep& of) {
+                        place.part = op;
+                        return RunBackwardOp(of, place);
+                      }));
     return Message(commsched_engine_backward_end(engine_, module, mb));
+  }
+
+  std::string RunBackwardOp(const RandomStep& op, GradientPlace place) {
+    RANDOM_RETURN_IF_ERROR(
+        CheckValues("op of a backward", place.step, op.parameters));
+    for (uint32_t p : op.gradients) {
+      place.parameter = p;
+      RANDOM_RETURN_IF_ERROR(AddGradient(place));
+    }
+    return "";
   }
 
   std::string AddGradient(const GradientPlace& place) {
@@ -240,8 +268,6 @@ class RandomRank {
     const float* values = nullptr;
     void* gradient = nullptr;
     RANDOM_RETURN_IF_ERROR(Find(place.parameter, &values, &gradient));
-    RANDOM_RETURN_IF_ERROR(
-        Compare("backward", place.step, place.parameter, values));
     const GradientSource source(case_, place);
     if (!source.any()) return "";
     const uint64_t count = case_.model.parameters[place.parameter].count();
@@ -273,9 +299,11 @@ class RandomRank {
   // Validation; in the other stages values can be read between steps, too.
   std::string Evaluate(uint32_t steps_done) {
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+    evaluating_ = true;
     for (uint32_t m : order_) {
       RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
     }
+    evaluating_ = false;
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_end(engine_)));
     if (case_.engine.zero_stage == 3) return "";
     for (uint32_t p = 0; p < case_.model.parameters.size(); ++p) {
@@ -288,10 +316,10 @@ class RandomRank {
     return "";
   }
 
-  // Of the parameters of `module`, where a step reads them.
+  // Of parameters, where a step reads them.
   std::string CheckValues(const char* where, uint32_t steps_done,
-                          uint32_t module) {
-    for (uint32_t p : case_.model.used[module]) {
+                          const std::vector<uint32_t>& parameters) {
+    for (uint32_t p : parameters) {
       const float* values = nullptr;
       void* gradient = nullptr;
       RANDOM_RETURN_IF_ERROR(Find(p, &values, &gradient));
@@ -302,18 +330,8 @@ class RandomRank {
 
   std::string Compare(const char* where, uint32_t steps_done, uint32_t p,
                       const float* values) const {
-    const std::vector<float>& expected = plain_.After(steps_done)[p];
-    const double allowed = plain_.ErrorAfter(steps_done, p);
-    const size_t bytes = expected.size() * sizeof(float);
-    if (std::memcmp(values, expected.data(), bytes) == 0) return "";
-    for (size_t i = 0; i < expected.size(); ++i) {
-      if (std::abs(values[i] - expected[i]) <= allowed) continue;
-      return std::string(where) + " after " + std::to_string(steps_done) +
-             " steps: " + case_.model.parameters[p].name + "[" +
-             std::to_string(i) + "] is " + std::to_string(values[i]) +
-             "; a plain loop has " + std::to_string(expected[i]);
-    }
-    return "";
+    std::string wrong = plain_.CompareValues(steps_done, p, values);
+    return wrong.empty() ? wrong : where + (", " + wrong);
   }
 
   std::string CheckNorm() const {
@@ -321,13 +339,7 @@ class RandomRank {
     double norm = 0;
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_gradient_norm(engine_, &norm)));
-    const double expected = plain_.last_norm();
-    if (!std::isfinite(norm) && !std::isfinite(expected)) return "";
-    const double allowed =
-        case_.has_one_result() ? 0 : plain_.norm_error() * expected;
-    if (std::abs(norm - expected) <= allowed) return "";
-    return "the norm is " + std::to_string(norm) + "; a plain loop has " +
-           std::to_string(expected);
+    return plain_.CompareNorm(norm);
   }
 
   std::string CheckLossScale() const {
@@ -335,17 +347,7 @@ class RandomRank {
         commsched_engine_loss_scale_info_init();
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_get_loss_scale(engine_, &info)));
-    const LossScale& expected = plain_.loss_scale();
-    if (info.scale == expected.scale &&
-        static_cast<double>(info.good_steps) == expected.good_steps &&
-        static_cast<double>(info.skipped_steps) == expected.skipped_steps) {
-      return "";
-    }
-    return "the loss scale is " + std::to_string(info.scale) + " after " +
-           std::to_string(info.skipped_steps) +
-           " skipped steps; a plain loop has " +
-           std::to_string(expected.scale) + " after " +
-           std::to_string(expected.skipped_steps);
+    return plain_.CompareLossScale(info);
   }
 
   const RandomCase case_;
@@ -356,6 +358,8 @@ class RandomRank {
   commsched_trace_t* trace_ = nullptr;
   commsched_engine_t* engine_ = nullptr;
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
+  RandomExchange exchange_;
+  bool evaluating_ = false;
   std::vector<uint32_t> order_;  // Of forwards.
   std::vector<Pass> backwards_;
   std::vector<float> wide_;  // Values as fp32.

@@ -15,9 +15,33 @@ namespace {
 constexpr uint32_t kWarmUpSteps = 5;
 constexpr uint32_t kSteps = 40;
 
-// Windows of which some buckets accumulate, clipping, a loss scale, modules
-// left out, a window of launches, a slow link, split and urgent collectives,
-// costs measured, and a trace whose ring goes round.
+// One that all ranks, or pairs of them, exchange in a forward and a backward.
+RandomExchanges SomeExchanges() {
+  RandomExchanges exchanges;
+  exchanges.sp = 2;
+  exchanges.num_activations = 3;
+  exchanges.count = 64;
+  const RandomStep write = {.output = 0, .parameters = {1}};
+  const RandomStep swap = {
+      .is_collective = true, .input = 0, .output = 1, .in_sp = true};
+  const RandomStep sum = {.is_collective = true,
+                          .input = 0,
+                          .output = 2,
+                          .kind = COMMSCHED_ALL_REDUCE};
+  const RandomStep read = {.input = 1, .parameters = {1, 2}};
+  const RandomStep add = {.input = 2, .parameters = {1}, .gradients = {1}};
+  RandomStep read_sum = add;
+  read_sum.gradients.clear();
+  exchanges.steps.resize(4);
+  exchanges.steps[1] = {
+      {{write, swap, sum, read, read_sum}, {write, swap, sum, read, add}}};
+  return exchanges;
+}
+
+// Types of 16 bits, windows of which some buckets accumulate, clipping, a loss
+// scale, modules left out, recomputed and such that exchange something, a
+// window of launches, a slow link, split and urgent collectives, costs
+// measured, and a trace whose ring goes round.
 RandomCase EverythingOn(uint32_t zero_stage) {
   RandomCase c;
   c.model = {.parameters = {{"embed", {50, 33}, 0, Gradients::kAlways},
@@ -46,6 +70,10 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.recomputed = {{1, 2}};
   c.engine.loss_scale = 1024;
   c.engine.loss_scale_window = 3;
+  c.engine.parameter_dtype = COMMSCHED_BF16;
+  c.engine.gradient_dtype = COMMSCHED_BF16;
+  c.engine.reduce_dtype = COMMSCHED_F16;
+  c.exchanges = SomeExchanges();
   c.plan.deterministic = 1;
   c.plan.max_launches_in_flight = 2;
   c.plan.max_bytes_in_flight = 20000;
