@@ -68,7 +68,6 @@ static double forward(struct rank* self, uint32_t* random) {
     }
   }
   check(commsched_engine_forward_end(engine, HIDDEN_LAYER, 0), "forward");
-
   check(commsched_engine_forward_begin(engine, OUTPUT_LAYER, 0), "forward");
   find_parameters(self, W2, B2);
   double loss = 0;
@@ -87,12 +86,11 @@ static double forward(struct rank* self, uint32_t* random) {
 /* Gradients are added; the engine has zeroed them, and takes the mean over the
  * ranks while the layer before computes. */
 static void backward(struct rank* self) {
-  static const float scale = 2.0f / BATCH;
   commsched_engine_t* engine = self->engine;
   check(commsched_engine_backward_begin(engine, OUTPUT_LAYER, 0), "backward");
   find_parameters(self, W2, B2);
   for (int i = 0; i < BATCH; ++i) {
-    const float d = scale * self->error[i];
+    const float d = 2.0f / BATCH * self->error[i];
     self->gradient[B2][0] += d;
     for (int h = 0; h < HIDDEN; ++h) {
       self->gradient[W2][h] += d * self->hidden[i][h];
@@ -100,7 +98,6 @@ static void backward(struct rank* self) {
     }
   }
   check(commsched_engine_backward_end(engine, OUTPUT_LAYER, 0), "backward");
-
   check(commsched_engine_backward_begin(engine, HIDDEN_LAYER, 0), "backward");
   find_parameters(self, W1, B1);
   for (int i = 0; i < BATCH; ++i) {
@@ -123,9 +120,9 @@ static void build(struct rank* self) {
   check(commsched_engine_add_module(engine, "hidden", 0, 0, &id), "module");
   check(commsched_engine_add_module(engine, "output", 0, 0, &id), "module");
   for (int p = 0; p < PARAMETERS; ++p) {
-    check(commsched_engine_add_parameter(engine,
-                                         p <= B1 ? HIDDEN_LAYER : OUTPUT_LAYER,
-                                         kNames[p], &kCounts[p], 1, &id),
+    const uint32_t module = p <= B1 ? HIDDEN_LAYER : OUTPUT_LAYER;
+    check(commsched_engine_add_parameter(engine, module, kNames[p], &kCounts[p],
+                                         1, &id),
           "parameter");
   }
   check(commsched_engine_build(engine), "build");
@@ -161,7 +158,6 @@ static void* run_rank(void* argument) {
   const int32_t members[RANKS] = {0, 1};
   commsched_group_t* group;
   check(commsched_group_create(context, "dp", members, RANKS, &group), "group");
-
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;

@@ -126,6 +126,28 @@ TEST_P(EngineBitsTest, StayTheSameWithMicroBatchesAndCoalescing) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EngineBitsTest, Values(1, 2, 3, 4));
 
+// Buckets are flat: they are sent from where backward adds gradients, and
+// arrive where modules read parameters.
+TEST(EngineTrafficTest, NothingOfABucketIsCopiedToTravel) {
+  for (uint32_t stage : {0u, 1u, 2u, 3u}) {
+    ToyRun run;
+    run.engine.zero_stage = stage;
+    run.engine.max_live_bytes = stage == 3 ? 120'000 : 0;
+    const Planned planned = PlanOf(run);
+    ASSERT_EQ(planned.error, "");
+    size_t of_buckets = 0;
+    for (const nlohmann::json& launch : planned.plan["launches"]) {
+      EXPECT_NE(launch["way"], "pack") << launch["members"];
+      of_buckets += launch["bytes"] > 1024 ? 1 : 0;
+    }
+    EXPECT_GE(of_buckets, planned.info.num_buckets);
+    for (const nlohmann::json& place : planned.plan["arena"]) {
+      EXPECT_EQ(place["name"].get<std::string>().rfind("packing", 0),
+                std::string::npos);
+    }
+  }
+}
+
 TEST(EngineNormTest, IsThatOfTheMeanGradientAndLimitsTheStep) {
   ToyRun run;
   run.steps = 1;
