@@ -43,6 +43,7 @@
 #include <string.h>
 
 #include "commsched/commsched.h"
+#include "commsched/pool.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -220,6 +221,15 @@ typedef struct commsched_engine_desc {
   /// use them come: how far ahead. A bucket of more bytes is gathered when the
   /// module before its first one has ended. 0: as far as memory allows.
   uint64_t prefetch_bytes;
+  /// Where the optimizer's state lies, with master weights that are kept beside
+  /// a copy: of each rank in a pool of its own, of all or of none. A bucket's
+  /// state is copied to memory for its step and back, on a worker thread, so
+  /// that copies run beside compute and collectives. NULL: in memory. The table
+  /// is copied.
+  const commsched_pool_t* optimizer_pool;
+  /// Most memory for state that is on its way: whole buckets, of which so many
+  /// are fetched before the optimizer begins. 0: two of the largest.
+  uint64_t offload_staging_bytes;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -242,7 +252,7 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 /// Ownership: `desc` is read during the call. Context, group and trace must
 ///            live until commsched_engine_build() has succeeded; then the
 ///            engine holds what it needs of them. What `user` of the kernels
-///            points to must outlive the engine. Release with
+///            and of the pool points to must outlive the engine. Release with
 ///            commsched_engine_destroy().
 /// Threads:   any.
 /// Blocks:    never: local.
@@ -252,7 +262,8 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              an option of another one, a beta or momentum
 ///                              not in [0, 1), a negative or non-finite
 ///                              hyper-parameter, a dtype that is not F32, F16
-///                              or BF16, a loss scale that is none
+///                              or BF16, a loss scale that is none, a pool
+///                              without a function, staging bytes without pool
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);
@@ -676,6 +687,14 @@ typedef struct commsched_engine_info {
   /// `accumulate_bytes`, and part of `gradient_bytes`; in stage 3 of
   /// `arena_bytes`. 0 with one micro-batch.
   uint64_t accumulated_bytes;
+  /// In `optimizer_pool`, and memory for what is on its way, which is part of
+  /// `optimizer_bytes`.
+  uint64_t offloaded_bytes, staging_bytes;
+  /// Of all steps so far: bytes copied to and from the pool, how long that
+  /// took, and how long the optimizer had to wait for state that had not
+  /// arrived.
+  uint64_t copied_bytes;
+  int64_t copy_ns, copy_exposed_ns;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

@@ -18,6 +18,7 @@ Status Engine::Connect() {
   ENGINE_RETURN_IF_ERROR(
       CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
   first_step_ = steps_done_;
+  if (offload_ != nullptr) BindOffload();
   ENGINE_RETURN_IF_ERROR(BindModuleOps());
   return BuildEvaluation();
 }
@@ -41,6 +42,9 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
     add(ids.shard, memory_[b].shard);
     add(ids.summand, memory_[b].summand);
     add(ids.state, memory_[b].state);
+  }
+  for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
+    add(graph_.staging[slot], offload_->slot(slot));
   }
   add(graph_.local_sums, local_sums_);
   add(graph_.all_sums, all_sums_);
@@ -74,6 +78,13 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   desc.num_groups = static_cast<uint32_t>(groups.size());
   desc.bindings = bindings.data();
   desc.num_bindings = static_cast<uint32_t>(bindings.size());
+  const commsched_stream_t lanes[] = {
+      commsched_stream_caller(),
+      offload_ == nullptr ? commsched_stream_caller() : offload_->stream()};
+  if (offload_ != nullptr && plan == plan_.get()) {
+    desc.lanes = lanes;
+    desc.num_lanes = 2;
+  }
   desc.trace = trace;
   desc.launch_timeout_ns = desc_.launch_timeout_ns;
   commsched_session_t* session = nullptr;
@@ -113,6 +124,7 @@ void Engine::BindBuckets() {
 
 void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
   BucketMemory& memory = memory_[bucket];
+  memory.my_state = memory.state.data();
   std::byte* mine = memory.parameters.data();
   if (!gathered(bucket)) {
     memory.all_parameters = mine;
@@ -124,6 +136,16 @@ void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
   } else {
     memory.my_masters = reinterpret_cast<float*>(mine);
   }
+}
+
+// The order in which buckets are stepped says which slots they have.
+void Engine::BindOffload() {
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    float* const slot = offload_->slot(graph_.buckets[b].slot).data();
+    if (spec_.has_masters()) memory_[b].my_masters = slot;
+    memory_[b].my_state = slot + MomentBegin(b, 0);
+  }
+  offload_->Bind(graph_, session_.get());
 }
 
 Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
@@ -223,6 +245,14 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
     info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes() +
                            memory.summand.bytes();
     info.optimizer_bytes += memory.state.bytes() + memory.masters.bytes();
+  }
+  if (offload_ != nullptr) {
+    info.offloaded_bytes = offload_->bytes();
+    info.staging_bytes = offload_->staging_bytes();
+    info.optimizer_bytes += info.staging_bytes;
+    info.copied_bytes = offload_->copied_bytes();
+    info.copy_ns = offload_->copy_ns();
+    info.copy_exposed_ns = offload_->exposed_ns();
   }
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;

@@ -30,6 +30,7 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.plan = nullptr;
   desc.profile = nullptr;
   desc.kernels = nullptr;
+  desc.optimizer_pool = nullptr;
   return desc;
 }
 
@@ -39,6 +40,10 @@ commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given) {
 
 commsched_cost_profile_t Profile(const commsched_cost_profile_t* given) {
   return given == nullptr ? commsched_cost_profile_init() : *given;
+}
+
+commsched_pool_t Pool(const commsched_pool_t* given) {
+  return given == nullptr ? commsched_pool_init() : *given;
 }
 
 Precision MakePrecision(const commsched_engine_desc_t& desc) {
@@ -52,7 +57,7 @@ Precision MakePrecision(const commsched_engine_desc_t& desc) {
 }
 
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
-                  const commsched_plan_options_t& plan) {
+                  const commsched_plan_options_t& plan, bool has_pool) {
   StepSpec spec;
   spec.zero_stage = desc.zero_stage;
   spec.micro_batches = desc.micro_batches;
@@ -63,6 +68,7 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.sgd = desc.optimizer == COMMSCHED_SGD;
   spec.precision = MakePrecision(desc);
   if (spec.sgd) spec.moments = desc.momentum > 0 ? 1 : 0;
+  spec.offloads = has_pool && spec.state_values() > 0;
   return spec;
 }
 
@@ -120,6 +126,23 @@ Status CheckLossScale(const commsched_engine_desc_t& desc) {
                          "; it must be 0 or a power of two from 1 to 2^24");
 }
 
+Status CheckPool(const commsched_engine_desc_t& desc) {
+  const commsched_pool_t* const pool = desc.optimizer_pool;
+  if (pool == nullptr) {
+    if (desc.offload_staging_bytes == 0) return Status();
+    return InvalidArgument("engine: offload_staging_bytes is " +
+                           std::to_string(desc.offload_staging_bytes) +
+                           " without optimizer_pool");
+  }
+  const char* missing = nullptr;
+  if (pool->write == nullptr) missing = "write";
+  if (pool->read == nullptr) missing = "read";
+  if (pool->reserve == nullptr) missing = "reserve";
+  if (missing == nullptr) return Status();
+  return InvalidArgument(std::string("engine: optimizer_pool.") + missing +
+                         " is NULL");
+}
+
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
   if (value == 0 || stage == 3) return Status();
   return InvalidArgument(std::string("engine: ") + field + " is " +
@@ -142,10 +165,13 @@ Engine::Engine(const commsched_engine_desc_t& desc)
       kernels_(CompleteKernels(desc.kernels)),
       plan_options_(PlanOptions(desc.plan)),
       profile_(Profile(desc.profile)),
-      spec_(MakeSpec(desc_, plan_options_)),
+      pool_(Pool(desc.optimizer_pool)),
+      spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))) {}
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (offload_ != nullptr) offload_->Settle();
+}
 
 Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   if (desc.context == nullptr)
@@ -175,6 +201,7 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckFraction("beta2", desc.beta2));
   ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
+  ENGINE_RETURN_IF_ERROR(CheckPool(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("gradient_dtype", desc.gradient_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));

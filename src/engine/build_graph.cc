@@ -14,6 +14,7 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(writer_.Create(spec_.world));
   FindFirstUses();
   ENGINE_RETURN_IF_ERROR(AddBuffers());
+  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
   ENGINE_RETURN_IF_ERROR(AddModuleOps());
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
@@ -39,6 +40,7 @@ Status StepBuilder::AddBuffers() {
     ENGINE_RETURN_IF_ERROR(AddBucketBuffers(b));
     current_.push_back(out_.buckets[b].parameters);
   }
+  if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddStagingBuffers());
   for (const Stay& stay : stays_) {
     Gathered gathered = {stay, kNoId};
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
@@ -68,7 +70,7 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
   const Bucket& all = layout_.buckets[bucket];
   ENGINE_RETURN_IF_ERROR(AddParameterBuffer(bucket));
-  if (spec_.has_masters()) {
+  if (spec_.has_masters() && !spec_.offloads) {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("masters", bucket),
                                              COMMSCHED_F32, COMMSCHED_BOUND,
                                              ShardCount(bucket), &ids.masters));
@@ -85,7 +87,7 @@ Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
         Indexed("gradient_summand", bucket), spec_.precision.reduced,
         COMMSCHED_BOUND, ShardCount(bucket), &ids.summand));
   }
-  if (spec_.moments == 0) return Status();
+  if (spec_.moments == 0 || spec_.offloads) return Status();
   const std::string state = std::string(spec_.optimizer()) + "_state";
   return writer_.AddBuffer(Indexed(state.c_str(), bucket), COMMSCHED_F32,
                            COMMSCHED_BOUND, spec_.moments * ShardCount(bucket),

@@ -32,6 +32,8 @@ struct StepSpec {
   bool deterministic = false;
   bool sgd = false;
   uint32_t moments = 2;  // Values that the optimizer keeps per weight.
+  // The optimizer's state, masters among it, is in memory only for its op.
+  bool offloads = false;
 
   Precision precision;
 
@@ -44,6 +46,8 @@ struct StepSpec {
   bool owned_gradients() const { return zero_stage >= 2; }
   // Master weights are kept beside what the model computes with.
   bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
+  // Values of the optimizer's state per weight.
+  uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
   // Gradients accumulate whole, in memory of another type than backward adds
   // to, which holds those of one micro-batch.
   bool folds(const Bucket& bucket) const {
@@ -119,6 +123,10 @@ struct BucketIds {
   commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
   commsched_op_id_t optimizer = kNoId;
+  // Offloaded state: copied into a slot for the optimizer, and out of it.
+  uint32_t slot = 0;
+  commsched_op_id_t fetch = kNoId;
+  commsched_op_id_t store = kNoId;
   commsched_op_id_t first_backward = kNoId;
 
   // What backward of `micro_batch` adds to.
@@ -161,13 +169,18 @@ struct Gathered {
 // be, before the first backward that touches the bucket in the one after, or
 // before the optimizer.
 //
+// With offloaded state, on a lane of their own, fetch_b -> adamw_b -> store_b:
+// those of the first buckets to be stepped before the first module op, each of
+// the others once the bucket that had its slot before has been stored.
+//
 // Where types differ, after the last backward that touches the bucket in micro-
 // batch k: fold_b.k adds its gradients to the sum, cast_b makes what travels.
 struct StepGraph {
   GraphHandle graph;
   std::vector<BucketIds> buckets;
   std::vector<ModuleOp> module_ops;
-  std::vector<Gathered> gathered;  // In the order of the stays.
+  std::vector<Gathered> gathered;              // In the order of the stays.
+  std::vector<commsched_buffer_id_t> staging;  // By slot.
   // Activation i is buffer `first_activation` + i.
   commsched_buffer_id_t first_activation = 0;
   // Buckets in the order in which the ops first use them: they are stepped in

@@ -171,32 +171,41 @@ Status StepBuilder::AddNormExchange() {
 }
 
 Status StepBuilder::AddOptimizer() {
-  for (uint32_t b : out_.first_use) {
+  for (size_t i = 0; i < out_.first_use.size(); ++i) {
+    const uint32_t b = out_.first_use[i];
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
-    BucketIds& ids = out_.buckets[b];
-    std::vector<commsched_access_t> accesses = {
-        ReducedGradients(b, COMMSCHED_READ), Weights(b)};
-    if (ids.masters != kNoId) {
-      accesses.push_back(Access(ids.masters, COMMSCHED_READ_WRITE));
+    ENGINE_RETURN_IF_ERROR(AddStep(b));
+    if (sharded() && !spec_.gathers(layout_.buckets[b])) {
+      const commsched_buffer_id_t parameters = out_.buckets[b].parameters;
+      ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
+          Indexed("all_gather", b), {COMMSCHED_ALL_GATHER, COMMSCHED_SUM,
+                                     Part(parameters, COMMSCHED_READ),
+                                     Access(parameters, COMMSCHED_WRITE)}));
     }
-    if (ids.state != kNoId) {
-      accesses.push_back(Access(ids.state, COMMSCHED_READ_WRITE));
-    }
-    if (spec_.needs_norm()) {
-      accesses.push_back(Access(out_.control, COMMSCHED_READ));
-    }
-    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-        Indexed(spec_.optimizer(), b), accesses,
-        static_cast<double>(ShardCount(b)) *
-            OptimizerBytesPerElement(spec_, layout_.buckets[b]),
-        &ids.optimizer));
-    if (!sharded() || spec_.gathers(layout_.buckets[b])) continue;
-    ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
-        Indexed("all_gather", b), {COMMSCHED_ALL_GATHER, COMMSCHED_SUM,
-                                   Part(ids.parameters, COMMSCHED_READ),
-                                   Access(ids.parameters, COMMSCHED_WRITE)}));
+    if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddCopies(i));
   }
   return Status();
+}
+
+Status StepBuilder::AddStep(uint32_t bucket) {
+  BucketIds& ids = out_.buckets[bucket];
+  std::vector<commsched_access_t> accesses = {
+      ReducedGradients(bucket, COMMSCHED_READ), Weights(bucket)};
+  for (commsched_buffer_id_t kept : {ids.masters, ids.state}) {
+    if (kept == kNoId) continue;
+    accesses.push_back(Access(kept, COMMSCHED_READ_WRITE));
+  }
+  if (spec_.offloads) {
+    accesses.push_back(Staged(bucket, COMMSCHED_READ_WRITE));
+  }
+  if (spec_.needs_norm()) {
+    accesses.push_back(Access(out_.control, COMMSCHED_READ));
+  }
+  return writer_.AddCompute(
+      Indexed(spec_.optimizer(), bucket), accesses,
+      static_cast<double>(ShardCount(bucket)) *
+          OptimizerBytesPerElement(spec_, layout_.buckets[bucket]),
+      &ids.optimizer);
 }
 
 }  // namespace commsched::engine

@@ -22,6 +22,7 @@
 #include "loss_scale.h"
 #include "memory.h"
 #include "module_steps.h"
+#include "offload.h"
 #include "order_recording.h"
 #include "snapshot.h"
 #include "status.h"
@@ -139,11 +140,12 @@ class Engine {
   struct BucketMemory {
     Bytes parameters;      // What the model reads; of a gathered bucket, this
                            // rank's shard. The masters, if these are fp32.
-    Array<float> masters;  // Of this rank's shard: StepSpec::has_masters().
+    Array<float> masters;  // Of this rank's shard: StepSpec::has_masters();
+                           // offloaded with the state.
     Bytes gradients;       // Stages 0 and 1.
     Bytes shard;           // Reduced gradients: StepSpec::has_shard().
     Bytes summand;         // What to add to them: StepSpec::has_summand().
-    Array<float> state;    // Moment after moment: m, then v.
+    Array<float> state;    // Moment after moment: m, then v. Unless offloaded.
 
     // Every parameter; null while a gathered bucket is not whole.
     std::byte* all_parameters = nullptr;
@@ -155,7 +157,9 @@ class Engine {
     const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
     // Where the reductions of later micro-batches leave what is added to it.
     const std::byte* my_summand = nullptr;
-    float* my_masters = nullptr;    // Of this rank's shard.
+    // Of this rank's shard. What is offloaded is there for the optimizer only.
+    float* my_masters = nullptr;
+    float* my_state = nullptr;
     std::byte* my_copy = nullptr;   // Of it, what the model reads; null if
                                     // that is the masters.
     std::vector<Segment> segments;  // Of this rank's shard.
@@ -245,6 +249,7 @@ class Engine {
   Status Connect();
   void BindBuckets();
   void BindParameters(uint32_t bucket, uint64_t shard_begin);
+  void BindOffload();
   Status BindModuleOps();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
                       std::byte** out_address) const;
@@ -261,6 +266,9 @@ class Engine {
   }
   bool measuring() const {
     return !evaluating_ && steps_begun_ <= desc_.measure_steps;
+  }
+  uint64_t ShardCount(uint32_t bucket) const {
+    return layout_.buckets[bucket].count / spec_.num_shards();
   }
   bool gathered(uint32_t bucket) const {
     return spec_.gathers(layout_.buckets[bucket]);
@@ -283,6 +291,9 @@ class Engine {
   Status BeginStepOp(const ModuleOp& op);
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
+  // Of a call to the session. If it has failed with the pool: with that.
+  Status FromSession(commsched_status_t code, const char* context) const;
+  Status BeginSessionStep();
   void Measure(commsched_op_id_t op);
   template <typename Body>
   Status Run(commsched_op_id_t op, Body&& body) {
@@ -302,6 +313,14 @@ class Engine {
   // The same for all buffers that the optimizer reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);
+  Status StepBucket(uint32_t bucket, float lr);
+  Status FetchFirst();
+  // After the step of the bucket at `index` in graph_.first_use.
+  Status CopyNext(size_t index);
+  // Where a copy on its lane puts what it takes.
+  int64_t* CostOf(commsched_op_id_t op) {
+    return measuring() ? &op_cost_ns_[op] : nullptr;
+  }
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm();
   void Squares(uint32_t bucket);
@@ -349,26 +368,39 @@ class Engine {
   Status CheckWhole(const char* call, uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
   // What this rank keeps of `count` elements of a bucket, from `begin` on.
-  void StoreValues(uint32_t bucket, uint64_t begin, const float* values,
-                   uint64_t count);
+  Status StoreValues(uint32_t bucket, uint64_t begin, const float* values,
+                     uint64_t count);
+  Status StoreMasters(uint32_t bucket, uint64_t in_shard, const float* values,
+                      uint64_t count);
 
   // snapshot.cc
   struct Target {  // Where this rank keeps what a checkpoint has.
     Checkpoint::Range range;
-    float* values;           // Null: by StoreValues.
+    float* values = nullptr;  // Of a moment in memory.
+    uint32_t bucket = 0;
     uint32_t parameter = 0;  // Of values.
+    uint64_t in_state = 0;   // Of an offloaded moment.
   };
   Status CheckTensors(const Checkpoint& checkpoint,
                       std::vector<size_t>* out_tensors) const;
   Status CheckMoments(const Checkpoint& checkpoint) const;
   std::vector<Target> Targets(const std::vector<size_t>& tensors) const;
   Status ReadTarget(const Checkpoint& checkpoint, const Target& target);
+  // Where the values of moment `moment` begin in the state of `bucket`.
+  uint64_t MomentBegin(uint32_t bucket, uint64_t moment) const {
+    const uint64_t masters = spec_.offloads && spec_.has_masters() ? 1 : 0;
+    return (masters + moment) * ShardCount(bucket);
+  }
+  // Of moment `moment`; or, if it is the number of moments, of the values.
+  Status CopyPieces(const std::vector<SavedPiece>& pieces, uint64_t moment,
+                    float** out);
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;
   const commsched_engine_kernels_t kernels_;
   const commsched_plan_options_t plan_options_;
   const commsched_cost_profile_t profile_;
+  const commsched_pool_t pool_;  // With functions only if there is one.
   const StepSpec spec_;
   const uint32_t group_rank_;
 
@@ -389,7 +421,8 @@ class Engine {
   Array<double> local_sums_;
   Array<double> all_sums_;
   Array<double> total_;
-  Array<LossScale> loss_scale_;  // One.
+  Array<LossScale> loss_scale_;       // One.
+  std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   PlanHandle plan_;
   std::vector<OpAddresses> addresses_;  // By module op of the step.
   ForwardGraph forward_;                // Of evaluations; its plan in stage 3.

@@ -36,6 +36,7 @@ Status Create(const commsched_engine_desc_t* desc,
   commsched_engine_kernels_t kernels;
   commsched_plan_options_t plan;
   commsched_cost_profile_t profile;
+  commsched_pool_t pool;
   ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
   if (copy.kernels != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
@@ -48,6 +49,11 @@ Status Create(const commsched_engine_desc_t* desc,
   if (copy.profile != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.profile, "profile", &profile));
     copy.profile = &profile;
+  }
+  if (copy.optimizer_pool != nullptr) {
+    ENGINE_RETURN_IF_ERROR(
+        CopyIn(*copy.optimizer_pool, "optimizer_pool", &pool));
+    copy.optimizer_pool = &pool;
   }
   ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
   *out_engine = new commsched_engine(copy);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -36,12 +38,49 @@ commsched_status_t CodeOf(int error) {
   }
 }
 
-// What errno says of the call that just failed.
-Status Failed(const char* doing, const std::string& path) {
-  const int error = errno;
+Status Failed(const char* doing, const std::string& path, int error) {
   return Status(CodeOf(error),
                 std::string("cannot ") + doing + " '" + path +
                     "': " + std::generic_category().message(error));
+}
+
+// What errno says of the call that just failed.
+Status Failed(const char* doing, const std::string& path) {
+  return Failed(doing, path, errno);
+}
+
+// Some file systems only make files with names.
+int OpenUnnamed(const std::string& folder) {
+#ifdef O_TMPFILE
+  const int made = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (made >= 0) return made;
+  if (errno != EOPNOTSUPP && errno != EISDIR) return -1;
+#endif
+  std::string name = folder + "/commsched-pool-XXXXXX";
+  const int named = mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) unlink(name.c_str());
+  return named;
+}
+
+Status ReadAt(const Descriptor& file, const std::string& path, uint64_t offset,
+              void* out, uint64_t bytes) {
+  char* next = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got = pread(file.get(), next, std::min(bytes, kMostAtOnce),
+                              static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return Failed("read", path);
+    if (got == 0) {
+      return Status(COMMSCHED_DATA_LOSS, "file '" + path + "' ends at byte " +
+                                             std::to_string(offset) + "; " +
+                                             std::to_string(bytes) +
+                                             " more are needed");
+    }
+    next += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+  }
+  return Status();
 }
 
 std::string FolderOf(const std::string& path) {
@@ -124,22 +163,45 @@ Status OldFile::Open(const std::string& path) {
 }
 
 Status OldFile::Read(uint64_t offset, void* out, uint64_t bytes) const {
-  char* next = static_cast<char*>(out);
+  return ReadAt(descriptor_, path_, offset, out, bytes);
+}
+
+Status UnnamedFile::Create(const std::string& folder) {
+  ENGINE_RETURN_IF_ERROR(CheckFolder(folder));
+  name_ = folder + "/(a file without a name)";
+  descriptor_ = Descriptor(OpenUnnamed(folder));
+  if (descriptor_.get() < 0) return Failed("make a file in", folder);
+  return Status();
+}
+
+Status UnnamedFile::Reserve(uint64_t bytes) {
+  const auto most = static_cast<uint64_t>(std::numeric_limits<off_t>::max());
+  int error = EFBIG;
+  if (bytes <= most) {
+    do {
+      error = posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(bytes));
+    } while (error == EINTR);
+  }
+  if (error == 0) return Status();
+  return Failed(("reserve " + std::to_string(bytes) + " bytes in").c_str(),
+                name_, error);
+}
+
+Status UnnamedFile::Read(uint64_t offset, void* out, uint64_t bytes) const {
+  return ReadAt(descriptor_, name_, offset, out, bytes);
+}
+
+Status UnnamedFile::Write(uint64_t offset, const void* from, uint64_t bytes) {
+  const char* next = static_cast<const char*>(from);
   while (bytes > 0) {
-    const ssize_t got =
-        pread(descriptor_.get(), next, std::min(bytes, kMostAtOnce),
-              static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Failed("read", path_);
-    if (got == 0) {
-      return Status(COMMSCHED_DATA_LOSS, "file '" + path_ + "' ends at byte " +
-                                             std::to_string(offset) + "; " +
-                                             std::to_string(bytes) +
-                                             " more are needed");
-    }
-    next += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<uint64_t>(got);
+    const ssize_t put =
+        pwrite(descriptor_.get(), next, std::min(bytes, kMostAtOnce),
+               static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return Failed("write", name_);
+    next += put;
+    offset += static_cast<uint64_t>(put);
+    bytes -= static_cast<uint64_t>(put);
   }
   return Status();
 }

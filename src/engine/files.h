@@ -1,5 +1,5 @@
-// Files that come into being whole, and files that are read where asked. Every
-// error names the path.
+// Files that come into being whole, files that are read where asked, and files
+// without a name. Every error names the path.
 #ifndef COMMSCHED_SRC_ENGINE_FILES_H_
 #define COMMSCHED_SRC_ENGINE_FILES_H_
 
@@ -66,6 +66,23 @@ class OldFile {
  private:
   std::string path_;
   uint64_t bytes_ = 0;
+  Descriptor descriptor_;
+};
+
+// A file without a name, which goes with its descriptor.
+//
+// Thread-compatible.
+class UnnamedFile {
+ public:
+  // In `folder`.
+  Status Create(const std::string& folder);
+  // Takes `bytes` from the file system, which read as zeros.
+  Status Reserve(uint64_t bytes);
+  Status Read(uint64_t offset, void* out, uint64_t bytes) const;
+  Status Write(uint64_t offset, const void* from, uint64_t bytes);
+
+ private:
+  std::string name_;  // For messages.
   Descriptor descriptor_;
 };
 

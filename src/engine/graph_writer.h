@@ -56,6 +56,10 @@ class GraphWriter {
   Status AddCollective(const std::string& name, const Collective& collective,
                        commsched_op_id_t* out_op = nullptr);
 
+  // `to` of step t + `distance` waits for `from` of step t.
+  Status AddEdge(commsched_op_id_t from, commsched_op_id_t to,
+                 uint32_t distance);
+
   commsched_graph_t* graph() const { return graph_.get(); }
   commsched_group_id_t group() const { return group_; }
 

@@ -57,6 +57,11 @@ struct Layout {
   std::vector<std::vector<uint32_t>> module_buckets;  // By module; sorted.
   uint64_t num_elements = 0;                          // Without padding.
 
+  // Offloaded state: in memory it has so many slots of so many values, each for
+  // one bucket at a time (PlanStaging()).
+  uint32_t staging_slots = 0;
+  uint64_t staging_count = 0;
+
   uint64_t padded_elements() const;
   // Those in which `parameters` lie, each once.
   std::vector<uint32_t> BucketsOf(

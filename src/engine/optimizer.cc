@@ -47,6 +47,10 @@ Status Engine::RefusePoisonedBuckets(const std::string& call) const {
     ENGINE_RETURN_IF_ERROR(
         RefusePoisoned(call, "parameter_shard", b, ids.parameter_shard));
   }
+  for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
+    ENGINE_RETURN_IF_ERROR(
+        RefusePoisoned(call, "staging", slot, graph_.staging[slot]));
+  }
   return Status();
 }
 
@@ -79,13 +83,41 @@ Status Engine::StepBuckets(float lr) {
   ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
   if (!spec_.scales_loss) SetCorrections();
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(ComputeNorm());
-  for (uint32_t b : graph_.first_use) {
+  for (size_t i = 0; i < graph_.first_use.size(); ++i) {
+    const uint32_t b = graph_.first_use[i];
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].optimizer,
-                               [&] { spec_.sgd ? Sgd(b, lr) : AdamW(b, lr); }));
+    ENGINE_RETURN_IF_ERROR(StepBucket(b, lr));
+    if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(CopyNext(i));
   }
   phase_ = Phase::kStepped;
   return Status();
+}
+
+Status Engine::StepBucket(uint32_t bucket, float lr) {
+  const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
+  return Run(graph_.buckets[bucket].optimizer, [&] {
+    if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
+    spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
+  });
+}
+
+Status Engine::FetchFirst() {
+  if (offload_ == nullptr) return Status();
+  for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
+    const uint32_t b = graph_.first_use[i];
+    ENGINE_RETURN_IF_ERROR(offload_->Fetch(b, CostOf(graph_.buckets[b].fetch)));
+  }
+  return Status();
+}
+
+Status Engine::CopyNext(size_t index) {
+  const uint32_t stepped = graph_.first_use[index];
+  ENGINE_RETURN_IF_ERROR(
+      offload_->Store(stepped, CostOf(graph_.buckets[stepped].store)));
+  index += offload_->num_slots();
+  if (index >= graph_.first_use.size()) return Status();
+  const uint32_t next = graph_.first_use[index];
+  return offload_->Fetch(next, CostOf(graph_.buckets[next].fetch));
 }
 
 // Adds the last micro-batch, unless it was reduced with the others.
@@ -213,8 +245,8 @@ void Engine::AdamW(uint32_t bucket, float lr) const {
   args.beta1 = desc_.beta1;
   args.beta2 = desc_.beta2;
   args.epsilon = desc_.epsilon;
-  float* m = memory.state.data();
-  float* v = m + memory.state.count() / 2;
+  float* m = memory.my_state;
+  float* v = m + ShardCount(bucket);
   for (const Segment& segment : memory.segments) {
     SetArgs(bucket, segment, args);
     args.m = m + segment.in_shard;
@@ -232,7 +264,7 @@ void Engine::Sgd(uint32_t bucket, float lr) const {
   for (const Segment& segment : memory.segments) {
     SetArgs(bucket, segment, args);
     if (spec_.moments > 0) {
-      args.velocity = memory.state.data() + segment.in_shard;
+      args.velocity = memory.my_state + segment.in_shard;
     }
     kernels_.sgd(kernels_.user, &args);
   }

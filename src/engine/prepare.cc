@@ -43,6 +43,10 @@ Status Engine::Prepare() {
   if (recording_) ENGINE_RETURN_IF_ERROR(CheckCanRecord());
   sequence_ = RegisteredSequence(modules_.size());
   ChooseAccumulating();
+  if (spec_.offloads) {
+    ENGINE_RETURN_IF_ERROR(
+        PlanStaging(spec_, desc_.offload_staging_bytes, &layout_));
+  }
   ENGINE_RETURN_IF_ERROR(CheckMemory());
   ENGINE_RETURN_IF_ERROR(PlanStep());
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
@@ -96,8 +100,10 @@ Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
   BucketBytes bytes;
   bytes.parameters =
       (gathered(bucket) ? shard : all.count) * SizeOf(precision.parameters);
-  if (spec_.has_masters()) bytes.masters = shard * sizeof(float);
-  bytes.state = spec_.moments * shard * sizeof(float);
+  if (!spec_.offloads) {
+    if (spec_.has_masters()) bytes.masters = shard * sizeof(float);
+    bytes.state = spec_.moments * shard * sizeof(float);
+  }
   if (!spec_.owned_gradients()) {
     bytes.gradients = all.count * SizeOf(precision.gradients);
   }
@@ -111,7 +117,8 @@ Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
 // More than the machine has is refused rather than left to overcommit: the
 // first touch of such memory would kill the process.
 Status Engine::CheckMemory() const {
-  uint64_t bytes = 0;
+  uint64_t bytes =
+      layout_.staging_slots * layout_.staging_count * sizeof(float);
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
     bytes += BytesOfBucket(b).total();
   }
@@ -153,12 +160,19 @@ Status Engine::Allocate() {
   ENGINE_RETURN_IF_ERROR(AllocateZeros("the loss scale", 1, &loss_scale_));
   *loss_scale_.data() = LossScale();
   if (spec_.scales_loss) loss_scale_.data()->scale = desc_.loss_scale;
-  if (!spec_.needs_norm()) return Status();
-  const uint64_t blocks = graph_.local_blocks;
-  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
-  ENGINE_RETURN_IF_ERROR(
-      AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
-  return AllocateZeros("norms", 1, &total_);
+  if (spec_.needs_norm()) {
+    const uint64_t blocks = graph_.local_blocks;
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
+    ENGINE_RETURN_IF_ERROR(
+        AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &total_));
+  }
+  if (!spec_.offloads) return Status();
+  return Offload::Create({.context = desc_.context,
+                          .pool = pool_,
+                          .rank = group_rank_,
+                          .step = spec_},
+                         layout_, &offload_);
 }
 
 // ---- The plan ---------------------------------------------------------------

@@ -38,6 +38,7 @@ Status Engine::RecordOrder() {
 
 // Drained: no rank waits for another.
 void Engine::DropSessions() {
+  if (offload_ != nullptr) offload_->Settle();
   SessionHandle step;
   SessionHandle forward;
   {
@@ -199,8 +200,8 @@ Status Engine::Freeze(Sequence sequence) {
 }
 
 Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_session_step_begin(session_.get()), "beginning a step"));
+  ENGINE_RETURN_IF_ERROR(BeginSessionStep());
+  ENGINE_RETURN_IF_ERROR(FetchFirst());
   cursor_ = 0;
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(SkipModule());

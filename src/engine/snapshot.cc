@@ -35,22 +35,34 @@ Status Engine::CheckCanSave() const {
 }
 
 // No collective touches the moments, so they are copied while the gathers of
-// the last step may still run.
+// the last step may still run, if copies of this step do not.
 Status Engine::CopyOut(const std::vector<SavedPiece>& pieces, float* out) {
   ENGINE_RETURN_IF_ERROR(CheckCanSave());
-  const auto copy = [&](const float* from, const SavedPiece& piece) {
-    std::memcpy(out, from + piece.at, piece.count * sizeof(float));
-    out += piece.count;
-  };
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(Drain());
   for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
-    for (const SavedPiece& piece : pieces) {
-      const Array<float>& state = memory_[piece.bucket].state;
-      copy(state.data() + moment * (state.count() / spec_.moments), piece);
-    }
+    ENGINE_RETURN_IF_ERROR(CopyPieces(pieces, moment, &out));
   }
   ENGINE_RETURN_IF_ERROR(Drain());
+  return CopyPieces(pieces, spec_.moments, &out);
+}
+
+Status Engine::CopyPieces(const std::vector<SavedPiece>& pieces,
+                          uint64_t moment, float** out) {
+  const bool values = moment == spec_.moments;
+  const bool offloaded =
+      offload_ != nullptr && (!values || spec_.has_masters());
   for (const SavedPiece& piece : pieces) {
-    copy(memory_[piece.bucket].my_masters, piece);
+    const uint64_t begin = values ? 0 : MomentBegin(piece.bucket, moment);
+    if (offloaded) {
+      ENGINE_RETURN_IF_ERROR(
+          offload_->Read(piece.bucket, begin + piece.at, *out, piece.count));
+    } else {
+      const BucketMemory& memory = memory_[piece.bucket];
+      const float* const from =
+          (values ? memory.my_masters : memory.my_state) + begin;
+      std::memcpy(*out, from + piece.at, piece.count * sizeof(float));
+    }
+    *out += piece.count;
   }
   return Status();
 }
@@ -122,22 +134,25 @@ std::vector<Engine::Target> Engine::Targets(
           .kind = StateKind::kValue,
           .begin = segment.in_bucket - layout_.slots[p].offset,
           .count = segment.count};
-      if (gathered(b)) targets.push_back({range, nullptr, p});
+      if (gathered(b)) targets.push_back({.range = range, .parameter = p});
       for (size_t k = 0; k < moments.size(); ++k) {
         range.kind = moments[k];
-        targets.push_back(
-            {range, memory.state.data() + segment.in_shard +
-                        k * memory.state.count() / moments.size()});
+        Target target = {.range = range,
+                         .bucket = b,
+                         .in_state = MomentBegin(b, k) + segment.in_shard};
+        if (offload_ == nullptr) {
+          target.values = memory.my_state + target.in_state;
+        }
+        targets.push_back(target);
       }
     }
     if (gathered(b)) continue;
     for (uint32_t p : layout_.buckets[b].parameters) {
-      targets.push_back({{.tensor = tensors[p],
-                          .kind = StateKind::kValue,
-                          .begin = 0,
-                          .count = parameters_[p].count},
-                         nullptr,
-                         p});
+      targets.push_back({.range = {.tensor = tensors[p],
+                                   .kind = StateKind::kValue,
+                                   .begin = 0,
+                                   .count = parameters_[p].count},
+                         .parameter = p});
     }
   }
   return targets;
@@ -149,10 +164,13 @@ Status Engine::ReadTarget(const Checkpoint& checkpoint, const Target& target) {
   }
   std::vector<float> values(target.range.count);
   ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, values.data()));
+  if (target.range.kind != StateKind::kValue) {
+    return offload_->Write(target.bucket, target.in_state, values.data(),
+                           values.size());
+  }
   const Slot& slot = layout_.slots[target.parameter];
-  StoreValues(slot.bucket, slot.offset + target.range.begin, values.data(),
-              values.size());
-  return Status();
+  return StoreValues(slot.bucket, slot.offset + target.range.begin,
+                     values.data(), values.size());
 }
 
 // All that can be wrong with the files is found before anything changes.

@@ -65,6 +65,7 @@ std::string Engine::ExpectedCall() const {
 // that failure comes first.
 Status Engine::SessionFailure() const {
   ENGINE_RETURN_IF_ERROR(record_failure_);
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
   if (order_recording_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(order_recording_->status());
   }
@@ -95,7 +96,7 @@ bool Engine::IsNext(bool backward, uint32_t module,
 Status Engine::Before(commsched_op_id_t op) {
   const commsched_status_t code =
       commsched_session_before(running(), op, commsched_stream_caller());
-  if (code != COMMSCHED_OK) return Status::FromCall(code, "before an op");
+  if (code != COMMSCHED_OK) return FromSession(code, "before an op");
   if (measuring()) op_begin_ns_ = ThreadCpuNs();
   return Status();
 }
@@ -107,24 +108,31 @@ void Engine::Measure(commsched_op_id_t op) {
 }
 
 Status Engine::After(commsched_op_id_t op) {
-  return Status::FromCall(
+  return FromSession(
       commsched_session_after(running(), op, commsched_stream_caller()),
       "after an op");
+}
+
+Status Engine::FromSession(commsched_status_t code, const char* context) const {
+  if (code == COMMSCHED_OK) return Status();
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
+  return Status::FromCall(code, context);
+}
+
+Status Engine::BeginSessionStep() {
+  return FromSession(commsched_session_step_begin(session_.get()),
+                     "beginning a step");
 }
 
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
-  ENGINE_RETURN_IF_ERROR(
-      recording_
-          ? BeginRecordedPass()
-          : Status::FromCall(commsched_session_step_begin(session_.get()),
-                             "beginning a step"));
+  ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecordedPass() : BeginSessionStep());
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
   drained_ = false;
   ++steps_begun_;
-  return Status();
+  return recording_ ? Status() : FetchFirst();
 }
 
 Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
@@ -235,8 +243,8 @@ Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
 
 Status Engine::StepEnd() {
   if (phase_ != Phase::kStepped) return OutOfOrder("step_end");
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_session_step_end(session_.get()), "ending a step"));
+  ENGINE_RETURN_IF_ERROR(
+      FromSession(commsched_session_step_end(session_.get()), "ending a step"));
   phase_ = Phase::kBetweenSteps;
   ++steps_done_;
   return Status();

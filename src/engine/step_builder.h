@@ -64,6 +64,20 @@ class StepBuilder {
   Status AddNorm();
   Status AddNormExchange();
   Status AddOptimizer();
+  Status AddStep(uint32_t bucket);
+
+  // build_offload.cc
+  Status AddStagingBuffers();
+  Status AddFirstFetches();
+  // After the step of the bucket at `index` in out_.first_use.
+  Status AddCopies(size_t index);
+  Status AddFetch(uint32_t bucket);
+  Status AddStore(uint32_t bucket);
+  Status AddCopy(const std::string& name, uint32_t bucket,
+                 commsched_access_mode_t mode, commsched_op_id_t* out_op);
+  // The state of `bucket` in its slot.
+  commsched_access_t Staged(uint32_t bucket,
+                            commsched_access_mode_t mode) const;
 
   bool sharded() const { return spec_.zero_stage > 0; }
   // The part of a buffer of all elements that this rank's optimizer owns.

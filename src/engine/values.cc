@@ -13,7 +13,7 @@ Status Engine::Drain() {
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
   if (!recording_) {
     ENGINE_RETURN_IF_ERROR(
-        Status::FromCall(commsched_session_drain(session_.get()), "draining"));
+        FromSession(commsched_session_drain(session_.get()), "draining"));
   }
   drained_ = true;
   return Status();
@@ -109,28 +109,39 @@ const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   return bucket + slot.offset * SizeOf(spec_.precision.parameters);
 }
 
-void Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
-                         uint64_t count) {
+Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
+                           uint64_t count) {
   const BucketMemory& memory = memory_[bucket];
   const commsched_dtype_t dtype = spec_.precision.parameters;
+  const uint64_t shard = ShardCount(bucket);
+  const uint64_t shard_begin = spec_.zero_stage == 0 ? 0 : group_rank_ * shard;
+  const uint64_t first = std::max(begin, shard_begin);
+  const uint64_t last = std::min(begin + count, shard_begin + shard);
+  const bool mine = first < last;
+  if (mine && (spec_.has_masters() || gathered(bucket))) {
+    ENGINE_RETURN_IF_ERROR(StoreMasters(
+        bucket, first - shard_begin, values + (first - begin), last - first));
+  }
   if (!gathered(bucket)) {
     kernels_.convert(kernels_.user,
                      memory.all_parameters + begin * SizeOf(dtype), dtype,
                      values, COMMSCHED_F32, count);
-    if (!spec_.has_masters()) return;
+  } else if (mine && memory.my_copy != nullptr) {
+    kernels_.convert(
+        kernels_.user, memory.my_copy + (first - shard_begin) * SizeOf(dtype),
+        dtype, values + (first - begin), COMMSCHED_F32, last - first);
   }
-  const uint64_t shard = layout_.buckets[bucket].count / spec_.num_shards();
-  const uint64_t shard_begin = spec_.zero_stage == 0 ? 0 : group_rank_ * shard;
-  const uint64_t first = std::max(begin, shard_begin);
-  const uint64_t last = std::min(begin + count, shard_begin + shard);
-  if (first >= last) return;
-  const uint64_t in_shard = first - shard_begin;
-  std::memcpy(memory.my_masters + in_shard, values + (first - begin),
-              (last - first) * sizeof(float));
-  if (memory.my_copy == nullptr) return;
-  kernels_.convert(kernels_.user, memory.my_copy + in_shard * SizeOf(dtype),
-                   dtype, values + (first - begin), COMMSCHED_F32,
-                   last - first);
+  return Status();
+}
+
+Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
+                            const float* values, uint64_t count) {
+  if (spec_.has_masters() && offload_ != nullptr) {
+    return offload_->Write(bucket, in_shard, values, count);
+  }
+  std::memcpy(memory_[bucket].my_masters + in_shard, values,
+              count * sizeof(float));
+  return Status();
 }
 
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
@@ -173,8 +184,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(p.count));
   }
   const Slot& slot = layout_.slots[parameter];
-  StoreValues(slot.bucket, slot.offset + offset, values, count);
-  return Status();
+  return StoreValues(slot.bucket, slot.offset + offset, values, count);
 }
 
 // A gathered bucket is whole while a forward of an evaluation uses it.

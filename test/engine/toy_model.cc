@@ -101,8 +101,13 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   desc.context = context_;
   desc.group = group_;
   desc.plan = &run.plan;
-  Require(commsched_engine_create(&desc, &engine_),
-          commsched_engine_last_error());
+  commsched_pool_t pool = commsched_pool_init();
+  if (run.pools != nullptr) {
+    pool = run.pools->of_rank[static_cast<size_t>(rank)].table();
+    desc.optimizer_pool = &pool;
+  }
+  const commsched_status_t created = commsched_engine_create(&desc, &engine_);
+  Require(created, commsched_engine_last_error());
   uint32_t id = 0;
   for (const ToyModule& module : ToyModules()) {
     Require(commsched_engine_add_module(engine_, module.name, 1e6, 2e6, &id),

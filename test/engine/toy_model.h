@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/test_pools.h"
 
 namespace commsched::engine {
 
@@ -53,6 +54,7 @@ struct ToyRun {
   // The order of forwards of a step; empty: that of registration. Recorded,
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
+  std::shared_ptr<TestPools> pools;  // Null: the optimizer's is memory.
 
   ToyRun() {
     engine.zero_stage = 2;

@@ -41,7 +41,8 @@ RULES = [
 
 
 # What the engine's steps are made of waits for nothing but the session, in a
-# call that says so. Checkpoints are written by a thread of their own; values.cc
+# call that says so. Checkpoints are written by a thread of their own, offloaded
+# state is copied, and that timed, on a stream of its own; values.cc
 # has the drain that is called between steps, and abort_mutex_ is for sessions
 # that are replaced between steps.
 _WAITS = re.compile(
@@ -53,7 +54,7 @@ _WAITS = re.compile(
     r"|\.(wait|wait_for|wait_until|join)\s*\("
     r"|\bcommsched_(event_synchronize|stream_synchronize|recording_drain"
     r"|session_drain|session_run|session_buffer_release)\b")
-_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h"}
+_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("

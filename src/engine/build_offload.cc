@@ -1,0 +1,78 @@
+// Copies of offloaded state to and from a pool, which the graph does not know:
+// it has the memory through which the state passes.
+
+#include <string>
+
+#include "step_builder.h"
+
+namespace commsched::engine {
+namespace {
+
+constexpr uint32_t kCopyLane = 1;
+
+}  // namespace
+
+Status StepBuilder::AddStagingBuffers() {
+  for (size_t i = 0; i < out_.first_use.size(); ++i) {
+    out_.buckets[out_.first_use[i]].slot =
+        static_cast<uint32_t>(i % layout_.staging_slots);
+  }
+  for (uint32_t slot = 0; slot < layout_.staging_slots; ++slot) {
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+        Indexed("staging", slot), COMMSCHED_F32, COMMSCHED_BOUND,
+        layout_.staging_count, &out_.staging.emplace_back()));
+  }
+  return Status();
+}
+
+commsched_access_t StepBuilder::Staged(uint32_t bucket,
+                                       commsched_access_mode_t mode) const {
+  commsched_access_t access =
+      Access(out_.staging[out_.buckets[bucket].slot], mode);
+  access.region = COMMSCHED_RANGE;
+  access.count = spec_.state_values() * ShardCount(bucket);
+  return access;
+}
+
+// As many as there are slots, so that they have all of forward and backward.
+Status StepBuilder::AddFirstFetches() {
+  for (uint32_t i = 0; i < layout_.staging_slots; ++i) {
+    ENGINE_RETURN_IF_ERROR(AddFetch(out_.first_use[i]));
+  }
+  return Status();
+}
+
+Status StepBuilder::AddCopies(size_t index) {
+  ENGINE_RETURN_IF_ERROR(AddStore(out_.first_use[index]));
+  const size_t next = index + layout_.staging_slots;
+  if (next >= out_.first_use.size()) return Status();
+  return AddFetch(out_.first_use[next]);
+}
+
+Status StepBuilder::AddFetch(uint32_t bucket) {
+  return AddCopy(Indexed("fetch", bucket), bucket, COMMSCHED_WRITE,
+                 &out_.buckets[bucket].fetch);
+}
+
+// What it leaves in the pool is what the next step fetches.
+Status StepBuilder::AddStore(uint32_t bucket) {
+  BucketIds& ids = out_.buckets[bucket];
+  ENGINE_RETURN_IF_ERROR(
+      AddCopy(Indexed("store", bucket), bucket, COMMSCHED_READ, &ids.store));
+  return writer_.AddEdge(ids.store, ids.fetch, /*distance=*/1);
+}
+
+Status StepBuilder::AddCopy(const std::string& name, uint32_t bucket,
+                            commsched_access_mode_t mode,
+                            commsched_op_id_t* out_op) {
+  const commsched_access_t access = Staged(bucket, mode);
+  commsched_compute_desc_t desc = commsched_compute_desc_init();
+  desc.name = name.c_str();
+  desc.accesses = &access;
+  desc.num_accesses = 1;
+  desc.lane = kCopyLane;
+  desc.bytes = static_cast<double>(2 * access.count * sizeof(float));
+  return writer_.AddCompute(desc, out_op);
+}
+
+}  // namespace commsched::engine

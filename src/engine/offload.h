@@ -1,0 +1,129 @@
+#ifndef COMMSCHED_SRC_ENGINE_OFFLOAD_H_
+#define COMMSCHED_SRC_ENGINE_OFFLOAD_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "build_graph.h"
+#include "commsched/pool.h"
+#include "commsched/session.h"
+#include "layout.h"
+#include "memory.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// How the state of buckets passes through memory: chooses slots, for the
+// largest bucket each, as many as `budget_bytes` holds; 0: two. Fails with
+// RESOURCE_EXHAUSTED if that is none.
+Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes, Layout* layout);
+
+// The optimizer's state in a pool, bucket after bucket as it lies in memory
+// otherwise: masters if there are any, then moment after moment. Copies of a
+// step are ops on a lane of their own, which is a worker's stream.
+//
+// A copy that fails makes the rank fail: the session is aborted, which all
+// ranks see, and failure() says why. So does a write between steps, since
+// nobody knows what it has left.
+//
+// Thread-compatible, but for failure().
+class Offload {
+ public:
+  struct Spec {
+    commsched_context_t* context = nullptr;
+    commsched_pool_t pool = commsched_pool_init();
+    uint32_t rank = 0;  // For messages.
+    StepSpec step;
+  };
+
+  // Reserves the pool.
+  static Status Create(const Spec& spec, const Layout& layout,
+                       std::unique_ptr<Offload>* out_offload);
+  // After Settle(), and after the session.
+  ~Offload();
+  Offload(const Offload&) = delete;
+  Offload& operator=(const Offload&) = delete;
+
+  // Steps are of `graph` in `session`, until the next call or, before the
+  // session goes, Settle(). No copy is under way.
+  void Bind(const StepGraph& graph, commsched_session_t* session);
+  // Waits for the copies.
+  void Settle();
+
+  // The ops of a step. `cost_ns`: receives the least CPU time of the op; null:
+  // not measured.
+  Status Fetch(uint32_t bucket, int64_t* cost_ns);
+  Status Store(uint32_t bucket, int64_t* cost_ns);
+  int64_t Now() const;
+  // The optimizer got to `bucket` at `asked_ns`, and now has its state.
+  void NoteArrival(uint32_t bucket, int64_t asked_ns);
+
+  // Between steps: `count` values from `first` on of the state of `bucket`.
+  Status Read(uint32_t bucket, uint64_t first, float* out, uint64_t count);
+  Status Write(uint32_t bucket, uint64_t first, const float* from,
+               uint64_t count);
+
+  commsched_stream_t stream() const { return stream_; }
+  const Array<float>& slot(uint32_t index) const { return slots_[index]; }
+  uint32_t num_slots() const { return static_cast<uint32_t>(slots_.size()); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t staging_bytes() const;
+  uint64_t copied_bytes() const { return copied_bytes_; }
+  int64_t copy_ns() const { return copy_ns_; }
+  int64_t exposed_ns() const { return exposed_ns_; }
+  // Any thread.
+  Status failure() const;
+
+ private:
+  // A copy of a step.
+  struct Copy {
+    Offload* offload = nullptr;
+    uint32_t bucket = 0;
+    bool stores = false;
+    float* memory = nullptr;
+    int64_t* cost_ns = nullptr;
+    int64_t end_ns = 0;  // Of the worker until the op is complete.
+  };
+  struct BucketState {
+    uint64_t offset = 0;  // In the pool, bytes.
+    uint64_t count = 0;   // Values.
+    commsched_op_id_t fetch_op = kNoId;
+    commsched_op_id_t store_op = kNoId;
+    Copy fetch;
+    Copy store;
+  };
+
+  explicit Offload(const Spec& spec) : pool_(spec.pool), rank_(spec.rank) {}
+  Status Init(const Spec& spec, const Layout& layout);
+  Status Enqueue(commsched_op_id_t op, Copy* copy);
+  static void Run(void* copy);
+  void RunCopy(Copy& copy);
+  commsched_status_t Transfer(const Copy& copy);
+  Status PoolError(const std::string& doing, commsched_status_t code) const;
+  void Fail(Status failure);
+
+  // Constant after Create.
+  const commsched_pool_t pool_;
+  const uint32_t rank_;
+  uint64_t bytes_ = 0;
+  std::vector<Array<float>> slots_;
+  commsched_stream_t stream_ = {};
+
+  std::vector<BucketState> buckets_;
+  commsched_session_t* session_ = nullptr;  // Set while no copy is under way.
+
+  std::atomic<uint64_t> copied_bytes_{0};
+  std::atomic<int64_t> copy_ns_{0};
+  int64_t exposed_ns_ = 0;  // The caller's.
+
+  // Set once; released in Fail(), acquired in failure().
+  std::atomic<bool> failed_{false};
+  Status failure_;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_OFFLOAD_H_
