@@ -78,8 +78,8 @@ Status GraphWriter::AddCollective(const std::string& name,
 
 Status GraphWriter::AddEdge(commsched_op_id_t from, commsched_op_id_t to,
                             uint32_t distance) {
-  return Status::FromCall(
-      commsched_graph_add_edge(graph(), from, to, distance), "adding an edge");
+  return Status::FromCall(commsched_graph_add_edge(graph(), from, to, distance),
+                          "adding an edge");
 }
 
 }  // namespace commsched::engine

@@ -40,6 +40,13 @@ ssize_t write(int descriptor, const void* data, size_t bytes) {
   return syscall(SYS_write, descriptor, data, bytes);
 }
 
+ssize_t pwrite(int descriptor, const void* data, size_t bytes, off_t offset) {
+  using commsched::engine::g_hook;
+  if (!commsched::engine::MayCall("pwrite")) return -1;
+  if (g_hook.load() != nullptr && bytes > 1) bytes /= 2;
+  return syscall(SYS_pwrite64, descriptor, data, bytes, offset);
+}
+
 int fsync(int descriptor) {
   if (!commsched::engine::MayCall("fsync")) return -1;
   return static_cast<int>(syscall(SYS_fsync, descriptor));

@@ -3,17 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
+#include "commsched/checkpoint.h"
 #include "test/engine/test_pools.h"
+#include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_model.h"
 
 namespace commsched::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Combine;
+using ::testing::HasSubstr;
 using ::testing::Values;
 
 ToyRun Offloaded(ToyRun run) {
@@ -106,6 +113,285 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<1>(info.param).name) + "_in_stage_" +
              std::to_string(std::get<0>(info.param));
     });
+
+// ---- Memory -----------------------------------------------------------------
+
+class OffloadStageTest : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(OffloadStageTest, StateLeavesMemoryButForWhatIsOnItsWay) {
+  ToyRun run = RunOf(GetParam());
+  Halve(run);
+  const ToyResult in_memory = RunToy(run);
+  const ToyResult offloaded = RunToy(Offloaded(run));
+  ASSERT_EQ(in_memory.error + offloaded.error, "");
+  EXPECT_EQ(in_memory.info.offloaded_bytes, 0u);
+  EXPECT_EQ(offloaded.info.offloaded_bytes, in_memory.info.optimizer_bytes);
+  EXPECT_EQ(offloaded.info.optimizer_bytes, offloaded.info.staging_bytes);
+  EXPECT_GT(offloaded.info.staging_bytes, 0u);
+  EXPECT_EQ(in_memory.info.state_bytes - offloaded.info.state_bytes,
+            offloaded.info.offloaded_bytes - offloaded.info.staging_bytes);
+  // In and out, in each step.
+  EXPECT_EQ(offloaded.info.copied_bytes,
+            2 * run.steps * offloaded.info.offloaded_bytes);
+}
+
+TEST_P(OffloadStageTest, MemoryForOneBucketIsEnoughAndLessIsRefused) {
+  ToyRun run = RunOf(GetParam());
+  const ToyResult in_memory = RunToy(run);
+  run = Offloaded(run);
+  const uint64_t slot = PlanOf(run).info.staging_bytes / 2;
+  run.engine.offload_staging_bytes = slot;
+  const ToyResult offloaded = RunToy(run);
+  ASSERT_EQ(offloaded.error, "");
+  EXPECT_EQ(offloaded.info.staging_bytes, slot);
+  EXPECT_TRUE(SameBits(offloaded.weights[0], in_memory.weights[0]));
+  run.engine.offload_staging_bytes = slot - 1;
+  EXPECT_THAT(
+      RunToy(run).error,
+      AllOf(HasSubstr("offload_staging_bytes is " + std::to_string(slot - 1)),
+            HasSubstr("takes " + std::to_string(slot))));
+}
+
+// The slots are full before a module runs. From then on a copy into one waits
+// for that out of it, the optimizer for its own, and the next step's for what
+// this one leaves.
+TEST_P(OffloadStageTest, CopiesAreOpsOnALaneOfTheirOwn) {
+  const Planned planned = PlanOf(Offloaded(RunOf(GetParam())));
+  ASSERT_EQ(planned.error, "");
+  std::vector<std::string> on_lane;
+  std::string first_module;
+  size_t before_modules = 0;
+  for (const auto& op : planned.plan["ops"]) {
+    const auto name = op["name"].get<std::string>();
+    if (op["lane"] == 1) {
+      on_lane.push_back(name);
+    } else if (first_module.empty()) {
+      first_module = name;
+      before_modules = on_lane.size();
+    }
+    if (name.rfind("adamw.", 0) != 0) continue;
+    const bool waits_for_its_own =
+        std::ranges::any_of(op["waits"], [&](const auto& wait) {
+          return wait.value("op", "") == "fetch." + name.substr(6) &&
+                 wait["distance"] == 0;
+        });
+    EXPECT_TRUE(waits_for_its_own) << name;
+  }
+  EXPECT_EQ(before_modules, 2u);
+  EXPECT_THAT(first_module, HasSubstr("forward"));
+  std::vector<std::string> expected = {"fetch.0", "fetch.1"};
+  const uint64_t buckets = planned.info.num_buckets;
+  for (uint64_t b = 0; b < buckets; ++b) {
+    expected.push_back("store." + std::to_string(b));
+    if (b + 2 < buckets) expected.push_back("fetch." + std::to_string(b + 2));
+  }
+  EXPECT_EQ(on_lane, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, OffloadStageTest, Values(0, 1, 2, 3));
+
+TEST(OffloadTest, NothingToOffloadIsNotAnError) {
+  ToyRun run = Offloaded(RunOf(2));
+  run.engine.optimizer = COMMSCHED_SGD;
+  const ToyResult result = RunToy(run);
+  EXPECT_EQ(result.error, "");
+  EXPECT_EQ(result.info.offloaded_bytes, 0u);
+}
+
+TEST(OffloadTest, AStepThatOverflowsLeavesTheStateAsItWas) {
+  ToyRun run = RunOf(1);
+  run.engine.gradient_dtype = COMMSCHED_F16;
+  run.engine.reduce_dtype = COMMSCHED_F16;
+  run.engine.loss_scale = 0x1p20f;
+  const ToyResult in_memory = RunToy(run);
+  const ToyResult offloaded = RunToy(Offloaded(run));
+  ASSERT_EQ(in_memory.error + offloaded.error, "");
+  EXPECT_TRUE(SameBits(offloaded.weights[0], in_memory.weights[0]));
+}
+
+// ---- Failures ---------------------------------------------------------------
+
+// Trains until it fails, on every rank, with a pool that fails once on rank 1.
+std::vector<std::string> TrainToFailure(uint32_t stage, TestPool::Kind kind,
+                                        int calls) {
+  const ToyRun run = Offloaded(RunOf(stage));
+  std::vector<std::string> messages(static_cast<size_t>(run.ranks));
+  OnRanks(run, [&](ToyRank& toy, int32_t rank) {
+    std::string message = toy.Build();
+    if (!message.empty()) return message;
+    if (rank == 1) run.pools->of_rank[1].FailAfter(kind, calls);
+    for (uint32_t step = 0; message.empty(); ++step) message = toy.Step(step);
+    messages[static_cast<size_t>(rank)] = message;
+    // And it stays that way.
+    std::vector<float> weights(ToyParameters()[0].count());
+    EXPECT_NE(commsched_engine_get_parameter(toy.engine(), 0, weights.data(),
+                                             weights.size()),
+              COMMSCHED_OK);
+    EXPECT_NE(commsched_engine_drain(toy.engine()), COMMSCHED_OK);
+    return std::string();
+  });
+  return messages;
+}
+
+class OffloadFailureTest
+    : public ::testing::TestWithParam<std::tuple<uint32_t, int>> {};
+
+TEST_P(OffloadFailureTest, ACopyThatFailsIsAnErrorOnAllRanksThatNamesIt) {
+  const auto [stage, calls] = GetParam();
+  for (const std::string& message :
+       TrainToFailure(stage, TestPool::Kind::kRead, calls)) {
+    EXPECT_THAT(message,
+                AllOf(HasSubstr("rank 1"), HasSubstr("bucket "),
+                      HasSubstr("from its pool"), HasSubstr("DATA_LOSS"),
+                      HasSubstr("the test's disk broke")));
+  }
+  for (const std::string& message :
+       TrainToFailure(stage, TestPool::Kind::kWrite, calls)) {
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1"), HasSubstr("to its pool"),
+                               HasSubstr("UNAVAILABLE"),
+                               HasSubstr("the test's disk broke")));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StagesAndCalls, OffloadFailureTest,
+                         Combine(Values(0u, 2u, 3u), Values(0, 1, 2, 5, 9)));
+
+TEST(OffloadErrorTest, APoolThatIsFullIsFoundBeforeTheFirstStep) {
+  ToyRun run = RunOf(1);
+  run.ranks = 1;
+  const uint64_t bytes = PlanOf(run).info.optimizer_bytes;
+  run = Offloaded(run);
+  run.pools->of_rank[0].FailReserve();
+  EXPECT_THAT(RunToy(run).error,
+              AllOf(HasSubstr("reserving " + std::to_string(bytes) + " bytes"),
+                    HasSubstr("RESOURCE_EXHAUSTED"),
+                    HasSubstr("the test's disk is full")));
+}
+
+TEST(OffloadErrorTest, MastersThatCannotBeWrittenAreAnErrorThatStays) {
+  ToyRun run = Offloaded(RunOf(1));
+  run.ranks = 1;
+  Halve(run);
+  OnRanks(run, [&](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    run.pools->of_rank[0].FailAfter(TestPool::Kind::kWrite, 0);
+    const std::vector<float> values(ToyParameters()[0].count());
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(commsched_engine_set_parameter(toy.engine(), 0, values.data(),
+                                               values.size()),
+                COMMSCHED_UNAVAILABLE);
+      EXPECT_THAT(commsched_engine_last_error(),
+                  HasSubstr("writing the optimizer's state of bucket"));
+    }
+    EXPECT_THAT(toy.Step(0), HasSubstr("the test's disk broke"));
+    return message;
+  });
+}
+
+TEST(OffloadErrorTest, TablesWithoutAFunctionAndBytesWithoutAPoolAreRefused) {
+  ToyRun run;
+  OnRanks(run, [&](ToyRank&, int32_t rank) -> std::string {
+    if (rank != 0) return "";
+    TestPool pool;
+    commsched_pool_t table = pool.table();
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = reinterpret_cast<commsched_context_t*>(&table);
+    desc.group = reinterpret_cast<commsched_group_t*>(&table);
+    desc.optimizer_pool = &table;
+    commsched_engine_t* engine = nullptr;
+    const auto refuses = [&](const char* text) {
+      EXPECT_EQ(commsched_engine_create(&desc, &engine),
+                COMMSCHED_INVALID_ARGUMENT);
+      EXPECT_THAT(commsched_engine_last_error(), HasSubstr(text));
+    };
+    table.read = nullptr;
+    refuses("optimizer_pool.read is NULL");
+    table = pool.table();
+    table.write = nullptr;
+    refuses("optimizer_pool.write is NULL");
+    table.reserve = nullptr;
+    refuses("optimizer_pool.reserve is NULL");
+    table.struct_size = 3;
+    refuses("struct_size of optimizer_pool is 3");
+    desc.optimizer_pool = nullptr;
+    desc.offload_staging_bytes = 7;
+    refuses("offload_staging_bytes is 7 without optimizer_pool");
+    return "";
+  });
+}
+
+// ---- Checkpoints ------------------------------------------------------------
+
+ToyRun Shape(int32_t ranks, uint32_t stage, bool offloads) {
+  ToyRun run = ToyRunOf(ranks, stage);
+  Halve(run);
+  return offloads ? Offloaded(run) : run;
+}
+
+TEST(OffloadCheckpointTest, HalfAndHalfIsTheWholeToTheBitHoweverItIsKept) {
+  for (uint32_t stage : {0u, 1u, 2u, 3u}) {
+    ToyStretch stretch;
+    stretch.run = Shape(2, stage, /*offloads=*/false);
+    stretch.end = 6;
+    std::vector<std::vector<float>> whole;
+    ASSERT_EQ(TrainToy(stretch, &whole), "");
+    for (const bool saved_offloaded : {false, true}) {
+      const TemporaryFolder folder;
+      stretch = ToyStretch();
+      stretch.run = Shape(2, stage, saved_offloaded);
+      stretch.end = 3;
+      stretch.save = folder.path();
+      stretch.save_every = 1;
+      ASSERT_EQ(TrainToy(stretch), "");
+      stretch.run = Shape(2, stage, /*offloads=*/true);
+      stretch.end = 6;
+      stretch.save.clear();
+      stretch.load = folder.path();
+      std::vector<std::vector<float>> resumed;
+      ASSERT_EQ(TrainToy(stretch, &resumed), "");
+      EXPECT_TRUE(SameBits(resumed[0], whole[0])) << "stage " << stage;
+    }
+  }
+}
+
+TEST(OffloadCheckpointTest, AnyShapeOfTheJobSavesAndLoadsTheSameBits) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveToy(folder.path(), Shape(4, 2, /*offloads=*/true)), "");
+  const std::vector<float> expected = ContentOf(folder.path());
+  for (const auto& [ranks, stage] :
+       std::vector<std::pair<int32_t, uint32_t>>{{1, 0}, {3, 0}, {3, 3}}) {
+    for (const bool offloads : {false, true}) {
+      ToyStretch stretch;
+      stretch.run = Shape(ranks, stage, offloads);
+      stretch.load = folder.path();
+      stretch.end = 3;
+      const TemporaryFolder again;
+      stretch.save = again.path();
+      ASSERT_EQ(TrainToy(stretch), "");
+      EXPECT_TRUE(SameBits(ContentOf(again.path()), expected))
+          << ranks << " ranks, stage " << stage;
+    }
+  }
+}
+
+TEST(OffloadCheckpointTest, StateThatCannotBeReadIsNotSaved) {
+  const TemporaryFolder folder;
+  ToyRun run = Shape(1, 0, /*offloads=*/true);
+  OnRanks(run, [&](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    SaverHandle saver;
+    EXPECT_EQ(CreateToySaver(toy, folder.path(), "run", &saver), "");
+    EXPECT_EQ(toy.Step(0), "");
+    EXPECT_EQ(commsched_engine_drain(toy.engine()), COMMSCHED_OK);
+    run.pools->of_rank[0].FailAfter(TestPool::Kind::kRead, 2);
+    EXPECT_EQ(commsched_engine_saver_save(saver.get(), nullptr, 0),
+              COMMSCHED_DATA_LOSS);
+    EXPECT_THAT(commsched_engine_last_error(),
+                HasSubstr("the test's disk broke"));
+    return message;
+  });
+  EXPECT_TRUE(folder.Names().empty());
+}
 
 }  // namespace
 }  // namespace commsched::engine

@@ -161,7 +161,8 @@ std::string Describe(const RandomCase& c) {
        << c.plan.max_bytes_in_flight << ", lanes " << c.plan.num_comm_lanes
        << ", coalesce " << c.plan.coalesce_bytes << ", partition "
        << c.plan.partition_bytes << ", priority " << c.plan.priority
-       << ", link " << c.link_bytes_per_s << "; modules";
+       << ", link " << c.link_bytes_per_s << ", offloads " << c.offloads << "/"
+       << c.engine.offload_staging_bytes << "; modules";
   for (const std::vector<uint32_t>& used : c.model.used) {
     text << " (";
     for (uint32_t p : used) {

@@ -101,6 +101,7 @@ struct RandomCase {
   double link_bytes_per_s = 0;
   int64_t link_latency_ns = 0;
   bool traced = false;
+  bool offloads = false;  // The optimizer's state, to a pool.
   // Modules that are recomputed together, each the first and the last.
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
   std::vector<RecordedOrder> orders;  // None: that of registration.

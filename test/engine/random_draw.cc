@@ -323,6 +323,13 @@ void DrawLimit(Draw& draw, RandomCase& c) {
   }
 }
 
+// The default, or a slot for each bucket.
+void DrawOffload(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(3)) return;
+  c.offloads = true;
+  c.engine.offload_staging_bytes = draw.Of<uint64_t>({0, 0, 1 << 26});
+}
+
 void DrawWrong(Draw& draw, RandomCase& c) {
   // Ranks that record an order meet later.
   if (!c.orders.empty() || !draw.OneIn(20)) return;
@@ -362,6 +369,7 @@ RandomCase DrawCase(uint64_t seed) {
   DrawOrders(draw, c);
   DrawLimit(draw, c);
   DrawWrong(draw, c);
+  DrawOffload(draw, c);
   return c;
 }
 

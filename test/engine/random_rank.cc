@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "test/engine/random_exchange.h"
+#include "test/engine/test_pools.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/rank_group.h"
 
@@ -113,6 +114,8 @@ class RandomRank {
     desc.plan = &case_.plan;
     desc.profile = &case_.profile;
     desc.trace = trace_;
+    const commsched_pool_t pool = pool_.table();
+    if (case_.offloads) desc.optimizer_pool = &pool;
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_create(&desc, &engine_)));
     return Register();
   }
@@ -356,6 +359,7 @@ class RandomRank {
   commsched_context_t* context_ = nullptr;
   commsched_group_t* group_ = nullptr;
   commsched_trace_t* trace_ = nullptr;
+  TestPool pool_;
   commsched_engine_t* engine_ = nullptr;
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
   RandomExchange exchange_;
