@@ -690,9 +690,9 @@ typedef struct commsched_engine_info {
   /// In `optimizer_pool`, and memory for what is on its way, which is part of
   /// `optimizer_bytes`.
   uint64_t offloaded_bytes, staging_bytes;
-  /// Of all steps so far: bytes copied to and from the pool, how long that
-  /// took, and how long the optimizer had to wait for state that had not
-  /// arrived.
+  /// Of all steps, exact after a drain: bytes copied to and from the pool, how
+  /// long that took, and how long the optimizer had to wait for state that had
+  /// not arrived.
   uint64_t copied_bytes;
   int64_t copy_ns, copy_exposed_ns;
 } commsched_engine_info_t;
