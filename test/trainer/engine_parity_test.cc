@@ -39,13 +39,14 @@ struct Case {
   int64_t kv_heads = 4;
   int64_t micro_batches = 1;
   uint64_t max_live_kib = 0;
+  bool recompute = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.ranks << " ranks, ZeRO-" << c.zero << ", sp " << c.sp
              << " of " << c.chunks << " chunks, " << c.kv_heads << " kv heads, "
              << c.micro_batches << " micro-batches, " << c.max_live_kib
-             << " KiB live";
+             << " KiB live" << (c.recompute ? ", recomputed" : "");
 }
 
 Options OptionsOf(const Case& c) {
@@ -58,6 +59,7 @@ Options OptionsOf(const Case& c) {
   options.sp_chunks = c.chunks;
   options.micro_batches = c.micro_batches;
   options.max_live_bytes = c.max_live_kib << 10;
+  options.recompute = c.recompute;
   options.steps = 1;
   options.batch = Reference()["runs"]["batch"];
   options.seq = Reference()["runs"]["seq"];
@@ -133,27 +135,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{1, 0}, Case{2, 0}, Case{2, 1}, Case{2, 2}, Case{2, 3}, Case{4, 0},
         Case{4, 1}, Case{4, 2}, Case{4, 3},
         Case{.ranks = 2, .zero = 3, .kv_heads = 2},
-        Case{.ranks = 4, .zero = 3, .micro_batches = 2, .max_live_kib = 6144}));
+        Case{.ranks = 4, .zero = 3, .micro_batches = 2, .max_live_kib = 6144},
+        Case{.ranks = 2, .zero = 3, .recompute = true}));
 
 INSTANTIATE_TEST_SUITE_P(
     SharedSequences, EngineParityTest,
-    ::testing::Values(Case{.ranks = 2, .zero = 1, .sp = 2},
-                      Case{.ranks = 2, .zero = 3, .sp = 2, .chunks = 2},
-                      Case{.ranks = 4, .zero = 2, .sp = 4},
-                      Case{.ranks = 4, .zero = 0, .sp = 2, .chunks = 2},
-                      Case{.ranks = 4, .zero = 3, .sp = 2},
-                      // Two heads on the first rank, one on the others.
-                      Case{.ranks = 3, .zero = 2, .sp = 3},
-                      Case{.ranks = 3, .zero = 3, .sp = 3, .kv_heads = 2},
-                      Case{.ranks = 2, .zero = 2, .sp = 2, .kv_heads = 2},
-                      // Each head of keys and values goes to two ranks.
-                      Case{.ranks = 4, .zero = 3, .sp = 4, .kv_heads = 2},
-                      Case{.ranks = 4,
-                           .zero = 2,
-                           .sp = 2,
-                           .chunks = 2,
-                           .kv_heads = 2,
-                           .micro_batches = 2}));
+    ::testing::Values(
+        Case{.ranks = 2, .zero = 1, .sp = 2},
+        Case{.ranks = 2, .zero = 3, .sp = 2, .chunks = 2},
+        Case{.ranks = 4, .zero = 2, .sp = 4},
+        Case{.ranks = 4, .zero = 0, .sp = 2, .chunks = 2},
+        Case{.ranks = 4, .zero = 3, .sp = 2},
+        // Two heads on the first rank, one on the others.
+        Case{.ranks = 3, .zero = 2, .sp = 3},
+        Case{.ranks = 3, .zero = 3, .sp = 3, .kv_heads = 2},
+        Case{.ranks = 2, .zero = 2, .sp = 2, .kv_heads = 2},
+        // Each head of keys and values goes to two ranks.
+        Case{.ranks = 4, .zero = 3, .sp = 4, .kv_heads = 2},
+        Case{.ranks = 4,
+             .zero = 2,
+             .sp = 2,
+             .chunks = 2,
+             .kv_heads = 2,
+             .micro_batches = 2},
+        Case{.ranks = 4, .zero = 3, .sp = 2, .chunks = 2, .recompute = true}));
 
 }  // namespace
 }  // namespace commsched::trainer
