@@ -51,6 +51,7 @@ Options SmallRun() {
 void SetDType(const std::string& dtype, Options* options) {
   options->dtype = dtype;
   options->reduce_dtype = dtype;
+  options->sp_dtype = dtype;
   options->loss_scale = dtype == "fp16" ? 65536 : 0;
 }
 
@@ -109,15 +110,21 @@ TEST(LossCurveTest, IsWithinTwoPercentOfFp32OverThreeHundredSteps) {
   const std::vector<double> fp32 = LossCurve(options, dataset);
   ASSERT_EQ(fp32.size(), 300u);
   EXPECT_LT(fp32.back(), 0.5 * fp32.front());
-  for (const char* dtype : {"bf16", "fp16"}) {
+  struct Narrow {
+    const char* dtype;
+    int64_t sp;
+  };
+  for (const auto& [dtype, sp] :
+       {Narrow{"bf16", 1}, Narrow{"fp16", 1}, Narrow{"bf16", 2}}) {
     Options narrow_options = options;
     SetDType(dtype, &narrow_options);
+    narrow_options.sp = sp;
     const std::vector<double> narrow = LossCurve(narrow_options, dataset);
     ASSERT_EQ(narrow.size(), fp32.size());
     EXPECT_NE(narrow, fp32);
     for (size_t step = 0; step < fp32.size(); ++step) {
       ASSERT_NEAR(narrow[step], fp32[step], 0.02 * fp32[step])
-          << dtype << ", step " << step;
+          << dtype << ", sp " << sp << ", step " << step;
     }
   }
 }
