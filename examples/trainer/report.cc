@@ -190,6 +190,8 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
+      Line("activations per rank",
+           FormatBytes(static_cast<double>(report.activation_bytes))),
       LiveLine(report), AccumulationLine(report), LossScaleLine(report),
       SaveLine(report),
       Line("lower bound",

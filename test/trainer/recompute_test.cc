@@ -18,7 +18,7 @@ Options SmallRun() {
   Options options;
   options.config = {.context = 32, .layers = 3, .heads = 4, .channels = 64};
   options.deterministic = true;
-  options.steps = 3;
+  options.steps = 2;
   options.eval_every = 1;
   options.batch = 8;
   options.seq = 32;

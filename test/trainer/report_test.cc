@@ -126,6 +126,9 @@ TEST(ReportTest, MemoryPerRankIsModelStateAndActivations) {
   report.state_bytes = 300;
   report.activation_bytes = 4000;
   EXPECT_EQ(report.peak_bytes_per_rank(), 4300u);
+  report.activation_bytes = 3 << 20;
+  EXPECT_THAT(FormatTable(report),
+              HasSubstr("activations per rank     3.00 MiB"));
 }
 
 TEST(ReportTest, TheTableSaysWhatAccumulatesOverMicroBatches) {
