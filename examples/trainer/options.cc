@@ -47,6 +47,7 @@ struct RawOptions {
   std::string max_live_bytes = "0";
   std::string persist_below = "0";
   std::string accumulate_bytes = "0";
+  std::string offload_staging_bytes = "0";
   std::string edge_bytes = "0";
   std::string partition_bytes = "0";
   std::string schedule = "overlap";
@@ -151,6 +152,12 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--accumulate-bytes", raw.accumulate_bytes,
        "Most memory for gradient buckets that accumulate over micro-batches; "
        "the others are reduced in each. 0: no limit, 1: none accumulates");
+  app.add_option(
+      "--offload-optimizer", o.offload_dir,
+      "Keep the optimizer's state in files without names in this folder, "
+      "copied in and out beside compute and communication");
+  flag("--offload-staging-bytes", raw.offload_staging_bytes,
+       "Most memory for such state on its way; 0: for two buckets");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,
@@ -308,8 +315,16 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
            SetBytes("--persist-below", raw.persist_below, &o.persist_below),
            SetBytes("--accumulate-bytes", raw.accumulate_bytes,
                     &o.accumulate_bytes),
+           SetBytes("--offload-staging-bytes", raw.offload_staging_bytes,
+                    &o.offload_staging_bytes),
        }) {
     if (!status.ok()) return status;
+  }
+  if (o.offload_staging_bytes > 0 && o.offload_dir.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--offload-staging-bytes is %d; it goes with "
+                        "--offload-optimizer",
+                        o.offload_staging_bytes));
   }
   for (const absl::Status& status :
        {CheckStage3("--max-live-bytes", o.max_live_bytes, o.zero),

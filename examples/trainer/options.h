@@ -43,7 +43,9 @@ struct Options {
   uint64_t max_live_bytes = 0;    // 0: no limit.
   uint64_t persist_below = 0;     // 0: nothing stays.
   uint64_t accumulate_bytes = 0;  // 0: no limit.
-  uint64_t edge_bytes = 0;        // 0: first and last bucket like the others.
+  std::string offload_dir;        // Empty: the optimizer's state is memory.
+  uint64_t offload_staging_bytes = 0;  // 0: two buckets.
+  uint64_t edge_bytes = 0;  // 0: first and last bucket like the others.
   uint64_t partition_bytes = 0;
   std::string priority = "auto";  // "auto", "off" or "on".
   bool serial = false;

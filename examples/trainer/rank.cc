@@ -42,6 +42,7 @@ uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
   if (options.accumulate_bytes > 0) {
     ops += 2 * model.parameters.size() * micro_batches;
   }
+  if (!options.offload_dir.empty()) ops += 2 * model.parameters.size();
   const uint64_t records =
       (2 * ops + 1) * static_cast<uint64_t>(options.steps + 1);
   return std::clamp(records, kMinTraceRecords, kMaxTraceRecords);
@@ -77,6 +78,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
                                                  DTypeOf(options.dtype));
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
+  TRAINER_RETURN_IF_ERROR(rank->CreatePool());
   TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
   TRAINER_RETURN_IF_ERROR(
@@ -118,6 +120,15 @@ absl::Status Rank::CreateSequenceGroup() {
   sequence_group_.reset(group);
   commsched_mesh_destroy(mesh);
   return status;
+}
+
+absl::Status Rank::CreatePool() {
+  if (options_.offload_dir.empty()) return absl::OkStatus();
+  commsched_file_pool_t* pool = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_file_pool_create(options_.offload_dir.c_str(), &pool)));
+  pool_.reset(pool);
+  return absl::OkStatus();
 }
 
 absl::Status Rank::CreateEngine() {
@@ -162,6 +173,12 @@ absl::Status Rank::CreateEngine() {
   desc.max_live_bytes = options_.max_live_bytes;
   desc.persist_below = options_.persist_below;
   desc.accumulate_bytes = options_.accumulate_bytes;
+  commsched_pool_t pool = commsched_pool_init();
+  if (pool_ != nullptr) {
+    pool = commsched_file_pool_table(pool_.get());
+    desc.optimizer_pool = &pool;
+    desc.offload_staging_bytes = options_.offload_staging_bytes;
+  }
   plan.partition_bytes = options_.partition_bytes;
   plan.priority = options_.priority == "on"    ? COMMSCHED_PRIORITY_ON
                   : options_.priority == "off" ? COMMSCHED_PRIORITY_OFF

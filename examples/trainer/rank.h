@@ -103,6 +103,7 @@ class Rank {
 
   absl::Status CreateHandles(commsched_world_t* world);
   absl::Status CreateSequenceGroup();
+  absl::Status CreatePool();
   absl::Status CreateEngine();
   absl::Status RegisterModel();
   absl::Status RegisterRecomputed();
@@ -143,6 +144,9 @@ class Rank {
       sequence_group_;
   std::unique_ptr<commsched_trace_t, HandleDelete<commsched_trace_destroy>>
       trace_;
+  std::unique_ptr<commsched_file_pool_t,
+                  HandleDelete<commsched_file_pool_destroy>>
+      pool_;  // Of the optimizer's state, if that is offloaded.
   std::unique_ptr<commsched_engine_t, HandleDelete<commsched_engine_destroy>>
       engine_;
 

@@ -126,6 +126,18 @@ std::string LiveLine(const Report& report) {
                       FormatBytes(static_cast<double>(report.arena_bytes))));
 }
 
+// With --offload-optimizer.
+std::string OffloadLine(const Report& report) {
+  if (report.offloaded_bytes == 0) return "";
+  return Line(
+      "offloaded per rank",
+      absl::StrFormat("%s by way of %s; copies %s per step, %s exposed",
+                      FormatBytes(static_cast<double>(report.offloaded_bytes)),
+                      FormatBytes(static_cast<double>(report.staging_bytes)),
+                      FormatSeconds(report.copy_s),
+                      FormatSeconds(report.copy_exposed_s)));
+}
+
 // With loss scaling.
 std::string LossScaleLine(const Report& report) {
   if (report.loss_scale == 1 && report.skipped_steps == 0) return "";
@@ -192,8 +204,8 @@ std::string FormatTable(const Report& report) {
            FormatBytes(static_cast<double>(report.state_bytes))),
       Line("activations per rank",
            FormatBytes(static_cast<double>(report.activation_bytes))),
-      LiveLine(report), AccumulationLine(report), LossScaleLine(report),
-      SaveLine(report),
+      LiveLine(report), OffloadLine(report), AccumulationLine(report),
+      LossScaleLine(report), SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",
@@ -253,6 +265,10 @@ std::string FormatJson(const Report& report) {
       {"bound_phases_s", report.bound.phases_s},
       {"predicted_step_s", report.bound.predicted_s},
       {"ratio_to_lower_bound", report.ratio_to_lower_bound()},
+      {"offloaded_bytes", report.offloaded_bytes},
+      {"staging_bytes", report.staging_bytes},
+      {"copy_s", report.copy_s},
+      {"copy_exposed_s", report.copy_exposed_s},
       {"loss_scale", report.loss_scale},
       {"skipped_steps", report.skipped_steps},
       {"num_saves", report.num_saves},

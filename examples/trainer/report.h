@@ -91,7 +91,11 @@ struct Report {
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;
-  double loss_scale = 1;  // After the last step.
+  uint64_t offloaded_bytes = 0;  // Per rank, in a file.
+  uint64_t staging_bytes = 0;    // Part of optimizer_bytes.
+  double copy_s = 0;  // Both: of a step's copies of that, mean over steps of
+  double copy_exposed_s = 0;  // the slowest rank; for which it had to wait.
+  double loss_scale = 1;      // After the last step.
   uint64_t skipped_steps = 0;
   int64_t num_saves = 0;
   double save_copy_s = 0;  // Both: what a save held a step up for, median over

@@ -98,6 +98,7 @@ class Run {
   void PrintEvaluations();
   absl::StatusOr<Report> MakeReport();
   absl::Status FillSteps(Report* report) const;
+  absl::Status FillCopies(Report* report) const;
   absl::Status FillBound(Report* report) const;
   absl::Status CreateFolders() const;
   absl::Status WriteTraces();
@@ -311,7 +312,9 @@ void Run::PrintEvaluations() {
 // Before the run, whose work would otherwise be lost.
 absl::Status Run::CreateFolders() const {
   const std::pair<const char*, const std::string&> folders[] = {
-      {"--trace", options_.trace_dir}, {"--save", options_.save_dir}};
+      {"--trace", options_.trace_dir},
+      {"--save", options_.save_dir},
+      {"--offload-optimizer", options_.offload_dir}};
   for (const auto& [flag, path] : folders) {
     if (path.empty()) continue;
     std::error_code error;
@@ -358,6 +361,8 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.arena_bytes = info->arena_bytes;
   report.accumulated_bytes = info->accumulated_bytes;
   report.state_bytes = info->state_bytes;
+  report.offloaded_bytes = info->offloaded_bytes;
+  report.staging_bytes = info->staging_bytes;
   report.activation_bytes =
       static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
   const auto plan = ranks_[0]->PlanInfo();
@@ -376,6 +381,7 @@ absl::StatusOr<Report> Run::MakeReport() {
     report.save_wait_s = stall.wait_s;
   }
   TRAINER_RETURN_IF_ERROR(FillSteps(&report));
+  TRAINER_RETURN_IF_ERROR(FillCopies(&report));
   TRAINER_RETURN_IF_ERROR(FillBound(&report));
   return report;
 }
@@ -408,6 +414,20 @@ absl::Status Run::FillSteps(Report* report) const {
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
+  return absl::OkStatus();
+}
+
+absl::Status Run::FillCopies(Report* report) const {
+  const double steps = static_cast<double>(options_.end_step() - start_.step);
+  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    const auto info = rank->Info();
+    if (!info.ok()) return info.status();
+    report->copy_s = std::max(
+        report->copy_s, static_cast<double>(info->copy_ns) * 1e-9 / steps);
+    report->copy_exposed_s =
+        std::max(report->copy_exposed_s,
+                 static_cast<double>(info->copy_exposed_ns) * 1e-9 / steps);
+  }
   return absl::OkStatus();
 }
 

@@ -104,6 +104,30 @@ TEST(Zero3BitsTest, AreTheSameForAnyBucketLimitCapAndSchedule) {
   }
 }
 
+// And as much less memory as there is offloaded, but for what is on its way.
+TEST(OffloadBitsTest, AreTheSameWithTheStateInAFile) {
+  const Dataset dataset = NoiseDataset();
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    Options options = SmallRun();
+    options.zero = zero;
+    options.micro_batches = 2;
+    options.eval_every = 1;
+    options.bucket_bytes = 256 << 10;
+    options.dtype = zero % 2 == 0 ? "bf16" : "fp32";
+    const absl::StatusOr<Report> in_memory = Train(options, dataset, nullptr);
+    ASSERT_TRUE(in_memory.ok()) << in_memory.status();
+    options.offload_dir = ::testing::TempDir();
+    const absl::StatusOr<Report> offloaded = Train(options, dataset, nullptr);
+    ASSERT_TRUE(offloaded.ok()) << offloaded.status();
+    EXPECT_EQ(offloaded->weights_sha256, in_memory->weights_sha256)
+        << "ZeRO-" << zero;
+    EXPECT_EQ(offloaded->offloaded_bytes, in_memory->optimizer_bytes);
+    EXPECT_EQ(in_memory->state_bytes - offloaded->state_bytes,
+              offloaded->offloaded_bytes - offloaded->staging_bytes);
+    EXPECT_GT(offloaded->copy_s, 0);
+  }
+}
+
 TEST(Zero3BitsTest, SurviveValidationMicroBatchesAndSmallParameters) {
   const Dataset dataset = NoiseDataset();
   Options options = SmallRun();

@@ -14,6 +14,7 @@ overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
 exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes arena_bytes
 micro_batches accumulated_bytes peak_live_bytes loss_scale skipped_steps
+offloaded_bytes staging_bytes copy_s copy_exposed_s
 """.split()
 
 
@@ -42,13 +43,19 @@ class CliTest(unittest.TestCase):
                      "partition-bytes priority arena-bytes max-live-bytes "
                      "persist-below accumulate-bytes optimizer layers sp "
                      "sp-chunks sp-blocking sp-dtype kv-heads dtype "
-                     "reduce-dtype accumulate-dtype loss-scale recompute").split():
+                     "reduce-dtype accumulate-dtype loss-scale recompute "
+                     "offload-optimizer offload-staging-bytes").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
         self.expect_usage_error(["--batch", 10], "--batch is 10",
                                 "multiple of --ranks x --micro-batches")
         self.expect_usage_error(["--batch", 8, "--micro-batches", 3], "4 x 3")
+
+    def test_staging_bytes_go_with_offloading(self):
+        self.expect_usage_error(["--offload-staging-bytes", "1MiB"],
+                                "--offload-staging-bytes is 1048576",
+                                "--offload-optimizer")
 
     def test_a_type_of_exchanges_goes_with_shared_sequences(self):
         self.expect_usage_error(["--sp-dtype", "bf16"],
