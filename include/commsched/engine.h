@@ -230,6 +230,11 @@ typedef struct commsched_engine_desc {
   /// Most memory for state that is on its way: whole buckets, of which so many
   /// are fetched before the optimizer begins. 0: two of the largest.
   uint64_t offload_staging_bytes;
+  /// Modules may come in another order than the planned one, on each rank for
+  /// itself (top of this file): most memory for those that come late, beside
+  /// all else, taken when it is first needed. 0: a call out of order is an
+  /// error; UINT64_MAX: no limit.
+  uint64_t reorder_bytes;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -695,6 +700,7 @@ typedef struct commsched_engine_info {
   /// not arrived.
   uint64_t copied_bytes;
   int64_t copy_ns, copy_exposed_ns;
+  uint64_t reorder_bytes;  ///< Of modules that came late, up to now.
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

@@ -166,7 +166,7 @@ Status Engine::BindModuleOps() {
         ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
   }
   addresses_.clear();
-  skipped_.assign(graph_.module_ops.size(), 0);
+  BindLateModules();
   for (const ModuleOp& op : graph_.module_ops) {
     OpAddresses& at = addresses_.emplace_back();
     const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
@@ -257,6 +257,8 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
+  info.reorder_bytes = late_bytes_;
+  info.state_bytes += info.reorder_bytes;
   info.accumulated_bytes = AccumulatedBytes();
   *out_info = info;
   return Status();

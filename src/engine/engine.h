@@ -18,6 +18,7 @@
 #include "commsched/engine_ops.h"
 #include "forward_graph.h"
 #include "graph_writer.h"
+#include "late_module.h"
 #include "layout.h"
 #include "loss_scale.h"
 #include "memory.h"
@@ -124,6 +125,8 @@ class Engine {
   commsched_session_t* session() const { return session_.get(); }
 
  private:
+  static constexpr uint64_t kNoLate = ~uint64_t{0};
+
   // Where in the order of calls the caller is.
   enum class Phase : uint8_t {
     kRegistering,
@@ -147,13 +150,16 @@ class Engine {
     Bytes summand;         // What to add to them: StepSpec::has_summand().
     Array<float> state;    // Moment after moment: m, then v. Unless offloaded.
 
-    // Every parameter; null while a gathered bucket is not whole.
+    // Every parameter; null while a gathered bucket is not whole. Of a module
+    // that comes late, only what it uses.
     std::byte* all_parameters = nullptr;
+    uint64_t parameters_begin = 0;  // The element that is there.
 
     // Set by Bind.
-    std::byte* all_gradients = nullptr;       // Every element; null while
-                                              // short-lived ones have no
-                                              // memory.
+    std::byte* all_gradients = nullptr;  // Every element; null while
+                                         // short-lived ones have no
+                                         // memory. Or the same.
+    uint64_t gradients_begin = 0;
     const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
     // Where the reductions of later micro-batches leave what is added to it.
     const std::byte* my_summand = nullptr;
@@ -274,10 +280,17 @@ class Engine {
     return spec_.gathers(layout_.buckets[bucket]);
   }
   std::string ExpectedCall() const;
+  std::string ExpectedBegin() const;
+  std::string ExpectedEnd() const;
   Status SessionFailure() const;
   Status OutOfOrder(const std::string& call) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
+  static bool IsPass(const ModuleOp& op, bool backward, uint32_t module,
+                     uint32_t micro_batch) {
+    return op.backward == backward && op.module == module &&
+           op.micro_batch == micro_batch;
+  }
   bool IsNext(bool backward, uint32_t module, uint32_t micro_batch) const;
   Status CheckVersions(const ModuleOp& op) const;
   Status CheckVersion(const ModuleOp& op, uint32_t bucket,
@@ -355,18 +368,43 @@ class Engine {
   Status CatchUp(const std::vector<uint8_t>& left_out, bool recomputed);
 
   // skip.cc
-  bool CanSkip(uint64_t index) const;
-  bool CanSkipTo(uint64_t index) const;
+  bool CanPass(uint64_t index, uint64_t target) const;
+  bool CanPassTo(uint64_t target) const;
   uint64_t FindOp(bool backward, uint32_t module, uint32_t micro_batch) const;
-  Status SkipTo(uint64_t index);
-  Status SkipModule();
+  Status PassTo(uint64_t target);
+  Status PassModule(Fate fate);
+
+  // late.cc
+  bool CanComeLate(const ModuleOp& op) const;
+  bool ComesLate(uint64_t index, uint64_t target) const;
+  bool InOneForward(uint64_t from, uint64_t to) const;
+  uint64_t EndOfForward() const;
+  bool CanBeginLate(uint64_t index) const;
+  bool WasRecomputed(uint64_t backward) const;
+  uint64_t FindLate(bool backward, uint32_t module, uint32_t micro_batch) const;
+  uint64_t FirstAwaited() const;
+  size_t PositionOf(const ModuleOp& op) const {
+    return op.forward % (graph_.module_ops.size() / spec_.micro_batches);
+  }
+  void BindLateModules();
+  void ForgetLateModules();
+  void LeaveOutAwaited();
+  template <typename Missing>
+  void ForMissingMemory(const ModuleOp& op, Missing&& missing);
+  Status AllocateLate(uint64_t target);
+  Status KeepValues(const ModuleOp& op);
+  Status BeginLate(uint64_t index);
+  Status EndLate();
+  void AddLateGradients(const ModuleOp& op);
 
   // values.cc
   Status EvaluationModuleBegin(const ModuleOp& op);
   Status CheckDrained(const char* call) const;
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
+  bool IsLateForOthers(uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
+  std::byte* ParameterGradient(uint32_t parameter) const;
   // What this rank keeps of `count` elements of a bucket, from `begin` on.
   Status StoreValues(uint32_t bucket, uint64_t begin, const float* values,
                      uint64_t count);
@@ -450,9 +488,14 @@ class Engine {
   uint64_t cursor_ = 0;                // In ops().
   uint64_t inner_ = 0;                 // In ops()[cursor_].inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  // By forward in ops(): whether its last pass was left out.
-  std::vector<uint8_t> skipped_;
-  uint64_t steps_begun_ = 0;  // Counts the current one.
+  std::vector<Fate> fates_;            // By index in ops(), in this step.
+  // Modules that do not come in the planned order.
+  bool disordered_ = false;               // Some have not, in this step.
+  uint64_t late_ = kNoLate;               // In ops(): runs now, and is late.
+  uint64_t num_awaited_ = 0;              // Forwards: Fate::kAwaited.
+  uint64_t late_bytes_ = 0;               // Of late_modules_.
+  std::vector<LateModule> late_modules_;  // By position in sequence_.
+  uint64_t steps_begun_ = 0;              // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   bool has_norm_ = false;

@@ -77,10 +77,10 @@ Status Engine::StepBuckets(float lr) {
     ENGINE_RETURN_IF_ERROR(EndRecording());
   }
   if (phase_ != Phase::kBetweenModules || evaluating_ ||
-      !CanSkipTo(ops().size())) {
+      !CanPassTo(ops().size())) {
     return OutOfOrder("optimizer_step");
   }
-  ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
   if (!spec_.scales_loss) SetCorrections();
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(ComputeNorm());
   for (size_t i = 0; i < graph_.first_use.size(); ++i) {

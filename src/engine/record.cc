@@ -204,8 +204,8 @@ Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   ENGINE_RETURN_IF_ERROR(FetchFirst());
   cursor_ = 0;
   for (size_t i = 0; i < left_out.size(); ++i) {
-    ENGINE_RETURN_IF_ERROR(SkipModule());
-    skipped_[i] = left_out[i];
+    ENGINE_RETURN_IF_ERROR(
+        PassModule(left_out[i] != 0 ? Fate::kLeftOut : Fate::kPlanned));
   }
   while (recomputed && ops()[cursor_].again) {
     ENGINE_RETURN_IF_ERROR(SkipModule());

@@ -39,7 +39,8 @@ std::string Engine::ExpectedCall() const {
       return "step_end";
     case Phase::kInOp:
     case Phase::kInModule:
-      if (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size()) {
+      if (late_ == kNoLate &&
+          (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size())) {
         return ExpectedOpCall();
       }
       break;
@@ -47,18 +48,28 @@ std::string Engine::ExpectedCall() const {
       break;
   }
   if (recording_) return ExpectedRecordedCall();
+  return phase_ == Phase::kInModule ? ExpectedEnd() : ExpectedBegin();
+}
+
+std::string Engine::ExpectedEnd() const {
+  const ModuleOp& op = ops()[late_ == kNoLate ? cursor_ : late_];
+  return ModuleCall(op.backward, "end", op.module, op.micro_batch);
+}
+
+std::string Engine::ExpectedBegin() const {
+  const uint64_t end = ops().size();
   uint64_t next = cursor_;
-  while (next < ops().size() && ops()[next].forward < next && CanSkip(next)) {
-    ++next;
+  while (next < end && ops()[next].forward < next && CanPass(next, end)) ++next;
+  const bool can_skip = desc_.allow_skipped_modules != 0;
+  if (num_awaited_ > 0 && !can_skip && !InOneForward(next, next)) {
+    next = FirstAwaited();
   }
-  if (next == ops().size()) {
-    return evaluating_ ? "evaluation_end" : "optimizer_step";
-  }
+  if (next == end) return evaluating_ ? "evaluation_end" : "optimizer_step";
   const ModuleOp& op = ops()[next];
-  const bool begun = phase_ == Phase::kInModule;
-  const std::string call = ModuleCall(op.backward, begun ? "end" : "begin",
-                                      op.module, op.micro_batch);
-  return !begun && CanSkip(next) ? call + ", or a later call" : call;
+  const std::string call =
+      ModuleCall(op.backward, "begin", op.module, op.micro_batch);
+  return next >= cursor_ && CanPass(next, end) ? call + ", or a later call"
+                                               : call;
 }
 
 // A session that has failed is why a caller is out of step with the engine, so
@@ -85,10 +96,8 @@ Status Engine::OutOfOrder(const std::string& call) const {
 
 bool Engine::IsNext(bool backward, uint32_t module,
                     uint32_t micro_batch) const {
-  if (cursor_ == ops().size()) return false;
-  const ModuleOp& op = ops()[cursor_];
-  return op.backward == backward && op.module == module &&
-         op.micro_batch == micro_batch;
+  return cursor_ < ops().size() &&
+         IsPass(ops()[cursor_], backward, module, micro_batch);
 }
 
 // ---- Running ops ------------------------------------------------------------
@@ -128,6 +137,7 @@ Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecordedPass() : BeginSessionStep());
+  ForgetLateModules();
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
   drained_ = false;
@@ -197,13 +207,22 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
     }
     ENGINE_RETURN_IF_ERROR(EndRecording());
   }
-  const uint64_t index = FindOp(backward, module, micro_batch);
-  if (phase_ != Phase::kBetweenModules || !CanSkipTo(index)) {
+  if (phase_ != Phase::kBetweenModules) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
   }
-  ENGINE_RETURN_IF_ERROR(SkipTo(index));
+  const uint64_t late = FindLate(backward, module, micro_batch);
+  if (late < ops().size() && fates_[late] == Fate::kAwaited &&
+      CanBeginLate(late)) {
+    return BeginLate(late);
+  }
+  const uint64_t index = FindOp(backward, module, micro_batch);
+  if (!CanPassTo(index)) {
+    if (CanBeginLate(late)) return BeginLate(late);
+    return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
+  }
+  ENGINE_RETURN_IF_ERROR(AllocateLate(index));
+  ENGINE_RETURN_IF_ERROR(PassTo(index));
   const ModuleOp& op = ops()[cursor_];
-  if (op.forward == cursor_) skipped_[cursor_] = 0;
   if (evaluating_) return EvaluationModuleBegin(op);
   ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
   phase_ = Phase::kInModule;
@@ -228,7 +247,11 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
 
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   if (recording_) return RecordForwardEnd(backward, module, micro_batch);
-  if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
+  if (late_ != kNoLate && IsPass(ops()[late_], backward, module, micro_batch)) {
+    return EndLate();
+  }
+  if (late_ != kNoLate || phase_ != Phase::kInModule ||
+      !IsNext(backward, module, micro_batch) ||
       inner_ < ops()[cursor_].inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }

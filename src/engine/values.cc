@@ -28,6 +28,7 @@ Status Engine::EvaluationBegin() {
         Status::FromCall(commsched_session_step_begin(forward_session_.get()),
                          "beginning an evaluation"));
   }
+  ForgetLateModules();
   evaluating_ = true;
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
@@ -49,7 +50,7 @@ Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
 // free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
-      (!recording_ && !CanSkipTo(ops().size()))) {
+      (!recording_ && !CanPassTo(ops().size()))) {
     return OutOfOrder("evaluation_end");
   }
   if (recording_) {
@@ -58,7 +59,7 @@ Status Engine::EvaluationEnd() {
     phase_ = Phase::kBetweenSteps;
     return Status();
   }
-  ENGINE_RETURN_IF_ERROR(SkipTo(ops().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
   if (forward_session_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),
@@ -101,12 +102,34 @@ Status Engine::CheckCount(const char* call, uint32_t parameter,
                          " elements; it has " + std::to_string(p.count));
 }
 
-// Null while the bucket is not whole.
+// Whether the module that runs is late and does not use it: then there may be
+// less than a bucket.
+bool Engine::IsLateForOthers(uint32_t parameter) const {
+  if (late_ == kNoLate) return false;
+  const std::vector<uint32_t>& used = modules_[ops()[late_].module].used;
+  return std::find(used.begin(), used.end(), parameter) == used.end();
+}
+
+// Null while it is not whole.
 const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout_.slots[parameter];
-  const std::byte* bucket = memory_[slot.bucket].all_parameters;
-  if (bucket == nullptr) return nullptr;
-  return bucket + slot.offset * SizeOf(spec_.precision.parameters);
+  const BucketMemory& memory = memory_[slot.bucket];
+  if (memory.all_parameters == nullptr ||
+      (gathered(slot.bucket) && IsLateForOthers(parameter))) {
+    return nullptr;
+  }
+  return memory.all_parameters + (slot.offset - memory.parameters_begin) *
+                                     SizeOf(spec_.precision.parameters);
+}
+
+std::byte* Engine::ParameterGradient(uint32_t parameter) const {
+  const Slot& slot = layout_.slots[parameter];
+  const BucketMemory& memory = memory_[slot.bucket];
+  if (memory.all_gradients == nullptr || IsLateForOthers(parameter)) {
+    return nullptr;
+  }
+  return memory.all_gradients + (slot.offset - memory.gradients_begin) *
+                                    SizeOf(spec_.precision.gradients);
 }
 
 Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
@@ -192,7 +215,7 @@ Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
   const uint32_t bucket = layout_.slots[parameter].bucket;
   if (!evaluating_ && !gathered(bucket)) return CheckDrained(call);
   ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
+  if (evaluating_ && ParameterValues(parameter) != nullptr) return Status();
   return FailedPrecondition(
       std::string("engine: ") + call + " of '" + parameters_[parameter].name +
       "', which no rank has as a whole; expected evaluation_begin, and then " +
@@ -227,13 +250,8 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
                                 void** out_gradient) {
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
   if (!built()) return OutOfOrder("parameter_address");
-  const Slot& slot = layout_.slots[parameter];
   *out_values = ParameterValues(parameter);
-  std::byte* gradients = memory_[slot.bucket].all_gradients;
-  if (gradients != nullptr) {
-    gradients += slot.offset * SizeOf(spec_.precision.gradients);
-  }
-  *out_gradient = gradients;
+  *out_gradient = ParameterGradient(parameter);
   return Status();
 }
 

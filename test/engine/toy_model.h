@@ -55,6 +55,9 @@ struct ToyRun {
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
   std::shared_ptr<TestPools> pools;  // Null: the optimizer's is memory.
+  // The order in which a forward really comes, whatever its module; empty: the
+  // same. Gradients are added up as in the other one.
+  std::function<std::vector<uint32_t>(const ToyPass&)> arrival;
 
   ToyRun() {
     engine.zero_stage = 2;
@@ -131,7 +134,8 @@ class ToyRank {
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.
-  std::vector<uint32_t> order_;              // Of forwards.
+  std::vector<uint32_t> order_;              // Of forwards, as recorded.
+  std::vector<uint32_t> arrival_;            // As they come.
 };
 
 struct ToyResult {
