@@ -386,6 +386,7 @@ class Engine {
   size_t PositionOf(const ModuleOp& op) const {
     return op.forward % (graph_.module_ops.size() / spec_.micro_batches);
   }
+  LateBucket UsedOf(uint32_t module, uint32_t bucket) const;
   void BindLateModules();
   void ForgetLateModules();
   void LeaveOutAwaited();

@@ -111,34 +111,39 @@ void Engine::LeaveOutAwaited() {
 
 // ---- What they need ---------------------------------------------------------
 
-// Once the session has addresses.
+LateBucket Engine::UsedOf(uint32_t module, uint32_t bucket) const {
+  LateBucket used;
+  used.begin = layout_.buckets[bucket].count;
+  uint64_t end = 0;
+  for (uint32_t p : modules_[module].used) {
+    const Slot& slot = layout_.slots[p];
+    if (slot.bucket != bucket) continue;
+    used.begin = std::min(used.begin, slot.offset);
+    end = std::max(end, slot.offset + parameters_[p].count);
+  }
+  used.count = end - used.begin;
+  return used;
+}
+
 void Engine::BindLateModules() {
-  late_modules_.clear();
   late_bytes_ = 0;
   num_awaited_ = 0;
   disordered_ = false;
   fates_.assign(graph_.module_ops.size(), Fate::kPlanned);
-  late_modules_.resize(sequence_.size());
-  std::vector<const ModuleOp*> backwards(sequence_.size());
-  for (const ModuleOp& op : graph_.module_ops) {
-    if (op.backward && op.micro_batch == 0) backwards[op.forward] = &op;
+  late_modules_.clear();
+  for (uint32_t m : sequence_) {
+    LateModule& module = late_modules_.emplace_back();
+    for (uint32_t b : layout_.module_buckets[m]) {
+      module.buckets.push_back(UsedOf(m, b));
+    }
   }
-  for (size_t position = 0; position < sequence_.size(); ++position) {
-    const ModuleOp& forward = graph_.module_ops[position];
-    for (size_t i = 0; i < forward.values.size(); ++i) {
-      const uint32_t b = layout_.module_buckets[forward.module][i];
-      LateBucket& bucket = late_modules_[position].buckets.emplace_back();
-      bucket.begin = layout_.buckets[b].count;
-      uint64_t end = 0;
-      for (uint32_t p : modules_[forward.module].used) {
-        const Slot& slot = layout_.slots[p];
-        if (slot.bucket != b) continue;
-        bucket.begin = std::min(bucket.begin, slot.offset);
-        end = std::max(end, slot.offset + parameters_[p].count);
-      }
-      bucket.count = end - bucket.begin;
-      bucket.leaves =
-          gathered(b) && forward.values[i] != backwards[position]->values[i];
+  // In any micro-batch.
+  for (const ModuleOp& op : graph_.module_ops) {
+    if (!op.backward) continue;
+    LateModule& module = late_modules_[PositionOf(op)];
+    for (size_t i = 0; i < op.values.size(); ++i) {
+      if (graph_.module_ops[op.forward].values[i] == op.values[i]) continue;
+      module.buckets[i].leaves = true;
     }
   }
 }

@@ -21,8 +21,8 @@ enum class Fate : uint8_t {
 struct LateBucket {
   uint64_t begin = 0;  // In the bucket, in elements.
   uint64_t count = 0;
-  // Whether the bucket is not whole from this forward to its backward, so that
-  // values are copied.
+  // Whether the bucket is not always whole from the forward to its backward, so
+  // that values are copied.
   bool leaves = false;
   Bytes values;
   Bytes gradients;  // Zeros, but from its backward to the planned one.

@@ -208,7 +208,7 @@ Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
         PassModule(left_out[i] != 0 ? Fate::kLeftOut : Fate::kPlanned));
   }
   while (recomputed && ops()[cursor_].again) {
-    ENGINE_RETURN_IF_ERROR(SkipModule());
+    ENGINE_RETURN_IF_ERROR(PassModule(Fate::kPlanned));
   }
   return Status();
 }

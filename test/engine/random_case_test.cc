@@ -88,6 +88,13 @@ class Meetings {
     counts_[stage + ", exchanged, left out"] +=
         exchanged && c.engine.allow_skipped_modules != 0;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
+    const bool reorders = c.reorders() && c.model.used.size() > 2;
+    counts_[stage + ", other orders, known bits"] += reorders && known;
+    counts_[stage + ", other orders, recomputed"] += reorders && again;
+    counts_[stage + ", other orders, recorded"] += reorders && recorded;
+    counts_[stage + ", other orders, left out"] +=
+        reorders && c.engine.allow_skipped_modules != 0;
+    counts_["stage 3, a limit, other orders"] += c.limit() > 0 && reorders;
     counts_["stage 3, a limit, recorded"] += c.limit() > 0 && recorded;
     counts_["stage 3, a limit, 16 bits"] += c.limit() > 0 && narrow;
   }
@@ -115,7 +122,7 @@ void CheckCase(RandomCase random_case, const PlainTraining& plain) {
     const uint64_t limit = random_case.limit();
     const std::string refusal = outcomes[0].refusal;
     for (const Outcome& outcome : outcomes) {
-      ASSERT_EQ(outcome.failure, "");
+      ASSERT_EQ(outcome.failure, "") << outcomes.back().failure;
       ASSERT_EQ(outcome.refusal, refusal);
       if (refusal.empty()) ExpectWithinLimits(random_case, outcome.info);
     }

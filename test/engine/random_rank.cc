@@ -170,8 +170,21 @@ class RandomRank {
     }
     if (recorded == nullptr && !order_.empty()) return "";
     order_ = case_.Order(step);
-    backwards_ = case_.Backwards(order_);
+    Arrive(step, 0);
     return "";
+  }
+
+  // The order of a forward, as it comes on this rank.
+  void Arrive(uint32_t step, uint32_t mb) {
+    places_ = case_.Arrival(rank_, step, mb);
+    const std::vector<size_t> planned = case_.Groups(order_);
+    std::vector<size_t> groups;
+    arrival_.clear();
+    for (uint32_t place : places_) {
+      arrival_.push_back(order_[place]);
+      groups.push_back(planned[place]);
+    }
+    backwards_ = Backwards(groups);
   }
 
   std::string Train() {
@@ -203,15 +216,17 @@ class RandomRank {
     }
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
     for (uint32_t mb = 0; mb < case_.micro_batches(); ++mb) {
-      for (uint32_t m : order_) {
+      if (case_.reorders()) Arrive(step, mb);
+      for (uint32_t m : arrival_) {
         if (Skips(case_, rank_, step, mb, m)) continue;
         RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
       }
       for (const Pass& pass : backwards_) {
-        if (Skips(case_, rank_, step, mb, order_[pass.position])) continue;
+        const uint32_t m = arrival_[pass.position];
+        if (Skips(case_, rank_, step, mb, m)) continue;
         RANDOM_RETURN_IF_ERROR(pass.backward
-                                   ? Backward(step, pass.position, mb)
-                                   : Forward(step, order_[pass.position], mb));
+                                   ? Backward(step, places_[pass.position], mb)
+                                   : Forward(step, m, mb));
       }
     }
     RANDOM_RETURN_IF_ERROR(
@@ -303,7 +318,9 @@ class RandomRank {
   std::string Evaluate(uint32_t steps_done) {
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
     evaluating_ = true;
-    for (uint32_t m : order_) {
+    for (uint32_t m : commsched_engine_session(engine_) == nullptr
+                          ? order_
+                          : AnotherOrder(steps_done)) {
       RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
     }
     evaluating_ = false;
@@ -317,6 +334,16 @@ class RandomRank {
           Compare("between steps", steps_done, p, values.data()));
     }
     return "";
+  }
+
+  // Of an evaluation that is not recorded.
+  std::vector<uint32_t> AnotherOrder(uint32_t steps_done) const {
+    std::vector<uint32_t> order = order_;
+    if (!case_.reorders()) return order;
+    const auto shift = static_cast<uint64_t>(rank_) + steps_done;
+    std::rotate(order.begin(), order.begin() + shift % order.size(),
+                order.end());
+    return order;
   }
 
   // Of parameters, where a step reads them.
@@ -364,7 +391,9 @@ class RandomRank {
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
   RandomExchange exchange_;
   bool evaluating_ = false;
-  std::vector<uint32_t> order_;  // Of forwards.
+  std::vector<uint32_t> order_;    // Of forwards, as planned.
+  std::vector<uint32_t> places_;   // In it, of the forwards as they come.
+  std::vector<uint32_t> arrival_;  // Their modules.
   std::vector<Pass> backwards_;
   std::vector<float> wide_;  // Values as fp32.
   std::vector<float> mine_;  // What a backward adds.
