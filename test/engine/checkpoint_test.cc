@@ -10,7 +10,7 @@
 
 #include "engine/safetensors.h"
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/expect_error.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

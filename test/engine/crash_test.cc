@@ -14,7 +14,7 @@
 #include "engine/checkpoint.h"
 #include "test/engine/file_faults.h"
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "engine/checkpoint_index.h"
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 #include "test/support/property.h"
 
 namespace commsched::engine {

@@ -14,7 +14,8 @@
 #include <tuple>
 #include <vector>
 
-#include "test/engine/toy_model.h"
+#include "test/engine/plain_toy.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

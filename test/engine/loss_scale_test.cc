@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "commsched/engine.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/plain_toy.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

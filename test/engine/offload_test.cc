@@ -13,7 +13,7 @@
 #include "commsched/checkpoint.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -7,8 +7,9 @@
 #include <tuple>
 #include <vector>
 
+#include "test/engine/plain_toy.h"
 #include "test/engine/toy_checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commsched/checkpoint.h"
-#include "test/engine/toy_model.h"
+#include "test/engine/toy_training.h"
 
 namespace commsched::engine {
 

@@ -1,0 +1,300 @@
+#include "test/engine/toy_rank.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+namespace commsched::engine {
+
+namespace {
+
+void Require(commsched_status_t code, const char* message) {
+  if (code == COMMSCHED_OK) return;
+  std::fprintf(stderr, "toy model: %s\n", message);
+  std::abort();
+}
+
+std::string Message(commsched_status_t code) {
+  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
+}
+
+#define TOY_RETURN_IF_ERROR(call)                 \
+  do {                                            \
+    std::string toy_message = Message(call);      \
+    if (!toy_message.empty()) return toy_message; \
+  } while (false)
+
+}  // namespace
+
+ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
+    : run_(run), rank_(rank) {
+  Require(commsched_context_create(world, rank, &context_),
+          commsched_last_error());
+  std::vector<int32_t> all(static_cast<size_t>(run.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  Require(commsched_group_create(context_, "dp_shard", all.data(),
+                                 static_cast<uint32_t>(all.size()), &group_),
+          commsched_last_error());
+  commsched_engine_desc_t desc = run.engine;
+  desc.context = context_;
+  desc.group = group_;
+  desc.plan = &run.plan;
+  commsched_pool_t pool = commsched_pool_init();
+  if (run.pools != nullptr) {
+    pool = run.pools->of_rank[static_cast<size_t>(rank)].table();
+    desc.optimizer_pool = &pool;
+  }
+  const commsched_status_t created = commsched_engine_create(&desc, &engine_);
+  Require(created, commsched_engine_last_error());
+  uint32_t id = 0;
+  for (const ToyModule& module : ToyModules()) {
+    Require(commsched_engine_add_module(engine_, module.name, 1e6, 2e6, &id),
+            commsched_engine_last_error());
+  }
+  for (const ToyParameter& p : ToyParameters()) {
+    Require(commsched_engine_add_parameter(
+                engine_, p.module, p.name, p.dims.data(),
+                static_cast<uint32_t>(p.dims.size()), &id),
+            commsched_engine_last_error());
+  }
+  Require(commsched_engine_use_parameter(engine_, 3, 1),
+          commsched_engine_last_error());
+  for (const auto& [first, last] : run.recomputed) {
+    Require(commsched_engine_recompute(engine_, first, last),
+            commsched_engine_last_error());
+  }
+}
+
+ToyRank::~ToyRank() {
+  commsched_engine_destroy(engine_);
+  commsched_group_destroy(group_);
+  commsched_context_destroy(context_);
+}
+
+std::string ToyRank::Build() {
+  order_ = run_.Order(0);
+  if (run_.order != nullptr) {
+    TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+  }
+  TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_loss_scale_address(engine_, &loss_scale_));
+  values_.resize(ToyParameters().size());
+  gradients_.resize(ToyParameters().size());
+  widened_.resize(ToyParameters().size());
+  checksums_.resize(ToyModules().size());
+  return SetInitialValues();
+}
+
+// Only what this rank keeps.
+std::string ToyRank::SetInitialValues() {
+  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
+    uint64_t offset = 0;
+    uint64_t count = 0;
+    TOY_RETURN_IF_ERROR(
+        commsched_engine_parameter_range(engine_, p, &offset, &count));
+    std::vector<float> initial(count + 1);
+    for (uint64_t i = 0; i < count; ++i) {
+      initial[i] = ToyInitialValue(p, offset + i);
+    }
+    TOY_RETURN_IF_ERROR(commsched_engine_set_parameter_range(
+        engine_, p, offset, initial.data(), count));
+  }
+  return "";
+}
+
+std::string ToyRank::FindParameters(uint32_t module) {
+  for (uint32_t p : ToyModules()[module].used) {
+    const void* values = nullptr;
+    TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(engine_, p, &values,
+                                                           &gradients_[p]));
+    if (values == nullptr) return "a parameter in use has no address";
+    values_[p] = Widened(p, values);
+  }
+  return "";
+}
+
+const float* ToyRank::Widened(uint32_t parameter, const void* address) {
+  const auto dtype =
+      static_cast<commsched_dtype_t>(run_.engine.parameter_dtype);
+  if (dtype == COMMSCHED_F32) return static_cast<const float*>(address);
+  std::vector<float>& wide = widened_[parameter];
+  wide.resize(ToyParameters()[parameter].count());
+  commsched_engine_cpu_kernels().convert(nullptr, wide.data(), COMMSCHED_F32,
+                                         address, dtype, wide.size());
+  return wide.data();
+}
+
+double ToyRank::Checksum(uint32_t module) const {
+  double sum = 0;
+  for (uint32_t p : ToyModules()[module].used) {
+    const uint64_t count = ToyParameters()[p].count();
+    for (uint64_t i = 0; i < count; ++i) sum = 0.9 * sum + values_[p][i];
+  }
+  return sum;
+}
+
+std::string ToyRank::Forward(uint32_t module, uint32_t micro_batch) {
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_forward_begin(engine_, module, micro_batch));
+  if (std::string m = FindParameters(module); !m.empty()) return m;
+  checksums_[module] = Checksum(module);
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_forward_end(engine_, module, micro_batch));
+  return "";
+}
+
+std::string ToyRank::Backward(uint32_t module, uint32_t step,
+                              uint32_t micro_batch, const Look& look) {
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_backward_begin(engine_, module, micro_batch));
+  if (std::string m = FindParameters(module); !m.empty()) return m;
+  if (Checksum(module) != checksums_[module]) {
+    return "backward has other parameters than forward";
+  }
+  if (look != nullptr) look(module);
+  AddToyGradients(module, step, micro_batch);
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_backward_end(engine_, module, micro_batch));
+  return "";
+}
+
+void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
+                              uint32_t micro_batch) {
+  for (uint32_t p : ToyModules()[module].used) {
+    if (p == run_.unused_parameter) continue;
+    const uint64_t count = ToyParameters()[p].count();
+    const ToyPlace at = {rank_, step, micro_batch, module, p};
+    mine_.resize(count);
+    const auto scale = static_cast<float>(*loss_scale_);
+    for (uint64_t i = 0; i < count; ++i) {
+      mine_[i] = scale * ToyGradient(at, i, values_[p][i]);
+    }
+    commsched_engine_cpu_kernels().add(
+        nullptr, gradients_[p],
+        static_cast<commsched_dtype_t>(run_.engine.gradient_dtype),
+        mine_.data(), COMMSCHED_F32, count);
+  }
+}
+
+std::string ToyRank::RecordAgain(uint32_t step) {
+  if (run_.order == nullptr) return "";
+  std::vector<uint32_t> order = run_.Order(step);
+  if (order == order_) return "";
+  order_ = std::move(order);
+  TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+  return "";
+}
+
+std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
+  if (std::string m = RecordAgain(step); !m.empty()) return m;
+  TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
+  for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
+    arrival_ = order_;
+    if (run_.arrival != nullptr) arrival_ = run_.arrival({rank_, step, mb, 0});
+    for (uint32_t m : arrival_) {
+      if (run_.Skips({rank_, step, mb, m})) continue;
+      std::string message = Forward(m, mb);
+      if (!message.empty()) return message;
+    }
+    std::string message = Backwards(step, mb, look);
+    if (!message.empty()) return message;
+  }
+  return "";
+}
+
+std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
+  size_t begin = arrival_.size();
+  for (size_t end = begin; end > 0; end = begin) {
+    begin = run_.SegmentBegin(arrival_, end);
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t m = arrival_[i];
+      if (!run_.Recomputes(m) || run_.Skips({rank_, step, mb, m})) continue;
+      if (std::string message = Forward(m, mb); !message.empty()) {
+        return message;
+      }
+    }
+    for (size_t i = end; i-- > begin;) {
+      if (run_.Skips({rank_, step, mb, arrival_[i]})) continue;
+      std::string message = Backward(arrival_[i], step, mb, look);
+      if (!message.empty()) return message;
+    }
+  }
+  return "";
+}
+
+std::string ToyRank::Step(uint32_t step, const Look& look) {
+  if (std::string message = ForwardBackward(step, look); !message.empty()) {
+    return message;
+  }
+  TOY_RETURN_IF_ERROR(
+      commsched_engine_optimizer_step(engine_, kToyLearningRate));
+  TOY_RETURN_IF_ERROR(commsched_engine_step_end(engine_));
+  return "";
+}
+
+std::string ToyRank::Evaluate(
+    const std::function<std::string(uint32_t)>& forward) {
+  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_begin(engine_));
+  for (uint32_t m : order_) {
+    TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
+    if (std::string message = forward(m); !message.empty()) return message;
+    TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
+  }
+  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_end(engine_));
+  return "";
+}
+
+std::string ToyRank::Weights(std::vector<float>* out_weights) {
+  std::vector<std::vector<float>> values;
+  for (const ToyParameter& p : ToyParameters()) values.emplace_back(p.count());
+  const auto read = [&](uint32_t p) {
+    return Message(commsched_engine_get_parameter(engine_, p, values[p].data(),
+                                                  values[p].size()));
+  };
+  std::string message;
+  if (run_.engine.zero_stage == 3) {
+    message = Evaluate([&](uint32_t module) {
+      std::string failure;
+      for (uint32_t p : ToyModules()[module].used) {
+        if (failure.empty()) failure = read(p);
+      }
+      return failure;
+    });
+  } else {
+    message = Message(commsched_engine_drain(engine_));
+    for (uint32_t p = 0; message.empty() && p < values.size(); ++p) {
+      message = read(p);
+    }
+  }
+  for (const std::vector<float>& each : values) {
+    out_weights->insert(out_weights->end(), each.begin(), each.end());
+  }
+  return message;
+}
+
+std::string OnRanks(const ToyRun& run,
+                    const std::function<std::string(ToyRank&, int32_t)>& body) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = run.ranks;
+  commsched_world_t* world = nullptr;
+  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  std::vector<std::string> messages(static_cast<size_t>(run.ranks));
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < run.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ToyRank toy(run, world, rank);
+      messages[static_cast<size_t>(rank)] = body(toy, rank);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  commsched_world_destroy(world);
+  const auto first =
+      std::find_if(messages.begin(), messages.end(),
+                   [](const std::string& m) { return !m.empty(); });
+  return first == messages.end() ? "" : *first;
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,76 @@
+#ifndef COMMSCHED_TEST_ENGINE_TOY_RANK_H_
+#define COMMSCHED_TEST_ENGINE_TOY_RANK_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "test/engine/toy_model.h"
+
+namespace commsched::engine {
+
+// One rank, built: context, group and engine with the toy model.
+class ToyRank {
+ public:
+  // Aborts the test process if the local set-up fails.
+  ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank);
+  ~ToyRank();
+  ToyRank(const ToyRank&) = delete;
+  ToyRank& operator=(const ToyRank&) = delete;
+
+  // Each returns "" or the message of the first failure.
+  std::string Build();  // And sets the initial values.
+  // `look` is called in each backward, once values() and gradients() are those
+  // of its module.
+  using Look = std::function<void(uint32_t module)>;
+  std::string Step(uint32_t step, const Look& look = nullptr);
+  // Without the optimizer.
+  std::string ForwardBackward(uint32_t step, const Look& look = nullptr);
+  // Drains; in stage 3 by an evaluation, hence collective.
+  std::string Weights(std::vector<float>* out_weights);
+  std::string Evaluate(const std::function<std::string(uint32_t)>& forward);
+
+  commsched_engine_t* engine() { return engine_; }
+  const std::vector<const float*>& values() const { return values_; }
+  // Addresses, of whatever type gradients are.
+  const std::vector<void*>& gradients() const { return gradients_; }
+
+ private:
+  std::string SetInitialValues();
+  // Where the parameters of `module` are, in a forward or backward of it.
+  std::string FindParameters(uint32_t module);
+  // Those at `address`, as fp32.
+  const float* Widened(uint32_t parameter, const void* address);
+  // Of the values of the parameters of `module`.
+  double Checksum(uint32_t module) const;
+  std::string RecordAgain(uint32_t step);
+  std::string Forward(uint32_t module, uint32_t micro_batch);
+  std::string Backwards(uint32_t step, uint32_t micro_batch, const Look& look);
+  std::string Backward(uint32_t module, uint32_t step, uint32_t micro_batch,
+                       const Look& look);
+  void AddToyGradients(uint32_t module, uint32_t step, uint32_t micro_batch);
+
+  const ToyRun run_;
+  const int32_t rank_;
+  commsched_context_t* context_ = nullptr;
+  commsched_group_t* group_ = nullptr;
+  commsched_engine_t* engine_ = nullptr;
+  std::vector<const float*> values_;
+  std::vector<void*> gradients_;
+  const double* loss_scale_ = nullptr;
+  std::vector<float> mine_;                  // What a backward adds.
+  std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
+  std::vector<double> checksums_;            // By module, in its last forward.
+  std::vector<uint32_t> order_;              // Of forwards, as recorded.
+  std::vector<uint32_t> arrival_;            // As they come.
+};
+
+// Runs `body` on a thread per rank, each with a rank of its own, and returns
+// the first message that is not empty.
+std::string OnRanks(const ToyRun& run,
+                    const std::function<std::string(ToyRank&, int32_t)>& body);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_TEST_ENGINE_TOY_RANK_H_
