@@ -56,19 +56,15 @@
 #include <string.h>
 
 #include "commsched/commsched.h"
+#include "commsched/engine_info.h"
 #include "commsched/engine_kernels.h"
+#include "commsched/engine_order.h"
+#include "commsched/engine_types.h"
 #include "commsched/pool.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/// One rank's model: layout, graph, plan and session.
-typedef struct commsched_engine commsched_engine_t;
-
-/// Ids are dense from 0 in the order of registration.
-typedef uint32_t commsched_module_id_t;
-typedef uint32_t commsched_parameter_id_t;
 
 /// What steps the weights.
 typedef enum commsched_optimizer {
@@ -260,57 +256,6 @@ COMMSCHED_API commsched_status_t commsched_engine_add_parameter(
 COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
     commsched_engine_t* engine, commsched_module_id_t module,
     commsched_parameter_id_t parameter);
-
-/// Activation checkpointing: the caller keeps only what enters module `first`,
-/// and runs the forwards of modules `first` to `last` once more in each
-/// micro-batch, right before their backwards: forward_begin and forward_end of
-/// each, in order. In stage 3 their buckets are gathered for that, and stay for
-/// the backwards as far as memory allows. Evaluations are as ever.
-///
-/// Neighbours in the order of forward; where a recorded order sets them apart,
-/// each group of neighbours is recomputed by itself.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    NOT_FOUND            no such module
-///            INVALID_ARGUMENT     `last` comes before `first`
-///            ALREADY_EXISTS       one of them is recomputed with others
-///            FAILED_PRECONDITION  the engine is prepared or built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_recompute(
-    commsched_engine_t* engine, commsched_module_id_t first,
-    commsched_module_id_t last);
-
-/// Takes the order of the modules from the caller: the first forward, of a step
-/// or an evaluation, may begin them in any order, and any of them several
-/// times. When it is over, which the first backward_begin or evaluation_end
-/// says, the ranks plan that order and meet, and all else is as if the modules
-/// had been registered so. Modules that it leaves out, where that is allowed,
-/// come behind the one registered before them. Buckets stay as laid out; they
-/// are gathered, reduced and stepped in the order of first use.
-///
-/// Before build, or between steps, where the next forward may have another
-/// order than those before. Then it drains, and is collective.
-///
-/// Until the order is recorded, context, group and trace must live;
-/// commsched_engine_session() returns NULL, and commsched_engine_plan(), like
-/// what the engine says of itself, is of the order as registered or as last
-/// recorded. In stages 2 and 3 a recorded order brings new addresses of
-/// gradients. In stage 3 the recorded forward waits for the gathers of each
-/// module, in memory for one, and the ranks must begin the same modules.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    before build never; else as commsched_engine_drain(). The call
-///            that ends the recorded forward blocks as commsched_engine_build()
-///            does. It fails with FAILED_PRECONDITION, naming it, if a module
-///            was left out that must not be; or, finally, as build does, also
-///            if the ranks have recorded different orders.
-/// Errors:    FAILED_PRECONDITION  within a step; a module has ops or
-///                                 collectives within (engine_ops.h)
-///            or the session's first failure
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_record_order(commsched_engine_t* engine);
 
 /// Does the part of commsched_engine_build() that is this rank's alone: lays
 /// out, plans, and allocates all but the arena. Nothing can be added
@@ -576,154 +521,6 @@ COMMSCHED_API void commsched_engine_abort(commsched_engine_t* engine,
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_loss_scale_address(
     commsched_engine_t* engine, const double** out_scale);
-
-typedef struct commsched_engine_loss_scale_info {
-  uint64_t struct_size;
-  double scale;         ///< Of the next step.
-  uint64_t good_steps;  ///< In a row, since the scale was last changed.
-  uint64_t
-      skipped_steps;  ///< Of all steps, those before a checkpoint included.
-} commsched_engine_loss_scale_info_t;
-
-static inline commsched_engine_loss_scale_info_t
-commsched_engine_loss_scale_info_init(void) {
-  commsched_engine_loss_scale_info_t info;
-  memset(&info, 0, sizeof(info));
-  info.struct_size = sizeof(info);
-  return info;
-}
-
-/// Fills `out_info`, made by commsched_engine_loss_scale_info_init(), before
-/// the first step or after a drain.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            FAILED_PRECONDITION  not built, or not drained since the last
-///                                 step
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_get_loss_scale(const commsched_engine_t* engine,
-                                commsched_engine_loss_scale_info_t* out_info);
-
-/// Global norm of the mean gradient of the last step, before clipping and with
-/// the loss scale taken out; not finite if the step was skipped.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  `clip_norm` and `loss_scale` are 0, so that
-///                                 there is no norm; no optimizer step yet
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_engine_gradient_norm(commsched_engine_t* engine, double* out_norm);
-
-typedef struct commsched_engine_info {
-  uint64_t struct_size;
-  uint64_t num_parameters;  ///< Elements.
-  uint64_t num_buckets;
-  uint64_t parameter_bytes;  ///< Per rank, with padding.
-  uint64_t gradient_bytes;   ///< Per rank at the peak, the arena included.
-  uint64_t optimizer_bytes;  ///< Per rank; with master weights beside the copy.
-  /// What the plan placed: gradient buckets and packing memory, in stage 3 also
-  /// gathered parameters, for which it is not part of the other figures.
-  uint64_t arena_bytes;
-  uint64_t num_ops;      ///< Of the graph.
-  uint64_t state_bytes;  ///< Per rank at the peak: all of this together.
-  /// Gradient buckets that accumulate over micro-batches: at most
-  /// `accumulate_bytes`, and part of `gradient_bytes`; in stage 3 of
-  /// `arena_bytes`. 0 with one micro-batch.
-  uint64_t accumulated_bytes;
-  /// In `optimizer_pool`, and memory for what is on its way, which is part of
-  /// `optimizer_bytes`.
-  uint64_t offloaded_bytes, staging_bytes;
-  /// Of all steps, exact after a drain: bytes copied to and from the pool, how
-  /// long that took, and how long the optimizer had to wait for state that had
-  /// not arrived.
-  uint64_t copied_bytes;
-  int64_t copy_ns, copy_exposed_ns;
-  uint64_t reorder_bytes;  ///< Of modules that came late, up to now.
-} commsched_engine_info_t;
-
-static inline commsched_engine_info_t commsched_engine_info_init(void) {
-  commsched_engine_info_t info;
-  memset(&info, 0, sizeof(info));
-  info.struct_size = sizeof(info);
-  return info;
-}
-
-/// Fills `out_info`, made by commsched_engine_info_init().
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            FAILED_PRECONDITION  not built
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_get_info(
-    const commsched_engine_t* engine, commsched_engine_info_t* out_info);
-
-/// What the layout and the plan have made of one bucket.
-typedef struct commsched_engine_bucket_info {
-  uint64_t struct_size;
-  uint64_t count;           ///< Elements, with padding.
-  uint64_t num_parameters;  ///< All of each.
-  uint64_t num_reductions;  ///< Of gradients, per step: 1, or `micro_batches`.
-  uint64_t num_gathers;     ///< Of parameters, per step; 0 in stage 0.
-} commsched_engine_bucket_info_t;
-
-static inline commsched_engine_bucket_info_t commsched_engine_bucket_info_init(
-    void) {
-  commsched_engine_bucket_info_t info;
-  memset(&info, 0, sizeof(info));
-  info.struct_size = sizeof(info);
-  return info;
-}
-
-/// Fills `out_info`, made by commsched_engine_bucket_info_init(), with bucket
-/// `bucket`, counted from 0 in the order of first use. Its collectives are
-/// called `reduce_scatter.<bucket>` (stage 0: `all_reduce.<bucket>`), and with
-/// `.<micro-batch>` where it is reduced in each.
-///
-/// Threads:   one per engine at a time.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            NOT_FOUND            no such bucket
-///            FAILED_PRECONDITION  not prepared
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_get_bucket_info(
-    const commsched_engine_t* engine, uint64_t bucket,
-    commsched_engine_bucket_info_t* out_info);
-
-/// What each op of the graph costs on this rank, in thread-CPU ns per step:
-/// what commsched_cost_profile_t wants. A compute op: the least of the first
-/// `measure_steps` steps. A collective: the mean of its copies and reductions
-/// over all steps.
-///
-/// Shape:     `out_ns` holds `num_ops` values, by op id.
-/// Threads:   one per engine at a time, after a drain.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, another number of ops than the graph's
-///            FAILED_PRECONDITION  not drained, `measure_steps` is 0, or no
-///                                 step has run
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_engine_op_costs(
-    const commsched_engine_t* engine, int64_t* out_ns, uint64_t num_ops);
-
-/// Returns the engine's plan: for explain and predict. NULL before prepare.
-///
-/// Ownership: the engine's, for its life.
-/// Threads:   one per engine at a time.
-/// Since:     0.1
-COMMSCHED_API commsched_plan_t* commsched_engine_plan(
-    commsched_engine_t* engine);
-
-/// Returns the engine's session: for counters and abort. NULL before build.
-///
-/// Ownership: the engine's, for its life.
-/// Threads:   one per engine at a time.
-/// Since:     0.1
-COMMSCHED_API commsched_session_t* commsched_engine_session(
-    commsched_engine_t* engine);
 
 #ifdef __cplusplus
 }

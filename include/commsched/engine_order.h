@@ -1,0 +1,71 @@
+/// In which order forwards run, where that is not the order of registration,
+/// and which of them run twice. Conventions and errors: engine.h.
+#ifndef COMMSCHED_ENGINE_ORDER_H_
+#define COMMSCHED_ENGINE_ORDER_H_
+
+#include <stdint.h>
+
+#include "commsched/engine_types.h"
+#include "commsched/export.h"
+#include "commsched/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Activation checkpointing: the caller keeps only what enters module `first`,
+/// and runs the forwards of modules `first` to `last` once more in each
+/// micro-batch, right before their backwards: forward_begin and forward_end of
+/// each, in order. In stage 3 their buckets are gathered for that, and stay for
+/// the backwards as far as memory allows. Evaluations are as ever.
+///
+/// Neighbours in the order of forward; where a recorded order sets them apart,
+/// each group of neighbours is recomputed by itself.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    never.
+/// Errors:    NOT_FOUND            no such module
+///            INVALID_ARGUMENT     `last` comes before `first`
+///            ALREADY_EXISTS       one of them is recomputed with others
+///            FAILED_PRECONDITION  the engine is prepared or built
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_recompute(
+    commsched_engine_t* engine, commsched_module_id_t first,
+    commsched_module_id_t last);
+
+/// Takes the order of the modules from the caller: the first forward, of a step
+/// or an evaluation, may begin them in any order, and any of them several
+/// times. When it is over, which the first backward_begin or evaluation_end
+/// says, the ranks plan that order and meet, and all else is as if the modules
+/// had been registered so. Modules that it leaves out, where that is allowed,
+/// come behind the one registered before them. Buckets stay as laid out; they
+/// are gathered, reduced and stepped in the order of first use.
+///
+/// Before build, or between steps, where the next forward may have another
+/// order than those before. Then it drains, and is collective.
+///
+/// Until the order is recorded, context, group and trace must live;
+/// commsched_engine_session() returns NULL, and commsched_engine_plan(), like
+/// what the engine says of itself, is of the order as registered or as last
+/// recorded. In stages 2 and 3 a recorded order brings new addresses of
+/// gradients. In stage 3 the recorded forward waits for the gathers of each
+/// module, in memory for one, and the ranks must begin the same modules.
+///
+/// Threads:   one per engine at a time.
+/// Blocks:    before build never; else as commsched_engine_drain(). The call
+///            that ends the recorded forward blocks as commsched_engine_build()
+///            does. It fails with FAILED_PRECONDITION, naming it, if a module
+///            was left out that must not be; or, finally, as build does, also
+///            if the ranks have recorded different orders.
+/// Errors:    FAILED_PRECONDITION  within a step; a module has ops or
+///                                 collectives within (engine_ops.h)
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_engine_record_order(commsched_engine_t* engine);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // COMMSCHED_ENGINE_ORDER_H_
