@@ -206,7 +206,10 @@ Status Engine::OpEnd(uint32_t op, uint32_t micro_batch) {
 Status Engine::EndOpenOp() {
   if (open_op_ == kNoId) return Status();
   Measure(open_op_);
-  return After(std::exchange(open_op_, kNoId));
+  ENGINE_RETURN_IF_ERROR(
+      After(open_op_));  // It stays: a second end fails, too.
+  open_op_ = kNoId;
+  return Status();
 }
 
 }  // namespace commsched::engine

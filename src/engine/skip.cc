@@ -1,8 +1,6 @@
 // Modules that the caller leaves out, or that do not come yet: their ops run
 // empty.
 
-#include <utility>
-
 #include "engine.h"
 
 namespace commsched::engine {
@@ -92,7 +90,8 @@ Status Engine::PassModule(Fate fate) {
   if (op.backward && fate == Fate::kLate) AddLateGradients(op);
   HideBuckets();
   if (open_op_ != kNoId) {
-    ENGINE_RETURN_IF_ERROR(After(std::exchange(open_op_, kNoId)));
+    ENGINE_RETURN_IF_ERROR(After(open_op_));
+    open_op_ = kNoId;
   }
   for (commsched_op_id_t inner : op.inner) {
     ENGINE_RETURN_IF_ERROR(Before(inner));

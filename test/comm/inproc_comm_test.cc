@@ -130,8 +130,7 @@ TEST(InprocCommTest, EveryLaunchIsSharedAnew) {
 }
 
 // Of a hundred launches of `count` floats, how often the thread of both members
-// is on another core once the second one has worked. The kernel may move it as
-// well, at any time; hence as often.
+// is on another core once the second one has worked.
 int TimesSpreadOut(uint64_t count) {
   Ranks ranks(count);
   int times = 0;
@@ -153,15 +152,20 @@ int TimesSpreadOut(uint64_t count) {
   return times;
 }
 
+// Just more than what the last to arrive moves by itself. The kernel may move
+// the thread as well, at any time, and does the longer it copies: hence of a
+// hundred times, and a quarter.
+constexpr uint64_t kLeastShared = 35'000;
+
 TEST(InprocCommTest, MembersThatMeetOnOneCoreSpreadOut) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
   if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "there is one core";
-  EXPECT_GT(TimesSpreadOut(kLargeCount), 50);
+  EXPECT_GT(TimesSpreadOut(kLeastShared), 25);
 }
 
 TEST(InprocCommTest, ForASmallTransferNobodyMoves) {
-  EXPECT_LT(TimesSpreadOut(1000), 50);
+  EXPECT_LT(TimesSpreadOut(1000), 25);
 }
 
 }  // namespace

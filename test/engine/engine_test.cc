@@ -305,6 +305,26 @@ TEST(EngineFailureTest, OneRanksAbortReachesTheOthers) {
   EXPECT_EQ(aborted, 2);
 }
 
+// Whichever call was the first to fail.
+TEST(EngineFailureTest, TheEndOfAModuleFailsAgain) {
+  ToyRun run;
+  run.ranks = 1;
+  const std::string error = OnRanks(run, [](ToyRank& toy, int32_t) {
+    std::string message = toy.Build();
+    if (!message.empty()) return message;
+    commsched_engine_t* engine = toy.engine();
+    EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    EXPECT_EQ(commsched_engine_forward_begin(engine, 0, 0), COMMSCHED_OK);
+    commsched_session_abort(commsched_engine_session(engine), "disk full");
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(commsched_engine_forward_end(engine, 0, 0), COMMSCHED_ABORTED);
+    }
+    ExpectEveryCallFails(engine, "disk full");
+    return message;
+  });
+  EXPECT_EQ(error, "");
+}
+
 TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
   ToyRun run;
   std::atomic<bool> all_launched{false};
