@@ -206,8 +206,8 @@ Status Engine::OpEnd(uint32_t op, uint32_t micro_batch) {
 Status Engine::EndOpenOp() {
   if (open_op_ == kNoId) return Status();
   Measure(open_op_);
-  ENGINE_RETURN_IF_ERROR(
-      After(open_op_));  // It stays: a second end fails, too.
+  // It stays open if that fails, so that a second end fails, too.
+  ENGINE_RETURN_IF_ERROR(After(open_op_));
   open_op_ = kNoId;
   return Status();
 }
