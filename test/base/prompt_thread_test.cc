@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <set>
@@ -114,18 +115,18 @@ TEST(PromptThreadTest, ItLeavesAClaimedCoreAndMayRunWhereItMightBefore) {
 }
 
 TEST(PromptThreadTest, EveryCoreIsClaimedOnce) {
-  const std::vector<int> cores = CoresOfThisThread();
-  OnAThread([&cores] {
+  const size_t cores = std::min<size_t>(CoresOfThisThread().size(), 64);
+  OnAThread([cores] {
     MakeThreadPrompt();
     int times = 0;
     for (int i = 0; i < 100; ++i) {
       CoreClaims claims;
       std::set<int> claimed;
-      for (size_t n = 0; n < cores.size(); ++n) {
+      for (size_t n = 0; n < cores; ++n) {
         claims.Claim();
         claimed.insert(CurrentCore());
       }
-      times += claimed.size() == cores.size();
+      times += claimed.size() == cores;
     }
     EXPECT_GT(times, 50);
   });
