@@ -1,40 +1,16 @@
 #include "test/engine/exchange_model.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <thread>
 
 #include "test/engine/float_address.h"
+#include "test/engine/messages.h"
 
 namespace commsched::engine {
 namespace {
 
 enum Activation : uint32_t { kA, kB, kC, kD };
-
-void Require(commsched_status_t code, const char* message) {
-  if (code == COMMSCHED_OK) return;
-  std::fprintf(stderr, "exchange model: %s\n", message);
-  std::abort();
-}
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
-
-#define EXCHANGE_RETURN_IF_ERROR(expression)                \
-  do {                                                      \
-    std::string exchange_message = (expression);            \
-    if (!exchange_message.empty()) return exchange_message; \
-  } while (false)
-
-commsched_access_t On(uint32_t activation, commsched_access_mode_t mode) {
-  commsched_access_t access = {};
-  access.buffer = activation;
-  access.mode = mode;
-  return access;
-}
 
 }  // namespace
 
@@ -143,13 +119,13 @@ void ExchangeRank::AddExchange(const char* name, bool backward, uint32_t from,
 }
 
 std::string ExchangeRank::Build() {
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_build(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_build(engine_)));
   for (uint32_t p : {kPlainModule, kMixModule}) {
     std::vector<float> values(p == kPlainModule ? kPlain : kExchanged);
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = 0.25f + 0.01f * static_cast<float>(i);
     }
-    EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_set_parameter(
+    RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_set_parameter(
         engine_, p, values.data(), values.size())));
   }
   return "";
@@ -162,9 +138,9 @@ float ExchangeRank::Factor(int32_t rank, uint32_t micro_batch) const {
 
 template <typename Body>
 std::string ExchangeRank::Run(Op op, uint32_t micro_batch, Body&& body) {
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(commsched_engine_op_begin(engine_, op, micro_batch)));
-  EXCHANGE_RETURN_IF_ERROR(body());
+  RETURN_MESSAGE_IF_ERROR(body());
   return Message(commsched_engine_op_end(engine_, op, micro_batch));
 }
 
@@ -189,28 +165,28 @@ std::string ExchangeRank::CheckArrived(uint32_t micro_batch) const {
 }
 
 std::string ExchangeRank::ForwardMix(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(FloatAddress(engine_, kMixModule, &w_, &w_gradient_)));
   const std::vector<float>& a = memory_[kA];
-  EXCHANGE_RETURN_IF_ERROR(Run(kMake, micro_batch, [&] {
+  RETURN_MESSAGE_IF_ERROR(Run(kMake, micro_batch, [&] {
     for (size_t i = 0; i < a.size(); ++i) {
       memory_[kA][i] = w_[i] * Factor(rank_, micro_batch);
     }
     return std::string();
   }));
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Run(kOther, micro_batch, [] { return std::string(); }));
   return Run(kUse, micro_batch, [&] { return CheckArrived(micro_batch); });
 }
 
 std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(FloatAddress(engine_, kMixModule, &w_, &w_gradient_)));
-  EXCHANGE_RETURN_IF_ERROR(Run(kTurn, micro_batch, [&] {
+  RETURN_MESSAGE_IF_ERROR(Run(kTurn, micro_batch, [&] {
     for (size_t i = 0; i < kExchanged; ++i) memory_[kC][i] = 2 * memory_[kB][i];
     return std::string();
   }));
-  EXCHANGE_RETURN_IF_ERROR(Run(kWeigh, micro_batch, [&] {
+  RETURN_MESSAGE_IF_ERROR(Run(kWeigh, micro_batch, [&] {
     for (size_t i = 0; i < kExchanged; ++i) w_gradient_[i] += 0.5f;
     return std::string();
   }));
@@ -226,18 +202,18 @@ std::string ExchangeRank::BackwardMix(uint32_t micro_batch) {
 }
 
 std::string ExchangeRank::ForwardPlain(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(Message(
+  RETURN_MESSAGE_IF_ERROR(Message(
       commsched_engine_forward_begin(engine_, kPlainModule, micro_batch)));
   return Message(
       commsched_engine_forward_end(engine_, kPlainModule, micro_batch));
 }
 
 std::string ExchangeRank::BackwardPlain(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(Message(
+  RETURN_MESSAGE_IF_ERROR(Message(
       commsched_engine_backward_begin(engine_, kPlainModule, micro_batch)));
   const float* values = nullptr;
   float* gradient = nullptr;
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(FloatAddress(engine_, kPlainModule, &values, &gradient)));
   for (size_t i = 0; i < kPlain; ++i) {
     gradient[i] += values[i] * Factor(rank_, micro_batch);
@@ -247,10 +223,10 @@ std::string ExchangeRank::BackwardPlain(uint32_t micro_batch) {
 }
 
 std::string ExchangeRank::Forward(uint32_t micro_batch) {
-  EXCHANGE_RETURN_IF_ERROR(ForwardPlain(micro_batch));
-  EXCHANGE_RETURN_IF_ERROR(Message(
+  RETURN_MESSAGE_IF_ERROR(ForwardPlain(micro_batch));
+  RETURN_MESSAGE_IF_ERROR(Message(
       commsched_engine_forward_begin(engine_, kMixModule, micro_batch)));
-  EXCHANGE_RETURN_IF_ERROR(ForwardMix(micro_batch));
+  RETURN_MESSAGE_IF_ERROR(ForwardMix(micro_batch));
   return Message(
       commsched_engine_forward_end(engine_, kMixModule, micro_batch));
 }
@@ -260,58 +236,58 @@ std::string ExchangeRank::Backward(uint32_t micro_batch) {
     for (std::vector<float>& each : memory_) {
       std::fill(each.begin(), each.end(), -1.0f);
     }
-    EXCHANGE_RETURN_IF_ERROR(Forward(micro_batch));
+    RETURN_MESSAGE_IF_ERROR(Forward(micro_batch));
   }
-  EXCHANGE_RETURN_IF_ERROR(Message(
+  RETURN_MESSAGE_IF_ERROR(Message(
       commsched_engine_backward_begin(engine_, kMixModule, micro_batch)));
-  EXCHANGE_RETURN_IF_ERROR(BackwardMix(micro_batch));
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(BackwardMix(micro_batch));
+  RETURN_MESSAGE_IF_ERROR(
       Message(commsched_engine_backward_end(engine_, kMixModule, micro_batch)));
   return BackwardPlain(micro_batch);
 }
 
 std::string ExchangeRank::StepWithoutExchanges(uint32_t step) {
   step_ = step;
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
-    EXCHANGE_RETURN_IF_ERROR(ForwardPlain(mb));
-    EXCHANGE_RETURN_IF_ERROR(BackwardPlain(mb));
+    RETURN_MESSAGE_IF_ERROR(ForwardPlain(mb));
+    RETURN_MESSAGE_IF_ERROR(BackwardPlain(mb));
   }
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(commsched_engine_optimizer_step(engine_, 0.01f)));
   return Message(commsched_engine_step_end(engine_));
 }
 
 std::string ExchangeRank::Step(uint32_t step) {
   step_ = step;
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
-    EXCHANGE_RETURN_IF_ERROR(Forward(mb));
-    EXCHANGE_RETURN_IF_ERROR(Backward(mb));
+    RETURN_MESSAGE_IF_ERROR(Forward(mb));
+    RETURN_MESSAGE_IF_ERROR(Backward(mb));
   }
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(commsched_engine_optimizer_step(engine_, 0.01f)));
   return Message(commsched_engine_step_end(engine_));
 }
 
 std::string ExchangeRank::Evaluate() {
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
-  EXCHANGE_RETURN_IF_ERROR(Forward(0));
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Forward(0));
   return Message(commsched_engine_evaluation_end(engine_));
 }
 
 std::string ExchangeRank::Weights(std::vector<float>* out_weights) {
   std::vector<float> plain(kPlain);
   std::vector<float> mix(kExchanged);
-  EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
+  RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
   for (uint32_t m : {kPlainModule, kMixModule}) {
     std::vector<float>& values = m == kPlainModule ? plain : mix;
-    EXCHANGE_RETURN_IF_ERROR(
+    RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_forward_begin(engine_, m, 0)));
-    EXCHANGE_RETURN_IF_ERROR(Message(commsched_engine_get_parameter(
+    RETURN_MESSAGE_IF_ERROR(Message(commsched_engine_get_parameter(
         engine_, m, values.data(), values.size())));
-    if (m == kMixModule) EXCHANGE_RETURN_IF_ERROR(ForwardMix(0));
-    EXCHANGE_RETURN_IF_ERROR(
+    if (m == kMixModule) RETURN_MESSAGE_IF_ERROR(ForwardMix(0));
+    RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_forward_end(engine_, m, 0)));
   }
   out_weights->insert(out_weights->end(), plain.begin(), plain.end());

@@ -11,6 +11,15 @@
 
 namespace commsched::engine {
 
+// All of an activation.
+inline commsched_access_t On(uint32_t activation,
+                             commsched_access_mode_t mode) {
+  commsched_access_t access = {};
+  access.buffer = activation;
+  access.mode = mode;
+  return access;
+}
+
 // Two modules on a mesh of dp x sp ranks, the second of which exchanges
 // activations along sp: every element that arrives can be foretold.
 //

@@ -2,25 +2,11 @@
 
 #include <algorithm>
 
+#include "test/engine/exchange_model.h"
+#include "test/engine/messages.h"
+
 namespace commsched::engine {
 namespace {
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
-
-#define EXCHANGE_RETURN_IF_ERROR(call)    \
-  do {                                    \
-    const std::string message = (call);   \
-    if (!message.empty()) return message; \
-  } while (false)
-
-commsched_access_t On(uint32_t activation, commsched_access_mode_t mode) {
-  commsched_access_t access = {};
-  access.buffer = activation;
-  access.mode = mode;
-  return access;
-}
 
 // The first of the parts that the ranks of a group have.
 commsched_access_t FirstPartOf(uint32_t activation, uint64_t count,
@@ -65,7 +51,7 @@ std::string RandomExchange::Register(commsched_context_t* context,
   }
   commsched_mesh_destroy(mesh);
   uint32_t id = 0;
-  EXCHANGE_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       Message(commsched_engine_add_group(engine, "sp", sp_group_, &id)));
   for (uint32_t i = 0; i < memory_.size(); ++i) {
     const std::string name = NameOf("a", i);
@@ -73,7 +59,7 @@ std::string RandomExchange::Register(commsched_context_t* context,
     desc.name = name.c_str();
     desc.count = memory_[i].size();
     desc.address = memory_[i].data();
-    EXCHANGE_RETURN_IF_ERROR(
+    RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_add_activation(engine, &desc, &id)));
   }
   for (uint32_t m = 0; m < exchanges.steps.size(); ++m) {
@@ -82,9 +68,9 @@ std::string RandomExchange::Register(commsched_context_t* context,
       first[backward ? 1 : 0] = num_ops_;
       const std::vector<RandomStep>& steps = exchanges.StepsOf(m, backward);
       for (uint32_t i = 0; i < steps.size(); ++i) {
-        EXCHANGE_RETURN_IF_ERROR(steps[i].is_collective
-                                     ? AddCollective(m, backward, i)
-                                     : AddOp(m, backward, i));
+        RETURN_MESSAGE_IF_ERROR(steps[i].is_collective
+                                    ? AddCollective(m, backward, i)
+                                    : AddOp(m, backward, i));
       }
     }
   }
@@ -228,19 +214,19 @@ std::string RandomExchange::Run(const Place& place, const Body& body) {
     }
     const commsched_module_op_id_t id =
         first_op_[place.module][place.backward ? 1 : 0] + op++;
-    EXCHANGE_RETURN_IF_ERROR(
+    RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_op_begin(engine_, id, place.micro_batch)));
     if (step.input != kNoActivation) {
-      EXCHANGE_RETURN_IF_ERROR(CheckRead(place, i));
+      RETURN_MESSAGE_IF_ERROR(CheckRead(place, i));
     }
     if (step.output != kNoActivation) Write(place, i);
-    EXCHANGE_RETURN_IF_ERROR(body(op, step));
-    EXCHANGE_RETURN_IF_ERROR(
+    RETURN_MESSAGE_IF_ERROR(body(op, step));
+    RETURN_MESSAGE_IF_ERROR(
         Message(commsched_engine_op_end(engine_, id, place.micro_batch)));
   }
   return "";
 }
 
-#undef EXCHANGE_RETURN_IF_ERROR
+#undef RETURN_MESSAGE_IF_ERROR
 
 }  // namespace commsched::engine

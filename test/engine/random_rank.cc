@@ -7,6 +7,7 @@
 #include <functional>
 #include <numeric>
 
+#include "test/engine/messages.h"
 #include "test/engine/random_exchange.h"
 #include "test/engine/test_pools.h"
 #include "test/support/alloc_counter.h"
@@ -14,10 +15,6 @@
 
 namespace commsched::engine {
 namespace {
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
 
 bool Contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;

@@ -11,6 +11,7 @@
 
 #include "commsched/engine.h"
 #include "test/engine/plain_toy.h"
+#include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
 
 namespace commsched::engine {
@@ -329,16 +330,6 @@ void OnOneRank(uint32_t stage,
     return message;
   });
   EXPECT_EQ(error, "");
-}
-
-void Forward(commsched_engine_t* engine, uint32_t module) {
-  EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_forward_end(engine, module, 0), COMMSCHED_OK);
-}
-
-void ExpectRefused(commsched_status_t code, const std::string& expected) {
-  EXPECT_EQ(code, COMMSCHED_FAILED_PRECONDITION);
-  EXPECT_THAT(commsched_engine_last_error(), HasSubstr(expected));
 }
 
 TEST(RecordErrorTest, AModuleThatIsLeftOutIsNamedAndCanStillCome) {

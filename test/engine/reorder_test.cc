@@ -16,6 +16,7 @@
 #include "commsched/engine.h"
 #include "test/engine/float_address.h"
 #include "test/engine/plain_toy.h"
+#include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
 
 namespace commsched::engine {
@@ -346,21 +347,6 @@ void InAStep(const std::function<void(commsched_engine_t*)>& body,
     return message;
   });
   EXPECT_EQ(error, "");
-}
-
-void Forward(commsched_engine_t* engine, uint32_t module) {
-  EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_forward_end(engine, module, 0), COMMSCHED_OK);
-}
-
-void Backward(commsched_engine_t* engine, uint32_t module) {
-  EXPECT_EQ(commsched_engine_backward_begin(engine, module, 0), COMMSCHED_OK);
-  EXPECT_EQ(commsched_engine_backward_end(engine, module, 0), COMMSCHED_OK);
-}
-
-void ExpectRefused(commsched_status_t code, const std::string& expected) {
-  EXPECT_EQ(code, COMMSCHED_FAILED_PRECONDITION);
-  EXPECT_THAT(commsched_engine_last_error(), HasSubstr(expected));
 }
 
 TEST(ReorderErrorTest, AModuleThatDoesNotComeAtAllIsNamed) {

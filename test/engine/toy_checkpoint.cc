@@ -9,13 +9,10 @@
 #include <iterator>
 
 #include "engine/checkpoint.h"
+#include "test/engine/messages.h"
 
 namespace commsched::engine {
 namespace {
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
 
 // Loads, and says after which step that was.
 std::string Load(ToyRank& toy, const std::string& folder, uint32_t* out_step) {

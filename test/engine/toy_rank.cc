@@ -1,32 +1,12 @@
 #include "test/engine/toy_rank.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
 #include <thread>
 
+#include "test/engine/messages.h"
+
 namespace commsched::engine {
-
-namespace {
-
-void Require(commsched_status_t code, const char* message) {
-  if (code == COMMSCHED_OK) return;
-  std::fprintf(stderr, "toy model: %s\n", message);
-  std::abort();
-}
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
-
-#define TOY_RETURN_IF_ERROR(call)                 \
-  do {                                            \
-    std::string toy_message = Message(call);      \
-    if (!toy_message.empty()) return toy_message; \
-  } while (false)
-
-}  // namespace
 
 ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
     : run_(run), rank_(rank) {
@@ -76,10 +56,10 @@ ToyRank::~ToyRank() {
 std::string ToyRank::Build() {
   order_ = run_.Order(0);
   if (run_.order != nullptr) {
-    TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_record_order(engine_));
   }
-  TOY_RETURN_IF_ERROR(commsched_engine_build(engine_));
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_loss_scale_address(engine_, &loss_scale_));
   values_.resize(ToyParameters().size());
   gradients_.resize(ToyParameters().size());
@@ -93,13 +73,13 @@ std::string ToyRank::SetInitialValues() {
   for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
     uint64_t offset = 0;
     uint64_t count = 0;
-    TOY_RETURN_IF_ERROR(
+    RETURN_MESSAGE_IF_ERROR(
         commsched_engine_parameter_range(engine_, p, &offset, &count));
     std::vector<float> initial(count + 1);
     for (uint64_t i = 0; i < count; ++i) {
       initial[i] = ToyInitialValue(p, offset + i);
     }
-    TOY_RETURN_IF_ERROR(commsched_engine_set_parameter_range(
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_set_parameter_range(
         engine_, p, offset, initial.data(), count));
   }
   return "";
@@ -108,8 +88,8 @@ std::string ToyRank::SetInitialValues() {
 std::string ToyRank::FindParameters(uint32_t module) {
   for (uint32_t p : ToyModules()[module].used) {
     const void* values = nullptr;
-    TOY_RETURN_IF_ERROR(commsched_engine_parameter_address(engine_, p, &values,
-                                                           &gradients_[p]));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_parameter_address(
+        engine_, p, &values, &gradients_[p]));
     if (values == nullptr) return "a parameter in use has no address";
     values_[p] = Widened(p, values);
   }
@@ -137,18 +117,18 @@ double ToyRank::Checksum(uint32_t module) const {
 }
 
 std::string ToyRank::Forward(uint32_t module, uint32_t micro_batch) {
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_forward_begin(engine_, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
   checksums_[module] = Checksum(module);
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_forward_end(engine_, module, micro_batch));
   return "";
 }
 
 std::string ToyRank::Backward(uint32_t module, uint32_t step,
                               uint32_t micro_batch, const Look& look) {
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_backward_begin(engine_, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
   if (Checksum(module) != checksums_[module]) {
@@ -156,7 +136,7 @@ std::string ToyRank::Backward(uint32_t module, uint32_t step,
   }
   if (look != nullptr) look(module);
   AddToyGradients(module, step, micro_batch);
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_backward_end(engine_, module, micro_batch));
   return "";
 }
@@ -184,13 +164,13 @@ std::string ToyRank::RecordAgain(uint32_t step) {
   std::vector<uint32_t> order = run_.Order(step);
   if (order == order_) return "";
   order_ = std::move(order);
-  TOY_RETURN_IF_ERROR(commsched_engine_record_order(engine_));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_record_order(engine_));
   return "";
 }
 
 std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
   if (std::string m = RecordAgain(step); !m.empty()) return m;
-  TOY_RETURN_IF_ERROR(commsched_engine_step_begin(engine_));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
     arrival_ = order_;
     if (run_.arrival != nullptr) arrival_ = run_.arrival({rank_, step, mb, 0});
@@ -229,21 +209,21 @@ std::string ToyRank::Step(uint32_t step, const Look& look) {
   if (std::string message = ForwardBackward(step, look); !message.empty()) {
     return message;
   }
-  TOY_RETURN_IF_ERROR(
+  RETURN_MESSAGE_IF_ERROR(
       commsched_engine_optimizer_step(engine_, kToyLearningRate));
-  TOY_RETURN_IF_ERROR(commsched_engine_step_end(engine_));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_step_end(engine_));
   return "";
 }
 
 std::string ToyRank::Evaluate(
     const std::function<std::string(uint32_t)>& forward) {
-  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_begin(engine_));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_begin(engine_));
   for (uint32_t m : order_) {
-    TOY_RETURN_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_begin(engine_, m, 0));
     if (std::string message = forward(m); !message.empty()) return message;
-    TOY_RETURN_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_forward_end(engine_, m, 0));
   }
-  TOY_RETURN_IF_ERROR(commsched_engine_evaluation_end(engine_));
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_evaluation_end(engine_));
   return "";
 }
 

@@ -5,23 +5,10 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
+#include "test/engine/messages.h"
 #include "test/support/alloc_counter.h"
 
 namespace commsched::engine {
-
-namespace {
-
-std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
-}
-
-#define TOY_RETURN_IF_ERROR(call)                 \
-  do {                                            \
-    std::string toy_message = Message(call);      \
-    if (!toy_message.empty()) return toy_message; \
-  } while (false)
-
-}  // namespace
 
 ToyResult RunToy(const ToyRun& run) {
   ToyResult result;
@@ -34,10 +21,10 @@ ToyResult RunToy(const ToyRun& run) {
       }
     }
     if (rank == 0) {
-      TOY_RETURN_IF_ERROR(
+      RETURN_MESSAGE_IF_ERROR(
           commsched_engine_get_info(toy.engine(), &result.info));
       if (run.engine.clip_norm > 0) {
-        TOY_RETURN_IF_ERROR(
+        RETURN_MESSAGE_IF_ERROR(
             commsched_engine_gradient_norm(toy.engine(), &result.norm));
       }
     }
@@ -118,7 +105,8 @@ Planned PlanOf(const ToyRun& run) {
     }
     planned.plan = nlohmann::json::parse(text);
     commsched_string_free(text);
-    TOY_RETURN_IF_ERROR(commsched_engine_get_info(toy.engine(), &planned.info));
+    RETURN_MESSAGE_IF_ERROR(
+        commsched_engine_get_info(toy.engine(), &planned.info));
     return message;
   });
   return planned;
