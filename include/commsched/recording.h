@@ -46,7 +46,7 @@ typedef struct commsched_recording_desc {
   uint32_t num_lanes;
   uint32_t steps_to_record;     ///< Equal steps before freezing; 0: 2.
   uint32_t max_recorded_steps;  ///< Then it is frozen or fails; 0: 16.
-  int64_t launch_timeout_ns;    ///< 0: 600 s.
+  int64_t launch_timeout_ns;    ///< As of a session; 0: 600 s.
 } commsched_recording_desc_t;
 
 static inline commsched_recording_desc_t commsched_recording_desc_init(void) {

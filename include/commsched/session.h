@@ -42,7 +42,8 @@ typedef struct commsched_session_desc {
   uint32_t num_lanes;
   uint32_t reserved;  ///< 0.
   /// A launch that is not complete this long after its predecessor fails the
-  /// session. 0: 600 s.
+  /// session. Time in which the process did not run (stopped, or frozen with
+  /// its machine) does not count. 0: 600 s.
   int64_t launch_timeout_ns;
   /// Names of observer plugins (commsched/info.h), separated by commas; NULL:
   /// none. They cannot make a step fail.

@@ -16,7 +16,8 @@ class Clock {
 };
 
 // CLOCK_MONOTONIC, the clock that the deadlines of base/mutex.h and
-// base/parker.h are on. Thread-safe.
+// base/parker.h are on. It runs while the process is stopped, too: how long to
+// wait for others is decided by base/running_clock.h. Thread-safe.
 class SystemClock final : public Clock {
  public:
   // The one instance, for callers that take a Clock.

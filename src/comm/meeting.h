@@ -22,7 +22,7 @@ class Meeting {
   // Blocks until every rank of the world has called with the same `key`, then
   // returns all payloads in rank order. A key is used once per rank; callers
   // number their meetings. kDeadlineExceeded, naming the missing ranks, after
-  // `timeout_ns`.
+  // `timeout_ns` (base/running_clock.h).
   virtual absl::StatusOr<std::vector<std::string>> AllGather(
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) = 0;

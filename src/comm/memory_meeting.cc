@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
+#include "base/running_clock.h"
 
 namespace commsched {
 namespace {
@@ -56,8 +56,8 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
     return absl::InvalidArgumentError(absl::StrCat(
         "meeting '", key, "': rank ", rank, " is not in 0..", size_ - 1));
   }
-  const int64_t deadline_ns =
-      DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns);
+  const RunningClock& clock = RunningClock::Get();
+  const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), timeout_ns);
   const std::string name(key.data(), key.size());
   MutexLock lock(&mu_);
   // Pointers and iterators into the map do not survive a wait: others insert.
@@ -71,10 +71,10 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
   if (++at->second.num_arrived == size_) changed_.SignalAll();
 
   while (at->second.num_arrived < size_ && at->second.failure.ok()) {
-    const bool in_time = changed_.WaitUntil(&mu_, deadline_ns);
+    changed_.WaitUntil(&mu_, clock.SleepUntilNs(deadline_ns));
     at = tables_.find(name);
-    if (in_time || at->second.num_arrived == size_) continue;
-    if (!at->second.failure.ok()) continue;
+    if (at->second.num_arrived == size_) continue;
+    if (!at->second.failure.ok() || clock.NowNs() < deadline_ns) continue;
     at->second.failure = TimedOutLocked(key, rank, at->second, timeout_ns);
     changed_.SignalAll();
   }

@@ -38,6 +38,8 @@ uint32_t Issuer::TicketsFor(const Plan& plan) {
 Issuer::Issuer(const IssuerSpec& spec)
     : spec_(spec),
       stamps_(*spec.clock),
+      running_(spec.clock == &SystemClock::Get() ? &RunningClock::Get()
+                                                 : nullptr),
       program_(*spec.program),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       tickets_(TicketsFor(*program_.plan)),
@@ -105,11 +107,10 @@ bool Issuer::Pump() {
   bool progressed = PollInFlight();
   while (!spec_.failure->failed() && TryIssue()) progressed = true;
   if (progressed) return true;
-  const int64_t now_ns = spec_.clock->NowNs();
-  CheckDeadlines(now_ns);
+  CheckDeadlines();
   CheckCommunicators();
   if (!spec_.failure->failed()) {
-    stalls_.Begin(stall_cause_, now_ns);
+    stalls_.Begin(stall_cause_, spec_.clock->NowNs());
     if (holds_.on()) holds_.NoteStall(stall_cause_, stamps_.Now());
   }
   return false;
@@ -402,18 +403,23 @@ bool Issuer::LaneIsEmpty(uint32_t lane) const {
 
 int64_t Issuer::NextWakeNs() const {
   int64_t wake_ns = kNoDeadlineNs;
+  int64_t deadline_ns = kNoDeadlineNs;
   for (const InFlight& entry : in_flight_) {
     const uint32_t lane = program_.launches[entry.launch].lane;
-    wake_ns = std::min(wake_ns, watchdog_.DeadlineNs(lane));
+    deadline_ns = std::min(deadline_ns, watchdog_.DeadlineNs(lane));
     if (!entry.done && entry.wake_at_ns != 0) {
       wake_ns = std::min(wake_ns, entry.wake_at_ns);
     }
   }
-  return wake_ns;
+  if (running_ != nullptr) deadline_ns = running_->SleepUntilNs(deadline_ns);
+  return std::min(wake_ns, deadline_ns);
 }
 
 // In issue order, so that of a lane the oldest launch is named.
-void Issuer::CheckDeadlines(int64_t now_ns) {
+void Issuer::CheckDeadlines() {
+  if (in_flight_.empty()) return;
+  const int64_t now_ns =
+      running_ == nullptr ? spec_.clock->NowNs() : running_->NowNs();
   watchdog_.Look(now_ns);
   for (const InFlight& entry : in_flight_) {
     const uint32_t lane = program_.launches[entry.launch].lane;

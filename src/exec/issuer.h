@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/parker.h"
+#include "base/running_clock.h"
 #include "commsched/plugin.h"
 #include "exec/drops.h"
 #include "exec/failure.h"
@@ -82,8 +83,8 @@ class Issuer {
   bool Pump();
 
   // When Pump() may get on though nothing else happens: the next deadline, or
-  // an end that the backend foretold. kNoDeadlineNs if there is none. As
-  // Pump().
+  // an end that the backend foretold. Before, if that is far and the time that
+  // counts has to be looked at. kNoDeadlineNs if there is none. As Pump().
   int64_t NextWakeNs() const;
 
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
@@ -175,7 +176,7 @@ class Issuer {
   // What to hand to the backend, staged.
   const commsched_launch_t* Prepare(uint32_t launch, uint64_t step, bool drops);
   bool LaneIsEmpty(uint32_t lane) const;
-  void CheckDeadlines(int64_t now_ns);
+  void CheckDeadlines();
   void CheckCommunicators();
   absl::Status BackendError(commsched_status_t code, const char* message,
                             uint64_t number) const;
@@ -191,6 +192,8 @@ class Issuer {
   // Constant after construction.
   const IssuerSpec spec_;
   const Stamper stamps_;  // of records
+  // What deadlines are on; null: spec_.clock, which nobody can stop.
+  const RunningClock* const running_;
   const Program& program_;
   const uint32_t launches_per_step_;
   const uint32_t tickets_;

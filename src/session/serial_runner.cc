@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
+#include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
 #include "exec/staging.h"
@@ -172,8 +172,9 @@ absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
 }
 
 absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
-  const int64_t begin_ns = SystemClock::Get().NowNs();
-  const int64_t deadline_ns = DeadlineAfter(begin_ns, spec_.launch_timeout_ns);
+  const RunningClock& clock = RunningClock::Get();
+  const int64_t deadline_ns =
+      DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
   while (true) {
     commsched_launch_result_t result = {};
     char message[kMessageSize] = "";
@@ -184,14 +185,15 @@ absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
                           absl::StrCat(what, ": ", message));
     }
     if (result.done != 0) return absl::OkStatus();
-    if (SystemClock::Get().NowNs() >= deadline_ns) {
+    if (clock.NowNs() >= deadline_ns) {
       return absl::DeadlineExceededError(
           absl::StrCat(what, " is not complete on rank ", spec_.world_rank,
                        " after ", spec_.launch_timeout_ns / 1000000, " ms"));
     }
+    const int64_t look_ns = clock.SleepUntilNs(deadline_ns);
     parker_.ParkUntil(result.wake_at_ns == 0
-                          ? deadline_ns
-                          : std::min(deadline_ns, result.wake_at_ns));
+                          ? look_ns
+                          : std::min(look_ns, result.wake_at_ns));
   }
 }
 
