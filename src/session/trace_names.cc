@@ -79,6 +79,14 @@ RecordNames TraceNames(const SessionSpec& spec) {
   for (const Launch& launch : spec.plan->launches) {
     names.launches.push_back(NameOf(spec, launch));
   }
+  names.launch_waits.resize(names.ops.size());
+  for (const ComputeNode& node : spec.plan->nodes) {
+    for (const Wait& wait : node.waits) {
+      if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
+      names.launch_waits[node.op.value()].push_back(
+          {wait.producer.index, static_cast<uint64_t>(wait.distance)});
+    }
+  }
   return names;
 }
 

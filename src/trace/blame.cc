@@ -5,10 +5,10 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "trace/json_writer.h"
+#include "trace/launch_holds.h"
 
 namespace commsched {
 namespace {
@@ -42,47 +42,10 @@ std::vector<Window> CompleteSteps(const std::vector<Record>& records) {
   return complete;
 }
 
-// The holds by step and launch. Should two sessions share the recorder there
-// are several of a number; the one that fits in time is meant.
-class Holds {
- public:
-  explicit Holds(const Recorder& recorder) {
-    for (const Record& record : recorder.SnapshotOfHolds()) {
-      holds_[{record.step, record.index}].push_back(HoldOf(record));
-    }
-  }
-
-  // What is known; nothing held a launch of which nothing is known.
-  Hold Of(const Record& launch) const {
-    const auto found = holds_.find({launch.step, launch.index});
-    if (found != holds_.end()) {
-      for (Hold hold : found->second) {
-        if (!Fits(hold, launch)) continue;
-        hold.ready_ns = std::min(hold.ready_ns, launch.begin_ns);
-        hold.started_ns =
-            std::clamp(hold.started_ns, launch.begin_ns, launch.end_ns);
-        return hold;
-      }
-    }
-    return {.ready_ns = launch.begin_ns, .started_ns = launch.begin_ns};
-  }
-
- private:
-  // When it started is of the backend's clock, the rest may have been in ticks.
-  static bool Fits(const Hold& hold, const Record& launch) {
-    return hold.ready_ns <= launch.begin_ns + kTicksErrorNs &&
-           (hold.started_ns == 0 ||
-            hold.started_ns >= launch.begin_ns - kTicksErrorNs) &&
-           (hold.started_ns <= launch.end_ns + kTicksErrorNs);
-  }
-
-  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, std::vector<Hold>> holds_;
-};
-
 // In order of begin. Those that are in flight when a later one begins account
 // for the time up to their end.
 std::vector<Flight> Flights(const std::vector<Record>& records,
-                            const Holds& holds) {
+                            const LaunchHolds& holds) {
   std::vector<Flight> flights;
   int64_t accounted_ns = 0;
   for (const Record& record : records) {
@@ -202,7 +165,7 @@ void WriteParts(const Blame& blame, JsonWriter* json) {
 RunBlame ComputeBlame(const Recorder& recorder) {
   const std::vector<Record> records = recorder.Snapshot();
   const BusyTime compute = ComputeTime(records);
-  const std::vector<Flight> flights = Flights(records, Holds(recorder));
+  const std::vector<Flight> flights = Flights(records, LaunchHolds(recorder));
   RunBlame result;
   result.launches.resize(recorder.names().launches.size());
   size_t first = 0;  // flights before it are over; owned parts do not overlap

@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "trace/json_writer.h"
 #include "trace/kineto_names.h"
+#include "trace/launch_holds.h"
 #include "trace/stream_table.h"
 #include "trace/trace_file.h"
 
@@ -17,6 +19,7 @@ namespace commsched {
 namespace {
 
 constexpr int kCallerThread = 1;  // + compute lane
+constexpr int kStepsThread = 1000;
 constexpr int kProgressThread = 1001;
 constexpr int kCudaLaunchKernelId = 211;  // CUPTI's number of the call
 
@@ -51,6 +54,49 @@ class ProcessGroups {
   std::vector<size_t> group_of_launch_;
 };
 
+// ---- Waits ------------------------------------------------------------------
+
+// Which launches a wait was for.
+class AwaitedLaunches {
+ public:
+  AwaitedLaunches(const RecordNames& names, const std::vector<Record>& records)
+      : names_(names), records_(records) {
+    for (size_t i = 0; i < records.size(); ++i) {
+      const Record& record = records[i];
+      if (record.kind != RecordKind::kLaunch) continue;
+      launches_[{record.step, record.index}].push_back(i);
+    }
+  }
+
+  // The records of those that were under way when `wait` began.
+  std::vector<size_t> Of(const Record& wait) const {
+    std::vector<size_t> awaited;
+    if (wait.index >= names_.launch_waits.size()) return awaited;
+    for (const RecordNames::LaunchWait& each :
+         names_.launch_waits[wait.index]) {
+      if (each.distance > wait.step) continue;
+      const auto found =
+          launches_.find({wait.step - each.distance, each.launch});
+      if (found == launches_.end()) continue;
+      // Of several sessions: the one that fits in time.
+      for (const size_t i : found->second) {
+        const Record& launch = records_[i];
+        if (launch.begin_ns > wait.end_ns || launch.end_ns <= wait.begin_ns) {
+          continue;
+        }
+        awaited.push_back(i);
+      }
+    }
+    return awaited;
+  }
+
+ private:
+  const RecordNames& names_;
+  const std::vector<Record>& records_;
+  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, std::vector<size_t>>
+      launches_;  // by step and launch
+};
+
 // ---- The file ---------------------------------------------------------------
 
 class KinetoWriter {
@@ -58,6 +104,8 @@ class KinetoWriter {
   KinetoWriter(const Recorder& recorder, TraceSink sink)
       : names_(recorder.names()),
         records_(RecordsFromFirstStep(recorder)),
+        holds_(recorder),
+        awaited_(names_, records_),
         streams_(records_, 1000),
         groups_(names_),
         json_(sink) {}
@@ -74,8 +122,10 @@ class KinetoWriter {
   void WriteThreadNames();
   void WriteSteps();
   void WriteKernel(size_t i);
-  void WriteWait(const Record& record);
+  void WriteWait(size_t i);
   void WriteLaunchArgs(const Record& record);
+  // When the call that launched a kernel began.
+  int64_t CallUs(const Record& record) const;
 
   void Metadata(int pid, int tid, absl::string_view what,
                 absl::string_view value);
@@ -84,14 +134,26 @@ class KinetoWriter {
                   int tid, int64_t begin_us, int64_t duration_us);
   void EndEvent();
 
+  // One end of an arrow between two events: the instant lies in its event.
+  struct FlowEnd {
+    int pid = 0;
+    int tid = 0;
+    int64_t at_us = 0;
+  };
+  void Flow(absl::string_view name, uint64_t id, const FlowEnd& from,
+            const FlowEnd& to);
+
   std::string OpName(uint32_t op) const { return OpNameOf(names_, op); }
   std::string KernelName(const Record& record) const;
 
   const RecordNames& names_;
   const std::vector<Record> records_;
+  const LaunchHolds holds_;
+  const AwaitedLaunches awaited_;
   const StreamTable streams_;
   const ProcessGroups groups_;
   JsonWriter json_;
+  uint64_t next_wait_id_ = 1;  // of arrows; calls have their correlation
 };
 
 void KinetoWriter::Write() {
@@ -112,7 +174,7 @@ void KinetoWriter::Write() {
   WriteSteps();
   for (size_t i = 0; i < records_.size(); ++i) {
     if (IsKernel(records_[i])) WriteKernel(i);
-    if (records_[i].kind == RecordKind::kWait) WriteWait(records_[i]);
+    if (records_[i].kind == RecordKind::kWait) WriteWait(i);
   }
   json_.NewLine();
   json_.EndArray();
@@ -182,11 +244,13 @@ void KinetoWriter::WriteThreadNames() {
   Metadata(host_pid(), 0, "process_labels", "host");
   Metadata(names_.rank, 0, "process_name", absl::StrCat("rank ", names_.rank));
   Metadata(names_.rank, 0, "process_labels", "lanes");
+  Metadata(host_pid(), kStepsThread, "thread_name", "steps");
   Metadata(host_pid(), kProgressThread, "thread_name", "launches");
   std::vector<bool> lane_seen(256, false);
-  lane_seen[0] = true;  // where the steps are
   for (const Record& record : records_) {
-    if (record.kind != RecordKind::kLaunch) lane_seen[record.lane] = true;
+    lane_seen[record.lane] = lane_seen[record.lane] ||
+                             record.kind == RecordKind::kCompute ||
+                             record.kind == RecordKind::kWait;
   }
   for (int lane = 0; lane < 256; ++lane) {
     if (!lane_seen[lane]) continue;
@@ -219,8 +283,26 @@ void KinetoWriter::EndEvent() {
   json_.EndObject();
 }
 
+void KinetoWriter::Flow(absl::string_view name, uint64_t id,
+                        const FlowEnd& from, const FlowEnd& to) {
+  for (const FlowEnd* end : {&from, &to}) {
+    json_.NewLine();
+    json_.BeginObject();
+    json_.Field("ph", end == &from ? "s" : "f");
+    json_.Field("id", id);
+    json_.Field("cat", name);
+    json_.Field("name", name);
+    json_.Field("pid", end->pid);
+    json_.Field("tid", end->tid);
+    json_.Field("ts", end->at_us);
+    if (end == &to) json_.Field("bp", "e");
+    json_.EndObject();
+  }
+}
+
 // Each step lasts until the next begin. The last one held has no end: it lasts
-// until the last record, and the analysis leaves it out by default.
+// until the last record, and the analysis leaves it out by default. Steps are
+// 1 us early, as the calls within them are.
 void KinetoWriter::WriteSteps() {
   int64_t last_us = 0;
   std::vector<const Record*> begins;
@@ -229,13 +311,13 @@ void KinetoWriter::WriteSteps() {
     if (record.kind == RecordKind::kStepBegin) begins.push_back(&record);
   }
   for (size_t i = 0; i < begins.size(); ++i) {
-    const int64_t begin_us = Microseconds(begins[i]->begin_ns);
+    const int64_t begin_us = Microseconds(begins[i]->begin_ns) - 1;
     const int64_t end_us = i + 1 < begins.size()
-                               ? Microseconds(begins[i + 1]->begin_ns)
+                               ? Microseconds(begins[i + 1]->begin_ns) - 1
                                : last_us + 1;
     BeginEvent("user_annotation",
                absl::StrCat("ProfilerStep#", begins[i]->step), host_pid(),
-               kCallerThread, begin_us, end_us - begin_us);
+               kStepsThread, begin_us, end_us - begin_us);
     EndEvent();
   }
 }
@@ -250,9 +332,17 @@ std::string KinetoWriter::KernelName(const Record& record) const {
   return absl::StrCat("ncclDevKernel_launch#", record.index, "(commsched)");
 }
 
-// A kernel and the call that launched it. The call is at the kernel's begin:
-// that decides the step that the kernel is counted in, as in metrics.h. It
-// lasts 1 us, so that on the grid of microseconds it nests in what is around.
+// A compute op is launched by its `before`; a launch by the last `after` that
+// it waited for. The call lasts 1 us and ends then: where the analysis sorts
+// calls and kernels by time, none may be at the time of its kernel.
+int64_t KinetoWriter::CallUs(const Record& record) const {
+  const int64_t ready_ns = record.kind == RecordKind::kLaunch
+                               ? holds_.Of(record).ready_ns
+                               : record.begin_ns;
+  return Microseconds(ready_ns) - 1;
+}
+
+// A kernel, the call that launched it, and the arrow from call to kernel.
 void KinetoWriter::WriteKernel(size_t i) {
   const Record& record = records_[i];
   const bool compute = record.kind == RecordKind::kCompute;
@@ -260,14 +350,18 @@ void KinetoWriter::WriteKernel(size_t i) {
   const int64_t duration_us = Microseconds(record.end_ns) - begin_us;
   const int stream = streams_.StreamOf(i);
   const size_t correlation = i + 1;
+  const FlowEnd call = {
+      .pid = host_pid(),
+      .tid = compute ? kCallerThread + record.lane : kProgressThread,
+      .at_us = CallUs(record)};
 
-  BeginEvent("cuda_runtime", "cudaLaunchKernel", host_pid(),
-             compute ? kCallerThread + record.lane : kProgressThread, begin_us,
+  BeginEvent("cuda_runtime", "cudaLaunchKernel", call.pid, call.tid, call.at_us,
              1);
   json_.Field("External id", correlation);
   json_.Field("cbid", kCudaLaunchKernelId);
   json_.Field("correlation", correlation);
   EndEvent();
+  Flow("ac2g", correlation, call, {names_.rank, stream, begin_us});
 
   BeginEvent("kernel", KernelName(record), names_.rank, stream, begin_us,
              duration_us);
@@ -309,15 +403,31 @@ void KinetoWriter::WriteLaunchArgs(const Record& record) {
   json_.Field("Rank", names_.rank);
 }
 
-void KinetoWriter::WriteWait(const Record& record) {
+// Host time blocked in `before`, with an arrow from each launch that it was
+// for: from the last instant of the launch that is in the wait, too.
+void KinetoWriter::WriteWait(size_t i) {
+  const Record& record = records_[i];
   const std::string op = OpName(record.index);
   const int64_t begin_us = Microseconds(record.begin_ns);
+  const int64_t end_us = Microseconds(record.end_ns);
+  const int tid = kCallerThread + record.lane;
   BeginEvent("cpu_op", absl::StrCat("wait before ", ComputeKernelName(op)),
-             host_pid(), kCallerThread + record.lane, begin_us,
-             Microseconds(record.end_ns) - begin_us);
+             host_pid(), tid, begin_us, end_us - begin_us);
   json_.Field("commsched step", record.step);
   json_.Field("commsched op", op);
   EndEvent();
+
+  const int64_t met_us = std::max(begin_us, end_us - 1);
+  for (const size_t awaited : awaited_.Of(record)) {
+    const Record& launch = records_[awaited];
+    const int64_t launch_begin_us = Microseconds(launch.begin_ns);
+    if (launch_begin_us > met_us) continue;  // both end within this microsecond
+    const int64_t last_us =
+        std::max(launch_begin_us, Microseconds(launch.end_ns) - 1);
+    Flow("commsched wait", next_wait_id_++,
+         {names_.rank, streams_.StreamOf(awaited), std::min(last_us, met_us)},
+         {host_pid(), tid, met_us});
+  }
 }
 
 }  // namespace

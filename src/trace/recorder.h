@@ -70,10 +70,17 @@ struct RecordNames {
     uint64_t input_count = 0, output_count = 0, bytes = 0;
     uint32_t num_members = 1;
   };
+  // A launch of `distance` steps before, whose completion an op waits for.
+  struct LaunchWait {
+    uint32_t launch = 0;
+    uint64_t distance = 0;
+  };
   int rank = 0;
   int world_size = 1;
   std::vector<std::string> ops;  // by op id
   std::vector<LaunchName> launches;
+  // By op id: of the waits that the plan could not leave out. May be shorter.
+  std::vector<std::vector<LaunchWait>> launch_waits;
 };
 
 // A ring of records of one rank, oldest overwritten. Adding takes no lock and

@@ -64,6 +64,21 @@ class HtaTest(unittest.TestCase):
                     delta=tolerance_points / 100,
                 )
 
+    def test_queues_and_launch_delays_are_those_of_the_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            written = Written(WRITER, folder, ranks=2, steps=20, seed=4)
+            analysis = TraceAnalysis(trace_dir=written.trace_folder)
+            queues = analysis.get_queue_length_time_series(ranks=[0, 1])
+            for rank, queue in queues.items():
+                self.assertGreaterEqual(queue["queue_length"].min(), 0, rank)
+                self.assertGreater(queue["queue_length"].max(), 1, rank)
+            stats = analysis.get_cuda_kernel_launch_stats(visualize=False)
+            delays = stats[0]["launch_delay"]
+            self.assertGreaterEqual(delays.min(), 0)
+            self.assertGreater(delays.max(), 100)
+            idle, _ = analysis.get_idle_time_breakdown(visualize=False)
+            self.assertGreaterEqual(idle["idle_time"].min(), 0)
+
     def test_overlap_is_equal_on_whole_microseconds(self):
         self.compare(grid_ns=1000, tolerance_points=0.0051)  # hta's 2 decimals
 

@@ -6,6 +6,7 @@ word: a trace that breaks it is not refused but read as something else.
 Usage: kineto_rules_test.py KINETO_WRITER
 """
 
+import bisect
 import collections
 import json
 import re
@@ -131,6 +132,87 @@ class KinetoRulesTest(unittest.TestCase):
             self.assertGreater(len(kernels), 100)
             self.assertEqual(calls, kernels)
             self.assertEqual(set(kernels.values()), {1})
+
+    def calls_and_kernels(self, trace):
+        """Pairs by correlation."""
+        kernels = {e["args"]["correlation"]: e for e in trace.gpu}
+        return [
+            (e, kernels[e["args"]["correlation"]])
+            for e in trace.cpu
+            if e["name"] == "cudaLaunchKernel"
+        ]
+
+    def test_no_call_ends_after_its_kernel_begins(self):
+        # hta/analyzers/cuda_kernel_analysis.py: what lies between is the delay.
+        for trace in self.traces:
+            delays = [
+                kernel["ts"] - call["ts"] - call["dur"]
+                for call, kernel in self.calls_and_kernels(trace)
+            ]
+            self.assertGreaterEqual(min(delays), 0)
+            self.assertGreater(max(delays), 100)
+
+    def test_queues_are_never_shorter_than_empty(self):
+        # hta/analyzers/trace_counters.py: calls and kernels of a stream, sorted
+        # by time alone: the worst is a kernel before a call of the same time.
+        for trace in self.traces:
+            changes = collections.defaultdict(list)
+            for call, kernel in self.calls_and_kernels(trace):
+                stream = kernel["args"]["stream"]
+                changes[stream] += [(call["ts"], 1), (kernel["ts"], -1)]
+            for each in changes.values():
+                queue = 0
+                for _, change in sorted(each):
+                    queue += change
+                    self.assertGreaterEqual(queue, 0)
+
+    def test_calls_lie_in_the_step_that_their_kernels_begin_in(self):
+        for trace in self.traces:
+            begins = [e["ts"] for e in trace.steps]
+            for call, kernel in self.calls_and_kernels(trace):
+                if "commsched op" not in kernel["args"]:
+                    continue
+                step = bisect.bisect(begins, call["ts"]) - 1
+                self.assertEqual(step, kernel["args"]["commsched step"])
+
+    def flows(self, trace, name):
+        ends = {"s": {}, "f": {}}
+        for e in trace.raw:
+            if e["ph"] in ends and e["name"] == name:
+                self.assertEqual(e["cat"], name)
+                self.assertNotIn(e["id"], ends[e["ph"]])
+                ends[e["ph"]][e["id"]] = e
+        self.assertEqual(set(ends["s"]), set(ends["f"]))
+        for number, first in ends["s"].items():
+            last = ends["f"][number]
+            self.assertEqual(last["bp"], "e")
+            self.assertLessEqual(first["ts"], last["ts"])
+        return [(ends["s"][i], ends["f"][i]) for i in ends["s"]]
+
+    def covers(self, event, end):
+        return (event["pid"], event["tid"]) == (end["pid"], end["tid"]) and (
+            event["ts"] <= end["ts"] < event["ts"] + max(event["dur"], 1)
+        )
+
+    def test_arrows_lead_from_every_call_to_its_kernel(self):
+        for trace in self.traces:
+            flows = {f[0]["id"]: f for f in self.flows(trace, "ac2g")}
+            pairs = self.calls_and_kernels(trace)
+            self.assertEqual(len(flows), len(pairs))
+            for call, kernel in pairs:
+                first, last = flows[call["args"]["correlation"]]
+                self.assertTrue(self.covers(call, first))
+                self.assertTrue(self.covers(kernel, last))
+
+    def test_arrows_lead_from_launches_to_the_waits_for_them(self):
+        for trace in self.traces:
+            flows = self.flows(trace, "commsched wait")
+            self.assertGreater(len(flows), 10)
+            launches = [e for e in trace.gpu if "commsched launch" in e["args"]]
+            waits = [e for e in trace.cpu if e["name"].startswith("wait ")]
+            for first, last in flows:
+                self.assertTrue(any(self.covers(e, first) for e in launches))
+                self.assertTrue(any(self.covers(e, last) for e in waits))
 
     def test_first_row_is_no_call_and_no_kernel(self):
         # Row 0 as the other half of a correlation is taken for "none".

@@ -49,6 +49,7 @@ class KinetoTest : public ::testing::Test {
     launch.output_count = 16;
     launch.bytes = 64;
     names.launches = {launch};
+    names.launch_waits = {{{.launch = 0, .distance = 1}}};
     recorder_.SetNames(names);
   }
 
@@ -89,7 +90,7 @@ TEST_F(KinetoTest, KernelAndItsLaunchShareACorrelation) {
       json,
       HasSubstr(
           "{\"ph\": \"X\",\"cat\": \"cuda_runtime\",\"name\": "
-          "\"cudaLaunchKernel\",\"pid\": 3,\"tid\": 1,\"ts\": 5,\"dur\": 1,"
+          "\"cudaLaunchKernel\",\"pid\": 3,\"tid\": 1,\"ts\": 4,\"dur\": 1,"
           "\"args\": {\"External id\": 1,\"cbid\": 211,\"correlation\": 1}}"));
   EXPECT_THAT(
       json,
@@ -111,6 +112,52 @@ TEST_F(KinetoTest, LaunchCarriesTheArgumentsOfACollective) {
                 "1}"));
 }
 
+// The flow event `phase` ("s" or "f") of name `name`: what follows its name.
+std::string FlowIn(const std::string& json, const std::string& phase,
+                   const std::string& name) {
+  const std::string head = absl::StrCat("{\"ph\": \"", phase, "\",\"id\": 1,",
+                                        "\"cat\": \"", name, "\",");
+  const size_t begin = json.find(head);
+  if (begin == std::string::npos) return "";
+  return json.substr(begin, json.find('}', begin) - begin);
+}
+
+TEST_F(KinetoTest, LaunchIsCalledWhenItWasReadyAndAnArrowLeadsToItsKernel) {
+  recorder_.Add(Made(RecordKind::kLaunch, 50000, 90000));
+  recorder_.Add(HoldRecord({.ready_ns = 20000, .started_ns = 60000}, 0, 0, 0));
+  const std::string json = KinetoJson(recorder_);
+  EXPECT_THAT(json, HasSubstr("\"tid\": 1001,\"ts\": 19,\"dur\": 1,"));
+  EXPECT_THAT(FlowIn(json, "s", "ac2g"), HasSubstr("\"tid\": 1001,\"ts\": 19"));
+  EXPECT_THAT(FlowIn(json, "f", "ac2g"),
+              HasSubstr("\"pid\": 1,\"tid\": 20,\"ts\": 50,\"bp\": \"e\""));
+}
+
+TEST_F(KinetoTest, LaunchOfWhichNoHoldIsKnownIsCalledAtItsBegin) {
+  recorder_.Add(Made(RecordKind::kLaunch, 50000, 90000));
+  EXPECT_THAT(KinetoJson(recorder_),
+              HasSubstr("\"tid\": 1001,\"ts\": 49,\"dur\": 1,"));
+}
+
+TEST_F(KinetoTest, AnArrowLeadsFromTheLaunchToTheWaitForIt) {
+  recorder_.Add(Made(RecordKind::kLaunch, 10000, 40000));  // of step 0
+  Record wait = Made(RecordKind::kWait, 30000, 40000);
+  wait.step = 1;
+  recorder_.Add(wait);
+  const std::string json = KinetoJson(recorder_);
+  EXPECT_THAT(FlowIn(json, "s", "commsched wait"),
+              HasSubstr("\"pid\": 1,\"tid\": 20,\"ts\": 39"));
+  EXPECT_THAT(FlowIn(json, "f", "commsched wait"),
+              HasSubstr("\"pid\": 3,\"tid\": 1,\"ts\": 39,\"bp\": \"e\""));
+}
+
+TEST_F(KinetoTest, NoArrowLeadsFromALaunchThatWasCompleteBeforeTheWait) {
+  recorder_.Add(Made(RecordKind::kLaunch, 10000, 20000));
+  Record wait = Made(RecordKind::kWait, 30000, 40000);
+  wait.step = 1;
+  recorder_.Add(wait);
+  EXPECT_EQ(FlowIn(KinetoJson(recorder_), "s", "commsched wait"), "");
+}
+
 TEST_F(KinetoTest, StepLastsUntilTheNextAndTheLastUntilTheEnd) {
   recorder_.Add(Made(RecordKind::kStepBegin, 10000, 0));
   Record second = Made(RecordKind::kStepBegin, 30000, 0);
@@ -118,10 +165,10 @@ TEST_F(KinetoTest, StepLastsUntilTheNextAndTheLastUntilTheEnd) {
   recorder_.Add(second);
   recorder_.Add(Made(RecordKind::kCompute, 31000, 47000));
   const std::string json = KinetoJson(recorder_);
-  EXPECT_THAT(json, HasSubstr("\"ProfilerStep#0\",\"pid\": 3,\"tid\": 1,"
-                              "\"ts\": 10,\"dur\": 20,"));
-  EXPECT_THAT(json, HasSubstr("\"ProfilerStep#1\",\"pid\": 3,\"tid\": 1,"
-                              "\"ts\": 30,\"dur\": 18,"));
+  EXPECT_THAT(json, HasSubstr("\"ProfilerStep#0\",\"pid\": 3,\"tid\": 1000,"
+                              "\"ts\": 9,\"dur\": 20,"));
+  EXPECT_THAT(json, HasSubstr("\"ProfilerStep#1\",\"pid\": 3,\"tid\": 1000,"
+                              "\"ts\": 29,\"dur\": 19,"));
 }
 
 TEST_F(KinetoTest, WhatIsLeftOfAnOverwrittenStepIsCutOff) {

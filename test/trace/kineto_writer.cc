@@ -64,6 +64,9 @@ RecordNames Names(int rank, int world_size) {
     launch.num_members = 2;
     names.launches.push_back(launch);
   }
+  for (uint32_t op = 0; op < names.ops.size(); ++op) {
+    names.launch_waits.push_back({{.launch = op % 4, .distance = op % 2}});
+  }
   return names;
 }
 
@@ -91,7 +94,13 @@ class Maker {
         const int64_t begin = now + Grid(Below(4000));
         int64_t end = begin + Grid(Below(700));
         if (last && end > limit) end = limit;
-        Add(RecordKind::kLaunch, step, begin, end, Below(4), Below(2));
+        const int64_t launch = Below(4);
+        Add(RecordKind::kLaunch, step, begin, end, launch, Below(2));
+        // Ready within the step, or at once.
+        recorder_.Add(HoldRecord(
+            {.ready_ns = i % 3 == 0 ? begin : now + (begin - now) / 2,
+             .started_ns = begin},
+            step, static_cast<uint32_t>(launch), 0));
       }
       now = limit;
     }

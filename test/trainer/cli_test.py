@@ -292,6 +292,26 @@ class CliTest(unittest.TestCase):
             names = {event.get("name", "") for event in trace["traceEvents"]}
             self.assertTrue(any("forward[0].h.0.attn" in n for n in names))
             self.assertTrue(any("ReduceScatter" in n for n in names))
+            self.check_calls_and_arrows(trace["traceEvents"])
+
+    # As Holistic Trace Analysis reads them: test/trace/kineto_rules_test.py.
+    def check_calls_and_arrows(self, events):
+        calls = {e["args"]["correlation"]: e for e in events
+                 if e.get("cat") == "cuda_runtime"}
+        kernels = {e["args"]["correlation"]: e for e in events
+                   if e.get("cat") == "kernel"}
+        self.assertEqual(set(calls), set(kernels))
+        delays = [kernels[i]["ts"] - calls[i]["ts"] - 1 for i in calls]
+        self.assertGreaterEqual(min(delays), 0)
+        self.assertGreater(max(delays), 0)
+        for name, least in [("ac2g", len(calls)), ("commsched wait", 1)]:
+            begins, ends = ({e["id"]: e["ts"] for e in events
+                             if e["ph"] == phase and e["name"] == name}
+                            for phase in "sf")
+            self.assertEqual(set(begins), set(ends))
+            self.assertGreaterEqual(len(begins), least)
+            for i, at in begins.items():
+                self.assertLessEqual(at, ends[i])
 
     def test_a_trace_folder_that_cannot_be_made_is_a_failure(self):
         done = program.run(*self.small, "--trace",
