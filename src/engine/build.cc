@@ -34,8 +34,17 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   return desc;
 }
 
-commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given) {
-  return given == nullptr ? commsched_plan_options_init() : *given;
+std::string CopyOfName(const char* name) { return name == nullptr ? "" : name; }
+
+// With the copies of its names, where it has names: an empty one is a name.
+commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given,
+                                     const std::string& policy,
+                                     const std::string& codec) {
+  if (given == nullptr) return commsched_plan_options_init();
+  commsched_plan_options_t options = *given;
+  if (given->policy != nullptr) options.policy = policy.c_str();
+  if (given->codec != nullptr) options.codec = codec.c_str();
+  return options;
 }
 
 commsched_cost_profile_t Profile(const commsched_cost_profile_t* given) {
@@ -163,7 +172,9 @@ Status CheckName(const char* object, const char* name) {
 Engine::Engine(const commsched_engine_desc_t& desc)
     : desc_(WithDefaults(desc)),
       kernels_(CompleteKernels(desc.kernels)),
-      plan_options_(PlanOptions(desc.plan)),
+      policy_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->policy)),
+      codec_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->codec)),
+      plan_options_(PlanOptions(desc.plan, policy_, codec_)),
       profile_(Profile(desc.profile)),
       pool_(Pool(desc.optimizer_pool)),
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),

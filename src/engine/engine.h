@@ -437,6 +437,7 @@ class Engine {
   // Constant after construction.
   const commsched_engine_desc_t desc_;
   const commsched_engine_kernels_t kernels_;
+  const std::string policy_, codec_;  // plan_options_ points to them.
   const commsched_plan_options_t plan_options_;
   const commsched_cost_profile_t profile_;
   const commsched_pool_t pool_;  // With functions only if there is one.

@@ -335,6 +335,15 @@ class EngineCreateTest : public ::testing::Test {
     commsched_world_destroy(world_);
   }
 
+  void AddOneParameter() {
+    uint32_t id = 0;
+    const uint64_t dim = 100;
+    ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+              COMMSCHED_OK);
+    ASSERT_EQ(commsched_engine_add_parameter(engine_, 0, "p", &dim, 1, &id),
+              COMMSCHED_OK);
+  }
+
   commsched_world_t* world_ = nullptr;
   commsched_engine_desc_t desc_ = commsched_engine_desc_init();
   commsched_engine_t* engine_ = nullptr;
@@ -454,6 +463,23 @@ TEST_F(EngineCreateTest, APlanOptionThatIsUnknownIsRefused) {
   plan.newer = 0;
   EXPECT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   commsched_engine_destroy(engine_);
+}
+
+TEST_F(EngineCreateTest, NamesInThePlanOptionsAreCopied) {
+  commsched_plan_options_t plan = commsched_plan_options_init();
+  commsched_engine_desc_t desc = desc_;
+  desc.plan = &plan;
+  for (const char** name : {&plan.policy, &plan.codec}) {
+    std::string text = "no-such-plugin-of-this-name";
+    *name = text.c_str();
+    ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
+    text.assign(text.size(), '?');
+    *name = nullptr;
+    AddOneParameter();
+    EXPECT_ENGINE_ERROR(commsched_engine_prepare(engine_), COMMSCHED_NOT_FOUND,
+                        HasSubstr("'no-such-plugin-of-this-name'"));
+    commsched_engine_destroy(engine_);
+  }
 }
 
 TEST_F(EngineCreateTest, AModelThatTheMachineCannotHoldIsRefused) {
