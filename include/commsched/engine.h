@@ -78,7 +78,8 @@ typedef struct commsched_engine_desc {
   commsched_group_t* group;  ///< Data-parallel ranks.
   uint32_t zero_stage;       ///< 0 to 3: docs/engine.md.
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
-  /// M accumulated micro-batches, is N x M of them.
+  /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
+  /// backwards of modules per step.
   uint32_t micro_batches;
   uint64_t bucket_bytes;  ///< As if of fp32, whatever the dtypes. 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
@@ -272,6 +273,7 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 ///                                 an arena limit that is too small, or a
 ///                                 `max_live_bytes` (names the module that
 ///                                 needs most)
+///            OUT_OF_RANGE         too many `micro_batches` to plan
 ///            and those of commsched_plan_build()
 /// Since:     0.1
 COMMSCHED_API commsched_status_t

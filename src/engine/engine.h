@@ -244,6 +244,7 @@ class Engine {
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
   std::vector<ModuleOp> Order() const;
+  Status CheckNumPasses() const;
   Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
   Status TryLimits(const std::vector<Stay>& stays,
                    const std::vector<uint64_t>& limits);

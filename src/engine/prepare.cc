@@ -14,6 +14,9 @@ namespace {
 constexpr double kDefaultLinkBytesPerS = 10e9;
 constexpr int64_t kDefaultLaunchNs = 20'000;
 
+// Forwards and backwards of a step.
+constexpr uint64_t kMaxPasses = uint64_t{1} << 20;
+
 Status NoMemory(const std::string& what, uint64_t bytes) {
   return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
                                                   " (" + std::to_string(bytes) +
@@ -183,6 +186,19 @@ std::vector<ModuleOp> Engine::Order() const {
   return ModuleOrder(sequence_, segments, spec_.micro_batches);
 }
 
+// Planning takes about 1 KiB for each.
+Status Engine::CheckNumPasses() const {
+  const uint64_t passes = uint64_t{2} * spec_.micro_batches * sequence_.size();
+  if (passes <= kMaxPasses) return Status();
+  return Status(COMMSCHED_OUT_OF_RANGE,
+                "engine: micro_batches is " +
+                    std::to_string(spec_.micro_batches) + ": with " +
+                    std::to_string(sequence_.size()) + " modules a step has " +
+                    std::to_string(passes) +
+                    " forwards and backwards; at most " +
+                    std::to_string(kMaxPasses) + " are planned");
+}
+
 Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
   ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, exchanges_, layout_,
                                         Order(), stays, &graph_));
@@ -210,6 +226,7 @@ Status Engine::TryLimits(const std::vector<Stay>& stays,
 // within half of what they would take side by side, three quarters if that is
 // not enough (a large bucket that is alive all the time), and else all of it.
 Status Engine::PlanStep() {
+  ENGINE_RETURN_IF_ERROR(CheckNumPasses());
   if (spec_.zero_stage == 3) return PlanGathering();
   if (OwnedGradientBytes() == 0 || plan_options_.arena_bytes != 0) {
     return TryPlan({}, plan_options_.arena_bytes);

@@ -482,6 +482,17 @@ TEST_F(EngineCreateTest, NamesInThePlanOptionsAreCopied) {
   }
 }
 
+TEST_F(EngineCreateTest, MoreMicroBatchesThanCanBePlannedAreRefused) {
+  desc_.micro_batches = 100'000'000;
+  ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
+  AddOneParameter();
+  EXPECT_ENGINE_ERROR(
+      commsched_engine_prepare(engine_), COMMSCHED_OUT_OF_RANGE,
+      AllOf(HasSubstr("micro_batches is 100000000: with 1 modules"),
+            HasSubstr("at most 1048576")));
+  commsched_engine_destroy(engine_);
+}
+
 TEST_F(EngineCreateTest, AModelThatTheMachineCannotHoldIsRefused) {
   ASSERT_EQ(commsched_engine_create(&desc_, &engine_), COMMSCHED_OK);
   uint32_t id = 0;
