@@ -93,27 +93,23 @@ endfunction()
 # Fakes and matchers in test/support. An archive that names no room, so that a
 # test pulls in only the members it uses and links them against its own room.
 # alloc_counter replaces operator new and is linked only where asked for.
+# Benchmarks use them, too, also where no tests are built; none of the sources
+# needs GoogleTest.
 function(commsched_add_test_support)
   set(folder ${PROJECT_SOURCE_DIR}/test/support)
   set(counter ${folder}/alloc_counter.cc)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
   list(REMOVE_ITEM sources ${counter})
-  if(sources AND COMMSCHED_HAVE_TESTS)
-    add_library(commsched_test_support STATIC ${sources})
-    set(scope PUBLIC)
-  else()
-    add_library(commsched_test_support INTERFACE)
-    set(scope INTERFACE)
-  endif()
-  target_include_directories(commsched_test_support ${scope}
+  add_library(commsched_test_support STATIC ${sources})
+  target_include_directories(commsched_test_support PUBLIC
     ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src
     ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(commsched_test_support ${scope}
+  target_link_libraries(commsched_test_support PUBLIC
     ${COMMSCHED_ABSL} Threads::Threads)
-  if(sources AND COMMSCHED_HAVE_TESTS)
+  if(COMMSCHED_HAVE_TESTS)
     target_link_libraries(commsched_test_support PUBLIC GTest::gmock)
-    commsched_compile_as_room(commsched_test_support)
   endif()
+  commsched_compile_as_room(commsched_test_support)
   add_library(alloc_counter OBJECT ${counter})
   target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
