@@ -167,6 +167,11 @@ typedef struct commsched_engine_desc {
   /// all else, taken when it is first needed. 0: a call out of order is an
   /// error; UINT64_MAX: no limit.
   uint64_t reorder_bytes;
+  /// Of the session that runs the steps, as in commsched_session_desc_t: names
+  /// of observer plugins, separated by commas, and where the flight record
+  /// goes, a file per rank. NULL: none. Copied.
+  const char* observers;
+  const char* flight_path;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -288,6 +293,8 @@ commsched_engine_prepare(commsched_engine_t* engine);
 ///            `launch_timeout_ns`.
 /// Errors:    FAILED_PRECONDITION  built already, no parameters, or another
 ///                                 rank's plan differs
+///            NOT_FOUND            no observer of that name
+///            UNAVAILABLE          the flight record cannot be made
 ///            and those of commsched_engine_prepare() and
 ///            commsched_session_create()
 /// Since:     0.1

@@ -85,6 +85,11 @@ Status Engine::CreateSession(commsched_plan_t* plan,
     desc.lanes = lanes;
     desc.num_lanes = 2;
   }
+  // An evaluation has no file of its own, and would replace that of the steps.
+  if (plan == plan_.get()) {
+    if (!observers_.empty()) desc.observers = observers_.c_str();
+    if (!flight_path_.empty()) desc.flight_path = flight_path_.c_str();
+  }
   desc.trace = trace;
   desc.launch_timeout_ns = desc_.launch_timeout_ns;
   commsched_session_t* session = nullptr;

@@ -31,6 +31,8 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.profile = nullptr;
   desc.kernels = nullptr;
   desc.optimizer_pool = nullptr;
+  desc.observers = nullptr;
+  desc.flight_path = nullptr;
   return desc;
 }
 
@@ -177,6 +179,8 @@ Engine::Engine(const commsched_engine_desc_t& desc)
       plan_options_(PlanOptions(desc.plan, policy_, codec_)),
       profile_(Profile(desc.profile)),
       pool_(Pool(desc.optimizer_pool)),
+      observers_(desc.observers == nullptr ? "" : desc.observers),
+      flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))) {}
 

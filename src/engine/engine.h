@@ -441,7 +441,9 @@ class Engine {
   const std::string policy_, codec_;  // plan_options_ points to them.
   const commsched_plan_options_t plan_options_;
   const commsched_cost_profile_t profile_;
-  const commsched_pool_t pool_;  // With functions only if there is one.
+  const commsched_pool_t pool_;    // With functions only if there is one.
+  const std::string observers_;    // Empty: none.
+  const std::string flight_path_;  // Empty: none.
   const StepSpec spec_;
   const uint32_t group_rank_;
 
