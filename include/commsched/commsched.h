@@ -21,6 +21,7 @@
 #ifndef COMMSCHED_COMMSCHED_H_
 #define COMMSCHED_COMMSCHED_H_
 
+#include "commsched/agree.h"
 #include "commsched/export.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"

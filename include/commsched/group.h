@@ -38,6 +38,17 @@ COMMSCHED_API commsched_status_t commsched_group_create(
     commsched_context_t* context, const char* axis, const int32_t* ranks,
     uint32_t num_ranks, commsched_group_t** out_group);
 
+/// Makes a second handle of the same group, for whoever needs it for longer
+/// than `group` is there.
+///
+/// Ownership: release with commsched_group_destroy().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_group_duplicate(
+    const commsched_group_t* group, commsched_group_t** out_group);
+
 /// Gives up the handle; sessions that use the group keep what they need.
 /// Accepts NULL.
 ///

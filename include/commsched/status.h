@@ -41,7 +41,8 @@ enum {
 /// Since:     0.1
 COMMSCHED_API const char* commsched_status_name(commsched_status_t status);
 
-/// Returns the message of the last failed call made by this thread.
+/// Returns the message of the last failed call made by this thread, of this
+/// library or of one on top of it (commsched_set_last_error()).
 ///
 /// The message names the object, the value and the limit. A call that succeeds
 /// leaves it as it was; "" if no call of this thread has failed.
@@ -50,6 +51,17 @@ COMMSCHED_API const char* commsched_status_name(commsched_status_t status);
 /// Threads:   any; each thread has its own message.
 /// Since:     0.1
 COMMSCHED_API const char* commsched_last_error(void);
+
+/// Makes `message` what commsched_last_error() returns on this thread: for a
+/// library on top of this one, whose failures are then read in the same way, or
+/// which puts back what was there before it tried something. NULL means "".
+///
+/// Ownership: `message` is copied; it may be what commsched_last_error()
+///            returned.
+/// Threads:   any.
+/// Blocks:    never.
+/// Since:     0.1
+COMMSCHED_API void commsched_set_last_error(const char* message);
 
 #ifdef __cplusplus
 }

@@ -93,6 +93,17 @@ COMMSCHED_API commsched_status_t commsched_context_create(
 /// Since:     0.1
 COMMSCHED_API void commsched_context_destroy(commsched_context_t* context);
 
+/// Makes a second handle of the same rank, for whoever needs it for longer than
+/// `context` is there.
+///
+/// Ownership: release with commsched_context_destroy().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_context_duplicate(
+    const commsched_context_t* context, commsched_context_t** out_context);
+
 /// Returns this context's rank.
 ///
 /// Threads:   any.

@@ -105,3 +105,8 @@ absl::StatusOr<char*> DuplicateString(absl::string_view text) {
 const char* commsched_last_error(void) {
   return commsched::ThisThreadsError().shown;
 }
+
+void commsched_set_last_error(const char* message) {
+  commsched::ReportFailure(COMMSCHED_UNKNOWN,
+                           message == nullptr ? "" : message);
+}

@@ -6,7 +6,12 @@
 namespace commsched {
 
 RankedWorld::RankedWorld(std::shared_ptr<World> world)
-    : world_(std::move(world)), next_session_(world_->spec().size) {}
+    : world_(std::move(world)), next_session_(world_->spec().size) {
+  for (int rank = 0; rank < size(); ++rank) {
+    comparisons_.push_back(
+        std::make_unique<Comparisons>(world_->meeting(), rank));
+  }
+}
 
 absl::StatusOr<std::shared_ptr<Context>> Context::Create(
     std::shared_ptr<RankedWorld> world, int rank) {

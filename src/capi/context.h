@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/comparison.h"
 #include "comm/world.h"
 #include "device/host_device.h"
 
 namespace commsched {
 
-// A world, and how many sessions each of its ranks has made. The numbers belong
-// to the world rather than to a context, since ranks meet by them and a rank
-// may have one context after another.
+// A world, and how many sessions and comparisons each of its ranks has made.
+// The numbers belong to the world rather than to a context, since ranks meet by
+// them and a rank may have one context after another.
 //
 // Thread-safe.
 class RankedWorld {
@@ -26,10 +27,12 @@ class RankedWorld {
   int size() const { return world_->spec().size; }
   // 0, 1, 2 ... for `rank`.
   uint64_t TakeSessionNumber(int rank) { return next_session_[rank]++; }
+  Comparisons& comparisons(int rank) { return *comparisons_[rank]; }
 
  private:
   const std::shared_ptr<World> world_;
   std::vector<std::atomic<uint64_t>> next_session_;
+  std::vector<std::unique_ptr<Comparisons>> comparisons_;  // By rank.
 };
 
 // One rank, held while the context lives.
@@ -51,6 +54,7 @@ class Context {
   int world_size() const { return world_->size(); }
   HostDevice& device() { return device_; }
   uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
+  Comparisons& comparisons() { return world_->comparisons(rank_); }
 
  private:
   Context(std::shared_ptr<RankedWorld> world, int rank)

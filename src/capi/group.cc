@@ -50,6 +50,16 @@ commsched_status_t commsched_group_create(commsched_context_t* context,
   });
 }
 
+commsched_status_t commsched_group_duplicate(const commsched_group_t* group,
+                                             commsched_group_t** out_group) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"group", group}, {"out_group", out_group}}));
+    *out_group = new commsched_group{*group};
+    return absl::OkStatus();
+  });
+}
+
 void commsched_group_destroy(commsched_group_t* group) {
   AtVoidBoundary([&] { delete group; });
 }

@@ -75,6 +75,16 @@ commsched_status_t commsched_context_create(commsched_world_t* world,
   });
 }
 
+commsched_status_t commsched_context_duplicate(
+    const commsched_context_t* context, commsched_context_t** out_context) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"context", context}, {"out_context", out_context}}));
+    *out_context = new commsched_context{context->context};
+    return absl::OkStatus();
+  });
+}
+
 void commsched_context_destroy(commsched_context_t* context) {
   AtVoidBoundary([&] { delete context; });
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace commsched {
 
@@ -34,6 +35,16 @@ class Meeting {
   // come. Never blocks.
   virtual void Decline(absl::string_view key, int rank,
                        const absl::Status& why) = 0;
+
+  // The same for a meeting of some ranks of the world: `members`, which all of
+  // them give in the same order, and in which the payloads are returned. `rank`
+  // is one of them, and a world rank.
+  virtual absl::StatusOr<std::vector<std::string>> AllGatherAmong(
+      absl::Span<const int> members, absl::string_view key, int rank,
+      std::string payload, int64_t timeout_ns) = 0;
+  virtual void DeclineAmong(absl::Span<const int> members,
+                            absl::string_view key, int rank,
+                            const absl::Status& why) = 0;
 };
 
 }  // namespace commsched

@@ -53,6 +53,7 @@ int main(void) {
   run("basics", test_basics);
   run("world", test_world);
   run("group", test_group);
+  run("agree", test_agree);
   run("stream", test_stream);
   run("graph", test_graph);
   run("plan", test_plan);

@@ -71,6 +71,7 @@ void c_close_rank(struct c_rank* rank);
 void test_basics(void);
 void test_world(void);
 void test_group(void);
+void test_agree(void);
 void test_stream(void);
 void test_graph(void);
 void test_plan(void);

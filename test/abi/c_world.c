@@ -37,6 +37,13 @@ static void test_last_error(void) {
   /* A call that succeeds leaves the message as it was ... */
   EXPECT(strstr(commsched_last_error(), "out_graph") != NULL);
   commsched_graph_destroy(graph);
+  /* ... a library on top of this one may put it there ... */
+  commsched_set_last_error("engine: no");
+  EXPECT(strcmp(commsched_last_error(), "engine: no") == 0);
+  commsched_set_last_error(commsched_last_error() + 8);
+  EXPECT(strcmp(commsched_last_error(), "no") == 0);
+  commsched_set_last_error(NULL);
+  EXPECT(strcmp(commsched_last_error(), "") == 0);
   /* ... and another thread has its own. */
   EXPECT(pthread_create(&thread, NULL, fresh_thread, NULL) == 0);
   pthread_join(thread, NULL);

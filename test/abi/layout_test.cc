@@ -185,6 +185,20 @@ TEST(LayoutTest, PredictionKeepsItsFields) {
   EXPECT_SIZE(commsched_prediction_t, 128);
 }
 
+TEST(LayoutTest, AgreementsKeepTheirFields) {
+  EXPECT_OFFSET(commsched_fact_t, subject, 0);
+  EXPECT_OFFSET(commsched_fact_t, value, 8);
+  EXPECT_SIZE(commsched_fact_t, 16);
+  EXPECT_OFFSET(commsched_agree_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_agree_desc_t, name, 8);
+  EXPECT_OFFSET(commsched_agree_desc_t, meet, 16);
+  EXPECT_OFFSET(commsched_agree_desc_t, compare, 24);
+  EXPECT_OFFSET(commsched_agree_desc_t, facts, 32);
+  EXPECT_OFFSET(commsched_agree_desc_t, num_facts, 40);
+  EXPECT_OFFSET(commsched_agree_desc_t, timeout_ns, 48);
+  EXPECT_SIZE(commsched_agree_desc_t, 56);
+}
+
 TEST(LayoutTest, PlanInfoKeepsItsFields) {
   EXPECT_OFFSET(commsched_plan_info_t, struct_size, 0);
   EXPECT_OFFSET(commsched_plan_info_t, num_ops, 8);
