@@ -262,8 +262,10 @@ COMMSCHED_API commsched_status_t commsched_graph_add_marker(
 /// Threads:   one per graph.
 /// Errors:    NOT_FOUND         an id that is not in this graph
 ///            INVALID_ARGUMENT  NULL; `distance` not 0 or 1; an edge within
-///                              the step that closes a cycle (the message
-///                              names its ops)
+///                              the step that closes a cycle of edges and
+///                              `after` (the message names its ops); a cycle
+///                              that accesses close, too, is found by
+///                              commsched_plan_build()
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_graph_add_edge(commsched_graph_t* graph, commsched_op_id_t from,

@@ -44,8 +44,9 @@ typedef struct commsched_plan_options {
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
   uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
   uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
-  /// Split heavier collectives; 0: none. Takes a backend with
-  /// COMMSCHED_BACKEND_STRIDED.
+  /// Split heavier collectives; 0: none. The pieces of those that give each
+  /// rank a part, as ALL_GATHER and REDUCE_SCATTER, take a backend with
+  /// COMMSCHED_BACKEND_STRIDED; those of ALL_REDUCE, for one, do not.
   uint64_t partition_bytes;
   commsched_priority_t priority;
   uint32_t keep_fillers;  ///< 1: run filler ops where they were declared.
@@ -118,8 +119,9 @@ static inline commsched_prediction_t commsched_prediction_init(void) {
 typedef struct commsched_plan_info {
   uint64_t struct_size;
   uint64_t num_ops;
-  uint64_t num_launches;       ///< Per step.
-  uint64_t num_collectives;    ///< Per step, before coalescing.
+  uint64_t num_launches;  ///< Per step.
+  /// Per step, before they are coalesced or split: one in pieces counts once.
+  uint64_t num_collectives;
   uint64_t num_waits;          ///< Event waits kept.
   uint64_t num_waits_implied;  ///< Event waits that others imply.
   uint64_t arena_bytes;

@@ -123,16 +123,21 @@ commsched_session_step_end(commsched_session_t* session);
 
 /// Makes `stream` wait for everything that compute op `op` needs.
 ///
-/// Never waits for another host call: if a launch that the op needs, or one
-/// that must be issued before it, is not due because some op has not had its
-/// `after`, the call fails and names that op; the failure does not stick.
+/// Never waits for another host call: if an op that this one depends on, a
+/// launch that it needs, or one that must be issued before that, waits for some
+/// op to have its `after`, the call came too early. It returns UNAVAILABLE,
+/// names that op and changes nothing: call again once that op has had its
+/// `after`. A session may fail with that code, too, for good;
+/// commsched_session_status() tells.
 ///
 /// Threads:   any, several at once.
 /// Blocks:    on a CALLER stream, until the collectives it needs are complete;
 ///            on a HOST stream, while its capacity is queued.
-/// Errors:    FAILED_PRECONDITION  outside a step, `op` a second time in this
-///                                 step, a dependency that has not had its
-///                                 `after` (named), a stale buffer version
+/// Errors:    UNAVAILABLE          not yet: waits for an op (named) that has
+/// not
+///                                 had its `after`; does not stick
+///            FAILED_PRECONDITION  outside a step, `op` a second time in this
+///                                 step, a stale buffer version
 ///            INVALID_ARGUMENT     not a compute op; `stream` is not the stream
 ///                                 of the op's lane
 ///            or the session's first failure
@@ -356,7 +361,7 @@ commsched_session_get_counters(const commsched_session_t* session,
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT    NULL
 ///            RESOURCE_EXHAUSTED  no memory for the text
-/// Since:     0.12
+/// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_metrics_text(
     const commsched_session_t* session, char** out_text);
 

@@ -50,7 +50,10 @@ commsched_plan_info_t ToPlanInfo(const Plan& plan) {
   }
   for (const Launch& launch : plan.launches) {
     info.num_waits += launch.waits.size();
-    info.num_collectives += launch.members.size();
+    // Of a collective in pieces, once.
+    if (launch.piece.index == 0) {
+      info.num_collectives += launch.members.size();
+    }
     info.max_launch_bytes =
         std::max(info.max_launch_bytes, launch.weight_bytes);
   }

@@ -278,9 +278,9 @@ absl::Status Dispatcher::CheckDependencies(const NodeProgram& node) const {
 
 absl::Status Dispatcher::MissingAfter(const NodeProgram& node,
                                       uint32_t missing) const {
-  return absl::FailedPreconditionError(
+  return absl::UnavailableError(
       absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
-                   "' needs op '", program_.OpName(missing),
+                   "': not yet: waits for op '", program_.OpName(missing),
                    "', which has not had its after in step ", steps()));
 }
 
@@ -292,20 +292,20 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
     for (uint32_t i = 0; i < producers.count; ++i) {
       const uint32_t producer = program_.producers[producers.begin + i];
       if (state_[producer].load(std::memory_order_acquire) >= done) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::UnavailableError(absl::StrCat(
           "before: op '", program_.plan->graph->op(node.op).name,
-          "' needs launch ", program_.LaunchName(node.due_needed - 1),
-          ", which waits for op '", program_.OpName(producer),
-          "' to have its after in step ", steps()));
+          "': not yet: waits for op '", program_.OpName(producer),
+          "', which has not had its after in step ", steps(),
+          " and holds up launch ", program_.LaunchName(node.due_needed - 1)));
     }
     // Launches with gates are driven by one thread: this one.
     if (program_.launches[launch].gates != 0 &&
         steps() * launches_per_step_ + launch >= issuer_.due()) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return absl::UnavailableError(absl::StrCat(
           "before: op '", program_.plan->graph->op(node.op).name,
-          "' needs launch ", program_.LaunchName(node.due_needed - 1),
-          ", before which goes launch ", program_.LaunchName(launch),
-          ", which has not been submitted in step ", steps()));
+          "': not yet: waits for launch ", program_.LaunchName(launch),
+          ", which has not been submitted in step ", steps(),
+          " and holds up launch ", program_.LaunchName(node.due_needed - 1)));
     }
   }
   return failure_.status();

@@ -134,6 +134,33 @@ static void test_profile(const struct c_step* step) {
   EXPECT_OK(build(step, &profile));
 }
 
+/* A collective that travels in three pieces is one. */
+static void test_pieces(void) {
+  commsched_graph_t* graph = NULL;
+  commsched_plan_t* plan = NULL;
+  commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
+  commsched_collective_desc_t reduce = commsched_collective_desc_init();
+  commsched_plan_options_t options = commsched_plan_options_init();
+  commsched_plan_info_t info = commsched_plan_info_init();
+  commsched_op_id_t op = 0;
+  EXPECT_OK(commsched_graph_create(&graph));
+  EXPECT_OK(commsched_graph_add_group(graph, "dp", 2, &reduce.group));
+  buffer.name = "grad";
+  buffer.count = 1000;
+  buffer.ownership = COMMSCHED_BOUND;
+  EXPECT_OK(commsched_graph_add_buffer(graph, &buffer, &reduce.input.buffer));
+  reduce.name = "reduce";
+  reduce.output.buffer = reduce.input.buffer;
+  EXPECT_OK(commsched_graph_add_collective(graph, &reduce, &op));
+  options.partition_bytes = 1600;
+  EXPECT_OK(commsched_plan_build(graph, &options, NULL, &plan));
+  EXPECT_OK(commsched_plan_get_info(plan, &info));
+  EXPECT(info.num_launches == 3);
+  EXPECT(info.num_collectives == 1);
+  commsched_plan_destroy(plan);
+  commsched_graph_destroy(graph);
+}
+
 static void test_info(const struct c_step* step) {
   const uint8_t zeros[16] = {0};
   commsched_plan_info_t info = commsched_plan_info_init();
@@ -232,6 +259,7 @@ void test_plan(void) {
   commsched_graph_destroy(step.graph); /* Plans keep what they need. */
   step.graph = NULL;
   test_info(&step);
+  test_pieces();
   test_predict(&step);
   test_explain(&step);
   test_describe(&step);
