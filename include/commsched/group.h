@@ -68,6 +68,21 @@ COMMSCHED_API int32_t commsched_group_size(const commsched_group_t* group);
 /// Since:     0.1
 COMMSCHED_API int32_t commsched_group_rank(const commsched_group_t* group);
 
+/// Returns the world rank of the group's rank `rank`; -1 if `group` is NULL or
+/// has no such rank.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t commsched_group_world_rank(const commsched_group_t* group,
+                                                 int32_t rank);
+
+/// Returns the name of the axis; NULL if `group` is NULL.
+///
+/// Ownership: the group's.
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API const char* commsched_group_axis(const commsched_group_t* group);
+
 /// Lays the world out as a row-major array: the last axis varies fastest.
 ///
 /// Ownership: arguments are copied. Release with commsched_mesh_destroy().

@@ -72,6 +72,16 @@ int32_t commsched_group_rank(const commsched_group_t* group) {
   return group == nullptr ? -1 : group->spec.rank;
 }
 
+int32_t commsched_group_world_rank(const commsched_group_t* group,
+                                   int32_t rank) {
+  if (rank < 0 || rank >= commsched_group_size(group)) return -1;
+  return group->spec.ranks[static_cast<size_t>(rank)];
+}
+
+const char* commsched_group_axis(const commsched_group_t* group) {
+  return group == nullptr ? nullptr : group->spec.axis.c_str();
+}
+
 commsched_status_t commsched_mesh_create(commsched_context_t* context,
                                          const commsched_axis_t* axes,
                                          uint32_t num_axes,

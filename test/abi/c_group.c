@@ -28,6 +28,11 @@ static void test_create(commsched_context_t* context) {
   EXPECT_OK(commsched_group_create(context, "dp", ranks, 2, &group));
   EXPECT(commsched_group_size(group) == 2);
   EXPECT(commsched_group_rank(group) == 1);
+  EXPECT(commsched_group_world_rank(group, 0) == ranks[0]);
+  EXPECT(commsched_group_world_rank(group, 1) == ranks[1]);
+  EXPECT(commsched_group_world_rank(group, 2) == -1);
+  EXPECT(commsched_group_world_rank(group, -1) == -1);
+  EXPECT(strcmp(commsched_group_axis(group), "dp") == 0);
   commsched_group_destroy(group);
 }
 
@@ -95,6 +100,8 @@ void test_group(void) {
   commsched_mesh_destroy(NULL);
   EXPECT(commsched_group_size(NULL) == 0);
   EXPECT(commsched_group_rank(NULL) == -1);
+  EXPECT(commsched_group_world_rank(NULL, 0) == -1);
+  EXPECT(commsched_group_axis(NULL) == NULL);
   commsched_context_destroy(context);
   commsched_world_destroy(world);
 }
