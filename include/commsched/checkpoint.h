@@ -14,8 +14,19 @@
 /// Files are named after step, run and rank. Each is written under another
 /// name, brought to the disk and renamed; the index last, by the rank that
 /// finds the files of all ranks. So all ranks save to one folder, which they
-/// all see, and do not talk. One run at a time saves to a folder. Formats:
-/// docs/engine.md.
+/// all see, and do not talk. Formats: docs/engine.md.
+///
+/// One run at a time saves to a folder: its savers share a lock,
+/// `.commsched-lock`, which the kernel lets go of when a process ends (on file
+/// systems that have locks). A run removes its own older files and, once its
+/// index stands, those of the run that its engines have loaded and what runs
+/// have left that were killed after they had loaded the same one. The
+/// checkpoint of any other run is not replaced unless `overwrite` says so.
+///
+/// Engines on groups that are not the whole world, as with tensor parallelism,
+/// may save to one folder: each is a slice, with files and an index of its own,
+/// `index-SLICE.json`. Slices are not saved as one: a kill may leave them at
+/// different steps, which commsched_engine_checkpoint_get_info() says.
 ///
 /// Conventions: commsched.h, and engine.h for messages of errors.
 #ifndef COMMSCHED_CHECKPOINT_H_
@@ -40,8 +51,20 @@ typedef struct commsched_engine_saver_desc {
   uint64_t struct_size;
   const char* folder;  ///< Is there already. Copied.
   /// 1 to 64 letters, digits or '_', equal on all ranks and never used before
-  /// for this folder: tells files apart that a killed run has left. Copied.
+  /// for this folder: tells files apart that a killed run has left. Copied. A
+  /// run that goes on from a checkpoint is called "ORIGIN.RUN" in names of
+  /// files, ORIGIN being the run that began it.
   const char* run;
+  /// Tells engines apart that save to one folder: 1 to 96 letters, digits, '_'
+  /// or '.', equal on the engine's ranks; not "rank" or "index". "": none.
+  /// NULL: none if the engine's group is the whole world; else "AXIS.FIRST",
+  /// the group's axis and its lowest rank of the world, which tells the groups
+  /// of a mesh apart. Name slices that are to be loaded on another mesh.
+  /// Copied.
+  const char* slice;
+  /// Not 0: replaces the checkpoint in the folder, and removes the files there,
+  /// of whatever run, once the own index stands.
+  uint32_t overwrite;
 } commsched_engine_saver_desc_t;
 
 static inline commsched_engine_saver_desc_t commsched_engine_saver_desc_init(
@@ -68,13 +91,19 @@ typedef struct commsched_engine_metadata {
 /// Threads:   that of the engine.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, a wrong `struct_size`, another `run`
-///                                 than said above, a folder that is none, a
-///                                 name of a parameter that is not UTF-8
+///                                 or `slice` than said above, a folder that is
+///                                 none, a name of a parameter that is not
+///                                 UTF-8
 ///            NOT_FOUND            no such folder
-///            ALREADY_EXISTS       `run` has saved there before
+///            ALREADY_EXISTS       `run` has saved there before; the folder has
+///                                 a checkpoint of a run that this one has not
+///                                 gone on from, without `overwrite`; a saver
+///                                 of this rank, run and slice is there
 ///            FAILED_PRECONDITION  the engine is not built
+///            PERMISSION_DENIED    nothing can be written there
 ///            RESOURCE_EXHAUSTED   no memory, no thread
-///            UNAVAILABLE          the folder cannot be listed
+///            UNAVAILABLE          another run saves to the folder: names it
+///                                 and its process; the folder cannot be listed
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_saver_create(
     commsched_engine_t* engine, const commsched_engine_saver_desc_t* desc,
@@ -119,30 +148,47 @@ COMMSCHED_API commsched_status_t commsched_engine_saver_save(
 /// Blocks:    until the write has ended.
 /// Errors:    INVALID_ARGUMENT    NULL
 ///            PERMISSION_DENIED, RESOURCE_EXHAUSTED, NOT_FOUND, UNAVAILABLE,
-///            DATA_LOSS           the saver's first failure to write; names the
-///                                file. The saver does not save again, and the
-///                                checkpoint before stays
+///            DATA_LOSS           the saver's first failure to write, or a file
+///                                that is not as long as what was written;
+///                                names the file. The saver does not save
+///                                again, and the checkpoint before stays
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_saver_wait(commsched_engine_saver_t* saver);
 
 /// Opens the checkpoint in `folder`: reads the index and the headers of all its
-/// files, and checks that they are what was written and fit together. A run
-/// that saves to the folder meanwhile may make this, or what is done with the
-/// result, fail with NOT_FOUND.
+/// files, and checks that they are what was written and fit together. A run may
+/// save to the folder meanwhile: this then opens the newer checkpoint, and what
+/// is open stays readable when its files have been removed; of more than 128
+/// ranks, the files of the others do not, and reading them fails with
+/// NOT_FOUND.
 ///
 /// Ownership: `folder` is copied. Release with
 ///            commsched_engine_checkpoint_close().
 /// Threads:   any.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT    NULL; a file that is not of a checkpoint, or
-///                                of another version; names file, tensor, value
+///                                of another version; names file, tensor,
+///                                value. Or several slices: names them
 ///            NOT_FOUND           no checkpoint there, or a file is missing
 ///            DATA_LOSS           a file that was cut off or has changed
 ///            PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE  of the disk
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_checkpoint_open(
     const char* folder, commsched_engine_checkpoint_t** out_checkpoint);
+
+/// The same for one of several slices that engines have saved to the folder; ""
+/// is that of an engine on the whole world.
+///
+/// Ownership: arguments are copied. Release with
+///            commsched_engine_checkpoint_close().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    as commsched_engine_checkpoint_open()
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_checkpoint_open_slice(
+    const char* folder, const char* slice,
+    commsched_engine_checkpoint_t** out_checkpoint);
 
 /// Releases the checkpoint. Accepts NULL.
 ///
@@ -211,7 +257,8 @@ COMMSCHED_API commsched_status_t commsched_engine_checkpoint_load(
 
 /// Writes the parameters, without optimizer state, as one safetensors file that
 /// other tools read: names and shapes as registered. A file of that name is
-/// replaced when the new one is complete.
+/// replaced when the new one is complete; until then that has a name beside it
+/// which was free.
 ///
 /// Threads:   any; one per path.
 /// Blocks:    never.
@@ -222,6 +269,36 @@ COMMSCHED_API commsched_status_t commsched_engine_checkpoint_load(
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_checkpoint_export(
     const commsched_engine_checkpoint_t* checkpoint, const char* path);
+
+/// The elements of a parameter whose fp32 master this rank saves: each element
+/// is one rank's of the engine's group, in every stage and whatever the dtypes.
+/// They may be none (`*out_count` 0).
+///
+/// Threads:   that of the engine.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_master_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t* out_offset, uint64_t* out_count);
+
+/// Reads these elements: what the optimizer steps, of which values of 16 bits
+/// are rounded copies. Before the first step or after a drain.
+///
+/// Shape:     `count` elements: all that commsched_engine_master_range() says.
+/// Threads:   that of the engine.
+/// Blocks:    while the optimizer's state is read from its pool.
+/// Errors:    INVALID_ARGUMENT     NULL, another count
+///            NOT_FOUND            no such parameter
+///            FAILED_PRECONDITION  not built, or not drained since the last
+///                                 step
+///            or the session's first failure, or the pool's
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_engine_get_master_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    float* out_values, uint64_t count);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine.h"
@@ -81,6 +82,18 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   if (spec.sgd) spec.moments = desc.momentum > 0 ? 1 : 0;
   spec.offloads = has_pool && spec.state_values() > 0;
   return spec;
+}
+
+// The groups of an axis have no rank in common, so that the first one tells
+// them apart.
+std::string SliceOf(const commsched_engine_desc_t& desc) {
+  const int32_t size = commsched_group_size(desc.group);
+  if (size == commsched_context_world_size(desc.context)) return "";
+  int32_t first = std::numeric_limits<int32_t>::max();
+  for (int32_t rank = 0; rank < size; ++rank) {
+    first = std::min(first, commsched_group_world_rank(desc.group, rank));
+  }
+  return DefaultSlice(commsched_group_axis(desc.group), first);
 }
 
 Status CheckFinite(const char* field, double value) {
@@ -182,7 +195,8 @@ Engine::Engine(const commsched_engine_desc_t& desc)
       observers_(desc.observers == nullptr ? "" : desc.observers),
       flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
-      group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))) {}
+      group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
+      slice_(SliceOf(desc)) {}
 
 Engine::~Engine() {
   if (offload_ != nullptr) offload_->Settle();

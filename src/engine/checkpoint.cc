@@ -3,12 +3,20 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace commsched::engine {
 namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
+
+// A process may have 1,024 files open, usually.
+constexpr size_t kMaxOpenFiles = 128;
+
+// Each takes an index that has been replaced since the one before was read.
+constexpr int kMaxTries = 100;
 
 struct FreeHash {
   void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
@@ -34,33 +42,87 @@ std::string Describe(StateKind kind, const std::string& tensor) {
   return std::string(NameOf(kind)) + " of tensor '" + tensor + "'";
 }
 
+// The name of the only index in `folder`.
+Status FindIndex(const std::string& folder, std::string* out_name) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator();
+       entry.increment(error)) {
+    std::string slice;
+    const std::string name = entry->path().filename().string();
+    if (ParseIndexName(name, &slice)) names.push_back(name);
+  }
+  if (error || names.empty()) {
+    return Status(
+        COMMSCHED_NOT_FOUND,
+        "no checkpoint in '" + folder +
+            "': " + (error ? error.message() : std::string("no index there")));
+  }
+  if (names.size() == 1) {
+    *out_name = names[0];
+    return Status();
+  }
+  std::sort(names.begin(), names.end());
+  std::string list;
+  for (const std::string& name : names) {
+    list += (list.empty() ? "'" : ", '") + name + "'";
+  }
+  return InvalidArgument("folder '" + folder + "' has several checkpoints, " +
+                         list + ": open one by the name of its slice");
+}
+
 }  // namespace
 
-Status Checkpoint::Open(const std::string& folder,
+Status Checkpoint::Open(const std::string& folder, const char* slice,
                         std::unique_ptr<Checkpoint>* out) {
-  std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(folder));
-  ENGINE_RETURN_IF_ERROR(checkpoint->ReadIndex());
-  for (size_t part = 0; part < checkpoint->index_.parts.size(); ++part) {
-    ENGINE_RETURN_IF_ERROR(checkpoint->ReadPart(part));
+  std::string name = IndexName(slice == nullptr ? "" : slice);
+  if (slice == nullptr) ENGINE_RETURN_IF_ERROR(FindIndex(folder, &name));
+  const std::string path = folder + "/" + name;
+  std::string before;
+  for (int tries = 0;; ++tries) {
+    std::string text;
+    const Status read = ReadWhole(path, kMaxIndexBytes, &text);
+    if (read.code() == COMMSCHED_NOT_FOUND) {
+      return Status(read.code(),
+                    "no checkpoint in '" + folder + "': " + read.message());
+    }
+    ENGINE_RETURN_IF_ERROR(read);
+    std::unique_ptr<Checkpoint> checkpoint(new Checkpoint(folder));
+    const Status status = checkpoint->ReadAll(path, text);
+    if (status.ok()) *out = std::move(checkpoint);
+    if (status.code() != COMMSCHED_NOT_FOUND || text == before ||
+        tries == kMaxTries) {
+      return status;
+    }
+    before = std::move(text);
   }
-  ENGINE_RETURN_IF_ERROR(checkpoint->CheckCover());
-  *out = std::move(checkpoint);
-  return Status();
+}
+
+Status Checkpoint::ReadAll(const std::string& path,
+                           const std::string& index_text) {
+  ENGINE_RETURN_IF_ERROR(ReadIndex(path, index_text));
+  for (size_t part = 0; part < index_.parts.size(); ++part) {
+    ENGINE_RETURN_IF_ERROR(ReadPart(part));
+  }
+  return CheckCover();
 }
 
 std::string Checkpoint::PathOf(size_t part) const {
   return folder_ + "/" + PartName(index_.id, part, index_.parts.size());
 }
 
-Status Checkpoint::ReadIndex() {
-  const std::string path = folder_ + "/" + kIndexName;
-  std::string text;
-  const Status status = ReadWhole(path, kMaxIndexBytes, &text);
-  if (status.code() == COMMSCHED_NOT_FOUND) {
-    return Status(status.code(),
-                  "no checkpoint in '" + folder_ + "': " + status.message());
+Status Checkpoint::FileOf(size_t part, OldFile* opened,
+                          const OldFile** out) const {
+  if (part < files_.size()) {
+    *out = &files_[part];
+    return Status();
   }
-  ENGINE_RETURN_IF_ERROR(status);
+  *out = opened;
+  return opened->Open(PathOf(part));
+}
+
+Status Checkpoint::ReadIndex(const std::string& path, const std::string& text) {
   ENGINE_RETURN_IF_ERROR(ParseIndex("file '" + path + "'", text, &index_));
   for (size_t t = 0; t < index_.tensors.size(); ++t) {
     if (!by_name_.emplace(index_.tensors[t].name, t).second) {
@@ -84,13 +146,8 @@ Status Checkpoint::ReadPart(size_t part) {
                                            " bytes; the index says " +
                                            std::to_string(expected.bytes));
   }
-  unsigned char length[kLengthBytes] = {};
-  ENGINE_RETURN_IF_ERROR(
-      file.Read(0, length, std::min(kLengthBytes, file.bytes())));
-  uint64_t bytes = 0;
-  ENGINE_RETURN_IF_ERROR(ParseHeaderLength(what, length, file.bytes(), &bytes));
-  std::string text(kLengthBytes + bytes, '\0');
-  ENGINE_RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+  std::string text;
+  ENGINE_RETURN_IF_ERROR(ReadHeader(file, what, &text));
   if (HashOf(text.data(), text.size()) != expected.header_hash) {
     return Status(COMMSCHED_DATA_LOSS,
                   what + ": the checksum of its header is " +
@@ -107,6 +164,7 @@ Status Checkpoint::ReadPart(size_t part) {
   for (const PartPiece& piece : pieces) {
     ENGINE_RETURN_IF_ERROR(AddPiece(what, part, data_begin, piece));
   }
+  if (part < kMaxOpenFiles) files_.push_back(std::move(file));
   return Status();
 }
 
@@ -187,15 +245,16 @@ std::vector<Checkpoint::Piece> Checkpoint::Touched(const Range& range) const {
 Status Checkpoint::ReadVerified(const Range& range, const Piece& piece,
                                 const Take& take) const {
   const CheckpointIndex::Tensor& tensor = index_.tensors[range.tensor];
-  OldFile file;
-  ENGINE_RETURN_IF_ERROR(file.Open(PathOf(piece.part)));
+  OldFile opened;
+  const OldFile* file = nullptr;
+  ENGINE_RETURN_IF_ERROR(FileOf(piece.part, &opened, &file));
   const std::unique_ptr<XXH3_state_t, FreeHash> state(XXH3_createState());
   if (state == nullptr) {
     return Status(COMMSCHED_RESOURCE_EXHAUSTED, "no memory for a checksum");
   }
   XXH3_64bits_reset(state.get());
   ENGINE_RETURN_IF_ERROR(
-      ForEachChunk(file, piece.offset, piece.count * DTypeBytes(tensor.dtype),
+      ForEachChunk(*file, piece.offset, piece.count * DTypeBytes(tensor.dtype),
                    [&](const char* data, uint64_t bytes) {
                      XXH3_64bits_update(state.get(), data, bytes);
                      return take == nullptr ? Status() : take(data, bytes);
@@ -223,11 +282,12 @@ Status Checkpoint::Read(const Range& range, float* out) const {
     const uint64_t begin = std::max(range.begin, piece.begin);
     const uint64_t end =
         std::min(range.begin + range.count, piece.begin + piece.count);
-    OldFile file;
-    ENGINE_RETURN_IF_ERROR(file.Open(PathOf(piece.part)));
+    OldFile opened;
+    const OldFile* file = nullptr;
+    ENGINE_RETURN_IF_ERROR(FileOf(piece.part, &opened, &file));
     ENGINE_RETURN_IF_ERROR(
-        file.Read(piece.offset + (begin - piece.begin) * sizeof(float),
-                  out + (begin - range.begin), (end - begin) * sizeof(float)));
+        file->Read(piece.offset + (begin - piece.begin) * sizeof(float),
+                   out + (begin - range.begin), (end - begin) * sizeof(float)));
   }
   return Status();
 }
@@ -251,7 +311,7 @@ Status Checkpoint::Export(const std::string& path) const {
     ranges.push_back({t, StateKind::kValue, 0, count});
   }
   NewFile file;
-  ENGINE_RETURN_IF_ERROR(file.Create(path, path + ".tmp"));
+  ENGINE_RETURN_IF_ERROR(file.Create(path, path));
   const std::string text = FormatHeader(header);
   ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
   for (const Range& range : ranges) {

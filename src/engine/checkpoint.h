@@ -20,14 +20,19 @@ namespace commsched::engine {
 // there and to fit together; whether data are what was written is known when
 // they are read. Messages name file, tensor, value and limit.
 //
+// A run may save to the folder meanwhile, which replaces the index and removes
+// the files: Open() then takes the new index. The files of a checkpoint stay
+// open, and so readable when they have been removed, unless it has very many.
+//
 // Immutable, hence thread-safe.
 class Checkpoint {
  public:
-  // Fails with
+  // `slice` may be null: the only one there. Fails with
   //   NOT_FOUND         no folder, no index in it, a file of it is missing
-  //   INVALID_ARGUMENT  something that is no checkpoint, or of another version
+  //   INVALID_ARGUMENT  something that is no checkpoint, or of another version;
+  //                     several slices and no `slice`
   //   DATA_LOSS         a file that has changed since, or was cut off
-  static Status Open(const std::string& folder,
+  static Status Open(const std::string& folder, const char* slice,
                      std::unique_ptr<Checkpoint>* out);
 
   const CheckpointIndex& index() const { return index_; }
@@ -71,8 +76,12 @@ class Checkpoint {
 
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
 
-  Status ReadIndex();
+  // `index_text` is that of the file at `path`.
+  Status ReadAll(const std::string& path, const std::string& index_text);
+  Status ReadIndex(const std::string& path, const std::string& text);
   Status ReadPart(size_t part);
+  // Opens the file of `part` unless it stays open.
+  Status FileOf(size_t part, OldFile* opened, const OldFile** out) const;
   Status AddPiece(const std::string& what, size_t part, uint64_t data_begin,
                   const PartPiece& piece);
   Status CheckCover();
@@ -93,6 +102,7 @@ class Checkpoint {
   CheckpointIndex index_;
   std::unordered_map<std::string, size_t> by_name_;  // In index_.tensors.
   std::vector<std::vector<Piece>> pieces_;  // By tensor and kind; by begin.
+  std::vector<OldFile> files_;              // Of the first parts.
 };
 
 }  // namespace commsched::engine

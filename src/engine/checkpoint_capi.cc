@@ -59,18 +59,23 @@ Status CreateSaver(commsched_engine_t* engine_handle,
   ENGINE_RETURN_IF_ERROR(NotNull(copy.folder, "desc.folder"));
   ENGINE_RETURN_IF_ERROR(NotNull(copy.run, "desc.run"));
   auto handle = std::make_unique<commsched_engine_saver>();
-  ENGINE_RETURN_IF_ERROR(engine::Saver::Create(
-      engine_handle->engine, copy.folder, copy.run, &handle->saver));
+  const engine::Saver::Options options = {.folder = copy.folder,
+                                          .run = copy.run,
+                                          .slice = copy.slice,
+                                          .overwrite = copy.overwrite != 0};
+  ENGINE_RETURN_IF_ERROR(
+      engine::Saver::Create(engine_handle->engine, options, &handle->saver));
   *out_saver = handle.release();
   return Status();
 }
 
-Status OpenCheckpoint(const char* folder,
+Status OpenCheckpoint(const char* folder, const char* slice,
                       commsched_engine_checkpoint_t** out_checkpoint) {
   ENGINE_RETURN_IF_ERROR(NotNull(folder, "folder"));
   ENGINE_RETURN_IF_ERROR(NotNull(out_checkpoint, "out_checkpoint"));
   auto handle = std::make_unique<commsched_engine_checkpoint>();
-  ENGINE_RETURN_IF_ERROR(engine::Checkpoint::Open(folder, &handle->checkpoint));
+  ENGINE_RETURN_IF_ERROR(
+      engine::Checkpoint::Open(folder, slice, &handle->checkpoint));
   *out_checkpoint = handle.release();
   return Status();
 }
@@ -108,7 +113,17 @@ commsched_status_t commsched_engine_saver_wait(
 
 commsched_status_t commsched_engine_checkpoint_open(
     const char* folder, commsched_engine_checkpoint_t** out_checkpoint) {
-  return AtBoundary([&] { return OpenCheckpoint(folder, out_checkpoint); });
+  return AtBoundary(
+      [&] { return OpenCheckpoint(folder, nullptr, out_checkpoint); });
+}
+
+commsched_status_t commsched_engine_checkpoint_open_slice(
+    const char* folder, const char* slice,
+    commsched_engine_checkpoint_t** out_checkpoint) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(slice, "slice"));
+    return OpenCheckpoint(folder, slice, out_checkpoint);
+  });
 }
 
 void commsched_engine_checkpoint_close(
@@ -154,6 +169,27 @@ commsched_status_t commsched_engine_checkpoint_load(
     ENGINE_RETURN_IF_ERROR(NotNull(checkpoint, "checkpoint"));
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     return engine->engine.Restore(*checkpoint->checkpoint);
+  });
+}
+
+commsched_status_t commsched_engine_master_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    uint64_t* out_offset, uint64_t* out_count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_offset, "out_offset"));
+    ENGINE_RETURN_IF_ERROR(NotNull(out_count, "out_count"));
+    return engine->engine.MasterRange(parameter, out_offset, out_count);
+  });
+}
+
+commsched_status_t commsched_engine_get_master_range(
+    commsched_engine_t* engine, commsched_parameter_id_t parameter,
+    float* out_values, uint64_t count) {
+  return AtBoundary([&] {
+    ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
+    if (count > 0) ENGINE_RETURN_IF_ERROR(NotNull(out_values, "out_values"));
+    return engine->engine.GetMasterRange(parameter, out_values, count);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "files.h"
 #include "json_text.h"
 #include "safetensors.h"
 
@@ -17,7 +18,11 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxRunLength = 64;
-constexpr char kTemporary[] = ".tmp";
+constexpr size_t kMaxSliceLength = 96;
+constexpr size_t kMaxAxisLength = 64;  // In the name of a slice.
+constexpr char kLetters[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    "abcdefghijklmnopqrstuvwxyz0123456789_";
 
 // Takes `text` off the front of `rest`.
 bool Take(const char* text, std::string& rest) {
@@ -36,13 +41,34 @@ bool TakeDigits(std::string& rest, uint64_t* out) {
   return true;
 }
 
+std::string TakeField(std::string& rest) {
+  std::string field = rest.substr(0, rest.find('-'));
+  rest.erase(0, field.size());
+  return field;
+}
+
+// SaveId::run.
+Status CheckSavedRun(const std::string& run) {
+  const size_t dot = run.find('.');
+  ENGINE_RETURN_IF_ERROR(CheckRun(run.substr(0, dot)));
+  return dot == std::string::npos ? Status() : CheckRun(run.substr(dot + 1));
+}
+
+// "step-S-RUN" or "step-S-RUN-SLICE" off the front of `rest`.
 bool TakeId(std::string& rest, SaveId* out) {
   SaveId id;
   if (!Take("step-", rest) || !TakeDigits(rest, &id.step)) return false;
   if (!Take("-", rest)) return false;
-  id.run = rest.substr(0, rest.find('-'));
-  if (!CheckRun(id.run).ok()) return false;
-  rest.erase(0, id.run.size());
+  id.run = TakeField(rest);
+  if (!CheckSavedRun(id.run).ok()) return false;
+  std::string after = rest;
+  if (Take("-", after)) {
+    const std::string slice = TakeField(after);
+    if (CheckSlice(slice).ok()) {
+      id.slice = slice;
+      rest = after;
+    }
+  }
   *out = std::move(id);
   return true;
 }
@@ -50,7 +76,10 @@ bool TakeId(std::string& rest, SaveId* out) {
 std::string FormatId(const SaveId& id) {
   char step[32];
   std::snprintf(step, sizeof(step), "step-%08" PRIu64 "-", id.step);
-  return step + id.run;
+  std::string text = step + id.run;
+  if (id.slice.empty()) return text;
+  text += '-';
+  return text + id.slice;
 }
 
 json FormatParts(const CheckpointIndex& index) {
@@ -152,17 +181,30 @@ Status CheckHash(const std::string& what, const json& root) {
                     FormatHash(HashOf(content.data(), content.size())));
 }
 
+Status ParseId(const std::string& what, const json& content, SaveId* out) {
+  SaveId id;
+  ENGINE_RETURN_IF_ERROR(
+      GetUnsigned(what, content, "step", kMaxStep, &id.step));
+  ENGINE_RETURN_IF_ERROR(GetString(what, content, "run", &id.run));
+  Status valid = CheckSavedRun(id.run);
+  if (valid.ok() && content.contains("slice")) {
+    ENGINE_RETURN_IF_ERROR(GetString(what, content, "slice", &id.slice));
+    valid = CheckSlice(id.slice);
+  }
+  if (!valid.ok()) return InvalidArgument(what + ": " + valid.message());
+  *out = std::move(id);
+  return Status();
+}
+
 Status ParseContent(const std::string& what, const json& content,
                     CheckpointIndex* out) {
-  ENGINE_RETURN_IF_ERROR(CheckFields(
-      what, content,
-      {"step", "run", "zero_stage", "files", "tensors", "metadata"}));
+  std::vector<const char*> fields = {"step",  "run",     "zero_stage",
+                                     "files", "tensors", "metadata"};
+  if (content.is_object() && content.contains("slice"))
+    fields.push_back("slice");
+  ENGINE_RETURN_IF_ERROR(CheckFields(what, content, fields));
   CheckpointIndex index;
-  ENGINE_RETURN_IF_ERROR(
-      GetUnsigned(what, content, "step", kMaxStep, &index.id.step));
-  ENGINE_RETURN_IF_ERROR(GetString(what, content, "run", &index.id.run));
-  const Status run = CheckRun(index.id.run);
-  if (!run.ok()) return InvalidArgument(what + ": " + run.message());
+  ENGINE_RETURN_IF_ERROR(ParseId(what, content, &index.id));
   ENGINE_RETURN_IF_ERROR(
       GetUnsigned(what, content, "zero_stage", 3, &index.zero_stage));
   const json* list = nullptr;
@@ -178,14 +220,60 @@ Status ParseContent(const std::string& what, const json& content,
 }  // namespace
 
 Status CheckRun(const std::string& run) {
-  const bool plain =
-      run.find_first_not_of(
-          "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-          "abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  const bool plain = run.find_first_not_of(kLetters) == std::string::npos;
   if (plain && !run.empty() && run.size() <= kMaxRunLength) return Status();
   return InvalidArgument("run is '" + run + "'; it must be 1 to " +
                          std::to_string(kMaxRunLength) +
                          " letters, digits or '_'");
+}
+
+Status CheckSlice(const std::string& slice) {
+  const bool plain =
+      slice.find_first_not_of(std::string(kLetters) + '.') == std::string::npos;
+  if (plain && !slice.empty() && slice.size() <= kMaxSliceLength &&
+      slice != "rank" && slice != "index") {
+    return Status();
+  }
+  return InvalidArgument("slice is '" + slice + "'; it must be 1 to " +
+                         std::to_string(kMaxSliceLength) +
+                         " letters, digits, '_' or '.', and neither 'rank' nor "
+                         "'index'");
+}
+
+std::string RunOf(const std::string& origin, const std::string& name) {
+  return origin.empty() || origin == name ? name : origin + '.' + name;
+}
+
+std::string OriginOf(const std::string& run) {
+  return run.substr(0, run.find('.'));
+}
+
+// An axis may have any name; one that cannot be part of a file's is hashed.
+std::string DefaultSlice(const std::string& axis, int32_t first_rank) {
+  const bool plain = axis.size() <= kMaxAxisLength &&
+                     axis.find_first_not_of(kLetters) == std::string::npos;
+  std::string slice =
+      plain ? axis : FormatHash(HashOf(axis.data(), axis.size()));
+  slice += '.';
+  return slice + std::to_string(first_rank);
+}
+
+std::string IndexName(const std::string& slice) {
+  return slice.empty() ? std::string(kIndexName) : "index-" + slice + ".json";
+}
+
+bool ParseIndexName(const std::string& name, std::string* out_slice) {
+  std::string slice;
+  if (name != kIndexName) {
+    std::string rest = name;
+    if (!Take("index-", rest)) return false;
+    const size_t end = rest.rfind(".json");
+    if (end == std::string::npos || end + 5 != rest.size()) return false;
+    slice = rest.substr(0, end);
+    if (!CheckSlice(slice).ok()) return false;
+  }
+  *out_slice = std::move(slice);
+  return true;
 }
 
 std::string PartName(const SaveId& id, uint64_t rank, uint64_t world) {
@@ -196,8 +284,8 @@ std::string PartName(const SaveId& id, uint64_t rank, uint64_t world) {
   return FormatId(id) + rest;
 }
 
-std::string TemporaryIndexName(const SaveId& id, uint64_t rank) {
-  return FormatId(id) + "-index-" + std::to_string(rank) + kTemporary;
+std::string TemporaryIndexPrefix(const SaveId& id, uint64_t rank) {
+  return FormatId(id) + "-index-" + std::to_string(rank);
 }
 
 bool ParseSavedName(const std::string& name, SavedName* out) {
@@ -206,12 +294,14 @@ bool ParseSavedName(const std::string& name, SavedName* out) {
   uint64_t world = 0;
   if (!TakeId(rest, &saved.id)) return false;
   if (Take("-index-", rest)) {
-    if (!TakeDigits(rest, &saved.rank) || rest != kTemporary) return false;
+    if (!TakeDigits(rest, &saved.rank) || !IsTemporaryEnding(rest)) {
+      return false;
+    }
   } else {
     if (!Take("-rank-", rest) || !TakeDigits(rest, &saved.rank)) return false;
     if (!Take("-of-", rest) || !TakeDigits(rest, &world)) return false;
     if (!Take(".safetensors", rest)) return false;
-    if (!rest.empty() && rest != kTemporary) return false;
+    if (!rest.empty() && !IsTemporaryEnding(rest)) return false;
   }
   *out = std::move(saved);
   return true;
@@ -249,6 +339,7 @@ std::string FormatIndex(const CheckpointIndex& index) {
       {"step", index.id.step},          {"run", index.id.run},
       {"zero_stage", index.zero_stage}, {"files", FormatParts(index)},
       {"tensors", std::move(tensors)},  {"metadata", json::object()}};
+  if (!index.id.slice.empty()) content["slice"] = index.id.slice;
   for (const auto& [key, value] : index.metadata) {
     content["metadata"][key] = value;
   }
@@ -273,6 +364,12 @@ Status ParseIndex(const std::string& what, const std::string& text,
   }
   ENGINE_RETURN_IF_ERROR(CheckHash(what, root));
   return ParseContent(what, root.at("checkpoint"), out);
+}
+
+Status ReadIndexFile(const std::string& path, CheckpointIndex* out) {
+  std::string text;
+  ENGINE_RETURN_IF_ERROR(ReadWhole(path, kMaxIndexBytes, &text));
+  return ParseIndex("file '" + path + "'", text, out);
 }
 
 }  // namespace commsched::engine

@@ -11,16 +11,21 @@
 namespace commsched::engine {
 
 inline constexpr char kCheckpointFormat[] = "commsched-checkpoint/1";
+// Of an engine on all ranks of its world.
 inline constexpr char kIndexName[] = "index.json";
 inline constexpr uint64_t kMaxIndexBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxCheckpointRanks = 1 << 16;
 inline constexpr uint64_t kMaxStep = uint64_t{1} << 62;
 
 // Which save it is. `run` tells saves of one step apart that different runs
-// made.
+// made: the name that the run has given itself or, if it went on from a
+// checkpoint, "ORIGIN.NAME", with the name of the run that began at step 0.
+// `slice` tells engines apart that save to one folder, each a checkpoint of its
+// own: "" or a name (CheckSlice).
 struct SaveId {
   uint64_t step = 0;
   std::string run;
+  std::string slice;
 
   friend bool operator==(const SaveId&, const SaveId&) = default;
 };
@@ -28,11 +33,31 @@ struct SaveId {
 // 1 to 64 letters, digits or '_': it is part of file names.
 Status CheckRun(const std::string& run);
 
-// "step-00000300-RUN-rank-00002-of-00004.safetensors", one rank's file.
+// 1 to 96 letters, digits, '_' or '.', and neither "rank" nor "index": it is
+// part of file names.
+Status CheckSlice(const std::string& slice);
+
+// SaveId::run of the run called `name`; `origin` is empty if it began at step
+// 0.
+std::string RunOf(const std::string& origin, const std::string& name);
+// The name of the run that began at step 0.
+std::string OriginOf(const std::string& run);
+
+// The name of a slice for the engine on the group of `axis` whose first rank in
+// the world is `first_rank`: "dp_shard.1".
+std::string DefaultSlice(const std::string& axis, int32_t first_rank);
+
+// "index.json"; of a slice "index-SLICE.json".
+std::string IndexName(const std::string& slice);
+// False if it is another name.
+bool ParseIndexName(const std::string& name, std::string* out_slice);
+
+// "step-00000300-RUN-rank-00002-of-00004.safetensors", one rank's file; of a
+// slice "step-00000300-RUN-SLICE-rank-...".
 std::string PartName(const SaveId& id, uint64_t rank, uint64_t world);
 
-// A name that PartName() makes, with or without ".tmp", or the temporary name
-// of an index, taken apart.
+// A name that PartName() makes or the temporary name of it or of an index,
+// taken apart.
 struct SavedName {
   SaveId id;
   uint64_t rank = 0;
@@ -41,8 +66,8 @@ struct SavedName {
 // False if it is another name.
 bool ParseSavedName(const std::string& name, SavedName* out);
 
-// The temporary name under which `rank` writes the index.
-std::string TemporaryIndexName(const SaveId& id, uint64_t rank);
+// What the temporary name begins with under which `rank` writes the index.
+std::string TemporaryIndexPrefix(const SaveId& id, uint64_t rank);
 
 std::string FormatHash(uint64_t hash);  // 16 hexadecimal digits.
 bool ParseHash(const std::string& text, uint64_t* out);
@@ -79,6 +104,9 @@ std::string FormatIndex(const CheckpointIndex& index);
 // that is no index and with DATA_LOSS for one that has changed since.
 Status ParseIndex(const std::string& what, const std::string& text,
                   CheckpointIndex* out);
+
+// Fails with what ParseIndex() fails with, or as the disk does.
+Status ReadIndexFile(const std::string& path, CheckpointIndex* out);
 
 }  // namespace commsched::engine
 

@@ -1,5 +1,6 @@
 #include "checkpoint_part.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -28,11 +29,13 @@ std::string TensorName(const PartPiece& piece, bool whole) {
 }
 
 Metadata IdentityOf(const SaveId& id, uint64_t rank, uint64_t world) {
-  return {{"format", kCheckpointFormat},
-          {"step", std::to_string(id.step)},
-          {"run", id.run},
-          {"rank", std::to_string(rank)},
-          {"world", std::to_string(world)}};
+  Metadata identity = {{"format", kCheckpointFormat},
+                       {"step", std::to_string(id.step)},
+                       {"run", id.run},
+                       {"rank", std::to_string(rank)},
+                       {"world", std::to_string(world)}};
+  if (!id.slice.empty()) identity["slice"] = id.slice;
+  return identity;
 }
 
 // "adamw.m 256 0123456789abcdef wte.weight"
@@ -143,6 +146,19 @@ Status ReadPartHeader(const std::string& what, const SaveId& id, uint64_t rank,
     pieces.push_back(std::move(piece));
   }
   *out = std::move(pieces);
+  return Status();
+}
+
+Status ReadHeader(const OldFile& file, const std::string& what,
+                  std::string* out_text) {
+  unsigned char length[kLengthBytes] = {};
+  ENGINE_RETURN_IF_ERROR(
+      file.Read(0, length, std::min(kLengthBytes, file.bytes())));
+  uint64_t bytes = 0;
+  ENGINE_RETURN_IF_ERROR(ParseHeaderLength(what, length, file.bytes(), &bytes));
+  std::string text(kLengthBytes + bytes, '\0');
+  ENGINE_RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+  *out_text = std::move(text);
   return Status();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint_index.h"
+#include "files.h"
 #include "safetensors.h"
 #include "status.h"
 
@@ -48,6 +49,10 @@ Status MakePartHeader(const SaveId& id, uint64_t rank, uint64_t world,
 Status ReadPartHeader(const std::string& what, const SaveId& id, uint64_t rank,
                       uint64_t world, const TensorHeader& header,
                       std::vector<PartPiece>* out);
+
+// The header of `file` as it stands there, its length included.
+Status ReadHeader(const OldFile& file, const std::string& what,
+                  std::string* out_text);
 
 }  // namespace commsched::engine
 

@@ -105,6 +105,9 @@ class Engine {
   }
   Status CheckCanSave() const;
   std::vector<SavedPiece> SavedPieces() const;
+  Status MasterRange(uint32_t parameter, uint64_t* out_offset,
+                     uint64_t* out_count) const;
+  Status GetMasterRange(uint32_t parameter, float* out_values, uint64_t count);
   // What the optimizer keeps, in the order in which it lies in memory.
   std::vector<StateKind> Moments() const;
   // All of the pieces to `out`, one kind of state after the other: Moments(),
@@ -120,6 +123,10 @@ class Engine {
   uint64_t zero_stage() const { return spec_.zero_stage; }
   uint64_t world() const { return static_cast<uint64_t>(spec_.world); }
   uint64_t rank() const { return group_rank_; }
+  // SaveId::slice of what it saves, unless the caller says another.
+  const std::string& slice() const { return slice_; }
+  const Lineage& lineage() const { return lineage_; }
+  void NoteSave(const std::string& run) { lineage_.Save(run); }
 
   commsched_plan_t* plan() const { return plan_.get(); }
   commsched_session_t* session() const { return session_.get(); }
@@ -431,6 +438,9 @@ class Engine {
     const uint64_t masters = spec_.offloads && spec_.has_masters() ? 1 : 0;
     return (masters + moment) * ShardCount(bucket);
   }
+  // None has a count of 0: a shard has at most one piece of a parameter.
+  SavedPiece SavedPieceOf(uint32_t parameter) const;
+  std::vector<SavedPiece> SavedPiecesOf(uint32_t bucket) const;
   // Of moment `moment`; or, if it is the number of moments, of the values.
   Status CopyPieces(const std::vector<SavedPiece>& pieces, uint64_t moment,
                     float** out);
@@ -446,6 +456,7 @@ class Engine {
   const std::string flight_path_;  // Empty: none.
   const StepSpec spec_;
   const uint32_t group_rank_;
+  const std::string slice_;
 
   // Constant after Build.
   std::vector<Module> modules_;
@@ -503,6 +514,7 @@ class Engine {
   uint64_t steps_begun_ = 0;              // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
+  Lineage lineage_;
   bool has_norm_ = false;
   double norm_ = 0;
 

@@ -1,11 +1,13 @@
 #include "files.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -49,15 +51,45 @@ Status Failed(const char* doing, const std::string& path) {
   return Failed(doing, path, errno);
 }
 
+// Standard input, output and error may be closed. What is written there must
+// not land in a file that got the number of one of them.
+int AwayFromStandard(int descriptor) {
+  if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, int{STDERR_FILENO} + 1);
+  const int error = errno;
+  close(descriptor);
+  errno = error;
+  return moved;
+}
+
+// Opens a file that is not there under `prefix` and an ending that cannot be
+// guessed.
+int OpenTemporary(const std::string& prefix, std::string* out_path) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return -1;
+    char ending[32];
+    std::snprintf(ending, sizeof(ending), ".%016" PRIx64 ".tmp", random);
+    *out_path = prefix + ending;
+    const int made = AwayFromStandard(
+        open(out_path->c_str(),
+             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (made >= 0 || errno != EEXIST) return made;
+  }
+  return -1;
+}
+
 // Some file systems only make files with names.
 int OpenUnnamed(const std::string& folder) {
 #ifdef O_TMPFILE
-  const int made = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  const int made = AwayFromStandard(
+      open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (made >= 0) return made;
   if (errno != EOPNOTSUPP && errno != EISDIR) return -1;
 #endif
   std::string name = folder + "/commsched-pool-XXXXXX";
-  const int named = mkostemp(name.data(), O_CLOEXEC);
+  const int named = AwayFromStandard(mkostemp(name.data(), O_CLOEXEC));
   if (named >= 0) unlink(name.c_str());
   return named;
 }
@@ -115,12 +147,13 @@ NewFile::~NewFile() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-Status NewFile::Create(const std::string& path, const std::string& temporary) {
+Status NewFile::Create(const std::string& path, const std::string& prefix) {
   path_ = path;
-  descriptor_ = Descriptor(
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  std::string temporary;
+  descriptor_ = Descriptor(OpenTemporary(prefix, &temporary));
   if (descriptor_.get() < 0) return Failed("create", temporary);
-  temporary_ = temporary;
+  temporary_ = std::move(temporary);
+  bytes_ = 0;
   return Status();
 }
 
@@ -131,6 +164,7 @@ Status NewFile::Append(const void* data, uint64_t bytes) {
         write(descriptor_.get(), next, std::min(bytes, kMostAtOnce));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return Failed("write", temporary_);
+    bytes_ += static_cast<uint64_t>(written);
     next += written;
     bytes -= static_cast<uint64_t>(written);
   }
@@ -139,6 +173,16 @@ Status NewFile::Append(const void* data, uint64_t bytes) {
 
 Status NewFile::Publish() {
   if (fsync(descriptor_.get()) != 0) return Failed("sync", temporary_);
+  struct stat about = {};
+  if (fstat(descriptor_.get(), &about) != 0) return Failed("sync", temporary_);
+  if (static_cast<uint64_t>(about.st_size) != bytes_) {
+    return Status(COMMSCHED_DATA_LOSS,
+                  "file '" + temporary_ + "' has " +
+                      std::to_string(about.st_size) + " bytes, but " +
+                      std::to_string(bytes_) +
+                      " were written: something else writes to it; '" + path_ +
+                      "' is left as it was");
+  }
   descriptor_.Close();
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return Failed("make", path_);
@@ -147,11 +191,18 @@ Status NewFile::Publish() {
   return SyncFolder(FolderOf(path_));
 }
 
+bool IsTemporaryEnding(const std::string& ending) {
+  constexpr size_t kDigits = 16;
+  return ending.size() == kDigits + 5 && ending[0] == '.' &&
+         ending.find_first_not_of("0123456789abcdef", 1) == kDigits + 1 &&
+         ending.compare(kDigits + 1, 4, ".tmp") == 0;
+}
+
 Status OldFile::Open(const std::string& path) {
   path_ = path;
   // Not to wait for the writer of a pipe.
-  descriptor_ =
-      Descriptor(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  descriptor_ = Descriptor(
+      AwayFromStandard(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)));
   if (descriptor_.get() < 0) return Failed("open", path);
   struct stat about = {};
   if (fstat(descriptor_.get(), &about) != 0) return Failed("open", path);
@@ -192,13 +243,17 @@ Status UnnamedFile::Read(uint64_t offset, void* out, uint64_t bytes) const {
 }
 
 Status UnnamedFile::Write(uint64_t offset, const void* from, uint64_t bytes) {
+  return WriteAt(descriptor_, name_, offset, from, bytes);
+}
+
+Status WriteAt(const Descriptor& file, const std::string& path, uint64_t offset,
+               const void* from, uint64_t bytes) {
   const char* next = static_cast<const char*>(from);
   while (bytes > 0) {
-    const ssize_t put =
-        pwrite(descriptor_.get(), next, std::min(bytes, kMostAtOnce),
-               static_cast<off_t>(offset));
+    const ssize_t put = pwrite(file.get(), next, std::min(bytes, kMostAtOnce),
+                               static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return Failed("write", name_);
+    if (put < 0) return Failed("write", path);
     next += put;
     offset += static_cast<uint64_t>(put);
     bytes -= static_cast<uint64_t>(put);
@@ -221,6 +276,12 @@ Status ReadWhole(const std::string& path, uint64_t most, std::string* out) {
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+Status OpenOrCreate(const std::string& path, Descriptor* out) {
+  *out = Descriptor(AwayFromStandard(
+      open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)));
+  return out->get() < 0 ? Failed("create", path) : Status();
+}
 
 Status CheckFolder(const std::string& path) {
   struct stat about = {};

@@ -29,8 +29,9 @@ class Descriptor {
 };
 
 // A file that appears under its name when it is complete and on the disk, and
-// replaces one that is there; until then it is `path` + ".tmp", which goes if
-// this goes.
+// replaces one that is there. Until then it has a name that nobody can guess
+// and that was free, which goes if this goes: nothing that is there is written
+// to or removed, and no symbolic link is followed.
 //
 // Thread-compatible.
 class NewFile {
@@ -40,17 +41,23 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  // `temporary` is in the folder of `path`.
-  Status Create(const std::string& path, const std::string& temporary);
+  // Its temporary name is `prefix`, which is in the folder of `path`, with an
+  // ending that IsTemporaryEnding() knows.
+  Status Create(const std::string& path, const std::string& prefix);
   Status Append(const void* data, uint64_t bytes);
-  // On the disk, with its name.
+  // On the disk, with its name. Fails with DATA_LOSS if the file is not as long
+  // as what was appended: something else writes to it.
   Status Publish();
 
  private:
   std::string path_;
   std::string temporary_;  // Empty: there is none.
+  uint64_t bytes_ = 0;     // Appended.
   Descriptor descriptor_;
 };
+
+// Whether a NewFile ends its temporary name so: ".0123456789abcdef.tmp".
+bool IsTemporaryEnding(const std::string& ending);
 
 // An existing file, for reading.
 //
@@ -59,6 +66,7 @@ class OldFile {
  public:
   // Fails with INVALID_ARGUMENT if it is no regular file.
   Status Open(const std::string& path);
+  bool is_open() const { return descriptor_.get() >= 0; }
   uint64_t bytes() const { return bytes_; }
   // Fails with DATA_LOSS if the file ends before.
   Status Read(uint64_t offset, void* out, uint64_t bytes) const;
@@ -90,6 +98,14 @@ class UnnamedFile {
 Status ReadWhole(const std::string& path, uint64_t most, std::string* out);
 
 bool Exists(const std::string& path);
+
+// `path` is for messages.
+Status WriteAt(const Descriptor& file, const std::string& path, uint64_t offset,
+               const void* from, uint64_t bytes);
+
+// Opens `path` for reading and writing; makes an empty file of it if there is
+// none. Follows no symbolic link.
+Status OpenOrCreate(const std::string& path, Descriptor* out);
 
 // Fails with NOT_FOUND or INVALID_ARGUMENT if it is none.
 Status CheckFolder(const std::string& path);

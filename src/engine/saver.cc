@@ -15,7 +15,6 @@
 namespace commsched::engine {
 namespace {
 
-constexpr char kTemporary[] = ".tmp";
 // Leaves room for the tensors in an index.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 20;
 
@@ -43,54 +42,111 @@ Status CheckMetadata(const std::map<std::string, std::string>& metadata) {
                          std::to_string(kMaxMetadataBytes));
 }
 
-// Calls `visit` with the names in `folder` that a saver made.
+// Calls `visit` with the names in `folder`.
 template <typename Visit>
-std::error_code ForEachSavedName(const std::string& folder, Visit&& visit) {
+std::error_code ForEachName(const std::string& folder, Visit&& visit) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   const std::filesystem::directory_iterator end;
   while (!error && entry != end) {
-    SavedName saved;
-    const std::string name = entry->path().filename().string();
-    if (ParseSavedName(name, &saved)) visit(name, saved);
+    visit(entry->path().filename().string());
     entry.increment(error);
   }
   return error;
 }
 
+Status CannotList(const std::string& folder, const std::error_code& error) {
+  return Status(COMMSCHED_UNAVAILABLE,
+                "cannot list folder '" + folder + "': " + error.message());
+}
+
 }  // namespace
 
-Status Saver::Create(Engine& engine, const std::string& folder,
-                     const std::string& run, std::unique_ptr<Saver>* out) {
+Saver::Saver(Engine& engine, const Options& options)
+    : engine_(engine),
+      folder_(options.folder),
+      run_(RunOf(engine.lineage().origin(), options.run)),
+      slice_(options.slice == nullptr ? engine.slice() : options.slice),
+      overwrite_(options.overwrite) {}
+
+Status Saver::Create(Engine& engine, const Options& options,
+                     std::unique_ptr<Saver>* out) {
   ENGINE_RETURN_IF_ERROR(engine.CheckBuilt("saver_create"));
-  const Status valid = CheckRun(run);
+  Status valid = CheckRun(options.run);
+  if (valid.ok() && options.slice != nullptr && *options.slice != '\0') {
+    valid = CheckSlice(options.slice);
+  }
   if (!valid.ok()) return InvalidArgument("engine: saver: " + valid.message());
-  ENGINE_RETURN_IF_ERROR(CheckFolder(folder));
-  std::unique_ptr<Saver> saver(new Saver(engine, folder, run));
-  ENGINE_RETURN_IF_ERROR(saver->CheckUnusedRun());
+  ENGINE_RETURN_IF_ERROR(CheckFolder(options.folder));
+  std::unique_ptr<Saver> saver(new Saver(engine, options));
+  ENGINE_RETURN_IF_ERROR(saver->TakeFolder());
   ENGINE_RETURN_IF_ERROR(saver->Prepare());
   *out = std::move(saver);
   return Status();
+}
+
+Status Saver::TakeFolder() {
+  std::string member = "rank " + std::to_string(engine_.rank()) + " of " +
+                       std::to_string(engine_.world());
+  if (!slice_.empty()) member += " of slice '" + slice_ + "'";
+  ENGINE_RETURN_IF_ERROR(lock_.Take(folder_, run_, member));
+  ENGINE_RETURN_IF_ERROR(CheckUnusedRun());
+  return overwrite_ ? Status() : CheckReplaced();
 }
 
 // A file that is left of another save of this name would be taken for one of
 // this.
 Status Saver::CheckUnusedRun() const {
   std::string found;
-  const std::error_code error = ForEachSavedName(
-      folder_, [&](const std::string& name, const SavedName& saved) {
-        if (saved.id.run == run_ && saved.rank == engine_.rank()) found = name;
+  const std::error_code error =
+      ForEachName(folder_, [&](const std::string& name) {
+        SavedName saved;
+        if (ParseSavedName(name, &saved) && saved.id.run == run_ &&
+            saved.id.slice == slice_ && saved.rank == engine_.rank()) {
+          found = name;
+        }
       });
-  if (error) {
-    return Status(COMMSCHED_UNAVAILABLE,
-                  "cannot list folder '" + folder_ + "': " + error.message());
-  }
+  if (error) return CannotList(folder_, error);
   if (found.empty()) return Status();
   return Status(COMMSCHED_ALREADY_EXISTS, "engine: run '" + run_ +
                                               "' has saved to '" + folder_ +
                                               "' before: '" + found +
                                               "'; each run needs a name of its "
                                               "own");
+}
+
+// No checkpoint would be lost that this run has not gone on from. What no index
+// describes is none.
+Status Saver::CheckReplaced() const {
+  Status status;
+  const std::error_code error =
+      ForEachName(folder_, [&](const std::string& name) {
+        if (status.ok()) status = CheckIndex(name);
+      });
+  return error ? CannotList(folder_, error) : status;
+}
+
+Status Saver::CheckIndex(const std::string& name) const {
+  std::string slice;
+  if (!ParseIndexName(name, &slice)) return Status();
+  CheckpointIndex index;
+  const Status read = ReadIndexFile(PathOf(name), &index);
+  if (read.code() == COMMSCHED_NOT_FOUND) return Status();
+  std::string what;
+  if (!read.ok()) {
+    what = "a checkpoint that cannot be read (" + read.message() + ")";
+  } else if (index.id.run == run_ || engine_.lineage().Has(index.id) ||
+             (slice != slice_ && engine_.lineage().HasRun(index.id.run))) {
+    return Status();
+  } else {
+    what = "the checkpoint of step " + std::to_string(index.id.step) +
+           " of run '" + index.id.run + "' ('" + name + "')";
+  }
+  return Status(COMMSCHED_ALREADY_EXISTS,
+                "engine: folder '" + folder_ + "' has " + what +
+                    ", which run '" + run_ +
+                    "' has not gone on from and would remove: load it, save to "
+                    "another folder, or set overwrite");
 }
 
 Status Saver::Prepare() {
@@ -162,7 +218,9 @@ Status Saver::Save(std::map<std::string, std::string> metadata) {
                       " has been saved");
   }
   ENGINE_RETURN_IF_ERROR(engine_.CopyOut(pieces_, copy_.data()));
-  id_ = {step, run_};
+  id_ = {step, run_, slice_};
+  engine_.NoteSave(run_);
+  lineage_ = engine_.lineage();
   engine_.AddMetadata(&metadata);
   metadata_ = std::move(metadata);
   has_saved_ = true;
@@ -223,7 +281,7 @@ Status Saver::WritePart() {
   const std::string path =
       PathOf(PartName(id_, engine_.rank(), engine_.world()));
   NewFile file;
-  ENGINE_RETURN_IF_ERROR(file.Create(path, path + kTemporary));
+  ENGINE_RETURN_IF_ERROR(file.Create(path, path));
   ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
   ENGINE_RETURN_IF_ERROR(
       file.Append(copy_.data(),
@@ -231,6 +289,7 @@ Status Saver::WritePart() {
   return file.Publish();
 }
 
+// What is on the disk must be what its header says: the index vouches for it.
 Status Saver::FindParts(CheckpointIndex* index, bool* out_complete) const {
   *out_complete = false;
   for (uint64_t rank = 0; rank < engine_.world(); ++rank) {
@@ -238,16 +297,14 @@ Status Saver::FindParts(CheckpointIndex* index, bool* out_complete) const {
   }
   for (uint64_t rank = 0; rank < engine_.world(); ++rank) {
     const std::string path = PathOf(PartName(id_, rank, engine_.world()));
+    const std::string what = "file '" + path + "'";
     OldFile file;
     ENGINE_RETURN_IF_ERROR(file.Open(path));
-    unsigned char length[kLengthBytes] = {};
-    uint64_t bytes = 0;
-    ENGINE_RETURN_IF_ERROR(
-        file.Read(0, length, std::min(kLengthBytes, file.bytes())));
-    ENGINE_RETURN_IF_ERROR(
-        ParseHeaderLength("file '" + path + "'", length, file.bytes(), &bytes));
-    std::string text(kLengthBytes + bytes, '\0');
-    ENGINE_RETURN_IF_ERROR(file.Read(0, text.data(), text.size()));
+    std::string text;
+    ENGINE_RETURN_IF_ERROR(ReadHeader(file, what, &text));
+    TensorHeader header;
+    ENGINE_RETURN_IF_ERROR(ParseHeader(what, text.substr(kLengthBytes),
+                                       file.bytes() - text.size(), &header));
     index->parts.push_back({file.bytes(), HashOf(text.data(), text.size())});
   }
   *out_complete = true;
@@ -264,23 +321,49 @@ Status Saver::WriteIndex(const CheckpointIndex& parts) const {
   }
   const std::string text = FormatIndex(index);
   NewFile file;
-  ENGINE_RETURN_IF_ERROR(file.Create(
-      PathOf(kIndexName), PathOf(TemporaryIndexName(id_, engine_.rank()))));
+  ENGINE_RETURN_IF_ERROR(
+      file.Create(PathOf(IndexName(slice_)),
+                  PathOf(TemporaryIndexPrefix(id_, engine_.rank()))));
   ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
   return file.Publish();
 }
 
-// What the index of this save has replaced, and what runs have left that were
-// killed. Ranks of this run may be writing the next save, or this index. What
-// cannot be removed stays: the checkpoint is complete.
+// Ranks of this run may be writing the next save, or this index. What cannot be
+// removed stays: the checkpoint is complete. Indexes go first, so that none is
+// left without its files.
 void Saver::RemoveOlder() const {
-  std::vector<std::string> old;
-  ForEachSavedName(folder_,
-                   [&](const std::string& name, const SavedName& saved) {
-                     if (saved.id.run != run_ || saved.id.step < id_.step)
-                       old.push_back(name);
-                   });
-  for (const std::string& name : old) unlink(PathOf(name).c_str());
+  std::vector<std::string> indexes;
+  std::vector<std::string> files;
+  ForEachName(folder_, [&](const std::string& name) {
+    SavedName saved;
+    if (ParseSavedName(name, &saved)) {
+      if (IsOld(saved.id)) files.push_back(name);
+    } else if (overwrite_ && IsOldIndex(name)) {
+      indexes.push_back(name);
+    }
+  });
+  for (const std::string& name : indexes) unlink(PathOf(name).c_str());
+  for (const std::string& name : files) unlink(PathOf(name).c_str());
+}
+
+// What the index of this save has replaced, and what runs have left that were
+// killed.
+bool Saver::IsOld(const SaveId& id) const {
+  const bool mine = id.slice == slice_;
+  if (id.run == run_) return mine && id.step < id_.step;
+  if (lineage_.HasRun(id.run) || OriginOf(id.run) == OriginOf(run_)) {
+    return mine;
+  }
+  return overwrite_;
+}
+
+// That of another slice, of a run to be overwritten.
+bool Saver::IsOldIndex(const std::string& name) const {
+  std::string slice;
+  if (!ParseIndexName(name, &slice) || slice == slice_) return false;
+  CheckpointIndex index;
+  return ReadIndexFile(PathOf(name), &index).ok() && index.id.run != run_ &&
+         !lineage_.HasRun(index.id.run);
 }
 
 }  // namespace commsched::engine

@@ -13,6 +13,7 @@
 #include "checkpoint_index.h"
 #include "checkpoint_part.h"
 #include "engine.h"
+#include "folder_lock.h"
 #include "memory.h"
 #include "snapshot.h"
 #include "status.h"
@@ -28,12 +29,23 @@ namespace commsched::engine {
 // finds them all, and if several do, they make the same index. Until then the
 // index is that of the checkpoint before, whose files go only after that.
 //
+// What goes is of this run, of the run that it went on from, and what killed
+// runs have left that went on from the same one; of any other run only if the
+// caller says so. Files of other slices are their savers' to remove.
+//
 // Thread-compatible: the thread of the engine.
 class Saver {
  public:
+  struct Options {
+    std::string folder;
+    std::string run;              // The caller's name for it.
+    const char* slice = nullptr;  // Null: the engine's own.
+    bool overwrite = false;       // Checkpoints of other runs.
+  };
+
   // `engine` is built and outlives the saver.
-  static Status Create(Engine& engine, const std::string& folder,
-                       const std::string& run, std::unique_ptr<Saver>* out);
+  static Status Create(Engine& engine, const Options& options,
+                       std::unique_ptr<Saver>* out);
   // Waits.
   ~Saver();
   Saver(const Saver&) = delete;
@@ -43,11 +55,13 @@ class Saver {
   Status Wait();
 
  private:
-  Saver(Engine& engine, std::string folder, std::string run)
-      : engine_(engine), folder_(std::move(folder)), run_(std::move(run)) {}
+  Saver(Engine& engine, const Options& options);
 
   Status Prepare();
+  Status TakeFolder();
   Status CheckUnusedRun() const;
+  Status CheckReplaced() const;
+  Status CheckIndex(const std::string& name) const;
   std::string PathOf(const std::string& name) const {
     return folder_ + "/" + name;
   }
@@ -61,17 +75,23 @@ class Saver {
   Status FindParts(CheckpointIndex* index, bool* out_complete) const;
   Status WriteIndex(const CheckpointIndex& index) const;
   void RemoveOlder() const;
+  bool IsOld(const SaveId& id) const;
+  bool IsOldIndex(const std::string& name) const;
 
   // Constant after Create.
   Engine& engine_;
   const std::string folder_;
-  const std::string run_;
+  const std::string run_;  // SaveId::run.
+  const std::string slice_;
+  const bool overwrite_;
+  FolderLock lock_;
   std::vector<SavedPiece> pieces_;
   std::vector<PartPiece> part_;  // The hashes are the writing thread's.
 
   // The writing thread's while `writing_`, else the caller's.
   Array<float> copy_;
   SaveId id_;
+  Lineage lineage_;
   std::map<std::string, std::string> metadata_;
 
   bool has_saved_ = false;  // The caller's.

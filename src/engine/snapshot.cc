@@ -10,17 +10,59 @@ namespace commsched::engine {
 std::vector<SavedPiece> Engine::SavedPieces() const {
   std::vector<SavedPiece> pieces;
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
-    for (const Segment& segment :
-         ShardSegments(layout_, parameters_, b, rank(), world())) {
-      pieces.push_back(
-          {.parameter = segment.parameter,
-           .begin = segment.in_bucket - layout_.slots[segment.parameter].offset,
-           .count = segment.count,
-           .bucket = b,
-           .at = spec_.zero_stage == 0 ? segment.in_bucket : segment.in_shard});
-    }
+    const std::vector<SavedPiece> some = SavedPiecesOf(b);
+    pieces.insert(pieces.end(), some.begin(), some.end());
   }
   return pieces;
+}
+
+std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
+  std::vector<SavedPiece> pieces;
+  for (const Segment& segment :
+       ShardSegments(layout_, parameters_, bucket, rank(), world())) {
+    pieces.push_back(
+        {.parameter = segment.parameter,
+         .begin = segment.in_bucket - layout_.slots[segment.parameter].offset,
+         .count = segment.count,
+         .bucket = bucket,
+         .at = spec_.zero_stage == 0 ? segment.in_bucket : segment.in_shard});
+  }
+  return pieces;
+}
+
+SavedPiece Engine::SavedPieceOf(uint32_t parameter) const {
+  for (const SavedPiece& piece :
+       SavedPiecesOf(layout_.slots[parameter].bucket)) {
+    if (piece.parameter == parameter) return piece;
+  }
+  return {};
+}
+
+Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
+                           uint64_t* out_count) const {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(CheckBuilt("master_range"));
+  const SavedPiece piece = SavedPieceOf(parameter);
+  *out_offset = piece.begin;
+  *out_count = piece.count;
+  return Status();
+}
+
+Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
+                              uint64_t count) {
+  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(CheckBuilt("get_master_range"));
+  ENGINE_RETURN_IF_ERROR(CheckDrained("get_master_range"));
+  ENGINE_RETURN_IF_ERROR(SessionFailure());
+  const SavedPiece piece = SavedPieceOf(parameter);
+  if (count != piece.count) {
+    return InvalidArgument(
+        "engine: get_master_range of '" + parameters_[parameter].name +
+        "' with " + std::to_string(count) + " elements; this rank keeps " +
+        std::to_string(piece.count));
+  }
+  return count == 0 ? Status()
+                    : CopyPieces({piece}, spec_.moments, &out_values);
 }
 
 std::vector<StateKind> Engine::Moments() const {
@@ -193,6 +235,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   }
   *loss_scale_.data() = loss_scale;
   step_offset_ = checkpoint.index().id.step - steps_done_;
+  lineage_.Load(checkpoint.index().id);
   return Status();
 }
 

@@ -62,7 +62,7 @@ bool SaveAndDie(const std::string& folder, const std::string& name, int calls) {
 // The step of the checkpoint in `folder`, all of which is verified.
 uint64_t VerifiedStep(const std::string& folder) {
   std::unique_ptr<Checkpoint> checkpoint;
-  const Status status = Checkpoint::Open(folder, &checkpoint);
+  const Status status = Checkpoint::Open(folder, nullptr, &checkpoint);
   EXPECT_TRUE(status.ok()) << status.message();
   if (!status.ok()) return ~uint64_t{0};
   for (size_t tensor = 0; tensor < checkpoint->index().tensors.size();

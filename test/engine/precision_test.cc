@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/checkpoint.h"
+#include "test/engine/messages.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
@@ -202,6 +205,73 @@ TEST(PrecisionValuesTest, SetRoundsAndGetGivesWhatTheModelReads) {
     ASSERT_EQ(result.error, "");
     for (const std::vector<float>& weights : result.weights) {
       EXPECT_TRUE(SameBits(weights, ReferenceWeights(run))) << stage;
+    }
+  }
+}
+
+// By parameter, of a checkpoint.
+std::vector<std::vector<float>> ValuesOf(const std::string& folder) {
+  std::unique_ptr<Checkpoint> checkpoint;
+  const Status status = Checkpoint::Open(folder, nullptr, &checkpoint);
+  EXPECT_TRUE(status.ok()) << status.message();
+  std::vector<std::vector<float>> values;
+  for (const ToyParameter& parameter : ToyParameters()) {
+    values.emplace_back(parameter.count());
+    if (!status.ok()) continue;
+    EXPECT_TRUE(
+        checkpoint
+            ->Read({static_cast<size_t>(checkpoint->Find(parameter.name)),
+                    StateKind::kValue, 0, parameter.count()},
+                   values.back().data())
+            .ok());
+  }
+  return values;
+}
+
+// Every element of every parameter, from the rank that keeps its master.
+std::string ReadMasters(ToyRank& toy, std::vector<std::vector<float>>* out) {
+  RETURN_MESSAGE_IF_ERROR(commsched_engine_drain(toy.engine()));
+  for (uint32_t p = 0; p < ToyParameters().size(); ++p) {
+    uint64_t offset = 0;
+    uint64_t count = 0;
+    RETURN_MESSAGE_IF_ERROR(
+        commsched_engine_master_range(toy.engine(), p, &offset, &count));
+    if (count == 0) continue;
+    EXPECT_EQ(commsched_engine_get_master_range(toy.engine(), p,
+                                                (*out)[p].data(), count + 1),
+              COMMSCHED_INVALID_ARGUMENT);
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_get_master_range(
+        toy.engine(), p, (*out)[p].data() + offset, count));
+  }
+  return "";
+}
+
+TEST(MastersTest, AreWhatACheckpointHasInEveryStageAndPlace) {
+  for (const bool offloads : {false, true}) {
+    for (uint32_t stage : {0u, 1u, 2u, 3u}) {
+      const TemporaryFolder folder;
+      ToyRun run = ToyRunOf(3, stage);
+      run.engine.parameter_dtype = COMMSCHED_BF16;
+      if (offloads) run.pools = std::make_shared<TestPools>();
+      std::vector<std::vector<float>> masters;
+      for (const ToyParameter& parameter : ToyParameters()) {
+        masters.emplace_back(parameter.count(), -1.0f);
+      }
+      ASSERT_EQ(OnRanks(run,
+                        [&](ToyRank& toy, int32_t) {
+                          RETURN_MESSAGE_IF_ERROR(toy.Build());
+                          RETURN_MESSAGE_IF_ERROR(toy.Step(0));
+                          SaverHandle saver;
+                          RETURN_MESSAGE_IF_ERROR(
+                              CreateToySaver(toy, folder.path(), "r", &saver));
+                          RETURN_MESSAGE_IF_ERROR(commsched_engine_saver_save(
+                              saver.get(), nullptr, 0));
+                          RETURN_MESSAGE_IF_ERROR(
+                              commsched_engine_saver_wait(saver.get()));
+                          return ReadMasters(toy, &masters);
+                        }),
+                "");
+      EXPECT_EQ(masters, ValuesOf(folder.path())) << "stage " << stage;
     }
   }
 }

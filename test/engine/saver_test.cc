@@ -221,7 +221,7 @@ TEST(SaverTest, AFullDiskIsSaidAndLeavesTheCheckpointBefore) {
   SetFileHook(FullDisk);
   const std::string message = TrainToy(stretch);
   SetFileHook(nullptr);
-  EXPECT_THAT(message, AllOf(HasSubstr("step-00000005-second-rank-00000"),
+  EXPECT_THAT(message, AllOf(HasSubstr("step-00000005-run.second-rank-00000"),
                              HasSubstr("No space left on device")));
   EXPECT_EQ(folder.Names().size(), 2u);
   EXPECT_TRUE(SameBits(ContentOf(folder.path()), before));

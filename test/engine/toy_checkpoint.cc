@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "engine/checkpoint.h"
+#include "engine/folder_lock.h"
 #include "test/engine/messages.h"
 
 namespace commsched::engine {
@@ -36,7 +37,8 @@ std::string TrainRank(const ToyStretch& stretch, ToyRank& toy) {
   }
   SaverHandle saver;
   if (message.empty() && !stretch.save.empty()) {
-    message = CreateToySaver(toy, stretch.save, stretch.name, &saver);
+    message = CreateToySaver(toy, stretch.save, stretch.name, &saver,
+                             stretch.overwrite);
   }
   // A stretch without a step saves what it has loaded.
   bool due = saver != nullptr && step == stretch.end;
@@ -75,15 +77,18 @@ TemporaryFolder::~TemporaryFolder() {
 std::vector<std::string> TemporaryFolder::Names() const {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-    names.push_back(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    if (name != kLockName) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
 std::string CreateToySaver(ToyRank& toy, const std::string& folder,
-                           const std::string& name, SaverHandle* out) {
+                           const std::string& name, SaverHandle* out,
+                           bool overwrite) {
   auto desc = commsched_engine_saver_desc_init();
+  desc.overwrite = overwrite ? 1 : 0;
   desc.folder = folder.c_str();
   desc.run = name.c_str();
   commsched_engine_saver_t* saver = nullptr;
@@ -132,7 +137,7 @@ ToyRun ToyRunOf(int32_t ranks, uint32_t stage, uint64_t bucket_bytes) {
 
 std::vector<float> ContentOf(const std::string& folder) {
   std::unique_ptr<Checkpoint> checkpoint;
-  const Status status = Checkpoint::Open(folder, &checkpoint);
+  const Status status = Checkpoint::Open(folder, nullptr, &checkpoint);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> content;
   for (uint32_t p = 0; status.ok() && p < ToyParameters().size(); ++p) {

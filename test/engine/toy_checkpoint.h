@@ -21,7 +21,8 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  std::vector<std::string> Names() const;  // Sorted.
+  // Sorted; without the lock that savers have there.
+  std::vector<std::string> Names() const;
 
  private:
   std::string path_;
@@ -50,6 +51,7 @@ struct ToyStretch {
   std::string save;  // To this folder, unless empty, as `name`.
   std::string name = "run";
   uint32_t save_every = 0;  // 0: after the last step.
+  bool overwrite = false;   // Checkpoints of other runs.
 };
 
 // Returns "" or the message of the first failure. `out_weights` is by rank, and
@@ -59,7 +61,8 @@ std::string TrainToy(const ToyStretch& stretch,
 
 // Makes a saver; "" or the message.
 std::string CreateToySaver(ToyRank& toy, const std::string& folder,
-                           const std::string& name, SaverHandle* out);
+                           const std::string& name, SaverHandle* out,
+                           bool overwrite = false);
 
 std::string OpenToyCheckpoint(const std::string& folder, CheckpointHandle* out);
 

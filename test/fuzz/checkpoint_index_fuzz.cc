@@ -27,10 +27,18 @@ std::string WithChecksum(const std::string& text) {
 }
 
 size_t CheckName(const std::string& name) {
+  std::string slice;
+  if (engine::ParseIndexName(name, &slice)) {
+    Require(engine::IndexName(slice) == name);
+    return 1;
+  }
   SavedName saved;
   if (!engine::ParseSavedName(name, &saved)) return 0;
   Require(name.find('/') == std::string::npos);
-  Require(engine::CheckRun(saved.id.run).ok());
+  Require(engine::CheckRun(engine::OriginOf(saved.id.run)).ok());
+  if (!saved.id.slice.empty()) {
+    Require(engine::CheckSlice(saved.id.slice).ok());
+  }
   return 1;
 }
 

@@ -54,7 +54,8 @@ _WAITS = re.compile(
     r"|\.(wait|wait_for|wait_until|join)\s*\("
     r"|\bcommsched_(event_synchronize|stream_synchronize|recording_drain"
     r"|session_drain|session_run|session_buffer_release)\b")
-_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc"}
+_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc",
+                 "folder_lock.cc", "folder_lock.h"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("

@@ -1,0 +1,198 @@
+// Engines on different groups that save to one folder.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/engine/messages.h"
+#include "test/engine/toy_checkpoint.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int32_t kWorld = 4;
+constexpr uint64_t kCount = 700;
+
+// One rank of an engine on `ranks` of a world of four, with one parameter.
+class Member {
+ public:
+  Member(commsched_world_t* world, const std::vector<int32_t>& ranks,
+         int32_t rank) {
+    Require(commsched_context_create(world, ranks[static_cast<size_t>(rank)],
+                                     &context_),
+            commsched_last_error());
+    Require(
+        commsched_group_create(context_, "dp", ranks.data(),
+                               static_cast<uint32_t>(ranks.size()), &group_),
+        commsched_last_error());
+    auto desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    desc.zero_stage = 2;
+    Require(commsched_engine_create(&desc, &engine_),
+            commsched_engine_last_error());
+    uint32_t id = 0;
+    Require(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+            commsched_engine_last_error());
+    const uint64_t dims[] = {kCount};
+    Require(commsched_engine_add_parameter(engine_, 0, "w", dims, 1, &id),
+            commsched_engine_last_error());
+  }
+  ~Member() {
+    commsched_engine_destroy(engine_);
+    commsched_group_destroy(group_);
+    commsched_context_destroy(context_);
+  }
+  Member(const Member&) = delete;
+  Member& operator=(const Member&) = delete;
+
+  commsched_engine_t* engine() { return engine_; }
+
+  // All of the parameter is `value`.
+  std::string Build(float value) {
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
+    const std::vector<float> values(kCount, value);
+    return Message(
+        commsched_engine_set_parameter(engine_, 0, values.data(), kCount));
+  }
+
+  std::string Save(const std::string& folder, const char* slice) {
+    auto desc = commsched_engine_saver_desc_init();
+    desc.folder = folder.c_str();
+    desc.run = "r";
+    desc.slice = slice;
+    commsched_engine_saver_t* made = nullptr;
+    RETURN_MESSAGE_IF_ERROR(
+        commsched_engine_saver_create(engine_, &desc, &made));
+    const SaverHandle saver(made);
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_saver_save(made, nullptr, 0));
+    return Message(commsched_engine_saver_wait(made));
+  }
+
+ private:
+  commsched_context_t* context_ = nullptr;
+  commsched_group_t* group_ = nullptr;
+  commsched_engine_t* engine_ = nullptr;
+};
+
+// Saves engines on the groups {0, 2}, with values 1, and {1, 3}, with values 2,
+// to one folder; "" or a message.
+std::string SaveHalves(const std::string& folder,
+                       const char* const slices[2] = nullptr) {
+  auto desc = commsched_world_desc_init();
+  desc.size = kWorld;
+  commsched_world_t* world = nullptr;
+  Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
+  std::vector<std::string> messages(kWorld);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < kWorld; ++rank) {
+    threads.emplace_back([&, rank] {
+      const int32_t half = rank % 2;
+      Member member(world, {half, half + 2}, rank / 2);
+      std::string& message = messages[static_cast<size_t>(rank)];
+      message = member.Build(static_cast<float>(1 + half));
+      if (message.empty()) {
+        message =
+            member.Save(folder, slices == nullptr ? nullptr : slices[half]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  commsched_world_destroy(world);
+  for (const std::string& message : messages) {
+    if (!message.empty()) return message;
+  }
+  return "";
+}
+
+// The parameter of the slice, as one rank loads it.
+std::string LoadSlice(const std::string& folder, const char* slice,
+                      std::vector<float>* out_values) {
+  commsched_engine_checkpoint_t* opened = nullptr;
+  RETURN_MESSAGE_IF_ERROR(
+      commsched_engine_checkpoint_open_slice(folder.c_str(), slice, &opened));
+  const CheckpointHandle checkpoint(opened);
+  SmallEngine engine({{"w", {kCount}}});
+  RETURN_MESSAGE_IF_ERROR(
+      commsched_engine_checkpoint_load(opened, engine.get()));
+  out_values->resize(kCount);
+  return Message(commsched_engine_get_parameter(engine.get(), 0,
+                                                out_values->data(), kCount));
+}
+
+TEST(SliceTest, EnginesOnHalvesOfTheWorldShareAFolder) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveHalves(folder.path()), "");
+  EXPECT_THAT(
+      folder.Names(),
+      ElementsAre("index-dp.0.json", "index-dp.1.json",
+                  "step-00000000-r-dp.0-rank-00000-of-00002.safetensors",
+                  "step-00000000-r-dp.0-rank-00001-of-00002.safetensors",
+                  "step-00000000-r-dp.1-rank-00000-of-00002.safetensors",
+                  "step-00000000-r-dp.1-rank-00001-of-00002.safetensors"));
+  std::vector<float> values;
+  ASSERT_EQ(LoadSlice(folder.path(), "dp.0", &values), "");
+  EXPECT_EQ(values, std::vector<float>(kCount, 1));
+  ASSERT_EQ(LoadSlice(folder.path(), "dp.1", &values), "");
+  EXPECT_EQ(values, std::vector<float>(kCount, 2));
+}
+
+TEST(SliceTest, SlicesMayHaveNamesThatDoNotDependOnTheMesh) {
+  const TemporaryFolder folder;
+  const char* const names[] = {"tp0", "tp1"};
+  ASSERT_EQ(SaveHalves(folder.path(), names), "");
+  std::vector<float> values;
+  ASSERT_EQ(LoadSlice(folder.path(), "tp1", &values), "");
+  EXPECT_EQ(values, std::vector<float>(kCount, 2));
+  EXPECT_THAT(LoadSlice(folder.path(), "tp2", &values),
+              HasSubstr("no checkpoint in"));
+}
+
+TEST(SliceTest, WhichOfSeveralToOpenMustBeSaid) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveHalves(folder.path()), "");
+  CheckpointHandle checkpoint;
+  EXPECT_THAT(OpenToyCheckpoint(folder.path(), &checkpoint),
+              AllOf(HasSubstr("'index-dp.0.json', 'index-dp.1.json'"),
+                    HasSubstr("open one by the name of its slice")));
+}
+
+TEST(SliceTest, TheOnlyOneIsOpenedWithoutItsName) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveHalves(folder.path()), "");
+  for (const std::string& name : folder.Names()) {
+    if (name.find("dp.1") != std::string::npos) {
+      std::filesystem::remove(folder.path() + "/" + name);
+    }
+  }
+  CheckpointHandle checkpoint;
+  EXPECT_EQ(OpenToyCheckpoint(folder.path(), &checkpoint), "");
+}
+
+// While the other saves, or after that.
+TEST(SliceTest, TwoEnginesCannotSaveTheSameSlice) {
+  const TemporaryFolder folder;
+  const char* const names[] = {"x", "x"};
+  EXPECT_THAT(SaveHalves(folder.path(), names),
+              AnyOf(HasSubstr("give each engine a slice of its own"),
+                    HasSubstr("run 'r' has saved to")));
+}
+
+TEST(SliceTest, ANameThatIsNoneIsRefused) {
+  const TemporaryFolder folder;
+  const char* const names[] = {"a-b", "rank"};
+  EXPECT_THAT(SaveHalves(folder.path(), names), HasSubstr("slice is '"));
+  EXPECT_TRUE(folder.Names().empty());
+}
+
+}  // namespace
+}  // namespace commsched::engine
