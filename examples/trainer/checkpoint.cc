@@ -2,22 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "examples/trainer/sha256.h"
+#include "absl/strings/str_join.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
-
-constexpr char kSeedKey[] = "trainer.seed";
-constexpr char kDataKey[] = "trainer.data_sha256";
-constexpr char kGeneratorKey[] = "trainer.generator";
-// Of random.h: another one would make other numbers of the same seed.
-constexpr char kGenerator[] = "splitmix64-counter/1";
 
 absl::Status FromEngine(commsched_status_t code) {
   if (code == COMMSCHED_OK) return absl::OkStatus();
@@ -32,20 +25,52 @@ absl::StatusOr<CheckpointHandle> Open(const std::string& folder) {
   return CheckpointHandle(checkpoint);
 }
 
-absl::Status CheckEqual(const std::string& folder,
-                        const commsched_engine_checkpoint_t* checkpoint,
-                        const char* key, const std::string& mine) {
-  const char* saved = commsched_engine_checkpoint_metadata(checkpoint, key);
+// Compares a setting of the run with the checkpoint's. `unsaid` takes one that
+// the checkpoint does not say.
+absl::Status CompareSetting(const Options& options,
+                            const commsched_engine_checkpoint_t* checkpoint,
+                            const Setting& mine,
+                            std::vector<std::string>* unsaid) {
+  const char* saved =
+      commsched_engine_checkpoint_metadata(checkpoint, mine.key.c_str());
   if (saved == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("--resume: the checkpoint in '%s' has no '%s'; the "
-                        "trainer did not save it",
-                        folder, key));
+    if (mine.kind == Setting::Kind::kAlways) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--resume: the checkpoint in '%s' has no '%s'; the "
+                          "trainer did not save it",
+                          options.resume_dir, mine.key));
+    }
+    if (mine.kind == Setting::Kind::kSince) unsaid->push_back(mine.key);
+    return absl::OkStatus();
   }
-  if (mine == saved) return absl::OkStatus();
+  if (mine.value == saved) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--resume: '%s' of the checkpoint in '%s' is %s; this run has %s", key,
-      folder, saved, mine));
+      "--resume: '%s' of the checkpoint in '%s' is %s; this run has %s",
+      mine.key, options.resume_dir, saved, mine.value));
+}
+
+absl::Status CompareSettings(const Options& options,
+                             const RunIdentity& identity, Resumed* resumed) {
+  std::vector<std::string> unsaid;
+  for (const Setting& mine : identity.settings) {
+    const absl::Status status =
+        CompareSetting(options, resumed->checkpoint.get(), mine, &unsaid);
+    if (status.ok()) continue;
+    if (!options.force) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat(status.message(), "; --force goes on all the same"));
+    }
+    resumed->remarks.push_back(
+        absl::StrCat(status.message(), "; goes on, as --force says"));
+  }
+  if (!unsaid.empty()) {
+    resumed->remarks.push_back(absl::StrFormat(
+        "--resume: the checkpoint in '%s' is of an older version, which did "
+        "not keep %s: not compared",
+        options.resume_dir, absl::StrJoin(unsaid, ", ")));
+  }
+  return absl::OkStatus();
 }
 
 double Median(std::vector<double> values) {
@@ -62,43 +87,26 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
-RunIdentity IdentifyRun(const Options& options, const Dataset& dataset) {
-  RunIdentity identity;
-  std::random_device random;
-  identity.name = absl::StrFormat("%08x%08x", random(), random());
-  identity.seed = options.seed;
-  Sha256 digest;
-  digest.Update(dataset.train().data(), dataset.train().size());
-  digest.Update(dataset.validation().data(), dataset.validation().size());
-  identity.data_sha256 = digest.HexDigest();
-  return identity;
-}
-
-absl::StatusOr<CheckpointHandle> OpenForResume(const Options& options,
-                                               const RunIdentity& identity,
-                                               int64_t* out_step) {
+absl::StatusOr<Resumed> OpenForResume(const Options& options,
+                                      const RunIdentity& identity) {
   const std::string& folder = options.resume_dir;
+  Resumed resumed;
   absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
   if (!checkpoint.ok()) return checkpoint.status();
-  const commsched_engine_checkpoint_t* opened = checkpoint->get();
-  TRAINER_RETURN_IF_ERROR(
-      CheckEqual(folder, opened, kGeneratorKey, kGenerator));
-  TRAINER_RETURN_IF_ERROR(
-      CheckEqual(folder, opened, kSeedKey, absl::StrCat(identity.seed)));
-  TRAINER_RETURN_IF_ERROR(
-      CheckEqual(folder, opened, kDataKey, identity.data_sha256));
+  resumed.checkpoint = *std::move(checkpoint);
+  TRAINER_RETURN_IF_ERROR(CompareSettings(options, identity, &resumed));
   commsched_engine_checkpoint_info_t info =
       commsched_engine_checkpoint_info_init();
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_checkpoint_get_info(opened, &info)));
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_checkpoint_get_info(resumed.checkpoint.get(), &info)));
   if (info.step >= static_cast<uint64_t>(options.end_step())) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "--resume: the checkpoint in '%s' has taken %d steps; this run ends "
         "after %d",
         folder, info.step, options.end_step()));
   }
-  *out_step = static_cast<int64_t>(info.step);
-  return checkpoint;
+  resumed.step = static_cast<int64_t>(info.step);
+  return resumed;
 }
 
 absl::Status ExportWeights(const std::string& folder, const std::string& path) {
@@ -109,31 +117,36 @@ absl::Status ExportWeights(const std::string& folder, const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
-    const std::string& folder, const RunIdentity& identity,
+    const Options& options, const RunIdentity& identity,
     commsched_engine_t* engine) {
   std::unique_ptr<RankSaver> result(new RankSaver(identity));
   commsched_engine_saver_desc_t desc = commsched_engine_saver_desc_init();
-  desc.folder = folder.c_str();
+  desc.folder = options.save_dir.c_str();
   desc.run = identity.name.c_str();
+  desc.overwrite = options.overwrite ? 1 : 0;
   commsched_engine_saver_t* saver = nullptr;
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_saver_create(engine, &desc, &saver)));
+  const absl::Status created =
+      FromEngine(commsched_engine_saver_create(engine, &desc, &saver));
+  if (absl::IsAlreadyExists(created)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(created.message(),
+                     " (--resume goes on from it, --overwrite replaces it)"));
+  }
+  TRAINER_RETURN_IF_ERROR(created);
   result->saver_.reset(saver);
   return result;
 }
 
 absl::Status RankSaver::Save() {
-  const std::string seed = absl::StrCat(identity_.seed);
-  const commsched_engine_metadata_t metadata[] = {
-      {kGeneratorKey, kGenerator},
-      {kSeedKey, seed.c_str()},
-      {kDataKey, identity_.data_sha256.c_str()},
-  };
+  std::vector<commsched_engine_metadata_t> metadata;
+  for (const Setting& setting : identity_.settings) {
+    metadata.push_back({setting.key.c_str(), setting.value.c_str()});
+  }
   const auto begin = std::chrono::steady_clock::now();
   TRAINER_RETURN_IF_ERROR(Wait());
   const double wait_s = SecondsSince(begin);
-  TRAINER_RETURN_IF_ERROR(
-      FromEngine(commsched_engine_saver_save(saver_.get(), metadata, 3)));
+  TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_saver_save(
+      saver_.get(), metadata.data(), static_cast<uint32_t>(metadata.size()))));
   stalls_.push_back({wait_s, SecondsSince(begin) - wait_s});
   return absl::OkStatus();
 }

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "commsched/checkpoint.h"
-#include "examples/trainer/data.h"
 #include "examples/trainer/options.h"
+#include "examples/trainer/run_identity.h"
 
 namespace commsched::trainer {
 
@@ -22,23 +22,19 @@ struct CloseCheckpoint {
 using CheckpointHandle =
     std::unique_ptr<commsched_engine_checkpoint_t, CloseCheckpoint>;
 
-// What the trainer keeps with a checkpoint beside the engine's state. Random
-// numbers are a function of seed and step (random.h, data.h), so these and the
-// number of steps are the generator's state and the place in the data.
-struct RunIdentity {
-  std::string name;  // Of this run; random.
-  int64_t seed = 0;
-  std::string data_sha256;
+// A checkpoint to go on from.
+struct Resumed {
+  CheckpointHandle checkpoint;
+  int64_t step = 0;                  // Steps that it has taken.
+  std::vector<std::string> remarks;  // What to tell the user.
 };
 
-RunIdentity IdentifyRun(const Options& options, const Dataset& dataset);
-
-// Opens the checkpoint to go on from, and sets `out_step` to the number of
-// steps that it has taken. Fails, naming folder, value and limit, if the run is
-// of another seed or text, or has no step left.
-absl::StatusOr<CheckpointHandle> OpenForResume(const Options& options,
-                                               const RunIdentity& identity,
-                                               int64_t* out_step);
+// Opens the checkpoint of --resume. Fails, naming folder, value and limit, if
+// it has no step left or, unless --force is given, if a setting of its run is
+// not this run's: names the first. One that the checkpoint does not say is
+// remarked, and so is what --force overrides.
+absl::StatusOr<Resumed> OpenForResume(const Options& options,
+                                      const RunIdentity& identity);
 
 // Writes the weights of the checkpoint in `folder` to one file.
 absl::Status ExportWeights(const std::string& folder, const std::string& path);
@@ -50,7 +46,7 @@ class RankSaver {
  public:
   // `engine` is built and outlives this.
   static absl::StatusOr<std::unique_ptr<RankSaver>> Create(
-      const std::string& folder, const RunIdentity& identity,
+      const Options& options, const RunIdentity& identity,
       commsched_engine_t* engine);
 
   absl::Status Save();

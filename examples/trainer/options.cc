@@ -175,6 +175,11 @@ void DeclareFiles(CLI::App& app, Options& o) {
        "Save every so many steps; 0: after the last");
   app.add_option("--resume", o.resume_dir,
                  "Go on from the checkpoint in this folder");
+  app.add_flag("--overwrite", o.overwrite,
+               "Replace the checkpoint of another run in the folder of --save");
+  app.add_flag("--force", o.force,
+               "Resume although seed, data, model, batch, seq, micro-batches, "
+               "optimizer, clip, lr, steps or dtypes are not the checkpoint's");
   flag("--stop-after", o.stop_after,
        "End after this step of --steps, as if interrupted; 0: do not");
   app.add_option("--export", o.export_path,
@@ -265,6 +270,12 @@ absl::Status CheckFolders(const Options& o) {
   if (o.save_every > 0 && o.save_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--save-every is %d; it goes with --save", o.save_every));
+  }
+  if (o.overwrite && o.save_dir.empty()) {
+    return absl::InvalidArgumentError("--overwrite goes with --save");
+  }
+  if (o.force && o.resume_dir.empty()) {
+    return absl::InvalidArgumentError("--force goes with --resume");
   }
   if (o.only_exports() && o.resume_dir.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -55,6 +55,8 @@ struct Options {
   std::string save_dir;    // Empty: no checkpoints.
   int64_t save_every = 0;  // 0: after the last step only.
   std::string resume_dir;  // Empty: from the start.
+  bool overwrite = false;  // The checkpoint of another run in save_dir.
+  bool force = false;      // To resume a run with other settings.
   std::string export_path;
   int64_t stop_after = 0;  // 0: --steps.
   int64_t eval_every = 0;  // 0: after the last step only.

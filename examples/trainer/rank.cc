@@ -7,14 +7,11 @@
 
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
-#include "examples/trainer/sha256.h"
+#include "examples/trainer/optimizer_constants.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
-
-constexpr float kWeightDecay = 0.1f;
-constexpr float kMomentum = 0.9f;
 
 // Ranks are threads here, so one that is this late will not come. With an
 // emulated link a launch may take any time; then the engine's default holds.
@@ -149,6 +146,9 @@ absl::Status Rank::CreateEngine() {
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;
   desc.edge_bucket_bytes = options_.edge_bytes;
+  desc.beta1 = kBeta1;
+  desc.beta2 = kBeta2;
+  desc.epsilon = kEpsilon;
   desc.weight_decay = kWeightDecay;
   desc.parameter_dtype = DTypeOf(options_.dtype);
   desc.gradient_dtype = DTypeOf(options_.dtype);
@@ -465,14 +465,6 @@ absl::Status Rank::ReadWeights(bool keep) {
     return exchanges_.Run(m, /*backward=*/false, /*micro_batch=*/0, {}, {},
                           /*compute=*/false);
   });
-}
-
-std::string Rank::WeightsDigest() const {
-  std::vector<NamedWeights> weights;
-  for (size_t p = 0; p < weights_.size(); ++p) {
-    weights.push_back({gpt_->architecture().parameters[p].name, weights_[p]});
-  }
-  return WeightsSha256(std::move(weights));
 }
 
 absl::Status Rank::WriteTrace(const std::string& path) const {

@@ -66,7 +66,7 @@ class Rank {
   absl::StatusOr<double> Evaluate();
 
   // Collective: brings all weights together, on the ranks that keep them for
-  // WeightsDigest().
+  // weights(), as the model computes with them.
   absl::Status ReadWeights(bool keep);
 
   // Fails every rank's sessions, so that none waits for this one.
@@ -92,7 +92,6 @@ class Rank {
   uint64_t PeakLiveBytes() const { return live_.bytes(); }
   // By parameter: those that ReadWeights kept.
   const std::vector<std::vector<float>>& weights() const { return weights_; }
-  std::string WeightsDigest() const;
   absl::Status WriteTrace(const std::string& path) const;
 
   const Gpt& model() const { return *gpt_; }

@@ -21,6 +21,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/checkpoint.h"
+#include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
@@ -51,8 +52,7 @@ struct Evaluation {
 // Where a run begins: at a checkpoint, or at step 0 without one.
 struct Start {
   RunIdentity identity;
-  CheckpointHandle checkpoint;
-  int64_t step = 0;
+  Resumed resumed;
 };
 
 // The run: ranks, and what their threads share. Threads write to their own
@@ -126,7 +126,7 @@ size_t Run::CountEvaluations() const {
   const int64_t every = options_.eval_every;
   if (every == 0) return 1;
   return static_cast<size_t>((options_.end_step() - 1) / every -
-                             start_.step / every + 1);
+                             start_.resumed.step / every + 1);
 }
 
 bool Run::EvaluatesAfter(int64_t step) const {
@@ -229,18 +229,18 @@ void Run::Fail(int64_t index, const absl::Status& status) {
 
 absl::Status Run::TrainRank(int64_t index) {
   Rank& rank = *ranks_[static_cast<size_t>(index)];
-  TRAINER_RETURN_IF_ERROR(rank.Build(start_.checkpoint.get()));
+  TRAINER_RETURN_IF_ERROR(rank.Build(start_.resumed.checkpoint.get()));
   std::unique_ptr<RankSaver>& saver = savers_[static_cast<size_t>(index)];
   if (!options_.save_dir.empty()) {
     absl::StatusOr<std::unique_ptr<RankSaver>> created =
-        RankSaver::Create(options_.save_dir, start_.identity, rank.engine());
+        RankSaver::Create(options_, start_.identity, rank.engine());
     if (!created.ok()) return created.status();
     saver = *std::move(created);
   }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
   const auto begin = std::chrono::steady_clock::now();
   size_t slot = 0;
-  for (int64_t step = start_.step; step < options_.end_step(); ++step) {
+  for (int64_t step = start_.resumed.step; step < options_.end_step(); ++step) {
     const absl::StatusOr<double> loss = rank.Step(step);
     if (!loss.ok()) return loss.status();
     last_losses_[static_cast<size_t>(index)] = *loss;
@@ -256,7 +256,6 @@ absl::Status Run::TrainRank(int64_t index) {
     wall_s_ = wall.count();
   }
   TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.end_step(), slot));
-  TRAINER_RETURN_IF_ERROR(rank.ReadWeights(/*keep=*/index == 0));
   return saver == nullptr ? absl::OkStatus() : saver->Wait();
 }
 
@@ -344,7 +343,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.model = options_.model;
   report.schedule = options_.serial ? "serial" : "overlap";
   report.steps = options_.end_step();
-  report.first_step = start_.step;
+  report.first_step = start_.resumed.step;
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
   report.val_loss = evaluations_.back().mean();
@@ -369,7 +368,9 @@ absl::StatusOr<Report> Run::MakeReport() {
   if (!plan.ok()) return plan.status();
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
-  report.weights_sha256 = ranks_[0]->WeightsDigest();
+  const absl::StatusOr<std::string> digest = MastersSha256(ranks_);
+  if (!digest.ok()) return digest.status();
+  report.weights_sha256 = *digest;
   const auto loss_scale = ranks_[0]->LossScale();
   if (!loss_scale.ok()) return loss_scale.status();
   report.loss_scale = loss_scale->scale;
@@ -402,15 +403,15 @@ absl::Status Run::FillSteps(Report* report) const {
   // A step before a validation or a save seems to last until that is over. The
   // trace counts the steps of this run.
   std::vector<uint64_t> excluded;
-  for (int64_t step = start_.step; step < options_.end_step(); ++step) {
+  for (int64_t step = start_.resumed.step; step < options_.end_step(); ++step) {
     if (EvaluatesAfter(step) || SavesAfter(step)) {
-      excluded.push_back(static_cast<uint64_t>(step - start_.step));
+      excluded.push_back(static_cast<uint64_t>(step - start_.resumed.step));
     }
   }
   report->step = Summarize(records, kWarmupSteps, excluded);
   if (report->step.steps == 0) {
-    report->step.step_s =
-        wall_s_ / static_cast<double>(options_.end_step() - start_.step);
+    report->step.step_s = wall_s_ / static_cast<double>(options_.end_step() -
+                                                        start_.resumed.step);
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
@@ -418,7 +419,8 @@ absl::Status Run::FillSteps(Report* report) const {
 }
 
 absl::Status Run::FillCopies(Report* report) const {
-  const double steps = static_cast<double>(options_.end_step() - start_.step);
+  const double steps =
+      static_cast<double>(options_.end_step() - start_.resumed.step);
   for (const std::unique_ptr<Rank>& rank : ranks_) {
     const auto info = rank->Info();
     if (!info.ok()) return info.status();
@@ -482,10 +484,12 @@ absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
     start.identity = IdentifyRun(options, dataset);
   }
   if (!options.resume_dir.empty()) {
-    absl::StatusOr<CheckpointHandle> checkpoint =
-        OpenForResume(options, start.identity, &start.step);
-    if (!checkpoint.ok()) return checkpoint.status();
-    start.checkpoint = *std::move(checkpoint);
+    absl::StatusOr<Resumed> resumed = OpenForResume(options, start.identity);
+    if (!resumed.ok()) return resumed.status();
+    for (const std::string& remark : resumed->remarks) {
+      absl::FPrintF(stderr, "commsched-train: %s\n", remark);
+    }
+    start.resumed = *std::move(resumed);
   }
   return Run(options, dataset, std::move(start), out).Go();
 }

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Checkpoints: --save, --save-every, --resume, --stop-after, --export."""
 
+import contextlib
+import ctypes
 import hashlib
 import json
 import os
 import struct
+import subprocess
+import time
 import unittest
 
 import program
@@ -23,6 +27,27 @@ def weights_sha256(path):
         begin, end = header[name]["data_offsets"]
         digest.update(data[begin:end])
     return digest.hexdigest(), header
+
+
+def xxh3(content):
+    """The library's checksum, as an index has it."""
+    function = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+    function.restype = ctypes.c_uint64
+    function.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    return f"{function(content, len(content)):016x}"
+
+
+def forget(path, keys):
+    """Takes metadata out of an index, as if it had never been kept."""
+    with open(path, encoding="utf-8") as file:
+        root = json.load(file)
+    for key in keys:
+        del root["checkpoint"]["metadata"][key]
+    content = json.dumps(root["checkpoint"], separators=(",", ":"),
+                         sort_keys=True, ensure_ascii=False)
+    root["xxh3"] = xxh3(content.encode())
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(root, file)
 
 
 class CheckpointTest(unittest.TestCase):
@@ -125,7 +150,8 @@ class CheckpointTest(unittest.TestCase):
         program.text_file(self.folder)
         self.expect_failure(1, ["--resume", folder, "--stop-after", 2],
                             "has taken 2 steps; this run ends after 2")
-        self.expect_failure(1, ["--resume", folder, "--model", "mini"],
+        self.expect_failure(1, ["--resume", folder, "--model", "mini",
+                                "--force"],
                             "tensor 'wte.weight' of the checkpoint has shape "
                             "[256,128]; the parameter has [256,384]")
         part = [name for name in os.listdir(folder) if "rank-00001" in name][0]
@@ -136,9 +162,116 @@ class CheckpointTest(unittest.TestCase):
             file.write(bytes([last[0] ^ 1]))
         self.expect_failure(1, ["--resume", folder], part, "checksum")
 
+    def test_another_setting_of_the_run_is_named_unless_forced(self):
+        folder = self.path("save")
+        program.run_json(*self.small, "--save", folder, "--stop-after", 2)
+        for arguments, key, saved, mine in (
+                (["--model", "mini"], "model", "nano", "mini"),
+                (["--batch", 8], "batch", "4", "8"),
+                (["--seq", 8], "seq", "16", "8"),
+                (["--micro-batches", 1, "--batch", 12], "batch", "4", "12"),
+                (["--ranks", 2, "--micro-batches", 2], "micro_batches", "1",
+                 "2"),
+                (["--optimizer", "sgd"], "optimizer",
+                 "adamw, beta1 0.9, beta2 0.95, epsilon 1e-08, weight decay "
+                 "0.1", "sgd, momentum 0.9, weight decay 0.1"),
+                (["--clip", 0.5], "clip", "1", "0.5"),
+                (["--lr", 0.1], "lr", "0.003", "0.1"),
+                (["--steps", 7], "steps", "6", "7"),
+                (["--dtype", "bf16"], "dtype", "fp32", "bf16"),
+                (["--reduce-dtype", "bf16"], "reduce_dtype", "fp32", "bf16"),
+                (["--accumulate-dtype", "bf16"], "accumulate_dtype", "fp32",
+                 "bf16")):
+            with self.subTest(key=key, mine=mine):
+                self.expect_failure(1, ["--resume", folder, *arguments],
+                                    f"'trainer.{key}' of the checkpoint in "
+                                    f"'{folder}' is {saved}; this run has "
+                                    f"{mine}; --force goes on")
+        done = program.run(*self.small, "--resume", folder, "--lr", 0.1,
+                           "--seed", 2, "--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("'trainer.lr' of the checkpoint", done.stderr)
+        self.assertIn("'trainer.seed' of the checkpoint", done.stderr)
+
+    def test_a_checkpoint_of_a_version_that_kept_less_is_resumed(self):
+        folder = self.path("save")
+        program.run_json(*self.small, "--save", folder, "--stop-after", 2)
+        forget(os.path.join(folder, "index.json"), ["trainer.batch",
+                                                    "trainer.lr"])
+        done = program.run(*self.small, "--resume", folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("did not keep trainer.batch, trainer.lr: not compared",
+                      done.stderr)
+        forget(os.path.join(folder, "index.json"), ["trainer.seed"])
+        self.expect_failure(1, ["--resume", folder],
+                            "has no 'trainer.seed'; the trainer did not save")
+
+    def test_a_new_run_does_not_replace_the_checkpoint_of_another(self):
+        folder = self.path("save")
+        first = program.run_json(*self.small, "--save", folder)
+        names = sorted(os.listdir(folder))
+        self.expect_failure(1, ["--save", folder, "--seed", 2],
+                            "has the checkpoint of step 6 of run", folder,
+                            "--overwrite")
+        self.assertEqual(sorted(os.listdir(folder)), names)
+        again = program.run_json(*self.small, "--save", folder, "--seed", 2,
+                                 "--overwrite")
+        self.assertNotEqual(again["weights_sha256"], first["weights_sha256"])
+        self.assertEqual(len(os.listdir(folder)), len(names))
+        self.assertFalse(set(os.listdir(folder)) - {"index.json"} &
+                         set(names))
+
+    def test_a_second_run_in_a_folder_is_refused_and_names_the_first(self):
+        folder = self.path("save")
+        arguments = [*self.small, "--save", folder, "--save-every", 1]
+        with subprocess.Popen(
+                [program.program(), *map(str, arguments), "--steps", "100000"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as first:
+            self.addCleanup(first.kill)
+            deadline = time.monotonic() + 60
+            while not os.path.exists(os.path.join(folder, "index.json")):
+                self.assertLess(time.monotonic(), deadline)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.fail(f"exit code {first.wait(timeout=0.01)}")
+            self.expect_failure(1, ["--save", folder],
+                                f"(process {first.pid} on ", "saves to folder")
+            for _ in range(20):  # Beside it, whatever it replaces.
+                done = program.run("--resume", folder, "--export",
+                                   self.path("beside.safetensors"))
+                self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIsNone(first.poll())
+            first.kill()
+        program.run_json(*self.small, "--save", folder, "--overwrite")
+
+    def test_nothing_that_is_printed_lands_in_a_file(self):
+        folder = self.path("save")
+        arguments = [*self.small, "--save", folder, "--save-every", 1,
+                     "--eval-every", 1]
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", program.program(),
+             *map(str, arguments)], check=False)
+        self.assertIn(done.returncode, (0, 1))
+        plain = program.run_json(*self.small)
+        done = program.run("--resume", folder, "--export",
+                           self.path("m.safetensors"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(weights_sha256(self.path("m.safetensors"))[0],
+                         plain["weights_sha256"])
+
+    def test_the_digest_is_of_the_masters_also_with_16_bits(self):
+        for zero, ranks in ((0, 1), (1, 2), (3, 2)):
+            with self.subTest(zero=zero):
+                result = program.run_json(
+                    *self.small, "--dtype", "bf16", "--zero", zero, "--ranks",
+                    ranks, "--save", self.path(f"save{zero}"), "--export",
+                    self.path("m.safetensors"))
+                self.assertEqual(weights_sha256(self.path("m.safetensors"))[0],
+                                 result["weights_sha256"])
+
     def test_help_lists_the_flags(self):
         done = program.run("--help")
-        for flag in "save save-every resume stop-after export".split():
+        for flag in ("save save-every resume stop-after export overwrite "
+                     "force").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_flags_that_need_each_other_are_usage_errors(self):
@@ -146,6 +279,9 @@ class CheckpointTest(unittest.TestCase):
                             "--save-every is 2; it goes with --save")
         self.expect_failure(2, ["--export", "x"],
                             "--export is 'x'; it goes with --save or --resume")
+        self.expect_failure(2, ["--overwrite"],
+                            "--overwrite goes with --save")
+        self.expect_failure(2, ["--force"], "--force goes with --resume")
         self.expect_failure(2, ["--stop-after", 7],
                             "--stop-after is 7; it must be 0 to 6")
 
