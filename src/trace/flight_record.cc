@@ -2,21 +2,22 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace commsched {
 namespace {
@@ -24,6 +25,9 @@ namespace {
 constexpr char kMagic[8] = {'c', 's', 'f', 'l', 'i', 'g', 'h', '1'};
 constexpr size_t kAlign = 64;
 constexpr size_t kMaxShown = 64;  // events
+// Of all launches' names: more than any plan has, and what a reader allocates.
+constexpr uint64_t kMaxNamesBytes = uint64_t{256} << 20;
+constexpr uint64_t kRingBytes = FlightRecord::kCapacity * 4 * sizeof(uint64_t);
 
 // The file: this, the launches' names by lines, and from ring_offset the ring.
 struct Header {
@@ -74,16 +78,14 @@ struct Event {
   FlightEvent event;
 };
 
-// Those held, oldest first; slots half written are left out.
-std::vector<Event> EventsOf(const std::string& file, const Header& header) {
+// Those held in `ring`, oldest first; slots half written are left out.
+std::vector<Event> EventsOf(const std::string& ring, const Header& header) {
   std::vector<Event> events;
   const uint64_t held = std::min(header.head, header.capacity);
   for (uint64_t p = header.head - held; p < header.head; ++p) {
     uint64_t words[4];
-    std::memcpy(
-        words,
-        file.data() + header.ring_offset + p % header.capacity * sizeof(words),
-        sizeof(words));
+    std::memcpy(words, ring.data() + p % header.capacity * sizeof(words),
+                sizeof(words));
     if (words[3] != p + 1) continue;
     if (words[2] > static_cast<uint64_t>(FlightEvent::kFail)) continue;
     events.push_back({static_cast<int64_t>(words[0]), words[1],
@@ -158,11 +160,57 @@ std::string Describe(const Header& header, const std::vector<Event>& events,
   return text;
 }
 
+// Fills `out`; false if the file ends before, or cannot be read.
+bool ReadAt(int file, uint64_t offset, void* out, uint64_t bytes) {
+  char* next = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t got = pread(file, next, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    next += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<uint64_t>(got);
+  }
+  return true;
+}
+
+// kInvalidArgument unless a record with such a header can be in `file_bytes`.
+absl::Status CheckHeader(const std::string& path, const Header& header,
+                         uint64_t file_bytes) {
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
+    return NotARecord(path, "it begins otherwise");
+  }
+  if (header.capacity != FlightRecord::kCapacity ||
+      header.names_bytes > kMaxNamesBytes ||
+      header.names_bytes > file_bytes - sizeof(header) ||
+      header.ring_offset > file_bytes ||
+      file_bytes - header.ring_offset < kRingBytes) {
+    return NotARecord(path, "its sizes do not fit");
+  }
+  return absl::OkStatus();
+}
+
+bool IsOtherThanAFile(const std::string& path) {
+  struct stat about = {};
+  return lstat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode) &&
+         !S_ISLNK(about.st_mode);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FlightRecord>> FlightRecord::Create(
     const std::string& path, const FlightInfo& info) {
   std::string names = absl::StrJoin(info.launches, "\n");
+  if (names.size() > kMaxNamesBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("flight record '", path, "': the launches' names have ",
+                     names.size(), " bytes; the limit is ", kMaxNamesBytes));
+  }
+  // A device or a pipe of the user's is not ours to replace.
+  if (IsOtherThanAFile(path)) {
+    return absl::UnavailableError(absl::StrCat(
+        "flight record '", path, "': what is there is not a regular file"));
+  }
   Header header = {};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.capacity = kCapacity;
@@ -215,30 +263,34 @@ void FlightRecord::Fail(absl::string_view message, int64_t now_ns) {
 }
 
 absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Unavailable(path, "cannot be opened");
-  const std::string file{std::istreambuf_iterator<char>(stream), {}};
+  // Not to wait for the writer of a pipe.
+  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return Unavailable(path, "cannot be opened");
+  const absl::Cleanup close_file = [file] { close(file); };
+  struct stat about = {};
+  if (fstat(file, &about) != 0) return Unavailable(path, "cannot be read");
+  if (!S_ISREG(about.st_mode)) {
+    return NotARecord(path, "it is not a regular file");
+  }
+  const auto file_bytes = static_cast<uint64_t>(about.st_size);
   Header header;
-  if (file.size() < sizeof(header)) return NotARecord(path, "it is too short");
-  std::memcpy(&header, file.data(), sizeof(header));
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
-    return NotARecord(path, "it begins otherwise");
+  if (file_bytes < sizeof(header)) return NotARecord(path, "it is too short");
+  if (!ReadAt(file, 0, &header, sizeof(header))) {
+    return Unavailable(path, "cannot be read");
   }
-  const uint64_t ring_bytes = FlightRecord::kCapacity * 4 * sizeof(uint64_t);
-  if (header.capacity != FlightRecord::kCapacity ||
-      header.names_bytes > file.size() - sizeof(header) ||
-      header.ring_offset > file.size() ||
-      file.size() - header.ring_offset < ring_bytes) {
-    return NotARecord(path, "its sizes do not fit");
+  RETURN_IF_ERROR(CheckHeader(path, header, file_bytes));
+  std::string text(header.names_bytes, '\0');
+  std::string ring(kRingBytes, '\0');
+  if (!ReadAt(file, sizeof(header), text.data(), text.size()) ||
+      !ReadAt(file, header.ring_offset, ring.data(), ring.size())) {
+    return Unavailable(path, "cannot be read");
   }
-  const absl::string_view text(file.data() + sizeof(header),
-                               header.names_bytes);
   std::vector<std::string> names;
   if (header.num_launches != 0) names = absl::StrSplit(text, '\n');
   if (names.size() != header.num_launches) {
     return NotARecord(path, "it does not name all launches");
   }
-  return Describe(header, EventsOf(file, header), names);
+  return Describe(header, EventsOf(ring, header), names);
 }
 
 }  // namespace commsched

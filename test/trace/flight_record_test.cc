@@ -1,6 +1,7 @@
 #include "trace/flight_record.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,6 +99,44 @@ TEST(FlightRecordTest, WhatIsNotOneIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "begins otherwise"));
   (void)FlightRecord::Create(path, TwoLaunches()).value();
   ASSERT_EQ(truncate(path.c_str(), 5000), 0);
+  EXPECT_THAT(ReadFlightRecord(path),
+              StatusIs(absl::StatusCode::kInvalidArgument, "sizes"));
+  std::remove(path.c_str());
+}
+
+// Reading them would not end, or not begin.
+TEST(FlightRecordTest, WhatIsNoFileIsRefusedUnread) {
+  const std::string path = PathOf("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  for (const std::string& other :
+       {std::string("/dev/zero"), testing::TempDir(), path}) {
+    EXPECT_THAT(ReadFlightRecord(other),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         absl::StrCat("'", other,
+                                      "' is not a flight record: "
+                                      "it is not a regular file")));
+  }
+  EXPECT_THAT(FlightRecord::Create(path, TwoLaunches()),
+              StatusIs(absl::StatusCode::kUnavailable, "not a regular file"));
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  std::remove(path.c_str());
+}
+
+// Of a file without end only the head is read, and no more is believed of it
+// than a record can have.
+TEST(FlightRecordTest, OfALargeFileNoMoreIsReadThanARecordHas) {
+  constexpr off_t kManyBytes = off_t{1} << 42;
+  const std::string path = PathOf("large");
+  std::ofstream(path) << "x";
+  ASSERT_EQ(truncate(path.c_str(), kManyBytes), 0);
+  EXPECT_THAT(ReadFlightRecord(path),
+              StatusIs(absl::StatusCode::kInvalidArgument, "begins otherwise"));
+  (void)FlightRecord::Create(path, TwoLaunches()).value();
+  const uint64_t names_bytes = uint64_t{1} << 41;
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out)
+      .seekp(16)
+      .write(reinterpret_cast<const char*>(&names_bytes), sizeof(names_bytes));
+  ASSERT_EQ(truncate(path.c_str(), kManyBytes), 0);
   EXPECT_THAT(ReadFlightRecord(path),
               StatusIs(absl::StatusCode::kInvalidArgument, "sizes"));
   std::remove(path.c_str());
