@@ -99,6 +99,23 @@ COMMSCHED_API commsched_status_t
 commsched_trace_step_metrics(const commsched_trace_t* trace, uint64_t index,
                              commsched_step_metrics_t* out_metrics);
 
+/// Metrics of one of the last few steps, by its number, also while the session
+/// runs: for a log that keeps up. Launches that are not complete are not in
+/// them; ask after the next step has ended, since launches may run on under it.
+/// The last step lasts until the last record held. Fills `out_metrics`, made by
+/// commsched_step_metrics_init().
+///
+/// Reads the records of about twelve steps.
+///
+/// Threads:   the session's rank's, or when no session runs a step.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            NOT_FOUND         no begin of step `step` among the last ones
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_trace_recent_step(const commsched_trace_t* trace, uint64_t step,
+                            commsched_step_metrics_t* out_metrics);
+
 /// Blame of the `index`-th complete step held, as
 /// commsched_trace_step_metrics() counts them. Fills `out_blame`, made by
 /// commsched_blame_init().

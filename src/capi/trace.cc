@@ -142,6 +142,22 @@ commsched_status_t commsched_trace_step_metrics(
   });
 }
 
+commsched_status_t commsched_trace_recent_step(
+    const commsched_trace_t* trace, uint64_t step,
+    commsched_step_metrics_t* out_metrics) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(
+        RequireNonNull({{"trace", trace}, {"out_metrics", out_metrics}}));
+    const auto metrics = commsched::ComputeRecentStep(*trace->recorder, step);
+    if (!metrics.has_value()) {
+      return absl::NotFoundError(
+          absl::StrCat("step ", step, " is none of the last of the trace"));
+    }
+    return commsched::WriteStruct(commsched::ToPublic(*metrics), out_metrics,
+                                  "commsched_step_metrics_t");
+  });
+}
+
 commsched_status_t commsched_trace_step_blame(const commsched_trace_t* trace,
                                               uint64_t index,
                                               commsched_blame_t* out_blame) {

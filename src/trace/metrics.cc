@@ -115,20 +115,14 @@ void CountLaunches(const std::vector<Record>& records, const RecordNames& names,
   }
 }
 
-}  // namespace
-
-std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder) {
-  const std::vector<Record> records = recorder.Snapshot();
-  std::vector<Step> steps = Steps(records);
-  CountLaunches(records, recorder.names(), steps);
-
+void Measure(const std::vector<Record>& records, const RecordNames& names,
+             std::vector<Step>& steps) {
+  CountLaunches(records, names, steps);
   std::vector<Interval> compute_union = Union(records, RecordKind::kCompute);
   std::vector<Interval> comm_union = Union(records, RecordKind::kLaunch);
   Ruler hidden(Intersection(compute_union, comm_union));
   Ruler compute(std::move(compute_union));
   Ruler comm(std::move(comm_union));
-
-  std::vector<StepMetrics> complete;
   for (Step& step : steps) {
     if (!step.complete) continue;
     StepMetrics& metrics = step.metrics;
@@ -136,9 +130,41 @@ std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder) {
     metrics.compute_ns = compute.LengthIn(step.window);
     metrics.comm_ns = comm.LengthIn(step.window);
     metrics.exposed_ns = metrics.comm_ns - hidden.LengthIn(step.window);
-    complete.push_back(metrics);
+  }
+}
+
+}  // namespace
+
+std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder) {
+  const std::vector<Record> records = recorder.Snapshot();
+  std::vector<Step> steps = Steps(records);
+  Measure(records, recorder.names(), steps);
+  std::vector<StepMetrics> complete;
+  for (const Step& step : steps) {
+    if (step.complete) complete.push_back(step.metrics);
   }
   return complete;
+}
+
+std::optional<StepMetrics> ComputeRecentStep(const Recorder& recorder,
+                                             uint64_t step) {
+  constexpr uint64_t kSteps = 4;
+  const std::vector<Record> records = recorder.SnapshotOfLast(kSteps);
+  std::vector<Step> steps = Steps(records);
+  if (steps.empty()) return std::nullopt;
+  if (Step& last = steps.back(); !last.complete) {
+    for (const Record& record : records) {
+      last.window.end_ns = std::max(last.window.end_ns, record.end_ns);
+    }
+    last.complete = true;
+  }
+  Measure(records, recorder.names(), steps);
+  for (size_t i = steps.size(); i-- > 0;) {
+    if (steps[i].metrics.step == step && steps[i].complete) {
+      return steps[i].metrics;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace commsched

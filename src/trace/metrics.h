@@ -2,6 +2,7 @@
 #define COMMSCHED_SRC_TRACE_METRICS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "trace/recorder.h"
@@ -21,6 +22,12 @@ struct StepMetrics {
 // at once each instant counts once. Launches are counted by the step that they
 // belong to, also when they run under the next one. O(n log n).
 std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder);
+
+// That of one of the last steps, the latest of its number. The last one that
+// has begun lasts until the last record held. nullopt: its begin is not held.
+// O(records of some steps); may be called while records are added.
+std::optional<StepMetrics> ComputeRecentStep(const Recorder& recorder,
+                                             uint64_t step);
 
 }  // namespace commsched
 

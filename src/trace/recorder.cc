@@ -78,9 +78,28 @@ std::vector<Record> Recorder::Snapshot() const { return Held(false); }
 
 std::vector<Record> Recorder::SnapshotOfHolds() const { return Held(true); }
 
+// A writer may use up a block that it took some steps before: one that adds at
+// least a record per step has done so kBlock steps later.
+std::vector<Record> Recorder::SnapshotOfLast(uint64_t steps) const {
+  const uint64_t end = next_.load(std::memory_order_relaxed);
+  const uint64_t oldest = end > mask_ ? end - (mask_ + 1) : 0;
+  uint64_t begin = end;
+  for (uint64_t begins = 0; begin > oldest && begins < steps + kBlock;) {
+    const Slot& slot = ring_[--begin & mask_];
+    if (slot.is_filled() && slot.Load().kind == RecordKind::kStepBegin) {
+      ++begins;
+    }
+  }
+  return HeldIn(begin, end, /*holds=*/false);
+}
+
 std::vector<Record> Recorder::Held(bool holds) const {
   const uint64_t end = next_.load(std::memory_order_relaxed);
-  const uint64_t begin = end > mask_ ? end - (mask_ + 1) : 0;
+  return HeldIn(end > mask_ ? end - (mask_ + 1) : 0, end, holds);
+}
+
+std::vector<Record> Recorder::HeldIn(uint64_t begin, uint64_t end,
+                                     bool holds) const {
   std::vector<Record> records;
   records.reserve(end - begin);
   for (uint64_t i = begin; i < end; ++i) {

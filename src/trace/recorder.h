@@ -126,12 +126,18 @@ class Recorder {
   std::vector<Record> Snapshot() const;
   // Those of kind kHold, in the same order.
   std::vector<Record> SnapshotOfHolds() const;
+  // Those of the last `steps` steps that have begun, as Snapshot() has them,
+  // and some before. May be called while others add: what is being added may be
+  // left out.
+  std::vector<Record> SnapshotOfLast(uint64_t steps) const;
 
  private:
   // Slots that a writer takes at once; a locked add is what a store costs most.
   static constexpr uint64_t kBlock = 8;
 
   std::vector<Record> Held(bool holds) const;
+  // The records in the slots from `begin` to `end`, with times in ns.
+  std::vector<Record> HeldIn(uint64_t begin, uint64_t end, bool holds) const;
   static void ToNs(const TickLine& line, Record* record);
   TickLine LineThrough(const std::vector<Record>& records) const;
 
@@ -148,10 +154,13 @@ class Recorder {
       Put(1, static_cast<uint64_t>(record.end_ns));
       Put(2, record.step);
       Put(3, record.value);
-      Put(4, tail);
+      // Released for whoever reads while others add: a new slot is whole.
+      words_[4].store(tail, std::memory_order_release);
     }
     void Clear() { Put(4, 0); }
-    bool is_filled() const { return (Get(4) & kFilled) != 0; }
+    bool is_filled() const {
+      return (words_[4].load(std::memory_order_acquire) & kFilled) != 0;
+    }
     Record Load() const;
 
    private:

@@ -76,6 +76,18 @@ static void test_blame(const commsched_trace_t* trace) {
   commsched_string_free(text);
 }
 
+static void test_recent_step(const commsched_trace_t* trace) {
+  commsched_step_metrics_t metrics = commsched_step_metrics_init();
+  EXPECT_NULL("trace", commsched_trace_recent_step(NULL, 0, &metrics));
+  EXPECT_NULL("out_metrics", commsched_trace_recent_step(trace, 0, NULL));
+  EXPECT_OK(commsched_trace_recent_step(trace, STEPS - 1, &metrics));
+  EXPECT(metrics.step == STEPS - 1 && metrics.step_ns > 0);
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "step 1000",
+               commsched_trace_recent_step(trace, 1000, &metrics));
+  metrics.struct_size = 0;
+  EXPECT_UNSIZED(commsched_trace_recent_step(trace, 0, &metrics));
+}
+
 static void test_kineto(const commsched_trace_t* trace) {
   const char* path = "c_api_test_trace.json";
   char start[2] = {0};
@@ -118,6 +130,7 @@ void test_trace(void) {
   EXPECT_OK(commsched_session_drain(rank.session));
   test_metrics(trace);
   test_blame(trace);
+  test_recent_step(trace);
   test_kineto(trace);
   commsched_trace_destroy(trace); /* The session keeps it. */
   EXPECT_OK(commsched_session_run(rank.session, nothing, NULL, 1));

@@ -227,5 +227,65 @@ TEST(StepMetricsTest, TimesAreThoseOfTheDefinitionForRandomHistories) {
   }
 }
 
+TEST(RecentStepTest, IsWhatTheStepIsAmongAll) {
+  History history;
+  for (uint64_t step = 0; step < 40; ++step) {
+    const auto begin = static_cast<int64_t>(1000 * step);
+    history.Begin(step, begin);
+    history.Compute(begin + 10, begin + 500);
+    history.Launch(step, begin + 400, begin + 600 + static_cast<int64_t>(step));
+  }
+  const std::vector<StepMetrics> all = history.Metrics();
+  for (const uint64_t step : {37, 38}) {
+    const auto recent = ComputeRecentStep(history.recorder(), step);
+    ASSERT_TRUE(recent.has_value());
+    EXPECT_EQ(recent->exposed_ns, all[step].exposed_ns);
+    EXPECT_EQ(recent->comm_ns, all[step].comm_ns);
+    EXPECT_EQ(recent->step_ns, all[step].step_ns);
+    EXPECT_EQ(recent->num_launches, 1u);
+  }
+  EXPECT_FALSE(ComputeRecentStep(history.recorder(), 2).has_value());
+}
+
+TEST(RecentStepTest, LastOneLastsUntilTheLastRecord) {
+  History history;
+  history.Begin(0, 0);
+  history.Compute(0, 100);
+  history.Launch(0, 60, 150);
+  const auto recent = ComputeRecentStep(history.recorder(), 0);
+  ASSERT_TRUE(recent.has_value());
+  EXPECT_EQ(recent->step_ns, 150);
+  EXPECT_EQ(recent->exposed_ns, 50);
+}
+
+TEST(RecentStepTest, IsNoneWhereItsBeginIsNotHeld) {
+  History history;
+  EXPECT_FALSE(ComputeRecentStep(history.recorder(), 0).has_value());
+  history.Compute(0, 100);
+  EXPECT_FALSE(ComputeRecentStep(history.recorder(), 0).has_value());
+  history.Begin(7, 200);
+  EXPECT_FALSE(ComputeRecentStep(history.recorder(), 8).has_value());
+}
+
+// A writer's block of slots may be that of some steps before.
+TEST(RecentStepTest, FindsRecordsThatWritersPutIntoOlderBlocks) {
+  History history;
+  Recorder::Writer writer(&history.recorder());
+  for (uint64_t step = 0; step < 20; ++step) {
+    const auto begin = static_cast<int64_t>(1000 * step);
+    history.Begin(step, begin);
+    Record launch;
+    launch.kind = RecordKind::kLaunch;
+    launch.step = step;
+    launch.begin_ns = begin + 100;
+    launch.end_ns = begin + 300;
+    writer.Add(launch);
+    history.Compute(begin + 400, begin + 500);
+    const auto recent = ComputeRecentStep(history.recorder(), step);
+    ASSERT_TRUE(recent.has_value());
+    EXPECT_EQ(recent->comm_ns, 200) << step;
+  }
+}
+
 }  // namespace
 }  // namespace commsched
