@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "examples/trainer/hugging_face.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
@@ -73,6 +76,22 @@ absl::Status CompareSettings(const Options& options,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> ConfigJsonOf(
+    const std::string& folder,
+    const commsched_engine_checkpoint_t* checkpoint) {
+  const char* saved =
+      commsched_engine_checkpoint_metadata(checkpoint, RunIdentity::kConfigKey);
+  if (saved == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--export: the checkpoint in '%s' has no '%s', so that no config.json "
+        "can be written; export to a .safetensors file",
+        folder, RunIdentity::kConfigKey));
+  }
+  const absl::StatusOr<GptConfig> config = ParseConfig(saved);
+  if (!config.ok()) return config.status();
+  return HuggingFaceConfig(*config);
+}
+
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size()) / 2;
   std::nth_element(values.begin(), middle, values.end());
@@ -109,11 +128,27 @@ absl::StatusOr<Resumed> OpenForResume(const Options& options,
   return resumed;
 }
 
-absl::Status ExportWeights(const std::string& folder, const std::string& path) {
+absl::Status ExportWeights(const std::string& folder, const Options& options) {
+  const std::string& path = options.export_path;
   const absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
   if (!checkpoint.ok()) return checkpoint.status();
-  return FromEngine(
-      commsched_engine_checkpoint_export(checkpoint->get(), path.c_str()));
+  if (!options.exports_folder()) {
+    return FromEngine(
+        commsched_engine_checkpoint_export(checkpoint->get(), path.c_str()));
+  }
+  const absl::StatusOr<std::string> config =
+      ConfigJsonOf(folder, checkpoint->get());
+  if (!config.ok()) return config.status();
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) {
+    return absl::UnavailableError(absl::StrFormat(
+        "--export: cannot create the folder '%s': %s", path, error.message()));
+  }
+  const std::string weights = absl::StrCat(path, "/", kHuggingFaceWeights);
+  TRAINER_RETURN_IF_ERROR(FromEngine(
+      commsched_engine_checkpoint_export(checkpoint->get(), weights.c_str())));
+  return WriteWholeFile(absl::StrCat(path, "/", kHuggingFaceConfig), *config);
 }
 
 absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(

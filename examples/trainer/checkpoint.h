@@ -36,8 +36,10 @@ struct Resumed {
 absl::StatusOr<Resumed> OpenForResume(const Options& options,
                                       const RunIdentity& identity);
 
-// Writes the weights of the checkpoint in `folder` to one file.
-absl::Status ExportWeights(const std::string& folder, const std::string& path);
+// Writes the weights of the checkpoint in `folder` to the file or folder that
+// `options` names for the export: a folder as transformers' from_pretrained
+// takes it.
+absl::Status ExportWeights(const std::string& folder, const Options& options);
 
 // One rank's saver, and how long it held that rank's steps up.
 //

@@ -33,8 +33,7 @@ int Main(int argc, char** argv) {
       break;
   }
   if (options.only_exports()) {
-    const absl::Status status =
-        ExportWeights(options.resume_dir, options.export_path);
+    const absl::Status status = ExportWeights(options.resume_dir, options);
     return status.ok() ? kDone : Fail(status);
   }
   const absl::StatusOr<Dataset> dataset =

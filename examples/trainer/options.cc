@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/head_split.h"
+#include "examples/trainer/hugging_face.h"
 
 namespace commsched::trainer {
 namespace {
@@ -183,9 +184,10 @@ void DeclareFiles(CLI::App& app, Options& o) {
   flag("--stop-after", o.stop_after,
        "End after this step of --steps, as if interrupted; 0: do not");
   app.add_option("--export", o.export_path,
-                 "Write the last weights to this safetensors file; with "
-                 "--resume and without --save those of the checkpoint, and do "
-                 "not train");
+                 "Write the last weights to this folder, with the config.json "
+                 "that transformers' from_pretrained takes, or to this "
+                 ".safetensors file; with --resume and without --save those of "
+                 "the checkpoint, and do not train");
   app.add_option("--trace", o.trace_dir, "Write rankN.json traces here");
   app.add_flag("--explain", o.explain, "Print the plan");
   app.add_flag("--describe", o.describe,
@@ -433,12 +435,24 @@ absl::Status Finish(const RawOptions& raw, Options& o) {
 ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
   Options options;
   RawOptions raw;
+// Before the training, whose weights could not be exported.
+absl::Status CheckExport(const Options& o) {
+  if (!o.exports_folder() || o.only_exports()) return absl::OkStatus();
+  const absl::Status status = HuggingFaceConfig(o.config).status();
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--export is '%s', a folder with a config.json, but %s; name a "
+      ".safetensors file",
+      o.export_path, status.message()));
+}
+
   CLI::App app(
       "Trains a byte-level GPT-2 on text, its communication planned and run by "
       "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage.",
       "commsched-train");
   Declare(app, options, raw);
   std::string mistake;
+  if (status.ok()) status = CheckExport(o);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "examples/trainer/config.h"
 #include "examples/trainer/units.h"
 
@@ -61,6 +63,10 @@ struct Options {
   int64_t stop_after = 0;  // 0: --steps.
   int64_t eval_every = 0;  // 0: after the last step only.
   int64_t val_batches = 8;
+  std::string log_path;    // Of a CSV file; empty: none.
+  std::string flight_dir;  // Of flight records; empty: none.
+  std::string observers;   // Names, separated by commas.
+  std::string plugin;      // Loaded first; empty: none.
   bool explain = false;
   bool describe = false;
   bool blame = false;
@@ -72,6 +78,11 @@ struct Options {
   int64_t end_step() const { return stop_after == 0 ? steps : stop_after; }
   // The weights of a checkpoint are wanted, and no training.
   bool only_exports() const { return !export_path.empty() && save_dir.empty(); }
+  // --export names a folder, not a file.
+  bool exports_folder() const {
+    constexpr absl::string_view kFile = ".safetensors";
+    return !export_path.empty() && !absl::EndsWith(export_path, kFile);
+  }
   // Ranks that train on sequences of their own, or groups of such.
   int64_t data_ranks() const { return ranks / sp; }
   // Sequences per data rank and micro-batch.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/hugging_face.h"
 #include "examples/trainer/optimizer_constants.h"
 #include "examples/trainer/sha256.h"
 
@@ -49,13 +50,14 @@ RunIdentity IdentifyRun(const Options& o, const Dataset& dataset) {
     identity.settings.push_back(
         {absl::StrCat("trainer.", key), std::move(value), kind});
   };
+  GptConfig config = o.config;
+  config.kv_heads = config.num_kv_heads();  // 0 means one for each head.
   add("generator", kGenerator, Setting::Kind::kAlways);
   add("seed", absl::StrCat(o.seed), Setting::Kind::kAlways);
   add("data_sha256", DataSha256(dataset), Setting::Kind::kAlways);
   add("model", o.model);
   add("layers", absl::StrCat(o.config.layers));
-  add("kv_heads", absl::StrCat(o.config.kv_heads == 0 ? o.config.heads
-                                                      : o.config.kv_heads));
+  add("kv_heads", absl::StrCat(config.kv_heads));
   add("batch", absl::StrCat(o.batch));
   add("seq", absl::StrCat(o.seq));
   add("micro_batches", absl::StrCat(o.micro_batches));
@@ -68,6 +70,7 @@ RunIdentity IdentifyRun(const Options& o, const Dataset& dataset) {
   add("accumulate_dtype", o.accumulate_dtype);
   // How many share a sequence is layout; alone they exchange nothing.
   if (o.sp > 1) add("sp_dtype", o.sp_dtype, Setting::Kind::kSometimes);
+  identity.settings.push_back({RunIdentity::kConfigKey, FormatConfig(config)});
   return identity;
 }
 

@@ -29,6 +29,9 @@ struct Setting {
 // What decides how the run is laid out, ranks, ZeRO stage, buckets, caps,
 // offloading, is not among the settings: it may change at any time.
 struct RunIdentity {
+  // Key of the setting that has the model's sizes, as FormatConfig() says them.
+  static constexpr char kConfigKey[] = "trainer.gpt_config";
+
   std::string name;  // Of this run; random.
   std::vector<Setting> settings;
 };

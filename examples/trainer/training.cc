@@ -170,8 +170,7 @@ absl::StatusOr<Report> Run::Go() {
   PrintEvaluations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
   if (!options_.export_path.empty()) {
-    TRAINER_RETURN_IF_ERROR(
-        ExportWeights(options_.save_dir, options_.export_path));
+    TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
   }
   if (options_.blame) {
     const absl::StatusOr<std::string> text = ranks_[0]->Blame();

@@ -50,6 +50,22 @@ def forget(path, keys):
         json.dump(root, file)
 
 
+def gpt2_shapes(config):
+    """The tensors of transformers' GPT2LMHeadModel, tied ones once."""
+    c, inner = config["n_embd"], config["n_inner"]
+    shapes = {"wte.weight": [config["vocab_size"], c],
+              "wpe.weight": [config["n_positions"], c],
+              "ln_f.weight": [c], "ln_f.bias": [c]}
+    for layer in range(config["n_layer"]):
+        for name, shape in [("ln_1", [c]), ("attn.c_attn", [c, 3 * c]),
+                            ("attn.c_proj", [c, c]), ("ln_2", [c]),
+                            ("mlp.c_fc", [c, inner]),
+                            ("mlp.c_proj", [inner, c])]:
+            shapes[f"h.{layer}.{name}.weight"] = shape
+            shapes[f"h.{layer}.{name}.bias"] = shape[-1:]
+    return shapes
+
+
 class CheckpointTest(unittest.TestCase):
 
     def setUp(self):
@@ -136,6 +152,44 @@ class CheckpointTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(weights_sha256(self.path("again.safetensors"))[0],
                          digest)
+
+    def test_an_export_to_a_folder_is_one_that_transformers_loads(self):
+        folder = self.path("hf")
+        result = program.run_json(*self.small, "--layers", 2, "--save",
+                                  self.path("save"), "--export", folder)
+        self.assertEqual(sorted(os.listdir(folder)),
+                         ["config.json", "model.safetensors"])
+        digest, header = weights_sha256(os.path.join(folder,
+                                                     "model.safetensors"))
+        self.assertEqual(digest, result["weights_sha256"])
+        with open(os.path.join(folder, "config.json"),
+                  encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual(config["architectures"], ["GPT2LMHeadModel"])
+        self.assertEqual(config["n_embd"] % config["n_head"], 0)
+        self.assertEqual({name: each["shape"] for name, each in header.items()
+                          if name != "__metadata__"}, gpt2_shapes(config))
+        # The checkpoint alone knows the sizes, whatever --model says.
+        done = program.run("--resume", self.path("save"), "--model", "small",
+                           "--export", self.path("again"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name), "rb") as first, \
+                    open(os.path.join(self.path("again"), name),
+                         "rb") as second:
+                self.assertEqual(first.read(), second.read(), name)
+
+    def test_grouped_queries_have_no_architecture_of_transformers(self):
+        self.expect_failure(2, ["--kv-heads", 2, "--save", self.path("save"),
+                                "--export", self.path("hf")],
+                            "2 heads of keys and values and 4 of queries",
+                            "--kv-heads", ".safetensors")
+        program.run_json(*self.small, "--kv-heads", 2, "--save",
+                         self.path("save"), "--export",
+                         self.path("m.safetensors"))
+        self.expect_failure(1, ["--resume", self.path("save"), "--export",
+                                self.path("hf")], "--kv-heads")
+        self.assertFalse(os.path.exists(self.path("hf")))
 
     def test_what_cannot_be_resumed_is_said(self):
         folder = self.path("save")
