@@ -197,6 +197,19 @@ void DeclareFiles(CLI::App& app, Options& o) {
   app.add_flag("--json", o.json, "Print one JSON object as the last line");
 }
 
+void DeclareWatching(CLI::App& app, Options& o) {
+  app.add_option("--log", o.log_path,
+                 "Write a row per step to this file of comma-separated values; "
+                 "with --resume add to it");
+  app.add_option("--flight-record", o.flight_dir,
+                 "Leave what each rank did last in rankN.flight here, also if "
+                 "it is killed");
+  app.add_option("--plugin", o.plugin, "Load this plugin: a file or a name");
+  app.add_option("--observers", o.observers,
+                 "Observer plugins to tell of the steps: names, separated by "
+                 "commas");
+}
+
 void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   // A script may append a flag to override an earlier one.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -204,6 +217,7 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   DeclareRanks(app, o, raw);
   DeclareSchedule(app, o, raw);
   DeclareFiles(app, o);
+  DeclareWatching(app, o);
 }
 
 absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
@@ -421,20 +435,6 @@ absl::Status SetModel(const RawOptions& raw, Options& o) {
   return status.ok() ? SetShard(raw, o) : status;
 }
 
-absl::Status Finish(const RawOptions& raw, Options& o) {
-  absl::Status status = CheckRanges(o);
-  if (status.ok()) status = CheckFolders(o);
-  if (status.ok()) status = SetUnits(raw, o);
-  if (status.ok()) status = SetPrecision(raw, o);
-  if (status.ok()) status = SetModel(raw, o);
-  return status;
-}
-
-}  // namespace
-
-ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
-  Options options;
-  RawOptions raw;
 // Before the training, whose weights could not be exported.
 absl::Status CheckExport(const Options& o) {
   if (!o.exports_folder() || o.only_exports()) return absl::OkStatus();
@@ -446,13 +446,27 @@ absl::Status CheckExport(const Options& o) {
       o.export_path, status.message()));
 }
 
+absl::Status Finish(const RawOptions& raw, Options& o) {
+  absl::Status status = CheckRanges(o);
+  if (status.ok()) status = CheckFolders(o);
+  if (status.ok()) status = SetUnits(raw, o);
+  if (status.ok()) status = SetPrecision(raw, o);
+  if (status.ok()) status = SetModel(raw, o);
+  if (status.ok()) status = CheckExport(o);
+  return status;
+}
+
+}  // namespace
+
+ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
+  Options options;
+  RawOptions raw;
   CLI::App app(
       "Trains a byte-level GPT-2 on text, its communication planned and run by "
       "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage.",
       "commsched-train");
   Declare(app, options, raw);
   std::string mistake;
-  if (status.ok()) status = CheckExport(o);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -141,6 +141,10 @@ absl::Status Rank::CreateEngine() {
     profile.link_latency_ns = options_.link.latency_ns;
   }
   desc.profile = &profile;
+  if (!options_.observers.empty()) desc.observers = options_.observers.c_str();
+  const std::string flight_path =
+      absl::StrFormat("%s/rank%d.flight", options_.flight_dir, index_);
+  if (!options_.flight_dir.empty()) desc.flight_path = flight_path.c_str();
   if (options_.link.bytes_per_s == 0) desc.launch_timeout_ns = kLaunchTimeoutNs;
   desc.zero_stage = static_cast<uint32_t>(options_.zero);
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
@@ -338,9 +342,17 @@ absl::StatusOr<double> Rank::Step(int64_t step) {
     TRAINER_RETURN_IF_ERROR(Backward(static_cast<uint32_t>(mb)));
   }
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_optimizer_step(
-      engine_.get(), static_cast<float>(LearningRateAt(schedule_, step)))));
+      engine_.get(), static_cast<float>(LearningRate(step)))));
   TRAINER_RETURN_IF_ERROR(FromEngine(commsched_engine_step_end(engine_.get())));
   return loss / static_cast<double>(options_.micro_batches);
+}
+
+std::optional<double> Rank::GradientNorm() const {
+  double norm = 0;
+  if (commsched_engine_gradient_norm(engine_.get(), &norm) != COMMSCHED_OK) {
+    return std::nullopt;
+  }
+  return norm;
 }
 
 absl::Status Rank::Forward(uint32_t micro_batch) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,7 +95,15 @@ class Rank {
   const std::vector<std::vector<float>>& weights() const { return weights_; }
   absl::Status WriteTrace(const std::string& path) const;
 
+  double LearningRate(int64_t step) const {
+    return LearningRateAt(schedule_, step);
+  }
+  // Of the last step's gradient, before clipping; nullopt where none is
+  // computed.
+  std::optional<double> GradientNorm() const;
+
   const Gpt& model() const { return *gpt_; }
+  const commsched_trace_t* trace() const { return trace_.get(); }
   commsched_engine_t* engine() const { return engine_.get(); }
 
  private:

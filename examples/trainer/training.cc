@@ -20,12 +20,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/c_status.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
+#include "examples/trainer/rank_log.h"
 #include "examples/trainer/status_macros.h"
+#include "examples/trainer/step_log.h"
 #include "examples/trainer/units.h"
 
 namespace commsched::trainer {
@@ -101,6 +104,8 @@ class Run {
   absl::Status FillCopies(Report* report) const;
   absl::Status FillBound(Report* report) const;
   absl::Status CreateFolders() const;
+  absl::Status LoadPlugin() const;
+  absl::Status OpenLog();
   absl::Status WriteTraces();
 
   const Options& options_;
@@ -111,6 +116,7 @@ class Run {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<double> last_losses_;                 // By rank.
   std::vector<std::unique_ptr<RankSaver>> savers_;  // By rank; null: none.
+  std::unique_ptr<StepLog> log_;                    // Null: none.
   std::vector<Evaluation> evaluations_;
   double wall_s_ = 0;  // Of all steps, on rank 0's thread.
 
@@ -163,6 +169,8 @@ absl::Status Run::CreateRanks() {
 
 absl::StatusOr<Report> Run::Go() {
   TRAINER_RETURN_IF_ERROR(CreateFolders());
+  TRAINER_RETURN_IF_ERROR(LoadPlugin());
+  TRAINER_RETURN_IF_ERROR(OpenLog());
   TRAINER_RETURN_IF_ERROR(CreateRanks());
   RunRanks();
   bar_.Clear();
@@ -172,6 +180,7 @@ absl::StatusOr<Report> Run::Go() {
   if (!options_.export_path.empty()) {
     TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
   }
+  if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
   if (options_.blame) {
     const absl::StatusOr<std::string> text = ranks_[0]->Blame();
     if (!text.ok()) return text.status();
@@ -237,11 +246,14 @@ absl::Status Run::TrainRank(int64_t index) {
     saver = *std::move(created);
   }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
+  RankLog log(log_.get(), rank, index, start_.resumed.step);
   const auto begin = std::chrono::steady_clock::now();
   size_t slot = 0;
   for (int64_t step = start_.resumed.step; step < options_.end_step(); ++step) {
+    log.Begin();
     const absl::StatusOr<double> loss = rank.Step(step);
     if (!loss.ok()) return loss.status();
+    TRAINER_RETURN_IF_ERROR(log.End(step, *loss));
     last_losses_[static_cast<size_t>(index)] = *loss;
     if (index == 0) ShowProgress(step, *loss);
     if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
@@ -255,6 +267,7 @@ absl::Status Run::TrainRank(int64_t index) {
     wall_s_ = wall.count();
   }
   TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.end_step(), slot));
+  TRAINER_RETURN_IF_ERROR(log.Finish());
   return saver == nullptr ? absl::OkStatus() : saver->Wait();
 }
 
@@ -309,10 +322,12 @@ void Run::PrintEvaluations() {
 
 // Before the run, whose work would otherwise be lost.
 absl::Status Run::CreateFolders() const {
-  const std::pair<const char*, const std::string&> folders[] = {
+  const std::pair<const char*, std::string> folders[] = {
       {"--trace", options_.trace_dir},
       {"--save", options_.save_dir},
-      {"--offload-optimizer", options_.offload_dir}};
+      {"--offload-optimizer", options_.offload_dir},
+      {"--flight-record", options_.flight_dir},
+      {"--export", options_.exports_folder() ? options_.export_path : ""}};
   for (const auto& [flag, path] : folders) {
     if (path.empty()) continue;
     std::error_code error;
@@ -323,6 +338,22 @@ absl::Status Run::CreateFolders() const {
                           error.message()));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status Run::LoadPlugin() const {
+  if (options_.plugin.empty()) return absl::OkStatus();
+  return FromCore(commsched_plugin_load(options_.plugin.c_str(),
+                                        COMMSCHED_PLUGIN_REQUIRED));
+}
+
+absl::Status Run::OpenLog() {
+  if (options_.log_path.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<StepLog>> log =
+      StepLog::Create(options_.log_path, /*append=*/start_.resumed.step > 0,
+                      options_.ranks, options_.batch * options_.seq);
+  if (!log.ok()) return log.status();
+  log_ = *std::move(log);
   return absl::OkStatus();
 }
 

@@ -1,0 +1,80 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_STEP_LOG_H_
+#define COMMSCHED_EXAMPLES_TRAINER_STEP_LOG_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace commsched::trainer {
+
+// A file of comma-separated values with a row per step, each on the disk's way
+// as soon as all ranks have told of the step.
+//
+// A rank that tells waits for at most one write of another; a row is about a
+// hundred bytes, and a step has some thousands of calls.
+//
+// Thread-safe.
+class StepLog {
+ public:
+  // What one rank tells of a step that it has taken.
+  struct Entry {
+    double loss = 0;  // Mean of its sequences, nats per byte.
+    double lr = 0;
+    std::optional<double> norm;  // None is computed, or not yet.
+    double step_s = 0;
+    double exposed_s = 0;
+    uint64_t peak_bytes_in_flight = 0;
+  };
+
+  // Of `ranks` ranks whose step is of `tokens` tokens in all. Replaces the file
+  // at `path`, or adds to it if `append`, and writes the first line;
+  // kUnavailable if it cannot.
+  static absl::StatusOr<std::unique_ptr<StepLog>> Create(
+      const std::string& path, bool append, int64_t ranks, int64_t tokens);
+
+  ~StepLog();
+  StepLog(const StepLog&) = delete;
+  StepLog& operator=(const StepLog&) = delete;
+
+  // Each rank, steps in order, every step once. The row has the mean loss, and
+  // times and bytes of the rank whose step took longest.
+  void Add(int64_t rank, int64_t step, const Entry& entry);
+
+  // The first failure to write. Rows after it are left out.
+  absl::Status Close();
+
+ private:
+  struct Row {
+    int64_t entries = 0;
+    std::vector<double> losses;  // By rank: added up in one order.
+    Entry slowest;
+  };
+
+  StepLog(std::string path, std::FILE* file, int64_t ranks, int64_t tokens)
+      : path_(std::move(path)), ranks_(ranks), tokens_(tokens), file_(file) {}
+  void WriteLocked(int64_t step, const Row& row);
+  // Notes errno as the first failure.
+  void FailLocked();
+
+  const std::string path_;
+  const int64_t ranks_;
+  const int64_t tokens_;
+
+  std::mutex mutex_;             // Guards the rest.
+  std::FILE* file_;              // Null once closed.
+  std::map<int64_t, Row> rows_;  // Of steps that some ranks have told of.
+  absl::Status failure_;
+};
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_STEP_LOG_H_
