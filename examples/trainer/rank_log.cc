@@ -18,18 +18,24 @@ absl::Status RankLog::End(int64_t step, double loss) {
   last_ = {.loss = loss,
            .lr = rank_.LearningRate(step),
            .norm = rank_.GradientNorm(),
-           .step_s = passed.count()};
+           .step_s = passed.count(),
+           .exposed_s = std::nullopt,
+           .peak_bytes_in_flight = std::nullopt};
   return absl::OkStatus();
 }
 
 absl::Status RankLog::Finish() {
   if (!last_step_.has_value()) return absl::OkStatus();
   commsched_step_metrics_t metrics = commsched_step_metrics_init();
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_recent_step(
+  const absl::Status status = FromCore(commsched_trace_recent_step(
       rank_.trace(), static_cast<uint64_t>(*last_step_ - first_step_),
-      &metrics)));
-  last_.exposed_s = static_cast<double>(metrics.exposed_ns) * 1e-9;
-  last_.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
+      &metrics));
+  if (status.ok()) {
+    last_.exposed_s = static_cast<double>(metrics.exposed_ns) * 1e-9;
+    last_.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
+  } else if (!absl::IsNotFound(status)) {
+    return status;
+  }
   log_->Add(index_, *last_step_, last_);
   last_step_.reset();
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace commsched::trainer {
@@ -58,14 +59,15 @@ void StepLog::WriteLocked(int64_t step, const Row& row) {
   const Entry& slowest = row.slowest;
   double loss = 0;
   for (const double each : row.losses) loss += each;
-  const std::string norm = slowest.norm.has_value()
-                               ? absl::StrFormat("%.7g", *slowest.norm)
-                               : std::string();
   const double tokens_per_s = static_cast<double>(tokens_) / slowest.step_s;
   const std::string text = absl::StrFormat(
-      "%d,%.7g,%.7g,%s,%.1f,%.6f,%.6f,%d\n", step + 1,
-      loss / static_cast<double>(ranks_), slowest.lr, norm, tokens_per_s,
-      slowest.step_s, slowest.exposed_s, slowest.peak_bytes_in_flight);
+      "%d,%.7g,%.7g,%s,%.1f,%.6f,%s,%s\n", step + 1,
+      loss / static_cast<double>(ranks_), slowest.lr,
+      slowest.norm ? absl::StrFormat("%.7g", *slowest.norm) : "", tokens_per_s,
+      slowest.step_s,
+      slowest.exposed_s ? absl::StrFormat("%.6f", *slowest.exposed_s) : "",
+      slowest.peak_bytes_in_flight ? absl::StrCat(*slowest.peak_bytes_in_flight)
+                                   : "");
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
       std::fflush(file_) != 0) {
     FailLocked();

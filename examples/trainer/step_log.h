@@ -31,8 +31,9 @@ class StepLog {
     double lr = 0;
     std::optional<double> norm;  // None is computed, or not yet.
     double step_s = 0;
-    double exposed_s = 0;
-    uint64_t peak_bytes_in_flight = 0;
+    // None where the trace does not hold a whole step.
+    std::optional<double> exposed_s;
+    std::optional<uint64_t> peak_bytes_in_flight;
   };
 
   // Of `ranks` ranks whose step is of `tokens` tokens in all. Replaces the file
