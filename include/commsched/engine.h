@@ -274,8 +274,9 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    FAILED_PRECONDITION  prepared or built already, no parameters
-///            RESOURCE_EXHAUSTED   more memory than the machine has; no memory;
-///                                 an arena limit that is too small, or a
+///            RESOURCE_EXHAUSTED   more memory than the machine has for all
+///                                 ranks of the group; no memory; an arena
+///                                 limit that is too small, or a
 ///                                 `max_live_bytes` (names the module that
 ///                                 needs most)
 ///            OUT_OF_RANGE         too many `micro_batches` to plan

@@ -91,12 +91,13 @@ static inline commsched_engine_info_t commsched_engine_info_init(void) {
   return info;
 }
 
-/// Fills `out_info`, made by commsched_engine_info_init().
+/// Fills `out_info`, made by commsched_engine_info_init(). From
+/// commsched_engine_prepare() on, which has decided the layout and the plan.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL, `struct_size` not set
-///            FAILED_PRECONDITION  not built
+///            FAILED_PRECONDITION  not prepared
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_get_info(
     const commsched_engine_t* engine, commsched_engine_info_t* out_info);

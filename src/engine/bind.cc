@@ -233,8 +233,8 @@ Status Engine::BuildEvaluation() {
 }
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
-  if (!built()) {
-    return FailedPrecondition("engine: get_info before build");
+  if (phase_ == Phase::kRegistering) {
+    return FailedPrecondition("engine: get_info before prepare");
   }
   commsched_plan_info_t plan_info = commsched_plan_info_init();
   ENGINE_RETURN_IF_ERROR(Status::FromCall(

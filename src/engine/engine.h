@@ -240,7 +240,7 @@ class Engine {
   // prepare.cc
   void ChooseAccumulating();
   BucketBytes BytesOfBucket(uint32_t bucket) const;
-  Status CheckMemory() const;
+  Status CheckMemory(uint64_t arena) const;
   Status Allocate();
   Status PlanStep();
   Status PlanGathering();

@@ -50,8 +50,12 @@ Status Engine::Prepare() {
     ENGINE_RETURN_IF_ERROR(
         PlanStaging(spec_, desc_.offload_staging_bytes, &layout_));
   }
-  ENGINE_RETURN_IF_ERROR(CheckMemory());
+  ENGINE_RETURN_IF_ERROR(CheckMemory(/*arena=*/0));
   ENGINE_RETURN_IF_ERROR(PlanStep());
+  commsched_plan_info_t plan = commsched_plan_info_init();
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_plan_get_info(plan_.get(), &plan), "reading the plan"));
+  ENGINE_RETURN_IF_ERROR(CheckMemory(plan.arena_bytes));
   num_ops_ = commsched_graph_num_ops(graph_.graph.get());
   ENGINE_RETURN_IF_ERROR(Allocate());
   phase_ = Phase::kPrepared;
@@ -118,17 +122,24 @@ Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
 }
 
 // More than the machine has is refused rather than left to overcommit: the
-// first touch of such memory would kill the process.
-Status Engine::CheckMemory() const {
+// first touch of such memory would kill the process. The ranks of the group are
+// threads of this process, and each has an engine that takes as much.
+Status Engine::CheckMemory(uint64_t arena) const {
   uint64_t bytes =
-      layout_.staging_slots * layout_.staging_count * sizeof(float);
+      arena + layout_.staging_slots * layout_.staging_count * sizeof(float);
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
     bytes += BytesOfBucket(b).total();
   }
-  if (bytes <= PhysicalBytes()) return Status();
+  if (bytes <= PhysicalBytes() / world()) return Status();
+  std::string message =
+      "engine: parameters, gradients and optimizer state take " +
+      std::to_string(bytes) + " bytes";
+  if (world() > 1) {
+    message += " on each of the " + std::to_string(world()) +
+               " ranks, which share this machine";
+  }
   return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                "engine: parameters, gradients and optimizer state take " +
-                    std::to_string(bytes) + " bytes; the machine has " +
+                message + "; the machine has " +
                     std::to_string(PhysicalBytes()) + " bytes of memory");
 }
 

@@ -1,0 +1,90 @@
+// What an engine says of its memory before it takes it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "commsched/engine.h"
+#include "test/engine/expect_error.h"
+
+namespace commsched::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Parameters, gradients and two moments, of 4 bytes each.
+constexpr uint64_t kBytesPerElement = 16;
+
+// Rank 0 of a world, with one parameter.
+class EngineRanksMemoryTest : public ::testing::Test {
+ protected:
+  void CreateWorld(int32_t size) {
+    commsched_world_desc_t desc = commsched_world_desc_init();
+    desc.size = size;
+    ASSERT_EQ(commsched_world_create_inproc(&desc, &world_), COMMSCHED_OK);
+    ASSERT_EQ(commsched_context_create(world_, 0, &context_), COMMSCHED_OK);
+    std::vector<int32_t> ranks(static_cast<size_t>(size));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    ASSERT_EQ(commsched_group_create(context_, "dp_shard", ranks.data(),
+                                     static_cast<uint32_t>(size), &group_),
+              COMMSCHED_OK);
+  }
+
+  void CreateEngine(uint64_t elements) {
+    commsched_engine_desc_t desc = commsched_engine_desc_init();
+    desc.context = context_;
+    desc.group = group_;
+    ASSERT_EQ(commsched_engine_create(&desc, &engine_), COMMSCHED_OK);
+    uint32_t id = 0;
+    ASSERT_EQ(commsched_engine_add_module(engine_, "m", 0, 0, &id),
+              COMMSCHED_OK);
+    ASSERT_EQ(
+        commsched_engine_add_parameter(engine_, 0, "p", &elements, 1, &id),
+        COMMSCHED_OK);
+  }
+
+  void TearDown() override {
+    commsched_engine_destroy(engine_);
+    commsched_group_destroy(group_);
+    commsched_context_destroy(context_);
+    commsched_world_destroy(world_);
+  }
+
+  commsched_world_t* world_ = nullptr;
+  commsched_context_t* context_ = nullptr;
+  commsched_group_t* group_ = nullptr;
+  commsched_engine_t* engine_ = nullptr;
+};
+
+// A 32nd of the machine on each of 64 ranks.
+TEST_F(EngineRanksMemoryTest, RanksOfOneMachineMustFitIntoItTogether) {
+  CreateWorld(64);
+  const auto machine = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+  CreateEngine(machine / kBytesPerElement / 32);
+  EXPECT_ENGINE_ERROR(
+      commsched_engine_prepare(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
+      AllOf(
+          HasSubstr("bytes on each of the 64 ranks, which share this machine"),
+          HasSubstr("the machine has")));
+}
+
+TEST_F(EngineRanksMemoryTest, IsKnownFromPrepareOn) {
+  CreateWorld(1);
+  CreateEngine(1024);
+  commsched_engine_info_t info = commsched_engine_info_init();
+  EXPECT_ENGINE_ERROR(commsched_engine_get_info(engine_, &info),
+                      COMMSCHED_FAILED_PRECONDITION,
+                      HasSubstr("get_info before prepare"));
+  ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
+  ASSERT_EQ(commsched_engine_get_info(engine_, &info), COMMSCHED_OK);
+  EXPECT_EQ(info.state_bytes, 1024 * kBytesPerElement);
+}
+
+}  // namespace
+}  // namespace commsched::engine
