@@ -62,7 +62,7 @@ TEST_F(OneRankSessionTest, BeforeNamesTheOpThatALaunchItNeedsWaitsFor) {
   ASSERT_OK(session_->StepBegin());
   ASSERT_OK(Call(*session_, made_.backward[0]));
   EXPECT_THAT(session_->Before(made_.use[1], CallerStream()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "'BWD1'"));
+              StatusIs(absl::StatusCode::kUnavailable, "'BWD1'"));
 }
 
 TEST_F(OneRankSessionTest, ACallTooEarlyDoesNotStick) {
