@@ -31,13 +31,19 @@ function(commsched_room name)
   set(COMMSCHED_ROOMS ${COMMSCHED_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()
 
+# Before 1.0 a minor version may change the ABI, so that the soname carries it.
+set(COMMSCHED_SOVERSION ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  string(APPEND COMMSCHED_SOVERSION .${PROJECT_VERSION_MINOR})
+endif()
+
 # A shared library that exports exactly what the map names.
 function(commsched_set_exports target map)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${map} -Wl,--no-undefined)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
   set_target_properties(${target} PROPERTIES
-    VERSION ${PROJECT_VERSION} SOVERSION 0)
+    VERSION ${PROJECT_VERSION} SOVERSION ${COMMSCHED_SOVERSION})
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

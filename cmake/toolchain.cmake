@@ -31,6 +31,13 @@ if(COMMSCHED_SANITIZE)
     # g++ 12 takes its own instrumentation for uninitialised uses.
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
   endif()
+else()
+  # As distributions build. Sanitizers see more and do not go with it; without
+  # optimisation _FORTIFY_SOURCE does nothing but warn.
+  set(optimised "$<CONFIG:Release,RelWithDebInfo,MinSizeRel>")
+  add_compile_options(-fstack-protector-strong
+    $<${optimised}:-U_FORTIFY_SOURCE> $<${optimised}:-D_FORTIFY_SOURCE=2>)
+  add_link_options(-Wl,-z,relro -Wl,-z,now)
 endif()
 
 find_package(Threads REQUIRED)
