@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "examples/trainer/hugging_face.h"
+#include "examples/trainer/output_paths.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
@@ -128,6 +127,12 @@ absl::StatusOr<Resumed> OpenForResume(const Options& options,
   return resumed;
 }
 
+absl::Status CheckExportPath(const Options& options) {
+  if (options.export_path.empty()) return absl::OkStatus();
+  return options.exports_folder() ? CheckFolder("--export", options.export_path)
+                                  : CheckFile("--export", options.export_path);
+}
+
 absl::Status ExportWeights(const std::string& folder, const Options& options) {
   const std::string& path = options.export_path;
   const absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
@@ -139,12 +144,7 @@ absl::Status ExportWeights(const std::string& folder, const Options& options) {
   const absl::StatusOr<std::string> config =
       ConfigJsonOf(folder, checkpoint->get());
   if (!config.ok()) return config.status();
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) {
-    return absl::UnavailableError(absl::StrFormat(
-        "--export: cannot create the folder '%s': %s", path, error.message()));
-  }
+  TRAINER_RETURN_IF_ERROR(CheckFolder("--export", path));
   const std::string weights = absl::StrCat(path, "/", kHuggingFaceWeights);
   TRAINER_RETURN_IF_ERROR(FromEngine(
       commsched_engine_checkpoint_export(checkpoint->get(), weights.c_str())));

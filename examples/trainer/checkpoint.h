@@ -36,6 +36,10 @@ struct Resumed {
 absl::StatusOr<Resumed> OpenForResume(const Options& options,
                                       const RunIdentity& identity);
 
+// Sees, before a run, that the export can be written where `options` say, if
+// they say where. kUnavailable, naming the path.
+absl::Status CheckExportPath(const Options& options);
+
 // Writes the weights of the checkpoint in `folder` to the file or folder that
 // `options` names for the export: a folder as transformers' from_pretrained
 // takes it.

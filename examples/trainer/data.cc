@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "examples/trainer/machine.h"
 #include "examples/trainer/random.h"
 
 extern char** environ;
@@ -23,13 +25,23 @@ namespace {
 
 constexpr uint64_t kSequences = StreamOf("training sequences");
 
+absl::Status TooLong(absl::string_view source, absl::string_view bytes,
+                     int64_t max_bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      source, " has ", bytes, " bytes; texts are kept in memory and may have ",
+      max_bytes));
+}
+
 absl::Status ReadAll(int descriptor, absl::string_view source,
-                     std::vector<uint8_t>* text) {
+                     int64_t max_bytes, std::vector<uint8_t>* text) {
   uint8_t buffer[1 << 16];
   for (;;) {
     const ssize_t size = read(descriptor, buffer, sizeof(buffer));
     if (size == 0) return absl::OkStatus();
     if (size > 0) {
+      if (static_cast<int64_t>(text->size()) + size > max_bytes) {
+        return TooLong(source, "more", max_bytes);
+      }
       text->insert(text->end(), buffer, buffer + size);
     } else if (errno != EINTR) {
       return absl::UnavailableError(
@@ -38,16 +50,38 @@ absl::Status ReadAll(int descriptor, absl::string_view source,
   }
 }
 
-absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+// A file, or a pipe: a device need not end.
+absl::Status CheckReadable(int descriptor, const std::string& source,
+                           int64_t max_bytes) {
+  struct stat info = {};
+  if (fstat(descriptor, &info) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("reading ", source, ": ", std::strerror(errno)));
+  }
+  if (S_ISREG(info.st_mode)) {
+    if (info.st_size <= max_bytes) return absl::OkStatus();
+    return TooLong(source, absl::StrCat(info.st_size), max_bytes);
+  }
+  if (S_ISFIFO(info.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      source, " is ", S_ISDIR(info.st_mode) ? "a folder" : "a device",
+      "; it must be a file or a pipe"));
+}
+
+absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path,
+                                              int64_t max_bytes) {
+  max_bytes = std::min(max_bytes, PhysicalBytes() / 4);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
   if (descriptor < 0) {
     return absl::NotFoundError(absl::StrCat("cannot open data file '", path,
                                             "': ", std::strerror(errno)));
   }
   const absl::Cleanup close_file = [&] { close(descriptor); };
+  const std::string source = absl::StrCat("data file '", path, "'");
+  absl::Status status = CheckReadable(descriptor, source, max_bytes);
+  if (!status.ok()) return status;
   std::vector<uint8_t> text;
-  absl::Status status =
-      ReadAll(descriptor, absl::StrCat("data file '", path, "'"), &text);
+  status = ReadAll(descriptor, source, max_bytes, &text);
   if (!status.ok()) return status;
   return text;
 }
@@ -106,7 +140,8 @@ absl::StatusOr<std::vector<uint8_t>> ReadBible() {
   const absl::Cleanup close_read_end = [&] { close(ends[0]); };
   if (!child.ok()) return child.status();
   std::vector<uint8_t> text;
-  absl::Status read_status = ReadAll(ends[0], "the output of 'bible'", &text);
+  absl::Status read_status =
+      ReadAll(ends[0], "the output of 'bible'", kMaxTextBytes, &text);
   absl::Status wait_status = WaitForBible(*child);
   if (!read_status.ok()) return read_status;
   if (!wait_status.ok()) return wait_status;
@@ -121,9 +156,10 @@ Dataset::Dataset(std::vector<uint8_t> text) : text_(std::move(text)) {
   validation_ = std::span(text_).subspan(train_size);
 }
 
-absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq) {
+absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq,
+                                    int64_t max_bytes) {
   absl::StatusOr<std::vector<uint8_t>> text =
-      source == "kjv" ? ReadBible() : ReadFile(std::string(source));
+      source == "kjv" ? ReadBible() : ReadFile(std::string(source), max_bytes);
   if (!text.ok()) return text.status();
   const int64_t least = 10 * (seq + 1);
   if (static_cast<int64_t>(text->size()) < least) {

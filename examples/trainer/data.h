@@ -32,13 +32,20 @@ class Dataset {
   std::span<const uint8_t> validation_;
 };
 
+// Of a text, which is kept in memory, once for all ranks; at most a quarter of
+// the machine's.
+inline constexpr int64_t kMaxTextBytes = int64_t{1} << 32;
+
 // "kjv" is the King James text, printed by the program `bible` of Debian's
-// package bible-kjv; anything else is the path of a file. Fails, naming the
-// source, with
+// package bible-kjv; anything else is the path of a file or pipe. Fails, naming
+// the source, with
 //   kNotFound            there is no such file, or no program `bible`
-//   kInvalidArgument     the text is shorter than 10 windows of seq + 1 bytes
+//   kInvalidArgument     the text is shorter than 10 windows of seq + 1 bytes;
+//                        it is a folder or a device
+//   kResourceExhausted   it is longer than `max_bytes`
 //   kUnavailable         `bible` failed, or reading did
-absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq);
+absl::StatusOr<Dataset> LoadDataset(absl::string_view source, int64_t seq,
+                                    int64_t max_bytes = kMaxTextBytes);
 
 // Fills the windows that training and validation look at: inputs are `seq`
 // consecutive bytes, targets the same one byte later.

@@ -1,13 +1,16 @@
 // commsched-train: the reference trainer. See commsched-train --help.
 
 #include <cstdio>
+#include <new>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/data.h"
+#include "examples/trainer/interruption.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
+#include "examples/trainer/standard_streams.h"
 #include "examples/trainer/training.h"
 
 namespace commsched::trainer {
@@ -16,10 +19,38 @@ namespace {
 constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kWrongUsage = 2;
+constexpr int kSignalled = 128;  // And the signal's number, as shells count.
 
 int Fail(const absl::Status& status) {
   absl::FPrintF(stderr, "commsched-train: %s\n", status.ToString());
   return kFailed;
+}
+
+// Writes the weights of a checkpoint, without training.
+int Export(const Options& options) {
+  absl::Status status = CheckExportPath(options);
+  if (status.ok()) status = ExportWeights(options.resume_dir, options);
+  return status.ok() ? kDone : Fail(status);
+}
+
+// Train() has told of a failure by the time it returns one.
+int TrainAndReport(const Options& options) {
+  const absl::StatusOr<Dataset> dataset =
+      LoadDataset(options.data, options.seq);
+  if (!dataset.ok()) return Fail(dataset.status());
+  const Interruption interruption;
+  const absl::StatusOr<Report> report =
+      Train(options, *dataset,
+            {.out = stdout,
+             .on_failure = [](const absl::Status& status) { Fail(status); },
+             .end_early = &interruption.signal()});
+  if (!report.ok()) return kFailed;
+  absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
+               report->loss, report->val_loss, report->tokens_per_s,
+               FormatTable(*report));
+  if (options.json) absl::PrintF("%s\n", FormatJson(*report));
+  if (!report->ended_early) return kDone;
+  return kSignalled + interruption.signal().load();
 }
 
 int Main(int argc, char** argv) {
@@ -32,23 +63,18 @@ int Main(int argc, char** argv) {
     case ParseOutcome::kRun:
       break;
   }
-  if (options.only_exports()) {
-    const absl::Status status = ExportWeights(options.resume_dir, options);
-    return status.ok() ? kDone : Fail(status);
+  try {
+    return options.only_exports() ? Export(options) : TrainAndReport(options);
+  } catch (const std::bad_alloc&) {
+    return Fail(absl::ResourceExhaustedError("out of memory"));
   }
-  const absl::StatusOr<Dataset> dataset =
-      LoadDataset(options.data, options.seq);
-  if (!dataset.ok()) return Fail(dataset.status());
-  const absl::StatusOr<Report> report = Train(options, *dataset, stdout);
-  if (!report.ok()) return Fail(report.status());
-  absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
-               report->loss, report->val_loss, report->tokens_per_s,
-               FormatTable(*report));
-  if (options.json) absl::PrintF("%s\n", FormatJson(*report));
-  return kDone;
 }
 
 }  // namespace
 }  // namespace commsched::trainer
 
-int main(int argc, char** argv) { return commsched::trainer::Main(argc, argv); }
+int main(int argc, char** argv) {
+  if (!commsched::OpenStandardStreams()) return commsched::trainer::kFailed;
+  return commsched::FinishOutput("commsched-train",
+                                 commsched::trainer::Main(argc, argv));
+}

@@ -1,13 +1,12 @@
 #include "examples/trainer/model.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "examples/trainer/kernels.h"
+#include "examples/trainer/machine.h"
 
 namespace commsched::trainer {
 namespace {
@@ -16,15 +15,6 @@ constexpr std::align_val_t kCacheLine{64};
 
 // The parameters of the embed module; the head's norm is indexed as a block's.
 enum EmbedParameter { kWte, kWpe };
-
-// Of the machine; 2^46 if it does not say. More is refused rather than left to
-// overcommit: the first touch would kill the process.
-int64_t PhysicalBytes() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  const int64_t page_bytes = sysconf(_SC_PAGE_SIZE);
-  if (pages <= 0 || page_bytes <= 0) return int64_t{1} << 46;
-  return pages * page_bytes;
-}
 
 }  // namespace
 
@@ -36,7 +26,6 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
     const GptConfig& config, int64_t batch, int64_t seq,
     const ActivationOptions& options) {
   if (absl::Status status = ValidateConfig(config); !status.ok()) return status;
-  constexpr int64_t kMaxBatch = 1 << 16;
   if (batch < 1 || batch > kMaxBatch) {
     return absl::InvalidArgumentError(
         absl::StrCat("batch is ", batch, "; it must be 1 to ", kMaxBatch));
@@ -56,12 +45,16 @@ absl::StatusOr<std::unique_ptr<Gpt>> Gpt::Create(
   gpt->Carve(counter);
   gpt->activation_bytes_ =
       counter.count() * static_cast<int64_t>(sizeof(float));
-  if (gpt->activation_bytes_ > PhysicalBytes()) {
+  const int64_t models = options.sharing_machine;
+  if (gpt->activation_bytes_ > PhysicalBytes() / models) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the activations of ", batch, " sequences of ", seq, " tokens take ",
-        gpt->activation_bytes_, " bytes; the machine has ", PhysicalBytes(),
-        " bytes of memory"));
+        gpt->activation_bytes_, " bytes",
+        models == 1 ? "" : absl::StrCat(" on each of ", models, " ranks"),
+        "; the machine has ", PhysicalBytes(), " bytes of memory"));
   }
+  gpt->inputs_.resize(static_cast<size_t>(gpt->rows()));
+  gpt->targets_.resize(static_cast<size_t>(gpt->rows()));
   gpt->memory_.reset(static_cast<float*>(::operator new[](
       static_cast<size_t>(gpt->activation_bytes_), kCacheLine, std::nothrow)));
   if (gpt->memory_ == nullptr) {
@@ -81,9 +74,7 @@ Gpt::Gpt(Architecture architecture, int64_t batch, int64_t seq,
       batch_(batch),
       seq_(seq),
       shard_(options.shard),
-      recompute_(options.recompute),
-      inputs_(rows()),
-      targets_(rows()) {
+      recompute_(options.recompute) {
   if (shard_.ranks == 1) return;
   attention_ = std::make_unique<ShardedAttention>(architecture_.config, batch,
                                                   seq, options);

@@ -48,10 +48,12 @@ namespace commsched::trainer {
 // Thread-compatible: one rank's thread owns it.
 class Gpt {
  public:
+  static constexpr int64_t kMaxBatch = 1 << 16;
+
   // A model for `batch` sequences of `seq` tokens. Fails with kInvalidArgument
-  // for a bad config or shard, batch < 1, or seq outside 1 to config.context,
-  // and with
-  // kResourceExhausted, naming the bytes, when there is no memory.
+  // for a bad config or shard, batch outside 1 to kMaxBatch, or seq outside 1
+  // to config.context, and with kResourceExhausted, naming the bytes, when
+  // there is no memory.
   static absl::StatusOr<std::unique_ptr<Gpt>> Create(
       const GptConfig& config, int64_t batch, int64_t seq,
       const ActivationOptions& options = {});

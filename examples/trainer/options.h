@@ -67,6 +67,8 @@ struct Options {
   std::string flight_dir;  // Of flight records; empty: none.
   std::string observers;   // Names, separated by commas.
   std::string plugin;      // Loaded first; empty: none.
+  int64_t timeout_s = 0;  // Of a launch. 0: the trainer's choice.
+  bool allow_nan = false;
   bool explain = false;
   bool describe = false;
   bool blame = false;
@@ -91,7 +93,7 @@ struct Options {
 
 enum class ParseOutcome {
   kRun,
-  kHelp,   // Help was printed to stdout.
+  kHelp,   // Help, or the version, was printed to stdout.
   kUsage,  // The mistake, naming flag, value and limit, was printed to stderr.
 };
 

@@ -34,6 +34,11 @@ void ProgressBar::Update(int64_t done, absl::string_view note) {
 void ProgressBar::Clear() {
   if (!is_terminal_ || drawn_thousandths_ < 0) return;
   drawn_thousandths_ = -1;
+  Erase();
+}
+
+void ProgressBar::Erase() const {
+  if (!is_terminal_) return;
   absl::FPrintF(stream_, "\r\033[K");
   std::fflush(stream_);
 }

@@ -15,7 +15,14 @@ namespace {
 
 // Ranks are threads here, so one that is this late will not come. With an
 // emulated link a launch may take any time; then the engine's default holds.
-constexpr int64_t kLaunchTimeoutNs = 60'000'000'000;
+constexpr int64_t kLaunchTimeoutS = 60;
+
+// 0: the engine's default.
+int64_t LaunchTimeoutNs(const Options& options) {
+  int64_t seconds = options.timeout_s;
+  if (seconds == 0 && options.link.bytes_per_s == 0) seconds = kLaunchTimeoutS;
+  return seconds * 1'000'000'000;
+}
 
 // Records that a trace keeps at most: 40 bytes each.
 constexpr uint64_t kMaxTraceRecords = uint64_t{1} << 18;
@@ -40,9 +47,10 @@ uint64_t TraceCapacity(const Gpt& gpt, const Options& options) {
     ops += 2 * model.parameters.size() * micro_batches;
   }
   if (!options.offload_dir.empty()) ops += 2 * model.parameters.size();
-  const uint64_t records =
-      (2 * ops + 1) * static_cast<uint64_t>(options.steps + 1);
-  return std::clamp(records, kMinTraceRecords, kMaxTraceRecords);
+  const uint64_t records = 2 * ops + 1;
+  const auto steps = static_cast<uint64_t>(options.steps + 1);
+  if (records > kMaxTraceRecords / steps) return kMaxTraceRecords;
+  return std::max(records * steps, kMinTraceRecords);
 }
 
 }  // namespace
@@ -51,12 +59,7 @@ Rank::Rank(const Options& options, const Sampler& sampler, int64_t index)
     : options_(options),
       sampler_(sampler),
       index_(index),
-      schedule_{.peak = options.lr, .total_steps = options.steps} {
-  const size_t tokens =
-      static_cast<size_t>(options.local_batch() * options.seq);
-  inputs_.resize(tokens);
-  targets_.resize(tokens);
-}
+      schedule_{.peak = options.lr, .total_steps = options.steps} {}
 
 absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    const Sampler& sampler,
@@ -69,9 +72,13 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                              .rank = index % options.sp,
                              .chunks = options.sp_chunks},
                    .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
-                   .recompute = options.recompute});
+                   .recompute = options.recompute,
+                   .sharing_machine = options.ranks});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
+  const auto tokens = static_cast<size_t>(options.local_batch() * options.seq);
+  rank->inputs_.resize(tokens);
+  rank->targets_.resize(tokens);
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
                                                  DTypeOf(options.dtype));
   TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
@@ -145,7 +152,7 @@ absl::Status Rank::CreateEngine() {
   const std::string flight_path =
       absl::StrFormat("%s/rank%d.flight", options_.flight_dir, index_);
   if (!options_.flight_dir.empty()) desc.flight_path = flight_path.c_str();
-  if (options_.link.bytes_per_s == 0) desc.launch_timeout_ns = kLaunchTimeoutNs;
+  desc.launch_timeout_ns = LaunchTimeoutNs(options_);
   desc.zero_stage = static_cast<uint32_t>(options_.zero);
   desc.micro_batches = static_cast<uint32_t>(options_.micro_batches);
   desc.bucket_bytes = options_.bucket_bytes;

@@ -61,7 +61,7 @@ std::vector<StepRecord> WorstOfEachStep(
   std::vector<StepRecord> worst;
   for (const auto& [step, entry] : steps) {
     const bool is_excluded =
-        std::find(excluded.begin(), excluded.end(), step) != excluded.end();
+        std::binary_search(excluded.begin(), excluded.end(), step);
     if (entry.num_ranks == ranks.size() && !is_excluded) {
       worst.push_back(entry.worst);
     }
@@ -91,8 +91,16 @@ std::string BlameLine(const BlameRecord& blame) {
   return text;
 }
 
+// Of a run that is too short for more.
+std::string MeanTimeLine(const Report& report) {
+  return Line("step time", absl::StrFormat("%s, mean of %d steps",
+                                           FormatSeconds(report.step.step_s),
+                                           report.steps - report.first_step));
+}
+
 std::string TimeLines(const Report& report) {
   const StepSummary& s = report.step;
+  if (s.steps == 0) return MeanTimeLine(report);
   std::string text;
   absl::StrAppend(
       &text, Line("step time", FormatSeconds(s.step_s)),
@@ -188,10 +196,14 @@ std::string FormatTable(const Report& report) {
           : absl::StrCat("cap ",
                          FormatBytes(static_cast<double>(report.cap_bytes)));
   const LowerBound& bound = report.bound;
-  std::string text = absl::StrFormat(
-      "%d ranks, ZeRO-%d, %s, %s; median of %d steps, slowest rank\n",
-      report.ranks, report.zero, report.model, report.schedule,
-      report.step.steps);
+  const std::string measured =
+      report.step.steps == 0
+          ? "no steady step was measured"
+          : absl::StrFormat("median of %d steps, slowest rank",
+                            report.step.steps);
+  std::string text =
+      absl::StrFormat("%d ranks, ZeRO-%d, %s, %s; %s\n", report.ranks,
+                      report.zero, report.model, report.schedule, measured);
   absl::StrAppend(
       &text, TimeLines(report),
       Line("peak bytes in flight",
@@ -227,6 +239,8 @@ std::string FormatJson(const Report& report) {
       {"schedule", report.schedule},
       {"steps", report.steps},
       {"first_step", report.first_step},
+      {"ended_early", report.ended_early},
+      {"steady_steps", s.steps},
       {"loss", report.loss},
       {"val_loss", report.val_loss},
       {"tokens_per_s", report.tokens_per_s},

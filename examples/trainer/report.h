@@ -47,8 +47,8 @@ struct StepSummary {
 };
 
 // `ranks` holds the records of each rank. Steps that not every rank has, steps
-// in `excluded`, and those before `first_step` are left out; if nothing is
-// left, those before `first_step` count after all.
+// in `excluded`, which ascends, and those before `first_step` are left out; if
+// nothing is left, those before `first_step` count after all.
 StepSummary Summarize(const std::vector<std::vector<StepRecord>>& ranks,
                       uint64_t first_step,
                       const std::vector<uint64_t>& excluded);
@@ -72,7 +72,8 @@ struct Report {
   std::string model;
   std::string schedule;
   int64_t steps = 0;
-  int64_t first_step = 0;  // After those of the checkpoint.
+  bool ended_early = false;  // On a signal: before --steps.
+  int64_t first_step = 0;    // After those of the checkpoint.
   int64_t micro_batches = 1;
   double loss = 0;      // Of the last step, nats per byte, mean over the batch.
   double val_loss = 0;  // After the last step.

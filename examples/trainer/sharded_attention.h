@@ -25,6 +25,7 @@ struct ActivationOptions {
   // Of a block only what enters it is kept until backward, and the others of
   // all blocks share memory.
   bool recompute = false;
+  int64_t sharing_machine = 1;  // Models like this one that share its memory.
 };
 
 // What exchanges read or write.

@@ -3,17 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
-#include <future>
 #include <memory>
-#include <mutex>
-#include <new>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,35 +16,22 @@
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
 #include "examples/trainer/checkpoint.h"
+#include "examples/trainer/machine.h"
 #include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
+#include "examples/trainer/output_paths.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
 #include "examples/trainer/rank_log.h"
+#include "examples/trainer/rank_threads.h"
 #include "examples/trainer/status_macros.h"
+#include "examples/trainer/step_gate.h"
 #include "examples/trainer/step_log.h"
 #include "examples/trainer/units.h"
+#include "examples/trainer/validations.h"
 
 namespace commsched::trainer {
 namespace {
-
-// A validation; every rank adds its part, and whoever sees them all may read.
-struct Evaluation {
-  int64_t steps_done = 0;
-  std::vector<double> losses;       // By rank; equal numbers of windows.
-  std::atomic<int64_t> arrived{0};  // Released after a loss is written.
-
-  bool complete() const {
-    return arrived.load(std::memory_order_acquire) ==
-           static_cast<int64_t>(losses.size());
-  }
-  // Added in rank order, so that it is the same in every run.
-  double mean() const {
-    double sum = 0;
-    for (double loss : losses) sum += loss;
-    return sum / static_cast<double>(losses.size());
-  }
-};
 
 // Where a run begins: at a checkpoint, or at step 0 without one.
 struct Start {
@@ -59,57 +40,54 @@ struct Start {
 };
 
 // The run: ranks, and what their threads share. Threads write to their own
-// slots, except for the first failure.
+// slots.
 class Run {
  public:
   Run(const Options& options, const Dataset& dataset, Start start,
-      std::FILE* out)
+      const RunHooks& hooks)
       : options_(options),
-        out_(out),
+        hooks_(hooks),
         start_(std::move(start)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         last_losses_(static_cast<size_t>(options.ranks)),
         savers_(static_cast<size_t>(options.ranks)),
-        evaluations_(CountEvaluations()),
-        bar_(stderr, options.steps) {
-    for (Evaluation& evaluation : evaluations_) {
-      evaluation.losses.resize(static_cast<size_t>(options.ranks));
-    }
-  }
+        gate_(start_.resumed.step, options.end_step(), hooks.end_early),
+        validations_(options.ranks),
+        bar_(stderr, options.steps) {}
 
   absl::StatusOr<Report> Go();
 
  private:
-  size_t CountEvaluations() const;
   absl::Status CreateRanks();
-  void RunRanks();
-  void RunRank(int64_t index);
+  absl::Status CheckMemory() const;
   absl::Status TrainRank(int64_t index);
-  absl::Status Evaluate(int64_t index, int64_t steps_done, size_t slot);
+  absl::Status TrainSteps(int64_t index, RankLog* log);
+  absl::Status CheckLoss(const char* what, double loss, int64_t steps) const;
+  absl::Status Evaluate(int64_t index, int64_t steps_done);
   // Whether to evaluate before the last step is over.
   bool EvaluatesAfter(int64_t step) const;
   bool SavesAfter(int64_t step) const;
-  void Fail(int64_t index, const absl::Status& status);
   template <typename... Args>
   void Say(const absl::FormatSpec<Args...>& format, const Args&... args) {
-    if (out_ == nullptr) return;
-    absl::FPrintF(out_, format, args...);
-    std::fflush(out_);
+    if (hooks_.out == nullptr) return;
+    absl::FPrintF(hooks_.out, format, args...);
+    std::fflush(hooks_.out);
   }
   absl::Status PrintPlan();
   void ShowProgress(int64_t step, double loss);
-  void PrintEvaluations();
+  void PrintValidations();
   absl::StatusOr<Report> MakeReport();
   absl::Status FillSteps(Report* report) const;
   absl::Status FillCopies(Report* report) const;
   absl::Status FillBound(Report* report) const;
-  absl::Status CreateFolders() const;
+  absl::Status CheckOutputs() const;
+  std::string TracePath(int64_t index) const;
   absl::Status LoadPlugin() const;
   absl::Status OpenLog();
   absl::Status WriteTraces();
 
   const Options& options_;
-  std::FILE* const out_;  // May be null.
+  const RunHooks& hooks_;
   const Start start_;
   const Sampler sampler_;
   WorldHandle world_;
@@ -117,23 +95,14 @@ class Run {
   std::vector<double> last_losses_;                 // By rank.
   std::vector<std::unique_ptr<RankSaver>> savers_;  // By rank; null: none.
   std::unique_ptr<StepLog> log_;                    // Null: none.
-  std::vector<Evaluation> evaluations_;
+  StepGate gate_;
+  Validations validations_;
   double wall_s_ = 0;  // Of all steps, on rank 0's thread.
-
-  std::mutex mutex_;
-  absl::Status failure_;  // Guarded by mutex_.
 
   // Rank 0's thread, then the main one.
   ProgressBar bar_;
-  size_t printed_evaluations_ = 0;
+  double val_loss_ = 0;  // The last one printed.
 };
-
-size_t Run::CountEvaluations() const {
-  const int64_t every = options_.eval_every;
-  if (every == 0) return 1;
-  return static_cast<size_t>((options_.end_step() - 1) / every -
-                             start_.resumed.step / every + 1);
-}
 
 bool Run::EvaluatesAfter(int64_t step) const {
   return options_.eval_every > 0 && (step + 1) % options_.eval_every == 0 &&
@@ -163,19 +132,47 @@ absl::Status Run::CreateRanks() {
         Rank::Create(options_, sampler_, world_.get(), i);
     if (!rank.ok()) return rank.status();
     ranks_.push_back(*std::move(rank));
+    if (i == 0) TRAINER_RETURN_IF_ERROR(CheckMemory());
   }
   return absl::OkStatus();
 }
 
+// The ranks share one machine. Looked at when the first rank has its memory,
+// and before the others touch theirs.
+absl::Status Run::CheckMemory() const {
+  const auto info = ranks_[0]->Info();
+  if (!info.ok()) return info.status();
+  const auto activations =
+      static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
+  const uint64_t rank = info->state_bytes + activations;
+  const auto limit = static_cast<uint64_t>(PhysicalBytes());
+  const auto ranks = static_cast<uint64_t>(options_.ranks);
+  if (rank <= limit / ranks) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%d ranks take %d bytes of memory, each %d of model state and %d of "
+      "activations; the machine has %d",
+      ranks, ranks * rank, info->state_bytes, activations, limit));
+}
+
 absl::StatusOr<Report> Run::Go() {
-  TRAINER_RETURN_IF_ERROR(CreateFolders());
+  TRAINER_RETURN_IF_ERROR(CheckOutputs());
   TRAINER_RETURN_IF_ERROR(LoadPlugin());
   TRAINER_RETURN_IF_ERROR(OpenLog());
   TRAINER_RETURN_IF_ERROR(CreateRanks());
-  RunRanks();
+  const absl::Status status = RunRanks(
+      options_.ranks, {.run = [this](int64_t rank) { return TrainRank(rank); },
+                       .abort =
+                           [this](int64_t rank, const absl::Status& reason) {
+                             ranks_[static_cast<size_t>(rank)]->Abort(reason);
+                           },
+                       .on_failure =
+                           [this](const absl::Status& failure) {
+                             bar_.Erase();
+                             hooks_.on_failure(failure);
+                           }});
   bar_.Clear();
-  if (!failure_.ok()) return failure_;
-  PrintEvaluations();
+  if (!status.ok()) return status;
+  PrintValidations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
   if (!options_.export_path.empty()) {
     TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
@@ -187,52 +184,6 @@ absl::StatusOr<Report> Run::Go() {
     Say("%s\n", *text);
   }
   return MakeReport();
-}
-
-// No rank begins before all have a thread: they would wait for one that does
-// not come.
-void Run::RunRanks() {
-  std::promise<bool> may_begin;
-  const std::shared_future<bool> begins = may_begin.get_future().share();
-  std::vector<std::thread> threads;
-  absl::Status status;
-  try {
-    for (int64_t i = 0; i < options_.ranks; ++i) {
-      threads.emplace_back([this, i, begins] {
-        if (begins.get()) RunRank(i);
-      });
-    }
-  } catch (const std::exception& e) {
-    status = absl::ResourceExhaustedError(
-        absl::StrFormat("no thread for it; %d of %d ranks have one: %s",
-                        threads.size(), options_.ranks, e.what()));
-  }
-  may_begin.set_value(status.ok());
-  for (std::thread& thread : threads) thread.join();
-  if (!status.ok()) Fail(static_cast<int64_t>(threads.size()), status);
-}
-
-void Run::RunRank(int64_t index) {
-  absl::Status status;
-  try {
-    status = TrainRank(index);
-  } catch (const std::bad_alloc&) {
-    status = absl::ResourceExhaustedError("out of memory");
-  } catch (const std::exception& e) {
-    status = absl::InternalError(e.what());
-  }
-  if (!status.ok()) Fail(index, status);
-}
-
-// The first failure is the run's; the others follow from the abort.
-void Run::Fail(int64_t index, const absl::Status& status) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!failure_.ok()) return;
-    failure_ = absl::Status(
-        status.code(), absl::StrFormat("rank %d: %s", index, status.message()));
-  }
-  ranks_[static_cast<size_t>(index)]->Abort(status);
 }
 
 absl::Status Run::TrainRank(int64_t index) {
@@ -248,37 +199,58 @@ absl::Status Run::TrainRank(int64_t index) {
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
   RankLog log(log_.get(), rank, index, start_.resumed.step);
   const auto begin = std::chrono::steady_clock::now();
-  size_t slot = 0;
-  for (int64_t step = start_.resumed.step; step < options_.end_step(); ++step) {
-    log.Begin();
-    const absl::StatusOr<double> loss = rank.Step(step);
-    if (!loss.ok()) return loss.status();
-    TRAINER_RETURN_IF_ERROR(log.End(step, *loss));
-    last_losses_[static_cast<size_t>(index)] = *loss;
-    if (index == 0) ShowProgress(step, *loss);
-    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
-    if (EvaluatesAfter(step)) {
-      TRAINER_RETURN_IF_ERROR(Evaluate(index, step + 1, slot++));
-    }
-  }
+  TRAINER_RETURN_IF_ERROR(TrainSteps(index, &log));
   if (index == 0) {
     const std::chrono::duration<double> wall =
         std::chrono::steady_clock::now() - begin;
     wall_s_ = wall.count();
   }
-  TRAINER_RETURN_IF_ERROR(Evaluate(index, options_.end_step(), slot));
+  // A checkpoint is what an impatient caller would miss most.
+  if (gate_.ended_early() && saver != nullptr) {
+    TRAINER_RETURN_IF_ERROR(saver->Wait());
+  }
+  TRAINER_RETURN_IF_ERROR(Evaluate(index, gate_.end()));
   TRAINER_RETURN_IF_ERROR(log.Finish());
   return saver == nullptr ? absl::OkStatus() : saver->Wait();
 }
 
-absl::Status Run::Evaluate(int64_t index, int64_t steps_done, size_t slot) {
+absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
+  Rank& rank = *ranks_[static_cast<size_t>(index)];
+  RankSaver* const saver = savers_[static_cast<size_t>(index)].get();
+  int64_t step = start_.resumed.step;
+  for (; gate_.Enter(step); ++step) {
+    // Of the step before, which turned out not to be the last.
+    if (step > start_.resumed.step && EvaluatesAfter(step - 1)) {
+      TRAINER_RETURN_IF_ERROR(Evaluate(index, step));
+    }
+    log->Begin();
+    const absl::StatusOr<double> loss = rank.Step(step);
+    if (!loss.ok()) return loss.status();
+    TRAINER_RETURN_IF_ERROR(log->End(step, *loss));
+    TRAINER_RETURN_IF_ERROR(CheckLoss("loss", *loss, step + 1));
+    last_losses_[static_cast<size_t>(index)] = *loss;
+    if (index == 0) ShowProgress(step, *loss);
+    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
+  }
+  const bool saved = saver == nullptr || SavesAfter(step - 1);
+  return saved ? absl::OkStatus() : saver->Save();
+}
+
+absl::Status Run::CheckLoss(const char* what, double loss,
+                            int64_t steps) const {
+  if (std::isfinite(loss) || options_.allow_nan) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrFormat(
+      "%s after step %d is %f, no finite number; a lower --lr or a --clip may "
+      "help, and --allow-nan goes on all the same",
+      what, steps, std::fabs(loss)));
+}
+
+absl::Status Run::Evaluate(int64_t index, int64_t steps_done) {
   const absl::StatusOr<double> loss =
       ranks_[static_cast<size_t>(index)]->Evaluate();
   if (!loss.ok()) return loss.status();
-  Evaluation& evaluation = evaluations_[slot];
-  evaluation.losses[static_cast<size_t>(index)] = *loss;
-  if (index == 0) evaluation.steps_done = steps_done;
-  evaluation.arrived.fetch_add(1, std::memory_order_release);
+  TRAINER_RETURN_IF_ERROR(CheckLoss("val_loss", *loss, steps_done));
+  validations_.Add(index, steps_done, *loss);
   return absl::OkStatus();
 }
 
@@ -307,38 +279,36 @@ absl::Status Run::PrintPlan() {
 }
 
 void Run::ShowProgress(int64_t step, double loss) {
-  PrintEvaluations();
+  PrintValidations();
   bar_.Update(step + 1, absl::StrFormat("loss %.3f", loss));
 }
 
-void Run::PrintEvaluations() {
-  while (printed_evaluations_ < evaluations_.size() &&
-         evaluations_[printed_evaluations_].complete()) {
-    const Evaluation& evaluation = evaluations_[printed_evaluations_++];
+void Run::PrintValidations() {
+  while (const auto validation = validations_.Take()) {
+    val_loss_ = validation->loss;
     bar_.Clear();
-    Say("step %d: val_loss %.4f\n", evaluation.steps_done, evaluation.mean());
+    Say("step %d: val_loss %.4f\n", validation->steps_done, val_loss_);
   }
 }
 
 // Before the run, whose work would otherwise be lost.
-absl::Status Run::CreateFolders() const {
-  const std::pair<const char*, std::string> folders[] = {
+absl::Status Run::CheckOutputs() const {
+  const std::pair<const char*, const std::string&> folders[] = {
       {"--trace", options_.trace_dir},
       {"--save", options_.save_dir},
       {"--offload-optimizer", options_.offload_dir},
-      {"--flight-record", options_.flight_dir},
-      {"--export", options_.exports_folder() ? options_.export_path : ""}};
+      {"--flight-record", options_.flight_dir}};
   for (const auto& [flag, path] : folders) {
-    if (path.empty()) continue;
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) {
-      return absl::UnavailableError(
-          absl::StrFormat("%s: cannot create the folder '%s': %s", flag, path,
-                          error.message()));
-    }
+    if (!path.empty()) TRAINER_RETURN_IF_ERROR(CheckFolder(flag, path));
   }
-  return absl::OkStatus();
+  for (int64_t i = 0; !options_.trace_dir.empty() && i < options_.ranks; ++i) {
+    TRAINER_RETURN_IF_ERROR(CheckFile("--trace", TracePath(i)));
+  }
+  return CheckExportPath(options_);
+}
+
+std::string Run::TracePath(int64_t index) const {
+  return absl::StrFormat("%s/rank%d.json", options_.trace_dir, index);
 }
 
 absl::Status Run::LoadPlugin() const {
@@ -359,8 +329,8 @@ absl::Status Run::OpenLog() {
 
 absl::Status Run::WriteTraces() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
-        absl::StrFormat("%s/rank%d.json", options_.trace_dir, i)));
+    TRAINER_RETURN_IF_ERROR(
+        ranks_[i]->WriteTrace(TracePath(static_cast<int64_t>(i))));
   }
   Say("traces: %s/rank*.json\n", options_.trace_dir);
   return absl::OkStatus();
@@ -372,11 +342,12 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.zero = options_.zero;
   report.model = options_.model;
   report.schedule = options_.serial ? "serial" : "overlap";
-  report.steps = options_.end_step();
+  report.steps = gate_.end();
+  report.ended_early = gate_.ended_early();
   report.first_step = start_.resumed.step;
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
-  report.val_loss = evaluations_.back().mean();
+  report.val_loss = val_loss_;
   for (double loss : last_losses_) {
     report.loss += loss / static_cast<double>(options_.ranks);
   }
@@ -433,15 +404,17 @@ absl::Status Run::FillSteps(Report* report) const {
   // A step before a validation or a save seems to last until that is over. The
   // trace counts the steps of this run.
   std::vector<uint64_t> excluded;
-  for (int64_t step = start_.resumed.step; step < options_.end_step(); ++step) {
+  for (const StepRecord& record : records[0]) {
+    const int64_t step =
+        start_.resumed.step + static_cast<int64_t>(record.step);
     if (EvaluatesAfter(step) || SavesAfter(step)) {
-      excluded.push_back(static_cast<uint64_t>(step - start_.resumed.step));
+      excluded.push_back(record.step);
     }
   }
   report->step = Summarize(records, kWarmupSteps, excluded);
   if (report->step.steps == 0) {
-    report->step.step_s = wall_s_ / static_cast<double>(options_.end_step() -
-                                                        start_.resumed.step);
+    report->step.step_s =
+        wall_s_ / static_cast<double>(gate_.end() - start_.resumed.step);
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
@@ -449,8 +422,7 @@ absl::Status Run::FillSteps(Report* report) const {
 }
 
 absl::Status Run::FillCopies(Report* report) const {
-  const double steps =
-      static_cast<double>(options_.end_step() - start_.resumed.step);
+  const double steps = static_cast<double>(gate_.end() - start_.resumed.step);
   for (const std::unique_ptr<Rank>& rank : ranks_) {
     const auto info = rank->Info();
     if (!info.ok()) return info.status();
@@ -505,10 +477,9 @@ absl::Status Run::FillBound(Report* report) const {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
-                             std::FILE* out) {
+absl::StatusOr<Report> StartAndGo(const Options& options,
+                                  const Dataset& dataset,
+                                  const RunHooks& hooks) {
   Start start;
   if (!options.save_dir.empty() || !options.resume_dir.empty()) {
     start.identity = IdentifyRun(options, dataset);
@@ -521,7 +492,22 @@ absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
     }
     start.resumed = *std::move(resumed);
   }
-  return Run(options, dataset, std::move(start), out).Go();
+  return Run(options, dataset, std::move(start), hooks).Go();
+}
+
+}  // namespace
+
+absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
+                             const RunHooks& hooks) {
+  RunHooks tells_once = hooks;
+  bool told = false;
+  tells_once.on_failure = [&](const absl::Status& status) {
+    if (std::exchange(told, true) || hooks.on_failure == nullptr) return;
+    hooks.on_failure(status);
+  };
+  absl::StatusOr<Report> report = StartAndGo(options, dataset, tells_once);
+  if (!report.ok()) tells_once.on_failure(report.status());
+  return report;
 }
 
 }  // namespace commsched::trainer

@@ -1,8 +1,11 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_TRAINING_H_
 #define COMMSCHED_EXAMPLES_TRAINER_TRAINING_H_
 
+#include <atomic>
 #include <cstdio>
+#include <functional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/options.h"
@@ -10,12 +13,24 @@
 
 namespace commsched::trainer {
 
+// What a program gives a run. All may be null.
+struct RunHooks {
+  std::FILE* out = nullptr;  // Where to say what it does.
+
+  // Is called with the failure as soon as there is one, on the calling thread,
+  // before Train() returns it: a rank that is stuck can hold that up, and after
+  // 5 s without a sign of it the process ends with exit code 1.
+  std::function<void(const absl::Status&)> on_failure;
+
+  // Not 0: end after the step at hand, as if it were the last.
+  const std::atomic<int>* end_early = nullptr;
+};
+
 // Trains as `options` say, each rank on a thread of its own, and returns what
-// there is to report. Says what it does on `out`, unless that is null, shows
-// its progress on stderr if that is a terminal, and writes traces if asked to.
-// Fails with the first failure of any rank.
+// there is to report. Shows its progress on stderr if that is a terminal, and
+// writes traces if asked to. Fails with the first failure of any rank.
 absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
-                             std::FILE* out);
+                             const RunHooks& hooks = {});
 
 }  // namespace commsched::trainer
 

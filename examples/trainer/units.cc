@@ -1,6 +1,7 @@
 #include "examples/trainer/units.h"
 
 #include <cmath>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace commsched::trainer {
 namespace {
@@ -53,7 +55,36 @@ constexpr absl::string_view kAcceptedBytes =
 constexpr absl::string_view kAcceptedLink =
     "bandwidth,latency, such as 1Gbit,100us (Kbit, Mbit, Gbit; ns, us, ms, s)";
 
+absl::Status NotA(absl::string_view text, absl::string_view accepted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is not ", accepted));
+}
+
 }  // namespace
+
+absl::StatusOr<int64_t> ParseWhole(absl::string_view text) {
+  absl::string_view digits = text;
+  absl::ConsumePrefix(&digits, "-");
+  if (digits.empty() ||
+      digits.find_first_not_of("0123456789") != absl::string_view::npos) {
+    return NotA(text, "a whole number, such as 300");
+  }
+  int64_t value = 0;
+  if (absl::SimpleAtoi(text, &value)) return value;
+  return NotA(
+      text, absl::StrCat("a whole number from ", INT64_MIN, " to ", INT64_MAX));
+}
+
+absl::StatusOr<double> ParseNumber(absl::string_view text) {
+  double value = 0;
+  // SimpleAtod also reads "inf", "nan" and " 5".
+  const bool plain =
+      text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos;
+  if (plain && absl::SimpleAtod(text, &value) && std::isfinite(value)) {
+    return value;
+  }
+  return NotA(text, "a number, such as 0.1 or 1e-3");
+}
 
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text) {
   const absl::StatusOr<double> bytes =

@@ -9,6 +9,14 @@
 
 namespace commsched::trainer {
 
+// Digits with an optional minus: "300", "-5". Fails with kInvalidArgument,
+// saying what is accepted, for anything else ("0x3", "1e3", " 7") and for what
+// does not fit in 64 bits.
+absl::StatusOr<int64_t> ParseWhole(absl::string_view text);
+
+// A finite decimal number: "0.1", "-3", "1e-3". Fails like ParseWhole.
+absl::StatusOr<double> ParseNumber(absl::string_view text);
+
 // "65536", "64KiB", "1MiB" or "2GiB". Fails with kInvalidArgument, saying what
 // is accepted, for anything else and for what does not fit in 63 bits.
 absl::StatusOr<uint64_t> ParseBytes(absl::string_view text);

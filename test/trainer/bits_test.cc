@@ -38,7 +38,7 @@ Options SmallRun() {
 }
 
 std::string Digest(const Options& options, const Dataset& dataset) {
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   EXPECT_TRUE(report.ok()) << report.status();
   return report.ok() ? report->weights_sha256 : "";
 }
@@ -88,7 +88,7 @@ TEST(Zero3BitsTest, AreTheSameForAnyBucketLimitCapAndSchedule) {
         options.max_live_bytes = memory.live_kib << 10;
         options.cap_launches = cap_launches;
         options.serial = serial;
-        const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+        const absl::StatusOr<Report> report = Train(options, dataset);
         ASSERT_TRUE(report.ok()) << report.status();
         EXPECT_EQ(report->weights_sha256, expected)
             << "bucket " << memory.bucket_kib << " KiB, live "
@@ -114,10 +114,10 @@ TEST(OffloadBitsTest, AreTheSameWithTheStateInAFile) {
     options.eval_every = 1;
     options.bucket_bytes = 256 << 10;
     options.dtype = zero % 2 == 0 ? "bf16" : "fp32";
-    const absl::StatusOr<Report> in_memory = Train(options, dataset, nullptr);
+    const absl::StatusOr<Report> in_memory = Train(options, dataset);
     ASSERT_TRUE(in_memory.ok()) << in_memory.status();
     options.offload_dir = ::testing::TempDir();
-    const absl::StatusOr<Report> offloaded = Train(options, dataset, nullptr);
+    const absl::StatusOr<Report> offloaded = Train(options, dataset);
     ASSERT_TRUE(offloaded.ok()) << offloaded.status();
     EXPECT_EQ(offloaded->weights_sha256, in_memory->weights_sha256)
         << "ZeRO-" << zero;
@@ -132,14 +132,14 @@ TEST(Zero3BitsTest, SurviveValidationMicroBatchesAndSmallParameters) {
   const Dataset dataset = NoiseDataset();
   Options options = SmallRun();
   options.micro_batches = 2;
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   options.zero = 3;
   options.bucket_bytes = 64 << 10;
   options.eval_every = 1;
   options.persist_below = 4096;
   options.max_live_bytes = 6 << 20;
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
   EXPECT_EQ(report->val_loss, expected->val_loss);

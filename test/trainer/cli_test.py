@@ -44,13 +44,43 @@ class CliTest(unittest.TestCase):
                      "persist-below accumulate-bytes optimizer layers sp "
                      "sp-chunks sp-blocking sp-dtype kv-heads dtype "
                      "reduce-dtype accumulate-dtype loss-scale recompute "
-                     "offload-optimizer offload-staging-bytes").split():
+                     "offload-optimizer offload-staging-bytes timeout allow-nan "
+                     "version").split():
             self.assertIn("--" + flag, done.stdout)
 
     def test_a_batch_that_cannot_be_shared_names_flag_value_and_limit(self):
         self.expect_usage_error(["--batch", 10], "--batch is 10",
                                 "multiple of --ranks x --micro-batches")
         self.expect_usage_error(["--batch", 8, "--micro-batches", 3], "4 x 3")
+
+    def test_a_batch_beyond_the_model_s_names_flag_value_and_limit(self):
+        self.expect_usage_error(["--batch", 1 << 20], "--batch is 1048576",
+                                "at most 65536 x --ranks", "262144")
+
+    def test_numbers_are_decimal_and_are_what_they_say(self):
+        for flag, value, reason in [
+                ("--steps", "0x3", "not a whole number"),
+                ("--steps", "3e0", "not a whole number"),
+                ("--seed", "9223372036854775808", "9223372036854775807"),
+                ("--layers", "0x2", "not a whole number"),
+                ("--lr", "0x1p-3", "not a number"),
+                ("--lr", "1e-300", "1.17549e-38 to 3.40282e+38"),
+                ("--clip", "nan", "not a number"),
+                ("--clip", "1e-300", "1.17549e-38 to 3.40282e+38"),
+                ("--clip", "1e39", "1.17549e-38 to 3.40282e+38")]:
+            with self.subTest((flag, value)):
+                self.expect_usage_error([flag, value], flag, value, reason)
+
+    def test_an_empty_value_is_a_usage_error(self):
+        for flag in ("--save", "--resume", "--export", "--trace", "--data",
+                     "--link", "--bucket-bytes", "--offload-optimizer"):
+            with self.subTest(flag):
+                self.expect_usage_error([flag, ""], flag, "''")
+
+    def test_the_version_is_that_of_the_library(self):
+        done = program.run("--version")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"^commsched-train \d+\.\d+\.\d+\n$")
 
     def test_staging_bytes_go_with_offloading(self):
         self.expect_usage_error(["--offload-staging-bytes", "1MiB"],
@@ -125,6 +155,12 @@ class CliTest(unittest.TestCase):
         self.assertRegex(done.stderr, "activations of 65536 sequences of 1024 "
                          "tokens take [0-9]+ bytes; the machine has [0-9]+")
         self.assertEqual(done.stdout, "")
+
+    def test_activations_are_those_of_all_ranks(self):
+        done = program.run(*self.small, "--batch", 4096 * 64, "--seq", 1024,
+                           "--ranks", 4096)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("on each of 4096 ranks", done.stderr)
 
     # Stacks of 4 GiB in 10 GiB of addresses: the third rank gets no thread.
     def test_a_rank_without_a_thread_is_a_failure_and_nobody_waits(self):
@@ -362,6 +398,7 @@ class CliTest(unittest.TestCase):
     def test_a_single_step_is_a_run(self):
         result = program.run_json(*self.small, "--steps", 1)
         self.assertEqual(result["steps"], 1)
+        self.assertEqual(result["steady_steps"], 0)
         self.assertGreater(result["step_time_s"], 0)
 
 

@@ -157,9 +157,37 @@ TEST_F(LoadDatasetTest, MissingFileIsNamed) {
               HasSubstr("'/no/such/file; echo x'"));
 }
 
-TEST_F(LoadDatasetTest, AFolderIsNotReadable) {
-  EXPECT_EQ(LoadDataset(testing::TempDir(), kSeq).status().code(),
-            absl::StatusCode::kUnavailable);
+TEST_F(LoadDatasetTest, AFolderOrADeviceIsRefusedUnread) {
+  for (const std::string path : {"/proc", "/dev/zero"}) {
+    const absl::Status status = LoadDataset(path, kSeq).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("'" + path + "'"));
+  }
+}
+
+TEST_F(LoadDatasetTest, ATextThatIsTooLongNamesTheLimit) {
+  const std::string path = WriteFile(std::string(101, 'x'));
+  const absl::Status status = LoadDataset(path, kSeq, 100).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("101 bytes; texts are kept in memory and may have 100"));
+  EXPECT_TRUE(LoadDataset(path, kSeq, 101).ok());
+}
+
+// Of a pipe the length is not known before.
+TEST_F(LoadDatasetTest, APipeIsReadUpToTheLimit) {
+  int ends[2];
+  for (const int64_t max_bytes : {100, 99}) {
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], std::string(100, 'x').data(), 100), 100);
+    close(ends[1]);
+    const std::string path = "/dev/fd/" + std::to_string(ends[0]);
+    EXPECT_EQ(LoadDataset(path, kSeq, max_bytes).status().code(),
+              max_bytes == 100 ? absl::StatusCode::kOk
+                               : absl::StatusCode::kResourceExhausted);
+    close(ends[0]);
+  }
 }
 
 TEST_F(LoadDatasetTest, TooShortATextNamesTheLimit) {

@@ -137,13 +137,13 @@ TEST(PrecisionBitsTest, AreTheSameForAnyStageAndBucket) {
     options.micro_batches = 2;
     SetDType(dtype, &options);
     options.zero = 0;
-    const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+    const absl::StatusOr<Report> expected = Train(options, dataset);
     ASSERT_TRUE(expected.ok()) << expected.status();
     for (int64_t zero : {1, 2, 3}) {
       for (uint64_t bucket_kib : {4, 1024}) {
         options.zero = zero;
         options.bucket_bytes = bucket_kib << 10;
-        const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+        const absl::StatusOr<Report> report = Train(options, dataset);
         ASSERT_TRUE(report.ok()) << report.status();
         EXPECT_EQ(report->weights_sha256, expected->weights_sha256)
             << dtype << ", stage " << zero << ", bucket " << bucket_kib;
@@ -158,10 +158,10 @@ TEST(PrecisionMemoryTest, Bf16HalvesParametersAndGradients) {
   Options options = SmallRun();
   options.steps = 2;
   options.zero = 1;
-  const absl::StatusOr<Report> fp32 = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> fp32 = Train(options, dataset);
   ASSERT_TRUE(fp32.ok()) << fp32.status();
   SetDType("bf16", &options);
-  const absl::StatusOr<Report> bf16 = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> bf16 = Train(options, dataset);
   ASSERT_TRUE(bf16.ok()) << bf16.status();
   EXPECT_EQ(bf16->parameter_bytes, fp32->parameter_bytes / 2);
   EXPECT_EQ(bf16->gradient_bytes, fp32->gradient_bytes / 2);

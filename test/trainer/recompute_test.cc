@@ -31,10 +31,10 @@ Options SmallRun() {
 // Recomputation changes nothing but the memory.
 void ExpectBitsOfNoRecomputation(Options options) {
   const Dataset dataset = NoiseDataset();
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   options.recompute = true;
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
   EXPECT_EQ(report->loss, expected->loss);

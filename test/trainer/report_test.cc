@@ -146,5 +146,17 @@ TEST(ReportTest, TheTableNamesTheCap) {
   EXPECT_THAT(FormatTable(report), HasSubstr("cap 2.00 MiB"));
 }
 
+TEST(FormatTableTest, ARunTooShortForASteadyStepSaysSo) {
+  Report report;
+  report.ranks = 2;
+  report.steps = 1;
+  report.step.step_s = 0.25;
+  const std::string table = FormatTable(report);
+  EXPECT_THAT(table, HasSubstr("no steady step was measured"));
+  EXPECT_THAT(table, HasSubstr("250 ms, mean of 1 steps"));
+  EXPECT_THAT(table, Not(HasSubstr("median")));
+  EXPECT_THAT(table, Not(HasSubstr("overlap  ")));
+}
+
 }  // namespace
 }  // namespace commsched::trainer

@@ -127,13 +127,13 @@ TEST(SequencePrecisionBitsTest, AreTheSameForAnyStageBucketAndSchedule) {
     options.reduce_dtype = converted ? "fp32" : "bf16";
     options.accumulate_bytes = converted ? 1 : 0;
     options.zero = 0;
-    const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+    const absl::StatusOr<Report> expected = Train(options, dataset);
     ASSERT_TRUE(expected.ok()) << expected.status();
     for (int64_t zero : {1, 2, 3}) {
       options.zero = zero;
       options.serial = zero == 2;
       options.bucket_bytes = zero == 1 ? 16 << 10 : 1 << 20;
-      const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+      const absl::StatusOr<Report> report = Train(options, dataset);
       ASSERT_TRUE(report.ok()) << report.status();
       EXPECT_EQ(report->weights_sha256, expected->weights_sha256)
           << "stage " << zero << ", reduced in " << options.reduce_dtype;
@@ -145,12 +145,12 @@ TEST(SequencePrecisionBitsTest, AreTheSameForAnyStageBucketAndSchedule) {
 TEST(SequencePrecisionBitsTest, AreTheSameWhereExchangesBlockOrRunAgain) {
   const Dataset dataset = NoiseDataset();
   Options options = TwoSteps("fp16");
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   for (const bool recompute : {false, true}) {
     options.sp_blocking = !recompute;
     options.recompute = recompute;
-    const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+    const absl::StatusOr<Report> report = Train(options, dataset);
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
   }
@@ -163,7 +163,7 @@ TEST(SequenceLossScaleTest, AllRanksSkipAStepThatOverflowsOnOne) {
   options.steps = 12;
   options.loss_scale = 0x1p24;
   options.zero = 1;
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   EXPECT_GT(expected->skipped_steps, 0u);
   EXPECT_LT(expected->skipped_steps, 12u);
@@ -171,7 +171,7 @@ TEST(SequenceLossScaleTest, AllRanksSkipAStepThatOverflowsOnOne) {
             std::ldexp(0x1p24, -static_cast<int>(expected->skipped_steps)));
   EXPECT_TRUE(std::isfinite(expected->val_loss));
   options.zero = 3;
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->skipped_steps, expected->skipped_steps);
   EXPECT_EQ(report->weights_sha256, expected->weights_sha256);

@@ -114,7 +114,7 @@ TEST(SequenceBitsTest, AreTheSameForAnyStageBucketAndSchedule) {
   options.sp = 2;
   options.sp_chunks = 2;
   options.zero = 0;
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   for (int64_t zero : {1, 2, 3}) {
     for (bool serial : {false, true}) {
@@ -122,7 +122,7 @@ TEST(SequenceBitsTest, AreTheSameForAnyStageBucketAndSchedule) {
       options.serial = serial;
       options.bucket_bytes = serial ? 1 << 20 : 64 << 10;
       options.cap_launches = serial ? 0 : 2;
-      const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+      const absl::StatusOr<Report> report = Train(options, dataset);
       ASSERT_TRUE(report.ok()) << report.status();
       EXPECT_EQ(report->weights_sha256, expected->weights_sha256)
           << "stage " << zero << (serial ? ", serial" : ", overlap");
@@ -136,10 +136,10 @@ TEST(SequenceBitsTest, AreTheSameWhereExchangesBlock) {
   options.steps = 2;
   options.deterministic = true;
   options.sp = 4;
-  const absl::StatusOr<Report> expected = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> expected = Train(options, dataset);
   ASSERT_TRUE(expected.ok()) << expected.status();
   options.sp_blocking = true;
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->weights_sha256, expected->weights_sha256);
   EXPECT_NE(report->plan_fingerprint, expected->plan_fingerprint);
@@ -337,7 +337,7 @@ TEST(SequenceOverlapTest, TheTraceShowsEachBesideCompute) {
   options.link = {.bytes_per_s = 1e9, .latency_ns = 2'000'000};
   options.trace_dir = folder;
   const Dataset dataset = NoiseDataset();
-  const absl::StatusOr<Report> report = Train(options, dataset, nullptr);
+  const absl::StatusOr<Report> report = Train(options, dataset);
   ASSERT_TRUE(report.ok()) << report.status();
   std::ifstream file(folder + "/rank0.json");
   const json trace = json::parse(file);

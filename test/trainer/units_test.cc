@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,31 @@ namespace commsched::trainer {
 namespace {
 
 using ::testing::HasSubstr;
+
+TEST(ParseWholeTest, TakesDecimalDigitsOfAnyLength) {
+  EXPECT_EQ(*ParseWhole("300"), 300);
+  EXPECT_EQ(*ParseWhole("-5"), -5);
+  EXPECT_EQ(*ParseWhole("010"), 10);  // Not octal.
+  EXPECT_EQ(*ParseWhole("9223372036854775807"), INT64_MAX);
+}
+
+TEST(ParseWholeTest, RefusesEverythingElseAndSaysWhatIsAccepted) {
+  for (const char* text :
+       {"", "-", "0x3", "1e3", "1.0", " 7", "+7", "9223372036854775808"}) {
+    const auto value = ParseWhole(text);
+    ASSERT_FALSE(value.ok()) << text;
+    EXPECT_THAT(std::string(value.status().message()),
+                HasSubstr(absl::StrCat("'", text, "' is not a whole number")));
+  }
+}
+
+TEST(ParseNumberTest, TakesFiniteDecimalNumbersOnly) {
+  EXPECT_DOUBLE_EQ(*ParseNumber("0.1"), 0.1);
+  EXPECT_DOUBLE_EQ(*ParseNumber("-1e-3"), -1e-3);
+  for (const char* text : {"", "nan", "inf", "1e999", "0x1p3", "1 "}) {
+    EXPECT_FALSE(ParseNumber(text).ok()) << text;
+  }
+}
 
 TEST(ParseBytesTest, TakesPlainNumbersAndBinaryUnits) {
   EXPECT_EQ(*ParseBytes("0"), 0u);

@@ -1,0 +1,39 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_RANK_THREADS_H_
+#define COMMSCHED_EXAMPLES_TRAINER_RANK_THREADS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+
+namespace commsched::trainer {
+
+// What the threads of the ranks do.
+struct RankWork {
+  // On the rank's own thread. What it throws is its failure.
+  std::function<absl::Status(int64_t rank)> run;
+
+  // On the thread of the first rank that failed: tells the others, so that none
+  // waits for it.
+  std::function<void(int64_t rank, const absl::Status& status)> abort;
+
+  // On the calling thread, with the first failure as soon as there is one.
+  std::function<void(const absl::Status& failure)> on_failure;
+
+  // How long ranks may take to end once one has failed. They hear of it in what
+  // they wait for; only one that is stuck in its own computation does not.
+  std::chrono::milliseconds grace = std::chrono::seconds(5);
+};
+
+// Runs `num_ranks` ranks, each on a thread of its own, and returns the first
+// failure, which names the rank. No rank begins before all have a thread: the
+// others would wait for one that does not come.
+//
+// If a rank has not ended a while after a failure, the process exits with code
+// 1, naming that rank: its thread uses what returning from here would destroy.
+absl::Status RunRanks(int64_t num_ranks, const RankWork& work);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_RANK_THREADS_H_
