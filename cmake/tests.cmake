@@ -146,7 +146,7 @@ function(commsched_add_all_tests)
 endfunction()
 
 # commsched_add_bench_binary(NAME [SOURCES f...] [LINK lib...]): bench_NAME with
-# Google Benchmark's main; alloc_counter is linked in.
+# bench/main.cc; alloc_counter is linked in.
 function(commsched_add_bench_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
   if(NOT arg_SOURCES)
@@ -156,11 +156,12 @@ function(commsched_add_bench_binary name)
   if(NOT arg_LINK)
     commsched_layer_of(${name} arg_LINK)
   endif()
-  add_executable(bench_${name} ${arg_SOURCES})
+  add_executable(bench_${name} ${arg_SOURCES}
+    ${PROJECT_SOURCE_DIR}/bench/main.cc)
   target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   commsched_link_test_support(bench_${name})
   target_link_libraries(bench_${name} PRIVATE
-    ${arg_LINK} alloc_counter benchmark::benchmark benchmark::benchmark_main)
+    ${arg_LINK} alloc_counter benchmark::benchmark)
 endfunction()
 
 function(commsched_add_all_benches)

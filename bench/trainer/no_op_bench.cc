@@ -33,6 +33,7 @@
 #include "commsched/commsched.h"
 #include "examples/trainer/random.h"
 #include "examples/trainer/rank.h"
+#include "examples/trainer/standard_streams.h"
 #include "nlohmann/json.hpp"
 
 namespace commsched::bench {
@@ -258,13 +259,14 @@ void Print(const Arguments& arguments, const Times& times) {
 }  // namespace commsched::bench
 
 int main(int argc, char** argv) {
+  if (!commsched::OpenStandardStreams()) return 1;
   commsched::bench::Arguments arguments;
   int exit_code = 0;
   if (!commsched::bench::Parse(argc, argv, &arguments, &exit_code)) {
-    return exit_code;
+    return commsched::FinishOutput(argv[0], exit_code);
   }
   commsched::bench::NoOpBench bench(arguments);
   bench.Run();
   commsched::bench::Print(arguments, bench.times());
-  return 0;
+  return commsched::FinishOutput(argv[0], 0);
 }

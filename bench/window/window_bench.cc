@@ -28,6 +28,7 @@
 
 #include "CLI/CLI.hpp"
 #include "bench/window/mlp_rank.h"
+#include "examples/trainer/standard_streams.h"
 #include "nlohmann/json.hpp"
 
 namespace commsched::bench {
@@ -179,11 +180,7 @@ nlohmann::json Json(uint32_t stage, const Link& link, double reported,
   return json;
 }
 
-}  // namespace
-}  // namespace commsched::bench
-
-int main(int argc, char** argv) {
-  using namespace commsched::bench;
+int Main(int argc, char** argv) {
   int rounds = 15;
   bool as_json = false;
   MlpSpec spec;
@@ -217,4 +214,12 @@ int main(int argc, char** argv) {
   }
   if (as_json) std::printf("%s\n", all.dump(1).c_str());
   return 0;
+}
+
+}  // namespace
+}  // namespace commsched::bench
+
+int main(int argc, char** argv) {
+  if (!commsched::OpenStandardStreams()) return 1;
+  return commsched::FinishOutput(argv[0], commsched::bench::Main(argc, argv));
 }

@@ -144,5 +144,5 @@ int main(void) {
   }
   commsched_plan_destroy(plan);
   commsched_world_destroy(world);
-  return 0;
+  return fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
 }

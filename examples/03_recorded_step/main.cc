@@ -132,4 +132,5 @@ int main() {
   }
   for (std::thread& thread : threads) thread.join();
   for (int step = 0; step < kSteps; ++step) Print(outcomes, step);
+  return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? 0 : 1;
 }

@@ -195,5 +195,5 @@ int main(void) {
            (unsigned long long)ranks[0].state_bytes);
     commsched_world_destroy(world);
   }
-  return 0;
+  return fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
 }

@@ -67,7 +67,7 @@ class CliTest(unittest.TestCase):
                 ("--lr", "1e-300", "1.17549e-38 to 3.40282e+38"),
                 ("--clip", "nan", "not a number"),
                 ("--clip", "1e-300", "1.17549e-38 to 3.40282e+38"),
-                ("--clip", "1e39", "1.17549e-38 to 3.40282e+38")]:
+                ("--clip", "1e+39", "1.17549e-38 to 3.40282e+38")]:
             with self.subTest((flag, value)):
                 self.expect_usage_error([flag, value], flag, value, reason)
 
