@@ -88,7 +88,8 @@ class Run {
 
   const Options& options_;
   const RunHooks& hooks_;
-  const Start start_;
+  Start start_;  // The checkpoint: until all ranks have loaded it.
+  std::atomic<int64_t> num_built_{0};
   const Sampler sampler_;
   WorldHandle world_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -189,6 +190,10 @@ absl::StatusOr<Report> Run::Go() {
 absl::Status Run::TrainRank(int64_t index) {
   Rank& rank = *ranks_[static_cast<size_t>(index)];
   TRAINER_RETURN_IF_ERROR(rank.Build(start_.resumed.checkpoint.get()));
+  // Open files keep their room on the disk when a save has removed them.
+  if (num_built_.fetch_add(1) + 1 == options_.ranks) {
+    start_.resumed.checkpoint.reset();
+  }
   std::unique_ptr<RankSaver>& saver = savers_[static_cast<size_t>(index)];
   if (!options_.save_dir.empty()) {
     absl::StatusOr<std::unique_ptr<RankSaver>> created =

@@ -161,7 +161,8 @@ commsched_engine_saver_wait(commsched_engine_saver_t* saver);
 /// save to the folder meanwhile: this then opens the newer checkpoint, and what
 /// is open stays readable when its files have been removed; of more than 128
 /// ranks, the files of the others do not, and reading them fails with
-/// NOT_FOUND.
+/// NOT_FOUND. Open files keep their room on the disk until
+/// commsched_engine_checkpoint_close().
 ///
 /// Ownership: `folder` is copied. Release with
 ///            commsched_engine_checkpoint_close().
