@@ -34,8 +34,8 @@ void CheckLength(const unsigned char* first, uint64_t file_bytes) {
 // Whatever the header says, no piece lies outside the data.
 size_t CheckPart(const TensorHeader& header, uint64_t data_bytes) {
   std::vector<PartPiece> pieces;
-  const Status status =
-      engine::ReadPartHeader(kWhat, SaveId{7, "run"}, 0, 2, header, &pieces);
+  const Status status = engine::ReadPartHeader(kWhat, SaveId{7, "run", ""}, 0,
+                                               2, header, &pieces);
   if (!status.ok()) {
     RequireRefusal(status);
     return 0;

@@ -70,6 +70,8 @@ void CheckOptions(const Options& o) {
   Require(o.end_step() >= 1 && o.end_step() <= o.steps && o.save_every >= 0);
   Require(o.save_every == 0 || !o.save_dir.empty());
   Require(!o.only_exports() || !o.resume_dir.empty());
+  Require(!o.overwrite || !o.save_dir.empty());
+  Require(!o.force || !o.resume_dir.empty());
   Require(o.priority == "auto" || o.priority == "on" || o.priority == "off");
   Require(std::isfinite(o.link.bytes_per_s) && o.link.bytes_per_s >= 0);
   Require(trainer::ValidateConfig(o.config).ok());
