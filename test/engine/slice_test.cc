@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,8 +56,6 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  commsched_engine_t* engine() { return engine_; }
-
   // All of the parameter is `value`.
   std::string Build(float value) {
     RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
@@ -65,10 +64,19 @@ class Member {
         commsched_engine_set_parameter(engine_, 0, values.data(), kCount));
   }
 
-  std::string Save(const std::string& folder, const char* slice) {
+  std::string Load(const std::string& folder, const std::string& slice) {
+    commsched_engine_checkpoint_t* opened = nullptr;
+    RETURN_MESSAGE_IF_ERROR(commsched_engine_checkpoint_open_slice(
+        folder.c_str(), slice.c_str(), &opened));
+    const CheckpointHandle checkpoint(opened);
+    return Message(commsched_engine_checkpoint_load(opened, engine_));
+  }
+
+  std::string Save(const std::string& folder, const char* run,
+                   const char* slice) {
     auto desc = commsched_engine_saver_desc_init();
     desc.folder = folder.c_str();
-    desc.run = "r";
+    desc.run = run;
     desc.slice = slice;
     commsched_engine_saver_t* made = nullptr;
     RETURN_MESSAGE_IF_ERROR(
@@ -84,10 +92,12 @@ class Member {
   commsched_engine_t* engine_ = nullptr;
 };
 
-// Saves engines on the groups {0, 2}, with values 1, and {1, 3}, with values 2,
-// to one folder; "" or a message.
-std::string SaveHalves(const std::string& folder,
-                       const char* const slices[2] = nullptr) {
+// What the halves do, each rank for itself.
+using OnMember = std::function<std::string(Member& member, int32_t half)>;
+
+// Engines on the groups {0, 2}, with values 1, and {1, 3}, with values 2; "" or
+// a message.
+std::string OnHalves(const OnMember& body) {
   auto desc = commsched_world_desc_init();
   desc.size = kWorld;
   commsched_world_t* world = nullptr;
@@ -100,10 +110,7 @@ std::string SaveHalves(const std::string& folder,
       Member member(world, {half, half + 2}, rank / 2);
       std::string& message = messages[static_cast<size_t>(rank)];
       message = member.Build(static_cast<float>(1 + half));
-      if (message.empty()) {
-        message =
-            member.Save(folder, slices == nullptr ? nullptr : slices[half]);
-      }
+      if (message.empty()) message = body(member, half);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -112,6 +119,13 @@ std::string SaveHalves(const std::string& folder,
     if (!message.empty()) return message;
   }
   return "";
+}
+
+std::string SaveHalves(const std::string& folder,
+                       const char* const slices[2] = nullptr) {
+  return OnHalves([&](Member& member, int32_t half) {
+    return member.Save(folder, "r", slices == nullptr ? nullptr : slices[half]);
+  });
 }
 
 // The parameter of the slice, as one rank loads it.
@@ -144,6 +158,33 @@ TEST(SliceTest, EnginesOnHalvesOfTheWorldShareAFolder) {
   EXPECT_EQ(values, std::vector<float>(kCount, 1));
   ASSERT_EQ(LoadSlice(folder.path(), "dp.1", &values), "");
   EXPECT_EQ(values, std::vector<float>(kCount, 2));
+}
+
+TEST(SliceTest, EachRemovesWhatItsOwnIndexHasReplaced) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveHalves(folder.path()), "");
+  ASSERT_EQ(OnHalves([&](Member& member, int32_t half) {
+              RETURN_MESSAGE_IF_ERROR(
+                  member.Load(folder.path(), "dp." + std::to_string(half)));
+              return member.Save(folder.path(), "s", nullptr);
+            }),
+            "");
+  EXPECT_THAT(
+      folder.Names(),
+      ElementsAre("index-dp.0.json", "index-dp.1.json",
+                  "step-00000000-r.s-dp.0-rank-00000-of-00002.safetensors",
+                  "step-00000000-r.s-dp.0-rank-00001-of-00002.safetensors",
+                  "step-00000000-r.s-dp.1-rank-00000-of-00002.safetensors",
+                  "step-00000000-r.s-dp.1-rank-00001-of-00002.safetensors"));
+}
+
+TEST(SliceTest, AnotherRunsSlicesAreNotReplaced) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveHalves(folder.path()), "");
+  SmallEngine engine({{"w", {kCount}}});
+  SaverHandle saver;
+  EXPECT_THAT(engine.CreateSaver(folder.path().c_str(), "other", &saver),
+              HasSubstr("step 0 of run 'r' ('index-dp."));
 }
 
 TEST(SliceTest, SlicesMayHaveNamesThatDoNotDependOnTheMesh) {
