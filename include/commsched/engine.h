@@ -76,7 +76,7 @@ typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
   commsched_group_t* group;  ///< Data-parallel ranks.
-  uint32_t zero_stage;       ///< 0 to 3: docs/engine.md.
+  uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
   /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
   /// backwards of modules per step.
@@ -145,8 +145,9 @@ typedef struct commsched_engine_desc {
   /// power of two from 1 to 2^24. 0: none. The caller multiplies the loss by
   /// what commsched_engine_loss_scale_address() points to, the optimizer
   /// divides gradients by it. If a reduced gradient is not finite, on any rank,
-  /// all skip the step, and the scale halves; after `loss_scale_window` steps
-  /// in a row without that it doubles, from 1 to 2^24.
+  /// all skip the step (`max_skipped_steps`), and the scale halves; after
+  /// `loss_scale_window` steps in a row without that it doubles, from 1 to
+  /// 2^24.
   float loss_scale;
   uint32_t loss_scale_window;  ///< 0: 2000.
   /// Stage 3: most bytes of buckets that are gathered before the modules that
@@ -172,6 +173,17 @@ typedef struct commsched_engine_desc {
   /// goes, a file per rank. NULL: none. Copied.
   const char* observers;
   const char* flight_path;
+  /// A step with a reduced gradient that is not finite, on any rank, is skipped
+  /// on all: weights and the optimizer's state stay as they are, and it is
+  /// counted (commsched_engine_info_t). So wherever a norm is computed, that is
+  /// with `clip_norm` or `loss_scale`; 1: without them, too, for which the
+  /// optimizer waits for all reductions. 0, and no norm: such a step poisons
+  /// the weights.
+  uint32_t check_finite;
+  /// So many steps skipped in a row fail the engine on every rank: something
+  /// is wrong with the model or its data. 0: 50. A dynamic loss scale skips at
+  /// most 24 on its way down. Counted from the last load on.
+  uint32_t max_skipped_steps;
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -453,12 +465,19 @@ COMMSCHED_API commsched_status_t commsched_engine_backward_end(
     uint32_t micro_batch);
 
 /// Clips by global norm and steps the optimizer with `lr`, first-needed bucket
-/// first; each bucket's gather starts when it is stepped.
+/// first; each bucket's gather starts when it is stepped. With a norm, if a
+/// reduced gradient is not finite on any rank, no rank steps.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until the reductions are complete; not for the gathers.
 /// Errors:    INVALID_ARGUMENT     `lr` is negative or not finite
-///            FAILED_PRECONDITION  a call out of order, as step_begin
+///            FAILED_PRECONDITION  a call out of order, as step_begin;
+///                                 or, final, and ABORTED with the same message
+///                                 on ranks that are late: `max_skipped_steps`
+///                                 skipped in a row; another `lr` on another
+///                                 rank, in this step where a norm is exchanged
+///                                 (stages 1 to 3), else in the one before,
+///                                 which commsched_engine_drain() finds, too
 ///            or the session's first failure, with the name of the first buffer
 ///            that it left poisoned: no bucket is stepped with such data
 /// Since:     0.1

@@ -51,8 +51,9 @@ commsched_engine_get_loss_scale(const commsched_engine_t* engine,
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  `clip_norm` and `loss_scale` are 0, so that
-///                                 there is no norm; no optimizer step yet
+///            FAILED_PRECONDITION  `clip_norm`, `loss_scale` and `check_finite`
+///                                 are 0, so that there is no norm; no
+///                                 optimizer step yet
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_engine_gradient_norm(commsched_engine_t* engine, double* out_norm);
@@ -82,6 +83,11 @@ typedef struct commsched_engine_info {
   uint64_t copied_bytes;
   int64_t copy_ns, copy_exposed_ns;
   uint64_t reorder_bytes;  ///< Of modules that came late, up to now.
+  uint64_t norm_bytes;  ///< Of what the norm is computed from; 0 without one.
+  /// Steps of all, those before a checkpoint included, and of the last ones in
+  /// a row, whose gradients were not finite: they changed nothing
+  /// (`max_skipped_steps`).
+  uint64_t skipped_steps, skipped_in_row;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

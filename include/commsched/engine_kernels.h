@@ -19,7 +19,7 @@ typedef struct commsched_step_control {
   double gradient_scale;  ///< For clipping, and to take the loss scale out.
   /// AdamW's 1 - beta^t, where t counts steps that were not skipped.
   double correction1, correction2;
-  double skip;  ///< Not 0: gradients overflowed, and kernels change nothing.
+  double skip;  ///< Not 0: gradients are not finite; kernels change nothing.
 } commsched_step_control_t;
 
 /// AdamW on `count` elements of one parameter's shard. `decay` is the weight

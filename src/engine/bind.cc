@@ -49,14 +49,8 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
   add(graph_.local_sums, local_sums_);
   add(graph_.all_sums, all_sums_);
   add(graph_.total, total_);
-  if (graph_.control != kNoId) {
-    commsched_binding_t binding = {};
-    binding.buffer = graph_.control;
-    binding.address = loss_scale_.data();
-    binding.bytes =
-        sizeof(double) * (spec_.scales_loss ? kLossScaleDoubles : 1);
-    bindings.push_back(binding);
-  }
+  add(graph_.rates, rates_);
+  add(graph_.control, loss_scale_);
   for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
     bindings.push_back(
         BindingOf(exchanges_.activations[i],
@@ -264,6 +258,11 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
   info.reorder_bytes = late_bytes_;
   info.state_bytes += info.reorder_bytes;
+  info.norm_bytes = local_sums_.bytes() + all_sums_.bytes() + total_.bytes();
+  info.state_bytes += info.norm_bytes;
+  const LossScale& control = *loss_scale_.data();
+  info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
+  info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
   info.accumulated_bytes = AccumulatedBytes();
   *out_info = info;
   return Status();

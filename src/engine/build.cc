@@ -27,6 +27,9 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   if (desc.loss_scale_window == 0) {
     desc.loss_scale_window = kDefaultLossScaleWindow;
   }
+  if (desc.max_skipped_steps == 0) {
+    desc.max_skipped_steps = kDefaultMaxSkippedSteps;
+  }
   // The engine has copies.
   desc.plan = nullptr;
   desc.profile = nullptr;
@@ -76,6 +79,7 @@ StepSpec MakeSpec(const commsched_engine_desc_t& desc,
   spec.world = commsched_group_size(desc.group);
   spec.clip = desc.clip_norm > 0;
   spec.scales_loss = desc.loss_scale > 0;
+  spec.check_finite = desc.check_finite != 0;
   spec.deterministic = plan.deterministic != 0;
   spec.sgd = desc.optimizer == COMMSCHED_SGD;
   spec.precision = MakePrecision(desc);

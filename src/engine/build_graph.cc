@@ -16,6 +16,7 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
   ENGINE_RETURN_IF_ERROR(AddModuleOps());
+  if (spec_.gathers_rates()) ENGINE_RETURN_IF_ERROR(AddRates());
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
@@ -51,6 +52,11 @@ Status StepBuilder::AddBuffers() {
   }
   ENGINE_RETURN_IF_ERROR(
       AddExchanges(exchanges_, &writer_, &out_.first_activation));
+  if (spec_.gathers_rates()) {
+    ENGINE_RETURN_IF_ERROR(
+        writer_.AddBuffer("learning_rates", COMMSCHED_F64, COMMSCHED_BOUND,
+                          static_cast<uint64_t>(spec_.world), &out_.rates));
+  }
   return spec_.needs_norm() ? AddNormBuffers() : Status();
 }
 
@@ -138,24 +144,22 @@ Status StepBuilder::AddNormBuffers() {
     out_.sums_offset.push_back(out_.local_blocks);
     out_.local_blocks += ShardCount(b) / kBlockElements;
   }
+  out_.local_count = out_.local_blocks + (spec_.gathers_block_sums() ? 1 : 0);
   ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("block_sums", COMMSCHED_F64,
-                                           COMMSCHED_BOUND, out_.local_blocks,
+                                           COMMSCHED_BOUND, out_.local_count,
                                            &out_.local_sums));
   if (spec_.gathers_block_sums()) {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
         "all_block_sums", COMMSCHED_F64, COMMSCHED_BOUND,
-        out_.local_blocks * spec_.num_shards(), &out_.all_sums));
+        out_.local_count * spec_.num_shards(), &out_.all_sums));
   }
   if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer("norm_total", COMMSCHED_F64,
-                                             COMMSCHED_BOUND, 1, &out_.total));
+    ENGINE_RETURN_IF_ERROR(
+        writer_.AddBuffer("norm_total", COMMSCHED_F64, COMMSCHED_BOUND,
+                          1 + spec_.num_shards(), &out_.total));
   }
-  if (spec_.scales_loss) {
-    return writer_.AddBuffer("loss_scale", COMMSCHED_F64, COMMSCHED_BOUND,
-                             kLossScaleDoubles, &out_.control);
-  }
-  return writer_.AddBuffer("clip_factor", COMMSCHED_F64, COMMSCHED_BOUND, 1,
-                           &out_.control);
+  return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
+                           kLossScaleDoubles, &out_.control);
 }
 
 Status StepBuilder::AddModuleOps() {

@@ -29,6 +29,7 @@ struct StepSpec {
   int32_t world = 1;  // Data-parallel ranks.
   bool clip = false;
   bool scales_loss = false;
+  bool check_finite = false;
   bool deterministic = false;
   bool sgd = false;
   uint32_t moments = 2;  // Values that the optimizer keeps per weight.
@@ -96,7 +97,7 @@ struct StepSpec {
     return zero_stage == 3 && !bucket.resident;
   }
   // The norm clips, and tells whether all gradients are finite.
-  bool needs_norm() const { return clip || scales_loss; }
+  bool needs_norm() const { return clip || scales_loss || check_finite; }
   // How ranks that hold shards agree on the norm. With whole gradients every
   // rank computes it alone.
   bool gathers_block_sums() const {
@@ -104,6 +105,12 @@ struct StepSpec {
   }
   bool reduces_norm() const {
     return needs_norm() && zero_stage > 0 && !deterministic;
+  }
+  // The learning rates of the ranks travel with the norm, and are compared
+  // before a weight is stepped; or in a collective of their own, of which the
+  // next step sees the result.
+  bool gathers_rates() const {
+    return world > 1 && !gathers_block_sums() && !reduces_norm();
   }
 };
 
@@ -159,8 +166,11 @@ struct Gathered {
 //   stage 3:    as stage 2 for resident buckets; of the others, for each stay,
 //               ALL_GATHER_b after the module op before stay.launch -> the
 //               module ops stay.first to stay.last
-//   clipping:   squares_b -> (exchange) -> norm -> every adamw_b
+//   clipping, check_finite:
+//               squares_b -> (exchange) -> norm -> every adamw_b
 //   loss scale: the same, and norm -> backwards of the next step
+//   otherwise, or in stage 0: learning_rate -> gather_learning_rates ->
+//               learning_rate of the next step
 //
 // A bucket is reduced after the last backward that touches it, in the last
 // micro-batch or, if it is reduced at once, in each. Then that of the first
@@ -188,14 +198,19 @@ struct StepGraph {
   std::vector<uint32_t> first_use;
 
   // With a norm. Block sums of this rank's shards, bucket after bucket, and
-  // of all ranks, rank after rank.
+  // its learning rate if they are gathered; and those of all ranks, rank after
+  // rank.
   commsched_buffer_id_t local_sums = kNoId;
   commsched_buffer_id_t all_sums = kNoId;
-  commsched_buffer_id_t total = kNoId;  // One f64: the sum over the ranks.
-  // One f64, the clipping factor; with loss scaling all of a LossScale.
-  commsched_buffer_id_t control = kNoId;
-  std::vector<uint64_t> sums_offset;  // By bucket, in local_sums.
-  uint64_t local_blocks = 0;          // Size of local_sums.
+  // The sum over the ranks, and the learning rate of each.
+  commsched_buffer_id_t total = kNoId;
+  commsched_buffer_id_t control = kNoId;  // All of a LossScale.
+  std::vector<uint64_t> sums_offset;      // By bucket, in local_sums.
+  uint64_t local_blocks = 0;              // Of local_sums.
+  uint64_t local_count = 0;               // Those, and the learning rate.
+  // The learning rate of each rank: gathers_rates().
+  commsched_buffer_id_t rates = kNoId;
+  commsched_op_id_t learning_rate = kNoId;
   commsched_op_id_t local_total = kNoId;
   commsched_op_id_t norm = kNoId;
 };

@@ -122,16 +122,41 @@ Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
                          &out_.buckets[bucket].accumulate);
 }
 
-// The squares in the order in which the reductions arrive.
+// The op reads what the gather of the step before has left, which is there by
+// then, so that no step waits for a rate. Declared before the optimizer, beside
+// which the gather runs.
+Status StepBuilder::AddRates() {
+  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
+      "learning_rate", {Access(out_.rates, COMMSCHED_READ_WRITE)},
+      static_cast<double>(spec_.world) * sizeof(double), &out_.learning_rate));
+  commsched_access_t mine = Access(out_.rates, COMMSCHED_READ);
+  mine.region = COMMSCHED_SHARD;
+  mine.group = writer_.group();
+  return writer_.AddCollective("gather_learning_rates",
+                               {COMMSCHED_ALL_GATHER, COMMSCHED_SUM, mine,
+                                Access(out_.rates, COMMSCHED_WRITE)});
+}
+
+// The squares in the order in which the reductions arrive. The first has the
+// learning rate gathered with the sums.
 Status StepBuilder::AddNorm() {
-  for (uint32_t b : std::views::reverse(out_.first_use)) {
+  const auto range_of_sums = [&](uint64_t offset, uint64_t count) {
     commsched_access_t sums = Access(out_.local_sums, COMMSCHED_WRITE);
     sums.region = COMMSCHED_RANGE;
-    sums.offset = out_.sums_offset[b];
-    sums.count = ShardCount(b) / kBlockElements;
+    sums.offset = offset;
+    sums.count = count;
+    return sums;
+  };
+  for (uint32_t b : std::views::reverse(out_.first_use)) {
     ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
+    std::vector<commsched_access_t> accesses = {
+        ReducedGradients(b, COMMSCHED_READ),
+        range_of_sums(out_.sums_offset[b], ShardCount(b) / kBlockElements)};
+    if (b == out_.first_use.back() && spec_.gathers_block_sums()) {
+      accesses.push_back(range_of_sums(out_.local_blocks, 1));
+    }
     ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-        Indexed("squares", b), {ReducedGradients(b, COMMSCHED_READ), sums},
+        Indexed("squares", b), accesses,
         static_cast<double>(ShardCount(b) *
                             SizeOf(spec_.reduced(layout_.buckets[b]))),
         &out_.buckets[b].squares));
@@ -143,13 +168,14 @@ Status StepBuilder::AddNorm() {
   return writer_.AddCompute(
       "norm",
       {Access(source, COMMSCHED_READ),
-       Access(out_.control,
-              spec_.scales_loss ? COMMSCHED_READ_WRITE : COMMSCHED_WRITE)},
+       Access(out_.control, COMMSCHED_READ_WRITE)},
       static_cast<double>(out_.local_blocks) * sizeof(double), &out_.norm);
 }
 
 // Block sums of all ranks, so that each adds them in one order whatever the
-// buckets and the stage; or, where bits may differ, one number.
+// buckets and the stage; or, where bits may differ, one number. With them the
+// learning rates: in a sum each rank has a place of its own, where the others
+// add zeros.
 Status StepBuilder::AddNormExchange() {
   if (spec_.gathers_block_sums()) {
     return writer_.AddCollective("gather_block_sums",

@@ -192,6 +192,15 @@ class Engine {
     }
   };
 
+  // What the norm is computed from, in doubles.
+  struct NormCounts {
+    uint64_t local = 0;
+    uint64_t all = 0;    // Of all ranks: gathers_block_sums().
+    uint64_t total = 0;  // reduces_norm().
+
+    uint64_t sum() const { return local + all + total; }
+  };
+
   // Of one module op and each of its module's buckets: where it is whole; null
   // for those that always are.
   struct OpAddresses {
@@ -240,6 +249,7 @@ class Engine {
   // prepare.cc
   void ChooseAccumulating();
   BucketBytes BytesOfBucket(uint32_t bucket) const;
+  NormCounts CountsOfNorm() const;
   Status CheckMemory(uint64_t arena) const;
   Status Allocate();
   Status PlanStep();
@@ -343,7 +353,7 @@ class Engine {
     return measuring() ? &op_cost_ns_[op] : nullptr;
   }
   Status FinishGradients(uint32_t bucket);
-  Status ComputeNorm();
+  Status ComputeNorm(float lr);
   void Squares(uint32_t bucket);
   void AdamW(uint32_t bucket, float lr) const;
   void Sgd(uint32_t bucket, float lr) const;
@@ -357,6 +367,18 @@ class Engine {
   // Ends what the optimizer needs to know of a step.
   void SetControl(double squared_norm);
   void SetCorrections();
+
+  // step_verdict.cc
+  // What the ranks tell each other of `lr`. Never 0: that is where nothing has
+  // come, since the backend moves nothing.
+  static double SentRate(float lr) { return lr == 0 ? -1.0 : double{lr}; }
+  Status EndTraining(const std::string& why);
+  Status SendRate(float lr);
+  Status CheckSentRates();
+  Status CheckRates(const double* rates, uint64_t stride, uint64_t step);
+  Status CheckStep();
+  Status CheckSkippedSteps();
+  std::string FirstNonFinite() const;
 
   // record.cc
   Status CheckCanRecord() const;
@@ -475,6 +497,7 @@ class Engine {
   Array<double> local_sums_;
   Array<double> all_sums_;
   Array<double> total_;
+  Array<double> rates_;
   Array<LossScale> loss_scale_;       // One.
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   PlanHandle plan_;
@@ -517,6 +540,8 @@ class Engine {
   Lineage lineage_;
   bool has_norm_ = false;
   double norm_ = 0;
+  uint64_t rates_of_step_ = 0;  // In rates_, and not compared yet; 0: none.
+  Status verdict_;              // Ends training, on every rank alike.
 
   // Measurement; by op id, empty unless asked for.
   std::vector<int64_t> op_cost_ns_;

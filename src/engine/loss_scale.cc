@@ -39,9 +39,11 @@ void LossScale::Advance(bool overflowed, uint32_t window) {
     scale = std::max(kMinLossScale, scale / 2);
     good_steps = 0;
     ++skipped_steps;
+    ++skipped_in_row;
     return;
   }
-  if (++good_steps < window) return;
+  skipped_in_row = 0;
+  if (window == 0 || ++good_steps < window) return;
   scale = std::min(kMaxLossScale, scale * 2);
   good_steps = 0;
 }
@@ -67,6 +69,7 @@ Status LoadLossScale(const std::map<std::string, std::string>& metadata,
                            std::to_string(steps));
   }
   out->skipped_steps = loaded.skipped_steps;
+  out->skipped_in_row = 0;
   if (!scales) return Status();
   out->scale = loaded.scale;
   out->good_steps = loaded.good_steps;

@@ -18,9 +18,11 @@ struct LossScale {
   double scale = 1;
   double good_steps = 0;     // In a row, since the scale was last changed.
   double skipped_steps = 0;  // In all.
+  double skipped_in_row = 0;
 
   // Takes a step's verdict: an overflow halves the scale, `window` good steps
-  // in a row double it, within the limits.
+  // in a row double it, within the limits. `window` 0: there is no scale, and
+  // steps are only counted.
   void Advance(bool overflowed, uint32_t window);
 };
 inline constexpr uint64_t kLossScaleDoubles =
@@ -29,12 +31,14 @@ inline constexpr uint64_t kLossScaleDoubles =
 inline constexpr double kMinLossScale = 1;
 inline constexpr double kMaxLossScale = 0x1p24;
 inline constexpr uint32_t kDefaultLossScaleWindow = 2000;
+inline constexpr uint32_t kDefaultMaxSkippedSteps = 50;
 
 // Of metadata that is the engine's and not the caller's.
 inline constexpr char kReservedPrefix[] = "commsched.";
 
 // What stands of it in a checkpoint: nothing before there was a scale or a step
-// that was skipped.
+// that was skipped. How many were skipped in a row is not there: a run that
+// resumes counts these anew.
 void SaveLossScale(const LossScale& from, bool scales,
                    std::map<std::string, std::string>* metadata);
 

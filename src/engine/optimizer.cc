@@ -64,7 +64,7 @@ Status Engine::OptimizerStep(float lr) {
   // Each op waits for what it reads, and learns there that it will not come. So
   // no bucket is stepped with what a failure left; say which it would be.
   Status stepped = StepBuckets(lr);
-  if (stepped.ok() || SessionFailure().ok()) return stepped;
+  if (stepped.ok() || !verdict_.ok() || SessionFailure().ok()) return stepped;
   ENGINE_RETURN_IF_ERROR(RefusePoisonedBuckets("optimizer_step"));
   return stepped;
 }
@@ -81,8 +81,12 @@ Status Engine::StepBuckets(float lr) {
     return OutOfOrder("optimizer_step");
   }
   ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
-  if (!spec_.scales_loss) SetCorrections();
-  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(ComputeNorm());
+  if (spec_.gathers_rates()) ENGINE_RETURN_IF_ERROR(SendRate(lr));
+  if (spec_.needs_norm()) {
+    ENGINE_RETURN_IF_ERROR(ComputeNorm(lr));
+  } else {
+    SetCorrections();
+  }
   for (size_t i = 0; i < graph_.first_use.size(); ++i) {
     const uint32_t b = graph_.first_use[i];
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
@@ -127,18 +131,29 @@ Status Engine::FinishGradients(uint32_t bucket) {
 }
 
 // The buckets in the order in which their reductions arrive.
-Status Engine::ComputeNorm() {
+// Nothing is stepped with what CheckStep() refuses.
+Status Engine::ComputeNorm(float lr) {
   for (uint32_t b : std::views::reverse(graph_.first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] { Squares(b); }));
+    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] {
+      Squares(b);
+      if (spec_.gathers_block_sums() && b == graph_.first_use.back()) {
+        local_sums_.data()[graph_.local_blocks] = SentRate(lr);
+      }
+    }));
   }
   if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(
-        Run(graph_.local_total, [&] { *total_.data() = LocalTotal(); }));
+    ENGINE_RETURN_IF_ERROR(Run(graph_.local_total, [&] {
+      double* const rates = total_.data() + 1;
+      std::fill_n(rates, total_.count() - 1, 0.0);
+      rates[group_rank_] = SentRate(lr);
+      *total_.data() = LocalTotal();
+    }));
   }
-  return Run(graph_.norm, [&] {
+  ENGINE_RETURN_IF_ERROR(Run(graph_.norm, [&] {
     SetControl(spec_.reduces_norm() ? *total_.data() : AddAllSums());
-  });
+  }));
+  return CheckStep();
 }
 
 void Engine::Squares(uint32_t bucket) {
@@ -155,7 +170,7 @@ void Engine::Squares(uint32_t bucket) {
 // Non-deterministic mode: the blocks of this rank in memory order.
 double Engine::LocalTotal() const {
   double total = 0;
-  for (uint64_t i = 0; i < local_sums_.count(); ++i) {
+  for (uint64_t i = 0; i < graph_.local_blocks; ++i) {
     total += local_sums_.data()[i];
   }
   return total;
@@ -185,27 +200,27 @@ double Engine::ParameterSum(uint32_t parameter, const double* sums) const {
   for (uint64_t block = begin; block < end; ++block) {
     const uint64_t shard = block / blocks_per_shard;
     const uint64_t in_shard = block - shard * blocks_per_shard;
-    total += sums[shard * graph_.local_blocks +
-                  graph_.sums_offset[slot.bucket] + in_shard];
+    total += sums[shard * graph_.local_count + graph_.sums_offset[slot.bucket] +
+                  in_shard];
   }
   return total;
 }
 
-// A reduced gradient that is not finite makes the norm so, on every rank.
+// A reduced gradient that is not finite makes the norm so, on every rank, and
+// all skip the step.
 void Engine::SetControl(double squared_norm) {
   LossScale& state = *loss_scale_.data();
   const double scaled_norm = std::sqrt(squared_norm);
   norm_ = scaled_norm / state.scale;
   has_norm_ = true;
   double factor = 1;
-  if (spec_.clip) {
+  const bool finite = std::isfinite(scaled_norm);
+  if (spec_.clip && finite) {
     factor = std::min(1.0, double{desc_.clip_norm} / (norm_ + kClipEpsilon));
   }
   state.control.gradient_scale = factor / state.scale;
-  if (!spec_.scales_loss) return;
-  const bool overflowed = !std::isfinite(scaled_norm);
-  state.control.skip = overflowed ? 1 : 0;
-  state.Advance(overflowed, desc_.loss_scale_window);
+  state.control.skip = finite ? 0 : 1;
+  state.Advance(!finite, spec_.scales_loss ? desc_.loss_scale_window : 0);
   SetCorrections();
 }
 

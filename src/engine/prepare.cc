@@ -121,12 +121,27 @@ Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
   return bytes;
 }
 
+Engine::NormCounts Engine::CountsOfNorm() const {
+  NormCounts counts;
+  if (!spec_.needs_norm()) return counts;
+  for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+    counts.local += ShardCount(b) / kBlockElements;
+  }
+  if (spec_.gathers_block_sums()) {
+    ++counts.local;
+    counts.all = counts.local * spec_.num_shards();
+  }
+  if (spec_.reduces_norm()) counts.total = 1 + spec_.num_shards();
+  return counts;
+}
+
 // More than the machine has is refused rather than left to overcommit: the
 // first touch of such memory would kill the process. The ranks of the group are
 // threads of this process, and each has an engine that takes as much.
 Status Engine::CheckMemory(uint64_t arena) const {
   uint64_t bytes =
       arena + layout_.staging_slots * layout_.staging_count * sizeof(float);
+  bytes += CountsOfNorm().sum() * sizeof(double);
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
     bytes += BytesOfBucket(b).total();
   }
@@ -175,11 +190,18 @@ Status Engine::Allocate() {
   *loss_scale_.data() = LossScale();
   if (spec_.scales_loss) loss_scale_.data()->scale = desc_.loss_scale;
   if (spec_.needs_norm()) {
-    const uint64_t blocks = graph_.local_blocks;
-    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", blocks, &local_sums_));
-    ENGINE_RETURN_IF_ERROR(
-        AllocateZeros("norms", blocks * spec_.num_shards(), &all_sums_));
-    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", 1, &total_));
+    const NormCounts counts = CountsOfNorm();
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.local, &local_sums_));
+    if (counts.all > 0) {
+      ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.all, &all_sums_));
+    }
+    if (counts.total > 0) {
+      ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.total, &total_));
+    }
+  }
+  if (spec_.gathers_rates()) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros(
+        "learning rates", static_cast<uint64_t>(spec_.world), &rates_));
   }
   if (!spec_.offloads) return Status();
   return Offload::Create({.context = desc_.context,

@@ -76,6 +76,7 @@ std::string Engine::ExpectedBegin() const {
 // that failure comes first.
 Status Engine::SessionFailure() const {
   ENGINE_RETURN_IF_ERROR(record_failure_);
+  ENGINE_RETURN_IF_ERROR(verdict_);
   if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
   if (order_recording_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(order_recording_->status());

@@ -61,6 +61,7 @@ class StepBuilder {
   Status AddConversions(ModuleOp& op);
   Status AddConversion(const std::string& name, Conversion conversion,
                        ModuleOp& op);
+  Status AddRates();
   Status AddNorm();
   Status AddNormExchange();
   Status AddOptimizer();

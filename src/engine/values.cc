@@ -14,6 +14,7 @@ Status Engine::Drain() {
   if (!recording_) {
     ENGINE_RETURN_IF_ERROR(
         FromSession(commsched_session_drain(session_.get()), "draining"));
+    ENGINE_RETURN_IF_ERROR(CheckSentRates());
   }
   drained_ = true;
   return Status();
@@ -277,8 +278,8 @@ Status Engine::GetLossScale(
 Status Engine::GradientNorm(double* out_norm) const {
   if (!spec_.needs_norm()) {
     return FailedPrecondition(
-        "engine: gradient_norm with clip_norm 0 and loss_scale 0: no norm is "
-        "computed");
+        "engine: gradient_norm with clip_norm 0, loss_scale 0 and check_finite "
+        "0: no norm is computed");
   }
   if (!has_norm_) {
     return FailedPrecondition("engine: gradient_norm before a first step");

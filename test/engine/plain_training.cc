@@ -169,7 +169,7 @@ void PlainTraining::SetControl() {
   commsched_step_control_t& control = loss_scale_.control;
   control.gradient_scale = 1;
   const bool scales = case_.engine.loss_scale > 0;
-  if (scales || case_.engine.clip_norm > 0) {
+  if (case_.has_norm()) {
     const double scale = loss_scale_.scale;
     last_norm_ = Norm() / scale;
     double factor = 1;
@@ -178,10 +178,9 @@ void PlainTraining::SetControl() {
           std::min(1.0, double{case_.engine.clip_norm} / (last_norm_ + 1e-6));
     }
     control.gradient_scale = factor / scale;
-  }
-  control.skip = scales && !std::isfinite(last_norm_) ? 1 : 0;
-  if (scales) {
-    loss_scale_.Advance(control.skip != 0, case_.engine.loss_scale_window);
+    control.skip = std::isfinite(last_norm_) ? 0 : 1;
+    loss_scale_.Advance(control.skip != 0,
+                        scales ? case_.engine.loss_scale_window : 0);
   }
   if (control.skip == 0) ++steps_;
   control.correction1 = 1 - std::pow(double{0.9f}, steps_);

@@ -125,6 +125,11 @@ struct RandomCase {
            engine.reduce_dtype == COMMSCHED_F32 &&
            engine.accumulate_dtype == COMMSCHED_F32;
   }
+  // Steps whose gradients are not finite are skipped.
+  bool has_norm() const {
+    return engine.clip_norm > 0 || engine.loss_scale > 0 ||
+           engine.check_finite != 0;
+  }
   // Whether the order of all additions is known.
   bool has_one_result() const;
   // What is recorded before `step`; null: nothing new.

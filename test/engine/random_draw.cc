@@ -133,6 +133,16 @@ void DrawPrecision(Draw& draw, RandomCase& c) {
   }
 }
 
+void DrawOverflows(Draw& draw, RandomCase& c) {
+  if (!draw.OneIn(3)) return;
+  for (uint64_t i = 1 + draw.Below(2); i > 0; --i) {
+    c.overflows.push_back(
+        {static_cast<uint32_t>(draw.Below(c.after_step.size())),
+         static_cast<int32_t>(draw.Below(static_cast<uint64_t>(c.ranks))),
+         static_cast<uint32_t>(draw.Below(c.model.parameters.size()))});
+  }
+}
+
 // Gradients of fp16 may overflow by themselves where it is known which do.
 void DrawLossScale(Draw& draw, RandomCase& c) {
   commsched_engine_desc_t& engine = c.engine;
@@ -145,13 +155,13 @@ void DrawLossScale(Draw& draw, RandomCase& c) {
   if (half && c.has_one_result() && draw.OneIn(2)) {
     engine.loss_scale = draw.Of<float>({0x1p18f, 0x1p24f});
   }
-  if (!draw.OneIn(3)) return;
-  for (uint64_t i = 1 + draw.Below(2); i > 0; --i) {
-    c.overflows.push_back(
-        {static_cast<uint32_t>(draw.Below(c.after_step.size())),
-         static_cast<int32_t>(draw.Below(static_cast<uint64_t>(c.ranks))),
-         static_cast<uint32_t>(draw.Below(c.model.parameters.size()))});
-  }
+  DrawOverflows(draw, c);
+}
+
+// Without a scale steps are skipped all the same.
+void DrawCheckFinite(Draw& draw, RandomCase& c) {
+  c.engine.check_finite = draw.OneIn(4) ? 1 : 0;
+  if (c.has_norm() && c.engine.loss_scale == 0) DrawOverflows(draw, c);
 }
 
 std::vector<uint32_t> DrawSome(Draw& draw, const std::vector<uint32_t>& of) {
@@ -375,6 +385,7 @@ RandomCase DrawCase(uint64_t seed) {
   DrawLimit(draw, c);
   DrawWrong(draw, c);
   DrawOffload(draw, c);
+  DrawCheckFinite(draw, c);
   return c;
 }
 

@@ -362,7 +362,7 @@ class RandomRank {
   }
 
   std::string CheckNorm() const {
-    if (case_.engine.clip_norm <= 0 && case_.engine.loss_scale <= 0) return "";
+    if (!case_.has_norm()) return "";
     double norm = 0;
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_gradient_norm(engine_, &norm)));

@@ -230,7 +230,8 @@ class CliTest(unittest.TestCase):
 
     def test_zero_3_keeps_shards_and_what_is_alive_within_the_limit(self):
         state = [
-            program.run_json(*self.small, "--bucket-bytes", "64KiB", *flags)
+            program.run_json(*self.small, "--bucket-bytes", "64KiB",
+                             "--clip", 0, *flags)
             for flags in (["--zero", 0],
                           ["--zero", 3, "--max-live-bytes", "1536KiB"])
         ]
