@@ -75,7 +75,9 @@ typedef enum commsched_optimizer {
 typedef struct commsched_engine_desc {
   uint64_t struct_size;
   commsched_context_t* context;
-  commsched_group_t* group;  ///< Data-parallel ranks.
+  /// Data-parallel ranks. With `clip_norm`, `loss_scale` or `check_finite`: all
+  /// of the world, since the norm and what it decides are the group's own.
+  commsched_group_t* group;
   uint32_t zero_stage;  ///< 0 to 3: docs/engine.md.
   /// Backwards per optimizer step; 0 means 1. A window of N backwards, each of
   /// M accumulated micro-batches, is N x M of them. At most 2^20 forwards and
@@ -217,7 +219,8 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              not in [0, 1), a negative or non-finite
 ///                              hyper-parameter, a dtype that is not F32, F16
 ///                              or BF16, a loss scale that is none, a pool
-///                              without a function, staging bytes without pool
+///                              without a function, staging bytes without
+///                              pool, a norm with a group of some ranks only
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);

@@ -171,6 +171,28 @@ Status CheckPool(const commsched_engine_desc_t& desc) {
                          " is NULL");
 }
 
+// A norm is that of the engine's own group, so that where others shard the same
+// step, as in tensor parallelism, one half could skip what the other steps.
+Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
+  const int32_t size = commsched_group_size(desc.group);
+  const int32_t world = commsched_context_world_size(desc.context);
+  std::string field;
+  if (desc.check_finite != 0) field = "check_finite is 1";
+  if (desc.loss_scale > 0) {
+    field = "loss_scale is " + std::to_string(desc.loss_scale);
+  }
+  if (desc.clip_norm > 0) {
+    field = "clip_norm is " + std::to_string(desc.clip_norm);
+  }
+  if (size == world || field.empty()) return Status();
+  return InvalidArgument(
+      "engine: " + field + ", and group has " + std::to_string(size) + " of " +
+      std::to_string(world) +
+      " ranks: the norm would be of these alone, and other groups could clip "
+      "or skip a step otherwise; it takes a group of all ranks, or clip_norm, "
+      "loss_scale and check_finite 0");
+}
+
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
   if (value == 0 || stage == 3) return Status();
   return InvalidArgument(std::string("engine: ") + field + " is " +
@@ -241,7 +263,8 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckDType("accumulate_dtype", desc.accumulate_dtype));
   ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
-  return CheckFinite("clip_norm", desc.clip_norm);
+  ENGINE_RETURN_IF_ERROR(CheckFinite("clip_norm", desc.clip_norm));
+  return CheckNormOfGroup(desc);
 }
 
 Status Engine::CheckRegistering() const {

@@ -437,6 +437,57 @@ TEST(LearningRateStepTest, ComparingAllocatesNothingOnceWarm) {
   }
 }
 
+// ---- Groups -----------------------------------------------------------------
+
+class NormGroupTest : public ::testing::Test {
+ protected:
+  // Rank 0 of 2 x 2 ranks, and its neighbours along "dp_shard".
+  void SetUp() override {
+    commsched_world_desc_t world = commsched_world_desc_init();
+    world.size = 4;
+    ASSERT_EQ(commsched_world_create_inproc(&world, &world_), COMMSCHED_OK);
+    ASSERT_EQ(commsched_context_create(world_, 0, &desc_.context),
+              COMMSCHED_OK);
+    const commsched_axis_t axes[] = {{"dp_shard", 2}, {"tp", 2}};
+    commsched_mesh_t* mesh = nullptr;
+    ASSERT_EQ(commsched_mesh_create(desc_.context, axes, 2, &mesh),
+              COMMSCHED_OK);
+    ASSERT_EQ(commsched_mesh_group(mesh, "dp_shard", &desc_.group),
+              COMMSCHED_OK);
+    commsched_mesh_destroy(mesh);
+  }
+  void TearDown() override {
+    commsched_group_destroy(desc_.group);
+    commsched_context_destroy(desc_.context);
+    commsched_world_destroy(world_);
+  }
+  void ExpectRefused(const char* field) {
+    commsched_engine_t* engine = nullptr;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_create(&desc_, &engine), COMMSCHED_INVALID_ARGUMENT,
+        AllOf(HasSubstr(field), HasSubstr("group has 2 of 4 ranks")));
+    EXPECT_EQ(engine, nullptr);
+  }
+
+  commsched_world_t* world_ = nullptr;
+  commsched_engine_desc_t desc_ = commsched_engine_desc_init();
+};
+
+TEST_F(NormGroupTest, OfSomeRanksIsRefusedWithANorm) {
+  desc_.check_finite = 1;
+  ExpectRefused("check_finite is 1");
+  desc_.loss_scale = 1024;
+  ExpectRefused("loss_scale is 1024");
+  desc_.clip_norm = 0.5f;
+  ExpectRefused("clip_norm is 0.5");
+}
+
+TEST_F(NormGroupTest, OfSomeRanksIsTakenWithoutANorm) {
+  commsched_engine_t* engine = nullptr;
+  EXPECT_EQ(commsched_engine_create(&desc_, &engine), COMMSCHED_OK);
+  commsched_engine_destroy(engine);
+}
+
 // ---- Memory of the norm -----------------------------------------------------
 
 TEST(NormMemoryTest, IsTakenOnlyForWhatIsReadAndIsPartOfTheState) {
