@@ -16,7 +16,6 @@ Status StepBuilder::Build() {
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
   ENGINE_RETURN_IF_ERROR(AddModuleOps());
-  if (spec_.gathers_rates()) ENGINE_RETURN_IF_ERROR(AddRates());
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();

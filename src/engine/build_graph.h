@@ -169,8 +169,8 @@ struct Gathered {
 //   clipping, check_finite:
 //               squares_b -> (exchange) -> norm -> every adamw_b
 //   loss scale: the same, and norm -> backwards of the next step
-//   otherwise, or in stage 0: learning_rate -> gather_learning_rates ->
-//               learning_rate of the next step
+//   otherwise, or in stage 0: adamw_b of one bucket ->
+//               gather_learning_rates -> adamw_b of the next step
 //
 // A bucket is reduced after the last backward that touches it, in the last
 // micro-batch or, if it is reduced at once, in each. Then that of the first
@@ -210,7 +210,7 @@ struct StepGraph {
   uint64_t local_count = 0;               // Those, and the learning rate.
   // The learning rate of each rank: gathers_rates().
   commsched_buffer_id_t rates = kNoId;
-  commsched_op_id_t learning_rate = kNoId;
+  uint32_t rate_bucket = kNoId;  // Whose step sends this rank's.
   commsched_op_id_t local_total = kNoId;
   commsched_op_id_t norm = kNoId;
 };

@@ -122,13 +122,10 @@ Status StepBuilder::AddLastAccumulation(uint32_t bucket) {
                          &out_.buckets[bucket].accumulate);
 }
 
-// The op reads what the gather of the step before has left, which is there by
-// then, so that no step waits for a rate. Declared before the optimizer, beside
-// which the gather runs.
+// The step of a bucket puts the rate there, and first reads what the gather of
+// the step before has left: so long before that no step waits for a rate, and
+// no op is added.
 Status StepBuilder::AddRates() {
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(
-      "learning_rate", {Access(out_.rates, COMMSCHED_READ_WRITE)},
-      static_cast<double>(spec_.world) * sizeof(double), &out_.learning_rate));
   commsched_access_t mine = Access(out_.rates, COMMSCHED_READ);
   mine.region = COMMSCHED_SHARD;
   mine.group = writer_.group();
@@ -196,7 +193,13 @@ Status StepBuilder::AddNormExchange() {
        Access(out_.total, COMMSCHED_WRITE)});
 }
 
+// With the rates go the gathers of stages 1 and 2, of which none is to wait for
+// them; else the link is free from the first bucket on.
 Status StepBuilder::AddOptimizer() {
+  if (spec_.gathers_rates()) {
+    const bool last = sharded() && spec_.zero_stage < 3;
+    out_.rate_bucket = last ? out_.first_use.back() : out_.first_use.front();
+  }
   for (size_t i = 0; i < out_.first_use.size(); ++i) {
     const uint32_t b = out_.first_use[i];
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
@@ -208,6 +211,7 @@ Status StepBuilder::AddOptimizer() {
                                      Part(parameters, COMMSCHED_READ),
                                      Access(parameters, COMMSCHED_WRITE)}));
     }
+    if (b == out_.rate_bucket) ENGINE_RETURN_IF_ERROR(AddRates());
     if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddCopies(i));
   }
   return Status();
@@ -226,6 +230,9 @@ Status StepBuilder::AddStep(uint32_t bucket) {
   }
   if (spec_.needs_norm()) {
     accesses.push_back(Access(out_.control, COMMSCHED_READ));
+  }
+  if (bucket == out_.rate_bucket) {
+    accesses.push_back(Access(out_.rates, COMMSCHED_READ_WRITE));
   }
   return writer_.AddCompute(
       Indexed(spec_.optimizer(), bucket), accesses,

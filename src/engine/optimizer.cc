@@ -81,7 +81,6 @@ Status Engine::StepBuckets(float lr) {
     return OutOfOrder("optimizer_step");
   }
   ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
-  if (spec_.gathers_rates()) ENGINE_RETURN_IF_ERROR(SendRate(lr));
   if (spec_.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(ComputeNorm(lr));
   } else {
@@ -99,10 +98,14 @@ Status Engine::StepBuckets(float lr) {
 
 Status Engine::StepBucket(uint32_t bucket, float lr) {
   const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
-  return Run(graph_.buckets[bucket].optimizer, [&] {
+  Status verdict;
+  const Status ran = Run(graph_.buckets[bucket].optimizer, [&] {
     if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
+    if (bucket == graph_.rate_bucket) verdict = SendRate(lr);
+    if (!verdict.ok()) return;
     spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
   });
+  return verdict.ok() ? ran : verdict;
 }
 
 Status Engine::FetchFirst() {

@@ -31,16 +31,13 @@ Status Engine::EndTraining(const std::string& why) {
   return verdict_;
 }
 
-// Puts this rank's rate where the others will find it in their next step, and
-// compares those of the step before.
+// Within an op: compares the rates of the step before, and puts this rank's
+// where the others will find it in their next step.
 Status Engine::SendRate(float lr) {
-  Status verdict;
-  const Status ran = Run(graph_.learning_rate, [&] {
-    verdict = CheckSentRates();
-    rates_.data()[group_rank_] = SentRate(lr);
-    rates_of_step_ = step_offset_ + steps_begun_;
-  });
-  return verdict.ok() ? ran : verdict;
+  ENGINE_RETURN_IF_ERROR(CheckSentRates());
+  rates_.data()[group_rank_] = SentRate(lr);
+  rates_of_step_ = step_offset_ + steps_begun_;
+  return Status();
 }
 
 Status Engine::CheckSentRates() {
