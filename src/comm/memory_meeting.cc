@@ -85,6 +85,11 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::LeaveLocked(
 
 absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
     absl::string_view key, int rank, std::string payload, int64_t timeout_ns) {
+  if (IndexOf(everyone_, rank) == kNoMember) {
+    return absl::InvalidArgumentError(absl::StrCat("meeting '", key, "': rank ",
+                                                   rank, " is not in 0..",
+                                                   everyone_.size() - 1));
+  }
   return AllGatherAmong(everyone_, key, rank, std::move(payload), timeout_ns);
 }
 
