@@ -47,8 +47,8 @@
 /// The other stages have evaluations, too, so that one program fits all.
 ///
 /// Conventions: commsched.h. Functions here leave their message where
-/// commsched_engine_last_error() finds it. One thread per engine at a time;
-/// engines of different ranks are independent.
+/// commsched_last_error() finds it. One thread per engine at a time; engines of
+/// different ranks are independent.
 #ifndef COMMSCHED_ENGINE_H_
 #define COMMSCHED_ENGINE_H_
 
@@ -195,10 +195,10 @@ static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
   return desc;
 }
 
-/// Returns the message of the last call of this header that failed on this
-/// thread, whether the engine or the library below it decided the error.
+/// Another name of commsched_last_error(): the message of the last call that
+/// failed on this thread, of the engine or of the library below it.
 ///
-/// Ownership: the engine's; valid until the next failing call on this thread.
+/// Ownership: the library's; valid until the next failing call on this thread.
 /// Threads:   any; each thread has its own message.
 /// Since:     0.1
 COMMSCHED_API const char* commsched_engine_last_error(void);
@@ -282,9 +282,9 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 /// out, plans, and allocates all but the arena. Nothing can be added
 /// afterwards.
 ///
-/// Optional. A rank that fails within build leaves the others waiting for it
-/// until `launch_timeout_ns` is over; where ranks can tell each other, all
-/// prepare first, and build only if none has failed.
+/// Optional. Of a rank that fails here the others learn nothing, and wait for
+/// it in build until `launch_timeout_ns` is over; one that fails within build
+/// tells them.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    never.
@@ -300,15 +300,25 @@ COMMSCHED_API commsched_status_t commsched_engine_use_parameter(
 COMMSCHED_API commsched_status_t
 commsched_engine_prepare(commsched_engine_t* engine);
 
-/// Prepares, unless that is done, and creates the session. Nothing can be added
+/// Prepares, unless that is done, compares what the members of the engine's
+/// group have registered, and creates the session. Nothing can be added
 /// afterwards. All memory that steps use is there then; parameters and
 /// optimizer state start as zeros.
+///
+/// Compared are modules and parameters, in order, with names, shapes and uses,
+/// what modules have within, and those options that have a say in the results:
+/// stage, micro-batches, dtypes, optimizer and its constants, decay, clipping,
+/// loss scale, sizes of buckets (docs/engine.md). Engines of other groups, as
+/// the halves of a tensor-parallel model, may differ. If it fails on one rank
+/// it fails on all ranks of the world, at once.
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until all ranks of the world have called, at most
 ///            `launch_timeout_ns`.
-/// Errors:    FAILED_PRECONDITION  built already, no parameters, or another
-///                                 rank's plan differs
+/// Errors:    FAILED_PRECONDITION  built already; no parameters; two ranks
+///                                 registered something else: names the first
+///                                 difference and both ranks' values; another
+///                                 rank cannot prepare, or its plan differs
 ///            NOT_FOUND            no observer of that name
 ///            UNAVAILABLE          the flight record cannot be made
 ///            and those of commsched_engine_prepare() and
@@ -318,8 +328,8 @@ COMMSCHED_API commsched_status_t
 commsched_engine_build(commsched_engine_t* engine);
 
 /// Sets a parameter's values before the first step, or after a drain. Every
-/// rank must give the same values, and stores those that it keeps. Optimizer
-/// state is left as it is.
+/// rank must give the same values, and stores those that it keeps; the next
+/// step_begin compares them. Optimizer state is left as it is.
 ///
 /// Shape:     `count` elements, row-major: all of the parameter.
 /// Threads:   one per engine at a time.
@@ -407,10 +417,20 @@ COMMSCHED_API commsched_status_t commsched_engine_parameter_address(
 /// Once the session has failed, every call of a step and
 /// commsched_engine_drain() return that failure, in order or not.
 ///
+/// The first one after build, after values were set that several ranks store,
+/// or after a checkpoint was loaded compares checksums of such values, of the
+/// optimizer's state in stage 0, and the number of steps, among the members of
+/// the engine's group. So these set and load between the same steps. In stage 3
+/// several ranks store only parameters below `persist_below`.
+///
 /// Threads:   one per engine at a time.
-/// Blocks:    never.
+/// Blocks:    never, but for that comparison: until all members have called, at
+///            most `launch_timeout_ns`.
 /// Errors:    FAILED_PRECONDITION  a call out of order; the message names the
-///                                 call that is expected, and nothing changes
+///                                 call that is expected, and nothing changes;
+///                                 values of two ranks differ: names the
+///                                 parameter and the ranks; set or load again
+///            DEADLINE_EXCEEDED    not all members compare (names the missing)
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t

@@ -23,7 +23,13 @@ typedef struct commsched_step_control {
 } commsched_step_control_t;
 
 /// AdamW on `count` elements of one parameter's shard. `decay` is the weight
-/// decay of this parameter.
+/// decay of this parameter. With g the gradient, scaled, and corrections and
+/// scale of `control`, all in fp32:
+///   m      = beta1 * m + (1 - beta1) * g
+///   v      = beta2 * v + (1 - beta2) * g * g
+///   weight = (1 - lr * decay) * weight
+///            - lr * (m / correction1) / (sqrt(v / correction2) + epsilon)
+/// As PyTorch's AdamW: the decay is not part of the gradient.
 /// Plain data that is passed by pointer; never grows.
 typedef struct commsched_adamw_args {
   float* master;         ///< fp32 weights, updated in place.

@@ -7,7 +7,15 @@
 namespace commsched::engine {
 
 Status Engine::Build() {
-  if (phase_ != Phase::kPrepared) ENGINE_RETURN_IF_ERROR(Prepare());
+  if (built()) return CheckRegistering();
+  ENGINE_RETURN_IF_ERROR(KeepContext());
+  if (phase_ != Phase::kPrepared) {
+    if (Status prepared = Prepare(); !prepared.ok()) {
+      DeclineToBuild(prepared);
+      return prepared;
+    }
+  }
+  ENGINE_RETURN_IF_ERROR(AgreeOnRegistration());
   BindBuckets();
   ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
   phase_ = Phase::kBetweenSteps;

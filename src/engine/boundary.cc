@@ -7,11 +7,6 @@ constexpr uint64_t kMaxStructSize = 4096;
 
 }  // namespace
 
-std::string& LastError() {
-  thread_local std::string message;
-  return message;
-}
-
 Status NotNull(const void* pointer, const char* name) {
   if (pointer != nullptr) return Status();
   return InvalidArgument(std::string("engine: ") + name + " is NULL");

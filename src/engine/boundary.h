@@ -21,11 +21,9 @@ struct commsched_engine {
 
 namespace commsched::engine {
 
-// The message of the last failed call of this thread.
-std::string& LastError();
-
+// Keeps the message of a failure where commsched_last_error() finds it.
 inline commsched_status_t Report(const Status& status) {
-  if (!status.ok()) LastError() = status.message();
+  if (!status.ok()) commsched_set_last_error(status.message().c_str());
   return status.code();
 }
 
@@ -36,13 +34,13 @@ commsched_status_t AtBoundary(Body&& body) noexcept {
   try {
     return Report(body());
   } catch (const std::bad_alloc&) {
-    LastError() = "out of memory";  // Short enough to need none.
+    commsched_set_last_error("out of memory");
     return COMMSCHED_RESOURCE_EXHAUSTED;
   } catch (const std::exception& e) {
-    LastError() = e.what();
+    commsched_set_last_error(e.what());
     return COMMSCHED_INTERNAL;
   } catch (...) {
-    LastError() = "an exception of unknown type";
+    commsched_set_last_error("an exception of unknown type");
     return COMMSCHED_INTERNAL;
   }
 }

@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_ENGINE_ENGINE_H_
 #define COMMSCHED_SRC_ENGINE_ENGINE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -220,6 +221,16 @@ class Engine {
     }
   };
   using SessionHandle = std::unique_ptr<commsched_session_t, SessionDelete>;
+  struct ContextDelete {
+    void operator()(commsched_context_t* c) const {
+      commsched_context_destroy(c);
+    }
+  };
+  using ContextHandle = std::unique_ptr<commsched_context_t, ContextDelete>;
+  struct GroupDelete {
+    void operator()(commsched_group_t* g) const { commsched_group_destroy(g); }
+  };
+  using GroupHandle = std::unique_ptr<commsched_group_t, GroupDelete>;
 
   // An op that was added to a module.
   struct AddedOp {
@@ -265,6 +276,17 @@ class Engine {
   Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
   Status TryLimits(const std::vector<Stay>& stays,
                    const std::vector<uint64_t>& limits);
+
+  // agreement.cc
+  Status KeepContext();
+  Status AgreeOnRegistration();
+  void DeclineToBuild(const Status& why);
+  // How ranks compare values_name_.
+  commsched_agree_desc_t ComparisonOfValues() const;
+  Status CompareValues();
+  Status ChecksumOfState(uint32_t bucket, const Segment& segment,
+                         uint64_t* out_checksum) const;
+  void DeclineToCompareValues(const char* reason);
 
   // bind.cc
   Status CreateSession(commsched_plan_t* plan,
@@ -481,6 +503,9 @@ class Engine {
   const std::string slice_;
 
   // Constant after Build.
+  ContextHandle context_;  // The engine's own, for as long as it lives.
+  GroupHandle group_;
+  std::string values_name_;  // Of the comparison of values; empty before Build.
   std::vector<Module> modules_;
   uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
   std::vector<Parameter> parameters_;
@@ -519,6 +544,10 @@ class Engine {
   std::mutex abort_mutex_;
   bool aborted_ = false;
   std::string abort_reason_;
+
+  // What several ranks store may have changed since it was last compared. Set
+  // and cleared by the caller's thread; read in Abort(), too.
+  std::atomic<bool> unchecked_{true};
 
   // The step.
   Phase phase_ = Phase::kRegistering;

@@ -62,9 +62,7 @@ Status Create(const commsched_engine_desc_t* desc,
 
 }  // namespace
 
-const char* commsched_engine_last_error(void) {
-  return engine::LastError().c_str();
-}
+const char* commsched_engine_last_error(void) { return commsched_last_error(); }
 
 commsched_engine_kernels_t commsched_engine_cpu_kernels(void) {
   return engine::CpuKernels();

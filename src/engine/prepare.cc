@@ -260,6 +260,7 @@ Status Engine::TryLimits(const std::vector<Stay>& stays,
 // not enough (a large bucket that is alive all the time), and else all of it.
 Status Engine::PlanStep() {
   ENGINE_RETURN_IF_ERROR(CheckNumPasses());
+  const LastErrorKeeper keeper;  // A plan that is too large is tried again.
   if (spec_.zero_stage == 3) return PlanGathering();
   if (OwnedGradientBytes() == 0 || plan_options_.arena_bytes != 0) {
     return TryPlan({}, plan_options_.arena_bytes);

@@ -230,6 +230,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));
   }
+  unchecked_ = true;
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(ReadTarget(checkpoint, target));
   }

@@ -35,6 +35,19 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
+// Puts commsched_last_error() back as it was, for calls that may fail though
+// what they are part of does not.
+class LastErrorKeeper {
+ public:
+  LastErrorKeeper() : message_(commsched_last_error()) {}
+  ~LastErrorKeeper() { commsched_set_last_error(message_.c_str()); }
+  LastErrorKeeper(const LastErrorKeeper&) = delete;
+  LastErrorKeeper& operator=(const LastErrorKeeper&) = delete;
+
+ private:
+  const std::string message_;
+};
+
 inline Status InvalidArgument(std::string message) {
   return Status(COMMSCHED_INVALID_ARGUMENT, std::move(message));
 }

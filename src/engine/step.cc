@@ -137,6 +137,9 @@ Status Engine::BeginSessionStep() {
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
+  if (unchecked_.load(std::memory_order_relaxed)) {
+    ENGINE_RETURN_IF_ERROR(CompareValues());
+  }
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecordedPass() : BeginSessionStep());
   ForgetLateModules();
   phase_ = Phase::kBetweenModules;

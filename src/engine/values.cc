@@ -82,6 +82,7 @@ void Engine::Abort(const char* reason) {
   commsched_session_abort(session_.get(), reason);
   commsched_session_abort(forward_session_.get(), reason);
   if (order_recording_ != nullptr) order_recording_->Abort(reason);
+  DeclineToCompareValues(reason);
 }
 
 Status Engine::CheckDrained(const char* call) const {
@@ -208,6 +209,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(p.count));
   }
   const Slot& slot = layout_.slots[parameter];
+  if (count > 0 && !gathered(slot.bucket)) unchecked_ = true;
   return StoreValues(slot.bucket, slot.offset + offset, values, count);
 }
 

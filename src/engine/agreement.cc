@@ -1,0 +1,285 @@
+// What the ranks of an engine must have in common, beside the plan: how it was
+// registered, compared when it is built; and the values that several of them
+// store, compared in the first step after these may have changed.
+
+#include <xxhash.h>
+
+#include <charconv>
+#include <utility>
+
+#include "engine.h"
+
+namespace commsched::engine {
+namespace {
+
+constexpr char kBuild[] = "engine build";
+
+// Facts, and how the core takes them.
+class Facts {
+ public:
+  void Add(std::string subject, std::string value) {
+    facts_.emplace_back(std::move(subject), std::move(value));
+  }
+  void Add(std::string subject, uint64_t value) {
+    Add(std::move(subject), std::to_string(value));
+  }
+  // The shortest text that gives these bits.
+  void Add(std::string subject, float value) {
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+    Add(std::move(subject), std::string(text, end));
+  }
+
+  // Fails as commsched_context_agree() does, with its message.
+  Status Agree(commsched_context_t* context, commsched_agree_desc_t desc,
+               uint64_t* out_number) const {
+    std::vector<commsched_fact_t> facts;
+    for (const auto& [subject, value] : facts_) {
+      facts.push_back({subject.c_str(), value.c_str()});
+    }
+    desc.facts = facts.data();
+    desc.num_facts = facts.size();
+    const commsched_status_t code =
+        commsched_context_agree(context, &desc, out_number);
+    if (code == COMMSCHED_OK) return Status();
+    return Status(code, commsched_last_error());
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> facts_;
+};
+
+std::string NameOfDType(uint32_t dtype) {
+  switch (dtype) {
+    case COMMSCHED_F16:
+      return "F16";
+    case COMMSCHED_BF16:
+      return "BF16";
+    default:
+      return "F32";
+  }
+}
+
+std::string OnOrOff(bool on) { return on ? "on" : "off"; }
+
+// What of the description, its defaults put in, has a say in the results or in
+// what the ranks send. A new field of that kind gets a line here.
+void AddSettings(const commsched_engine_desc_t& desc, Facts* facts) {
+  facts->Add("zero_stage", uint64_t{desc.zero_stage});
+  facts->Add("micro_batches", uint64_t{desc.micro_batches});
+  facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
+  facts->Add("gradient_dtype", NameOfDType(desc.gradient_dtype));
+  facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));
+  facts->Add("accumulate_dtype", NameOfDType(desc.accumulate_dtype));
+  const bool sgd = desc.optimizer == COMMSCHED_SGD;
+  facts->Add("optimizer", sgd ? "SGD" : "AdamW");
+  if (sgd) {
+    facts->Add("momentum", desc.momentum);
+    facts->Add("nesterov", uint64_t{desc.nesterov});
+  } else {
+    facts->Add("beta1", desc.beta1);
+    facts->Add("beta2", desc.beta2);
+    facts->Add("epsilon", desc.epsilon);
+  }
+  facts->Add("weight_decay", desc.weight_decay);
+  facts->Add("clip_norm", desc.clip_norm);
+  facts->Add("loss_scale", desc.loss_scale);
+  facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
+  facts->Add("bucket_bytes", desc.bucket_bytes);
+  facts->Add("edge_bucket_bytes", desc.edge_bucket_bytes);
+  facts->Add("persist_below", desc.persist_below);
+  facts->Add("accumulate_bytes", desc.accumulate_bytes);
+}
+
+// "1, 0"
+template <typename Number>
+std::string Joined(const std::vector<Number>& numbers) {
+  std::string text;
+  for (Number number : numbers) {
+    text += (text.empty() ? "" : ", ") + std::to_string(number);
+  }
+  return text;
+}
+
+std::string WithIds(const char* what, const std::vector<uint32_t>& ids) {
+  if (ids.empty()) return "";
+  return std::string(what) + Joined(ids);
+}
+
+std::string Describe(const Module& module) {
+  std::string text = "'" + module.name + "'";
+  text += WithIds(" with parameters ", module.used);
+  if (module.segment > 0) {
+    text += ", recomputed with segment " + std::to_string(module.segment);
+  }
+  return text;
+}
+
+std::string Describe(const ModuleStep& step) {
+  return (step.is_collective ? "collective '" : "op '") + step.name + "'" +
+         WithIds(", parameters ", step.parameters) +
+         WithIds(", gradients ", step.gradients);
+}
+
+void AddRegistration(const std::vector<Parameter>& parameters,
+                     const std::vector<Module>& modules, Facts* facts) {
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    facts->Add(
+        "parameter " + std::to_string(p),
+        "'" + parameters[p].name + "' [" + Joined(parameters[p].dims) + "]");
+  }
+  for (size_t m = 0; m < modules.size(); ++m) {
+    const std::string subject = "module " + std::to_string(m);
+    facts->Add(subject, Describe(modules[m]));
+    for (const bool backward : {false, true}) {
+      const std::vector<ModuleStep>& steps = modules[m].steps[backward];
+      for (size_t i = 0; i < steps.size(); ++i) {
+        facts->Add("call " + std::to_string(i) + " of the " +
+                       (backward ? "backward" : "forward") + " of " + subject,
+                   Describe(steps[i]));
+      }
+    }
+  }
+}
+
+std::string HexOf(uint64_t value) {
+  char text[17];
+  const auto end = std::to_chars(text, text + sizeof(text), value, 16).ptr;
+  return "0x" + std::string(text, end);
+}
+
+std::string ChecksumOf(const void* data, uint64_t bytes) {
+  return HexOf(XXH3_64bits(data, bytes));
+}
+
+}  // namespace
+
+Status Engine::KeepContext() {
+  commsched_context_t* context = nullptr;
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_context_duplicate(desc_.context, &context),
+                       "keeping the context"));
+  context_.reset(context);
+  commsched_group_t* group = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_group_duplicate(desc_.group, &group), "keeping the group"));
+  group_.reset(group);
+  return Status();
+}
+
+// All ranks of the world come, as they do to the session, so that a difference
+// within one group keeps no other group waiting.
+Status Engine::AgreeOnRegistration() {
+  Facts facts;
+  AddSettings(desc_, &facts);
+  facts.Add("plan.deterministic", OnOrOff(spec_.deterministic));
+  facts.Add("record_order", OnOrOff(recording_));
+  AddRegistration(parameters_, modules_, &facts);
+  commsched_agree_desc_t desc = commsched_agree_desc_init();
+  desc.name = kBuild;
+  desc.compare = group_.get();
+  desc.timeout_ns = desc_.launch_timeout_ns;
+  uint64_t number = 0;
+  ENGINE_RETURN_IF_ERROR(facts.Agree(context_.get(), desc, &number));
+  values_name_ = "step_begin of engine " + std::to_string(number);
+  return Status();
+}
+
+void Engine::DeclineToBuild(const Status& why) {
+  commsched_agree_desc_t desc = commsched_agree_desc_init();
+  desc.name = kBuild;
+  commsched_context_decline(context_.get(), &desc, why.code(),
+                            why.message().c_str());
+}
+
+commsched_agree_desc_t Engine::ComparisonOfValues() const {
+  commsched_agree_desc_t desc = commsched_agree_desc_init();
+  desc.name = values_name_.c_str();
+  desc.meet = group_.get();
+  desc.timeout_ns = desc_.launch_timeout_ns;
+  return desc;
+}
+
+// Drained: values are set between a drain and a step.
+Status Engine::CompareValues() {
+  if (spec_.world == 1) {
+    unchecked_ = false;
+    return Status();
+  }
+  Facts facts;
+  facts.Add("the number of steps done", steps());
+  if (spec_.scales_loss) {
+    const LossScale& scale = *loss_scale_.data();
+    facts.Add("the loss scale", static_cast<float>(scale.scale));
+    facts.Add("the steps since the loss scale changed",
+              static_cast<uint64_t>(scale.good_steps));
+  }
+  const uint64_t element = SizeOf(spec_.precision.parameters);
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
+    if (gathered(b)) continue;
+    for (uint32_t p : layout_.buckets[b].parameters) {
+      facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
+                    parameters_[p].name + "'",
+                ChecksumOf(memory_[b].all_parameters +
+                               layout_.slots[p].offset * element,
+                           parameters_[p].count * element));
+    }
+    if (spec_.zero_stage > 0) continue;
+    for (const Segment& segment : memory_[b].segments) {
+      uint64_t checksum = 0;
+      ENGINE_RETURN_IF_ERROR(ChecksumOfState(b, segment, &checksum));
+      facts.Add("the checksum of the optimizer's state of parameter " +
+                    std::to_string(segment.parameter) + " '" +
+                    parameters_[segment.parameter].name + "'",
+                HexOf(checksum));
+    }
+  }
+  ENGINE_RETURN_IF_ERROR(
+      facts.Agree(context_.get(), ComparisonOfValues(), nullptr));
+  unchecked_ = false;
+  return Status();
+}
+
+// Of stage 0, in which every rank has all of it: masters that are kept beside a
+// copy, and moments.
+Status Engine::ChecksumOfState(uint32_t bucket, const Segment& segment,
+                               uint64_t* out_checksum) const {
+  const BucketMemory& memory = memory_[bucket];
+  std::vector<float> read;
+  uint64_t checksum = 0;
+  const auto add = [&](const float* values) {
+    checksum =
+        XXH3_64bits_withSeed(values, segment.count * sizeof(float), checksum);
+  };
+  const auto add_from_pool = [&](uint64_t begin) {
+    read.resize(segment.count);
+    ENGINE_RETURN_IF_ERROR(offload_->Read(bucket, begin + segment.in_shard,
+                                          read.data(), segment.count));
+    add(read.data());
+    return Status();
+  };
+  if (spec_.has_masters()) {
+    if (offload_ != nullptr) {
+      ENGINE_RETURN_IF_ERROR(add_from_pool(0));
+    } else {
+      add(memory.my_masters + segment.in_shard);
+    }
+  }
+  for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
+    if (offload_ != nullptr) {
+      ENGINE_RETURN_IF_ERROR(add_from_pool(MomentBegin(bucket, moment)));
+    } else {
+      add(memory.my_state + MomentBegin(bucket, moment) + segment.in_shard);
+    }
+  }
+  *out_checksum = checksum;
+  return Status();
+}
+
+void Engine::DeclineToCompareValues(const char* reason) {
+  if (!unchecked_ || values_name_.empty()) return;
+  const commsched_agree_desc_t desc = ComparisonOfValues();
+  commsched_context_decline(context_.get(), &desc, COMMSCHED_ABORTED, reason);
+}
+
+}  // namespace commsched::engine
