@@ -10,65 +10,56 @@
 #include <iterator>
 #include <memory>
 #include <new>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/base/attributes.h"
 #include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "plan/plan.h"
+#include "plan/canonical_plan.h"
 #include "xxhash.h"
 
 namespace commsched {
 
-// Bytes that two ranks must agree on: little endian on every host, and each
-// string and list with its length, so that no two plans share them.
+// The sink (plan/canonical_plan.h) that hashes: little endian on every host,
+// and each string and list with its length, so that no two plans share their
+// bytes.
 class CanonicalBytes {
  public:
-  void Add(uint64_t value) { AddEach(value); }
-  // Several numbers, enumerators and ids, one after the other.
-  template <typename... Values>
-  void AddEach(Values... values) {
-    const uint64_t words[] = {Word(values)...};
-    Append(words, sizeof(words));
+  void Line(CanonicalLine line, uint32_t /*index*/) { AddWord(line); }
+  template <typename Value>
+  void Number(const char* /*label*/, Value value) {
+    AddWord(value);
   }
-  void Add(absl::string_view text) {
-    Add(uint64_t{text.size()});
+  template <typename Value>
+  void Number(const char* /*label*/, Value value,
+              std::type_identity_t<Value> /*hidden*/) {
+    AddWord(value);
+  }
+  void Flag(const char* /*label*/, bool value) { AddWord(value); }
+  template <typename Value, typename NameOf>
+  void Enum(const char* /*label*/, Value value, NameOf /*name_of*/) {
+    AddWord(value);
+  }
+  void Text(const char* /*label*/, absl::string_view text) {
+    AddWord(text.size());
     Append(text.data(), text.size());
   }
-  template <typename Tag>
-  void Add(StrongId<Tag> id) {
-    Add(uint64_t{id.value()});
+  template <typename Id>
+  void Ref(const char* /*label*/, Id id, const std::string& /*name*/) {
+    AddWord(id.value());
   }
-  void Add(absl::Span<const OpId> ids) { AddList(ids); }
-  void Add(absl::Span<const LaunchId> ids) { AddList(ids); }
-  void Add(const std::vector<uint64_t>& values) {
-    Add(uint64_t{values.size()});
-    for (uint64_t value : values) Add(value);
+  template <typename Item, typename Visit>
+  void List(const char* /*label*/, absl::Span<const Item> items, Visit visit) {
+    AddWord(items.size());
+    for (const Item& item : items) visit(item);
   }
-  void Add(absl::Span<const Wait> waits) {
-    Add(uint64_t{waits.size()});
-    for (const Wait& wait : waits) {
-      AddEach(wait.producer.kind, wait.producer.index, wait.distance,
-              wait.cause);
-    }
+  void Shared(const SharedLines& shared) {
+    Append(shared.hash.data(), shared.hash.size());
   }
-  void Add(const Access& access) {
-    const Region& region = access.region;
-    AddEach(access.buffer, access.mode, region.kind, region.group,
-            region.offset, region.count);
-    if (region.kind != RegionKind::kTile) return;
-    AddEach(region.rows, region.stride);
-  }
-  // What both kinds of fingerprint cover of a launch.
-  void Add(const Piece& piece) {
-    Add(uint64_t{piece.of});
-    if (piece.of == 1) return;
-    AddEach(piece.index, piece.offset, piece.count);
-  }
-  void Add(const std::array<uint8_t, 16>& fingerprint) {
-    Append(fingerprint.data(), fingerprint.size());
-  }
+  void Close(const char* /*text*/) {}
 
   // XXH3-128, big endian, of all that was added.
   std::array<uint8_t, 16> Hash() {
@@ -97,22 +88,12 @@ class CanonicalBytes {
   };
 
   template <typename Value>
-  static uint64_t Word(Value value) {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void AddWord(Value value) {
     uint64_t word = static_cast<uint64_t>(value);
     if constexpr (std::endian::native == std::endian::big) {
       word = __builtin_bswap64(word);
     }
-    return word;
-  }
-  template <typename Tag>
-  static uint64_t Word(StrongId<Tag> id) {
-    return Word(id.value());
-  }
-
-  template <typename Id>
-  void AddList(absl::Span<const Id> ids) {
-    Add(uint64_t{ids.size()});
-    for (Id id : ids) Add(id);
+    Append(&word, sizeof(word));
   }
 
   // Inline, as most that is added is a few words.

@@ -15,22 +15,6 @@
 namespace commsched {
 namespace {
 
-absl::string_view ScheduleName(Schedule schedule) {
-  return schedule == Schedule::kSerial ? "serial" : "overlap";
-}
-
-absl::string_view PriorityName(Priority priority) {
-  switch (priority) {
-    case Priority::kAuto:
-      return "auto";
-    case Priority::kOff:
-      return "off";
-    case Priority::kOn:
-      return "on";
-  }
-  return "";
-}
-
 std::string Hex(const std::array<uint8_t, 16>& bytes) {
   return absl::BytesToHexString(absl::string_view(
       reinterpret_cast<const char*>(bytes.data()), bytes.size()));

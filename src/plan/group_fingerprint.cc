@@ -3,69 +3,22 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "plan/canonical_bytes.h"
-#include "plan/cost_model.h"
+#include "plan/canonical_plan.h"
+#include "plan/canonical_text.h"
 #include "plan/fingerprint.h"
-#include "plan/names.h"
 
 namespace commsched {
 namespace {
 
-// The way counts where it decides what goes over the wire. A single member goes
-// the same way from its own memory and from staging.
-bool WayCounts(const Launch& launch) { return launch.members.size() > 1; }
-
-uint64_t ElementsOf(const Plan& plan, OpId op) {
-  const CollectiveSpec& spec = plan.graph->op(op).collective;
-  if (spec.kind == CollectiveKind::kBarrier) return 0;
-  const Access& side =
-      spec.kind == CollectiveKind::kRecv ? spec.output : spec.input;
-  return WeightBytes(*plan.graph, spec) /
-         DTypeSize(plan.graph->buffer(side.buffer).dtype);
+std::string Quoted(absl::string_view name) {
+  return absl::StrCat("'", absl::Utf8SafeCEscape(name), "'");
 }
 
-void AddLaunch(const Plan& plan, const Launch& launch, CanonicalBytes* out) {
-  out->AddEach(launch.kind, launch.key, launch.dtype, launch.reduce_op,
-               launch.root);
-  if (WayCounts(launch)) out->Add(static_cast<uint64_t>(launch.way));
-  out->Add(uint64_t{launch.coded});
-  if (launch.coded) out->Add(absl::string_view(plan.options.codec.name));
-  out->Add(launch.piece);
-  out->Add(uint64_t{launch.members.size()});
-  for (OpId op : launch.members) {
-    out->Add(absl::string_view(plan.graph->op(op).name));
-    out->Add(ElementsOf(plan, op));
-    out->Add(plan.graph->op(op).collective.counts);
-  }
-}
-
-std::string LineOf(const Plan& plan, const Launch& launch) {
-  std::string line = absl::StrCat(CollectiveKindName(launch.kind), " ",
-                                  DTypeName(launch.dtype));
-  if (IsReducing(launch.kind)) {
-    absl::StrAppend(&line, " ", ReduceOpName(launch.reduce_op));
-  }
-  if (IsRooted(launch.kind)) absl::StrAppend(&line, " root ", launch.root);
-  if (WayCounts(launch)) absl::StrAppend(&line, " way ", WayName(launch.way));
-  if (launch.coded) absl::StrAppend(&line, " coded");
-  if (launch.piece.of > 1) {
-    absl::StrAppend(&line, " piece ", launch.piece.index, "/", launch.piece.of,
-                    " [", launch.piece.offset, ",+", launch.piece.count, "]");
-  }
-  absl::StrAppend(&line, " key ", launch.key, " of");
-  for (OpId op : launch.members) {
-    const Op& desc = plan.graph->op(op);
-    absl::StrAppend(&line, " '", desc.name, "' count ", ElementsOf(plan, op));
-    if (desc.collective.counts.empty()) continue;
-    absl::StrAppend(&line, " counts ",
-                    absl::StrJoin(desc.collective.counts, ","));
-  }
-  return line;
-}
-
-using Sends = std::shared_ptr<const std::vector<std::string>>;
+using Sends = std::shared_ptr<const SharedLines>;
 
 // What the members of a group send, role by role and in order of issue, which
 // fixes what goes from each position to each other.
@@ -92,19 +45,24 @@ class SendLister {
     const std::vector<uint32_t> members = RolesOfGroup(roles_, role, group);
     Sends& sends = listed_[{graph.group(group).name, members}];
     if (sends != nullptr) return sends;
-    auto lines = std::make_shared<std::vector<std::string>>();
+    auto shared = std::make_shared<SharedLines>();
+    std::vector<std::string>& lines = shared->lines;
     // Roles are told by their first position in the group.
     std::map<uint32_t, bool> seen;
     for (size_t p = 0; p < members.size(); ++p) {
       if (!std::exchange(seen[members[p]], true)) {
-        AddRole(members[p], graph.group(group).name, p, lines.get());
+        AddRole(members[p], graph.group(group).name, p, &lines);
       }
     }
-    if (!lines->empty()) {
-      lines->insert(lines->begin(),
-                    absl::StrCat("roles ", absl::StrJoin(members, " ")));
+    if (!lines.empty()) {
+      lines.insert(lines.begin(),
+                   absl::StrCat("roles ", absl::StrJoin(members, " "), " on ",
+                                Quoted(graph.group(group).name)));
     }
-    return sends = std::move(lines);
+    CanonicalBytes bytes;
+    for (const std::string& line : lines) bytes.Text("", line);
+    shared->hash = bytes.Hash();
+    return sends = std::move(shared);
   }
 
  private:
@@ -117,11 +75,12 @@ class SendLister {
       const Op& desc = plan.graph->op(op);
       const DType dtype =
           plan.graph->buffer(desc.collective.input.buffer).dtype;
-      lines->push_back(absl::StrCat("send '", desc.name, "' ", DTypeName(dtype),
-                                    " count ", ElementsOf(plan, op),
-                                    " from position ", position, " to ",
-                                    desc.collective.peer_offset > 0 ? "+" : "",
-                                    desc.collective.peer_offset));
+      lines->push_back(
+          absl::StrCat("send ", Quoted(desc.name), " ", DTypeName(dtype),
+                       " count ", ElementsOf(*plan.graph, desc.collective),
+                       " on ", Quoted(name), " from position ", position,
+                       " to ", desc.collective.peer_offset > 0 ? "+" : "",
+                       desc.collective.peer_offset));
     }
   }
 
@@ -138,35 +97,31 @@ void FingerprintGroups(absl::Span<const RoleSpec> roles,
   SendLister lister(roles, plans);
   for (uint32_t r = 0; r < plans.size(); ++r) {
     Plan& plan = *plans[r];
-    const std::vector<Group>& groups = plan.graph->groups();
-    std::vector<CanonicalBytes> of_group(groups.size());
+    std::vector<CanonicalBytes> of_group(plan.graph->groups().size());
+    for (uint32_t g = 0; g < of_group.size(); ++g) {
+      VisitGroup(*plan.graph, GroupId(g), &of_group[g]);
+    }
     for (const Launch& launch : plan.launches) {
       if (IsPointToPoint(launch.kind)) continue;
-      AddLaunch(plan, launch, &of_group[launch.group.value()]);
+      VisitGroupLaunch(plan, launch, &of_group[launch.group.value()]);
     }
-    for (uint32_t g = 0; g < groups.size(); ++g) {
-      CanonicalBytes& bytes = of_group[g];
-      bytes.Add(static_cast<uint64_t>(groups[g].size));
+    for (uint32_t g = 0; g < of_group.size(); ++g) {
       plan.group_sends.push_back(lister.On(r, GroupId(g)));
-      for (const std::string& line : *plan.group_sends.back()) {
-        bytes.Add(absl::string_view(line));
-      }
-      plan.group_fingerprints.push_back(bytes.Hash());
+      of_group[g].Shared(*plan.group_sends.back());
+      plan.group_fingerprints.push_back(of_group[g].Hash());
     }
   }
 }
 
 std::vector<std::string> GroupLines(const Plan& plan, GroupId group) {
-  std::vector<std::string> lines = {
-      absl::StrCat("group '", plan.graph->group(group).name, "' size ",
-                   plan.graph->group(group).size)};
+  CanonicalText out;
+  VisitGroup(*plan.graph, group, &out);
   for (const Launch& launch : plan.launches) {
     if (launch.group != group || IsPointToPoint(launch.kind)) continue;
-    lines.push_back(LineOf(plan, launch));
+    VisitGroupLaunch(plan, launch, &out);
   }
-  const std::vector<std::string>& sends = *plan.group_sends[group.value()];
-  lines.insert(lines.end(), sends.begin(), sends.end());
-  return lines;
+  out.Shared(*plan.group_sends[group.value()]);
+  return out.TakeLines();
 }
 
 }  // namespace commsched

@@ -10,6 +10,9 @@ namespace {
 constexpr absl::string_view kWays[] = {"single", "in_place", "group", "pack"};
 constexpr absl::string_view kCauses[] = {"hazard", "arena", "window", "serial"};
 constexpr absl::string_view kOwnerships[] = {"owned", "bound", "late_bound"};
+constexpr absl::string_view kSchedules[] = {"overlap", "serial"};
+constexpr absl::string_view kPriorities[] = {"auto", "off", "on"};
+constexpr absl::string_view kModes[] = {"", "r", "w", "rw"};
 
 }  // namespace
 
@@ -23,22 +26,16 @@ absl::string_view OwnershipName(Ownership ownership) {
   return kOwnerships[static_cast<size_t>(ownership)];
 }
 
-std::string RegionName(const Graph& graph, const Access& access) {
-  const std::string& buffer = graph.buffer(access.buffer).name;
-  switch (access.region.kind) {
-    case RegionKind::kWhole:
-      return buffer;
-    case RegionKind::kRange:
-      return absl::StrCat(buffer, "[", access.region.offset, ",+",
-                          access.region.count, "]");
-    case RegionKind::kShard:
-      return absl::StrCat(buffer, "/", graph.group(access.region.group).name);
-    case RegionKind::kTile:
-      return absl::StrCat(buffer, "[", access.region.offset, ",+",
-                          access.region.count, " x", access.region.rows, " by ",
-                          access.region.stride, "]");
-  }
-  return buffer;
+absl::string_view ScheduleName(Schedule schedule) {
+  return kSchedules[static_cast<size_t>(schedule)];
+}
+
+absl::string_view PriorityName(Priority priority) {
+  return kPriorities[static_cast<size_t>(priority)];
+}
+
+absl::string_view AccessModeName(AccessMode mode) {
+  return kModes[static_cast<size_t>(mode)];
 }
 
 std::string WaitName(const Plan& plan, const Wait& wait) {

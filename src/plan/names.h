@@ -13,8 +13,9 @@ absl::string_view WayName(Way way);                    // "in_place"
 absl::string_view WaitCauseName(WaitCause cause);      // "hazard"
 absl::string_view OwnershipName(Ownership ownership);  // "owned"
 
-// "grad.1", "flat[64,+32]", "param.0/dp" for the shard of group dp.
-std::string RegionName(const Graph& graph, const Access& access);
+absl::string_view ScheduleName(Schedule schedule);  // "overlap"
+absl::string_view PriorityName(Priority priority);  // "auto"
+absl::string_view AccessModeName(AccessMode mode);  // "rw"
 
 // "bwd.1", "#3" for a launch; "-1" follows if it is of the step before, and the
 // cause if it is not a hazard: "#0-1:window".

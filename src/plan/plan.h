@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -118,6 +119,12 @@ struct Placement {
   uint64_t bytes = 0;
 };
 
+// What the plans of several roles have in common, as words, and its hash.
+struct SharedLines {
+  std::vector<std::string> lines;
+  std::array<uint8_t, 16> hash = {};
+};
+
 // The immutable result of planning, one role. Shared by sessions.
 struct Plan {
   std::shared_ptr<const Graph> graph;
@@ -147,8 +154,8 @@ struct Plan {
   // members, of whatever role.
   std::vector<std::array<uint8_t, 16>> group_fingerprints;
   // By GroupId: what goes from member to member, of all roles, one line per
-  // send. For naming differences.
-  std::vector<std::shared_ptr<const std::vector<std::string>>> group_sends;
+  // send.
+  std::vector<std::shared_ptr<const SharedLines>> group_sends;
   uint32_t role = 0;  // of the roles that were planned together
   uint32_t num_roles = 1;
 

@@ -417,8 +417,8 @@ TEST(RolesTest, MembersOfAGroupHaveItsFingerprintInCommon) {
   }
   EXPECT_NE(plans[0]->fingerprint, plans[1]->fingerprint);
   EXPECT_THAT(GroupLines(*plans[0], GroupId(0)),
-              Contains("send 'send.out.0.3' f32 count 64 from position 1 to "
-                       "+1"));
+              Contains("send 'send.out.0.3' f32 count 64 on 'fwd' from "
+                       "position 1 to +1"));
 }
 
 }  // namespace

@@ -93,6 +93,57 @@ TEST(AgreementTest, APlanThatEndsEarlierDiffersThere) {
   ExpectAll(Agree({plan(false), plan(true)}), "rank 1 has <op 1 #1 'two'");
 }
 
+TEST(AgreementTest, ACollectiveThatIsLossyOnOneRankOnlyIsNamed) {
+  auto plan = [](bool lossy) {
+    GraphBuilder b;
+    const GroupId dp = b.Group("dp", 2);
+    const BufferId x = b.Buffer("x", 8);
+    CollectiveSpec spec =
+        test::Spec(CollectiveKind::kAllGather, dp,
+                   test::Read(x, test::Shard(dp)), test::Write(x));
+    spec.lossy = lossy;
+    b.Collective("gather", spec);
+    return PlansOf({b.graph()})[0];
+  };
+  const auto results = Agree({plan(false), plan(true)});
+  ExpectAll(results,
+            "rank 0 has <collective #0 'gather' all_gather accesses "
+            "[r 'x'/'dp', w 'x']>, rank 1 has <collective #0 'gather'"
+            " all_gather accesses [r 'x'/'dp', w 'x'] lossy>");
+}
+
+// Rank 0 runs the same ops in both jobs; only other stages send more.
+TEST(AgreementTest, WhatOnlyOtherStagesSendIsNamed) {
+  auto plan = [](uint64_t count) {
+    std::vector<Graph> graphs;
+    for (int role = 0; role < 3; ++role) {
+      GraphBuilder b;
+      CollectiveSpec spec;
+      spec.group = b.Group("pp", 3);
+      if (role > 0) {
+        spec.kind = CollectiveKind::kRecv;
+        spec.peer_offset = -1;
+        spec.output = test::Write(b.Buffer("x", role == 1 ? 8 : count));
+        b.Collective("in", spec);
+      }
+      if (role < 2) {
+        spec.kind = CollectiveKind::kSend;
+        spec.peer_offset = 1;
+        spec.output = {};
+        spec.input = test::Read(b.Buffer("y", role == 0 ? 8 : count));
+        b.Collective(role == 0 ? "out" : "more", spec);
+      }
+      graphs.push_back(b.graph());
+    }
+    return PlansOf(graphs)[0];
+  };
+  const auto results = Agree({plan(4), plan(4), plan(6)});
+  ExpectAll(results,
+            "rank 0 has <send 'more' f32 count 4 on 'pp' from position 1 to "
+            "+1>, rank 2 has <send 'more' f32 count 6 on 'pp' from position 1 "
+            "to +1>");
+}
+
 // The ranks are of different roles, so that only the group tells.
 TEST(AgreementTest, MembersOfAGroupMustAgreeWhateverTheirRoles) {
   test::PipelineSpec spec;
@@ -104,9 +155,9 @@ TEST(AgreementTest, MembersOfAGroupMustAgreeWhateverTheirRoles) {
   const auto results = Agree({good[0], other[1]});
   ExpectAll(results, "on a group they share");
   ExpectAll(results,
-            "rank 0 has <send 'send.out.0.0' f32 count 64 from position 0 to "
-            "+1>, rank 1 has <send 'send.out.0.0' f32 count 32 from position "
-            "0 to +1>");
+            "rank 0 has <send 'send.out.0.0' f32 count 64 on 'fwd' from "
+            "position 0 to +1>, rank 1 has <send 'send.out.0.0' f32 count 32 "
+            "on 'fwd' from position 0 to +1>");
 }
 
 TEST(AgreementTest, ACollectiveOfAGroupIsNamedWithBothRanksValues) {
@@ -120,9 +171,10 @@ TEST(AgreementTest, ACollectiveOfAGroupIsNamedWithBothRanksValues) {
     return PlansOf(graphs);
   };
   const auto results = Agree({plans(8)[0], plans(16)[1]});
-  ExpectAll(results, "rank 0 has <all_reduce f32 sum key 0 of 'norm' count 8>");
   ExpectAll(results,
-            "rank 1 has <all_reduce f32 sum key 0 of 'norm' count 16>");
+            "rank 0 has <all_reduce f32 sum key 0 of ['norm' count 8]>");
+  ExpectAll(results,
+            "rank 1 has <all_reduce f32 sum key 0 of ['norm' count 16]>");
 }
 
 TEST(AgreementTest, ARankThatCannotBindIsNamedToTheOthers) {
