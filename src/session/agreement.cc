@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "plan/fingerprint.h"
+#include "session/group_members.h"
 #include "xxhash.h"
 
 namespace commsched {
@@ -91,9 +92,17 @@ std::string IdentityOf(const SessionSpec& spec, size_t index) {
 
 constexpr size_t kIdentityBytes = sizeof(uint64_t);
 
-// What a rank shows: its role, the fingerprint of its plan, and for each of its
-// groups who that is and the group's fingerprint. Bounded by the number of
-// groups.
+std::string GroupsOf(const SessionSpec& spec) {
+  std::vector<std::string> names;
+  for (const Group& group : spec.plan->graph->groups()) {
+    names.push_back(group.name);
+  }
+  return ShowGroups(names, spec.groups);
+}
+
+// What a rank shows of its plan: its role, the fingerprint of its plan, and for
+// each of its groups who that is and the group's fingerprint. Bounded by the
+// number of groups.
 std::string Summary(const SessionSpec& spec) {
   const Plan& plan = *spec.plan;
   std::string summary = absl::StrCat(Bytes(plan.role), Bytes(plan.num_roles),
@@ -107,6 +116,31 @@ std::string Summary(const SessionSpec& spec) {
 
 constexpr size_t kRoleBytes = 2 * sizeof(uint32_t);
 constexpr size_t kSummaryBytes = kRoleBytes + kHashBytes;
+
+// A summary, and behind it the groups.
+struct Shown {
+  std::vector<std::string> summaries;
+  std::vector<absl::string_view> groups;
+};
+
+std::string SummaryAndGroups(const SessionSpec& spec) {
+  const std::string summary = Summary(spec);
+  return absl::StrCat(Bytes(static_cast<uint32_t>(summary.size())), summary,
+                      GroupsOf(spec));
+}
+
+Shown Separate(const std::vector<std::string>& all) {
+  Shown shown;
+  for (const std::string& each : all) {
+    uint32_t size = 0;
+    for (size_t i = sizeof(size); i-- > 0;) {
+      size = size << 8 | static_cast<uint8_t>(each[i]);
+    }
+    shown.summaries.push_back(each.substr(sizeof(size), size));
+    shown.groups.push_back(absl::string_view(each).substr(sizeof(size) + size));
+  }
+  return shown;
+}
 
 // Where two ranks' plans part. Every rank finds the same from what all show.
 struct Difference {
@@ -190,6 +224,15 @@ absl::Status NameTheDifference(const SessionSpec& spec,
                           at < lines.size() ? absl::StrCat("<", lines[at], ">")
                                             : "nothing more"));
   const bool whole = difference.identity.empty();
+  // A line for every field that is hashed, unless one library hashes others.
+  if (shown[static_cast<size_t>(difference.first)] ==
+      shown[static_cast<size_t>(difference.other)]) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("session: the fingerprints of ranks ", difference.first,
+                     " and ", difference.other,
+                     " differ, but nothing that they are made of: the "
+                     "ranks may run different versions of the library"));
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "session: the ranks' plans differ", whole ? "" : " on a group they share",
       ": first difference at line ", at, ": rank ", difference.first, " has ",
@@ -202,11 +245,14 @@ absl::Status NameTheDifference(const SessionSpec& spec,
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    ShowAll(spec, kFingerprint, bound,
-                           bound.ok() ? Summary(spec) : std::string()));
+                           bound.ok() ? SummaryAndGroups(spec) : ""));
+  const Shown shown = Separate(all);
   // Every rank sees the same payloads, so all of them go on or none does.
   Difference difference;
-  if (!FindDifference(all, &difference)) return absl::OkStatus();
-  return NameTheDifference(spec, difference);
+  if (FindDifference(shown.summaries, &difference)) {
+    return NameTheDifference(spec, difference);
+  }
+  return CheckGroupsAgree("session", shown.groups);
 }
 
 void DeclineToAgree(const SessionSpec& spec, const absl::Status& why) {

@@ -10,13 +10,16 @@ namespace commsched {
 // All ranks show their fingerprints: those of one role must have one plan, and
 // the members of a group, of whatever roles, must agree on what happens there
 // (Plan::group_fingerprints). If they do not, two ranks show where they part,
-// and every rank gets an error that names the first difference (I1). What is
-// shown is bounded: some bytes per group, and on a difference 8 per op, then
-// one line. Collective, also for a rank that could not bind: `bound` is then
+// and every rank gets an error that names the first difference (I1). Then all
+// members of a group must mean the same ranks, in one order, on one axis: if
+// not, every rank gets an error that names the group, two ranks and what they
+// have. What is shown is bounded: some bytes per group, or per member of one
+// that is no axis of a mesh, and on a difference 8 per op, then one line.
+// Collective, also for a rank that could not bind: `bound` is then
 // its error, which it gets back, and which the others learn instead of waiting
 // for it.
 //
-// kFailedPrecondition if a plan differs or a rank could not bind;
+// kFailedPrecondition if a plan or group differs or a rank could not bind;
 // kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound);
 

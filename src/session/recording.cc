@@ -9,9 +9,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "device/host_device.h"
+#include "exec/bound_ranges.h"
 #include "graph/json.h"
+#include "session/group_members.h"
 
 namespace commsched {
 namespace {
@@ -235,7 +238,9 @@ absl::Status Recording::Connect() {
   spec.deterministic = spec_.options.deterministic;
   spec.launch_timeout_ns = spec_.launch_timeout_ns;
   auto runner = std::make_unique<SerialRunner>(std::move(spec));
-  absl::Status ready = runner->Connect();
+  absl::Status ready =
+      BoundRanges(declared_, addresses_).CheckApart("recording");
+  if (ready.ok()) ready = runner->Connect();
   {
     MutexLock lock(&mu_);
     runner_ = std::move(runner);
@@ -246,14 +251,23 @@ absl::Status Recording::Connect() {
       ready.ok() ? absl::StrCat("records ", spec_.steps_to_record, " to ",
                                 spec_.max_recorded_steps, " steps")
                  : absl::StrCat("cannot connect: ", ready.message());
-  ASSIGN_OR_RETURN(const std::vector<std::string> all, meetings_.Gather(mine));
+  std::vector<std::string> axes;
+  for (const GroupSpec& group : spec_.groups) axes.push_back(group.axis);
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   meetings_.Gather(absl::StrCat(
+                       mine, "\n", ShowGroups(axes, spec_.groups))));
   RETURN_IF_ERROR(ready);
+  std::vector<absl::string_view> groups;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == mine) continue;
+    const std::pair<absl::string_view, absl::string_view> shown =
+        absl::StrSplit(all[rank], absl::MaxSplits('\n', 1));
+    groups.push_back(shown.second);
+    if (shown.first == mine) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("recording: rank ", rank, " ", all[rank], ", rank ",
+        absl::StrCat("recording: rank ", rank, " ", shown.first, ", rank ",
                      spec_.world_rank, " ", mine));
   }
+  RETURN_IF_ERROR(CheckGroupsAgree("recording", groups));
   connected_ = true;
   return absl::OkStatus();
 }
