@@ -149,9 +149,11 @@ COMMSCHED_API commsched_status_t commsched_recording_add_collective(
 /// Threads:   one at a time, as all calls of a step: their order is the
 ///            program's.
 /// Blocks:    the first one, until all ranks have called.
-/// Errors:    INVALID_ARGUMENT     NULL
+/// Errors:    INVALID_ARGUMENT     NULL; two buffers that overlap, as with
+///                                 commsched_session_create()
 ///            FAILED_PRECONDITION  the previous step has not ended; other ranks
-///                                 record another number of steps; another
+///                                 record another number of steps; a group
+///                                 differs between its members (named); another
 ///                                 rank was refused its recording (named)
 ///            ABORTED              another rank aborted or destroyed its
 ///                                 recording (named)

@@ -64,7 +64,12 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 /// Binds a plan to memory, streams and communicators.
 ///
 /// Collective: every rank of the world creates its session; all compare the
-/// fingerprints of their plans before any of them returns.
+/// fingerprints of their plans, and the ranks, order and axis of their groups,
+/// before any of them returns.
+///
+/// The plan orders accesses to one buffer. So two buffers must not overlap in
+/// memory if ops access both and write one of them. Several sessions may bind
+/// the same memory: it is the caller then who keeps their steps apart.
 ///
 /// If it fails on one rank, it fails on all, at once: the others get
 /// FAILED_PRECONDITION with the rank and its reason, and every rank has to
@@ -79,11 +84,15 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 /// Errors:    INVALID_ARGUMENT     NULL, a group or trace of another context, a
 ///                                 group of another size than the graph's, a
 ///                                 buffer unbound, bound twice, too small or
-///                                 misaligned, a stream of a kind that cannot
-///                                 be a lane, a negative timeout, a `reserved`
-///                                 that is not 0
+///                                 misaligned, two buffers that overlap (the
+///                                 message says in which bytes), a stream of a
+///                                 kind that cannot be a lane, a negative
+///                                 timeout, a `reserved` that is not 0
 ///            FAILED_PRECONDITION  another rank's plan differs: the message
-///                                 names the first differing op and both values
+///                                 names the first differing op and both
+///                                 values; a group differs between its members:
+///                                 it names the group, two ranks and what they
+///                                 have
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
 ///            RESOURCE_EXHAUSTED   no memory for the arena
 ///            NOT_FOUND            no observer or codec of that name
@@ -178,8 +187,9 @@ typedef struct commsched_late_binding {
 ///
 /// On error nothing has changed: the call can be made again.
 ///
-/// Shape:     each LATE_BOUND buffer that `op` writes, once. The members of a
-///            group give equal counts, as a backend checks.
+/// Shape:     each LATE_BOUND buffer that `op` writes, once, in memory of its
+///            own. The members of a group give equal counts, as a backend
+///            checks.
 /// Ownership: `bindings` and their `counts` are read during the call. The
 ///            memory must stay until the collectives of the step that use it
 ///            are complete: commsched_session_buffer_release().
@@ -193,7 +203,8 @@ typedef struct commsched_late_binding {
 ///                                 `op` does not write or that is not
 ///                                 LATE_BOUND, one given twice, a count above
 ///                                 the declared one, counts that a collective
-///                                 on the buffer cannot use
+///                                 on the buffer cannot use, memory of a BOUND
+///                                 or OWNED buffer or of another that is given
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_after_bound(

@@ -54,6 +54,7 @@ bool OutputIsSplit(CollectiveKind kind) {
 
 LateBindings::LateBindings(Program* program)
     : program_(*program),
+      memory_(*program->plan->graph, program->buffer_address),
       slots_(
           std::make_unique<Slot[]>(program->late_buffers.size() * kRunAhead)) {
   size_t num_counts = 0;
@@ -83,6 +84,7 @@ absl::Status LateBindings::Check(uint32_t index, uint64_t generation,
   const NodeProgram& node = program_.nodes[index];
   for (const LateBinding& binding : given) {
     RETURN_IF_ERROR(CheckBinding(node, binding));
+    RETURN_IF_ERROR(CheckMemory(binding, given));
   }
   for (uint32_t i = 0; i < node.late_writes.count; ++i) {
     const uint32_t b = node.late_writes.begin + i;
@@ -131,6 +133,41 @@ absl::Status LateBindings::CheckBinding(const NodeProgram& node,
   if (given.counts.size() > max_counts) {
     return refuse("'", buffer.name, "' with ", given.counts.size(),
                   " counts; its collectives take ", max_counts);
+  }
+  return absl::OkStatus();
+}
+
+// Late-bound buffers of other ops may be where this one is: one's memory may be
+// free again, which only the caller knows, before another's is asked for.
+absl::Status LateBindings::CheckMemory(
+    const LateBinding& binding, absl::Span<const LateBinding> given) const {
+  const Graph& graph = *program_.plan->graph;
+  const Buffer& buffer = graph.buffer(binding.buffer);
+  const uint64_t bytes = binding.count * DTypeSize(buffer.dtype);
+  if (bytes == 0) return absl::OkStatus();
+  const auto refuse = [&](const Buffer& other, const void* address,
+                          uint64_t other_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("after: late-bound buffer '", buffer.name,
+                     "' overlaps buffer '", other.name, "' in memory: ",
+                     SharedBytes(buffer.name, binding.address, bytes,
+                                 other.name, address, other_bytes),
+                     "; nothing would order accesses to the two"));
+  };
+  const BufferId met = memory_.Meets(binding.address, bytes);
+  if (met.valid()) {
+    const Buffer& other = graph.buffer(met);
+    return refuse(other, program_.buffer_address[met.value()], other.bytes());
+  }
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(binding.address);
+  for (const LateBinding* before = given.data(); before != &binding; ++before) {
+    const Buffer& other = graph.buffer(before->buffer);
+    const uintptr_t at = reinterpret_cast<uintptr_t>(before->address);
+    const uint64_t other_bytes = before->count * DTypeSize(other.dtype);
+    if (before->buffer == binding.buffer) continue;  // refused as bound twice
+    if (at < begin + bytes && begin < at + other_bytes) {
+      return refuse(other, before->address, other_bytes);
+    }
   }
   return absl::OkStatus();
 }

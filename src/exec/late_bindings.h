@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "exec/bound_ranges.h"
 #include "exec/program.h"
 
 namespace commsched {
@@ -40,8 +41,8 @@ class LateBindings {
 
   // Whether `given` binds each buffer that `node` writes late, once and
   // nothing else, to what every collective on it can use; as far as the other
-  // side of each is known. kInvalidArgument, naming op, buffer, value and
-  // limit.
+  // side of each is known; in memory that overlaps no other buffer of the plan
+  // and of `given`. kInvalidArgument, naming op, buffer, value and limit.
   absl::Status Check(uint32_t node, uint64_t generation,
                      absl::Span<const LateBinding> given) const;
 
@@ -79,6 +80,9 @@ class LateBindings {
   }
   absl::Status CheckBinding(const NodeProgram& node,
                             const LateBinding& given) const;
+  // That it overlaps no buffer of the plan and none of `given` before it.
+  absl::Status CheckMemory(const LateBinding& binding,
+                           absl::Span<const LateBinding> given) const;
   absl::Status CheckUses(uint32_t buffer, uint64_t generation,
                          absl::Span<const LateBinding> given) const;
   uint32_t IndexOf(BufferId buffer) const;
@@ -93,6 +97,7 @@ class LateBindings {
   absl::Status Refuse(const LateMember& member, absl::string_view why) const;
 
   Program& program_;
+  const BoundRanges memory_;             // of all other buffers
   const std::unique_ptr<Slot[]> slots_;  // by buffer and generation
   std::vector<uint64_t> counts_;         // what Slot::counts point into
 };

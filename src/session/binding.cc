@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/host_device.h"
+#include "exec/bound_ranges.h"
 
 namespace commsched {
 namespace {
@@ -127,6 +128,7 @@ absl::StatusOr<std::vector<void*>> ResolveBindings(const SessionSpec& spec) {
           absl::StrCat("session: buffer '", buffer.name, "' is not bound"));
     }
   }
+  RETURN_IF_ERROR(BoundRanges(graph, addresses).CheckApart("session"));
   return addresses;
 }
 

@@ -26,7 +26,7 @@ absl::Status CheckManual(const SessionSpec& spec,
 
 // Addresses by BufferId: the caller's for BOUND buffers, null for others.
 // kInvalidArgument, naming the buffer, if one is unbound, bound twice, too
-// small, misaligned, or not BOUND.
+// small, misaligned, or not BOUND, or if two overlap (exec/bound_ranges.h).
 absl::StatusOr<std::vector<void*>> ResolveBindings(const SessionSpec& spec);
 
 // The stream of each compute lane of the plan.

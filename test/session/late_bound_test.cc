@@ -168,6 +168,41 @@ class LateCallsTest : public testing::Test {
   float memory_[kMost * kRanks] = {};
 };
 
+// Bound and owned buffers are compared with what comes late, and what comes
+// together with each other.
+TEST(LateBoundTest, MemoryOfAnotherBufferIsRefused) {
+  GraphBuilder builder;
+  const BufferId bound = builder.Buffer("bound", 8);
+  const BufferId first = builder.Buffer("first", 8, Ownership::kLateBound);
+  const BufferId second = builder.Buffer("second", 8, Ownership::kLateBound);
+  const OpId make =
+      builder.Compute("make", {Write(first), Write(second), Read(bound)});
+  SessionRig rig(Ranks(1), builder.graph(), {});
+  const auto session = Session::Create(rig.Spec(0)).value();
+  ASSERT_OK(session->StepBegin());
+  ASSERT_OK(session->Before(make, CallerStream()));
+  float memory[16] = {};
+  float* taken = rig.Memory(0, bound);
+  const auto bind = [&](float* a, uint64_t a_count, float* b,
+                        uint64_t b_count) {
+    const LateBinding given[] = {{first, a, a_count, {}},
+                                 {second, b, b_count, {}}};
+    return session->AfterBound(make, CallerStream(), given);
+  };
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(bind(memory, 8, taken + 7, 1),
+              StatusIs(kInvalid,
+                       "late-bound buffer 'second' overlaps buffer 'bound' in "
+                       "memory: bytes 0 to 3 of 'second' are bytes 28 to 31 of "
+                       "'bound'"));
+  EXPECT_THAT(bind(memory, 5, memory + 4, 8),
+              StatusIs(kInvalid,
+                       "'second' overlaps buffer 'first' in memory: "
+                       "bytes 0 to 3 of 'second' are bytes 16 to 19 "
+                       "of 'first'"));
+  EXPECT_OK(bind(memory, 4, memory + 4, 0));
+}
+
 TEST_F(LateCallsTest, APlainAfterNamesTheBuffer) {
   ASSERT_OK(session().Before(made_.make, stream()));
   EXPECT_THAT(session().After(made_.make, stream()),
