@@ -30,7 +30,9 @@ typedef struct commsched_graph commsched_graph_t;
 
 /// Who owns a buffer's memory. A whole write to an OWNED buffer that no earlier
 /// op of the step accesses starts it anew: what that op leaves unwritten, as a
-/// collective with counts may, is undefined.
+/// collective with counts may, is undefined. So is OWNED memory before the
+/// first step. What is read of it must be written by some op of the step, be it
+/// a later one: planning refuses a graph that reads what nobody writes.
 typedef uint32_t commsched_ownership_t;
 enum {
   COMMSCHED_OWNED = 0,  ///< Placed in the plan's arena.

@@ -147,7 +147,9 @@ static inline commsched_plan_info_t commsched_plan_info_init(void) {
 /// Blocks:    no; about 1 us per op.
 /// Errors:    NOT_FOUND           no policy or codec of that name: says what
 ///                                there is, and where it was looked for
-///            INVALID_ARGUMENT    NULL, an unknown schedule, a profile for
+///            INVALID_ARGUMENT    an op that reads what no op of the step
+///                                writes of an OWNED buffer (both are named);
+///                                NULL, an unknown schedule, a profile for
 ///                                another number of ops, a cycle, a time or an
 ///                                op's cost above 10^15 ns (about 11 days), a
 ///                                step above 10^16 ns

@@ -17,6 +17,7 @@
 #include "plan/place.h"
 #include "plan/prioritize.h"
 #include "plan/sequence.h"
+#include "plan/unwritten.h"
 #include "plan/verify.h"
 #include "plan/window.h"
 
@@ -138,6 +139,21 @@ absl::Status InRole(size_t role, size_t num_roles, const absl::Status& status) {
                       absl::StrCat("role ", role, ": ", status.message()));
 }
 
+// By GroupId: where the ranks of a role are in the group.
+std::vector<std::vector<int>> PositionsOf(absl::Span<const RoleSpec> roles,
+                                          uint32_t role) {
+  std::vector<std::vector<int>> positions;
+  for (uint32_t g = 0; g < roles[role].graph->groups().size(); ++g) {
+    const std::vector<uint32_t> members = RolesOfGroup(roles, role, GroupId(g));
+    positions.emplace_back();
+    for (size_t p = 0; p < members.size(); ++p) {
+      if (members[p] != role) continue;
+      positions.back().push_back(static_cast<int>(p));
+    }
+  }
+  return positions;
+}
+
 using Plans = std::vector<std::shared_ptr<Plan>>;
 
 absl::StatusOr<Plans> BeginPlans(absl::Span<const RoleSpec> roles,
@@ -177,6 +193,11 @@ absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
                                      const PlanOptions& options, bool reorder) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Meetings meetings, FindMeetings(roles));
+  for (uint32_t r = 0; r < roles.size(); ++r) {
+    RETURN_IF_ERROR(
+        InRole(r, roles.size(),
+               CheckOwnedReads(*roles[r].graph, PositionsOf(roles, r))));
+  }
   ASSIGN_OR_RETURN(const Plans plans, BeginPlans(roles, options));
   std::vector<const Dependencies*> dependencies;
   for (const auto& plan : plans) dependencies.push_back(&plan->dependencies);
