@@ -7,16 +7,20 @@
 namespace commsched::engine {
 namespace {
 
-// The memory of a stay, of which the planner does not know that others have it
-// before or afterwards.
+// The memory of a stay: elements of the one buffer that holds those of all
+// stays, as several have the same memory one after the other.
 struct Place {
   Stay stay;
-  const std::byte* begin = nullptr;
-  const std::byte* end = nullptr;
-  commsched_buffer_id_t buffer = kNoId;
+  commsched_access_t region = {};
 
   bool Overlaps(const Place& other) const {
-    return begin < other.end && other.begin < end;
+    return region.offset < other.region.offset + other.region.count &&
+           other.region.offset < region.offset + region.count;
+  }
+  commsched_access_t Access(commsched_access_mode_t mode) const {
+    commsched_access_t access = region;
+    access.mode = mode;
+    return access;
   }
 };
 
@@ -74,17 +78,30 @@ class Builder {
 
   // The stays that begin in the first forward.
   Status AddPlaces() {
+    const uint64_t size = SizeOf(spec_.precision.parameters);
+    std::byte* begin = nullptr;
+    std::byte* end = nullptr;
     for (size_t i = 0; i < step_.gathered.size(); ++i) {
       const Stay& stay = step_.gathered[i].stay;
       if (stay.first >= sequence_.size()) continue;
+      std::byte* at = memory_.gathered[i];
       const uint64_t count = layout_.buckets[stay.bucket].count;
-      Place place = {
-          stay, memory_.gathered[i],
-          memory_.gathered[i] + count * SizeOf(spec_.precision.parameters),
-          kNoId};
-      ENGINE_RETURN_IF_ERROR(AddBound(
-          Indexed(Indexed("gathered", stay.bucket).c_str(), stay.index),
-          memory_.gathered[i], count, &place.buffer));
+      begin = begin == nullptr ? at : std::min(begin, at);
+      end = std::max(end, at + count * size);
+    }
+    if (begin == nullptr) return Status();
+    commsched_buffer_id_t buffer = kNoId;
+    ENGINE_RETURN_IF_ERROR(AddBound(
+        "gathered", begin, static_cast<uint64_t>(end - begin) / size, &buffer));
+    for (size_t i = 0; i < step_.gathered.size(); ++i) {
+      Place place;
+      place.stay = step_.gathered[i].stay;
+      if (place.stay.first >= sequence_.size()) continue;
+      place.region.buffer = buffer;
+      place.region.region = COMMSCHED_RANGE;
+      place.region.offset =
+          static_cast<uint64_t>(memory_.gathered[i] - begin) / size;
+      place.region.count = layout_.buckets[place.stay.bucket].count;
       places_.push_back(place);
     }
     return Status();
@@ -119,14 +136,14 @@ class Builder {
   }
 
   Status AddOps() {
-    std::vector<commsched_buffer_id_t> values(layout_.buckets.size(), kNoId);
+    std::vector<const Place*> values(layout_.buckets.size());
     size_t next = 0;
     for (uint32_t i = 0; i < sequence_.size(); ++i) {
       for (; next < places_.size() && places_[next].stay.launch == i; ++next) {
         ENGINE_RETURN_IF_ERROR(AddGather(places_[next]));
       }
       for (const Place& place : places_) {
-        if (place.stay.first == i) values[place.stay.bucket] = place.buffer;
+        if (place.stay.first == i) values[place.stay.bucket] = &place;
       }
       ENGINE_RETURN_IF_ERROR(AddForward(step_.module_ops[i], values));
     }
@@ -137,7 +154,7 @@ class Builder {
     const Stay& stay = place.stay;
     GraphWriter::Collective gather;
     gather.input = Access(shards_[stay.bucket], COMMSCHED_READ);
-    gather.output = Access(place.buffer, COMMSCHED_WRITE);
+    gather.output = place.Access(COMMSCHED_WRITE);
     if (stay.launch > 0) gather.after = out_.module_ops.back().last();
     return writer_.AddCollective(
         Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index), gather,
@@ -145,17 +162,17 @@ class Builder {
   }
 
   Status AddForward(const ModuleOp& of_step,
-                    const std::vector<commsched_buffer_id_t>& values) {
+                    const std::vector<const Place*>& values) {
     const Module& module = modules_[of_step.module];
     std::vector<commsched_access_t> accesses;
     for (uint32_t b : layout_.module_buckets[of_step.module]) {
-      if (values[b] == kNoId) continue;  // resident
-      accesses.push_back(Access(values[b], COMMSCHED_READ));
+      if (values[b] == nullptr) continue;  // resident
+      accesses.push_back(values[b]->Access(COMMSCHED_READ));
     }
     const std::string name = "forward." + PassName(module.name, of_step.pass);
     commsched_compute_desc_t desc = commsched_compute_desc_init();
     desc.name = name.c_str();
-    desc.accesses = accesses.data();
+    desc.accesses = DataOf(accesses);
     desc.num_accesses = static_cast<uint32_t>(accesses.size());
     commsched_op_id_t previous = kNoId;
     if (!out_.module_ops.empty()) {
@@ -175,8 +192,8 @@ class Builder {
     context.add_parameters = [&](const ModuleStep& step,
                                  std::vector<commsched_access_t>* out) {
       for (uint32_t b : layout_.BucketsOf(step.parameters)) {
-        if (values[b] == kNoId) continue;  // resident
-        out->push_back(Access(values[b], COMMSCHED_READ));
+        if (values[b] == nullptr) continue;  // resident
+        out->push_back(values[b]->Access(COMMSCHED_READ));
       }
     };
     ENGINE_RETURN_IF_ERROR(AddModuleSteps(module.steps[0], std::move(context),

@@ -19,6 +19,12 @@ struct GraphDelete {
 };
 using GraphHandle = std::unique_ptr<commsched_graph_t, GraphDelete>;
 
+// For a field of a struct, which is NULL if there is nothing in it.
+template <typename T>
+const T* DataOf(const std::vector<T>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
 inline constexpr uint32_t kNoId = std::numeric_limits<uint32_t>::max();
 
 // The whole of a buffer.
