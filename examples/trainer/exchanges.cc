@@ -34,6 +34,12 @@ std::vector<commsched_parameter_id_t> IdsFrom(int first,
   return ids;
 }
 
+// NULL, as the C ABI wants it, if there is nothing.
+template <typename T>
+const T* DataOf(const std::vector<T>& values) {
+  return values.empty() ? nullptr : values.data();
+}
+
 // An op without work that reads what has arrived.
 ShardedStep WaitFor(const ShardedStep& exchange) {
   ShardedStep op;
@@ -136,11 +142,11 @@ absl::Status Exchanges::AddOp(int module, bool backward,
   }
   commsched_module_op_desc_t desc = commsched_module_op_desc_init();
   desc.name = step.name.c_str();
-  desc.accesses = accesses.data();
+  desc.accesses = DataOf(accesses);
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
-  desc.parameters = parameters.data();
+  desc.parameters = DataOf(parameters);
   desc.num_parameters = static_cast<uint32_t>(parameters.size());
-  desc.gradients = gradients.data();
+  desc.gradients = DataOf(gradients);
   desc.num_gradients = static_cast<uint32_t>(gradients.size());
   desc.backward = backward ? 1 : 0;
   desc.flops = step.flops;

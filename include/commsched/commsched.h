@@ -9,7 +9,8 @@
 /// 3. Options structs begin with `struct_size`, are made by their inline
 ///    `_init()`, grow at the end only, and 0 means what older callers expect.
 ///    A struct that the library fills is made by its `_init()` too. Structs
-///    without `struct_size` never grow.
+///    without `struct_size` never grow. An array in a struct and its count are
+///    set both or not at all: one of them alone is INVALID_ARGUMENT.
 /// 4. Descriptors and strings are copied; buffers stay the caller's.
 /// 5. `Threads:` says who may call; nothing else may. No lock is held while a
 ///    callback of the caller's runs, but for the log's.

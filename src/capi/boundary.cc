@@ -88,6 +88,13 @@ absl::Status RequireArray(const char* name, const void* array, uint64_t count) {
       absl::StrCat("array '", name, "' is NULL, but has ", count, " entries"));
 }
 
+absl::Status RequireArrayField(const char* name, const void* array,
+                               const char* count_name, uint64_t count) {
+  if (array == nullptr || count != 0) return RequireArray(name, array, count);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", name, "' is given, but '", count_name, "' is 0: set both or none"));
+}
+
 absl::StatusOr<char*> DuplicateString(absl::string_view text) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (copy == nullptr) {

@@ -167,9 +167,10 @@ absl::StatusOr<Buffer> ToBuffer(const commsched_buffer_desc_t& desc) {
 
 absl::StatusOr<Op> ToComputeOp(const commsched_compute_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"compute.name", desc.name}}));
-  RETURN_IF_ERROR(
-      RequireArray("compute.accesses", desc.accesses, desc.num_accesses));
-  RETURN_IF_ERROR(RequireArray("compute.after", desc.after, desc.num_after));
+  RETURN_IF_ERROR(RequireArrayField("compute.accesses", desc.accesses,
+                                    "compute.num_accesses", desc.num_accesses));
+  RETURN_IF_ERROR(RequireArrayField("compute.after", desc.after,
+                                    "compute.num_after", desc.num_after));
   Op op;
   op.name = desc.name;
   op.kind = OpKind::kCompute;
@@ -186,9 +187,10 @@ absl::StatusOr<Op> ToComputeOp(const commsched_compute_desc_t& desc) {
 
 absl::StatusOr<Op> ToCollectiveOp(const commsched_collective_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"collective.name", desc.name}}));
-  RETURN_IF_ERROR(
-      RequireArray("collective.counts", desc.counts, desc.num_counts));
-  RETURN_IF_ERROR(RequireArray("collective.after", desc.after, desc.num_after));
+  RETURN_IF_ERROR(RequireArrayField("collective.counts", desc.counts,
+                                    "collective.num_counts", desc.num_counts));
+  RETURN_IF_ERROR(RequireArrayField("collective.after", desc.after,
+                                    "collective.num_after", desc.num_after));
   Op op;
   op.name = desc.name;
   op.kind = OpKind::kCollective;

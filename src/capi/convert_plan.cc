@@ -50,8 +50,8 @@ absl::Status SetSharing(const commsched_cost_profile_t& profile,
 
 absl::Status SetOpCosts(const commsched_cost_profile_t& profile,
                         CostProfile* ours) {
-  RETURN_IF_ERROR(
-      RequireArray("profile.op_cost_ns", profile.op_cost_ns, profile.num_ops));
+  RETURN_IF_ERROR(RequireArrayField("profile.op_cost_ns", profile.op_cost_ns,
+                                    "profile.num_ops", profile.num_ops));
   if (profile.op_cost_ns == nullptr) return absl::OkStatus();
   for (uint64_t i = 0; i < profile.num_ops; ++i) {
     if (profile.op_cost_ns[i] >= 0) continue;

@@ -114,6 +114,8 @@ absl::StatusOr<RoleSpec> ReadRole(const commsched_role_desc_t* desc) {
   }
   const Graph& graph = ours.graph->graph();
   const size_t num_groups = graph.groups().size();
+  RETURN_IF_ERROR(RequireArrayField("role_of_member", ours.role_of_member,
+                                    "num_groups", ours.num_groups));
   if (ours.role_of_member != nullptr && ours.num_groups != num_groups) {
     return absl::InvalidArgumentError(
         absl::StrCat("num_groups is ", ours.num_groups, "; the graph has ",

@@ -9,8 +9,10 @@ namespace commsched {
 
 absl::Status CheckRankDesc(const RankDesc& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"desc.context", desc.context}}));
-  RETURN_IF_ERROR(RequireArray("desc.groups", desc.groups, desc.num_groups));
-  RETURN_IF_ERROR(RequireArray("desc.lanes", desc.lanes, desc.num_lanes));
+  RETURN_IF_ERROR(RequireArrayField("desc.groups", desc.groups,
+                                    "desc.num_groups", desc.num_groups));
+  RETURN_IF_ERROR(RequireArrayField("desc.lanes", desc.lanes, "desc.num_lanes",
+                                    desc.num_lanes));
   if (desc.launch_timeout_ns < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));

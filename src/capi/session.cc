@@ -24,8 +24,8 @@ namespace {
 absl::Status CheckDesc(const commsched_session_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"desc.plan", desc.plan}}));
   RETURN_IF_ERROR(CheckRankDesc(RankDescOf(desc)));
-  RETURN_IF_ERROR(
-      RequireArray("desc.bindings", desc.bindings, desc.num_bindings));
+  RETURN_IF_ERROR(RequireArrayField("desc.bindings", desc.bindings,
+                                    "desc.num_bindings", desc.num_bindings));
   if (desc.reserved != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
@@ -164,10 +164,11 @@ absl::Status AfterBound(commsched_session* session, commsched_op_id_t op,
   absl::InlinedVector<LateBinding, kInlineBindings> late;
   for (uint32_t i = 0; i < num_bindings; ++i) {
     const commsched_late_binding_t& given = bindings[i];
-    if (given.counts == nullptr && given.num_counts != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("bindings[", i, "].counts is NULL, not an array of ",
-                       given.num_counts));
+    if ((given.counts == nullptr) != (given.num_counts == 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "bindings[", i, "].counts is ",
+          given.counts == nullptr ? "NULL, not an array of " : "given, with ",
+          given.num_counts, " counts: set both counts and num_counts or none"));
     }
     late.push_back({.buffer = BufferId(given.buffer),
                     .address = given.address,

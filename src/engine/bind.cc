@@ -78,7 +78,7 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   for (const AddedGroup& each : exchanges_.groups) groups.push_back(each.group);
   desc.groups = groups.data();
   desc.num_groups = static_cast<uint32_t>(groups.size());
-  desc.bindings = bindings.data();
+  desc.bindings = DataOf(bindings);
   desc.num_bindings = static_cast<uint32_t>(bindings.size());
   const commsched_stream_t lanes[] = {
       commsched_stream_caller(),

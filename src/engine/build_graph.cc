@@ -239,7 +239,7 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
       out_.module_ops.empty() ? kNoId : out_.module_ops.back().last();
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
-  desc.accesses = accesses.data();
+  desc.accesses = DataOf(accesses);
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
   if (previous != kNoId) {
     desc.after = &previous;

@@ -42,7 +42,7 @@ Status GraphWriter::AddCompute(const std::string& name,
                                double bytes, commsched_op_id_t* out_op) {
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
-  desc.accesses = accesses.data();
+  desc.accesses = DataOf(accesses);
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
   desc.bytes = bytes;
   return AddCompute(desc, out_op);

@@ -10,7 +10,11 @@ namespace {
 
 Status CheckArray(const std::string& what, const void* array, uint32_t count,
                   const char* field) {
-  if (array != nullptr || count == 0) return Status();
+  if ((array != nullptr) == (count != 0)) return Status();
+  if (array != nullptr) {
+    return InvalidArgument("engine: " + what + " is given " + field +
+                           ", but num_" + field + " is 0: set both or none");
+  }
   return InvalidArgument("engine: " + what + " has " + std::to_string(count) +
                          " " + field + ", which are NULL");
 }

@@ -15,7 +15,7 @@ Status AddOp(const ModuleStep& step, const StepContext& context,
   if (context.add_parameters) context.add_parameters(step, &accesses);
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
-  desc.accesses = accesses.data();
+  desc.accesses = DataOf(accesses);
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
   if (context.after != kNoId) {
     desc.after = &context.after;
@@ -39,7 +39,7 @@ Status AddCollective(const ModuleStep& step, const StepContext& context,
   desc.input.buffer += context.first_activation;
   desc.output = from.output;
   desc.output.buffer += context.first_activation;
-  desc.counts = step.counts.empty() ? nullptr : step.counts.data();
+  desc.counts = DataOf(step.counts);
   desc.num_counts = static_cast<uint32_t>(step.counts.size());
   desc.priority = from.priority;
   desc.peer_offset = from.peer_offset;

@@ -147,6 +147,9 @@ static void test_compute_errors(commsched_graph_t* graph) {
   desc.after = &unknown;
   EXPECT_FAILS(COMMSCHED_NOT_FOUND, "42", add_compute(graph, &desc));
   desc.num_after = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'compute.num_after' is 0",
+               add_compute(graph, &desc));
+  desc.after = NULL;
   desc.lane = 16;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "16", add_compute(graph, &desc));
   desc.lane = 0;
@@ -194,9 +197,16 @@ static void test_collective_errors(commsched_graph_t* graph) {
   desc.counts = counts; /* ALL_REDUCE has no uneven form. */
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "c", add_collective(graph, &desc));
   desc.num_counts = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'collective.num_counts' is 0",
+               add_collective(graph, &desc));
+  desc.counts = NULL;
   desc.num_after = 1;
   EXPECT_NULL("collective.after", add_collective(graph, &desc));
   desc.num_after = 0;
+  desc.after = &id;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'collective.num_after' is 0",
+               add_collective(graph, &desc));
+  desc.after = NULL;
   desc.kind = 9;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "kind is 9",
                add_collective(graph, &desc));

@@ -57,6 +57,7 @@ static void new_late_step(struct late_step* step) {
 static void expect_refused(commsched_session_t* session,
                            const struct late_step* step, float* memory) {
   const commsched_stream_t caller = commsched_stream_caller();
+  const uint64_t one = 1;
   commsched_late_binding_t binding;
   memset(&binding, 0, sizeof(binding));
   binding.buffer = step->fresh;
@@ -66,6 +67,11 @@ static void expect_refused(commsched_session_t* session,
       COMMSCHED_INVALID_ARGUMENT, "fresh",
       commsched_session_after_bound(session, step->make, caller, &binding, 1));
   binding.count = 1;
+  binding.counts = &one;
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "bindings[0].counts is given, with 0",
+      commsched_session_after_bound(session, step->make, caller, &binding, 1));
+  binding.counts = NULL;
   binding.address = NULL;
   EXPECT_FAILS(
       COMMSCHED_INVALID_ARGUMENT, "fresh",

@@ -48,7 +48,13 @@ static void test_build_roles(const struct c_step* step) {
   roles[1].role_of_member = members;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "roles[1]: num_groups is 9",
                commsched_plan_build_roles(roles, 2, NULL, plans));
+  roles[1].num_groups = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "roles[1]: 'role_of_member' is",
+               commsched_plan_build_roles(roles, 2, NULL, plans));
   roles[1].role_of_member = NULL;
+  roles[1].num_groups = 1;
+  EXPECT_NULL("role_of_member",
+              commsched_plan_build_roles(roles, 2, NULL, plans));
   roles[1].num_groups = 0;
   roles[1].struct_size = 0;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "roles[1]: struct_size is 0",
@@ -125,6 +131,10 @@ static void test_profile(const struct c_step* step) {
   profile.num_ops = 3;
   EXPECT_NULL("profile.op_cost_ns", build(step, &profile));
   profile.op_cost_ns = costs;
+  profile.num_ops = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'profile.num_ops' is 0",
+               build(step, &profile));
+  profile.num_ops = 3;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "op_cost_ns[2] is -7",
                build(step, &profile));
   profile.num_ops = 2;

@@ -16,6 +16,7 @@ static commsched_status_t create(const commsched_session_desc_t* desc) {
 static void test_desc(const struct c_step* step, struct c_rank* rank) {
   commsched_binding_t bindings[2];
   commsched_session_desc_t desc = c_session_desc(step, rank, bindings);
+  const commsched_stream_t lane = commsched_stream_caller();
   commsched_group_t* none = NULL;
   commsched_session_t* session = NULL;
   EXPECT_NULL("desc", commsched_session_create(NULL, &session));
@@ -34,14 +35,25 @@ static void test_desc(const struct c_step* step, struct c_rank* rank) {
   desc.groups = &none;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "groups[0] is NULL", create(&desc));
   desc.num_groups = 0;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "groups", create(&desc));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'desc.num_groups' is 0",
+               create(&desc));
   desc = c_session_desc(step, rank, bindings);
   desc.bindings = NULL;
   EXPECT_NULL("desc.bindings", create(&desc));
   desc = c_session_desc(step, rank, bindings);
+  desc.num_bindings = 0;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'desc.num_bindings' is 0",
+               create(&desc));
+  desc = c_session_desc(step, rank, bindings);
   desc.num_lanes = 1;
   EXPECT_NULL("desc.lanes", create(&desc));
   desc.num_lanes = 0;
+  desc.lanes = &lane;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT,
+               "'desc.lanes' is given, but 'desc.num_lanes' is 0: set both or "
+               "none",
+               create(&desc));
+  desc.lanes = NULL;
   desc.reserved = 7;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.reserved is 7, not 0",
                create(&desc));

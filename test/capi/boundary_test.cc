@@ -87,5 +87,17 @@ TEST(BoundaryTest, ArrayMayBeNullIfEmpty) {
                        "'ids' is NULL, but has 3 entries"));
 }
 
+TEST(BoundaryTest, ArrayFieldsComeWithTheirCountOrNotAtAll) {
+  const int here = 0;
+  EXPECT_OK(RequireArrayField("ids", nullptr, "num_ids", 0));
+  EXPECT_OK(RequireArrayField("ids", &here, "num_ids", 1));
+  EXPECT_THAT(RequireArrayField("ids", nullptr, "num_ids", 3),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "'ids' is NULL, but has 3 entries"));
+  EXPECT_THAT(RequireArrayField("ids", &here, "num_ids", 0),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "'ids' is given, but 'num_ids' is 0"));
+}
+
 }  // namespace
 }  // namespace commsched

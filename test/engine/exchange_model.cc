@@ -87,7 +87,7 @@ void ExchangeRank::AddOp(const char* name, bool backward,
   const uint32_t w = kMixModule;  // Each module has one parameter.
   commsched_module_op_desc_t desc = commsched_module_op_desc_init();
   desc.name = name;
-  desc.accesses = accesses.data();
+  desc.accesses = accesses.empty() ? nullptr : accesses.data();
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
   desc.backward = backward;
   desc.flops = 1e5;

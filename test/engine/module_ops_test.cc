@@ -464,6 +464,11 @@ TEST(ModuleOpsContractTest, BadOpsAreNamed) {
                         COMMSCHED_INVALID_ARGUMENT,
                         HasSubstr("only ops of a backward can"));
     desc.num_gradients = 0;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_op(engine, 1, &desc, &id),
+        COMMSCHED_INVALID_ARGUMENT,
+        HasSubstr("is given gradients, but num_gradients is 0"));
+    desc.gradients = nullptr;
     desc.flops = -1;
     EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT,
@@ -514,6 +519,11 @@ TEST(ModuleOpsContractTest, BadCollectivesAreNamed) {
                         HasSubstr("1 counts, which are NULL"));
     const uint64_t too_many = kExchanged + 1;
     desc.counts = &too_many;
+    desc.num_counts = 0;
+    EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
+                        COMMSCHED_INVALID_ARGUMENT,
+                        HasSubstr("num_counts is 0"));
+    desc.num_counts = 1;
     EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &desc),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("sends 65"));
     EXPECT_EQ(rank.Build(), "");

@@ -90,11 +90,11 @@ std::string RandomExchange::AddOp(uint32_t module, bool backward,
   }
   commsched_module_op_desc_t desc = commsched_module_op_desc_init();
   desc.name = name.c_str();
-  desc.accesses = accesses.data();
+  desc.accesses = accesses.empty() ? nullptr : accesses.data();
   desc.num_accesses = static_cast<uint32_t>(accesses.size());
-  desc.parameters = step.parameters.data();
+  desc.parameters = step.parameters.empty() ? nullptr : step.parameters.data();
   desc.num_parameters = static_cast<uint32_t>(step.parameters.size());
-  desc.gradients = step.gradients.data();
+  desc.gradients = step.gradients.empty() ? nullptr : step.gradients.data();
   desc.num_gradients = static_cast<uint32_t>(step.gradients.size());
   desc.backward = backward;
   desc.flops = 1e4;

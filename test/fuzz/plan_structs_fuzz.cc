@@ -85,9 +85,9 @@ struct Builder {
     desc.name = TakeName("op");
     desc.num_accesses = source->Take<uint8_t>() % (accesses.size() + 1);
     for (uint32_t i = 0; i < desc.num_accesses; ++i) accesses[i] = TakeAccess();
-    desc.accesses = accesses.data();
+    if (desc.num_accesses != 0) desc.accesses = accesses.data();
     desc.num_after = TakeAfter(after.data());
-    desc.after = after.data();
+    if (desc.num_after != 0) desc.after = after.data();
     const uint8_t flags = source->Take<uint8_t>();
     desc.last_backward = flags & 1;
     desc.filler = flags >> 1 & 1;
@@ -124,7 +124,7 @@ struct Builder {
       desc.counts = counts.data();
     }
     desc.num_after = TakeAfter(after.data());
-    desc.after = after.data();
+    if (desc.num_after != 0) desc.after = after.data();
     TakeStructSize(source, &desc);
     return Taken(commsched_graph_add_collective(graph, &desc, &op));
   }
