@@ -45,15 +45,15 @@ struct TableItem {
   commsched_policy_item_t table = {};
 };
 
-// Runs a function of the plugin, and makes a Status of what it says.
+// Runs function `name` of the plugin, and makes a Status of what it says.
 template <typename Call>
-absl::Status Guarded(Call call) {
-  char message[512] = "";
+absl::Status Guarded(const char* name, Call call) {
+  PluginMessage message;
   try {
-    const commsched_status_t code = call(message, sizeof(message));
-    message[sizeof(message) - 1] = '\0';
+    const commsched_status_t code =
+        call(message.Begin(), PluginMessage::size());
     if (code == COMMSCHED_OK) return absl::OkStatus();
-    return FailureFromTable(code, message);
+    return PluginFailure("it", name, code, message);
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat("it threw: ", e.what()));
   } catch (...) {
@@ -76,7 +76,7 @@ absl::StatusOr<MergeAnswer> PluginPolicy::Merge(
   asked.legal = question.legal ? 1 : 0;
   asked.ours = question.ours ? COMMSCHED_MERGE_JOIN : COMMSCHED_MERGE_SPLIT;
   commsched_merge_answer_t answer = COMMSCHED_MERGE_OURS;
-  RETURN_IF_ERROR(Guarded([&](char* message, uint64_t size) {
+  RETURN_IF_ERROR(Guarded("merge", [&](char* message, uint64_t size) {
     return table_->merge(&asked, &answer, message, size);
   }));
   if (answer > COMMSCHED_MERGE_SPLIT) {
@@ -111,7 +111,7 @@ absl::StatusOr<std::vector<uint32_t>> PluginPolicy::Order(
     pointers[i] = &tables[i];
   }
   std::vector<uint32_t> order(launches.size(), UINT32_MAX);
-  RETURN_IF_ERROR(Guarded([&](char* message, uint64_t size) {
+  RETURN_IF_ERROR(Guarded("order", [&](char* message, uint64_t size) {
     return table_->order(pointers.data(),
                          static_cast<uint32_t>(pointers.size()), order.data(),
                          message, size);

@@ -77,14 +77,15 @@ bool HasInit(const commsched_plugin_list_t& list) {
 absl::Status Init(const commsched_plugin_list_t& list,
                   absl::string_view origin) {
   if (!HasInit(list)) return absl::OkStatus();
-  char message[512] = "";
+  PluginMessage message;
   try {
     const commsched_status_t code =
-        list.init(NewPluginHost(std::string(origin)), message, sizeof(message));
-    message[sizeof(message) - 1] = '\0';
+        list.init(NewPluginHost(std::string(origin)), message.Begin(),
+                  PluginMessage::size());
     if (code == COMMSCHED_OK) return absl::OkStatus();
-    const absl::Status failure = FailureFromTable(code, message);
-    return absl::Status(failure.code(), absl::StrCat("init: ", message));
+    const absl::Status failure = PluginFailure("it", "init", code, message);
+    return absl::Status(failure.code(),
+                        absl::StrCat("init: ", failure.message()));
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat("init threw: ", e.what()));
   } catch (...) {
@@ -200,6 +201,11 @@ absl::Status PluginRegistry::LoadFileLocked(const std::string& path) {
 // The file is never closed again: its threads, and destructors of its statics,
 // may outlive any moment that we could choose.
 absl::Status PluginRegistry::OpenLocked(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    // dlopen() would wait for the writer of a pipe.
+    return absl::FailedPreconditionError("not a regular file");
+  }
   void* file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (file == nullptr) {
     const char* why = dlerror();  // NOLINT(concurrency-mt-unsafe)

@@ -14,6 +14,10 @@ namespace {
 // member at creation.
 constexpr uint32_t kMaxInFlight = 4096;
 
+bool IsFailure(commsched_status_t code) {
+  return code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
+}
+
 absl::Status CheckRanks(const commsched_comm_desc_t& desc, int world_size) {
   std::vector<bool> seen(world_size, false);
   for (int i = 0; i < desc.size; ++i) {
@@ -47,11 +51,43 @@ commsched_status_t ToTable(const absl::Status& status, char* message,
 }
 
 absl::Status FailureFromTable(commsched_status_t code, const char* message) {
-  const bool known =
-      code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
+  return absl::Status(IsFailure(code) ? static_cast<absl::StatusCode>(code)
+                                      : absl::StatusCode::kUnknown,
+                      message == nullptr ? "" : message);
+}
+
+absl::string_view PluginMessage::text() const {
+  return absl::string_view(text_, strnlen(text_, kSize));
+}
+
+absl::Status PluginFailure(absl::string_view plugin, absl::string_view call,
+                           commsched_status_t code,
+                           const PluginMessage& message) {
+  const absl::string_view text = message.text();
+  if (!IsFailure(code)) {
+    return absl::InternalError(absl::StrCat(plugin, " returned status ", code,
+                                            ", which is none, from ", call,
+                                            text.empty() ? "" : ": ", text));
+  }
+  const auto known = static_cast<absl::StatusCode>(code);
+  if (!text.empty()) return absl::Status(known, text);
   return absl::Status(
-      known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      message == nullptr ? "" : message);
+      known, absl::StrCat(plugin, " gave no reason why ", call, " failed"));
+}
+
+absl::Status BackendFailure(const commsched_backend_t& backend,
+                            absl::string_view call, commsched_status_t code,
+                            const PluginMessage& message) {
+  return PluginFailure(absl::StrCat("backend '", backend.name, "'"), call, code,
+                       message);
+}
+
+absl::Status CheckLaunchResult(const commsched_backend_t& backend,
+                               const commsched_launch_result_t& result) {
+  if (result.done <= 1) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("backend '", backend.name, "' set done to ", result.done,
+                   ", which is neither 0 nor 1, in poll"));
 }
 
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc) {

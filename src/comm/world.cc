@@ -62,14 +62,15 @@ class Instance {
     desc.config = spec.backend_config.c_str();
     desc.link_bytes_per_s = spec.link.bytes_per_s;
     desc.link_latency_ns = spec.link.latency_ns;
-    char message[512] = "";
-    const commsched_status_t code =
-        table_->instance_create(&desc, &instance_, message, sizeof(message));
+    PluginMessage message;
+    const commsched_status_t code = table_->instance_create(
+        &desc, &instance_, message.Begin(), PluginMessage::size());
     created_ = code == COMMSCHED_OK;
     if (created_) return absl::OkStatus();
-    const absl::Status failure = FailureFromTable(code, message);
+    const absl::Status failure =
+        PluginFailure("it", "instance_create", code, message);
     return absl::Status(failure.code(), absl::StrCat("backend '", table_->name,
-                                                     "': ", message));
+                                                     "': ", failure.message()));
   }
 
   const commsched_backend_t* table() const { return table_; }

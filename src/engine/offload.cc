@@ -182,11 +182,17 @@ Status Offload::PoolError(const std::string& doing,
                           commsched_status_t code) const {
   const char* said =
       pool_.last_error == nullptr ? nullptr : pool_.last_error(pool_.user);
+  const bool known =
+      code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
+  const std::string name =
+      known ? commsched_status_name(code)
+            : "status " + std::to_string(code) + ", which is none";
   return Status(
-      code, "engine: rank " + std::to_string(rank_) + ": " + doing +
-                " failed with " + commsched_status_name(code) +
-                (said == nullptr || *said == '\0' ? std::string()
-                                                  : std::string(": ") + said));
+      known ? code : COMMSCHED_INTERNAL,
+      "engine: rank " + std::to_string(rank_) + ": " + doing + " failed with " +
+          name +
+          (said == nullptr || *said == '\0' ? std::string()
+                                            : std::string(": ") + said));
 }
 
 void Offload::Fail(Status failure) {

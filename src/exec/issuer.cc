@@ -15,8 +15,6 @@
 namespace commsched {
 namespace {
 
-constexpr uint64_t kMessageSize = 512;
-
 // Counters have one writer at a time: a load and a store, not a locked add.
 void Bump(std::atomic<int64_t>& counter, int64_t by) {
   counter.store(counter.load(std::memory_order_relaxed) + by,
@@ -119,7 +117,6 @@ bool Issuer::Pump() {
 // TryIssue, poll and retire in one, and nothing to wait for: what the launches
 // need is complete before they are due, and each is when launch() returns.
 int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
-  char message[kMessageSize];
   uint64_t step = issued_ / launches_per_step_;
   uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
   if (index == 0 && spec_.recorder != nullptr) writer_.CatchUp();
@@ -132,11 +129,11 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
     Note(FlightEvent::kIssue, issued_);
     window_.Pass(launch.weight_bytes);
     const bool drops = HasDrops(index, step);
-    const commsched_status_t code =
-        spec_.backend->launch(launch.comm, Prepare(index, step, drops), 0,
-                              commsched_stream_caller(), message, kMessageSize);
+    const commsched_status_t code = spec_.backend->launch(
+        launch.comm, Prepare(index, step, drops), 0, commsched_stream_caller(),
+        message_.Begin(), PluginMessage::size());
     if (ABSL_PREDICT_FALSE(code != COMMSCHED_OK)) {
-      Fail(BackendError(code, message, issued_));
+      Fail(BackendError("launch", code, issued_));
       break;
     }
     if (spec_.observers != nullptr) {
@@ -191,12 +188,11 @@ bool Issuer::TryIssue() {
   if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane);
   const commsched_launch_t* call = Prepare(index, step, drops);
   Note(FlightEvent::kIssue, issued_);
-  char message[kMessageSize];
-  const commsched_status_t code =
-      spec_.backend->launch(launch.comm, call, entry.ticket,
-                            commsched_stream_caller(), message, kMessageSize);
+  const commsched_status_t code = spec_.backend->launch(
+      launch.comm, call, entry.ticket, commsched_stream_caller(),
+      message_.Begin(), PluginMessage::size());
   if (code != COMMSCHED_OK) {
-    Fail(BackendError(code, message, issued_));
+    Fail(BackendError("launch", code, issued_));
     return false;
   }
   in_flight_.push_back(entry);
@@ -261,10 +257,14 @@ absl::Status Issuer::Poll(InFlight* entry) {
     return absl::OkStatus();
   }
   commsched_launch_result_t result = {};
-  char message[kMessageSize];
-  const commsched_status_t code = spec_.backend->poll(
-      launch.comm, entry->ticket, &result, message, kMessageSize);
-  if (code != COMMSCHED_OK) return BackendError(code, message, entry->number);
+  const commsched_status_t code =
+      spec_.backend->poll(launch.comm, entry->ticket, &result, message_.Begin(),
+                          PluginMessage::size());
+  if (code != COMMSCHED_OK) return BackendError("poll", code, entry->number);
+  if (ABSL_PREDICT_FALSE(result.done > 1)) {
+    return LaunchError(entry->number,
+                       CheckLaunchResult(*spec_.backend, result));
+  }
   entry->wake_at_ns = result.wake_at_ns;
   if (result.done == 0) return absl::OkStatus();
   if (spec_.flight != nullptr) {
@@ -433,12 +433,11 @@ void Issuer::CheckDeadlines() {
 // With nothing in flight nothing is polled; another rank's failure shows here.
 void Issuer::CheckCommunicators() {
   if (!in_flight_.empty() || spec_.backend->comm_status == nullptr) return;
-  char message[kMessageSize];
   for (void* comm : spec_.comms) {
-    const commsched_status_t code =
-        spec_.backend->comm_status(comm, message, kMessageSize);
+    const commsched_status_t code = spec_.backend->comm_status(
+        comm, message_.Begin(), PluginMessage::size());
     if (code == COMMSCHED_OK) continue;
-    Fail(absl::Status(static_cast<absl::StatusCode>(code), message));
+    Fail(BackendFailure(*spec_.backend, "comm_status", code, message_));
     return;
   }
 }
@@ -464,13 +463,19 @@ void Issuer::Fail(absl::Status status) {
   spec_.parker->Unpark();
 }
 
-absl::Status Issuer::BackendError(commsched_status_t code, const char* message,
-                                  uint64_t number) const {
+absl::Status Issuer::LaunchError(uint64_t number,
+                                 const absl::Status& error) const {
   const uint32_t index = static_cast<uint32_t>(number % launches_per_step_);
   return absl::Status(
-      static_cast<absl::StatusCode>(code),
+      error.code(),
       absl::StrCat("launch ", program_.LaunchName(index), " of step ",
-                   number / launches_per_step_, ": ", message));
+                   number / launches_per_step_, ": ", error.message()));
+}
+
+absl::Status Issuer::BackendError(const char* call, commsched_status_t code,
+                                  uint64_t number) const {
+  return LaunchError(number,
+                     BackendFailure(*spec_.backend, call, code, message_));
 }
 
 }  // namespace commsched

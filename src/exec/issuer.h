@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/parker.h"
 #include "base/running_clock.h"
+#include "comm/table_support.h"
 #include "commsched/plugin.h"
 #include "exec/drops.h"
 #include "exec/failure.h"
@@ -178,7 +179,9 @@ class Issuer {
   bool LaneIsEmpty(uint32_t lane) const;
   void CheckDeadlines();
   void CheckCommunicators();
-  absl::Status BackendError(commsched_status_t code, const char* message,
+  // What is wrong with launch `number`, and with the call that said so.
+  absl::Status LaunchError(uint64_t number, const absl::Status& error) const;
+  absl::Status BackendError(const char* call, commsched_status_t code,
                             uint64_t number) const;
   // What observers are told; of the clock, whatever records are stamped with.
   int64_t ObservedNs() const {
@@ -207,6 +210,7 @@ class Issuer {
   Recorder::Writer writer_;            // if there is a recorder
   std::vector<InFlight> in_flight_;    // in issue order
   std::vector<uint64_t> comm_issued_;  // by GroupId: launches so far
+  PluginMessage message_;              // of the backend's latest call
   Watchdog watchdog_;
   InflightWindow window_;
   StallClock stalls_;

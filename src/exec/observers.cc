@@ -12,15 +12,15 @@
 namespace commsched {
 namespace {
 
-// Runs a function of the plugin, and makes a Status of what it says.
+// Runs function `name` of the plugin, and makes a Status of what it says.
 template <typename Call>
-absl::Status Guarded(Call call) {
-  char message[256] = "";
+absl::Status Guarded(const char* name, Call call) {
+  PluginMessage message;
   try {
-    const commsched_status_t code = call(message, sizeof(message));
+    const commsched_status_t code =
+        call(message.Begin(), PluginMessage::size());
     if (code == COMMSCHED_OK) return absl::OkStatus();
-    message[sizeof(message) - 1] = '\0';
-    return FailureFromTable(code, message);
+    return PluginFailure("it", name, code, message);
   } catch (const std::exception& e) {
     return absl::InternalError(absl::StrCat("it threw: ", e.what()));
   } catch (...) {
@@ -44,7 +44,7 @@ Observers::Observers(const std::vector<const commsched_observer_t*>& tables,
 
 Observers::~Observers() {
   for (const Attached& observer : attached_) {
-    const absl::Status detached = Guarded([&](char*, uint64_t) {
+    const absl::Status detached = Guarded("detach", [&](char*, uint64_t) {
       observer.table->detach(observer.observation);
       return commsched_status_t{COMMSCHED_OK};
     });
@@ -89,9 +89,10 @@ void Observers::Describe(const Program& program, int world_rank,
 
 void Observers::Attach(const commsched_observer_t* table) {
   void* observation = nullptr;
-  const absl::Status attached = Guarded([&](char* message, uint64_t size) {
-    return table->attach(&plan_, &observation, message, size);
-  });
+  const absl::Status attached =
+      Guarded("attach", [&](char* message, uint64_t size) {
+        return table->attach(&plan_, &observation, message, size);
+      });
   if (!attached.ok()) {
     LogFailure(table, "attach", attached);
     return;
@@ -159,10 +160,11 @@ void Observers::Send(const commsched_observer_event_t& event) {
 
 void Observers::SendTo(Attached* observer,
                        const commsched_observer_event_t& event) {
-  const absl::Status status = Guarded([&](char* message, uint64_t size) {
-    return observer->table->on_event(observer->observation, &event, message,
-                                     size);
-  });
+  const absl::Status status =
+      Guarded("on_event", [&](char* message, uint64_t size) {
+        return observer->table->on_event(observer->observation, &event, message,
+                                         size);
+      });
   if (status.ok()) return;
   if (absl::IsCancelled(status)) {
     observer->events = 0;

@@ -17,8 +17,8 @@ namespace commsched {
 std::string RankList(const std::vector<int>& ranks);
 
 // A launch has `timeout_ns` from its predecessor's completion, not from its
-// issue: hosts run ahead. Completions are seen per communication lane. Times are
-// those of base/running_clock.h.
+// issue: hosts run ahead. Completions are seen per communication lane. Times
+// are those of base/running_clock.h.
 //
 // Owned by the issuer.
 class Watchdog {

@@ -7,11 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "comm/table_support.h"
 
 namespace commsched {
 namespace {
-
-constexpr size_t kMessageSize = 512;
 
 // Of a session without a plan: 1.
 uint32_t LargestLaunch(const Plan* plan) {
@@ -57,13 +56,16 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
     desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
     desc.wake_user = parker;
     void* comm = nullptr;
-    char message[kMessageSize] = "";
-    const commsched_status_t code = backend_->comm_create(
-        world_->backend_instance(), &desc, &comm, message, sizeof(message));
+    PluginMessage message;
+    const commsched_status_t code =
+        backend_->comm_create(world_->backend_instance(), &desc, &comm,
+                              message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
-      return absl::Status(static_cast<absl::StatusCode>(code),
+      const absl::Status failure =
+          BackendFailure(*backend_, "comm_create", code, message);
+      return absl::Status(failure.code(),
                           absl::StrCat("session: communicator of axis ",
-                                       group.axis, ": ", message));
+                                       group.axis, ": ", failure.message()));
     }
     comms_.push_back(comm);
   }
@@ -74,11 +76,11 @@ absl::Status Communicators::Register(void* address, uint64_t bytes,
                                      uint64_t* counter) {
   if (backend_->comm_register == nullptr) return absl::OkStatus();
   for (void* comm : comms_) {
-    char message[kMessageSize] = "";
-    const commsched_status_t code =
-        backend_->comm_register(comm, address, bytes, message, sizeof(message));
+    PluginMessage message;
+    const commsched_status_t code = backend_->comm_register(
+        comm, address, bytes, message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
-      return absl::Status(static_cast<absl::StatusCode>(code), message);
+      return BackendFailure(*backend_, "comm_register", code, message);
     }
     ++*counter;
   }

@@ -14,8 +14,12 @@
 namespace commsched {
 namespace {
 
-constexpr uint64_t kMessageSize = 512;
 constexpr uint32_t kTicket = 0;  // one launch at a time
+
+absl::Status WithContext(const absl::Status& status, absl::string_view what) {
+  return absl::Status(status.code(),
+                      absl::StrCat(what, ": ", status.message()));
+}
 
 // The graph of collective `id` alone; `buffers` says which of its buffers is
 // which of `ops`.
@@ -158,12 +162,12 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
 absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
                                   absl::string_view what) {
   void* comm = communicators_.comms()[group.value()];
-  char message[kMessageSize] = "";
-  const commsched_status_t code = backend_->launch(
-      comm, &call, kTicket, commsched_stream_caller(), message, kMessageSize);
+  const commsched_status_t code =
+      backend_->launch(comm, &call, kTicket, commsched_stream_caller(),
+                       message_.Begin(), PluginMessage::size());
   if (code != COMMSCHED_OK) {
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        absl::StrCat(what, ": ", message));
+    return WithContext(BackendFailure(*backend_, "launch", code, message_),
+                       what);
   }
   if ((backend_->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
     return absl::OkStatus();
@@ -177,13 +181,13 @@ absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
       DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
   while (true) {
     commsched_launch_result_t result = {};
-    char message[kMessageSize] = "";
-    const commsched_status_t code =
-        backend_->poll(comm, kTicket, &result, message, kMessageSize);
-    if (code != COMMSCHED_OK) {
-      return absl::Status(static_cast<absl::StatusCode>(code),
-                          absl::StrCat(what, ": ", message));
-    }
+    const commsched_status_t code = backend_->poll(
+        comm, kTicket, &result, message_.Begin(), PluginMessage::size());
+    absl::Status polled =
+        code == COMMSCHED_OK
+            ? CheckLaunchResult(*backend_, result)
+            : BackendFailure(*backend_, "poll", code, message_);
+    if (!polled.ok()) return WithContext(polled, what);
     if (result.done != 0) return absl::OkStatus();
     if (clock.NowNs() >= deadline_ns) {
       return absl::DeadlineExceededError(

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/parker.h"
+#include "comm/table_support.h"
 #include "device/host_device.h"
 #include "exec/program.h"
 #include "graph/graph.h"
@@ -72,6 +73,7 @@ class SerialRunner {
   const commsched_backend_t* const backend_;
   HostDevice device_;
   Parker parker_;
+  PluginMessage message_;  // of the backend's latest call
   absl::flat_hash_map<OpId, std::unique_ptr<Prepared>> prepared_;
   std::vector<uint64_t> shown_;  // of each member: step, op
   Communicators communicators_;  // goes first: programs hold counts it uses

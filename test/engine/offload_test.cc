@@ -279,6 +279,17 @@ TEST(OffloadErrorTest, APoolThatIsFullIsFoundBeforeTheFirstStep) {
                     HasSubstr("the test's disk is full")));
 }
 
+TEST(OffloadErrorTest, APoolsStatusThatIsNoneIsNamedAndInternal) {
+  ToyRun run = Offloaded(RunOf(1));
+  run.ranks = 1;
+  run.pools->of_rank[0].FailReserve(999);
+  OnRanks(run, [&](ToyRank& toy, int32_t) {
+    EXPECT_THAT(toy.Build(), HasSubstr("of its pool failed with status 999, "
+                                       "which is none: the test's disk"));
+    return std::string();
+  });
+}
+
 TEST(OffloadErrorTest, MastersThatCannotBeWrittenAreAnErrorThatStays) {
   ToyRun run = Offloaded(RunOf(1));
   run.ranks = 1;

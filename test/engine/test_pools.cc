@@ -32,9 +32,9 @@ bool TestPool::Fails(Kind kind, uint64_t offset, uint64_t bytes) {
 
 commsched_status_t TestPool::Reserve(void* user, uint64_t bytes) {
   TestPool& pool = PoolOf(user);
-  if (pool.fails_reserve_) {
+  if (pool.reserve_answer_ != COMMSCHED_OK) {
     pool.message_ = "the test's disk is full";
-    return COMMSCHED_RESOURCE_EXHAUSTED;
+    return pool.reserve_answer_;
   }
   pool.bytes_.assign(bytes, std::byte{0});
   return COMMSCHED_OK;

@@ -23,7 +23,9 @@ class TestPool {
     failing_ = kind;
     calls_left_ = calls;
   }
-  void FailReserve() { fails_reserve_ = true; }
+  void FailReserve(commsched_status_t code = COMMSCHED_RESOURCE_EXHAUSTED) {
+    reserve_answer_ = code;
+  }
   uint64_t bytes() const { return bytes_.size(); }
 
  private:
@@ -40,7 +42,7 @@ class TestPool {
   Kind failing_ = Kind::kAny;
   // Told in one thread, counted in another.
   std::atomic<int64_t> calls_left_{INT64_MAX};
-  bool fails_reserve_ = false;
+  commsched_status_t reserve_answer_ = COMMSCHED_OK;
 };
 
 // One for each of up to 8 ranks. What is made anew reserves anew.

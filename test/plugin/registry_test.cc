@@ -1,7 +1,12 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "comm/plugin_registry.h"
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
@@ -78,6 +83,17 @@ TEST(PluginRegistryTest, WhatCannotBeUsedSaysWhy) {
                 StatusIs(hostile.code, hostile.reason));
   }
   EXPECT_TRUE(registry.plugins().empty());
+}
+
+TEST(PluginRegistryTest, APipeIsRefusedAndNotWaitedFor) {
+  const std::string path =
+      absl::StrCat(testing::TempDir(), "/pipe.", getpid(), ".so");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  PluginRegistry registry({});
+  EXPECT_THAT(registry.Load(path),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       absl::StrCat("plugin ", path, ": not a regular file")));
+  std::remove(path.c_str());
 }
 
 TEST(PluginRegistryTest, AskingForAnUnusablePluginByNameSaysWhy) {
