@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "gtest/gtest.h"
+#include "test/support/await.h"
 
 namespace commsched {
 namespace {
@@ -50,7 +51,7 @@ TEST(MutexTest, OnlyAContendedLockIsCounted) {
 
   mu.Lock();
   std::thread waiter([&] { MutexLock lock(&mu); });
-  while (contended.load() == before) std::this_thread::yield();
+  EXPECT_TRUE(test::Await([&] { return contended.load() != before; }));
   mu.Unlock();
   waiter.join();
   EXPECT_EQ(contended.load(), before + 1);

@@ -17,6 +17,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/support/await.h"
 #include "test/support/fault_backend.h"
 #include "test/support/rank_group.h"
 #include "test/support/session_rig.h"
@@ -384,7 +385,7 @@ class AbortDrillTest : public FaultDrillTest {
       ASSIGN_OR_RETURN(std::unique_ptr<Session> session, Session::Create(spec));
       RETURN_IF_ERROR(RunStep(*session, rank, 0));
       if (rank == kFaultyRank) {
-        while (num_in != kRanks - 1) std::this_thread::yield();
+        EXPECT_TRUE(test::Await([&] { return num_in == kRanks - 1; }));
         begun_ns_ = SystemClock::Get().NowNs();
         session->Abort("the operator stopped it");
         return session->status();
@@ -409,7 +410,7 @@ class AbortDrillTest : public FaultDrillTest {
 
 TEST_F(AbortDrillTest, ReachesRanksThatAreIdle) {
   RunAbort([](Session& session, int /*rank*/) {
-    while (session.status().ok()) std::this_thread::yield();
+    EXPECT_TRUE(test::Await([&] { return !session.status().ok(); }));
     return session.status();
   });
 }

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "session/session.h"
 #include "test/session/bucket_graph.h"
+#include "test/support/await.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
@@ -32,7 +33,10 @@ TEST(SessionFailureTest, AnAbortOnOneRankReachesAll) {
           return session.status();
         }
         absl::Status status;
-        while (status.ok()) status = RunStep(session, rig, made, rank);
+        EXPECT_TRUE(test::Await([&] {
+          status = RunStep(session, rig, made, rank);
+          return !status.ok();
+        }));
         EXPECT_FALSE(session.StepBegin().ok()) << "the failure must stick";
         return status;
       });
@@ -71,7 +75,7 @@ TEST(SessionFailureTest, ARankWithNothingInFlightLearnsOfAFailure) {
   const std::vector<absl::Status> statuses =
       rig.RunSessions([&](Session& session, int rank) {
         if (rank == 0) session.Abort("stop");
-        while (session.status().ok()) std::this_thread::yield();
+        EXPECT_TRUE(test::Await([&] { return !session.status().ok(); }));
         return session.status();
       });
   for (const absl::Status& status : statuses) {
@@ -100,7 +104,7 @@ struct Gate {
 
   static void Pass(void* user) {
     Gate* gate = static_cast<Gate*>(user);
-    while (!gate->open) std::this_thread::yield();
+    EXPECT_TRUE(test::Await([&] { return gate->open.load(); }));
     gate->passed = true;
   }
 };
@@ -167,7 +171,7 @@ TEST(SessionFailureTest, ALaunchThatARankNeverIssuesMissesItsDeadline) {
       status = RunStep(*session, rig, made, rank);
       failed = true;
     } else {
-      while (!failed) std::this_thread::yield();
+      EXPECT_TRUE(test::Await([&] { return failed.load(); }));
     }
     return status;
   });

@@ -8,6 +8,7 @@
 #include "device/device_counters.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
+#include "test/support/await.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
@@ -115,7 +116,7 @@ TEST_F(InlineTest, WhatIsDueIsComplete) {
       if (!written.ok()) return;
       written = session->After(made_.write, CallerStream());
     });
-    while (num_begun.load() == step) std::this_thread::yield();
+    EXPECT_TRUE(test::Await([&] { return num_begun.load() != step; }));
     const absl::Status read = session->Before(made_.read, CallerStream());
     EXPECT_EQ(num_complete.load(), step + 1);
     EXPECT_EQ(session->BufferVersion(made_.buffer).value(), step + 1);

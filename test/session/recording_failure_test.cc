@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "session/recording.h"
 #include "test/session/recording_rig.h"
+#include "test/support/await.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -51,9 +52,9 @@ class Watched {
   }
   const ModulesSpec& spec() const { return spec_; }
   void AwaitMeeting() const {
-    while (meeting_.load() == nullptr || meeting_.load()->NumOpen() == 0) {
-      std::this_thread::yield();
-    }
+    EXPECT_TRUE(test::Await([&] {
+      return meeting_.load() != nullptr && meeting_.load()->NumOpen() != 0;
+    }));
   }
 
  private:

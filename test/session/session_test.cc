@@ -9,6 +9,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "test/session/bucket_graph.h"
+#include "test/support/await.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
@@ -238,7 +239,7 @@ TEST(SessionTest, AStaleReadIsAnErrorAndNotOldData) {
   const std::vector<absl::Status> statuses =
       rig.RunSessions([&](Session& session, int rank) {
         if (rank == 1) {
-          while (!checked) std::this_thread::yield();
+          EXPECT_TRUE(test::Await([&] { return checked.load(); }));
           return RunStep(session, rig, made, rank);
         }
         RETURN_IF_ERROR(session.StepBegin());

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
+#include "test/support/await.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 #include "trace/recorder.h"
@@ -20,16 +21,30 @@ namespace {
 
 using test::SessionRig;
 
-constexpr int64_t kWorkNs = 300 * 1000;
+constexpr int kWorkIterations = 300 * 1000;
 constexpr int64_t kInexactNs = kTicksErrorNs;
 constexpr int kBuckets = 3;
 
 int64_t NowNs() { return SystemClock::Get().NowNs(); }
 
+// As much work each time, however long it takes: tests compare records with
+// the times at which it begins and ends. Much longer than kInexactNs.
 void Work() {
-  const int64_t end_ns = NowNs() + kWorkNs;
-  while (NowNs() < end_ns) {
-  }
+  volatile int sink = 0;
+  for (int i = 0; i < kWorkIterations; ++i) sink = sink + 1;
+}
+
+// When an op's work began and ended.
+struct Worked {
+  int64_t begin_ns = 0, end_ns = 0;
+};
+
+Worked TimedWork() {
+  Worked worked;
+  worked.begin_ns = NowNs();
+  Work();
+  worked.end_ns = NowNs();
+  return worked;
 }
 
 // kBuckets times: a compute op that writes a gradient, and its all-reduce.
@@ -93,56 +108,54 @@ INSTANTIATE_TEST_SUITE_P(Backends, StampsTest,
                          testing::Values("null", "inproc"));
 
 TEST_P(StampsTest, AReplayedOpsRecordIsItsWork) {
-  std::vector<int64_t> called_ns;
+  std::vector<Worked> worked;
   ASSERT_OK(session_->Run(
       [](void* user, OpId, Stream*) {
-        static_cast<std::vector<int64_t>*>(user)->push_back(NowNs());
-        Work();
+        static_cast<std::vector<Worked>*>(user)->push_back(TimedWork());
         return absl::OkStatus();
       },
-      &called_ns, 2));
+      &worked, 2));
   ASSERT_OK(session_->Drain());
 
   Read();
 
-  ASSERT_EQ(computes_.size(), called_ns.size());
+  ASSERT_EQ(computes_.size(), worked.size());
   for (size_t i = 0; i < computes_.size(); ++i) {
-    EXPECT_LE(computes_[i].begin_ns, called_ns[i] + kInexactNs);
-    EXPECT_GE(computes_[i].end_ns, called_ns[i] + kWorkNs - kInexactNs);
+    EXPECT_LE(computes_[i].begin_ns, worked[i].begin_ns + kInexactNs);
+    EXPECT_GE(computes_[i].end_ns, worked[i].end_ns - kInexactNs);
     if (i + 1 == computes_.size()) continue;
-    EXPECT_LE(computes_[i].end_ns, called_ns[i + 1] + kInexactNs);
-    EXPECT_GE(computes_[i + 1].begin_ns, called_ns[i] + kWorkNs - kInexactNs);
+    EXPECT_LE(computes_[i].end_ns, worked[i + 1].begin_ns + kInexactNs);
+    EXPECT_GE(computes_[i + 1].begin_ns, worked[i].end_ns - kInexactNs);
   }
 }
 
 TEST_P(StampsTest, NoRecordHasWhatTheCallerDoesBetweenOps) {
   ASSERT_OK(session_->StepBegin());
-  std::vector<int64_t> called_ns;
+  std::vector<Worked> between, within;
   for (int i = 0; i < kBuckets; ++i) {
-    Work();
-    called_ns.push_back(NowNs());
+    between.push_back(TimedWork());
     ASSERT_OK(session_->Before(ComputeOp(i), CallerStream()));
-    Work();
+    within.push_back(TimedWork());
     ASSERT_OK(session_->After(ComputeOp(i), CallerStream()));
     // Whatever the lane thread still does.
-    while (session_->counters().launches <= static_cast<uint64_t>(i)) {
-      std::this_thread::yield();
-    }
+    ASSERT_TRUE(test::Await([&] {
+      return session_->counters().launches > static_cast<uint64_t>(i);
+    }));
   }
   ASSERT_OK(session_->StepEnd());
   ASSERT_OK(session_->Drain());
 
   Read();
 
-  ASSERT_EQ(computes_.size(), called_ns.size());
-  ASSERT_EQ(launches_.size(), called_ns.size());
-  for (size_t i = 0; i < called_ns.size(); ++i) {
-    EXPECT_GE(computes_[i].begin_ns, called_ns[i] - kInexactNs);
-    EXPECT_GE(computes_[i].end_ns - computes_[i].begin_ns,
-              kWorkNs - kInexactNs);
+  ASSERT_EQ(computes_.size(), within.size());
+  ASSERT_EQ(launches_.size(), within.size());
+  for (size_t i = 0; i < within.size(); ++i) {
+    EXPECT_GE(computes_[i].begin_ns, between[i].end_ns - kInexactNs);
+    EXPECT_LE(computes_[i].begin_ns, within[i].begin_ns + kInexactNs);
+    EXPECT_GE(computes_[i].end_ns, within[i].end_ns - kInexactNs);
     EXPECT_GE(launches_[i].begin_ns, computes_[i].end_ns - kInexactNs);
     if (i == 0) continue;
-    EXPECT_LE(launches_[i - 1].end_ns, called_ns[i] - kWorkNs + kInexactNs);
+    EXPECT_LE(launches_[i - 1].end_ns, between[i].begin_ns + kInexactNs);
   }
 }
 

@@ -2,10 +2,8 @@
 #ifndef COMMSCHED_TEST_SUPPORT_AWAIT_H_
 #define COMMSCHED_TEST_SUPPORT_AWAIT_H_
 
-#include <cstdint>
+#include <chrono>
 #include <thread>
-
-#include "base/clock.h"
 
 namespace commsched::test {
 
@@ -13,10 +11,10 @@ namespace commsched::test {
 // minutes: a test whose other thread never gets there must fail, not hang.
 template <typename Done>
 [[nodiscard]] bool Await(Done done) {
-  constexpr int64_t kLimitNs = int64_t{120} * 1000 * 1000 * 1000;
-  const int64_t deadline_ns = SystemClock::Get().NowNs() + kLimitNs;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + std::chrono::minutes(2);
   while (!done()) {
-    if (SystemClock::Get().NowNs() > deadline_ns) return false;
+    if (Clock::now() > deadline) return false;
     std::this_thread::yield();
   }
   return true;
