@@ -8,9 +8,12 @@
 /// have recorded the same steps, these are frozen into a plan, and from then on
 /// the same calls replay it at the cost of a session's.
 ///
-/// A frozen step that is called differently, on one rank or on all, still works
-/// and never changes what is launched (docs/recording.md). All ranks learn of
-/// it one step later and record the segment again.
+/// A frozen step that is called differently, on one rank or on all, never
+/// changes what is launched. Ops run all the same; a collective that is not
+/// submitted goes without the rank's data, and one that is not in the plan, or
+/// has gone already, is refused (docs/recording.md). The rank logs what went
+/// without its data; all ranks learn of it one step later and record the
+/// segment again. In a strict recording the first call that differs is refused.
 ///
 /// Ids stay valid for the life of the recording.
 #ifndef COMMSCHED_RECORDING_H_
@@ -47,6 +50,12 @@ typedef struct commsched_recording_desc {
   uint32_t steps_to_record;     ///< Equal steps before freezing; 0: 2.
   uint32_t max_recorded_steps;  ///< Then it is frozen or fails; 0: 16.
   int64_t launch_timeout_ns;    ///< As of a session; 0: 600 s.
+  /// 1: the calls of a frozen step must be those recorded. One that is not is
+  /// FAILED_PRECONDITION, naming it and the one expected, and changes nothing:
+  /// the program can make that one, or abort. What the recorded steps differed
+  /// in may differ still. 0: see above. Equal on all ranks.
+  uint32_t strict;
+  uint32_t reserved;  ///< 0.
 } commsched_recording_desc_t;
 
 static inline commsched_recording_desc_t commsched_recording_desc_init(void) {
@@ -78,8 +87,8 @@ enum {
 /// Blocks:    never.
 /// Errors:    INVALID_ARGUMENT  NULL, a group or trace of another context, a
 ///                              negative timeout, `max_recorded_steps` below
-///                              `steps_to_record`, measured op costs, and those
-///                              of commsched_plan_build()
+///                              `steps_to_record`, measured op costs, `strict`
+///                              above 1, and those of commsched_plan_build()
 ///            ALREADY_EXISTS    two groups on one axis
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -152,9 +161,10 @@ COMMSCHED_API commsched_status_t commsched_recording_add_collective(
 /// Errors:    INVALID_ARGUMENT     NULL; two buffers that overlap, as with
 ///                                 commsched_session_create()
 ///            FAILED_PRECONDITION  the previous step has not ended; other ranks
-///                                 record another number of steps; a group
-///                                 differs between its members (named); another
-///                                 rank was refused its recording (named)
+///                                 record another number of steps, or strictly;
+///                                 a group differs between its members (named);
+///                                 another rank was refused its recording
+///                                 (named)
 ///            ABORTED              another rank aborted or destroyed its
 ///                                 recording (named)
 ///            DEADLINE_EXCEEDED    not all ranks came
@@ -171,7 +181,8 @@ commsched_recording_step_begin(commsched_recording_t* recording);
 ///            recorded steps, until all ranks have come.
 /// Errors:    INVALID_ARGUMENT     NULL
 ///            FAILED_PRECONDITION  no step has begun; an op without its
-///                                 `after` (named); at the limit, ranks that
+///                                 `after` (named); a strict step that lacks a
+///                                 call (named); at the limit, ranks that
 ///                                 recorded different steps: names the first
 ///                                 difference
 ///            ABORTED              another rank aborted or destroyed its
@@ -191,9 +202,9 @@ commsched_recording_step_end(commsched_recording_t* recording);
 /// Errors:    INVALID_ARGUMENT     NULL, not a compute op, not the stream of
 ///                                 its lane
 ///            FAILED_PRECONDITION  outside a step; no `after` since its last
-///                                 `before`; not where the plan has it, and in
-///                                 conflict with an early collective that has
-///                                 gone
+///                                 `before`; not where the plan has it, and
+///                                 strict or in conflict with an early
+///                                 collective that has gone
 ///            or the recording's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -220,10 +231,11 @@ commsched_recording_after(commsched_recording_t* recording,
 /// Blocks:    while recording, until it is complete; else never, unless calls
 ///            before it came out of the plan's order.
 /// Errors:    INVALID_ARGUMENT     NULL, not a collective
-///            FAILED_PRECONDITION  outside a step; not planned, or gone without
-///                                 this rank's data in this step: named, does
-///                                 not stick; while recording, another rank of
-///                                 the group submits something else
+///            FAILED_PRECONDITION  outside a step; not planned, gone without
+///                                 this rank's data in this step, or not where
+///                                 a strict step has it: named, does not
+///                                 stick; while recording, another rank of the
+///                                 group submits something else
 ///            or the recording's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_recording_submit(
@@ -275,6 +287,14 @@ typedef struct commsched_recording_info {
   uint64_t plans;            ///< Frozen so far.
   uint64_t rerecordings;     ///< Finished.
   uint64_t steps_deviating;  ///< Steps of this rank that were not the plan's.
+  /// Collectives that went without this rank's data, over all steps.
+  uint64_t collectives_left_out;
+  /// The latest step that was not the recorded one on some rank in a way that
+  /// is news, and the highest such rank. Equal on all ranks, which know it one
+  /// step later; `deviating_rank` is -1 before the first.
+  uint64_t deviating_step;
+  int32_t deviating_rank;
+  uint32_t reserved;  ///< 0.
 } commsched_recording_info_t;
 
 static inline commsched_recording_info_t commsched_recording_info_init(void) {

@@ -34,6 +34,7 @@ struct RecordingSpec {
   uint32_t steps_to_record = 0;
   uint32_t max_recorded_steps = 0;
   int64_t launch_timeout_ns = 0;
+  bool strict = false;
 };
 
 /// A program that calls eagerly, in its own order, and gets a plan.
@@ -59,6 +60,7 @@ class Recording : public internal::Handle<commsched_recording_t,
     desc.steps_to_record = spec.steps_to_record;
     desc.max_recorded_steps = spec.max_recorded_steps;
     desc.launch_timeout_ns = spec.launch_timeout_ns;
+    desc.strict = spec.strict ? 1 : 0;
     commsched_recording_t* recording = nullptr;
     const auto code = commsched_recording_create(&desc, &recording);
     return internal::ResultOf(code, [&] { return Recording(recording); });

@@ -61,6 +61,11 @@ absl::Status ReadDesc(const commsched_recording_desc_t& desc,
   spec->max_recorded_steps =
       desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
   spec->launch_timeout_ns = desc.launch_timeout_ns;
+  if (desc.strict > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: strict is ", desc.strict, ", not 0 or 1"));
+  }
+  spec->strict = desc.strict != 0;
   return absl::OkStatus();
 }
 
@@ -111,6 +116,9 @@ commsched_recording_info_t ToPublic(const RecordingInfo& info) {
   result.plans = info.plans;
   result.rerecordings = info.rerecordings;
   result.steps_deviating = info.steps_deviating;
+  result.collectives_left_out = info.collectives_left_out;
+  result.deviating_step = info.deviating_step;
+  result.deviating_rank = info.deviating_rank;
   return result;
 }
 

@@ -35,7 +35,7 @@ absl::Status Dispatcher::StepBegin() {
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
   if (in_step_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("step_begin: step ", steps(), " has not ended"));
+        absl::StrCat("step_begin: step ", named_step(), " has not ended"));
   }
   in_step_ = true;
   if (ABSL_PREDICT_FALSE(flight_ != nullptr)) {
@@ -44,7 +44,7 @@ absl::Status Dispatcher::StepBegin() {
   if (recorder_ != nullptr) {
     stepper_ = std::this_thread::get_id();
     writer_.CatchUp();
-    writer_.Add(stamps_.StepBegin(steps()));
+    writer_.Add(stamps_.StepBegin(named_step()));
   }
   MoveHead(0);
   return absl::OkStatus();
@@ -60,7 +60,7 @@ absl::Status Dispatcher::StepEnd() {
     if (state_[i].load(std::memory_order_acquire) >= done) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step_end: op '", program_.OpName(i),
-                     "' has not had its after in step ", steps()));
+                     "' has not had its after in step ", named_step()));
   }
   EndStep();
   return absl::OkStatus();
@@ -80,7 +80,7 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
       ABSL_PREDICT_FALSE(!MoveState(index, state, Begun(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("before: op '", program_.OpName(index),
-                     "' a second time in step ", steps()));
+                     "' a second time in step ", named_step()));
   }
   return BeginNode(index, stream);
 }
@@ -142,7 +142,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
     return absl::FailedPreconditionError(absl::StrCat(
         "after: op '", program_.OpName(index), "' has had ",
         state >= Done(generation()) ? "its after already" : "no before",
-        " in step ", steps()));
+        " in step ", named_step()));
   }
   const bool binds = node.late_writes.count != 0 || !late.empty();
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
@@ -152,7 +152,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   if (ABSL_PREDICT_FALSE(!MoveState(index, state, Done(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("after: op '", program_.OpName(index),
-                     "' has had its after already in step ", steps()));
+                     "' has had its after already in step ", named_step()));
   }
   if (ABSL_PREDICT_FALSE(binds)) late_->Store(generation(), late);
   CountDown(node, stamp);
@@ -409,7 +409,7 @@ void Dispatcher::RecordSpan(RecordKind kind, const NodeProgram& node,
                             int64_t begin, int64_t end) {
   AddRecord({.begin_ns = begin,
              .end_ns = end,
-             .step = steps(),
+             .step = named_step(),
              .index = node.op.value(),
              .kind = kind,
              .lane = static_cast<uint8_t>(node.lane),

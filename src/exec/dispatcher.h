@@ -83,6 +83,8 @@ class Dispatcher {
   bool in_step() const { return in_step_; }
   // Steps that have ended. Any thread.
   uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  // The step as the program counts it: for messages and records.
+  uint64_t named_step() const { return program_.first_step + steps(); }
   // Steps in which `node` has had its `before`. Any thread.
   uint64_t BeforeGenerations(uint32_t node) const {
     return (state_[node].load(std::memory_order_acquire) + 1) / 2;

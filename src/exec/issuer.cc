@@ -310,7 +310,7 @@ Record Issuer::RecordOf(uint32_t launch, uint64_t step, int64_t begin,
   record.begin_ns = begin;
   record.end_ns = end;
   record.in_ticks = stamps_.in_ticks();
-  record.step = step;
+  record.step = program_.first_step + step;
   record.index = launch;
   record.kind = RecordKind::kLaunch;
   record.lane = static_cast<uint8_t>(program_.launches[launch].lane);
@@ -331,7 +331,7 @@ void Issuer::Retire(const InFlight& entry) {
     Record record = RecordOf(entry.launch, step, entry.begin, stamps_.Now());
     record.value = entry.window_bytes;
     writer_.Add(record);
-    writer_.Add(HoldRecord(entry.hold, step, entry.launch, record.lane,
+    writer_.Add(HoldRecord(entry.hold, record.step, entry.launch, record.lane,
                            record.in_ticks));
   }
   if (spec_.observers != nullptr) {
@@ -469,7 +469,8 @@ absl::Status Issuer::LaunchError(uint64_t number,
   return absl::Status(
       error.code(),
       absl::StrCat("launch ", program_.LaunchName(index), " of step ",
-                   number / launches_per_step_, ": ", error.message()));
+                   program_.first_step + number / launches_per_step_, ": ",
+                   error.message()));
 }
 
 absl::Status Issuer::BackendError(const char* call, commsched_status_t code,

@@ -105,6 +105,9 @@ struct Program {
   // when they are due. Only with an INLINE backend and when all compute lanes
   // are the calling thread: then nothing waits, and there are no events.
   bool issue_inline = false;
+  // What messages and records call the first step: a session that goes on from
+  // a recording counts on from it.
+  uint64_t first_step = 0;
   std::vector<NodeProgram> nodes;       // in planned host order
   std::vector<LaunchProgram> launches;  // in key order
   std::vector<Instruction> instructions;

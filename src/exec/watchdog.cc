@@ -75,6 +75,7 @@ std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
 absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t ticket,
                                int64_t now_ns) const {
   const LaunchProgram& launch = spec_.program->launches[index];
+  step += spec_.program->first_step;
   const std::string name = spec_.program->LaunchName(index);
   const std::string waited = Seconds(now_ns - since_ns_[launch.lane]);
   const std::string limit = Seconds(spec_.timeout_ns);

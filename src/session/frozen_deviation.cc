@@ -2,11 +2,21 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "graph/region.h"
 #include "session/frozen_step.h"
 
 namespace commsched {
+namespace {
+
+std::string Times(size_t times) {
+  if (times == 1) return "once";
+  if (times == 2) return "twice";
+  return absl::StrCat(times, " times");
+}
+
+}  // namespace
 
 absl::Status FrozenStep::CheckDeclared(const char* what, uint32_t op,
                                        OpKind kind) const {
@@ -52,6 +62,7 @@ void FrozenStep::NoteCall(uint32_t op, uint32_t call) {
   if (note_) noted_.push_back(op);
   if (call == kNone) {
     deviated_ = true;
+    unexpected_.push_back(op);
     Flag(op);
     return;
   }
@@ -60,7 +71,9 @@ void FrozenStep::NoteCall(uint32_t op, uint32_t call) {
     return;
   }
   deviated_ = true;
-  if (!spec_.order.loose[spec_.recorded.segment[op]]) Flag(op);
+  if (spec_.order.loose[spec_.recorded.segment[op]]) return;
+  unexpected_.push_back(op);
+  Flag(op);
 }
 
 absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
@@ -78,6 +91,7 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
         absl::StrCat("before: op '", name, "' has had a before and no after"));
   }
   const uint32_t call = PlannedCall(op);
+  RETURN_IF_ERROR(CheckStrictCall("before", op, call));
   RETURN_IF_ERROR(GiveWay(op));
   if (call == kNone || state_[call] != CallState::kWaiting) {
     return BeginAlone(op, call);
@@ -122,6 +136,8 @@ absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned) {
   ++num_open_;
   deviated_ = true;
   if (planned != kNone && !spec_.order.loose[spec_.recorded.segment[op]]) {
+    // NoteCall() lists one that comes after a later call.
+    if (planned + 1 > highest_) unexpected_.push_back(op);
     Flag(op);
   }
   NoteCall(op, planned);
@@ -149,22 +165,26 @@ absl::Status FrozenStep::SlowAfter(uint32_t op, Stream* stream) {
 absl::Status FrozenStep::SlowSubmit(uint32_t op) {
   RETURN_IF_ERROR(CheckDeclared("submit", op, OpKind::kCollective));
   Deviate();
-  const std::string& name = DeclaredOp(op).name;
   const uint32_t call = PlannedCall(op);
+  RETURN_IF_ERROR(CheckStrictCall("submit", op, call));
   if (call == kNone) {
     NoteCall(op, call);
     return absl::FailedPreconditionError(absl::StrCat(
-        "submit: collective '", name, "' is not planned a ", times_[op],
-        ". time in a step; declare it an alternative, or submit it once its "
+        "submit: ", Quoted(op), " was submitted ", Times(times_[op]),
+        " in step ", step(), ", but the recorded step ",
+        calls_of_op_[op].empty()
+            ? "does not submit it"
+            : absl::StrCat("submits it ", Times(calls_of_op_[op].size())),
+        "; declare it an alternative, or submit it once its "
         "segment has been recorded again"));
   }
   RETURN_IF_ERROR(GiveWay(op));
   NoteCall(op, call);
   if (state_[call] == CallState::kSkipped) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "submit: collective '", name,
-        "' comes too late: it went without this rank's data when an op needed "
-        "a launch behind it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("submit: ", Quoted(op), " comes too late in step ", step(),
+                     ": it went without the data of rank ", spec_.world_rank,
+                     " when an op needed a launch behind it"));
   }
   state_[call] = CallState::kDone;
   return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
@@ -248,10 +268,8 @@ void FrozenStep::DropUnsubmitted(uint32_t due) {
       const uint32_t call = op.value();
       if (call >= num_calls_ || state_[call] != CallState::kWaiting) continue;
       if (!gated_[call]) continue;
-      state_[call] = CallState::kSkipped;
+      LeaveOut(call);
       session_->Submit(op, /*drop=*/true).IgnoreError();  // sticks
-      deviated_ = true;
-      if (!spec_.order.calls[call].optional) Flag(ops_[call]);
     }
   }
 }
@@ -262,31 +280,105 @@ absl::Status FrozenStep::Skip(uint32_t call) {
   Stream* const stream = lanes_[DeclaredOp(op).compute.lane];
   RETURN_IF_ERROR(session_->Before(OpId(call), stream));
   RETURN_IF_ERROR(session_->After(OpId(call), stream));
-  if (state_[call] == CallState::kWaiting &&
-      !spec_.order.calls[call].optional) {
-    Flag(op);
+  if (state_[call] == CallState::kWaiting) {
+    LeaveOut(call);
+  } else {
+    state_[call] = CallState::kSkipped;
+    deviated_ = true;
   }
-  state_[call] = CallState::kSkipped;
-  deviated_ = true;
   return absl::OkStatus();
 }
 
+void FrozenStep::LeaveOut(uint32_t call) {
+  const uint32_t op = ops_[call];
+  state_[call] = CallState::kSkipped;
+  deviated_ = true;
+  // An early one sends what its input holds.
+  const bool without_data = IsCollective(call) && gated_[call] != 0;
+  if (without_data) ++num_left_out_;
+  if (spec_.order.calls[call].optional) return;
+  (without_data ? without_data_ : not_called_).push_back(op);
+  Flag(op);
+}
+
 absl::Status FrozenStep::FinishCalls() {
+  RETURN_IF_ERROR(CheckStrictEnd());
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (!IsToCome(call)) continue;
     if (!IsCollective(call)) {
       RETURN_IF_ERROR(Skip(call));
       continue;
     }
-    const uint32_t op = ops_[call];
-    state_[call] = CallState::kSkipped;
+    LeaveOut(call);
     if (gated_[call]) {
       RETURN_IF_ERROR(session_->Submit(OpId(call), /*drop=*/true));
     }
-    deviated_ = true;
-    if (!spec_.order.calls[call].optional) Flag(op);
   }
   return session_->status();
+}
+
+// ---- What is said of it -----------------------------------------------------
+
+std::string FrozenStep::Quoted(uint32_t op) const {
+  const Op& declared = DeclaredOp(op);
+  return absl::StrCat(
+      declared.kind == OpKind::kCollective ? "collective '" : "op '",
+      declared.name, "'");
+}
+
+// Calls that may be left out, and other orders of segments that are loose, are
+// part of what was frozen.
+absl::Status FrozenStep::CheckStrictCall(const char* what, uint32_t op,
+                                         uint32_t call) const {
+  if (!spec_.strict) return absl::OkStatus();
+  const std::vector<bool>& loose = spec_.order.loose;
+  uint32_t expected = 0;
+  while (expected < num_calls_ && expected != call &&
+         (!IsNews(expected) || loose[spec_.recorded.segment[ops_[expected]]])) {
+    ++expected;
+  }
+  const bool in_order = expected == call &&
+                        (call >= highest_ || loose[spec_.recorded.segment[op]]);
+  if (call != kNone && in_order) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, ": ", Quoted(op), " is not what step ", step(), " of rank ",
+      spec_.world_rank, " goes on with: the recorded step ",
+      expected == num_calls_ || expected == call
+          ? "has no such call here"
+          : absl::StrCat("has ", Quoted(ops_[expected]), " here"),
+      ", and the recording is strict"));
+}
+
+absl::Status FrozenStep::CheckStrictEnd() const {
+  if (!spec_.strict) return absl::OkStatus();
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (!IsNews(call)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "step_end: step ", step(), " of rank ", spec_.world_rank, " lacks ",
+        Quoted(ops_[call]),
+        ", which the recorded step has, and the recording is strict"));
+  }
+  return absl::OkStatus();
+}
+
+void FrozenStep::LogDeviation() const {
+  std::string text;
+  const auto add = [&](const std::vector<uint32_t>& ops, const char* what) {
+    constexpr size_t kMaxNamed = 8;
+    if (ops.empty()) return;
+    absl::StrAppend(&text, text.empty() ? "" : "; ", what);
+    for (size_t i = 0; i < std::min(ops.size(), kMaxNamed); ++i) {
+      absl::StrAppend(&text, i == 0 ? " '" : ", '", DeclaredOp(ops[i]).name,
+                      "'");
+    }
+    if (ops.size() <= kMaxNamed) return;
+    absl::StrAppend(&text, " and ", ops.size() - kMaxNamed, " more");
+  };
+  add(without_data_, "went without its data:");
+  add(not_called_, "not called:");
+  add(unexpected_, "not where they were recorded:");
+  Log(LogLevel::kWarning, "recording: step ", step(), " of rank ",
+      spec_.world_rank, " is not the recorded one; ", text);
 }
 
 }  // namespace commsched

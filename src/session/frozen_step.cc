@@ -120,6 +120,7 @@ SessionSpec FrozenStep::MakeSessionSpec() {
   session.recorder = spec_.recorder;
   session.on_failure = spec_.on_failure;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
+  session.first_step = spec_.first_step;
   return session;
 }
 
@@ -140,6 +141,10 @@ absl::Status FrozenStep::StepBegin(bool note) {
   slow_ = false;
   deviated_ = false;
   deviation_ = 0;
+  num_left_out_ = 0;
+  without_data_.clear();
+  not_called_.clear();
+  unexpected_.clear();
   note_ = note;
   noted_.clear();
   if (note) Deviate();
@@ -155,8 +160,14 @@ absl::Status FrozenStep::StepEnd() {
   RETURN_IF_ERROR(followed
                       ? dispatcher_->ScriptedBefore(script_end_[0].node, here)
                       : session_->Before(frozen_.deviation, here));
-  agreed_deviation_ = static_cast<uint32_t>(flag_out_);
-  flag_in_ = static_cast<int32_t>(deviation_);
+  // The highest segment wins, then the highest rank.
+  const int world_size = spec_.world->spec().size;
+  agreed_deviation_ = static_cast<uint32_t>(flag_out_ / world_size);
+  agreed_rank_ = flag_out_ % world_size;
+  flag_in_ = deviation_ == 0 ? 0
+                             : static_cast<int32_t>(deviation_) * world_size +
+                                   spec_.world_rank;
+  if (ABSL_PREDICT_FALSE(deviation_ != 0)) LogDeviation();
   RETURN_IF_ERROR(followed ? dispatcher_->ScriptedAfter(script_end_[1], here)
                            : session_->After(frozen_.deviation, here));
   return session_->StepEnd();
@@ -169,7 +180,7 @@ absl::Status FrozenStep::EndCalls() {
       if (open_[op] == kNone) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("step_end: op '", DeclaredOp(op).name,
-                       "' has had a before and no after"));
+                       "' has had a before and no after in step ", step()));
     }
   }
   if (next_ == num_calls_ && !slow_) return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/optimization.h"
@@ -32,6 +33,8 @@ struct FrozenStepSpec {
   Recorder* recorder = nullptr;
   std::function<void(const absl::Status&)> on_failure;  // of the session
   int64_t launch_timeout_ns = 0;
+  uint64_t first_step = 0;  // of the recording that the frozen plan runs
+  bool strict = false;
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
@@ -48,7 +51,13 @@ struct FrozenStepSpec {
 // - An op that is not planned, or not where it is called, runs alone:
 //   everything in flight is waited for, and the op is, too.
 // - A collective that comes too late or is not planned is an error.
-// What the program submitted goes before later ops that conflict with it.
+// What the program submitted goes before later ops that conflict with it. Of a
+// step that deviates in a way that is news, the log says what went without this
+// rank's data.
+//
+// If the recording is strict, a call that would be news is refused, naming it
+// and the one that was expected, and changes nothing: the program can go on
+// with that one.
 //
 // At the end of each step all ranks exchange whether a segment deviated in a
 // way that recording it again would cure; they see the answer at the end of the
@@ -93,6 +102,10 @@ class FrozenStep {
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
   // as of the step before. Equal on all ranks.
   uint32_t agreed_deviation() const { return agreed_deviation_; }
+  // If that is not 0: the highest rank that wants it.
+  int agreed_rank() const { return agreed_rank_; }
+  // Collectives that went without this rank's data in the last step.
+  uint32_t num_left_out() const { return num_left_out_; }
   // Whether the calls of the last step were not the frozen ones.
   bool deviated() const { return deviated_; }
   const CallOrder& noted() const { return noted_; }
@@ -144,6 +157,21 @@ class FrozenStep {
   // The planned call that the next one of `op` is, or kNone.
   uint32_t PlannedCall(uint32_t op) const;
   void Flag(uint32_t op);
+  // As the recording counts.
+  uint64_t step() const { return dispatcher_->named_step(); }
+  // "collective 'ar'", "op 'bwd'".
+  std::string Quoted(uint32_t op) const;
+  bool IsNews(uint32_t call) const {
+    return IsToCome(call) && !spec_.order.calls[call].optional;
+  }
+  // Of a strict recording: whether `op`, of which the next planned call is
+  // `call`, may be called here; whether the step may end.
+  absl::Status CheckStrictCall(const char* what, uint32_t op,
+                               uint32_t call) const;
+  absl::Status CheckStrictEnd() const;
+  // Notes that `call` was left out, for the log.
+  void LeaveOut(uint32_t call);
+  void LogDeviation() const;
   void NoteCall(uint32_t op, uint32_t call);
 
   absl::Status SlowBefore(uint32_t op, Stream* stream);
@@ -196,6 +224,10 @@ class FrozenStep {
   bool deviated_ = false;
   uint32_t deviation_ = 0;  // 1 + segment
   uint32_t agreed_deviation_ = 0;
+  int agreed_rank_ = 0;
+  uint32_t num_left_out_ = 0;
+  // What was news in this step, as declared ops, for the log.
+  std::vector<uint32_t> without_data_, not_called_, unexpected_;
   // Only while slow_.
   std::vector<CallState> state_;  // by call
   std::vector<uint32_t> times_;   // by declared op: calls so far

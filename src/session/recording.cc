@@ -106,6 +106,14 @@ absl::StatusOr<uint32_t> Recording::AddSegment(absl::string_view name) {
           absl::StrCat("recording: a segment is called '", name, "'"));
     }
   }
+  // They and ranks share a word (FrozenStep::StepEnd).
+  const uint64_t most =
+      uint64_t{INT32_MAX} / static_cast<uint64_t>(spec_.world->spec().size) - 1;
+  if (segments_.size() >= most) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "recording: segment '", name, "' is one more than the ", most,
+        " that a world of ", spec_.world->spec().size, " ranks can have"));
+  }
   segments_.emplace_back(name);
   declared_since_ = true;
   return static_cast<uint32_t>(segments_.size() - 1);
@@ -249,7 +257,8 @@ absl::Status Recording::Connect() {
   if (ready.ok()) ready = failure_.status();
   const std::string mine =
       ready.ok() ? absl::StrCat("records ", spec_.steps_to_record, " to ",
-                                spec_.max_recorded_steps, " steps")
+                                spec_.max_recorded_steps,
+                                spec_.strict ? " steps strictly" : " steps")
                  : absl::StrCat("cannot connect: ", ready.message());
   std::vector<std::string> axes;
   for (const GroupSpec& group : spec_.groups) axes.push_back(group.axis);
@@ -369,6 +378,11 @@ absl::Status Recording::EndRecordedStep() {
 
 absl::Status Recording::EndFrozenStep() {
   if (frozen_->deviated()) ++info_.steps_deviating;
+  info_.collectives_left_out += frozen_->num_left_out();
+  if (frozen_->agreed_deviation() != 0) {
+    info_.deviating_step = info_.steps - 2;  // the one before that just ended
+    info_.deviating_rank = frozen_->agreed_rank();
+  }
   if (info_.phase == RecordingPhase::kRerecording) {
     shown_.push_back(frozen_->noted());
     if (shown_.size() < spec_.steps_to_record) return absl::OkStatus();
@@ -426,6 +440,8 @@ absl::Status Recording::Freeze(FrozenOrder order) {
     meetings_.GiveUp(failure);
   };
   spec.launch_timeout_ns = spec_.launch_timeout_ns;
+  spec.first_step = info_.steps;
+  spec.strict = spec_.strict;
   ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,
                    FrozenStep::Create(std::move(spec)));
   info_.phase = RecordingPhase::kFrozen;

@@ -35,6 +35,7 @@ struct RecordingSpec {
   uint32_t steps_to_record = 2;
   uint32_t max_recorded_steps = 16;
   int64_t launch_timeout_ns = 0;
+  bool strict = false;  // frozen steps must be the recorded one
 };
 
 // How the recording treats a collective.
@@ -57,6 +58,12 @@ struct RecordingInfo {
   uint64_t rerecordings = 0;     // finished ones
   uint64_t steps_deviating = 0;  // steps of this rank that were not the plan
   uint32_t segment = 0;          // kRerecording: which
+  // Collectives that went without this rank's data, over all steps.
+  uint64_t collectives_left_out = 0;
+  // The last step that some rank said was not the plan, and the rank; equal on
+  // all ranks, which know it one step later. -1: none so far.
+  uint64_t deviating_step = 0;
+  int deviating_rank = -1;
 };
 
 // Behind include/commsched/recording.h, which states the contract of each call.

@@ -125,7 +125,7 @@ SessionImpl::~SessionImpl() {
     absl::Status drained = dispatcher_->in_step()
                                ? absl::AbortedError(absl::StrCat(
                                      "the session was destroyed inside step ",
-                                     dispatcher_->steps()))
+                                     dispatcher_->named_step()))
                                : Drain();
     if (!drained.ok()) issuer_->Fail(std::move(drained));
   }
@@ -175,8 +175,8 @@ uint64_t SessionImpl::CompletedGenerations(NodeRef node) const {
 absl::Status SessionImpl::Drain() {
   if (parts_.failure.failed()) return parts_.failure.status();
   if (dispatcher_->in_step()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("drain: step ", dispatcher_->steps(), " has not ended"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "drain: step ", dispatcher_->named_step(), " has not ended"));
   }
   if (!parts_.spec.manual) {
     for (Stream* lane : parts_.lanes) lane->Synchronize();

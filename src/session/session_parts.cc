@@ -154,6 +154,7 @@ absl::Status SessionParts::RegisterMemory() {
 }
 
 void SessionParts::Finish() {
+  program->first_step = spec.first_step;
   for (LaunchProgram& launch : program->launches) {
     launch.comm = communicators.comms()[launch.group];
   }

@@ -76,6 +76,11 @@ static void open_recorded(struct recorded* self, commsched_world_t* world) {
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "steps_to_record is 3",
                commsched_recording_create(&desc, &self->recording));
   desc.steps_to_record = 2;
+  desc.max_recorded_steps = 0;
+  desc.strict = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "strict is 2",
+               commsched_recording_create(&desc, &self->recording));
+  desc.strict = 1;
   EXPECT_OK(commsched_recording_create(&desc, &self->recording));
   declare(self);
 }
@@ -137,6 +142,7 @@ void test_recording(void) {
   EXPECT_OK(commsched_recording_get_info(self.recording, &info));
   EXPECT(info.phase == COMMSCHED_RECORDING_FROZEN);
   EXPECT(info.steps == STEPS && info.steps_recorded == 2 && info.plans == 1);
+  EXPECT(info.deviating_rank == -1 && info.collectives_left_out == 0);
   EXPECT_OK(commsched_recording_plan(self.recording, &plan));
   commsched_plan_destroy(plan);
   commsched_recording_abort(self.recording, "done");

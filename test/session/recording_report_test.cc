@@ -1,0 +1,245 @@
+// What a recording says of steps that are not the recorded one, and what a
+// strict one refuses.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "comm/plugin_registry.h"
+#include "device/host_device.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "session/recording.h"
+#include "test/session/recording_rig.h"
+#include "test/support/status_matchers.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+namespace {
+
+using test::ModulesRank;
+using test::ModulesSpec;
+using test::RunModules;
+using testing::ElementsAre;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr int kFrozenFrom = 2;  // steps_to_record
+
+void ExpectAllOk(const std::vector<absl::Status>& statuses) {
+  for (const absl::Status& status : statuses) EXPECT_OK(status);
+}
+
+absl::Status Steps(ModulesRank& rank, int from, int to) {
+  for (int t = from; t < to; ++t) RETURN_IF_ERROR(rank.Step({0, 1}, t));
+  return absl::OkStatus();
+}
+
+// Collects the log while it lives.
+class Lines {
+ public:
+  Lines() {
+    SetLogSink({[](void* lines, LogLevel, absl::string_view line) {
+                  static_cast<Lines*>(lines)->lines_.emplace_back(line);
+                },
+                this});
+  }
+  ~Lines() { SetLogSink({nullptr, nullptr}); }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+ModulesSpec TwoModules() {
+  ModulesSpec spec;
+  spec.ranks = 2;
+  spec.modules = 2;
+  return spec;
+}
+
+ModulesSpec Strict() {
+  ModulesSpec spec = TwoModules();
+  spec.adjust = [](RecordingSpec* recording) { recording->strict = true; };
+  return spec;
+}
+
+// ---- Step numbers -----------------------------------------------------------
+
+std::atomic<bool> fail_launches{false};
+commsched_status_t (*launch_below)(void*, const commsched_launch_t*, uint32_t,
+                                   commsched_stream_t, char*, uint64_t);
+
+TEST(RecordingReportTest, AFailureInAFrozenStepNamesTheStepOfTheProgram) {
+  commsched_backend_t table =
+      *PluginRegistry::Process().Backend("null").value();
+  launch_below = table.launch;
+  table.launch = [](void* comm, const commsched_launch_t* launch,
+                    uint32_t ticket, commsched_stream_t stream, char* message,
+                    uint64_t size) {
+    if (fail_launches) return commsched_status_t{COMMSCHED_DATA_LOSS};
+    return launch_below(comm, launch, ticket, stream, message, size);
+  };
+  ModulesSpec spec = TwoModules();
+  spec.ranks = 1;
+  WorldSpec world_spec;
+  world_spec.size = 1;
+  world_spec.table = &table;
+  std::shared_ptr<World> world = World::Create(world_spec).value();
+  std::atomic<uint64_t> instances{0};
+  const auto rank = ModulesRank::Create(spec, world, &instances, 0).value();
+  ASSERT_OK(Steps(*rank, 0, kFrozenFrom + 3));
+  fail_launches = true;
+  EXPECT_THAT(
+      rank->Step({0, 1}, kFrozenFrom + 3),
+      StatusIs(absl::StatusCode::kDataLoss,
+               absl::StrCat("'ar.0' on axis dp of step ", kFrozenFrom + 3)));
+  fail_launches = false;
+}
+
+TEST(RecordingReportTest, RecordsOfFrozenStepsHaveTheStepsOfTheProgram) {
+  Recorder recorders[2] = {Recorder(4096), Recorder(4096)};
+  ModulesSpec spec = TwoModules();
+  spec.adjust = [&](RecordingSpec* recording) {
+    recording->recorder = &recorders[recording->world_rank];
+  };
+  ExpectAllOk(RunModules(spec, [](ModulesRank& rank) -> absl::Status {
+    RETURN_IF_ERROR(Steps(rank, 0, kFrozenFrom + 3));
+    return rank.recording().Drain();
+  }));
+  std::vector<uint64_t> begun;
+  for (const Record& record : recorders[0].Snapshot()) {
+    EXPECT_GE(record.step, uint64_t{kFrozenFrom});
+    EXPECT_LT(record.step, uint64_t{kFrozenFrom + 3});
+    if (record.kind == RecordKind::kStepBegin) begun.push_back(record.step);
+  }
+  EXPECT_THAT(begun, ElementsAre(2, 3, 4));
+}
+
+TEST(RecordingReportTest, ACollectiveSubmittedTooOftenIsNamedWithItsStep) {
+  ExpectAllOk(RunModules(TwoModules(), [](ModulesRank& rank) -> absl::Status {
+    RETURN_IF_ERROR(Steps(rank, 0, 5));
+    RETURN_IF_ERROR(rank.recording().StepBegin());
+    RETURN_IF_ERROR(rank.Backward(0, 5));
+    RETURN_IF_ERROR(rank.Reduce(0));
+    EXPECT_THAT(rank.Reduce(0),
+                StatusIs(kRefused,
+                         "collective 'ar.0' was submitted twice in step 5, but "
+                         "the recorded step submits it once"));
+    RETURN_IF_ERROR(rank.Backward(1, 5));
+    RETURN_IF_ERROR(rank.Reduce(1));
+    RETURN_IF_ERROR(rank.Optimize(0));
+    RETURN_IF_ERROR(rank.Optimize(1));
+    RETURN_IF_ERROR(rank.recording().StepEnd());
+    return rank.recording().Drain();
+  }));
+}
+
+// ---- Whose data is missing --------------------------------------------------
+
+TEST(RecordingReportTest, AStepThatDeviatesSaysWhatWentWithoutWhoseData) {
+  const Lines log;
+  ExpectAllOk(RunModules(TwoModules(), [](ModulesRank& rank) -> absl::Status {
+    Recording& recording = rank.recording();
+    RETURN_IF_ERROR(Steps(rank, 0, 5));
+    EXPECT_EQ(recording.info().deviating_rank, -1);
+    if (rank.rank() == 1) {
+      RETURN_IF_ERROR(recording.StepBegin());
+      RETURN_IF_ERROR(rank.Backward(0, 5));
+      RETURN_IF_ERROR(rank.Reduce(0));
+      RETURN_IF_ERROR(rank.Optimize(0));
+      RETURN_IF_ERROR(recording.StepEnd());
+    } else {
+      RETURN_IF_ERROR(Steps(rank, 5, 6));
+    }
+    RETURN_IF_ERROR(Steps(rank, 6, 7));
+    EXPECT_EQ(recording.info().collectives_left_out,
+              rank.rank() == 1 ? 1u : 0u);
+    EXPECT_EQ(recording.info().deviating_step, 5u);
+    EXPECT_EQ(recording.info().deviating_rank, 1);
+    return recording.Drain();
+  }));
+  ASSERT_EQ(log.lines().size(), 1u);
+  EXPECT_THAT(
+      log.lines()[0],
+      testing::HasSubstr("recording: step 5 of rank 1 is not the recorded one; "
+                         "went without its data: 'ar.1'; not called: "));
+  EXPECT_THAT(log.lines()[0], testing::HasSubstr("'bwd.1'"));
+  EXPECT_THAT(log.lines()[0], testing::HasSubstr("'opt.1'"));
+}
+
+// ---- Strict -----------------------------------------------------------------
+
+TEST(StrictRecordingTest, TheFirstCallThatDiffersIsRefusedAndChangesNothing) {
+  const Lines log;
+  ExpectAllOk(RunModules(Strict(), [](ModulesRank& rank) -> absl::Status {
+    Recording& recording = rank.recording();
+    RETURN_IF_ERROR(Steps(rank, 0, 5));
+    RETURN_IF_ERROR(recording.StepBegin());
+    RETURN_IF_ERROR(rank.Backward(0, 5));
+    EXPECT_THAT(
+        recording.Before(rank.bwd(1), CallerStream()),
+        StatusIs(kRefused, absl::StrCat("before: op 'bwd.1' is not what step 5 "
+                                        "of rank ",
+                                        rank.rank(),
+                                        " goes on with: the recorded step has "
+                                        "collective 'ar.0' here")));
+    EXPECT_THAT(rank.Reduce(1),
+                StatusIs(kRefused, "submit: collective 'ar.1' is not what"));
+    EXPECT_THAT(recording.StepEnd(),
+                StatusIs(kRefused,
+                         absl::StrCat("step_end: step 5 of rank ", rank.rank(),
+                                      " lacks collective 'ar.0'")));
+    RETURN_IF_ERROR(rank.Reduce(0));
+    EXPECT_THAT(rank.Reduce(0), StatusIs(kRefused, "has op 'bwd.1' here"));
+    RETURN_IF_ERROR(rank.Backward(1, 5));
+    RETURN_IF_ERROR(rank.Reduce(1));
+    RETURN_IF_ERROR(rank.Optimize(0));
+    RETURN_IF_ERROR(rank.Optimize(1));
+    EXPECT_THAT(rank.Reduce(1), StatusIs(kRefused, "has no such call here"));
+    RETURN_IF_ERROR(recording.StepEnd());
+    RETURN_IF_ERROR(Steps(rank, 6, 9));
+    EXPECT_EQ(recording.info().steps_deviating, 0u);
+    EXPECT_EQ(recording.info().plans, 1u);
+    return recording.Drain();
+  }));
+  EXPECT_THAT(log.lines(), ElementsAre());
+}
+
+// Module 1 every other step, from the start.
+TEST(StrictRecordingTest, WhatRecordedStepsDifferedInMayDiffer) {
+  ModulesSpec spec = Strict();
+  spec.max_recorded_steps = 4;
+  ExpectAllOk(RunModules(spec, [](ModulesRank& rank) -> absl::Status {
+    for (int t = 0; t < 12; ++t) {
+      RETURN_IF_ERROR(t % 2 == 0 ? rank.Step({0}, t) : rank.Step({0, 1}, t));
+    }
+    EXPECT_EQ(rank.recording().info().plans, 1u);
+    RETURN_IF_ERROR(rank.recording().StepBegin());
+    EXPECT_THAT(rank.recording().StepEnd(),
+                StatusIs(kRefused, "step 12 of rank"));
+    RETURN_IF_ERROR(rank.Backward(0, 12));
+    RETURN_IF_ERROR(rank.Reduce(0));
+    RETURN_IF_ERROR(rank.Optimize(0));
+    RETURN_IF_ERROR(rank.recording().StepEnd());
+    return rank.recording().Drain();
+  }));
+}
+
+TEST(StrictRecordingTest, RanksThatAreNotEquallyStrictAreNamed) {
+  ModulesSpec spec = TwoModules();
+  spec.adjust = [](RecordingSpec* recording) {
+    recording->strict = recording->world_rank == 1;
+  };
+  const std::vector<absl::Status> statuses = RunModules(
+      spec, [](ModulesRank& rank) { return rank.recording().StepBegin(); });
+  EXPECT_THAT(statuses[0],
+              StatusIs(kRefused,
+                       "rank 1 records 2 to 16 steps strictly, rank "
+                       "0 records 2 to 16 steps"));
+}
+
+}  // namespace
+}  // namespace commsched
