@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "test/support/await.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -76,7 +77,7 @@ TEST(MemoryMeetingTest, ARankThatDeclinesIsNamedToThoseWhoWaitAndComeLate) {
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          "'key': rank 1 does not come: no plan"));
   });
-  while (meeting.NumOpen() == 0) std::this_thread::yield();
+  EXPECT_TRUE(test::Await([&] { return meeting.NumOpen() != 0; }));
   meeting.Decline("key", 1, absl::InvalidArgumentError("no plan"));
   EXPECT_THAT(meeting.AllGather("key", 2, "", kMinuteNs),
               StatusIs(absl::StatusCode::kFailedPrecondition, "rank 1"));
@@ -91,7 +92,7 @@ TEST(MemoryMeetingTest, ARankThatWaitsGetsOutByDeclining) {
                 StatusIs(absl::StatusCode::kAborted,
                          "'key': rank 0 does not stay: enough"));
   });
-  while (meeting.NumOpen() == 0) std::this_thread::yield();
+  EXPECT_TRUE(test::Await([&] { return meeting.NumOpen() != 0; }));
   meeting.Decline("key", 0, absl::AbortedError("enough"));
   waiting.join();
   EXPECT_THAT(meeting.AllGather("key", 1, "", kMinuteNs),
@@ -121,7 +122,7 @@ TEST(MemoryMeetingTest, ComingTwiceIsAnError) {
   MemoryMeeting meeting(2);
   std::thread other(
       [&] { EXPECT_OK(meeting.AllGather("key", 0, "", kMinuteNs).status()); });
-  while (meeting.NumOpen() == 0) std::this_thread::yield();
+  EXPECT_TRUE(test::Await([&] { return meeting.NumOpen() != 0; }));
   EXPECT_THAT(meeting.AllGather("key", 0, "", kMinuteNs),
               StatusIs(absl::StatusCode::kAlreadyExists, "rank 0"));
   EXPECT_OK(meeting.AllGather("key", 1, "", kMinuteNs).status());
