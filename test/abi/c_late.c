@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "c_check.h"
 
@@ -137,7 +138,12 @@ static void fail(const struct late_rank* rank, commsched_session_t* session) {
   EXPECT_OK(commsched_session_step_begin(session));
   pthread_barrier_wait(rank->begun);
   if (rank->number == 0) commsched_session_abort(session, "no more");
+  const time_t limit = time(NULL) + 120;
   while (commsched_session_status(session) == COMMSCHED_OK) {
+    if (time(NULL) > limit) {
+      EXPECT(!"the abort of rank 0 never came");
+      return;
+    }
   }
   EXPECT_FAILS(
       COMMSCHED_ABORTED, "no more",
