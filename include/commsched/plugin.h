@@ -12,9 +12,10 @@
 /// tables grow at the end, and functions that a shorter table lacks count as
 /// NULL. Pointers to functions may be NULL only where it says "(optional)".
 /// Functions that can fail return a commsched_status_t and then put a
-/// NUL-terminated reason into `message`, of `message_size` bytes. No exception
-/// leaves a function. What the host passes in, it may extend at the end, too:
-/// read a field only if `struct_size` says that it is there.
+/// NUL-terminated reason into `message`, of `message_size` bytes; without one
+/// the error names plugin and call, and a status that is none is INTERNAL. No
+/// exception leaves a function. What the host passes in, it may extend at the
+/// end, too: read a field only if `struct_size` says that it is there.
 ///
 /// ABI v0: it may still change between minor versions.
 #ifndef COMMSCHED_PLUGIN_H_
@@ -194,7 +195,7 @@ typedef struct commsched_launch {
 } commsched_launch_t;
 
 typedef struct commsched_launch_result {
-  uint32_t done;  ///< 1: complete; the ticket is free again.
+  uint32_t done;  ///< 1: complete; the ticket is free again. 0: not yet.
   uint32_t reserved;
   int64_t wake_at_ns;  ///< If not done: poll again then at the latest; 0: on
                        ///< wake.
