@@ -63,20 +63,27 @@ int AwayFromStandard(int descriptor) {
 }
 
 // Opens a file that is not there under `prefix` and an ending that cannot be
-// guessed.
+// guessed. One that gets the number of a standard stream is given up: by the
+// time that it has another, something may have been printed into it.
 int OpenTemporary(const std::string& prefix, std::string* out_path) {
   constexpr int kTries = 100;
+  Descriptor
+      standard[kTries];  // Kept meanwhile, so that the next gets another.
   for (int i = 0; i < kTries; ++i) {
     uint64_t random = 0;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return -1;
     char ending[32];
     std::snprintf(ending, sizeof(ending), ".%016" PRIx64 ".tmp", random);
     *out_path = prefix + ending;
-    const int made = AwayFromStandard(
+    const int made =
         open(out_path->c_str(),
-             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (made >= 0 || errno != EEXIST) return made;
+             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (made > STDERR_FILENO || (made < 0 && errno != EEXIST)) return made;
+    if (made < 0) continue;
+    unlink(out_path->c_str());
+    standard[i] = Descriptor(made);
   }
+  errno = EEXIST;
   return -1;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -91,7 +92,9 @@ TEST(StandardOutputTest, WhatIsPrintedWhileItIsClosedLandsInNoFile) {
   if (child == 0) {
     close(STDOUT_FILENO);
     SetFileHook(PrintToStandardOutput);
-    _exit(SaveToy(folder.path(), ToyRunOf(2, 2)).empty() ? 0 : 1);
+    const std::string message = SaveToy(folder.path(), ToyRunOf(2, 2));
+    std::fputs(message.c_str(), stderr);
+    _exit(message.empty() ? 0 : 1);
   }
   int state = 0;
   ASSERT_EQ(waitpid(child, &state, 0), child);
