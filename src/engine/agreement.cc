@@ -85,6 +85,8 @@ void AddSettings(const commsched_engine_desc_t& desc, Facts* facts) {
   facts->Add("clip_norm", desc.clip_norm);
   facts->Add("loss_scale", desc.loss_scale);
   facts->Add("loss_scale_window", uint64_t{desc.loss_scale_window});
+  facts->Add("check_finite", uint64_t{desc.check_finite});
+  facts->Add("max_skipped_steps", uint64_t{desc.max_skipped_steps});
   facts->Add("bucket_bytes", desc.bucket_bytes);
   facts->Add("edge_bucket_bytes", desc.edge_bucket_bytes);
   facts->Add("persist_below", desc.persist_below);
