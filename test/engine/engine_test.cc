@@ -333,6 +333,7 @@ TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
     if (!message.empty()) return message;
     commsched_engine_t* engine = toy.engine();
     if (rank == 1) {  // never launches, so that rank 0 cannot get its sums
+      EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
       while (!all_launched) std::this_thread::yield();
       commsched_session_abort(commsched_engine_session(engine), "disk full");
       return message;
