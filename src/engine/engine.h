@@ -284,8 +284,7 @@ class Engine {
   // How ranks compare values_name_.
   commsched_agree_desc_t ComparisonOfValues() const;
   Status CompareValues();
-  Status ChecksumOfState(uint32_t bucket, const Segment& segment,
-                         uint64_t* out_checksum) const;
+  uint64_t ChecksumOfState(uint32_t bucket, const Segment& segment) const;
   void DeclineToCompareValues(const char* reason);
 
   // bind.cc
