@@ -114,6 +114,7 @@ TEST(SummarizeTest, BlameIsTheMeanAndAddsUpToTheMeanExposed) {
 
 TEST(ReportTest, TheTableNamesTheCausesThatThereAre) {
   Report report;
+  report.step.steps = 1;
   report.step.blame = {.dependency_s = 0.25, .link_s = 0.5};
   const std::string table = FormatTable(report);
   EXPECT_THAT(table, HasSubstr("dependency 250"));
