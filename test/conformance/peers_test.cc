@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "test/conformance/backend_fixture.h"
+#include "test/support/await.h"
 #include "test/support/property.h"
 
 namespace commsched {
@@ -164,7 +165,9 @@ TEST_P(PeersTest, EitherSideMayComeFirst) {
       Tick tick;
       if (rank == 0) tick.Send(1, Values(0, 1, 0, 1000));
       if (rank == 1) tick.Receive(0, Values(0, 1, 0, 1000));
-      while (rank == late && !first_is_there) std::this_thread::yield();
+      if (rank == late) {
+        EXPECT_TRUE(test::Await([&] { return first_is_there.load(); }));
+      }
       if (auto ok = comm.Launch(tick.launch()); !ok.ok()) return ok;
       first_is_there = true;
       if (auto done = comm.Wait(); !done.ok()) return done.status();
@@ -274,7 +277,7 @@ TEST_P(PeersTest, EachPairGetsOnByItself) {
     } else if (rank == 1) {
       tick.Receive(0, Values(0, 1, 0, 200'000));
     } else if (rank == 2) {
-      while (!arrived) std::this_thread::yield();
+      EXPECT_TRUE(test::Await([&] { return arrived.load(); }));
       tick.Send(0, Values(2, 0, 0, 100));
     } else {
       return absl::OkStatus();
@@ -359,7 +362,9 @@ TEST_P(PeersTest, ThePeerThatHasNotComeIsNamed) {
     Tick tick;
     if (rank == 0) tick.Receive(1, Values(1, 0, 0, 5));
     if (rank == 1) tick.Send(0, Values(1, 0, 0, 5));
-    while (rank == 1 && !asked) std::this_thread::yield();
+    if (rank == 1) {
+      EXPECT_TRUE(test::Await([&] { return asked.load(); }));
+    }
     if (auto ok = comm.Launch(tick.launch()); !ok.ok()) return ok;
     EXPECT_EQ(comm.Missing(),
               rank == 0 ? std::vector<int32_t>{1} : std::vector<int32_t>{});
@@ -379,7 +384,7 @@ TEST_P(PeersTest, AnAbortReachesWhoWaitsForAPeer) {
       num_waiting.fetch_add(1);
       return launched.ok() ? comm.Wait().status() : launched;
     }
-    while (num_waiting.load() != size() - 1) std::this_thread::yield();
+    EXPECT_TRUE(test::Await([&] { return num_waiting.load() == size() - 1; }));
     comm.Abort(COMMSCHED_UNAVAILABLE, "the cable is out");
     return comm.LaunchAndWait(tick.launch());
   });

@@ -16,6 +16,7 @@
 
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_training.h"
+#include "test/support/await.h"
 
 namespace commsched::engine {
 namespace {
@@ -334,7 +335,7 @@ TEST(EngineFailureTest, PoisonedBuffersAreNamedAndNeitherSteppedNorRead) {
     commsched_engine_t* engine = toy.engine();
     if (rank == 1) {  // never launches, so that rank 0 cannot get its sums
       EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
-      while (!all_launched) std::this_thread::yield();
+      EXPECT_TRUE(test::Await([&] { return all_launched.load(); }));
       commsched_session_abort(commsched_engine_session(engine), "disk full");
       return message;
     }
