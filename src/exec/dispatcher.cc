@@ -281,7 +281,7 @@ absl::Status Dispatcher::MissingAfter(const NodeProgram& node,
   return absl::UnavailableError(
       absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
                    "': not yet: waits for op '", program_.OpName(missing),
-                   "', which has not had its after in step ", steps()));
+                   "', which has not had its after in step ", named_step()));
 }
 
 // Names the first op that keeps the due head from passing what `node` needs.
@@ -295,7 +295,7 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
       return absl::UnavailableError(absl::StrCat(
           "before: op '", program_.plan->graph->op(node.op).name,
           "': not yet: waits for op '", program_.OpName(producer),
-          "', which has not had its after in step ", steps(),
+          "', which has not had its after in step ", named_step(),
           " and holds up launch ", program_.LaunchName(node.due_needed - 1)));
     }
     // Launches with gates are driven by one thread: this one.
@@ -304,7 +304,7 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
       return absl::UnavailableError(absl::StrCat(
           "before: op '", program_.plan->graph->op(node.op).name,
           "': not yet: waits for launch ", program_.LaunchName(launch),
-          ", which has not been submitted in step ", steps(),
+          ", which has not been submitted in step ", named_step(),
           " and holds up launch ", program_.LaunchName(node.due_needed - 1)));
     }
   }
