@@ -82,15 +82,14 @@ void VirtualRun::TryIllegal(Rank& rank) {
   const uint32_t node = static_cast<uint32_t>(Draw(rank.nodes.size()));
   const OpId op = rank.plan->nodes[node].op;
   VirtualStream* const stream = &rank.streams[rank.plan->nodes[node].lane];
-  absl::Status status;
-  if (rank.nodes[node] != NodeState::kIdle || !IsLegal(rank, node)) {
-    status = rank.session->Before(op, stream);
-  } else {
-    status = rank.session->After(op, stream);
-  }
+  const bool idle = rank.nodes[node] == NodeState::kIdle;
+  const bool early = idle && !IsLegal(rank, node);
+  const absl::Status status = idle && !early ? rank.session->After(op, stream)
+                                             : rank.session->Before(op, stream);
   outcome_.happened = true;
-  if (rank.session->status().ok() &&
-      status.code() != absl::StatusCode::kFailedPrecondition) {
+  const absl::StatusCode code = early ? absl::StatusCode::kUnavailable
+                                      : absl::StatusCode::kFailedPrecondition;
+  if (rank.session->status().ok() && status.code() != code) {
     Wrong(absl::StrCat("rank ", rank.number, ": an illegal call of op '",
                        rank.plan->graph->op(op).name,
                        "' gives: ", status.ToString()));
