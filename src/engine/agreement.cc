@@ -5,13 +5,10 @@
 #include <xxhash.h>
 
 #include <charconv>
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "engine.h"
+#include "session_watch.h"
 
 namespace commsched::engine {
 namespace {
@@ -147,47 +144,6 @@ void AddRegistration(const std::vector<Parameter>& parameters,
     }
   }
 }
-
-// While it lives: if the session fails, also by another rank's abort, this rank
-// declines the comparison that it waits in.
-class SessionWatch {
- public:
-  SessionWatch(const commsched_session_t* session, commsched_context_t* context,
-               const commsched_agree_desc_t& desc) {
-    if (session == nullptr) return;  // The order is recorded.
-    thread_ = std::thread([=, this] { Run(session, context, desc); });
-  }
-  ~SessionWatch() {
-    if (!thread_.joinable()) return;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  SessionWatch(const SessionWatch&) = delete;
-  SessionWatch& operator=(const SessionWatch&) = delete;
-
- private:
-  void Run(const commsched_session_t* session, commsched_context_t* context,
-           const commsched_agree_desc_t& desc) {
-    constexpr std::chrono::milliseconds kPeriod(20);
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!changed_.wait_for(lock, kPeriod, [this] { return over_; })) {
-      if (commsched_session_status(session) == COMMSCHED_OK) continue;
-      const std::string reason = commsched_last_error();
-      commsched_context_decline(context, &desc, COMMSCHED_ABORTED,
-                                reason.c_str());
-      return;
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread thread_;
-};
 
 std::string HexOf(uint64_t value) {
   char text[17];

@@ -55,7 +55,8 @@ _WAITS = re.compile(
     r"|\bcommsched_(event_synchronize|stream_synchronize|recording_drain"
     r"|session_drain|session_run|session_buffer_release)\b")
 _OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc",
-                 "folder_lock.cc", "folder_lock.h"}
+                 "folder_lock.cc", "folder_lock.h", "session_watch.cc",
+                 "session_watch.h"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
