@@ -138,13 +138,14 @@ absl::Status ExportWeights(const std::string& folder, const Options& options) {
   const absl::StatusOr<CheckpointHandle> checkpoint = Open(folder);
   if (!checkpoint.ok()) return checkpoint.status();
   if (!options.exports_folder()) {
+    TRAINER_RETURN_IF_ERROR(CheckExportPath(options));
     return FromEngine(
         commsched_engine_checkpoint_export(checkpoint->get(), path.c_str()));
   }
   const absl::StatusOr<std::string> config =
       ConfigJsonOf(folder, checkpoint->get());
   if (!config.ok()) return config.status();
-  TRAINER_RETURN_IF_ERROR(CheckFolder("--export", path));
+  TRAINER_RETURN_IF_ERROR(CheckExportPath(options));
   const std::string weights = absl::StrCat(path, "/", kHuggingFaceWeights);
   TRAINER_RETURN_IF_ERROR(FromEngine(
       commsched_engine_checkpoint_export(checkpoint->get(), weights.c_str())));

@@ -28,8 +28,7 @@ int Fail(const absl::Status& status) {
 
 // Writes the weights of a checkpoint, without training.
 int Export(const Options& options) {
-  absl::Status status = CheckExportPath(options);
-  if (status.ok()) status = ExportWeights(options.resume_dir, options);
+  const absl::Status status = ExportWeights(options.resume_dir, options);
   return status.ok() ? kDone : Fail(status);
 }
 

@@ -135,9 +135,11 @@ class EndingTest(unittest.TestCase):
 
     def test_results_that_cannot_be_written_are_found_before_training(self):
         text = self.small[1]
+        taken = os.path.join(self.folder, "taken.safetensors")
+        os.mkdir(taken)
         for flags in (["--save", "/proc"], ["--trace", "/proc"],
                       ["--save", self.save, "--export", "/proc/weights"],
-                      ["--save", self.save, "--export", self.folder],
+                      ["--save", self.save, "--export", taken],
                       ["--offload-optimizer", text]):
             with self.subTest(flags):
                 done = program.run(*self.long, *flags, timeout=DEADLINE_S)
