@@ -54,7 +54,8 @@ static inline commsched_agree_desc_t commsched_agree_desc_init(void) {
 /// Shape:     unless there is a difference, 32 bytes travel per rank.
 /// Ownership: `desc` is read during the call. `out_number` may be NULL.
 /// Threads:   any; of one name, one thread per rank at a time.
-/// Blocks:    until all who meet have called, at most `timeout_ns`.
+/// Blocks:    until all who meet have called, at most `timeout_ns`; where two
+///            differ, twice more to name the difference.
 /// Errors:    INVALID_ARGUMENT     NULL, an empty name, a group of another
 ///                                 context, a negative timeout
 ///            FAILED_PRECONDITION  two ranks differ; a rank declined

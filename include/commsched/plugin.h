@@ -13,9 +13,10 @@
 /// NULL. Pointers to functions may be NULL only where it says "(optional)".
 /// Functions that can fail return a commsched_status_t and then put a
 /// NUL-terminated reason into `message`, of `message_size` bytes; without one
-/// the error names plugin and call, and a status that is none is INTERNAL. No
-/// exception leaves a function. What the host passes in, it may extend at the
-/// end, too: read a field only if `struct_size` says that it is there.
+/// the error names plugin and call, and a value that is not a status code is
+/// INTERNAL. No exception leaves a function. What the host passes in, it may
+/// extend at the end, too: read a field only if `struct_size` says that it is
+/// there.
 ///
 /// ABI v0: it may still change between minor versions.
 #ifndef COMMSCHED_PLUGIN_H_

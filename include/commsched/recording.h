@@ -201,6 +201,7 @@ commsched_recording_step_end(commsched_recording_t* recording);
 ///            has it waits for all that is in flight.
 /// Errors:    INVALID_ARGUMENT     NULL, not a compute op, not the stream of
 ///                                 its lane
+///            UNAVAILABLE          as commsched_session_before()
 ///            FAILED_PRECONDITION  outside a step; no `after` since its last
 ///                                 `before`; not where the plan has it, and
 ///                                 strict or in conflict with an early

@@ -142,9 +142,8 @@ commsched_session_step_end(commsched_session_t* session);
 /// Threads:   any, several at once.
 /// Blocks:    on a CALLER stream, until the collectives it needs are complete;
 ///            on a HOST stream, while its capacity is queued.
-/// Errors:    UNAVAILABLE          not yet: waits for an op (named) that has
-/// not
-///                                 had its `after`; does not stick
+/// Errors:    UNAVAILABLE          not yet: waits for an op (named) whose
+///                                 `after` is still to come; does not stick
 ///            FAILED_PRECONDITION  outside a step, `op` a second time in this
 ///                                 step, a stale buffer version
 ///            INVALID_ARGUMENT     not a compute op; `stream` is not the stream

@@ -31,7 +31,8 @@ absl::Status CheckGroup(const char* field, const commsched_group_t* group,
       "', is of another context, that of rank ", group->context->rank()));
 }
 
-absl::StatusOr<commsched_agree_desc_t> ReadDesc(
+// What a decline reads: the name, and who comes.
+absl::StatusOr<commsched_agree_desc_t> ReadName(
     const commsched_agree_desc_t* caller_desc, const Context& context) {
   ASSIGN_OR_RETURN(const commsched_agree_desc_t desc,
                    ReadStruct(caller_desc, "commsched_agree_desc_t"));
@@ -40,12 +41,6 @@ absl::StatusOr<commsched_agree_desc_t> ReadDesc(
     return absl::InvalidArgumentError("desc.name is empty");
   }
   RETURN_IF_ERROR(CheckGroup("meet", desc.meet, context));
-  RETURN_IF_ERROR(CheckGroup("compare", desc.compare, context));
-  RETURN_IF_ERROR(RequireArray("desc.facts", desc.facts, desc.num_facts));
-  if (desc.timeout_ns < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("desc.timeout_ns is ", desc.timeout_ns, ", below 0"));
-  }
   return desc;
 }
 
@@ -65,6 +60,13 @@ ComparisonName NameOf(const commsched_agree_desc_t& desc,
 
 absl::StatusOr<uint64_t> Agree(Context& context,
                                const commsched_agree_desc_t& desc) {
+  RETURN_IF_ERROR(CheckGroup("compare", desc.compare, context));
+  RETURN_IF_ERROR(RequireArrayField("desc.facts", desc.facts, "desc.num_facts",
+                                    desc.num_facts));
+  if (desc.timeout_ns < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.timeout_ns is ", desc.timeout_ns, ", below 0"));
+  }
   std::vector<Fact> facts;
   for (uint64_t i = 0; i < desc.num_facts; ++i) {
     const commsched_fact_t& fact = desc.facts[i];
@@ -92,7 +94,7 @@ commsched_status_t commsched_context_agree(commsched_context_t* context,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"context", context}, {"desc", desc}}));
     ASSIGN_OR_RETURN(const commsched_agree_desc_t ours,
-                     commsched::ReadDesc(desc, *context->context));
+                     commsched::ReadName(desc, *context->context));
     ASSIGN_OR_RETURN(const uint64_t number,
                      commsched::Agree(*context->context, ours));
     if (out_number != nullptr) *out_number = number;
@@ -108,7 +110,7 @@ commsched_status_t commsched_context_decline(commsched_context_t* context,
     RETURN_IF_ERROR(RequireNonNull(
         {{"context", context}, {"desc", desc}, {"reason", reason}}));
     ASSIGN_OR_RETURN(const commsched_agree_desc_t ours,
-                     commsched::ReadDesc(desc, *context->context));
+                     commsched::ReadName(desc, *context->context));
     if (code <= COMMSCHED_OK || code > COMMSCHED_UNAUTHENTICATED) {
       return absl::InvalidArgumentError(
           absl::StrCat("code is ", code, "; it must be that of an error"));

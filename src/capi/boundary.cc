@@ -44,16 +44,20 @@ ASSERT_SAME_CODE(COMMSCHED_UNAUTHENTICATED, kUnauthenticated);
 
 }  // namespace
 
-commsched_status_t ReportFailure(commsched_status_t code,
-                                 absl::string_view message) noexcept {
+void SetLastError(absl::string_view message) noexcept {
   LastError& error = ThisThreadsError();
-  ++error.count;
   try {
     error.text.assign(message.data(), message.size());
     error.shown = error.text.c_str();
   } catch (const std::exception&) {
     error.shown = "out of host memory; the message is lost";
   }
+}
+
+commsched_status_t ReportFailure(commsched_status_t code,
+                                 absl::string_view message) noexcept {
+  ++ThisThreadsError().count;
+  SetLastError(message);
   return code;
 }
 
@@ -114,6 +118,5 @@ const char* commsched_last_error(void) {
 }
 
 void commsched_set_last_error(const char* message) {
-  commsched::ReportFailure(COMMSCHED_UNKNOWN,
-                           message == nullptr ? "" : message);
+  commsched::SetLastError(message == nullptr ? "" : message);
 }

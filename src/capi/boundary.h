@@ -17,12 +17,15 @@
 
 namespace commsched {
 
-// Keeps `message` as this thread's last error and returns `code`. If there is
-// no memory for it, a fixed text stands in.
+// Keeps `message` as this thread's last error. If there is no memory for it, a
+// fixed text stands in.
+void SetLastError(absl::string_view message) noexcept;
+
+// The same for a failure of ours, whose `code` it returns.
 commsched_status_t ReportFailure(commsched_status_t code,
                                  absl::string_view message) noexcept;
 
-// The same for a status that is not OK.
+// The same of a status that is not OK.
 commsched_status_t ReportFailure(const absl::Status& status) noexcept;
 
 // How many failures this thread has reported: tells whether a call of the

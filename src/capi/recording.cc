@@ -61,6 +61,10 @@ absl::Status ReadDesc(const commsched_recording_desc_t& desc,
   spec->max_recorded_steps =
       desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
   spec->launch_timeout_ns = desc.launch_timeout_ns;
+  if (desc.reserved != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
+  }
   if (desc.strict > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("recording: strict is ", desc.strict, ", not 0 or 1"));

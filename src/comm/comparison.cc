@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -60,9 +61,15 @@ std::string HashOfEach(const std::vector<Fact>& facts) {
 
 constexpr size_t kEachBytes = 2 * kHashBytes;
 
+// Errors say it, so that many ranks are a number of them and a hash.
 std::string KeyOf(const ComparisonName& name) {
-  return absl::StrCat(name.name, " of ranks ",
-                      absl::StrJoin(name.members, ","));
+  constexpr size_t kMostNamed = 16;
+  const std::string ranks = absl::StrJoin(name.members, ",");
+  if (name.members.size() <= kMostNamed) {
+    return absl::StrCat(name.name, " of ranks ", ranks);
+  }
+  return absl::StrCat(name.name, " of ", name.members.size(), " ranks (",
+                      absl::BytesToHexString(WideHash(ranks)), ")");
 }
 
 // Two of those who come, by index.
@@ -165,6 +172,12 @@ absl::StatusOr<uint64_t> Comparisons::Compare(const ComparisonName& name,
     state.is_in = false;
     ++state.next;
     if (!all.ok() && !state.gave_up.ok()) all = state.gave_up;
+    // The others had all come before this rank gave up, and wait for it in the
+    // next comparison.
+    if (all.ok() && absl::IsAborted(state.gave_up)) {
+      meeting_->DeclineAmong(name.members, absl::StrCat(key, " ", state.next),
+                             rank_, state.gave_up);
+    }
     if (!absl::IsAborted(state.gave_up)) state.gave_up = absl::OkStatus();
   }
   if (!all.ok()) return all.status();

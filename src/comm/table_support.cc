@@ -65,9 +65,9 @@ absl::Status PluginFailure(absl::string_view plugin, absl::string_view call,
                            const PluginMessage& message) {
   const absl::string_view text = message.text();
   if (!IsFailure(code)) {
-    return absl::InternalError(absl::StrCat(plugin, " returned status ", code,
-                                            ", which is none, from ", call,
-                                            text.empty() ? "" : ": ", text));
+    return absl::InternalError(absl::StrCat(
+        plugin, ": ", call, "() returned ", code,
+        ", which is not a status code", text.empty() ? "" : ": ", text));
   }
   const auto known = static_cast<absl::StatusCode>(code);
   if (!text.empty()) return absl::Status(known, text);

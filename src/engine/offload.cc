@@ -186,7 +186,7 @@ Status Offload::PoolError(const std::string& doing,
       code >= COMMSCHED_CANCELLED && code <= COMMSCHED_UNAUTHENTICATED;
   const std::string name =
       known ? commsched_status_name(code)
-            : "status " + std::to_string(code) + ", which is none";
+            : std::to_string(code) + ", which is not a status code";
   return Status(
       known ? code : COMMSCHED_INTERNAL,
       "engine: rank " + std::to_string(rank_) + ": " + doing + " failed with " +

@@ -165,6 +165,7 @@ absl::Status LateBindings::CheckMemory(
     const uintptr_t at = reinterpret_cast<uintptr_t>(before->address);
     const uint64_t other_bytes = before->count * DTypeSize(other.dtype);
     if (before->buffer == binding.buffer) continue;  // refused as bound twice
+    if (other_bytes == 0) continue;
     if (at < begin + bytes && begin < at + other_bytes) {
       return refuse(other, before->address, other_bytes);
     }

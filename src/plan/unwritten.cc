@@ -93,6 +93,7 @@ class BufferCheck {
     if (Writes(access.mode)) writes_.push_back({op, &access});
     const Region& region = access.region;
     if (region.kind != RegionKind::kShard) return;
+    if (!graph_.op(op).collective.counts.empty()) has_uneven_ = true;
     if (std::find(groups_.begin(), groups_.end(), region.group) ==
         groups_.end()) {
       groups_.push_back(region.group);
@@ -104,6 +105,8 @@ class BufferCheck {
     if (groups_.empty()) return At(GroupId(), 0);
     // Nobody can tell how shards of several groups lie.
     if (groups_.size() > 1) return absl::OkStatus();
+    // Only a collective can name an uneven part; what others say of it is even.
+    if (has_uneven_) return absl::OkStatus();
     for (int position : positions_[groups_[0].value()]) {
       RETURN_IF_ERROR(At(groups_[0], position));
     }
@@ -178,6 +181,7 @@ class BufferCheck {
   std::vector<Use> reads_;
   std::vector<Use> writes_;
   std::vector<GroupId> groups_;  // of shards
+  bool has_uneven_ = false;      // one of them is a collective's, with counts
 };
 
 }  // namespace

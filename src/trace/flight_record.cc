@@ -285,11 +285,17 @@ absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
       !ReadAt(file, header.ring_offset, ring.data(), ring.size())) {
     return Unavailable(path, "cannot be read");
   }
-  std::vector<std::string> names;
-  if (header.num_launches != 0) names = absl::StrSplit(text, '\n');
-  if (names.size() != header.num_launches) {
+  // Counted first: the names of a forged file could take many times its bytes.
+  const auto num_names =
+      header.num_launches == 0
+          ? uint64_t{0}
+          : static_cast<uint64_t>(std::count(text.begin(), text.end(), '\n')) +
+                1;
+  if (num_names != header.num_launches) {
     return NotARecord(path, "it does not name all launches");
   }
+  std::vector<std::string> names;
+  if (num_names != 0) names = absl::StrSplit(text, '\n');
   return Describe(header, EventsOf(ring, header), names);
 }
 

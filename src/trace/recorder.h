@@ -85,7 +85,7 @@ struct RecordNames {
 
 // A ring of records of one rank, oldest overwritten. Adding takes no lock and
 // allocates nothing; several threads may do so at once. Reading is for when
-// nobody adds: the caller orders the two.
+// nobody adds, and the caller orders the two; but for SnapshotOfLast().
 //
 // A writer that is suspended inside Add while the others fill the whole ring
 // comes back to a slot that has been taken again. The two records then mix:
@@ -112,7 +112,8 @@ class Recorder {
 
   // Any thread. A Writer's is cheaper, and does not slow others down.
   void Add(const Record& record) {
-    // Relaxed: whoever reads has been ordered after all writers.
+    // Relaxed: who reads has been ordered after all writers, or tells by the
+    // records' steps which are of use.
     Slot& slot = ring_[next_.fetch_add(1, std::memory_order_relaxed) & mask_];
     slot.Store(record);
   }

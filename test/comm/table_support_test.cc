@@ -43,10 +43,11 @@ TEST(PluginFailureTest, OfACodeThatIsNoneIsInternalAndNamesIt) {
   PluginMessage message;
   std::strcpy(message.Begin(), "the cable is out");
   for (const commsched_status_t code : {-1, 17, 999}) {
-    EXPECT_THAT(PluginFailure("backend 'b'", "poll", code, message),
-                StatusIs(absl::StatusCode::kInternal,
-                         "backend 'b' returned status " + std::to_string(code) +
-                             ", which is none, from poll: the cable is out"));
+    EXPECT_THAT(
+        PluginFailure("backend 'b'", "poll", code, message),
+        StatusIs(absl::StatusCode::kInternal,
+                 "backend 'b': poll() returned " + std::to_string(code) +
+                     ", which is not a status code: the cable is out"));
   }
 }
 

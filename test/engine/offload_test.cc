@@ -284,8 +284,9 @@ TEST(OffloadErrorTest, APoolsStatusThatIsNoneIsNamedAndInternal) {
   run.ranks = 1;
   run.pools->of_rank[0].FailReserve(999);
   OnRanks(run, [&](ToyRank& toy, int32_t) {
-    EXPECT_THAT(toy.Build(), HasSubstr("of its pool failed with status 999, "
-                                       "which is none: the test's disk"));
+    EXPECT_THAT(toy.Build(),
+                HasSubstr("of its pool failed with 999, which is not "
+                          "a status code: the test's disk"));
     return std::string();
   });
 }

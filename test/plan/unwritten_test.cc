@@ -117,6 +117,22 @@ TEST(UnwrittenTest, AShardIsThatOfItsOwnRank) {
                        "64, at position 3 of group 'dp'"));
 }
 
+// Only a collective can say an uneven part.
+TEST(UnwrittenTest, UnevenPartsAreTakenToCoverWhatIsRead) {
+  for (const Region& read : {Region{}, Shard(kDp)}) {
+    GraphBuilder b;
+    const GroupId dp = b.Group("dp", 2);
+    const BufferId whole = b.Buffer("whole", 8);
+    const BufferId part = b.Buffer("part", 8, Ownership::kOwned);
+    CollectiveSpec spec = test::Spec(CollectiveKind::kReduceScatter, dp,
+                                     Read(whole), Write(part, Shard(dp)));
+    spec.counts = {3, 5};
+    b.Collective("rs", spec);
+    b.Compute("use", {Read(part, read)});
+    EXPECT_OK(Planned(b));
+  }
+}
+
 TEST(UnwrittenTest, ShardsOfSeveralGroupsAreTakenToCoverEachOther) {
   EXPECT_OK(WriteAndRead({Shard(kTp)}, Shard(kDp)));
 }

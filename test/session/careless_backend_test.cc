@@ -121,14 +121,14 @@ TEST(CarelessBackendTest, AStatusThatIsNoneIsNamedWithItsCall) {
   table.poll = &PollSays<kNoStatus>;
   for (const absl::Status& status : {StepOn(table), RecordOn(table)}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal,
-                                 "backend 'inproc' returned status 999, which "
-                                 "is none, from poll"));
+                                 "backend 'inproc': poll() returned 999, which "
+                                 "is not a status code"));
   }
   table = TableOf("null");
   table.launch = &LaunchSays<-1>;
   EXPECT_THAT(StepOn(table), StatusIs(absl::StatusCode::kInternal,
-                                      "backend 'null' returned status -1, "
-                                      "which is none, from launch"));
+                                      "backend 'null': launch() returned -1, "
+                                      "which is not a status code"));
 }
 
 // Found with nothing in flight, by the lane thread.
@@ -170,10 +170,11 @@ TEST(CarelessBackendTest, WhatCannotBeMadeSaysWhoGaveNoReason) {
   commsched_backend_t table = TableOf("inproc");
   table.comm_create = [](void*, const commsched_comm_desc_t*, void**, char*,
                          uint64_t) { return kNoStatus; };
-  EXPECT_THAT(StepOn(table),
-              StatusIs(absl::StatusCode::kInternal,
-                       "communicator of axis dp: backend 'inproc' returned "
-                       "status 999, which is none, from comm_create"));
+  EXPECT_THAT(
+      StepOn(table),
+      StatusIs(absl::StatusCode::kInternal,
+               "communicator of axis dp: backend 'inproc': comm_create() "
+               "returned 999, which is not a status code"));
   table = TableOf("inproc");
   table.instance_create = [](const commsched_instance_desc_t*, void**, char*,
                              uint64_t) {

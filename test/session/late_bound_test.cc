@@ -200,7 +200,11 @@ TEST(LateBoundTest, MemoryOfAnotherBufferIsRefused) {
                        "'second' overlaps buffer 'first' in memory: "
                        "bytes 0 to 3 of 'second' are bytes 16 to 19 "
                        "of 'first'"));
-  EXPECT_OK(bind(memory, 4, memory + 4, 0));
+  EXPECT_OK(bind(memory, 4, memory + 2, 0));
+  ASSERT_OK(session->StepEnd());
+  ASSERT_OK(session->StepBegin());
+  ASSERT_OK(session->Before(make, CallerStream()));
+  EXPECT_OK(bind(memory + 2, 0, memory, 4));
 }
 
 TEST_F(LateCallsTest, APlainAfterNamesTheBuffer) {
