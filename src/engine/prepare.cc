@@ -136,8 +136,9 @@ Engine::NormCounts Engine::CountsOfNorm() const {
 }
 
 // More than the machine has is refused rather than left to overcommit: the
-// first touch of such memory would kill the process. The ranks of the group are
-// threads of this process, and each has an engine that takes as much.
+// first touch of such memory would kill the process. The ranks of the world are
+// threads of this process, and each has an engine that takes about as much,
+// also where other groups share the model among themselves.
 Status Engine::CheckMemory(uint64_t arena) const {
   uint64_t bytes =
       arena + layout_.staging_slots * layout_.staging_count * sizeof(float);
@@ -145,12 +146,14 @@ Status Engine::CheckMemory(uint64_t arena) const {
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
     bytes += BytesOfBucket(b).total();
   }
-  if (bytes <= PhysicalBytes() / world()) return Status();
+  const auto ranks =
+      static_cast<uint64_t>(commsched_context_world_size(desc_.context));
+  if (bytes <= PhysicalBytes() / ranks) return Status();
   std::string message =
       "engine: parameters, gradients and optimizer state take " +
       std::to_string(bytes) + " bytes";
-  if (world() > 1) {
-    message += " on each of the " + std::to_string(world()) +
+  if (ranks > 1) {
+    message += " on each of the " + std::to_string(ranks) +
                " ranks, which share this machine";
   }
   return Status(COMMSCHED_RESOURCE_EXHAUSTED,

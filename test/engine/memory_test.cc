@@ -23,16 +23,24 @@ constexpr uint64_t kBytesPerElement = 16;
 // Rank 0 of a world, with one parameter.
 class EngineRanksMemoryTest : public ::testing::Test {
  protected:
-  void CreateWorld(int32_t size) {
+  void CreateWorld(int32_t size) { CreateWorld(size, size); }
+
+  // The group is of the first `members` ranks.
+  void CreateWorld(int32_t size, int32_t members) {
     commsched_world_desc_t desc = commsched_world_desc_init();
     desc.size = size;
     ASSERT_EQ(commsched_world_create_inproc(&desc, &world_), COMMSCHED_OK);
     ASSERT_EQ(commsched_context_create(world_, 0, &context_), COMMSCHED_OK);
-    std::vector<int32_t> ranks(static_cast<size_t>(size));
+    std::vector<int32_t> ranks(static_cast<size_t>(members));
     std::iota(ranks.begin(), ranks.end(), 0);
     ASSERT_EQ(commsched_group_create(context_, "dp_shard", ranks.data(),
-                                     static_cast<uint32_t>(size), &group_),
+                                     static_cast<uint32_t>(members), &group_),
               COMMSCHED_OK);
+  }
+
+  static uint64_t BytesOfMachine() {
+    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   }
 
   void CreateEngine(uint64_t elements) {
@@ -64,14 +72,21 @@ class EngineRanksMemoryTest : public ::testing::Test {
 // A 32nd of the machine on each of 64 ranks.
 TEST_F(EngineRanksMemoryTest, RanksOfOneMachineMustFitIntoItTogether) {
   CreateWorld(64);
-  const auto machine = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                       static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
-  CreateEngine(machine / kBytesPerElement / 32);
+  CreateEngine(BytesOfMachine() / kBytesPerElement / 32);
   EXPECT_ENGINE_ERROR(
       commsched_engine_prepare(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
       AllOf(
           HasSubstr("bytes on each of the 64 ranks, which share this machine"),
           HasSubstr("the machine has")));
+}
+
+// As in tensor parallelism, where each group has an engine on its own ranks.
+TEST_F(EngineRanksMemoryTest, RanksOfOtherGroupsShareTheMachine) {
+  CreateWorld(/*size=*/64, /*members=*/1);
+  CreateEngine(BytesOfMachine() / kBytesPerElement / 32);
+  EXPECT_ENGINE_ERROR(
+      commsched_engine_prepare(engine_), COMMSCHED_RESOURCE_EXHAUSTED,
+      HasSubstr("bytes on each of the 64 ranks, which share this machine"));
 }
 
 TEST_F(EngineRanksMemoryTest, IsKnownFromPrepareOn) {
