@@ -136,7 +136,7 @@ Status Saver::CheckIndex(const std::string& name) const {
   if (!read.ok()) {
     what = "a checkpoint that cannot be read (" + read.message() + ")";
   } else if (index.id.run == run_ || engine_.lineage().Has(index.id) ||
-             (slice != slice_ && engine_.lineage().HasRun(index.id.run))) {
+             (slice != slice_ && OriginOf(index.id.run) == OriginOf(run_))) {
     return Status();
   } else {
     what = "the checkpoint of step " + std::to_string(index.id.step) +
@@ -357,12 +357,14 @@ bool Saver::IsOld(const SaveId& id) const {
   return overwrite_;
 }
 
-// That of another slice, of a run to be overwritten.
+// That of another slice, of a run to be overwritten. A slice whose saver was
+// killed before its first save has an index of the run before this one.
 bool Saver::IsOldIndex(const std::string& name) const {
   std::string slice;
   if (!ParseIndexName(name, &slice) || slice == slice_) return false;
   CheckpointIndex index;
-  return ReadIndexFile(PathOf(name), &index).ok() && index.id.run != run_ &&
+  return ReadIndexFile(PathOf(name), &index).ok() &&
+         OriginOf(index.id.run) != OriginOf(run_) &&
          !lineage_.HasRun(index.id.run);
 }
 

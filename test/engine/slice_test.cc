@@ -73,11 +73,12 @@ class Member {
   }
 
   std::string Save(const std::string& folder, const char* run,
-                   const char* slice) {
+                   const char* slice, bool overwrite = false) {
     auto desc = commsched_engine_saver_desc_init();
     desc.folder = folder.c_str();
     desc.run = run;
     desc.slice = slice;
+    desc.overwrite = overwrite ? 1 : 0;
     commsched_engine_saver_t* made = nullptr;
     RETURN_MESSAGE_IF_ERROR(
         commsched_engine_saver_create(engine_, &desc, &made));
@@ -176,6 +177,36 @@ TEST(SliceTest, EachRemovesWhatItsOwnIndexHasReplaced) {
                   "step-00000000-r.s-dp.0-rank-00001-of-00002.safetensors",
                   "step-00000000-r.s-dp.1-rank-00000-of-00002.safetensors",
                   "step-00000000-r.s-dp.1-rank-00001-of-00002.safetensors"));
+}
+
+// The run "r.s" was killed when only the slice dp.0 had saved.
+TEST(SliceTest, ARunGoesOnFromOneThatWasKilledBetweenItsSlices) {
+  for (const bool overwrite : {false, true}) {
+    SCOPED_TRACE(overwrite);
+    const TemporaryFolder folder;
+    ASSERT_EQ(SaveHalves(folder.path()), "");
+    const auto go_on = [&](const char* run, int32_t num_saved) {
+      return OnHalves([&](Member& member, int32_t half) {
+        RETURN_MESSAGE_IF_ERROR(
+            member.Load(folder.path(), "dp." + std::to_string(half)));
+        if (half >= num_saved) return std::string();
+        return member.Save(folder.path(), run, nullptr, overwrite);
+      });
+    };
+    ASSERT_EQ(go_on("s", 1), "");
+    ASSERT_EQ(go_on("t", 1), "");
+    std::vector<float> values;
+    ASSERT_EQ(LoadSlice(folder.path(), "dp.1", &values), "");
+    EXPECT_EQ(values, std::vector<float>(kCount, 2));
+    ASSERT_EQ(go_on("u", 2), "");
+    EXPECT_THAT(
+        folder.Names(),
+        ElementsAre("index-dp.0.json", "index-dp.1.json",
+                    "step-00000000-r.u-dp.0-rank-00000-of-00002.safetensors",
+                    "step-00000000-r.u-dp.0-rank-00001-of-00002.safetensors",
+                    "step-00000000-r.u-dp.1-rank-00000-of-00002.safetensors",
+                    "step-00000000-r.u-dp.1-rank-00001-of-00002.safetensors"));
+  }
 }
 
 TEST(SliceTest, AnotherRunsSlicesAreNotReplaced) {
