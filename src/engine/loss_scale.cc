@@ -8,6 +8,8 @@ namespace commsched::engine {
 namespace {
 
 constexpr char kKey[] = "commsched.loss_scale";
+// Of a run without a scale: what it skipped, and no scale for the next to take.
+constexpr char kSkippedKey[] = "commsched.skipped_steps";
 
 // "65536 12 3": the scale, good steps, skipped steps. Integers, as all are.
 std::string Format(const LossScale& state) {
@@ -32,6 +34,23 @@ bool Parse(const std::string& text, LossScale* out) {
   return out->scale >= kMinLossScale && out->scale <= kMaxLossScale;
 }
 
+bool ParseSkipped(const std::string& text, LossScale* out) {
+  if (text.empty() || text.size() > 18 ||
+      text.find_first_not_of("0123456789") != std::string::npos) {
+    return false;
+  }
+  out->skipped_steps =
+      static_cast<double>(std::strtoull(text.c_str(), nullptr, 10));
+  return true;
+}
+
+Status BadMetadata(const char* key, const std::string& value,
+                   const std::string& expected, uint64_t steps) {
+  return InvalidArgument(std::string("engine: metadata '") + key +
+                         "' of the checkpoint is '" + value + "'; it must be " +
+                         expected + std::to_string(steps));
+}
+
 }  // namespace
 
 void LossScale::Advance(bool overflowed, uint32_t window) {
@@ -50,23 +69,34 @@ void LossScale::Advance(bool overflowed, uint32_t window) {
 
 void SaveLossScale(const LossScale& from, bool scales,
                    std::map<std::string, std::string>* metadata) {
-  if (!scales && from.skipped_steps == 0) return;
-  (*metadata)[kKey] = Format(from);
+  if (scales) {
+    (*metadata)[kKey] = Format(from);
+  } else if (from.skipped_steps > 0) {
+    (*metadata)[kSkippedKey] =
+        std::to_string(static_cast<uint64_t>(from.skipped_steps));
+  }
 }
 
 Status LoadLossScale(const std::map<std::string, std::string>& metadata,
                      uint64_t steps, bool scales, LossScale* out) {
   LossScale loaded = *out;
   loaded.skipped_steps = 0;
-  const auto found = metadata.find(kKey);
-  if (found != metadata.end() &&
-      (!Parse(found->second, &loaded) ||
-       loaded.good_steps + loaded.skipped_steps > static_cast<double>(steps))) {
-    return InvalidArgument(std::string("engine: metadata '") + kKey +
-                           "' of the checkpoint is '" + found->second +
-                           "'; it must be a scale of 1 to 2^24, good steps and "
-                           "skipped steps, together at most " +
-                           std::to_string(steps));
+  const auto most = static_cast<double>(steps);
+  if (const auto found = metadata.find(kKey); found != metadata.end()) {
+    if (!Parse(found->second, &loaded) ||
+        loaded.good_steps + loaded.skipped_steps > most) {
+      return BadMetadata(kKey, found->second,
+                         "a scale of 1 to 2^24, good steps and skipped steps, "
+                         "together at most ",
+                         steps);
+    }
+  } else if (const auto skipped = metadata.find(kSkippedKey);
+             skipped != metadata.end()) {
+    if (!ParseSkipped(skipped->second, &loaded) ||
+        loaded.skipped_steps > most) {
+      return BadMetadata(kSkippedKey, skipped->second,
+                         "a number of steps, at most ", steps);
+    }
   }
   out->skipped_steps = loaded.skipped_steps;
   out->skipped_in_row = 0;

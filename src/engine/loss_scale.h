@@ -36,16 +36,16 @@ inline constexpr uint32_t kDefaultMaxSkippedSteps = 50;
 // Of metadata that is the engine's and not the caller's.
 inline constexpr char kReservedPrefix[] = "commsched.";
 
-// What stands of it in a checkpoint: nothing before there was a scale or a step
-// that was skipped. How many were skipped in a row is not there: a run that
-// resumes counts these anew.
+// What stands of it in a checkpoint: of a run with a scale all of it, of one
+// without the steps that were skipped, if any. How many were skipped in a row
+// is not there: a run that resumes counts these anew.
 void SaveLossScale(const LossScale& from, bool scales,
                    std::map<std::string, std::string>* metadata);
 
 // `metadata` of a checkpoint of so many steps. Leaves `*out` as it is where
-// there is nothing of it, but for skipped_steps. Without `scales` the scale
-// stays 1. Fails with INVALID_ARGUMENT, and changes nothing, if it has
-// something else.
+// there is nothing of it, but for skipped_steps; the scale, too, if the run
+// that saved had none. Without `scales` the scale stays 1. Fails with
+// INVALID_ARGUMENT, and changes nothing, if it has something else.
 Status LoadLossScale(const std::map<std::string, std::string>& metadata,
                      uint64_t steps, bool scales, LossScale* out);
 

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -219,6 +220,28 @@ TEST(LossScaleStateTest, MetadataThatIsNoStateChangesNothing) {
         LoadLossScale({{"commsched.loss_scale", text}}, 3, true, &state);
     EXPECT_EQ(status.code(), COMMSCHED_INVALID_ARGUMENT) << text;
     EXPECT_EQ(state.scale, 4);
+    EXPECT_EQ(state.skipped_steps, 0);
+  }
+}
+
+TEST(LossScaleStateTest, NoScaleIsTakenFromARunThatHadNone) {
+  LossScale unscaled;
+  unscaled.skipped_steps = 2;
+  std::map<std::string, std::string> metadata;
+  SaveLossScale(unscaled, /*scales=*/false, &metadata);
+  LossScale state;
+  state.scale = 65536;
+  ASSERT_TRUE(LoadLossScale(metadata, 3, /*scales=*/true, &state).ok());
+  EXPECT_EQ(state.scale, 65536);
+  EXPECT_EQ(state.skipped_steps, 2);
+}
+
+TEST(LossScaleStateTest, SkippedStepsThatAreNoneChangeNothing) {
+  for (const char* text : {"", "x", "-1", "4", "1 0", "99999999999999999999"}) {
+    LossScale state;
+    const Status status =
+        LoadLossScale({{"commsched.skipped_steps", text}}, 3, false, &state);
+    EXPECT_EQ(status.code(), COMMSCHED_INVALID_ARGUMENT) << text;
     EXPECT_EQ(state.skipped_steps, 0);
   }
 }
