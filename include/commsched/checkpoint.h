@@ -159,10 +159,12 @@ commsched_engine_saver_wait(commsched_engine_saver_t* saver);
 /// Opens the checkpoint in `folder`: reads the index and the headers of all its
 /// files, and checks that they are what was written and fit together. A run may
 /// save to the folder meanwhile: this then opens the newer checkpoint, and what
-/// is open stays readable when its files have been removed; of more than 128
-/// ranks, the files of the others do not, and reading them fails with
-/// NOT_FOUND. Open files keep their room on the disk until
-/// commsched_engine_checkpoint_close().
+/// is open stays readable when its files have been removed. That takes an open
+/// file per rank that saved: a process has at most 256 of them in all its
+/// checkpoints, and fewer if it has no more descriptors. Other files are opened
+/// to be read; once they have been removed that fails with NOT_FOUND. Ranks of
+/// one process should share a checkpoint. Open files keep their room on the
+/// disk until commsched_engine_checkpoint_close().
 ///
 /// Ownership: `folder` is copied. Release with
 ///            commsched_engine_checkpoint_close().
@@ -236,17 +238,18 @@ COMMSCHED_API const char* commsched_engine_checkpoint_metadata(
 /// Sets parameters, optimizer state and number of steps from the checkpoint,
 /// before the first step or after a drain. Local: each rank reads what it
 /// keeps. The engine may have another number of ranks, stage or bucket size
-/// than the one that saved; its parameters are the same ones.
+/// than the one that saved; its parameters are the same ones. The next
+/// commsched_engine_step_begin() compares with the other ranks what several of
+/// them store, and waits for them.
 ///
 /// Threads:   that of the engine; several engines may load at once.
 /// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL; a tensor of another shape or dtype,
-/// one
-///                                 that is missing or is no parameter
+/// Errors:    INVALID_ARGUMENT     NULL; a tensor of another shape or dtype;
+///                                 one is missing or is no parameter
 ///            DATA_LOSS            a checksum is wrong, or a file was cut off
 ///            FAILED_PRECONDITION  not built, or not drained since the last
-///            step NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED,
-///            UNAVAILABLE
+///                                 step
+///            NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNAVAILABLE
 ///                                 of the disk
 ///            or the session's first failure
 ///            On error the engine is unchanged, unless the disk fails at what

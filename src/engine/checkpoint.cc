@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -12,8 +13,10 @@ namespace {
 
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 
-// A process may have 1,024 files open, usually.
-constexpr size_t kMaxOpenFiles = 128;
+// Of all checkpoints: a process may have 1,024 files open, usually, and ranks
+// that are its threads may open one each.
+constexpr size_t kMaxOpenFiles = 256;
+std::atomic<size_t> g_open_files{0};  // A count; orders nothing.
 
 // Each takes an index that has been replaced since the one before was read.
 constexpr int kMaxTries = 100;
@@ -122,6 +125,32 @@ Status Checkpoint::FileOf(size_t part, OldFile* opened,
   return opened->Open(PathOf(part));
 }
 
+// Files are read by their names then.
+Status Checkpoint::OpenPart(const std::string& path, OldFile* out) {
+  Status opened = out->Open(path);
+  if (opened.code() != COMMSCHED_RESOURCE_EXHAUSTED || files_.empty()) {
+    return opened;
+  }
+  CloseFiles();
+  return out->Open(path);
+}
+
+void Checkpoint::KeepOpen(OldFile file) {
+  if (!keeps_open_) return;
+  if (g_open_files.fetch_add(1, std::memory_order_relaxed) >= kMaxOpenFiles) {
+    g_open_files.fetch_sub(1, std::memory_order_relaxed);
+    keeps_open_ = false;
+    return;
+  }
+  files_.push_back(std::move(file));
+}
+
+void Checkpoint::CloseFiles() {
+  g_open_files.fetch_sub(files_.size(), std::memory_order_relaxed);
+  files_.clear();
+  keeps_open_ = false;
+}
+
 Status Checkpoint::ReadIndex(const std::string& path, const std::string& text) {
   ENGINE_RETURN_IF_ERROR(ParseIndex("file '" + path + "'", text, &index_));
   for (size_t t = 0; t < index_.tensors.size(); ++t) {
@@ -139,7 +168,7 @@ Status Checkpoint::ReadPart(size_t part) {
   const std::string what = "file '" + path + "'";
   const CheckpointIndex::Part& expected = index_.parts[part];
   OldFile file;
-  ENGINE_RETURN_IF_ERROR(file.Open(path));
+  ENGINE_RETURN_IF_ERROR(OpenPart(path, &file));
   if (file.bytes() != expected.bytes) {
     return Status(COMMSCHED_DATA_LOSS, what + " has " +
                                            std::to_string(file.bytes()) +
@@ -164,7 +193,7 @@ Status Checkpoint::ReadPart(size_t part) {
   for (const PartPiece& piece : pieces) {
     ENGINE_RETURN_IF_ERROR(AddPiece(what, part, data_begin, piece));
   }
-  if (part < kMaxOpenFiles) files_.push_back(std::move(file));
+  KeepOpen(std::move(file));
   return Status();
 }
 

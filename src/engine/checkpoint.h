@@ -22,7 +22,8 @@ namespace commsched::engine {
 //
 // A run may save to the folder meanwhile, which replaces the index and removes
 // the files: Open() then takes the new index. The files of a checkpoint stay
-// open, and so readable when they have been removed, unless it has very many.
+// open, and so readable when they have been removed, as long as the process has
+// descriptors for that; else they are opened when they are read.
 //
 // Immutable, hence thread-safe.
 class Checkpoint {
@@ -34,6 +35,10 @@ class Checkpoint {
   //   DATA_LOSS         a file that has changed since, or was cut off
   static Status Open(const std::string& folder, const char* slice,
                      std::unique_ptr<Checkpoint>* out);
+
+  ~Checkpoint() { CloseFiles(); }
+  Checkpoint(const Checkpoint&) = delete;
+  Checkpoint& operator=(const Checkpoint&) = delete;
 
   const CheckpointIndex& index() const { return index_; }
 
@@ -76,6 +81,12 @@ class Checkpoint {
 
   explicit Checkpoint(std::string folder) : folder_(std::move(folder)) {}
 
+  // Opens a file, if need be by giving up the ones that are open.
+  Status OpenPart(const std::string& path, OldFile* out);
+  // Keeps the file of the next part open, unless there are too many.
+  void KeepOpen(OldFile file);
+  void CloseFiles();
+
   // `index_text` is that of the file at `path`.
   Status ReadAll(const std::string& path, const std::string& index_text);
   Status ReadIndex(const std::string& path, const std::string& text);
@@ -103,6 +114,7 @@ class Checkpoint {
   std::unordered_map<std::string, size_t> by_name_;  // In index_.tensors.
   std::vector<std::vector<Piece>> pieces_;  // By tensor and kind; by begin.
   std::vector<OldFile> files_;              // Of the first parts.
+  bool keeps_open_ = true;                  // More of them.
 };
 
 }  // namespace commsched::engine

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -187,6 +188,47 @@ TEST(OpenTest, ACheckpointCanBeOpenedBesideARunThatSaves) {
   run.join();
   EXPECT_EQ(message, "");
   EXPECT_GT(opened, 0);
+}
+
+// While it lives, this process gets no more than `num` further descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t num) {
+    const int next = dup(STDIN_FILENO);
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(next) + num;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(OpenTest, ACheckpointOfMoreFilesThanThereAreDescriptorsIsReadByName) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveToy(folder.path(), ToyRunOf(8, 2)), "");
+  const std::vector<float> before = ContentOf(folder.path());
+  const FewDescriptors few(4);
+  EXPECT_TRUE(SameBits(ContentOf(folder.path()), before));
+}
+
+TEST(OpenTest, CheckpointsTogetherKeepALimitedNumberOfFilesOpen) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(SaveToy(folder.path(), ToyRunOf(8, 2)), "");
+  const FewDescriptors few(300);
+  std::vector<CheckpointHandle> checkpoints(40);
+  for (CheckpointHandle& checkpoint : checkpoints) {
+    ASSERT_EQ(OpenToyCheckpoint(folder.path(), &checkpoint), "");
+  }
+  const std::string path = folder.path() + "/m.safetensors";
+  EXPECT_EQ(commsched_engine_checkpoint_export(checkpoints.back().get(),
+                                               path.c_str()),
+            COMMSCHED_OK);
 }
 
 }  // namespace
