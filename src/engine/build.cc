@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -171,6 +172,13 @@ Status CheckPool(const commsched_engine_desc_t& desc) {
                          " is NULL");
 }
 
+// "1e-07"
+std::string TextOf(float value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", static_cast<double>(value));
+  return text;
+}
+
 // A norm is that of the engine's own group, so that where others shard the same
 // step, as in tensor parallelism, one half could skip what the other steps.
 Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
@@ -179,18 +187,18 @@ Status CheckNormOfGroup(const commsched_engine_desc_t& desc) {
   std::string field;
   if (desc.check_finite != 0) field = "check_finite is 1";
   if (desc.loss_scale > 0) {
-    field = "loss_scale is " + std::to_string(desc.loss_scale);
+    field = "loss_scale is " + TextOf(desc.loss_scale);
   }
   if (desc.clip_norm > 0) {
-    field = "clip_norm is " + std::to_string(desc.clip_norm);
+    field = "clip_norm is " + TextOf(desc.clip_norm);
   }
   if (size == world || field.empty()) return Status();
   return InvalidArgument(
       "engine: " + field + ", and group has " + std::to_string(size) + " of " +
       std::to_string(world) +
       " ranks: the norm would be of these alone, and other groups could clip "
-      "or skip a step otherwise; it takes a group of all ranks, or clip_norm, "
-      "loss_scale and check_finite 0");
+      "differently, or take a step that this one skips. Use a group of all "
+      "ranks, or set clip_norm, loss_scale and check_finite to 0");
 }
 
 Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {

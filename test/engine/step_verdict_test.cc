@@ -478,6 +478,8 @@ TEST_F(NormGroupTest, OfSomeRanksIsRefusedWithANorm) {
   ExpectRefused("check_finite is 1");
   desc_.loss_scale = 1024;
   ExpectRefused("loss_scale is 1024");
+  desc_.clip_norm = 1e-7f;
+  ExpectRefused("clip_norm is 1e-07");
   desc_.clip_norm = 0.5f;
   ExpectRefused("clip_norm is 0.5");
 }
