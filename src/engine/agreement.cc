@@ -14,6 +14,7 @@ namespace commsched::engine {
 namespace {
 
 constexpr char kBuild[] = "engine build";
+constexpr char kEvaluation[] = "engine build, evaluation";
 
 // Facts, and how the core takes them.
 class Facts {
@@ -31,15 +32,19 @@ class Facts {
     Add(std::move(subject), std::string(text, end));
   }
 
-  // Fails as commsched_context_agree() does, with its message.
+  // After the last Add().
+  void Close() {
+    for (const auto& [subject, value] : facts_) {
+      closed_.push_back({subject.c_str(), value.c_str()});
+    }
+  }
+
+  // Closed. Fails as commsched_context_agree() does, with its message, and
+  // throws nothing before.
   Status Agree(commsched_context_t* context, commsched_agree_desc_t desc,
                uint64_t* out_number) const {
-    std::vector<commsched_fact_t> facts;
-    for (const auto& [subject, value] : facts_) {
-      facts.push_back({subject.c_str(), value.c_str()});
-    }
-    desc.facts = facts.data();
-    desc.num_facts = facts.size();
+    desc.facts = closed_.data();
+    desc.num_facts = closed_.size();
     const commsched_status_t code =
         commsched_context_agree(context, &desc, out_number);
     if (code == COMMSCHED_OK) return Status();
@@ -48,6 +53,7 @@ class Facts {
 
  private:
   std::vector<std::pair<std::string, std::string>> facts_;
+  std::vector<commsched_fact_t> closed_;
 };
 
 std::string NameOfDType(uint32_t dtype) {
@@ -174,10 +180,18 @@ Status Engine::KeepContext() {
 // within one group keeps no other group waiting.
 Status Engine::AgreeOnRegistration() {
   Facts facts;
-  AddSettings(desc_, &facts);
-  facts.Add("plan.deterministic", OnOrOff(spec_.deterministic));
-  facts.Add("record_order", OnOrOff(recording_));
-  AddRegistration(parameters_, modules_, &facts);
+  Status ready = Caught([&] {
+    AddSettings(desc_, &facts);
+    facts.Add("plan.deterministic", OnOrOff(spec_.deterministic));
+    facts.Add("record_order", OnOrOff(recording_));
+    AddRegistration(parameters_, modules_, &facts);
+    facts.Close();
+    return Status();
+  });
+  if (!ready.ok()) {
+    DeclineToBuild(ready);
+    return ready;
+  }
   commsched_agree_desc_t desc = commsched_agree_desc_init();
   desc.name = kBuild;
   desc.compare = group_.get();
@@ -193,6 +207,18 @@ void Engine::DeclineToBuild(const Status& why) {
   desc.name = kBuild;
   commsched_context_decline(context_.get(), &desc, why.code(),
                             why.message().c_str());
+}
+
+// The session of the evaluation keeps the others waiting for a rank that never
+// comes to it, so that ranks first say whether they will.
+Status Engine::AgreeThatEvaluationIsReady(const Status& ready) {
+  commsched_agree_desc_t desc = commsched_agree_desc_init();
+  desc.name = kEvaluation;
+  desc.timeout_ns = desc_.launch_timeout_ns;
+  if (ready.ok()) return Facts().Agree(context_.get(), desc, nullptr);
+  commsched_context_decline(context_.get(), &desc, ready.code(),
+                            ready.message().c_str());
+  return ready;
 }
 
 commsched_agree_desc_t Engine::ComparisonOfValues() const {
@@ -236,10 +262,12 @@ Status Engine::CompareValues() {
                 HexOf(ChecksumOfState(b, segment)));
     }
   }
+  facts.Close();
   const commsched_agree_desc_t desc = ComparisonOfValues();
   Status agreed;
   {
-    const SessionWatch watch(session_.get(), context_.get(), desc);
+    const SessionWatch watch([this] { return FailureOfSessions(); },
+                             context_.get(), desc);
     agreed = facts.Agree(context_.get(), desc, nullptr);
   }
   if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(SessionFailure());

@@ -10,7 +10,8 @@ Status Engine::Build() {
   if (built()) return CheckRegistering();
   ENGINE_RETURN_IF_ERROR(KeepContext());
   if (phase_ != Phase::kPrepared) {
-    if (Status prepared = Prepare(); !prepared.ok()) {
+    Status prepared = Caught([this] { return Prepare(); });
+    if (!prepared.ok()) {
       DeclineToBuild(prepared);
       return prepared;
     }
@@ -26,9 +27,15 @@ Status Engine::Connect() {
   ENGINE_RETURN_IF_ERROR(
       CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
   first_step_ = steps_done_;
-  if (offload_ != nullptr) BindOffload();
-  ENGINE_RETURN_IF_ERROR(BindModuleOps());
-  return BuildEvaluation();
+  Status ready = Caught([this] {
+    if (offload_ != nullptr) BindOffload();
+    ENGINE_RETURN_IF_ERROR(BindModuleOps());
+    return PrepareEvaluation();
+  });
+  if (!evaluation_meets()) return ready;
+  ENGINE_RETURN_IF_ERROR(AgreeThatEvaluationIsReady(ready));
+  return CreateSession(forward_plan_.get(), forward_.bindings,
+                       /*trace=*/nullptr, &forward_session_);
 }
 
 std::vector<commsched_binding_t> Engine::Bindings() const {
@@ -200,8 +207,13 @@ Status Engine::BindModuleOps() {
 
 // Without gathers and ops of modules an evaluation only keeps to the order of
 // calls.
-Status Engine::BuildEvaluation() {
-  if (spec_.zero_stage != 3 && added_ops_.empty() && exchanges_.empty()) {
+bool Engine::evaluation_meets() const {
+  return spec_.zero_stage == 3 || !added_ops_.empty() || !exchanges_.empty();
+}
+
+// All that can fail on this rank alone before the evaluation's session.
+Status Engine::PrepareEvaluation() {
+  if (!evaluation_meets()) {
     forward_.module_ops =
         ModuleOrder(sequence_, std::vector<uint32_t>(modules_.size()), 1);
     forward_.module_ops.resize(sequence_.size());
@@ -230,8 +242,7 @@ Status Engine::BuildEvaluation() {
       commsched_plan_build(forward_.graph.get(), &options, &profile_, &plan),
       "planning the evaluation"));
   forward_plan_.reset(plan);
-  return CreateSession(plan, forward_.bindings, /*trace=*/nullptr,
-                       &forward_session_);
+  return Status();
 }
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {

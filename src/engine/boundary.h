@@ -27,8 +27,8 @@ inline commsched_status_t Report(const Status& status) {
   return status.code();
 }
 
-// Runs `body`, the C++ side of one function. The only place that catches what a
-// caller's thread throws.
+// Runs `body`, the C++ side of one function. The only place beside Caught()
+// that catches what a caller's thread throws.
 template <typename Body>
 commsched_status_t AtBoundary(Body&& body) noexcept {
   try {

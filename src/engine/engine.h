@@ -281,6 +281,7 @@ class Engine {
   Status KeepContext();
   Status AgreeOnRegistration();
   void DeclineToBuild(const Status& why);
+  Status AgreeThatEvaluationIsReady(const Status& ready);
   // How ranks compare values_name_.
   commsched_agree_desc_t ComparisonOfValues() const;
   Status CompareValues();
@@ -298,7 +299,8 @@ class Engine {
   Status BindModuleOps();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
                       std::byte** out_address) const;
-  Status BuildEvaluation();
+  bool evaluation_meets() const;
+  Status PrepareEvaluation();
   std::vector<commsched_binding_t> Bindings() const;
 
   // step.cc
@@ -322,6 +324,7 @@ class Engine {
   std::string ExpectedBegin() const;
   std::string ExpectedEnd() const;
   Status SessionFailure() const;
+  Status FailureOfSessions() const;  // From any thread.
   Status OutOfOrder(const std::string& call) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;

@@ -2,33 +2,37 @@
 #define COMMSCHED_SRC_ENGINE_SESSION_WATCH_H_
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 
 #include "commsched/agree.h"
-#include "commsched/session.h"
 #include "commsched/world.h"
+#include "status.h"
 
 namespace commsched::engine {
 
 // Ends a comparison with other ranks that a failure has made pointless: while
-// it lives, if the session fails, also by another rank's abort, this rank
+// it lives, if a session fails, also by another rank's abort, this rank
 // declines the comparison that it waits in.
 //
 // Has a thread, and so is for the rare steps that compare values.
 class SessionWatch {
  public:
-  // All three outlive this. Does nothing without a session.
-  SessionWatch(const commsched_session_t* session, commsched_context_t* context,
+  // Called on a thread of its own, over and over until it is not OK.
+  using Failure = std::function<Status()>;
+
+  // `context` and `desc` outlive this.
+  SessionWatch(Failure failure, commsched_context_t* context,
                const commsched_agree_desc_t& desc);
   ~SessionWatch();
   SessionWatch(const SessionWatch&) = delete;
   SessionWatch& operator=(const SessionWatch&) = delete;
 
  private:
-  void Run(const commsched_session_t* session, commsched_context_t* context,
-           const commsched_agree_desc_t& desc);
+  void Run(commsched_context_t* context, const commsched_agree_desc_t& desc);
 
+  const Failure failure_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;  // Guarded by mutex_.

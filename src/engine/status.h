@@ -1,6 +1,8 @@
 #ifndef COMMSCHED_SRC_ENGINE_STATUS_H_
 #define COMMSCHED_SRC_ENGINE_STATUS_H_
 
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -54,6 +56,18 @@ inline Status InvalidArgument(std::string message) {
 
 inline Status FailedPrecondition(std::string message) {
   return Status(COMMSCHED_FAILED_PRECONDITION, std::move(message));
+}
+
+// Runs `body`, of whose failure other ranks must hear: also if it throws.
+template <typename Body>
+Status Caught(Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status(COMMSCHED_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& e) {
+    return Status(COMMSCHED_INTERNAL, e.what());
+  }
 }
 
 }  // namespace commsched::engine

@@ -78,6 +78,10 @@ Status Engine::SessionFailure() const {
   ENGINE_RETURN_IF_ERROR(record_failure_);
   ENGINE_RETURN_IF_ERROR(verdict_);
   if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
+  return FailureOfSessions();
+}
+
+Status Engine::FailureOfSessions() const {
   if (order_recording_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(order_recording_->status());
   }

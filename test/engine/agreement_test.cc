@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
+#include "engine/session_watch.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
+#include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 #include "test/support/rank_group.h"
@@ -343,6 +346,27 @@ TEST(EngineAgreementTest, ARankThatCannotPrepareFailsTheOthersAtOnce) {
   EXPECT_THAT(messages[1], HasSubstr("no parameters were added"));
 }
 
+// What a rank throws is a failure to prepare as any other.
+TEST(EngineAgreementTest, ARankThatRunsOutOfMemoryFailsTheOthersAtOnce) {
+  TestPools pools;
+  const std::vector<std::string> messages =
+      OnWorld(2, [&](Rank& rank, int32_t me) {
+        commsched_pool_t pool = pools.of_rank[static_cast<size_t>(me)].table();
+        if (me == 1) {
+          pool.reserve = [](void*, uint64_t) -> commsched_status_t {
+            throw std::bad_alloc();
+          };
+        }
+        Model model;
+        model.desc.launch_timeout_ns = 0;  // 600 s.
+        model.desc.optimizer_pool = &pool;
+        return rank.Build(model);
+      });
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 does not come"),
+                                 HasSubstr("out of memory")));
+  EXPECT_THAT(messages[1], HasSubstr("out of memory"));
+}
+
 // ---- Values -----------------------------------------------------------------
 
 // Two ranks build, give parameter 1 one value more than their rank, and step.
@@ -451,6 +475,27 @@ TEST(EngineValuesTest, AnAbortEndsTheComparison) {
                         return std::string(commsched_last_error());
                       }),
               Each(HasSubstr("no data")));
+}
+
+// Whatever of the engine has failed: rank 1 never comes.
+TEST(SessionWatchTest, AFailureEndsTheComparisonThatTheRankWaitsIn) {
+  EXPECT_THAT(
+      OnWorld(
+          2,
+          [](Rank& rank, int32_t me) {
+            if (me == 1) return std::string("the evaluation failed");
+            commsched_agree_desc_t desc = commsched_agree_desc_init();
+            desc.name = "values";
+            const SessionWatch watch(
+                [] {
+                  return Status(COMMSCHED_INTERNAL, "the evaluation failed");
+                },
+                rank.context(), desc);
+            EXPECT_EQ(commsched_context_agree(rank.context(), &desc, nullptr),
+                      COMMSCHED_ABORTED);
+            return std::string(commsched_last_error());
+          }),
+      Each(HasSubstr("the evaluation failed")));
 }
 
 }  // namespace
