@@ -205,7 +205,9 @@ commsched_recording_step_end(commsched_recording_t* recording);
 ///            FAILED_PRECONDITION  outside a step; no `after` since its last
 ///                                 `before`; not where the plan has it, and
 ///                                 strict or in conflict with an early
-///                                 collective that has gone
+///                                 collective that has gone; strict, and a
+///                                 collective (named) that is not submitted
+///                                 would have to go first
 ///            or the recording's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t

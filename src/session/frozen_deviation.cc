@@ -71,7 +71,7 @@ void FrozenStep::NoteCall(uint32_t op, uint32_t call) {
     return;
   }
   deviated_ = true;
-  if (spec_.order.loose[spec_.recorded.segment[op]]) return;
+  if (IsLoose(op)) return;
   unexpected_.push_back(op);
   Flag(op);
 }
@@ -92,17 +92,25 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
   }
   const uint32_t call = PlannedCall(op);
   RETURN_IF_ERROR(CheckStrictCall("before", op, call));
-  RETURN_IF_ERROR(GiveWay(op));
+  RETURN_IF_ERROR(GiveWay("before", op));
   if (call == kNone || state_[call] != CallState::kWaiting) {
-    return BeginAlone(op, call);
+    return BeginAlone(op, call, /*is_news=*/true);
   }
   // By now all that the program submitted and the op needs is due. Ops that it
   // passed over are skipped, and run alone if they come after all; collectives
-  // that it passed over may still be submitted.
+  // that it passed over may still be submitted, unless the order is enforced.
   uint32_t due = frozen_.due_needed[call];
   const std::vector<bool> passed_over = ToSkip(call, &due);
-  if (AwaitsSubmission(due)) {
-    RETURN_IF_ERROR(BeginAlone(op, call));
+  const std::vector<uint32_t> awaited = AwaitedBelow(due);
+  if (std::any_of(awaited.begin(), awaited.end(), [this](uint32_t collective) {
+        return !spec_.strict || IsLoose(ops_[collective]);
+      })) {
+    const bool is_news = std::any_of(
+        awaited.begin(), awaited.end(), [this](uint32_t collective) {
+          return !spec_.order.calls[collective].optional &&
+                 !IsLoose(ops_[collective]);
+        });
+    RETURN_IF_ERROR(BeginAlone(op, call, is_news));
     state_[call] = CallState::kAhead;
     return absl::OkStatus();
   }
@@ -118,7 +126,8 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
 // Everything that the program did so far is done before the op begins; its
 // `after` waits for the op. An early collective that the program has yet to
 // submit may have read or written what the op touches.
-absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned) {
+absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned,
+                                    bool is_news) {
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (!IsCollective(call) || gated_[call] ||
         state_[call] != CallState::kWaiting || !session_->IsDue(OpId(call)) ||
@@ -135,7 +144,7 @@ absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned) {
   open_[op] = kAlone;
   ++num_open_;
   deviated_ = true;
-  if (planned != kNone && !spec_.order.loose[spec_.recorded.segment[op]]) {
+  if (is_news && planned != kNone && !IsLoose(op)) {
     // NoteCall() lists one that comes after a later call.
     if (planned + 1 > highest_) unexpected_.push_back(op);
     Flag(op);
@@ -178,7 +187,7 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         "; declare it an alternative, or submit it once its "
         "segment has been recorded again"));
   }
-  RETURN_IF_ERROR(GiveWay(op));
+  RETURN_IF_ERROR(GiveWay("submit", op));
   NoteCall(op, call);
   if (state_[call] == CallState::kSkipped) {
     return absl::FailedPreconditionError(
@@ -204,17 +213,24 @@ bool FrozenStep::Conflicts(uint32_t op, uint32_t call) const {
   return false;
 }
 
-absl::Status FrozenStep::GiveWay(uint32_t op) {
+absl::Status FrozenStep::GiveWay(const char* what, uint32_t op) {
+  uint32_t due = 0;
+  uint32_t last = kNone;  // of what has to go, the one that is issued last
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (!IsCollective(call) || state_[call] != CallState::kDone ||
         session_->IsDue(OpId(call)) || !Conflicts(op, call)) {
       continue;
     }
-    uint32_t due = frozen_.plan->LaunchesOf(OpId(call)).back().value() + 1;
-    const std::vector<bool> passed_over = ToSkip(kNone, &due);
-    RETURN_IF_ERROR(SkipAll(passed_over, due));
+    const uint32_t needed =
+        frozen_.plan->LaunchesOf(OpId(call)).back().value() + 1;
+    if (needed <= due) continue;
+    due = needed;
+    last = call;
   }
-  return absl::OkStatus();
+  if (last == kNone) return absl::OkStatus();
+  const std::vector<bool> passed_over = ToSkip(kNone, &due);
+  RETURN_IF_ERROR(CheckStrictDrop(what, op, last, due));
+  return SkipAll(passed_over, due);
 }
 
 std::vector<bool> FrozenStep::ToSkip(uint32_t target, uint32_t* due) const {
@@ -243,14 +259,17 @@ std::vector<bool> FrozenStep::ToSkip(uint32_t target, uint32_t* due) const {
   return marked;
 }
 
-bool FrozenStep::AwaitsSubmission(uint32_t due) const {
+std::vector<uint32_t> FrozenStep::AwaitedBelow(uint32_t due) const {
+  std::vector<uint32_t> awaited;
   for (uint32_t k = 0; k < due; ++k) {
     for (OpId op : frozen_.plan->launches[k].members) {
       const uint32_t call = op.value();
-      if (call < num_calls_ && gated_[call] && IsToCome(call)) return true;
+      if (call < num_calls_ && gated_[call] && IsToCome(call)) {
+        awaited.push_back(call);
+      }
     }
   }
-  return false;
+  return awaited;
 }
 
 absl::Status FrozenStep::SkipAll(const std::vector<bool>& calls, uint32_t due) {
@@ -262,15 +281,10 @@ absl::Status FrozenStep::SkipAll(const std::vector<bool>& calls, uint32_t due) {
 }
 
 void FrozenStep::DropUnsubmitted(uint32_t due) {
-  const Plan& plan = *frozen_.plan;
-  for (uint32_t k = 0; k < due; ++k) {
-    for (OpId op : plan.launches[k].members) {
-      const uint32_t call = op.value();
-      if (call >= num_calls_ || state_[call] != CallState::kWaiting) continue;
-      if (!gated_[call]) continue;
-      LeaveOut(call);
-      session_->Submit(op, /*drop=*/true).IgnoreError();  // sticks
-    }
+  for (uint32_t call : AwaitedBelow(due)) {
+    if (state_[call] == CallState::kSkipped) continue;  // of several launches
+    LeaveOut(call);
+    session_->Submit(OpId(call), /*drop=*/true).IgnoreError();  // sticks
   }
 }
 
@@ -280,29 +294,28 @@ absl::Status FrozenStep::Skip(uint32_t call) {
   Stream* const stream = lanes_[DeclaredOp(op).compute.lane];
   RETURN_IF_ERROR(session_->Before(OpId(call), stream));
   RETURN_IF_ERROR(session_->After(OpId(call), stream));
-  if (state_[call] == CallState::kWaiting) {
-    LeaveOut(call);
-  } else {
-    state_[call] = CallState::kSkipped;
-    deviated_ = true;
-  }
+  state_[call] = CallState::kSkipped;
+  deviated_ = true;
   return absl::OkStatus();
 }
 
 void FrozenStep::LeaveOut(uint32_t call) {
-  const uint32_t op = ops_[call];
   state_[call] = CallState::kSkipped;
   deviated_ = true;
-  // An early one sends what its input holds.
-  const bool without_data = IsCollective(call) && gated_[call] != 0;
-  if (without_data) ++num_left_out_;
+  if (!gated_[call]) return;  // an early one sends what its input holds
+  ++num_left_out_;
   if (spec_.order.calls[call].optional) return;
-  (without_data ? without_data_ : not_called_).push_back(op);
-  Flag(op);
+  without_data_.push_back(ops_[call]);
+  Flag(ops_[call]);
 }
 
 absl::Status FrozenStep::FinishCalls() {
   RETURN_IF_ERROR(CheckStrictEnd());
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (gated_[call] || !IsMissing(call)) continue;
+    not_called_.push_back(ops_[call]);
+    Flag(ops_[call]);
+  }
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (!IsToCome(call)) continue;
     if (!IsCollective(call)) {
@@ -331,14 +344,12 @@ std::string FrozenStep::Quoted(uint32_t op) const {
 absl::Status FrozenStep::CheckStrictCall(const char* what, uint32_t op,
                                          uint32_t call) const {
   if (!spec_.strict) return absl::OkStatus();
-  const std::vector<bool>& loose = spec_.order.loose;
   uint32_t expected = 0;
   while (expected < num_calls_ && expected != call &&
-         (!IsNews(expected) || loose[spec_.recorded.segment[ops_[expected]]])) {
+         (!IsMissing(expected) || IsLoose(ops_[expected]))) {
     ++expected;
   }
-  const bool in_order = expected == call &&
-                        (call >= highest_ || loose[spec_.recorded.segment[op]]);
+  const bool in_order = expected == call && (call >= highest_ || IsLoose(op));
   if (call != kNone && in_order) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       what, ": ", Quoted(op), " is not what step ", step(), " of rank ",
@@ -352,11 +363,26 @@ absl::Status FrozenStep::CheckStrictCall(const char* what, uint32_t op,
 absl::Status FrozenStep::CheckStrictEnd() const {
   if (!spec_.strict) return absl::OkStatus();
   for (uint32_t call = 0; call < num_calls_; ++call) {
-    if (!IsNews(call)) continue;
+    if (!IsMissing(call)) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "step_end: step ", step(), " of rank ", spec_.world_rank, " lacks ",
         Quoted(ops_[call]),
         ", which the recorded step has, and the recording is strict"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::CheckStrictDrop(const char* what, uint32_t op,
+                                         uint32_t submitted,
+                                         uint32_t due) const {
+  if (!spec_.strict) return absl::OkStatus();
+  for (uint32_t call : AwaitedBelow(due)) {
+    if (spec_.order.calls[call].optional) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": ", Quoted(op), " conflicts with ", Quoted(ops_[submitted]),
+        ", which goes behind ", Quoted(ops_[call]), "; step ", step(),
+        " of rank ", spec_.world_rank, " has not submitted '",
+        DeclaredOp(ops_[call]).name, "', and the recording is strict"));
   }
   return absl::OkStatus();
 }

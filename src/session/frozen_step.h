@@ -57,7 +57,10 @@ struct FrozenStepSpec {
 //
 // If the recording is strict, a call that would be news is refused, naming it
 // and the one that was expected, and changes nothing: the program can go on
-// with that one.
+// with that one. So is a call for which a collective that is not optional would
+// have to go without this rank's data. An optional one goes without as soon as
+// an op that needs its launch is called: the order is enforced, so that it can
+// no longer come.
 //
 // At the end of each step all ranks exchange whether a segment deviated in a
 // way that recording it again would cure; they see the answer at the end of the
@@ -161,15 +164,24 @@ class FrozenStep {
   uint64_t step() const { return dispatcher_->named_step(); }
   // "collective 'ar'", "op 'bwd'".
   std::string Quoted(uint32_t op) const;
-  bool IsNews(uint32_t call) const {
-    return IsToCome(call) && !spec_.order.calls[call].optional;
+  bool IsLoose(uint32_t op) const {
+    return spec_.order.loose[spec_.recorded.segment[op]];
+  }
+  // Whether the program has yet to make a call that it may not leave out.
+  bool IsMissing(uint32_t call) const {
+    return times_[ops_[call]] <= spec_.order.calls[call].occurrence &&
+           !spec_.order.calls[call].optional;
   }
   // Of a strict recording: whether `op`, of which the next planned call is
   // `call`, may be called here; whether the step may end.
   absl::Status CheckStrictCall(const char* what, uint32_t op,
                                uint32_t call) const;
   absl::Status CheckStrictEnd() const;
-  // Notes that `call` was left out, for the log.
+  // Whether the launches below `due` may be issued, so that `submitted`, with
+  // which `op` conflicts, is due.
+  absl::Status CheckStrictDrop(const char* what, uint32_t op,
+                               uint32_t submitted, uint32_t due) const;
+  // Notes that collective `call` was left out.
   void LeaveOut(uint32_t call);
   void LogDeviation() const;
   void NoteCall(uint32_t op, uint32_t call);
@@ -177,16 +189,18 @@ class FrozenStep {
   absl::Status SlowBefore(uint32_t op, Stream* stream);
   absl::Status SlowAfter(uint32_t op, Stream* stream);
   absl::Status SlowSubmit(uint32_t op);
-  // `planned`: the call that it would be, or kNone.
-  absl::Status BeginAlone(uint32_t op, uint32_t planned);
+  // `planned`: the call that it would be, or kNone. `is_news`: whether it is
+  // not where it was recorded, if its segment is not loose.
+  absl::Status BeginAlone(uint32_t op, uint32_t planned, bool is_news);
   // Issues what was submitted, is not due and conflicts with `op`.
-  absl::Status GiveWay(uint32_t op);
+  absl::Status GiveWay(const char* what, uint32_t op);
   // What has to be skipped before the launches below `*due` are due and op
   // `target` (kNone: none) may begin, by call; raises `*due` by what those
   // need.
   std::vector<bool> ToSkip(uint32_t target, uint32_t* due) const;
-  // Whether some launch below `due` waits to be submitted.
-  bool AwaitsSubmission(uint32_t due) const;
+  // The collectives whose submission launches below `due` wait for, as calls;
+  // once for each launch.
+  std::vector<uint32_t> AwaitedBelow(uint32_t due) const;
   absl::Status SkipAll(const std::vector<bool>& calls, uint32_t due);
   bool IsToCome(uint32_t call) const {
     return state_[call] == CallState::kWaiting ||

@@ -21,6 +21,7 @@ namespace commsched {
 namespace {
 
 using test::ModulesRank;
+using test::ModulesReference;
 using test::ModulesSpec;
 using test::RunModules;
 using testing::ElementsAre;
@@ -226,6 +227,108 @@ TEST(StrictRecordingTest, WhatRecordedStepsDifferedInMayDiffer) {
     RETURN_IF_ERROR(rank.recording().StepEnd());
     return rank.recording().Drain();
   }));
+}
+
+// Steps of one module in which ranks may do without the reduction, which the
+// optimizer reads all the same: they end, on memory that a reference has too,
+// and are no news.
+void ExpectReductionMayBeLeftOut(ModulesSpec spec) {
+  spec.modules = 1;
+  spec.max_recorded_steps = 4;
+  const auto reduces = [&spec](int t, int rank) {
+    if (t < 4) return !spec.alternative && t % 2 == 1;
+    return t % 3 == 0 || (t % 3 == 1 && rank == 1);
+  };
+  constexpr int kSteps = 13;
+  ModulesReference reference(spec);
+  for (int t = 0; t < kSteps; ++t) {
+    std::vector<ModulesReference::Takes> takes(2);
+    for (int r = 0; r < 2; ++r) takes[r].reduce = reduces(t, r);
+    reference.Step(0, t, takes);
+  }
+  const Lines log;
+  ExpectAllOk(RunModules(spec, [&](ModulesRank& rank) -> absl::Status {
+    for (int t = 0; t < kSteps; ++t) {
+      RETURN_IF_ERROR(rank.recording().StepBegin());
+      RETURN_IF_ERROR(rank.Backward(0, t));
+      if (reduces(t, rank.rank())) RETURN_IF_ERROR(rank.Reduce(0));
+      RETURN_IF_ERROR(rank.Optimize(0));
+      RETURN_IF_ERROR(rank.recording().StepEnd());
+    }
+    RETURN_IF_ERROR(rank.recording().Drain());
+    EXPECT_EQ(rank.weight(0), reference.weight(rank.rank(), 0));
+    EXPECT_EQ(rank.recording().info().plans, 1u);
+    EXPECT_EQ(rank.recording().info().rerecordings, 0u);
+    EXPECT_EQ(rank.recording().info().deviating_rank, -1);
+    return absl::OkStatus();
+  }));
+  EXPECT_THAT(log.lines(), ElementsAre());
+}
+
+TEST(StrictRecordingTest, AnOpMayReadWhatACollectiveLeftOutWouldHaveWritten) {
+  ExpectReductionMayBeLeftOut(Strict());
+}
+
+TEST(StrictRecordingTest, AnAlternativeThatAnOpReadsMayBeLeftOut) {
+  ModulesSpec spec = Strict();
+  spec.alternative = true;
+  ExpectReductionMayBeLeftOut(spec);
+}
+
+TEST(RecordingReportTest, AnOptionalCollectiveThatAnOpReadsIsNoNews) {
+  ExpectReductionMayBeLeftOut(TwoModules());
+}
+
+absl::Status ReduceBoth(ModulesRank& rank, int first, int t) {
+  RETURN_IF_ERROR(rank.recording().StepBegin());
+  RETURN_IF_ERROR(rank.Backward(0, t));
+  RETURN_IF_ERROR(rank.Backward(1, t));
+  RETURN_IF_ERROR(rank.Reduce(first));
+  RETURN_IF_ERROR(rank.Reduce(1 - first));
+  RETURN_IF_ERROR(rank.Optimize(0));
+  RETURN_IF_ERROR(rank.Optimize(1));
+  return rank.recording().StepEnd();
+}
+
+// The reductions were recorded in both orders.
+TEST(StrictRecordingTest, NoCollectiveGoesWithoutTheDataOfARank) {
+  ModulesSpec spec = Strict();
+  spec.max_recorded_steps = 4;
+  ModulesReference reference(spec);
+  for (int t = 0; t < 8; ++t) {
+    for (size_t m : {0, 1}) {
+      reference.Step(m, t, std::vector<ModulesReference::Takes>(2));
+    }
+  }
+  const Lines log;
+  ExpectAllOk(RunModules(spec, [&](ModulesRank& rank) -> absl::Status {
+    Recording& recording = rank.recording();
+    for (int t = 0; t < 7; ++t) RETURN_IF_ERROR(ReduceBoth(rank, t % 2, t));
+    RETURN_IF_ERROR(recording.StepBegin());
+    RETURN_IF_ERROR(rank.Backward(0, 7));
+    RETURN_IF_ERROR(rank.Backward(1, 7));
+    RETURN_IF_ERROR(rank.Reduce(1));
+    EXPECT_THAT(
+        recording.Before(rank.opt(1), CallerStream()),
+        StatusIs(kRefused,
+                 absl::StrCat("before: op 'opt.1' conflicts with collective "
+                              "'ar.1', which goes behind collective 'ar.0'; "
+                              "step 7 of rank ",
+                              rank.rank(), " has not submitted 'ar.0'")));
+    EXPECT_THAT(recording.StepEnd(),
+                StatusIs(kRefused, "lacks collective 'ar.0'"));
+    RETURN_IF_ERROR(rank.Reduce(0));
+    RETURN_IF_ERROR(rank.Optimize(0));
+    RETURN_IF_ERROR(rank.Optimize(1));
+    RETURN_IF_ERROR(recording.StepEnd());
+    RETURN_IF_ERROR(recording.Drain());
+    EXPECT_EQ(recording.info().collectives_left_out, 0u);
+    for (int m : {0, 1}) {
+      EXPECT_EQ(rank.weight(m), reference.weight(rank.rank(), m));
+    }
+    return absl::OkStatus();
+  }));
+  EXPECT_THAT(log.lines(), ElementsAre());
 }
 
 TEST(StrictRecordingTest, RanksThatAreNotEquallyStrictAreNamed) {
