@@ -92,7 +92,7 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
   }
   const uint32_t call = PlannedCall(op);
   RETURN_IF_ERROR(CheckStrictCall("before", op, call));
-  RETURN_IF_ERROR(GiveWay("before", op));
+  RETURN_IF_ERROR(GiveWay("before", op, /*planned=*/kNone));
   if (call == kNone || state_[call] != CallState::kWaiting) {
     return BeginAlone(op, call, /*is_news=*/true);
   }
@@ -187,7 +187,7 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         "; declare it an alternative, or submit it once its "
         "segment has been recorded again"));
   }
-  RETURN_IF_ERROR(GiveWay("submit", op));
+  RETURN_IF_ERROR(GiveWay("submit", op, call));
   NoteCall(op, call);
   if (state_[call] == CallState::kSkipped) {
     return absl::FailedPreconditionError(
@@ -213,10 +213,13 @@ bool FrozenStep::Conflicts(uint32_t op, uint32_t call) const {
   return false;
 }
 
-absl::Status FrozenStep::GiveWay(const char* what, uint32_t op) {
+absl::Status FrozenStep::GiveWay(const char* what, uint32_t op,
+                                 uint32_t planned) {
   uint32_t due = 0;
   uint32_t last = kNone;  // of what has to go, the one that is issued last
-  for (uint32_t call = 0; call < num_calls_; ++call) {
+  const uint32_t begin =
+      planned != kNone && state_[planned] == CallState::kWaiting ? planned : 0;
+  for (uint32_t call = begin; call < num_calls_; ++call) {
     if (!IsCollective(call) || state_[call] != CallState::kDone ||
         session_->IsDue(OpId(call)) || !Conflicts(op, call)) {
       continue;

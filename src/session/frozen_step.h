@@ -192,8 +192,9 @@ class FrozenStep {
   // `planned`: the call that it would be, or kNone. `is_news`: whether it is
   // not where it was recorded, if its segment is not loose.
   absl::Status BeginAlone(uint32_t op, uint32_t planned, bool is_news);
-  // Issues what was submitted, is not due and conflicts with `op`.
-  absl::Status GiveWay(const char* what, uint32_t op);
+  // Issues what was submitted, is not due and conflicts with `op`. Collective
+  // `planned` (kNone: none) goes behind the calls before it in any case.
+  absl::Status GiveWay(const char* what, uint32_t op, uint32_t planned);
   // What has to be skipped before the launches below `*due` are due and op
   // `target` (kNone: none) may begin, by call; raises `*due` by what those
   // need.

@@ -331,6 +331,86 @@ TEST(StrictRecordingTest, NoCollectiveGoesWithoutTheDataOfARank) {
   EXPECT_THAT(log.lines(), ElementsAre());
 }
 
+// Sums `in` into `mid` and that into `out`, then sums `soon`, which is read
+// first and hence planned before them.
+class Chain {
+ public:
+  explicit Chain(Recording* recording) : recording_(recording) {
+    const BufferId in = Add("in", 0), out = Add("out", 1);
+    const BufferId mid = Add("mid", 2), soon = Add("soon", 3);
+    submits_ = {Sum("sum", in, mid), Sum("again", mid, out),
+                Sum("soon", soon, soon)};
+    uses_ = {Use("use.soon", soon), Use("use.out", out)};
+  }
+  absl::Status Run() {
+    memory_ = {1, 0, 0, 1};
+    for (OpId op : submits_) RETURN_IF_ERROR(recording_->Submit(op.value()));
+    for (OpId op : uses_) {
+      RETURN_IF_ERROR(recording_->Before(op.value(), CallerStream()));
+      RETURN_IF_ERROR(recording_->After(op.value(), CallerStream()));
+    }
+    return absl::OkStatus();
+  }
+  const std::vector<int32_t>& memory() const { return memory_; }
+
+ private:
+  BufferId Add(const char* name, int at) {
+    Buffer buffer;
+    buffer.dtype = DType::kI32;
+    buffer.ownership = Ownership::kBound;
+    buffer.count = 1;
+    buffer.name = name;
+    return recording_->AddBuffer(buffer, &memory_[at]).value();
+  }
+  OpId Sum(const char* name, BufferId in, BufferId out) {
+    Op op;
+    op.name = name;
+    op.kind = OpKind::kCollective;
+    op.collective.group = GroupId(0);
+    op.collective.input = {in, AccessMode::kRead, {}};
+    op.collective.output = {out, AccessMode::kWrite, {}};
+    return recording_->AddCollective(op, 0, {}).value();
+  }
+  OpId Use(const char* name, BufferId buffer) {
+    Op op;
+    op.name = name;
+    op.accesses = {{buffer, AccessMode::kReadWrite, {}}};
+    return recording_->AddCompute(op, 0).value();
+  }
+
+  Recording* recording_;
+  std::vector<int32_t> memory_ = std::vector<int32_t>(4);
+  std::vector<OpId> submits_, uses_;
+};
+
+void ExpectSubmitsLeaveLaterOnes(ModulesSpec spec) {
+  spec.modules = 1;
+  spec.max_recorded_steps = 4;
+  const Lines log;
+  ExpectAllOk(RunModules(spec, [](ModulesRank& rank) -> absl::Status {
+    Recording& recording = rank.recording();
+    Chain chain(&recording);
+    for (int t = 0; t < 8; ++t) {
+      RETURN_IF_ERROR(recording.StepBegin());
+      if (t % 2 == 1) RETURN_IF_ERROR(rank.Backward(0, t));
+      RETURN_IF_ERROR(chain.Run());
+      RETURN_IF_ERROR(recording.StepEnd());
+      RETURN_IF_ERROR(recording.Drain());
+      EXPECT_THAT(chain.memory(), ElementsAre(1, 4, 2, 2)) << t;
+    }
+    return absl::OkStatus();
+  }));
+  EXPECT_THAT(log.lines(), ElementsAre());
+}
+
+TEST(StrictRecordingTest, ASubmitNeedsNoLaterOne) {
+  ExpectSubmitsLeaveLaterOnes(Strict());
+}
+
+TEST(RecordingReportTest, ASubmitDropsNoLaterOne) {
+  ExpectSubmitsLeaveLaterOnes(TwoModules());
+}
+
 TEST(StrictRecordingTest, RanksThatAreNotEquallyStrictAreNamed) {
   ModulesSpec spec = TwoModules();
   spec.adjust = [](RecordingSpec* recording) {
