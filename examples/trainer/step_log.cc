@@ -1,11 +1,17 @@
 #include "examples/trainer/step_log.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -18,21 +24,65 @@ absl::Status CannotWrite(const std::string& path, int error) {
                                                 path, std::strerror(error)));
 }
 
+// The bytes of the log at `path` that a run keeps which goes on after step
+// `last_step`: up to the first row of a later step, or the first line that was
+// cut off.
+absl::StatusOr<int64_t> BytesThroughStep(const std::string& path,
+                                         int64_t last_step) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return CannotWrite(path, errno);
+  int64_t bytes = 0;
+  std::string line;
+  while (std::getline(file, line) && !file.eof()) {
+    int64_t step = 0;  // The header is of none.
+    if (absl::SimpleAtoi(line.substr(0, line.find(',')), &step) &&
+        step > last_step) {
+      break;
+    }
+    bytes += static_cast<int64_t>(line.size()) + 1;
+  }
+  return bytes;
+}
+
+// Of a file that cannot be cut, such as a pipe, 0.
+int64_t SizeOfRegularFile(std::FILE* file) {
+  struct stat stat = {};
+  const bool regular = fstat(fileno(file), &stat) == 0 && S_ISREG(stat.st_mode);
+  return regular ? static_cast<int64_t>(stat.st_size) : 0;
+}
+
 }  // namespace
 
+// A header where there is nothing yet shows that the file can be written.
 absl::StatusOr<std::unique_ptr<StepLog>> StepLog::Create(
-    const std::string& path, bool append, int64_t ranks, int64_t tokens) {
-  std::FILE* const file = std::fopen(path.c_str(), append ? "ae" : "we");
+    const std::string& path, int64_t ranks, int64_t tokens) {
+  std::FILE* const file = std::fopen(path.c_str(), "ae");
   if (file == nullptr) return CannotWrite(path, errno);
   std::unique_ptr<StepLog> log(new StepLog(path, file, ranks, tokens));
-  // Of a file that cannot seek, such as a pipe, there is no telling.
-  const bool has_header =
-      append && std::fseek(file, 0, SEEK_END) == 0 && std::ftell(file) > 0;
-  if (!has_header &&
-      (std::fputs(kHeader, file) == EOF || std::fflush(file) != 0)) {
-    return CannotWrite(path, errno);
-  }
+  if (SizeOfRegularFile(file) == 0) TRAINER_RETURN_IF_ERROR(log->WriteHeader());
   return log;
+}
+
+absl::Status StepLog::WriteHeader() {
+  const bool written =
+      std::fputs(kHeader, file_) != EOF && std::fflush(file_) == 0;
+  return written ? absl::OkStatus() : CannotWrite(path_, errno);
+}
+
+absl::Status StepLog::Begin(int64_t first_step) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t size = SizeOfRegularFile(file_);
+  if (size == 0) return absl::OkStatus();
+  int64_t kept = 0;
+  if (first_step > 0) {
+    const absl::StatusOr<int64_t> bytes = BytesThroughStep(path_, first_step);
+    if (!bytes.ok()) return bytes.status();
+    kept = *bytes;
+  }
+  if (kept < size && ftruncate(fileno(file_), kept) != 0) {
+    return CannotWrite(path_, errno);
+  }
+  return kept == 0 ? WriteHeader() : absl::OkStatus();
 }
 
 StepLog::~StepLog() {

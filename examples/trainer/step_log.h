@@ -36,15 +36,19 @@ class StepLog {
     std::optional<uint64_t> peak_bytes_in_flight;
   };
 
-  // Of `ranks` ranks whose step is of `tokens` tokens in all. Replaces the file
-  // at `path`, or adds to it if `append`, and writes the first line;
-  // kUnavailable if it cannot.
+  // Of `ranks` ranks whose step is of `tokens` tokens in all. Opens the file at
+  // `path` and leaves what it holds; kUnavailable if it cannot be written.
   static absl::StatusOr<std::unique_ptr<StepLog>> Create(
-      const std::string& path, bool append, int64_t ranks, int64_t tokens);
+      const std::string& path, int64_t ranks, int64_t tokens);
 
   ~StepLog();
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
+
+  // Once nothing refuses the run, before the first Add(): keeps the rows of the
+  // first `first_step` steps and removes those after them, which this run
+  // writes again; 0: replaces the file.
+  absl::Status Begin(int64_t first_step);
 
   // Each rank, steps in order, every step once. The row has the mean loss, and
   // times and bytes of the rank whose step took longest.
@@ -62,6 +66,7 @@ class StepLog {
 
   StepLog(std::string path, std::FILE* file, int64_t ranks, int64_t tokens)
       : path_(std::move(path)), ranks_(ranks), tokens_(tokens), file_(file) {}
+  absl::Status WriteHeader();
   void WriteLocked(int64_t step, const Row& row);
   // Notes errno as the first failure.
   void FailLocked();

@@ -91,6 +91,7 @@ class Run {
   const RunHooks& hooks_;
   Start start_;  // The checkpoint: until all ranks have loaded it.
   std::atomic<int64_t> num_built_{0};
+  std::atomic<int64_t> num_ready_{0};  // Ranks that nothing refused.
   const Sampler sampler_;
   WorldHandle world_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -201,6 +202,10 @@ absl::Status Run::TrainRank(int64_t index) {
         RankSaver::Create(options_, start_.identity, rank.engine());
     if (!created.ok()) return created.status();
     saver = *std::move(created);
+  }
+  // The log of an earlier run stays as it is where this one is refused.
+  if (num_ready_.fetch_add(1) + 1 == options_.ranks && log_ != nullptr) {
+    TRAINER_RETURN_IF_ERROR(log_->Begin(start_.resumed.step));
   }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
   RankLog log(log_.get(), rank, index, start_.resumed.step);
@@ -325,9 +330,8 @@ absl::Status Run::LoadPlugin() const {
 
 absl::Status Run::OpenLog() {
   if (options_.log_path.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<StepLog>> log =
-      StepLog::Create(options_.log_path, /*append=*/start_.resumed.step > 0,
-                      options_.ranks, options_.batch * options_.seq);
+  absl::StatusOr<std::unique_ptr<StepLog>> log = StepLog::Create(
+      options_.log_path, options_.ranks, options_.batch * options_.seq);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
   return absl::OkStatus();

@@ -80,6 +80,28 @@ class WatchingTest(unittest.TestCase):
         self.assertEqual([row["step"] for row in rows], list("12345"))
         self.assertEqual([row["loss"] for row in rows], whole)
 
+    def test_a_start_that_is_refused_leaves_the_log_of_the_run_before(self):
+        log = ["--log", self.path("log.csv"), "--save", self.path("save")]
+        program.run_json(*self.small, *log)
+        with open(self.path("log.csv"), "rb") as file:
+            before = file.read()
+        self.expect_failure(1, [*log, "--ranks", 2], "--resume")
+        with open(self.path("log.csv"), "rb") as file:
+            self.assertEqual(file.read(), before)
+
+    # A run that was killed has written rows that its checkpoint does not have,
+    # the last one perhaps in part.
+    def test_a_resumed_run_writes_rows_after_its_checkpoint_anew(self):
+        log = ["--log", self.path("log.csv")]
+        program.run_json(*self.small, *log, "--save", self.path("save"),
+                         "--stop-after", 2)
+        with open(self.path("log.csv"), "a", encoding="ascii") as file:
+            file.write("3,9,9,9,9,9,9,9\n4,9,9,9,9,9,9,9\n5,9")
+        program.run_json(*self.small, *log, "--resume", self.path("save"))
+        rows = self.rows("log.csv")
+        self.assertEqual([row["step"] for row in rows], list("12345"))
+        self.assertNotIn("9", [row["loss"] for row in rows])
+
     def test_a_log_that_cannot_be_written_is_found_before_training(self):
         for path in [self.path("no/such/folder.csv"), "/dev/full"]:
             done = self.expect_failure(1, ["--log", path], "--log", path)
