@@ -154,8 +154,8 @@ absl::Status ExportWeights(const std::string& folder, const Options& options) {
 
 absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
     const Options& options, const RunIdentity& identity,
-    commsched_engine_t* engine) {
-  std::unique_ptr<RankSaver> result(new RankSaver(identity));
+    commsched_engine_t* engine, std::atomic<bool>* out_writes) {
+  std::unique_ptr<RankSaver> result(new RankSaver(identity, out_writes));
   commsched_engine_saver_desc_t desc = commsched_engine_saver_desc_init();
   desc.folder = options.save_dir.c_str();
   desc.run = identity.name.c_str();
@@ -188,7 +188,10 @@ absl::Status RankSaver::Save() {
 }
 
 absl::Status RankSaver::Wait() {
-  return FromEngine(commsched_engine_saver_wait(saver_.get()));
+  out_writes_.store(true);
+  const commsched_status_t code = commsched_engine_saver_wait(saver_.get());
+  out_writes_.store(false);
+  return FromEngine(code);
 }
 
 RankSaver::Stall SummarizeStalls(

@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_CHECKPOINT_H_
 #define COMMSCHED_EXAMPLES_TRAINER_CHECKPOINT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -50,10 +51,11 @@ absl::Status ExportWeights(const std::string& folder, const Options& options);
 // Thread-compatible: the rank's thread.
 class RankSaver {
  public:
-  // `engine` is built and outlives this.
+  // `engine` is built and outlives this, and so does `out_writes`: whether the
+  // rank waits for the disk.
   static absl::StatusOr<std::unique_ptr<RankSaver>> Create(
       const Options& options, const RunIdentity& identity,
-      commsched_engine_t* engine);
+      commsched_engine_t* engine, std::atomic<bool>* out_writes);
 
   absl::Status Save();
   // Until it is on the disk.
@@ -66,7 +68,8 @@ class RankSaver {
   const std::vector<Stall>& stalls() const { return stalls_; }  // By save.
 
  private:
-  explicit RankSaver(const RunIdentity& identity) : identity_(identity) {}
+  RankSaver(const RunIdentity& identity, std::atomic<bool>* out_writes)
+      : identity_(identity), out_writes_(*out_writes) {}
 
   struct Destroy {
     void operator()(commsched_engine_saver_t* saver) const {
@@ -75,6 +78,7 @@ class RankSaver {
   };
 
   const RunIdentity identity_;
+  std::atomic<bool>& out_writes_;
   std::unique_ptr<commsched_engine_saver_t, Destroy> saver_;
   std::vector<Stall> stalls_;
 };

@@ -21,17 +21,26 @@ struct RankWork {
   // On the calling thread, with the first failure as soon as there is one.
   std::function<void(const absl::Status& failure)> on_failure;
 
-  // How long ranks may take to end once one has failed. They hear of it in what
-  // they wait for; only one that is stuck in its own computation does not.
+  // Whether the rank waits for its checkpoint to be written, which takes as
+  // long as the disk does. On the calling thread; null: none ever does.
+  std::function<bool(int64_t rank)> writes = nullptr;
+
+  // How long a rank may stay behind once another has ended without a failure.
+  // Time in which it writes does not count, and is told of.
+  std::chrono::milliseconds straggling = std::chrono::seconds(60);
+
+  // How long ranks may take to end once one has failed, and those that write.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
+  std::chrono::milliseconds writing_grace = std::chrono::seconds(60);
 };
 
 // Runs `num_ranks` ranks, each on a thread of its own, and returns the first
 // failure, which names the rank. No rank begins before all have a thread: the
 // others would wait for one that does not come.
 //
-// If a rank has not ended a while after a failure, the process exits with code
-// 1, naming that rank: its thread uses what returning from here would destroy.
+// A rank that stays behind when another has ended is a failure. If a rank has
+// not ended a while after a failure, the process exits with code 1, naming that
+// rank: its thread uses what returning from here would destroy.
 absl::Status RunRanks(int64_t num_ranks, const RankWork& work);
 
 }  // namespace commsched::trainer

@@ -40,6 +40,12 @@ struct Start {
   Resumed resumed;
 };
 
+// --timeout is also how long a rank may stay behind at the end.
+std::chrono::seconds StragglingLimit(const Options& options) {
+  if (options.timeout_s > 0) return std::chrono::seconds(options.timeout_s);
+  return std::chrono::seconds(options.link.bytes_per_s > 0 ? 600 : 60);
+}
+
 // The run: ranks, and what their threads share. Threads write to their own
 // slots.
 class Run {
@@ -51,6 +57,7 @@ class Run {
         start_(std::move(start)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
         last_losses_(static_cast<size_t>(options.ranks)),
+        writes_(static_cast<size_t>(options.ranks)),
         savers_(static_cast<size_t>(options.ranks)),
         gate_(start_.resumed.step, options.end_step(), hooks.end_early),
         validations_(options.ranks),
@@ -96,6 +103,7 @@ class Run {
   WorldHandle world_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<double> last_losses_;                 // By rank.
+  std::vector<std::atomic<bool>> writes_;           // By rank.
   std::vector<std::unique_ptr<RankSaver>> savers_;  // By rank; null: none.
   std::unique_ptr<StepLog> log_;                    // Null: none.
   StepGate gate_;
@@ -172,7 +180,12 @@ absl::StatusOr<Report> Run::Go() {
                            [this](const absl::Status& failure) {
                              bar_.Erase();
                              hooks_.on_failure(failure);
-                           }});
+                           },
+                       .writes =
+                           [this](int64_t rank) {
+                             return writes_[static_cast<size_t>(rank)].load();
+                           },
+                       .straggling = StragglingLimit(options_)});
   bar_.Clear();
   if (!status.ok()) return status;
   PrintValidations();
@@ -199,7 +212,8 @@ absl::Status Run::TrainRank(int64_t index) {
   std::unique_ptr<RankSaver>& saver = savers_[static_cast<size_t>(index)];
   if (!options_.save_dir.empty()) {
     absl::StatusOr<std::unique_ptr<RankSaver>> created =
-        RankSaver::Create(options_, start_.identity, rank.engine());
+        RankSaver::Create(options_, start_.identity, rank.engine(),
+                          &writes_[static_cast<size_t>(index)]);
     if (!created.ok()) return created.status();
     saver = *std::move(created);
   }

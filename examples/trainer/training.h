@@ -18,8 +18,9 @@ struct RunHooks {
   std::FILE* out = nullptr;  // Where to say what it does.
 
   // Is called with the failure as soon as there is one, on the calling thread,
-  // before Train() returns it: a rank that is stuck can hold that up, and after
-  // 5 s without a sign of it the process ends with exit code 1.
+  // before Train() returns it: a rank that does not end can hold that up, and
+  // after 5 s, 60 s if it writes its checkpoint, the process ends with exit
+  // code 1.
   std::function<void(const absl::Status&)> on_failure;
 
   // Not 0: end after the step at hand, as if it were the last.
