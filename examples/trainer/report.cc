@@ -148,10 +148,15 @@ std::string OffloadLine(const Report& report) {
 
 // With loss scaling.
 std::string LossScaleLine(const Report& report) {
-  if (report.loss_scale == 1 && report.skipped_steps == 0) return "";
-  return Line("loss scale",
-              absl::StrFormat("%.0f; %d steps skipped", report.loss_scale,
-                              report.skipped_steps));
+  if (report.loss_scale == 1) return "";
+  return Line("loss scale", absl::StrFormat("%.0f", report.loss_scale));
+}
+
+// Also with clipping alone.
+std::string SkippedLine(const Report& report) {
+  if (report.skipped_steps == 0) return "";
+  return Line("skipped steps", absl::StrFormat("%d, gradients not finite",
+                                               report.skipped_steps));
 }
 
 std::string SaveLine(const Report& report) {
@@ -217,7 +222,7 @@ std::string FormatTable(const Report& report) {
       Line("activations per rank",
            FormatBytes(static_cast<double>(report.activation_bytes))),
       LiveLine(report), OffloadLine(report), AccumulationLine(report),
-      LossScaleLine(report), SaveLine(report),
+      LossScaleLine(report), SkippedLine(report), SaveLine(report),
       Line("lower bound",
            absl::StrFormat(
                "%s (CPU %s, link %s, longest cycle %s, phases %s)",

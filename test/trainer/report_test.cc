@@ -159,5 +159,14 @@ TEST(FormatTableTest, ARunTooShortForASteadyStepSaysSo) {
   EXPECT_THAT(table, Not(HasSubstr("overlap  ")));
 }
 
+TEST(ReportTest, SkippedStepsAreToldOfWithoutALossScale) {
+  Report report;
+  report.loss_scale = 1;
+  report.skipped_steps = 3;
+  const std::string table = FormatTable(report);
+  EXPECT_THAT(table, testing::ContainsRegex("skipped steps +3, gradients"));
+  EXPECT_THAT(table, testing::Not(testing::HasSubstr("loss scale")));
+}
+
 }  // namespace
 }  // namespace commsched::trainer
