@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -164,9 +165,12 @@ absl::StatusOr<std::unique_ptr<RankSaver>> RankSaver::Create(
   const absl::Status created =
       FromEngine(commsched_engine_saver_create(engine, &desc, &saver));
   if (absl::IsAlreadyExists(created)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(created.message(),
-                     " (--resume goes on from it, --overwrite replaces it)"));
+    const bool unreadable =
+        absl::StrContains(created.message(), "cannot be read");
+    return absl::AlreadyExistsError(absl::StrCat(
+        created.message(), unreadable ? " (--overwrite replaces it)"
+                                      : " (--resume goes on from it, "
+                                        "--overwrite replaces it)"));
   }
   TRAINER_RETURN_IF_ERROR(created);
   result->saver_.reset(saver);

@@ -21,7 +21,9 @@ void Handle(int signal) {
   }
   const int saved_errno = errno;
   constexpr absl::string_view kMessage =
-      "commsched-train: ending after this step; a second signal ends at once\n";
+      "commsched-train: ends after the step at hand, or after the rest of a "
+      "run "
+      "whose steps are done; a second signal ends at once\n";
   // There is nowhere to say that this failed.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, kMessage.data(), kMessage.size());

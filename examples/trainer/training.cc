@@ -265,8 +265,8 @@ absl::Status Run::CheckLoss(const char* what, double loss,
                             int64_t steps) const {
   if (std::isfinite(loss) || options_.allow_nan) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrFormat(
-      "%s after step %d is %f, no finite number; a lower --lr or a --clip may "
-      "help, and --allow-nan goes on all the same",
+      "%s after step %d is %f, which is not finite; a lower --lr or --clip may "
+      "help; --allow-nan continues",
       what, steps, std::fabs(loss)));
 }
 
