@@ -4,11 +4,12 @@
 set(COMMSCHED_ROOMS "" CACHE INTERNAL "Rooms in the order of declaration")
 
 # commsched_room(NAME [DEPENDS room...]): library commsched_NAME from
-# src/NAME/*.cc. A room without sources still carries its include folders and
+# src/NAME/*.cc and the folders below it. A room without sources still carries its include folders and
 # its arrows.
 function(commsched_room name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS")
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc
+       ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cc)
   set(target commsched_${name})
   if(sources)
     add_library(${target} STATIC ${sources})

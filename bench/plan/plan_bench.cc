@@ -9,10 +9,10 @@
 #include <memory>
 
 #include "benchmark/benchmark.h"
-#include "plan/fingerprint.h"
+#include "plan/explain/fingerprint.h"
 #include "plan/planner.h"
-#include "plan/predict.h"
-#include "plan/verify.h"
+#include "plan/predict/predict.h"
+#include "plan/verify/verify.h"
 #include "test/support/graph_builder.h"
 
 namespace commsched {

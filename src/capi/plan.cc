@@ -12,11 +12,11 @@
 #include "capi/convert.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "plan/describe.h"
-#include "plan/dot.h"
-#include "plan/explain.h"
+#include "plan/explain/describe.h"
+#include "plan/explain/dot.h"
+#include "plan/explain/explain.h"
 #include "plan/planner.h"
-#include "plan/predict.h"
+#include "plan/predict/predict.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;

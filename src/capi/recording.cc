@@ -10,7 +10,7 @@
 #include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
-#include "session/recording.h"
+#include "recording/recording.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;

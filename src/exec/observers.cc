@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "comm/table_support.h"
-#include "plan/launch_reason.h"
+#include "plan/explain/launch_reason.h"
 
 namespace commsched {
 namespace {

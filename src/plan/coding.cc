@@ -1,7 +1,7 @@
 #include "plan/coding.h"
 
 #include "base/dtype.h"
-#include "plan/cost_model.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

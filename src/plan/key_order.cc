@@ -1,4 +1,4 @@
-#include "plan/list_schedule.h"
+#include "plan/predict/list_schedule.h"
 
 namespace commsched {
 namespace {

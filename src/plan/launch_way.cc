@@ -5,8 +5,8 @@
 
 #include "plan/align.h"
 #include "plan/coding.h"
-#include "plan/cost_model.h"
-#include "plan/launch_reason.h"
+#include "plan/explain/launch_reason.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

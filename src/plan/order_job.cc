@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "plan/cost_model.h"
 #include "plan/order.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

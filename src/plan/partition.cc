@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "plan/cost_model.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

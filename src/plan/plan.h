@@ -14,9 +14,9 @@
 #include "base/strong_id.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
-#include "plan/launch_reason.h"
+#include "plan/explain/launch_reason.h"
+#include "plan/explain/priority_report.h"
 #include "plan/options.h"
-#include "plan/priority_report.h"
 
 namespace commsched {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "plan/job_model.h"
 #include "plan/policy.h"
+#include "plan/predict/job_model.h"
 
 namespace commsched {
 

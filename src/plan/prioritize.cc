@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "plan/list_schedule.h"
 #include "plan/policy_order.h"
+#include "plan/predict/list_schedule.h"
 
 namespace commsched {
 namespace {

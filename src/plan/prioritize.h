@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "plan/job_model.h"
 #include "plan/plan.h"
+#include "plan/predict/job_model.h"
 
 namespace commsched {
 

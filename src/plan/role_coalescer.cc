@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "plan/cost_model.h"
-#include "plan/launch_reason.h"
+#include "plan/explain/launch_reason.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "plan/cost_model.h"
+#include "plan/predict/cost_model.h"
 
 namespace commsched {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "graph/region.h"
-#include "plan/happens_before.h"
 #include "plan/sequence.h"
+#include "plan/verify/happens_before.h"
 
 namespace commsched {
 namespace {

@@ -25,8 +25,9 @@ ROOMS = {
     "trace": {"base"},
     "exec": _BELOW_EXEC,
     "session": _BELOW_SESSION,
+    "recording": _BELOW_SESSION | {"session"},
     "sim": _BELOW_SESSION,
-    "capi": _BELOW_SESSION | {"session", "sim"},
+    "capi": _BELOW_SESSION | {"session", "recording", "sim"},
     "engine": set(),
     "cli": set(),
 }
@@ -41,6 +42,11 @@ PUBLIC_HEADERS = {
     "engine": re.compile(r"commsched/\w+\.(h|hpp)"),
     "cli": re.compile(r"commsched/\w+\.(h|hpp)"),
 }
+
+# What proves a plan shares no code with the passes that made it.
+PROOF = "src/plan/verify/"
+PROOF_MAY_INCLUDE = re.compile(
+    r"plan/(verify/\w+|explain/names|align|edge|plan|roles)\.h")
 
 # Outside src/: folder -> public headers; their own files are free.
 OUTSIDE = {
@@ -103,6 +109,9 @@ def refusal(path, included):
     for vendor, places in VENDORS:
         if vendor.match(included) and not places.match(path.as_posix()):
             return "this vendor's headers are not for here"
+    if (path.as_posix().startswith(PROOF) and included.startswith("plan/")
+            and not PROOF_MAY_INCLUDE.fullmatch(included)):
+        return "the proof may not include a pass"
     top = path.parts[0]
     if top == "include":
         return public_header_refusal(included)

@@ -44,6 +44,12 @@ class LayersTest(PlantedTree):
     def test_back_arrows_are_refused(self):
         self.assertTrue(self.refused("src/graph/a.cc", "plan/plan.h"))
         self.assertTrue(self.refused("src/plan/a.h", "device/device.h"))
+        self.assertTrue(self.refused("src/session/a.h", "recording/recording.h"))
+        self.assertTrue(self.refused("src/plan/verify/a.cc", "plan/lanes.h"))
+        self.assertTrue(
+            self.refused("src/plan/verify/a.cc", "plan/predict/predict.h"))
+        self.assertFalse(
+            self.refused("src/plan/verify/a.cc", "plan/verify/verify.h"))
         self.assertTrue(self.refused("src/trace/a.cc", "graph/graph.h"))
         self.assertTrue(self.refused("src/exec/a.cc", "session/session.h"))
         self.assertTrue(self.refused("src/session/a.cc", "sim/sim.h"))

@@ -1,4 +1,4 @@
-#include "plan/describe.h"
+#include "plan/explain/describe.h"
 
 #include <cmath>
 #include <string>
@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
-#include "plan/cost_model.h"
-#include "plan/predict.h"
+#include "plan/predict/cost_model.h"
+#include "plan/predict/predict.h"
 #include "test/plan/plan_test_support.h"
 
 namespace commsched {

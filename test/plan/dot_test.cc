@@ -1,4 +1,4 @@
-#include "plan/dot.h"
+#include "plan/explain/dot.h"
 
 #include <cctype>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "plan/fingerprint.h"
+#include "plan/explain/fingerprint.h"
 
 #include <functional>
 #include <vector>

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plan/list_schedule.h"
+#include "plan/predict/list_schedule.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {

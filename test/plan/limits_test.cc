@@ -4,8 +4,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "plan/cost_model.h"
-#include "plan/predict.h"
+#include "plan/predict/cost_model.h"
+#include "plan/predict/predict.h"
 #include "test/plan/plan_test_support.h"
 
 namespace commsched {

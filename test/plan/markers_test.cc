@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {

@@ -1,12 +1,12 @@
-#include "plan/phases.h"
+#include "plan/predict/phases.h"
 
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plan/cost_model.h"
-#include "plan/lower_bound.h"
 #include "plan/planner.h"
-#include "plan/predict.h"
+#include "plan/predict/cost_model.h"
+#include "plan/predict/lower_bound.h"
+#include "plan/predict/predict.h"
 
 namespace commsched {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plan/names.h"
+#include "plan/explain/names.h"
 #include "plan/planner.h"
 #include "test/support/graph_builder.h"
 #include "test/support/status_matchers.h"

@@ -1,11 +1,11 @@
-#include "plan/predict.h"
+#include "plan/predict/predict.h"
 
 #include <algorithm>
 #include <random>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/cost_model.h"
+#include "plan/predict/cost_model.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/property.h"
 #include "test/support/random_step.h"

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/policy.h"
-#include "plan/predict.h"
+#include "plan/predict/predict.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/property.h"
 #include "test/support/random_step.h"

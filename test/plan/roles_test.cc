@@ -4,9 +4,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/explain.h"
-#include "plan/fingerprint.h"
-#include "plan/verify.h"
+#include "plan/explain/explain.h"
+#include "plan/explain/fingerprint.h"
+#include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/pipeline.h"
 #include "test/support/random_step.h"

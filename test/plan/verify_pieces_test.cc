@@ -1,6 +1,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
 
 namespace commsched {

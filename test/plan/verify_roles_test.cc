@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/admission_model.h"
 #include "test/support/pipeline.h"

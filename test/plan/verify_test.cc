@@ -1,4 +1,4 @@
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 
 #include <algorithm>
 

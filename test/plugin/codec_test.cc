@@ -11,7 +11,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "plan/coding.h"
-#include "plan/explain.h"
+#include "plan/explain/explain.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"

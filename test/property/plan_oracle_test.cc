@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
-#include "plan/verify.h"
+#include "plan/verify/verify.h"
 #include "test/support/graph_builder.h"
 #include "test/support/property.h"
 #include "test/support/random_step.h"

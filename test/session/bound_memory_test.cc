@@ -8,7 +8,7 @@
 #include "exec/bound_ranges.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
-#include "test/session/recording_rig.h"
+#include "test/recording/recording_rig.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"

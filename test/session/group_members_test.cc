@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/session.h"
-#include "test/session/recording_rig.h"
+#include "test/recording/recording_rig.h"
 #include "test/support/graph_builder.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"

@@ -18,8 +18,8 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/recording/recording_rig.h"
 #include "test/session/bucket_graph.h"
-#include "test/session/recording_rig.h"
 #include "test/support/await.h"
 #include "test/support/session_rig.h"
 

@@ -1,0 +1,22 @@
+#include "plan/explain/fingerprint.h"
+
+#include "plan/explain/canonical_bytes.h"
+#include "plan/explain/canonical_plan.h"
+#include "plan/explain/canonical_text.h"
+
+namespace commsched {
+
+Fingerprint FingerprintOf(const Plan& plan) {
+  CanonicalBytes out;
+  out.Text("", "commsched-plan/3");
+  VisitPlan(plan, &out);
+  return out.Hash();
+}
+
+std::vector<std::string> CanonicalLines(const Plan& plan) {
+  CanonicalText out;
+  VisitPlan(plan, &out);
+  return out.TakeLines();
+}
+
+}  // namespace commsched

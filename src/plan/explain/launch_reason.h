@@ -1,0 +1,80 @@
+#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_
+#define COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace commsched {
+
+struct Launch;
+struct Plan;
+
+// Why a launch has the members that it has and travels as it does. Facts only:
+// a plan has many launches, and few are ever explained.
+struct LaunchReason {
+  // What decided the way of the members.
+  enum class How : uint8_t {
+    kAlone,       // there is one
+    kOneRange,    // they make up one range
+    kListIsLess,  // copies would cost more than the list
+    kPackIsLess,  // copies cost less
+    kUneven,      // uneven counts are not packed
+    kTick,        // sends and receives that are due together
+    kTile,        // the rows of a tile are copied to be dense
+    kLateBound,   // what is bound late is not packed
+    kCoded,       // goes through the codec
+  };
+  // Why the collective that is next in key order did not join.
+  enum class End : uint8_t {
+    kNone,        // it did
+    kLast,        // there is none
+    kMergingOff,  // PlanOptions::coalesce_bytes is 0
+    kKind,
+    kGroup,
+    kDType,
+    kReduction,
+    kRoot,
+    kLimit,      // the launch would pass `limit_bytes`
+    kNeeded,     // `needer` needs a member before `next` is ready
+    kDependent,  // `next` depends on a member
+    kPolicy,     // the policy said so
+    kLater,      // of a tick: `next` is due later
+    kWanted,     // of a tick: `next` is needed later
+    kOtherRole,  // another role of the group keeps them apart
+    kTile,       // one is a tile, which is copied; or an uneven tile
+    kCodec,      // one goes through the codec
+  };
+  // Why a collective above PlanOptions::partition_bytes was not split.
+  enum class Whole : uint8_t {
+    kNone,     // it was, or is not above it
+    kKind,     // barrier, send, receive
+    kStaged,   // travels through staging memory
+    kMembers,  // has several members
+    kUneven,   // parts of uneven size
+    kGroupOfOne,
+    kTooSmall,  // one element per part
+    kLateBound,
+  };
+
+  How how = How::kAlone;
+  End end = End::kNone;
+  Whole whole = Whole::kNone;
+  OpId next;
+  OpId needer;
+  uint64_t limit_bytes = 0;
+  int64_t pack_ns = 0;
+  int64_t list_ns = 0;
+};
+
+// "'rs.3' is of another kind". `limit_bytes`: of kLimit.
+std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
+                    OpId needer, uint64_t limit_bytes);
+
+// "alone: with 'rs.3' it would pass 65536 bytes".
+std::string ReasonText(const Plan& plan, const Launch& launch);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_

@@ -1,0 +1,55 @@
+#include "plan/explain/priority_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace commsched {
+namespace {
+
+using Choice = PriorityReport::Choice;
+
+std::string Micros(int64_t ns) {
+  return absl::StrFormat("%.1f us", static_cast<double>(ns) / 1e3);
+}
+
+}  // namespace
+
+absl::string_view ChoiceName(Choice choice) {
+  switch (choice) {
+    case Choice::kNotAsked:
+      return "off";
+    case Choice::kNoChoice:
+      return "no_choice";
+    case Choice::kReady:
+      return "as_ready";
+    case Choice::kNeed:
+      return "by_need";
+    case Choice::kPolicy:
+      return "policy";
+  }
+  return "";
+}
+
+std::string PriorityText(const PriorityReport& report) {
+  std::string text(ChoiceName(report.choice));
+  std::replace(text.begin(), text.end(), '_', ' ');
+  if (report.as_ready_ns == 0) return text;
+  absl::StrAppend(&text, ": predicted step ", Micros(report.chosen_ns),
+                  ", as ready ", Micros(report.as_ready_ns));
+  if (report.by_need_tried) {
+    absl::StrAppend(&text, ", by need ", Micros(report.by_need_ns));
+  }
+  if (report.fillers_delayed) absl::StrAppend(&text, ", fillers put off");
+  const int64_t most =
+      std::max<int64_t>(0, report.as_ready_ns - report.bound_ns);
+  absl::StrAppend(&text, "; no order is below ", Micros(report.bound_ns),
+                  ", so priority could gain at most ", Micros(most),
+                  absl::StrFormat(" (%.1f %%)",
+                                  100.0 * static_cast<double>(most) /
+                                      static_cast<double>(report.as_ready_ns)));
+  return text;
+}
+
+}  // namespace commsched

@@ -1,0 +1,262 @@
+#include "plan/predict/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+namespace {
+
+// Beyond kMaxStepNs, where CheckProfile refuses, only the size counts.
+int64_t Rounded(double ns) {
+  return static_cast<int64_t>(std::llround(std::min(ns, 9e18)));
+}
+
+// Share of the array that crosses a link direction.
+double LinkShare(CollectiveKind kind, int n) {
+  const double others = static_cast<double>(n - 1) / n;
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return 2 * others;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+      return others;
+    case CollectiveKind::kSend:
+    case CollectiveKind::kRecv:
+      return 1;
+    case CollectiveKind::kBarrier:
+      return 0;
+  }
+  return 0;
+}
+
+bool IsUnevenExchange(const CollectiveSpec& spec) {
+  return spec.kind == CollectiveKind::kAllToAll && !spec.counts.empty();
+}
+
+// Of an all-to-all with counts: the elements that the busiest member sends to
+// others, or receives from them.
+double BusiestElements(const std::vector<uint64_t>& counts, int n) {
+  double most = 0;
+  for (int64_t rank = 0; rank < n; ++rank) {
+    double sent = 0, received = 0;
+    for (int64_t peer = 0; peer < n; ++peer) {
+      if (peer == rank) continue;
+      sent += static_cast<double>(counts[rank * n + peer]);
+      received += static_cast<double>(counts[peer * n + rank]);
+    }
+    most = std::max({most, sent, received});
+  }
+  return most;
+}
+
+// Bytes that a collective moves over a link direction of each member.
+double LinkBytes(const Graph& graph, const CollectiveSpec& spec) {
+  const int n = graph.group(spec.group).size;
+  if (!IsUnevenExchange(spec)) {
+    return LinkShare(spec.kind, n) *
+           static_cast<double>(WeightBytes(graph, spec));
+  }
+  return BusiestElements(spec.counts, n) *
+         static_cast<double>(DTypeSize(graph.buffer(spec.input.buffer).dtype));
+}
+
+int64_t TimeOf(double link_bytes, const CostProfile& profile) {
+  return profile.link_latency_ns +
+         Rounded(1e9 * link_bytes / profile.link_bytes_per_s);
+}
+
+absl::Status CheckRate(absl::string_view name, double rate) {
+  if (std::isfinite(rate) && rate > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("profile: ", name, " is ", rate, "; it must be above 0"));
+}
+
+bool IsTime(int64_t ns) { return ns >= 0 && ns <= Graph::kMaxCostNs; }
+
+absl::Status CheckTime(absl::string_view name, int64_t ns) {
+  if (IsTime(ns)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("profile: ", name, " is ", ns,
+                                                 " ns; it must be 0 to ",
+                                                 Graph::kMaxCostNs));
+}
+
+uint64_t AccessBytes(const Graph& graph, const Access& access,
+                     const CollectiveSpec& spec) {
+  return CountOf(graph, access, spec.counts) *
+         static_cast<uint64_t>(DTypeSize(graph.buffer(access.buffer).dtype));
+}
+
+// The most that `op`, which costs `cost_ns`, adds to any sum of times of one
+// step. A double, as a sum of int64_t is what it guards.
+double MostNs(const Graph& graph, OpId op, int64_t cost_ns,
+              const CostProfile& profile) {
+  const double ranks_per_core = static_cast<double>(profile.num_ranks_sharing) /
+                                std::max(1u, profile.num_cores);
+  const double cpu_ns =
+      static_cast<double>(cost_ns) * std::max(1.0, ranks_per_core);
+  if (graph.kind(op) != OpKind::kCollective) return cpu_ns;
+  const CollectiveSpec& spec = graph.op(op).collective;
+  const int64_t link_ns = LinkNs(graph, spec, profile);
+  const int64_t copy_ns =
+      CopyNs(InputBytes(graph, spec) + OutputBytes(graph, spec), profile);
+  return cpu_ns + static_cast<double>(link_ns) + static_cast<double>(copy_ns) +
+         static_cast<double>(profile.launch_ns + kMemberOverheadNs);
+}
+
+absl::Status CheckCosts(const Graph& graph, const CostProfile& profile) {
+  double step_ns = 0;
+  for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+    const OpId op(i);
+    const int64_t cost_ns = OpCostNs(graph, op, profile);
+    if (!IsTime(cost_ns)) {
+      return CheckTime(absl::StrCat("cost of op '", graph.op(op).name, "'"),
+                       cost_ns);
+    }
+    step_ns += MostNs(graph, op, cost_ns, profile);
+    if (step_ns <= kMaxStepNs) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile: the ops up to '", graph.op(op).name, "' take ",
+                     step_ns, " ns; the limit of a step is ", kMaxStepNs));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckProfile(const Graph& graph, const CostProfile& profile) {
+  RETURN_IF_ERROR(CheckRate("link_bytes_per_s", profile.link_bytes_per_s));
+  RETURN_IF_ERROR(CheckRate("copy_bytes_per_s", profile.copy_bytes_per_s));
+  RETURN_IF_ERROR(CheckRate("flops_per_s", profile.flops_per_s));
+  RETURN_IF_ERROR(CheckRate("memory_bytes_per_s", profile.memory_bytes_per_s));
+  RETURN_IF_ERROR(CheckTime("link_latency_ns", profile.link_latency_ns));
+  RETURN_IF_ERROR(CheckTime("launch_ns", profile.launch_ns));
+  if (!profile.op_cost_ns.empty() &&
+      profile.op_cost_ns.size() != graph.ops().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("profile: measured ", profile.op_cost_ns.size(),
+                     " ops; the graph has ", graph.ops().size()));
+  }
+  return CheckCosts(graph, profile);
+}
+
+absl::Status CheckStepBytes(const Graph& graph) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < graph.ops().size(); ++i) {
+    if (graph.kind(OpId(i)) != OpKind::kCollective) continue;
+    const Op& op = graph.op(OpId(i));
+    const uint64_t more = WeightBytes(graph, op.collective);
+    if (more > kMaxStepBytes - bytes) {
+      return absl::OutOfRangeError(absl::StrCat(
+          "collective '", op.name, "' of ", more, " bytes comes on top of ",
+          bytes, "; the limit of a step is ", kMaxStepBytes, " bytes"));
+    }
+    bytes += more;
+  }
+  return absl::OkStatus();
+}
+
+uint64_t CountOf(const Graph& graph, const Access& access,
+                 const std::vector<uint64_t>& counts) {
+  const uint64_t total = graph.buffer(access.buffer).count;
+  switch (access.region.kind) {
+    case RegionKind::kWhole:
+      return total;
+    case RegionKind::kRange:
+      return access.region.count;
+    case RegionKind::kTile:
+      return access.region.rows * access.region.count;
+    case RegionKind::kShard:
+      return counts.empty() ? total / static_cast<uint64_t>(
+                                          graph.group(access.region.group).size)
+                            : *std::max_element(counts.begin(), counts.end());
+  }
+  return total;
+}
+
+uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return HasInput(spec.kind) ? AccessBytes(graph, spec.input, spec) : 0;
+}
+
+uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return HasOutput(spec.kind) ? AccessBytes(graph, spec.output, spec) : 0;
+}
+
+uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec) {
+  return std::max(InputBytes(graph, spec), OutputBytes(graph, spec));
+}
+
+int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile) {
+  if (!profile.op_cost_ns.empty()) return profile.op_cost_ns[op.value()];
+  if (graph.kind(op) != OpKind::kCompute) return 0;
+  const Op& desc = graph.op(op);
+  if (desc.compute.cost_ns != 0) return desc.compute.cost_ns;
+  return Rounded(1e9 * (desc.compute.flops / profile.flops_per_s +
+                        desc.compute.bytes / profile.memory_bytes_per_s));
+}
+
+int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
+               const CostProfile& profile) {
+  if (group_size <= 1) return 0;
+  return TimeOf(LinkShare(kind, group_size) * static_cast<double>(bytes),
+                profile);
+}
+
+int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
+               const CostProfile& profile) {
+  if (graph.group(spec.group).size <= 1) return 0;
+  return TimeOf(LinkBytes(graph, spec), profile);
+}
+
+double LinkBytes(const Graph& graph, const Launch& launch) {
+  const int n = graph.group(launch.group).size;
+  if (n <= 1) return 0;
+  double sent = 0;
+  double received = 0;
+  bool uneven = false;
+  for (OpId op : launch.members) {
+    const CollectiveSpec& spec = graph.op(op).collective;
+    uneven |= IsUnevenExchange(spec);
+    (spec.kind == CollectiveKind::kRecv ? received : sent) +=
+        LinkBytes(graph, spec);
+  }
+  // The two directions of a tick are two resources.
+  if (launch.kind == CollectiveKind::kSend) return std::max(sent, received);
+  if (uneven) return sent;
+  return LinkShare(launch.kind, n) * static_cast<double>(launch.weight_bytes);
+}
+
+int64_t LinkNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile) {
+  if (graph.group(launch.group).size <= 1) return 0;
+  return TimeOf(LinkBytes(graph, launch), profile);
+}
+
+int64_t OverheadNs(const Graph& graph, const Launch& launch,
+                   const CostProfile& profile) {
+  int64_t ns = profile.launch_ns;
+  if (launch.way == Way::kGroup) {
+    ns += kMemberOverheadNs * static_cast<int64_t>(launch.members.size() - 1);
+  }
+  if (launch.way == Way::kPack) {
+    uint64_t bytes = 0;
+    for (OpId op : launch.members) {
+      const CollectiveSpec& spec = graph.op(op).collective;
+      bytes += InputBytes(graph, spec) + OutputBytes(graph, spec);
+    }
+    ns += CopyNs(bytes, profile);
+  }
+  return ns;
+}
+
+int64_t CopyNs(uint64_t bytes, const CostProfile& profile) {
+  return Rounded(1e9 * static_cast<double>(bytes) / profile.copy_bytes_per_s);
+}
+
+}  // namespace commsched

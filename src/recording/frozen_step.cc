@@ -1,0 +1,249 @@
+#include "recording/frozen_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/host_device.h"
+#include "session/agreement.h"
+
+namespace commsched {
+
+absl::StatusOr<std::unique_ptr<FrozenStep>> FrozenStep::Create(
+    FrozenStepSpec spec) {
+  std::unique_ptr<FrozenStep> step(new FrozenStep(std::move(spec)));
+  RETURN_IF_ERROR(step->Init());
+  return step;
+}
+
+absl::Status FrozenStep::Init() {
+  num_calls_ = static_cast<uint32_t>(spec_.order.calls.size());
+  calls_of_op_.resize(spec_.recorded.ops->ops().size());
+  open_.assign(calls_of_op_.size(), kNone);
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    const uint32_t op = spec_.order.calls[call].op;
+    const bool collective = DeclaredOp(op).kind == OpKind::kCollective;
+    ops_.push_back(op);
+    gated_.push_back(collective && !spec_.early[op]);
+    calls_of_op_[op].push_back(call);
+  }
+  // The number of the session is one that the other ranks wait for.
+  if (absl::Status planned = MakePlan(); !planned.ok()) {
+    SessionSpec mine;
+    mine.world = spec_.world;
+    mine.world_rank = spec_.world_rank;
+    mine.instance = spec_.instance;
+    DeclineToAgree(mine, planned);
+    return planned;
+  }
+  ASSIGN_OR_RETURN(session_, Session::Create(MakeSessionSpec()));
+  dispatcher_ = &session_->dispatcher();
+  return MakeScript();
+}
+
+absl::Status FrozenStep::MakeScript() {
+  using Kind = ScriptedCall::Kind;
+  const auto add_compute = [this](OpId op) {
+    script_.push_back({.kind = Kind::kBefore, .op = op});
+    script_.push_back({.kind = Kind::kAfter, .op = op});
+  };
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (!IsCollective(call)) {
+      add_compute(OpId(call));
+      continue;
+    }
+    script_.push_back({.kind = Kind::kSubmit,
+                       .opens_gates = gated_[call] != 0,
+                       .op = OpId(call)});
+  }
+  const size_t num_calls = script_.size();
+  add_compute(frozen_.deviation);
+  script_end_ = script_.data() + num_calls;
+  return WriteScript(session_->program(), absl::MakeSpan(script_));
+}
+
+absl::Status FrozenStep::MakePlan() {
+  // The flags are read and written on the calling thread.
+  lanes_ = spec_.lanes;
+  const auto caller =
+      std::find_if(lanes_.begin(), lanes_.end(),
+                   [](const Stream* lane) { return lane->is_caller(); });
+  const uint32_t flag_lane = static_cast<uint32_t>(caller - lanes_.begin());
+  if (!lanes_.empty() && caller == lanes_.end()) {
+    if (lanes_.size() == Graph::kMaxLanes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("recording: all ", lanes_.size(),
+                       " lanes are worker threads; one must be the calling "
+                       "thread"));
+    }
+    lanes_.push_back(CallerStream());
+  }
+  FrozenPlanSpec plan;
+  plan.recorded = spec_.recorded;
+  plan.order = &spec_.order;
+  plan.early = &spec_.early;
+  plan.world_size = spec_.world->spec().size;
+  plan.flag_lane = flag_lane;
+  plan.options = spec_.options;
+  plan.profile = spec_.profile;
+  ASSIGN_OR_RETURN(frozen_, PlanFrozen(plan));
+  if (lanes_.empty()) {
+    lanes_.assign(frozen_.plan->num_compute_lanes, CallerStream());
+  }
+  return absl::OkStatus();
+}
+
+SessionSpec FrozenStep::MakeSessionSpec() {
+  SessionSpec session;
+  session.world = spec_.world;
+  session.world_rank = spec_.world_rank;
+  session.instance = spec_.instance;
+  session.plan = frozen_.plan;
+  session.groups = spec_.groups;
+  GroupSpec world;
+  world.axis = frozen_.plan->graph->groups().back().name;
+  for (int rank = 0; rank < spec_.world->spec().size; ++rank) {
+    world.ranks.push_back(rank);
+  }
+  world.rank = spec_.world_rank;
+  session.groups.push_back(world);
+  for (uint32_t i = 0; i < spec_.addresses.size(); ++i) {
+    session.bindings.push_back(
+        {BufferId(i), spec_.addresses[i],
+         spec_.recorded.ops->buffer(BufferId(i)).bytes()});
+  }
+  session.bindings.push_back({frozen_.flag_in, &flag_in_, sizeof(flag_in_)});
+  session.bindings.push_back({frozen_.flag_out, &flag_out_, sizeof(flag_out_)});
+  session.lanes = lanes_;
+  session.submitted = frozen_.gated;
+  session.recorder = spec_.recorder;
+  session.on_failure = spec_.on_failure;
+  session.launch_timeout_ns = spec_.launch_timeout_ns;
+  session.first_step = spec_.first_step;
+  return session;
+}
+
+void FrozenStep::SetOrder(FrozenOrder order) { spec_.order = std::move(order); }
+
+void FrozenStep::SetRecorded(RecordedOps recorded) {
+  spec_.recorded = std::move(recorded);
+  spec_.order.loose.resize(spec_.recorded.num_segments);
+  calls_of_op_.resize(spec_.recorded.ops->ops().size());
+  open_.resize(calls_of_op_.size(), kNone);
+}
+
+absl::Status FrozenStep::StepBegin(bool note) {
+  RETURN_IF_ERROR(session_->StepBegin());
+  scripted_ = !note;
+  at_ = scripted_ ? script_.data() : script_end_;
+  next_ = 0;
+  slow_ = false;
+  deviated_ = false;
+  deviation_ = 0;
+  num_left_out_ = 0;
+  without_data_.clear();
+  not_called_.clear();
+  unexpected_.clear();
+  note_ = note;
+  noted_.clear();
+  if (note) Deviate();
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::StepEnd() {
+  RETURN_IF_ERROR(session_->status());
+  const bool followed = scripted_ && at_ == script_end_;
+  if (ABSL_PREDICT_FALSE(!followed)) RETURN_IF_ERROR(EndCalls());
+  // Waits until every rank has ended the step before.
+  Stream* const here = CallerStream();
+  RETURN_IF_ERROR(followed
+                      ? dispatcher_->ScriptedBefore(script_end_[0].node, here)
+                      : session_->Before(frozen_.deviation, here));
+  // The highest segment wins, then the highest rank.
+  const int world_size = spec_.world->spec().size;
+  agreed_deviation_ = static_cast<uint32_t>(flag_out_ / world_size);
+  agreed_rank_ = flag_out_ % world_size;
+  flag_in_ = deviation_ == 0 ? 0
+                             : static_cast<int32_t>(deviation_) * world_size +
+                                   spec_.world_rank;
+  if (ABSL_PREDICT_FALSE(deviation_ != 0)) LogDeviation();
+  RETURN_IF_ERROR(followed ? dispatcher_->ScriptedAfter(script_end_[1], here)
+                           : session_->After(frozen_.deviation, here));
+  return session_->StepEnd();
+}
+
+absl::Status FrozenStep::EndCalls() {
+  LeaveScript();
+  if (num_open_ != 0) {
+    for (uint32_t op = 0; op < open_.size(); ++op) {
+      if (open_[op] == kNone) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("step_end: op '", DeclaredOp(op).name,
+                       "' has had a before and no after in step ", step()));
+    }
+  }
+  if (next_ == num_calls_ && !slow_) return absl::OkStatus();
+  Deviate();
+  return FinishCalls();
+}
+
+void FrozenStep::LeaveScript() {
+  if (!scripted_) return;
+  scripted_ = false;
+  const absl::Span<const ScriptedCall> made(
+      script_.data(), static_cast<size_t>(at_ - script_.data()));
+  at_ = script_end_;
+  dispatcher_->LeaveScript(made);
+  for (const ScriptedCall& scripted : made) {
+    const uint32_t call = scripted.op.value();
+    switch (scripted.kind) {
+      case ScriptedCall::Kind::kBefore:
+        open_[ops_[call]] = call;
+        ++num_open_;
+        next_ = call + 1;
+        break;
+      case ScriptedCall::Kind::kAfter:
+        open_[ops_[call]] = kNone;
+        --num_open_;
+        break;
+      case ScriptedCall::Kind::kSubmit:
+        next_ = call + 1;
+        break;
+    }
+  }
+}
+
+absl::Status FrozenStep::CheckedBefore(uint32_t op, Stream* stream) {
+  LeaveScript();
+  if (next_ == num_calls_ || ops_[next_] != op || IsCollective(next_)) {
+    return SlowBefore(op, stream);
+  }
+  RETURN_IF_ERROR(session_->Before(OpId(next_), stream));
+  open_[op] = next_++;
+  ++num_open_;
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::CheckedAfter(uint32_t op, Stream* stream) {
+  LeaveScript();
+  if (slow_ || op >= open_.size() || open_[op] >= num_calls_) {
+    return SlowAfter(op, stream);
+  }
+  RETURN_IF_ERROR(session_->After(OpId(open_[op]), stream));
+  open_[op] = kNone;
+  --num_open_;
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::CheckedSubmit(uint32_t op) {
+  LeaveScript();
+  if (next_ == num_calls_ || ops_[next_] != op || !IsCollective(next_)) {
+    return SlowSubmit(op);
+  }
+  const uint32_t call = next_++;
+  return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
+                      : session_->status();
+}
+
+}  // namespace commsched

@@ -1,0 +1,518 @@
+#include "recording/recording.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "device/host_device.h"
+#include "exec/bound_ranges.h"
+#include "graph/json.h"
+#include "session/group_members.h"
+
+namespace commsched {
+namespace {
+
+constexpr int64_t kDefaultTimeoutNs = int64_t{600} * 1000 * 1000 * 1000;
+
+absl::Status CheckSpec(const RecordingSpec& spec) {
+  if (spec.steps_to_record == 0 ||
+      spec.max_recorded_steps < spec.steps_to_record) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: steps_to_record is ", spec.steps_to_record,
+        ", not 1 to max_recorded_steps, which is ", spec.max_recorded_steps));
+  }
+  if (!spec.profile.op_cost_ns.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: the profile measures ", spec.profile.op_cost_ns.size(),
+        " ops, but which ops there are is not known yet"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Recording::Recording(RecordingSpec spec, uint64_t instance)
+    : spec_(std::move(spec)),
+      instance_(instance),
+      meetings_(spec_.world, spec_.world_rank, instance,
+                spec_.launch_timeout_ns) {}
+
+absl::StatusOr<std::unique_ptr<Recording>> Recording::Create(
+    RecordingSpec spec) {
+  if (spec.launch_timeout_ns == 0) spec.launch_timeout_ns = kDefaultTimeoutNs;
+  const uint64_t instance = spec.take_instance();
+  std::unique_ptr<Recording> recording(
+      new Recording(std::move(spec), instance));
+  if (absl::Status checked = recording->Init(); !checked.ok()) {
+    recording->meetings_.GiveUp(checked);
+    return checked;
+  }
+  return recording;
+}
+
+absl::Status Recording::Init() {
+  RETURN_IF_ERROR(CheckSpec(spec_));
+  for (const GroupSpec& group : spec_.groups) {
+    RETURN_IF_ERROR(
+        declared_.AddGroup(group.axis, static_cast<int>(group.ranks.size()))
+            .status());
+  }
+  return absl::OkStatus();
+}
+
+void Recording::Decline(const RecordingSpec& spec, const absl::Status& why) {
+  RecordingMeetings(spec.world, spec.world_rank, spec.take_instance(),
+                    spec.launch_timeout_ns)
+      .GiveUp(why);
+}
+
+// Others may be waiting for what this rank would have submitted or shown.
+Recording::~Recording() {
+  const absl::Status gone = absl::AbortedError(
+      absl::StrCat("the recording was destroyed ",
+                   in_step_ ? "inside step " : "before step ", info_.steps));
+  if (runner_ != nullptr && in_step_) runner_->Abort(gone);
+  meetings_.GiveUp(gone);
+}
+
+// ---- Declarations -----------------------------------------------------------
+
+absl::Status Recording::CheckMayDeclare(uint32_t segment) const {
+  if (in_step_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("recording: nothing can be declared within a step, here ",
+                     info_.steps));
+  }
+  if (segment >= segments_.size()) {
+    return absl::NotFoundError(
+        absl::StrCat("recording: segment ", segment, " is not among the ",
+                     segments_.size(), " that there are"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Recording::AddSegment(absl::string_view name) {
+  RETURN_IF_ERROR(CheckMayDeclare(0));
+  for (const std::string& segment : segments_) {
+    if (segment == name) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("recording: a segment is called '", name, "'"));
+    }
+  }
+  // They and ranks share a word (FrozenStep::StepEnd).
+  const uint64_t most =
+      uint64_t{INT32_MAX} / static_cast<uint64_t>(spec_.world->spec().size) - 1;
+  if (segments_.size() >= most) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "recording: segment '", name, "' is one more than the ", most,
+        " that a world of ", spec_.world->spec().size, " ranks can have"));
+  }
+  segments_.emplace_back(name);
+  declared_since_ = true;
+  return static_cast<uint32_t>(segments_.size() - 1);
+}
+
+absl::StatusOr<BufferId> Recording::AddBuffer(Buffer buffer, void* address) {
+  RETURN_IF_ERROR(CheckMayDeclare(0));
+  if (buffer.ownership != Ownership::kBound) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: buffer '", buffer.name, "' is not BOUND"));
+  }
+  const uint64_t size = DTypeSize(buffer.dtype);
+  if (address == nullptr || reinterpret_cast<uintptr_t>(address) % size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: the address of buffer '", buffer.name, "' is ",
+        address == nullptr ? "NULL" : "not aligned to its element size"));
+  }
+  ASSIGN_OR_RETURN(const BufferId id, declared_.AddBuffer(std::move(buffer)));
+  addresses_.push_back(address);
+  return id;
+}
+
+absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {
+  RETURN_IF_ERROR(CheckMayDeclare(segment));
+  if (!op.after.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: op '", op.name, "' has ", op.after.size(),
+                     " explicit dependencies; the program's order and the "
+                     "accesses are all that counts"));
+  }
+  if (!spec_.lanes.empty() && op.compute.lane >= spec_.lanes.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: op '", op.name, "' is on lane ",
+                     op.compute.lane, " of ", spec_.lanes.size()));
+  }
+  const uint32_t lane = op.compute.lane;
+  ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
+  if (lane >= lanes_.size()) lanes_.resize(lane + 1, CallerStream());
+  if (!spec_.lanes.empty()) lanes_[lane] = spec_.lanes[lane];
+  declared_since_ = true;
+  segment_.push_back(segment);
+  alternative_.push_back(false);
+  early_.push_back(false);
+  return id;
+}
+
+absl::StatusOr<OpId> Recording::AddCollective(Op op, uint32_t segment,
+                                              RecordedCollective how) {
+  RETURN_IF_ERROR(CheckMayDeclare(segment));
+  if (!op.after.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: collective '", op.name, "' has ",
+                     op.after.size(), " explicit dependencies"));
+  }
+  const CollectiveKind kind = op.collective.kind;
+  if (kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv) {
+    return absl::UnimplementedError(
+        absl::StrCat("recording: '", op.name,
+                     "' is a send or a receive, which cannot run alone; use an "
+                     "explicit graph"));
+  }
+  ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
+  declared_since_ = true;
+  segment_.push_back(segment);
+  alternative_.push_back(how.alternative);
+  early_.push_back(how.early);
+  return id;
+}
+
+RecordedOps Recording::Recorded() const {
+  RecordedOps recorded;
+  recorded.ops = &declared_;
+  recorded.segment = segment_;
+  recorded.alternative = alternative_;
+  recorded.num_segments = static_cast<uint32_t>(segments_.size());
+  return recorded;
+}
+
+// ---- Steps ------------------------------------------------------------------
+
+absl::Status Recording::Fail(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    FailLocked(status);
+  }
+  return failure_.status();
+}
+
+void Recording::FailLocked(const absl::Status& status) {
+  if (!failure_.Set(status)) return;
+  if (runner_ != nullptr) runner_->Abort(status);
+  meetings_.GiveUp(status);
+}
+
+absl::Status Recording::StepBegin() {
+  RETURN_IF_ERROR(status());
+  if (in_step_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step_begin: step ", info_.steps, " has not ended"));
+  }
+  if (!connected_) {
+    absl::Status connected = Connect();
+    if (!connected.ok()) return Fail(connected);
+  }
+  if (frozen_ != nullptr) {
+    if (ABSL_PREDICT_FALSE(declared_since_)) {
+      frozen_->SetRecorded(Recorded());
+      declared_since_ = false;
+    }
+    RETURN_IF_ERROR(
+        frozen_->StepBegin(info_.phase == RecordingPhase::kRerecording));
+    running_ = frozen_.get();
+  } else {
+    current_.clear();
+    open_.assign(declared_.ops().size(), false);
+  }
+  in_step_ = true;
+  return absl::OkStatus();
+}
+
+// All ranks come with the same settings, and their communicators stand.
+absl::Status Recording::Connect() {
+  SerialRunnerSpec spec;
+  spec.world = spec_.world;
+  spec.world_rank = spec_.world_rank;
+  spec.instance = instance_;
+  spec.groups = spec_.groups;
+  spec.ops = &declared_;
+  spec.addresses = &addresses_;
+  spec.deterministic = spec_.options.deterministic;
+  spec.launch_timeout_ns = spec_.launch_timeout_ns;
+  auto runner = std::make_unique<SerialRunner>(std::move(spec));
+  absl::Status ready =
+      BoundRanges(declared_, addresses_).CheckApart("recording");
+  if (ready.ok()) ready = runner->Connect();
+  {
+    MutexLock lock(&mu_);
+    runner_ = std::move(runner);
+  }
+  // An abort that came before had no runner to tell.
+  if (ready.ok()) ready = failure_.status();
+  const std::string mine =
+      ready.ok() ? absl::StrCat("records ", spec_.steps_to_record, " to ",
+                                spec_.max_recorded_steps,
+                                spec_.strict ? " steps strictly" : " steps")
+                 : absl::StrCat("cannot connect: ", ready.message());
+  std::vector<std::string> axes;
+  for (const GroupSpec& group : spec_.groups) axes.push_back(group.axis);
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   meetings_.Gather(absl::StrCat(
+                       mine, "\n", ShowGroups(axes, spec_.groups))));
+  RETURN_IF_ERROR(ready);
+  std::vector<absl::string_view> groups;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::pair<absl::string_view, absl::string_view> shown =
+        absl::StrSplit(all[rank], absl::MaxSplits('\n', 1));
+    groups.push_back(shown.second);
+    if (shown.first == mine) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("recording: rank ", rank, " ", shown.first, ", rank ",
+                     spec_.world_rank, " ", mine));
+  }
+  RETURN_IF_ERROR(CheckGroupsAgree("recording", groups));
+  connected_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Recording::CheckInStep(const char* what, uint32_t op,
+                                    OpKind kind) const {
+  RETURN_IF_ERROR(status());
+  if (op >= declared_.ops().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": op ", op, " is not among the ",
+                     declared_.ops().size(), " that were declared"));
+  }
+  const Op& declared = declared_.op(OpId(op));
+  if (declared.kind != kind) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ": op '", declared.name, "' is ",
+        kind == OpKind::kCompute ? "a collective" : "a compute op"));
+  }
+  if (in_step_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": op '", declared.name, "' outside a step"));
+}
+
+absl::Status Recording::RecordBefore(uint32_t op, Stream* stream) {
+  RETURN_IF_ERROR(CheckInStep("before", op, OpKind::kCompute));
+  const Op& declared = declared_.op(OpId(op));
+  if (stream != lanes_[declared.compute.lane]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("before: op '", declared.name,
+                     "' is given a stream that is not that of its lane ",
+                     declared.compute.lane));
+  }
+  if (open_[op]) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "before: op '", declared.name, "' has had a before and no after"));
+  }
+  open_[op] = true;
+  current_.push_back(op);
+  return absl::OkStatus();
+}
+
+// What was enqueued is done before anything else begins.
+absl::Status Recording::RecordAfter(uint32_t op, Stream* stream) {
+  RETURN_IF_ERROR(CheckInStep("after", op, OpKind::kCompute));
+  if (!open_[op]) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "after: op '", declared_.op(OpId(op)).name, "' has had no before"));
+  }
+  stream->Synchronize();
+  open_[op] = false;
+  return absl::OkStatus();
+}
+
+absl::Status Recording::RecordSubmit(uint32_t op) {
+  RETURN_IF_ERROR(CheckInStep("submit", op, OpKind::kCollective));
+  absl::Status ran = runner_->Run(OpId(op), info_.steps);
+  if (!ran.ok()) return Fail(ran);
+  current_.push_back(op);
+  return absl::OkStatus();
+}
+
+absl::Status Recording::StepEnd() {
+  RETURN_IF_ERROR(status());
+  if (!in_step_) {
+    return absl::FailedPreconditionError("step_end: no step has begun");
+  }
+  if (running_ != nullptr) {
+    RETURN_IF_ERROR(running_->StepEnd());
+    running_ = nullptr;
+    in_step_ = false;
+    ++info_.steps;
+    return EndFrozenStep();
+  }
+  for (uint32_t op = 0; op < open_.size(); ++op) {
+    if (!open_[op]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("step_end: op '", declared_.op(OpId(op)).name,
+                     "' has had a before and no after"));
+  }
+  in_step_ = false;
+  ++info_.steps;
+  ++info_.steps_recorded;
+  absl::Status ended = EndRecordedStep();
+  return ended.ok() ? ended : Fail(ended);
+}
+
+absl::Status Recording::EndRecordedStep() {
+  if (shown_.size() == spec_.steps_to_record) shown_.erase(shown_.begin());
+  shown_.push_back(current_);
+  if (shown_.size() < spec_.steps_to_record) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ShownSteps shown, Show(shown_));
+  ASSIGN_OR_RETURN(
+      std::optional<FrozenOrder> order,
+      OrderToFreeze(Recorded(), shown,
+                    info_.steps_recorded >= spec_.max_recorded_steps));
+  if (!order) return absl::OkStatus();
+  return Freeze(*std::move(order));
+}
+
+absl::Status Recording::EndFrozenStep() {
+  if (frozen_->deviated()) ++info_.steps_deviating;
+  info_.collectives_left_out += frozen_->num_left_out();
+  if (frozen_->agreed_deviation() != 0) {
+    info_.deviating_step = info_.steps - 2;  // the one before that just ended
+    info_.deviating_rank = frozen_->agreed_rank();
+  }
+  if (info_.phase == RecordingPhase::kRerecording) {
+    shown_.push_back(frozen_->noted());
+    if (shown_.size() < spec_.steps_to_record) return absl::OkStatus();
+    absl::Status finished = FinishRerecording();
+    return finished.ok() ? finished : Fail(finished);
+  }
+  const uint32_t agreed = frozen_->agreed_deviation();
+  if (ABSL_PREDICT_TRUE(agreed == 0)) return absl::OkStatus();
+  if (ignore_agreed_) {
+    ignore_agreed_ = false;
+    return absl::OkStatus();
+  }
+  info_.phase = RecordingPhase::kRerecording;
+  info_.segment = agreed - 1;
+  shown_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Recording::FinishRerecording() {
+  ASSIGN_OR_RETURN(const ShownSteps shown, Show(shown_));
+  FrozenOrder order =
+      Rerecorded(Recorded(), frozen_->order(), shown, info_.segment);
+  info_.phase = RecordingPhase::kFrozen;
+  ++info_.rerecordings;
+  const std::vector<FrozenCall>& now = frozen_->order().calls;
+  const bool same_calls =
+      std::equal(now.begin(), now.end(), order.calls.begin(), order.calls.end(),
+                 [](const FrozenCall& a, const FrozenCall& b) {
+                   return a.op == b.op && a.occurrence == b.occurrence;
+                 });
+  if (!same_calls) {
+    RETURN_IF_ERROR(frozen_->session().Drain());
+    return Freeze(std::move(order));
+  }
+  frozen_->SetOrder(std::move(order));
+  ignore_agreed_ = true;  // the next answer is about the step just ended
+  return absl::OkStatus();
+}
+
+absl::Status Recording::Freeze(FrozenOrder order) {
+  FrozenStepSpec spec;
+  spec.world = spec_.world;
+  spec.world_rank = spec_.world_rank;
+  spec.instance = spec_.take_instance();
+  spec.groups = spec_.groups;
+  spec.recorded = Recorded();
+  spec.order = std::move(order);
+  spec.early = early_;
+  spec.addresses = addresses_;
+  spec.options = spec_.options;
+  spec.profile = spec_.profile;
+  spec.lanes = spec_.lanes;
+  spec.recorder = spec_.recorder;
+  spec.on_failure = [this](const absl::Status& failure) {
+    meetings_.GiveUp(failure);
+  };
+  spec.launch_timeout_ns = spec_.launch_timeout_ns;
+  spec.first_step = info_.steps;
+  spec.strict = spec_.strict;
+  ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,
+                   FrozenStep::Create(std::move(spec)));
+  info_.phase = RecordingPhase::kFrozen;
+  ++info_.plans;
+  std::unique_ptr<SerialRunner> runner;
+  {
+    MutexLock lock(&mu_);
+    frozen_.swap(frozen);
+    runner_.swap(runner);
+  }
+  // An abort that came before had no session to tell. What was there before
+  // goes, the lock released.
+  if (failure_.failed()) frozen_->session().Abort(failure_.status().message());
+  return failure_.status();
+}
+
+std::string Recording::DeclaredHash() const {
+  const std::string json = GraphToJson(declared_);
+  return absl::StrCat(
+      absl::Hex(XXH3_64bits(json.data(), json.size()), absl::kZeroPad16));
+}
+
+absl::StatusOr<ShownSteps> Recording::Show(
+    const std::vector<CallOrder>& steps) {
+  const std::string hash = DeclaredHash();
+  ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                   meetings_.Gather(absl::StrCat(hash, EncodeSteps(steps))));
+  ShownSteps shown;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!absl::StartsWith(all[rank], hash)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("recording: rank ", rank, " and rank ", spec_.world_rank,
+                       " have declared different groups, buffers or ops"));
+    }
+    ASSIGN_OR_RETURN(
+        std::vector<CallOrder> orders,
+        DecodeSteps(absl::string_view(all[rank]).substr(hash.size())));
+    shown.push_back(std::move(orders));
+  }
+  return shown;
+}
+
+absl::Status Recording::Drain() {
+  RETURN_IF_ERROR(status());
+  if (in_step_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("drain: step ", info_.steps, " has not ended"));
+  }
+  if (frozen_ != nullptr) return frozen_->session().Drain();
+  return absl::OkStatus();  // What is recorded runs at once.
+}
+
+void Recording::Abort(absl::string_view reason) {
+  MutexLock lock(&mu_);
+  if (frozen_ != nullptr) {
+    frozen_->session().Abort(reason);
+    return;
+  }
+  FailLocked(absl::AbortedError(reason));
+}
+
+absl::Status Recording::status() const {
+  if (failure_.failed()) return failure_.status();
+  MutexLock lock(&mu_);
+  return frozen_ == nullptr ? absl::OkStatus() : frozen_->session().status();
+}
+
+RecordingInfo Recording::info() const { return info_; }
+
+std::shared_ptr<const Plan> Recording::plan() const {
+  return frozen_ == nullptr ? nullptr : frozen_->plan();
+}
+
+}  // namespace commsched

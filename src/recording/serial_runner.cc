@@ -1,0 +1,214 @@
+#include "recording/serial_runner.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/running_clock.h"
+#include "base/status_macros.h"
+#include "exec/flatten.h"
+#include "exec/staging.h"
+#include "plan/planner.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint32_t kTicket = 0;  // one launch at a time
+
+absl::Status WithContext(const absl::Status& status, absl::string_view what) {
+  return absl::Status(status.code(),
+                      absl::StrCat(what, ": ", status.message()));
+}
+
+// The graph of collective `id` alone; `buffers` says which of its buffers is
+// which of `ops`.
+absl::StatusOr<Graph> GraphOf(const Graph& ops, OpId id,
+                              std::vector<BufferId>* buffers) {
+  Graph graph;
+  for (const Group& group : ops.groups()) {
+    RETURN_IF_ERROR(graph.AddGroup(group.name, group.size).status());
+  }
+  Op op = ops.op(id);
+  // What is recorded runs as it is; peers may not know yet what a codec does.
+  op.collective.lossy = false;
+  if (op.collective.kind != CollectiveKind::kBarrier) {
+    for (Access* side : {&op.collective.input, &op.collective.output}) {
+      const auto known =
+          std::find(buffers->begin(), buffers->end(), side->buffer);
+      BufferId local(static_cast<uint32_t>(known - buffers->begin()));
+      if (known == buffers->end()) {
+        buffers->push_back(side->buffer);
+        ASSIGN_OR_RETURN(local, graph.AddBuffer(ops.buffer(side->buffer)));
+      }
+      side->buffer = local;
+    }
+  }
+  RETURN_IF_ERROR(graph.AddOp(std::move(op)).status());
+  return graph;
+}
+
+}  // namespace
+
+SerialRunner::Prepared::~Prepared() {
+  if (staging != nullptr) device->Free(staging);
+}
+
+SerialRunner::SerialRunner(SerialRunnerSpec spec)
+    : spec_(std::move(spec)),
+      backend_(spec_.world->backend()),
+      communicators_(spec_.world) {}
+
+SerialRunner::~SerialRunner() = default;
+
+absl::Status SerialRunner::Connect() {
+  SessionSpec session;
+  session.world = spec_.world;
+  session.world_rank = spec_.world_rank;
+  session.instance = spec_.instance;
+  session.groups = spec_.groups;
+  return communicators_.Create(session, /*tickets=*/1, &parker_);
+}
+
+absl::Status SerialRunner::Run(OpId op, uint64_t step) {
+  auto run = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(op));
+    RETURN_IF_ERROR(CheckPeers(op, step));
+    const Program& program = *prepared->program;
+    const auto steps_of = [&](Span32 span) {
+      return absl::MakeConstSpan(program.staging.data() + span.begin,
+                                 span.count);
+    };
+    for (uint32_t i = 0; i < program.launches.size(); ++i) {
+      const LaunchProgram& launch = program.launches[i];
+      RunStaging(steps_of(launch.staging_in));
+      RETURN_IF_ERROR(Launch(GroupId(launch.group), launch.call,
+                             absl::StrCat("launch ", program.LaunchName(i))));
+      RunStaging(steps_of(launch.staging_out));
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status = run();
+  if (!status.ok()) Abort(status);
+  return status;
+}
+
+absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
+  std::unique_ptr<Prepared>& entry = prepared_[op];
+  if (entry != nullptr) return entry.get();
+  std::vector<BufferId> buffers;
+  ASSIGN_OR_RETURN(const Graph graph, GraphOf(*spec_.ops, op, &buffers));
+  PlanOptions options;
+  options.deterministic = spec_.deterministic;
+  ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
+                   BuildPlan(graph, options, CostProfile{}));
+  auto prepared = std::make_unique<Prepared>();
+  prepared->device = &device_;
+  if (plan->arena_bytes != 0) {
+    ASSIGN_OR_RETURN(prepared->staging, device_.Allocate(plan->arena_bytes));
+  }
+  Binding binding;
+  for (BufferId buffer : buffers) {
+    binding.buffer_address.push_back((*spec_.addresses)[buffer.value()]);
+  }
+  binding.arena = prepared->staging;
+  for (const GroupSpec& group : spec_.groups) {
+    binding.group_rank.push_back(group.rank);
+  }
+  binding.device = &device_;
+  binding.caller_lanes.assign(plan->num_compute_lanes, true);
+  ASSIGN_OR_RETURN(prepared->program, Flatten(std::move(plan), binding));
+  entry = std::move(prepared);
+  return entry.get();
+}
+
+// An all-gather of two words per member.
+absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
+  const GroupId group = spec_.ops->op(op).collective.group;
+  const GroupSpec& members = spec_.groups[group.value()];
+  // Filled with our own words: a backend that moves nothing shows no
+  // difference.
+  shown_.clear();
+  for (size_t i = 0; i < members.ranks.size(); ++i) {
+    shown_.push_back(step);
+    shown_.push_back(op.value());
+  }
+  const uint64_t mine[2] = {step, op.value()};
+  commsched_member_t member = {};
+  member.input = mine;
+  member.output = shown_.data();
+  member.count = 2;
+  commsched_launch_t call = {};
+  call.kind = COMMSCHED_ALL_GATHER;
+  call.dtype = COMMSCHED_I64;
+  call.num_members = 1;
+  call.members = &member;
+  const std::string& name = spec_.ops->op(op).name;
+  RETURN_IF_ERROR(Launch(group, call, absl::StrCat("recording '", name, "'")));
+  for (size_t i = 0; i < members.ranks.size(); ++i) {
+    const uint64_t peer_step = shown_[2 * i], peer_op = shown_[2 * i + 1];
+    if (peer_step == step && peer_op == op.value()) continue;
+    const std::string peer_name = peer_op < spec_.ops->ops().size()
+                                      ? spec_.ops->ops()[peer_op].name
+                                      : absl::StrCat("collective ", peer_op);
+    return absl::FailedPreconditionError(absl::StrCat(
+        "recording: on axis ", members.axis, " rank ", spec_.world_rank,
+        " submits '", name, "' of step ", step, ", rank ", members.ranks[i],
+        " '", peer_name, "' of step ", peer_step));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
+                                  absl::string_view what) {
+  void* comm = communicators_.comms()[group.value()];
+  const commsched_status_t code =
+      backend_->launch(comm, &call, kTicket, commsched_stream_caller(),
+                       message_.Begin(), PluginMessage::size());
+  if (code != COMMSCHED_OK) {
+    return WithContext(BackendFailure(*backend_, "launch", code, message_),
+                       what);
+  }
+  if ((backend_->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
+    return absl::OkStatus();
+  }
+  return Await(comm, what);
+}
+
+absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
+  const RunningClock& clock = RunningClock::Get();
+  const int64_t deadline_ns =
+      DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
+  while (true) {
+    commsched_launch_result_t result = {};
+    const commsched_status_t code = backend_->poll(
+        comm, kTicket, &result, message_.Begin(), PluginMessage::size());
+    absl::Status polled =
+        code == COMMSCHED_OK
+            ? CheckLaunchResult(*backend_, result)
+            : BackendFailure(*backend_, "poll", code, message_);
+    if (!polled.ok()) return WithContext(polled, what);
+    if (result.done != 0) return absl::OkStatus();
+    if (clock.NowNs() >= deadline_ns) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(what, " is not complete on rank ", spec_.world_rank,
+                       " after ", spec_.launch_timeout_ns / 1000000, " ms"));
+    }
+    const int64_t look_ns = clock.SleepUntilNs(deadline_ns);
+    parker_.ParkUntil(result.wake_at_ns == 0
+                          ? look_ns
+                          : std::min(look_ns, result.wake_at_ns));
+  }
+}
+
+void SerialRunner::Abort(const absl::Status& status) {
+  const std::string message =
+      absl::StrCat("rank ", spec_.world_rank, ": ", status.message());
+  for (void* comm : communicators_.comms()) {
+    backend_->comm_abort(comm, static_cast<commsched_status_t>(status.code()),
+                         message.c_str());
+  }
+  parker_.Unpark();
+}
+
+}  // namespace commsched

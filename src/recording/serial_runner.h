@@ -1,0 +1,84 @@
+// Runs single collectives at once: what a recording does before it has a plan.
+#ifndef COMMSCHED_SRC_RECORDING_SERIAL_RUNNER_H_
+#define COMMSCHED_SRC_RECORDING_SERIAL_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/parker.h"
+#include "comm/table_support.h"
+#include "device/host_device.h"
+#include "exec/program.h"
+#include "graph/graph.h"
+#include "plan/options.h"
+#include "session/communicators.h"
+#include "session/session.h"
+
+namespace commsched {
+
+struct SerialRunnerSpec {
+  std::shared_ptr<World> world;
+  int world_rank = 0;
+  uint64_t instance = 0;  // a session number
+  std::vector<GroupSpec> groups;
+  const Graph* ops = nullptr;  // outlives the runner; may grow
+  const std::vector<void*>* addresses = nullptr;  // by BufferId; outlives it
+  bool deterministic = false;
+  int64_t launch_timeout_ns = 0;
+};
+
+// Runs collectives one after the other on the calling thread, each to its end.
+// Before each, the members show each other what they are about to run, so that
+// ranks that do different things get an error rather than each other's data.
+//
+// One thread; Abort() any.
+class SerialRunner {
+ public:
+  explicit SerialRunner(SerialRunnerSpec spec);
+  // Nothing may be in flight on any rank, unless a Run() failed here.
+  ~SerialRunner();
+  SerialRunner(const SerialRunner&) = delete;
+  SerialRunner& operator=(const SerialRunner&) = delete;
+
+  // Makes the communicators; collective.
+  absl::Status Connect();
+
+  // Runs collective `op` of step `step`. A failure breaks the communicators on
+  // all ranks. kFailedPrecondition, naming both, if another member runs
+  // something else.
+  absl::Status Run(OpId op, uint64_t step);
+
+  void Abort(const absl::Status& status);
+
+ private:
+  // A plan of one collective, ready to be launched.
+  struct Prepared {
+    std::unique_ptr<Program> program;
+    HostDevice* device = nullptr;
+    void* staging = nullptr;
+    ~Prepared();
+  };
+
+  absl::StatusOr<Prepared*> Prepare(OpId op);
+  absl::Status CheckPeers(OpId op, uint64_t step);
+  absl::Status Launch(GroupId group, const commsched_launch_t& call,
+                      absl::string_view what);
+  absl::Status Await(void* comm, absl::string_view what);
+
+  const SerialRunnerSpec spec_;
+  const commsched_backend_t* const backend_;
+  HostDevice device_;
+  Parker parker_;
+  PluginMessage message_;  // of the backend's latest call
+  absl::flat_hash_map<OpId, std::unique_ptr<Prepared>> prepared_;
+  std::vector<uint64_t> shown_;  // of each member: step, op
+  Communicators communicators_;  // goes first: programs hold counts it uses
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_RECORDING_SERIAL_RUNNER_H_
