@@ -85,6 +85,12 @@ function(commsched_add_test_binary name)
   target_link_libraries(test_${name} PRIVATE
     ${arg_LINK} GTest::gmock GTest::gtest_main)
   commsched_compile_as_test(test_${name})
+  # What is compiled together is parsed and instantiated once. It hides missing
+  # includes, so the preset release compiles one by one.
+  if(name IN_LIST COMMSCHED_UNITY_TESTS)
+    set_target_properties(test_${name} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  endif()
   include(GoogleTest)
   gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300)

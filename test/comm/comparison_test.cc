@@ -13,12 +13,12 @@
 namespace commsched {
 namespace {
 
-constexpr int64_t kMinuteNs = int64_t{60} * 1'000'000'000;
+constexpr int64_t kPatientNs = int64_t{60} * 1'000'000'000;
 
 // The ranks of a world that meets in memory.
-class Ranks {
+class ComparingRanks {
  public:
-  explicit Ranks(int size) : meeting_(size) {
+  explicit ComparingRanks(int size) : meeting_(size) {
     for (int rank = 0; rank < size; ++rank) {
       all_.push_back(rank);
       comparisons_.push_back(std::make_unique<Comparisons>(&meeting_, rank));
@@ -34,7 +34,7 @@ class Ranks {
   std::vector<absl::Status> Compare(const Facts& facts,
                                     const std::string& scope = "") {
     return RunRanks(static_cast<int>(all_.size()), [&](int rank) {
-      return of(rank).Compare(name(), scope, facts(rank), kMinuteNs).status();
+      return of(rank).Compare(name(), scope, facts(rank), kPatientNs).status();
     });
   }
 
@@ -53,11 +53,11 @@ void ExpectAll(const std::vector<absl::Status>& statuses,
 }
 
 TEST(ComparisonTest, EqualFactsAgreeAndLeaveNothing) {
-  Ranks ranks(3);
+  ComparingRanks ranks(3);
   for (uint64_t time = 0; time < 3; ++time) {
     EXPECT_OK(RunAllRanks(3, [&](int rank) -> absl::Status {
       const auto number = ranks.of(rank).Compare(
-          ranks.name(), "", {{"lr", "0.1"}, {"decay", "0"}}, kMinuteNs);
+          ranks.name(), "", {{"lr", "0.1"}, {"decay", "0"}}, kPatientNs);
       if (!number.ok()) return number.status();
       EXPECT_EQ(*number, time);
       return absl::OkStatus();
@@ -67,7 +67,7 @@ TEST(ComparisonTest, EqualFactsAgreeAndLeaveNothing) {
 }
 
 TEST(ComparisonTest, NamesTheFirstValueThatDiffersAndBothRanks) {
-  Ranks ranks(4);
+  ComparingRanks ranks(4);
   ExpectAll(ranks.Compare([](int rank) {
     return std::vector<Fact>{{"lr", "1"},
                              {"decay", rank < 2 ? "0.1" : "0"},
@@ -78,7 +78,7 @@ TEST(ComparisonTest, NamesTheFirstValueThatDiffersAndBothRanks) {
 }
 
 TEST(ComparisonTest, NamesWhatOneRankDoesNotHave) {
-  Ranks ranks(2);
+  ComparingRanks ranks(2);
   ExpectAll(ranks.Compare([](int rank) {
     std::vector<Fact> facts = {{"parameter 0", "a"}, {"module 0", "m"}};
     if (rank == 1) facts.erase(facts.begin());
@@ -92,7 +92,7 @@ TEST(ComparisonTest, NamesWhatOneRankDoesNotHave) {
 }
 
 TEST(ComparisonTest, OtherOrdersAreNamed) {
-  Ranks ranks(2);
+  ComparingRanks ranks(2);
   ExpectAll(ranks.Compare([](int rank) {
     std::vector<Fact> facts = {{"x", "1"}, {"y", "2"}};
     if (rank == 1) std::swap(facts[0], facts[1]);
@@ -102,21 +102,21 @@ TEST(ComparisonTest, OtherOrdersAreNamed) {
 }
 
 TEST(ComparisonTest, RanksOfOtherScopesMayDiffer) {
-  Ranks ranks(4);
+  ComparingRanks ranks(4);
   EXPECT_OK(RunAllRanks(4, [&](int rank) {
     return ranks.of(rank)
         .Compare(ranks.name(), rank % 2 == 0 ? "even" : "odd",
-                 {{"half", std::to_string(rank % 2)}}, kMinuteNs)
+                 {{"half", std::to_string(rank % 2)}}, kPatientNs)
         .status();
   }));
 }
 
 TEST(ComparisonTest, OnlyMembersMeet) {
-  Ranks ranks(4);
+  ComparingRanks ranks(4);
   const ComparisonName name = {.name = "pair", .members = {3, 1}};
   EXPECT_OK(RunAllRanks(2, [&](int thread) {
     return ranks.of(name.members[thread])
-        .Compare(name, "", {{"x", "1"}}, kMinuteNs)
+        .Compare(name, "", {{"x", "1"}}, kPatientNs)
         .status();
   }));
   EXPECT_THAT(
@@ -125,9 +125,9 @@ TEST(ComparisonTest, OnlyMembersMeet) {
 }
 
 TEST(ComparisonTest, ARankThatDeclinesFailsTheOthersAndKeepsCount) {
-  Ranks ranks(2);
+  ComparingRanks ranks(2);
   ranks.of(1).Decline(ranks.name(), absl::InternalError("no plan"));
-  EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kMinuteNs),
+  EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kPatientNs),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        "rank 1 does not come: no plan"));
   for (const absl::Status& status :
@@ -138,16 +138,16 @@ TEST(ComparisonTest, ARankThatDeclinesFailsTheOthersAndKeepsCount) {
 }
 
 TEST(ComparisonTest, WhoWaitsGetsOutByDecliningAndNeverComesAfterAnAbort) {
-  Ranks ranks(2);
+  ComparingRanks ranks(2);
   std::thread waits([&] {
-    EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kMinuteNs),
+    EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kPatientNs),
                 StatusIs(absl::StatusCode::kAborted, "enough"));
   });
   ranks.of(0).Decline(ranks.name(), absl::AbortedError("enough"));
   waits.join();
-  EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kMinuteNs),
+  EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kPatientNs),
               StatusIs(absl::StatusCode::kAborted, "enough"));
-  EXPECT_THAT(ranks.of(1).Compare(ranks.name(), "", {}, kMinuteNs),
+  EXPECT_THAT(ranks.of(1).Compare(ranks.name(), "", {}, kPatientNs),
               StatusIs(absl::StatusCode::kAborted, "rank 0"));
 }
 

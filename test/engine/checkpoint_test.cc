@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/safetensors.h"
+#include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 
@@ -21,8 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::Values;
 
 using Weights = std::vector<std::vector<float>>;
-
-std::string LastError() { return commsched_engine_last_error(); }
 
 // (ranks, ZeRO stage)
 class CheckpointResumeTest

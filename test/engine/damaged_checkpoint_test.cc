@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/checkpoint_index.h"
+#include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 #include "test/support/property.h"
@@ -18,8 +19,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-std::string LastError() { return commsched_engine_last_error(); }
 
 // What loading into one rank says. The weights of the engine are not touched.
 std::string LoadIntoOneRank(const std::string& folder) {

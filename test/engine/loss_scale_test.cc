@@ -25,16 +25,16 @@ using Steps = std::vector<uint32_t>;
 
 constexpr uint32_t kNever = ~0u;
 
-struct Outcome {
+struct ScaledOutcome {
   std::string error;
   std::vector<float> weights;
   std::vector<commsched_engine_loss_scale_info_t> info;  // By rank.
 };
 
 // Runs the steps; in step `overflows` one gradient of rank 1 is infinite.
-Outcome Train(const ToyRun& run, const Steps& steps,
-              uint32_t overflows = kNever) {
-  Outcome outcome;
+ScaledOutcome Train(const ToyRun& run, const Steps& steps,
+                    uint32_t overflows = kNever) {
+  ScaledOutcome outcome;
   outcome.info.resize(static_cast<size_t>(run.ranks),
                       commsched_engine_loss_scale_info_init());
   outcome.error = OnRanks(run, [&](ToyRank& toy, int32_t rank) {
@@ -78,10 +78,10 @@ class LossScaleTest
 TEST_P(LossScaleTest, PowersOfTwoChangeNoBitOfFp32) {
   ToyRun run = Run();
   run.plan.deterministic = 1;
-  const Outcome plain = Train(run, {0, 1, 2, 3});
+  const ScaledOutcome plain = Train(run, {0, 1, 2, 3});
   run.engine.loss_scale = 1024;
   run.engine.loss_scale_window = 2;
-  const Outcome scaled = Train(run, {0, 1, 2, 3});
+  const ScaledOutcome scaled = Train(run, {0, 1, 2, 3});
   ASSERT_EQ(scaled.error, "");
   EXPECT_TRUE(SameBits(scaled.weights, plain.weights));
   EXPECT_EQ(scaled.info[0].scale, 4096);
@@ -91,7 +91,7 @@ TEST_P(LossScaleTest, PowersOfTwoChangeNoBitOfFp32) {
 TEST_P(LossScaleTest, AnOverflowOfOneRankSkipsTheStepOnAll) {
   ToyRun run = Run();
   run.engine.loss_scale = 1024;
-  const Outcome outcome = Train(run, {0, 1, 2, 3}, /*overflows=*/1);
+  const ScaledOutcome outcome = Train(run, {0, 1, 2, 3}, /*overflows=*/1);
   ASSERT_EQ(outcome.error, "");
   for (const commsched_engine_loss_scale_info_t& info : outcome.info) {
     EXPECT_EQ(info.scale, 512);
@@ -99,7 +99,7 @@ TEST_P(LossScaleTest, AnOverflowOfOneRankSkipsTheStepOnAll) {
     EXPECT_EQ(info.good_steps, 2u);
   }
   // As if the step had never been, for AdamW's corrections, too.
-  const Outcome without = Train(run, {0, 2, 3});
+  const ScaledOutcome without = Train(run, {0, 2, 3});
   ASSERT_EQ(outcome.weights.size(), without.weights.size());
   for (size_t i = 0; i < without.weights.size(); ++i) {
     ASSERT_NEAR(outcome.weights[i], without.weights[i], 1e-6) << i;
@@ -117,7 +117,7 @@ TEST_P(LossScaleTest, GradientsOfFp16FindTheirScale) {
   run.engine.loss_scale = 0x1p24f;
   Steps steps;
   for (uint32_t step = 0; step < 12; ++step) steps.push_back(step);
-  const Outcome outcome = Train(run, steps);
+  const ScaledOutcome outcome = Train(run, steps);
   ASSERT_EQ(outcome.error, "");
   // The largest gradient is a little above 0.1, and fp16 ends at 65504.
   const commsched_engine_loss_scale_info_t& info = outcome.info[0];

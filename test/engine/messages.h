@@ -10,8 +10,10 @@
 
 namespace commsched::engine {
 
+inline std::string LastError() { return commsched_engine_last_error(); }
+
 inline std::string Message(commsched_status_t code) {
-  return code == COMMSCHED_OK ? "" : commsched_engine_last_error();
+  return code == COMMSCHED_OK ? "" : LastError();
 }
 inline std::string Message(std::string message) { return message; }
 

@@ -17,8 +17,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
-
 ToyRun RecomputingRun() {
   ToyRun run;
   run.ranks = 3;
@@ -28,7 +26,7 @@ ToyRun RecomputingRun() {
   return run;
 }
 
-void SetStage(uint32_t stage, ToyRun* run) {
+void SetStageAndLimit(uint32_t stage, ToyRun* run) {
   run->engine.zero_stage = stage;
   run->engine.max_live_bytes = stage == 3 ? 110'000 : 0;
 }
@@ -37,7 +35,7 @@ void SetStage(uint32_t stage, ToyRun* run) {
 void ExpectBitsOfNoRecomputation(ToyRun run) {
   for (uint32_t stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
-    SetStage(stage, &run);
+    SetStageAndLimit(stage, &run);
     const ToyResult result = RunToy(run);
     ToyRun plain = run;
     plain.recomputed.clear();

@@ -23,8 +23,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Order = std::vector<uint32_t>;
 
-enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
-
 ToyRun RecordedBy(std::function<Order(uint32_t)> order) {
   ToyRun run;
   run.ranks = 3;

@@ -25,8 +25,6 @@ namespace {
 using ::testing::HasSubstr;
 using Order = std::vector<uint32_t>;
 
-enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
-
 ToyRun ReorderingRun(std::function<Order(const ToyPass&)> arrival) {
   ToyRun run;
   run.ranks = 3;

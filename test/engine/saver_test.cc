@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "test/engine/file_faults.h"
+#include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 
@@ -23,8 +24,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Weights = std::vector<std::vector<float>>;
-
-std::string LastError() { return commsched_engine_last_error(); }
 
 TEST(SaverTest, WhatIsWrongIsNamed) {
   const TemporaryFolder folder;

@@ -20,8 +20,6 @@ namespace {
 
 using ::testing::AllOf;
 
-enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
-
 ToyRun SkippingRun() {
   ToyRun run;
   run.ranks = 3;
@@ -32,7 +30,7 @@ ToyRun SkippingRun() {
 }
 
 // Stage 3 has room for one module at a time.
-void SetStage(uint32_t stage, ToyRun* run) {
+void SetStageForSkips(uint32_t stage, ToyRun* run) {
   run->engine.zero_stage = stage;
   run->engine.max_live_bytes = stage == 3 ? 120'000 : 0;
 }
@@ -47,12 +45,12 @@ void ExpectClose(const std::vector<float>& weights,
 
 // In every stage the weights are those of a plain loop, and of stage 0 to the
 // bit.
-void ExpectWeightsOfAPlainLoop(ToyRun run) {
+void ExpectWeightsOfAPlainLoopWithSkips(ToyRun run) {
   const std::vector<float> expected = ReferenceWeights(run);
   std::vector<float> first;
   for (uint32_t stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
-    SetStage(stage, &run);
+    SetStageForSkips(stage, &run);
     const ToyResult result = RunToy(run);
     ASSERT_EQ(result.error, "");
     for (const std::vector<float>& weights : result.weights) {
@@ -70,13 +68,13 @@ TEST(SkipTest, ABranchOfOneRankAddsZeros) {
   run.skips = [](const ToyPass& pass) {
     return pass.rank == 1 && pass.module == kBlock0;
   };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, ABranchOfAllRanksLeavesItsGradientsZero) {
   ToyRun run = SkippingRun();
   run.skips = [](const ToyPass& pass) { return pass.module == kBlock1; };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, BranchesAlternateOverStepsRanksAndMicroBatches) {
@@ -87,7 +85,7 @@ TEST(SkipTest, BranchesAlternateOverStepsRanksAndMicroBatches) {
         pass.step + pass.micro_batch + static_cast<uint32_t>(pass.rank);
     return pass.module == (turn % 2 == 0 ? kBlock0 : kBlock1);
   };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, TheFirstAndTheLastModuleCanBeLeftOut) {
@@ -95,7 +93,7 @@ TEST(SkipTest, TheFirstAndTheLastModuleCanBeLeftOut) {
   run.skips = [](const ToyPass& pass) {
     return pass.rank == 0 ? pass.module == kEmbed : pass.module == kHead;
   };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, ARankCanLeaveOutMicroBatchesAndWholeSteps) {
@@ -103,7 +101,7 @@ TEST(SkipTest, ARankCanLeaveOutMicroBatchesAndWholeSteps) {
   run.skips = [](const ToyPass& pass) {
     return pass.rank == 2 && (pass.step == 1 || pass.micro_batch == 1);
   };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, WorksWithGradientsThatAreReducedInEachMicroBatch) {
@@ -113,12 +111,12 @@ TEST(SkipTest, WorksWithGradientsThatAreReducedInEachMicroBatch) {
   run.skips = [](const ToyPass& pass) {
     return (pass.micro_batch + pass.module) % 3 == 0;
   };
-  ExpectWeightsOfAPlainLoop(run);
+  ExpectWeightsOfAPlainLoopWithSkips(run);
 }
 
 TEST(SkipTest, AllocatesNothingOnceWarm) {
   ToyRun run = SkippingRun();
-  SetStage(3, &run);
+  SetStageForSkips(3, &run);
   run.skips = [](const ToyPass& pass) {
     return pass.module == (pass.step % 2 == 0 ? kBlock0 : kBlock1);
   };
@@ -129,7 +127,7 @@ TEST(SkipTest, AllocatesNothingOnceWarm) {
 TEST(SkipTest, AnEvaluationLeavesModulesOutAsWell) {
   for (uint32_t stage : {1u, 3u}) {
     ToyRun run = SkippingRun();
-    SetStage(stage, &run);
+    SetStageForSkips(stage, &run);
     const std::string error = OnRanks(run, [&](ToyRank& toy, int32_t rank) {
       std::string message = toy.Build();
       commsched_engine_t* engine = toy.engine();

@@ -32,7 +32,7 @@ using Steps = std::vector<uint32_t>;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Outcome {
+struct VerdictOutcome {
   std::string error;
   std::vector<float> weights;                  // Of rank 0.
   std::vector<commsched_engine_info_t> infos;  // By rank.
@@ -47,9 +47,9 @@ ToyRank::Look Spoil(ToyRank& toy, int32_t rank, float bad) {
 }
 
 // Runs the steps, of which `spoiled` has a gradient that is `bad`.
-Outcome Train(const ToyRun& run, const Steps& steps, uint32_t spoiled = ~0u,
-              float bad = kNaN) {
-  Outcome outcome;
+VerdictOutcome Train(const ToyRun& run, const Steps& steps,
+                     uint32_t spoiled = ~0u, float bad = kNaN) {
+  VerdictOutcome outcome;
   outcome.infos.resize(static_cast<size_t>(run.ranks),
                        commsched_engine_info_init());
   outcome.error = OnRanks(run, [&](ToyRank& toy, int32_t rank) -> std::string {
@@ -69,33 +69,34 @@ Outcome Train(const ToyRun& run, const Steps& steps, uint32_t spoiled = ~0u,
   return outcome;
 }
 
-struct Variant {
+struct VerdictVariant {
   const char* name;
   void (*apply)(ToyRun& run);
 };
 
-void PrintTo(const Variant& variant, std::ostream* out) {
+void PrintTo(const VerdictVariant& variant, std::ostream* out) {
   *out << variant.name;
 }
 
-const Variant kVariants[] = {{"Clipped", [](ToyRun&) {}},
-                             {"CheckedSgdOfMicroBatches",
-                              [](ToyRun& run) {
-                                run.engine.clip_norm = 0;
-                                run.engine.check_finite = 1;
-                                run.engine.optimizer = COMMSCHED_SGD;
-                                run.engine.momentum = 0.9f;
-                                run.engine.micro_batches = 2;
-                                run.engine.accumulate_bytes = 1;
-                              }},
-                             {"OffloadedBf16", [](ToyRun& run) {
-                                run.engine.parameter_dtype = COMMSCHED_BF16;
-                                run.pools = std::make_shared<TestPools>();
-                              }}};
+const VerdictVariant kVariants[] = {
+    {"Clipped", [](ToyRun&) {}},
+    {"CheckedSgdOfMicroBatches",
+     [](ToyRun& run) {
+       run.engine.clip_norm = 0;
+       run.engine.check_finite = 1;
+       run.engine.optimizer = COMMSCHED_SGD;
+       run.engine.momentum = 0.9f;
+       run.engine.micro_batches = 2;
+       run.engine.accumulate_bytes = 1;
+     }},
+    {"OffloadedBf16", [](ToyRun& run) {
+       run.engine.parameter_dtype = COMMSCHED_BF16;
+       run.pools = std::make_shared<TestPools>();
+     }}};
 
 // (ZeRO stage, deterministic, variant)
-class NonFiniteTest
-    : public ::testing::TestWithParam<std::tuple<uint32_t, bool, Variant>> {
+class NonFiniteTest : public ::testing::TestWithParam<
+                          std::tuple<uint32_t, bool, VerdictVariant>> {
  protected:
   static bool deterministic() { return std::get<1>(GetParam()); }
   static ToyRun Run() {
@@ -109,10 +110,11 @@ class NonFiniteTest
 };
 
 TEST_P(NonFiniteTest, AGradientOfOneRankSkipsTheStepOnAll) {
-  const Outcome without = Train(Run(), {0, 2, 3});
+  const VerdictOutcome without = Train(Run(), {0, 2, 3});
   ASSERT_EQ(without.error, "");
   for (float bad : {kNaN, kInfinity}) {
-    const Outcome outcome = Train(Run(), {0, 1, 2, 3}, /*spoiled=*/1, bad);
+    const VerdictOutcome outcome =
+        Train(Run(), {0, 1, 2, 3}, /*spoiled=*/1, bad);
     ASSERT_EQ(outcome.error, "");
     for (const commsched_engine_info_t& info : outcome.infos) {
       EXPECT_EQ(info.skipped_steps, 1u);

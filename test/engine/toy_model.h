@@ -13,6 +13,9 @@
 
 namespace commsched::engine {
 
+// The modules of a toy of two blocks, in the order of registration.
+enum Modules : uint32_t { kEmbed, kBlock0, kBlock1, kHead };
+
 // A model without a forward: four modules of parameters with awkward sizes, the
 // first tied to the last, whose gradients are a function of value, rank, step,
 // micro-batch and position. What the engine makes of it can be computed by a

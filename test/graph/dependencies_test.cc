@@ -9,9 +9,7 @@
 namespace commsched {
 namespace {
 
-constexpr AccessMode kRead = AccessMode::kRead;
-constexpr AccessMode kWrite = AccessMode::kWrite;
-constexpr AccessMode kReadWrite = AccessMode::kReadWrite;
+using enum AccessMode;
 
 class DependenciesTest : public testing::Test {
  protected:

@@ -11,9 +11,7 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr AccessMode kRead = AccessMode::kRead;
-constexpr AccessMode kWrite = AccessMode::kWrite;
-constexpr AccessMode kReadWrite = AccessMode::kReadWrite;
+using enum AccessMode;
 
 class GraphTest : public testing::Test {
  protected:

@@ -11,18 +11,13 @@ namespace {
 using test::GraphBuilder;
 using test::LaunchNames;
 using test::MakePlan;
+using test::Merging;
 using test::Range;
 using test::Read;
 using test::Spec;
 using test::Write;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-PlanOptions Merging(uint64_t bytes) {
-  PlanOptions options;
-  options.coalesce_bytes = bytes;
-  return options;
-}
 
 // `n` all-reduces of 64 floats in buffers of their own, all ready at once.
 class CoalesceTest : public ::testing::Test {

@@ -22,7 +22,7 @@ CostProfile SlowLink() {
   return profile;
 }
 
-std::shared_ptr<const Plan> ZeroPlan() {
+std::shared_ptr<const Plan> PlanOnASlowLink() {
   PlanOptions options;
   options.coalesce_bytes = 40000;
   return test::MakePlan(test::ZeroStep(), options, SlowLink());
@@ -35,7 +35,7 @@ nlohmann::json MapOf(const Plan& plan) {
 }
 
 TEST(DescribeTest, BytesAndTimesOfAnAxisAreThoseOfItsBuckets) {
-  const auto plan = ZeroPlan();
+  const auto plan = PlanOnASlowLink();
   const auto json = MapOf(*plan);
   ASSERT_EQ(json["roles"].size(), 1u);
   const auto& role = json["roles"][0];
@@ -65,7 +65,7 @@ TEST(DescribeTest, BytesAndTimesOfAnAxisAreThoseOfItsBuckets) {
 }
 
 TEST(DescribeTest, TextNamesAxisBucketsAndCause) {
-  const auto plan = ZeroPlan();
+  const auto plan = PlanOnASlowLink();
   const auto text = DescribeText({plan.get()});
   ASSERT_OK(text);
   EXPECT_THAT(*text, HasSubstr("role 0 of 1"));
@@ -108,7 +108,7 @@ TEST(DescribeTest, PiecesOfACollectiveAreOneCollective) {
 }
 
 TEST(DescribeTest, RolesOfAnotherJobAreRefused) {
-  const auto plan = ZeroPlan();
+  const auto plan = PlanOnASlowLink();
   EXPECT_THAT(DescribeText({}),
               StatusIs(absl::StatusCode::kInvalidArgument, "there is no plan"));
   EXPECT_THAT(DescribeText({plan.get(), plan.get()}),

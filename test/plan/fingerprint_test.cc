@@ -14,7 +14,7 @@ using test::MakePlan;
 using test::ZeroStep;
 using ::testing::HasSubstr;
 
-PlanOptions Merging() {
+PlanOptions MergingAll() {
   PlanOptions options;
   options.coalesce_bytes = 40000;
   options.max_launches_in_flight = 2;
@@ -22,8 +22,8 @@ PlanOptions Merging() {
 }
 
 TEST(FingerprintTest, EqualInputsGiveEqualBytes) {
-  const auto a = MakePlan(ZeroStep(), Merging());
-  const auto b = MakePlan(ZeroStep(), Merging());
+  const auto a = MakePlan(ZeroStep(), MergingAll());
+  const auto b = MakePlan(ZeroStep(), MergingAll());
   EXPECT_EQ(a->fingerprint, b->fingerprint);
   EXPECT_EQ(CanonicalLines(*a), CanonicalLines(*b));
 }
@@ -42,12 +42,12 @@ TEST(FingerprintTest, DoesNotCoverCosts) {
   CostProfile slow;
   slow.flops_per_s = 1;
   slow.link_latency_ns = 1000000;
-  EXPECT_EQ(MakePlan(ZeroStep(), Merging())->fingerprint,
-            MakePlan(ZeroStep(), Merging(), slow)->fingerprint);
+  EXPECT_EQ(MakePlan(ZeroStep(), MergingAll())->fingerprint,
+            MakePlan(ZeroStep(), MergingAll(), slow)->fingerprint);
 }
 
 TEST(FingerprintTest, EveryPartOfThePlanCounts) {
-  const auto plan = MakePlan(ZeroStep(), Merging());
+  const auto plan = MakePlan(ZeroStep(), MergingAll());
   const std::vector<std::function<void(Plan*)>> changes = {
       [](Plan* p) { p->options.deterministic = true; },
       [](Plan* p) { p->options.max_bytes_in_flight = 9; },

@@ -22,9 +22,9 @@ CostProfile Profile() {
 
 // A step of ZeRO's shape: OPT -> gather -> FWD -> BWD -> scatter -> OPT, with
 // one bucket of `count` elements. FWD needs the gather; BWD makes the scatter.
-class ZeroStep {
+class OneBucketStep {
  public:
-  explicit ZeroStep(uint64_t count) {
+  explicit OneBucketStep(uint64_t count) {
     group_ = graph_.AddGroup("dp", 2).value();
     parameter_ = AddBuffer("parameter", count);
     gradient_ = AddBuffer("gradient", count);
@@ -85,14 +85,14 @@ class ZeroStep {
 };
 
 TEST(PhasesBoundTest, ComputeAloneIsTheSumOfTheLanesOps) {
-  EXPECT_EQ(ZeroStep(2).Bound(Profile()) / 10, (100 + 200 + 10 + 8) / 10);
+  EXPECT_EQ(OneBucketStep(2).Bound(Profile()) / 10, (100 + 200 + 10 + 8) / 10);
 }
 
 // BWD cannot overlap the gather, which FWD has waited for, nor FWD and the
 // gather the scatter, which BWD makes.
 TEST(PhasesBoundTest, LaunchesConfinedToAPhaseAddToTheOtherPhases) {
   const int64_t link_ns = 2 * 1000;  // of the gather, and of the scatter
-  EXPECT_EQ(ZeroStep(1000).Bound(Profile()),
+  EXPECT_EQ(OneBucketStep(1000).Bound(Profile()),
             /*BWD*/ 200 + link_ns + /*OPT*/ 10 + link_ns + /*FWD*/ 100);
 }
 
@@ -100,13 +100,13 @@ TEST(PhasesBoundTest, RanksThatShareACoreComputeOneAfterTheOther) {
   CostProfile profile = Profile();
   profile.num_ranks_sharing = 4;
   profile.num_cores = 2;
-  EXPECT_GE(ZeroStep(1000).Bound(profile), 2 * 310 + 4000);
+  EXPECT_GE(OneBucketStep(1000).Bound(profile), 2 * 310 + 4000);
 }
 
 TEST(PhasesBoundTest, IsNeverAboveThePredictionOfAPlan) {
   for (uint64_t count : {2, 100, 1000}) {
     const CostProfile profile = Profile();
-    const ZeroStep step(count);
+    const OneBucketStep step(count);
     const auto plan = BuildPlan(step.graph(), {}, profile).value();
     EXPECT_LE(PhasesBound(*plan, profile),
               Predict(*plan, profile).value().step_ns);
@@ -115,7 +115,7 @@ TEST(PhasesBoundTest, IsNeverAboveThePredictionOfAPlan) {
 
 TEST(PhasesBoundTest, IsAtLeastTheBoundsOfASinglePhase) {
   const CostProfile profile = Profile();
-  const auto plan = BuildPlan(ZeroStep(500).graph(), {}, profile).value();
+  const auto plan = BuildPlan(OneBucketStep(500).graph(), {}, profile).value();
   const LowerBound bound = LowerBoundOf(*plan, profile);
   EXPECT_GE(bound.phases_ns, bound.link_ns);
   EXPECT_GE(bound.step_ns, bound.phases_ns);

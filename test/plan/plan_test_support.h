@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_TEST_PLAN_PLAN_TEST_SUPPORT_H_
 #define COMMSCHED_TEST_PLAN_PLAN_TEST_SUPPORT_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,21 @@
 #include "test/support/status_matchers.h"
 
 namespace commsched::test {
+
+inline PlanOptions Merging(uint64_t bytes) {
+  PlanOptions options;
+  options.coalesce_bytes = bytes;
+  return options;
+}
+
+// A link on which an all-reduce between two ranks takes 1 ns per byte, and
+// nothing else costs anything.
+inline CostProfile PlainLink() {
+  CostProfile profile;
+  profile.link_bytes_per_s = 1e9;
+  profile.launch_ns = 0;
+  return profile;
+}
 
 // The plan, or a failed test and a null pointer.
 inline std::shared_ptr<const Plan> MakePlan(const Graph& graph,

@@ -16,18 +16,10 @@ namespace {
 using test::GraphBuilder;
 using test::MakePlan;
 using test::OnLane;
+using test::PlainLink;
 using test::Read;
 using test::Write;
 using test::ZeroStep;
-
-// A link on which an all-reduce between two ranks takes 1 ns per byte, and
-// nothing else costs anything.
-CostProfile PlainLink() {
-  CostProfile profile;
-  profile.link_bytes_per_s = 1e9;
-  profile.launch_ns = 0;
-  return profile;
-}
 
 Prediction Of(const Graph& graph, const CostProfile& profile,
               const PlanOptions& options = {}) {

@@ -20,6 +20,7 @@ using test::GraphBuilder;
 using test::LaunchNames;
 using test::MakePlan;
 using test::OnLane;
+using test::PlainLink;
 using test::Read;
 using test::ReadWrite;
 using test::Spec;
@@ -27,14 +28,6 @@ using test::Write;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Choice = PriorityReport::Choice;
-
-// A link on which an all-reduce between two ranks takes 1 ns per byte.
-CostProfile PlainLink() {
-  CostProfile profile;
-  profile.link_bytes_per_s = 1e9;
-  profile.launch_ns = 0;
-  return profile;
-}
 
 PlanOptions With(Priority priority, uint64_t partition_bytes = 0) {
   PlanOptions options;

@@ -14,6 +14,7 @@ namespace {
 using test::GraphBuilder;
 using test::LaunchNames;
 using test::MakePlan;
+using test::Merging;
 using test::Range;
 using test::Read;
 using test::Spec;
@@ -25,12 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr auto kAllToAll = CollectiveKind::kAllToAll;
-
-PlanOptions Merging(uint64_t bytes) {
-  PlanOptions options;
-  options.coalesce_bytes = bytes;
-  return options;
-}
 
 // Heads [16 tokens, 4 x 8] are exchanged in two chunks of columns, each as
 // soon as its projection is done.

@@ -20,7 +20,7 @@ using test::Shard;
 using test::Tile;
 using test::Write;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kRefused = absl::StatusCode::kInvalidArgument;
 
 absl::Status Planned(const GraphBuilder& builder) {
   return BuildPlan(builder.graph(), {}, {}).status();
@@ -45,7 +45,7 @@ const GroupId kTp(1);
 
 TEST(UnwrittenTest, AReadOfOwnedMemoryThatNobodyWritesIsRefusedByName) {
   EXPECT_THAT(WriteAndRead({}, {}),
-              StatusIs(kInvalid,
+              StatusIs(kRefused,
                        "op 'use' reads elements 0 to 63 of OWNED buffer 'x'"));
   EXPECT_OK(WriteAndRead({}, {}, Ownership::kBound));
 }
@@ -88,7 +88,7 @@ TEST(UnwrittenTest, ACollectiveMayBeTheReader) {
   const GroupId dp = b.Group("dp", 2);
   const BufferId in = b.Buffer("in", 64, Ownership::kOwned);
   b.ReduceScatter("reduce", dp, Read(in), Write(b.Buffer("out", 32)));
-  EXPECT_THAT(Planned(b), StatusIs(kInvalid,
+  EXPECT_THAT(Planned(b), StatusIs(kRefused,
                                    "op 'reduce' reads elements 0 to 63 of "
                                    "OWNED buffer 'in'"));
 }
@@ -97,22 +97,22 @@ TEST(UnwrittenTest, RangesMustCoverWhatIsRead) {
   EXPECT_OK(WriteAndRead({Range(0, 32), Range(32, 32)}, {}));
   EXPECT_OK(WriteAndRead({Range(40, 8), Range(16, 24)}, Range(20, 28)));
   EXPECT_THAT(WriteAndRead({Range(0, 16), Range(48, 16)}, {}),
-              StatusIs(kInvalid, "reads elements 16 to 47 of"));
+              StatusIs(kRefused, "reads elements 16 to 47 of"));
   EXPECT_THAT(WriteAndRead({Range(0, 32)}, Range(31, 2)),
-              StatusIs(kInvalid, "reads elements 32 to 32 of"));
+              StatusIs(kRefused, "reads elements 32 to 32 of"));
   EXPECT_THAT(WriteAndRead({Range(8, 8)}, Range(0, 16)),
-              StatusIs(kInvalid, "reads elements 0 to 7 of"));
+              StatusIs(kRefused, "reads elements 0 to 7 of"));
 }
 
 TEST(UnwrittenTest, AShardIsThatOfItsOwnRank) {
   EXPECT_OK(WriteAndRead({Shard(kDp)}, Shard(kDp)));
   EXPECT_OK(WriteAndRead({Range(0, 32), Range(32, 32)}, Shard(kDp)));
   EXPECT_THAT(WriteAndRead({Shard(kDp)}, {}),
-              StatusIs(kInvalid,
+              StatusIs(kRefused,
                        "reads elements 16 to 63 of OWNED buffer 'x', which has "
                        "64, at position 0 of group 'dp'"));
   EXPECT_THAT(WriteAndRead({Range(0, 48)}, Shard(kDp)),
-              StatusIs(kInvalid,
+              StatusIs(kRefused,
                        "reads elements 48 to 63 of OWNED buffer 'x', which has "
                        "64, at position 3 of group 'dp'"));
 }
@@ -142,8 +142,8 @@ TEST(UnwrittenTest, TilesOfOneStrideAreExact) {
   const Region right = Tile(8, 8, 4, 16);
   EXPECT_OK(WriteAndRead({left, right}, {}));
   EXPECT_OK(WriteAndRead({left}, Tile(2, 4, 2, 16)));
-  EXPECT_THAT(WriteAndRead({left}, right), StatusIs(kInvalid, "'use' reads"));
-  EXPECT_THAT(WriteAndRead({left}, {}), StatusIs(kInvalid, "'use' reads"));
+  EXPECT_THAT(WriteAndRead({left}, right), StatusIs(kRefused, "'use' reads"));
+  EXPECT_THAT(WriteAndRead({left}, {}), StatusIs(kRefused, "'use' reads"));
 }
 
 TEST(UnwrittenTest, OneRoleOfManyHasItsOwnPositionOnly) {
@@ -155,7 +155,7 @@ TEST(UnwrittenTest, OneRoleOfManyHasItsOwnPositionOnly) {
   b.Compute("use", {Read(x, Range(0, 16))});
   EXPECT_OK(CheckOwnedReads(b.graph(), {{0}}));
   EXPECT_THAT(CheckOwnedReads(b.graph(), {{0, 1}}),
-              StatusIs(kInvalid, "position 1 of group 'pp'"));
+              StatusIs(kRefused, "position 1 of group 'pp'"));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ using test::ZeroStep;
 
 constexpr auto kInternal = absl::StatusCode::kInternal;
 
-Plan ZeroPlan(const PlanOptions& options = {}) {
+Plan PlanOfAZeroStep(const PlanOptions& options = {}) {
   return *MakePlan(ZeroStep(), options);
 }
 
@@ -23,11 +23,11 @@ ComputeNode& NodeOf(Plan* plan, const std::string& name) {
 }
 
 TEST(VerifyTest, AcceptsWhatThePlannerMakes) {
-  EXPECT_OK(VerifyPlan(ZeroPlan()));
+  EXPECT_OK(VerifyPlan(PlanOfAZeroStep()));
 }
 
 TEST(VerifyTest, NamesOpsBufferAndMissingEdgeOfARaceInTheStep) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   NodeOf(&plan, "norm").waits.clear();
   EXPECT_THAT(
       VerifyPlan(plan),
@@ -38,7 +38,7 @@ TEST(VerifyTest, NamesOpsBufferAndMissingEdgeOfARaceInTheStep) {
 }
 
 TEST(VerifyTest, NamesARaceAcrossTheStepBoundary) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   NodeOf(&plan, "fwd.1").waits.clear();
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal,
@@ -47,7 +47,7 @@ TEST(VerifyTest, NamesARaceAcrossTheStepBoundary) {
 }
 
 TEST(VerifyTest, NamesAWaitThatGoesRoundInACircle) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.launches[0].waits.push_back(
       {{NodeRef::Kind::kLaunch, 2}, 0, WaitCause::kHazard});
   EXPECT_THAT(VerifyPlan(plan),
@@ -57,7 +57,7 @@ TEST(VerifyTest, NamesAWaitThatGoesRoundInACircle) {
 }
 
 TEST(VerifyTest, NamesAnOpThatNeedsALaunchThatIsDueLater) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   NodeOf(&plan, "bwd.2").needs.push_back(LaunchId(3));
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal,
@@ -66,14 +66,14 @@ TEST(VerifyTest, NamesAnOpThatNeedsALaunchThatIsDueLater) {
 }
 
 TEST(VerifyTest, ALaunchThatIsDueTooEarlyIsRefused) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.due_after[2] = 0;
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal, "due after 7 calls, not 0"));
 }
 
 TEST(VerifyTest, ALaunchMustCountTheOpsWhoseEventsItAwaits) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   Launch& launch = plan.launches[7];
   launch.producers.clear();
   plan.due_after[7] = plan.due_after[6];
@@ -84,7 +84,7 @@ TEST(VerifyTest, ALaunchMustCountTheOpsWhoseEventsItAwaits) {
 }
 
 TEST(VerifyTest, AnOpThatIsPlannedTwiceIsRefused) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.launches[1].members.push_back(plan.launches[1].members[0]);
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal, "'rs.2' is planned 2 times"));
@@ -93,7 +93,7 @@ TEST(VerifyTest, AnOpThatIsPlannedTwiceIsRefused) {
 TEST(VerifyTest, NamesWhatOverflowsTheWindow) {
   PlanOptions options;
   options.max_launches_in_flight = 1;
-  Plan plan = ZeroPlan(options);
+  Plan plan = PlanOfAZeroStep(options);
   for (Launch& launch : plan.launches) {
     auto window = [](const Wait& wait) {
       return wait.cause == WaitCause::kWindow;
@@ -109,7 +109,7 @@ TEST(VerifyTest, NamesWhatOverflowsTheWindow) {
 }
 
 TEST(VerifyTest, BytesInFlightAreHeldToTheCap) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.options.max_bytes_in_flight = 20000;
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal,
@@ -118,21 +118,21 @@ TEST(VerifyTest, BytesInFlightAreHeldToTheCap) {
 }
 
 TEST(VerifyTest, NamesBuffersThatShareMemoryWhileBothLive) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.placements[2].offset = plan.placements[0].offset;  // grad.1 on grad.0
   EXPECT_THAT(VerifyPlan(plan), StatusIs(kInternal, "in the arena: "));
   EXPECT_THAT(VerifyPlan(plan), StatusIs(kInternal, "buffer 'grad.0'"));
 }
 
 TEST(VerifyTest, APlaceOutsideTheArenaIsRefused) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.placements[0].offset = plan.arena_bytes;
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal, "does not lie in an arena"));
 }
 
 TEST(VerifyTest, AnOwnedBufferWithoutAPlaceIsRefused) {
-  Plan plan = ZeroPlan();
+  Plan plan = PlanOfAZeroStep();
   plan.placements.erase(plan.placements.begin());
   EXPECT_THAT(VerifyPlan(plan),
               StatusIs(kInternal, "buffer 'grad.0' has no place"));

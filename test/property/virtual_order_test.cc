@@ -51,7 +51,7 @@ class Drawing {
   std::mt19937_64 random_;
 };
 
-struct Case {
+struct OrderCase {
   RandomJob job;
   Plans plans;
   std::vector<std::vector<RankMemory>> expected;
@@ -95,9 +95,9 @@ uint64_t LargestArena(const Plans& plans) {
   return bytes;
 }
 
-Case DrawCase(uint64_t seed) {
+OrderCase DrawOrderCase(uint64_t seed) {
   Drawing draw(seed * 0x9e3779b97f4a7c15u + 1);
-  Case drawn;
+  OrderCase drawn;
   const RandomStepLimits limits = DrawLimits(draw);
   drawn.job = MakeRandomJob(seed, limits, draw(0, 2) == 0 ? 1 : 6);
   PlanOptions options = DrawOptions(draw);
@@ -162,7 +162,7 @@ Fault DrawFault(Drawing& draw, const RandomJob& job, uint64_t seed) {
   return fault;
 }
 
-Trouble DrawTrouble(Drawing& draw, const Case& drawn, uint64_t seed) {
+Trouble DrawTrouble(Drawing& draw, const OrderCase& drawn, uint64_t seed) {
   Trouble trouble;
   const int percent = draw(1, 100);
   trouble.rank = draw(0, drawn.job.num_ranks() - 1);
@@ -190,7 +190,7 @@ struct Totals {
   std::array<uint64_t, 4> ways = {};
   std::array<uint64_t, 8> kinds = {};
 
-  void Add(const Case& drawn) {
+  void Add(const OrderCase& drawn) {
     ++jobs;
     several_roles += drawn.plans.size() > 1;
     tight += drawn.tight;
@@ -241,7 +241,7 @@ TEST(VirtualPropertyTest, AnyOrderOfAnyJobEndsAsTheReferenceOrFailsOnAllRanks) {
   const std::clock_t begin = std::clock();
   for (int i = 0; i < jobs; ++i) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
-    const Case drawn = DrawCase(seed);
+    const OrderCase drawn = DrawOrderCase(seed);
     ASSERT_EQ(drawn.wrong, "")
         << test::DescribeSeed(seed) << GraphsText(drawn.job.graphs);
     totals.Add(drawn);
@@ -290,7 +290,7 @@ TEST(VirtualPropertyTest, PlansWithoutWaitsAreFoundWrong) {
   constexpr int kJobs = 100;
   for (int i = 0; i < kJobs; ++i) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
-    const Case drawn = DrawCase(seed);
+    const OrderCase drawn = DrawOrderCase(seed);
     Plans broken;
     for (const auto& plan : drawn.plans) {
       auto copy = std::make_shared<Plan>(*plan);

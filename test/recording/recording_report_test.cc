@@ -20,6 +20,7 @@
 namespace commsched {
 namespace {
 
+using test::ExpectAllOk;
 using test::ModulesRank;
 using test::ModulesReference;
 using test::ModulesSpec;
@@ -28,10 +29,6 @@ using testing::ElementsAre;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr int kFrozenFrom = 2;  // steps_to_record
-
-void ExpectAllOk(const std::vector<absl::Status>& statuses) {
-  for (const absl::Status& status : statuses) EXPECT_OK(status);
-}
 
 absl::Status Steps(ModulesRank& rank, int from, int to) {
   for (int t = from; t < to; ++t) RETURN_IF_ERROR(rank.Step({0, 1}, t));

@@ -17,6 +17,7 @@
 #include "device/host_device.h"
 #include "recording/recording.h"
 #include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
 
 namespace commsched::test {
 

@@ -15,16 +15,11 @@
 namespace commsched {
 namespace {
 
+using test::ExpectAllOk;
 using test::ModulesRank;
 using test::ModulesReference;
 using test::ModulesSpec;
 using test::RunModules;
-
-void ExpectAllOk(const std::vector<absl::Status>& statuses) {
-  for (size_t rank = 0; rank < statuses.size(); ++rank) {
-    EXPECT_OK(statuses[rank]) << "rank " << rank;
-  }
-}
 
 absl::Status Same(const ModulesRank& rank, const ModulesReference& reference,
                   int modules) {

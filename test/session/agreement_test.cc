@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
+#include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
 #include "test/support/pipeline.h"
 #include "test/support/rank_group.h"
@@ -16,6 +17,7 @@ namespace commsched {
 namespace {
 
 using test::GraphBuilder;
+using test::Ranks;
 using Plans = std::vector<std::shared_ptr<const Plan>>;
 
 constexpr auto kDiffer = absl::StatusCode::kFailedPrecondition;
@@ -25,12 +27,6 @@ Plans PlansOf(const std::vector<Graph>& graphs,
   auto plans = BuildPlans(test::RolesOf(graphs), options);
   EXPECT_OK(plans);
   return plans.ok() ? *plans : Plans();
-}
-
-WorldSpec Ranks(int size) {
-  WorldSpec spec;
-  spec.size = size;
-  return spec;
 }
 
 // What each rank gets that runs plans[rank] in a world of its own; every group

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "session/session.h"
 #include "test/recording/recording_rig.h"
+#include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
@@ -17,17 +18,12 @@ namespace commsched {
 namespace {
 
 using test::GraphBuilder;
+using test::Ranks;
 using test::Read;
 using test::SessionRig;
 using test::Write;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
-WorldSpec Ranks(int size) {
-  WorldSpec spec;
-  spec.size = size;
-  return spec;
-}
 
 // `make` writes a, which `use` reads, as it does b and c.
 struct ThreeBuffers {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
 #include "test/support/session_rig.h"
@@ -56,9 +57,10 @@ inline BucketGraph MakeBuckets(int num_ranks, int num_buckets, uint64_t count) {
   return made;
 }
 
-inline WorldSpec Ranks(int size) {
+inline WorldSpec Ranks(int size, const char* backend = "inproc") {
   WorldSpec spec;
   spec.size = size;
+  spec.backend = backend;
   return spec;
 }
 
@@ -79,10 +81,6 @@ inline absl::Status RunStep(Session& session, SessionRig& rig,
   }
   for (OpId op : made.use) RETURN_IF_ERROR(Call(session, op));
   return session.StepEnd();
-}
-
-inline void ExpectAllOk(const std::vector<absl::Status>& statuses) {
-  for (const absl::Status& status : statuses) EXPECT_OK(status);
 }
 
 }  // namespace commsched::test

@@ -20,7 +20,7 @@ namespace {
 
 using test::GraphBuilder;
 
-constexpr auto kDiffer = absl::StatusCode::kFailedPrecondition;
+constexpr auto kOtherMembers = absl::StatusCode::kFailedPrecondition;
 
 // By rank: a list of groups, called "g0", "g1" ...
 using Groups = std::vector<std::vector<GroupSpec>>;
@@ -55,7 +55,7 @@ TEST(GroupMembersTest, MembersThatMeanTheSameAgree) {
 
 TEST(GroupMembersTest, TheOrderOfRanksCounts) {
   EXPECT_THAT(Check({{Of({0, 1})}, {Of({1, 0})}}),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "test: group 'g0' differs between its members: rank 0 "
                        "has ranks [0, 1] on axis 'dp', rank 1 has ranks "
                        "[1, 0] on axis 'dp'"));
@@ -63,14 +63,14 @@ TEST(GroupMembersTest, TheOrderOfRanksCounts) {
 
 TEST(GroupMembersTest, TheAxisCounts) {
   EXPECT_THAT(Check({{Of({0, 1})}, {Of({0, 1}, "tp")}}),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "rank 0 has ranks [0, 1] on axis 'dp', rank 1 "
                        "has ranks [0, 1] on axis 'tp'"));
 }
 
 TEST(GroupMembersTest, ARingOfPairsIsFound) {
   EXPECT_THAT(Check({{Of({0, 1})}, {Of({1, 2})}, {Of({2, 0})}}),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "rank 0 has ranks [0, 1] on axis 'dp', rank 1 "
                        "has ranks [1, 2] on axis 'dp'"));
 }
@@ -79,7 +79,7 @@ TEST(GroupMembersTest, SwappedGroupsAreFound) {
   const GroupSpec dp = Of({0, 1}, "dp");
   const GroupSpec sp = Of({0, 1}, "sp");
   EXPECT_THAT(Check({{dp, sp}, {sp, dp}}),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "group 'g0' differs between its members: rank "
                        "0 has ranks [0, 1] on axis 'dp', rank 1 has "
                        "ranks [0, 1] on axis 'sp'"));
@@ -88,11 +88,11 @@ TEST(GroupMembersTest, SwappedGroupsAreFound) {
 // Only the member that is left out does not name the others.
 TEST(GroupMembersTest, AMemberThatKnowsNothingOfItIsFound) {
   EXPECT_THAT(Check({{}, {Of({1})}, {Of({1, 2})}}),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "rank 2 has ranks [1, 2] on axis 'dp', rank 1 "
                        "has ranks [1] on axis 'dp'"));
   EXPECT_THAT(Check({{Of({0, 1})}, {}}),
-              StatusIs(kDiffer, "rank 1 has no group of that name"));
+              StatusIs(kOtherMembers, "rank 1 has no group of that name"));
 }
 
 TEST(GroupMembersTest, LongListsAreShownWhereTheyPart) {
@@ -103,7 +103,7 @@ TEST(GroupMembersTest, LongListsAreShownWhereTheyPart) {
   std::swap(ranks[40], ranks[41]);
   groups[9] = {Of(ranks)};
   EXPECT_THAT(Check(groups),
-              StatusIs(kDiffer,
+              StatusIs(kOtherMembers,
                        "rank 0 has ranks [..., 40, 41, 42, 43, ...] (64 from "
                        "position 40 on) on axis 'dp', rank 9 has ranks [..., "
                        "41, 40, 42, 43, ...] (64 from position 40 on)"));
@@ -145,7 +145,7 @@ TEST(GroupMembersTest, NoSessionIsMadeOfGroupsThatDiffer) {
         std::vector<GroupSpec>{
             {"dp", {0, 1}, 0}, {"dp", {1, 2}, 0}, {"dp", {2, 0}, 0}}}) {
     for (const absl::Status& status : Create(groups)) {
-      EXPECT_THAT(status, StatusIs(kDiffer,
+      EXPECT_THAT(status, StatusIs(kOtherMembers,
                                    "session: group 'dp' differs between its "
                                    "members: rank 0 has ranks [0, 1]"));
     }
@@ -163,7 +163,8 @@ TEST(GroupMembersTest, NoRecordingBeginsWithGroupsThatDiffer) {
   };
   for (const absl::Status& status : test::RunModules(
            spec, [](test::ModulesRank& rank) { return rank.Step({0}, 0); })) {
-    EXPECT_THAT(status, StatusIs(kDiffer, "recording: group 'dp' differs"));
+    EXPECT_THAT(status,
+                StatusIs(kOtherMembers, "recording: group 'dp' differs"));
   }
 }
 

@@ -23,12 +23,12 @@ using test::SessionRig;
 using test::VirtualJob;
 using test::Write;
 
-constexpr int kRanks = 2;
+constexpr int kRanksOfLanes = 2;
 
 TEST(LaneOrderTest, ALaunchIsNotOverBeforeThoseAheadOfItOnItsLane) {
   GraphBuilder builder;
-  const GroupId slow = builder.Group("slow", kRanks);
-  const GroupId fast = builder.Group("fast", kRanks);
+  const GroupId slow = builder.Group("slow", kRanksOfLanes);
+  const GroupId fast = builder.Group("fast", kRanksOfLanes);
   const BufferId x = builder.Buffer("x", 16);
   const BufferId y = builder.Buffer("y", 16);
   builder.Compute("make", {Write(x), Write(y)});
@@ -39,7 +39,7 @@ TEST(LaneOrderTest, ALaunchIsNotOverBeforeThoseAheadOfItOnItsLane) {
   FaultBackend faults(
       {{.kind = Fault::Kind::kDelay, .axis = "slow", .delay_ns = 1'000'000}});
   WorldSpec inner;
-  inner.size = kRanks;
+  inner.size = kRanksOfLanes;
   SessionRig rig(faults.Spec(inner), builder.graph(), {});
   auto job = VirtualJob::Create({rig.Spec(0), rig.Spec(1)}, 7).value();
   faults.UseClock(&job->clock());
@@ -50,8 +50,8 @@ TEST(LaneOrderTest, ALaunchIsNotOverBeforeThoseAheadOfItOnItsLane) {
     EXPECT_EQ(job->session(rank).BufferVersion(x).value(), step + 1);
     EXPECT_EQ(job->session(rank).BufferVersion(y).value(), step + 1);
   }));
-  EXPECT_EQ(uses, 3u * kRanks);
-  EXPECT_EQ(faults.num_injected(0), 3u * kRanks);
+  EXPECT_EQ(uses, 3u * kRanksOfLanes);
+  EXPECT_EQ(faults.num_injected(0), 3u * kRanksOfLanes);
 }
 
 }  // namespace

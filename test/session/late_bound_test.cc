@@ -11,6 +11,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
@@ -21,30 +22,25 @@ namespace commsched {
 namespace {
 
 using test::GraphBuilder;
+using test::Ranks;
 using test::Read;
 using test::SessionRig;
 using test::VirtualJob;
 using test::VirtualStream;
 using test::Write;
 
-constexpr int kRanks = 2;
+constexpr int kMembers = 2;
 constexpr uint64_t kMost = 64;
-
-WorldSpec Ranks(int size) {
-  WorldSpec spec;
-  spec.size = size;
-  return spec;
-}
 
 // make writes late-bound `in`, take late-bound `out`; move goes from one to the
 // other; check reads `out`.
 struct LateGraph {
   explicit LateGraph(CollectiveKind kind, std::vector<uint64_t> counts = {}) {
     GraphBuilder builder;
-    const GroupId group = builder.Group("ep", kRanks);
+    const GroupId group = builder.Group("ep", kMembers);
     in = builder.Buffer("in", kMost, Ownership::kLateBound);
     const uint64_t most_out =
-        kind == CollectiveKind::kAllGather ? kMost * kRanks : kMost;
+        kind == CollectiveKind::kAllGather ? kMost * kMembers : kMost;
     out = builder.Buffer("out", most_out, Ownership::kLateBound);
     make = builder.Compute("make", {Write(in)});
     take = builder.Compute("take", {Write(out)});
@@ -67,9 +63,9 @@ struct Tensor {
 class LateJob {
  public:
   LateJob(const LateGraph& made, uint64_t seed)
-      : made_(made), rig_(Ranks(kRanks), made.graph, {}) {
+      : made_(made), rig_(Ranks(kMembers), made.graph, {}) {
     std::vector<SessionSpec> specs;
-    for (int r = 0; r < kRanks; ++r) specs.push_back(rig_.Spec(r));
+    for (int r = 0; r < kMembers; ++r) specs.push_back(rig_.Spec(r));
     job_ = VirtualJob::Create(specs, seed).value();
   }
   VirtualJob* operator->() { return job_.get(); }
@@ -90,9 +86,9 @@ TEST(LateBoundTest, AddressesAndCountsOfAnAllToAllChangeEveryStep) {
   const LateGraph made(CollectiveKind::kAllToAll, {16, 16, 16, 16});
   for (uint64_t seed = 0; seed < 20; ++seed) {
     // By rank and step: every step has memory of its own.
-    std::vector<std::vector<Tensor>> memory(kRanks,
+    std::vector<std::vector<Tensor>> memory(kMembers,
                                             std::vector<Tensor>(kSteps));
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kMembers; ++r) {
       for (uint64_t t = 0; t < kSteps; ++t) {
         const auto n = CountsOf(t);
         memory[r][t].in.resize(n[2 * r] + n[2 * r + 1]);
@@ -148,9 +144,9 @@ class LateCallsTest : public testing::Test {
  protected:
   LateCallsTest()
       : made_(CollectiveKind::kAllGather),
-        rig_(Ranks(kRanks), made_.graph, {}) {
+        rig_(Ranks(kMembers), made_.graph, {}) {
     std::vector<SessionSpec> specs;
-    for (int r = 0; r < kRanks; ++r) specs.push_back(rig_.Spec(r));
+    for (int r = 0; r < kMembers; ++r) specs.push_back(rig_.Spec(r));
     job_ = VirtualJob::Create(specs, 0).value();
     EXPECT_OK(session().StepBegin());
   }
@@ -165,7 +161,7 @@ class LateCallsTest : public testing::Test {
   LateGraph made_;
   SessionRig rig_;
   std::unique_ptr<VirtualJob> job_;
-  float memory_[kMost * kRanks] = {};
+  float memory_[kMost * kMembers] = {};
 };
 
 // Bound and owned buffers are compared with what comes late, and what comes
@@ -291,9 +287,9 @@ TEST_F(LateCallsTest, ItsAddressIsTheCallers) {
 TEST(LateBoundTest, TheHostWaitsForTheRing) {
   constexpr uint64_t kSteps = 50;
   const LateGraph made(CollectiveKind::kAllGather);
-  SessionRig rig(Ranks(kRanks), made.graph, {});
+  SessionRig rig(Ranks(kMembers), made.graph, {});
   std::vector<std::vector<std::vector<float>>> out(
-      kRanks, std::vector<std::vector<float>>(kSteps));
+      kMembers, std::vector<std::vector<float>>(kSteps));
   std::vector<std::vector<std::vector<float>>> in = out;
   for (const absl::Status& status : rig.RunRanks([&](int rank) {
          auto worker = HostStream::Create("worker", 4096).value();
@@ -303,7 +299,7 @@ TEST(LateBoundTest, TheHostWaitsForTheRing) {
          for (uint64_t t = 0; t < kSteps; ++t) {
            const uint64_t n = 1 + t % 7;
            in[rank][t].assign(n, static_cast<float>(10 * rank + t));
-           out[rank][t].resize(n * kRanks);
+           out[rank][t].resize(n * kMembers);
            RETURN_IF_ERROR(session->StepBegin());
            RETURN_IF_ERROR(session->Before(made.make, worker.get()));
            RETURN_IF_ERROR(
@@ -312,7 +308,7 @@ TEST(LateBoundTest, TheHostWaitsForTheRing) {
            RETURN_IF_ERROR(session->Before(made.take, worker.get()));
            RETURN_IF_ERROR(session->AfterBound(
                made.take, worker.get(),
-               {{{made.out, out[rank][t].data(), n * kRanks, {}}}}));
+               {{{made.out, out[rank][t].data(), n * kMembers, {}}}}));
            RETURN_IF_ERROR(session->Before(made.check, worker.get()));
            RETURN_IF_ERROR(session->After(made.check, worker.get()));
            RETURN_IF_ERROR(session->StepEnd());
@@ -321,10 +317,10 @@ TEST(LateBoundTest, TheHostWaitsForTheRing) {
        })) {
     ASSERT_OK(status);
   }
-  for (int r = 0; r < kRanks; ++r) {
+  for (int r = 0; r < kMembers; ++r) {
     for (uint64_t t = 0; t < kSteps; ++t) {
       for (size_t i = 0; i < out[r][t].size(); ++i) {
-        const size_t from = i / (out[r][t].size() / kRanks);
+        const size_t from = i / (out[r][t].size() / kMembers);
         ASSERT_EQ(out[r][t][i], static_cast<float>(10 * from + t));
       }
     }
@@ -333,10 +329,10 @@ TEST(LateBoundTest, TheHostWaitsForTheRing) {
 
 TEST(LateBoundTest, BindingAllocatesNothingInASteadyStep) {
   const LateGraph made(CollectiveKind::kAllGather);
-  SessionRig rig(Ranks(kRanks), made.graph, {});
-  std::vector<std::vector<float>> in(kRanks, std::vector<float>(kMost));
-  std::vector<std::vector<float>> out(kRanks,
-                                      std::vector<float>(kMost * kRanks));
+  SessionRig rig(Ranks(kMembers), made.graph, {});
+  std::vector<std::vector<float>> in(kMembers, std::vector<float>(kMost));
+  std::vector<std::vector<float>> out(kMembers,
+                                      std::vector<float>(kMost * kMembers));
   test::Surprises begin, end;
   for (const absl::Status& status :
        rig.RunSessions([&](Session&session, int rank) -> absl::Status {
@@ -351,7 +347,7 @@ TEST(LateBoundTest, BindingAllocatesNothingInASteadyStep) {
              RETURN_IF_ERROR(session.Before(made.take, here));
              RETURN_IF_ERROR(session.AfterBound(
                  made.take, here,
-                 {{{made.out, out[rank].data(), n * kRanks, {}}}}));
+                 {{{made.out, out[rank].data(), n * kMembers, {}}}}));
              RETURN_IF_ERROR(session.Before(made.check, here));
              RETURN_IF_ERROR(session.After(made.check, here));
              RETURN_IF_ERROR(session.StepEnd());

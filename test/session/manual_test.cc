@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/session.h"
+#include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
 #include "test/support/random_step.h"
 #include "test/support/session_rig.h"
@@ -21,6 +22,7 @@ using test::InitialMemory;
 using test::MakeRandomStep;
 using test::RandomStep;
 using test::RankMemory;
+using test::Ranks;
 using test::ReadWrite;
 using test::RunCompute;
 using test::RunSequentially;
@@ -41,13 +43,6 @@ std::vector<SessionSpec> SpecsOf(SessionRig& rig, int num_ranks) {
   std::vector<SessionSpec> specs;
   for (int r = 0; r < num_ranks; ++r) specs.push_back(rig.Spec(r));
   return specs;
-}
-
-WorldSpec Ranks(int size, const char* backend = "inproc") {
-  WorldSpec spec;
-  spec.size = size;
-  spec.backend = backend;
-  return spec;
 }
 
 // Runs a random step in an order of the seed; expects what a sequential run

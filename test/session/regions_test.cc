@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
@@ -17,21 +18,15 @@ namespace commsched {
 namespace {
 
 using test::GraphBuilder;
+using test::Ranks;
 using test::Read;
 using test::SessionRig;
 using test::Tile;
 using test::VirtualJob;
 using test::Write;
 
-constexpr int kRanks = 3;
-constexpr uint64_t kSteps = 20;
-
-WorldSpec Ranks(int size, const char* backend = "inproc") {
-  WorldSpec spec;
-  spec.size = size;
-  spec.backend = backend;
-  return spec;
-}
+constexpr int kGroupSize = 3;
+constexpr uint64_t kRegionSteps = 20;
 
 // What element `i` of a rank's input is in a step.
 float ValueOf(int rank, uint64_t step, uint64_t i) {
@@ -39,12 +34,12 @@ float ValueOf(int rank, uint64_t step, uint64_t i) {
 }
 
 // A job over `graph`, all of whose ranks fill and check memory of the rig.
-class Job {
+class RegionsJob {
  public:
-  Job(const Graph& graph, const PlanOptions& options, uint64_t seed)
-      : rig_(Ranks(kRanks), graph, options) {
+  RegionsJob(const Graph& graph, const PlanOptions& options, uint64_t seed)
+      : rig_(Ranks(kGroupSize), graph, options) {
     std::vector<SessionSpec> specs;
-    for (int r = 0; r < kRanks; ++r) specs.push_back(rig_.Spec(r));
+    for (int r = 0; r < kGroupSize; ++r) specs.push_back(rig_.Spec(r));
     job_ = VirtualJob::Create(specs, seed).value();
   }
   float* Memory(int rank, BufferId buffer) { return rig_.Memory(rank, buffer); }
@@ -70,7 +65,7 @@ OneCollective Make(CollectiveKind kind, uint64_t in_count, Region in_region,
                    std::vector<uint64_t> counts = {}) {
   OneCollective made;
   GraphBuilder builder;
-  const GroupId group = builder.Group("dp", kRanks);
+  const GroupId group = builder.Group("dp", kGroupSize);
   made.in = builder.Buffer("in", in_count);
   made.out = builder.Buffer("out", out_count);
   made.fill = builder.Compute("fill", {Write(made.in)});
@@ -92,9 +87,9 @@ void Expect(const OneCollective& made, const PlanOptions& options,
   const uint64_t in_count = made.graph.buffer(made.in).count;
   const uint64_t out_count = made.graph.buffer(made.out).count;
   for (uint64_t seed = 0; seed < 5; ++seed) {
-    Job job(made.graph, options, seed);
+    RegionsJob job(made.graph, options, seed);
     uint64_t wrong = 0, checked = 0;
-    ASSERT_OK(job->Run(kSteps, [&](int rank, OpId op, uint64_t step) {
+    ASSERT_OK(job->Run(kRegionSteps, [&](int rank, OpId op, uint64_t step) {
       if (op == made.fill) {
         for (uint64_t i = 0; i < in_count; ++i) {
           job.Memory(rank, made.in)[i] = ValueOf(rank, step, i);
@@ -108,13 +103,13 @@ void Expect(const OneCollective& made, const PlanOptions& options,
       }
     }));
     EXPECT_EQ(wrong, 0u) << "seed " << seed;
-    EXPECT_EQ(checked, kSteps * kRanks * out_count);
+    EXPECT_EQ(checked, kRegionSteps * kGroupSize * out_count);
   }
 }
 
 float SumOver(uint64_t step, uint64_t i) {
   float sum = 0;
-  for (int r = 0; r < kRanks; ++r) sum += ValueOf(r, step, i);
+  for (int r = 0; r < kGroupSize; ++r) sum += ValueOf(r, step, i);
   return sum;
 }
 
@@ -166,7 +161,7 @@ PlanOptions SmallPieces() {
 
 TEST(RegionsTest, PiecesOfAReduceScatterAreTheWhole) {
   const auto made = Make(CollectiveKind::kReduceScatter, 99, {}, 33, {});
-  Job job(made.graph, SmallPieces(), 0);
+  RegionsJob job(made.graph, SmallPieces(), 0);
   EXPECT_GT(job.plan().launches.size(), 2u);
   Expect(made, SmallPieces(), [](int rank, uint64_t step, uint64_t i) {
     return SumOver(step, static_cast<uint64_t>(rank) * 33 + i);
@@ -198,7 +193,7 @@ TEST(RegionsTest, PiecesOfAnAllReduceAreTheWhole) {
 OneCollective Ring(Region in_region, uint64_t in_count) {
   OneCollective made;
   GraphBuilder builder;
-  const GroupId group = builder.Group("pp", kRanks);
+  const GroupId group = builder.Group("pp", kGroupSize);
   made.in = builder.Buffer("in", in_count);
   made.out = builder.Buffer("out", 12);
   made.fill = builder.Compute("fill", {Write(made.in)});
@@ -219,7 +214,7 @@ OneCollective Ring(Region in_region, uint64_t in_count) {
   return made;
 }
 
-int Previous(int rank) { return (rank + kRanks - 1) % kRanks; }
+int Previous(int rank) { return (rank + kGroupSize - 1) % kGroupSize; }
 
 TEST(RegionsTest, ARingPassesOn) {
   Expect(Ring({}, 12), {}, [](int rank, uint64_t step, uint64_t i) {
@@ -246,7 +241,7 @@ TEST(RegionsTest, PiecesNeedABackendThatTakesThem) {
   const auto made = Make(CollectiveKind::kAllGather, 33, {}, 99, {});
   static commsched_backend_t table;
   table = Without(COMMSCHED_BACKEND_STRIDED);
-  WorldSpec world = Ranks(kRanks);
+  WorldSpec world = Ranks(kGroupSize);
   world.table = &table;
   SessionRig rig(world, made.graph, SmallPieces());
   EXPECT_THAT(Session::CreateAll({rig.Spec(0)}),
@@ -257,7 +252,7 @@ TEST(RegionsTest, PiecesNeedABackendThatTakesThem) {
 TEST(RegionsTest, SendsNeedABackendThatTakesThem) {
   static commsched_backend_t table;
   table = Without(COMMSCHED_BACKEND_P2P);
-  WorldSpec world = Ranks(kRanks);
+  WorldSpec world = Ranks(kGroupSize);
   world.table = &table;
   SessionRig rig(world, Ring({}, 12).graph, {});
   EXPECT_THAT(

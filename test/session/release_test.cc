@@ -25,14 +25,14 @@ using test::VirtualJob;
 using test::VirtualStream;
 using test::Write;
 
-constexpr int kRanks = 2;
+constexpr int kWorldSize = 2;
 
 // backward writes gradient, reduce sums it, step reads it and writes weights;
 // nothing of ours touches `apart`.
 struct TrainingStep {
   TrainingStep() {
     GraphBuilder builder;
-    const GroupId group = builder.Group("dp", kRanks);
+    const GroupId group = builder.Group("dp", kWorldSize);
     gradient = builder.Buffer("gradient", 16);
     weights = builder.Buffer("weights", 16);
     apart = builder.Buffer("apart", 16);
@@ -53,12 +53,12 @@ class ReleaseTest : public testing::Test {
 
   static WorldSpec World() {
     WorldSpec spec;
-    spec.size = kRanks;
+    spec.size = kWorldSize;
     return spec;
   }
   void Create(uint64_t instance) {
     std::vector<SessionSpec> specs;
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kWorldSize; ++r) {
       specs.push_back(rig_.Spec(r));
       specs.back().instance = instance;
     }
@@ -95,7 +95,7 @@ TEST_F(ReleaseTest, AStreamWaitsForTheLastUseThatIsDue) {
 // Within a step some launches are due once more than others.
 TEST_F(ReleaseTest, AStreamWaitsForAUseOfTheStepUnderWay) {
   GraphBuilder builder;
-  const GroupId group = builder.Group("dp", kRanks);
+  const GroupId group = builder.Group("dp", kWorldSize);
   const BufferId early = builder.Buffer("early", 16);
   const BufferId late = builder.Buffer("late", 16);
   const OpId first = builder.Compute("first", {Write(early)});
@@ -226,7 +226,8 @@ TEST_F(ReleaseTest, StallsAreCharged) {
 // owns the event is being destroyed.
 TEST_F(ReleaseTest, AStreamMayStillWaitWhenTheSessionGoes) {
   SessionRig rig(World(), made_.graph, {});
-  std::latch all_released(kRanks);  // what is destroyed fails the other rank
+  std::latch all_released(
+      kWorldSize);  // what is destroyed fails the other rank
   const auto statuses = rig.RunRanks([&](int rank) -> absl::Status {
     std::latch go(1);
     auto other = HostStream::Create("allocator", 16).value();

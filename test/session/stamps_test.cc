@@ -23,7 +23,7 @@ using test::SessionRig;
 
 constexpr int kWorkIterations = 300 * 1000;
 constexpr int64_t kInexactNs = kTicksErrorNs;
-constexpr int kBuckets = 3;
+constexpr int kStampedBuckets = 3;
 
 int64_t NowNs() { return SystemClock::Get().NowNs(); }
 
@@ -47,11 +47,12 @@ Worked TimedWork() {
   return worked;
 }
 
-// kBuckets times: a compute op that writes a gradient, and its all-reduce.
+// kStampedBuckets times: a compute op that writes a gradient, and its
+// all-reduce.
 Graph Buckets(int num_ranks) {
   Graph graph;
   const GroupId group = graph.AddGroup("dp", num_ranks).value();
-  for (int i = 0; i < kBuckets; ++i) {
+  for (int i = 0; i < kStampedBuckets; ++i) {
     Buffer buffer;
     buffer.name = absl::StrCat("grad", i);
     buffer.ownership = Ownership::kBound;
@@ -132,7 +133,7 @@ TEST_P(StampsTest, AReplayedOpsRecordIsItsWork) {
 TEST_P(StampsTest, NoRecordHasWhatTheCallerDoesBetweenOps) {
   ASSERT_OK(session_->StepBegin());
   std::vector<Worked> between, within;
-  for (int i = 0; i < kBuckets; ++i) {
+  for (int i = 0; i < kStampedBuckets; ++i) {
     between.push_back(TimedWork());
     ASSERT_OK(session_->Before(ComputeOp(i), CallerStream()));
     within.push_back(TimedWork());
@@ -203,7 +204,7 @@ TEST(StampsOfRanksTest, ALaunchBeginsOnAllRanksBeforeItEndsOnAny) {
                               ByLaunch(recorders[1].SnapshotOfHolds())};
 
   for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_EQ(launches[rank].size(), kSteps * kBuckets);
+    ASSERT_EQ(launches[rank].size(), kSteps * kStampedBuckets);
     for (const auto& [key, launch] : launches[rank]) {
       const Hold hold = HoldOf(holds[rank].at(key));
       EXPECT_LE(hold.ready_ns, launch.begin_ns + kInexactNs);
@@ -224,9 +225,9 @@ TEST_P(InlineStampsTest, RecordsThatTouchShareATime) {
 
   Read();
 
-  ASSERT_EQ(computes_.size(), size_t{kBuckets});
-  ASSERT_EQ(launches_.size(), size_t{kBuckets});
-  for (int i = 0; i < kBuckets; ++i) {
+  ASSERT_EQ(computes_.size(), size_t{kStampedBuckets});
+  ASSERT_EQ(launches_.size(), size_t{kStampedBuckets});
+  for (int i = 0; i < kStampedBuckets; ++i) {
     EXPECT_EQ(launches_[i].begin_ns, computes_[i].end_ns);
     if (i == 0) continue;
     EXPECT_EQ(computes_[i].begin_ns, launches_[i - 1].end_ns);

@@ -17,8 +17,8 @@ namespace {
 
 using test::Surprises;
 
-constexpr int kRanks = 4;
-constexpr int kBuckets = 6;
+constexpr int kSteadyRanks = 4;
+constexpr int kSteadyBuckets = 6;
 constexpr uint64_t kWarmUpSteps = 10;
 #ifdef __SANITIZE_THREAD__
 constexpr uint64_t kSteps = 100;  // ten times slower
@@ -30,11 +30,11 @@ constexpr uint64_t kSteps = 1000;
 // parameters stepped, gathered, and read by the next step.
 Graph ZeroStep() {
   Graph graph;
-  const GroupId group = graph.AddGroup("dp", kRanks).value();
+  const GroupId group = graph.AddGroup("dp", kSteadyRanks).value();
   Region shard;
   shard.kind = RegionKind::kShard;
   shard.group = group;
-  for (int i = 0; i < kBuckets; ++i) {
+  for (int i = 0; i < kSteadyBuckets; ++i) {
     Buffer buffer;
     buffer.count = 4096;
     buffer.name = absl::StrCat("parameter", i);
@@ -110,7 +110,7 @@ class SteadyStateTest : public testing::TestWithParam<bool> {
 
 TEST_P(SteadyStateTest, StepsAllocateLockAndCreateNothing) {
   WorldSpec world;
-  world.size = kRanks;
+  world.size = kSteadyRanks;
   PlanOptions options;
   options.max_launches_in_flight = 2;
   test::SessionRig rig(world, ZeroStep(), options);
@@ -119,7 +119,7 @@ TEST_P(SteadyStateTest, StepsAllocateLockAndCreateNothing) {
 
 TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
   WorldSpec world;
-  world.size = kRanks;
+  world.size = kSteadyRanks;
   PlanOptions options;
   options.coalesce_bytes = 64 * 1024;
   options.deterministic = true;
@@ -129,7 +129,7 @@ TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
 
 TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
   WorldSpec world;
-  world.size = kRanks;
+  world.size = kSteadyRanks;
   world.link = {.bytes_per_s = 10e9, .latency_ns = 1000};
   test::SessionRig rig(world, ZeroStep(), PlanOptions{});
   ExpectNoSurprises(rig, by_calls());

@@ -32,13 +32,13 @@ using test::RunSequentially;
 using test::VirtualBackend;
 using test::VirtualJob;
 
-constexpr uint64_t kSteps = 3;
-constexpr int64_t kTimeoutNs = 1'000'000'000;
+constexpr uint64_t kFaultySteps = 3;
+constexpr int64_t kVirtualSecondNs = 1'000'000'000;
 
 // A random step with its memory, run below on a virtual wire with faults.
-class Job {
+class FaultyJob {
  public:
-  Job(uint64_t seed, std::vector<Fault> faults)
+  FaultyJob(uint64_t seed, std::vector<Fault> faults)
       : seed_(seed),
         step_(MakeRandomStep(seed, {})),
         faults_(std::move(faults)) {
@@ -62,7 +62,7 @@ class Job {
     faults_.UseClock(&job_->clock());
     job_->set_wire([this](uint64_t draw) { return wire_.StepSome(draw); });
     const auto address = Addresses();
-    return job_->Run(kSteps, [&](int rank, OpId op, uint64_t t) {
+    return job_->Run(kFaultySteps, [&](int rank, OpId op, uint64_t t) {
       RunCompute(step_, op, t, rank, address[rank]);
     });
   }
@@ -79,7 +79,8 @@ class Job {
   }
 
   bool ResultIsRight() const {
-    const std::vector<RankMemory> expected = RunSequentially(step_, kSteps);
+    const std::vector<RankMemory> expected =
+        RunSequentially(step_, kFaultySteps);
     for (int r = 0; r < step_.num_ranks; ++r) {
       for (uint32_t i = 0; i < step_.graph.buffers().size(); ++i) {
         const bool bound =
@@ -102,7 +103,7 @@ class Job {
     spec.world = world_;
     spec.world_rank = rank;
     spec.plan = plan_;
-    spec.launch_timeout_ns = kTimeoutNs;
+    spec.launch_timeout_ns = kVirtualSecondNs;
     for (const Group& group : step_.graph.groups()) {
       GroupSpec member{group.name, {}, rank};
       for (int i = 0; i < group.size; ++i) member.ranks.push_back(i);
@@ -144,7 +145,7 @@ TEST(VirtualOrderTest, AnyOrderOfTransfersGivesTheSequentialResult) {
   for (int i = 0; i < PropertyCases(300); ++i) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(test::DescribeSeed(seed));
-    Job job(seed, {});
+    FaultyJob job(seed, {});
     ASSERT_OK(job.Run());
     ASSERT_TRUE(job.ResultIsRight());
     job.Release();
@@ -166,7 +167,7 @@ TEST(VirtualOrderTest, DelaysChangeNoResult) {
       fault.per_million = 300'000;
       fault.seed = seed;
       fault.delay_ns = 1000;
-      Job job(seed, {fault});
+      FaultyJob job(seed, {fault});
       ASSERT_OK(job.Run());
       ASSERT_TRUE(job.ResultIsRight());
       num_injected += job.faults().num_injected(0);
@@ -188,7 +189,7 @@ TEST(VirtualOrderTest, FaultsThatBreakALaunchReachEveryRank) {
       fault.kind = kind;
       fault.world_rank = 0;
       fault.launch = static_cast<int64_t>(seed % 3);
-      Job job(seed, {fault});
+      FaultyJob job(seed, {fault});
       const absl::Status ran = job.Run();
       if (job.faults().num_injected(0) == 0) {
         ASSERT_OK(ran);
@@ -219,7 +220,7 @@ TEST(VirtualOrderTest, AShortCompletionShowsInTheResult) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
     Fault fault;
     fault.kind = Fault::Kind::kShort;
-    Job job(seed, {fault});
+    FaultyJob job(seed, {fault});
     ASSERT_OK(job.Run());
     if (job.num_ranks() == 1 || job.faults().num_injected(0) == 0) continue;
     ++num_short;

@@ -2,8 +2,10 @@
 #ifndef COMMSCHED_TEST_SUPPORT_STATUS_MATCHERS_H_
 #define COMMSCHED_TEST_SUPPORT_STATUS_MATCHERS_H_
 
+#include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +42,17 @@ MATCHER_P2(StatusIs, code, part,
 
 #define EXPECT_OK(expr) EXPECT_THAT(expr, ::commsched::IsOk())
 #define ASSERT_OK(expr) ASSERT_THAT(expr, ::commsched::IsOk())
+
+namespace commsched::test {
+
+// Expects that every rank's call succeeded; `statuses` has one per rank.
+inline void ExpectAllOk(const std::vector<absl::Status>& statuses) {
+  for (size_t rank = 0; rank < statuses.size(); ++rank) {
+    EXPECT_OK(statuses[rank]) << "rank " << rank;
+  }
+}
+
+}  // namespace commsched::test
 
 // Declares or assigns `lhs` from the StatusOr `expr`; ends the test if it
 // failed.

@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A recorder that is told what happened.
-class History {
+class BlameHistory {
  public:
   void Begin(uint64_t step, int64_t at_ns) {
     Add({.begin_ns = at_ns, .end_ns = at_ns, .step = step}, 0);
@@ -86,7 +86,7 @@ TEST(HoldRecordTest, TicksAreReadAsNanosecondsButForTheStart) {
 }
 
 TEST(HoldRecordTest, IsNoIntervalOfTheTrace) {
-  History run;
+  BlameHistory run;
   run.Launch(0, 0, 10, 20, {.ready_ns = 5, .started_ns = 12});
   ASSERT_EQ(run.recorder().Snapshot().size(), 1u);
   EXPECT_EQ(run.recorder().Snapshot()[0].kind, RecordKind::kLaunch);
@@ -95,7 +95,7 @@ TEST(HoldRecordTest, IsNoIntervalOfTheTrace) {
 
 // Compute in [0, 100) of a step of 300; one launch at [200, 250).
 Blame BlameOfOne(const Hold& hold) {
-  History run;
+  BlameHistory run;
   run.Begin(0, 0);
   run.Compute(0, 100);
   run.Launch(0, 0, 200, 250, hold);
@@ -151,7 +151,7 @@ TEST(RunBlameTest, AStartFarOutsideIsOfAnotherLaunch) {
 }
 
 TEST(RunBlameTest, MoreWireThanComputeIsTheLink) {
-  History run;
+  BlameHistory run;
   run.Begin(0, 0);
   run.Compute(0, 100);
   run.Launch(0, 0, 100, 400, {.ready_ns = 100, .started_ns = 100});
@@ -162,7 +162,7 @@ TEST(RunBlameTest, MoreWireThanComputeIsTheLink) {
 
 // In flight together: the first is on the wire, the second waits for it.
 TEST(RunBlameTest, ALaunchBehindAnotherWaitsForTheLink) {
-  History run;
+  BlameHistory run;
   run.Begin(0, 0);
   run.Compute(0, 100);
   run.Launch(0, 0, 20, 90, {.ready_ns = 20, .started_ns = 20});
@@ -174,7 +174,7 @@ TEST(RunBlameTest, ALaunchBehindAnotherWaitsForTheLink) {
 }
 
 TEST(RunBlameTest, ALaunchThatRunsOnIsCutAtTheStep) {
-  History run;
+  BlameHistory run;
   run.Begin(0, 0);
   run.Launch(0, 0, 50, 130);
   run.Begin(1, 100);
@@ -186,7 +186,7 @@ TEST(RunBlameTest, ALaunchThatRunsOnIsCutAtTheStep) {
 }
 
 TEST(RunBlameTest, TextAndJsonNameTheLaunches) {
-  History run;
+  BlameHistory run;
   RecordNames names;
   names.launches.resize(1);
   names.launches[0].name = "all_reduce grads";
@@ -214,7 +214,7 @@ TEST(RunBlamePropertyTest, AddsUpToWhatCountingFinds) {
     const auto below = [&](int64_t limit) {
       return static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
     };
-    History run;
+    BlameHistory run;
     std::vector<bool> compute(800), comm(800);
     for (uint64_t step = 0; step < 4; ++step) {
       run.Begin(step, static_cast<int64_t>(step) * 200);

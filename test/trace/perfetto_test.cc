@@ -100,8 +100,8 @@ Picture Draw(const std::string& trace) {
   return picture;
 }
 
-Record Made(RecordKind kind, int64_t begin_ns, int64_t end_ns,
-            uint32_t index = 0) {
+Record MadeForPerfetto(RecordKind kind, int64_t begin_ns, int64_t end_ns,
+                       uint32_t index = 0) {
   Record record;
   record.kind = kind;
   record.begin_ns = begin_ns;
@@ -132,9 +132,9 @@ class PerfettoTest : public ::testing::Test {
 };
 
 TEST_F(PerfettoTest, SlicesAndCountersComeInTheOrderOfTime) {
-  recorder_.Add(Made(RecordKind::kStepBegin, 100, 0));
-  recorder_.Add(Made(RecordKind::kLaunch, 110, 150));
-  recorder_.Add(Made(RecordKind::kCompute, 120, 130));
+  recorder_.Add(MadeForPerfetto(RecordKind::kStepBegin, 100, 0));
+  recorder_.Add(MadeForPerfetto(RecordKind::kLaunch, 110, 150));
+  recorder_.Add(MadeForPerfetto(RecordKind::kCompute, 120, 130));
   EXPECT_THAT(
       Draw(PerfettoTrace(recorder_)).events,
       ElementsAre("100 begin step 0 @steps",
@@ -148,9 +148,9 @@ TEST_F(PerfettoTest, SlicesAndCountersComeInTheOrderOfTime) {
 }
 
 TEST_F(PerfettoTest, WhatEndsAtAnInstantEndsBeforeWhatBeginsThere) {
-  recorder_.Add(Made(RecordKind::kCompute, 100, 200));
-  recorder_.Add(Made(RecordKind::kCompute, 200, 200));
-  recorder_.Add(Made(RecordKind::kCompute, 200, 300));
+  recorder_.Add(MadeForPerfetto(RecordKind::kCompute, 100, 200));
+  recorder_.Add(MadeForPerfetto(RecordKind::kCompute, 200, 200));
+  recorder_.Add(MadeForPerfetto(RecordKind::kCompute, 200, 300));
   const std::string lane = " @stream 7: compute lane 0";
   EXPECT_THAT(
       Draw(PerfettoTrace(recorder_)).events,
@@ -160,8 +160,8 @@ TEST_F(PerfettoTest, WhatEndsAtAnInstantEndsBeforeWhatBeginsThere) {
 }
 
 TEST_F(PerfettoTest, EveryTrackHangsUnderItsRank) {
-  recorder_.Add(Made(RecordKind::kStepBegin, 100, 0));
-  recorder_.Add(Made(RecordKind::kWait, 110, 150));
+  recorder_.Add(MadeForPerfetto(RecordKind::kStepBegin, 100, 0));
+  recorder_.Add(MadeForPerfetto(RecordKind::kWait, 110, 150));
   const Picture picture = Draw(PerfettoTrace(recorder_));
   const uint64_t process = uint64_t{2} << 16;
   EXPECT_EQ(picture.tracks.at(process), "process");

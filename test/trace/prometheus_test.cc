@@ -50,7 +50,8 @@ TEST(HistogramTest, BucketsAreCumulativeAndIncludeTheirEdge) {
                                        "m_count 4\n"));
 }
 
-Record Made(RecordKind kind, uint64_t step, int64_t begin_ns, int64_t end_ns) {
+Record MadeInStep(RecordKind kind, uint64_t step, int64_t begin_ns,
+                  int64_t end_ns) {
   Record record;
   record.kind = kind;
   record.step = step;
@@ -76,11 +77,11 @@ RecordNames Names() {
 TEST(TraceMetricsTest, SumsUpTheStepsAndLaunchesHeld) {
   Recorder recorder(1024);
   recorder.SetNames(Names());
-  recorder.Add(Made(RecordKind::kStepBegin, 0, 0, 0));
-  recorder.Add(Made(RecordKind::kLaunch, 0, 1'000'000, 5'000'000));
-  recorder.Add(Made(RecordKind::kCompute, 0, 2'000'000, 4'000'000));
-  recorder.Add(Made(RecordKind::kWait, 0, 5'000'000, 5'500'000));
-  recorder.Add(Made(RecordKind::kStepBegin, 1, 10'000'000, 0));
+  recorder.Add(MadeInStep(RecordKind::kStepBegin, 0, 0, 0));
+  recorder.Add(MadeInStep(RecordKind::kLaunch, 0, 1'000'000, 5'000'000));
+  recorder.Add(MadeInStep(RecordKind::kCompute, 0, 2'000'000, 4'000'000));
+  recorder.Add(MadeInStep(RecordKind::kWait, 0, 5'000'000, 5'500'000));
+  recorder.Add(MadeInStep(RecordKind::kStepBegin, 1, 10'000'000, 0));
   const std::string text = TraceMetricsText(recorder);
   EXPECT_THAT(text, HasSubstr("commsched_trace_steps{rank=\"2\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("commsched_step_seconds{rank=\"2\"} 0.01\n"));
