@@ -31,11 +31,25 @@ std::vector<BackendCase> AllBackends() {
   cases.push_back(
       {"faultless_n3", "inproc", 3, true, LinkSpec{}, Wrap::kFaultless});
   for (const int size : {1, 2, 3, 4}) {
-    cases.push_back({absl::StrCat("skeleton_n", size), "skeleton", size, true,
-                     LinkSpec{}, Wrap::kNone,
-                     COMMSCHED_TEST_PLUGINS
-                     "/skeletons/commsched_skeleton_backend.so",
-                     false});
+    cases.push_back(
+        {absl::StrCat("skeleton_n", size), "skeleton", size, true, LinkSpec{},
+         Wrap::kNone,
+         COMMSCHED_TEST_PLUGINS "/skeletons/commsched_skeleton_backend.so",
+         COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_DETERMINISTIC |
+             COMMSCHED_BACKEND_STRIDED,
+         false});
+  }
+  return cases;
+}
+
+std::vector<BackendCase> BackendsWith(
+    uint32_t capabilities, int size,
+    const std::function<bool(const BackendCase&)>& also) {
+  std::vector<BackendCase> cases;
+  for (const BackendCase& one : AllBackends()) {
+    if ((one.capabilities & capabilities) != capabilities) continue;
+    if (one.size < size || (also != nullptr && !also(one))) continue;
+    cases.push_back(one);
   }
   return cases;
 }

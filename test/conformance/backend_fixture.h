@@ -3,9 +3,11 @@
 #define COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "comm/world.h"
 #include "gtest/gtest.h"
@@ -30,6 +32,10 @@ struct BackendCase {
   Wrap wrap = Wrap::kNone;
   // The file that has it; empty: built in.
   std::string plugin = {};
+  // COMMSCHED_BACKEND_*: what it must say that it can do.
+  uint32_t capabilities = COMMSCHED_BACKEND_VECTORED |
+                          COMMSCHED_BACKEND_DETERMINISTIC |
+                          COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P;
   // Looks at the arguments of launches, and whether members gave the same. One
   // that does not relies on the planner and on the ranks' comparing of plans.
   bool checks_launches = true;
@@ -40,6 +46,16 @@ inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
 }
 
 std::vector<BackendCase> AllBackends();
+// Those of AllBackends() that a suite is about: with all `capabilities`, at
+// least `size` ranks, and that satisfy `also`.
+std::vector<BackendCase> BackendsWith(
+    uint32_t capabilities, int size = 1,
+    const std::function<bool(const BackendCase&)>& also = nullptr);
+
+// The cases of a suite, named by backend. None is instantiated to be skipped.
+#define COMMSCHED_INSTANTIATE_CONFORMANCE(suite, cases)          \
+  INSTANTIATE_TEST_SUITE_P(All, suite, testing::ValuesIn(cases), \
+                           [](const auto& info) { return info.param.name; })
 
 class BackendTest : public testing::TestWithParam<BackendCase> {
  protected:
@@ -47,15 +63,9 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
 
   int size() const { return GetParam().size; }
   bool deterministic() const { return GetParam().deterministic; }
-  // What the backend says that it can do: COMMSCHED_BACKEND_*.
-  bool Can(uint32_t capability) const {
-    return (world_->backend()->capabilities & capability) != 0;
-  }
-
-  // Why a test of a capability is skipped.
-  std::string Lacks(const std::string& capability) const {
-    return "backend '" + GetParam().backend + "' lacks COMMSCHED_BACKEND_" +
-           capability;
+  // Whether it has all of these COMMSCHED_BACKEND_*.
+  bool Can(uint32_t capabilities) const {
+    return (GetParam().capabilities & capabilities) == capabilities;
   }
 
   // Runs `body(rank, comm)` on every rank with a communicator over all.

@@ -44,6 +44,16 @@ class CollectivesTest : public BackendTest {
   }
 };
 
+class StridedCollectivesTest : public CollectivesTest {};
+class VectoredCollectivesTest : public CollectivesTest {};
+class DeterministicCollectivesTest : public CollectivesTest {};
+
+TEST_P(CollectivesTest, TheBackendSaysWhatItCanDo) {
+  const uint32_t said = world_->backend()->capabilities;
+  EXPECT_EQ(said & GetParam().capabilities, GetParam().capabilities);
+  EXPECT_EQ(said & ~GetParam().capabilities & BackendCase{}.capabilities, 0u);
+}
+
 TEST_P(CollectivesTest, RandomLaunchesGiveWhatTheDefinitionSays) {
   const uint64_t seed = test::PropertySeed();
   SCOPED_TRACE("case #k is the one of the seed + k; " +
@@ -133,8 +143,7 @@ TEST_P(CollectivesTest, LargeUnevenPartsGiveTheSame) {
 
 // Parts that do not lie one behind the other, as a piece of a collective has
 // them; sides without parts have no use for a stride.
-TEST_P(CollectivesTest, StridedPartsAreReadAndWrittenWhereTheyLie) {
-  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+TEST_P(StridedCollectivesTest, PartsAreReadAndWrittenWhereTheyLie) {
   std::mt19937_64 random(11);
   // Parts of several blocks, but for many ranks, which would take long.
   const uint64_t large = size() <= 4 ? 40'000 : 7'000;
@@ -164,8 +173,7 @@ TEST_P(CollectivesTest, ZeroElementsAreALaunchLikeAnyOther) {
   RunCases(cases);
 }
 
-TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
-  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << Lacks("VECTORED");
+TEST_P(VectoredCollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
   std::mt19937_64 random(6);
   std::vector<std::unique_ptr<CollectiveCase>> cases;
   for (commsched_collective_t kind = 0; kind <= COMMSCHED_REDUCE; ++kind) {
@@ -179,8 +187,7 @@ TEST_P(CollectivesTest, GroupsOfManyMembersOfDifferentSizes) {
 
 // Together large enough to be shared out among the members' threads, each of
 // which takes some of the many blocks in one go.
-TEST_P(CollectivesTest, LargeGroupsOfSmallMembersGiveTheSame) {
-  if (!Can(COMMSCHED_BACKEND_VECTORED)) GTEST_SKIP() << Lacks("VECTORED");
+TEST_P(VectoredCollectivesTest, LargeGroupsOfSmallMembersGiveTheSame) {
   const uint64_t least = size() <= 4 ? 1000 : 200;
   std::mt19937_64 random(12);
   std::vector<std::unique_ptr<CollectiveCase>> cases;
@@ -304,10 +311,7 @@ TEST_P(CollectivesTest, ABarrierHoldsUntilAllHaveArrived) {
   }));
 }
 
-TEST_P(CollectivesTest, DeterministicSumsHaveTheSameBitsInEveryRun) {
-  if (!deterministic()) GTEST_SKIP() << "fast mode promises no order";
-  if (!Can(COMMSCHED_BACKEND_DETERMINISTIC))
-    GTEST_SKIP() << Lacks("DETERMINISTIC");
+TEST_P(DeterministicCollectivesTest, SumsHaveTheSameBitsInEveryRun) {
   std::mt19937_64 random(10);
   for (const auto dtype : {COMMSCHED_F32, COMMSCHED_BF16}) {
     const auto one = Make(ShapeOf(COMMSCHED_ALL_REDUCE, dtype, COMMSCHED_SUM),
@@ -346,8 +350,16 @@ TEST_P(CollectivesTest, ResultsSayWhenTheLaunchStarted) {
   }));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CollectivesTest, testing::ValuesIn(AllBackends()),
-                         [](const auto& info) { return info.param.name; });
+COMMSCHED_INSTANTIATE_CONFORMANCE(CollectivesTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(StridedCollectivesTest,
+                                  BackendsWith(COMMSCHED_BACKEND_STRIDED));
+COMMSCHED_INSTANTIATE_CONFORMANCE(VectoredCollectivesTest,
+                                  BackendsWith(COMMSCHED_BACKEND_VECTORED));
+COMMSCHED_INSTANTIATE_CONFORMANCE(DeterministicCollectivesTest,
+                                  BackendsWith(COMMSCHED_BACKEND_DETERMINISTIC,
+                                               1, [](const BackendCase& one) {
+                                                 return one.deterministic;
+                                               }));
 
 }  // namespace
 }  // namespace commsched

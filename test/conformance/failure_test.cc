@@ -32,17 +32,11 @@ struct Posted {
 
 class FailureTest : public BackendTest {
  protected:
-  std::string TrustsLaunches() const {
-    return "backend '" + GetParam().backend + "' does not check launches";
-  }
-
   // The last rank posts what `change` makes of a launch that all others post as
   // `prepare` makes it. All must get INVALID_ARGUMENT with `text`.
   void ExpectMismatch(const std::function<void(Posted&)>& prepare,
                       const std::function<void(Posted&)>& change,
                       const std::string& text) {
-    if (size() == 1) GTEST_SKIP() << "one rank agrees with itself";
-    if (!GetParam().checks_launches) GTEST_SKIP() << TrustsLaunches();
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {
       Posted good(size());
       if (auto first = comm.LaunchAndWait(good.launch); !first.ok()) {
@@ -68,7 +62,6 @@ class FailureTest : public BackendTest {
   // `text`, and all the others fail too.
   void ExpectRefusal(const std::function<void(Posted&)>& change,
                      absl::StatusCode code, const std::string& text) {
-    if (!GetParam().checks_launches) GTEST_SKIP() << TrustsLaunches();
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {
       Posted posted(size());
       if (rank == size() - 1) change(posted);
@@ -81,32 +74,39 @@ class FailureTest : public BackendTest {
   }
 };
 
+// Of backends that look at launches.
+class RefusalTest : public FailureTest {};
+class StridedRefusalTest : public FailureTest {};
+class MismatchTest : public FailureTest {};
+
+class SeveralMembersTest : public FailureTest {};
+
 void Nothing(Posted&) {}
 
-TEST_P(FailureTest, DifferentKindsAreNamed) {
+TEST_P(MismatchTest, DifferentKindsAreNamed) {
   ExpectMismatch(
       Nothing, [](Posted& p) { p.launch.kind = COMMSCHED_BROADCAST; },
       "rank 0 has kind all_reduce");
 }
 
-TEST_P(FailureTest, DifferentTypesAreNamed) {
+TEST_P(MismatchTest, DifferentTypesAreNamed) {
   ExpectMismatch(
       Nothing, [](Posted& p) { p.launch.dtype = COMMSCHED_I32; },
       "rank 0 has dtype f32");
 }
 
-TEST_P(FailureTest, DifferentReductionsAreNamed) {
+TEST_P(MismatchTest, DifferentReductionsAreNamed) {
   ExpectMismatch(
       Nothing, [](Posted& p) { p.launch.reduce_op = COMMSCHED_MAX; },
       "rank 0 has reduction sum");
 }
 
-TEST_P(FailureTest, DifferentRootsAreNamed) {
+TEST_P(MismatchTest, DifferentRootsAreNamed) {
   ExpectMismatch([](Posted& p) { p.launch.kind = COMMSCHED_REDUCE; },
                  [](Posted& p) { p.launch.root = 1; }, "rank 0 has root 0");
 }
 
-TEST_P(FailureTest, DifferentMemberCountsAreNamed) {
+TEST_P(MismatchTest, DifferentMemberCountsAreNamed) {
   commsched_member_t two[2];
   ExpectMismatch(
       Nothing,
@@ -120,13 +120,13 @@ TEST_P(FailureTest, DifferentMemberCountsAreNamed) {
       "rank 0 has number of members 1");
 }
 
-TEST_P(FailureTest, DifferentElementCountsAreNamed) {
+TEST_P(MismatchTest, DifferentElementCountsAreNamed) {
   ExpectMismatch(
       Nothing, [](Posted& p) { p.member.count = 63; },
       "rank 0 has count of member 0 equal parts of 64");
 }
 
-TEST_P(FailureTest, DifferentPartsAreNamed) {
+TEST_P(MismatchTest, DifferentPartsAreNamed) {
   const std::vector<uint64_t> ones(size(), 1);
   std::vector<uint64_t> other = ones;
   other.back() = 2;
@@ -139,24 +139,24 @@ TEST_P(FailureTest, DifferentPartsAreNamed) {
       "rank 0 has counts of member 0 parts of 1");
 }
 
-TEST_P(FailureTest, OneSummingInOrderAndOneNotIsNamed) {
+TEST_P(MismatchTest, OneSummingInOrderAndOneNotIsNamed) {
   ExpectMismatch(
       Nothing, [](Posted& p) { p.launch.deterministic = 0; },
       "rank 0 has deterministic 1");
 }
 
-TEST_P(FailureTest, ANullInputIsRefused) {
+TEST_P(RefusalTest, ANullInputIsRefused) {
   ExpectRefusal([](Posted& p) { p.member.input = nullptr; },
                 absl::StatusCode::kInvalidArgument,
                 "all_reduce member 0: its input of 256 bytes is NULL");
 }
 
-TEST_P(FailureTest, ANullOutputIsRefused) {
+TEST_P(RefusalTest, ANullOutputIsRefused) {
   ExpectRefusal([](Posted& p) { p.member.output = nullptr; },
                 absl::StatusCode::kInvalidArgument, "its output of 256 bytes");
 }
 
-TEST_P(FailureTest, AMisalignedAddressIsRefused) {
+TEST_P(RefusalTest, AMisalignedAddressIsRefused) {
   ExpectRefusal(
       [](Posted& p) {
         p.member.input = reinterpret_cast<const char*>(p.in.data()) + 2;
@@ -165,22 +165,22 @@ TEST_P(FailureTest, AMisalignedAddressIsRefused) {
       absl::StatusCode::kInvalidArgument, "not aligned to 4 bytes");
 }
 
-TEST_P(FailureTest, APartialOverlapIsRefused) {
+TEST_P(RefusalTest, APartialOverlapIsRefused) {
   ExpectRefusal([](Posted& p) { p.member.output = p.in.data() + 1; },
                 absl::StatusCode::kInvalidArgument, "overlap");
 }
 
-TEST_P(FailureTest, CountsThatOverflowAreRefused) {
+TEST_P(RefusalTest, CountsThatOverflowAreRefused) {
   ExpectRefusal([](Posted& p) { p.member.count = uint64_t{1} << 62; },
                 absl::StatusCode::kInvalidArgument, "overflow");
 }
 
-TEST_P(FailureTest, AnUnknownTypeIsRefused) {
+TEST_P(RefusalTest, AnUnknownTypeIsRefused) {
   ExpectRefusal([](Posted& p) { p.launch.dtype = 8; },
                 absl::StatusCode::kInvalidArgument, "8");
 }
 
-TEST_P(FailureTest, ARootOutsideTheGroupIsRefused) {
+TEST_P(RefusalTest, ARootOutsideTheGroupIsRefused) {
   ExpectRefusal(
       [this](Posted& p) {
         p.launch.kind = COMMSCHED_BROADCAST;
@@ -189,19 +189,18 @@ TEST_P(FailureTest, ARootOutsideTheGroupIsRefused) {
       absl::StatusCode::kInvalidArgument, "is not in 0..");
 }
 
-TEST_P(FailureTest, MoreMembersThanAnnouncedAreRefused) {
+TEST_P(RefusalTest, MoreMembersThanAnnouncedAreRefused) {
   ExpectRefusal([](Posted& p) { p.launch.num_members = 17; },
                 absl::StatusCode::kInvalidArgument, "1..16");
 }
 
-TEST_P(FailureTest, CountsWithoutPartsAreRefused) {
+TEST_P(RefusalTest, CountsWithoutPartsAreRefused) {
   const uint64_t counts[] = {64};
   ExpectRefusal([&](Posted& p) { p.member.counts = counts; },
                 absl::StatusCode::kInvalidArgument, "all_reduce has no parts");
 }
 
-TEST_P(FailureTest, AStrideShorterThanAPartIsRefused) {
-  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+TEST_P(StridedRefusalTest, AStrideShorterThanAPartIsRefused) {
   ExpectRefusal(
       [](Posted& p) {
         p.launch.kind = COMMSCHED_REDUCE_SCATTER;
@@ -211,8 +210,7 @@ TEST_P(FailureTest, AStrideShorterThanAPartIsRefused) {
       "its input has parts of 64 elements, but a stride of 63");
 }
 
-TEST_P(FailureTest, AStrideOfUnevenPartsIsRefused) {
-  if (!Can(COMMSCHED_BACKEND_STRIDED)) GTEST_SKIP() << Lacks("STRIDED");
+TEST_P(StridedRefusalTest, AStrideOfUnevenPartsIsRefused) {
   const std::vector<uint64_t> ones(size(), 1);
   ExpectRefusal(
       [&](Posted& p) {
@@ -223,16 +221,12 @@ TEST_P(FailureTest, AStrideOfUnevenPartsIsRefused) {
       absl::StatusCode::kInvalidArgument, "a stride of 2 and counts");
 }
 
-TEST_P(FailureTest, AReceiveIsNoKindOfLaunch) {
+TEST_P(RefusalTest, AReceiveIsNoKindOfLaunch) {
   ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_RECV; },
                 absl::StatusCode::kInvalidArgument, "recv is no kind");
 }
 
 TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
-  if (world_->backend()->comm_missing == nullptr) {
-    GTEST_SKIP() << "backend '" << GetParam().backend
-                 << "' has no comm_missing";
-  }
   std::atomic<int> num_asked{0};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     Posted posted(size());
@@ -323,8 +317,7 @@ TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
   }
 }
 
-TEST_P(FailureTest, AMemberThatLeavesEarlyIsNamed) {
-  if (size() == 1) GTEST_SKIP() << "nobody to leave";
+TEST_P(SeveralMembersTest, AMemberThatLeavesEarlyIsNamed) {
   const auto statuses = OnComm([&](int rank, CommDriver& comm) {
     Posted posted(size());
     if (auto first = comm.LaunchAndWait(posted.launch); !first.ok()) {
@@ -344,8 +337,7 @@ TEST_P(FailureTest, AMemberThatLeavesEarlyIsNamed) {
   }
 }
 
-TEST_P(FailureTest, LeavingWithALaunchInFlightFailsTheOthers) {
-  if (size() == 1) GTEST_SKIP() << "nobody to leave";
+TEST_P(SeveralMembersTest, LeavingWithALaunchInFlightFailsTheOthers) {
   const auto statuses = OnComm([&](int rank, CommDriver& comm) {
     Posted posted(size());
     if (rank == 0) {
@@ -385,8 +377,7 @@ TEST_P(FailureTest, MembersMayComeAndGoInAnyOrder) {
   }
 }
 
-TEST_P(FailureTest, MembersMustDescribeTheSameCommunicator) {
-  if (size() == 1) GTEST_SKIP() << "one member agrees with itself";
+TEST_P(SeveralMembersTest, MembersMustDescribeTheSameCommunicator) {
   CommDriver first, second;
   ASSERT_OK(first.Create(world_.get(), {.max_in_flight = 2}, 0));
   EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 3}, 1),
@@ -409,8 +400,17 @@ TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {
   refuses({.max_in_flight = 0}, "0 launches in flight");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FailureTest, testing::ValuesIn(AllBackends()),
-                         [](const auto& info) { return info.param.name; });
+bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
+
+COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(SeveralMembersTest, BackendsWith(0, 2));
+COMMSCHED_INSTANTIATE_CONFORMANCE(MismatchTest,
+                                  BackendsWith(0, 2, ChecksLaunches));
+COMMSCHED_INSTANTIATE_CONFORMANCE(RefusalTest,
+                                  BackendsWith(0, 1, ChecksLaunches));
+COMMSCHED_INSTANTIATE_CONFORMANCE(StridedRefusalTest,
+                                  BackendsWith(COMMSCHED_BACKEND_STRIDED, 1,
+                                               ChecksLaunches));
 
 }  // namespace
 }  // namespace commsched

@@ -98,11 +98,6 @@ std::vector<int32_t> Values(int from, int to, int number, uint64_t count) {
 
 class PeersTest : public BackendTest {
  protected:
-  void SetUp() override {
-    if (!Can(COMMSCHED_BACKEND_P2P)) GTEST_SKIP() << Lacks("P2P");
-    if (size() == 1) GTEST_SKIP() << "one rank has nobody to send to";
-  }
-
   absl::Status RunTick(CommDriver& comm, Tick& tick) {
     if (auto done = comm.LaunchAndWait(tick.launch()); !done.ok()) return done;
     return tick.Check();
@@ -149,6 +144,8 @@ class PeersTest : public BackendTest {
     }
   }
 };
+
+class ThreePeersTest : public PeersTest {};
 
 TEST_P(PeersTest, ARingOfSmallMessagesGoesRound) { RunRing(10, 50); }
 
@@ -266,8 +263,7 @@ TEST_P(PeersTest, RandomListsMeetInTheOrderOfEachPair) {
 }
 
 // Rank 1 has its message although rank 0, in the same launch, waits for rank 2.
-TEST_P(PeersTest, EachPairGetsOnByItself) {
-  if (size() < 3) GTEST_SKIP() << "needs a third rank";
+TEST_P(ThreePeersTest, EachPairGetsOnByItself) {
   std::atomic<bool> arrived{false};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     Tick tick;
@@ -352,10 +348,6 @@ TEST_P(PeersTest, DifferentTypesAreNamed) {
 }
 
 TEST_P(PeersTest, ThePeerThatHasNotComeIsNamed) {
-  if (world_->backend()->comm_missing == nullptr) {
-    GTEST_SKIP() << "backend '" << GetParam().backend
-                 << "' has no comm_missing";
-  }
   std::atomic<bool> asked{false};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     if (rank > 1) return absl::OkStatus();
@@ -455,8 +447,10 @@ TEST_P(PeersTest, AMemberThatNeitherSendsNorReceivesIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "its direction"));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PeersTest, testing::ValuesIn(AllBackends()),
-                         [](const auto& info) { return info.param.name; });
+COMMSCHED_INSTANTIATE_CONFORMANCE(PeersTest,
+                                  BackendsWith(COMMSCHED_BACKEND_P2P, 2));
+COMMSCHED_INSTANTIATE_CONFORMANCE(ThreePeersTest,
+                                  BackendsWith(COMMSCHED_BACKEND_P2P, 3));
 
 }  // namespace
 }  // namespace commsched
