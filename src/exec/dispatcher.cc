@@ -82,55 +82,11 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
         absl::StrCat("before: op '", program_.OpName(index),
                      "' a second time in step ", named_step()));
   }
-  return BeginNode(index, stream);
-}
-
-inline absl::Status Dispatcher::BeginNode(uint32_t index, Stream* stream) {
-  const NodeProgram& node = program_.nodes[index];
   const int64_t begun = EnqueueWaits(node, stream, generation(), 0);
   if (recorder_ != nullptr) begun_[index] = begun;
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
   if (stream->is_caller()) return CheckVersions(node);
   return absl::OkStatus();
-}
-
-absl::Status Dispatcher::ScriptedBefore(uint32_t index, Stream* stream) {
-  RETURN_IF_ERROR(CheckCall(index, stream, "before"));
-  state_[index].store(Begun(generation()), std::memory_order_release);
-  return BeginNode(index, stream);
-}
-
-absl::Status Dispatcher::ScriptedAfter(const ScriptedCall& call,
-                                       Stream* stream) {
-  RETURN_IF_ERROR(CheckCall(call.node, stream, "after"));
-  const NodeProgram& node = program_.nodes[call.node];
-  int64_t stamp = 0;
-  if (recorder_ != nullptr) stamp = RecordCompute(node, begun_[call.node]);
-  if (node.event != nullptr) stream->Record(node.event, generation());
-  state_[call.node].store(Done(generation()), std::memory_order_release);
-  MoveHeadTo(call.due, stamp);
-  return absl::OkStatus();
-}
-
-// Launches below the head have been reset for the next step; none of the others
-// has been counted down.
-void Dispatcher::LeaveScript(absl::Span<const ScriptedCall> made) {
-  const uint64_t first = steps() * launches_per_step_;
-  const auto count_down = [&](uint32_t launch) {
-    if (first + launch >= head_) CountDown(launch);
-  };
-  for (const ScriptedCall& call : made) {
-    if (call.kind == ScriptedCall::Kind::kAfter) {
-      const Span32 feeds = program_.nodes[call.node].feeds;
-      for (uint32_t i = 0; i < feeds.count; ++i) {
-        count_down(program_.feeds[feeds.begin + i]);
-      }
-    } else if (call.opens_gates) {
-      for (LaunchId launch : program_.plan->LaunchesOf(call.op)) {
-        count_down(launch.value());
-      }
-    }
-  }
 }
 
 absl::Status Dispatcher::After(uint32_t index, Stream* stream,

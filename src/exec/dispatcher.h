@@ -16,7 +16,6 @@
 #include "exec/issuer.h"
 #include "exec/late_bindings.h"
 #include "exec/program.h"
-#include "exec/script.h"
 #include "trace/recorder.h"
 #include "trace/stamper.h"
 
@@ -65,18 +64,6 @@ class Dispatcher {
     if (CountDown(launch)) MoveHead(0);
   }
 
-  // The same for the calls of a script, from its first one on, by one thread.
-  // They are proved, so that nothing is checked but the stream, and nothing is
-  // counted.
-  absl::Status ScriptedBefore(uint32_t node, Stream* stream);
-  absl::Status ScriptedAfter(const ScriptedCall& call, Stream* stream);
-  absl::Status ScriptedSubmit(const ScriptedCall& call) {
-    MoveHeadTo(call.due, 0);
-    return failure_.status();
-  }
-  // This step's calls so far are `made`; it goes on without its script.
-  void LeaveScript(absl::Span<const ScriptedCall> made);
-
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   absl::Status Run(Compute compute, void* user, uint64_t num_steps);
 
@@ -115,8 +102,6 @@ class Dispatcher {
     return CallError(node, call);
   }
   absl::Status CallError(uint32_t node, const char* call) const;
-  // What a `before` does once it has been accepted.
-  absl::Status BeginNode(uint32_t node, Stream* stream);
   absl::Status CheckDependencies(const NodeProgram& node) const;
   absl::Status CheckVersions(const NodeProgram& node) const;
   absl::Status StaleRead(const NodeProgram& node, const VersionedRead& read,
@@ -157,13 +142,6 @@ class Dispatcher {
   }
   void MoveHead(int64_t stamp);
   void AdvanceHead(int64_t stamp);
-  // `due`: of this step's launches.
-  void MoveHeadTo(uint32_t due, int64_t stamp) {
-    const uint64_t head = steps() * launches_per_step_ + due;
-    if (head == head_) return;
-    head_ = head;
-    issuer_.MakeDue(head, stamp);
-  }
   // Returns the stamp of now; 0 if what follows may take long.
   int64_t RecordCompute(const NodeProgram& node, int64_t begin);
   void RecordSpan(RecordKind kind, const NodeProgram& node, int64_t begin,

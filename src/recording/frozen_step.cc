@@ -38,29 +38,7 @@ absl::Status FrozenStep::Init() {
     return planned;
   }
   ASSIGN_OR_RETURN(session_, Session::Create(MakeSessionSpec()));
-  dispatcher_ = &session_->dispatcher();
-  return MakeScript();
-}
-
-absl::Status FrozenStep::MakeScript() {
-  using Kind = ScriptedCall::Kind;
-  const auto add_compute = [this](OpId op) {
-    script_.push_back({.kind = Kind::kBefore, .op = op});
-    script_.push_back({.kind = Kind::kAfter, .op = op});
-  };
-  for (uint32_t call = 0; call < num_calls_; ++call) {
-    if (!IsCollective(call)) {
-      add_compute(OpId(call));
-      continue;
-    }
-    script_.push_back({.kind = Kind::kSubmit,
-                       .opens_gates = gated_[call] != 0,
-                       .op = OpId(call)});
-  }
-  const size_t num_calls = script_.size();
-  add_compute(frozen_.deviation);
-  script_end_ = script_.data() + num_calls;
-  return WriteScript(session_->program(), absl::MakeSpan(script_));
+  return absl::OkStatus();
 }
 
 absl::Status FrozenStep::MakePlan() {
@@ -135,8 +113,6 @@ void FrozenStep::SetRecorded(RecordedOps recorded) {
 
 absl::Status FrozenStep::StepBegin(bool note) {
   RETURN_IF_ERROR(session_->StepBegin());
-  scripted_ = !note;
-  at_ = scripted_ ? script_.data() : script_end_;
   next_ = 0;
   slow_ = false;
   deviated_ = false;
@@ -153,13 +129,10 @@ absl::Status FrozenStep::StepBegin(bool note) {
 
 absl::Status FrozenStep::StepEnd() {
   RETURN_IF_ERROR(session_->status());
-  const bool followed = scripted_ && at_ == script_end_;
-  if (ABSL_PREDICT_FALSE(!followed)) RETURN_IF_ERROR(EndCalls());
+  RETURN_IF_ERROR(EndCalls());
   // Waits until every rank has ended the step before.
   Stream* const here = CallerStream();
-  RETURN_IF_ERROR(followed
-                      ? dispatcher_->ScriptedBefore(script_end_[0].node, here)
-                      : session_->Before(frozen_.deviation, here));
+  RETURN_IF_ERROR(session_->Before(frozen_.deviation, here));
   // The highest segment wins, then the highest rank.
   const int world_size = spec_.world->spec().size;
   agreed_deviation_ = static_cast<uint32_t>(flag_out_ / world_size);
@@ -168,13 +141,13 @@ absl::Status FrozenStep::StepEnd() {
                              : static_cast<int32_t>(deviation_) * world_size +
                                    spec_.world_rank;
   if (ABSL_PREDICT_FALSE(deviation_ != 0)) LogDeviation();
-  RETURN_IF_ERROR(followed ? dispatcher_->ScriptedAfter(script_end_[1], here)
-                           : session_->After(frozen_.deviation, here));
-  return session_->StepEnd();
+  RETURN_IF_ERROR(session_->After(frozen_.deviation, here));
+  RETURN_IF_ERROR(session_->StepEnd());
+  ++steps_;
+  return absl::OkStatus();
 }
 
 absl::Status FrozenStep::EndCalls() {
-  LeaveScript();
   if (num_open_ != 0) {
     for (uint32_t op = 0; op < open_.size(); ++op) {
       if (open_[op] == kNone) continue;
@@ -188,34 +161,7 @@ absl::Status FrozenStep::EndCalls() {
   return FinishCalls();
 }
 
-void FrozenStep::LeaveScript() {
-  if (!scripted_) return;
-  scripted_ = false;
-  const absl::Span<const ScriptedCall> made(
-      script_.data(), static_cast<size_t>(at_ - script_.data()));
-  at_ = script_end_;
-  dispatcher_->LeaveScript(made);
-  for (const ScriptedCall& scripted : made) {
-    const uint32_t call = scripted.op.value();
-    switch (scripted.kind) {
-      case ScriptedCall::Kind::kBefore:
-        open_[ops_[call]] = call;
-        ++num_open_;
-        next_ = call + 1;
-        break;
-      case ScriptedCall::Kind::kAfter:
-        open_[ops_[call]] = kNone;
-        --num_open_;
-        break;
-      case ScriptedCall::Kind::kSubmit:
-        next_ = call + 1;
-        break;
-    }
-  }
-}
-
-absl::Status FrozenStep::CheckedBefore(uint32_t op, Stream* stream) {
-  LeaveScript();
+absl::Status FrozenStep::Before(uint32_t op, Stream* stream) {
   if (next_ == num_calls_ || ops_[next_] != op || IsCollective(next_)) {
     return SlowBefore(op, stream);
   }
@@ -225,8 +171,7 @@ absl::Status FrozenStep::CheckedBefore(uint32_t op, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status FrozenStep::CheckedAfter(uint32_t op, Stream* stream) {
-  LeaveScript();
+absl::Status FrozenStep::After(uint32_t op, Stream* stream) {
   if (slow_ || op >= open_.size() || open_[op] >= num_calls_) {
     return SlowAfter(op, stream);
   }
@@ -236,8 +181,7 @@ absl::Status FrozenStep::CheckedAfter(uint32_t op, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status FrozenStep::CheckedSubmit(uint32_t op) {
-  LeaveScript();
+absl::Status FrozenStep::Submit(uint32_t op) {
   if (next_ == num_calls_ || ops_[next_] != op || !IsCollective(next_)) {
     return SlowSubmit(op);
   }

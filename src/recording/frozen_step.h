@@ -8,11 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "exec/dispatcher.h"
-#include "exec/script.h"
 #include "recording/frozen_plan.h"
 #include "session/session.h"
 
@@ -38,10 +35,8 @@ struct FrozenStepSpec {
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
-// session that runs the frozen plan. As long as they are the frozen ones, each
-// `after` next to its `before`, they follow a script (exec/script.h): a
-// comparison each, and less than the session's own checks. Calls that are the
-// frozen ones but for that go to the session one by one.
+// session that runs the frozen plan. As long as they are the frozen ones, that
+// is a comparison each.
 //
 // Otherwise the step deviates, from the first call that is another:
 // - A planned op that is not called is skipped: its `before` and `after` are
@@ -79,28 +74,9 @@ class FrozenStep {
   absl::Status StepBegin(bool note);
   absl::Status StepEnd();
 
-  absl::Status Before(uint32_t op, Stream* stream) {
-    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kBefore, op))) {
-      return CheckedBefore(op, stream);
-    }
-    absl::Status status = dispatcher_->ScriptedBefore(at_->node, stream);
-    if (ABSL_PREDICT_TRUE(status.ok())) ++at_;
-    return status;
-  }
-  absl::Status After(uint32_t op, Stream* stream) {
-    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kAfter, op))) {
-      return CheckedAfter(op, stream);
-    }
-    absl::Status status = dispatcher_->ScriptedAfter(*at_, stream);
-    if (ABSL_PREDICT_TRUE(status.ok())) ++at_;
-    return status;
-  }
-  absl::Status Submit(uint32_t op) {
-    if (ABSL_PREDICT_FALSE(!IsNext(ScriptedCall::Kind::kSubmit, op))) {
-      return CheckedSubmit(op);
-    }
-    return dispatcher_->ScriptedSubmit(*at_++);
-  }
+  absl::Status Before(uint32_t op, Stream* stream);
+  absl::Status After(uint32_t op, Stream* stream);
+  absl::Status Submit(uint32_t op);
 
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
   // as of the step before. Equal on all ranks.
@@ -133,7 +109,6 @@ class FrozenStep {
   explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
   absl::Status Init();
   absl::Status MakePlan();
-  absl::Status MakeScript();
   SessionSpec MakeSessionSpec();
 
   const Op& DeclaredOp(uint32_t op) const {
@@ -142,18 +117,8 @@ class FrozenStep {
   bool IsCollective(uint32_t call) const {
     return DeclaredOp(ops_[call]).kind == OpKind::kCollective;
   }
-  // Whether the script is followed and goes on with this call.
-  bool IsNext(ScriptedCall::Kind kind, uint32_t op) const {
-    return at_ != script_end_ && at_->kind == kind &&
-           ops_[at_->op.value()] == op;
-  }
   absl::Status CheckDeclared(const char* what, uint32_t op, OpKind kind) const;
-  // From here on this step's calls go to the session one by one.
-  void LeaveScript();
-  absl::Status CheckedBefore(uint32_t op, Stream* stream);
-  absl::Status CheckedAfter(uint32_t op, Stream* stream);
-  absl::Status CheckedSubmit(uint32_t op);
-  // All that is missing of a step that has not followed its script.
+  // Makes the calls that the program left out of the step.
   absl::Status EndCalls();
   // From here on this step's calls are looked up.
   void Deviate();
@@ -161,7 +126,7 @@ class FrozenStep {
   uint32_t PlannedCall(uint32_t op) const;
   void Flag(uint32_t op);
   // As the recording counts.
-  uint64_t step() const { return dispatcher_->named_step(); }
+  uint64_t step() const { return spec_.first_step + steps_; }
   // "collective 'ar'", "op 'bwd'".
   std::string Quoted(uint32_t op) const;
   bool IsLoose(uint32_t op) const {
@@ -216,21 +181,16 @@ class FrozenStep {
   FrozenStepSpec spec_;
   FrozenPlan frozen_;
   uint32_t num_calls_ = 0;
-  std::vector<uint32_t> ops_;   // by call: the declared op
-  std::vector<uint8_t> gated_;  // by call
-  // The frozen calls, then the exchange of the deviation, from script_end_ on.
-  std::vector<ScriptedCall> script_;
-  const ScriptedCall* script_end_ = nullptr;
+  std::vector<uint32_t> ops_;                       // by call: the declared op
+  std::vector<uint8_t> gated_;                      // by call
   std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
   std::vector<Stream*> lanes_;
   int32_t flag_in_ = 0, flag_out_ = 0;
   std::unique_ptr<Session> session_;  // goes before its memory
-  Dispatcher* dispatcher_ = nullptr;  // the session's
+
+  uint64_t steps_ = 0;  // that have ended
 
   // This step.
-  bool scripted_ = false;
-  const ScriptedCall* at_ = nullptr;  // in script_; its end if not scripted_
-  // Only while not scripted_.
   uint32_t next_ = 0;           // call; num_calls_ once the step deviates
   std::vector<uint32_t> open_;  // by declared op: call, kAlone or kNone
   uint32_t num_open_ = 0;
