@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "capi/handles.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 

@@ -16,7 +16,7 @@
 #include "graph/graph.h"
 #include "plan/options.h"
 #include "session/communicators.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 

@@ -3,7 +3,7 @@
 #define COMMSCHED_SRC_SESSION_AGREEMENT_H_
 
 #include "absl/status/status.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/parker.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 

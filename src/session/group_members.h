@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 

@@ -17,109 +17,28 @@
 #include "session/trace_names.h"
 
 namespace commsched {
-namespace {
 
-class SessionImpl final : public Session {
- public:
-  explicit SessionImpl(SessionSpec spec) : parts_(std::move(spec)) {}
-  ~SessionImpl() override;
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionSpec spec) {
+  std::unique_ptr<Session> session(new Session(std::move(spec)));
+  RETURN_IF_ERROR(session->Meet(session->parts_.Bind()));
+  return session;
+}
 
-  // The steps of Create, in order. Bind is local, Meet is collective.
-  absl::Status Bind() { return parts_.Bind(); }
-  // `bound`: what Bind returned; the other ranks learn of a failure.
-  absl::Status Meet(const absl::Status& bound);
-  absl::Status Connect() { return parts_.Connect(); }
-  void Start();
-
-  absl::Status StepBegin() override { return dispatcher_->StepBegin(); }
-  absl::Status StepEnd() override { return dispatcher_->StepEnd(); }
-  absl::Status Before(OpId op, Stream* stream) override {
-    const uint32_t node = NodeOf(op);
-    if (node == Plan::kNone) return NotComputeOp(op);
-    return dispatcher_->Before(node, stream);
+absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
+    std::vector<SessionSpec> specs) {
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (SessionSpec& spec : specs) {
+    sessions.emplace_back(new Session(std::move(spec)));
+    RETURN_IF_ERROR(sessions.back()->parts_.Bind());
   }
-  absl::Status After(OpId op, Stream* stream) override {
-    const uint32_t node = NodeOf(op);
-    if (node == Plan::kNone) return NotComputeOp(op);
-    return dispatcher_->After(node, stream);
+  for (const auto& session : sessions) {
+    RETURN_IF_ERROR(session->parts_.Connect());
   }
-  absl::Status AfterBound(OpId op, Stream* stream,
-                          absl::Span<const LateBinding> late) override {
-    const uint32_t node = NodeOf(op);
-    if (node == Plan::kNone) return NotComputeOp(op);
-    return dispatcher_->After(node, stream, late);
-  }
-  absl::Status Submit(OpId collective, bool drop) override {
-    if (ABSL_PREDICT_FALSE(drop)) {
-      parts_.drops->Drop(collective, dispatcher_->steps() + 1);
-    }
-    // One launch, but of a split collective.
-    const uint32_t only = parts_.gated_launch[collective.value()];
-    if (ABSL_PREDICT_TRUE(only != Plan::kNone)) {
-      dispatcher_->Submit(only);
-      return parts_.failure.status();
-    }
-    for (LaunchId launch : parts_.spec.plan->LaunchesOf(collective)) {
-      dispatcher_->Submit(launch.value());
-    }
-    return parts_.failure.status();
-  }
-  bool IsDue(OpId collective) const override {
-    const LaunchId last = parts_.spec.plan->LaunchesOf(collective).back();
-    return issuer_->due() >
-           dispatcher_->steps() * parts_.program->launches.size() +
-               last.value();
-  }
-  absl::Status WaitDue() override;
-  absl::Status Run(Compute compute, void* user, uint64_t num_steps) override {
-    return dispatcher_->Run(compute, user, num_steps);
-  }
-  absl::Status Drain() override;
-  bool Pump() override { return issuer_->Pump(); }
-  int64_t NextWakeNs() const override { return issuer_->NextWakeNs(); }
-  void Abort(absl::string_view reason) override {
-    issuer_->Fail(absl::AbortedError(reason));
-  }
-  absl::Status status() const override { return parts_.failure.status(); }
-  absl::StatusOr<void*> Address(OpId op, BufferId buffer) override;
-  absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const override;
-  absl::Status BufferRelease(BufferId buffer, Stream* stream) override;
-  absl::StatusOr<bool> BufferPoisoned(BufferId buffer) const override;
-  SessionCounters counters() const override;
-  std::vector<int64_t> CollectiveCpuNs() const override;
-  absl::StatusOr<CodecError> CodecErrorOf(OpId op) const override;
-  const Plan& plan() const override { return *parts_.spec.plan; }
-  const Program& program() const override { return *parts_.program; }
-  Dispatcher& dispatcher() override { return *dispatcher_; }
+  for (const auto& session : sessions) session->Start();
+  return sessions;
+}
 
- private:
-  uint32_t NodeOf(OpId op) const {
-    const std::vector<uint32_t>& nodes = parts_.spec.plan->node_of_op;
-    return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
-  }
-  absl::Status NotComputeOp(OpId op) const;
-  uint64_t CompletedGenerations(NodeRef node) const;
-  ProgressAtFailure Progress() const;
-  void RememberReleasedOn(Stream* stream);
-
-  SessionParts parts_;
-
-  // Streams that may hold waits of BufferRelease() for our events.
-  Mutex released_mu_;
-  std::vector<Stream*> released_on_ ABSL_GUARDED_BY(released_mu_);
-
-  // By BufferId, as of the progress that was made; empty: not asked for yet.
-  mutable Mutex poison_mu_;
-  mutable std::vector<bool> poisoned_ ABSL_GUARDED_BY(poison_mu_);
-  mutable ProgressAtFailure poisoned_at_ ABSL_GUARDED_BY(poison_mu_);
-
-  // The issuer, which stops the lane thread, goes before everything that the
-  // lane thread uses.
-  std::unique_ptr<Issuer> issuer_;
-  std::unique_ptr<Dispatcher> dispatcher_;
-};
-
-SessionImpl::~SessionImpl() {
+Session::~Session() {
   if (dispatcher_ == nullptr) return;
   if (!parts_.failure.failed()) {
     absl::Status drained = dispatcher_->in_step()
@@ -136,14 +55,14 @@ SessionImpl::~SessionImpl() {
   for (Stream* stream : released_on_) stream->Synchronize();
 }
 
-absl::Status SessionImpl::Meet(const absl::Status& bound) {
+absl::Status Session::Meet(const absl::Status& bound) {
   RETURN_IF_ERROR(AgreeOnPlan(parts_.spec, bound));
-  RETURN_IF_ERROR(AgreeOnReadiness(parts_.spec, Connect()));
+  RETURN_IF_ERROR(AgreeOnReadiness(parts_.spec, parts_.Connect()));
   Start();
   return absl::OkStatus();
 }
 
-void SessionImpl::Start() {
+void Session::Start() {
   parts_.Finish();
   issuer_ = std::make_unique<Issuer>(parts_.ForIssuer());
   DispatcherSpec dispatcher = parts_.ForDispatcher();
@@ -157,7 +76,7 @@ void SessionImpl::Start() {
 
 // Steps in which `node` is complete. On a worker's stream `after` comes before
 // the work is done; there the event says when.
-uint64_t SessionImpl::CompletedGenerations(NodeRef node) const {
+uint64_t Session::CompletedGenerations(NodeRef node) const {
   if (node.kind == NodeRef::Kind::kLaunch) {
     return issuer_->CompletedGenerations(node.index);
   }
@@ -170,9 +89,31 @@ uint64_t SessionImpl::CompletedGenerations(NodeRef node) const {
   return generations;
 }
 
+absl::Status Session::Submit(OpId collective, bool drop) {
+  if (ABSL_PREDICT_FALSE(drop)) {
+    parts_.drops->Drop(collective, dispatcher_->steps() + 1);
+  }
+  // One launch, but of a split collective.
+  const uint32_t only = parts_.gated_launch[collective.value()];
+  if (ABSL_PREDICT_TRUE(only != Plan::kNone)) {
+    dispatcher_->Submit(only);
+    return parts_.failure.status();
+  }
+  for (LaunchId launch : parts_.spec.plan->LaunchesOf(collective)) {
+    dispatcher_->Submit(launch.value());
+  }
+  return parts_.failure.status();
+}
+
+bool Session::IsDue(OpId collective) const {
+  const LaunchId last = parts_.spec.plan->LaunchesOf(collective).back();
+  return issuer_->due() >
+         dispatcher_->steps() * parts_.program->launches.size() + last.value();
+}
+
 // Everything due is complete once the last launch of each lane is, since a lane
 // completes in order.
-absl::Status SessionImpl::Drain() {
+absl::Status Session::Drain() {
   if (parts_.failure.failed()) return parts_.failure.status();
   if (dispatcher_->in_step()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -202,7 +143,7 @@ absl::Status SessionImpl::Drain() {
 
 // Launches on the caller's memory have events, if any launch is ever awaited;
 // those on none need no wait.
-absl::Status SessionImpl::WaitDue() {
+absl::Status Session::WaitDue() {
   for (Stream* lane : parts_.lanes) lane->Synchronize();
   const uint64_t steps = dispatcher_->steps();
   const uint64_t first = steps * parts_.program->launches.size();
@@ -214,7 +155,7 @@ absl::Status SessionImpl::WaitDue() {
   return parts_.failure.status();
 }
 
-absl::Status SessionImpl::NotComputeOp(OpId op) const {
+absl::Status Session::NotComputeOp(OpId op) const {
   const std::vector<Op>& ops = parts_.spec.plan->graph->ops();
   if (op.value() >= ops.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -224,7 +165,7 @@ absl::Status SessionImpl::NotComputeOp(OpId op) const {
       absl::StrCat("op '", ops[op.value()].name, "' is not a compute op"));
 }
 
-absl::StatusOr<void*> SessionImpl::Address(OpId op, BufferId buffer) {
+absl::StatusOr<void*> Session::Address(OpId op, BufferId buffer) {
   const Graph& graph = *parts_.spec.plan->graph;
   if (op.value() >= graph.ops().size() ||
       buffer.value() >= graph.buffers().size()) {
@@ -246,7 +187,7 @@ absl::StatusOr<void*> SessionImpl::Address(OpId op, BufferId buffer) {
                                           graph.buffer(buffer).name, "'"));
 }
 
-absl::StatusOr<uint64_t> SessionImpl::BufferVersion(BufferId buffer) const {
+absl::StatusOr<uint64_t> Session::BufferVersion(BufferId buffer) const {
   if (buffer.value() >= parts_.writers.size()) {
     return absl::NotFoundError(absl::StrCat(
         "buffer_version: buffer ", buffer.value(), " is not in the graph"));
@@ -261,7 +202,7 @@ absl::StatusOr<uint64_t> SessionImpl::BufferVersion(BufferId buffer) const {
 }
 
 // A launch that is due in a step is complete once its event is.
-absl::Status SessionImpl::BufferRelease(BufferId buffer, Stream* stream) {
+absl::Status Session::BufferRelease(BufferId buffer, Stream* stream) {
   if (parts_.failure.failed()) return parts_.failure.status();
   if (buffer.value() >= parts_.users.size()) {
     return absl::NotFoundError(absl::StrCat(
@@ -287,7 +228,7 @@ absl::Status SessionImpl::BufferRelease(BufferId buffer, Stream* stream) {
   return parts_.failure.status();
 }
 
-void SessionImpl::RememberReleasedOn(Stream* stream) {
+void Session::RememberReleasedOn(Stream* stream) {
   MutexLock lock(&released_mu_);
   if (std::find(released_on_.begin(), released_on_.end(), stream) ==
       released_on_.end()) {
@@ -295,7 +236,7 @@ void SessionImpl::RememberReleasedOn(Stream* stream) {
   }
 }
 
-ProgressAtFailure SessionImpl::Progress() const {
+ProgressAtFailure Session::Progress() const {
   ProgressAtFailure progress;
   progress.steps_begun =
       dispatcher_->steps() + (dispatcher_->in_step() ? 1 : 0);
@@ -310,7 +251,7 @@ ProgressAtFailure SessionImpl::Progress() const {
   return progress;
 }
 
-absl::StatusOr<bool> SessionImpl::BufferPoisoned(BufferId buffer) const {
+absl::StatusOr<bool> Session::BufferPoisoned(BufferId buffer) const {
   const Plan& plan = *parts_.spec.plan;
   if (buffer.value() >= plan.graph->buffers().size()) {
     return absl::NotFoundError(absl::StrCat(
@@ -327,7 +268,7 @@ absl::StatusOr<bool> SessionImpl::BufferPoisoned(BufferId buffer) const {
   return poisoned_[buffer.value()];
 }
 
-SessionCounters SessionImpl::counters() const {
+SessionCounters Session::counters() const {
   SessionCounters counters;
   counters.steps = dispatcher_->steps();
   const Issuer::Totals totals = issuer_->totals();
@@ -350,7 +291,7 @@ SessionCounters SessionImpl::counters() const {
   return counters;
 }
 
-absl::StatusOr<CodecError> SessionImpl::CodecErrorOf(OpId op) const {
+absl::StatusOr<CodecError> Session::CodecErrorOf(OpId op) const {
   const Plan& plan = *parts_.spec.plan;
   const bool known = op.value() < plan.launch_of_op.size();
   const LaunchId launch = known ? plan.launch_of_op[op.value()] : LaunchId();
@@ -365,7 +306,7 @@ absl::StatusOr<CodecError> SessionImpl::CodecErrorOf(OpId op) const {
 }
 
 // A launch's time is shared out to its members in equal parts.
-std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
+std::vector<int64_t> Session::CollectiveCpuNs() const {
   const Plan& plan = *parts_.spec.plan;
   std::vector<int64_t> cpu_ns(plan.graph->ops().size());
   for (uint32_t i = 0; i < plan.launches.size(); ++i) {
@@ -377,30 +318,6 @@ std::vector<int64_t> SessionImpl::CollectiveCpuNs() const {
         total_ns - share_ns * static_cast<int64_t>(members.size());
   }
   return cpu_ns;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionSpec spec) {
-  auto session = std::make_unique<SessionImpl>(std::move(spec));
-  RETURN_IF_ERROR(session->Meet(session->Bind()));
-  return absl::StatusOr<std::unique_ptr<Session>>(std::move(session));
-}
-
-absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
-    std::vector<SessionSpec> specs) {
-  std::vector<std::unique_ptr<SessionImpl>> made;
-  for (SessionSpec& spec : specs) {
-    made.push_back(std::make_unique<SessionImpl>(std::move(spec)));
-    RETURN_IF_ERROR(made.back()->Bind());
-  }
-  for (const auto& session : made) RETURN_IF_ERROR(session->Connect());
-  std::vector<std::unique_ptr<Session>> sessions;
-  for (auto& session : made) {
-    session->Start();
-    sessions.push_back(std::move(session));
-  }
-  return sessions;
 }
 
 }  // namespace commsched

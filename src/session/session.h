@@ -2,75 +2,36 @@
 #define COMMSCHED_SRC_SESSION_SESSION_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/clock.h"
-#include "comm/world.h"
-#include "device/device.h"
+#include "base/mutex.h"
 #include "exec/codec_runner.h"
+#include "exec/dispatcher.h"
+#include "exec/issuer.h"
 #include "exec/late_bindings.h"
-#include "exec/program.h"
-#include "plan/plan.h"
-#include "trace/recorder.h"
+#include "session/progress_at_failure.h"
+#include "session/session_parts.h"
+#include "session/session_spec.h"
 
 namespace commsched {
 
-class Dispatcher;
-
-// The ranks of one communicator, as this rank sees them.
-struct GroupSpec {
-  std::string axis;
-  std::vector<int> ranks;  // world ranks in group order
-  int rank = 0;            // position of this rank in `ranks`
-};
-
-struct SessionSpec {
-  std::shared_ptr<World> world;
-  int world_rank = 0;
-  uint64_t instance = 0;  // number of this session on this context, from 0
-  std::shared_ptr<const Plan> plan;
-  std::vector<GroupSpec> groups;  // by GroupId
-  struct Binding {
-    BufferId buffer;
-    void* address = nullptr;
-    uint64_t bytes = 0;
-  };
-  std::vector<Binding> bindings;
-  std::vector<Stream*> lanes;  // by compute lane; empty: all the caller
-  // Collectives that are not due before Submit(), which may leave them out of a
-  // step. Then one thread drives the session; not with Run().
-  std::vector<OpId> submitted;
-  Recorder* recorder = nullptr;
-  std::vector<const commsched_observer_t*> observers;
-  // Told the session's first failure, on whichever thread finds it.
-  std::function<void(const absl::Status&)> on_failure;
-  std::string flight_path;  // of the flight record; empty: none
-  int64_t launch_timeout_ns = 0;
-  uint64_t first_step = 0;  // Program::first_step
-  // For tests and the simulator: no lane thread; Pump() does its work. Then the
-  // lanes' streams must not block the thread that calls, so none is the caller,
-  // unless the backend is INLINE; and the clock may be another one.
-  bool manual = false;
-  const Clock* clock = &SystemClock::Get();
-};
-
 struct SessionCounters {
-  uint64_t steps = 0, launches = 0, collectives = 0, bytes = 0;
-  uint64_t peak_launches_in_flight = 0, peak_bytes_in_flight = 0;
+  uint64_t steps = 0, launches = 0, collectives = 0, bytes;
+  uint64_t peak_launches_in_flight = 0, peak_bytes_in_flight;
   uint64_t lock_contentions = 0, events_created = 0, streams_created = 0,
-           registrations = 0;
+           registrations;
   int64_t stall_due_ns = 0, stall_wait_ns = 0, stall_window_ns = 0,
-          stall_tickets_ns = 0;
+          stall_tickets_ns;
 };
 
 // Behind include/commsched/session.h, which states the contract of each call.
-class Session {
+class Session final {
  public:
   // Collective.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionSpec spec);
@@ -79,48 +40,93 @@ class Session {
   // meeting would find out. For tests and the simulator.
   static absl::StatusOr<std::vector<std::unique_ptr<Session>>> CreateAll(
       std::vector<SessionSpec> specs);
-  virtual ~Session() = default;
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
-  virtual absl::Status StepBegin() = 0;
-  virtual absl::Status StepEnd() = 0;
-  virtual absl::Status Before(OpId op, Stream* stream) = 0;
-  virtual absl::Status After(OpId op, Stream* stream) = 0;
+  absl::Status StepBegin() { return dispatcher_->StepBegin(); }
+  absl::Status StepEnd() { return dispatcher_->StepEnd(); }
+  absl::Status Before(OpId op, Stream* stream) {
+    const uint32_t node = NodeOf(op);
+    if (node == Plan::kNone) return NotComputeOp(op);
+    return dispatcher_->Before(node, stream);
+  }
+  absl::Status After(OpId op, Stream* stream) {
+    return AfterBound(op, stream, {});
+  }
   // The same for an op that writes late-bound buffers.
-  virtual absl::Status AfterBound(OpId op, Stream* stream,
-                                  absl::Span<const LateBinding> late) = 0;
+  absl::Status AfterBound(OpId op, Stream* stream,
+                          absl::Span<const LateBinding> late) {
+    const uint32_t node = NodeOf(op);
+    if (node == Plan::kNone) return NotComputeOp(op);
+    return dispatcher_->After(node, stream, late);
+  }
   // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
   // zeros and gets no result. Returns status().
-  virtual absl::Status Submit(OpId collective, bool drop) = 0;
+  absl::Status Submit(OpId collective, bool drop);
   // Whether all launches of `collective` are due in this step.
-  virtual bool IsDue(OpId collective) const = 0;
+  bool IsDue(OpId collective) const;
   // Blocks until every launch that is due is complete, and all enqueued work
   // done. Within a step.
-  virtual absl::Status WaitDue() = 0;
+  absl::Status WaitDue();
   // `compute` is called on this thread, with no lock held.
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
-  virtual absl::Status Run(Compute compute, void* user, uint64_t num_steps) = 0;
+  absl::Status Run(Compute compute, void* user, uint64_t num_steps) {
+    return dispatcher_->Run(compute, user, num_steps);
+  }
   // Of a manual session: fails if something due is not complete.
-  virtual absl::Status Drain() = 0;
+  absl::Status Drain();
   // Manual sessions only. One round of polling and issuing: whether it got on.
-  virtual bool Pump() = 0;
+  bool Pump() { return issuer_->Pump(); }
   // When Pump() may get on by the clock alone; kNoDeadlineNs: never.
-  virtual int64_t NextWakeNs() const = 0;
-  virtual void Abort(absl::string_view reason) = 0;
-  virtual absl::Status status() const = 0;
-  virtual absl::StatusOr<void*> Address(OpId op, BufferId buffer) = 0;
-  virtual absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const = 0;
-  virtual absl::Status BufferRelease(BufferId buffer, Stream* stream) = 0;
-  virtual absl::StatusOr<bool> BufferPoisoned(BufferId buffer) const = 0;
-  virtual SessionCounters counters() const = 0;
+  int64_t NextWakeNs() const { return issuer_->NextWakeNs(); }
+  void Abort(absl::string_view reason) {
+    issuer_->Fail(absl::AbortedError(reason));
+  }
+  absl::Status status() const { return parts_.failure.status(); }
+  absl::StatusOr<void*> Address(OpId op, BufferId buffer);
+  absl::StatusOr<uint64_t> BufferVersion(BufferId buffer) const;
+  absl::Status BufferRelease(BufferId buffer, Stream* stream);
+  absl::StatusOr<bool> BufferPoisoned(BufferId buffer) const;
+  SessionCounters counters() const;
   // By op id; 0 for compute ops.
-  virtual std::vector<int64_t> CollectiveCpuNs() const = 0;
+  std::vector<int64_t> CollectiveCpuNs() const;
   // What encoding did to the launches of collective `op`. NotFound, naming it,
   // if it does not travel through a codec.
-  virtual absl::StatusOr<CodecError> CodecErrorOf(OpId op) const = 0;
-  virtual const Plan& plan() const = 0;
-  // For a frozen step, which has a script to follow.
-  virtual const Program& program() const = 0;
-  virtual Dispatcher& dispatcher() = 0;
+  absl::StatusOr<CodecError> CodecErrorOf(OpId op) const;
+  const Plan& plan() const { return *parts_.spec.plan; }
+
+ private:
+  explicit Session(SessionSpec spec) : parts_(std::move(spec)) {}
+  // `bound`: what binding the parts returned; the other ranks learn of a
+  // failure. Collective.
+  absl::Status Meet(const absl::Status& bound);
+  void Start();
+
+  uint32_t NodeOf(OpId op) const {
+    const std::vector<uint32_t>& nodes = parts_.spec.plan->node_of_op;
+    return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
+  }
+  absl::Status NotComputeOp(OpId op) const;
+  uint64_t CompletedGenerations(NodeRef node) const;
+  ProgressAtFailure Progress() const;
+  void RememberReleasedOn(Stream* stream);
+
+  SessionParts parts_;
+
+  // Streams that may hold waits of BufferRelease() for our events.
+  Mutex released_mu_;
+  std::vector<Stream*> released_on_ ABSL_GUARDED_BY(released_mu_);
+
+  // By BufferId, as of the progress that was made; empty: not asked for yet.
+  mutable Mutex poison_mu_;
+  mutable std::vector<bool> poisoned_ ABSL_GUARDED_BY(poison_mu_);
+  mutable ProgressAtFailure poisoned_at_ ABSL_GUARDED_BY(poison_mu_);
+
+  // The issuer, which stops the lane thread, goes before everything that the
+  // lane thread uses.
+  std::unique_ptr<Issuer> issuer_;
+  std::unique_ptr<Dispatcher> dispatcher_;
 };
 
 }  // namespace commsched

@@ -17,7 +17,7 @@
 #include "exec/observers.h"
 #include "exec/program.h"
 #include "session/communicators.h"
-#include "session/session.h"
+#include "session/session_spec.h"
 #include "trace/flight_record.h"
 
 namespace commsched {

@@ -2,7 +2,7 @@
 #ifndef COMMSCHED_SRC_SESSION_TRACE_NAMES_H_
 #define COMMSCHED_SRC_SESSION_TRACE_NAMES_H_
 
-#include "session/session.h"
+#include "session/session_spec.h"
 #include "trace/recorder.h"
 
 namespace commsched {

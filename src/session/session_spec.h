@@ -1,0 +1,58 @@
+#ifndef COMMSCHED_SRC_SESSION_SESSION_SPEC_H_
+#define COMMSCHED_SRC_SESSION_SESSION_SPEC_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "comm/world.h"
+#include "device/device.h"
+#include "plan/plan.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+
+// The ranks of one communicator, as this rank sees them.
+struct GroupSpec {
+  std::string axis;
+  std::vector<int> ranks;  // world ranks in group order
+  int rank = 0;            // position of this rank in `ranks`
+};
+
+struct SessionSpec {
+  std::shared_ptr<World> world;
+  int world_rank = 0;
+  uint64_t instance = 0;  // number of this session on this context, from 0
+  std::shared_ptr<const Plan> plan;
+  std::vector<GroupSpec> groups;  // by GroupId
+  struct Binding {
+    BufferId buffer;
+    void* address = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::vector<Binding> bindings;
+  std::vector<Stream*> lanes;  // by compute lane; empty: all the caller
+  // Collectives that are not due before Submit(), which may leave them out of a
+  // step. Then one thread drives the session; not with Run().
+  std::vector<OpId> submitted;
+  Recorder* recorder = nullptr;
+  std::vector<const commsched_observer_t*> observers;
+  // Told the session's first failure, on whichever thread finds it.
+  std::function<void(const absl::Status&)> on_failure;
+  std::string flight_path;  // of the flight record; empty: none
+  int64_t launch_timeout_ns = 0;
+  uint64_t first_step = 0;  // Program::first_step
+  // For tests and the simulator: no lane thread; Pump() does its work. Then the
+  // lanes' streams must not block the thread that calls, so none is the caller,
+  // unless the backend is INLINE; and the clock may be another one.
+  bool manual = false;
+  const Clock* clock = &SystemClock::Get();
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_SESSION_SESSION_SPEC_H_
