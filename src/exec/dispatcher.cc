@@ -18,7 +18,6 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       late_(spec.late),
       manual_(spec.manual),
       clock_(*spec.clock),
-      stamps_(*spec.clock),
       lanes_(std::move(spec.lanes)),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       writer_(spec.recorder),
@@ -44,7 +43,7 @@ absl::Status Dispatcher::StepBegin() {
   if (recorder_ != nullptr) {
     stepper_ = std::this_thread::get_id();
     writer_.CatchUp();
-    writer_.Add(stamps_.StepBegin(named_step()));
+    writer_.Add({.begin_ns = clock_.NowNs(), .step = named_step()});
   }
   MoveHead(0);
   return absl::OkStatus();
@@ -102,8 +101,8 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   }
   const bool binds = node.late_writes.count != 0 || !late.empty();
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
-  int64_t stamp = 0;
-  if (recorder_ != nullptr) stamp = RecordCompute(node, begun_[index]);
+  int64_t now_ns = 0;
+  if (recorder_ != nullptr) now_ns = RecordCompute(node, begun_[index]);
   if (node.event != nullptr) stream->Record(node.event, generation());
   if (ABSL_PREDICT_FALSE(!MoveState(index, state, Done(generation())))) {
     return absl::FailedPreconditionError(
@@ -111,7 +110,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
                      "' has had its after already in step ", named_step()));
   }
   if (ABSL_PREDICT_FALSE(binds)) late_->Store(generation(), late);
-  CountDown(node, stamp);
+  CountDown(node, now_ns);
   return absl::OkStatus();
 }
 
@@ -181,20 +180,20 @@ absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
 absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
   const uint64_t first_launch = steps() * launches_per_step_;
   const uint64_t generation_now = generation();
-  int64_t stamp = 0;
+  int64_t now_ns = 0;
   for (const Instruction& instruction : program_.instructions) {
     if (instruction.kind == Instruction::Kind::kIssue) {
       head_ = first_launch + instruction.index;
-      stamp = issuer_.MakeDue(head_, stamp);
+      now_ns = issuer_.MakeDue(head_, now_ns);
       continue;
     }
     const uint32_t index = instruction.index;
     const NodeProgram& node = program_.nodes[index];
     Stream* const stream = lanes_[node.lane];
-    const int64_t begun = EnqueueWaits(node, stream, generation_now, stamp);
+    const int64_t begun = EnqueueWaits(node, stream, generation_now, now_ns);
     if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
     RETURN_IF_ERROR(compute(user, node.op, stream));
-    if (recorder_ != nullptr) stamp = RecordCompute(node, begun);
+    if (recorder_ != nullptr) now_ns = RecordCompute(node, begun);
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
   }
@@ -291,7 +290,7 @@ absl::Status Dispatcher::StaleRead(const NodeProgram& node,
 
 inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
                                         uint64_t generation_now,
-                                        int64_t stamp) {
+                                        int64_t now_ns) {
   const ProgramWait* wait = program_.waits.data() + node.waits.begin;
   if (ABSL_PREDICT_TRUE(recorder_ == nullptr)) {
     for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
@@ -299,45 +298,45 @@ inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
     }
     return 0;
   }
-  if (stamp == 0) stamp = stamps_.Now();
+  if (now_ns == 0) now_ns = clock_.NowNs();
   bool blocked = false;
   for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
     const uint64_t needed = generation_now - wait->distance;
     blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
     stream->Wait(wait->event, needed);
   }
-  if (!blocked) return stamp;
-  const int64_t met = stamps_.Now();
-  RecordSpan(RecordKind::kWait, node, stamp, met);
+  if (!blocked) return now_ns;
+  const int64_t met = clock_.NowNs();
+  RecordSpan(RecordKind::kWait, node, now_ns, met);
   return met;
 }
 
-void Dispatcher::CountDown(const NodeProgram& node, int64_t stamp) {
+void Dispatcher::CountDown(const NodeProgram& node, int64_t now_ns) {
   bool any_complete = false;
   for (uint32_t i = 0; i < node.feeds.count; ++i) {
     any_complete |= CountDown(program_.feeds[node.feeds.begin + i]);
   }
-  if (any_complete) MoveHead(stamp);
+  if (any_complete) MoveHead(now_ns);
 }
 
 // Moves the due head over every launch whose producers are complete, up to the
 // end of this step. Of several threads, one does it for all; the others leave a
 // request and go on.
-void Dispatcher::MoveHead(int64_t stamp) {
+void Dispatcher::MoveHead(int64_t now_ns) {
   if (one_thread_) {
-    AdvanceHead(stamp);
+    AdvanceHead(now_ns);
     return;
   }
   if (head_requests_.fetch_add(1, std::memory_order_acq_rel) != 0) return;
   uint32_t seen;
   do {
     seen = head_requests_.load(std::memory_order_acquire);
-    AdvanceHead(stamp);
-    stamp = 0;
+    AdvanceHead(now_ns);
+    now_ns = 0;
   } while (head_requests_.fetch_sub(seen, std::memory_order_acq_rel) != seen);
 }
 
-void Dispatcher::AdvanceHead(int64_t stamp) {
+void Dispatcher::AdvanceHead(int64_t now_ns) {
   const uint64_t end = (steps() + 1) * launches_per_step_;
   const uint64_t begin = head_;
   while (head_ < end) {
@@ -346,12 +345,12 @@ void Dispatcher::AdvanceHead(int64_t stamp) {
     missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
     ++head_;
   }
-  if (head_ != begin) issuer_.MakeDue(head_, stamp);
+  if (head_ != begin) issuer_.MakeDue(head_, now_ns);
 }
 
 // And that the launches which it feeds have one producer less to wait for.
 int64_t Dispatcher::RecordCompute(const NodeProgram& node, int64_t begin) {
-  const int64_t now = stamps_.Now();
+  const int64_t now = clock_.NowNs();
   RecordSpan(RecordKind::kCompute, node, begin, now);
   if (issuer_.notes_ready()) {
     for (uint32_t i = 0; i < node.feeds.count; ++i) {
@@ -368,8 +367,7 @@ void Dispatcher::RecordSpan(RecordKind kind, const NodeProgram& node,
              .step = named_step(),
              .index = node.op.value(),
              .kind = kind,
-             .lane = static_cast<uint8_t>(node.lane),
-             .in_ticks = stamps_.in_ticks()});
+             .lane = static_cast<uint8_t>(node.lane)});
 }
 
 }  // namespace commsched

@@ -17,7 +17,6 @@
 #include "exec/late_bindings.h"
 #include "exec/program.h"
 #include "trace/recorder.h"
-#include "trace/stamper.h"
 
 namespace commsched {
 
@@ -91,8 +90,8 @@ class Dispatcher {
 
   uint64_t generation() const { return steps() + 1; }
   void EndStep();
-  // The checks of a call; what they find is said elsewhere, so that they are
-  // small.
+  // The checks of a call. CallError() says what is wrong: out of line, so that
+  // the fast path stays small.
   absl::Status CheckCall(uint32_t node, const Stream* stream,
                          const char* call) const {
     if (ABSL_PREDICT_TRUE(!failure_.failed() && in_step_ &&
@@ -108,13 +107,14 @@ class Dispatcher {
                          uint64_t version) const;
   absl::Status CheckProducersOfNeeded(const NodeProgram& node) const;
   absl::Status MissingAfter(const NodeProgram& node, uint32_t missing) const;
-  // `stamp`s are of now, for the trace, or 0: where two records touch, they
-  // share one. Returns that of when the waits were met, if traced.
+  // `now_ns`, for the trace: the current time if the caller has just read it,
+  // else 0: where two records touch, they share one. Returns that of when the
+  // waits were met, if traced.
   int64_t EnqueueWaits(const NodeProgram& node, Stream* stream,
-                       uint64_t generation_now, int64_t stamp);
+                       uint64_t generation_now, int64_t now_ns);
   absl::Status CheckLate(uint32_t node,
                          absl::Span<const LateBinding> late) const;
-  void CountDown(const NodeProgram& node, int64_t stamp);
+  void CountDown(const NodeProgram& node, int64_t now_ns);
   // False: another thread has moved the node's state on meanwhile.
   bool MoveState(uint32_t node, uint64_t from, uint64_t to) {
     if (one_thread_) {
@@ -140,9 +140,9 @@ class Dispatcher {
     return program_.launches[launch].producers.count +
            program_.launches[launch].gates;
   }
-  void MoveHead(int64_t stamp);
-  void AdvanceHead(int64_t stamp);
-  // Returns the stamp of now; 0 if what follows may take long.
+  void MoveHead(int64_t now_ns);
+  void AdvanceHead(int64_t now_ns);
+  // Returns the current time; 0 if what follows may take long.
   int64_t RecordCompute(const NodeProgram& node, int64_t begin);
   void RecordSpan(RecordKind kind, const NodeProgram& node, int64_t begin,
                   int64_t end);
@@ -164,7 +164,6 @@ class Dispatcher {
   LateBindings* const late_;
   const bool manual_;
   const Clock& clock_;
-  const Stamper stamps_;
   const std::vector<Stream*> lanes_;
   const uint32_t launches_per_step_;
 
@@ -181,7 +180,7 @@ class Dispatcher {
 
   std::vector<std::atomic<uint64_t>> state_;    // by node
   std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come
-  std::vector<int64_t> begun_;  // by node, if traced: a stamp of its before
+  std::vector<int64_t> begun_;  // by node, if traced: when its waits were met
 
   // Requests to move the head; who takes it from 0 holds the token.
   std::atomic<uint32_t> head_requests_{0};

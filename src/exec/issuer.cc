@@ -35,7 +35,6 @@ uint32_t Issuer::TicketsFor(const Plan& plan) {
 
 Issuer::Issuer(const IssuerSpec& spec)
     : spec_(spec),
-      stamps_(*spec.clock),
       running_(spec.clock == &SystemClock::Get() ? &RunningClock::Get()
                                                  : nullptr),
       program_(*spec.program),
@@ -73,10 +72,10 @@ void Issuer::Start() {
   pthread_setname_np(lane_.native_handle(), name.substr(0, 15).c_str());
 }
 
-int64_t Issuer::MakeDue(uint64_t number, int64_t stamp) {
+int64_t Issuer::MakeDue(uint64_t number, int64_t now_ns) {
   Note(FlightEvent::kDue, number);
   if (program_.issue_inline) {
-    const int64_t end = IssueInline(number, stamp);
+    const int64_t end = IssueInline(number, now_ns);
     due_.store(number, std::memory_order_release);
     return end;
   }
@@ -97,8 +96,8 @@ void Issuer::LaneMain() {
 }
 
 bool Issuer::Pump() {
-  if (stalls_.running()) {
-    stalls_.End(spec_.clock->NowNs());
+  if (holds_.stalled()) {
+    holds_.EndStall(spec_.clock->NowNs());
     if (spec_.recorder != nullptr) writer_.CatchUp();
   }
   if (spec_.failure->failed()) return false;
@@ -108,24 +107,22 @@ bool Issuer::Pump() {
   CheckDeadlines();
   CheckCommunicators();
   if (!spec_.failure->failed()) {
-    stalls_.Begin(stall_cause_, spec_.clock->NowNs());
-    if (holds_.on()) holds_.NoteStall(stall_cause_, stamps_.Now());
+    holds_.BeginStall(stall_cause_, spec_.clock->NowNs());
   }
   return false;
 }
 
 // TryIssue, poll and retire in one, and nothing to wait for: what the launches
 // need is complete before they are due, and each is when launch() returns.
-int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
+int64_t Issuer::IssueInline(uint64_t number, int64_t now_ns) {
   uint64_t step = issued_ / launches_per_step_;
   uint32_t index = static_cast<uint32_t>(issued_ % launches_per_step_);
   if (index == 0 && spec_.recorder != nullptr) writer_.CatchUp();
   while (issued_ < number && !spec_.failure->failed()) {
     const LaunchProgram& launch = program_.launches[index];
     if (launch.late.count != 0 && !BindLate(index, step)) break;
-    if (stamp == 0 && spec_.recorder != nullptr) stamp = stamps_.Now();
-    const int64_t begin = stamp;
-    const int64_t begin_ns = ObservedNs();
+    if (now_ns == 0 && times_launches()) now_ns = spec_.clock->NowNs();
+    const int64_t begin_ns = now_ns;
     Note(FlightEvent::kIssue, issued_);
     window_.Pass(launch.weight_bytes);
     const bool drops = HasDrops(index, step);
@@ -141,14 +138,14 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
     }
     Finish(launch, index, drops);
     if (spec_.recorder != nullptr) {
-      stamp = stamps_.Now();
-      Record record = RecordOf(index, step, begin, stamp);
+      now_ns = spec_.clock->NowNs();
+      Record record = RecordOf(index, step, begin_ns, now_ns);
       record.value = launch.weight_bytes;
       writer_.Add(record);
     }
     if (spec_.observers != nullptr) {
       TellRetired(index, step, begin_ns);
-      stamp = 0;  // their time is no launch's
+      now_ns = 0;  // their time is no launch's
     }
     MarkComplete(index, step);
     ++issued_;
@@ -157,7 +154,7 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t stamp) {
       ++step;
     }
   }
-  return stamp;
+  return now_ns;
 }
 
 bool Issuer::TryIssue() {
@@ -178,12 +175,11 @@ bool Issuer::TryIssue() {
   InFlight entry{.number = issued_,
                  .launch = index,
                  .drops = drops,
-                 .begin_ns = ObservedNs(),
+                 .begin_ns = times_launches() ? spec_.clock->NowNs() : 0,
                  .window_bytes = window_.bytes()};
   entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
   if (spec_.recorder != nullptr) {
-    entry.begin = stamps_.Now();
-    entry.hold = holds_.Issued(index, step, entry.begin);
+    entry.hold = holds_.Issued(index, step, entry.begin_ns);
   }
   if (LaneIsEmpty(launch.lane)) watchdog_.Restart(launch.lane);
   const commsched_launch_t* call = Prepare(index, step, drops);
@@ -309,7 +305,6 @@ Record Issuer::RecordOf(uint32_t launch, uint64_t step, int64_t begin,
   Record record;
   record.begin_ns = begin;
   record.end_ns = end;
-  record.in_ticks = stamps_.in_ticks();
   record.step = program_.first_step + step;
   record.index = launch;
   record.kind = RecordKind::kLaunch;
@@ -328,11 +323,11 @@ void Issuer::Retire(const InFlight& entry) {
   const uint64_t step = entry.number / launches_per_step_;
   watchdog_.Restart(launch.lane);
   if (spec_.recorder != nullptr) {
-    Record record = RecordOf(entry.launch, step, entry.begin, stamps_.Now());
+    Record record =
+        RecordOf(entry.launch, step, entry.begin_ns, spec_.clock->NowNs());
     record.value = entry.window_bytes;
     writer_.Add(record);
-    writer_.Add(HoldRecord(entry.hold, record.step, entry.launch, record.lane,
-                           record.in_ticks));
+    writer_.Add(HoldRecord(entry.hold, record.step, entry.launch, record.lane));
   }
   if (spec_.observers != nullptr) {
     TellRetired(entry.launch, step, entry.begin_ns);

@@ -22,11 +22,9 @@
 #include "exec/late_bindings.h"
 #include "exec/observers.h"
 #include "exec/program.h"
-#include "exec/stall_clock.h"
 #include "exec/watchdog.h"
 #include "trace/flight_record.h"
 #include "trace/recorder.h"
-#include "trace/stamper.h"
 
 namespace commsched {
 
@@ -91,13 +89,14 @@ class Issuer {
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
   // holder, one at a time.
   //
-  // For the trace of launches that go out inline: `stamp` is of now, or 0; so
-  // is what is returned, of when the last of them was complete.
-  int64_t MakeDue(uint64_t number, int64_t stamp);
+  // `now_ns`: the current time if the caller has just read it for the trace,
+  // else 0. Returns when the last launch that went out inline was complete, if
+  // that was just read, else 0.
+  int64_t MakeDue(uint64_t number, int64_t now_ns);
 
   // For the trace, before MakeDue(): a producer of `launch` has had its `after`
   // in `step`. Any thread.
-  bool notes_ready() const { return holds_.on(); }
+  bool notes_ready() const { return holds_.traces(); }
   void NoteReady(uint32_t launch, uint64_t step, int64_t now_ns) {
     holds_.NoteReady(launch, step, now_ns);
   }
@@ -121,7 +120,7 @@ class Issuer {
   };
   Totals totals() const;
   const InflightWindow& window() const { return window_; }
-  int64_t StallNs(StallCause cause) const { return stalls_.Read(cause); }
+  int64_t StallNs(StallCause cause) const { return holds_.StallNs(cause); }
   int64_t CpuNs(uint32_t launch) const {
     return cpu_ns_[launch].load(std::memory_order_relaxed);
   }
@@ -133,8 +132,7 @@ class Issuer {
     uint32_t ticket = 0;
     bool done = false;
     bool drops = false;    // some members are left out
-    int64_t begin = 0;     // a stamp, if traced
-    int64_t begin_ns = 0;  // if observed
+    int64_t begin_ns = 0;  // if traced or observed
     int64_t wake_at_ns = 0;
     uint64_t window_bytes = 0;  // in flight when issued, itself included
     Hold hold = {};             // if traced
@@ -143,7 +141,7 @@ class Issuer {
   void LaneMain();
   void TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns);
   void TellFailed();
-  int64_t IssueInline(uint64_t number, int64_t stamp);
+  int64_t IssueInline(uint64_t number, int64_t now_ns);
   // Issues the next launch. If it cannot be yet, says why in stall_cause_.
   bool TryIssue();
   // Takes over what the step has bound. False if the session has failed.
@@ -183,9 +181,9 @@ class Issuer {
   absl::Status LaunchError(uint64_t number, const absl::Status& error) const;
   absl::Status BackendError(const char* call, commsched_status_t code,
                             uint64_t number) const;
-  // What observers are told; of the clock, whatever records are stamped with.
-  int64_t ObservedNs() const {
-    return spec_.observers == nullptr ? 0 : spec_.clock->NowNs();
+  // Whether anybody is told when launches began and ended.
+  bool times_launches() const {
+    return spec_.recorder != nullptr || spec_.observers != nullptr;
   }
   void Note(FlightEvent event, uint64_t number) {
     if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
@@ -194,7 +192,6 @@ class Issuer {
 
   // Constant after construction.
   const IssuerSpec spec_;
-  const Stamper stamps_;  // of records
   // What deadlines are on; null: spec_.clock, which nobody can stop.
   const RunningClock* const running_;
   const Program& program_;
@@ -213,7 +210,6 @@ class Issuer {
   PluginMessage message_;              // of the backend's latest call
   Watchdog watchdog_;
   InflightWindow window_;
-  StallClock stalls_;
   StallCause stall_cause_ = StallCause::kDue;
   HoldClock holds_;
 

@@ -5,12 +5,10 @@
 namespace commsched {
 namespace {
 
-// When it started is of the backend's clock, the rest may have been in ticks.
 bool Fits(const Hold& hold, const Record& launch) {
-  return hold.ready_ns <= launch.begin_ns + kTicksErrorNs &&
-         (hold.started_ns == 0 ||
-          hold.started_ns >= launch.begin_ns - kTicksErrorNs) &&
-         (hold.started_ns <= launch.end_ns + kTicksErrorNs);
+  return hold.ready_ns <= launch.begin_ns &&
+         (hold.started_ns == 0 || hold.started_ns >= launch.begin_ns) &&
+         hold.started_ns <= launch.end_ns;
 }
 
 }  // namespace
@@ -26,9 +24,7 @@ Hold LaunchHolds::Of(const Record& launch) const {
   if (found != holds_.end()) {
     for (Hold hold : found->second) {
       if (!Fits(hold, launch)) continue;
-      hold.ready_ns = std::min(hold.ready_ns, launch.begin_ns);
-      hold.started_ns =
-          std::clamp(hold.started_ns, launch.begin_ns, launch.end_ns);
+      hold.started_ns = std::max(hold.started_ns, launch.begin_ns);
       return hold;
     }
   }

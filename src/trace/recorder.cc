@@ -11,9 +11,6 @@
 namespace commsched {
 namespace {
 
-// A hold's durations in ticks are kept as fours of them.
-constexpr int kTicksShift = 2;
-
 uint64_t DurationsWord(int64_t order, int64_t cap) {
   const auto half = [](int64_t duration) {
     return static_cast<uint64_t>(
@@ -25,16 +22,14 @@ uint64_t DurationsWord(int64_t order, int64_t cap) {
 }  // namespace
 
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
-                  uint8_t lane, bool in_ticks) {
-  const int shift = in_ticks ? kTicksShift : 0;
+                  uint8_t lane) {
   return {.begin_ns = hold.ready_ns,
           .end_ns = hold.started_ns,
           .step = step,
-          .value = DurationsWord(hold.order_ns >> shift, hold.cap_ns >> shift),
+          .value = DurationsWord(hold.order_ns, hold.cap_ns),
           .index = launch,
           .kind = RecordKind::kHold,
-          .lane = lane,
-          .in_ticks = in_ticks};
+          .lane = lane};
 }
 
 Hold HoldOf(const Record& record) {
@@ -55,8 +50,7 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Create(uint64_t capacity) {
 
 Recorder::Recorder(uint64_t capacity)
     : mask_(std::bit_ceil(std::max<uint64_t>(capacity, 1)) - 1),
-      ring_(std::make_unique<Slot[]>(mask_ + 1)),
-      made_(HasTicks() ? ReadTickAnchor() : TickAnchor{}) {}
+      ring_(std::make_unique<Slot[]>(mask_ + 1)) {}
 
 void Recorder::SetNames(RecordNames names) { names_ = std::move(names); }
 
@@ -70,7 +64,6 @@ Record Recorder::Slot::Load() const {
   record.index = static_cast<uint32_t>(tail);
   record.kind = static_cast<RecordKind>(static_cast<uint8_t>(tail >> 32));
   record.lane = static_cast<uint8_t>(tail >> 40);
-  record.in_ticks = (tail >> 48 & 1) != 0;
   return record;
 }
 
@@ -106,13 +99,8 @@ std::vector<Record> Recorder::HeldIn(uint64_t begin, uint64_t end,
     const Slot& slot = ring_[i & mask_];
     if (slot.is_filled()) records.push_back(slot.Load());
   }
-  const TickLine line = LineThrough(records);
   for (Record& record : records) {
-    if (record.kind == RecordKind::kStepBegin) {
-      record.end_ns = record.begin_ns;
-      record.value = 0;
-    }
-    if (record.in_ticks) ToNs(line, &record);
+    if (record.kind == RecordKind::kStepBegin) record.end_ns = record.begin_ns;
   }
   std::erase_if(records, [&](const Record& record) {
     const bool is_hold = record.kind == RecordKind::kHold;
@@ -122,25 +110,6 @@ std::vector<Record> Recorder::HeldIn(uint64_t begin, uint64_t end,
       records.begin(), records.end(),
       [](const Record& a, const Record& b) { return a.begin_ns < b.begin_ns; });
   return records;
-}
-
-void Recorder::ToNs(const TickLine& line, Record* record) {
-  const int64_t begin = record->begin_ns;
-  record->begin_ns = line.ToNs(begin);
-  record->in_ticks = false;
-  if (record->kind == RecordKind::kHold) {
-    const Hold hold = HoldOf(*record);
-    const auto to_ns = [&](int64_t fours) {
-      return line.ToNs(begin + (fours << kTicksShift)) - record->begin_ns;
-    };
-    record->value = DurationsWord(to_ns(hold.order_ns), to_ns(hold.cap_ns));
-    return;
-  }
-  record->end_ns = line.ToNs(record->end_ns);
-  // Two threads that take turns may read the counter a little early each.
-  if (record->begin_ns - record->end_ns <= kTicksErrorNs) {
-    record->end_ns = std::max(record->begin_ns, record->end_ns);
-  }
 }
 
 void Recorder::Writer::TakeBlock() {
@@ -155,17 +124,6 @@ void Recorder::Writer::TakeBlock() {
 void Recorder::Writer::CatchUp() {
   const uint64_t taken = recorder_->next_.load(std::memory_order_relaxed);
   if (taken - next_ > recorder_->mask_ / 2) next_ = end_;
-}
-
-TickLine Recorder::LineThrough(const std::vector<Record>& records) const {
-  std::vector<TickAnchor> anchors;
-  if (HasTicks()) anchors = {made_, ReadTickAnchor()};
-  for (const Record& record : records) {
-    if (record.kind != RecordKind::kStepBegin || record.value == 0) continue;
-    anchors.push_back(
-        {.ticks = static_cast<int64_t>(record.value), .ns = record.begin_ns});
-  }
-  return TickLine(std::move(anchors));
 }
 
 }  // namespace commsched

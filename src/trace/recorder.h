@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/ticks.h"
-#include "trace/tick_line.h"
 
 namespace commsched {
 
@@ -26,20 +24,11 @@ struct Record {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
   uint64_t step = 0;
-  // kLaunch: bytes in flight, itself included, at issue. kStepBegin: the ticks
-  // (base/ticks.h) at begin_ns, or 0.
-  uint64_t value = 0;
+  uint64_t value = 0;  // kLaunch: bytes in flight, itself included, at issue
   uint32_t index = 0;  // op id, or launch id
   RecordKind kind = RecordKind::kStepBegin;
   uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
-  // Not for kStepBegin. Whether begin_ns and end_ns are ticks until the
-  // recorder is read, which turns them into nanoseconds. Of a hold, all but
-  // what the backend says.
-  bool in_ticks = false;
 };
-
-// As near as times in ticks are to those on the clock.
-inline constexpr int64_t kTicksErrorNs = 1000;
 
 // What a launch waited for, as far as its rank knows. A record of its own: a
 // launch's has no room.
@@ -52,10 +41,9 @@ struct Hold {
   int64_t cap_ns =
       0;  // a full window or no ticket, and nothing else to wait for
 };
-// Durations stop at 4.29 s, or four times as many ticks.
+// Durations stop at 4.29 s.
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
-                  uint8_t lane, bool in_ticks = false);
-// Of one that is not in ticks.
+                  uint8_t lane);
 Hold HoldOf(const Record& record);
 
 // Names for the records of one plan, set once when a session binds.
@@ -92,9 +80,6 @@ struct RecordNames {
 // one interval is wrong (or dropped, if it ends before it begins), nothing
 // else happens. A capacity of several steps makes that a matter of seconds
 // without a time slice; guarding against it would cost each Add two stores.
-//
-// Times in ticks become nanoseconds by the steps that began before and after
-// them and have both; at the ends by when the ring was made and is read.
 class Recorder {
  public:
   static constexpr uint64_t kMinCapacity = 1024;
@@ -137,10 +122,8 @@ class Recorder {
   static constexpr uint64_t kBlock = 8;
 
   std::vector<Record> Held(bool holds) const;
-  // The records in the slots from `begin` to `end`, with times in ns.
+  // The records in the slots from `begin` to `end`.
   std::vector<Record> HeldIn(uint64_t begin, uint64_t end, bool holds) const;
-  static void ToNs(const TickLine& line, Record* record);
-  TickLine LineThrough(const std::vector<Record>& records) const;
 
   // A record as words, each written at once: a slot that two threads write is
   // no data race.
@@ -149,8 +132,7 @@ class Recorder {
     void Store(const Record& record) {
       const uint64_t tail = uint64_t{record.index} |
                             uint64_t{static_cast<uint8_t>(record.kind)} << 32 |
-                            uint64_t{record.lane} << 40 |
-                            uint64_t{record.in_ticks} << 48 | kFilled;
+                            uint64_t{record.lane} << 40 | kFilled;
       Put(0, static_cast<uint64_t>(record.begin_ns));
       Put(1, static_cast<uint64_t>(record.end_ns));
       Put(2, record.step);
@@ -165,7 +147,7 @@ class Recorder {
     Record Load() const;
 
    private:
-    static constexpr uint64_t kFilled = uint64_t{1} << 49;
+    static constexpr uint64_t kFilled = uint64_t{1} << 48;
 
     void Put(int i, uint64_t word) {
       words_[i].store(word, std::memory_order_relaxed);
@@ -179,7 +161,6 @@ class Recorder {
   // Constant after construction.
   const uint64_t mask_;
   const std::unique_ptr<Slot[]> ring_;
-  const TickAnchor made_;  // if HasTicks()
   RecordNames names_;
 
   std::atomic<uint64_t> next_{0};  // slots taken ever

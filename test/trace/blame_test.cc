@@ -60,31 +60,6 @@ TEST(HoldRecordTest, KeepsWhatItIsGiven) {
       0xffffffff);
 }
 
-// 10 ns per tick; what the backend says is on the clock.
-TEST(HoldRecordTest, TicksAreReadAsNanosecondsButForTheStart) {
-  if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
-  Recorder recorder(8);
-  const TickAnchor now = ReadTickAnchor();
-  for (int64_t i = 0; i < 2; ++i) {
-    recorder.Add({.begin_ns = now.ns + 10000 * i,
-                  .value = static_cast<uint64_t>(now.ticks + 1000 * i)});
-  }
-  recorder.Add(HoldRecord({.ready_ns = now.ticks + 100,
-                           .started_ns = now.ns + 4321,
-                           .order_ns = 40,
-                           .cap_ns = 200},
-                          0, 0, 0, /*in_ticks=*/true));
-
-  const std::vector<Record> holds = recorder.SnapshotOfHolds();
-
-  ASSERT_EQ(holds.size(), 1u);
-  const Hold hold = HoldOf(holds[0]);
-  EXPECT_EQ(hold.ready_ns, now.ns + 1000);
-  EXPECT_EQ(hold.started_ns, now.ns + 4321);
-  EXPECT_EQ(hold.order_ns, 400);
-  EXPECT_EQ(hold.cap_ns, 2000);
-}
-
 TEST(HoldRecordTest, IsNoIntervalOfTheTrace) {
   BlameHistory run;
   run.Launch(0, 0, 10, 20, {.ready_ns = 5, .started_ns = 12});
@@ -136,18 +111,9 @@ TEST(RunBlameTest, AStartThatNobodyKnowsIsNoStraggler) {
             (Blame{.dependency_ns = 50}));
 }
 
-// The backend's clock and the CPU's ticks differ by a little.
-TEST(RunBlameTest, AStartJustOutsideItsLaunchIsAtItsEdge) {
-  EXPECT_EQ(BlameOfOne({.ready_ns = 203, .started_ns = 195}),
+TEST(RunBlameTest, AStartOutsideItsLaunchIsOfAnotherOne) {
+  EXPECT_EQ(BlameOfOne({.ready_ns = 200, .started_ns = 251}),
             (Blame{.dependency_ns = 50}));
-  EXPECT_EQ(BlameOfOne({.ready_ns = 200, .started_ns = 255}),
-            (Blame{.straggler_ns = 50}));
-}
-
-TEST(RunBlameTest, AStartFarOutsideIsOfAnotherLaunch) {
-  EXPECT_EQ(
-      BlameOfOne({.ready_ns = 200, .started_ns = 250 + 2 * kTicksErrorNs}),
-      (Blame{.dependency_ns = 50}));
 }
 
 TEST(RunBlameTest, MoreWireThanComputeIsTheLink) {

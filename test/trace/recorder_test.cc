@@ -5,8 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/ticks.h"
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
 
@@ -83,70 +81,6 @@ TEST(RecorderTest, IntervalThatEndsBeforeItBeginsIsDropped) {
   Recorder recorder(8);
   recorder.Add(Interval(20, 10));
   EXPECT_TRUE(recorder.Snapshot().empty());
-}
-
-TEST(RecorderTest, TicksAreReadAsNanosecondsBetweenTheStepsAround) {
-  if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
-  Recorder recorder(8);
-  const TickAnchor now = ReadTickAnchor();
-  const auto add_step = [&](int64_t ticks, int64_t ns) {
-    Record step;
-    step.begin_ns = now.ns + ns;
-    step.value = static_cast<uint64_t>(now.ticks + ticks);
-    recorder.Add(step);
-  };
-  // A clock of 10 ns per tick, so that no other anchor is near.
-  add_step(0, 0);
-  Record record = Interval(now.ticks + 10, now.ticks + 15);
-  record.in_ticks = true;
-  recorder.Add(record);
-  recorder.Add(Interval(now.ns + 120, now.ns + 130));
-  add_step(20, 200);
-
-  const std::vector<Record> records = recorder.Snapshot();
-
-  ASSERT_EQ(records.size(), 4u);
-  EXPECT_EQ(records[1].begin_ns, now.ns + 100);
-  EXPECT_EQ(records[1].end_ns, now.ns + 150);
-  EXPECT_FALSE(records[1].in_ticks);
-  EXPECT_EQ(records[2].begin_ns, now.ns + 120);
-  EXPECT_EQ(records[3].begin_ns, now.ns + 200);
-  EXPECT_EQ(records[3].value, 0u);
-}
-
-TEST(RecorderTest, TicksThatAreReadALittleEarlyStillMakeAnInterval) {
-  if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
-  Recorder recorder(8);
-  const int64_t now = ReadTicks();
-  Record hair = Interval(now, now - 10, 1);
-  hair.in_ticks = true;
-  recorder.Add(hair);
-  Record torn = Interval(now, now - 1000 * 1000, 2);
-  torn.in_ticks = true;
-  recorder.Add(torn);
-
-  const std::vector<Record> records = recorder.Snapshot();
-
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].index, 1u);
-  EXPECT_EQ(records[0].end_ns, records[0].begin_ns);
-}
-
-TEST(RecorderTest, TicksWithoutStepsAreReadByWhenTheRingWasMadeAndIsRead) {
-  if (!HasTicks()) GTEST_SKIP() << "no time stamp counter to rely on";
-  const int64_t before_ns = SystemClock::Get().NowNs();
-  Recorder recorder(8);
-  const int64_t begin = ReadTicks();
-  Record record = Interval(begin, ReadTicks());
-  record.in_ticks = true;
-  recorder.Add(record);
-
-  const std::vector<Record> records = recorder.Snapshot();
-
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_GE(records[0].begin_ns, before_ns);
-  EXPECT_LE(records[0].begin_ns, records[0].end_ns);
-  EXPECT_LE(records[0].end_ns, SystemClock::Get().NowNs());
 }
 
 TEST(RecorderTest, NothingIsLostWhenSeveralThreadsAdd) {
