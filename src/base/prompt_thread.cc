@@ -35,41 +35,12 @@ void ShortenSlice() {
   (void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
-void MoveTo(int core, const cpu_set_t& allowed) {
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(core, &only);
-  (void)sched_setaffinity(0, sizeof(only), &only);
-  (void)sched_setaffinity(0, sizeof(allowed), &allowed);
-}
-
-thread_local bool is_prompt = false;
-
 }  // namespace
 
 void MakeThreadPrompt() {
-  is_prompt = true;
   // The default slack of 50 us would come on top of each timed wait.
   (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   ShortenSlice();
-}
-
-int CurrentCore() { return sched_getcpu(); }
-
-bool CoreClaims::ClaimCore(int core) {
-  const uint64_t bit = uint64_t{1} << (static_cast<unsigned>(core) % 64);
-  return (claimed_.fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
-}
-
-void CoreClaims::Claim() {
-  const int current = CurrentCore();
-  if (!is_prompt || current < 0 || ClaimCore(current)) return;
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &allowed) == 0 || !ClaimCore(core)) continue;
-    return MoveTo(core, allowed);
-  }
 }
 
 }  // namespace commsched

@@ -42,7 +42,6 @@ InprocComm::InprocComm(const commsched_comm_desc_t& desc, const Clock* clock,
   for (uint64_t s = 0; s < num_slots_; ++s) {
     slots_[s].launches.resize(desc.size);
     slots_[s].signatures.resize(desc.size);
-    slots_[s].did_share.resize(desc.size);
   }
 }
 
@@ -111,7 +110,6 @@ absl::Status InprocComm::Open(int rank, uint64_t number,
   } else {
     slot.next_claim.store(0, std::memory_order_relaxed);
     slot.num_blocks_done.store(0, std::memory_order_relaxed);
-    slot.cores.Clear();
     slot.opened.store(number + 1, std::memory_order_release);
   }
   members_.EndWork();
@@ -138,15 +136,15 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   *cpu_ns += ThreadCpuNs() - begin_ns;
 }
 
-uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t max_claims,
-                                TransferScratch* scratch) {
+uint64_t InprocComm::RunClaimed(InprocSlot& slot, TransferScratch* scratch) {
   const Transfer transfer = TransferOf(slot);
   BlockRunner runner(transfer, scratch);
   uint64_t num_run = 0;
-  for (uint64_t i = 0; i < max_claims; ++i) {
+  while (true) {
     const uint64_t claim =
         slot.next_claim.fetch_add(1, std::memory_order_relaxed);
     const uint64_t begin = claim * slot.blocks_per_claim;
+    if (begin >= slot.num_blocks) return num_run;
     const uint64_t end =
         std::min(begin + slot.blocks_per_claim, slot.num_blocks);
     for (uint64_t block = begin; block < end; ++block) {
@@ -154,23 +152,7 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, uint64_t max_claims,
       ++num_run;
       if (members_.failed()) return num_run;
     }
-    if (end == slot.num_blocks) break;
   }
-  return num_run;
-}
-
-// A transfer is not over before its link is: until then nobody takes more than
-// its share, so that copying delays what is computed on each core by as much.
-// Whatever is then left, anybody takes.
-uint64_t InprocComm::MaxClaims(InprocSlot& slot, int rank, uint64_t number) {
-  const uint64_t num_claims =
-      (slot.num_blocks + slot.blocks_per_claim - 1) / slot.blocks_per_claim;
-  if (clock_->NowNs() >= slot.link_end_ns) return num_claims;
-  const int place = (rank - slot.last_rank + size()) % size();
-  if (place > num_helpers_ || slot.did_share[rank] == number + 1) return 0;
-  slot.did_share[rank] = number + 1;
-  const auto num_shares = static_cast<uint64_t>(num_helpers_) + 1;
-  return (num_claims + num_shares - 1) / num_shares;
 }
 
 void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
@@ -178,13 +160,10 @@ void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
   InprocSlot& slot = SlotOf(number);
   if (!members_.BeginWork()) return;
   uint64_t num_run = 0;
-  const uint64_t max_claims = MaxClaims(slot, rank, number);
-  if (max_claims > 0 &&
-      slot.next_claim.load(std::memory_order_relaxed) * slot.blocks_per_claim <
-          slot.num_blocks) {
-    slot.cores.Claim();
+  if (slot.next_claim.load(std::memory_order_relaxed) * slot.blocks_per_claim <
+      slot.num_blocks) {
     const int64_t begin_ns = ThreadCpuNs();
-    num_run = RunClaimed(slot, max_claims, scratch);
+    num_run = RunClaimed(slot, scratch);
     *cpu_ns += ThreadCpuNs() - begin_ns;
   }
   members_.EndWork();

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "base/prompt_thread.h"
 #include "comm/emulated_link.h"
 #include "comm/inproc_members.h"
 #include "comm/inproc_peers.h"
@@ -32,13 +31,10 @@ struct InprocSlot {
 
   alignas(64) std::atomic<uint64_t> next_claim{0};
   std::atomic<uint64_t> num_blocks_done{0};
-  CoreClaims cores;  // Of those that work on it.
 
   // By rank, each written by its member before it arrives.
   std::vector<commsched_launch_t> launches;
   std::vector<uint64_t> signatures;
-  // s + 1 once it has done its share of the blocks; only its own matter.
-  std::vector<uint64_t> did_share;
 
   // Written by the last to arrive, before it stores `opened` or `completed`.
   int last_rank = 0;
@@ -56,8 +52,7 @@ struct InprocSlot {
 // members claim its blocks by an atomic counter in poll(), the last to arrive
 // first, others if they are awake or get woken for it. Nobody ever waits for
 // another member in here: a member with nothing to do parks outside, and is
-// woken through its `wake`. Each works on a core of its own, if there are as
-// many.
+// woken through its `wake`.
 //
 // Why a slot is free when its next use begins: there are twice as many slots as
 // launches that a member may have in flight (F). A member that posts collective
@@ -100,10 +95,7 @@ class InprocComm {
   absl::Status Open(int rank, uint64_t number, TransferScratch* scratch,
                     int64_t* cpu_ns);
   void RunAll(InprocSlot& slot, TransferScratch* scratch, int64_t* cpu_ns);
-  // How often the member may claim blocks now.
-  uint64_t MaxClaims(InprocSlot& slot, int rank, uint64_t number);
-  uint64_t RunClaimed(InprocSlot& slot, uint64_t max_claims,
-                      TransferScratch* scratch);
+  uint64_t RunClaimed(InprocSlot& slot, TransferScratch* scratch);
   void Work(int rank, uint64_t number, TransferScratch* scratch,
             int64_t* cpu_ns);
   void Complete(int rank, uint64_t number);

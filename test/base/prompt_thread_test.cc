@@ -6,12 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <set>
 #include <thread>
-#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -34,31 +31,6 @@ Attributes OfThisThread() {
   EXPECT_EQ(syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0),
             0);
   return attributes;
-}
-
-std::vector<int> CoresOfThisThread() {
-  cpu_set_t allowed;
-  EXPECT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
-  std::vector<int> cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &allowed) != 0) cores.push_back(core);
-  }
-  return cores;
-}
-
-// Of a hundred times that somebody has claimed the core that the calling thread
-// runs on, how often it is on another one after it has claimed. The kernel may
-// move it as well, at any time; hence as often.
-int TimesMoved() {
-  int times = 0;
-  for (int i = 0; i < 100; ++i) {
-    CoreClaims claims;
-    claims.Claim();
-    const int core = CurrentCore();
-    claims.Claim();
-    times += CurrentCore() != core;
-  }
-  return times;
 }
 
 // What is changed belongs to the thread, and ends with it.
@@ -102,74 +74,6 @@ TEST(PromptThreadTest, OtherPoliciesAreLeftAlone) {
     EXPECT_EQ(OfThisThread().policy, uint32_t{SCHED_BATCH});
     EXPECT_EQ(OfThisThread().slice_ns, before.slice_ns);
   });
-}
-
-TEST(PromptThreadTest, ItLeavesAClaimedCoreAndMayRunWhereItMightBefore) {
-  if (CoresOfThisThread().size() < 2) GTEST_SKIP() << "there is one core";
-  OnAThread([] {
-    const std::vector<int> before = CoresOfThisThread();
-    MakeThreadPrompt();
-    EXPECT_GT(TimesMoved(), 50);
-    EXPECT_EQ(CoresOfThisThread(), before);
-  });
-}
-
-TEST(PromptThreadTest, EveryCoreIsClaimedOnce) {
-  const size_t cores = std::min<size_t>(CoresOfThisThread().size(), 64);
-  OnAThread([cores] {
-    MakeThreadPrompt();
-    int times = 0;
-    for (int i = 0; i < 100; ++i) {
-      CoreClaims claims;
-      std::set<int> claimed;
-      for (size_t n = 0; n < cores; ++n) {
-        claims.Claim();
-        claimed.insert(CurrentCore());
-      }
-      times += claimed.size() == cores;
-    }
-    EXPECT_GT(times, 50);
-  });
-}
-
-TEST(PromptThreadTest, WhereAllCoresAreClaimedItStays) {
-  const std::vector<int> cores = CoresOfThisThread();
-  OnAThread([&cores] {
-    MakeThreadPrompt();
-    int times = 0;
-    for (int i = 0; i < 100; ++i) {
-      CoreClaims claims;
-      for (size_t n = 0; n < cores.size(); ++n) claims.Claim();
-      const int core = CurrentCore();
-      claims.Claim();
-      times += CurrentCore() == core;
-    }
-    EXPECT_GT(times, 50);
-    EXPECT_EQ(CoresOfThisThread(), cores);
-  });
-}
-
-// Without clearing, the thread would leave the core that it has claimed itself,
-// as TimesMoved() counts.
-TEST(PromptThreadTest, ClearedCoresCanBeClaimedAgain) {
-  if (CoresOfThisThread().size() < 2) GTEST_SKIP() << "there is one core";
-  OnAThread([] {
-    MakeThreadPrompt();
-    int times = 0;
-    for (int i = 0; i < 100; ++i) {
-      CoreClaims claims;
-      claims.Claim();
-      const int core = CurrentCore();
-      claims.Clear();
-      claims.Claim();
-      times += CurrentCore() == core;
-    }
-    EXPECT_GT(times, 50);
-  });
-}
-
-TEST(PromptThreadTest, ThreadsOfTheProgramStayWhereTheyAre) {
-  OnAThread([] { EXPECT_LT(TimesMoved(), 50); });
 }
 
 }  // namespace
