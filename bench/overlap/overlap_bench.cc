@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "bench/support/rank_steps.h"
+#include "comm/emulated_link.h"
 
 namespace commsched {
 namespace {
@@ -138,7 +139,9 @@ void RunOverlap(benchmark::State& state, CollectiveKind kind, bool with_link) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
   WorldSpec world;
   world.size = NumRanks();
-  if (with_link) world.link = {.bytes_per_s = 125e6, .latency_ns = 50'000};
+  if (with_link)
+    world.backend_config =
+        LinkConfig({.bytes_per_s = 125e6, .latency_ns = 50'000});
   PlanOptions options;
   int64_t work_ns = 0;
   const Graph graph = GraphOf(kind, bytes);

@@ -71,8 +71,10 @@ void Measure(const MlpSpec& spec, const Link& link, int rounds,
   for (commsched_world_t*& world : worlds) {
     commsched_world_desc_t desc = commsched_world_desc_init();
     desc.size = kRanks;
-    desc.link_bytes_per_s = link.bytes_per_s;
-    desc.link_latency_ns = link.latency_ns;
+    const std::string config =
+        "link_bytes_per_s=" + std::to_string(link.bytes_per_s) +
+        ",link_latency_ns=" + std::to_string(link.latency_ns);
+    if (link.bytes_per_s > 0) desc.backend_config = config.c_str();
     if (commsched_world_create_inproc(&desc, &world) != COMMSCHED_OK) {
       Die(commsched_last_error());
     }

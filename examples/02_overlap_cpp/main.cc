@@ -126,8 +126,10 @@ void RunRank(const cs::World& world, int rank, const Step& step,
 std::vector<Outcome> Run(const Step& step, const cs::Plan& plan) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = kRanks;
-  desc.link_bytes_per_s = kLinkBytesPerS;
-  desc.link_latency_ns = kLinkLatencyNs;
+  const std::string link =
+      "link_bytes_per_s=" + std::to_string(kLinkBytesPerS) +
+      ",link_latency_ns=" + std::to_string(kLinkLatencyNs);
+  desc.backend_config = link.c_str();
   const cs::World world = Value(cs::World::CreateInproc(desc));
   std::vector<Outcome> outcomes(kRanks);
   std::vector<std::thread> threads;

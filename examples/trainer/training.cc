@@ -129,8 +129,10 @@ bool Run::SavesAfter(int64_t step) const {
 absl::Status Run::CreateRanks() {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = static_cast<int32_t>(options_.ranks);
-  desc.link_bytes_per_s = options_.link.bytes_per_s;
-  desc.link_latency_ns = options_.link.latency_ns;
+  const std::string link =
+      absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
+                      options_.link.bytes_per_s, options_.link.latency_ns);
+  if (options_.link.bytes_per_s > 0) desc.backend_config = link.c_str();
   commsched_world_t* world = nullptr;
   const commsched_status_t code = commsched_world_create_inproc(&desc, &world);
   if (code != COMMSCHED_OK) {

@@ -127,9 +127,7 @@ enum {
   COMMSCHED_BACKEND_STRIDED = 16,
   /// Takes launches of kind SEND: lists of sends and receives, which are
   /// matched per pair of ranks in the order of launches and of lists.
-  COMMSCHED_BACKEND_P2P = 32,
-  /// Emulates a link (commsched_instance_desc_t).
-  COMMSCHED_BACKEND_EMULATED_LINK = 64
+  COMMSCHED_BACKEND_P2P = 32
 };
 
 /// How the instance of a world is made.
@@ -140,9 +138,6 @@ typedef struct commsched_instance_desc {
   /// Text of commsched_world_desc_t::backend_config; never NULL. A backend that
   /// takes no configuration refuses any but "".
   const char* config;
-  /// As in commsched_world_desc_t. 0 unless EMULATED_LINK.
-  double link_bytes_per_s;
-  int64_t link_latency_ns;
 } commsched_instance_desc_t;
 
 /// How a communicator is made.

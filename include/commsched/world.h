@@ -27,12 +27,11 @@ typedef struct commsched_world_desc {
   /// launches succeed at once and move nothing; for measuring overhead. Or the
   /// name of a backend plugin (commsched/info.h).
   const char* backend;
-  /// Emulated link of every rank, per direction, full duplex. 0: no emulation,
-  /// collectives run at the speed of memory.
-  double link_bytes_per_s;
-  /// Latency of the emulated link. Only with `link_bytes_per_s`.
-  int64_t link_latency_ns;
-  const char* backend_config;  ///< For the backend to read; NULL means "".
+  /// For the backend to read; NULL means "". "inproc" takes
+  /// "link_bytes_per_s=1.25e8,link_latency_ns=50000": every rank has an
+  /// emulated link of that bandwidth, per direction, full duplex, and latency,
+  /// which is 0 if left out. With "" collectives run at the speed of memory.
+  const char* backend_config;
 } commsched_world_desc_t;
 
 static inline commsched_world_desc_t commsched_world_desc_init(void) {
@@ -50,9 +49,8 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
 ///            commsched_world_destroy().
 /// Threads:   any.
 /// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT     NULL, size outside 1..4096, a negative or
-///                                 non-finite link, one that the backend cannot
-///                                 emulate, a configuration that it does not
+/// Errors:    INVALID_ARGUMENT     NULL, size outside 1..4096, a
+///                                 configuration that the backend does not
 ///                                 take, a desc not made by _init()
 ///            FAILED_PRECONDITION  `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`
@@ -86,7 +84,7 @@ COMMSCHED_API commsched_status_t commsched_context_create(
     commsched_world_t* world, int32_t rank, commsched_context_t** out_context);
 
 /// Gives up the caller's handle; the context, and its hold on the rank, lives
-/// until its last child (stream, event, group, mesh, session, trace) is
+/// until its last child (stream, group, mesh, session, trace) is
 /// destroyed. Accepts NULL.
 ///
 /// Threads:   any, once per handle.

@@ -36,7 +36,6 @@ absl::StatusOr<std::shared_ptr<World>> CreateWorld(
   spec.size = desc.size;
   if (desc.backend != nullptr) spec.backend = desc.backend;
   if (desc.backend_config != nullptr) spec.backend_config = desc.backend_config;
-  spec.link = {desc.link_bytes_per_s, desc.link_latency_ns};
   return World::Create(spec);
 }
 

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/checked_math.h"
+#include "base/status_macros.h"
 
 namespace commsched {
 namespace {
@@ -16,7 +22,62 @@ int64_t EndOf(int64_t start_ns, int64_t duration_ns) {
   return CheckedAdd(start_ns, duration_ns).value_or(kEnd);
 }
 
+constexpr absl::string_view kBandwidthKey = "link_bytes_per_s";
+constexpr absl::string_view kLatencyKey = "link_latency_ns";
+
+absl::Status SetField(absl::string_view field, LinkSpec* link) {
+  const std::pair<absl::string_view, absl::string_view> pair =
+      absl::StrSplit(field, absl::MaxSplits('=', 1));
+  const auto refuse = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "configuration: ", pair.first, " is '", pair.second, "'; ", why));
+  };
+  if (pair.first == kBandwidthKey) {
+    double value = 0;
+    if (!absl::SimpleAtod(pair.second, &value) || !std::isfinite(value) ||
+        value <= 0) {
+      return refuse("it must be a finite number of bytes/s above 0");
+    }
+    link->bytes_per_s = value;
+    return absl::OkStatus();
+  }
+  if (pair.first == kLatencyKey) {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(pair.second, &value) || value < 0) {
+      return refuse("it must be an integer, 0 or more");
+    }
+    link->latency_ns = value;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("configuration: unknown key '", pair.first, "'; there are ",
+                   kBandwidthKey, " and ", kLatencyKey));
+}
+
 }  // namespace
+
+absl::StatusOr<LinkSpec> ParseLinkConfig(absl::string_view config) {
+  LinkSpec link;
+  if (config.empty()) return link;
+  for (const absl::string_view field : absl::StrSplit(config, ',')) {
+    RETURN_IF_ERROR(SetField(field, &link));
+  }
+  if (link.bytes_per_s == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("configuration: ", kLatencyKey, " is ", link.latency_ns,
+                     " without ", kBandwidthKey, "; set both"));
+  }
+  return link;
+}
+
+std::string LinkConfig(const LinkSpec& link) {
+  if (link.bytes_per_s == 0) return "";
+  char bytes_per_s[32];
+  (void)std::snprintf(bytes_per_s, sizeof(bytes_per_s), "%.17g",
+                      link.bytes_per_s);
+  return absl::StrCat(kBandwidthKey, "=", bytes_per_s, ",", kLatencyKey, "=",
+                      link.latency_ns);
+}
 
 int64_t EmulatedLink::DurationNs(double bytes) const {
   // About 30 years: beyond it sums of times would leave int64.

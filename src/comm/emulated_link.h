@@ -3,12 +3,28 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "comm/world.h"
 
 namespace commsched {
+
+// An emulated link per rank and direction, full duplex, one transfer at a time
+// per direction (docs/glossary.md). bytes_per_s 0: none.
+struct LinkSpec {
+  double bytes_per_s = 0;
+  int64_t latency_ns = 0;
+};
+
+// From and to the configuration of the in-process backend
+// (commsched_world_desc_t::backend_config): "" or
+// "link_bytes_per_s=1.25e+08,link_latency_ns=50000", of which the latency may
+// be left out. kInvalidArgument, naming the key, its value and the limit.
+absl::StatusOr<LinkSpec> ParseLinkConfig(absl::string_view config);
+std::string LinkConfig(const LinkSpec& link);
 
 // When transfers would end on links of a given bandwidth and latency. Only
 // arithmetic: who moves the bytes waits for the time that Book() gives.

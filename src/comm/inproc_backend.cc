@@ -162,7 +162,8 @@ absl::StatusOr<InprocMember*> CreateMember(InprocBackend* backend,
 absl::StatusOr<InprocBackend*> CreateInstance(
     const commsched_instance_desc_t* desc) {
   RETURN_IF_ERROR(CheckInstanceDesc(desc));
-  return new InprocBackend(*desc, &SystemClock::Get());
+  ASSIGN_OR_RETURN(const LinkSpec link, ParseLinkConfig(desc->config));
+  return new InprocBackend(desc->world_size, link, &SystemClock::Get());
 }
 
 commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
@@ -234,8 +235,7 @@ constexpr commsched_backend_t kTable = {
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED |
                     COMMSCHED_BACKEND_DETERMINISTIC |
-                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
-                    COMMSCHED_BACKEND_EMULATED_LINK,
+                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,
     .instance_create = &InstanceCreate,

@@ -21,10 +21,8 @@ namespace commsched {
 // Thread-safe.
 class InprocBackend {
  public:
-  InprocBackend(const commsched_instance_desc_t& desc, const Clock* clock)
-      : world_size_(desc.world_size),
-        clock_(clock),
-        link_({desc.link_bytes_per_s, desc.link_latency_ns}, desc.world_size) {}
+  InprocBackend(int world_size, const LinkSpec& link, const Clock* clock)
+      : world_size_(world_size), clock_(clock), link_(link, world_size) {}
 
   int world_size() const { return world_size_; }
 

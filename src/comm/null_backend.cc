@@ -41,9 +41,9 @@ class NullComm {
 commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
                                   void** out_instance, char* message,
                                   uint64_t message_size) {
-  if (absl::Status valid = CheckInstanceDesc(desc); !valid.ok()) {
-    return ToTable(valid, message, message_size);
-  }
+  absl::Status valid = CheckInstanceDesc(desc);
+  if (valid.ok()) valid = CheckNoConfig(*desc);
+  if (!valid.ok()) return ToTable(valid, message, message_size);
   auto* instance = new (std::nothrow) NullInstance;
   if (instance == nullptr) {
     return ToTable(absl::ResourceExhaustedError("out of host memory"), message,

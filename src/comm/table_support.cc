@@ -95,11 +95,13 @@ absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc) {
     return absl::InvalidArgumentError(
         "an instance needs a description with a world and a configuration");
   }
-  if (desc->config[0] != '\0') {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "takes no configuration; it was given '", desc->config, "'"));
-  }
   return absl::OkStatus();
+}
+
+absl::Status CheckNoConfig(const commsched_instance_desc_t& desc) {
+  if (desc.config[0] == '\0') return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("takes no configuration; it was given '", desc.config, "'"));
 }
 
 absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size) {

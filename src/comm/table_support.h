@@ -54,9 +54,12 @@ absl::Status BackendFailure(const commsched_backend_t& backend,
 absl::Status CheckLaunchResult(const commsched_backend_t& backend,
                                const commsched_launch_result_t& result);
 
-// InvalidArgument, naming the text, unless `desc` can make an instance of a
-// backend that takes no configuration.
+// InvalidArgument unless `desc` has a world and a configuration.
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc);
+
+// For backends that take no configuration: InvalidArgument, naming the text, if
+// `desc` has one.
+absl::Status CheckNoConfig(const commsched_instance_desc_t& desc);
 
 // InvalidArgument, naming the communicator and the value, unless `desc` can
 // make a communicator in a world of `world_size` ranks.

@@ -1,6 +1,5 @@
 #include "comm/world.h"
 
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -22,20 +21,6 @@ absl::Status CheckSpec(const WorldSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("a world has 1..", kMaxRanks, " ranks, not ", spec.size));
   }
-  if (!std::isfinite(spec.link.bytes_per_s) || spec.link.bytes_per_s < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the link has ", spec.link.bytes_per_s,
-                     " bytes/s; it must be finite and not negative"));
-  }
-  if (spec.link.latency_ns < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the link has a latency of ", spec.link.latency_ns, " ns"));
-  }
-  if (spec.link.latency_ns > 0 && spec.link.bytes_per_s == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the link has a latency of ",
-                                                   spec.link.latency_ns,
-                                                   " ns but no bandwidth"));
-  }
   return absl::OkStatus();
 }
 
@@ -50,18 +35,10 @@ class Instance {
   Instance& operator=(const Instance&) = delete;
 
   absl::Status Create(const WorldSpec& spec) {
-    if (spec.link.bytes_per_s != 0 &&
-        (table_->capabilities & COMMSCHED_BACKEND_EMULATED_LINK) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "backend '", table_->name, "' has no link to emulate; the link has ",
-          spec.link.bytes_per_s, " bytes/s"));
-    }
     commsched_instance_desc_t desc = {};
     desc.struct_size = sizeof(desc);
     desc.world_size = spec.size;
     desc.config = spec.backend_config.c_str();
-    desc.link_bytes_per_s = spec.link.bytes_per_s;
-    desc.link_latency_ns = spec.link.latency_ns;
     PluginMessage message;
     const commsched_status_t code = table_->instance_create(
         &desc, &instance_, message.Begin(), PluginMessage::size());

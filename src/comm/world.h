@@ -12,18 +12,10 @@
 
 namespace commsched {
 
-// Emulated link per rank and direction, full duplex, one transfer at a time per
-// direction (docs/glossary.md). bytes_per_s 0: none.
-struct LinkSpec {
-  double bytes_per_s = 0;
-  int64_t latency_ns = 0;
-};
-
 struct WorldSpec {
   int size = 0;
   std::string backend = "inproc";
-  std::string backend_config;
-  LinkSpec link;
+  std::string backend_config;  // commsched_world_desc_t
   // Used instead of the backend called `backend` if set: how a test brings its
   // own. Outlives the world.
   const commsched_backend_t* table = nullptr;

@@ -44,7 +44,7 @@ static void test_names(void) {
   world.backend = "no_such_backend";
   EXPECT_FAILS(COMMSCHED_NOT_FOUND, "there are: 'inproc', 'null'",
                commsched_world_create_inproc(&world, &none));
-  world.backend = "inproc";
+  world.backend = "null";
   world.backend_config = "fast=1";
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "takes no configuration",
                commsched_world_create_inproc(&world, &none));

@@ -96,15 +96,11 @@ static void test_world_desc(void) {
   EXPECT_FAILS(COMMSCHED_NOT_FOUND, "telegraph",
                commsched_world_create_inproc(&desc, &world));
   desc.backend = NULL;
-  desc.link_bytes_per_s = -1;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "-1",
+  desc.backend_config = "link_bytes_per_s=-1";
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "link_bytes_per_s is '-1'",
                commsched_world_create_inproc(&desc, &world));
-  desc.link_bytes_per_s = INFINITY;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "inf",
-               commsched_world_create_inproc(&desc, &world));
-  desc.link_bytes_per_s = 1e9;
-  desc.link_latency_ns = -5;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "-5",
+  desc.backend_config = "speed=9";
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "unknown key 'speed'",
                commsched_world_create_inproc(&desc, &world));
   EXPECT(world == NULL);
 }
@@ -133,7 +129,7 @@ static void test_struct_growth(void) {
   /* A caller of an earlier version: what it does not have is 0. */
   earlier.size = 2;
   earlier.backend = "not read";
-  earlier.link_bytes_per_s = -1;
+  earlier.backend_config = "not read either";
   earlier.struct_size = offsetof(commsched_world_desc_t, backend);
   EXPECT_OK(commsched_world_create_inproc(&earlier, &world));
   EXPECT(commsched_world_size(world) == 2);

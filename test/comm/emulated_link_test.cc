@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "test/support/status_matchers.h"
 
 namespace commsched {
 namespace {
@@ -85,6 +86,37 @@ TEST(EmulatedLinkTest, ManyAbsurdlyLongTransfersEndAtTheEndOfTime) {
     end_ns = next_ns;
   }
   EXPECT_EQ(end_ns, std::numeric_limits<int64_t>::max());
+}
+
+TEST(LinkConfigTest, WhatIsWrittenIsRead) {
+  for (const LinkSpec& link :
+       {LinkSpec{}, kGigabyte10Us, LinkSpec{.bytes_per_s = 1.0 / 3},
+        LinkSpec{.bytes_per_s = 1e300, .latency_ns = int64_t{1} << 62}}) {
+    const absl::StatusOr<LinkSpec> read = ParseLinkConfig(LinkConfig(link));
+    ASSERT_OK(read);
+    EXPECT_EQ(read->bytes_per_s, link.bytes_per_s);
+    EXPECT_EQ(read->latency_ns, link.latency_ns);
+  }
+}
+
+TEST(LinkConfigTest, NonsenseIsRefusedByKeyAndValue) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"link_bytes_per_s=-1", "link_bytes_per_s is '-1'"},
+      {"link_bytes_per_s=0", "above 0"},
+      {"link_bytes_per_s=inf", "finite"},
+      {"link_bytes_per_s=nan", "finite"},
+      {"link_bytes_per_s=", "link_bytes_per_s is ''"},
+      {"link_bytes_per_s=1e9,link_latency_ns=-5", "link_latency_ns is '-5'"},
+      {"link_bytes_per_s=1e9,link_latency_ns=1.5", "an integer"},
+      {"link_latency_ns=5", "without link_bytes_per_s"},
+      {"link_bytes_per_s=1e9,", "unknown key ''"},
+      {"bandwidth=1e9", "unknown key 'bandwidth'"},
+  };
+  for (const auto& [config, text] : cases) {
+    EXPECT_THAT(ParseLinkConfig(config),
+                StatusIs(absl::StatusCode::kInvalidArgument, text))
+        << config;
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "comm/emulated_link.h"
 #include "gtest/gtest.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/comm_driver.h"
@@ -21,7 +22,7 @@ namespace {
 std::shared_ptr<World> WorldOf(int size, LinkSpec link = {}) {
   WorldSpec spec;
   spec.size = size;
-  spec.link = link;
+  spec.backend_config = LinkConfig(link);
   return *World::Create(spec);
 }
 

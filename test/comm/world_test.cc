@@ -1,8 +1,5 @@
 #include "comm/world.h"
 
-#include <cmath>
-#include <limits>
-
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
 
@@ -38,25 +35,14 @@ TEST(WorldTest, AnUnknownBackendIsNotFoundAndTheKnownAreListed) {
                        "'mpi'; there are: 'inproc', 'null'"));
 }
 
-TEST(WorldTest, LinksMustMakeSense) {
+TEST(WorldTest, ABackendRefusesAConfigurationThatItDoesNotKnow) {
   WorldSpec spec = SpecOf(2);
-  for (const double bad :
-       {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    spec.link = {.bytes_per_s = bad, .latency_ns = 0};
-    EXPECT_THAT(World::Create(spec),
-                StatusIs(absl::StatusCode::kInvalidArgument, "bytes/s"));
-  }
-  spec.link = {.bytes_per_s = 1e9, .latency_ns = -1};
+  spec.backend_config = "link_bytes_per_s=fast";
   EXPECT_THAT(World::Create(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument, "-1 ns"));
-  spec.link = {.bytes_per_s = 0, .latency_ns = 5};
-  EXPECT_THAT(World::Create(spec),
-              StatusIs(absl::StatusCode::kInvalidArgument, "no bandwidth"));
-}
-
-TEST(WorldTest, TheNullBackendHasNoLink) {
-  WorldSpec spec = SpecOf(2, "null");
-  spec.link.bytes_per_s = 1e9;
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "backend 'inproc': configuration: link_bytes_per_s is "
+                       "'fast'"));
+  spec.backend = "null";
   EXPECT_THAT(World::Create(spec),
               StatusIs(absl::StatusCode::kInvalidArgument, "'null'"));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "comm/emulated_link.h"
 #include "comm/plugin_registry.h"
 #include "test/support/property.h"
 
@@ -15,24 +16,22 @@ std::vector<BackendCase> AllBackends() {
   using Wrap = BackendCase::Wrap;
   std::vector<BackendCase> cases;
   for (const int size : {1, 2, 3, 4, 8}) {
-    cases.push_back({absl::StrCat("inproc_n", size), "inproc", size, true,
-                     LinkSpec{}, Wrap::kNone});
+    cases.push_back({absl::StrCat("inproc_n", size), "inproc", size, true, "",
+                     Wrap::kNone});
   }
-  cases.push_back(
-      {"inproc_n4_fast", "inproc", 4, false, LinkSpec{}, Wrap::kNone});
+  cases.push_back({"inproc_n4_fast", "inproc", 4, false, "", Wrap::kNone});
   cases.push_back({"inproc_n4_link", "inproc", 4, true,
-                   LinkSpec{.bytes_per_s = 2e9, .latency_ns = 20'000},
+                   LinkConfig({.bytes_per_s = 2e9, .latency_ns = 20'000}),
                    Wrap::kNone});
   for (const int size : {1, 2, 4}) {
-    cases.push_back({absl::StrCat("virtual_n", size), "virtual", size, true,
-                     LinkSpec{}, Wrap::kVirtual});
+    cases.push_back({absl::StrCat("virtual_n", size), "virtual", size, true, "",
+                     Wrap::kVirtual});
   }
   // Without faults the wrapper must be a backend like any other.
-  cases.push_back(
-      {"faultless_n3", "inproc", 3, true, LinkSpec{}, Wrap::kFaultless});
+  cases.push_back({"faultless_n3", "inproc", 3, true, "", Wrap::kFaultless});
   for (const int size : {1, 2, 3, 4}) {
     cases.push_back(
-        {absl::StrCat("skeleton_n", size), "skeleton", size, true, LinkSpec{},
+        {absl::StrCat("skeleton_n", size), "skeleton", size, true, "",
          Wrap::kNone,
          COMMSCHED_TEST_PLUGINS "/skeletons/commsched_skeleton_backend.so",
          COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_DETERMINISTIC |
@@ -61,7 +60,7 @@ BackendTest::BackendTest() {
   WorldSpec spec;
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;
-  spec.link = GetParam().link;
+  spec.backend_config = GetParam().config;
   if (GetParam().wrap == BackendCase::Wrap::kFaultless) {
     fault_backend_ =
         std::make_unique<test::FaultBackend>(std::vector<test::Fault>{});

@@ -26,7 +26,7 @@ struct BackendCase {
   std::string backend;
   int size = 1;
   bool deterministic = true;
-  LinkSpec link;
+  std::string config = {};  // backend_config
   // Backends of test/support, made by the fixture.
   enum class Wrap { kNone, kVirtual, kFaultless };
   Wrap wrap = Wrap::kNone;

@@ -290,7 +290,7 @@ class RandomRank {
       mine_[i] = loss_scale * source.At(i, values[i]);
     }
     kernels_.add(nullptr, gradient,
-                 static_cast<commsched_dtype_t>(case_.engine.gradient_dtype),
+                 static_cast<commsched_dtype_t>(case_.engine.parameter_dtype),
                  mine_.data(), COMMSCHED_F32, count);
     return "";
   }
@@ -401,10 +401,10 @@ class RandomRank {
 commsched_world_t* CreateWorld(const RandomCase& random_case) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = random_case.ranks;
-  desc.link_bytes_per_s = random_case.link_bytes_per_s;
-  if (desc.link_bytes_per_s > 0) {
-    desc.link_latency_ns = random_case.link_latency_ns;
-  }
+  const std::string link =
+      "link_bytes_per_s=" + std::to_string(random_case.link_bytes_per_s) +
+      ",link_latency_ns=" + std::to_string(random_case.link_latency_ns);
+  if (random_case.link_bytes_per_s > 0) desc.backend_config = link.c_str();
   commsched_world_t* world = nullptr;
   EXPECT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
   return world;

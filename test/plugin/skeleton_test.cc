@@ -61,10 +61,6 @@ TEST(SkeletonBackendTest, RefusesWhatItCannotDo) {
   spec.backend_config = "fast";
   EXPECT_THAT(World::Create(spec).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, "'fast'"));
-  spec.backend_config = "";
-  spec.link.bytes_per_s = 1e9;
-  EXPECT_THAT(World::Create(spec).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, "no link"));
 }
 
 // Two neighbours of `count` f32 each that could merge.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "comm/emulated_link.h"
 #include "comm/world.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
@@ -101,7 +102,9 @@ Case DrawCase(uint64_t seed) {
   // So slow a copy that a list is cheaper than packing.
   if (draw(0, 1) == 1) drawn.profile.copy_bytes_per_s = 1e3;
   drawn.world.size = drawn.job.num_ranks();
-  if (draw(0, 3) == 0) drawn.world.link = {.bytes_per_s = 1e9, .latency_ns = 0};
+  if (draw(0, 3) == 0)
+    drawn.world.backend_config =
+        LinkConfig({.bytes_per_s = 1e9, .latency_ns = 0});
   drawn.worker_lanes = draw(0, 2) == 0;
   drawn.shuffled_calls = !drawn.worker_lanes && draw(0, 1) == 1;
   if (draw(0, 1) == 1) drawn.delays = DrawDelays(random);

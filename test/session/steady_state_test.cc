@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "comm/emulated_link.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
@@ -130,7 +131,7 @@ TEST_P(SteadyStateTest, NeitherDoPackedAndGroupedLaunches) {
 TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
   WorldSpec world;
   world.size = kSteadyRanks;
-  world.link = {.bytes_per_s = 10e9, .latency_ns = 1000};
+  world.backend_config = LinkConfig({.bytes_per_s = 10e9, .latency_ns = 1000});
   test::SessionRig rig(world, ZeroStep(), PlanOptions{});
   ExpectNoSurprises(rig, by_calls());
 }

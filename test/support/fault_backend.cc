@@ -469,8 +469,7 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
   last_done_.assign(inner.size, 0);
   table_ = {.struct_size = sizeof(commsched_backend_t),
             .abi = COMMSCHED_BACKEND_ABI,
-            .capabilities = inner_->capabilities &
-                            ~uint32_t{COMMSCHED_BACKEND_EMULATED_LINK},
+            .capabilities = inner_->capabilities,
             .name = "fault",
             .version = "0",
             .instance_create = &FaultTable::InstanceCreate,
