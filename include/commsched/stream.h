@@ -1,4 +1,4 @@
-/// Streams and events: where work is enqueued, and when it is done.
+/// Streams: where work is enqueued.
 #ifndef COMMSCHED_STREAM_H_
 #define COMMSCHED_STREAM_H_
 
@@ -29,14 +29,6 @@ typedef struct commsched_stream {
   uint32_t reserved;  ///< 0.
   void* native;
 } commsched_stream_t;
-
-/// A point in a stream, passed by value. `kind` is that of the streams it can
-/// be used with: HOST events go with CALLER streams too. Never grows.
-typedef struct commsched_event {
-  commsched_stream_kind_t kind;
-  uint32_t reserved;  ///< 0.
-  void* native;
-} commsched_event_t;
 
 /// Returns the stream that is the calling thread itself.
 ///
@@ -92,64 +84,6 @@ commsched_stream_synchronize(commsched_stream_t stream);
 /// Blocks:    until the worker has ended.
 /// Since:     0.1
 COMMSCHED_API void commsched_host_stream_destroy(commsched_stream_t stream);
-
-/// Creates an event that counts as complete until it is recorded.
-///
-/// Ownership: release with commsched_event_destroy().
-/// Threads:   any.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT  NULL
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_event_create(
-    commsched_context_t* context, commsched_event_t* out_event);
-
-/// The event completes when the work enqueued on `stream` so far is done.
-///
-/// Threads:   any.
-/// Blocks:    as commsched_host_stream_enqueue().
-/// Errors:    INVALID_ARGUMENT     not an event, not a stream
-///            FAILED_PRECONDITION  recorded on another stream before, and that
-///                                 record is not complete
-///            UNIMPLEMENTED        a CUDA stream
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_event_record(commsched_event_t event, commsched_stream_t stream);
-
-/// Work enqueued on `stream` from now on starts after the latest record of
-/// `event`.
-///
-/// Threads:   any.
-/// Blocks:    on a CALLER stream, until the record is complete; on others as
-///            commsched_host_stream_enqueue().
-/// Errors:    INVALID_ARGUMENT  not an event, not a stream
-///            UNIMPLEMENTED     a CUDA stream
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_stream_wait_event(commsched_stream_t stream, commsched_event_t event);
-
-/// Sets `*out_complete` to 1 if the latest record is complete, else 0.
-///
-/// Threads:   any.
-/// Blocks:    never.
-/// Errors:    INVALID_ARGUMENT  not an event, NULL
-/// Since:     0.1
-COMMSCHED_API commsched_status_t commsched_event_query(commsched_event_t event,
-                                                       uint32_t* out_complete);
-
-/// Blocks until the latest record is complete.
-///
-/// Threads:   any.
-/// Blocks:    yes.
-/// Errors:    INVALID_ARGUMENT  not an event
-/// Since:     0.1
-COMMSCHED_API commsched_status_t
-commsched_event_synchronize(commsched_event_t event);
-
-/// Releases the event. Does nothing if `native` is NULL.
-///
-/// Threads:   any; no stream may still record the event or wait for it.
-/// Since:     0.1
-COMMSCHED_API void commsched_event_destroy(commsched_event_t event);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/// Worlds, contexts, streams, events, groups and meshes in C++17:
+/// Worlds, contexts, streams, groups and meshes in C++17:
 /// commsched/commsched.hpp.
 #ifndef COMMSCHED_WORLD_HPP_
 #define COMMSCHED_WORLD_HPP_
@@ -92,47 +92,6 @@ class HostStream {
   explicit HostStream(commsched_stream_t stream) : stream_(stream) {}
 
   commsched_stream_t stream_ = commsched_stream_caller();
-};
-
-/// A point in a stream.
-class Event {
- public:
-  Event() = default;
-  Event(Event&& other) noexcept
-      : event_(std::exchange(other.event_, commsched_event_t{})) {}
-  Event& operator=(Event&& other) noexcept {
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Event() { commsched_event_destroy(event_); }
-
-  static Result<Event> Create(const Context& context) {
-    commsched_event_t event = {};
-    const auto code = commsched_event_create(context.get(), &event);
-    return internal::ResultOf(code, [&] { return Event(event); });
-  }
-
-  Status Record(commsched_stream_t stream) {
-    return Status::Of(commsched_event_record(event_, stream));
-  }
-  /// Work enqueued on `stream` from now on starts after the latest record.
-  Status WaitOn(commsched_stream_t stream) const {
-    return Status::Of(commsched_stream_wait_event(stream, event_));
-  }
-  Result<bool> IsComplete() const {
-    uint32_t complete = 0;
-    const auto code = commsched_event_query(event_, &complete);
-    return internal::ResultOf(code, [&] { return complete != 0; });
-  }
-  Status Synchronize() const {
-    return Status::Of(commsched_event_synchronize(event_));
-  }
-  commsched_event_t get() const { return event_; }
-
- private:
-  explicit Event(commsched_event_t event) : event_(event) {}
-
-  commsched_event_t event_ = {};
 };
 
 /// The ranks of one communicator.

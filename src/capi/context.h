@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "comm/comparison.h"
 #include "comm/world.h"
-#include "device/host_device.h"
 
 namespace commsched {
 
@@ -52,7 +51,6 @@ class Context {
   const std::shared_ptr<World>& world() const { return world_->world(); }
   int rank() const { return rank_; }
   int world_size() const { return world_->size(); }
-  HostDevice& device() { return device_; }
   uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
   Comparisons& comparisons() { return world_->comparisons(rank_); }
 
@@ -62,7 +60,6 @@ class Context {
 
   const std::shared_ptr<RankedWorld> world_;
   const int rank_;
-  HostDevice device_;
 };
 
 }  // namespace commsched

@@ -43,37 +43,6 @@ absl::StatusOr<HostStream*> HostStreamOf(const commsched_stream_t& stream) {
   return static_cast<NativeHostStream*>(stream.native)->stream.get();
 }
 
-absl::StatusOr<NativeHostEvent*> EventOf(const commsched_event_t& event) {
-  if (event.kind != COMMSCHED_STREAM_HOST || event.reserved != 0 ||
-      event.native == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "not an event: kind ", event.kind, ", reserved ", event.reserved,
-        ", native ", event.native == nullptr ? "NULL" : "set"));
-  }
-  return static_cast<NativeHostEvent*>(event.native);
-}
-
-uint64_t LatestRecord(NativeHostEvent* event) {
-  MutexLock lock(&event->mu);
-  return event->generation;
-}
-
-// Generations complete in order, which holds for the records of one stream, and
-// across streams once the earlier one is complete.
-absl::Status RecordEvent(NativeHostEvent* event, Stream* stream) {
-  MutexLock lock(&event->mu);
-  if (stream != event->recorded_on &&
-      !event->event->IsComplete(event->generation)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("record ", event->generation,
-                     " of the event, on another stream, is not complete"));
-  }
-  stream->Record(event->event.get(), event->generation + 1);
-  ++event->generation;
-  event->recorded_on = stream;
-  return absl::OkStatus();
-}
-
 }  // namespace
 }  // namespace commsched
 
@@ -120,61 +89,4 @@ void commsched_host_stream_destroy(commsched_stream_t stream) {
   if (stream.kind != COMMSCHED_STREAM_HOST) return;
   commsched::AtVoidBoundary(
       [&] { delete static_cast<commsched::NativeHostStream*>(stream.native); });
-}
-
-commsched_status_t commsched_event_create(commsched_context_t* context,
-                                          commsched_event_t* out_event) {
-  return AtBoundary([&]() -> absl::Status {
-    RETURN_IF_ERROR(
-        RequireNonNull({{"context", context}, {"out_event", out_event}}));
-    auto native = std::make_unique<commsched::NativeHostEvent>();
-    native->context = context->context;
-    ASSIGN_OR_RETURN(native->event, context->context->device().CreateEvent());
-    *out_event = {COMMSCHED_STREAM_HOST, 0, native.release()};
-    return absl::OkStatus();
-  });
-}
-
-commsched_status_t commsched_event_record(commsched_event_t event,
-                                          commsched_stream_t stream) {
-  return AtBoundary([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
-    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
-    return commsched::RecordEvent(native, known);
-  });
-}
-
-commsched_status_t commsched_stream_wait_event(commsched_stream_t stream,
-                                               commsched_event_t event) {
-  return AtBoundary([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
-    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
-    known->Wait(native->event.get(), commsched::LatestRecord(native));
-    return absl::OkStatus();
-  });
-}
-
-commsched_status_t commsched_event_query(commsched_event_t event,
-                                         uint32_t* out_complete) {
-  return AtBoundary([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
-    RETURN_IF_ERROR(RequireNonNull({{"out_complete", out_complete}}));
-    *out_complete =
-        native->event->IsComplete(commsched::LatestRecord(native)) ? 1 : 0;
-    return absl::OkStatus();
-  });
-}
-
-commsched_status_t commsched_event_synchronize(commsched_event_t event) {
-  return AtBoundary([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(auto* native, commsched::EventOf(event));
-    native->event->Synchronize(commsched::LatestRecord(native));
-    return absl::OkStatus();
-  });
-}
-
-void commsched_event_destroy(commsched_event_t event) {
-  if (event.kind != COMMSCHED_STREAM_HOST) return;
-  commsched::AtVoidBoundary(
-      [&] { delete static_cast<commsched::NativeHostEvent*>(event.native); });
 }
