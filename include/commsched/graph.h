@@ -97,10 +97,6 @@ typedef struct commsched_compute_desc {
   uint32_t num_accesses;
   uint32_t num_after;
   uint32_t lane;  ///< Compute lane (stream) 0..15 that runs the op.
-  /// These two are recorded, and written to JSON; nothing in this version
-  /// reads them.
-  uint32_t micro_batch;    ///< Index within the accumulation window.
-  uint32_t last_backward;  ///< 1: backward of the window's last micro-batch.
   /// 1: feeds only a reduction, so that planning may move it to where compute
   /// would wait (docs/priority.md).
   uint32_t filler;

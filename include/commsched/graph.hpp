@@ -75,8 +75,6 @@ struct Compute {
   std::vector<commsched_access_t> accesses;
   std::vector<OpId> after;
   uint32_t lane = 0;
-  uint32_t micro_batch = 0;
-  bool last_backward = false;
   bool filler = false;
   int32_t priority = 0;
   int64_t cost_ns = 0;
@@ -120,8 +118,6 @@ inline commsched_compute_desc_t DescOf(const Compute& compute) {
   desc.after = DataOf(compute.after);
   desc.num_after = static_cast<uint32_t>(compute.after.size());
   desc.lane = compute.lane;
-  desc.micro_batch = compute.micro_batch;
-  desc.last_backward = compute.last_backward ? 1 : 0;
   desc.filler = compute.filler ? 1 : 0;
   desc.priority = compute.priority;
   desc.cost_ns = compute.cost_ns;

@@ -125,9 +125,6 @@ absl::StatusOr<ComputeSpec> ToComputeSpec(
     const commsched_compute_desc_t& desc) {
   ComputeSpec spec;
   spec.lane = desc.lane;
-  spec.micro_batch = desc.micro_batch;
-  ASSIGN_OR_RETURN(spec.last_backward,
-                   ToFlag("compute.last_backward", desc.last_backward));
   ASSIGN_OR_RETURN(spec.filler, ToFlag("compute.filler", desc.filler));
   spec.cost_ns = desc.cost_ns;
   spec.flops = desc.flops;

@@ -158,11 +158,6 @@ class Reader {
     ASSIGN_OR_RETURN(const uint64_t lane,
                      fields.GetUnsigned("lane", kMaxUint32, 0));
     spec.lane = static_cast<uint32_t>(lane);
-    ASSIGN_OR_RETURN(const uint64_t micro_batch,
-                     fields.GetUnsigned("micro_batch", kMaxUint32, 0));
-    spec.micro_batch = static_cast<uint32_t>(micro_batch);
-    ASSIGN_OR_RETURN(spec.last_backward,
-                     fields.GetBool("last_backward", false));
     ASSIGN_OR_RETURN(spec.filler, fields.GetBool("filler", false));
     ASSIGN_OR_RETURN(spec.cost_ns, fields.GetInt("cost_ns", 0, kMaxInt64, 0));
     ASSIGN_OR_RETURN(spec.flops, fields.GetDouble("flops", 0));

@@ -97,8 +97,6 @@ class Writer {
   void AddCompute(const Op& op, Json& json) const {
     const ComputeSpec& spec = op.compute;
     if (spec.lane != 0) json["lane"] = spec.lane;
-    if (spec.micro_batch != 0) json["micro_batch"] = spec.micro_batch;
-    if (spec.last_backward) json["last_backward"] = true;
     if (spec.filler) json["filler"] = true;
     if (spec.cost_ns != 0) json["cost_ns"] = spec.cost_ns;
     if (spec.flops != 0) json["flops"] = spec.flops;

@@ -105,8 +105,6 @@ struct Buffer {
 
 struct ComputeSpec {
   uint32_t lane = 0;
-  uint32_t micro_batch = 0;
-  bool last_backward = false;
   bool filler = false;
   int64_t cost_ns = 0;
   double flops = 0;

@@ -153,10 +153,6 @@ static void test_compute_errors(commsched_graph_t* graph) {
   desc.lane = 16;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "16", add_compute(graph, &desc));
   desc.lane = 0;
-  desc.last_backward = 2;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "last_backward is 2",
-               add_compute(graph, &desc));
-  desc.last_backward = 0;
   desc.filler = 3;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "filler is 3",
                add_compute(graph, &desc));

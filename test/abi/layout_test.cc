@@ -37,21 +37,15 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_world_desc_t, abi_version, 8);
   EXPECT_OFFSET(commsched_world_desc_t, size, 12);
   EXPECT_OFFSET(commsched_world_desc_t, backend, 16);
-  EXPECT_OFFSET(commsched_world_desc_t, link_bytes_per_s, 24);
-  EXPECT_OFFSET(commsched_world_desc_t, link_latency_ns, 32);
-  EXPECT_OFFSET(commsched_world_desc_t, backend_config, 40);
-  EXPECT_SIZE(commsched_world_desc_t, 48);
+  EXPECT_OFFSET(commsched_world_desc_t, backend_config, 24);
+  EXPECT_SIZE(commsched_world_desc_t, 32);
 }
 
-TEST(LayoutTest, StreamsAndEventsNeverGrow) {
+TEST(LayoutTest, StreamsNeverGrow) {
   EXPECT_OFFSET(commsched_stream_t, kind, 0);
   EXPECT_OFFSET(commsched_stream_t, reserved, 4);
   EXPECT_OFFSET(commsched_stream_t, native, 8);
   EXPECT_SIZE(commsched_stream_t, 16);
-  EXPECT_OFFSET(commsched_event_t, kind, 0);
-  EXPECT_OFFSET(commsched_event_t, reserved, 4);
-  EXPECT_OFFSET(commsched_event_t, native, 8);
-  EXPECT_SIZE(commsched_event_t, 16);
 }
 
 TEST(LayoutTest, AxesAndBindingsNeverGrow) {
@@ -94,14 +88,12 @@ TEST(LayoutTest, ComputeDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_compute_desc_t, num_accesses, 32);
   EXPECT_OFFSET(commsched_compute_desc_t, num_after, 36);
   EXPECT_OFFSET(commsched_compute_desc_t, lane, 40);
-  EXPECT_OFFSET(commsched_compute_desc_t, micro_batch, 44);
-  EXPECT_OFFSET(commsched_compute_desc_t, last_backward, 48);
-  EXPECT_OFFSET(commsched_compute_desc_t, filler, 52);
-  EXPECT_OFFSET(commsched_compute_desc_t, priority, 56);
-  EXPECT_OFFSET(commsched_compute_desc_t, cost_ns, 64);
-  EXPECT_OFFSET(commsched_compute_desc_t, flops, 72);
-  EXPECT_OFFSET(commsched_compute_desc_t, bytes, 80);
-  EXPECT_SIZE(commsched_compute_desc_t, 88);
+  EXPECT_OFFSET(commsched_compute_desc_t, filler, 44);
+  EXPECT_OFFSET(commsched_compute_desc_t, priority, 48);
+  EXPECT_OFFSET(commsched_compute_desc_t, cost_ns, 56);
+  EXPECT_OFFSET(commsched_compute_desc_t, flops, 64);
+  EXPECT_OFFSET(commsched_compute_desc_t, bytes, 72);
+  EXPECT_SIZE(commsched_compute_desc_t, 80);
 }
 
 TEST(LayoutTest, CollectiveDescKeepsItsFields) {
@@ -299,11 +291,11 @@ TEST(LayoutTest, EnumeratorsKeepTheirNumbers) {
 }
 
 TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
-  EXPECT_EQ(commsched_world_desc_init().struct_size, 48u);
+  EXPECT_EQ(commsched_world_desc_init().struct_size, 32u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
-  EXPECT_EQ(commsched_compute_desc_init().struct_size, 88u);
+  EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 80u);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);

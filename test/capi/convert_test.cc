@@ -95,8 +95,6 @@ TEST(ConvertTest, EveryFieldOfAComputeOpArrives) {
   given.after = &after;
   given.num_after = 1;
   given.lane = 7;
-  given.micro_batch = 8;
-  given.last_backward = 1;
   given.filler = 1;
   given.priority = -9;
   given.cost_ns = 10;
@@ -114,8 +112,6 @@ TEST(ConvertTest, EveryFieldOfAComputeOpArrives) {
   EXPECT_FALSE(op.accesses[0].region.group.valid());
   EXPECT_EQ(op.after, std::vector<OpId>{OpId(6)});
   EXPECT_EQ(op.compute.lane, 7u);
-  EXPECT_EQ(op.compute.micro_batch, 8u);
-  EXPECT_TRUE(op.compute.last_backward);
   EXPECT_TRUE(op.compute.filler);
   EXPECT_EQ(op.priority, -9);
   EXPECT_EQ(op.compute.cost_ns, 10);

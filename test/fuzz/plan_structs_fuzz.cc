@@ -89,7 +89,6 @@ struct Builder {
     desc.num_after = TakeAfter(after.data());
     if (desc.num_after != 0) desc.after = after.data();
     const uint8_t flags = source->Take<uint8_t>();
-    desc.last_backward = flags & 1;
     desc.filler = flags >> 1 & 1;
     desc.lane = flags & 4 ? TakeSmall(source) : flags >> 7;
     desc.priority = flags & 8 ? source->Take<int32_t>() : 0;

@@ -76,7 +76,6 @@ TEST(GraphJsonTest, ExtremeValuesComeBackEqual) {
   ASSERT_OK_AND_ASSIGN(const BufferId buffer, graph.AddBuffer(huge));
   Op op = Compute(std::string(256, 'n'), {Range(buffer, kMax - 1, 1)});
   op.priority = std::numeric_limits<int>::min();
-  op.compute.micro_batch = std::numeric_limits<uint32_t>::max();
   op.compute.cost_ns = Graph::kMaxCostNs;
   op.compute.flops = std::numeric_limits<double>::denorm_min();
   op.compute.bytes = std::numeric_limits<double>::max();

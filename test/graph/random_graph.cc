@@ -97,8 +97,6 @@ class Generator {
       op.accesses.push_back(SomeAccess());
     }
     op.compute.lane = Below(3);
-    op.compute.micro_batch = Below(2);
-    op.compute.last_backward = Below(2) == 0;
     op.compute.filler = Below(2) == 0;
     op.compute.cost_ns = Below(1000);
     op.compute.flops = Below(1000) / 7.0;

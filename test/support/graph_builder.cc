@@ -129,7 +129,6 @@ Graph ZeroStep(const ZeroStepSpec& spec) {
               {Read(param[i]), Read(act[i]), Write(act[i + 1])}, cost);
   }
   cost.cost_ns = spec.backward_ns;
-  cost.last_backward = true;
   for (int i = spec.buckets - 1; i >= 0; --i) {
     b.Compute(Numbered("bwd", i),
               {Read(param[i]), Read(act[i]), Read(act[i + 1]),
