@@ -131,8 +131,6 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
        "fp16; the optimizer steps fp32 weights");
   app.add_option("--reduce-dtype", raw.reduce_dtype,
                  "Of gradients on their way between ranks [that of --dtype]");
-  flag("--accumulate-dtype", o.accumulate_dtype,
-       "Of the sum of gradients over micro-batches");
   app.add_option("--loss-scale", raw.loss_scale,
                  "First scale of dynamic loss scaling, a power of two from 1 "
                  "to 16777216; 0: none [fp16 65536, else 0]")
@@ -387,8 +385,7 @@ absl::Status SetPrecision(const RawOptions& raw, Options& o) {
   const std::pair<const char*, const std::string&> dtypes[] = {
       {"--dtype", o.dtype},
       {"--reduce-dtype", o.reduce_dtype},
-      {"--sp-dtype", o.sp_dtype},
-      {"--accumulate-dtype", o.accumulate_dtype}};
+      {"--sp-dtype", o.sp_dtype}};
   for (const auto& [flag, name] : dtypes) {
     if (name == "fp32" || name == "bf16" || name == "fp16") continue;
     return absl::InvalidArgumentError(

@@ -31,11 +31,10 @@ struct Options {
   double clip = 1;
   std::string optimizer = "adamw";  // Or "sgd", with momentum 0.9.
   // Each "fp32", "bf16" or "fp16".
-  std::string dtype = "fp32";             // Of parameters and gradients.
-  std::string reduce_dtype = "fp32";      // `dtype`'s by default.
-  std::string accumulate_dtype = "fp32";  // Over micro-batches.
-  double loss_scale = 0;                  // 0: none. The type's by default.
-  double lr = 0;                          // The model's by default.
+  std::string dtype = "fp32";         // Of parameters and gradients.
+  std::string reduce_dtype = "fp32";  // `dtype`'s by default.
+  double loss_scale = 0;              // 0: none. The type's by default.
+  double lr = 0;                      // The model's by default.
   int64_t seed = 1;
   uint64_t bucket_bytes = 0;  // The model's by default.
   uint64_t cap_bytes = 0;     // 0: no cap.

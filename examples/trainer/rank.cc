@@ -162,9 +162,7 @@ absl::Status Rank::CreateEngine() {
   desc.epsilon = kEpsilon;
   desc.weight_decay = kWeightDecay;
   desc.parameter_dtype = DTypeOf(options_.dtype);
-  desc.gradient_dtype = DTypeOf(options_.dtype);
   desc.reduce_dtype = DTypeOf(options_.reduce_dtype);
-  desc.accumulate_dtype = DTypeOf(options_.accumulate_dtype);
   desc.loss_scale = static_cast<float>(options_.loss_scale);
   if (options_.optimizer == "sgd") {
     desc.optimizer = COMMSCHED_SGD;

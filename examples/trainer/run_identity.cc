@@ -67,7 +67,6 @@ RunIdentity IdentifyRun(const Options& o, const Dataset& dataset) {
   add("steps", absl::StrCat(o.steps));
   add("dtype", o.dtype);
   add("reduce_dtype", o.reduce_dtype);
-  add("accumulate_dtype", o.accumulate_dtype);
   // How many share a sequence is layout; alone they exchange nothing.
   if (o.sp > 1) add("sp_dtype", o.sp_dtype, Setting::Kind::kSometimes);
   identity.settings.push_back({RunIdentity::kConfigKey, FormatConfig(config)});

@@ -120,7 +120,7 @@ typedef struct commsched_engine_desc {
   /// accumulate whole over all backwards of a step, to be reduced once, under
   /// the last. Those are chosen whose reductions take the link longest.
   /// The others are reduced in every micro-batch, and the results added in
-  /// their order, in `accumulate_dtype`: that takes memory for a second
+  /// their order, in fp32: that takes memory for a second
   /// gradient shard, and for the whole bucket only until its reduction is done.
   /// 0: no limit; 1: no bucket accumulates. In stages 0 and 1 gradients have
   /// memory for all the time, so that a limit costs memory; it is there for
@@ -133,16 +133,14 @@ typedef struct commsched_engine_desc {
   /// a call out of order is an error, also on the way to a later module.
   uint32_t allow_skipped_modules;
   /// Precision, each commsched_dtype_t: F32 (0), F16 or BF16. What the model
-  /// computes with. Unless F32, fp32 master weights are kept beside it, sharded
-  /// like the optimizer's state; the optimizer steps these and rounds.
+  /// computes with, and of the memory that backward adds to. Unless F32, fp32
+  /// master weights are kept beside it, sharded like the optimizer's state; the
+  /// optimizer steps these and rounds. Gradients add up over micro-batches in
+  /// fp32: then a bucket that accumulates whole has memory for the sum, too, to
+  /// which the gradients of each micro-batch are added after their backward.
   uint32_t parameter_dtype;
-  uint32_t gradient_dtype;  ///< Of the memory that backward adds to.
   /// Of gradients that travel: ranks sum in fp32, and round the mean to it.
   uint32_t reduce_dtype;
-  /// Of sums over micro-batches. Where it is not `gradient_dtype`, a bucket
-  /// that accumulates whole has memory of both: for the sum, and for the
-  /// gradients of one micro-batch, which are added to it after their backward.
-  uint32_t accumulate_dtype;
   /// Dynamic loss scaling, for gradients of fp16 above all: the first scale, a
   /// power of two from 1 to 2^24. 0: none. The caller multiplies the loss by
   /// what commsched_engine_loss_scale_address() points to, the optimizer
@@ -384,7 +382,7 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
     float* out_values, uint64_t count);
 
 /// Addresses of a parameter's values, of `parameter_dtype`, and its gradient,
-/// of `gradient_dtype`, fixed after build. Values may be read within forward
+/// of `parameter_dtype`, fixed after build. Values may be read within forward
 /// and backward of modules that use the parameter, and between a drain and the
 /// next step. The gradient may be added to (+=) within backward of those
 /// modules: the engine zeroes it before the first of a step, and at other times

@@ -75,9 +75,7 @@ void AddSettings(const commsched_engine_desc_t& desc, Facts* facts) {
   facts->Add("zero_stage", uint64_t{desc.zero_stage});
   facts->Add("micro_batches", uint64_t{desc.micro_batches});
   facts->Add("parameter_dtype", NameOfDType(desc.parameter_dtype));
-  facts->Add("gradient_dtype", NameOfDType(desc.gradient_dtype));
   facts->Add("reduce_dtype", NameOfDType(desc.reduce_dtype));
-  facts->Add("accumulate_dtype", NameOfDType(desc.accumulate_dtype));
   const bool sgd = desc.optimizer == COMMSCHED_SGD;
   facts->Add("optimizer", sgd ? "SGD" : "AdamW");
   if (sgd) {

@@ -122,7 +122,7 @@ void Engine::BindBuckets() {
     if (!spec_.owned_gradients()) {
       memory.all_gradients = memory.gradients.data();
       memory.my_gradients = memory.gradients.data() +
-                            shard_begin * SizeOf(spec_.precision.gradients);
+                            shard_begin * SizeOf(spec_.precision.parameters);
     } else {
       memory.all_gradients = nullptr;
     }

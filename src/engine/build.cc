@@ -67,9 +67,7 @@ Precision MakePrecision(const commsched_engine_desc_t& desc) {
     return static_cast<commsched_dtype_t>(value);
   };
   return {.parameters = dtype(desc.parameter_dtype),
-          .gradients = dtype(desc.gradient_dtype),
-          .reduced = dtype(desc.reduce_dtype),
-          .accumulated = dtype(desc.accumulate_dtype)};
+          .reduced = dtype(desc.reduce_dtype)};
 }
 
 StepSpec MakeSpec(const commsched_engine_desc_t& desc,
@@ -266,9 +264,7 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
   ENGINE_RETURN_IF_ERROR(CheckPool(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
-  ENGINE_RETURN_IF_ERROR(CheckDType("gradient_dtype", desc.gradient_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
-  ENGINE_RETURN_IF_ERROR(CheckDType("accumulate_dtype", desc.accumulate_dtype));
   ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
   ENGINE_RETURN_IF_ERROR(CheckFinite("clip_norm", desc.clip_norm));

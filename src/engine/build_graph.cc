@@ -109,7 +109,7 @@ Status StepBuilder::AddGradientBuffers(uint32_t bucket) {
   }
   for (const std::string& name : names) {
     ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        name, spec_.precision.gradients,
+        name, spec_.precision.parameters,
         spec_.owned_gradients() ? COMMSCHED_OWNED : COMMSCHED_BOUND,
         layout_.buckets[bucket].count,
         &out_.buckets[bucket].gradients.emplace_back()));
@@ -122,9 +122,9 @@ Status StepBuilder::AddSentBuffers(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
   const Bucket& all = layout_.buckets[bucket];
   if (spec_.folds(all)) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        Indexed("accumulated", bucket), spec_.precision.accumulated,
-        COMMSCHED_OWNED, all.count, &ids.accumulated));
+    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("accumulated", bucket),
+                                             kSumDType, COMMSCHED_OWNED,
+                                             all.count, &ids.accumulated));
   }
   if (!spec_.casts(all)) return Status();
   const std::string name = Indexed("sent", bucket);
@@ -245,8 +245,6 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
     desc.after = &previous;
     desc.num_after = 1;
   }
-  desc.micro_batch = op.micro_batch;
-  desc.last_backward = op.backward && op.micro_batch + 1 == spec_.micro_batches;
   desc.flops = op.backward ? m.backward_flops : m.forward_flops;
   ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
   for (uint32_t b : op.zeroed) {

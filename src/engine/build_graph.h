@@ -14,12 +14,14 @@
 
 namespace commsched::engine {
 
+// Of sums over micro-batches.
+inline constexpr commsched_dtype_t kSumDType = COMMSCHED_F32;
+
 // Element types of what a step keeps and sends.
 struct Precision {
-  commsched_dtype_t parameters = COMMSCHED_F32;   // What the model reads.
-  commsched_dtype_t gradients = COMMSCHED_F32;    // What backward adds to.
-  commsched_dtype_t reduced = COMMSCHED_F32;      // What travels.
-  commsched_dtype_t accumulated = COMMSCHED_F32;  // Sums over micro-batches.
+  // What the model reads, and what backward adds to.
+  commsched_dtype_t parameters = COMMSCHED_F32;
+  commsched_dtype_t reduced = COMMSCHED_F32;  // What travels.
 };
 
 // What shapes a step.
@@ -49,11 +51,10 @@ struct StepSpec {
   bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
   // Values of the optimizer's state per weight.
   uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
-  // Gradients accumulate whole, in memory of another type than backward adds
-  // to, which holds those of one micro-batch.
+  // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
+  // adds to holds those of one micro-batch.
   bool folds(const Bucket& bucket) const {
-    return micro_batches > 1 && !bucket.reduced_at_once &&
-           precision.gradients != precision.accumulated;
+    return micro_batches > 1 && !bucket.reduced_at_once && has_masters();
   }
   // Backward begins anew in each micro-batch.
   bool begins_anew(const Bucket& bucket) const {
@@ -61,7 +62,7 @@ struct StepSpec {
   }
   // Of the gradients that are to be reduced, before they are converted.
   commsched_dtype_t unreduced(const Bucket& bucket) const {
-    return folds(bucket) ? precision.accumulated : precision.gradients;
+    return folds(bucket) ? kSumDType : precision.parameters;
   }
   // What travels is a copy.
   bool casts(const Bucket& bucket) const {
@@ -69,7 +70,7 @@ struct StepSpec {
   }
   // Of the reduced gradients that the optimizer reads.
   commsched_dtype_t reduced(const Bucket& bucket) const {
-    return bucket.reduced_at_once ? precision.accumulated : precision.reduced;
+    return bucket.reduced_at_once ? kSumDType : precision.reduced;
   }
   // Reduced gradients have memory of their own, in which those of several
   // micro-batches can add up.
@@ -77,9 +78,9 @@ struct StepSpec {
     return owned_gradients() || bucket.reduced_at_once || casts(bucket) ||
            folds(bucket);
   }
-  // What the first reduction leaves is added, too, to become of another type.
+  // What the first reduction leaves is added, too, to become fp32.
   bool adds_first(const Bucket& bucket) const {
-    return bucket.reduced_at_once && precision.accumulated != precision.reduced;
+    return bucket.reduced_at_once && precision.reduced != kSumDType;
   }
   // What is added to the reduced gradients has memory of its own.
   bool has_summand(const Bucket& bucket) const {

@@ -69,8 +69,8 @@ Status StepBuilder::AddConversions(ModuleOp& op) {
           AddConversion(Indexed(Indexed("fold", b).c_str(), op.micro_batch),
                         {.count = bucket.count,
                          .adds = op.micro_batch > 0,
-                         .from_dtype = spec_.precision.gradients,
-                         .into_dtype = spec_.precision.accumulated,
+                         .from_dtype = spec_.precision.parameters,
+                         .into_dtype = kSumDType,
                          .from = ids.gradients_in(op.micro_batch),
                          .into = ids.accumulated},
                         op));
@@ -107,7 +107,7 @@ Status StepBuilder::AddConversion(const std::string& name,
 Status StepBuilder::AddAccumulation(uint32_t bucket, uint32_t micro_batch,
                                     commsched_op_id_t* out_op) {
   const uint64_t bytes =
-      SizeOf(spec_.precision.reduced) + 2 * SizeOf(spec_.precision.accumulated);
+      SizeOf(spec_.precision.reduced) + 2 * SizeOf(kSumDType);
   return writer_.AddCompute(
       Indexed(Indexed("accumulate", bucket).c_str(), micro_batch),
       {Reduced(bucket, micro_batch, COMMSCHED_READ),

@@ -164,7 +164,7 @@ void Engine::ForMissingMemory(const ModuleOp& op, Missing&& missing) {
               &bucket.values);
     }
     if (!evaluating_ && !op.again && bucket.gradients.data() == nullptr) {
-      missing(bucket.count * SizeOf(spec_.precision.gradients),
+      missing(bucket.count * SizeOf(spec_.precision.parameters),
               &bucket.gradients);
     }
   }
@@ -272,7 +272,7 @@ Status Engine::EndLate() {
 
 // Of a backward that has run, in the place of the planned one.
 void Engine::AddLateGradients(const ModuleOp& op) {
-  const commsched_dtype_t dtype = spec_.precision.gradients;
+  const commsched_dtype_t dtype = spec_.precision.parameters;
   const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
   const LateModule& module = late_modules_[PositionOf(op)];
   for (uint32_t p : modules_[op.module].used) {

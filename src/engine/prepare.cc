@@ -66,7 +66,7 @@ void Engine::ChooseAccumulating() {
   if (spec_.micro_batches == 1) return;
   AccumulationCosts costs;
   costs.budget_bytes = desc_.accumulate_bytes;
-  costs.element_bytes = SizeOf(spec_.precision.accumulated);
+  costs.element_bytes = SizeOf(kSumDType);
   costs.sent_element_bytes = SizeOf(spec_.precision.reduced);
   costs.bytes_per_s = profile_.link_bytes_per_s > 0 ? profile_.link_bytes_per_s
                                                     : kDefaultLinkBytesPerS;
@@ -83,7 +83,7 @@ uint64_t Engine::AccumulatedBytes() const {
   for (const Bucket& bucket : layout_.buckets) {
     if (!bucket.reduced_at_once) elements += bucket.count;
   }
-  return elements * SizeOf(spec_.precision.accumulated);
+  return elements * SizeOf(kSumDType);
 }
 
 // What the plan has to find memory for.
@@ -92,8 +92,8 @@ uint64_t Engine::OwnedGradientBytes() const {
   uint64_t bytes = 0;
   for (const Bucket& bucket : layout_.buckets) {
     uint64_t element = 0;
-    if (spec_.owned_gradients()) element += SizeOf(precision.gradients);
-    if (spec_.folds(bucket)) element += SizeOf(precision.accumulated);
+    if (spec_.owned_gradients()) element += SizeOf(precision.parameters);
+    if (spec_.folds(bucket)) element += SizeOf(kSumDType);
     if (spec_.casts(bucket)) element += SizeOf(precision.reduced);
     bytes += bucket.count * element;
   }
@@ -112,7 +112,7 @@ Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
     bytes.state = spec_.moments * shard * sizeof(float);
   }
   if (!spec_.owned_gradients()) {
-    bytes.gradients = all.count * SizeOf(precision.gradients);
+    bytes.gradients = all.count * SizeOf(precision.parameters);
   }
   if (spec_.has_shard(all)) bytes.shard = shard * SizeOf(spec_.reduced(all));
   if (spec_.has_summand(all)) {

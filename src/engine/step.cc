@@ -247,8 +247,9 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
   open_op_ = op.op;
   ShowBuckets();
   for (uint32_t b : op.zeroed) {
-    kernels_.zero(kernels_.user, memory_[b].all_gradients,
-                  layout_.buckets[b].count * SizeOf(spec_.precision.gradients));
+    kernels_.zero(
+        kernels_.user, memory_[b].all_gradients,
+        layout_.buckets[b].count * SizeOf(spec_.precision.parameters));
   }
   return Status();
 }
@@ -288,8 +289,8 @@ Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
   const Precision& precision = spec_.precision;
   const auto combine = first ? kernels_.convert : kernels_.add;
   return Run(op, [&] {
-    combine(kernels_.user, memory.shard.data(), precision.accumulated,
-            memory.my_summand, precision.reduced,
+    combine(kernels_.user, memory.shard.data(), kSumDType, memory.my_summand,
+            precision.reduced,
             layout_.buckets[bucket].count / spec_.num_shards());
   });
 }

@@ -30,7 +30,7 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
   const uint32_t sent_in_place = casts || folds ? 0 : reduction_ops;
   for (const Span& span : backwards) {
     AddAlive(span.first, span.last + sent_in_place,
-             bucket.count * SizeOf(precision.gradients), needs);
+             bucket.count * SizeOf(precision.parameters), needs);
     if (!casts || (folds && &span != &backwards.back())) continue;
     AddAlive(span.last, span.last + reduction_ops,
              bucket.count * SizeOf(precision.reduced), needs);
@@ -38,7 +38,7 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
   if (!folds) return;
   AddAlive(backwards.front().last,
            backwards.back().last + (casts ? 0 : reduction_ops),
-           bucket.count * SizeOf(precision.accumulated), needs);
+           bucket.count * SizeOf(kSumDType), needs);
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ std::byte* Engine::ParameterGradient(uint32_t parameter) const {
     return nullptr;
   }
   return memory.all_gradients + (slot.offset - memory.gradients_begin) *
-                                    SizeOf(spec_.precision.gradients);
+                                    SizeOf(spec_.precision.parameters);
 }
 
 Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,

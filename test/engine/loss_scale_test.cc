@@ -112,7 +112,6 @@ TEST_P(LossScaleTest, AnOverflowOfOneRankSkipsTheStepOnAll) {
 TEST_P(LossScaleTest, GradientsOfFp16FindTheirScale) {
   ToyRun run = Run();
   run.engine.parameter_dtype = COMMSCHED_F16;
-  run.engine.gradient_dtype = COMMSCHED_F16;
   run.engine.reduce_dtype = COMMSCHED_F16;
   run.engine.loss_scale = 0x1p24f;
   Steps steps;
@@ -153,7 +152,7 @@ TEST(LossScaleStepTest, TheNormIsThatOfTheUnscaledGradients) {
 
 TEST(LossScaleCheckpointTest, TheScaleAndSkippedStepsGoOn) {
   ToyStretch stretch;
-  stretch.run.engine.gradient_dtype = COMMSCHED_F16;
+  stretch.run.engine.parameter_dtype = COMMSCHED_F16;
   stretch.run.engine.loss_scale = 0x1p24f;
   stretch.run.engine.loss_scale_window = 3;
   stretch.end = 16;

@@ -61,10 +61,7 @@ TEST_P(OffloadBitsTest, WeightsAreThoseOfStateInMemory) {
   EXPECT_EQ(offloaded.norm, in_memory.norm);
 }
 
-void Halve(ToyRun& run) {
-  run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.gradient_dtype = COMMSCHED_BF16;
-}
+void Halve(ToyRun& run) { run.engine.parameter_dtype = COMMSCHED_BF16; }
 
 INSTANTIATE_TEST_SUITE_P(
     StagesAndVariants, OffloadBitsTest,
@@ -214,7 +211,7 @@ TEST(OffloadTest, NothingToOffloadIsNotAnError) {
 
 TEST(OffloadTest, AStepThatOverflowsLeavesTheStateAsItWas) {
   ToyRun run = RunOf(1);
-  run.engine.gradient_dtype = COMMSCHED_F16;
+  run.engine.parameter_dtype = COMMSCHED_F16;
   run.engine.reduce_dtype = COMMSCHED_F16;
   run.engine.loss_scale = 0x1p20f;
   const ToyResult in_memory = RunToy(run);

@@ -43,7 +43,7 @@ float AddBackwards(const ToyRun& run, const Element& element, ToyPlace at,
       continue;
     }
     sum = Rounded(sum + ToyGradient(at, element.index, element.value),
-                  run.engine.gradient_dtype);
+                  run.engine.parameter_dtype);
   }
   return sum;
 }
@@ -63,12 +63,11 @@ float PlainMean(const ToyRun& run, OfRank&& of_rank) {
 float PlainWhole(const ToyRun& run, const Element& element, ToyPlace at) {
   const commsched_engine_desc_t& desc = run.engine;
   const bool folds =
-      desc.gradient_dtype != desc.accumulate_dtype && run.micro_batches() > 1;
+      desc.parameter_dtype != COMMSCHED_F32 && run.micro_batches() > 1;
   float mine = 0;
   for (at.micro_batch = 0; at.micro_batch < run.micro_batches();
        ++at.micro_batch) {
-    mine = folds ? Rounded(mine + AddBackwards(run, element, at, 0),
-                           desc.accumulate_dtype)
+    mine = folds ? mine + AddBackwards(run, element, at, 0)
                  : AddBackwards(run, element, at, mine);
   }
   return mine;
@@ -89,7 +88,7 @@ float PlainGradient(const ToyRun& run, const Element& element, ToyPlace at) {
       at.rank = rank;
       return AddBackwards(run, element, at, 0);
     });
-    sum = Rounded(sum + mean, run.engine.accumulate_dtype);
+    sum += mean;
   }
   return sum;
 }

@@ -89,7 +89,7 @@ void PlainTraining::AddBackwards(GradientPlace place,
       for (uint64_t i = 0; i < gradient.size(); ++i) {
         gradient[i] += scale * source.At(i, value[i]);
       }
-      Round(case_.engine.gradient_dtype, gradient);
+      Round(case_.engine.parameter_dtype, gradient);
     }
   }
 }
@@ -98,8 +98,8 @@ void PlainTraining::AddBackwards(GradientPlace place,
 std::vector<float> PlainTraining::GradientOf(GradientPlace place,
                                              uint32_t first,
                                              uint32_t last) const {
-  const bool folds = last - first > 1 && case_.engine.gradient_dtype !=
-                                             case_.engine.accumulate_dtype;
+  const bool folds =
+      last - first > 1 && case_.engine.parameter_dtype != COMMSCHED_F32;
   std::vector<float> sum(states_[place.parameter].value.size());
   for (uint32_t mb = first; mb < last; ++mb) {
     place.micro_batch = mb;
@@ -110,7 +110,6 @@ std::vector<float> PlainTraining::GradientOf(GradientPlace place,
     std::vector<float> mine(sum.size());
     AddBackwards(place, mine);
     Add(mine, sum);
-    Round(case_.engine.accumulate_dtype, sum);
   }
   Round(case_.engine.reduce_dtype, sum);
   return sum;
@@ -142,10 +141,8 @@ void PlainTraining::ReduceGradient(uint32_t step, uint32_t parameter) {
     return;
   }
   gradient = MeanGradient(step, parameter, 0, 1);
-  Round(case_.engine.accumulate_dtype, gradient);
   for (uint32_t mb = 1; mb < micro_batches; ++mb) {
     Add(MeanGradient(step, parameter, mb, mb + 1), gradient);
-    Round(case_.engine.accumulate_dtype, gradient);
   }
 }
 
@@ -247,9 +244,9 @@ double PlainTraining::GradientError(uint32_t step, uint32_t parameter) const {
   const double micro_batches = case_.micro_batches();
   const double most = 0.2 * uses * micro_batches;
   const double roundings =
-      micro_batches * (uses * RoundingOf(engine.gradient_dtype) +
-                       RoundingOf(engine.reduce_dtype) +
-                       RoundingOf(engine.accumulate_dtype)) +
+      micro_batches *
+          (uses * RoundingOf(engine.parameter_dtype) +
+           RoundingOf(engine.reduce_dtype) + RoundingOf(COMMSCHED_F32)) +
       case_.ranks * RoundingOf(COMMSCHED_F32);
   return 2 * roundings * most +
          0.05 * uses * micro_batches * errors_.back()[parameter];

@@ -23,7 +23,7 @@ using ::testing::Values;
 // One choice of types, and of how micro-batches add up.
 struct Choice {
   const char* name;
-  uint32_t parameters, gradients, reduced, accumulated;
+  uint32_t parameters, reduced;
   uint32_t micro_batches;
   uint64_t accumulate_bytes = 0;
 };
@@ -33,18 +33,15 @@ constexpr uint32_t kF16 = COMMSCHED_F16;
 constexpr uint32_t kBF16 = COMMSCHED_BF16;
 
 constexpr Choice kChoices[] = {
-    {"Bf16Parameters", kBF16, kF32, kF32, kF32, 1},
-    {"AllBf16", kBF16, kBF16, kBF16, kBF16, 1},
-    {"AllF16", kF16, kF16, kF16, kF16, 1},
-    {"ReducedInF32", kBF16, kBF16, kF32, kF32, 1},
-    {"ReducedInBf16", kF32, kF32, kBF16, kF32, 1},
-    {"AllBf16InPlace", kBF16, kBF16, kBF16, kBF16, 3},
-    {"SummedInF32", kBF16, kBF16, kF32, kF32, 3},
-    {"SummedInF32ReducedInBf16", kBF16, kBF16, kBF16, kF32, 3},
-    {"AllBf16AtOnce", kBF16, kBF16, kBF16, kBF16, 3, 1},
-    {"ReducedInF32AtOnce", kBF16, kBF16, kF32, kF32, 3, 1},
-    {"ReducedInBf16AtOnce", kBF16, kBF16, kBF16, kF32, 3, 1},
-    {"ReducedInF16OfF32AtOnce", kF16, kF32, kF16, kF32, 3, 1},
+    {"Bf16", kBF16, kBF16, 1},
+    {"F16", kF16, kF16, 1},
+    {"ReducedInF32", kBF16, kF32, 1},
+    {"ReducedInBf16", kF32, kBF16, 1},
+    {"Summed", kBF16, kF32, 3},
+    {"SummedReducedInBf16", kBF16, kBF16, 3},
+    {"AtOnce", kBF16, kBF16, 3, 1},
+    {"ReducedInF32AtOnce", kBF16, kF32, 3, 1},
+    {"ReducedInF16OfF32AtOnce", kF32, kF16, 3, 1},
 };
 
 class PrecisionTest : public ::testing::TestWithParam<Choice> {
@@ -54,9 +51,7 @@ class PrecisionTest : public ::testing::TestWithParam<Choice> {
     ToyRun run;
     run.ranks = 3;
     run.engine.parameter_dtype = choice.parameters;
-    run.engine.gradient_dtype = choice.gradients;
     run.engine.reduce_dtype = choice.reduced;
-    run.engine.accumulate_dtype = choice.accumulated;
     run.engine.micro_batches = choice.micro_batches;
     run.engine.accumulate_bytes = choice.accumulate_bytes;
     return run;
@@ -155,7 +150,6 @@ TEST_P(PrecisionMemoryTest, SixteenBitsTakeHalfAndMastersAShard) {
   run.engine.zero_stage = GetParam();
   const commsched_engine_info_t fp32 = RunToy(run).info;
   run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.gradient_dtype = COMMSCHED_BF16;
   run.engine.reduce_dtype = COMMSCHED_BF16;
   const commsched_engine_info_t bf16 = RunToy(run).info;
   EXPECT_EQ(bf16.num_buckets, fp32.num_buckets);

@@ -51,7 +51,7 @@ uint64_t RandomParameter::count() const {
 // add up whole. Gradients of 16 bits that come late are rounded once more.
 bool RandomCase::has_one_result() const {
   return plan.deterministic != 0 &&
-         (!reorders() || engine.gradient_dtype == COMMSCHED_F32) &&
+         (!reorders() || engine.parameter_dtype == COMMSCHED_F32) &&
          (engine.micro_batches <= 1 || engine.accumulate_bytes <= 1);
 }
 
@@ -203,8 +203,7 @@ std::string Describe(const RandomCase& c) {
        << ", scale " << c.engine.loss_scale << ", prefetch "
        << c.engine.prefetch_bytes << ", recomputed " << c.recomputed.size()
        << ", recorded " << c.orders.size() << ", dtypes "
-       << c.engine.parameter_dtype << c.engine.gradient_dtype
-       << c.engine.reduce_dtype << c.engine.accumulate_dtype << ", overflows "
+       << c.engine.parameter_dtype << c.engine.reduce_dtype << ", overflows "
        << c.overflows.size() << ", persist " << c.engine.persist_below
        << ", live " << c.engine.max_live_bytes << ", arena "
        << c.plan.arena_bytes << ", schedule " << c.plan.schedule

@@ -121,9 +121,7 @@ struct RandomCase {
   bool reorders() const { return engine.reorder_bytes > 0 && !exchanges.any(); }
   bool is_fp32() const {
     return engine.parameter_dtype == COMMSCHED_F32 &&
-           engine.gradient_dtype == COMMSCHED_F32 &&
-           engine.reduce_dtype == COMMSCHED_F32 &&
-           engine.accumulate_dtype == COMMSCHED_F32;
+           engine.reduce_dtype == COMMSCHED_F32;
   }
   // Steps whose gradients are not finite are skipped.
   bool has_norm() const {

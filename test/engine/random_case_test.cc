@@ -80,8 +80,7 @@ class Meetings {
     counts_[stage + ", an order that changes"] += c.orders.size() > 1;
     counts_[stage + ", 16 bits, overflow"] += narrow && !c.overflows.empty();
     counts_[stage + ", several micro-batches of another type"] +=
-        c.micro_batches() > 1 &&
-        c.engine.gradient_dtype != c.engine.accumulate_dtype;
+        c.micro_batches() > 1 && c.engine.parameter_dtype != COMMSCHED_F32;
     const bool exchanged = c.exchanges.any() && c.exchanges.sp > 1;
     counts_[stage + ", exchanged"] += exchanged;
     counts_[stage + ", exchanged, 16 bits"] += exchanged && narrow;

@@ -94,7 +94,7 @@ void DrawEngine(Draw& draw, RandomCase& c) {
 }
 
 void DrawRecomputed(Draw& draw, RandomCase& c) {
-  if (!draw.OneIn(4)) return;
+  if (!draw.OneIn(3)) return;
   const auto modules = static_cast<uint32_t>(c.model.used.size());
   for (uint32_t first = 0; first < modules; ++first) {
     if (draw.OneIn(2)) continue;
@@ -127,8 +127,7 @@ bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }
 void DrawPrecision(Draw& draw, RandomCase& c) {
   if (draw.OneIn(2)) return;
   commsched_engine_desc_t& engine = c.engine;
-  for (uint32_t* dtype : {&engine.parameter_dtype, &engine.gradient_dtype,
-                          &engine.reduce_dtype, &engine.accumulate_dtype}) {
+  for (uint32_t* dtype : {&engine.parameter_dtype, &engine.reduce_dtype}) {
     *dtype = draw.Of<uint32_t>({COMMSCHED_F32, COMMSCHED_BF16, COMMSCHED_F16});
   }
 }
@@ -149,9 +148,8 @@ void DrawLossScale(Draw& draw, RandomCase& c) {
   engine.loss_scale = draw.Of<float>({0, 0, 1, 1024});
   engine.loss_scale_window = 1 + static_cast<uint32_t>(draw.Below(3));
   if (engine.loss_scale == 0) return;
-  const bool half = OfHalf(engine.gradient_dtype) ||
-                    OfHalf(engine.reduce_dtype) ||
-                    OfHalf(engine.accumulate_dtype);
+  const bool half =
+      OfHalf(engine.parameter_dtype) || OfHalf(engine.reduce_dtype);
   if (half && c.has_one_result() && draw.OneIn(2)) {
     engine.loss_scale = draw.Of<float>({0x1p18f, 0x1p24f});
   }

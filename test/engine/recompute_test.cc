@@ -97,7 +97,6 @@ TEST(RecomputeTest, SixteenBits) {
       ToyRun run = RecomputingRun();
       run.engine.micro_batches = 3;
       run.engine.parameter_dtype = dtype;
-      run.engine.gradient_dtype = dtype;
       run.engine.reduce_dtype = dtype;
       run.engine.accumulate_bytes = accumulate_bytes;
       run.engine.loss_scale = 1024;

@@ -116,7 +116,6 @@ TEST(RecordTest, ABranchThatTheFirstStepDoesNotTake) {
 TEST(RecordTest, ParametersAndGradientsOf16Bits) {
   ToyRun run = RecordedRun({kBlock1, kEmbed, kHead, kBlock1, kBlock0});
   run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.gradient_dtype = COMMSCHED_BF16;
   run.engine.allow_skipped_modules = 1;
   run.skips = [](const ToyPass& pass) {
     return pass.step == 1 && pass.module == kHead;

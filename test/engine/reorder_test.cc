@@ -181,7 +181,6 @@ TEST(ReorderTest, ParametersAndGradientsOf16Bits) {
     return Permutation((pass.step * 7 + static_cast<uint32_t>(pass.rank)) % 24);
   });
   run.engine.parameter_dtype = COMMSCHED_BF16;
-  run.engine.gradient_dtype = COMMSCHED_BF16;
   const std::vector<float> expected = ReferenceWeights(run);
   for (const Stage& stage : kStages) {
     SetStage(stage, &run);

@@ -72,7 +72,6 @@ RandomCase EverythingOn(uint32_t zero_stage) {
   c.engine.loss_scale = 1024;
   c.engine.loss_scale_window = 3;
   c.engine.parameter_dtype = COMMSCHED_BF16;
-  c.engine.gradient_dtype = COMMSCHED_BF16;
   c.engine.reduce_dtype = COMMSCHED_F16;
   c.exchanges = SomeExchanges();
   c.plan.deterministic = 1;

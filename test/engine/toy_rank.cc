@@ -154,7 +154,7 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
     }
     commsched_engine_cpu_kernels().add(
         nullptr, gradients_[p],
-        static_cast<commsched_dtype_t>(run_.engine.gradient_dtype),
+        static_cast<commsched_dtype_t>(run_.engine.parameter_dtype),
         mine_.data(), COMMSCHED_F32, count);
   }
 }

@@ -233,8 +233,7 @@ class CheckpointTest(unittest.TestCase):
                 (["--lr", 0.1], "lr", "0.003", "0.1"),
                 (["--steps", 7], "steps", "6", "7"),
                 (["--dtype", "bf16"], "dtype", "fp32", "bf16"),
-                (["--reduce-dtype", "bf16"], "reduce_dtype", "fp32", "bf16"),
-                (["--accumulate-dtype", "bf16"], "accumulate_dtype", "fp32",
+                (["--reduce-dtype", "bf16"], "reduce_dtype", "fp32",
                  "bf16")):
             with self.subTest(key=key, mine=mine):
                 self.expect_failure(1, ["--resume", folder, *arguments],

@@ -43,7 +43,7 @@ class CliTest(unittest.TestCase):
                      "partition-bytes priority arena-bytes max-live-bytes "
                      "persist-below accumulate-bytes optimizer layers sp "
                      "sp-chunks sp-blocking sp-dtype kv-heads dtype "
-                     "reduce-dtype accumulate-dtype loss-scale recompute "
+                     "reduce-dtype loss-scale recompute "
                      "offload-optimizer offload-staging-bytes timeout allow-nan "
                      "version").split():
             self.assertIn("--" + flag, done.stdout)
@@ -109,7 +109,6 @@ class CliTest(unittest.TestCase):
                                    ("--dtype", "fp8", "fp32, bf16 or fp16"),
                                    ("--reduce-dtype", "f", "fp32, bf16 or"),
                                    ("--sp-dtype", "f", "fp32, bf16 or fp16"),
-                                   ("--accumulate-dtype", "f", "fp32, bf16"),
                                    ("--loss-scale", 3, "power of two"),
                                    ("--loss-scale", -1, "power of two"),
                                    ("--optimizer", "adam", "adamw or sgd"),
