@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/convert.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "comm/launch_check.h"
 #include "comm/reduce.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
@@ -71,7 +72,7 @@ void BlockRunner::Run(uint64_t index, uint64_t end) {
     Find(next_index_, next_);
     next = next_;
   }
-  if (IsReducing(kind_)) ReduceInputs(next);
+  if (IsReducing(KindOf(kind_))) ReduceInputs(next);
   CopyToOutputs(next);
 }
 
@@ -161,7 +162,7 @@ void BlockRunner::ReduceInputs(const BlockMemory* next) const {
 }
 
 void BlockRunner::CopyToOutputs(const BlockMemory* next) const {
-  const bool reduced = IsReducing(kind_);
+  const bool reduced = IsReducing(KindOf(kind_));
   const void* const from = reduced ? now_->outputs[0] : now_->inputs[0];
   const uint64_t bytes = now_->count * element_bytes_;
   if (!reduced && next != nullptr) Prefetch(next->inputs[0], bytes);

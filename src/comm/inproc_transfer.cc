@@ -4,6 +4,7 @@
 
 #include "base/dtype.h"
 #include "comm/launch_check.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
@@ -18,7 +19,7 @@ uint64_t ElementBytes(const Transfer& transfer) {
 }
 
 uint64_t BlockElements(const Transfer& transfer) {
-  if (IsReducing(transfer.shape().kind)) return kReduceElements;
+  if (IsReducing(KindOf(transfer.shape().kind))) return kReduceElements;
   return kCopyBytes / ElementBytes(transfer);
 }
 
@@ -29,29 +30,10 @@ uint64_t NumBlocksOf(uint64_t elements, uint64_t block_elements) {
   return elements / block_elements + (elements % block_elements != 0);
 }
 
-// Elements of all_to_all that the busiest member sends to others, or receives
-// from them.
-double BusiestElements(const commsched_member_t& member, int size) {
-  if (member.counts == nullptr) {
-    return static_cast<double>(member.count) * (size - 1);
-  }
-  double most = 0;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    double sent = 0, received = 0;
-    for (int64_t peer = 0; peer < size; ++peer) {
-      if (peer == rank) continue;
-      sent += static_cast<double>(member.counts[rank * size + peer]);
-      received += static_cast<double>(member.counts[peer * size + rank]);
-    }
-    most = std::max({most, sent, received});
-  }
-  return most;
-}
-
 // Elements of all members' arrays.
 double ArrayElements(const Transfer& transfer) {
   const commsched_launch_t& shape = transfer.shape();
-  const int64_t num_parts = NumParts(shape.kind, transfer.size);
+  const int64_t num_parts = NumParts(KindOf(shape.kind), transfer.size);
   double elements = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
     const commsched_member_t& member = shape.members[m];
@@ -71,13 +53,17 @@ double WireElements(const Transfer& transfer) {
   const commsched_launch_t& shape = transfer.shape();
   const int size = transfer.size;
   if (shape.kind != COMMSCHED_ALL_TO_ALL) {
-    const double share = static_cast<double>(size - 1) / size;
-    return (shape.kind == COMMSCHED_ALL_REDUCE ? 2 : 1) * share *
-           ArrayElements(transfer);
+    return LinkShare(KindOf(shape.kind), size) * ArrayElements(transfer);
   }
   double elements = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
-    elements += BusiestElements(shape.members[m], size);
+    const commsched_member_t& member = shape.members[m];
+    elements +=
+        member.counts == nullptr
+            ? static_cast<double>(member.count) * (size - 1)
+            : BusiestElements(
+                  absl::MakeConstSpan(member.counts, uint64_t{1} * size * size),
+                  size);
   }
   return elements;
 }
@@ -87,7 +73,7 @@ double WireElements(const Transfer& transfer) {
 BlockCursor::BlockCursor(const Transfer& transfer)
     : transfer_(transfer),
       block_elements_(BlockElements(transfer)),
-      num_parts_(NumParts(transfer.shape().kind, transfer.size)) {
+      num_parts_(NumParts(KindOf(transfer.shape().kind), transfer.size)) {
   if (transfer.shape().num_members != 0) EnterPart();
 }
 
@@ -144,7 +130,7 @@ uint64_t NumBlocks(const Transfer& transfer) {
   const commsched_launch_t& shape = transfer.shape();
   if (shape.kind == COMMSCHED_BARRIER) return 0;
   const uint64_t per_block = BlockElements(transfer);
-  const int64_t num_parts = NumParts(shape.kind, transfer.size);
+  const int64_t num_parts = NumParts(KindOf(shape.kind), transfer.size);
   uint64_t num_blocks = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
     for (int64_t p = 0; p < num_parts; ++p) {

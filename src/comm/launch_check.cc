@@ -10,14 +10,10 @@
 #include "base/checked_math.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
-
-bool HasParts(commsched_collective_t kind) {
-  return kind == COMMSCHED_REDUCE_SCATTER || kind == COMMSCHED_ALL_GATHER ||
-         kind == COMMSCHED_ALL_TO_ALL;
-}
 
 // Elements of `count` parts from `first`, each `step` after the one before.
 absl::optional<uint64_t> SumParts(const commsched_member_t& member,
@@ -152,10 +148,10 @@ absl::Status CheckStride(const char* which, const commsched_member_t& member,
 
 absl::Status CheckStrides(commsched_collective_t kind,
                           const commsched_member_t& member) {
-  if (kind == COMMSCHED_REDUCE_SCATTER || kind == COMMSCHED_ALL_TO_ALL) {
+  if (SplitsInput(KindOf(kind))) {
     RETURN_IF_ERROR(CheckStride("input", member, member.input_stride));
   }
-  if (kind == COMMSCHED_ALL_GATHER || kind == COMMSCHED_ALL_TO_ALL) {
+  if (SplitsOutput(KindOf(kind))) {
     RETURN_IF_ERROR(CheckStride("output", member, member.output_stride));
   }
   return absl::OkStatus();
@@ -176,7 +172,7 @@ absl::Status CheckPeer(const commsched_member_t& member, int rank, int size) {
 
 absl::Status CheckMember(const commsched_launch_t& launch,
                          const commsched_member_t& member, int rank, int size) {
-  if (member.counts != nullptr && !HasParts(launch.kind)) {
+  if (member.counts != nullptr && !HasParts(KindOf(launch.kind))) {
     return absl::InvalidArgumentError(absl::StrCat(
         "it has counts, but ", CollectiveName(launch.kind), " has no parts"));
   }
@@ -203,7 +199,7 @@ class Glance {
   // `launch` has a sound head.
   Glance(const commsched_launch_t& launch, int size)
       : possible_(launch.kind != COMMSCHED_SEND && size <= UINT16_MAX),
-        may_be_in_place_(!HasParts(launch.kind)) {
+        may_be_in_place_(!HasParts(KindOf(launch.kind))) {
     const auto num_parts = static_cast<uint64_t>(size);
     input_bytes_ = output_bytes_ = DTypeSize(static_cast<DType>(launch.dtype));
     misaligned_bits_ = input_bytes_ - 1;
@@ -249,10 +245,11 @@ absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
   }
   if (launch.kind == COMMSCHED_BARRIER) return absl::OkStatus();
   RETURN_IF_ERROR(DTypeFromInt(launch.dtype).status());
-  if (IsReducing(launch.kind)) {
+  if (IsReducing(KindOf(launch.kind))) {
     RETURN_IF_ERROR(ReduceOpFromInt(launch.reduce_op).status());
   }
-  if (IsRooted(launch.kind) && (launch.root < 0 || launch.root >= size)) {
+  if (IsRooted(KindOf(launch.kind)) &&
+      (launch.root < 0 || launch.root >= size)) {
     return absl::InvalidArgumentError(
         absl::StrCat("root ", launch.root, " is not in 0..", size - 1));
   }
@@ -318,7 +315,7 @@ Difference DifferenceOf(const commsched_launch_t& a,
                         const commsched_launch_t& b, int size) {
   Difference head = DifferenceOfHeads(a, b);
   if (head.a != head.b) return head;
-  const int64_t num_parts = NumParts(a.kind, size);
+  const int64_t num_parts = NumParts(KindOf(a.kind), size);
   for (uint32_t m = 0; m < a.num_members; ++m) {
     if (SameCounts(a.members[m], b.members[m], num_parts)) continue;
     const absl::string_view what =
@@ -332,31 +329,9 @@ Difference DifferenceOf(const commsched_launch_t& a,
 }  // namespace
 
 std::string CollectiveName(commsched_collective_t kind) {
-  static constexpr const char* kNames[] = {
-      "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast",
-      "reduce",     "barrier",        "send",       "recv"};
-  if (kind < std::size(kNames)) return kNames[kind];
+  if (kind <= COMMSCHED_RECV)
+    return std::string(CollectiveKindName(KindOf(kind)));
   return absl::StrCat("collective ", kind);
-}
-
-bool IsReducing(commsched_collective_t kind) {
-  return kind == COMMSCHED_ALL_REDUCE || kind == COMMSCHED_REDUCE_SCATTER ||
-         kind == COMMSCHED_REDUCE;
-}
-
-bool IsRooted(commsched_collective_t kind) {
-  return kind == COMMSCHED_BROADCAST || kind == COMMSCHED_REDUCE;
-}
-
-int64_t NumParts(commsched_collective_t kind, int size) {
-  switch (kind) {
-    case COMMSCHED_REDUCE_SCATTER:
-    case COMMSCHED_ALL_GATHER:
-      return size;
-    case COMMSCHED_ALL_TO_ALL:
-      return int64_t{size} * size;
-  }
-  return 1;
 }
 
 absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
@@ -373,9 +348,9 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
   const auto output = bytes(elements.output);
   constexpr uint64_t kMaxBytes = INT64_MAX;
   if (!input || !output || *input > kMaxBytes || *output > kMaxBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its ", CountsText(member, NumParts(launch.kind, size)),
-                     " elements overflow"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its ", CountsText(member, NumParts(KindOf(launch.kind), size)),
+        " elements overflow"));
   }
   // A shift lies within its side, unless there is nothing on that side.
   return Extents{*input, *output, bytes(elements.input_shift).value_or(0),
@@ -402,11 +377,11 @@ absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
 
 commsched_launch_t Normalized(const commsched_launch_t& launch) {
   commsched_launch_t result = launch;
-  if (!IsReducing(launch.kind)) {
+  if (!IsReducing(KindOf(launch.kind))) {
     result.reduce_op = 0;
     result.deterministic = 0;
   }
-  if (!IsRooted(launch.kind)) result.root = 0;
+  if (!IsRooted(KindOf(launch.kind))) result.root = 0;
   if (launch.kind == COMMSCHED_BARRIER) {
     result.dtype = 0;
     result.num_members = 0;
@@ -428,7 +403,7 @@ uint64_t SignatureOf(const commsched_launch_t& launch, int size) {
     hash = XXH3_64bits_withSeed(equal, num_equal * sizeof(equal[0]), hash);
     num_equal = 0;
   };
-  const int64_t num_parts = NumParts(launch.kind, size);
+  const int64_t num_parts = NumParts(KindOf(launch.kind), size);
   for (uint32_t m = 0; m < launch.num_members; ++m) {
     const commsched_member_t& member = launch.members[m];
     if (member.counts == nullptr) {

@@ -10,18 +10,17 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "commsched/plugin.h"
+#include "graph/types.h"
 
 namespace commsched {
 
 // "all_reduce", or "collective 99".
 std::string CollectiveName(commsched_collective_t kind);
 
-// Whether a kind combines values, has a root, moves data at all.
-bool IsReducing(commsched_collective_t kind);
-bool IsRooted(commsched_collective_t kind);
-
-// Number of parts in which `counts` are given: 1, n or n x n.
-int64_t NumParts(commsched_collective_t kind, int size);
+// The numbers are the same: src/capi/convert_graph.cc.
+inline CollectiveKind KindOf(commsched_collective_t kind) {
+  return static_cast<CollectiveKind>(kind);
+}
 
 // Elements of one of the parts.
 inline uint64_t PartElements(const commsched_member_t& member, int64_t part) {

@@ -1,6 +1,5 @@
 #include "exec/flatten.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -143,14 +142,7 @@ class Flattener {
     for (OpId op : from.after) {
       program_->after.push_back(plan_.node_of_op[op.value()]);
     }
-    for (LaunchId launch : from.needs) {
-      node.due_needed = std::max(node.due_needed, launch.value() + 1);
-    }
-    for (const Wait& wait : from.waits) {
-      if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
-      if (wait.distance != 0) continue;
-      node.due_needed = std::max(node.due_needed, wait.producer.index + 1);
-    }
+    node.due_needed = from.DueNeeded();
   }
 
   void FillLaunch(uint32_t index) {

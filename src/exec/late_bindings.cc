@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
@@ -39,15 +40,6 @@ Needs NeedsOf(CollectiveKind kind, absl::Span<const uint64_t> counts, int size,
   const uint64_t all = SumOf(counts, 0, n, 1);
   if (kind == CollectiveKind::kReduceScatter) return {all, counts[own]};
   return {counts[own], all};
-}
-
-bool InputIsSplit(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kAllToAll;
-}
-bool OutputIsSplit(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather ||
-         kind == CollectiveKind::kAllToAll;
 }
 
 }  // namespace
@@ -241,10 +233,10 @@ absl::Status LateBindings::CombineEven(const LateMember& member,
   const CollectiveKind kind =
       program_.plan->graph->op(member.op).collective.kind;
   const uint64_t n = static_cast<uint64_t>(member.group_size);
-  const uint64_t input_parts = InputIsSplit(kind) ? n : 1;
-  const uint64_t output_parts = OutputIsSplit(kind) ? n : 1;
-  const bool has_input = kind != CollectiveKind::kRecv;
-  const bool has_output = kind != CollectiveKind::kSend;
+  const uint64_t input_parts = SplitsInput(kind) ? n : 1;
+  const uint64_t output_parts = SplitsOutput(kind) ? n : 1;
+  const bool has_input = HasInput(kind);
+  const bool has_output = HasOutput(kind);
   const bool input_says = has_input && input.late && input.known;
   const bool output_says = has_output && output.late && output.known;
   if (!input_says && !output_says) return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 
 namespace commsched {
@@ -82,8 +83,8 @@ class LateSideFiller {
       late.launch = index;
       late.member =
           static_cast<uint32_t>(to.call.members - program_.members.data()) + m;
-      const bool reads = op.collective.kind != CollectiveKind::kRecv;
-      const bool writes = op.collective.kind != CollectiveKind::kSend;
+      const bool reads = HasInput(op.collective.kind);
+      const bool writes = HasOutput(op.collective.kind);
       if (reads) late.input = index_of_[op.collective.input.buffer.value()];
       if (writes) late.output = index_of_[op.collective.output.buffer.value()];
       if (late.input == Plan::kNone && late.output == Plan::kNone) continue;
@@ -119,10 +120,10 @@ class LateSideFiller {
   void FillMember(const CollectiveSpec& spec, LateMember* late) {
     late->group_size = graph_.group(spec.group).size;
     late->group_rank = binding_.group_rank[spec.group.value()];
-    if (spec.kind != CollectiveKind::kRecv) {
+    if (HasInput(spec.kind)) {
       late->input_count = CountOf(spec.input, spec.counts);
     }
-    if (spec.kind != CollectiveKind::kSend) {
+    if (HasOutput(spec.kind)) {
       late->output_count = CountOf(spec.output, spec.counts);
     }
     if (spec.counts.empty()) return;

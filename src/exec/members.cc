@@ -7,21 +7,12 @@
 #include <vector>
 
 #include "exec/flatten.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "plan/coding.h"
 
 namespace commsched {
 namespace {
-
-// Whether a side has a part per rank.
-bool InputHasParts(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kAllToAll;
-}
-bool OutputHasParts(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather ||
-         kind == CollectiveKind::kAllToAll;
-}
 
 // One side of a collective on this rank, in elements: dense is one row.
 struct Side {
@@ -95,10 +86,10 @@ class MemberFiller {
     const CollectiveSpec& spec = graph_.op(id).collective;
     resolved.spec = &spec;
     if (spec.kind == CollectiveKind::kBarrier) return resolved;
-    if (spec.kind != CollectiveKind::kRecv) {
+    if (HasInput(spec.kind)) {
       resolved.input = SideOf(spec.input, spec.counts);
     }
-    if (spec.kind != CollectiveKind::kSend) {
+    if (HasOutput(spec.kind)) {
       resolved.output = SideOf(spec.output, spec.counts);
     }
     resolved.count = PartCount(resolved);
@@ -131,22 +122,14 @@ class MemberFiller {
   // Elements of one part (commsched_member_t::count).
   uint64_t PartCount(const Resolved& resolved) const {
     const CollectiveSpec& spec = *resolved.spec;
-    switch (spec.kind) {
-      case CollectiveKind::kReduceScatter:
-      case CollectiveKind::kRecv:
-        return resolved.output.count();
-      case CollectiveKind::kAllToAll:
-        return resolved.input.count() / graph_.group(spec.group).size;
-      case CollectiveKind::kAllReduce:
-      case CollectiveKind::kAllGather:
-      case CollectiveKind::kBroadcast:
-      case CollectiveKind::kReduce:
-      case CollectiveKind::kSend:
-        return resolved.input.count();
-      case CollectiveKind::kBarrier:
-        break;
+    if (spec.kind == CollectiveKind::kReduceScatter) {
+      return resolved.output.count();
     }
-    return 0;
+    if (spec.kind == CollectiveKind::kAllToAll) {
+      return resolved.input.count() / graph_.group(spec.group).size;
+    }
+    return HasInput(spec.kind) ? resolved.input.count()
+                               : resolved.output.count();
   }
 
   // A piece takes the same elements of every part, so that parts are no longer
@@ -164,8 +147,8 @@ class MemberFiller {
       const uint64_t offset = piece.offset * ElementBytes(spec);
       input += offset;
       output += offset;
-      if (InputHasParts(spec.kind)) member.input_stride = member.count;
-      if (OutputHasParts(spec.kind)) member.output_stride = member.count;
+      if (SplitsInput(spec.kind)) member.input_stride = member.count;
+      if (SplitsOutput(spec.kind)) member.output_stride = member.count;
       member.count = piece.count;
     }
     member.input = input;
@@ -178,9 +161,7 @@ class MemberFiller {
   }
 
   uint64_t ElementBytes(const CollectiveSpec& spec) const {
-    const Access& access =
-        spec.kind == CollectiveKind::kRecv ? spec.output : spec.input;
-    return DTypeSize(graph_.buffer(access.buffer).dtype);
+    return DTypeSize(graph_.buffer(AnySide(spec).buffer).dtype);
   }
 
   void AddPacked(uint32_t index) {
@@ -244,8 +225,8 @@ class MemberFiller {
     const bool encodes =
         launch.kind != CollectiveKind::kBroadcast ||
         launch.root == binding_.group_rank[launch.group.value()];
-    const uint32_t parts_in = !encodes ? 0 : InputHasParts(launch.kind) ? n : 1;
-    const uint32_t parts_out = OutputHasParts(launch.kind) ? n : 1;
+    const uint32_t parts_in = !encodes ? 0 : SplitsInput(launch.kind) ? n : 1;
+    const uint32_t parts_out = SplitsOutput(launch.kind) ? n : 1;
     to.coded_in = AddCodedSteps(members, offset, parts_in, part_bytes,
                                 CodedStep::Kind::kEncode, input);
     to.coded_out = AddCodedSteps(
@@ -354,7 +335,7 @@ class MemberFiller {
     const size_t own = binding_.group_rank[spec.group.value()];
     const std::vector<uint64_t>& counts = spec.counts;
     const bool split =
-        is_input ? InputHasParts(spec.kind) : OutputHasParts(spec.kind);
+        is_input ? SplitsInput(spec.kind) : SplitsOutput(spec.kind);
     if (!split) {
       return {counts.empty() ? side.count() : counts[own]};
     }

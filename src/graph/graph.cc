@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "graph/topological_order.h"
 #include "graph/validate.h"
 

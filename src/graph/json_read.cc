@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "graph/json.h"
 #include "graph/json_fields.h"
 #include "graph/json_names.h"

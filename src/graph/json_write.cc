@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "graph/json.h"
 #include "graph/json_names.h"
 

@@ -28,43 +28,4 @@ absl::StatusOr<CollectiveKind> ParseCollectiveKind(absl::string_view name) {
                    absl::StrJoin(kCollectiveNames, ", ")));
 }
 
-bool IsReducing(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce ||
-         kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
-}
-
-bool IsRooted(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce;
-}
-
-bool IsPointToPoint(CollectiveKind kind) {
-  return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
-}
-
-bool HasInput(CollectiveKind kind) {
-  return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kRecv;
-}
-
-bool HasOutput(CollectiveKind kind) {
-  return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kSend;
-}
-
-bool MayBeLossy(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
-      return true;
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kBarrier:
-      break;
-  }
-  return false;
-}
-
 }  // namespace commsched

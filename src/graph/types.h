@@ -47,18 +47,6 @@ absl::string_view CollectiveKindName(CollectiveKind kind);
 // InvalidArgument, listing the names, for any other text.
 absl::StatusOr<CollectiveKind> ParseCollectiveKind(absl::string_view name);
 
-// Whether the kind combines its inputs, so that `reduce_op` counts.
-bool IsReducing(CollectiveKind kind);
-// Whether one member is special, so that `root` counts.
-bool IsRooted(CollectiveKind kind);
-// Whether it moves data from one member to one other: kSend, kRecv.
-bool IsPointToPoint(CollectiveKind kind);
-bool HasInput(CollectiveKind kind);
-bool HasOutput(CollectiveKind kind);
-// Whether what travels is only moved, or summed by the receiver, so that a
-// codec can change it on the way.
-bool MayBeLossy(CollectiveKind kind);
-
 inline bool Reads(AccessMode m) { return (static_cast<int>(m) & 1) != 0; }
 inline bool Writes(AccessMode m) { return (static_cast<int>(m) & 2) != 0; }
 
@@ -128,11 +116,6 @@ struct CollectiveSpec {
   friend bool operator==(const CollectiveSpec&,
                          const CollectiveSpec&) = default;
 };
-
-// A side that the collective has, the input if both; not of kBarrier.
-inline const Access& AnySide(const CollectiveSpec& spec) {
-  return HasInput(spec.kind) ? spec.input : spec.output;
-}
 
 // Fields that the kind does not use are at their defaults in a graph.
 struct Op {

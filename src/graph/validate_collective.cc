@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/checked_math.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "graph/validate.h"
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "plan/role_coalescer.h"
 
 namespace commsched {

@@ -1,6 +1,7 @@
 #include "plan/coding.h"
 
 #include "base/dtype.h"
+#include "graph/collective_shape.h"
 #include "plan/predict/cost_model.h"
 
 namespace commsched {
@@ -41,15 +42,6 @@ uint64_t EncodedBytes(const CodecModel& codec, uint64_t count) {
   return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
-uint64_t CodedPartCount(const Graph& graph, const CollectiveSpec& spec) {
-  const uint64_t count = CountOf(graph, spec.input, spec.counts);
-  const bool splits_input = spec.kind == CollectiveKind::kReduceScatter ||
-                            spec.kind == CollectiveKind::kAllToAll;
-  return splits_input
-             ? count / static_cast<uint64_t>(graph.group(spec.group).size)
-             : count;
-}
-
 bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
              const CodecModel& codec) {
   if (codec.name.empty() || !spec.lossy || !KindIsCoded(spec)) return false;
@@ -59,7 +51,7 @@ bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
   }
   const DType dtype = graph.buffer(spec.input.buffer).dtype;
   if ((codec.dtypes >> static_cast<uint32_t>(dtype) & 1) == 0) return false;
-  const uint64_t count = CodedPartCount(graph, spec);
+  const uint64_t count = PartCount(graph, spec);
   const uint64_t bytes = count * static_cast<uint64_t>(DTypeSize(dtype));
   // The first also keeps the product of the second small.
   return count / codec.block_elements <= bytes / codec.block_bytes &&
@@ -69,22 +61,9 @@ bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
 CodedSides CodedSidesOf(const Graph& graph, const CollectiveSpec& spec,
                         const CodecModel& codec) {
   const uint64_t n = static_cast<uint64_t>(graph.group(spec.group).size);
-  const uint64_t part = EncodedBytes(codec, CodedPartCount(graph, spec));
-  switch (spec.kind) {
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
-      return {n * part, n * part};
-    case CollectiveKind::kAllGather:
-      return {part, n * part};
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
-      break;
-  }
-  return {part, part};
+  const uint64_t part = EncodedBytes(codec, PartCount(graph, spec));
+  return {SplitsInput(spec.kind) ? n * part : part,
+          HasParts(spec.kind) ? n * part : part};
 }
 
 }  // namespace commsched

@@ -13,10 +13,6 @@ namespace commsched {
 // that the next part begins at a multiple of 8.
 uint64_t EncodedBytes(const CodecModel& codec, uint64_t count);
 
-// Elements of one part of a collective, of which a side has one or one per
-// rank. Of kinds with parts, with equal parts.
-uint64_t CodedPartCount(const Graph& graph, const CollectiveSpec& spec);
-
 // Whether the collective travels through `codec`: it is lossy; of kind
 // REDUCE_SCATTER (of a sum or average), ALL_GATHER, ALL_TO_ALL or BROADCAST,
 // with equal parts, on a group of more than one; on ranges of buffers that are

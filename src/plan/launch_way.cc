@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/collective_shape.h"
 #include "plan/align.h"
 #include "plan/coding.h"
 #include "plan/explain/launch_reason.h"

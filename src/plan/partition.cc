@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "graph/collective_shape.h"
 #include "plan/predict/cost_model.h"
 
 namespace commsched {
@@ -17,18 +18,8 @@ uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Why `launch` has no pieces, whatever its size.
 Whole ObstacleOf(const Graph& graph, const Launch& launch) {
-  switch (launch.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
-      return Whole::kKind;
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kReduce:
-      break;
+  if (launch.kind == CollectiveKind::kBarrier || IsPointToPoint(launch.kind)) {
+    return Whole::kKind;
   }
   if (launch.members.size() != 1) return Whole::kMembers;
   if (graph.group(launch.group).size == 1) return Whole::kGroupOfOne;
@@ -41,28 +32,6 @@ Whole ObstacleOf(const Graph& graph, const Launch& launch) {
     if (side->region.kind == RegionKind::kTile) return Whole::kStaged;
   }
   return launch.way == Way::kSingle ? Whole::kNone : Whole::kStaged;
-}
-
-// Elements of a part: what Piece counts in.
-uint64_t PartCount(const Graph& graph, const Launch& launch) {
-  const CollectiveSpec& spec = graph.op(launch.members.front()).collective;
-  const uint64_t size = static_cast<uint64_t>(graph.group(launch.group).size);
-  switch (launch.kind) {
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kReduce:
-      return CountOf(graph, spec.input, {});
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
-      return CountOf(graph, spec.input, {}) / size;
-    case CollectiveKind::kAllGather:
-      return CountOf(graph, spec.output, {}) / size;
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
-      return 0;
-  }
-  return 0;
 }
 
 // Elements per part of all pieces but the last.

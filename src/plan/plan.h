@@ -110,6 +110,17 @@ struct ComputeNode {
   // Launches (this step) that this op needs, implied or not; the largest is
   // what must be due. Empty vector: none.
   LaunchIdList needs;
+
+  // So many launches of the step must be due before the op may begin.
+  uint32_t DueNeeded() const {
+    uint32_t due = 0;
+    for (LaunchId launch : needs) due = std::max(due, launch.value() + 1);
+    for (const Wait& wait : waits) {
+      if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
+      if (wait.distance == 0) due = std::max(due, wait.producer.index + 1);
+    }
+    return due;
+  }
 };
 
 // An owned buffer's place.

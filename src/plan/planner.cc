@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "plan/coalesce.h"
 #include "plan/edge.h"
 #include "plan/explain/fingerprint.h"

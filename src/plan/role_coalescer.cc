@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "plan/explain/launch_reason.h"
 #include "plan/predict/cost_model.h"
 
@@ -183,10 +184,7 @@ PolicyItem RoleCoalescer::ItemOf(OpId id) const {
 
 DType RoleCoalescer::DTypeOf(const CollectiveSpec& spec) const {
   if (spec.kind == CollectiveKind::kBarrier) return DType::kF32;
-  const BufferId buffer = spec.kind == CollectiveKind::kRecv
-                              ? spec.output.buffer
-                              : spec.input.buffer;
-  return graph_.buffer(buffer).dtype;
+  return graph_.buffer(AnySide(spec).buffer).dtype;
 }
 
 LaunchReason::End RoleCoalescer::Difference(const Launch& launch,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "plan/predict/cost_model.h"
 
 namespace commsched {
@@ -174,8 +175,7 @@ class MeetingFinder {
     const CollectiveSpec& spec = g.op(which.op).collective;
     std::string text(CollectiveKindName(spec.kind));
     if (spec.kind == CollectiveKind::kBarrier) return text;
-    const Access& side =
-        spec.kind == CollectiveKind::kRecv ? spec.output : spec.input;
+    const Access& side = AnySide(spec);
     const uint64_t size =
         static_cast<uint64_t>(DTypeSize(g.buffer(side.buffer).dtype));
     absl::StrAppend(&text, " ", DTypeName(g.buffer(side.buffer).dtype));
@@ -248,8 +248,7 @@ class MeetingFinder {
     auto text = [&](RoleOp which) {
       const Graph& g = graph(which.role);
       const CollectiveSpec& spec = g.op(which.op).collective;
-      const Access& side =
-          spec.kind == CollectiveKind::kSend ? spec.input : spec.output;
+      const Access& side = AnySide(spec);
       return absl::StrCat(DTypeName(g.buffer(side.buffer).dtype), " count ",
                           CountOf(g, side, {}), spec.lossy ? " lossy" : "");
     };

@@ -102,14 +102,7 @@ class FrozenPlanner {
     const Plan& plan = *frozen->plan;
     frozen->due_needed.assign(plan.graph->ops().size(), 0);
     for (const ComputeNode& node : plan.nodes) {
-      uint32_t& due = frozen->due_needed[node.op.value()];
-      for (LaunchId launch : node.needs) {
-        due = std::max(due, launch.value() + 1);
-      }
-      for (const Wait& wait : node.waits) {
-        if (wait.producer.kind != NodeRef::Kind::kLaunch) continue;
-        if (wait.distance == 0) due = std::max(due, wait.producer.index + 1);
-      }
+      frozen->due_needed[node.op.value()] = node.DueNeeded();
     }
   }
 

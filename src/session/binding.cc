@@ -8,16 +8,10 @@
 #include "base/status_macros.h"
 #include "device/host_device.h"
 #include "exec/bound_ranges.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
-
-// Whether a side of the kind has a part per rank.
-bool HasParts(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kAllGather ||
-         kind == CollectiveKind::kAllToAll;
-}
 
 absl::Status CheckBinding(const SessionSpec::Binding& binding,
                           const Graph& graph,

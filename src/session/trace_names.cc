@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 
 namespace commsched {

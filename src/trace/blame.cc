@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "trace/json_writer.h"
 #include "trace/launch_holds.h"
+#include "trace/metrics.h"
 
 namespace commsched {
 namespace {
@@ -108,15 +109,6 @@ Blame BlameOf(const Flight& flight, const Window& window,
   return blame;
 }
 
-BusyTime ComputeTime(const std::vector<Record>& records) {
-  std::vector<Interval> intervals;
-  for (const Record& record : records) {
-    if (record.kind != RecordKind::kCompute) continue;
-    intervals.push_back({record.begin_ns, record.end_ns});
-  }
-  return BusyTime(std::move(intervals));
-}
-
 std::string NameOf(const RecordNames& names, size_t launch) {
   if (launch < names.launches.size()) return names.launches[launch].name;
   return absl::StrCat("launch ", launch);
@@ -164,7 +156,7 @@ void WriteParts(const Blame& blame, JsonWriter* json) {
 
 RunBlame ComputeBlame(const Recorder& recorder) {
   const std::vector<Record> records = recorder.Snapshot();
-  const BusyTime compute = ComputeTime(records);
+  const BusyTime compute = BusyTimeOf(records, {RecordKind::kCompute});
   const std::vector<Flight> flights = Flights(records, LaunchHolds(recorder));
   RunBlame result;
   result.launches.resize(recorder.names().launches.size());

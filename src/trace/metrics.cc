@@ -9,64 +9,6 @@
 namespace commsched {
 namespace {
 
-struct Interval {
-  int64_t begin_ns;
-  int64_t end_ns;
-};
-
-// The union of the intervals of `kind` as disjoint intervals in order.
-// `records` is sorted by begin.
-std::vector<Interval> Union(const std::vector<Record>& records,
-                            RecordKind kind) {
-  std::vector<Interval> merged;
-  for (const Record& record : records) {
-    if (record.kind != kind) continue;
-    if (merged.empty() || record.begin_ns > merged.back().end_ns) {
-      merged.push_back({record.begin_ns, record.end_ns});
-    } else {
-      merged.back().end_ns = std::max(merged.back().end_ns, record.end_ns);
-    }
-  }
-  return merged;
-}
-
-// What two unions have in common.
-std::vector<Interval> Intersection(const std::vector<Interval>& a,
-                                   const std::vector<Interval>& b) {
-  std::vector<Interval> both;
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    const int64_t begin = std::max(a[i].begin_ns, b[j].begin_ns);
-    const int64_t end = std::min(a[i].end_ns, b[j].end_ns);
-    if (begin < end) both.push_back({begin, end});
-    a[i].end_ns < b[j].end_ns ? ++i : ++j;
-  }
-  return both;
-}
-
-// Measures windows that are asked for in order against one union.
-class Ruler {
- public:
-  explicit Ruler(std::vector<Interval> merged) : merged_(std::move(merged)) {}
-
-  int64_t LengthIn(Interval window) {
-    while (next_ < merged_.size() && merged_[next_].end_ns <= window.begin_ns) {
-      ++next_;
-    }
-    int64_t length = 0;
-    for (size_t i = next_;
-         i < merged_.size() && merged_[i].begin_ns < window.end_ns; ++i) {
-      length += std::min(merged_[i].end_ns, window.end_ns) -
-                std::max(merged_[i].begin_ns, window.begin_ns);
-    }
-    return length;
-  }
-
- private:
-  const std::vector<Interval> merged_;
-  size_t next_ = 0;
-};
-
 struct Step {
   Interval window;
   StepMetrics metrics;
@@ -118,22 +60,33 @@ void CountLaunches(const std::vector<Record>& records, const RecordNames& names,
 void Measure(const std::vector<Record>& records, const RecordNames& names,
              std::vector<Step>& steps) {
   CountLaunches(records, names, steps);
-  std::vector<Interval> compute_union = Union(records, RecordKind::kCompute);
-  std::vector<Interval> comm_union = Union(records, RecordKind::kLaunch);
-  Ruler hidden(Intersection(compute_union, comm_union));
-  Ruler compute(std::move(compute_union));
-  Ruler comm(std::move(comm_union));
+  const BusyTime compute = BusyTimeOf(records, {RecordKind::kCompute});
+  const BusyTime comm = BusyTimeOf(records, {RecordKind::kLaunch});
+  const BusyTime either =
+      BusyTimeOf(records, {RecordKind::kCompute, RecordKind::kLaunch});
   for (Step& step : steps) {
     if (!step.complete) continue;
     StepMetrics& metrics = step.metrics;
     metrics.step_ns = step.window.end_ns - step.window.begin_ns;
-    metrics.compute_ns = compute.LengthIn(step.window);
-    metrics.comm_ns = comm.LengthIn(step.window);
-    metrics.exposed_ns = metrics.comm_ns - hidden.LengthIn(step.window);
+    metrics.compute_ns = compute.Covered(step.window);
+    metrics.comm_ns = comm.Covered(step.window);
+    metrics.exposed_ns = either.Covered(step.window) - metrics.compute_ns;
   }
 }
 
 }  // namespace
+
+BusyTime BusyTimeOf(const std::vector<Record>& records,
+                    std::initializer_list<RecordKind> kinds) {
+  std::vector<Interval> intervals;
+  for (const Record& record : records) {
+    if (std::find(kinds.begin(), kinds.end(), record.kind) == kinds.end()) {
+      continue;
+    }
+    intervals.push_back({record.begin_ns, record.end_ns});
+  }
+  return BusyTime(std::move(intervals));
+}
 
 std::vector<StepMetrics> ComputeStepMetrics(const Recorder& recorder) {
   const std::vector<Record> records = recorder.Snapshot();

@@ -2,9 +2,11 @@
 #define COMMSCHED_SRC_TRACE_METRICS_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
+#include "base/blame.h"
 #include "trace/recorder.h"
 
 namespace commsched {
@@ -15,6 +17,10 @@ struct StepMetrics {
   int64_t step_ns = 0, compute_ns = 0, comm_ns = 0, exposed_ns = 0;
   uint64_t num_launches = 0, num_collectives = 0, peak_bytes_in_flight = 0;
 };
+
+// The time in which something of these kinds is under way.
+BusyTime BusyTimeOf(const std::vector<Record>& records,
+                    std::initializer_list<RecordKind> kinds);
 
 // Of each complete step held: one whose begin and whose successor's begin are
 // both held. A step's window is [its begin, the next begin). Times are those of

@@ -18,7 +18,7 @@ constexpr uint64_t kMaxElements = 4 * kSize * kSize;
 class SmallMembers {
  public:
   explicit SmallMembers(commsched_collective_t kind) {
-    const bool has_parts = NumParts(kind, kSize) > 1;
+    const bool has_parts = NumParts(KindOf(kind), kSize) > 1;
     for (uint64_t i = 0; i < kSize * kSize; ++i) counts_.push_back(i % 4);
     for (int rank = 0; rank < kSize; ++rank) {
       std::vector<commsched_member_t>& members = members_.emplace_back();

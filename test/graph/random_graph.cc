@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "test/graph/builders.h"
 
 namespace commsched {

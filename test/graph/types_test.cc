@@ -1,8 +1,7 @@
-#include "graph/types.h"
-
 #include <set>
 #include <string>
 
+#include "graph/types.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -24,18 +23,6 @@ TEST(CollectiveKindTest, UnknownNameIsRefusedWithTheList) {
   EXPECT_THAT(ParseCollectiveKind("gather"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "collective 'gather' is not one of all_reduce, "));
-}
-
-TEST(CollectiveKindTest, ReducingAndRootedKindsAreTheOnesOfTheAbi) {
-  using Kind = CollectiveKind;
-  for (int i = 0; i <= static_cast<int>(Kind::kRecv); ++i) {
-    const auto kind = static_cast<Kind>(i);
-    EXPECT_EQ(IsReducing(kind), kind == Kind::kAllReduce ||
-                                    kind == Kind::kReduceScatter ||
-                                    kind == Kind::kReduce);
-    EXPECT_EQ(IsRooted(kind),
-              kind == Kind::kBroadcast || kind == Kind::kReduce);
-  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ ROOMS = {
     "plan": {"graph", "base"},
     "device": {"base"},
     "control": {"base"},
-    "comm": {"device", "control", "base"},
+    "comm": {"device", "control", "graph", "base"},
     "trace": {"base"},
     "exec": _BELOW_EXEC,
     "session": _BELOW_SESSION,

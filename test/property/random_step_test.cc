@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/collective_shape.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "test/support/graph_builder.h"

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "test/property/virtual_run.h"
 
 namespace commsched::test {

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "comm/launch_check.h"
 #include "comm/table_support.h"
+#include "graph/collective_shape.h"
 
 namespace commsched::test {
 namespace {
@@ -300,7 +301,7 @@ bool FaultComm::AlterCount(Ticket* ticket) {
   const commsched_launch_t& launch = *ticket->launch;
   ticket->members.assign(launch.members, launch.members + launch.num_members);
   ticket->altered.members = ticket->members.data();
-  const int64_t num_parts = NumParts(launch.kind, size_);
+  const int64_t num_parts = NumParts(KindOf(launch.kind), size_);
   for (commsched_member_t& member : ticket->members) {
     if (member.counts == nullptr) {
       if (member.count == 0) continue;

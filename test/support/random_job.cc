@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "graph/collective_shape.h"
+
 namespace commsched::test {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "test/support/graph_builder.h"
 

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "test/support/random_step.h"
 

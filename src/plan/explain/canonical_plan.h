@@ -21,6 +21,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "graph/collective_shape.h"
 #include "graph/types.h"
 #include "plan/explain/names.h"
 #include "plan/plan.h"

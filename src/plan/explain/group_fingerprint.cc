@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "graph/collective_shape.h"
 #include "plan/explain/canonical_bytes.h"
 #include "plan/explain/canonical_plan.h"
 #include "plan/explain/canonical_text.h"

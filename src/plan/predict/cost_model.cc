@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 
 namespace commsched {
 namespace {
@@ -15,45 +16,8 @@ int64_t Rounded(double ns) {
   return static_cast<int64_t>(std::llround(std::min(ns, 9e18)));
 }
 
-// Share of the array that crosses a link direction.
-double LinkShare(CollectiveKind kind, int n) {
-  const double others = static_cast<double>(n - 1) / n;
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return 2 * others;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kReduce:
-      return others;
-    case CollectiveKind::kSend:
-    case CollectiveKind::kRecv:
-      return 1;
-    case CollectiveKind::kBarrier:
-      return 0;
-  }
-  return 0;
-}
-
 bool IsUnevenExchange(const CollectiveSpec& spec) {
   return spec.kind == CollectiveKind::kAllToAll && !spec.counts.empty();
-}
-
-// Of an all-to-all with counts: the elements that the busiest member sends to
-// others, or receives from them.
-double BusiestElements(const std::vector<uint64_t>& counts, int n) {
-  double most = 0;
-  for (int64_t rank = 0; rank < n; ++rank) {
-    double sent = 0, received = 0;
-    for (int64_t peer = 0; peer < n; ++peer) {
-      if (peer == rank) continue;
-      sent += static_cast<double>(counts[rank * n + peer]);
-      received += static_cast<double>(counts[peer * n + rank]);
-    }
-    most = std::max({most, sent, received});
-  }
-  return most;
 }
 
 // Bytes that a collective moves over a link direction of each member.
@@ -160,24 +124,6 @@ absl::Status CheckStepBytes(const Graph& graph) {
     bytes += more;
   }
   return absl::OkStatus();
-}
-
-uint64_t CountOf(const Graph& graph, const Access& access,
-                 const std::vector<uint64_t>& counts) {
-  const uint64_t total = graph.buffer(access.buffer).count;
-  switch (access.region.kind) {
-    case RegionKind::kWhole:
-      return total;
-    case RegionKind::kRange:
-      return access.region.count;
-    case RegionKind::kTile:
-      return access.region.rows * access.region.count;
-    case RegionKind::kShard:
-      return counts.empty() ? total / static_cast<uint64_t>(
-                                          graph.group(access.region.group).size)
-                            : *std::max_element(counts.begin(), counts.end());
-  }
-  return total;
 }
 
 uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec) {

@@ -31,11 +31,6 @@ absl::Status CheckProfile(const Graph& graph, const CostProfile& profile);
 // kOutOfRange if the weights of all collectives sum to more than kMaxStepBytes.
 absl::Status CheckStepBytes(const Graph& graph);
 
-// Elements that `access` covers on the rank with the largest part. `counts` are
-// the collective's uneven counts, or empty.
-uint64_t CountOf(const Graph& graph, const Access& access,
-                 const std::vector<uint64_t>& counts);
-
 // Bytes of a collective's input and output; 0 of a side that it has not.
 uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec);
 uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec);

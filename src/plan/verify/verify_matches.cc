@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "plan/edge.h"
 #include "plan/explain/names.h"
@@ -228,8 +229,7 @@ class RoleMatcher {
   std::string PeerText(uint32_t role, OpId op) const {
     const Graph& graph = *plans_[role]->graph;
     const CollectiveSpec& spec = graph.op(op).collective;
-    const Access& side =
-        spec.kind == CollectiveKind::kSend ? spec.input : spec.output;
+    const Access& side = AnySide(spec);
     return absl::StrCat(DTypeName(graph.buffer(side.buffer).dtype), " count ",
                         ResolveRegion(graph, side, 0, {}).elements());
   }

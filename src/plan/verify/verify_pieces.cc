@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "graph/collective_shape.h"
 #include "plan/verify/verify_parts.h"
 
 namespace commsched {
@@ -17,11 +18,9 @@ uint64_t WholePart(const Graph& graph, const CollectiveSpec& spec) {
   if (full.region.kind == RegionKind::kShard) {
     count /= static_cast<uint64_t>(graph.group(full.region.group).size);
   }
-  const bool has_parts = spec.kind == CollectiveKind::kAllGather ||
-                         spec.kind == CollectiveKind::kReduceScatter ||
-                         spec.kind == CollectiveKind::kAllToAll;
-  return has_parts ? count / static_cast<uint64_t>(graph.group(spec.group).size)
-                   : count;
+  return HasParts(spec.kind)
+             ? count / static_cast<uint64_t>(graph.group(spec.group).size)
+             : count;
 }
 
 class PieceVerifier {
