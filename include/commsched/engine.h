@@ -440,7 +440,7 @@ commsched_engine_step_begin(commsched_engine_t* engine);
 /// Blocks:    until the gathers of its buckets are complete, and of those of
 ///            modules that the plan has before it and that have not come.
 /// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
-///                                 that does not hold the values of the last
+///                                 that does not cover the values of the last
 ///                                 step (I12)
 ///            RESOURCE_EXHAUSTED   modules that come after it and not before
 ///                                 need more than `reorder_bytes`; final, and

@@ -44,7 +44,7 @@ typedef struct commsched_plan_options {
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
   uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
   uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
-  /// Split heavier collectives; 0: none. The pieces of those that give each
+  /// Split larger collectives; 0: none. The pieces of those that give each
   /// rank a part, as ALL_GATHER and REDUCE_SCATTER, take a backend with
   /// COMMSCHED_BACKEND_STRIDED; those of ALL_REDUCE, for one, do not.
   uint64_t partition_bytes;
@@ -125,7 +125,7 @@ typedef struct commsched_plan_info {
   uint64_t num_waits;          ///< Event waits kept.
   uint64_t num_waits_implied;  ///< Event waits that others imply.
   uint64_t arena_bytes;
-  uint64_t max_launch_bytes;  ///< Weight of the heaviest launch.
+  uint64_t max_launch_bytes;  ///< Payload of the largest launch.
   uint8_t fingerprint[16];    ///< XXH3-128, big endian.
 } commsched_plan_info_t;
 

@@ -178,8 +178,8 @@ typedef struct commsched_member {
 } commsched_member_t;
 
 /// What a backend is given at once: members of one kind, dtype, reduction,
-/// root; or, of kind SEND, sends and receives of one tick, which progress
-/// independently of each other. Valid until the launch is done.
+/// root; or, of kind SEND, sends and receives of one pipeline tick, which
+/// progress independently of each other. Valid until the launch is done.
 typedef struct commsched_launch {
   commsched_collective_t kind;
   commsched_dtype_t dtype;
@@ -191,7 +191,7 @@ typedef struct commsched_launch {
 } commsched_launch_t;
 
 typedef struct commsched_launch_result {
-  uint32_t done;  ///< 1: complete; the ticket is free again. 0: not yet.
+  uint32_t done;  ///< 1: complete; the request is free again. 0: not yet.
   uint32_t reserved;
   int64_t wake_at_ns;  ///< If not done: poll again then at the latest; 0: on
                        ///< wake.
@@ -219,17 +219,17 @@ typedef struct commsched_backend {
                                     const commsched_comm_desc_t* desc,
                                     void** out_comm, char* message,
                                     uint64_t message_size);
-  /// Issues a launch; `ticket` < max_in_flight names it until it is done.
+  /// Issues a launch; `request` < max_in_flight names it until it is done.
   /// Never blocks, never allocates, but for the first of kind SEND. `stream`
   /// for STREAM_ORDERED only. Once it has failed, the launch's memory is not
   /// touched any more.
   commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
-                               uint32_t ticket, commsched_stream_t stream,
+                               uint32_t request, commsched_stream_t stream,
                                char* message, uint64_t message_size);
-  /// Makes progress on the launch `ticket` and reports. Never blocks for
+  /// Makes progress on the launch `request` and reports. Never blocks for
   /// another rank. NULL if INLINE or STREAM_ORDERED. Once it has failed, the
   /// launch's memory is not touched any more.
-  commsched_status_t (*poll)(void* comm, uint32_t ticket,
+  commsched_status_t (*poll)(void* comm, uint32_t request,
                              commsched_launch_result_t* out_result,
                              char* message, uint64_t message_size);
   /// Fails everything in flight on every member, now and later, and wakes them.
@@ -246,11 +246,11 @@ typedef struct commsched_backend {
   commsched_status_t (*comm_register)(void* comm, void* address, uint64_t bytes,
                                       char* message, uint64_t message_size);
   /// (optional) Fills `out_ranks` with the first `capacity` members, as ranks
-  /// of the group, that have not issued what `ticket`, which is not done, waits
-  /// for; returns how many there are. 0: all have, or it is not known. From the
-  /// thread that polls; never blocks. NULL, or a table that ends before: errors
-  /// name no missing rank.
-  uint32_t (*comm_missing)(void* comm, uint32_t ticket, int32_t* out_ranks,
+  /// of the group, that have not issued what `request`, which is not done,
+  /// waits for; returns how many there are. 0: all have, or it is not known.
+  /// From the thread that polls; never blocks. NULL, or a table that ends
+  /// before: errors name no missing rank.
+  uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
 } commsched_backend_t;
 
@@ -402,7 +402,7 @@ typedef struct commsched_observed_launch {
   uint32_t lane;
   uint32_t coded;  ///< 1: travels through the plan's codec.
   uint32_t reserved;
-  uint64_t bytes;  ///< Weight: what the window counts.
+  uint64_t bytes;  ///< Payload: what the window counts.
 } commsched_observed_launch_t;
 
 /// What was decided, handed over when the session is bound. Valid until detach.

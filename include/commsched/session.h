@@ -326,7 +326,7 @@ typedef struct commsched_session_counters {
   uint64_t steps;
   uint64_t launches;
   uint64_t collectives;  ///< Members of launches.
-  uint64_t bytes;        ///< Weight of launches, summed.
+  uint64_t bytes;        ///< Payload of launches, summed.
   uint64_t peak_launches_in_flight;
   uint64_t peak_bytes_in_flight;
   /// What I6 forbids in a steady state. The first three are of the whole
@@ -341,7 +341,7 @@ typedef struct commsched_session_counters {
   int64_t stall_due_ns;
   int64_t stall_wait_ns;
   int64_t stall_window_ns;
-  int64_t stall_tickets_ns;
+  int64_t stall_requests_ns;
 } commsched_session_counters_t;
 
 static inline commsched_session_counters_t commsched_session_counters_init(

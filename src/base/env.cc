@@ -80,8 +80,8 @@ absl::StatusOr<int64_t> Env::Get(absl::string_view name) const {
       case EnvVariable::Type::kChoice:
         return ParseChoice(variable, text);
       case EnvVariable::Type::kText:
-        return absl::InternalError(
-            absl::StrCat("environment variable ", name, " is a text"));
+        return absl::InternalError(absl::StrCat("environment variable ", name,
+                                                " is declared as text"));
     }
   }
   return absl::InternalError(
@@ -95,7 +95,7 @@ absl::StatusOr<std::string> Env::GetText(absl::string_view name) const {
     }
   }
   return absl::InternalError(
-      absl::StrCat("environment variable ", name, " is no text in the table"));
+      absl::StrCat("environment variable ", name, " is not declared as text"));
 }
 
 std::string Env::TextOf(const EnvVariable& variable) const {

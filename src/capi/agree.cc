@@ -28,7 +28,7 @@ absl::Status CheckGroup(const char* field, const commsched_group_t* group,
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "desc.", field, ", on axis '", group->spec.axis,
-      "', is of another context, that of rank ", group->context->rank()));
+      "', belongs to another context, that of rank ", group->context->rank()));
 }
 
 // What a decline reads: the name, and who comes.

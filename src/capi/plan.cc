@@ -55,7 +55,7 @@ commsched_plan_info_t ToPlanInfo(const Plan& plan) {
       info.num_collectives += launch.members.size();
     }
     info.max_launch_bytes =
-        std::max(info.max_launch_bytes, launch.weight_bytes);
+        std::max(info.max_launch_bytes, launch.payload_bytes);
   }
   info.num_waits_implied = plan.num_waits_implied;
   info.arena_bytes = plan.arena_bytes;

@@ -19,7 +19,7 @@ absl::Status CheckRankDesc(const RankDesc& desc) {
   }
   if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
     return absl::InvalidArgumentError(
-        absl::StrCat("desc.trace is of another context, that of rank ",
+        absl::StrCat("desc.trace belongs to another context, that of rank ",
                      desc.trace->context->rank()));
   }
   return absl::OkStatus();
@@ -34,9 +34,10 @@ absl::StatusOr<std::vector<GroupSpec>> GroupsOf(const RankDesc& desc) {
           absl::StrCat("desc.groups[", i, "] is NULL"));
     }
     if (group->context != desc.context->context) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "desc.groups[", i, "], on axis '", group->spec.axis,
-          "', is of another context, that of rank ", group->context->rank()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("desc.groups[", i, "], on axis '", group->spec.axis,
+                       "', belongs to another context, that of rank ",
+                       group->context->rank()));
     }
     groups.push_back(group->spec);
   }

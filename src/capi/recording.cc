@@ -100,7 +100,7 @@ absl::StatusOr<OpId> AddCollective(commsched_recording* recording,
                                    uint32_t segment, uint32_t flags) {
   if ((flags & ~kKnownFlags) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "flags are ", flags, ", of which ", kKnownFlags, " are known"));
+        "flags is ", flags, "; only the bits of ", kKnownFlags, " are known"));
   }
   ASSIGN_OR_RETURN(const commsched_collective_desc_t ours,
                    ReadStruct(desc, "commsched_collective_desc_t"));

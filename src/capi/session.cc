@@ -147,7 +147,7 @@ commsched_session_counters_t ToPublic(const SessionCounters& counters) {
   result.stall_due_ns = counters.stall_due_ns;
   result.stall_wait_ns = counters.stall_wait_ns;
   result.stall_window_ns = counters.stall_window_ns;
-  result.stall_tickets_ns = counters.stall_tickets_ns;
+  result.stall_requests_ns = counters.stall_requests_ns;
   return result;
 }
 

@@ -29,7 +29,7 @@ std::string SessionMetricsText(const Session& session, int rank) {
         counters.launches);
   write("commsched_session_collectives_total", "counter",
         "Collectives that the launches carried.", counters.collectives);
-  write("commsched_session_bytes_total", "counter", "Weight of the launches.",
+  write("commsched_session_bytes_total", "counter", "Payload of the launches.",
         counters.bytes);
   writer.Family("commsched_session_stall_seconds_total", "counter",
                 "Time in which the next launch could not go out, by cause.");
@@ -37,7 +37,7 @@ std::string SessionMetricsText(const Session& session, int rank) {
       {"due", counters.stall_due_ns},
       {"wait", counters.stall_wait_ns},
       {"window", counters.stall_window_ns},
-      {"tickets", counters.stall_tickets_ns}};
+      {"requests", counters.stall_requests_ns}};
   for (const auto& [cause, ns] : stalls) {
     PrometheusWriter::Labels of_cause = labels;
     of_cause.push_back({"cause", cause});
@@ -46,7 +46,7 @@ std::string SessionMetricsText(const Session& session, int rank) {
   write("commsched_session_peak_launches_in_flight", "gauge",
         "Most launches in flight at once.", counters.peak_launches_in_flight);
   write("commsched_session_peak_bytes_in_flight", "gauge",
-        "Most weight in flight at once.", counters.peak_bytes_in_flight);
+        "Most payload in flight at once.", counters.peak_bytes_in_flight);
   writer.Family("commsched_session_failures_total", "counter",
                 "1 once the session has failed, with the code.");
   const absl::Status status = session.status();

@@ -22,9 +22,9 @@ absl::StatusOr<uint64_t> StructSizeOf(const void* caller,
   }
   // A size in between would cut a field, half of a pointer at worst.
   if (size % kSizeField != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        type, ".struct_size is ", size, ", which is no multiple of ",
-        kSizeField, "; make it with its _init()"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(type, ".struct_size is ", size, ", not a multiple of ",
+                     kSizeField, "; make it with its _init()"));
   }
   return size;
 }

@@ -30,7 +30,7 @@ absl::Status CheckStep(const commsched_trace& trace, uint64_t index)
   if (!trace.has_steps) FindSteps(trace);
   if (index < trace.steps.size()) return absl::OkStatus();
   return absl::OutOfRangeError(
-      absl::StrCat("step ", index, " of the trace, which holds ",
+      absl::StrCat("step ", index, " is not in the trace, which holds ",
                    trace.steps.size(), " complete steps"));
 }
 
@@ -151,7 +151,7 @@ commsched_status_t commsched_trace_recent_step(
     const auto metrics = commsched::ComputeRecentStep(*trace->recorder, step);
     if (!metrics.has_value()) {
       return absl::NotFoundError(
-          absl::StrCat("step ", step, " is none of the last of the trace"));
+          absl::StrCat("step ", step, " is no longer in the trace"));
     }
     return commsched::WriteStruct(commsched::ToPublic(*metrics), out_metrics,
                                   "commsched_step_metrics_t");

@@ -152,8 +152,8 @@ absl::StatusOr<uint64_t> Comparisons::Compare(const ComparisonName& name,
     MutexLock lock(&mu_);
     State& state = states_[key];
     if (state.is_in) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(name.name, ": rank ", rank_, " compares this already"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          name.name, ": rank ", rank_, " is already comparing this"));
     }
     if (!state.gave_up.ok()) return state.gave_up;
     state.is_in = true;

@@ -22,7 +22,7 @@ class InprocMember {
         id_(desc.id),
         rank_(desc.rank),
         max_members_(desc.max_members),
-        tickets_(desc.max_in_flight),
+        requests_(desc.max_in_flight),
         scratch_(desc.size) {}
 
   // Separate from construction, so that nobody joins without a handle.
@@ -44,9 +44,9 @@ class InprocMember {
     backend_->Forget(id_);
   }
 
-  absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket) {
+  absl::Status Launch(const commsched_launch_t* launch, uint32_t request) {
     if (members_->failed()) return members_->failure();
-    absl::Status status = Post(launch, ticket);
+    absl::Status status = Post(launch, request);
     if (status.ok()) return status;
     // The others cannot go on without us, and must not wait for ever.
     members_->Abort(status);
@@ -60,17 +60,17 @@ class InprocMember {
     return members_->failed() ? members_->failure() : absl::OkStatus();
   }
 
-  absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result) {
-    if (out_result == nullptr || !InFlight(ticket)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
+  absl::Status Poll(uint32_t request, commsched_launch_result_t* out_result) {
+    if (out_result == nullptr || !InFlight(request)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "poll of request ", request, ", which is not in flight"));
     }
-    Ticket& polled = tickets_[ticket];
+    Request& polled = requests_[request];
     *out_result = commsched_launch_result_t();
     RETURN_IF_ERROR(polled.is_collective
                         ? comm_->Advance(rank_, polled.collective, &scratch_,
                                          out_result, &polled.cpu_ns)
-                        : comm_->peers()->Advance(rank_, ticket, out_result,
+                        : comm_->peers()->Advance(rank_, request, out_result,
                                                   &polled.cpu_ns));
     // In order: InprocComm counts on it.
     if (polled.number != num_done_) out_result->done = 0;
@@ -83,16 +83,16 @@ class InprocMember {
 
   void Abort(absl::Status failure) { members_->Abort(std::move(failure)); }
 
-  uint32_t Missing(uint32_t ticket, int32_t* out_ranks, uint32_t capacity) {
-    if (!InFlight(ticket)) return 0;
-    const Ticket& asked = tickets_[ticket];
+  uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
+    if (!InFlight(request)) return 0;
+    const Request& asked = requests_[request];
     return asked.is_collective
                ? comm_->Missing(asked.collective, out_ranks, capacity)
-               : comm_->peers()->Missing(rank_, ticket, out_ranks, capacity);
+               : comm_->peers()->Missing(rank_, request, out_ranks, capacity);
   }
 
  private:
-  struct Ticket {
+  struct Request {
     bool used = false;
     bool is_collective = true;
     uint64_t number = 0;      // among all launches of this member
@@ -100,31 +100,31 @@ class InprocMember {
     int64_t cpu_ns = 0;
   };
 
-  absl::Status Post(const commsched_launch_t* launch, uint32_t ticket) {
+  absl::Status Post(const commsched_launch_t* launch, uint32_t request) {
     if (launch == nullptr) return Refused(absl::InvalidArgumentError("NULL"));
-    if (ticket >= tickets_.size() || tickets_[ticket].used) {
+    if (request >= requests_.size() || requests_[request].used) {
       return Refused(absl::InvalidArgumentError(absl::StrCat(
-          "ticket ", ticket, " is in use or not below ", tickets_.size())));
+          "request ", request, " is in use or not below ", requests_.size())));
     }
     const absl::Status checked =
         CheckLaunch(*launch, max_members_, rank_, comm_->size());
     if (!checked.ok()) return Refused(checked);
-    Ticket& posted = tickets_[ticket];
+    Request& posted = requests_[request];
     posted = {.used = true,
               .is_collective = launch->kind != COMMSCHED_SEND,
               .number = num_posted_++,
               .collective = num_collectives_,
               .cpu_ns = 0};
     if (!posted.is_collective) {
-      return comm_->peers()->Post(rank_, ticket, max_members_, posted.number,
+      return comm_->peers()->Post(rank_, request, max_members_, posted.number,
                                   *launch, &posted.cpu_ns);
     }
     return comm_->Post(rank_, num_collectives_++, Normalized(*launch),
                        &scratch_, &posted.cpu_ns);
   }
 
-  bool InFlight(uint32_t ticket) const {
-    return ticket < tickets_.size() && tickets_[ticket].used;
+  bool InFlight(uint32_t request) const {
+    return request < requests_.size() && requests_[request].used;
   }
 
   absl::Status Refused(const absl::Status& reason) const {
@@ -143,7 +143,7 @@ class InprocMember {
   InprocMembers* members_ = nullptr;  // of comm_
 
   // Owned by the member's thread.
-  std::vector<Ticket> tickets_;
+  std::vector<Request> requests_;
   uint64_t num_posted_ = 0;
   uint64_t num_collectives_ = 0;
   uint64_t num_done_ = 0;
@@ -200,16 +200,16 @@ commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
 }
 
 commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                          uint32_t ticket, commsched_stream_t /*stream*/,
+                          uint32_t request, commsched_stream_t /*stream*/,
                           char* message, uint64_t message_size) {
-  return ToTable(static_cast<InprocMember*>(comm)->Launch(launch, ticket),
+  return ToTable(static_cast<InprocMember*>(comm)->Launch(launch, request),
                  message, message_size);
 }
 
-commsched_status_t Poll(void* comm, uint32_t ticket,
+commsched_status_t Poll(void* comm, uint32_t request,
                         commsched_launch_result_t* out_result, char* message,
                         uint64_t message_size) {
-  return ToTable(static_cast<InprocMember*>(comm)->Poll(ticket, out_result),
+  return ToTable(static_cast<InprocMember*>(comm)->Poll(request, out_result),
                  message, message_size);
 }
 
@@ -223,9 +223,10 @@ commsched_status_t CommStatus(void* comm, char* message,
                  message_size);
 }
 
-uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                      uint32_t capacity) {
-  return static_cast<InprocMember*>(comm)->Missing(ticket, out_ranks, capacity);
+  return static_cast<InprocMember*>(comm)->Missing(request, out_ranks,
+                                                   capacity);
 }
 
 void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }

@@ -20,12 +20,12 @@ absl::Status InprocMembers::Join(const commsched_comm_desc_t& desc) {
   if (ranks != ranks_) {
     return absl::InvalidArgumentError(
         absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " says ranks ", absl::StrJoin(ranks, ","),
-                     ", the first member said ", absl::StrJoin(ranks_, ",")));
+                     " gave ranks ", absl::StrJoin(ranks, ","),
+                     ", the first member gave ", absl::StrJoin(ranks_, ",")));
   }
   if (desc.max_in_flight != max_in_flight_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "communicator '", id_, "': rank ", desc.world_rank, " says ",
+        "communicator '", id_, "': rank ", desc.world_rank, " gave ",
         desc.max_in_flight, " launches in flight, the first member said ",
         max_in_flight_));
   }
@@ -34,7 +34,7 @@ absl::Status InprocMembers::Join(const commsched_comm_desc_t& desc) {
   if (member.state.load(std::memory_order_relaxed) != Member::kAbsent) {
     return absl::AlreadyExistsError(absl::StrCat("communicator '", id_,
                                                  "': rank ", desc.world_rank,
-                                                 " has joined before"));
+                                                 " has already joined"));
   }
   member.wake = desc.wake;
   member.wake_user = desc.wake_user;

@@ -63,27 +63,28 @@ InprocPeers::InprocPeers(InprocMembers* members, const Clock* clock,
 
 absl::Status InprocPeers::Prepare(Sender* sender, uint32_t max_members) {
   if (sender->messages != nullptr) return absl::OkStatus();
-  const uint64_t tickets = members_->max_in_flight();
-  sender->messages.reset(new (std::nothrow) PeerMessage[tickets * max_members]);
+  const uint64_t requests = members_->max_in_flight();
+  sender->messages.reset(new (std::nothrow)
+                             PeerMessage[requests * max_members]);
   if (sender->messages == nullptr) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", tickets, " launches of ", max_members,
+        absl::StrCat("no memory for ", requests, " launches of ", max_members,
                      " sends and receives"));
   }
-  sender->num_messages.resize(tickets);
+  sender->num_messages.resize(requests);
   sender->max_members = max_members;
   return absl::OkStatus();
 }
 
-absl::Status InprocPeers::Post(int rank, uint32_t ticket, uint32_t max_members,
+absl::Status InprocPeers::Post(int rank, uint32_t request, uint32_t max_members,
                                uint64_t number,
                                const commsched_launch_t& launch,
                                int64_t* cpu_ns) {
   Sender& sender = senders_[rank];
   RETURN_IF_ERROR(Prepare(&sender, max_members));
   const uint64_t element_bytes = DTypeSize(static_cast<DType>(launch.dtype));
-  sender.num_messages[ticket] = launch.num_members;
-  PeerMessage* message = &sender.messages[uint64_t{ticket} * max_members];
+  sender.num_messages[request] = launch.num_members;
+  PeerMessage* message = &sender.messages[uint64_t{request} * max_members];
   for (uint32_t m = 0; m < launch.num_members; ++m, ++message) {
     const commsched_member_t& member = launch.members[m];
     message->is_send = member.direction == COMMSCHED_SEND;
@@ -234,15 +235,15 @@ void InprocPeers::Complete(PeerMessage* receive, int rank) {
   members_->Wake(other);
 }
 
-absl::Status InprocPeers::Advance(int rank, uint32_t ticket,
+absl::Status InprocPeers::Advance(int rank, uint32_t request,
                                   commsched_launch_result_t* out_result,
                                   int64_t* cpu_ns) {
   const Sender& sender = senders_[rank];
   PeerMessage* message =
-      &sender.messages[uint64_t{ticket} * sender.max_members];
+      &sender.messages[uint64_t{request} * sender.max_members];
   bool all_copied = true;
   int64_t link_end_ns = 0;
-  for (uint32_t m = 0; m < sender.num_messages[ticket]; ++m, ++message) {
+  for (uint32_t m = 0; m < sender.num_messages[request]; ++m, ++message) {
     uint32_t state = message->state.load(std::memory_order_acquire);
     if (state == PeerMessage::kMatched) {
       Work(message, cpu_ns);
@@ -286,13 +287,13 @@ void InprocPeers::AbortIfPeerLeft(const PeerMessage& message) {
       message.launch)));
 }
 
-uint32_t InprocPeers::Missing(int rank, uint32_t ticket, int32_t* out_ranks,
+uint32_t InprocPeers::Missing(int rank, uint32_t request, int32_t* out_ranks,
                               uint32_t capacity) const {
   const Sender& sender = senders_[rank];
   const PeerMessage* const messages =
-      &sender.messages[uint64_t{ticket} * sender.max_members];
+      &sender.messages[uint64_t{request} * sender.max_members];
   const auto waits_for = [&](int peer) {
-    return std::any_of(messages, messages + sender.num_messages[ticket],
+    return std::any_of(messages, messages + sender.num_messages[request],
                        [&](const PeerMessage& message) {
                          return message.peer == peer &&
                                 message.state.load(std::memory_order_acquire) ==

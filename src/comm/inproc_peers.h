@@ -61,20 +61,21 @@ class InprocPeers {
   InprocPeers(const InprocPeers&) = delete;
   InprocPeers& operator=(const InprocPeers&) = delete;
 
-  // Posts the members of `launch`, number `number` of this rank, under `ticket`
-  // which is free. `max_members` is the same in all calls of a rank; memory is
-  // taken with the first one. Adds the thread-CPU time spent to `cpu_ns`.
-  absl::Status Post(int rank, uint32_t ticket, uint32_t max_members,
+  // Posts the members of `launch`, number `number` of this rank, under
+  // `request` which is free. `max_members` is the same in all calls of a rank;
+  // memory is taken with the first one. Adds the thread-CPU time spent to
+  // `cpu_ns`.
+  absl::Status Post(int rank, uint32_t request, uint32_t max_members,
                     uint64_t number, const commsched_launch_t& launch,
                     int64_t* cpu_ns);
 
-  // Copies what there is to copy for `ticket`, then fills in all of
+  // Copies what there is to copy for `request`, then fills in all of
   // `out_result` but `cpu_ns`.
-  absl::Status Advance(int rank, uint32_t ticket,
+  absl::Status Advance(int rank, uint32_t request,
                        commsched_launch_result_t* out_result, int64_t* cpu_ns);
 
   // As comm_missing of the table.
-  uint32_t Missing(int rank, uint32_t ticket, int32_t* out_ranks,
+  uint32_t Missing(int rank, uint32_t request, int32_t* out_ranks,
                    uint32_t capacity) const;
 
  private:
@@ -91,8 +92,8 @@ class InprocPeers {
   };
   // Owned by the rank's thread, but for the messages.
   struct Sender {
-    std::unique_ptr<PeerMessage[]> messages;  // max_members for each ticket
-    std::vector<uint32_t> num_messages;       // by ticket
+    std::unique_ptr<PeerMessage[]> messages;  // max_members for each request
+    std::vector<uint32_t> num_messages;       // by request
     uint32_t max_members = 0;
   };
 

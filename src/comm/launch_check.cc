@@ -138,12 +138,12 @@ absl::Status CheckStride(const char* which, const commsched_member_t& member,
   if (stride == 0) return absl::OkStatus();
   if (member.counts != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "its ", which, " has a stride of ", stride, " and counts"));
+        "its ", which, " has both a stride (", stride, ") and counts"));
   }
   if (stride >= member.count) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("its ", which, " has parts of ", member.count,
-                   " elements, but a stride of ", stride));
+      absl::StrCat("its ", which, " has a stride of ", stride,
+                   " elements, less than its parts of ", member.count));
 }
 
 absl::Status CheckStrides(commsched_collective_t kind,
@@ -237,7 +237,7 @@ absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
                        int size) {
   if (launch.kind == COMMSCHED_RECV) {
     return absl::InvalidArgumentError(
-        "recv is no kind of launch: a receive is a member of kind send");
+        "recv is not a kind of launch: receives are members of send launches");
   }
   if (launch.kind > COMMSCHED_RECV) {
     return absl::InvalidArgumentError(

@@ -109,8 +109,8 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGatherAmong(
   // Pointers and iterators into the map do not survive a wait: others insert.
   Tables::iterator at = OpenLocked(name, members);
   if (at->second.payloads[me].has_value()) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "rank ", rank, " has come to the meeting '", key, "' before"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", rank, " is already in the meeting '", key, "'"));
   }
   at->second.payloads[me] = std::move(payload);
   if (++at->second.num_arrived == members.size()) changed_.SignalAll();
@@ -148,9 +148,8 @@ void MemoryMeeting::DeclineAmong(absl::Span<const int> members,
         why.code() == absl::StatusCode::kAborted
             ? absl::StatusCode::kAborted
             : absl::StatusCode::kFailedPrecondition,
-        absl::StrCat(
-            "meeting '", key, "': rank ", rank,
-            has_come ? " does not stay: " : " does not come: ", why.message()));
+        absl::StrCat("meeting '", key, "': rank ", rank,
+                     has_come ? " left: " : " will not come: ", why.message()));
   }
   changed_.SignalAll();
   if (has_come) return;  // It leaves on its own.

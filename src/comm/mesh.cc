@@ -39,7 +39,7 @@ absl::StatusOr<int> RankInGroup(absl::string_view axis,
     }
     if (!seen.insert(ranks[i]).second) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "rank ", ranks[i], " is twice in the group on '", axis, "'"));
+          "rank ", ranks[i], " appears twice in the group on '", axis, "'"));
     }
     if (ranks[i] == world_rank) position = i;
   }
@@ -72,7 +72,7 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<Axis> axes, int world_size) {
   }
   if (product != world_size) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the mesh ", DescribeAxes(axes), " does not hold the ",
+        absl::StrCat("the mesh ", DescribeAxes(axes), " does not cover the ",
                      world_size, " ranks of the world"));
   }
   return Mesh(std::move(axes));

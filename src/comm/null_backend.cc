@@ -75,7 +75,7 @@ commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
 }
 
 commsched_status_t Launch(void* comm, const commsched_launch_t* /*launch*/,
-                          uint32_t /*ticket*/, commsched_stream_t /*stream*/,
+                          uint32_t /*request*/, commsched_stream_t /*stream*/,
                           char* message, uint64_t message_size) {
   auto* null_comm = static_cast<NullComm*>(comm);
   if (!null_comm->failed()) return COMMSCHED_OK;

@@ -122,7 +122,7 @@ absl::Status PluginRegistry::AddLocked(const commsched_plugin_list_t* list,
       if (other.kind != plugin.kind || other.name != plugin.name) continue;
       return absl::AlreadyExistsError(
           absl::StrCat(PluginKindName(plugin.kind), " '", plugin.name,
-                       "' is there already (", other.origin, ")"));
+                       "' is already registered (", other.origin, ")"));
     }
   }
   RETURN_IF_ERROR(Init(*list, origin));
@@ -242,7 +242,7 @@ absl::StatusOr<const void*> PluginRegistry::Find(commsched_plugin_kind_t kind,
   MutexLock lock(&mu_);
   if (const void* known = KnownLocked(kind, name)) return known;
   const absl::string_view kind_name = PluginKindName(kind);
-  absl::Status loaded = absl::NotFoundError("a name has no '/'");
+  absl::Status loaded = absl::NotFoundError("a plugin's name contains no '/'");
   if (name.find('/') == absl::string_view::npos) loaded = LoadLocked(name);
   if (const void* known = KnownLocked(kind, name)) return known;
   return absl::NotFoundError(absl::StrCat(

@@ -247,7 +247,7 @@ Status Engine::PrepareEvaluation() {
 
 Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   if (phase_ == Phase::kRegistering) {
-    return FailedPrecondition("engine: get_info before prepare");
+    return FailedPrecondition("engine: get_info was called before prepare");
   }
   commsched_plan_info_t plan_info = commsched_plan_info_init();
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
@@ -290,7 +290,8 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
 Status Engine::GetBucketInfo(uint64_t bucket,
                              commsched_engine_bucket_info_t* out_info) const {
   if (phase_ == Phase::kRegistering) {
-    return FailedPrecondition("engine: get_bucket_info before prepare");
+    return FailedPrecondition(
+        "engine: get_bucket_info was called before prepare");
   }
   if (bucket >= layout_.buckets.size()) {
     return Status(COMMSCHED_NOT_FOUND,

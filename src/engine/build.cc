@@ -273,9 +273,9 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
 
 Status Engine::CheckRegistering() const {
   if (phase_ == Phase::kRegistering) return Status();
-  return FailedPrecondition(std::string("engine: it is ") +
+  return FailedPrecondition(std::string("engine: it is already ") +
                             (built() ? "built" : "prepared") +
-                            "; nothing can be added and build comes once");
+                            "; nothing can be added, and build is called once");
 }
 
 Status Engine::AddModule(const char* name, double forward_flops,

@@ -156,7 +156,7 @@ Status Checkpoint::ReadIndex(const std::string& path, const std::string& text) {
   for (size_t t = 0; t < index_.tensors.size(); ++t) {
     if (!by_name_.emplace(index_.tensors[t].name, t).second) {
       return InvalidArgument("file '" + path + "': tensor '" +
-                             index_.tensors[t].name + "' is there twice");
+                             index_.tensors[t].name + "' appears twice");
     }
   }
   pieces_.resize(index_.tensors.size() * kNumStateKinds);

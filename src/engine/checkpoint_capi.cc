@@ -42,7 +42,7 @@ Status CopyMetadata(const commsched_engine_metadata_t* metadata, uint32_t count,
     }
     if (!out->emplace(key, metadata[i].value).second) {
       return engine::InvalidArgument("engine: metadata '" + key +
-                                     "' is there twice");
+                                     "' appears twice");
     }
   }
   return Status();

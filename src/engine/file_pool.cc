@@ -42,7 +42,7 @@ commsched_status_t Reserve(void* user, uint64_t bytes) {
   return Report(pool, [&]() -> Status {
     if (pool.reserved) {
       return engine::FailedPrecondition(
-          "a file pool is reserved a second time: it is of one engine");
+          "this file pool is already reserved; a pool serves one engine");
     }
     ENGINE_RETURN_IF_ERROR(pool.file.Reserve(bytes));
     pool.reserved = true;

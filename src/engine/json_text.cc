@@ -35,14 +35,14 @@ class Builder final : public nlohmann::json_sax<json> {
   bool key(std::string& name) override {
     const auto [field, is_new] =
         open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    if (!is_new) return Fail("'" + name + "' is there twice");
+    if (!is_new) return Fail("'" + name + "' appears twice");
     field_ = &field->second;
     return true;
   }
 
   bool parse_error(size_t position, const std::string&,
                    const json::exception&) override {
-    return Fail("no JSON at byte " + std::to_string(position));
+    return Fail("not JSON at byte " + std::to_string(position));
   }
 
   Status Take(json* out) {

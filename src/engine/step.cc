@@ -164,8 +164,9 @@ Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
   if (version == expected) return Status();
   return FailedPrecondition(
       "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
-      modules_[op.module].name + "' was written by " + std::to_string(version) +
-      " steps; " + (op.backward ? "backward" : "forward") + " needs that of " +
+      modules_[op.module].name + "' holds the values after " +
+      std::to_string(version) + " steps; " +
+      (op.backward ? "backward" : "forward") + " needs those after " +
       std::to_string(expected));
 }
 

@@ -89,7 +89,8 @@ Status Engine::CheckDrained(const char* call) const {
   if (phase_ == Phase::kBetweenSteps && drained_) return Status();
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (phase_ == Phase::kBetweenSteps) {
-    return FailedPrecondition(std::string("engine: ") + call + " after step " +
+    return FailedPrecondition(std::string("engine: ") + call +
+                              " was called after step " +
                               std::to_string(steps_done_) + " without a drain");
   }
   return OutOfOrder(call);
@@ -280,11 +281,12 @@ Status Engine::GetLossScale(
 Status Engine::GradientNorm(double* out_norm) const {
   if (!spec_.needs_norm()) {
     return FailedPrecondition(
-        "engine: gradient_norm with clip_norm 0, loss_scale 0 and check_finite "
-        "0: no norm is computed");
+        "engine: no norm is computed, since clip_norm, loss_scale and "
+        "check_finite are 0");
   }
   if (!has_norm_) {
-    return FailedPrecondition("engine: gradient_norm before a first step");
+    return FailedPrecondition(
+        "engine: gradient_norm was called before the first step");
   }
   *out_norm = norm_;
   return Status();
@@ -294,9 +296,9 @@ Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
   const uint64_t steps = recording_ ? 0 : steps_done_ - first_step_;
   if (desc_.measure_steps == 0 || steps == 0) {
-    return FailedPrecondition("engine: op_costs with measure_steps " +
-                              std::to_string(desc_.measure_steps) + " after " +
-                              std::to_string(steps) + " steps");
+    return FailedPrecondition(
+        "engine: op_costs was called after " + std::to_string(steps) +
+        " steps with measure_steps " + std::to_string(desc_.measure_steps));
   }
   if (num_ops != num_ops_) {
     return InvalidArgument("engine: op_costs with room for " +

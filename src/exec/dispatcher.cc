@@ -59,7 +59,7 @@ absl::Status Dispatcher::StepEnd() {
     if (state_[i].load(std::memory_order_acquire) >= done) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step_end: op '", program_.OpName(i),
-                     "' has not had its after in step ", named_step()));
+                     "': its after was not called in step ", named_step()));
   }
   EndStep();
   return absl::OkStatus();
@@ -79,7 +79,7 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
       ABSL_PREDICT_FALSE(!MoveState(index, state, Begun(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("before: op '", program_.OpName(index),
-                     "' a second time in step ", named_step()));
+                     "' was called a second time in step ", named_step()));
   }
   const int64_t begun = EnqueueWaits(node, stream, generation(), 0);
   if (recorder_ != nullptr) begun_[index] = begun;
@@ -94,10 +94,11 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   const NodeProgram& node = program_.nodes[index];
   const uint64_t state = state_[index].load(std::memory_order_relaxed);
   if (ABSL_PREDICT_FALSE(state != Begun(generation()))) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "after: op '", program_.OpName(index), "' has had ",
-        state >= Done(generation()) ? "its after already" : "no before",
-        " in step ", named_step()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("after: op '", program_.OpName(index), "': its ",
+                     state >= Done(generation()) ? "after was already called"
+                                                 : "before was not called",
+                     " in step ", named_step()));
   }
   const bool binds = node.late_writes.count != 0 || !late.empty();
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
@@ -107,7 +108,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   if (ABSL_PREDICT_FALSE(!MoveState(index, state, Done(generation())))) {
     return absl::FailedPreconditionError(
         absl::StrCat("after: op '", program_.OpName(index),
-                     "' has had its after already in step ", named_step()));
+                     "': its after was already called in step ", named_step()));
   }
   if (ABSL_PREDICT_FALSE(binds)) late_->Store(generation(), late);
   CountDown(node, now_ns);
@@ -204,11 +205,11 @@ absl::Status Dispatcher::CallError(uint32_t index, const char* call) const {
   if (failure_.failed()) return failure_.status();
   if (!in_step_) {
     return absl::FailedPreconditionError(absl::StrCat(
-        call, ": op '", program_.OpName(index), "' outside a step"));
+        call, ": op '", program_.OpName(index), "' was called outside a step"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat(call, ": op '", program_.OpName(index),
-                   "' is given a stream that is not that of its lane ",
+                   "' was given a stream other than that of its lane ",
                    program_.nodes[index].lane));
 }
 
@@ -236,7 +237,7 @@ absl::Status Dispatcher::MissingAfter(const NodeProgram& node,
   return absl::UnavailableError(
       absl::StrCat("before: op '", program_.plan->graph->op(node.op).name,
                    "': not yet: waits for op '", program_.OpName(missing),
-                   "', which has not had its after in step ", named_step()));
+                   "', whose after was not called in step ", named_step()));
 }
 
 // Names the first op that keeps the due head from passing what `node` needs.
@@ -250,7 +251,7 @@ absl::Status Dispatcher::CheckProducersOfNeeded(const NodeProgram& node) const {
       return absl::UnavailableError(absl::StrCat(
           "before: op '", program_.plan->graph->op(node.op).name,
           "': not yet: waits for op '", program_.OpName(producer),
-          "', which has not had its after in step ", named_step(),
+          "', whose after was not called in step ", named_step(),
           " and holds up launch ", program_.LaunchName(node.due_needed - 1)));
     }
     // Launches with gates are driven by one thread: this one.

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Drops>> Drops::Create(
         return absl::UnimplementedError(
             absl::StrCat("launch ", program->LaunchName(launch.value()),
                          " travels through codec '", plan.options.codec.name,
-                         "', so that nothing can be left out of it"));
+                         "', so nothing can be left out of it"));
       }
       entry->has_result = planned.kind != CollectiveKind::kReduce ||
                           planned.root == group_rank[planned.group.value()];

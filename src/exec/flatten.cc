@@ -155,7 +155,7 @@ class Flattener {
     launch.call.deterministic = plan_.options.deterministic ? 1 : 0;
     launch.group = from.group.value();
     launch.lane = from.lane;
-    launch.weight_bytes = from.weight_bytes;
+    launch.payload_bytes = from.payload_bytes;
     launch.num_collectives = static_cast<uint32_t>(from.members.size());
     launch.waits = AddWaits(from.waits);
     launch.producers = {static_cast<uint32_t>(program_->producers.size()),

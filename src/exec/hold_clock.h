@@ -14,10 +14,10 @@
 namespace commsched {
 
 enum class StallCause : uint8_t {
-  kDue,      // the next launch is not due: the host is behind
-  kWait,     // it is due, but something that it waits for is not complete
-  kWindow,   // only the window keeps it back (I3)
-  kTickets,  // the backend takes no more launches at once
+  kDue,       // the next launch is not due: the host is behind
+  kWait,      // it is due, but something that it waits for is not complete
+  kWindow,    // only the window keeps it back (I3)
+  kRequests,  // the backend takes no more launches at once
 };
 inline constexpr size_t kNumStallCauses = 4;
 
@@ -53,7 +53,7 @@ class HoldClock {
         cap_since_ns_ = -1;
         return;
       case StallCause::kWindow:
-      case StallCause::kTickets:
+      case StallCause::kRequests:
         if (cap_since_ns_ < 0) cap_since_ns_ = now_ns;
         return;
     }

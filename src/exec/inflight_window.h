@@ -10,13 +10,13 @@
 namespace commsched {
 
 // Counts what is on the wire and refuses what would exceed the caps: at most
-// `max_launches` launches that weigh at most `max_bytes` together (I3).
+// `max_launches` launches of at most `max_bytes` together (I3).
 //
 // The plan's window waits already keep the caps; this is where it is checked
 // and where the peaks that reports show are measured. There is no queue in
 // here, on purpose: every rank must launch in the same order, so launches are
 // offered one by one, and letting a small one overtake a large one would
-// deadlock the job. A launch heavier than `max_bytes` is admitted when nothing
+// deadlock the job. A launch larger than `max_bytes` is admitted when nothing
 // else is in flight, since otherwise it would wait for ever.
 //
 // TryAdmit and Release: the issuer, one at a time. Peaks: any thread.

@@ -28,7 +28,7 @@ InflightWindow::Limits LimitsOf(const PlanOptions& options) {
 
 }  // namespace
 
-uint32_t Issuer::TicketsFor(const Plan& plan) {
+uint32_t Issuer::RequestsFor(const Plan& plan) {
   const uint32_t cap = plan.options.max_launches_in_flight;
   return cap == 0 ? kMaxInFlight : std::min(cap, kMaxInFlight);
 }
@@ -39,7 +39,7 @@ Issuer::Issuer(const IssuerSpec& spec)
                                                  : nullptr),
       program_(*spec.program),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
-      tickets_(TicketsFor(*program_.plan)),
+      requests_(RequestsFor(*program_.plan)),
       writer_(spec.recorder),
       comm_issued_(spec.comms.size()),
       watchdog_({.program = spec.program,
@@ -52,7 +52,7 @@ Issuer::Issuer(const IssuerSpec& spec)
              spec.recorder != nullptr && !program_.issue_inline),
       completed_(program_.launches.size()),
       cpu_ns_(program_.launches.size()) {
-  in_flight_.reserve(tickets_);
+  in_flight_.reserve(requests_);
 }
 
 Issuer::~Issuer() {
@@ -124,7 +124,7 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t now_ns) {
     if (now_ns == 0 && times_launches()) now_ns = spec_.clock->NowNs();
     const int64_t begin_ns = now_ns;
     Note(FlightEvent::kIssue, issued_);
-    window_.Pass(launch.weight_bytes);
+    window_.Pass(launch.payload_bytes);
     const bool drops = HasDrops(index, step);
     const commsched_status_t code = spec_.backend->launch(
         launch.comm, Prepare(index, step, drops), 0, commsched_stream_caller(),
@@ -140,7 +140,7 @@ int64_t Issuer::IssueInline(uint64_t number, int64_t now_ns) {
     if (spec_.recorder != nullptr) {
       now_ns = spec_.clock->NowNs();
       Record record = RecordOf(index, step, begin_ns, now_ns);
-      record.value = launch.weight_bytes;
+      record.value = launch.payload_bytes;
       writer_.Add(record);
     }
     if (spec_.observers != nullptr) {
@@ -177,7 +177,8 @@ bool Issuer::TryIssue() {
                  .drops = drops,
                  .begin_ns = times_launches() ? spec_.clock->NowNs() : 0,
                  .window_bytes = window_.bytes()};
-  entry.ticket = static_cast<uint32_t>(comm_issued_[launch.group]++ % tickets_);
+  entry.request =
+      static_cast<uint32_t>(comm_issued_[launch.group]++ % requests_);
   if (spec_.recorder != nullptr) {
     entry.hold = holds_.Issued(index, step, entry.begin_ns);
   }
@@ -185,7 +186,7 @@ bool Issuer::TryIssue() {
   const commsched_launch_t* call = Prepare(index, step, drops);
   Note(FlightEvent::kIssue, issued_);
   const commsched_status_t code = spec_.backend->launch(
-      launch.comm, call, entry.ticket, commsched_stream_caller(),
+      launch.comm, call, entry.request, commsched_stream_caller(),
       message_.Begin(), PluginMessage::size());
   if (code != COMMSCHED_OK) {
     Fail(BackendError("launch", code, issued_));
@@ -209,8 +210,8 @@ bool Issuer::BindLate(uint32_t launch, uint64_t step) {
 // The plan's waits keep the window's caps as well (I3); those of its waits
 // count as the window's.
 bool Issuer::MayIssue(const LaunchProgram& launch, uint64_t step) {
-  if (in_flight_.size() >= tickets_) {
-    stall_cause_ = StallCause::kTickets;
+  if (in_flight_.size() >= requests_) {
+    stall_cause_ = StallCause::kRequests;
     return false;
   }
   if (const ProgramWait* wait = FirstWait(launch, step)) {
@@ -219,7 +220,7 @@ bool Issuer::MayIssue(const LaunchProgram& launch, uint64_t step) {
     return false;
   }
   stall_cause_ = StallCause::kWindow;
-  return window_.TryAdmit(launch.weight_bytes);
+  return window_.TryAdmit(launch.payload_bytes);
 }
 
 const ProgramWait* Issuer::FirstWait(const LaunchProgram& launch,
@@ -254,8 +255,8 @@ absl::Status Issuer::Poll(InFlight* entry) {
   }
   commsched_launch_result_t result = {};
   const commsched_status_t code =
-      spec_.backend->poll(launch.comm, entry->ticket, &result, message_.Begin(),
-                          PluginMessage::size());
+      spec_.backend->poll(launch.comm, entry->request, &result,
+                          message_.Begin(), PluginMessage::size());
   if (code != COMMSCHED_OK) return BackendError("poll", code, entry->number);
   if (ABSL_PREDICT_FALSE(result.done > 1)) {
     return LaunchError(entry->number,
@@ -315,7 +316,7 @@ Record Issuer::RecordOf(uint32_t launch, uint64_t step, int64_t begin,
 void Issuer::Retire(const InFlight& entry) {
   const LaunchProgram& launch = program_.launches[entry.launch];
   Finish(launch, entry.launch, entry.drops);
-  absl::Status released = window_.Release(launch.weight_bytes);
+  absl::Status released = window_.Release(launch.payload_bytes);
   if (!released.ok()) {
     Fail(std::move(released));
     return;
@@ -355,7 +356,7 @@ Issuer::Totals Issuer::totals() const {
     const uint64_t times = completed_[i].load(std::memory_order_relaxed);
     totals.launches += times;
     totals.collectives += times * program_.launches[i].num_collectives;
-    totals.bytes += times * program_.launches[i].weight_bytes;
+    totals.bytes += times * program_.launches[i].payload_bytes;
   }
   return totals;
 }
@@ -420,7 +421,7 @@ void Issuer::CheckDeadlines() {
     const uint32_t lane = program_.launches[entry.launch].lane;
     if (now_ns < watchdog_.DeadlineNs(lane)) continue;
     Fail(watchdog_.Expired(entry.launch, entry.number / launches_per_step_,
-                           entry.ticket, now_ns));
+                           entry.request, now_ns));
     return;
   }
 }

@@ -67,7 +67,7 @@ class Issuer {
   // Launches posted and not yet done, per rank, whatever the plan allows.
   static constexpr uint32_t kMaxInFlight = 64;
   // What comm_create is told: the plan's cap on launches, if lower.
-  static uint32_t TicketsFor(const Plan& plan);
+  static uint32_t RequestsFor(const Plan& plan);
 
   explicit Issuer(const IssuerSpec& spec);
   ~Issuer();  // Stops the lane thread. Nothing may be in flight unless failed.
@@ -129,7 +129,7 @@ class Issuer {
   struct InFlight {
     uint64_t number = 0;
     uint32_t launch = 0;
-    uint32_t ticket = 0;
+    uint32_t request = 0;
     bool done = false;
     bool drops = false;    // some members are left out
     int64_t begin_ns = 0;  // if traced or observed
@@ -196,7 +196,7 @@ class Issuer {
   const RunningClock* const running_;
   const Program& program_;
   const uint32_t launches_per_step_;
-  const uint32_t tickets_;
+  const uint32_t requests_;
 
   // Written by the token holder, read by the lane thread and by `before`.
   // Released in MakeDue(), acquired in due().

@@ -277,11 +277,12 @@ absl::Status LateBindings::CombineUneven(const LateMember& member,
     if (side->counts.empty()) continue;
     if (side->counts.size() != member.num_counts) {
       return Refuse(member, absl::StrCat(side->counts.size(),
-                                         " counts are given; it has ",
+                                         " counts were given; it has ",
                                          member.num_counts));
     }
     if (!parts->counts.empty() && parts->counts != side->counts) {
-      return Refuse(member, "its input and its output come with other counts");
+      return Refuse(member,
+                    "its input and its output were given different counts");
     }
     parts->counts = side->counts;
   }

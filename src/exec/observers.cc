@@ -72,7 +72,7 @@ void Observers::Describe(const Program& program, int world_rank,
     observed.num_members = static_cast<uint32_t>(launch.members.size());
     observed.lane = launch.lane;
     observed.coded = launch.coded ? 1 : 0;
-    observed.bytes = launch.weight_bytes;
+    observed.bytes = launch.payload_bytes;
     launches_.push_back(observed);
   }
   for (const auto& launch : launches_) pointers_.push_back(&launch);

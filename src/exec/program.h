@@ -51,7 +51,7 @@ struct LaunchProgram {
   void* comm = nullptr;
   uint32_t group = 0;
   uint32_t lane = 0;
-  uint64_t weight_bytes = 0;
+  uint64_t payload_bytes = 0;
   uint32_t num_collectives = 0;
   Span32 waits;
   Span32 producers;    // in Program::producers: nodes

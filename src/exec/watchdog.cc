@@ -56,12 +56,12 @@ int64_t Watchdog::DeadlineNs(uint32_t lane) const {
 }
 
 std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
-                                        uint32_t ticket) const {
+                                        uint32_t request) const {
   if (!KnowsMissing(*spec_.backend)) return {};
   std::vector<int32_t> found(kMaxNamedRanks);
   const uint32_t count = std::min(
       kMaxNamedRanks, spec_.backend->comm_missing(
-                          launch.comm, ticket, found.data(), kMaxNamedRanks));
+                          launch.comm, request, found.data(), kMaxNamedRanks));
   std::vector<int> ranks;
   const std::vector<int>& members = spec_.group_ranks[launch.group];
   for (uint32_t i = 0; i < count; ++i) {
@@ -72,14 +72,14 @@ std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
   return ranks;
 }
 
-absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t ticket,
+absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t request,
                                int64_t now_ns) const {
   const LaunchProgram& launch = spec_.program->launches[index];
   step += spec_.program->first_step;
   const std::string name = spec_.program->LaunchName(index);
   const std::string waited = Seconds(now_ns - since_ns_[launch.lane]);
   const std::string limit = Seconds(spec_.timeout_ns);
-  const std::vector<int> missing = MissingRanks(launch, ticket);
+  const std::vector<int> missing = MissingRanks(launch, request);
   if (missing.empty()) {
     return absl::DeadlineExceededError(absl::StrCat(
         "launch ", name, " of step ", step, " is not complete on rank ",
@@ -100,8 +100,9 @@ absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t ticket,
   return absl::DeadlineExceededError(absl::StrCat(
       missing.size() == 1 ? "rank " : "ranks ", RankList(missing),
       missing.size() == 1 ? " has" : " have", " not issued ", name, " of step ",
-      step, "; ", RankList(waiting), waiting.size() == 1 ? " waits" : " wait",
-      " since ", waited, ", the limit is ", limit));
+      step, "; ", waiting.size() == 1 ? "rank " : "ranks ", RankList(waiting),
+      waiting.size() == 1 ? " has" : " have", " waited for ", waited,
+      ", the limit is ", limit));
 }
 
 }  // namespace commsched

@@ -44,12 +44,12 @@ class Watchdog {
 
   // The error for such a launch. Names the ranks that have not issued it, if
   // the backend knows them.
-  absl::Status Expired(uint32_t launch, uint64_t step, uint32_t ticket,
+  absl::Status Expired(uint32_t launch, uint64_t step, uint32_t request,
                        int64_t now_ns) const;
 
  private:
   std::vector<int> MissingRanks(const LaunchProgram& launch,
-                                uint32_t ticket) const;
+                                uint32_t request) const;
 
   static constexpr int64_t kRestarted = std::numeric_limits<int64_t>::max();
 

@@ -28,7 +28,7 @@ absl::Status CheckRoom(absl::string_view what, uint64_t wanted,
                        uint64_t limit) {
   if (wanted <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat(wanted, " ", what, " are more than the limit of ", limit));
+      absl::StrCat(wanted, " ", what, " exceed the limit of ", limit));
 }
 
 template <typename Id>

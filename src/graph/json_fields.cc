@@ -38,7 +38,7 @@ class Builder final : public nlohmann::json_sax<json> {
   bool key(std::string& name) override {
     const auto [field, is_new] =
         open_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    if (!is_new) return Fail(absl::StrCat("field '", name, "' is there twice"));
+    if (!is_new) return Fail(absl::StrCat("field '", name, "' appears twice"));
     field_ = &field->second;
     if (open_.size() == 1) section_ = name;
     return true;

@@ -85,9 +85,8 @@ class Reader {
     ASSIGN_OR_RETURN(const uint64_t num_ops,
                      fields.GetUnsigned("num_ops", kMaxUint64, ops->size()));
     if (num_ops > Graph::kMaxOps) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("num_ops: ", num_ops, " ops are more than the limit of ",
-                       Graph::kMaxOps));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "num_ops: ", num_ops, " ops exceed the limit of ", Graph::kMaxOps));
     }
     if (num_ops != ops->size()) {
       return fields.Invalid(

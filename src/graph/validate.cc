@@ -205,9 +205,9 @@ absl::Status ValidateBuffer(const Buffer& buffer) {
   }
   const uint64_t size = DTypeSize(buffer.dtype);
   if (buffer.count > kMaxBytes / size) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "buffer '", buffer.name, "': ", buffer.count, " elements of ", size,
-        " bytes are more than 2^63-1 bytes"));
+    return absl::OutOfRangeError(
+        absl::StrCat("buffer '", buffer.name, "': ", buffer.count,
+                     " elements of ", size, " bytes exceed 2^63-1 bytes"));
   }
   return absl::OkStatus();
 }

@@ -262,7 +262,7 @@ absl::Status ValidateGroupAndRoot(const Graph& graph, const Op& op) {
   const CollectiveSpec& spec = op.collective;
   if (spec.group.value() >= graph.groups().size()) {
     return absl::NotFoundError(
-        absl::StrCat("op '", op.name, "' is among group ", spec.group.value(),
+        absl::StrCat("op '", op.name, "' uses group ", spec.group.value(),
                      ", but the graph has ", graph.groups().size(), " groups"));
   }
   const Group& group = graph.group(spec.group);

@@ -15,12 +15,12 @@
 namespace commsched {
 
 // Merges neighbours in key order, greedily, into launches: kind, group, dtype,
-// reduction, root, members, way, weight, staging size and reason are filled in;
-// lane, waits and places are left to later passes.
+// reduction, root, members, way, payload, staging size and reason are filled
+// in; lane, waits and places are left to later passes.
 //
 // A collective joins the launch before it if
 //   - kind, group, dtype and, where they count, reduction and root are equal;
-//   - the launch stays within options.coalesce_bytes of weight, and within
+//   - the launch stays within options.coalesce_bytes of payload, and within
 //     options.partition_bytes, if set: what would be too large to stay whole is
 //     not put together;
 //   - it depends on no member directly. It cannot do so through another node: a
@@ -42,23 +42,23 @@ namespace commsched {
 // apart. Their policy is asked as the first of the roles would ask.
 //
 // A send or receive joins the open launch of its own role, whatever its peer
-// does, as members of such a launch (a tick) progress independently. It joins
-// if group and dtype are equal, no member is one that it depends on, and it
-// neither delays the launch nor keeps its first consumer waiting:
+// does, as members of such a launch (a pipeline tick) progress independently.
+// It joins if group and dtype are equal, no member is one that it depends on,
+// and it neither delays the launch nor keeps its first consumer waiting:
 //   - it is due no later than the launch;
 //   - it is needed no later than the launch.
 // Limits and policy have no say, as nothing is gained by keeping it apart. A
 // send and its receive that are of one role always go together: neither could
 // complete before the other is issued.
 //
-// Such ticks cannot deadlock. Let all events of keys below k be complete; then
-// so is that of key k. For in each role that takes part it lies in a launch
-// whose first event has a key of at most k, so all launches before that one are
-// complete; the launch is due after ops of its role that need launches of
-// smaller keys only (order.h), and of those none is the launch itself, which
-// is due before any op that needs it. So it is issued on both sides. This holds
-// for any window that admits a launch once all before it are complete, hence
-// the caps may count ticks like other launches.
+// Such pipeline ticks cannot deadlock. Let all events of keys below k be
+// complete; then so is that of key k. For in each role that takes part it lies
+// in a launch whose first event has a key of at most k, so all launches before
+// that one are complete; the launch is due after ops of its role that need
+// launches of smaller keys only (order.h), and of those none is the launch
+// itself, which is due before any op that needs it. So it is issued on both
+// sides. This holds for any window that admits a launch once all before it are
+// complete, hence the caps may count pipeline ticks like other launches.
 //
 // kInvalidArgument, naming policy and ops, if a policy merges what must stay
 // apart. The result is by role.

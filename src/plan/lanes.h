@@ -1,4 +1,4 @@
-// Pass 4: which edges need an event.
+// Pass 7: which edges need an event.
 #ifndef COMMSCHED_SRC_PLAN_LANES_H_
 #define COMMSCHED_SRC_PLAN_LANES_H_
 

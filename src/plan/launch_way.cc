@@ -50,7 +50,8 @@ bool DemandsNothing(const Graph& graph) {
                       });
 }
 
-// Each member of a tick progresses on its own, so it needs no common memory.
+// Each member of a pipeline tick progresses on its own, so it needs no common
+// memory.
 void SetWayOfTick(Launch* launch) {
   const bool single = launch->members.size() == 1;
   launch->way = single ? Way::kSingle : Way::kGroup;
@@ -70,9 +71,9 @@ bool LaunchWays::IsCoded(const CollectiveSpec& spec) const {
   return commsched::IsCoded(graph_, spec, codec_);
 }
 
-uint64_t LaunchWays::WeightOf(const CollectiveSpec& spec) const {
+uint64_t LaunchWays::PayloadOf(const CollectiveSpec& spec) const {
   if (!IsCoded(spec)) {
-    return WeightBytes(graph_, spec);
+    return PayloadBytes(graph_, spec);
   }
   const CodedSides sides = CodedSidesOf(graph_, spec, codec_);
   return std::max(sides.input, sides.output);

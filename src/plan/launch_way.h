@@ -20,7 +20,7 @@ class LaunchWays {
 
   bool IsCoded(const CollectiveSpec& spec) const;
   // What travels, for the window (I3).
-  uint64_t WeightOf(const CollectiveSpec& spec) const;
+  uint64_t PayloadOf(const CollectiveSpec& spec) const;
   // Whether `op` can go any way.
   bool LeavesChoice(OpId op) const;
   // Whether `next` may be in one launch with `last`, as far as its memory is

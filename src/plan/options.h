@@ -41,7 +41,7 @@ struct PlanOptions {
   uint64_t coalesce_bytes = 0;  // 0: no merging
   uint64_t arena_bytes = 0;     // 0: no limit
   Priority priority = Priority::kAuto;
-  uint64_t partition_bytes = 0;  // split heavier collectives; 0: none
+  uint64_t partition_bytes = 0;  // split larger collectives; 0: none
   bool delay_fillers = true;     // move filler ops to where compute would wait
   CodecModel codec;
   // Replaces the decisions of coalesce and prioritize; null: ours. Not part of

@@ -95,7 +95,7 @@ class JobOrderer {
     }
     const CollectiveSpec& spec = op.collective;
     return LinkNs(spec.kind, role.graph->group(spec.group).size,
-                  WeightBytes(*role.graph, spec), role.profile);
+                  PayloadBytes(*role.graph, spec), role.profile);
   }
 
   // The longest paths to each event. False if there is a cycle.
@@ -183,11 +183,11 @@ class JobOrderer {
       }
       absl::StrAppend(&text, " -> '", OpAt(step.to).name, "'");
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "roles: called in these orders the job deadlocks, as each of these "
-        "waits for the one before it in its role, and all for the ops they "
-        "meet: ",
-        text));
+    return absl::InvalidArgumentError(
+        absl::StrCat("roles: the job deadlocks when ops are called in these "
+                     "orders; each of these waits for the one before it in its "
+                     "role and for the ops that it is matched with: ",
+                     text));
   }
 
   std::vector<Step> ShortestCycle() const {

@@ -35,8 +35,8 @@ Whole ObstacleOf(const Graph& graph, const Launch& launch) {
 }
 
 // Elements per part of all pieces but the last.
-uint64_t PieceCount(uint64_t part_count, uint64_t weight, uint64_t limit) {
-  const uint64_t pieces = std::min(kMaxPieces, DivideUp(weight, limit));
+uint64_t PieceCount(uint64_t part_count, uint64_t payload, uint64_t limit) {
+  const uint64_t pieces = std::min(kMaxPieces, DivideUp(payload, limit));
   const uint64_t count = DivideUp(part_count, pieces);
   return count < kPieceAlignment
              ? count
@@ -45,7 +45,7 @@ uint64_t PieceCount(uint64_t part_count, uint64_t weight, uint64_t limit) {
 
 void Split(const Launch& launch, uint64_t part_count, uint64_t piece_count,
            std::vector<Launch>* out) {
-  const uint64_t bytes_per_element = launch.weight_bytes / part_count;
+  const uint64_t bytes_per_element = launch.payload_bytes / part_count;
   const uint32_t of = static_cast<uint32_t>(DivideUp(part_count, piece_count));
   for (uint32_t i = 0; i < of; ++i) {
     Launch piece = launch;
@@ -54,7 +54,7 @@ void Split(const Launch& launch, uint64_t part_count, uint64_t piece_count,
     piece.piece.of = of;
     piece.piece.offset = i * piece_count;
     piece.piece.count = std::min(piece_count, part_count - piece.piece.offset);
-    piece.weight_bytes = piece.piece.count * bytes_per_element;
+    piece.payload_bytes = piece.piece.count * bytes_per_element;
     out->push_back(std::move(piece));
   }
 }
@@ -65,15 +65,16 @@ std::vector<Launch> PartitionRole(const Graph& graph, uint64_t limit,
   std::vector<Launch> out;
   out.reserve(launches.size());
   for (Launch& launch : launches) {
-    if (launch.weight_bytes <= limit) {
+    if (launch.payload_bytes <= limit) {
       out.push_back(std::move(launch));
       continue;
     }
     const auto obstacle = obstacles.find(launch.key);
     if (obstacle == obstacles.end()) {
-      const uint64_t part_count = PartCount(graph, launch);
+      const uint64_t part_count =
+          PartCount(graph, graph.op(launch.members.front()).collective);
       const uint64_t piece_count =
-          PieceCount(part_count, launch.weight_bytes, limit);
+          PieceCount(part_count, launch.payload_bytes, limit);
       if (piece_count < part_count) {
         Split(launch, part_count, piece_count, &out);
         continue;
@@ -98,7 +99,7 @@ std::vector<std::vector<Launch>> Partition(
   std::map<uint64_t, Whole> obstacles;
   for (size_t r = 0; r < roles.size(); ++r) {
     for (const Launch& launch : launches[r]) {
-      if (launch.weight_bytes <= limit) continue;
+      if (launch.payload_bytes <= limit) continue;
       const Whole obstacle = ObstacleOf(*roles[r].graph, launch);
       if (obstacle != Whole::kNone) obstacles.insert({launch.key, obstacle});
     }

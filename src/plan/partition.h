@@ -17,7 +17,7 @@ inline constexpr uint64_t kMaxPieces = 64;
 // whole cache lines, if the part does.
 inline constexpr uint64_t kPieceAlignment = 64;
 
-// Replaces each launch heavier than options.partition_bytes by pieces of it,
+// Replaces each launch larger than options.partition_bytes by pieces of it,
 // one after the other: as few as keep within the limit, kMaxPieces at most, of
 // equal size up to the alignment. Each carries the same elements of every part
 // (Piece), so the terms of a sum and their order stay (I4).

@@ -1,4 +1,4 @@
-// Pass 3: where owned buffers and packing memory lie in the arena.
+// Pass 5: where owned buffers and packing memory lie in the arena.
 #ifndef COMMSCHED_SRC_PLAN_PLACE_H_
 #define COMMSCHED_SRC_PLAN_PLACE_H_
 

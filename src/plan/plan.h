@@ -73,8 +73,8 @@ struct Piece {
 inline constexpr uint64_t kKeyStride = 64;
 
 struct Launch {
-  // Sends and receives of one tick are one launch of kind kSend; what each
-  // member is says its op.
+  // Sends and receives of one pipeline tick are one launch of kind kSend; what
+  // each member is says its op.
   CollectiveKind kind = CollectiveKind::kAllReduce;
   GroupId group;
   DType dtype = DType::kF32;
@@ -86,11 +86,12 @@ struct Launch {
   OpIdList members;
   Piece piece;
   // Its place in the one order over all roles (I1): grows with the LaunchId,
-  // and all members of a collective have the same. Of a tick, that of its first
-  // member. Collectives are kKeyStride apart, which leaves room for pieces.
+  // and all members of a collective have the same. Of a pipeline tick, that of
+  // its first member. Collectives are kKeyStride apart, which leaves room for
+  // pieces.
   uint64_t key = 0;
   bool coded = false;           // travels through PlanOptions::codec
-  uint64_t weight_bytes = 0;    // sum of max(input, output) over members
+  uint64_t payload_bytes = 0;   // sum of max(input, output) over members
   uint64_t staging_offset = 0;  // kPack: input staging in the arena
   uint64_t staging_bytes = 0;   // kPack: input part then output part
   uint64_t staging_output = 0;  // kPack: offset of the output part

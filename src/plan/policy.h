@@ -23,7 +23,7 @@ struct PolicyItem {
   absl::string_view group;   // name; valid during the call
   uint32_t group_size = 1;   // ranks
   uint32_t num_members = 1;  // collectives
-  uint64_t bytes = 0;        // weight (I3)
+  uint64_t bytes = 0;        // payload (I3)
   int64_t link_ns = 0;       // predicted time on the link
   int priority = 0;          // hint of the graph, the highest of the members
   // Due once that many compute ops have had their `after`.

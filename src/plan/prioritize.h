@@ -36,9 +36,9 @@ inline constexpr double kLeastGain = 0.005;
 // order gains (docs/priority.md).
 //
 // Schedule::kSerial is left as it is. So are jobs in which roles send to one
-// another: a tick of one role is several of another, and the one order in which
-// they all progress is that of their keys. options.policy is asked first; its
-// order stands whatever is predicted.
+// another: a pipeline tick of one role is several of another, and the one order
+// in which they all progress is that of their keys. options.policy is asked
+// first; its order stands whatever is predicted.
 //
 // Launches are reordered and take over each other's keys; host order, ready and
 // first_need of the roles follow moved fillers. kInvalidArgument, naming the

@@ -102,7 +102,7 @@ void RoleCoalescer::Open(OpId op, uint64_t key) {
 void RoleCoalescer::Join(OpId op) {
   Launch& launch = launches_.back();
   launch.members.push_back(op);
-  launch.weight_bytes += ways_.WeightOf(graph_.op(op).collective);
+  launch.payload_bytes += ways_.PayloadOf(graph_.op(op).collective);
   launch_of_op_[op.value()] = static_cast<uint32_t>(launches_.size()) - 1;
   first_need_ = std::min(first_need_, order_.first_need[op.value()]);
   ready_ = std::max(ready_, order_.ready[op.value()]);
@@ -126,9 +126,9 @@ void RoleCoalescer::TakeApart(absl::Span<Launch* const> launches) const {
 // The limits.
 LaunchReason::End RoleCoalescer::TooMuch(OpId op) const {
   if (limit_ == 0) return End::kMergingOff;
-  const uint64_t weight = ways_.WeightOf(graph_.op(op).collective);
+  const uint64_t payload = ways_.PayloadOf(graph_.op(op).collective);
   const bool fits =
-      weight <= limit_ && launches_.back().weight_bytes <= limit_ - weight;
+      payload <= limit_ && launches_.back().payload_bytes <= limit_ - payload;
   return fits ? End::kNone : End::kLimit;
 }
 
@@ -138,7 +138,7 @@ absl::StatusOr<RoleCoalescer::Obstacle> RoleCoalescer::AskPolicy(
   MergeQuestion question;
   question.open = ItemOf(open.members.front());
   question.open.num_members = static_cast<uint32_t>(open.members.size());
-  question.open.bytes = open.weight_bytes;
+  question.open.bytes = open.payload_bytes;
   question.open.link_ns = LinkNs(graph_, open, profile_);
   question.open.priority = priority_;
   question.open.ready = ready_;
@@ -174,7 +174,7 @@ PolicyItem RoleCoalescer::ItemOf(OpId id) const {
   item.dtype = DTypeOf(op.collective);
   item.group = group.name;
   item.group_size = static_cast<uint32_t>(group.size);
-  item.bytes = ways_.WeightOf(op.collective);
+  item.bytes = ways_.PayloadOf(op.collective);
   item.link_ns = LinkNs(item.kind, group.size, item.bytes, profile_);
   item.priority = op.priority;
   item.ready = order_.ready[id.value()];

@@ -184,7 +184,7 @@ class MeetingFinder {
     }
     if (IsRooted(spec.kind)) absl::StrAppend(&text, " root ", spec.root);
     if (spec.counts.empty()) {
-      absl::StrAppend(&text, " count ", WeightBytes(g, spec) / size);
+      absl::StrAppend(&text, " count ", PayloadBytes(g, spec) / size);
     } else {
       absl::StrAppend(&text, " counts ", absl::StrJoin(spec.counts, ","));
     }

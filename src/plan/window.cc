@@ -12,22 +12,22 @@ namespace {
 std::vector<uint32_t> LastThatMustBeComplete(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.launches.size());
   const PlanOptions& options = plan.options;
-  auto weight = [&](uint32_t number) {
-    return plan.launches[number % n].weight_bytes;
+  auto payload = [&](uint32_t number) {
+    return plan.launches[number % n].payload_bytes;
   };
   std::vector<uint32_t> last(n, 0);
   uint32_t begin = 0;  // what is in flight with `number` starts here
   uint64_t bytes = 0;
   for (uint32_t number = 0; number < 2 * n; ++number) {
-    bytes += weight(number);
+    bytes += payload(number);
     if (options.max_bytes_in_flight != 0) {
       while (begin < number && bytes > options.max_bytes_in_flight) {
-        bytes -= weight(begin++);
+        bytes -= payload(begin++);
       }
     }
     if (options.max_launches_in_flight != 0) {
       while (number - begin >= options.max_launches_in_flight) {
-        bytes -= weight(begin++);
+        bytes -= payload(begin++);
       }
     }
     if (number >= n) last[number - n] = begin == 0 ? 0 : begin - 1;

@@ -1,4 +1,4 @@
-// Pass 5: the caps on what is in flight, as edges (I3).
+// Pass 6: the caps on what is in flight, as edges (I3).
 #ifndef COMMSCHED_SRC_PLAN_WINDOW_H_
 #define COMMSCHED_SRC_PLAN_WINDOW_H_
 
@@ -11,7 +11,7 @@ namespace commsched {
 
 // For each launch, edges from the launches that must be complete before it may
 // start, so that what is issued and not complete stays within max_launches and
-// max_bytes; a launch heavier than max_bytes waits until the window is empty.
+// max_bytes; a launch larger than max_bytes waits until the window is empty.
 // Launches of the step before count: the window knows no step boundary. In the
 // first step edges of distance 1 are satisfied, and the caps hold all the more.
 //
@@ -21,7 +21,7 @@ namespace commsched {
 // a part of the one before, the edge asks for the first launch of the lane in
 // the step before: a little more than needed, never less.
 //
-// Uses launches (weight, lane) and options of `plan`.
+// Uses launches (payload, lane) and options of `plan`.
 std::vector<Edge> WindowEdges(const Plan& plan);
 
 }  // namespace commsched

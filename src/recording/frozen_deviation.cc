@@ -83,12 +83,13 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
   if (lane >= lanes_.size() || stream != lanes_[lane]) {
     return absl::InvalidArgumentError(absl::StrCat(
         "before: op '", name,
-        "' is given a stream that is not that of its lane ", lane));
+        "' was given a stream other than that of its lane ", lane));
   }
   Deviate();
   if (open_[op] != kNone) {
     return absl::FailedPreconditionError(
-        absl::StrCat("before: op '", name, "' has had a before and no after"));
+        absl::StrCat("before: op '", name,
+                     "' was begun but not ended: its after is missing"));
   }
   const uint32_t call = PlannedCall(op);
   RETURN_IF_ERROR(CheckStrictCall("before", op, call));
@@ -136,7 +137,8 @@ absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned,
     }
     return absl::FailedPreconditionError(absl::StrCat(
         "before: op '", DeclaredOp(op).name,
-        "', which is not where the frozen plan has it, conflicts with early "
+        "', which came at another place than in the frozen plan, conflicts "
+        "with early "
         "collective '",
         DeclaredOp(ops_[call]).name, "', which has been launched"));
   }
@@ -156,8 +158,9 @@ absl::Status FrozenStep::BeginAlone(uint32_t op, uint32_t planned,
 absl::Status FrozenStep::SlowAfter(uint32_t op, Stream* stream) {
   RETURN_IF_ERROR(CheckDeclared("after", op, OpKind::kCompute));
   if (op >= open_.size() || open_[op] == kNone) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "after: op '", DeclaredOp(op).name, "' has had no before"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("after: op '", DeclaredOp(op).name,
+                     "' was not begun: its before is missing"));
   }
   if (open_[op] == kAlone) {
     stream->Synchronize();
@@ -190,10 +193,10 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
   RETURN_IF_ERROR(GiveWay("submit", op, call));
   NoteCall(op, call);
   if (state_[call] == CallState::kSkipped) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("submit: ", Quoted(op), " comes too late in step ", step(),
-                     ": it went without the data of rank ", spec_.world_rank,
-                     " when an op needed a launch behind it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "submit: ", Quoted(op), " comes too late in step ", step(),
+        ": it was launched without the data of rank ", spec_.world_rank,
+        " when an op needed a launch behind it"));
   }
   state_[call] = CallState::kDone;
   return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
@@ -355,8 +358,8 @@ absl::Status FrozenStep::CheckStrictCall(const char* what, uint32_t op,
   const bool in_order = expected == call && (call >= highest_ || IsLoose(op));
   if (call != kNone && in_order) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      what, ": ", Quoted(op), " is not what step ", step(), " of rank ",
-      spec_.world_rank, " goes on with: the recorded step ",
+      what, ": ", Quoted(op), " is not the next call of step ", step(),
+      " of rank ", spec_.world_rank, ": the recorded step ",
       expected == num_calls_ || expected == call
           ? "has no such call here"
           : absl::StrCat("has ", Quoted(ops_[expected]), " here"),

@@ -151,9 +151,9 @@ absl::Status FrozenStep::EndCalls() {
   if (num_open_ != 0) {
     for (uint32_t op = 0; op < open_.size(); ++op) {
       if (open_[op] == kNone) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("step_end: op '", DeclaredOp(op).name,
-                       "' has had a before and no after in step ", step()));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "step_end: op '", DeclaredOp(op).name,
+          "' was begun but not ended: its after is missing in step ", step()));
     }
   }
   if (next_ == num_calls_ && !slow_) return absl::OkStatus();

@@ -175,8 +175,8 @@ std::string EncodeSteps(const std::vector<CallOrder>& steps) {
 }
 
 absl::StatusOr<std::vector<CallOrder>> DecodeSteps(absl::string_view text) {
-  const absl::Status malformed = absl::InvalidArgumentError(
-      absl::StrCat("recording: ", text.size(), " bytes are no recorded steps"));
+  const absl::Status malformed = absl::InvalidArgumentError(absl::StrCat(
+      "recording: ", text.size(), " bytes are not recorded steps"));
   std::vector<uint32_t> words(text.size() / sizeof(uint32_t));
   if (words.empty() || text.size() % sizeof(uint32_t) != 0) return malformed;
   std::memcpy(words.data(), text.data(), text.size());

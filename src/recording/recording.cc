@@ -86,14 +86,13 @@ Recording::~Recording() {
 
 absl::Status Recording::CheckMayDeclare(uint32_t segment) const {
   if (in_step_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("recording: nothing can be declared within a step, here ",
-                     info_.steps));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "recording: nothing can be declared inside step ", info_.steps));
   }
   if (segment >= segments_.size()) {
-    return absl::NotFoundError(
-        absl::StrCat("recording: segment ", segment, " is not among the ",
-                     segments_.size(), " that there are"));
+    return absl::NotFoundError(absl::StrCat("recording: segment ", segment,
+                                            " does not exist; there are ",
+                                            segments_.size()));
   }
   return absl::OkStatus();
 }
@@ -103,7 +102,7 @@ absl::StatusOr<uint32_t> Recording::AddSegment(absl::string_view name) {
   for (const std::string& segment : segments_) {
     if (segment == name) {
       return absl::AlreadyExistsError(
-          absl::StrCat("recording: a segment is called '", name, "'"));
+          absl::StrCat("recording: another segment is called '", name, "'"));
     }
   }
   // They and ranks share a word (FrozenStep::StepEnd).
@@ -111,8 +110,8 @@ absl::StatusOr<uint32_t> Recording::AddSegment(absl::string_view name) {
       uint64_t{INT32_MAX} / static_cast<uint64_t>(spec_.world->spec().size) - 1;
   if (segments_.size() >= most) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "recording: segment '", name, "' is one more than the ", most,
-        " that a world of ", spec_.world->spec().size, " ranks can have"));
+        "recording: segment '", name, "' exceeds the limit of ", most,
+        " segments in a world of ", spec_.world->spec().size, " ranks"));
   }
   segments_.emplace_back(name);
   declared_since_ = true;
@@ -141,13 +140,13 @@ absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {
   if (!op.after.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("recording: op '", op.name, "' has ", op.after.size(),
-                     " explicit dependencies; the program's order and the "
-                     "accesses are all that counts"));
+                     " explicit dependencies; only the program's order and the "
+                     "accesses order recorded ops"));
   }
   if (!spec_.lanes.empty() && op.compute.lane >= spec_.lanes.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("recording: op '", op.name, "' is on lane ",
-                     op.compute.lane, " of ", spec_.lanes.size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: op '", op.name, "' is on lane ", op.compute.lane,
+        ", but there are ", spec_.lanes.size(), " lanes"));
   }
   const uint32_t lane = op.compute.lane;
   ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
@@ -296,8 +295,8 @@ absl::Status Recording::CheckInStep(const char* what, uint32_t op,
         kind == OpKind::kCompute ? "a collective" : "a compute op"));
   }
   if (in_step_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, ": op '", declared.name, "' outside a step"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, ": op '", declared.name, "' was called outside a step"));
 }
 
 absl::Status Recording::RecordBefore(uint32_t op, Stream* stream) {
@@ -306,12 +305,13 @@ absl::Status Recording::RecordBefore(uint32_t op, Stream* stream) {
   if (stream != lanes_[declared.compute.lane]) {
     return absl::InvalidArgumentError(
         absl::StrCat("before: op '", declared.name,
-                     "' is given a stream that is not that of its lane ",
+                     "' was given a stream other than that of its lane ",
                      declared.compute.lane));
   }
   if (open_[op]) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "before: op '", declared.name, "' has had a before and no after"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("before: op '", declared.name,
+                     "' was begun but not ended: its after is missing"));
   }
   open_[op] = true;
   current_.push_back(op);
@@ -322,8 +322,9 @@ absl::Status Recording::RecordBefore(uint32_t op, Stream* stream) {
 absl::Status Recording::RecordAfter(uint32_t op, Stream* stream) {
   RETURN_IF_ERROR(CheckInStep("after", op, OpKind::kCompute));
   if (!open_[op]) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "after: op '", declared_.op(OpId(op)).name, "' has had no before"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("after: op '", declared_.op(OpId(op)).name,
+                     "' was not begun: its before is missing"));
   }
   stream->Synchronize();
   open_[op] = false;
@@ -354,7 +355,7 @@ absl::Status Recording::StepEnd() {
     if (!open_[op]) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step_end: op '", declared_.op(OpId(op)).name,
-                     "' has had a before and no after"));
+                     "' was begun but not ended: its after is missing"));
   }
   in_step_ = false;
   ++info_.steps;

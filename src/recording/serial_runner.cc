@@ -14,7 +14,7 @@
 namespace commsched {
 namespace {
 
-constexpr uint32_t kTicket = 0;  // one launch at a time
+constexpr uint32_t kRequest = 0;  // one launch at a time
 
 absl::Status WithContext(const absl::Status& status, absl::string_view what) {
   return absl::Status(status.code(),
@@ -67,7 +67,7 @@ absl::Status SerialRunner::Connect() {
   session.world_rank = spec_.world_rank;
   session.instance = spec_.instance;
   session.groups = spec_.groups;
-  return communicators_.Create(session, /*tickets=*/1, &parker_);
+  return communicators_.Create(session, /*requests=*/1, &parker_);
 }
 
 absl::Status SerialRunner::Run(OpId op, uint64_t step) {
@@ -163,7 +163,7 @@ absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
                                   absl::string_view what) {
   void* comm = communicators_.comms()[group.value()];
   const commsched_status_t code =
-      backend_->launch(comm, &call, kTicket, commsched_stream_caller(),
+      backend_->launch(comm, &call, kRequest, commsched_stream_caller(),
                        message_.Begin(), PluginMessage::size());
   if (code != COMMSCHED_OK) {
     return WithContext(BackendFailure(*backend_, "launch", code, message_),
@@ -182,7 +182,7 @@ absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
   while (true) {
     commsched_launch_result_t result = {};
     const commsched_status_t code = backend_->poll(
-        comm, kTicket, &result, message_.Begin(), PluginMessage::size());
+        comm, kRequest, &result, message_.Begin(), PluginMessage::size());
     absl::Status polled =
         code == COMMSCHED_OK
             ? CheckLaunchResult(*backend_, result)

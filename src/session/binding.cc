@@ -23,8 +23,9 @@ absl::Status CheckBinding(const SessionSpec::Binding& binding,
   }
   const Buffer& buffer = graph.buffer(binding.buffer);
   if (buffer.ownership != Ownership::kBound) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "session: buffer '", buffer.name, "' is bound but is not BOUND"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: buffer '", buffer.name,
+                     "' cannot be bound: its ownership is not BOUND"));
   }
   if (addresses[binding.buffer.value()] != nullptr) {
     return absl::InvalidArgumentError(
@@ -49,11 +50,9 @@ absl::Status CheckBinding(const SessionSpec::Binding& binding,
 absl::Status CheckGroups(const SessionSpec& spec) {
   const Graph& graph = *spec.plan->graph;
   if (spec.groups.size() != graph.groups().size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("session: ", spec.groups.size(),
-                     " groups given, the graph"
-                     " has ",
-                     graph.groups().size()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session: ", spec.groups.size(),
+        " groups were given, but the graph has ", graph.groups().size()));
   }
   for (size_t i = 0; i < spec.groups.size(); ++i) {
     const Group& planned = graph.groups()[i];
@@ -77,13 +76,13 @@ absl::Status CheckBackend(const SessionSpec& spec) {
       return absl::FailedPreconditionError(absl::StrCat(
           "session: partition_bytes ", spec.plan->options.partition_bytes,
           " splits '", name, "', but backend '", backend.name,
-          "' takes no parts that are not dense (COMMSCHED_BACKEND_STRIDED)"));
+          "' cannot move strided parts (COMMSCHED_BACKEND_STRIDED)"));
     }
     if (!peers && IsPointToPoint(launch.kind)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("session: '", name, "' is a ",
-                       CollectiveKindName(launch.kind), ", but backend '",
-                       backend.name, "' has none (COMMSCHED_BACKEND_P2P)"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "session: '", name, "' is a ", CollectiveKindName(launch.kind),
+          ", but backend '", backend.name,
+          "' cannot send and receive (COMMSCHED_BACKEND_P2P)"));
     }
   }
   return absl::OkStatus();
@@ -132,9 +131,7 @@ absl::StatusOr<std::vector<Stream*>> ResolveLanes(const SessionSpec& spec) {
   if (spec.lanes.size() < needed) {
     return absl::InvalidArgumentError(
         absl::StrCat("session: ", spec.lanes.size(),
-                     " lanes given, the plan"
-                     " has ",
-                     needed));
+                     " lanes were given, but the plan has ", needed));
   }
   return spec.lanes;
 }

@@ -19,9 +19,9 @@ absl::StatusOr<std::unique_ptr<CodecRunner>> MakeCodec(const Plan& plan) {
   if (table->block_elements != model.block_elements ||
       table->block_bytes != model.block_bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "codec '", model.name, "' makes ", table->block_bytes, " bytes of ",
-        table->block_elements, " elements; the plan was made for ",
-        model.block_bytes, " of ", model.block_elements));
+        "codec '", model.name, "' encodes ", table->block_elements,
+        " elements into ", table->block_bytes, " bytes; the plan was made for ",
+        model.block_elements, " into ", model.block_bytes));
   }
   return std::make_unique<CodecRunner>(
       table, static_cast<uint32_t>(plan.launches.size()));

@@ -31,7 +31,7 @@ Communicators::~Communicators() {
   for (void* comm : comms_) backend_->comm_destroy(comm);
 }
 
-absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
+absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
                                    Parker* parker) {
   for (const GroupSpec& group : spec.groups) {
     // By the name that the planner knows a shared group by: its number is
@@ -51,7 +51,7 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t tickets,
     desc.size = static_cast<int32_t>(group.ranks.size());
     desc.rank = group.rank;
     desc.world_rank = spec.world_rank;
-    desc.max_in_flight = tickets;
+    desc.max_in_flight = requests;
     desc.max_members = LargestLaunch(spec.plan.get());
     desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
     desc.wake_user = parker;

@@ -23,9 +23,9 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  // Creates one per group of `spec`, each for `tickets` launches in flight.
+  // Creates one per group of `spec`, each for `requests` launches in flight.
   // `parker` is unparked when polling may have become useful.
-  absl::Status Create(const SessionSpec& spec, uint32_t tickets,
+  absl::Status Create(const SessionSpec& spec, uint32_t requests,
                       Parker* parker);
 
   // Makes memory known to every communicator, if the backend asks for that;

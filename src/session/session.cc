@@ -131,10 +131,10 @@ absl::Status Session::Drain() {
     if ((lanes_seen & lane) != 0) continue;
     lanes_seen |= lane;
     if (parts_.spec.manual && !launch.event->IsComplete(steps)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("drain: launch ",
-                       parts_.program->LaunchName(static_cast<uint32_t>(i)),
-                       " is not complete; a manual session is pumped first"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "drain: launch ",
+          parts_.program->LaunchName(static_cast<uint32_t>(i)),
+          " is not complete; pump a manual session before draining it"));
     }
     launch.event->Synchronize(steps);
   }
@@ -212,7 +212,7 @@ absl::Status Session::BufferRelease(BufferId buffer, Stream* stream) {
   if (released.ownership == Ownership::kOwned) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer_release: buffer '", released.name,
-                     "' is owned by the plan and stays so"));
+                     "' is OWNED and cannot be released"));
   }
   const uint64_t due = issuer_->due();
   const uint64_t per_step = parts_.program->launches.size();
@@ -287,7 +287,7 @@ SessionCounters Session::counters() const {
   counters.stall_due_ns = issuer_->StallNs(StallCause::kDue);
   counters.stall_wait_ns = issuer_->StallNs(StallCause::kWait);
   counters.stall_window_ns = issuer_->StallNs(StallCause::kWindow);
-  counters.stall_tickets_ns = issuer_->StallNs(StallCause::kTickets);
+  counters.stall_requests_ns = issuer_->StallNs(StallCause::kRequests);
   return counters;
 }
 

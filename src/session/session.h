@@ -27,7 +27,7 @@ struct SessionCounters {
   uint64_t lock_contentions = 0, events_created = 0, streams_created = 0,
            registrations;
   int64_t stall_due_ns = 0, stall_wait_ns = 0, stall_window_ns = 0,
-          stall_tickets_ns;
+          stall_requests_ns;
 };
 
 // Behind include/commsched/session.h, which states the contract of each call.

@@ -132,7 +132,7 @@ void SessionParts::FindWriters() {
 
 absl::Status SessionParts::Connect() {
   RETURN_IF_ERROR(
-      communicators.Create(spec, Issuer::TicketsFor(*spec.plan), &parker));
+      communicators.Create(spec, Issuer::RequestsFor(*spec.plan), &parker));
   return RegisterMemory();
 }
 

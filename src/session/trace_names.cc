@@ -65,7 +65,7 @@ RecordNames::LaunchName NameOf(const SessionSpec& spec, const Launch& launch) {
   }
   name.axis = group.axis;
   name.ranks = group.ranks;
-  name.bytes = launch.weight_bytes;
+  name.bytes = launch.payload_bytes;
   name.num_members = static_cast<uint32_t>(launch.members.size());
   return name;
 }

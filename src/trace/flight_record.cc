@@ -209,7 +209,7 @@ absl::StatusOr<std::unique_ptr<FlightRecord>> FlightRecord::Create(
   // A device or a pipe of the user's is not ours to replace.
   if (IsOtherThanAFile(path)) {
     return absl::UnavailableError(absl::StrCat(
-        "flight record '", path, "': what is there is not a regular file"));
+        "flight record '", path, "': it exists and is not a regular file"));
   }
   Header header = {};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));

@@ -39,7 +39,7 @@ struct Hold {
   // if it then had to wait for events.
   int64_t order_ns = 0;
   int64_t cap_ns =
-      0;  // a full window or no ticket, and nothing else to wait for
+      0;  // a full window or no request, and nothing else to wait for
 };
 // Durations stop at 4.29 s.
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,

@@ -62,7 +62,7 @@ static void test_refusals(commsched_world_t* world) {
                commsched_context_agree(other, &desc, NULL));
   EXPECT_OK(
       commsched_context_decline(other, &desc, COMMSCHED_INTERNAL, "no time"));
-  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "rank 1 does not come: no time",
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "rank 1 will not come: no time",
                commsched_context_agree(context, &desc, NULL));
   commsched_group_destroy(alone);
   commsched_context_destroy(other);

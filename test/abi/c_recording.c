@@ -53,7 +53,7 @@ static void declare(struct recorded* self) {
   reduce.name = "reduce";
   reduce.input.buffer = access.buffer;
   reduce.output.buffer = access.buffer;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flags are 4",
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flags is 4",
                commsched_recording_add_collective(self->recording, &reduce, 1,
                                                   4, &self->reduce));
   EXPECT_OK(commsched_recording_add_collective(self->recording, &reduce, 1, 0,
@@ -116,7 +116,7 @@ static void test_refused_elsewhere(void) {
   desc.launch_timeout_ns = 0;
   EXPECT_OK(commsched_recording_create(&desc, &recording));
   EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION,
-               "rank 1 does not come: desc.launch_timeout_ns is -1",
+               "rank 1 will not come: desc.launch_timeout_ns is -1",
                commsched_recording_step_begin(recording));
   commsched_recording_destroy(recording);
   c_close_rank(&rank);

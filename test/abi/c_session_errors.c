@@ -335,7 +335,7 @@ static void test_refused_elsewhere(const struct c_step* step) {
   c_open_rank(&rank, world, 0);
   desc = c_session_desc(step, &rank, bindings);
   EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION,
-               "rank 1 does not come: desc.reserved is 7", create(&desc));
+               "rank 1 will not come: desc.reserved is 7", create(&desc));
   c_close_rank(&rank);
   c_close_rank(&refused);
   commsched_world_destroy(world);

@@ -237,7 +237,7 @@ TEST(LayoutTest, SessionCountersKeepTheirFields) {
   EXPECT_OFFSET(commsched_session_counters_t, stall_due_ns, 88);
   EXPECT_OFFSET(commsched_session_counters_t, stall_wait_ns, 96);
   EXPECT_OFFSET(commsched_session_counters_t, stall_window_ns, 104);
-  EXPECT_OFFSET(commsched_session_counters_t, stall_tickets_ns, 112);
+  EXPECT_OFFSET(commsched_session_counters_t, stall_requests_ns, 112);
   EXPECT_SIZE(commsched_session_counters_t, 120);
 }
 

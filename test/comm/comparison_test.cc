@@ -129,7 +129,7 @@ TEST(ComparisonTest, ARankThatDeclinesFailsTheOthersAndKeepsCount) {
   ranks.of(1).Decline(ranks.name(), absl::InternalError("no plan"));
   EXPECT_THAT(ranks.of(0).Compare(ranks.name(), "", {}, kPatientNs),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "rank 1 does not come: no plan"));
+                       "rank 1 will not come: no plan"));
   for (const absl::Status& status :
        ranks.Compare([](int) { return std::vector<Fact>(); })) {
     EXPECT_OK(status);

@@ -142,14 +142,14 @@ TEST(InprocBackendTest, LaunchesBecomeDoneInOrder) {
   EXPECT_EQ(next.done, 1u);
 }
 
-TEST(InprocBackendTest, PollingATicketThatIsNotInFlightIsAnError) {
+TEST(InprocBackendTest, PollingARequestThatIsNotInFlightIsAnError) {
   auto world = WorldOf(1);
   CommDriver comm;
   ASSERT_OK(comm.Create(world.get(), {}, 0));
   EXPECT_THAT(comm.Poll(0),
-              StatusIs(absl::StatusCode::kInvalidArgument, "ticket 0"));
+              StatusIs(absl::StatusCode::kInvalidArgument, "request 0"));
   EXPECT_THAT(comm.Poll(99),
-              StatusIs(absl::StatusCode::kInvalidArgument, "ticket 99"));
+              StatusIs(absl::StatusCode::kInvalidArgument, "request 99"));
 }
 
 TEST(InprocBackendTest, ALinkDelaysCompletionUntilTheScheduledEnd) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/launch_check.h"
+#include "graph/collective_shape.h"
 #include "gtest/gtest.h"
 
 namespace commsched {

@@ -75,7 +75,7 @@ TEST(MemoryMeetingTest, ARankThatDeclinesIsNamedToThoseWhoWaitAndComeLate) {
   std::thread waiting([&] {
     EXPECT_THAT(meeting.AllGather("key", 0, "", kMinuteNs),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
-                         "'key': rank 1 does not come: no plan"));
+                         "'key': rank 1 will not come: no plan"));
   });
   EXPECT_TRUE(test::Await([&] { return meeting.NumOpen() != 0; }));
   meeting.Decline("key", 1, absl::InvalidArgumentError("no plan"));
@@ -88,15 +88,15 @@ TEST(MemoryMeetingTest, ARankThatDeclinesIsNamedToThoseWhoWaitAndComeLate) {
 TEST(MemoryMeetingTest, ARankThatWaitsGetsOutByDeclining) {
   MemoryMeeting meeting(2);
   std::thread waiting([&] {
-    EXPECT_THAT(meeting.AllGather("key", 0, "", kMinuteNs),
-                StatusIs(absl::StatusCode::kAborted,
-                         "'key': rank 0 does not stay: enough"));
+    EXPECT_THAT(
+        meeting.AllGather("key", 0, "", kMinuteNs),
+        StatusIs(absl::StatusCode::kAborted, "'key': rank 0 left: enough"));
   });
   EXPECT_TRUE(test::Await([&] { return meeting.NumOpen() != 0; }));
   meeting.Decline("key", 0, absl::AbortedError("enough"));
   waiting.join();
   EXPECT_THAT(meeting.AllGather("key", 1, "", kMinuteNs),
-              StatusIs(absl::StatusCode::kAborted, "rank 0 does not stay"));
+              StatusIs(absl::StatusCode::kAborted, "rank 0 left"));
   EXPECT_EQ(meeting.NumOpen(), 0);
 }
 
@@ -107,7 +107,7 @@ TEST(MemoryMeetingTest, TheFirstWhoDeclinesIsNamed) {
   meeting.Decline("key", 3, absl::InvalidArgumentError("not in the world"));
   EXPECT_THAT(
       meeting.AllGather("key", 1, "", kMinuteNs),
-      StatusIs(absl::StatusCode::kFailedPrecondition, "rank 2 does not"));
+      StatusIs(absl::StatusCode::kFailedPrecondition, "rank 2 will not"));
   EXPECT_EQ(meeting.NumOpen(), 0);
 }
 

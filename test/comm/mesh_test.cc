@@ -39,7 +39,7 @@ TEST(MeshTest, EveryRankIsOnceInTheGroupsOfAnAxis) {
 TEST(MeshTest, SizesMustMultiplyToTheWorld) {
   EXPECT_THAT(Mesh::Create({{"dp", 2}, {"tp", 2}}, 5),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "dp 2 x tp 2 does not hold the 5 ranks"));
+                       "dp 2 x tp 2 does not cover the 5 ranks"));
   // 2^16 x 2^16 is 0 in 32 bits.
   EXPECT_THAT(Mesh::Create({{"dp", 1 << 16}, {"tp", 1 << 16}}, 4),
               StatusIs(absl::StatusCode::kInvalidArgument, "the 4 ranks"));
@@ -62,8 +62,9 @@ TEST(RankInGroupTest, GroupIsCheckedAgainstTheWorld) {
               StatusIs(absl::StatusCode::kOutOfRange, "rank 6"));
   EXPECT_THAT(RankInGroup("dp", {5, -1}, 5, 6),
               StatusIs(absl::StatusCode::kOutOfRange, "rank -1"));
-  EXPECT_THAT(RankInGroup("dp", {2, 2}, 2, 6),
-              StatusIs(absl::StatusCode::kInvalidArgument, "rank 2 is twice"));
+  EXPECT_THAT(
+      RankInGroup("dp", {2, 2}, 2, 6),
+      StatusIs(absl::StatusCode::kInvalidArgument, "rank 2 appears twice"));
   EXPECT_THAT(RankInGroup("dp", {2, 3}, 4, 6),
               StatusIs(absl::StatusCode::kNotFound, "rank 4"));
 }

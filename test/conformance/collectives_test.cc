@@ -233,15 +233,15 @@ TEST_P(CollectivesTest, AFullWindowOfLaunchesMayBeInFlight) {
   }
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     for (size_t i = 0; i < cases.size() + kWindow; ++i) {
-      const auto ticket = static_cast<uint32_t>(i % kWindow);
+      const auto request = static_cast<uint32_t>(i % kWindow);
       if (i >= kWindow) {
-        if (auto done = comm.Wait(ticket); !done.ok()) return done.status();
+        if (auto done = comm.Wait(request); !done.ok()) return done.status();
         if (auto right = cases[i - kWindow]->Check(rank); !right.ok()) {
           return right;
         }
       }
       if (i >= cases.size()) continue;
-      const auto launched = comm.Launch(cases[i]->launch(rank), ticket);
+      const auto launched = comm.Launch(cases[i]->launch(rank), request);
       if (!launched.ok()) return launched;
     }
     return absl::OkStatus();

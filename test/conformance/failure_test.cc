@@ -207,7 +207,7 @@ TEST_P(StridedRefusalTest, AStrideShorterThanAPartIsRefused) {
         p.member.input_stride = 63;
       },
       absl::StatusCode::kInvalidArgument,
-      "its input has parts of 64 elements, but a stride of 63");
+      "its input has a stride of 63 elements, less than its parts of 64");
 }
 
 TEST_P(StridedRefusalTest, AStrideOfUnevenPartsIsRefused) {
@@ -218,12 +218,12 @@ TEST_P(StridedRefusalTest, AStrideOfUnevenPartsIsRefused) {
         p.member.counts = ones.data();
         p.member.output_stride = 2;
       },
-      absl::StatusCode::kInvalidArgument, "a stride of 2 and counts");
+      absl::StatusCode::kInvalidArgument, "both a stride (2) and counts");
 }
 
 TEST_P(RefusalTest, AReceiveIsNoKindOfLaunch) {
   ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_RECV; },
-                absl::StatusCode::kInvalidArgument, "recv is no kind");
+                absl::StatusCode::kInvalidArgument, "recv is not a kind");
 }
 
 TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
@@ -250,18 +250,18 @@ TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
   }));
 }
 
-TEST_P(FailureTest, ATicketInUseIsRefused) {
+TEST_P(FailureTest, ARequestInUseIsRefused) {
   const auto statuses = OnComm([&](int /*rank*/, CommDriver& comm) {
     Posted first(size()), second(size());
     if (auto ok = comm.Launch(first.launch, 1); !ok.ok()) return ok;
-    if (comm.is_inline()) return absl::InvalidArgumentError("ticket 1");
+    if (comm.is_inline()) return absl::InvalidArgumentError("request 1");
     const absl::Status refused = comm.Launch(second.launch, 1);
     // Memory stays until nobody works on it.
     return comm.Wait(1).ok() ? refused : comm.Wait(1).status();
   });
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status,
-                StatusIs(absl::StatusCode::kInvalidArgument, "ticket 1"));
+                StatusIs(absl::StatusCode::kInvalidArgument, "request 1"));
   }
 }
 
@@ -382,11 +382,12 @@ TEST_P(SeveralMembersTest, MembersMustDescribeTheSameCommunicator) {
   ASSERT_OK(first.Create(world_.get(), {.max_in_flight = 2}, 0));
   EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 3}, 1),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "says 3 launches in flight"));
+                       "gave 3 launches in flight"));
   EXPECT_THAT(second.Create(world_.get(), {.ranks = {1, 0}}, 1),
-              StatusIs(absl::StatusCode::kInvalidArgument, "says ranks 1,0"));
-  EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 2}, 0),
-              StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has joined"));
+              StatusIs(absl::StatusCode::kInvalidArgument, "gave ranks 1,0"));
+  EXPECT_THAT(
+      second.Create(world_.get(), {.max_in_flight = 2}, 0),
+      StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has already joined"));
 }
 
 TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {

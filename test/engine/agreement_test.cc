@@ -341,7 +341,7 @@ TEST(EngineAgreementTest, ARankThatCannotPrepareFailsTheOthersAtOnce) {
         if (me == 1) model.parameters.clear();
         return rank.Build(model);
       });
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 does not come"),
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 will not come"),
                                  HasSubstr("no parameters were added")));
   EXPECT_THAT(messages[1], HasSubstr("no parameters were added"));
 }
@@ -362,7 +362,7 @@ TEST(EngineAgreementTest, ARankThatRunsOutOfMemoryFailsTheOthersAtOnce) {
         model.desc.optimizer_pool = &pool;
         return rank.Build(model);
       });
-  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 does not come"),
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("rank 1 will not come"),
                                  HasSubstr("out of memory")));
   EXPECT_THAT(messages[1], HasSubstr("out of memory"));
 }

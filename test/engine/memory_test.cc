@@ -95,7 +95,7 @@ TEST_F(EngineRanksMemoryTest, IsKnownFromPrepareOn) {
   commsched_engine_info_t info = commsched_engine_info_init();
   EXPECT_ENGINE_ERROR(commsched_engine_get_info(engine_, &info),
                       COMMSCHED_FAILED_PRECONDITION,
-                      HasSubstr("get_info before prepare"));
+                      HasSubstr("get_info was called before prepare"));
   ASSERT_EQ(commsched_engine_prepare(engine_), COMMSCHED_OK);
   ASSERT_EQ(commsched_engine_get_info(engine_, &info), COMMSCHED_OK);
   EXPECT_EQ(info.state_bytes, 1024 * kBytesPerElement);

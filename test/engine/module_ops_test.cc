@@ -371,19 +371,21 @@ TEST(ModuleOpsContractTest, NothingIsAddedAfterBuild) {
     activation.address = &memory;
     EXPECT_ENGINE_ERROR(
         commsched_engine_add_activation(engine, &activation, &id),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is already built"));
     EXPECT_ENGINE_ERROR(
         commsched_engine_add_group(engine, "late", rank.sp_group(), &id),
-        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is already built"));
     commsched_module_op_desc_t op = commsched_module_op_desc_init();
     op.name = "late";
     EXPECT_ENGINE_ERROR(commsched_engine_add_op(engine, 1, &op, &id),
-                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("is already built"));
     commsched_module_collective_desc_t collective =
         commsched_module_collective_desc_init();
     collective.name = "late";
     EXPECT_ENGINE_ERROR(commsched_engine_add_collective(engine, 1, &collective),
-                        COMMSCHED_FAILED_PRECONDITION, HasSubstr("is built"));
+                        COMMSCHED_FAILED_PRECONDITION,
+                        HasSubstr("is already built"));
     EXPECT_EQ(id, 77u);
   });
 }

@@ -101,9 +101,9 @@ TEST(SafetensorsTest, WhatIsWrongIsNamed) {
   const std::string twice = good.substr(0, good.size() - 1) + "," +
                             good.substr(1, good.size() - 2) + "}";
   const BadHeader cases[] = {
-      {"no JSON", "{", COMMSCHED_INVALID_ARGUMENT, "no JSON at byte"},
+      {"not JSON", "{", COMMSCHED_INVALID_ARGUMENT, "not JSON at byte"},
       {"a list", "[]", COMMSCHED_INVALID_ARGUMENT, "not an object"},
-      {"a name twice", twice, COMMSCHED_INVALID_ARGUMENT, "'t' is there twice"},
+      {"a name twice", twice, COMMSCHED_INVALID_ARGUMENT, "'t' appears twice"},
       {"nesting", std::string(100, '['), COMMSCHED_INVALID_ARGUMENT, "nested"},
       {"dtype", OneTensor("F4", "[2]", "[0,8]"), COMMSCHED_INVALID_ARGUMENT,
        "tensor 't' has dtype 'F4'"},

@@ -56,7 +56,7 @@ TEST(CollectiveShapeTest, APartIsAShareOfTheSplitSide) {
   const BufferId other = builder.Buffer("other", 400);
   builder.Compute("make", {test::Write(whole)});
   builder.ReduceScatter("scatter", dp, test::Read(whole), test::Write(part));
-  builder.AllGather("gather", dp, test::Read(part), test::Write(other));
+  builder.AllGather("gather", dp, other);
   builder.AllReduce("sum", dp, other);
   const Graph graph = builder.graph();
   std::vector<uint64_t> parts;
@@ -65,7 +65,9 @@ TEST(CollectiveShapeTest, APartIsAShareOfTheSplitSide) {
     parts.push_back(PartCount(graph, op.collective));
   }
   EXPECT_EQ(parts, std::vector<uint64_t>({100, 100, 400}));
-  EXPECT_EQ(PartCount(graph, {.kind = Kind::kBarrier, .group = dp}), 0u);
+  CollectiveSpec barrier;
+  barrier.kind = Kind::kBarrier;
+  EXPECT_EQ(PartCount(graph, barrier), 0u);
 }
 
 TEST(CollectiveShapeTest, ALinkCarriesWhatOthersHave) {

@@ -211,7 +211,7 @@ TEST_F(CollectiveTest, RootAndReductionOfKindsWithoutThemAreReset) {
 TEST_F(CollectiveTest, UnknownGroupKindAndReductionAreRefused) {
   ExpectRefused(
       Collective("op", Kind::kAllReduce, GroupId(5), Whole(a_), Whole(a_)),
-      StatusCode::kNotFound, "among group 5, but the graph has 2 groups");
+      StatusCode::kNotFound, "uses group 5, but the graph has 2 groups");
   ExpectInvalid(static_cast<Kind>(9), Whole(a_), Whole(a_), {},
                 "collective kind 9 is not in 0..8");
   Op op = Collective("op", Kind::kAllReduce, dp_, Whole(a_), Whole(a_));

@@ -110,14 +110,14 @@ TEST_F(GraphTest, BufferOfMoreThanTwoToThe63BytesIsRefused) {
   constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
   EXPECT_OK(graph_.AddBuffer(F32("largest", kMaxBytes / 4)));
   EXPECT_THAT(graph_.AddBuffer(F32("larger", kMaxBytes / 4 + 1)),
-              StatusIs(StatusCode::kOutOfRange, "more than 2^63-1 bytes"));
+              StatusIs(StatusCode::kOutOfRange, "exceed 2^63-1 bytes"));
 }
 
 TEST_F(GraphTest, ReserveBeyondTheLimitOfOpsIsRefused) {
   EXPECT_OK(graph_.Reserve(1000));
   EXPECT_THAT(graph_.Reserve((1 << 24) + 1),
               StatusIs(StatusCode::kResourceExhausted,
-                       "16777217 ops are more than the limit of 16777216"));
+                       "16777217 ops exceed the limit of 16777216"));
 }
 
 TEST_F(GraphTest, AccessToAnUnknownBufferOrGroupIsNotFound) {

@@ -152,7 +152,7 @@ TEST(GraphJsonTest, RootMustBeAGraphOfThisFormat) {
 TEST(GraphJsonTest, KeyThatIsThereTwiceIsRefused) {
   ExpectErrors({{Document(R"({"name": "a", "kind": "marker", "name": "b"})"),
                  StatusCode::kInvalidArgument,
-                 "near 'ops': field 'name' is there twice"}});
+                 "near 'ops': field 'name' appears twice"}});
 }
 
 TEST(GraphJsonTest, WrongFieldsOfOpsAreNamed) {
@@ -281,7 +281,7 @@ TEST(GraphJsonTest, WrongGroupsBuffersAndEdgesAreNamed) {
       {with(R"("count": 16)", R"("count": 0)"), bad,
        "buffers[0]: buffer 'w' has 0 elements"},
       {with(R"("count": 16)", R"("count": 4611686018427387904)"),
-       StatusCode::kOutOfRange, "more than 2^63-1 bytes"},
+       StatusCode::kOutOfRange, "exceed 2^63-1 bytes"},
       {with(R"("count": 16)", R"("count": 16, "ownership": "mine")"), bad,
        "buffers[0].ownership 'mine' is not one of owned, bound"},
       {edge(R"("from": "a", "to": "b")"), StatusCode::kNotFound,
@@ -302,7 +302,7 @@ TEST(GraphJsonTest, NumberOfOpsMustAgreeAndIsLimited) {
       {document("1"), StatusCode::kInvalidArgument,
        "num_ops is 1, but ops has 0 elements"},
       {document("16777217"), StatusCode::kResourceExhausted,
-       "16777217 ops are more than the limit of 16777216"},
+       "16777217 ops exceed the limit of 16777216"},
       {document("-1"), StatusCode::kInvalidArgument, "num_ops is not an int"},
       {document("1e3"), StatusCode::kInvalidArgument, "num_ops is not an int"},
   });

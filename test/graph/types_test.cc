@@ -1,7 +1,8 @@
+#include "graph/types.h"
+
 #include <set>
 #include <string>
 
-#include "graph/types.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {

@@ -332,7 +332,7 @@ std::vector<Change> ChangesOfLaunches() {
       [](Plan* p) { p->launches[0].coded = true; },
       [](Plan* p) { p->launches[0].lane = 9; },
       [](Plan* p) { p->launches[0].key += 1; },
-      [](Plan* p) { p->launches[0].weight_bytes += 1; },
+      [](Plan* p) { p->launches[0].payload_bytes += 1; },
       [](Plan* p) { p->launches[0].piece.of = 4; },
       [](Plan* p) { p->launches[0].piece.index = 2; },
       [](Plan* p) { p->launches[0].piece.offset = 4; },

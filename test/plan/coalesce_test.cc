@@ -42,9 +42,9 @@ TEST_F(CoalesceTest, MergesNeighboursUpToTheLimit) {
   for (int i = 0; i < 4; ++i) AllReduce(i);
   const auto plan = MakePlan(builder_.graph(), Merging(3 * 256));
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("ar0+ar1+ar2", "ar3"));
-  EXPECT_EQ(plan->launches[0].weight_bytes, 3u * 256);
+  EXPECT_EQ(plan->launches[0].payload_bytes, 3u * 256);
   EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
-              HasSubstr("with 'ar3' it would pass 768 bytes"));
+              HasSubstr("with 'ar3' it would exceed 768 bytes"));
 }
 
 TEST_F(CoalesceTest, ZeroMergesNothing) {

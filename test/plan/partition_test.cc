@@ -49,8 +49,8 @@ TEST(PartitionTest, SplitsInEqualAlignedPieces) {
   EXPECT_THAT(Pieces(*plan),
               ElementsAre(Piece{0, 3, 0, 384}, Piece{1, 3, 384, 384},
                           Piece{2, 3, 768, 232}));
-  EXPECT_EQ(plan->launches[0].weight_bytes, 4u * 384);
-  EXPECT_EQ(plan->launches[2].weight_bytes, 4u * 232);
+  EXPECT_EQ(plan->launches[0].payload_bytes, 4u * 384);
+  EXPECT_EQ(plan->launches[2].payload_bytes, 4u * 232);
   EXPECT_THAT(ReasonText(*plan, plan->launches[1]),
               HasSubstr("piece 2 of 3: the whole is above 1600 bytes"));
 }
@@ -89,7 +89,7 @@ TEST(PartitionTest, CountsElementsOfAPart) {
   EXPECT_THAT(Pieces(*plan),
               ElementsAre(Piece{0, 2, 0, 512}, Piece{1, 2, 512, 512},
                           Piece{0, 2, 0, 512}, Piece{1, 2, 512, 512}));
-  EXPECT_EQ(plan->launches[0].weight_bytes, 8192u);
+  EXPECT_EQ(plan->launches[0].payload_bytes, 8192u);
 }
 
 TEST(PartitionTest, EveryPieceHasTheDependenciesAndTheLastOneTheConsumers) {

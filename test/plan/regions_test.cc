@@ -76,7 +76,7 @@ TEST_F(HeadChunksTest, TileIsPackedThoughItIsAlone) {
   const Launch& launch = plan->launches[0];
   const uint64_t bytes = kTokens * kWidth / 2 * sizeof(float);
   EXPECT_EQ(launch.way, Way::kPack);
-  EXPECT_EQ(launch.weight_bytes, bytes);
+  EXPECT_EQ(launch.payload_bytes, bytes);
   EXPECT_EQ(launch.staging_bytes, 2 * bytes);
   EXPECT_EQ(plan->arena_bytes, 2 * bytes);
   EXPECT_THAT(ReasonText(*plan, launch),
@@ -178,7 +178,7 @@ TEST(LateBoundPlanTest, IsListedNeverPacked) {
   const Plan& plan = **built;
   EXPECT_THAT(LaunchNames(plan), ElementsAre("exchange0+exchange1"));
   EXPECT_EQ(plan.launches[0].way, Way::kGroup);
-  EXPECT_EQ(plan.launches[0].weight_bytes, 2u * 256);
+  EXPECT_EQ(plan.launches[0].payload_bytes, 2u * 256);
   EXPECT_EQ(plan.arena_bytes, 0u);
   EXPECT_THAT(ReasonText(plan, plan.launches[0]),
               HasSubstr("late-bound buffers are not packed"));

@@ -136,7 +136,7 @@ TEST(RolesTest, SendsAndReceivesOfATickAreOneLaunch) {
   EXPECT_EQ(tick[0]->launches[0].way, Way::kGroup);
   EXPECT_EQ(tick[0]->launches[0].kind, CollectiveKind::kSend);
   EXPECT_THAT(ExplainText(*tick[0]),
-              HasSubstr("sends and receives of one tick"));
+              HasSubstr("sends and receives of one pipeline tick"));
   // On the other side the send would keep the op that wants "b.in" waiting.
   EXPECT_THAT(LaunchNames(*tick[1]), ElementsAre("b.in", "b.out"));
 }
@@ -188,7 +188,7 @@ TEST(RolesTest, ARingInOneRoleSendsAndReceivesAtOnce) {
     ASSERT_NE(plan, nullptr);
     EXPECT_THAT(LaunchNames(*plan),
                 ElementsAre("send.0+recv.0", "send.1+recv.1"));
-    EXPECT_EQ(plan->launches[0].weight_bytes, 64u);
+    EXPECT_EQ(plan->launches[0].payload_bytes, 64u);
     // The window does not part what cannot complete alone.
     PlanOptions tight;
     tight.max_launches_in_flight = 1;

@@ -186,7 +186,7 @@ void MergeLaunches(uint32_t k, Plan* plan) {
   const Launch& next = plan->launches[k + 1];
   launch.members.insert(launch.members.end(), next.members.begin(),
                         next.members.end());
-  launch.weight_bytes += next.weight_bytes;
+  launch.payload_bytes += next.payload_bytes;
   launch.way = Way::kGroup;
   launch.producers.insert(launch.producers.end(), next.producers.begin(),
                           next.producers.end());

@@ -265,13 +265,13 @@ std::string PlanOracle::FindOverCap() {
   for (uint32_t k = 0; k < n; ++k) {
     const int step = kSteps - 1;
     uint64_t launches = 1;
-    uint64_t bytes = plan_.launches[k].weight_bytes;
+    uint64_t bytes = plan_.launches[k].payload_bytes;
     for (int s = 0; s < kSteps; ++s) {
       for (uint32_t j = 0; j < n; ++j) {
         if (s == step && j >= k) continue;
         if (Ordered(s, num_compute + j, step, num_compute + k)) continue;
         ++launches;
-        bytes += plan_.launches[j].weight_bytes;
+        bytes += plan_.launches[j].payload_bytes;
       }
     }
     if (options.max_launches_in_flight != 0 &&

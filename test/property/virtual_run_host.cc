@@ -174,7 +174,7 @@ void VirtualRun::Launched(int r, const std::string& comm,
   ++rank.issued;
   rank.done.push_back(false);
   ++rank.launches_in_flight;
-  rank.bytes_in_flight += planned.weight_bytes;
+  rank.bytes_in_flight += planned.payload_bytes;
   const std::string what =
       absl::StrCat("rank ", r, ", launch ", index, " of step ", step, ": ");
   if (static_cast<uint32_t>(launch.kind) !=
@@ -221,7 +221,7 @@ void VirtualRun::Done(int r, uint64_t number) {
   if (rank.done[number]) Wrong("a launch is done twice");
   rank.done[number] = true;
   --rank.launches_in_flight;
-  rank.bytes_in_flight -= planned.weight_bytes;
+  rank.bytes_in_flight -= planned.payload_bytes;
   for (OpId op : planned.members) {
     for (const Access& access : plan.graph->op(op).accesses) {
       Used(rank, access, number / plan.launches.size());

@@ -69,7 +69,7 @@ TEST(RecordingFailureTest, ARankThatIsRefusedIsNamedToTheOthers) {
   EXPECT_THAT(
       statuses[0],
       StatusIs(kFailedPrecondition,
-               "rank 1 does not come: recording: steps_to_record is 0"));
+               "rank 1 will not come: recording: steps_to_record is 0"));
   EXPECT_THAT(statuses[1], StatusIs(kInvalidArgument, "steps_to_record is 0"));
 }
 
@@ -79,7 +79,7 @@ TEST(RecordingFailureTest, ARankWhosePlanCannotBeMadeIsNamedToTheOthers) {
   const auto statuses = RunModules(spec, RunSteps);
   EXPECT_THAT(statuses[0],
               StatusIs(kFailedPrecondition,
-                       "rank 1 does not come: num_comm_lanes is 99"));
+                       "rank 1 will not come: num_comm_lanes is 99"));
   EXPECT_THAT(statuses[1], StatusIs(kInvalidArgument, "num_comm_lanes is 99"));
 }
 
@@ -90,7 +90,7 @@ TEST(RecordingFailureTest, ARankThatGoesBeforeItsFirstStepIsNamed) {
     return rank.rank() == 1 ? absl::OkStatus() : RunSteps(rank);
   });
   EXPECT_THAT(statuses[0], StatusIs(kAborted,
-                                    "rank 1 does not come: the recording was "
+                                    "rank 1 will not come: the recording was "
                                     "destroyed before step 0"));
 }
 

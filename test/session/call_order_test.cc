@@ -40,14 +40,14 @@ TEST_F(OneRankSessionTest, BeforeTwiceInAStepIsRefused) {
   ASSERT_OK(session_->Before(made_.backward[0], CallerStream()));
   EXPECT_THAT(session_->Before(made_.backward[0], CallerStream()),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "'BWD0' a second time in step 0"));
+                       "'BWD0' was called a second time in step 0"));
 }
 
 TEST_F(OneRankSessionTest, AfterWithoutBeforeIsRefused) {
   ASSERT_OK(session_->StepBegin());
   EXPECT_THAT(session_->After(made_.backward[0], CallerStream()),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "'BWD0' has had no before in step 0"));
+                       "'BWD0': its before was not called in step 0"));
 }
 
 TEST_F(OneRankSessionTest, AfterTwiceIsRefused) {
@@ -55,7 +55,7 @@ TEST_F(OneRankSessionTest, AfterTwiceIsRefused) {
   ASSERT_OK(Call(*session_, made_.backward[0]));
   EXPECT_THAT(session_->After(made_.backward[0], CallerStream()),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "'BWD0' has had its after already"));
+                       "'BWD0': its after was already called"));
 }
 
 TEST_F(OneRankSessionTest, BeforeNamesTheOpThatALaunchItNeedsWaitsFor) {
@@ -78,9 +78,9 @@ TEST_F(OneRankSessionTest, ACallTooEarlyDoesNotStick) {
 TEST_F(OneRankSessionTest, StepEndNamesTheOpThatIsMissing) {
   ASSERT_OK(session_->StepBegin());
   ASSERT_OK(Call(*session_, made_.backward[0]));
-  EXPECT_THAT(
-      session_->StepEnd(),
-      StatusIs(absl::StatusCode::kFailedPrecondition, "'BWD1' has not"));
+  EXPECT_THAT(session_->StepEnd(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'BWD1': its after was not called"));
 }
 
 TEST_F(OneRankSessionTest, StepBeginTwiceIsRefused) {

@@ -132,7 +132,7 @@ TEST_F(ReleaseTest, AFailedStepPoisonsWhatItWasToWrite) {
       job_->Run(3, nullptr),
       StatusIs(absl::StatusCode::kDeadlineExceeded,
                "rank 1 has not issued #0 all_reduce 'reduce' on axis dp "
-               "of step 2; 0 waits since"));
+               "of step 2; rank 0 has waited for"));
   EXPECT_TRUE(Poisoned(made_.gradient));
   // The worker's stream runs `step` on what is there.
   EXPECT_TRUE(Poisoned(made_.weights));

@@ -220,7 +220,7 @@ TEST(SessionTest, BadBindingsAreNamed) {
       refused([](SessionSpec& s) { s.bindings.push_back(s.bindings[0]); }),
       StatusIs(kInvalid, "'grad0' is bound twice"));
   EXPECT_THAT(refused([](SessionSpec& s) { s.groups.clear(); }),
-              StatusIs(kInvalid, "0 groups given, the graph has 1"));
+              StatusIs(kInvalid, "0 groups were given, but the graph has 1"));
   EXPECT_THAT(refused([](SessionSpec& s) {
                 s.groups[0].ranks = {0, 1};
               }),

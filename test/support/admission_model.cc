@@ -293,7 +293,7 @@ ModelRank RankOf(const Plan& plan, uint32_t role, const Meetings& meetings,
     for (const Launch& launch : plan.launches) {
       ModelLaunch model;
       model.lane = static_cast<int>(launch.lane);
-      model.bytes = launch.weight_bytes;
+      model.bytes = launch.payload_bytes;
       for (OpId op : launch.members) {
         const auto [it, is_new] =
             events->insert({{step, meetings.EventOf(RoleOp{role, op})},

@@ -58,30 +58,30 @@ class CommDriver {
   }
 
   // `launch` and its members must stay until Wait() has returned.
-  absl::Status Launch(const commsched_launch_t& launch, uint32_t ticket = 0) {
-    return Checked(table_->launch(comm_, &launch, ticket,
+  absl::Status Launch(const commsched_launch_t& launch, uint32_t request = 0) {
+    return Checked(table_->launch(comm_, &launch, request,
                                   commsched_stream_caller(), message_,
                                   sizeof(message_)));
   }
 
   // One poll.
-  absl::StatusOr<commsched_launch_result_t> Poll(uint32_t ticket = 0) {
+  absl::StatusOr<commsched_launch_result_t> Poll(uint32_t request = 0) {
     commsched_launch_result_t result{};
     const absl::Status status = Checked(
-        table_->poll(comm_, ticket, &result, message_, sizeof(message_)));
+        table_->poll(comm_, request, &result, message_, sizeof(message_)));
     if (!status.ok()) return status;
     return result;
   }
 
   // Polls until done, parking in between.
-  absl::StatusOr<commsched_launch_result_t> Wait(uint32_t ticket = 0) {
+  absl::StatusOr<commsched_launch_result_t> Wait(uint32_t request = 0) {
     commsched_launch_result_t result{};
     if (is_inline()) {
       result.done = 1;
       return result;
     }
     while (true) {
-      absl::StatusOr<commsched_launch_result_t> polled = Poll(ticket);
+      absl::StatusOr<commsched_launch_result_t> polled = Poll(request);
       if (!polled.ok() || polled->done != 0) return polled;
       parker_.ParkUntil(polled->wake_at_ns == 0 ? kNoDeadlineNs
                                                 : polled->wake_at_ns);
@@ -93,11 +93,11 @@ class CommDriver {
     return launched.ok() ? Wait().status() : launched;
   }
 
-  // Group ranks that launch `ticket` waits for, as comm_missing says.
-  std::vector<int32_t> Missing(uint32_t ticket = 0) {
+  // Group ranks that launch `request` waits for, as comm_missing says.
+  std::vector<int32_t> Missing(uint32_t request = 0) {
     std::vector<int32_t> ranks(16);
     const uint32_t num_missing = table_->comm_missing(
-        comm_, ticket, ranks.data(), static_cast<uint32_t>(ranks.size()));
+        comm_, request, ranks.data(), static_cast<uint32_t>(ranks.size()));
     ranks.resize(num_missing);
     return ranks;
   }

@@ -67,7 +67,7 @@ class FaultComm {
         world_rank_(desc.world_rank),
         wake_(desc.wake),
         wake_user_(desc.wake_user),
-        tickets_(desc.max_in_flight) {
+        requests_(desc.max_in_flight) {
     ++backend_->num_members_;
   }
   ~FaultComm() {
@@ -76,16 +76,16 @@ class FaultComm {
   }
 
   absl::Status Create(commsched_comm_desc_t desc);
-  absl::Status Launch(const commsched_launch_t* launch, uint32_t ticket);
-  absl::Status Poll(uint32_t ticket, commsched_launch_result_t* out_result);
+  absl::Status Launch(const commsched_launch_t* launch, uint32_t request);
+  absl::Status Poll(uint32_t request, commsched_launch_result_t* out_result);
   void Abort(commsched_status_t status, const char* message) {
     inner_table_.comm_abort(inner_, status, message);
   }
   absl::Status Status() const;
-  uint32_t Missing(uint32_t ticket, int32_t* out_ranks,
+  uint32_t Missing(uint32_t request, int32_t* out_ranks,
                    uint32_t capacity) const {
-    if (ticket < tickets_.size() && !tickets_[ticket].issued) return 0;
-    return inner_table_.comm_missing(inner_, ticket, out_ranks, capacity);
+    if (request < requests_.size() && !requests_[request].issued) return 0;
+    return inner_table_.comm_missing(inner_, request, out_ranks, capacity);
   }
 
  private:
@@ -94,7 +94,7 @@ class FaultComm {
     std::byte* address;
     std::vector<std::byte> bytes;
   };
-  struct Ticket {
+  struct Request {
     bool used = false;
     bool issued = false;
     bool done_below = false;
@@ -120,8 +120,8 @@ class FaultComm {
     for (int i = 0; i < times; ++i) comm->wake_(comm->wake_user_);
   }
 
-  static bool Is(const Ticket& ticket, Fault::Kind kind) {
-    return ticket.fault != nullptr && ticket.fault->kind == kind;
+  static bool Is(const Request& request, Fault::Kind kind) {
+    return request.fault != nullptr && request.fault->kind == kind;
   }
   const Fault* Match(uint64_t number, int64_t collective) const;
   void Count(const Fault* fault) {
@@ -132,13 +132,13 @@ class FaultComm {
     return fault.failure;
   }
   absl::Status IssueDue();
-  absl::Status Issue(uint32_t ticket);
-  bool AlterKind(Ticket* ticket);
-  bool AlterCount(Ticket* ticket);
-  void SaveTails(Ticket* ticket);
+  absl::Status Issue(uint32_t request);
+  bool AlterKind(Request* request);
+  bool AlterCount(Request* request);
+  void SaveTails(Request* request);
   // When a launch that is done below may be reported; INT64_MAX: never.
-  int64_t ReportAtNs(const Ticket& ticket) const;
-  void Finish(Ticket* ticket, commsched_launch_result_t* out_result);
+  int64_t ReportAtNs(const Request& request) const;
+  void Finish(Request* request, commsched_launch_result_t* out_result);
 
   FaultBackend* const backend_;
   const commsched_backend_t& inner_table_;
@@ -152,8 +152,8 @@ class FaultComm {
   std::atomic<int> num_losing_{0};
   std::atomic<int> num_storms_{0};
 
-  std::vector<Ticket> tickets_;
-  std::deque<uint32_t> held_;  // tickets that are not issued yet
+  std::vector<Request> requests_;
+  std::deque<uint32_t> held_;  // requests that are not issued yet
   uint64_t num_posted_ = 0;
   uint64_t num_done_ = 0;
 };
@@ -207,17 +207,18 @@ absl::Status FaultComm::Status() const {
 }
 
 absl::Status FaultComm::Launch(const commsched_launch_t* launch,
-                               uint32_t ticket) {
-  if (launch == nullptr || ticket >= tickets_.size() || tickets_[ticket].used) {
+                               uint32_t request) {
+  if (launch == nullptr || request >= requests_.size() ||
+      requests_[request].used) {
     // The inner backend knows what to say.
     char message[512] = "";
     const commsched_status_t code =
-        inner_table_.launch(inner_, launch, ticket, commsched_stream_caller(),
+        inner_table_.launch(inner_, launch, request, commsched_stream_caller(),
                             message, sizeof(message));
     return FailureFromTable(code, message);
   }
-  Ticket& posted = tickets_[ticket];
-  posted = Ticket();
+  Request& posted = requests_[request];
+  posted = Request();
   posted.used = true;
   posted.number = num_posted_++;
   posted.rank_number = backend_->num_launched_[world_rank_]++;
@@ -233,27 +234,27 @@ absl::Status FaultComm::Launch(const commsched_launch_t* launch,
     ++num_storms_;
     posted.storm_left = kStorm;
   }
-  held_.push_back(ticket);
+  held_.push_back(request);
   return IssueDue();
 }
 
 absl::Status FaultComm::IssueDue() {
   while (!held_.empty()) {
-    const Ticket& oldest = tickets_[held_.front()];
+    const Request& oldest = requests_[held_.front()];
     if (Is(oldest, Fault::Kind::kNeverIssue)) break;
     if (Is(oldest, Fault::Kind::kLateIssue) &&
         backend_->clock_->NowNs() < oldest.posted_ns + oldest.fault->delay_ns) {
       break;
     }
-    const uint32_t ticket = held_.front();
+    const uint32_t request = held_.front();
     held_.pop_front();
-    if (absl::Status issued = Issue(ticket); !issued.ok()) return issued;
+    if (absl::Status issued = Issue(request); !issued.ok()) return issued;
   }
   return absl::OkStatus();
 }
 
-absl::Status FaultComm::Issue(uint32_t ticket) {
-  Ticket& issued = tickets_[ticket];
+absl::Status FaultComm::Issue(uint32_t request) {
+  Request& issued = requests_[request];
   issued.issued = true;
   const commsched_launch_t* launch = issued.launch;
   if (issued.fault != nullptr) {
@@ -277,50 +278,50 @@ absl::Status FaultComm::Issue(uint32_t ticket) {
   }
   char message[512] = "";
   const commsched_status_t code =
-      inner_table_.launch(inner_, launch, ticket, commsched_stream_caller(),
+      inner_table_.launch(inner_, launch, request, commsched_stream_caller(),
                           message, sizeof(message));
   if (code != COMMSCHED_OK) return FailureFromTable(code, message);
   return absl::OkStatus();
 }
 
-bool FaultComm::AlterKind(Ticket* ticket) {
-  ticket->altered = *ticket->launch;
-  if (ticket->launch->kind != COMMSCHED_BARRIER) {
-    ticket->altered.kind = COMMSCHED_BARRIER;
+bool FaultComm::AlterKind(Request* request) {
+  request->altered = *request->launch;
+  if (request->launch->kind != COMMSCHED_BARRIER) {
+    request->altered.kind = COMMSCHED_BARRIER;
     return true;
   }
-  ticket->members.assign(1, commsched_member_t{});
-  ticket->altered = {};
-  ticket->altered.kind = COMMSCHED_ALL_REDUCE;
-  ticket->altered.num_members = 1;
-  ticket->altered.members = ticket->members.data();
+  request->members.assign(1, commsched_member_t{});
+  request->altered = {};
+  request->altered.kind = COMMSCHED_ALL_REDUCE;
+  request->altered.num_members = 1;
+  request->altered.members = request->members.data();
   return true;
 }
 
-bool FaultComm::AlterCount(Ticket* ticket) {
-  const commsched_launch_t& launch = *ticket->launch;
-  ticket->members.assign(launch.members, launch.members + launch.num_members);
-  ticket->altered.members = ticket->members.data();
+bool FaultComm::AlterCount(Request* request) {
+  const commsched_launch_t& launch = *request->launch;
+  request->members.assign(launch.members, launch.members + launch.num_members);
+  request->altered.members = request->members.data();
   const int64_t num_parts = NumParts(KindOf(launch.kind), size_);
-  for (commsched_member_t& member : ticket->members) {
+  for (commsched_member_t& member : request->members) {
     if (member.counts == nullptr) {
       if (member.count == 0) continue;
       --member.count;
       return true;
     }
-    ticket->counts.assign(member.counts, member.counts + num_parts);
-    for (uint64_t& count : ticket->counts) {
+    request->counts.assign(member.counts, member.counts + num_parts);
+    for (uint64_t& count : request->counts) {
       if (count == 0) continue;
       --count;
-      member.counts = ticket->counts.data();
+      member.counts = request->counts.data();
       return true;
     }
   }
   return false;
 }
 
-void FaultComm::SaveTails(Ticket* ticket) {
-  const commsched_launch_t& launch = *ticket->launch;
+void FaultComm::SaveTails(Request* request) {
+  const commsched_launch_t& launch = *request->launch;
   if (launch.kind == COMMSCHED_BARRIER) return;
   const uint64_t element = DTypeSize(static_cast<DType>(launch.dtype));
   for (uint32_t m = 0; m < launch.num_members; ++m) {
@@ -330,35 +331,35 @@ void FaultComm::SaveTails(Ticket* ticket) {
     if (!extents.ok() || extents->output_bytes < element) continue;
     std::byte* const tail = static_cast<std::byte*>(member.output) +
                             extents->output_bytes - element;
-    ticket->tails.push_back({tail, {tail, tail + element}});
+    request->tails.push_back({tail, {tail, tail + element}});
   }
 }
 
-int64_t FaultComm::ReportAtNs(const Ticket& ticket) const {
-  if (Is(ticket, Fault::Kind::kHang)) return INT64_MAX;
-  if (Is(ticket, Fault::Kind::kDelay)) {
-    return ticket.done_ns + ticket.fault->delay_ns;
+int64_t FaultComm::ReportAtNs(const Request& request) const {
+  if (Is(request, Fault::Kind::kHang)) return INT64_MAX;
+  if (Is(request, Fault::Kind::kDelay)) {
+    return request.done_ns + request.fault->delay_ns;
   }
-  if (Is(ticket, Fault::Kind::kAfterNext)) {
+  if (Is(request, Fault::Kind::kAfterNext)) {
     const bool next_is_done =
-        backend_->last_done_[world_rank_] > ticket.rank_number;
-    return next_is_done ? 0 : ticket.done_ns + ticket.fault->delay_ns;
+        backend_->last_done_[world_rank_] > request.rank_number;
+    return next_is_done ? 0 : request.done_ns + request.fault->delay_ns;
   }
   return 0;
 }
 
-absl::Status FaultComm::Poll(uint32_t ticket,
+absl::Status FaultComm::Poll(uint32_t request,
                              commsched_launch_result_t* out_result) {
   if (absl::Status issued = IssueDue(); !issued.ok()) return issued;
-  if (out_result == nullptr || ticket >= tickets_.size() ||
-      !tickets_[ticket].used) {
+  if (out_result == nullptr || request >= requests_.size() ||
+      !requests_[request].used) {
     return absl::InvalidArgumentError(
-        absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
+        absl::StrCat("poll of request ", request, ", which is not in flight"));
   }
-  Ticket& polled = tickets_[ticket];
+  Request& polled = requests_[request];
   *out_result = commsched_launch_result_t();
   if (!polled.issued) {
-    const Ticket& oldest = tickets_[held_.front()];
+    const Request& oldest = requests_[held_.front()];
     if (Is(oldest, Fault::Kind::kLateIssue)) {
       out_result->wake_at_ns = oldest.posted_ns + oldest.fault->delay_ns;
     }
@@ -371,7 +372,7 @@ absl::Status FaultComm::Poll(uint32_t ticket,
   if (!polled.done_below) {
     char message[512] = "";
     const commsched_status_t code = inner_table_.poll(
-        inner_, ticket, &polled.result, message, sizeof(message));
+        inner_, request, &polled.result, message, sizeof(message));
     if (code != COMMSCHED_OK) return FailureFromTable(code, message);
     *out_result = polled.result;
     out_result->done = 0;
@@ -389,16 +390,17 @@ absl::Status FaultComm::Poll(uint32_t ticket,
   return absl::OkStatus();
 }
 
-void FaultComm::Finish(Ticket* ticket, commsched_launch_result_t* out_result) {
-  for (const Tail& tail : ticket->tails) {
+void FaultComm::Finish(Request* request,
+                       commsched_launch_result_t* out_result) {
+  for (const Tail& tail : request->tails) {
     std::memcpy(tail.address, tail.bytes.data(), tail.bytes.size());
   }
-  if (Is(*ticket, Fault::Kind::kLoseWakes)) --num_losing_;
-  if (Is(*ticket, Fault::Kind::kWakeStorm)) --num_storms_;
-  *out_result = ticket->result;
+  if (Is(*request, Fault::Kind::kLoseWakes)) --num_losing_;
+  if (Is(*request, Fault::Kind::kWakeStorm)) --num_storms_;
+  *out_result = request->result;
   uint64_t& last_done = backend_->last_done_[world_rank_];
-  last_done = std::max(last_done, ticket->rank_number);
-  ticket->used = false;
+  last_done = std::max(last_done, request->rank_number);
+  request->used = false;
   ++num_done_;
 }
 
@@ -431,15 +433,15 @@ struct FaultTable {
     return COMMSCHED_OK;
   }
   static commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                                   uint32_t ticket,
+                                   uint32_t request,
                                    commsched_stream_t /*stream*/, char* message,
                                    uint64_t message_size) {
-    return ToTable(Of(comm)->Launch(launch, ticket), message, message_size);
+    return ToTable(Of(comm)->Launch(launch, request), message, message_size);
   }
-  static commsched_status_t Poll(void* comm, uint32_t ticket,
+  static commsched_status_t Poll(void* comm, uint32_t request,
                                  commsched_launch_result_t* out_result,
                                  char* message, uint64_t message_size) {
-    return ToTable(Of(comm)->Poll(ticket, out_result), message, message_size);
+    return ToTable(Of(comm)->Poll(request, out_result), message, message_size);
   }
   static void CommAbort(void* comm, commsched_status_t status,
                         const char* message) {
@@ -450,9 +452,9 @@ struct FaultTable {
                                        uint64_t message_size) {
     return ToTable(Of(comm)->Status(), message, message_size);
   }
-  static uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+  static uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                               uint32_t capacity) {
-    return Of(comm)->Missing(ticket, out_ranks, capacity);
+    return Of(comm)->Missing(request, out_ranks, capacity);
   }
 };
 

@@ -39,26 +39,26 @@ struct SpyTable {
   }
 
   static commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                                   uint32_t ticket, commsched_stream_t stream,
+                                   uint32_t request, commsched_stream_t stream,
                                    char* message, uint64_t message_size) {
     Comm* const of = Of(comm);
     SpyBackend* const spy = of->spy;
     const commsched_status_t code = spy->inner_->launch(
-        of->inner, launch, ticket, stream, message, message_size);
+        of->inner, launch, request, stream, message, message_size);
     if (code != COMMSCHED_OK) return code;
-    of->number[ticket] = spy->num_launched_[of->rank]++;
+    of->number[request] = spy->num_launched_[of->rank]++;
     spy->watcher_->Launched(of->rank, of->id, *launch);
     return COMMSCHED_OK;
   }
 
-  static commsched_status_t Poll(void* comm, uint32_t ticket,
+  static commsched_status_t Poll(void* comm, uint32_t request,
                                  commsched_launch_result_t* out_result,
                                  char* message, uint64_t message_size) {
     Comm* const of = Of(comm);
     const commsched_status_t code = of->spy->inner_->poll(
-        of->inner, ticket, out_result, message, message_size);
+        of->inner, request, out_result, message, message_size);
     if (code == COMMSCHED_OK && out_result->done != 0) {
-      of->spy->watcher_->Done(of->rank, of->number[ticket]);
+      of->spy->watcher_->Done(of->rank, of->number[request]);
     }
     return code;
   }
@@ -76,9 +76,9 @@ struct SpyTable {
     return Of(comm)->spy->inner_->comm_status(Of(comm)->inner, message,
                                               message_size);
   }
-  static uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+  static uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                               uint32_t capacity) {
-    return Of(comm)->spy->inner_->comm_missing(Of(comm)->inner, ticket,
+    return Of(comm)->spy->inner_->comm_missing(Of(comm)->inner, request,
                                                out_ranks, capacity);
   }
 };

@@ -41,7 +41,7 @@ class SpyBackend {
     void* inner = nullptr;
     int rank = 0;
     std::string id;
-    std::vector<uint64_t> number;  // by ticket
+    std::vector<uint64_t> number;  // by request
   };
 
   LaunchWatcher* const watcher_;

@@ -52,23 +52,23 @@ struct VirtualTable {
   }
 
   static commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                                   uint32_t ticket,
+                                   uint32_t request,
                                    commsched_stream_t /*stream*/, char* message,
                                    uint64_t message_size) {
     VirtualComm::Member* const member = Of(comm);
     MutexLock lock(&member->comm->backend()->mu_);
-    return ToTable(member->comm->Launch(member, launch, ticket), message,
+    return ToTable(member->comm->Launch(member, launch, request), message,
                    message_size);
   }
 
-  static commsched_status_t Poll(void* comm, uint32_t ticket,
+  static commsched_status_t Poll(void* comm, uint32_t request,
                                  commsched_launch_result_t* out_result,
                                  char* message, uint64_t message_size) {
     VirtualComm::Member* const member = Of(comm);
     VirtualBackend* const backend = member->comm->backend();
     MutexLock lock(&backend->mu_);
     if (backend->step_when_polled_) backend->StepSomeLocked(backend->random_());
-    const absl::Status polled = member->comm->Poll(member, ticket, out_result);
+    const absl::Status polled = member->comm->Poll(member, request, out_result);
     if (polled.ok() && out_result->done == 0 && backend->step_when_polled_ &&
         !backend->ready_.empty()) {
       out_result->wake_at_ns = 1;  // There is more to step.
@@ -101,11 +101,11 @@ struct VirtualTable {
     return ToTable(member->comm->failure(), message, message_size);
   }
 
-  static uint32_t CommMissing(void* comm, uint32_t ticket, int32_t* out_ranks,
+  static uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                               uint32_t capacity) {
     VirtualComm::Member* const member = Of(comm);
     MutexLock lock(&member->comm->backend()->mu_);
-    return member->comm->Missing(*member, ticket, out_ranks, capacity);
+    return member->comm->Missing(*member, request, out_ranks, capacity);
   }
 };
 

@@ -84,7 +84,7 @@ class VirtualBackend {
     uint64_t number = 0;
     int num_arrived = 0;
     std::vector<commsched_launch_t> launches;
-    std::vector<uint32_t> tickets;
+    std::vector<uint32_t> requests;
     // Of a pair: group ranks and members.
     int from = 0, to = 0;
     commsched_member_t send{}, receive{};

@@ -17,17 +17,18 @@ absl::StatusOr<VirtualComm::Member*> VirtualComm::Join(
   if (ranks != ranks_) {
     return absl::InvalidArgumentError(
         absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " says ranks ", absl::StrJoin(ranks, ",")));
+                     " gave ranks ", absl::StrJoin(ranks, ",")));
   }
   if (desc.max_in_flight != max_in_flight_) {
     return absl::InvalidArgumentError(
         absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " says ", desc.max_in_flight, " launches in flight"));
+                     " gave ", desc.max_in_flight, " launches in flight"));
   }
   Member& member = members_[desc.rank];
   if (member.joined) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "communicator '", id_, "': rank ", desc.world_rank, " has joined"));
+    return absl::AlreadyExistsError(absl::StrCat("communicator '", id_,
+                                                 "': rank ", desc.world_rank,
+                                                 " has already joined"));
   }
   member.comm = this;
   member.rank = desc.rank;
@@ -35,19 +36,21 @@ absl::StatusOr<VirtualComm::Member*> VirtualComm::Join(
   member.max_members = desc.max_members;
   member.wake = desc.wake;
   member.wake_user = desc.wake_user;
-  member.tickets.resize(desc.max_in_flight);
+  member.requests.resize(desc.max_in_flight);
   return &member;
 }
 
 absl::Status VirtualComm::Check(const Member& member,
                                 const commsched_launch_t* launch,
-                                uint32_t ticket) const {
+                                uint32_t request) const {
   absl::Status checked;
   if (launch == nullptr) {
     checked = absl::InvalidArgumentError("NULL");
-  } else if (ticket >= member.tickets.size() || member.tickets[ticket].used) {
-    checked = absl::InvalidArgumentError(absl::StrCat(
-        "ticket ", ticket, " is in use or not below ", member.tickets.size()));
+  } else if (request >= member.requests.size() ||
+             member.requests[request].used) {
+    checked = absl::InvalidArgumentError(
+        absl::StrCat("request ", request, " is in use or not below ",
+                     member.requests.size()));
   } else {
     checked = CheckLaunch(*launch, member.max_members, member.rank, size());
   }
@@ -60,26 +63,26 @@ absl::Status VirtualComm::Check(const Member& member,
 
 absl::Status VirtualComm::Launch(Member* member,
                                  const commsched_launch_t* launch,
-                                 uint32_t ticket) {
+                                 uint32_t request) {
   RETURN_IF_ERROR(failure_);
-  absl::Status status = Check(*member, launch, ticket);
+  absl::Status status = Check(*member, launch, request);
   if (status.ok()) {
-    Ticket& posted = member->tickets[ticket];
-    posted = Ticket();
+    Request& posted = member->requests[request];
+    posted = Request();
     posted.used = true;
     posted.number = member->num_posted++;
     posted.collective = member->num_collectives;
     posted.is_collective = launch->kind != COMMSCHED_SEND;
     posted.launch = Normalized(*launch);
-    status = posted.is_collective ? PostCollective(member, ticket)
-                                  : PostPeers(member, ticket);
+    status = posted.is_collective ? PostCollective(member, request)
+                                  : PostPeers(member, request);
   }
   if (!status.ok()) Abort(status);
   return status;
 }
 
-absl::Status VirtualComm::PostCollective(Member* member, uint32_t ticket) {
-  Ticket& posted = member->tickets[ticket];
+absl::Status VirtualComm::PostCollective(Member* member, uint32_t request) {
+  Request& posted = member->requests[request];
   posted.num_moving = 1;
   ++member->num_collectives;
   const uint64_t index = posted.collective - first_arriving_;
@@ -90,12 +93,12 @@ absl::Status VirtualComm::PostCollective(Member* member, uint32_t ticket) {
     moving->number = first_arriving_ + arriving_.size();
     moving->num_arrived = 0;
     moving->launches.resize(size());
-    moving->tickets.resize(size());
+    moving->requests.resize(size());
     arriving_.push_back(moving);
   }
   Moving* const moving = arriving_[index];
   moving->launches[member->rank] = posted.launch;
-  moving->tickets[member->rank] = ticket;
+  moving->requests[member->rank] = request;
   if (++moving->num_arrived < size()) return absl::OkStatus();
   // All have posted this one, so all before it: it is the oldest.
   arriving_.pop_front();
@@ -123,8 +126,8 @@ absl::Status VirtualComm::CheckAgreement(const Moving& moving) const {
   return absl::OkStatus();
 }
 
-absl::Status VirtualComm::PostPeers(Member* member, uint32_t ticket) {
-  Ticket& posted = member->tickets[ticket];
+absl::Status VirtualComm::PostPeers(Member* member, uint32_t request) {
+  Request& posted = member->requests[request];
   posted.num_moving = posted.launch.num_members;
   for (uint32_t m = 0; m < posted.launch.num_members; ++m) {
     const commsched_member_t& message = posted.launch.members[m];
@@ -132,7 +135,7 @@ absl::Status VirtualComm::PostPeers(Member* member, uint32_t ticket) {
     Waiting posting{is_send ? member->rank : message.peer,
                     is_send ? message.peer : member->rank,
                     member->rank,
-                    ticket,
+                    request,
                     posted.launch,
                     message};
     const auto other = std::find_if(
@@ -159,7 +162,7 @@ absl::Status VirtualComm::Meet(const Waiting& send, const Waiting& receive) {
   if (send.launch.dtype != receive.launch.dtype ||
       send.member.count != receive.member.count) {
     const auto launch_of = [&](const Waiting& side) {
-      return members_[side.poster].tickets[side.ticket].number;
+      return members_[side.poster].requests[side.request].number;
     };
     return absl::InvalidArgumentError(
         absl::StrCat("send and recv on axis '", axis_, "' differ: rank ",
@@ -176,7 +179,7 @@ absl::Status VirtualComm::Meet(const Waiting& send, const Waiting& receive) {
   moving->send = send.member;
   moving->receive = receive.member;
   moving->launches.assign({send.launch, receive.launch});
-  moving->tickets.assign({send.ticket, receive.ticket});
+  moving->requests.assign({send.request, receive.request});
   const uint64_t bytes = PairBytes(send.launch, send.member.count);
   moving->num_blocks = (bytes + kPairBlockBytes - 1) / kPairBlockBytes;
   MakeReady(moving);
@@ -191,25 +194,25 @@ void VirtualComm::MakeReady(Moving* moving) {
 }
 
 void VirtualComm::TransferComplete(const Moving& moving) {
-  for (size_t i = 0; i < moving.tickets.size(); ++i) {
+  for (size_t i = 0; i < moving.requests.size(); ++i) {
     int rank = static_cast<int>(i);
     if (moving.is_pair) rank = i == 0 ? moving.from : moving.to;
-    Ticket& ticket = members_[rank].tickets[moving.tickets[i]];
-    --ticket.num_moving;
-    ticket.started_ns = std::max(ticket.started_ns, moving.started_ns);
+    Request& request = members_[rank].requests[moving.requests[i]];
+    --request.num_moving;
+    request.started_ns = std::max(request.started_ns, moving.started_ns);
     Wake(rank);
   }
 }
 
-absl::Status VirtualComm::Poll(Member* member, uint32_t ticket,
+absl::Status VirtualComm::Poll(Member* member, uint32_t request,
                                commsched_launch_result_t* out_result) {
-  if (out_result == nullptr || ticket >= member->tickets.size() ||
-      !member->tickets[ticket].used) {
+  if (out_result == nullptr || request >= member->requests.size() ||
+      !member->requests[request].used) {
     return absl::InvalidArgumentError(
-        absl::StrCat("poll of ticket ", ticket, ", which is not in flight"));
+        absl::StrCat("poll of request ", request, ", which is not in flight"));
   }
   *out_result = commsched_launch_result_t();
-  Ticket& polled = member->tickets[ticket];
+  Request& polled = member->requests[request];
   if (polled.num_moving == 0 && polled.number == member->num_done) {
     out_result->done = 1;
     out_result->started_ns = polled.started_ns;
@@ -222,28 +225,29 @@ absl::Status VirtualComm::Poll(Member* member, uint32_t ticket,
 }
 
 template <typename Visit>
-void VirtualComm::ForEachMissing(const Member& member, const Ticket& ticket,
+void VirtualComm::ForEachMissing(const Member& member, const Request& request,
                                  Visit visit) const {
-  if (!ticket.used || ticket.num_moving == 0) return;
+  if (!request.used || request.num_moving == 0) return;
   for (int rank = 0; rank < size(); ++rank) {
     const bool missing =
-        ticket.is_collective
-            ? members_[rank].num_collectives <= ticket.collective
+        request.is_collective
+            ? members_[rank].num_collectives <= request.collective
             : std::any_of(waiting_.begin(), waiting_.end(),
                           [&](const Waiting& waiting) {
                             return waiting.poster == member.rank &&
                                    waiting.member.peer == rank &&
-                                   &member.tickets[waiting.ticket] == &ticket;
+                                   &member.requests[waiting.request] ==
+                                       &request;
                           });
     if (missing) visit(rank);
   }
 }
 
-uint32_t VirtualComm::Missing(const Member& member, uint32_t ticket,
+uint32_t VirtualComm::Missing(const Member& member, uint32_t request,
                               int32_t* out_ranks, uint32_t capacity) const {
-  if (ticket >= member.tickets.size()) return 0;
+  if (request >= member.requests.size()) return 0;
   uint32_t num_missing = 0;
-  ForEachMissing(member, member.tickets[ticket], [&](int rank) {
+  ForEachMissing(member, member.requests[request], [&](int rank) {
     if (num_missing < capacity) out_ranks[num_missing] = rank;
     ++num_missing;
   });
@@ -251,16 +255,16 @@ uint32_t VirtualComm::Missing(const Member& member, uint32_t ticket,
 }
 
 void VirtualComm::AbortIfSomebodyLeft(const Member& member,
-                                      const Ticket& ticket) {
+                                      const Request& request) {
   if (num_left_ == 0 || !failure_.ok()) return;
   int gone = -1;
-  ForEachMissing(member, ticket, [&](int rank) {
+  ForEachMissing(member, request, [&](int rank) {
     if (members_[rank].left && gone < 0) gone = rank;
   });
   if (gone < 0) return;
   Abort(absl::AbortedError(absl::StrCat("rank ", world_rank(gone),
                                         " left axis '", axis_,
-                                        "' before launch #", ticket.number)));
+                                        "' before launch #", request.number)));
 }
 
 void VirtualComm::Abort(absl::Status failure) {

@@ -27,7 +27,7 @@ class VirtualComm {
  public:
   using Moving = VirtualBackend::Moving;
 
-  struct Ticket {
+  struct Request {
     bool used = false;
     uint64_t number = 0;      // among all launches of the member
     uint64_t collective = 0;  // among its collectives
@@ -45,7 +45,7 @@ class VirtualComm {
     uint32_t max_members = 0;
     void (*wake)(void* user) = nullptr;
     void* wake_user = nullptr;
-    std::vector<Ticket> tickets;
+    std::vector<Request> requests;
     uint64_t num_posted = 0;
     uint64_t num_collectives = 0;
     uint64_t num_done = 0;
@@ -54,7 +54,7 @@ class VirtualComm {
   struct Waiting {
     int from, to;
     int poster;
-    uint32_t ticket;
+    uint32_t request;
     commsched_launch_t launch;
     commsched_member_t member;
   };
@@ -69,12 +69,12 @@ class VirtualComm {
 
   absl::StatusOr<Member*> Join(const commsched_comm_desc_t& desc);
   absl::Status Launch(Member* member, const commsched_launch_t* launch,
-                      uint32_t ticket);
-  absl::Status Poll(Member* member, uint32_t ticket,
+                      uint32_t request);
+  absl::Status Poll(Member* member, uint32_t request,
                     commsched_launch_result_t* out_result);
   void Abort(absl::Status failure);
   void Leave(Member* member);
-  uint32_t Missing(const Member& member, uint32_t ticket, int32_t* out_ranks,
+  uint32_t Missing(const Member& member, uint32_t request, int32_t* out_ranks,
                    uint32_t capacity) const;
   void TransferComplete(const Moving& moving);
 
@@ -97,15 +97,15 @@ class VirtualComm {
     for (int rank = 0; rank < size(); ++rank) Wake(rank);
   }
   absl::Status Check(const Member& member, const commsched_launch_t* launch,
-                     uint32_t ticket) const;
-  absl::Status PostCollective(Member* member, uint32_t ticket);
-  absl::Status PostPeers(Member* member, uint32_t ticket);
+                     uint32_t request) const;
+  absl::Status PostCollective(Member* member, uint32_t request);
+  absl::Status PostPeers(Member* member, uint32_t request);
   absl::Status Meet(const Waiting& send, const Waiting& receive);
   absl::Status CheckAgreement(const Moving& moving) const;
   void MakeReady(Moving* moving);
-  void AbortIfSomebodyLeft(const Member& member, const Ticket& ticket);
+  void AbortIfSomebodyLeft(const Member& member, const Request& request);
   template <typename Visit>
-  void ForEachMissing(const Member& member, const Ticket& ticket,
+  void ForEachMissing(const Member& member, const Request& request,
                       Visit visit) const;
 
   VirtualBackend* const backend_;

@@ -48,7 +48,7 @@ struct Member {
   bool joined = false;
   bool left = false;
   int64_t num_posted = 0;
-  std::vector<int64_t> tickets;  // The launch that has it, or kNone.
+  std::vector<int64_t> requests;  // The launch that has it, or kNone.
   void (*wake)(void* user) = nullptr;
   void* wake_user = nullptr;
 };
@@ -70,7 +70,7 @@ struct Group {
 
   int size() const { return static_cast<int>(members.size()); }
   // What each member posted as launch `number`. A member posts the next one in
-  // this place when that is done, since it has no more tickets.
+  // this place when that is done, since it has no more requests.
   commsched_launch_t* PostedAs(int64_t number) {
     return &posted[static_cast<size_t>(number % max_in_flight) *
                    members.size()];
@@ -323,10 +323,10 @@ std::string Disagreement(const commsched_comm_desc_t& desc,
                          const Group& group) {
   const std::vector<int32_t> ranks(desc.ranks, desc.ranks + desc.size);
   if (ranks != group.ranks) {
-    return "says ranks " + Text(ranks) + ", others " + Text(group.ranks);
+    return "gave ranks " + Text(ranks) + ", others " + Text(group.ranks);
   }
   if (desc.max_in_flight != group.max_in_flight) {
-    return "says " + std::to_string(desc.max_in_flight) +
+    return "gave " + std::to_string(desc.max_in_flight) +
            " launches in flight, others " + std::to_string(group.max_in_flight);
   }
   return "";
@@ -356,10 +356,10 @@ commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
   Member& member = group->members[static_cast<size_t>(desc->rank)];
   if (member.joined) {
     return Refuse(COMMSCHED_ALREADY_EXISTS, message, message_size,
-                  "rank %d has joined '%s' already", desc->world_rank,
+                  "rank %d has already joined '%s'", desc->world_rank,
                   desc->id);
   }
-  member.tickets.assign(desc->max_in_flight, kNone);
+  member.requests.assign(desc->max_in_flight, kNone);
   member.wake = desc->wake;
   member.wake_user = desc->wake_user;
   *out_comm = new Comm{instance, desc->id, group, desc->rank};
@@ -372,15 +372,15 @@ commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
 // What it is given has been checked by the planner, and all ranks have the same
 // plan. A backend that finds members to differ says so; this one trusts them.
 commsched_status_t Launch(void* opaque, const commsched_launch_t* launch,
-                          uint32_t ticket, commsched_stream_t /*stream*/,
+                          uint32_t request, commsched_stream_t /*stream*/,
                           char* message, uint64_t message_size) {
   auto* comm = static_cast<Comm*>(opaque);
   Group* group = comm->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
   Member& member = group->members[static_cast<size_t>(comm->rank)];
-  if (group->failure == COMMSCHED_OK && member.tickets[ticket] != kNone) {
+  if (group->failure == COMMSCHED_OK && member.requests[request] != kNone) {
     Fail(group, COMMSCHED_INVALID_ARGUMENT,
-         "ticket " + std::to_string(ticket) + " of rank " +
+         "request " + std::to_string(request) + " of rank " +
              std::to_string(comm->rank) + " is in use");
   }
   const int64_t number = member.num_posted;
@@ -388,27 +388,27 @@ commsched_status_t Launch(void* opaque, const commsched_launch_t* launch,
   if (group->failure != COMMSCHED_OK) {
     return Failure(*group, message, message_size);
   }
-  member.tickets[ticket] = number;
+  member.requests[request] = number;
   group->PostedAs(number)[comm->rank] = *launch;
   member.num_posted = number + 1;
   RunIfAllHavePosted(group, number);
   return COMMSCHED_OK;
 }
 
-commsched_status_t Poll(void* opaque, uint32_t ticket,
+commsched_status_t Poll(void* opaque, uint32_t request,
                         commsched_launch_result_t* out_result, char* message,
                         uint64_t message_size) {
   auto* comm = static_cast<Comm*>(opaque);
   Group* group = comm->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
   int64_t& number =
-      group->members[static_cast<size_t>(comm->rank)].tickets[ticket];
+      group->members[static_cast<size_t>(comm->rank)].requests[request];
   *out_result = {};
   if (number < group->num_done) {
     out_result->done = 1;
     out_result->started_ns =
         group->started_ns[static_cast<size_t>(number % group->max_in_flight)];
-    number = kNone;  // The ticket is free again.
+    number = kNone;  // The request is free again.
     return COMMSCHED_OK;
   }
   return Failure(*group, message, message_size);
@@ -453,13 +453,13 @@ commsched_status_t CommStatus(void* opaque, char* message,
   return Failure(*group, message, message_size);
 }
 
-uint32_t CommMissing(void* opaque, uint32_t ticket, int32_t* out_ranks,
+uint32_t CommMissing(void* opaque, uint32_t request, int32_t* out_ranks,
                      uint32_t capacity) {
   auto* comm = static_cast<Comm*>(opaque);
   Group* group = comm->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
   const int64_t number =
-      group->members[static_cast<size_t>(comm->rank)].tickets[ticket];
+      group->members[static_cast<size_t>(comm->rank)].requests[request];
   uint32_t num_missing = 0;
   for (int r = 0; number != kNone && r < group->size(); ++r) {
     if (group->members[static_cast<size_t>(r)].num_posted > number) continue;

@@ -203,7 +203,7 @@ void VisitLaunch(const Plan& plan, uint32_t key, Sink* out) {
   out->Flag(" coded", launch.coded);
   out->Number(" lane ", launch.lane);
   out->Number(" key ", launch.key);
-  out->Number(" bytes ", launch.weight_bytes);
+  out->Number(" bytes ", launch.payload_bytes);
   VisitPiece(launch.piece, out);
   if (launch.way == Way::kPack) {
     out->Number(" staging ", launch.staging_offset);
@@ -258,7 +258,7 @@ inline bool WayCounts(const Launch& launch) {
 // Elements that a member takes along; 0 of a barrier.
 inline uint64_t ElementsOf(const Graph& graph, const CollectiveSpec& spec) {
   if (spec.kind == CollectiveKind::kBarrier) return 0;
-  return WeightBytes(graph, spec) /
+  return PayloadBytes(graph, spec) /
          DTypeSize(graph.buffer(AnySide(spec).buffer).dtype);
 }
 

@@ -120,7 +120,7 @@ std::string AxisText(const RoleMap& role, const Axis& axis) {
         {absl::StrCat("  #", bucket.key),
          std::string(CollectiveKindName(launch.kind)),
          MemberNames(plan, launch), std::string(DTypeName(launch.dtype)),
-         std::string(WayName(launch.way)), absl::StrCat(launch.weight_bytes),
+         std::string(WayName(launch.way)), absl::StrCat(launch.payload_bytes),
          absl::StrCat(bucket.sent_bytes), Micros(bucket.link_ns),
          Micros(times.exposed_ns), std::string(CauseName(times.cause))});
   }
@@ -152,7 +152,7 @@ Json BucketJson(const RoleMap& role, const Bucket& bucket) {
                {"members", MembersJson(plan, launch)},
                {"dtype", std::string(DTypeName(launch.dtype))},
                {"way", std::string(WayName(launch.way))},
-               {"bytes", launch.weight_bytes},
+               {"bytes", launch.payload_bytes},
                {"sent_bytes", bucket.sent_bytes},
                {"link_ns", bucket.link_ns},
                {"exposed_ns", times.exposed_ns},

@@ -47,7 +47,7 @@ std::string LaunchNode(const Plan& plan, size_t key) {
   std::string label =
       absl::StrCat("#", key, " ", CollectiveKindName(launch.kind), " ",
                    Escaped(plan.graph->group(launch.group).name), ", ",
-                   launch.weight_bytes, " bytes, ", WayName(launch.way));
+                   launch.payload_bytes, " bytes, ", WayName(launch.way));
   if (launch.piece.of > 1) {
     absl::StrAppend(&label, ", piece ", launch.piece.index + 1, " of ",
                     launch.piece.of);

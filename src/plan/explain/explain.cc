@@ -61,7 +61,7 @@ std::string LaunchTable(const Plan& plan) {
     rows.push_back(
         {absl::StrCat("#", k), std::string(CollectiveKindName(launch.kind)),
          plan.graph->group(launch.group).name, absl::StrCat(launch.lane),
-         absl::StrCat(launch.weight_bytes), std::string(WayName(launch.way)),
+         absl::StrCat(launch.payload_bytes), std::string(WayName(launch.way)),
          MemberNames(plan, launch), due.empty() ? "-" : due,
          WaitNames(plan, launch.waits), ReasonText(plan, launch)});
   }
@@ -164,7 +164,7 @@ Json LaunchJson(const Plan& plan, size_t key, const Prediction* prediction) {
   json["group"] = plan.graph->group(launch.group).name;
   json["dtype"] = std::string(DTypeName(launch.dtype));
   json["lane"] = launch.lane;
-  json["bytes"] = launch.weight_bytes;
+  json["bytes"] = launch.payload_bytes;
   json["way"] = std::string(WayName(launch.way));
   json["reason"] = ReasonText(plan, launch);
   json["members"] = MembersJson(plan, launch);

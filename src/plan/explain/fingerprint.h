@@ -22,8 +22,8 @@ Fingerprint FingerprintOf(const Plan& plan);
 // group's fingerprint covers what its members must agree on, whatever their
 // roles: its size; its collectives, launch by launch in key order, from the
 // role's own plan; and what goes from each position to each other, send by
-// send, which only the plans of all roles together tell. In which ticks sends
-// and receives travel is each member's own affair.
+// send, which only the plans of all roles together tell. In which pipeline
+// ticks sends and receives travel is each member's own affair.
 void FingerprintGroups(absl::Span<const RoleSpec> roles,
                        absl::Span<Plan* const> plans);
 

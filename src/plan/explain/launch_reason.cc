@@ -23,7 +23,7 @@ std::string HowText(const LaunchReason& reason) {
     case LaunchReason::How::kUneven:
       return "list: uneven counts are not packed";
     case LaunchReason::How::kTick:
-      return "sends and receives of one tick";
+      return "sends and receives of one pipeline tick";
     case LaunchReason::How::kTile:
       return "pack: the rows of a tile are copied";
     case LaunchReason::How::kLateBound:
@@ -84,7 +84,7 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
     case LaunchReason::End::kRoot:
       return other("root");
     case LaunchReason::End::kLimit:
-      return absl::StrCat("with ", name(next), " it would pass ", limit_bytes,
+      return absl::StrCat("with ", name(next), " it would exceed ", limit_bytes,
                           " bytes");
     case LaunchReason::End::kNeeded:
       return absl::StrCat(name(needer), " needs it before ", name(next),
@@ -114,10 +114,10 @@ std::string ReasonText(const Plan& plan, const Launch& launch) {
   if (launch.coded) {
     uint64_t bytes = 0;
     for (OpId op : launch.members) {
-      bytes += WeightBytes(*plan.graph, plan.graph->op(op).collective);
+      bytes += PayloadBytes(*plan.graph, plan.graph->op(op).collective);
     }
     absl::StrAppend(&text, " by '", plan.options.codec.name,
-                    "': ", launch.weight_bytes, " bytes travel for ", bytes);
+                    "': ", launch.payload_bytes, " bytes travel for ", bytes);
   }
   if (reason.end != LaunchReason::End::kNone) {
     absl::StrAppend(&text,

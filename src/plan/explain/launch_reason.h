@@ -40,8 +40,8 @@ struct LaunchReason {
     kNeeded,     // `needer` needs a member before `next` is ready
     kDependent,  // `next` depends on a member
     kPolicy,     // the policy said so
-    kLater,      // of a tick: `next` is due later
-    kWanted,     // of a tick: `next` is needed later
+    kLater,      // of a pipeline tick: `next` is due later
+    kWanted,     // of a pipeline tick: `next` is needed later
     kOtherRole,  // another role of the group keeps them apart
     kTile,       // one is a tile, which is copied; or an uneven tile
     kCodec,      // one goes through the codec
@@ -72,7 +72,7 @@ struct LaunchReason {
 std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
                     OpId needer, uint64_t limit_bytes);
 
-// "alone: with 'rs.3' it would pass 65536 bytes".
+// "alone: with 'rs.3' it would exceed 65536 bytes".
 std::string ReasonText(const Plan& plan, const Launch& launch);
 
 }  // namespace commsched

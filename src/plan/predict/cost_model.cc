@@ -25,7 +25,7 @@ double LinkBytes(const Graph& graph, const CollectiveSpec& spec) {
   const int n = graph.group(spec.group).size;
   if (!IsUnevenExchange(spec)) {
     return LinkShare(spec.kind, n) *
-           static_cast<double>(WeightBytes(graph, spec));
+           static_cast<double>(PayloadBytes(graph, spec));
   }
   return BusiestElements(spec.counts, n) *
          static_cast<double>(DTypeSize(graph.buffer(spec.input.buffer).dtype));
@@ -115,7 +115,7 @@ absl::Status CheckStepBytes(const Graph& graph) {
   for (uint32_t i = 0; i < graph.ops().size(); ++i) {
     if (graph.kind(OpId(i)) != OpKind::kCollective) continue;
     const Op& op = graph.op(OpId(i));
-    const uint64_t more = WeightBytes(graph, op.collective);
+    const uint64_t more = PayloadBytes(graph, op.collective);
     if (more > kMaxStepBytes - bytes) {
       return absl::OutOfRangeError(absl::StrCat(
           "collective '", op.name, "' of ", more, " bytes comes on top of ",
@@ -134,7 +134,7 @@ uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec) {
   return HasOutput(spec.kind) ? AccessBytes(graph, spec.output, spec) : 0;
 }
 
-uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec) {
+uint64_t PayloadBytes(const Graph& graph, const CollectiveSpec& spec) {
   return std::max(InputBytes(graph, spec), OutputBytes(graph, spec));
 }
 
@@ -172,10 +172,10 @@ double LinkBytes(const Graph& graph, const Launch& launch) {
     (spec.kind == CollectiveKind::kRecv ? received : sent) +=
         LinkBytes(graph, spec);
   }
-  // The two directions of a tick are two resources.
+  // The two directions of a pipeline tick are two resources.
   if (launch.kind == CollectiveKind::kSend) return std::max(sent, received);
   if (uneven) return sent;
-  return LinkShare(launch.kind, n) * static_cast<double>(launch.weight_bytes);
+  return LinkShare(launch.kind, n) * static_cast<double>(launch.payload_bytes);
 }
 
 int64_t LinkNs(const Graph& graph, const Launch& launch,

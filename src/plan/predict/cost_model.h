@@ -28,14 +28,15 @@ inline constexpr uint64_t kMaxStepBytes = uint64_t{1} << 60;
 // number of ops than `graph` has.
 absl::Status CheckProfile(const Graph& graph, const CostProfile& profile);
 
-// kOutOfRange if the weights of all collectives sum to more than kMaxStepBytes.
+// kOutOfRange if the payloads of all collectives sum to more than
+// kMaxStepBytes.
 absl::Status CheckStepBytes(const Graph& graph);
 
 // Bytes of a collective's input and output; 0 of a side that it has not.
 uint64_t InputBytes(const Graph& graph, const CollectiveSpec& spec);
 uint64_t OutputBytes(const Graph& graph, const CollectiveSpec& spec);
 // The larger of the two (I3).
-uint64_t WeightBytes(const Graph& graph, const CollectiveSpec& spec);
+uint64_t PayloadBytes(const Graph& graph, const CollectiveSpec& spec);
 
 // Thread-CPU time of an op: measured, else the op's own estimate, else from its
 // flops and bytes. Of a collective: its copies and reductions, 0 unless
@@ -52,7 +53,7 @@ int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
 int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
                const CostProfile& profile);
 // Of a launch, per direction: a list takes the latency once; sends and receives
-// of one tick go both ways at once.
+// of one pipeline tick go both ways at once.
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile);
 

@@ -116,7 +116,7 @@ class Modeler {
         transfer.overhead_ns, OverheadNs(*role.graph, launch, *role.profile));
     transfer.link_ns =
         std::max(transfer.link_ns, LinkNs(*role.graph, launch, *role.profile));
-    transfer.bytes = std::max(transfer.bytes, launch.weight_bytes);
+    transfer.bytes = std::max(transfer.bytes, launch.payload_bytes);
     model_.sides.push_back(side);
     ++transfer.num_sides;
   }

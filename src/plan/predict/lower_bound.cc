@@ -12,7 +12,8 @@ namespace commsched {
 namespace {
 
 // Busy time of the busier direction of a rank's link. Sends use one, receives
-// the other, a tick its latency in each that it uses; all else uses both.
+// the other, a pipeline tick its latency in each that it uses; all else uses
+// both.
 int64_t LinkBound(const Plan& plan, const CostProfile& profile) {
   const Graph& graph = *plan.graph;
   int64_t both_ns = 0, out_ns = 0, in_ns = 0;

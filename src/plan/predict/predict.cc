@@ -24,7 +24,7 @@ uint64_t PeakBytesInFlight(const Plan& plan, const Sequence& sequence,
   for (const StepTimes* step : steps) {
     for (uint32_t k = 0; k < plan.launches.size(); ++k) {
       const uint32_t p = sequence.of_launch[k];
-      const uint64_t bytes = plan.launches[k].weight_bytes;
+      const uint64_t bytes = plan.launches[k].payload_bytes;
       if (step->start[p] == step->end[p]) continue;
       changes.push_back({step->start[p], true, bytes});
       changes.push_back({step->end[p], false, bytes});

@@ -11,7 +11,7 @@ namespace {
 // The launches of one lane over two steps.
 struct LaneWeights {
   std::vector<uint32_t> numbers;  // key, plus the number of launches in step 1
-  std::vector<uint64_t> sums;     // sums[i]: weight of the first i
+  std::vector<uint64_t> sums;     // sums[i]: payload of the first i
 };
 
 std::vector<LaneWeights> WeighLanes(const Plan& plan) {
@@ -22,7 +22,7 @@ std::vector<LaneWeights> WeighLanes(const Plan& plan) {
     const Launch& launch = plan.launches[number % n];
     LaneWeights& lane = lanes[launch.lane];
     lane.numbers.push_back(number);
-    lane.sums.push_back(lane.sums.back() + launch.weight_bytes);
+    lane.sums.push_back(lane.sums.back() + launch.payload_bytes);
   }
   return lanes;
 }
@@ -43,7 +43,7 @@ absl::Status VerifyCaps(const Plan& plan, const Witness& witness,
   for (uint32_t k = 0; k < n; ++k) {
     auto name = [&] { return DescribeNode(plan, RefOf(LaunchId(k))); };
     uint64_t others = 0;
-    uint64_t bytes = plan.launches[k].weight_bytes;
+    uint64_t bytes = plan.launches[k].payload_bytes;
     for (uint32_t l = 0; l < lanes.size(); ++l) {
       const LaneWeights& lane = lanes[l];
       if (lane.numbers.empty()) continue;

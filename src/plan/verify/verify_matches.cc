@@ -104,7 +104,7 @@ class RoleMatcher {
         launch.root, list ? " way " : "", list ? WayName(launch.way) : "",
         launch.coded ? " coded" : "", " piece ", launch.piece.index, "/",
         launch.piece.of, " [", launch.piece.offset, ",+", launch.piece.count,
-        "] bytes ", launch.weight_bytes, " of");
+        "] bytes ", launch.payload_bytes, " of");
     for (OpId op : launch.members) {
       const Op& desc = OpOf(at.role, op);
       absl::StrAppend(&text, " '", desc.name, "' ",

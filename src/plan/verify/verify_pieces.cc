@@ -57,9 +57,10 @@ class PieceVerifier {
     if (op.value() >= plan_.graph->ops().size() ||
         plan_.graph->op(op).kind != OpKind::kCollective ||
         op.value() >= plan_.launch_of_op.size()) {
-      return absl::InternalError("plan: what is no collective has pieces");
+      return absl::InternalError(
+          "plan: an op that is not a collective has pieces");
     }
-    if (launches.size() < 2) return Fail(op, "are not several");
+    if (launches.size() < 2) return Fail(op, "are fewer than 2");
     if (!std::is_sorted(launches.begin(), launches.end()) ||
         launches.back().value() >= plan_.launches.size() ||
         plan_.launch_of_op[op.value()] != launches.back()) {

@@ -68,7 +68,7 @@ class ProgressVerifier {
             (launch.piece.of == 1 &&
              plan_.launch_of_op[op.value()] != LaunchId(k)) ||
             plan_.graph->kind(op) != OpKind::kCollective) {
-          return Fail("launch ", k, " holds what is not its collective");
+          return Fail("launch ", k, " holds an op that is not its collective");
         }
         if (launch.piece.index == 0) ++times[op.value()];
       }
@@ -127,7 +127,7 @@ class ProgressVerifier {
                            ? wait.producer.index < plan_.launches.size()
                            : IsNode(OpId(wait.producer.index));
     if (!known || wait.distance < 0 || wait.distance > 1) {
-      return Fail(Name(consumer), " waits for something unknown, ",
+      return Fail(Name(consumer), " waits for an unknown producer, ",
                   wait.distance, " steps back");
     }
     if (wait.distance == 1) return absl::OkStatus();
