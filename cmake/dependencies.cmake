@@ -3,6 +3,8 @@ find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+find_package(Boost 1.74 REQUIRED)  # Headers: Asio.
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 set(COMMSCHED_ABSL
     absl::base absl::btree absl::flat_hash_map absl::flat_hash_set
@@ -13,7 +15,7 @@ find_package(GTest QUIET)
 find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 find_package(benchmark QUIET)
 find_package(CLI11 QUIET)
-find_package(OpenSSL QUIET COMPONENTS Crypto)
+pkg_check_modules(ucx QUIET IMPORTED_TARGET ucx)
 
 # Debian's CMake package for oneDNN demands OpenCL, so it is found by hand.
 find_library(COMMSCHED_DNNL_LIBRARY dnnl)
@@ -34,5 +36,8 @@ commsched_decide(BENCHES NEEDS
 commsched_decide(EXAMPLES)
 commsched_decide(TRAINER NEEDS
   "oneDNN (libdnnl-dev)" COMMSCHED_DNNL_LIBRARY
-  "OpenSSL (libssl-dev)" OpenSSL_FOUND
+  "CLI11 (libcli11-dev)" CLI11_FOUND)
+commsched_decide(UCX NEEDS
+  "UCX (libucx-dev)" ucx_FOUND)
+commsched_decide(CLI NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)

@@ -35,6 +35,12 @@ function(commsched_add_plugins)
     install(TARGETS commsched_plugin_${short}
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   endforeach()
+  if(COMMSCHED_HAVE_UCX)
+    commsched_plugin(ucx ${PROJECT_SOURCE_DIR}/plugins/ucx)
+    target_link_libraries(commsched_plugin_ucx PRIVATE PkgConfig::ucx)
+    install(TARGETS commsched_plugin_ucx
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
+  endif()
   if(COMMSCHED_HAVE_TESTS)
     foreach(kind backend policy codec observer)
       commsched_plugin(skeleton_${kind}

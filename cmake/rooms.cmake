@@ -60,7 +60,7 @@ function(commsched_shared_library)
     endif()
   endforeach()
   target_link_libraries(commsched PRIVATE
-    ${COMMSCHED_ABSL} PkgConfig::xxhash Threads::Threads)
+    ${COMMSCHED_ABSL} PkgConfig::xxhash OpenSSL::Crypto Threads::Threads)
   set_target_properties(commsched PROPERTIES LINKER_LANGUAGE CXX)
   commsched_set_exports(commsched ${PROJECT_SOURCE_DIR}/src/capi/exports.map)
   add_library(commsched::commsched ALIAS commsched)
@@ -85,4 +85,19 @@ function(commsched_engine_library)
   commsched_set_exports(commsched_engine
     ${PROJECT_SOURCE_DIR}/src/engine/exports.map)
   add_library(commsched::engine ALIAS commsched_engine)
+endfunction()
+
+# The program `commsched`: a client of the public ABI, too.
+function(commsched_command_line)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.cc)
+  if(NOT COMMSCHED_HAVE_CLI OR NOT sources)
+    return()
+  endif()
+  add_executable(commsched_cli ${sources})
+  target_include_directories(commsched_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(commsched_cli PRIVATE commsched CLI11::CLI11)
+  set_target_properties(commsched_cli PROPERTIES
+    OUTPUT_NAME commsched
+    INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS commsched_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()

@@ -39,6 +39,13 @@ size_t FuzzSafetensors(const uint8_t* data, size_t size);
 // name of a file of a checkpoint.
 size_t FuzzCheckpointIndex(const uint8_t* data, size_t size);
 
+// A frame of the control plane: a message that is accepted is written back
+// equal.
+size_t FuzzControlMessages(const uint8_t* data, size_t size);
+
+// Frames from three ranks, as the control server handles them.
+size_t FuzzControlHub(const uint8_t* data, size_t size);
+
 // The trainer's command line, and the texts with units in it. Only where the
 // trainer's needs are there.
 size_t FuzzTrainerOptions(const uint8_t* data, size_t size);

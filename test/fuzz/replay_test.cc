@@ -99,6 +99,8 @@ TEST_P(FuzzReplayTest, MutationsOfTheCorpusAreHandled) {
 INSTANTIATE_TEST_SUITE_P(
     Parsers, FuzzReplayTest,
     testing::Values(Parser{"checkpoint_index", FuzzCheckpointIndex, 20000},
+                    Parser{"control_hub", FuzzControlHub, 20000},
+                    Parser{"control_messages", FuzzControlMessages, 20000},
                     Parser{"environment", FuzzEnvironment, 20000},
                     Parser{"flight_record", FuzzFlightRecord, 1000},
                     Parser{"graph_json", FuzzGraphJson, 20000},

@@ -27,7 +27,7 @@ ROOMS = {
     "session": _BELOW_SESSION,
     "recording": _BELOW_SESSION | {"session"},
     "sim": _BELOW_SESSION,
-    "capi": _BELOW_SESSION | {"session", "recording", "sim"},
+    "capi": _BELOW_SESSION | {"control", "session", "recording", "sim"},
     "engine": set(),
     "cli": set(),
 }

@@ -1,0 +1,464 @@
+#include "control/client.h"
+
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/running_clock.h"
+#include "base/status_macros.h"
+#include "boost/asio/connect.hpp"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "control/connection.h"
+#include "control/messages.h"
+#include "control/token.h"
+
+namespace commsched {
+namespace {
+
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kTick = std::chrono::milliseconds(20);
+// How much later than the server a call gives up by itself.
+constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
+// How long the last words may take.
+constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
+
+template <typename Message>
+SharedFrame FrameOf(const Message& message) {
+  return std::make_shared<const std::string>(Encode(message));
+}
+
+// "host 'a', process 12".
+std::string WhereThisIs() {
+  char name[256] = "";
+  if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '\0';
+  return absl::StrCat("host '", name, "', process ", getpid());
+}
+
+std::string Text(absl::string_view view) { return {view.data(), view.size()}; }
+
+std::vector<int32_t> Numbers(absl::Span<const int> members) {
+  return {members.begin(), members.end()};
+}
+
+}  // namespace
+
+class ControlClient::Impl {
+ public:
+  explicit Impl(ControlClientSpec spec)
+      : spec_(std::move(spec)), resolver_(io_), timer_(io_) {}
+
+  ~Impl() {
+    if (!thread_.joinable()) return;
+    boost::asio::post(io_, [this] { Leave(); });
+    thread_.join();
+  }
+
+  absl::Status Connect() {
+    const int64_t now_ns = RunningClock::Get().NowNs();
+    connect_deadline_ns_ = DeadlineAfter(now_ns, spec_.connect_timeout_ns);
+    boost::asio::post(io_, [this] {
+      Tick();
+      Try();
+    });
+    thread_ = std::thread([this] { io_.run(); });
+    MutexLock lock(&mu_);
+    while (!joined_ && failure_.ok()) changed_.Wait(&mu_);
+    return failure_;
+  }
+
+  // Sends what `encode` makes of the request's number, and waits for the reply.
+  template <typename Message>
+  absl::StatusOr<std::vector<std::string>> Ask(Message message,
+                                               int64_t timeout_ns) {
+    const RunningClock& clock = RunningClock::Get();
+    const int64_t deadline_ns =
+        DeadlineAfter(DeadlineAfter(clock.NowNs(), timeout_ns), kGraceNs);
+    Pending pending;
+    MutexLock lock(&mu_);
+    if (!failure_.ok()) return failure_;
+    message.number = ++last_number_;
+    SharedFrame frame = FrameOf(message);
+    if (frame->size() > kMaxPayloadBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("key '", message.key, "': message of ", frame->size(),
+                       " bytes exceeds the limit of ", kMaxPayloadBytes));
+    }
+    pending_[message.number] = &pending;
+    Post(std::move(frame));
+    while (!pending.done && failure_.ok() && clock.NowNs() < deadline_ns) {
+      changed_.WaitUntil(&mu_, clock.SleepUntilNs(deadline_ns));
+    }
+    pending_.erase(message.number);
+    if (pending.done) {
+      if (!pending.status.ok()) return pending.status;
+      return std::move(pending.values);
+    }
+    if (!failure_.ok()) return failure_;
+    return absl::DeadlineExceededError(
+        absl::StrCat("key '", message.key, "': rank ", spec_.rank,
+                     " had no answer from ", ServerName()));
+  }
+
+  void Post(SharedFrame frame) {
+    boost::asio::post(io_, [this, frame = std::move(frame)] {
+      if (connection_ != nullptr) connection_->Send(frame);
+    });
+  }
+
+ private:
+  enum class Step { kConnecting, kChallenged, kProved, kJoined, kOver };
+
+  struct Pending {
+    bool done = false;
+    absl::Status status;
+    std::vector<std::string> values;
+  };
+
+  std::string ServerName() const {
+    return absl::StrCat("control server ", spec_.host, ":", spec_.port);
+  }
+
+  // ---- On the thread: joining ----
+
+  void Try() {
+    step_ = Step::kConnecting;
+    resolver_.async_resolve(
+        spec_.host, absl::StrCat(spec_.port),
+        [this](const error_code& error, tcp::resolver::results_type results) {
+          if (step_ == Step::kOver) return;
+          if (error) return TryAgain(error.message());
+          Open(std::move(results));
+        });
+  }
+
+  void Open(tcp::resolver::results_type results) {
+    auto socket = std::make_shared<tcp::socket>(io_);
+    boost::asio::async_connect(
+        *socket, results,
+        [this, socket](const error_code& error, const tcp::endpoint&) {
+          if (step_ == Step::kOver) return;
+          if (error) return TryAgain(error.message());
+          connection_ = std::make_shared<Connection>(std::move(*socket));
+          connection_->Start(
+              {[this](FrameKind kind, absl::string_view payload) {
+                 return Handle(kind, payload);
+               },
+               [this](const absl::Status& why) { Closed(why); }});
+        });
+  }
+
+  // At the next tick: nobody listens yet, or the server was busy.
+  void TryAgain(absl::string_view why) {
+    last_error_ = Text(why);
+    connection_.reset();
+    try_again_ = true;
+  }
+
+  void Closed(const absl::Status& why) {
+    if (leaving_) return io_.stop();
+    if (step_ != Step::kJoined) return TryAgain(why.message());
+    Fail(absl::UnavailableError(
+        absl::StrCat(ServerName(), " is lost: ", why.message())));
+  }
+
+  absl::Status Handle(FrameKind kind, absl::string_view payload) {
+    if (kind == FrameKind::kBeat) return absl::OkStatus();
+    if (step_ != Step::kJoined && kind == FrameKind::kRefused) {
+      ASSIGN_OR_RETURN(const auto refused, Decode<RefusedMessage>(payload));
+      Fail(absl::Status(StatusFrom(refused.code, "").code(),
+                        absl::StrCat(ServerName(), " refused rank ", spec_.rank,
+                                     ": ", refused.message)));
+      return absl::OkStatus();
+    }
+    switch (step_) {
+      case Step::kConnecting:
+        return AnswerChallenge(kind, payload);
+      case Step::kChallenged:
+        return CheckServer(kind, payload);
+      case Step::kProved:
+        return Join(kind, payload);
+      case Step::kJoined:
+        return Hear(kind, payload);
+      case Step::kOver:
+        break;
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Expect(FrameKind expected, FrameKind kind) {
+    if (kind == expected) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("it sent a frame of kind ", static_cast<uint32_t>(kind),
+                     " instead of ", static_cast<uint32_t>(expected)));
+  }
+
+  absl::Status AnswerChallenge(FrameKind kind, absl::string_view payload) {
+    RETURN_IF_ERROR(Expect(FrameKind::kChallenge, kind));
+    ASSIGN_OR_RETURN(const auto challenge, Decode<ChallengeMessage>(payload));
+    if (challenge.version != kControlVersion) {
+      Fail(absl::FailedPreconditionError(absl::StrCat(
+          ServerName(), " speaks version ", challenge.version,
+          " of the control protocol, this rank ", kControlVersion)));
+      return absl::OkStatus();
+    }
+    absl::StatusOr<std::string> nonce = RandomBytes(kNonceBytes);
+    if (!nonce.ok()) return nonce.status();
+    server_nonce_ = challenge.nonce;
+    ProofMessage proof;
+    proof.nonce = client_nonce_ = *std::move(nonce);
+    proof.proof =
+        Prove(spec_.token, Prover::kClient, server_nonce_, client_nonce_);
+    connection_->Send(FrameOf(proof));
+    step_ = Step::kChallenged;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckServer(FrameKind kind, absl::string_view payload) {
+    RETURN_IF_ERROR(Expect(FrameKind::kProved, kind));
+    ASSIGN_OR_RETURN(const auto proved, Decode<ProvedMessage>(payload));
+    if (!SameProof(proved.proof, Prove(spec_.token, Prover::kServer,
+                                       server_nonce_, client_nonce_))) {
+      Fail(absl::UnauthenticatedError(
+          absl::StrCat(ServerName(), " does not know the job token")));
+      return absl::OkStatus();
+    }
+    JoinMessage join;
+    join.rank = spec_.rank;
+    join.world_size = spec_.size;
+    join.epoch = spec_.epoch;
+    join.where = WhereThisIs();
+    connection_->Send(FrameOf(join));
+    step_ = Step::kProved;
+    return absl::OkStatus();
+  }
+
+  absl::Status Join(FrameKind kind, absl::string_view payload) {
+    RETURN_IF_ERROR(Expect(FrameKind::kJoined, kind));
+    ASSIGN_OR_RETURN(const auto joined, Decode<JoinedMessage>(payload));
+    beat_ns_ = joined.beat_ns;
+    silence_ns_ = joined.silence_ns;
+    connection_->AllowLargeFrames();
+    step_ = Step::kJoined;
+    MutexLock lock(&mu_);
+    joined_ = true;
+    changed_.SignalAll();
+    return absl::OkStatus();
+  }
+
+  // ---- On the thread: a rank that has joined ----
+
+  absl::Status Hear(FrameKind kind, absl::string_view payload) {
+    if (kind == FrameKind::kLost) {
+      ASSIGN_OR_RETURN(const auto lost, Decode<LostMessage>(payload));
+      if (spec_.on_lost) spec_.on_lost(lost.rank, lost.why);
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(Expect(FrameKind::kReply, kind));
+    ASSIGN_OR_RETURN(auto reply, Decode<ReplyMessage>(payload));
+    MutexLock lock(&mu_);
+    const auto at = pending_.find(reply.number);
+    if (at == pending_.end()) return absl::OkStatus();  // It gave up.
+    at->second->status = StatusFrom(reply.code, reply.message);
+    at->second->values = std::move(reply.values);
+    at->second->done = true;
+    changed_.SignalAll();
+    return absl::OkStatus();
+  }
+
+  void Tick() {
+    const int64_t now_ns = RunningClock::Get().NowNs();
+    if (step_ == Step::kJoined) {
+      CheckServerIsAlive(now_ns);
+    } else if (now_ns >= connect_deadline_ns_) {
+      Fail(absl::DeadlineExceededError(absl::StrCat(
+          ServerName(), ": rank ", spec_.rank, " could not join within ",
+          spec_.connect_timeout_ns / 1'000'000,
+          " ms: ", last_error_.empty() ? "no answer" : last_error_)));
+    } else if (try_again_) {
+      try_again_ = false;
+      Try();
+    }
+    if (step_ == Step::kOver) return;
+    timer_.expires_after(kTick);
+    timer_.async_wait([this](const error_code& error) {
+      if (!error && !leaving_) Tick();
+    });
+  }
+
+  void CheckServerIsAlive(int64_t now_ns) {
+    if (now_ns >= next_beat_ns_) {
+      next_beat_ns_ = now_ns + beat_ns_;
+      connection_->Send(FrameOf(BeatMessage{}));
+    }
+    const int64_t silent_ns = now_ns - connection_->heard_ns();
+    if (silent_ns <= silence_ns_) return;
+    Fail(absl::UnavailableError(absl::StrCat(
+        ServerName(), " is lost: it has been silent for ",
+        silent_ns / 1'000'000, " ms, the limit is ", silence_ns_ / 1'000'000)));
+  }
+
+  // The end of it: nothing can be asked any more.
+  void Fail(const absl::Status& why) {
+    if (step_ == Step::kOver) return;
+    const bool had_joined = step_ == Step::kJoined;
+    step_ = Step::kOver;
+    if (connection_ != nullptr) connection_->Close();
+    {
+      MutexLock lock(&mu_);
+      failure_ = why;
+      changed_.SignalAll();
+    }
+    if (had_joined && spec_.on_lost) {
+      spec_.on_lost(ControlClientSpec::kServer, Text(why.message()));
+    }
+  }
+
+  // The server closes the connection when it has read this. Closing it here
+  // could drop the frame, if anything from the server were unread.
+  void Leave() {
+    const bool joined = step_ == Step::kJoined;
+    step_ = Step::kOver;
+    if (!joined) return io_.stop();
+    leaving_ = true;
+    connection_->Send(FrameOf(LeaveMessage{}));
+    timer_.expires_after(std::chrono::nanoseconds(kLeaveNs));
+    timer_.async_wait([this](const error_code& error) {
+      if (!error) io_.stop();
+    });
+  }
+
+  const ControlClientSpec spec_;
+  int64_t connect_deadline_ns_ = 0;
+  boost::asio::io_context io_{1};
+  std::thread thread_;
+
+  // Owned by the thread.
+  tcp::resolver resolver_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<Connection> connection_;
+  Step step_ = Step::kConnecting;
+  bool try_again_ = false;
+  bool leaving_ = false;
+  std::string last_error_;
+  std::string server_nonce_;
+  std::string client_nonce_;
+  int64_t beat_ns_ = 0;
+  int64_t silence_ns_ = 0;
+  int64_t next_beat_ns_ = 0;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, Pending*> pending_ ABSL_GUARDED_BY(mu_);
+};
+
+ControlClient::ControlClient(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+ControlClient::~ControlClient() = default;
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
+    ControlClientSpec spec) {
+  if (spec.size < 1 || spec.rank < 0 || spec.rank >= spec.size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control client: rank ", spec.rank,
+                     " is not in a world of ", spec.size, " ranks"));
+  }
+  if (spec.token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control client: token of ", spec.token.size(),
+                     " bytes exceeds the limit of ", kMaxTokenBytes));
+  }
+  auto impl = std::make_unique<Impl>(std::move(spec));
+  RETURN_IF_ERROR(impl->Connect());
+  return std::unique_ptr<ControlClient>(new ControlClient(std::move(impl)));
+}
+
+namespace {
+
+MeetMessage Meeting(MeetingKind kind, absl::Span<const int> members,
+                    absl::string_view key, absl::string_view payload,
+                    int64_t timeout_ns) {
+  MeetMessage message;
+  message.kind = static_cast<uint32_t>(kind);
+  message.key = Text(key);
+  message.members = Numbers(members);
+  message.timeout_ns = timeout_ns;
+  message.payload = Text(payload);
+  return message;
+}
+
+// The value of an answer that has one.
+absl::StatusOr<std::string> Only(
+    absl::StatusOr<std::vector<std::string>> values) {
+  RETURN_IF_ERROR(values.status());
+  if (values->size() == 1) return std::move(values->front());
+  return absl::InternalError(absl::StrCat("the control server answered with ",
+                                          values->size(), " values, not 1"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ControlClient::Gather(
+    absl::Span<const int> members, absl::string_view key,
+    absl::string_view payload, int64_t timeout_ns) {
+  return impl_->Ask(
+      Meeting(MeetingKind::kGather, members, key, payload, timeout_ns),
+      timeout_ns);
+}
+
+absl::Status ControlClient::Agree(absl::Span<const int> members,
+                                  absl::string_view key,
+                                  absl::string_view payload,
+                                  int64_t timeout_ns) {
+  return impl_
+      ->Ask(Meeting(MeetingKind::kAgree, members, key, payload, timeout_ns),
+            timeout_ns)
+      .status();
+}
+
+absl::StatusOr<std::string> ControlClient::Broadcast(
+    absl::Span<const int> members, absl::string_view key,
+    absl::string_view payload, int64_t timeout_ns) {
+  return Only(impl_->Ask(
+      Meeting(MeetingKind::kBroadcast, members, key, payload, timeout_ns),
+      timeout_ns));
+}
+
+void ControlClient::Decline(absl::Span<const int> members,
+                            absl::string_view key, const absl::Status& why) {
+  DeclineMessage message;
+  message.key = Text(key);
+  message.members = Numbers(members);
+  message.code = static_cast<uint32_t>(why.code());
+  message.message = Text(why.message());
+  impl_->Post(FrameOf(message));
+}
+
+absl::Status ControlClient::Put(absl::string_view key, absl::string_view value,
+                                int64_t timeout_ns) {
+  PutMessage message;
+  message.key = Text(key);
+  message.value = Text(value);
+  return impl_->Ask(std::move(message), timeout_ns).status();
+}
+
+absl::StatusOr<std::string> ControlClient::Get(absl::string_view key,
+                                               int64_t timeout_ns) {
+  GetMessage message;
+  message.key = Text(key);
+  message.timeout_ns = timeout_ns;
+  return Only(impl_->Ask(std::move(message), timeout_ns));
+}
+
+}  // namespace commsched

@@ -1,0 +1,84 @@
+// One rank's way to the control server.
+#ifndef COMMSCHED_SRC_CONTROL_CLIENT_H_
+#define COMMSCHED_SRC_CONTROL_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace commsched {
+
+struct ControlClientSpec {
+  std::string host;  // Name or address of the server.
+  uint16_t port = 0;
+  std::string token;
+  int rank = 0;
+  int size = 0;
+  uint64_t epoch = 0;
+  int64_t connect_timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
+  // A rank is lost, or, with kServer as `rank`, the server is; `why` names it.
+  // On the client's thread; must not block nor destroy the client.
+  static constexpr int kServer = -1;
+  std::function<void(int rank, const std::string& why)> on_lost;
+};
+
+// Connects to a server (control/server.h), and keeps the connection alive on a
+// thread of its own. Every call that blocks returns when what it waits for has
+// become impossible: a member is lost, or the server (kUnavailable).
+//
+// Thread-safe.
+class ControlClient {
+ public:
+  // Blocks until the rank has joined. Tries again while nobody listens, up to
+  // the timeout: kDeadlineExceeded, saying what went wrong at last. A server
+  // that refuses ends it at once: kUnauthenticated for another token,
+  // kAlreadyExists for a rank that has joined, and so on; as does a server that
+  // does not know the token.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
+      ControlClientSpec spec);
+  // Leaves the job.
+  ~ControlClient();
+  ControlClient(const ControlClient&) = delete;
+  ControlClient& operator=(const ControlClient&) = delete;
+
+  // Meetings (control/meeting_table.h) of `members`, world ranks of which this
+  // is one; none: all. They block up to `timeout_ns`.
+  absl::StatusOr<std::vector<std::string>> Gather(absl::Span<const int> members,
+                                                  absl::string_view key,
+                                                  absl::string_view payload,
+                                                  int64_t timeout_ns);
+  // Of equal payloads: OK, or kFailedPrecondition with two that differ.
+  absl::Status Agree(absl::Span<const int> members, absl::string_view key,
+                     absl::string_view payload, int64_t timeout_ns);
+  // The payload of the first member.
+  absl::StatusOr<std::string> Broadcast(absl::Span<const int> members,
+                                        absl::string_view key,
+                                        absl::string_view payload,
+                                        int64_t timeout_ns);
+  // Never blocks.
+  void Decline(absl::Span<const int> members, absl::string_view key,
+               const absl::Status& why);
+
+  // Leaves a value for everybody: kAlreadyExists if the key has one.
+  absl::Status Put(absl::string_view key, absl::string_view value,
+                   int64_t timeout_ns);
+  // Blocks until somebody has put it.
+  absl::StatusOr<std::string> Get(absl::string_view key, int64_t timeout_ns);
+
+ private:
+  class Impl;
+  explicit ControlClient(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CONTROL_CLIENT_H_

@@ -1,0 +1,278 @@
+#include "control/hub.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+namespace {
+
+absl::Status CheckKey(absl::string_view key) {
+  if (key.size() <= Hub::kMaxKeyBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("key of ", key.size(),
+                                                 " bytes exceeds the limit of ",
+                                                 Hub::kMaxKeyBytes));
+}
+
+uint32_t CodeOf(const absl::Status& status) {
+  return static_cast<uint32_t>(status.code());
+}
+
+}  // namespace
+
+Hub::Hub(int size, Send send)
+    : send_(std::move(send)),
+      ranks_(static_cast<size_t>(size), State::kAbsent),
+      meetings_(size) {}
+
+absl::Status Hub::Join(int rank) {
+  if (rank < 0 || rank >= static_cast<int>(ranks_.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " is not in 0..", ranks_.size() - 1));
+  }
+  State& state = ranks_[static_cast<size_t>(rank)];
+  if (state != State::kAbsent) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("rank ", rank, " has already joined"));
+  }
+  state = State::kPresent;
+  ++num_joined_;
+  ++num_present_;
+  return absl::OkStatus();
+}
+
+absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
+                         int64_t now_ns) {
+  switch (kind) {
+    case FrameKind::kMeet: {
+      ASSIGN_OR_RETURN(auto message, Decode<MeetMessage>(payload));
+      return Meet(rank, std::move(message), now_ns);
+    }
+    case FrameKind::kDecline: {
+      ASSIGN_OR_RETURN(auto message, Decode<DeclineMessage>(payload));
+      return Decline(rank, message);
+    }
+    case FrameKind::kPut: {
+      ASSIGN_OR_RETURN(auto message, Decode<PutMessage>(payload));
+      return Put(rank, std::move(message));
+    }
+    case FrameKind::kGet: {
+      ASSIGN_OR_RETURN(auto message, Decode<GetMessage>(payload));
+      return Get(rank, std::move(message), now_ns);
+    }
+    case FrameKind::kLeave:
+      RETURN_IF_ERROR(Decode<LeaveMessage>(payload).status());
+      Leave(rank);
+      return absl::OkStatus();
+    case FrameKind::kBeat:
+      return Decode<BeatMessage>(payload).status();
+    case FrameKind::kChallenge:
+    case FrameKind::kProof:
+    case FrameKind::kProved:
+    case FrameKind::kJoin:
+    case FrameKind::kJoined:
+    case FrameKind::kRefused:
+    case FrameKind::kReply:
+    case FrameKind::kLost:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("frame of kind ", static_cast<uint32_t>(kind),
+                   " does not come from a rank that has joined"));
+}
+
+std::vector<int> Hub::MembersOf(const std::vector<int32_t>& members) const {
+  if (!members.empty()) return {members.begin(), members.end()};
+  std::vector<int> all(ranks_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+absl::Status Hub::Meet(int rank, MeetMessage message, int64_t now_ns) {
+  RETURN_IF_ERROR(CheckKey(message.key));
+  if (message.kind > static_cast<uint32_t>(MeetingKind::kBroadcast) ||
+      message.timeout_ns < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("meeting of kind ", message.kind, " and timeout ",
+                     message.timeout_ns, " ns does not exist"));
+  }
+  const absl::Status status = meetings_.Come(
+      static_cast<MeetingKind>(message.kind), message.key,
+      MembersOf(message.members), rank, std::move(message.payload));
+  if (!status.ok()) {
+    Answer(rank, message.number, status, {});
+    return absl::OkStatus();
+  }
+  Asked asked;
+  asked.number = message.number;
+  asked.since_ns = now_ns;
+  asked.deadline_ns = DeadlineAfter(now_ns, message.timeout_ns);
+  in_meeting_[Place(rank, message.key)] = asked;
+  waiters_.insert({asked.deadline_ns, rank, Wait::kMeeting, message.key});
+  Settle(message.key);
+  return absl::OkStatus();
+}
+
+absl::Status Hub::Decline(int rank, const DeclineMessage& message) {
+  RETURN_IF_ERROR(CheckKey(message.key));
+  if (message.code == 0) {
+    return absl::InvalidArgumentError("a rank declined without a reason");
+  }
+  meetings_.Decline(message.key, MembersOf(message.members), rank,
+                    StatusFrom(message.code, message.message));
+  Settle(message.key);
+  return absl::OkStatus();
+}
+
+void Hub::Settle(const std::string& key) {
+  const MeetingTable::Meeting* meeting = meetings_.Find(key);
+  if (meeting == nullptr || !meeting->decided) return;
+  ReplyMessage reply;
+  reply.code = CodeOf(meeting->failure);
+  reply.message.assign(meeting->failure.message().data(),
+                       meeting->failure.message().size());
+  reply.values = meeting->results;
+  for (const int rank : meetings_.Waiting(key)) {
+    const auto at = in_meeting_.find(Place(rank, key));
+    reply.number = at->second.number;
+    waiters_.erase({at->second.deadline_ns, rank, Wait::kMeeting, key});
+    in_meeting_.erase(at);
+    meetings_.Leave(key, rank);
+    send_(rank, std::make_shared<const std::string>(Encode(reply)));
+  }
+}
+
+void Hub::Answer(int rank, uint64_t number, const absl::Status& status,
+                 std::vector<std::string> values) {
+  ReplyMessage reply;
+  reply.number = number;
+  reply.code = CodeOf(status);
+  reply.message.assign(status.message().data(), status.message().size());
+  reply.values = std::move(values);
+  send_(rank, std::make_shared<const std::string>(Encode(reply)));
+}
+
+absl::Status Hub::Put(int rank, PutMessage message) {
+  RETURN_IF_ERROR(CheckKey(message.key));
+  if (store_.contains(message.key)) {
+    Answer(rank, message.number,
+           absl::AlreadyExistsError(
+               absl::StrCat("key '", message.key, "' has a value already")),
+           {});
+    return absl::OkStatus();
+  }
+  const size_t more = message.key.size() + message.value.size();
+  if (more > kMaxStoreBytes - store_bytes_) {
+    Answer(rank, message.number,
+           absl::ResourceExhaustedError(absl::StrCat(
+               "value of key '", message.key, "', ", more,
+               " bytes, exceeds what is left of ", kMaxStoreBytes)),
+           {});
+    return absl::OkStatus();
+  }
+  store_bytes_ += more;
+  const auto getters = getters_.find(message.key);
+  if (getters != getters_.end()) {
+    for (const auto& [getter, asked] : getters->second) {
+      waiters_.erase({asked.deadline_ns, getter, Wait::kGet, message.key});
+      Answer(getter, asked.number, absl::OkStatus(), {message.value});
+    }
+    getters_.erase(getters);
+  }
+  store_.emplace(std::move(message.key), std::move(message.value));
+  Answer(rank, message.number, absl::OkStatus(), {});
+  return absl::OkStatus();
+}
+
+absl::Status Hub::Get(int rank, GetMessage message, int64_t now_ns) {
+  RETURN_IF_ERROR(CheckKey(message.key));
+  if (message.timeout_ns < 0) {
+    return absl::InvalidArgumentError("a rank gets with a negative timeout");
+  }
+  const auto found = store_.find(message.key);
+  if (found != store_.end()) {
+    Answer(rank, message.number, absl::OkStatus(), {found->second});
+    return absl::OkStatus();
+  }
+  const Asked asked{message.number, now_ns,
+                    DeadlineAfter(now_ns, message.timeout_ns)};
+  auto& getters = getters_[message.key];
+  for (const auto& [getter, other] : getters) {
+    if (getter != rank) continue;
+    Answer(rank, message.number,
+           absl::AlreadyExistsError(absl::StrCat(
+               "rank ", rank, " already waits for key '", message.key, "'")),
+           {});
+    return absl::OkStatus();
+  }
+  getters.emplace_back(rank, asked);
+  waiters_.insert({asked.deadline_ns, rank, Wait::kGet, message.key});
+  return absl::OkStatus();
+}
+
+void Hub::Leave(int rank) {
+  Depart(rank, State::kLeft,
+         absl::FailedPreconditionError("it has left the job"));
+}
+
+void Hub::Lose(int rank, absl::string_view why) {
+  if (ranks_[static_cast<size_t>(rank)] != State::kPresent) return;
+  LostMessage lost;
+  lost.rank = rank;
+  lost.why = absl::StrCat("rank ", rank, " is lost: ", why);
+  const auto frame = std::make_shared<const std::string>(Encode(lost));
+  Depart(rank, State::kLost, absl::AbortedError(lost.why));
+  for (size_t other = 0; other < ranks_.size(); ++other) {
+    if (ranks_[other] == State::kPresent) send_(static_cast<int>(other), frame);
+  }
+}
+
+void Hub::Depart(int rank, State state, const absl::Status& why) {
+  ranks_[static_cast<size_t>(rank)] = state;
+  --num_present_;
+  // It waits for nothing any more, before meetings are settled.
+  absl::erase_if(waiters_, [&](const Waiter& waiter) {
+    if (waiter.rank != rank) return false;
+    if (waiter.wait == Wait::kMeeting) {
+      in_meeting_.erase(Place(rank, waiter.key));
+      return true;
+    }
+    const auto getters = getters_.find(waiter.key);
+    std::erase_if(getters->second,
+                  [&](const auto& getter) { return getter.first == rank; });
+    if (getters->second.empty()) getters_.erase(getters);
+    return true;
+  });
+  for (const std::string& key : meetings_.Lose(rank, why)) Settle(key);
+}
+
+void Hub::Tick(int64_t now_ns) {
+  while (!waiters_.empty() && waiters_.begin()->deadline_ns <= now_ns) {
+    const Waiter waiter = *waiters_.begin();
+    if (waiter.wait == Wait::kMeeting) {
+      const Asked& asked = in_meeting_.at(Place(waiter.rank, waiter.key));
+      meetings_.Expire(waiter.key, waiter.rank, now_ns - asked.since_ns);
+      Settle(waiter.key);  // Takes the waiter out.
+      continue;
+    }
+    waiters_.erase(waiters_.begin());
+    const auto getters = getters_.find(waiter.key);
+    const auto asked = std::find_if(
+        getters->second.begin(), getters->second.end(),
+        [&](const auto& getter) { return getter.first == waiter.rank; });
+    Answer(waiter.rank, asked->second.number,
+           absl::DeadlineExceededError(absl::StrCat(
+               "rank ", waiter.rank, " waited ",
+               (now_ns - asked->second.since_ns) / 1'000'000, " ms for key '",
+               waiter.key, "', which nobody has put")),
+           {});
+    getters->second.erase(asked);
+    if (getters->second.empty()) getters_.erase(getters);
+  }
+}
+
+}  // namespace commsched

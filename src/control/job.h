@@ -1,0 +1,57 @@
+// How a process gets to the others of its job.
+#ifndef COMMSCHED_SRC_CONTROL_JOB_H_
+#define COMMSCHED_SRC_CONTROL_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "control/client.h"
+#include "control/launch_environment.h"
+
+namespace commsched {
+
+struct JobSpec {
+  LaunchEnvironment environment;
+  int64_t timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
+  // ControlClientSpec::on_lost.
+  std::function<void(int rank, const std::string& why)> on_lost;
+  // Where ranks on one host find each other; "": XDG_RUNTIME_DIR, TMPDIR or
+  // /tmp.
+  std::string folder;
+};
+
+// A rank of a job of processes: its way to the control server, and the server
+// itself, if the launcher runs none and this is rank 0. Ranks on one host then
+// find it by a file, which has its port and a token that only their user can
+// read; ranks on several at the address that the environment gives.
+//
+// Leaving, rank 0 waits until the others have left or are lost, up to the
+// timeout: the server goes with it. Thread-safe.
+class Job {
+ public:
+  // Blocks until this rank has joined; others may still be on their way.
+  // Errors as of ControlServer::Start and ControlClient::Connect;
+  // kFailedPrecondition if others may write to or read the folder or the token
+  // file.
+  static absl::StatusOr<std::unique_ptr<Job>> Join(JobSpec spec);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  ControlClient& client();
+  int rank() const;
+  int size() const;
+
+ private:
+  class Impl;
+  explicit Job(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CONTROL_JOB_H_

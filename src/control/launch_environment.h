@@ -1,0 +1,66 @@
+// What launchers tell the processes that they start.
+#ifndef COMMSCHED_SRC_CONTROL_LAUNCH_ENVIRONMENT_H_
+#define COMMSCHED_SRC_CONTROL_LAUNCH_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/env.h"
+
+namespace commsched {
+
+// This process among the processes of its job.
+struct LaunchEnvironment {
+  std::string launcher;  // "torchrun", for messages; "" if there is none.
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  // Among those on this host.
+  int local_size = 1;
+  uint64_t epoch = 0;  // Counts the restarts of the job.
+  // Tells this job from others on this host, as a file name does; "" if the
+  // launcher does not say.
+  std::string job;
+  // A control server that somebody else runs, or, if `rank_0_serves`, where
+  // rank 0 does. None if the host is "": all ranks are on one host, or there is
+  // one rank.
+  std::string server_host;
+  uint16_t server_port = 0;
+  bool rank_0_serves = true;
+  std::string token;       // The job token, or
+  std::string token_file;  // the file that has it; "": none.
+};
+
+// Reads, in this order of precedence, the variables of `commsched run`
+// (COMMSCHED_RANK, ...), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, ...), Open
+// MPI's mpirun (OMPI_COMM_WORLD_RANK, ...), MPICH's (PMI_RANK, ...) and srun
+// (SLURM_PROCID, ...). A process that none of them has started is a job of one.
+//
+// The control server is that of COMMSCHED_CONTROL (host:port), which somebody
+// else runs; else rank 0 runs one: at MASTER_ADDR and COMMSCHED_PORT, which is
+// the port after MASTER_PORT by default, or under srun on the first node of the
+// step, if the ranks are on several hosts. The token is that of COMMSCHED_TOKEN
+// or in the file COMMSCHED_TOKEN_FILE, the epoch COMMSCHED_EPOCH or torchrun's
+// TORCHELASTIC_RESTART_COUNT.
+//
+// kInvalidArgument, naming the variable, its value and what is allowed;
+// kFailedPrecondition if the ranks are on several hosts and nothing says where
+// the server is.
+absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
+    const Env::Lookup& lookup);
+
+// Takes `text`, host:port or [host]:port, for the control server that somebody
+// else runs. kInvalidArgument, naming `what` it is.
+absl::Status SetControl(absl::string_view what, absl::string_view text,
+                        LaunchEnvironment* out);
+
+// The first host of a list as Slurm writes it: "n03" of "n[03-06,9],m1".
+std::string FirstSlurmHost(absl::string_view list);
+
+// How many tasks node `index` has, of a list as Slurm writes it: "4(x2),3". 0
+// if the list does not say.
+int SlurmTasksOfNode(absl::string_view list, int index);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CONTROL_LAUNCH_ENVIRONMENT_H_

@@ -1,0 +1,220 @@
+// What the control plane's frames carry. Every message names its fields once,
+// in Visit, from which it is written and read.
+#ifndef COMMSCHED_SRC_CONTROL_MESSAGES_H_
+#define COMMSCHED_SRC_CONTROL_MESSAGES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "control/frame.h"
+#include "control/wire.h"
+
+namespace commsched {
+
+inline constexpr uint32_t kControlVersion = 1;
+
+// ---- Handshake --------------------------------------------------------------
+
+struct ChallengeMessage {
+  static constexpr FrameKind kKind = FrameKind::kChallenge;
+  uint32_t version = kControlVersion;
+  std::string nonce;  // kNonceBytes (control/token.h)
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.version, self.nonce);
+  }
+};
+
+struct ProofMessage {
+  static constexpr FrameKind kKind = FrameKind::kProof;
+  uint32_t version = kControlVersion;
+  std::string nonce;
+  std::string proof;  // of kClient, over both nonces
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.version, self.nonce, self.proof);
+  }
+};
+
+struct ProvedMessage {
+  static constexpr FrameKind kKind = FrameKind::kProved;
+  std::string proof;  // of kServer, over both nonces
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.proof);
+  }
+};
+
+struct JoinMessage {
+  static constexpr FrameKind kKind = FrameKind::kJoin;
+  int32_t rank = 0;
+  int32_t world_size = 0;
+  uint64_t epoch = 0;  // Counts the restarts of a job.
+  std::string where;   // "host 'a', process 12", for messages.
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.rank, self.world_size, self.epoch, self.where);
+  }
+};
+
+struct JoinedMessage {
+  static constexpr FrameKind kKind = FrameKind::kJoined;
+  int64_t beat_ns = 0;     // How often to send something,
+  int64_t silence_ns = 0;  // and after how much silence who is silent is lost.
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.beat_ns, self.silence_ns);
+  }
+};
+
+struct RefusedMessage {
+  static constexpr FrameKind kKind = FrameKind::kRefused;
+  uint32_t code = 0;  // absl::StatusCode
+  std::string message;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.code, self.message);
+  }
+};
+
+// ---- From a rank ------------------------------------------------------------
+
+// How a meeting ends (control/meeting_table.h).
+enum class MeetingKind : uint32_t { kGather = 0, kAgree = 1, kBroadcast = 2 };
+
+struct MeetMessage {
+  static constexpr FrameKind kKind = FrameKind::kMeet;
+  uint64_t number = 0;  // Of this request, for the reply.
+  uint32_t kind = 0;    // MeetingKind
+  std::string key;
+  std::vector<int32_t> members;  // None: all ranks.
+  int64_t timeout_ns = 0;
+  std::string payload;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.number, self.kind, self.key, self.members, self.timeout_ns,
+          self.payload);
+  }
+};
+
+struct DeclineMessage {
+  static constexpr FrameKind kKind = FrameKind::kDecline;
+  std::string key;
+  std::vector<int32_t> members;
+  uint32_t code = 0;
+  std::string message;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.key, self.members, self.code, self.message);
+  }
+};
+
+struct PutMessage {
+  static constexpr FrameKind kKind = FrameKind::kPut;
+  uint64_t number = 0;
+  std::string key;
+  std::string value;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.number, self.key, self.value);
+  }
+};
+
+struct GetMessage {
+  static constexpr FrameKind kKind = FrameKind::kGet;
+  uint64_t number = 0;
+  std::string key;
+  int64_t timeout_ns = 0;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.number, self.key, self.timeout_ns);
+  }
+};
+
+// The connection ends on purpose: the rank is not lost.
+struct LeaveMessage {
+  static constexpr FrameKind kKind = FrameKind::kLeave;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& /*self*/, Visitor& visit) {
+    visit();
+  }
+};
+
+// ---- To a rank --------------------------------------------------------------
+
+struct ReplyMessage {
+  static constexpr FrameKind kKind = FrameKind::kReply;
+  uint64_t number = 0;
+  uint32_t code = 0;
+  std::string message;
+  std::vector<std::string> values;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.number, self.code, self.message, self.values);
+  }
+};
+
+struct LostMessage {
+  static constexpr FrameKind kKind = FrameKind::kLost;
+  int32_t rank = 0;
+  std::string why;  // "rank 2 is lost: its connection was closed"
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.rank, self.why);
+  }
+};
+
+// ---- Both ways --------------------------------------------------------------
+
+struct BeatMessage {
+  static constexpr FrameKind kKind = FrameKind::kBeat;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& /*self*/, Visitor& visit) {
+    visit();
+  }
+};
+
+// The whole frame.
+template <typename Message>
+std::string Encode(const Message& message) {
+  WireWriter writer;
+  Message::Visit(message, writer);
+  return EncodeFrame(Message::kKind, writer.Take());
+}
+
+// From the payload of a frame of kind Message::kKind.
+template <typename Message>
+absl::StatusOr<Message> Decode(absl::string_view payload) {
+  Message message;
+  WireReader reader(payload);
+  Message::Visit(message, reader);
+  const absl::Status status = reader.Finish();
+  if (!status.ok()) return status;
+  return message;
+}
+
+// A status as a message carries it: its code if that is one, else INTERNAL.
+absl::Status StatusFrom(uint32_t code, absl::string_view message);
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CONTROL_MESSAGES_H_

@@ -1,0 +1,352 @@
+#include "control/server.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <list>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/running_clock.h"
+#include "base/status_macros.h"
+#include "boost/asio/io_context.hpp"
+#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/post.hpp"
+#include "boost/asio/steady_timer.hpp"
+#include "control/connection.h"
+#include "control/hub.h"
+#include "control/messages.h"
+#include "control/token.h"
+
+namespace commsched {
+namespace {
+
+using boost::asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kTick = std::chrono::milliseconds(20);
+constexpr int kMaxRanks = 65536;
+
+template <typename Message>
+SharedFrame FrameOf(const Message& message) {
+  return std::make_shared<const std::string>(Encode(message));
+}
+
+absl::Status CheckSpec(const ControlServerSpec& spec,
+                       const boost::asio::ip::address& address) {
+  if (spec.size < 1 || spec.size > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "control server: size is ", spec.size, ", not in 1..", kMaxRanks));
+  }
+  if (spec.token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control server: token of ", spec.token.size(),
+                     " bytes exceeds the limit of ", kMaxTokenBytes));
+  }
+  if (spec.token.empty() && !address.is_loopback()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "control server: address ", spec.address,
+        " is not loopback, and there is no token: anybody could join"));
+  }
+  if (spec.beat_ns <= 0 || spec.silence_ns <= spec.beat_ns ||
+      spec.handshake_ns <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "control server: beat of ", spec.beat_ns, " ns, silence of ",
+        spec.silence_ns, " ns, handshake of ", spec.handshake_ns,
+        " ns: each is above 0, and silence is longer than a beat"));
+  }
+  return absl::OkStatus();
+}
+
+// So that ranks and handshakes have a file descriptor each.
+absl::Status RaiseFileLimit(size_t connections) {
+  constexpr size_t kOthers = 128;
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  const rlim_t needed = connections + kOthers;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= needed) {
+    return absl::OkStatus();
+  }
+  if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < needed) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("control server: ", connections, " connections need ",
+                     needed, " open files, and the limit of this process is ",
+                     limit.rlim_max, " (ulimit -n)"));
+  }
+  limit.rlim_cur = needed;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+class ControlServer::Impl {
+ public:
+  explicit Impl(ControlServerSpec spec)
+      : spec_(std::move(spec)),
+        acceptor_(io_),
+        timer_(io_),
+        hub_(spec_.size,
+             [this](int rank, SharedFrame frame) {
+               ranks_[static_cast<size_t>(rank)]->Send(std::move(frame));
+             }),
+        ranks_(static_cast<size_t>(spec_.size)) {
+    spec_.max_handshakes =
+        std::max(spec_.max_handshakes, 2 * static_cast<size_t>(spec_.size));
+  }
+
+  ~Impl() {
+    if (!thread_.joinable()) return;
+    boost::asio::post(io_, [this] { Stop(); });
+    thread_.join();
+  }
+
+  absl::Status Start() {
+    error_code error;
+    const auto address = boost::asio::ip::make_address(spec_.address, error);
+    if (error) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "control server: '", spec_.address, "' is not a numeric address"));
+    }
+    RETURN_IF_ERROR(CheckSpec(spec_, address));
+    RETURN_IF_ERROR(RaiseFileLimit(ranks_.size() + spec_.max_handshakes));
+    const tcp::endpoint where(address, spec_.port);
+    acceptor_.open(where.protocol(), error);
+    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(where, error);
+    if (!error) acceptor_.listen(4096, error);
+    if (!error) port_ = acceptor_.local_endpoint(error).port();
+    if (error) {
+      return absl::UnavailableError(
+          absl::StrCat("control server: ", spec_.address, ":", spec_.port,
+                       " cannot be listened on: ", error.message()));
+    }
+    Accept();
+    Tick();
+    thread_ = std::thread([this] { io_.run(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const { return port_; }
+
+ private:
+  // A connection that has not joined.
+  struct Guest {
+    std::shared_ptr<Connection> connection;
+    int64_t deadline_ns = 0;
+    std::string nonce;
+    bool proved = false;
+  };
+  using Guests = std::list<Guest>;  // Oldest first.
+
+  void Accept() {
+    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
+      if (!acceptor_.is_open()) return;
+      // Without a descriptor left: go on at the next tick.
+      if (error) {
+        accepting_ = false;
+        return;
+      }
+      Welcome(std::move(socket));
+      Accept();
+    });
+    accepting_ = true;
+  }
+
+  void Welcome(tcp::socket socket) {
+    if (guests_.size() >= spec_.max_handshakes) {
+      guests_.front().connection->Close();
+      guests_.pop_front();
+    }
+    absl::StatusOr<std::string> nonce = RandomBytes(kNonceBytes);
+    if (!nonce.ok()) return;  // The peer sees its connection closed.
+    const auto guest = guests_.emplace(guests_.end());
+    guest->connection = std::make_shared<Connection>(std::move(socket));
+    guest->deadline_ns =
+        DeadlineAfter(RunningClock::Get().NowNs(), spec_.handshake_ns);
+    guest->nonce = *std::move(nonce);
+    guest->connection->Start(
+        {[this, guest](FrameKind kind, absl::string_view payload) {
+           return Admit(guest, kind, payload);
+         },
+         [this, guest](const absl::Status&) { guests_.erase(guest); }});
+    ChallengeMessage challenge;
+    challenge.nonce = guest->nonce;
+    guest->connection->Send(FrameOf(challenge));
+  }
+
+  // A frame of a connection that has not joined.
+  absl::Status Admit(Guests::iterator guest, FrameKind kind,
+                     absl::string_view payload) {
+    const absl::Status status = guest->proved
+                                    ? Join(guest, kind, payload)
+                                    : CheckProof(guest, kind, payload);
+    if (status.ok()) return status;
+    RefusedMessage refused;
+    refused.code = static_cast<uint32_t>(status.code());
+    refused.message = std::string(status.message());
+    const auto connection = guest->connection;
+    guests_.erase(guest);
+    connection->Send(FrameOf(refused));
+    connection->CloseAfterSending();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckProof(Guests::iterator guest, FrameKind kind,
+                          absl::string_view payload) {
+    if (kind != FrameKind::kProof) {
+      return absl::InvalidArgumentError("a proof of the token comes first");
+    }
+    ASSIGN_OR_RETURN(const ProofMessage message, Decode<ProofMessage>(payload));
+    if (message.version != kControlVersion) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("control protocol: the rank speaks version ",
+                       message.version, ", the server ", kControlVersion));
+    }
+    if (message.nonce.size() != kNonceBytes ||
+        !SameProof(message.proof, Prove(spec_.token, Prover::kClient,
+                                        guest->nonce, message.nonce))) {
+      return absl::UnauthenticatedError("the job token is not the server's");
+    }
+    guest->proved = true;
+    ProvedMessage proved;
+    proved.proof =
+        Prove(spec_.token, Prover::kServer, guest->nonce, message.nonce);
+    guest->connection->Send(FrameOf(proved));
+    return absl::OkStatus();
+  }
+
+  absl::Status Join(Guests::iterator guest, FrameKind kind,
+                    absl::string_view payload) {
+    if (kind != FrameKind::kJoin) {
+      return absl::InvalidArgumentError("a rank joins first");
+    }
+    ASSIGN_OR_RETURN(const JoinMessage message, Decode<JoinMessage>(payload));
+    if (message.world_size != spec_.size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "rank ", message.rank, " has a world of ", message.world_size,
+          " ranks, the server one of ", spec_.size));
+    }
+    if (message.epoch != spec_.epoch) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", message.rank, " is of epoch ", message.epoch,
+                       ", the job is in epoch ", spec_.epoch));
+    }
+    RETURN_IF_ERROR(hub_.Join(message.rank));
+    const int rank = message.rank;
+    const auto connection = guest->connection;
+    guests_.erase(guest);
+    ranks_[static_cast<size_t>(rank)] = connection;
+    connection->AllowLargeFrames();
+    connection->Rebind(
+        {[this, rank](FrameKind frame, absl::string_view bytes) {
+           return Hear(rank, frame, bytes);
+         },
+         [this, rank](const absl::Status& why) { Lose(rank, why); }});
+    JoinedMessage joined;
+    joined.beat_ns = spec_.beat_ns;
+    joined.silence_ns = spec_.silence_ns;
+    connection->Send(FrameOf(joined));
+    return absl::OkStatus();
+  }
+
+  absl::Status Hear(int rank, FrameKind kind, absl::string_view payload) {
+    RETURN_IF_ERROR(
+        hub_.Handle(rank, kind, payload, RunningClock::Get().NowNs()));
+    if (kind == FrameKind::kLeave) {
+      ranks_[static_cast<size_t>(rank)]->CloseAfterSending();
+      Departed();
+    }
+    return absl::OkStatus();
+  }
+
+  // Who runs the server knows before the ranks do.
+  void Lose(int rank, const absl::Status& why) {
+    const std::string reason(why.message());
+    if (spec_.on_lost) {
+      spec_.on_lost(rank, absl::StrCat("rank ", rank, " is lost: ", reason));
+    }
+    hub_.Lose(rank, reason);
+    Departed();
+  }
+
+  void Departed() {
+    if (spec_.on_departed) {
+      spec_.on_departed(hub_.num_present(), hub_.num_joined());
+    }
+  }
+
+  void Tick() {
+    const int64_t now_ns = RunningClock::Get().NowNs();
+    if (!accepting_) Accept();
+    while (!guests_.empty() && guests_.front().deadline_ns <= now_ns) {
+      guests_.front().connection->Close();
+      guests_.pop_front();
+    }
+    hub_.Tick(now_ns);
+    const bool beat = now_ns >= next_beat_ns_;
+    if (beat) next_beat_ns_ = now_ns + spec_.beat_ns;
+    const SharedFrame beat_frame = beat ? FrameOf(BeatMessage{}) : nullptr;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      const auto& connection = ranks_[i];
+      if (connection == nullptr || !connection->is_open()) continue;
+      if (beat) connection->Send(beat_frame);
+      const int64_t silent_ns = now_ns - connection->heard_ns();
+      if (silent_ns <= spec_.silence_ns) continue;
+      connection->Close();
+      Lose(static_cast<int>(i),
+           absl::DeadlineExceededError(absl::StrCat(
+               "it has been silent for ", silent_ns / 1'000'000,
+               " ms, the limit is ", spec_.silence_ns / 1'000'000)));
+    }
+    timer_.expires_after(kTick);
+    timer_.async_wait([this](const error_code& error) {
+      if (!error) Tick();
+    });
+  }
+
+  void Stop() {
+    error_code ignored;
+    acceptor_.close(ignored);
+    timer_.cancel();
+    for (Guest& guest : guests_) guest.connection->Close();
+    guests_.clear();
+    for (const auto& connection : ranks_) {
+      if (connection != nullptr) connection->Close();
+    }
+    io_.stop();
+  }
+
+  ControlServerSpec spec_;
+  uint16_t port_ = 0;
+  boost::asio::io_context io_{1};
+  std::thread thread_;
+
+  // Owned by the thread.
+  tcp::acceptor acceptor_;
+  boost::asio::steady_timer timer_;
+  bool accepting_ = false;
+  int64_t next_beat_ns_ = 0;
+  Guests guests_;
+  Hub hub_;
+  std::vector<std::shared_ptr<Connection>> ranks_;  // By rank; null: absent.
+};
+
+ControlServer::ControlServer(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+ControlServer::~ControlServer() = default;
+
+absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
+    ControlServerSpec spec) {
+  auto impl = std::make_unique<Impl>(std::move(spec));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
+}
+
+uint16_t ControlServer::port() const { return impl_->port(); }
+
+}  // namespace commsched

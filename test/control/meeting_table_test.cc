@@ -1,0 +1,186 @@
+#include "control/meeting_table.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr MeetingKind kGather = MeetingKind::kGather;
+constexpr MeetingKind kAgree = MeetingKind::kAgree;
+constexpr MeetingKind kBroadcast = MeetingKind::kBroadcast;
+
+const std::vector<int> kAll = {0, 1, 2};
+
+// What rank 0.. of those who wait leave with.
+absl::Status FailureOf(const MeetingTable& table, absl::string_view key) {
+  const MeetingTable::Meeting* meeting = table.Find(key);
+  if (meeting == nullptr) return absl::NotFoundError(key);
+  if (!meeting->decided) return absl::UnavailableError("undecided");
+  return meeting->failure;
+}
+
+void LeaveAll(MeetingTable* table, absl::string_view key) {
+  for (const int rank : table->Waiting(key)) table->Leave(key, rank);
+}
+
+TEST(MeetingTableTest, AGatherIsDecidedByTheLastAndForgottenByTheLast) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kGather, "key", {2, 0}, 0, "p0"));
+  EXPECT_THAT(FailureOf(table, "key"),
+              StatusIs(absl::StatusCode::kUnavailable, "undecided"));
+  ASSERT_OK(table.Come(kGather, "key", {2, 0}, 2, "p2"));
+  ASSERT_OK(FailureOf(table, "key"));
+  EXPECT_THAT(table.Find("key")->results, ElementsAre("p2", "p0"));
+  EXPECT_THAT(table.Waiting("key"), ElementsAre(2, 0));
+  table.Leave("key", 2);
+  EXPECT_EQ(table.num_open(), 1u);
+  table.Leave("key", 0);
+  EXPECT_EQ(table.num_open(), 0u);
+}
+
+TEST(MeetingTableTest, AnAgreementGivesOnePayload) {
+  MeetingTable table(3);
+  for (const int rank : kAll) {
+    ASSERT_OK(table.Come(kAgree, "key", kAll, rank, "same"));
+  }
+  EXPECT_THAT(table.Find("key")->results, ElementsAre("same"));
+}
+
+TEST(MeetingTableTest, ADisagreementNamesBothRanksAndValuesAtOnce) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kAgree, "dtype", kAll, 2, "f32"));
+  ASSERT_OK(table.Come(kAgree, "dtype", kAll, 1, "bf16"));
+  EXPECT_THAT(FailureOf(table, "dtype"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'dtype': rank 1 has 'bf16', rank 2 has 'f32'"));
+  LeaveAll(&table, "dtype");
+  ASSERT_OK(table.Come(kAgree, "dtype", kAll, 0, "f32"));
+  EXPECT_THAT(FailureOf(table, "dtype"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "rank 1 has"));
+  LeaveAll(&table, "dtype");
+  EXPECT_EQ(table.num_open(), 0u);
+}
+
+TEST(MeetingTableTest, LongAndBinaryValuesAreShownCut) {
+  MeetingTable table(2);
+  ASSERT_OK(table.Come(kAgree, "key", {0, 1}, 0, std::string(1000, 'x')));
+  ASSERT_OK(table.Come(kAgree, "key", {0, 1}, 1, std::string("\x01\0", 2)));
+  EXPECT_THAT(FailureOf(table, "key"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       absl::StrCat("rank 0 has '", std::string(64, 'x'),
+                                    "...', rank 1 has '\\x01\\x00'")));
+}
+
+TEST(MeetingTableTest, ABroadcastWaitsForItsFirstMemberOnly) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kBroadcast, "id", {1, 0, 2}, 2, ""));
+  EXPECT_THAT(FailureOf(table, "id"),
+              StatusIs(absl::StatusCode::kUnavailable, "undecided"));
+  ASSERT_OK(table.Come(kBroadcast, "id", {1, 0, 2}, 1, "value"));
+  ASSERT_OK(FailureOf(table, "id"));
+  LeaveAll(&table, "id");
+  EXPECT_THAT(table.Find("id")->results, ElementsAre("value"));
+  ASSERT_OK(table.Come(kBroadcast, "id", {1, 0, 2}, 0, ""));
+  LeaveAll(&table, "id");
+  EXPECT_EQ(table.num_open(), 0u);
+}
+
+TEST(MeetingTableTest, ADeadlineNamesWhoIsMissing) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kGather, "key", kAll, 1, ""));
+  table.Expire("key", 1, 2'500'000);
+  EXPECT_THAT(FailureOf(table, "key"),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "'key': rank 1 waited 2 ms; missing of 3 ranks: 0, 2"));
+}
+
+TEST(MeetingTableTest, ManyMissingRanksAreCounted) {
+  MeetingTable table(100);
+  std::vector<int> all(100);
+  for (int i = 0; i < 100; ++i) all[i] = i;
+  ASSERT_OK(table.Come(kGather, "key", all, 0, ""));
+  table.Expire("key", 0, 0);
+  EXPECT_THAT(
+      FailureOf(table, "key"),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, "15, 16 and 83 more"));
+}
+
+TEST(MeetingTableTest, WhoDeclinesIsNamedAndHasLeft) {
+  MeetingTable table(3);
+  table.Decline("key", kAll, 2, absl::InvalidArgumentError("no plan"));
+  table.Decline("key", kAll, 0, absl::InvalidArgumentError("no groups"));
+  ASSERT_OK(table.Come(kAgree, "key", kAll, 1, ""));
+  EXPECT_THAT(FailureOf(table, "key"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'key': rank 2 will not come: no plan"));
+  LeaveAll(&table, "key");
+  EXPECT_EQ(table.num_open(), 0u);
+}
+
+TEST(MeetingTableTest, ALostRankFailsMeetingsNowAndLater) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kGather, "with", {0, 2}, 0, ""));
+  ASSERT_OK(table.Come(kGather, "without", {0, 1}, 0, ""));
+  EXPECT_THAT(table.Lose(2, absl::AbortedError("rank 2 is lost: killed")),
+              ElementsAre("with"));
+  EXPECT_THAT(FailureOf(table, "with"),
+              StatusIs(absl::StatusCode::kAborted,
+                       "rank 2 will not come: rank 2 is lost: killed"));
+  EXPECT_THAT(FailureOf(table, "without"),
+              StatusIs(absl::StatusCode::kUnavailable, "undecided"));
+  ASSERT_OK(table.Come(kGather, "later", {1, 2}, 1, ""));
+  EXPECT_THAT(FailureOf(table, "later"),
+              StatusIs(absl::StatusCode::kAborted, "rank 2 will not come"));
+  LeaveAll(&table, "later");
+  LeaveAll(&table, "with");
+  EXPECT_EQ(table.num_open(), 1u);
+}
+
+TEST(MeetingTableTest, ADecidedMeetingStaysDecided) {
+  MeetingTable table(2);
+  ASSERT_OK(table.Come(kGather, "key", {0, 1}, 0, "a"));
+  ASSERT_OK(table.Come(kGather, "key", {0, 1}, 1, "b"));
+  table.Expire("key", 0, 1);
+  table.Decline("key", {0, 1}, 0, absl::AbortedError("late"));
+  EXPECT_THAT(table.Lose(1, absl::AbortedError("gone")), ElementsAre());
+  EXPECT_OK(FailureOf(table, "key"));
+  EXPECT_THAT(table.Waiting("key"), ElementsAre(0));
+}
+
+TEST(MeetingTableTest, MistakesChangeNothing) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kGather, "key", {0, 1}, 0, ""));
+  using absl::StatusCode;
+  EXPECT_THAT(table.Come(kGather, "key", {0, 1}, 0, ""),
+              StatusIs(StatusCode::kAlreadyExists, "rank 0 is already in"));
+  EXPECT_THAT(table.Come(kGather, "key", {0, 1}, 2, ""),
+              StatusIs(StatusCode::kInvalidArgument, "rank 2 is not among 0"));
+  EXPECT_THAT(table.Come(kAgree, "key", {0, 1}, 1, ""),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "came to one of kind agree of ranks 0, 1; the meeting "
+                       "is of kind gather of ranks 0, 1"));
+  EXPECT_THAT(table.Come(kGather, "key", {1, 0}, 1, ""),
+              StatusIs(StatusCode::kInvalidArgument, "of ranks 1, 0; "));
+  EXPECT_THAT(
+      table.Come(kGather, "other", {1, 3}, 1, ""),
+      StatusIs(StatusCode::kInvalidArgument, "member 3 is not in 0..2"));
+  EXPECT_THAT(
+      table.Come(kGather, "other", {1, 2, 1}, 1, ""),
+      StatusIs(StatusCode::kInvalidArgument, "member 1 is named twice"));
+  table.Decline("other", {1, 1}, 1, absl::AbortedError("x"));
+  table.Decline("key", {0, 1, 2}, 2, absl::AbortedError("x"));
+  EXPECT_EQ(table.num_open(), 1u);
+  ASSERT_OK(table.Come(kGather, "key", {0, 1}, 1, ""));
+  EXPECT_OK(FailureOf(table, "key"));
+}
+
+}  // namespace
+}  // namespace commsched

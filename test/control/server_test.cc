@@ -1,0 +1,658 @@
+// The server and its clients over loopback; what strangers send to it.
+#include "control/server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "base/running_clock.h"
+#include "control/client.h"
+#include "control/messages.h"
+#include "control/token.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "test/support/await.h"
+#include "test/support/property.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using absl::StatusCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kMinuteNs = 60'000 * kMs;
+
+// What on_lost said, from any thread.
+class Losses {
+ public:
+  std::function<void(int, const std::string&)> Recorder() {
+    return [this](int rank, const std::string& why) {
+      MutexLock lock(&mu_);
+      all_.emplace_back(rank, why);
+    };
+  }
+  std::vector<std::pair<int, std::string>> all() {
+    MutexLock lock(&mu_);
+    return all_;
+  }
+
+ private:
+  Mutex mu_;
+  std::vector<std::pair<int, std::string>> all_;
+};
+
+std::unique_ptr<ControlServer> Serve(ControlServerSpec spec) {
+  auto server = ControlServer::Start(std::move(spec));
+  EXPECT_OK(server);
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+std::unique_ptr<ControlServer> Serve(int size) {
+  ControlServerSpec spec;
+  spec.size = size;
+  return Serve(std::move(spec));
+}
+
+ControlClientSpec SpecOf(const ControlServer& server, int rank, int size) {
+  ControlClientSpec spec;
+  spec.host = "127.0.0.1";
+  spec.port = server.port();
+  spec.rank = rank;
+  spec.size = size;
+  return spec;
+}
+
+std::vector<std::unique_ptr<ControlClient>> JoinAll(const ControlServer& server,
+                                                    int size,
+                                                    Losses* losses = nullptr) {
+  std::vector<std::unique_ptr<ControlClient>> clients;
+  for (int rank = 0; rank < size; ++rank) {
+    ControlClientSpec spec = SpecOf(server, rank, size);
+    if (losses != nullptr) spec.on_lost = losses[rank].Recorder();
+    auto client = ControlClient::Connect(std::move(spec));
+    EXPECT_OK(client);
+    clients.push_back(client.ok() ? *std::move(client) : nullptr);
+  }
+  return clients;
+}
+
+// A socket that does as the test says.
+class Stranger {
+ public:
+  explicit Stranger(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval limit = {60, 0};  // A test must fail, not hang.
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&address),
+                         sizeof(address)) == 0;
+  }
+  Stranger(Stranger&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_) {}
+  ~Stranger() { Close(); }
+
+  bool connected() const { return connected_; }
+  void Close() {
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+  // With a reset instead of an end.
+  void Reset() {
+    const linger now = {1, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    Close();
+  }
+
+  void Send(const std::string& bytes) {
+    // The server may have closed it in the meantime.
+    (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+
+  // The payload of the next frame; "" at the end.
+  std::string Receive(FrameKind* kind = nullptr) {
+    std::string header(kFrameHeaderBytes, '\0');
+    if (!Fill(&header)) return "";
+    const auto decoded = DecodeFrameHeader(header, kMaxPayloadBytes);
+    if (!decoded.ok()) return "";
+    if (kind != nullptr) *kind = decoded->kind;
+    std::string payload(decoded->payload_bytes, '\0');
+    return Fill(&payload) ? payload : "";
+  }
+
+  // Reads to the end.
+  bool SeesTheEnd() {
+    char bytes[4096];
+    for (;;) {
+      const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
+      if (n == 0) return true;
+      if (n < 0) return errno == ECONNRESET;
+    }
+  }
+
+  // Joins as `rank`, by hand.
+  bool Join(int rank, int size) {
+    const auto challenge = Decode<ChallengeMessage>(Receive());
+    if (!challenge.ok()) return false;
+    ProofMessage proof;
+    proof.nonce.assign(kNonceBytes, 'n');
+    proof.proof = Prove("", Prover::kClient, challenge->nonce, proof.nonce);
+    Send(Encode(proof));
+    if (!Decode<ProvedMessage>(Receive()).ok()) return false;
+    JoinMessage join;
+    join.rank = rank;
+    join.world_size = size;
+    Send(Encode(join));
+    return Decode<JoinedMessage>(Receive()).ok();
+  }
+
+ private:
+  bool Fill(std::string* bytes) {
+    size_t have = 0;
+    while (have < bytes->size()) {
+      const ssize_t n =
+          recv(fd_, bytes->data() + have, bytes->size() - have, 0);
+      if (n <= 0) return false;
+      have += static_cast<size_t>(n);
+    }
+    return true;
+  }
+
+  int fd_;
+  bool connected_ = false;
+};
+
+TEST(ControlServerTest, RanksMeet) {
+  const auto server = Serve(4);
+  const auto clients = JoinAll(*server, 4);
+  EXPECT_OK(RunAllRanks(4, [&](int rank) -> absl::Status {
+    ControlClient& me = *clients[rank];
+    for (int i = 0; i < 20; ++i) {
+      const std::string key = absl::StrCat("key", i);
+      auto all = me.Gather({}, key, absl::StrCat("p", rank), kMinuteNs);
+      if (!all.ok()) return all.status();
+      EXPECT_THAT(*all, ElementsAre("p0", "p1", "p2", "p3"));
+      EXPECT_OK(me.Agree({}, key, "same", kMinuteNs));
+      auto root =
+          me.Broadcast({2, 0, 1, 3}, key, absl::StrCat(rank), kMinuteNs);
+      if (!root.ok()) return root.status();
+      EXPECT_EQ(*root, "2");
+    }
+    if (rank < 2) {
+      EXPECT_THAT(*me.Gather({1, 0}, "some", absl::StrCat(rank), kMinuteNs),
+                  ElementsAre("1", "0"));
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST(ControlServerTest, ADisagreementIsNamedToAll) {
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2);
+  RunRanks(2, [&](int rank) -> absl::Status {
+    EXPECT_THAT(
+        clients[rank]->Agree({}, "zero", absl::StrCat(rank + 1), kMinuteNs),
+        StatusIs(StatusCode::kFailedPrecondition,
+                 "'zero': rank 0 has '1', rank 1 has '2'"));
+    return absl::OkStatus();
+  });
+}
+
+TEST(ControlServerTest, ValuesArePutForOthers) {
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2);
+  EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
+    if (rank == 1) return clients[1]->Put("id", "value", kMinuteNs);
+    const auto value = clients[0]->Get("id", kMinuteNs);
+    EXPECT_EQ(value.value_or(""), "value");
+    return value.status();
+  }));
+  EXPECT_THAT(clients[0]->Put("id", "other", kMinuteNs),
+              StatusIs(StatusCode::kAlreadyExists, "'id'"));
+}
+
+TEST(ControlServerTest, AMissingRankIsNamedAtTheDeadline) {
+  const auto server = Serve(3);
+  const auto clients = JoinAll(*server, 2 + 1);
+  EXPECT_THAT(
+      clients[0]->Gather({}, "key", "", 1),
+      StatusIs(StatusCode::kDeadlineExceeded, "missing of 3 ranks: 1, 2"));
+  EXPECT_THAT(clients[1]->Get("nothing", 1),
+              StatusIs(StatusCode::kDeadlineExceeded, "'nothing'"));
+}
+
+TEST(ControlServerTest, WhoDeclinesIsNamed) {
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2);
+  clients[1]->Decline({}, "key", absl::AbortedError("enough"));
+  EXPECT_THAT(clients[0]->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kAborted, "rank 1 will not come: enough"));
+}
+
+TEST(ControlServerTest, LargePayloadsTravelAndTooLargeOnesAreRefused) {
+  const auto server = Serve(1);
+  const auto clients = JoinAll(*server, 1);
+  const std::string large(16 << 20, 'x');
+  ASSERT_OK_AND_ASSIGN(const auto all,
+                       clients[0]->Gather({}, "key", large, kMinuteNs));
+  EXPECT_EQ(all.front(), large);
+  EXPECT_THAT(
+      clients[0]->Put("key", std::string(kMaxPayloadBytes, 'x'), kMinuteNs),
+      StatusIs(StatusCode::kResourceExhausted, "'key'"));
+}
+
+TEST(ControlServerTest, ARankWhoseConnectionEndsIsLostToAllAtOnce) {
+  for (const bool reset : {false, true}) {
+    Losses seen;
+    ControlServerSpec spec;
+    spec.size = 3;
+    spec.on_lost = seen.Recorder();
+    const auto server = Serve(std::move(spec));
+    Losses losses[2];
+    const auto clients = [&] {
+      std::vector<std::unique_ptr<ControlClient>> some;
+      for (int rank = 0; rank < 2; ++rank) {
+        ControlClientSpec client = SpecOf(*server, rank, 3);
+        client.on_lost = losses[rank].Recorder();
+        some.push_back(ControlClient::Connect(std::move(client)).value());
+      }
+      return some;
+    }();
+    Stranger third(server->port());
+    ASSERT_TRUE(third.Join(2, 3));
+    std::thread waiting([&] {
+      EXPECT_THAT(clients[0]->Gather({}, "key", "", kMinuteNs),
+                  StatusIs(StatusCode::kAborted,
+                           "'key': rank 2 will not come: rank 2 is lost: its "
+                           "connection was closed"));
+    });
+    if (reset) {
+      third.Reset();
+    } else {
+      third.Close();
+    }
+    waiting.join();
+    for (Losses* rank : {&losses[0], &losses[1], &seen}) {
+      ASSERT_TRUE(test::Await([&] { return !rank->all().empty(); }));
+      EXPECT_THAT(rank->all(),
+                  ElementsAre(testing::Pair(
+                      2, "rank 2 is lost: its connection was closed")));
+    }
+    EXPECT_THAT(clients[1]->Gather({}, "next", "", kMinuteNs),
+                StatusIs(StatusCode::kAborted, "rank 2"));
+    EXPECT_OK(clients[1]->Put("still", "works", kMinuteNs));
+  }
+}
+
+TEST(ControlServerTest, ARankThatLeavesIsNotLost) {
+  std::atomic<int> present = 2;
+  Losses seen;
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.on_lost = seen.Recorder();
+  spec.on_departed = [&](int now, int joined) {
+    EXPECT_EQ(joined, 2);
+    present = now;
+  };
+  const auto server = Serve(std::move(spec));
+  auto clients = JoinAll(*server, 2);
+  clients[1].reset();
+  EXPECT_THAT(clients[0]->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kFailedPrecondition, "it has left"));
+  EXPECT_EQ(present, 1);
+  clients[0].reset();
+  EXPECT_TRUE(test::Await([&] { return present == 0; }));
+  EXPECT_THAT(seen.all(), testing::IsEmpty());
+}
+
+TEST(ControlServerTest, ASilentRankIsLost) {
+  Losses losses;
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.beat_ns = 20 * kMs;
+  spec.silence_ns = 400 * kMs;
+  const auto server = Serve(std::move(spec));
+  ControlClientSpec client_spec = SpecOf(*server, 0, 2);
+  client_spec.on_lost = losses.Recorder();
+  ASSERT_OK_AND_ASSIGN(const auto client,
+                       ControlClient::Connect(std::move(client_spec)));
+  Stranger silent(server->port());
+  ASSERT_TRUE(silent.Join(1, 2));
+  EXPECT_THAT(client->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kAborted, "it has been silent for"));
+  ASSERT_TRUE(test::Await([&] { return !losses.all().empty(); }));
+  EXPECT_THAT(losses.all(),
+              ElementsAre(testing::Pair(1, HasSubstr("the limit is 400"))));
+  EXPECT_OK(client->Put("still", "here", kMinuteNs));
+}
+
+TEST(ControlServerTest, ALostServerEndsEveryCall) {
+  auto server = Serve(2);
+  Losses losses[2];
+  const auto clients = JoinAll(*server, 2, losses);
+  std::thread waiting([&] {
+    EXPECT_THAT(clients[0]->Gather({}, "key", "", kMinuteNs),
+                StatusIs(StatusCode::kUnavailable, "is lost: "));
+  });
+  server.reset();
+  waiting.join();
+  ASSERT_TRUE(test::Await([&] { return !losses[1].all().empty(); }));
+  EXPECT_THAT(losses[1].all(), ElementsAre(testing::Pair(
+                                   ControlClientSpec::kServer,
+                                   HasSubstr("control server 127.0.0.1:"))));
+  EXPECT_THAT(clients[1]->Put("key", "", kMinuteNs),
+              StatusIs(StatusCode::kUnavailable, "is lost"));
+}
+
+TEST(ControlServerTest, ASilentServerIsLost) {
+  // A listener that goes through the handshake and says no more.
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
+  Losses losses;
+  int fd = -1;
+  std::thread silent([&] {
+    fd = accept(listener, nullptr, nullptr);
+    const auto say = [&](const std::string& frame) {
+      ASSERT_EQ(send(fd, frame.data(), frame.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(frame.size()));
+    };
+    ChallengeMessage challenge;
+    challenge.nonce.assign(kNonceBytes, 's');
+    say(Encode(challenge));
+    std::string bytes(Encode(ProofMessage{}).size() + kNonceBytes + kProofBytes,
+                      '\0');
+    ASSERT_EQ(recv(fd, bytes.data(), bytes.size(), MSG_WAITALL),
+              static_cast<ssize_t>(bytes.size()));
+    const auto proof = Decode<ProofMessage>(
+        absl::string_view(bytes).substr(kFrameHeaderBytes));
+    ASSERT_OK(proof);
+    ProvedMessage proved;
+    proved.proof = Prove("", Prover::kServer, challenge.nonce, proof->nonce);
+    say(Encode(proved));
+    JoinedMessage joined;
+    joined.beat_ns = 10 * kMs;
+    joined.silence_ns = 200 * kMs;
+    say(Encode(joined));
+  });
+  ControlClientSpec spec;
+  spec.host = "127.0.0.1";
+  spec.port = ntohs(address.sin_port);
+  spec.size = 1;
+  spec.on_lost = losses.Recorder();
+  ASSERT_OK_AND_ASSIGN(const auto client, ControlClient::Connect(spec));
+  silent.join();
+  EXPECT_THAT(client->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kUnavailable, "it has been silent for"));
+  ASSERT_TRUE(test::Await([&] { return !losses.all().empty(); }));
+  close(fd);
+  close(listener);
+}
+
+TEST(ControlServerTest, OtherTokensWorldsEpochsAndRanksAreRefused) {
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.epoch = 3;
+  spec.token = "secret";
+  const auto server = Serve(std::move(spec));
+  ControlClientSpec good = SpecOf(*server, 1, 2);
+  good.token = "secret";
+  good.epoch = 3;
+
+  ControlClientSpec bad = good;
+  bad.token = "guess";
+  EXPECT_THAT(ControlClient::Connect(bad),
+              StatusIs(StatusCode::kUnauthenticated,
+                       "refused rank 1: the job token is not the server's"));
+  bad = good;
+  bad.size = 3;
+  EXPECT_THAT(ControlClient::Connect(bad),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "rank 1 has a world of 3 ranks, the server one of 2"));
+  bad = good;
+  bad.epoch = 2;
+  EXPECT_THAT(ControlClient::Connect(bad),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "rank 1 is of epoch 2, the job is in epoch 3"));
+  ASSERT_OK_AND_ASSIGN(const auto client, ControlClient::Connect(good));
+  EXPECT_THAT(
+      ControlClient::Connect(good),
+      StatusIs(StatusCode::kAlreadyExists, "rank 1 has already joined"));
+  bad = good;
+  bad.rank = 2;
+  EXPECT_THAT(ControlClient::Connect(bad),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "rank 2 is not in a world of 2 ranks"));
+}
+
+TEST(ControlServerTest, AServerThatCannotBeIsRefused) {
+  ControlServerSpec spec;
+  EXPECT_THAT(ControlServer::Start(spec),
+              StatusIs(StatusCode::kInvalidArgument, "size is 0"));
+  spec.size = 1;
+  spec.address = "0.0.0.0";
+  EXPECT_THAT(ControlServer::Start(spec),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "0.0.0.0 is not loopback, and there is no token"));
+  spec.address = "localhost";
+  EXPECT_THAT(ControlServer::Start(spec),
+              StatusIs(StatusCode::kInvalidArgument, "'localhost'"));
+  spec.address = "127.0.0.1";
+  const auto first = Serve(1);
+  spec.port = first->port();
+  EXPECT_THAT(ControlServer::Start(spec),
+              StatusIs(StatusCode::kUnavailable,
+                       absl::StrCat("127.0.0.1:", spec.port)));
+}
+
+TEST(ControlServerTest, NobodyListeningIsADeadlineThatSaysWhy) {
+  ControlClientSpec spec;
+  {
+    const auto server = Serve(1);
+    spec = SpecOf(*server, 0, 1);
+  }
+  spec.connect_timeout_ns = 50 * kMs;
+  EXPECT_THAT(ControlClient::Connect(spec),
+              StatusIs(StatusCode::kDeadlineExceeded, "Connection refused"));
+  spec.host = "no-such-host.invalid";
+  EXPECT_THAT(ControlClient::Connect(spec),
+              StatusIs(StatusCode::kDeadlineExceeded, "no-such-host.invalid"));
+}
+
+TEST(ControlServerTest, ARankWaitsForAServerThatStartsLate) {
+  uint16_t port = 0;
+  {
+    const auto server = Serve(1);
+    port = server->port();
+  }
+  std::atomic<bool> trying = false;
+  std::thread rank([&] {
+    ControlClientSpec spec;
+    spec.host = "127.0.0.1";
+    spec.port = port;
+    spec.size = 1;
+    trying = true;
+    EXPECT_OK(ControlClient::Connect(spec));
+  });
+  ASSERT_TRUE(test::Await([&] { return trying.load(); }));
+  ControlServerSpec spec;
+  spec.size = 1;
+  spec.port = port;
+  const auto server = Serve(std::move(spec));
+  rank.join();
+}
+
+// ---- Strangers --------------------------------------------------------------
+
+// That the server still does its work.
+void ExpectAlive(const ControlServer& server) {
+  const auto clients = JoinAll(server, 2);
+  std::thread other(
+      [&] { EXPECT_OK(clients[1]->Agree({}, "key", "same", kMinuteNs)); });
+  EXPECT_OK(clients[0]->Agree({}, "key", "same", kMinuteNs));
+  other.join();
+}
+
+TEST(ControlServerTest, GarbageEndsItsOwnConnectionOnly) {
+  const auto server = Serve(2);
+  std::mt19937_64 random(test::PropertySeed());
+  for (int i = 0; i < 200; ++i) {
+    Stranger stranger(server->port());
+    std::string bytes(random() % 600 + kFrameHeaderBytes, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    // Half of them begin like one of ours.
+    if (i % 2 == 0) {
+      bytes.replace(0, kFrameHeaderBytes,
+                    EncodeFrame(FrameKind::kProof, std::string(100, 'x'))
+                        .substr(0, kFrameHeaderBytes));
+    }
+    stranger.Send(bytes);
+    if (bytes.size() >= kFrameHeaderBytes + 100 || i % 2 == 1) {
+      EXPECT_TRUE(stranger.SeesTheEnd()) << i;
+    }
+  }
+  ExpectAlive(*server);
+}
+
+TEST(ControlServerTest, NothingLargeIsTakenBeforeAProof) {
+  const auto server = Serve(2);
+  Stranger stranger(server->port());
+  stranger.Send(
+      EncodeFrame(FrameKind::kProof, std::string(kMaxHandshakeBytes + 1, 'x')));
+  EXPECT_TRUE(stranger.SeesTheEnd());
+  Stranger early(server->port());
+  early.Receive();
+  early.Send(Encode(PutMessage{}));
+  FrameKind kind = FrameKind::kBeat;
+  const std::string payload = early.Receive(&kind);
+  EXPECT_EQ(kind, FrameKind::kRefused);
+  EXPECT_THAT(payload, HasSubstr("a proof of the token comes first"));
+  EXPECT_TRUE(early.SeesTheEnd());
+  ExpectAlive(*server);
+}
+
+TEST(ControlServerTest, AnEarlierProofIsWorthNothing) {
+  ControlServerSpec spec;
+  spec.size = 1;
+  spec.token = "secret";
+  const auto server = Serve(std::move(spec));
+  Stranger first(server->port());
+  const auto challenge = Decode<ChallengeMessage>(first.Receive());
+  ASSERT_OK(challenge);
+  ProofMessage proof;
+  proof.nonce.assign(kNonceBytes, 'n');
+  proof.proof = Prove("secret", Prover::kClient, challenge->nonce, proof.nonce);
+  first.Send(Encode(proof));
+  EXPECT_OK(Decode<ProvedMessage>(first.Receive()));
+  Stranger second(server->port());
+  second.Receive();
+  second.Send(Encode(proof));
+  FrameKind kind = FrameKind::kBeat;
+  second.Receive(&kind);
+  EXPECT_EQ(kind, FrameKind::kRefused);
+}
+
+TEST(ControlServerTest, AConnectionThatDoesNotJoinIsDropped) {
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.handshake_ns = 100 * kMs;
+  const auto server = Serve(std::move(spec));
+  Stranger mute(server->port());
+  Stranger slow(server->port());
+  slow.Send("cm");
+  EXPECT_TRUE(mute.SeesTheEnd());
+  EXPECT_TRUE(slow.SeesTheEnd());
+  ExpectAlive(*server);
+}
+
+TEST(ControlServerTest, AFloodDropsTheOldestAndLetsRanksIn) {
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.max_handshakes = 16;
+  spec.handshake_ns = kMinuteNs;
+  const auto server = Serve(std::move(spec));
+  std::vector<Stranger> flood;
+  for (int i = 0; i < 200; ++i) flood.emplace_back(server->port());
+  for (int i = 0; i < 200 - 16; ++i) {
+    ASSERT_TRUE(flood[i].connected());
+    EXPECT_TRUE(flood[i].SeesTheEnd()) << i;
+  }
+  std::atomic<bool> stop = false;
+  std::thread more([&] {
+    while (!stop) {
+      Stranger stranger(server->port());
+      stranger.Send("GET / HTTP/1.1\r\n\r\n");
+    }
+  });
+  ExpectAlive(*server);
+  stop = true;
+  more.join();
+}
+
+TEST(ControlServerTest, ARankThatBreaksTheProtocolIsLost) {
+  Losses losses;
+  const auto server = Serve(2);
+  ControlClientSpec spec = SpecOf(*server, 0, 2);
+  spec.on_lost = losses.Recorder();
+  ASSERT_OK_AND_ASSIGN(const auto client, ControlClient::Connect(spec));
+  Stranger other(server->port());
+  ASSERT_TRUE(other.Join(1, 2));
+  other.Send(EncodeFrame(FrameKind::kMeet, "short"));
+  EXPECT_TRUE(other.SeesTheEnd());
+  ASSERT_TRUE(test::Await([&] { return !losses.all().empty(); }));
+  EXPECT_THAT(losses.all(), ElementsAre(testing::Pair(
+                                1, "rank 1 is lost: message is too short")));
+}
+
+TEST(ControlServerTest, AThousandRanksMeet) {
+  constexpr int kRanks = 1024;
+  ControlServerSpec server_spec;
+  server_spec.size = kRanks;
+  const auto server = Serve(std::move(server_spec));
+  // Ranks by hand: a thread for each would measure threads.
+  std::vector<Stranger> ranks;
+  const int64_t begin_ns = RunningClock::Get().NowNs();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back(server->port());
+    ASSERT_TRUE(ranks.back().Join(rank, kRanks)) << rank;
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    MeetMessage meet;
+    meet.number = 1;
+    meet.kind = static_cast<uint32_t>(MeetingKind::kAgree);
+    meet.key = "barrier";
+    meet.timeout_ns = kMinuteNs;
+    ranks[rank].Send(Encode(meet));
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    FrameKind kind = FrameKind::kBeat;
+    std::string payload;
+    while (kind == FrameKind::kBeat) payload = ranks[rank].Receive(&kind);
+    ASSERT_EQ(kind, FrameKind::kReply) << rank;
+    ASSERT_EQ(Decode<ReplyMessage>(payload)->code, 0u) << rank;
+  }
+  EXPECT_LT(RunningClock::Get().NowNs() - begin_ns, 10'000 * kMs);
+}
+
+}  // namespace
+}  // namespace commsched
