@@ -23,6 +23,7 @@
 #define COMMSCHED_COMMSCHED_H_
 
 #include "commsched/agree.h"
+#include "commsched/control.h"
 #include "commsched/export.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"

@@ -47,6 +47,15 @@ typedef struct commsched_host {
   /// Memory aligned to 64 bytes; NULL if there is none. `free` takes NULL.
   void* (*alloc)(void* user, uint64_t bytes);
   void (*free)(void* user, void* address);
+  /// The library's deterministic reduction: `count` elements of each of the
+  /// `num_inputs` arrays, combined one by one in the order of `inputs`, so that
+  /// every backend that uses it gives the same bits. Sums are accumulated in
+  /// f32 for f16 and bf16. `output` may be one of the inputs, or overlap none.
+  /// INVALID_ARGUMENT for an unknown dtype or operation, or no inputs.
+  commsched_status_t (*reduce)(void* user, commsched_dtype_t dtype,
+                               commsched_reduce_op_t op, uint32_t num_inputs,
+                               const void* const* inputs, uint64_t count,
+                               void* output);
 } commsched_host_t;
 
 typedef uint32_t commsched_plugin_kind_t;
@@ -127,8 +136,28 @@ enum {
   COMMSCHED_BACKEND_STRIDED = 16,
   /// Takes launches of kind SEND: lists of sends and receives, which are
   /// matched per pair of ranks in the order of launches and of lists.
-  COMMSCHED_BACKEND_P2P = 32
+  COMMSCHED_BACKEND_P2P = 32,
+  /// The ranks of a world may be processes, on several hosts.
+  COMMSCHED_BACKEND_PROCESSES = 64
 };
+
+/// How the processes of a job exchange addresses and ids: values under keys,
+/// which every process of the job sees. The host's. Both block: not in launch,
+/// poll and wait. Valid as long as the instance.
+typedef struct commsched_oob {
+  uint64_t struct_size;
+  void* user;
+  /// Leaves a value for everybody, once per key: ALREADY_EXISTS.
+  commsched_status_t (*put)(void* user, const char* key, const void* value,
+                            uint64_t bytes, char* message,
+                            uint64_t message_size);
+  /// Waits for a value: DEADLINE_EXCEEDED at `deadline_ns` of the host's clock.
+  /// `*bytes` is the room that `value` has, and then the size that it needs:
+  /// OUT_OF_RANGE if that is more.
+  commsched_status_t (*get)(void* user, const char* key, void* value,
+                            uint64_t* bytes, int64_t deadline_ns, char* message,
+                            uint64_t message_size);
+} commsched_oob_t;
 
 /// How the instance of a world is made.
 typedef struct commsched_instance_desc {
@@ -138,6 +167,10 @@ typedef struct commsched_instance_desc {
   /// Text of commsched_world_desc_t::backend_config; never NULL. A backend that
   /// takes no configuration refuses any but "".
   const char* config;
+  /// The rank that this process is; -1: all ranks are threads of it.
+  int32_t world_rank;
+  uint32_t reserved2;
+  const commsched_oob_t* oob;  ///< NULL if all ranks are threads.
 } commsched_instance_desc_t;
 
 /// How a communicator is made.
@@ -252,6 +285,14 @@ typedef struct commsched_backend {
   /// before: errors name no missing rank.
   uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
+  /// (optional, both or none) How the threads that poll, one per session, sleep
+  /// instead of on `wake`: until a poll() of one of the instance's
+  /// communicators may have become useful, or `deadline_ns` of the host's clock
+  /// (INT64_MAX: none), or the instance has been interrupted more than
+  /// `*interrupts` times, which is then that number. May return for no reason.
+  void (*wait)(void* instance, uint64_t* interrupts, int64_t deadline_ns);
+  /// Counts as one interrupt, and ends waits that are under way. Any thread.
+  void (*interrupt)(void* instance);
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

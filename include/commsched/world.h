@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/// The ranks of one job that meet in this process. Thread-safe.
+/// The ranks of one job: threads of this process, or processes of which this is
+/// one. Thread-safe.
 typedef struct commsched_world commsched_world_t;
 
 /// One rank. Several may live in one process, each driven by its own thread.
@@ -59,10 +60,75 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
 COMMSCHED_API commsched_status_t commsched_world_create_inproc(
     const commsched_world_desc_t* desc, commsched_world_t** out_world);
 
+/// How a process joins the other processes of its job.
+typedef struct commsched_join_desc {
+  uint64_t struct_size;  ///< Set by commsched_join_desc_init().
+  uint32_t abi_version;  ///< Set by commsched_join_desc_init().
+  /// This process' rank; -1 (the default): rank, size, control server, token
+  /// and epoch are those of the environment, and the fields for them here are
+  /// not read.
+  int32_t rank;
+  int32_t size;  ///< Number of ranks, 1..4096.
+  uint32_t reserved;
+  uint64_t epoch;  ///< Equal on all ranks; counts the restarts of the job.
+  /// host:port of the job's control server. NULL only if `size` is 1.
+  const char* control;
+  const char* token;  ///< The job's token; NULL means "".
+  /// A backend that connects processes: "null", or a plugin. NULL: "ucx".
+  const char* backend;
+  const char* backend_config;  ///< As in commsched_world_desc_t.
+  int64_t timeout_ns;          ///< To join; 0: 60 s.
+} commsched_join_desc_t;
+
+static inline commsched_join_desc_t commsched_join_desc_init(void) {
+  commsched_join_desc_t desc;
+  memset(&desc, 0, sizeof(desc));
+  desc.struct_size = sizeof(desc);
+  desc.abi_version = COMMSCHED_ABI_VERSION;
+  desc.rank = -1;
+  return desc;
+}
+
+/// Makes this process one rank of a job of processes.
+///
+/// The environment is that of `commsched run` (COMMSCHED_RANK,
+/// COMMSCHED_WORLD_SIZE, COMMSCHED_LOCAL_RANK, COMMSCHED_LOCAL_WORLD_SIZE,
+/// COMMSCHED_CONTROL), torchrun, Open MPI's or MPICH's mpirun, or srun; without
+/// any of them the process is a job of one. If nobody runs a control server
+/// (COMMSCHED_CONTROL=host:port), rank 0 does: ranks on one host find it by
+/// themselves; on several it listens at MASTER_ADDR and COMMSCHED_PORT, by
+/// default the port after MASTER_PORT, and needs a token, COMMSCHED_TOKEN or in
+/// the file COMMSCHED_TOKEN_FILE.
+///
+/// A rank whose process ends or goes silent breaks the sessions of all others
+/// with ABORTED, which names it.
+///
+/// Ownership: `desc` is read during the call. Release with
+///            commsched_world_destroy().
+/// Threads:   any; once per process and job.
+/// Blocks:    until this rank has joined, up to `timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     NULL, a field or a variable of the
+///                                 environment outside its range (named), a
+///                                 job of another size
+///            FAILED_PRECONDITION  the backend connects threads only; the ranks
+///                                 are on several hosts and nothing says where
+///                                 they meet; `abi_version` is newer than the
+///                                 library
+///            NOT_FOUND            no backend is called `backend`
+///            UNAUTHENTICATED      the token is not the job's
+///            ALREADY_EXISTS       another process has joined as this rank
+///            DEADLINE_EXCEEDED    the control server could not be reached
+///            or why the backend cannot make its part of a world
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_world_join(
+    const commsched_join_desc_t* desc, commsched_world_t** out_world);
+
 /// Gives up the caller's handle. The world itself lives until its last context
 /// is destroyed. Accepts NULL.
 ///
 /// Threads:   any, once per handle.
+/// Blocks:    never; the end of a world of processes, until all ranks have
+///            come to it or one is gone, up to 60 s.
 /// Since:     0.1
 COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
 
@@ -72,12 +138,19 @@ COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
 /// Since:     0.1
 COMMSCHED_API int32_t commsched_world_size(const commsched_world_t* world);
 
+/// Returns the rank that this process is, or -1 if all ranks are threads of it.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t commsched_world_rank(const commsched_world_t* world);
+
 /// Makes the calling program rank `rank` of `world`.
 ///
 /// Ownership: release with commsched_context_destroy().
 /// Threads:   any; each context is then used as its functions say.
 /// Blocks:    never: contexts of other ranks may come later.
-/// Errors:    INVALID_ARGUMENT  NULL, or `rank` not in 0..size-1
+/// Errors:    INVALID_ARGUMENT  NULL, or `rank` not in 0..size-1, or another
+///                              process
 ///            ALREADY_EXISTS    this rank has a live context
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_context_create(
@@ -115,6 +188,13 @@ commsched_context_rank(const commsched_context_t* context);
 /// Since:     0.1
 COMMSCHED_API int32_t
 commsched_context_world_size(const commsched_context_t* context);
+
+/// Returns how many ranks of this context's world are on this host.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API int32_t
+commsched_context_local_size(const commsched_context_t* context);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@
 namespace commsched {
 namespace api {
 
-/// The ranks that meet in this process.
+/// The ranks of one job.
 class World
     : public internal::Handle<commsched_world_t, commsched_world_destroy> {
  public:
@@ -30,7 +30,16 @@ class World
     return CreateInproc(desc);
   }
 
+  /// This process as one rank of a job of processes.
+  static Result<World> Join(const commsched_join_desc_t& desc) {
+    commsched_world_t* world = nullptr;
+    const auto code = commsched_world_join(&desc, &world);
+    return internal::ResultOf(code, [&] { return World(world); });
+  }
+
   int32_t size() const { return commsched_world_size(get()); }
+  /// The rank that this process is; -1: all ranks are threads of it.
+  int32_t rank() const { return commsched_world_rank(get()); }
 
  private:
   explicit World(commsched_world_t* world) : Handle(world) {}
@@ -50,6 +59,7 @@ class Context
 
   int32_t rank() const { return commsched_context_rank(get()); }
   int32_t world_size() const { return commsched_context_world_size(get()); }
+  int32_t local_size() const { return commsched_context_local_size(get()); }
 
  private:
   explicit Context(commsched_context_t* context) : Handle(context) {}

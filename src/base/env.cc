@@ -14,6 +14,34 @@ namespace {
 
 // Sorted by name.
 constexpr EnvVariable kTable[] = {
+    {.name = "COMMSCHED_CONTROL",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "host:port of a control server that runs outside of the ranks."},
+    {.name = "COMMSCHED_EPOCH",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "Counts the restarts of the job; equal on all ranks."},
+    {.name = "COMMSCHED_LOCAL_RANK",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "This process among those of its host; set by launchers."},
+    {.name = "COMMSCHED_LOCAL_WORLD_SIZE",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "Processes on this host; set by launchers."},
     {.name = "COMMSCHED_LOG",
      .type = EnvVariable::Type::kChoice,
      .min = 0,
@@ -28,6 +56,43 @@ constexpr EnvVariable kTable[] = {
      .choices = nullptr,
      .default_text = "",
      .doc = "Folders with plugins, separated by colons; searched first."},
+    {.name = "COMMSCHED_PORT",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "Where rank 0 serves ranks on other hosts; MASTER_PORT + 1 if not "
+            "set."},
+    {.name = "COMMSCHED_RANK",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "This process in its job; set by launchers."},
+    {.name = "COMMSCHED_TOKEN_FILE",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "A file, of mode 0600, with the job's token, unless "
+            "COMMSCHED_TOKEN has it."},
+    {.name = "COMMSCHED_UCX_SPIN_US",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "How long the backend ucx polls before it sleeps."},
+    {.name = "COMMSCHED_WORLD_SIZE",
+     .type = EnvVariable::Type::kText,
+     .min = 0,
+     .max = 0,
+     .choices = nullptr,
+     .default_text = "",
+     .doc = "Processes of the job; set by launchers."},
 };
 
 absl::StatusOr<int64_t> ParseInt(const EnvVariable& variable,
@@ -61,12 +126,15 @@ absl::Span<const EnvVariable> EnvTable() { return kTable; }
 Env::Env(absl::Span<const EnvVariable> table, Lookup lookup)
     : table_(table), lookup_(std::move(lookup)) {}
 
-const Env& Env::Process() {
+Env::Lookup Env::ProcessLookup() {
   // The library never changes the environment, so reading it is safe.
-  static const Env* const env =
-      new Env(EnvTable(), [](const char* name) -> const char* {
-        return getenv(name);  // NOLINT(concurrency-mt-unsafe)
-      });
+  return [](const char* name) -> const char* {
+    return getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  };
+}
+
+const Env& Env::Process() {
+  static const Env* const env = new Env(EnvTable(), ProcessLookup());
   return *env;
 }
 

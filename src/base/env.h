@@ -39,7 +39,10 @@ class Env {
 
   Env(absl::Span<const EnvVariable> table, Lookup lookup);
 
-  // The table above over the environment of the process.
+  // Reads the environment of the process.
+  static Lookup ProcessLookup();
+
+  // The table above over that.
   static const Env& Process();
 
   // The value of an integer variable; of a choice, its index. An unset or

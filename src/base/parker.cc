@@ -23,8 +23,16 @@ bool Parker::SleepLocked(std::unique_lock<std::mutex>& lock,
 
 bool Parker::ParkUntil(int64_t deadline_ns) {
   if (TryTakeToken()) return true;
-  std::unique_lock<std::mutex> lock(mu_);
   uint32_t expected = kEmpty;
+  if (sleeper_.sleep != nullptr) {
+    if (!state_.compare_exchange_strong(expected, kParked,
+                                        std::memory_order_relaxed)) {
+      return TryTakeToken();
+    }
+    sleeper_.sleep(sleeper_.user, deadline_ns);
+    return state_.exchange(kEmpty, std::memory_order_acquire) == kToken;
+  }
+  std::unique_lock<std::mutex> lock(mu_);
   if (!state_.compare_exchange_strong(expected, kParked,
                                       std::memory_order_relaxed)) {
     // A token came since we looked: only the owner leaves kToken.
@@ -44,6 +52,7 @@ void Parker::Unpark() {
 }
 
 void Parker::WakeOwner() {
+  if (sleeper_.wake != nullptr) return sleeper_.wake(sleeper_.user);
   // The owner announced kParked under the lock; having held it, we know that
   // it sleeps by now, or has already seen the token.
   { const std::lock_guard<std::mutex> lock(mu_); }

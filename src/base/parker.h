@@ -28,16 +28,32 @@ namespace commsched {
 // must outlive the call.
 class Parker {
  public:
+  // How the owner sleeps and is woken instead, such as on a descriptor. A
+  // wake() that comes before the sleep() that it is for ends that one, or the
+  // next.
+  struct Sleeper {
+    void* user = nullptr;
+    // Also returns at the deadline, and may for no reason.
+    void (*sleep)(void* user, int64_t deadline_ns) = nullptr;
+    void (*wake)(void* user) = nullptr;
+  };
+
   Parker() = default;
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
+  // Before anybody parks or unparks. `sleeper.user` outlives the parker.
+  void SetSleeper(const Sleeper& sleeper) { sleeper_ = sleeper; }
+
   // Sleeps until there is a token and takes it.
-  void Park() { ParkUntil(kNoDeadlineNs); }
+  void Park() {
+    while (!ParkUntil(kNoDeadlineNs)) {
+    }
+  }
 
   // The same, giving up when the monotonic clock (base/clock.h) reaches
   // `deadline_ns`. Returns whether a token was taken; a deadline in the past
-  // takes one that is already there.
+  // takes one that is already there. With a sleeper it may give up earlier.
   bool ParkUntil(int64_t deadline_ns);
 
   // Leaves a token and wakes the owner if it is parked.
@@ -51,6 +67,8 @@ class Parker {
   // Sleeps once; false if the deadline has passed.
   bool SleepLocked(std::unique_lock<std::mutex>& lock, int64_t deadline_ns);
   void WakeOwner();
+
+  Sleeper sleeper_;
 
   std::atomic<uint32_t> state_{kEmpty};
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "commsched/version.h"
 
 namespace commsched {
 namespace {
@@ -54,6 +55,19 @@ absl::Status CopyStructOut(const void* ours, uint64_t our_size, void* out,
   std::memcpy(static_cast<char*>(out) + kSizeField,
               static_cast<const char*>(ours) + kSizeField,
               std::min(size, our_size) - kSizeField);
+  return absl::OkStatus();
+}
+
+absl::Status CheckAbiVersion(const char* type, uint32_t version) {
+  if (version == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        type, ".abi_version is 0; make the desc with its _init()"));
+  }
+  if (version > COMMSCHED_ABI_VERSION) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the caller was compiled for ABI ", version, ", the library (",
+        commsched_version(), ") has ABI ", int{COMMSCHED_ABI_VERSION}));
+  }
   return absl::OkStatus();
 }
 

@@ -41,6 +41,10 @@ absl::Status WriteStruct(const T& ours, T* out, absl::string_view type) {
   return CopyStructOut(&ours, sizeof(T), out, type);
 }
 
+// Of a `type` that is made with the ABI in it: kInvalidArgument if that is not
+// set, kFailedPrecondition if it is newer than ours.
+absl::Status CheckAbiVersion(const char* type, uint32_t version);
+
 }  // namespace commsched
 
 #endif  // COMMSCHED_SRC_CAPI_STRUCTS_H_

@@ -5,6 +5,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "control/launch_environment.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;
@@ -13,25 +14,13 @@ using commsched::RequireNonNull;
 namespace commsched {
 namespace {
 
-absl::Status CheckAbiVersion(uint32_t version) {
-  if (version == 0) {
-    return absl::InvalidArgumentError(
-        "commsched_world_desc_t.abi_version is 0; make the desc with its "
-        "_init()");
-  }
-  if (version > COMMSCHED_ABI_VERSION) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the caller was compiled for ABI ", version, ", the library (",
-        commsched_version(), ") has ABI ", int{COMMSCHED_ABI_VERSION}));
-  }
-  return absl::OkStatus();
-}
+constexpr int64_t kJoinTimeoutNs = int64_t{60} * 1000 * 1000 * 1000;
 
 absl::StatusOr<std::shared_ptr<World>> CreateWorld(
     const commsched_world_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_world_desc_t desc,
                    ReadStruct(caller_desc, "commsched_world_desc_t"));
-  RETURN_IF_ERROR(CheckAbiVersion(desc.abi_version));
+  RETURN_IF_ERROR(CheckAbiVersion("commsched_world_desc_t", desc.abi_version));
   WorldSpec spec;
   spec.size = desc.size;
   if (desc.backend != nullptr) spec.backend = desc.backend;
@@ -39,8 +28,60 @@ absl::StatusOr<std::shared_ptr<World>> CreateWorld(
   return World::Create(spec);
 }
 
+// What the caller says instead of the environment.
+absl::StatusOr<LaunchEnvironment> EnvironmentOf(
+    const commsched_join_desc_t& desc) {
+  if (desc.rank == -1) return ReadLaunchEnvironment(Env::ProcessLookup());
+  LaunchEnvironment environment;
+  if (desc.size < 1 || desc.rank < 0 || desc.rank >= desc.size) {
+    return absl::InvalidArgumentError(absl::StrCat("desc.rank is ", desc.rank,
+                                                   ", not in a world of ",
+                                                   desc.size, " ranks"));
+  }
+  environment.rank = desc.rank;
+  environment.size = desc.size;
+  environment.epoch = desc.epoch;
+  if (desc.token != nullptr) environment.token = desc.token;
+  if (desc.control != nullptr) {
+    RETURN_IF_ERROR(SetControl("desc.control", desc.control, &environment));
+  } else if (desc.size > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "desc.control is NULL, but ", desc.size, " ranks need a server"));
+  }
+  return environment;
+}
+
+absl::StatusOr<std::shared_ptr<World>> JoinWorld(
+    const commsched_join_desc_t* caller_desc) {
+  ASSIGN_OR_RETURN(const commsched_join_desc_t desc,
+                   ReadStruct(caller_desc, "commsched_join_desc_t"));
+  RETURN_IF_ERROR(CheckAbiVersion("commsched_join_desc_t", desc.abi_version));
+  if (desc.timeout_ns < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.timeout_ns is ", desc.timeout_ns, ", below 0"));
+  }
+  WorldSpec spec;
+  spec.backend = desc.backend == nullptr ? "ucx" : desc.backend;
+  if (desc.backend_config != nullptr) spec.backend_config = desc.backend_config;
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.environment, EnvironmentOf(desc));
+  job.timeout_ns = desc.timeout_ns == 0 ? kJoinTimeoutNs : desc.timeout_ns;
+  return World::Join(spec, std::move(job));
+}
+
 }  // namespace
 }  // namespace commsched
+
+commsched_status_t commsched_world_join(const commsched_join_desc_t* desc,
+                                        commsched_world_t** out_world) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"desc", desc}, {"out_world", out_world}}));
+    ASSIGN_OR_RETURN(auto world, commsched::JoinWorld(desc));
+    *out_world = new commsched_world{
+        std::make_shared<commsched::RankedWorld>(std::move(world))};
+    return absl::OkStatus();
+  });
+}
 
 commsched_status_t commsched_world_create_inproc(
     const commsched_world_desc_t* desc, commsched_world_t** out_world) {
@@ -59,6 +100,10 @@ void commsched_world_destroy(commsched_world_t* world) {
 
 int32_t commsched_world_size(const commsched_world_t* world) {
   return world == nullptr ? 0 : world->world->size();
+}
+
+int32_t commsched_world_rank(const commsched_world_t* world) {
+  return world == nullptr ? -1 : world->world->world()->own_rank();
 }
 
 commsched_status_t commsched_context_create(commsched_world_t* world,
@@ -94,4 +139,8 @@ int32_t commsched_context_rank(const commsched_context_t* context) {
 
 int32_t commsched_context_world_size(const commsched_context_t* context) {
   return context == nullptr ? 0 : context->context->world_size();
+}
+
+int32_t commsched_context_local_size(const commsched_context_t* context) {
+  return context == nullptr ? 0 : context->context->world()->local_size();
 }

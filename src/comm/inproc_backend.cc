@@ -249,6 +249,8 @@ constexpr commsched_backend_t kTable = {
     .comm_status = &CommStatus,
     .comm_register = nullptr,
     .comm_missing = &CommMissing,
+    .wait = nullptr,
+    .interrupt = nullptr,
 };
 
 }  // namespace

@@ -93,7 +93,8 @@ constexpr commsched_backend_t kTable = {
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_INLINE |
                     COMMSCHED_BACKEND_DETERMINISTIC |
-                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
+                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
+                    COMMSCHED_BACKEND_PROCESSES,
     .name = "null",
     .version = COMMSCHED_VERSION_STRING,
     .instance_create = &InstanceCreate,
@@ -106,6 +107,8 @@ constexpr commsched_backend_t kTable = {
     .comm_status = nullptr,
     .comm_register = nullptr,
     .comm_missing = nullptr,
+    .wait = nullptr,
+    .interrupt = nullptr,
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/log.h"
+#include "comm/reduce.h"
 
 namespace commsched {
 namespace {
@@ -40,6 +42,25 @@ void* Allocate(void* /*user*/, uint64_t bytes) {
 
 void Free(void* /*user*/, void* address) { std::free(address); }
 
+commsched_status_t ReduceForPlugin(void* /*user*/, commsched_dtype_t dtype,
+                                   commsched_reduce_op_t op,
+                                   uint32_t num_inputs,
+                                   const void* const* inputs, uint64_t count,
+                                   void* output) {
+  if (!DTypeFromInt(dtype).ok() || !ReduceOpFromInt(op).ok() ||
+      num_inputs < 1 || num_inputs > INT32_MAX) {
+    return COMMSCHED_INVALID_ARGUMENT;
+  }
+  Reduction reduction;
+  reduction.op = static_cast<ReduceOp>(op);
+  reduction.num_inputs = static_cast<int>(num_inputs);
+  reduction.inputs = inputs;
+  reduction.result = output;
+  reduction.count = count;
+  Reduce(static_cast<DType>(dtype), reduction);
+  return COMMSCHED_OK;
+}
+
 }  // namespace
 
 const commsched_host_t* NewPluginHost(const std::string& origin) {
@@ -51,7 +72,8 @@ const commsched_host_t* NewPluginHost(const std::string& origin) {
                  .log = &WriteLog,
                  .now_ns = &NowNs,
                  .alloc = &Allocate,
-                 .free = &Free};
+                 .free = &Free,
+                 .reduce = &ReduceForPlugin};
   return &host->table;
 }
 

@@ -103,10 +103,14 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
              {"launch", table->launch != nullptr},
              {"comm_abort", table->comm_abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
-  table->capabilities &= 2 * COMMSCHED_BACKEND_P2P - 1;
+  table->capabilities &= 2 * COMMSCHED_BACKEND_PROCESSES - 1;
   if ((table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0) {
     return absl::UnimplementedError(absl::StrCat(
         what, " is STREAM_ORDERED; this version has no device with streams"));
+  }
+  if ((table->wait == nullptr) != (table->interrupt == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has only one of wait and interrupt"));
   }
   if ((table->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
     return absl::OkStatus();

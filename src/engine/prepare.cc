@@ -136,9 +136,9 @@ Engine::NormCounts Engine::CountsOfNorm() const {
 }
 
 // More than the machine has is refused rather than left to overcommit: the
-// first touch of such memory would kill the process. The ranks of the world are
-// threads of this process, and each has an engine that takes about as much,
-// also where other groups share the model among themselves.
+// first touch of such memory would kill the process. Each rank on this host has
+// an engine that takes about as much, also where other groups share the model
+// among themselves.
 Status Engine::CheckMemory(uint64_t arena) const {
   uint64_t bytes =
       arena + layout_.staging_slots * layout_.staging_count * sizeof(float);
@@ -147,7 +147,7 @@ Status Engine::CheckMemory(uint64_t arena) const {
     bytes += BytesOfBucket(b).total();
   }
   const auto ranks =
-      static_cast<uint64_t>(commsched_context_world_size(desc_.context));
+      static_cast<uint64_t>(commsched_context_local_size(desc_.context));
   if (bytes <= PhysicalBytes() / ranks) return Status();
   std::string message =
       "engine: parameters, gradients and optimizer state take " +

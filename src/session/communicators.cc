@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mutex.h"
 #include "comm/table_support.h"
 
 namespace commsched {
@@ -24,10 +25,48 @@ uint32_t LargestLaunch(const Plan* plan) {
 
 }  // namespace
 
+// Aborts them when a rank is lost. Thread-safe.
+class Communicators::Aborter final : public LossWatcher {
+ public:
+  explicit Aborter(const commsched_backend_t* backend) : backend_(backend) {}
+
+  // They live until Close().
+  void Add(void* comm) {
+    MutexLock lock(&mu_);
+    comms_.push_back(comm);
+    if (!lost_.ok()) AbortLocked(comm);
+  }
+  void Close() {
+    MutexLock lock(&mu_);
+    comms_.clear();
+  }
+
+  void OnLost(const absl::Status& why) override {
+    MutexLock lock(&mu_);
+    lost_ = why;
+    for (void* comm : comms_) AbortLocked(comm);
+  }
+
+ private:
+  void AbortLocked(void* comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const std::string message(lost_.message());
+    backend_->comm_abort(comm, static_cast<commsched_status_t>(lost_.code()),
+                         message.c_str());
+  }
+
+  const commsched_backend_t* const backend_;
+  Mutex mu_;
+  std::vector<void*> comms_ ABSL_GUARDED_BY(mu_);
+  absl::Status lost_ ABSL_GUARDED_BY(mu_);
+};
+
 Communicators::Communicators(std::shared_ptr<World> world)
-    : world_(std::move(world)), backend_(world_->backend()) {}
+    : world_(std::move(world)),
+      backend_(world_->backend()),
+      aborter_(std::make_shared<Aborter>(backend_)) {}
 
 Communicators::~Communicators() {
+  aborter_->Close();
   for (void* comm : comms_) backend_->comm_destroy(comm);
 }
 
@@ -68,7 +107,10 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
                                        group.axis, ": ", failure.message()));
     }
     comms_.push_back(comm);
+    aborter_->Add(comm);
   }
+  sleeper_.emplace(world_.get(), parker);
+  world_->Watch(aborter_);
   return absl::OkStatus();
 }
 

@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/optional.h"
 #include "base/parker.h"
+#include "comm/backend_sleeper.h"
 #include "session/session_spec.h"
 
 namespace commsched {
 
 // Owns the communicators and destroys them with itself; then nothing may be in
-// flight, unless they were aborted.
+// flight, unless they were aborted. When the world loses a rank, all are
+// aborted.
 //
 // Thread-compatible.
 class Communicators {
@@ -24,7 +27,8 @@ class Communicators {
   Communicators& operator=(const Communicators&) = delete;
 
   // Creates one per group of `spec`, each for `requests` launches in flight.
-  // `parker` is unparked when polling may have become useful.
+  // `parker` is unparked when polling may have become useful, or sleeps in the
+  // backend from now on.
   absl::Status Create(const SessionSpec& spec, uint32_t requests,
                       Parker* parker);
 
@@ -35,9 +39,13 @@ class Communicators {
   const std::vector<void*>& comms() const { return comms_; }  // by GroupId
 
  private:
+  class Aborter;
+
   const std::shared_ptr<World> world_;
   const commsched_backend_t* const backend_;
   std::vector<void*> comms_;
+  std::shared_ptr<Aborter> aborter_;
+  absl::optional<BackendSleeper> sleeper_;
 };
 
 }  // namespace commsched

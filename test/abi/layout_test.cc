@@ -39,6 +39,29 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_world_desc_t, backend, 16);
   EXPECT_OFFSET(commsched_world_desc_t, backend_config, 24);
   EXPECT_SIZE(commsched_world_desc_t, 32);
+  EXPECT_OFFSET(commsched_join_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_join_desc_t, abi_version, 8);
+  EXPECT_OFFSET(commsched_join_desc_t, rank, 12);
+  EXPECT_OFFSET(commsched_join_desc_t, size, 16);
+  EXPECT_OFFSET(commsched_join_desc_t, epoch, 24);
+  EXPECT_OFFSET(commsched_join_desc_t, control, 32);
+  EXPECT_OFFSET(commsched_join_desc_t, token, 40);
+  EXPECT_OFFSET(commsched_join_desc_t, backend, 48);
+  EXPECT_OFFSET(commsched_join_desc_t, backend_config, 56);
+  EXPECT_OFFSET(commsched_join_desc_t, timeout_ns, 64);
+  EXPECT_SIZE(commsched_join_desc_t, 72);
+  EXPECT_OFFSET(commsched_control_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_control_desc_t, abi_version, 8);
+  EXPECT_OFFSET(commsched_control_desc_t, size, 12);
+  EXPECT_OFFSET(commsched_control_desc_t, epoch, 16);
+  EXPECT_OFFSET(commsched_control_desc_t, address, 24);
+  EXPECT_OFFSET(commsched_control_desc_t, port, 32);
+  EXPECT_OFFSET(commsched_control_desc_t, token, 40);
+  EXPECT_OFFSET(commsched_control_desc_t, silence_ns, 48);
+  EXPECT_OFFSET(commsched_control_desc_t, on_lost, 56);
+  EXPECT_OFFSET(commsched_control_desc_t, on_departed, 64);
+  EXPECT_OFFSET(commsched_control_desc_t, user, 72);
+  EXPECT_SIZE(commsched_control_desc_t, 80);
 }
 
 TEST(LayoutTest, StreamsNeverGrow) {
@@ -294,6 +317,11 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_world_desc_init().struct_size, 32u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
+  EXPECT_EQ(commsched_join_desc_init().struct_size, 72u);
+  EXPECT_EQ(commsched_join_desc_init().abi_version, 1u);
+  EXPECT_EQ(commsched_join_desc_init().rank, -1);
+  EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
+  EXPECT_EQ(commsched_control_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);

@@ -108,5 +108,56 @@ TEST(ParkerTest, RacingDeadlineNeitherLosesNorDoublesTheToken) {
   waker.join();
 }
 
+// A sleeper that counts, and sleeps as a test can: not at all.
+struct CountingSleeper {
+  int sleeps = 0;
+  int wakes = 0;
+  Parker* unparked_within = nullptr;
+
+  Parker::Sleeper Table() {
+    return {
+        .user = this,
+        .sleep =
+            [](void* user, int64_t) {
+              auto* self = static_cast<CountingSleeper*>(user);
+              ++self->sleeps;
+              if (self->unparked_within == nullptr) return;
+              self->unparked_within->Unpark();
+            },
+        .wake =
+            [](void* user) { ++static_cast<CountingSleeper*>(user)->wakes; }};
+  }
+};
+
+TEST(ParkerSleeperTest, ATokenThatIsThereNeedsNoSleep) {
+  CountingSleeper sleeper;
+  Parker parker;
+  parker.SetSleeper(sleeper.Table());
+  parker.Unpark();
+  EXPECT_TRUE(parker.ParkUntil(kNoDeadlineNs));
+  EXPECT_EQ(sleeper.sleeps, 0);
+  EXPECT_EQ(sleeper.wakes, 0);
+}
+
+TEST(ParkerSleeperTest, ASleepThatEndsForNoReasonGivesNoToken) {
+  CountingSleeper sleeper;
+  Parker parker;
+  parker.SetSleeper(sleeper.Table());
+  EXPECT_FALSE(parker.ParkUntil(kNoDeadlineNs));
+  EXPECT_EQ(sleeper.sleeps, 1);
+  parker.Unpark();  // Nobody sleeps any more.
+  EXPECT_EQ(sleeper.wakes, 0);
+  EXPECT_TRUE(parker.ParkUntil(0));
+}
+
+TEST(ParkerSleeperTest, WhoSleepsIsWoken) {
+  CountingSleeper sleeper;
+  Parker parker;
+  parker.SetSleeper(sleeper.Table());
+  sleeper.unparked_within = &parker;
+  EXPECT_TRUE(parker.ParkUntil(kNoDeadlineNs));
+  EXPECT_EQ(sleeper.wakes, 1);
+}
+
 }  // namespace
 }  // namespace commsched

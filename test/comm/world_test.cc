@@ -1,6 +1,15 @@
 #include "comm/world.h"
 
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "comm/plugin_registry.h"
+#include "control/server.h"
 #include "gtest/gtest.h"
+#include "test/support/await.h"
+#include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -63,6 +72,146 @@ TEST(WorldTest, ARankOutsideTheWorldIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "0..1"));
   EXPECT_THAT(world->AcquireRank(-1),
               StatusIs(absl::StatusCode::kInvalidArgument, "rank -1"));
+}
+
+// ---- Worlds of processes ----
+
+constexpr int64_t kMinuteNs = int64_t{60} * 1'000'000'000;
+
+std::unique_ptr<ControlServer> Serve(int size) {
+  ControlServerSpec spec;
+  spec.size = size;
+  return *ControlServer::Start(spec);
+}
+
+JobSpec JobOf(const ControlServer& server, int rank, int size) {
+  JobSpec job;
+  job.environment.rank = rank;
+  job.environment.size = size;
+  job.environment.server_host = "127.0.0.1";
+  job.environment.server_port = server.port();
+  job.environment.rank_0_serves = false;
+  return job;
+}
+
+// Keeps what it is told.
+class Watcher final : public LossWatcher {
+ public:
+  void OnLost(const absl::Status& why) override {
+    MutexLock lock(&mu_);
+    why_ = why;
+  }
+  absl::Status why() {
+    MutexLock lock(&mu_);
+    return why_;
+  }
+
+ private:
+  Mutex mu_;
+  absl::Status why_;
+};
+
+TEST(JoinedWorldTest, IsOneRankOfTheJob) {
+  const auto server = Serve(2);
+  EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
+    auto world = World::Join(SpecOf(0, "null"), JobOf(*server, rank, 2));
+    if (!world.ok()) return world.status();
+    EXPECT_EQ((*world)->spec().size, 2);
+    EXPECT_EQ((*world)->own_rank(), rank);
+    EXPECT_EQ((*world)->local_size(), 1);
+    EXPECT_OK((*world)->AcquireRank(rank));
+    EXPECT_THAT(
+        (*world)->AcquireRank(1 - rank),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 absl::StrCat("rank ", 1 - rank,
+                              " is another process; this one is rank ", rank)));
+    return (*world)->meeting()->AllGather("key", rank, "", kMinuteNs).status();
+  }));
+}
+
+TEST(JoinedWorldTest, NeedsABackendThatConnectsProcesses) {
+  const auto server = Serve(1);
+  EXPECT_THAT(World::Join(SpecOf(0, "inproc"), JobOf(*server, 0, 1)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'inproc' connects threads of one process"));
+}
+
+TEST(JoinedWorldTest, ALostRankIsToldToWatchersThatLive) {
+  const auto server = Serve(2);
+  ASSERT_OK_AND_ASSIGN(auto world,
+                       World::Join(SpecOf(0, "null"), JobOf(*server, 0, 2)));
+  auto watcher = std::make_shared<Watcher>();
+  auto gone = std::make_shared<Watcher>();
+  world->Watch(watcher);
+  world->Watch(gone);
+  gone.reset();
+  {
+    // A rank that joins and breaks the protocol.
+    ControlClientSpec client;
+    client.host = "127.0.0.1";
+    client.port = server->port();
+    client.rank = 1;
+    client.size = 2;
+    ASSERT_OK_AND_ASSIGN(const auto other, ControlClient::Connect(client));
+    other->Decline({}, "key", absl::OkStatus());
+    ASSERT_TRUE(test::Await([&] { return !watcher->why().ok(); }));
+  }
+  EXPECT_THAT(watcher->why(),
+              StatusIs(absl::StatusCode::kAborted, "rank 1 is lost: "));
+  const auto late = std::make_shared<Watcher>();
+  world->Watch(late);
+  EXPECT_THAT(late->why(),
+              StatusIs(absl::StatusCode::kAborted, "rank 1 is lost: "));
+}
+
+// A backend that only looks at what it is given.
+struct Looking {
+  commsched_instance_desc_t desc = {};
+  commsched_oob_t oob = {};
+};
+Looking looking;
+
+TEST(JoinedWorldTest, ABackendExchangesValues) {
+  const auto server = Serve(1);
+  commsched_backend_t table = {};
+  ASSERT_OK_AND_ASSIGN(const commsched_backend_t* null,
+                       PluginRegistry::Process().Backend("null"));
+  table = *null;
+  table.instance_create = [](const commsched_instance_desc_t* desc, void** out,
+                             char*, uint64_t) -> commsched_status_t {
+    looking.desc = *desc;
+    looking.oob = *desc->oob;
+    *out = &looking;
+    return COMMSCHED_OK;
+  };
+  table.instance_destroy = [](void*) {};
+  WorldSpec spec;
+  spec.table = &table;
+  ASSERT_OK_AND_ASSIGN(auto world, World::Join(spec, JobOf(*server, 0, 1)));
+  EXPECT_EQ(looking.desc.world_rank, 0);
+  EXPECT_EQ(looking.desc.world_size, 1);
+  const commsched_oob_t& oob = looking.oob;
+  char message[200] = "";
+  EXPECT_EQ(oob.put(oob.user, "key", "value", 5, message, sizeof(message)),
+            COMMSCHED_OK);
+  EXPECT_EQ(oob.put(oob.user, "key", "other", 5, message, sizeof(message)),
+            COMMSCHED_ALREADY_EXISTS);
+  char value[8] = "";
+  uint64_t bytes = sizeof(value);
+  EXPECT_EQ(oob.get(oob.user, "key", value, &bytes, INT64_MAX, message,
+                    sizeof(message)),
+            COMMSCHED_OK);
+  EXPECT_EQ(std::string(value, bytes), "value");
+  bytes = 4;
+  EXPECT_EQ(oob.get(oob.user, "key", value, &bytes, INT64_MAX, message,
+                    sizeof(message)),
+            COMMSCHED_OUT_OF_RANGE);
+  EXPECT_EQ(bytes, 5u);
+  EXPECT_EQ(std::string(message),
+            "value of key 'key' has 5 bytes, room for 4 was given");
+  EXPECT_EQ(
+      oob.get(oob.user, "nothing", value, &bytes, 0, message, sizeof(message)),
+      COMMSCHED_DEADLINE_EXCEEDED);
 }
 
 }  // namespace

@@ -38,6 +38,24 @@ std::vector<BackendCase> AllBackends() {
              COMMSCHED_BACKEND_STRIDED,
          false});
   }
+#ifdef COMMSCHED_TEST_UCX
+  // Once over what UCX finds on this machine, which is shared memory, and once
+  // over TCP.
+  for (const auto& [name, config] :
+       {std::pair("ucx", ""), std::pair("ucx_tcp", "tls=tcp")}) {
+    for (const int size : {1, 2, 3, 4}) {
+      BackendCase one;
+      one.name = absl::StrCat(name, "_n", size);
+      one.backend = "ucx";
+      one.size = size;
+      one.config = config;
+      one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
+      one.checks_launches = false;
+      one.processes = true;
+      cases.push_back(one);
+    }
+  }
+#endif
   return cases;
 }
 
@@ -57,6 +75,23 @@ BackendTest::BackendTest() {
   if (!GetParam().plugin.empty()) {
     EXPECT_OK(PluginRegistry::Process().Load(GetParam().plugin));
   }
+  if (GetParam().processes) {
+    JoinAll();
+  } else {
+    worlds_.push_back(Make());
+  }
+}
+
+// Worlds of processes end together.
+BackendTest::~BackendTest() {
+  std::vector<std::thread> ends;
+  for (auto& world : worlds_) {
+    ends.emplace_back([&world] { world.reset(); });
+  }
+  for (std::thread& end : ends) end.join();
+}
+
+std::shared_ptr<World> BackendTest::Make() {
   WorldSpec spec;
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;
@@ -72,13 +107,34 @@ BackendTest::BackendTest() {
     virtual_backend_->StepWhenPolled(test::PropertySeed());
     spec = virtual_backend_->Spec(GetParam().size);
   }
-  world_ = *World::Create(spec);
+  return *World::Create(spec);
+}
+
+void BackendTest::JoinAll() {
+  ControlServerSpec server;
+  server.size = size();
+  server_ = *ControlServer::Start(server);
+  WorldSpec spec;
+  spec.backend = GetParam().backend;
+  spec.backend_config = GetParam().config;
+  for (int rank = 0; rank < size(); ++rank) {
+    JobSpec job;
+    job.environment.rank = rank;
+    job.environment.size = size();
+    job.environment.local_size = size();
+    job.environment.server_host = "127.0.0.1";
+    job.environment.server_port = server_->port();
+    job.environment.rank_0_serves = false;
+    auto world = World::Join(spec, job);
+    EXPECT_OK(world);
+    worlds_.push_back(*std::move(world));
+  }
 }
 
 std::vector<absl::Status> BackendTest::OnComm(const Body& body, CommSpec spec) {
   return RunRanks(size(), [&](int rank) -> absl::Status {
     CommDriver comm;
-    absl::Status created = comm.Create(world_.get(), spec, rank);
+    absl::Status created = comm.Create(WorldOf(rank), spec, rank);
     return created.ok() ? body(rank, comm) : created;
   });
 }

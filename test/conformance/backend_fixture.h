@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "control/server.h"
 #include "gtest/gtest.h"
 #include "test/support/comm_driver.h"
 #include "test/support/fault_backend.h"
@@ -39,6 +40,8 @@ struct BackendCase {
   // Looks at the arguments of launches, and whether members gave the same. One
   // that does not relies on the planner and on the ranks' comparing of plans.
   bool checks_launches = true;
+  // Ranks have a world each, as processes have, and meet at a control server.
+  bool processes = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
@@ -60,6 +63,7 @@ std::vector<BackendCase> BackendsWith(
 class BackendTest : public testing::TestWithParam<BackendCase> {
  protected:
   BackendTest();
+  ~BackendTest() override;
 
   int size() const { return GetParam().size; }
   bool deterministic() const { return GetParam().deterministic; }
@@ -73,9 +77,18 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});
   absl::Status OnCommAll(const Body& body, CommSpec spec = {});
 
+  World* WorldOf(int rank) const {
+    return worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)].get();
+  }
+
+ private:
+  std::shared_ptr<World> Make();
+  void JoinAll();
+
   std::unique_ptr<test::VirtualBackend> virtual_backend_;
   std::unique_ptr<test::FaultBackend> fault_backend_;
-  std::shared_ptr<World> world_;
+  std::unique_ptr<ControlServer> server_;
+  std::vector<std::shared_ptr<World>> worlds_;  // One, or one per rank.
 };
 
 // Gives other threads the core some random number of times.

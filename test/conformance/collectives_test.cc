@@ -49,7 +49,7 @@ class VectoredCollectivesTest : public CollectivesTest {};
 class DeterministicCollectivesTest : public CollectivesTest {};
 
 TEST_P(CollectivesTest, TheBackendSaysWhatItCanDo) {
-  const uint32_t said = world_->backend()->capabilities;
+  const uint32_t said = WorldOf(0)->backend()->capabilities;
   EXPECT_EQ(said & GetParam().capabilities, GetParam().capabilities);
   EXPECT_EQ(said & ~GetParam().capabilities & BackendCase{}.capabilities, 0u);
 }
@@ -276,7 +276,7 @@ TEST_P(CollectivesTest, SeveralCommunicatorsAreUsedAtOnce) {
       CommSpec spec;
       spec.id = absl::StrCat("group", mine[c]);
       spec.ranks = ranks;
-      auto created = comms[c].Create(world_.get(), spec, rank);
+      auto created = comms[c].Create(WorldOf(rank), spec, rank);
       if (!created.ok()) return created;
       while (ranks[group_ranks[c]] != rank) ++group_ranks[c];
     }

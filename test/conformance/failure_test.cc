@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -80,6 +81,10 @@ class StridedRefusalTest : public FailureTest {};
 class MismatchTest : public FailureTest {};
 
 class SeveralMembersTest : public FailureTest {};
+// Of members that see each other's descriptions when they are made.
+class SharedMembersTest : public FailureTest {};
+// Of those that learn of them later.
+class DistantMembersTest : public FailureTest {};
 
 void Nothing(Posted&) {}
 
@@ -242,7 +247,8 @@ TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
       EXPECT_EQ(std::count(missing.begin(), missing.end(), rank), 0);
       num_asked.fetch_add(1);
     } else {
-      EXPECT_TRUE(comm.Missing().empty());
+      // What they have sent may still be on its way from another process.
+      EXPECT_TRUE(test::Await([&] { return comm.Missing().empty(); }));
     }
     if (auto done = comm.Wait(); !done.ok()) return done.status();
     EXPECT_TRUE(comm.Missing().empty());  // It is not in flight any more.
@@ -367,7 +373,7 @@ TEST_P(FailureTest, MembersMayComeAndGoInAnyOrder) {
       CommDriver comm;
       CommSpec spec;
       spec.id = absl::StrCat("round", round % 2);
-      if (auto ok = comm.Create(world_.get(), spec, rank); !ok.ok()) return ok;
+      if (auto ok = comm.Create(WorldOf(rank), spec, rank); !ok.ok()) return ok;
       Posted posted(size());
       if (auto ok = comm.LaunchAndWait(posted.launch); !ok.ok()) return ok;
       EXPECT_EQ(posted.out[63], static_cast<float>(size()));
@@ -377,23 +383,52 @@ TEST_P(FailureTest, MembersMayComeAndGoInAnyOrder) {
   }
 }
 
-TEST_P(SeveralMembersTest, MembersMustDescribeTheSameCommunicator) {
+TEST_P(SharedMembersTest, MembersMustDescribeTheSameCommunicator) {
   CommDriver first, second;
-  ASSERT_OK(first.Create(world_.get(), {.max_in_flight = 2}, 0));
-  EXPECT_THAT(second.Create(world_.get(), {.max_in_flight = 3}, 1),
+  ASSERT_OK(first.Create(WorldOf(0), {.max_in_flight = 2}, 0));
+  EXPECT_THAT(second.Create(WorldOf(1), {.max_in_flight = 3}, 1),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "gave 3 launches in flight"));
-  EXPECT_THAT(second.Create(world_.get(), {.ranks = {1, 0}}, 1),
+  EXPECT_THAT(second.Create(WorldOf(1), {.ranks = {1, 0}}, 1),
               StatusIs(absl::StatusCode::kInvalidArgument, "gave ranks 1,0"));
   EXPECT_THAT(
-      second.Create(world_.get(), {.max_in_flight = 2}, 0),
+      second.Create(WorldOf(0), {.max_in_flight = 2}, 0),
+      StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has already joined"));
+}
+
+TEST_P(DistantMembersTest, MembersMustDescribeTheSameCommunicator) {
+  const auto expect_refused = [&](const CommSpec& first, const CommSpec& second,
+                                  const std::string& text) {
+    const auto statuses = RunRanks(size(), [&](int rank) -> absl::Status {
+      CommDriver comm;
+      const CommSpec& spec = rank == size() - 1 ? second : first;
+      if (auto ok = comm.Create(WorldOf(rank), spec, rank); !ok.ok()) return ok;
+      Posted posted(size());
+      const absl::Status launched = comm.LaunchAndWait(posted.launch);
+      // A launch may be complete before the others' descriptions are here.
+      while (comm.status().ok()) std::this_thread::yield();
+      return comm.status();
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, text));
+    }
+  };
+  expect_refused({.id = "a", .max_in_flight = 2},
+                 {.id = "a", .max_in_flight = 3}, " launches in flight, rank ");
+  std::vector<int32_t> reversed(static_cast<size_t>(size()));
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  expect_refused({.id = "b"}, {.id = "b", .ranks = reversed}, " gave ranks ");
+  CommDriver once, twice;
+  ASSERT_OK(once.Create(WorldOf(0), {.id = "c"}, 0));
+  EXPECT_THAT(
+      twice.Create(WorldOf(0), {.id = "c"}, 0),
       StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has already joined"));
 }
 
 TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {
   CommDriver comm;
   const auto refuses = [&](CommSpec spec, const std::string& text) {
-    EXPECT_THAT(comm.Create(world_.get(), std::move(spec), 0),
+    EXPECT_THAT(comm.Create(WorldOf(0), std::move(spec), 0),
                 StatusIs(absl::StatusCode::kInvalidArgument, text));
   };
   refuses({.ranks = {0, 99}}, size() < 2 ? "the world has 1" : "rank 99");
@@ -401,10 +436,18 @@ TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {
   refuses({.max_in_flight = 0}, "0 launches in flight");
 }
 
+bool IsShared(const BackendCase& one) { return !one.processes; }
+bool IsDistant(const BackendCase& one) { return one.processes; }
 bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
 COMMSCHED_INSTANTIATE_CONFORMANCE(SeveralMembersTest, BackendsWith(0, 2));
+COMMSCHED_INSTANTIATE_CONFORMANCE(SharedMembersTest,
+                                  BackendsWith(0, 2, IsShared));
+COMMSCHED_INSTANTIATE_CONFORMANCE(DistantMembersTest,
+                                  BackendsWith(0, 2, IsDistant));
+// Without UCX there is none such.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DistantMembersTest);
 COMMSCHED_INSTANTIATE_CONFORMANCE(MismatchTest,
                                   BackendsWith(0, 2, ChecksLaunches));
 COMMSCHED_INSTANTIATE_CONFORMANCE(RefusalTest,

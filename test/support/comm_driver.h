@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/parker.h"
+#include "comm/backend_sleeper.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 
@@ -38,6 +40,7 @@ class CommDriver {
       std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
     }
     table_ = world->backend();
+    sleeper_.emplace(world, &parker_);
     commsched_comm_desc_t desc{};
     desc.struct_size = sizeof(desc);
     desc.id = spec.id.c_str();
@@ -93,6 +96,11 @@ class CommDriver {
     return launched.ok() ? Wait().status() : launched;
   }
 
+  // As comm_status says.
+  absl::Status status() {
+    return Checked(table_->comm_status(comm_, message_, sizeof(message_)));
+  }
+
   // Group ranks that launch `request` waits for, as comm_missing says.
   std::vector<int32_t> Missing(uint32_t request = 0) {
     std::vector<int32_t> ranks(16);
@@ -124,6 +132,7 @@ class CommDriver {
   const commsched_backend_t* table_ = nullptr;
   void* comm_ = nullptr;
   Parker parker_;
+  std::optional<BackendSleeper> sleeper_;
   char message_[1024] = {};
 };
 

@@ -486,7 +486,9 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .comm_register = nullptr,
             .comm_missing = inner_->comm_missing == nullptr
                                 ? nullptr
-                                : &FaultTable::CommMissing};
+                                : &FaultTable::CommMissing,
+            .wait = nullptr,
+            .interrupt = nullptr};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

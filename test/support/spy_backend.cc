@@ -102,6 +102,8 @@ WorldSpec SpyBackend::Spec(const WorldSpec& inner) {
   table_.comm_register = nullptr;
   table_.comm_missing =
       inner_->comm_missing == nullptr ? nullptr : &SpyTable::CommMissing;
+  table_.wait = nullptr;
+  table_.interrupt = nullptr;
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

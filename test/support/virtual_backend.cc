@@ -127,7 +127,9 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .comm_destroy = &VirtualTable::CommDestroy,
               .comm_status = &VirtualTable::CommStatus,
               .comm_register = nullptr,
-              .comm_missing = &VirtualTable::CommMissing}) {}
+              .comm_missing = &VirtualTable::CommMissing,
+              .wait = nullptr,
+              .interrupt = nullptr}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

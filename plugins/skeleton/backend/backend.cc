@@ -486,6 +486,10 @@ const commsched_backend_t kBackend = {
     .comm_status = CommStatus,
     .comm_register = nullptr,  // Any memory will do.
     .comm_missing = CommMissing,
+    // The host sleeps by itself, until `wake`. One whose news come through a
+    // descriptor sleeps on that here.
+    .wait = nullptr,
+    .interrupt = nullptr,
 };
 
 const commsched_plugin_t kPlugins[] = {

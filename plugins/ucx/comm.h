@@ -1,0 +1,116 @@
+// One rank's communicator.
+#ifndef COMMSCHED_PLUGINS_UCX_COMM_H_
+#define COMMSCHED_PLUGINS_UCX_COMM_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commsched/plugin.h"
+#include "network.h"
+#include "operation.h"
+
+namespace commsched::ucx {
+
+// What members tell each other besides data.
+struct Notice {
+  static constexpr uint32_t kAborted = 1;
+  static constexpr uint32_t kLeft = 2;
+  // What makes two communicators with one id different: the first notice.
+  static constexpr uint32_t kJoined = 3;
+  // After a failure: the reader's memory is not read any more.
+  static constexpr uint32_t kStopped = 4;
+
+  uint32_t kind = 0;
+  int32_t status = 0;      // kAborted
+  int32_t rank = 0;        // Of the group; who says it.
+  uint32_t in_flight = 0;  // kJoined: launches that it was made for.
+  uint64_t launches = 0;   // kLeft: collectives that it has posted.
+  uint64_t sent = 0;       // kLeft: sends to, and receives from, the reader.
+  uint64_t received = 0;
+  char text[480] = "";  // kAborted: why. kJoined: the ranks.
+};
+
+// Thread rules are those of commsched_backend_t. What several threads touch is
+// behind the network's mutex.
+class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
+ public:
+  static Outcome Create(Network* network, const commsched_comm_desc_t& desc,
+                        std::shared_ptr<Comm>* out);
+  ~Comm() override;
+
+  Outcome Launch(const commsched_launch_t& launch, uint32_t request);
+  Outcome Poll(uint32_t request, commsched_launch_result_t* out_result);
+  void Abort(commsched_status_t status, const char* message);
+  Outcome Status();
+  uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
+  // The host lets go of it.
+  void Leave();
+
+ private:
+  // What passes between this member and another, for kind SEND.
+  struct Peer {
+    uint64_t sends = 0;  // Posted here.
+    uint64_t receives = 0;
+    bool has_stopped = false;
+    bool has_left = false;
+    uint64_t launches_at_end = 0;  // Of one that has left.
+    uint64_t sends_at_end = 0;     // To this member.
+    uint64_t receives_at_end = 0;
+  };
+
+  Comm(Network* network, const commsched_comm_desc_t& desc);
+  int size() const { return static_cast<int>(ranks_.size()); }
+  Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
+
+  void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
+  void Hear(const Notice& notice);
+
+  // With the mutex held.
+  void Post(Operation* operation, uint32_t first, uint32_t count);
+  void ReceiveNotices();
+  void Tell(const Notice& notice, int peer);
+  void FailLocked(commsched_status_t status, const std::string& reason);
+  void FailAndTell(commsched_status_t status, const std::string& reason);
+  void FailIfLeft(int peer);
+  void Suspect(const std::string& reason);
+  std::string Name(int peer) const;
+  bool Receives() const;
+  bool Sends() const;
+  bool IsRead() const;
+  void Stop();
+
+  // Without it: takes steps that have become possible.
+  void Advance(Operation* operation);
+  void Reduce(const Operation& operation, const Step& step);
+
+  uint64_t Tag(int source, uint64_t type) const;
+
+  Network* const network_;
+  const std::string axis_;
+  const std::vector<int32_t> ranks_;
+  const int rank_;
+  const uint32_t max_members_;
+  void (*const wake_)(void* user);
+  void* const wake_user_;
+  const std::string id_;
+  uint64_t tags_ = 0;  // Upper 40 bits of every tag.
+
+  // Behind the mutex.
+  std::vector<Operation> operations_;  // By request; never moved.
+  std::vector<uint32_t> order_;        // Requests in flight, oldest first.
+  uint64_t num_collectives_ = 0;
+  std::vector<Peer> peers_;
+  Outcome failure_;
+  std::string suspicion_;  // A message that failed; "": none.
+  int64_t suspicion_deadline_ns_ = 0;
+  bool stopped_ = false;
+  bool left_ = false;
+  Notice heard_;
+  Message notice_message_;
+};
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_COMM_H_

@@ -1,0 +1,320 @@
+#include "network.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <ucs/config/global_opts.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace commsched::ucx {
+namespace {
+
+// How long a rank waits for the address of another.
+constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
+// How long a flush may take: a peer that is gone takes nothing.
+constexpr int64_t kFlushNs = int64_t{1} * 1000 * 1000 * 1000;
+constexpr uint64_t kMaxAddressBytes = 64 << 10;
+// What is read to be dropped.
+constexpr uint64_t kMaxUnreadBytes = 1024;
+// Cross-memory attach ends the process when the other one, or the memory, is
+// gone. Through a shared segment a byte is copied once more, at the same speed.
+constexpr char kDefaultTls[] = "^cma";
+
+Outcome Failed(const char* what, ucs_status_t status) {
+  return {COMMSCHED_UNAVAILABLE,
+          std::string(what) + ": " + ucs_status_string(status)};
+}
+
+std::string AddressKey(int rank) {
+  return "ucx address of rank " + std::to_string(rank);
+}
+
+void OnSent(void* request, ucs_status_t status, void* user) {
+  auto* message = static_cast<Message*>(user);
+  message->request = nullptr;
+  ucp_request_free(request);
+  message->receiver->OnDone(message, status, 0);
+}
+
+void OnReceived(void* request, ucs_status_t status,
+                const ucp_tag_recv_info_t* info, void* user) {
+  auto* message = static_cast<Message*>(user);
+  const uint64_t bytes = status == UCS_OK ? info->length : 0;
+  message->request = nullptr;
+  ++message->num_posts;       // It is done.
+  ucp_request_free(request);  // `info` is in it.
+  message->receiver->OnDone(message, status, bytes);
+}
+
+}  // namespace
+
+Outcome Network::Create(const commsched_instance_desc_t& desc,
+                        const commsched_host_t* host,
+                        const NetworkOptions& options,
+                        std::unique_ptr<Network>* out) {
+  std::unique_ptr<Network> network(new Network(desc, host));
+  Outcome outcome = network->Open(options);
+  if (outcome.ok()) outcome = network->PutAddress();
+  if (outcome.ok()) *out = std::move(network);
+  return outcome;
+}
+
+Outcome Network::Open(const NetworkOptions& options) {
+  spin_ns_ = options.spin_ns;
+  // What a broken communicator leaves behind is worth a warning to UCX.
+  if (getenv("UCX_LOG_LEVEL") == nullptr) {
+    ucs_global_opts_set_value("LOG_LEVEL", "error");
+  }
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Failed("ucp_config_read", status);
+  std::string tls = options.tls;
+  if (tls.empty() && getenv("UCX_TLS") == nullptr) tls = kDefaultTls;
+  const std::pair<const char*, const std::string&> settings[] = {
+      {"TLS", tls}, {"NET_DEVICES", options.net_devices}};
+  for (const auto& [name, value] : settings) {
+    if (value.empty() || status != UCS_OK) continue;
+    status = ucp_config_modify(config, name, value.c_str());
+  }
+  if (status == UCS_OK) {
+    ucp_params_t params = {};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES |
+                        UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                        UCP_PARAM_FIELD_NAME;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+    params.estimated_num_eps = static_cast<size_t>(world_size_);
+    params.name = "commsched";
+    status = ucp_init(&params, config, &context_);
+  }
+  ucp_config_release(config);
+  if (status != UCS_OK) return Failed("ucp_init", status);
+  ucp_worker_params_t params = {};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  status = ucp_worker_create(context_, &params, &worker_);
+  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  status = ucp_worker_get_efd(worker_, &event_fd_);
+  if (status != UCS_OK) return Failed("ucp_worker_get_efd", status);
+  return {};
+}
+
+Outcome Network::PutAddress() {
+  ucp_address_t* address = nullptr;
+  size_t bytes = 0;
+  const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
+  if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
+  char message[512] = "";
+  const commsched_status_t code =
+      oob_->put(oob_->user, AddressKey(world_rank_).c_str(), address, bytes,
+                message, sizeof(message));
+  ucp_worker_release_address(worker_, address);
+  return {code, message};
+}
+
+Network::~Network() {
+  if (worker_ != nullptr) {
+    DropUnread();
+    ucp_worker_destroy(worker_);
+  }
+  if (context_ != nullptr) ucp_cleanup(context_);
+  for (const auto& waiter : waiters_) close(waiter->fd);
+}
+
+void Network::Flush() {
+  const int64_t deadline_ns = NowNs() + kFlushNs;
+  ucp_request_param_t none = {};
+  void* request = ucp_worker_flush_nbx(worker_, &none);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+         NowNs() < deadline_ns) {
+    ucp_worker_progress(worker_);
+  }
+  ucp_request_free(request);  // Which may still be under way.
+}
+
+// Notices to communicators that are gone, which UCX would complain about.
+void Network::DropUnread() {
+  char bytes[kMaxUnreadBytes];
+  ucp_tag_recv_info_t info;
+  while (true) {
+    ucp_worker_progress(worker_);
+    const ucp_tag_message_h message =
+        ucp_tag_probe_nb(worker_, 0, 0, /*remove=*/0, &info);
+    if (message == nullptr || info.length > sizeof(bytes)) return;
+    ucp_request_param_t param = {};
+    void* request = ucp_tag_recv_nbx(worker_, bytes, sizeof(bytes),
+                                     info.sender_tag, ~uint64_t{0}, &param);
+    if (!UCS_PTR_IS_PTR(request)) continue;
+    const bool done = ucp_request_check_status(request) != UCS_INPROGRESS;
+    if (!done) ucp_request_cancel(worker_, request);
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+      ucp_worker_progress(worker_);
+    }
+    ucp_request_free(request);
+    if (!done) return;
+  }
+}
+
+Outcome Network::Connect(int peer) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (endpoints_[static_cast<size_t>(peer)] != nullptr) return {};
+  }
+  std::string address(kMaxAddressBytes, '\0');
+  uint64_t bytes = address.size();
+  char message[512] = "";
+  const commsched_status_t code =
+      oob_->get(oob_->user, AddressKey(peer).c_str(), address.data(), &bytes,
+                NowNs() + kConnectNs, message, sizeof(message));
+  if (code != COMMSCHED_OK) return {code, message};
+  const std::lock_guard<std::mutex> lock(mu_);
+  ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
+  if (endpoint != nullptr) return {};
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
+  if (status == UCS_OK) return {};
+  endpoint = nullptr;
+  return Failed(("rank " + std::to_string(peer) + ": ucp_ep_create").c_str(),
+                status);
+}
+
+void Network::Started(ucs_status_ptr_t request, Message* message) {
+  if (UCS_PTR_IS_PTR(request)) {
+    message->request = request;
+    return;
+  }
+  // Done already, well or not; no callback comes.
+  message->receiver->OnDone(message, UCS_PTR_STATUS(request), message->bytes);
+}
+
+void Network::Send(int peer, uint64_t tag, Message* message) {
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = &OnSent;
+  param.user_data = message;
+  Started(ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], message->data,
+                           message->bytes, tag, &param),
+          message);
+}
+
+// Always by the callback, which may be called in here and may post the message
+// again: UCX 1.13 does not tell the size of what is received at once.
+void Network::Receive(uint64_t tag, uint64_t mask, Message* message) {
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                       UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.cb.recv = &OnReceived;
+  param.user_data = message;
+  const uint32_t post = ++message->num_posts;
+  const ucs_status_ptr_t request = ucp_tag_recv_nbx(
+      worker_, message->data, message->bytes, tag, mask, &param);
+  if (UCS_PTR_IS_ERR(request)) {
+    message->receiver->OnDone(message, UCS_PTR_STATUS(request), 0);
+  } else if (message->num_posts == post) {
+    message->request = request;
+  }
+}
+
+void Network::Cancel(Message* message) {
+  if (message->request != nullptr) {
+    ucp_request_cancel(worker_, message->request);
+  }
+}
+
+void Network::Progress() {
+  while (ucp_worker_progress(worker_) != 0) {
+  }
+}
+
+bool Network::TakeId(const std::string& id, uint64_t* tags) {
+  if (!ids_.insert(id).second) return false;
+  // Messages that nobody has received any more belong to an earlier use of the
+  // id. FNV-1a, 64 bits, folded.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : id + "#" + std::to_string(uses_[id]++)) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  }
+  *tags = (hash ^ hash >> 40) & 0xffffffffff;
+  if (tags_.insert(*tags).second) return true;
+  ids_.erase(id);
+  return false;
+}
+
+void Network::GiveId(const std::string& id, uint64_t tags) {
+  ids_.erase(id);
+  tags_.erase(tags);
+}
+
+// ---- Sleeping ----
+
+// null: interrupted already.
+Network::Waiter* Network::BeginWait(uint64_t interrupts) {
+  const std::lock_guard<std::mutex> lock(waiters_mu_);
+  if (interrupts_ != interrupts) return nullptr;
+  for (const auto& waiter : waiters_) {
+    if (waiter->waits) continue;
+    waiter->waits = true;
+    return waiter.get();
+  }
+  waiters_.push_back(std::make_unique<Waiter>());
+  waiters_.back()->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  waiters_.back()->waits = true;
+  return waiters_.back().get();
+}
+
+bool Network::WasInterrupted(uint64_t* interrupts) {
+  const std::lock_guard<std::mutex> lock(waiters_mu_);
+  if (interrupts_ == *interrupts) return false;
+  *interrupts = interrupts_;
+  return true;
+}
+
+void Network::EndWait(Waiter* waiter) {
+  const std::lock_guard<std::mutex> lock(waiters_mu_);
+  eventfd_t ignored = 0;
+  eventfd_read(waiter->fd, &ignored);  // Does not block.
+  waiter->waits = false;
+}
+
+void Network::Interrupt() {
+  const std::lock_guard<std::mutex> lock(waiters_mu_);
+  ++interrupts_;
+  for (const auto& waiter : waiters_) {
+    if (waiter->waits) eventfd_write(waiter->fd, 1);
+  }
+}
+
+void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
+  Waiter* const waiter = BeginWait(*interrupts);
+  if (waiter == nullptr) {
+    WasInterrupted(interrupts);
+    return;
+  }
+  const int64_t spin_until_ns = spin_ns_ == 0 ? 0 : NowNs() + spin_ns_;
+  while (true) {
+    ucs_status_t armed = UCS_ERR_BUSY;
+    const bool spins = spin_ns_ != 0 && NowNs() < spin_until_ns;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      Progress();
+      if (!spins) armed = ucp_worker_arm(worker_);
+    }
+    if (WasInterrupted(interrupts)) break;
+    if (armed == UCS_ERR_BUSY) continue;
+    const int64_t now_ns = NowNs();
+    if (now_ns >= deadline_ns) break;
+    pollfd fds[] = {{event_fd_, POLLIN, 0}, {waiter->fd, POLLIN, 0}};
+    const int64_t rest_ns = deadline_ns - now_ns;
+    const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
+    ppoll(fds, 2, deadline_ns == INT64_MAX ? nullptr : &rest, nullptr);
+  }
+  EndWait(waiter);
+}
+
+}  // namespace commsched::ucx

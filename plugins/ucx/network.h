@@ -1,0 +1,143 @@
+// This process' part of UCX: one worker, an endpoint per peer, and how threads
+// sleep until something arrives.
+#ifndef COMMSCHED_PLUGINS_UCX_NETWORK_H_
+#define COMMSCHED_PLUGINS_UCX_NETWORK_H_
+
+#include <ucp/api/ucp.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "commsched/plugin.h"
+
+namespace commsched::ucx {
+
+// A status code and its reason.
+struct Outcome {
+  commsched_status_t code = COMMSCHED_OK;
+  std::string reason;
+
+  bool ok() const { return code == COMMSCHED_OK; }
+};
+
+// Who is told that a message has been sent or received.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  // With the network's mutex held, from whatever thread makes progress.
+  // `bytes` is what has been received.
+  virtual void OnDone(struct Message* message, ucs_status_t status,
+                      uint64_t bytes) = 0;
+};
+
+// One message under way. Stays where it is until OnDone().
+struct Message {
+  Receiver* receiver = nullptr;
+  int peer = 0;  // Rank in the group of its owner.
+  bool is_receive = false;
+  uint32_t owner = 0;  // For the receiver, as is `step`.
+  uint32_t step = 0;
+  void* data = nullptr;
+  uint64_t bytes = 0;
+  void* request = nullptr;  // UCX's, while it is under way.
+  uint32_t num_posts = 0;   // Receives: how often posted and done.
+};
+
+struct NetworkOptions {
+  std::string tls;          // UCX_TLS; "": as the environment says.
+  std::string net_devices;  // UCX_NET_DEVICES, likewise.
+  int64_t spin_ns = 0;      // How long a thread polls before it sleeps.
+};
+
+// Thread-safe where it says so; the rest needs the mutex.
+class Network {
+ public:
+  static Outcome Create(const commsched_instance_desc_t& desc,
+                        const commsched_host_t* host,
+                        const NetworkOptions& options,
+                        std::unique_ptr<Network>* out);
+  ~Network();
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  const commsched_host_t* host() const { return host_; }
+  int world_rank() const { return world_rank_; }
+  int world_size() const { return world_size_; }
+  std::mutex& mu() { return mu_; }
+
+  // Blocks until world rank `peer` has told its address. Takes the mutex.
+  Outcome Connect(int peer);
+
+  // Starts a message to or from world rank `peer`, which is connected. It may
+  // be done, and its receiver told so, before this returns.
+  void Send(int peer, uint64_t tag, Message* message);
+  void Receive(uint64_t tag, uint64_t mask, Message* message);
+  // Receives that nothing has arrived for are done soon, as canceled.
+  void Cancel(Message* message);
+  // Until nothing more is to be done at once.
+  void Progress();
+  // Until what has been sent has been handed over, but not for long.
+  void Flush();
+
+  // Takes the id of a communicator and the tags that it gets, which are the
+  // same on all members: 40 bits. False if this rank has a communicator of that
+  // id, or whose tags are the same.
+  bool TakeId(const std::string& id, uint64_t* tags);
+  void GiveId(const std::string& id, uint64_t tags);
+  // Keeps what UCX may still refer to until the network is gone.
+  void Bury(std::shared_ptr<void> body) { buried_.push_back(std::move(body)); }
+
+  // commsched_backend_t::wait and interrupt. Thread-safe, without the mutex.
+  void Wait(uint64_t* interrupts, int64_t deadline_ns);
+  void Interrupt();
+
+ private:
+  struct Waiter {
+    int fd = -1;
+    bool waits = false;
+  };
+
+  Network(const commsched_instance_desc_t& desc, const commsched_host_t* host)
+      : host_(host),
+        oob_(desc.oob),
+        world_rank_(desc.world_rank),
+        world_size_(desc.world_size),
+        endpoints_(static_cast<size_t>(desc.world_size)) {}
+  Outcome Open(const NetworkOptions& options);
+  Outcome PutAddress();
+  void DropUnread();
+  void Started(ucs_status_ptr_t request, Message* message);
+  Waiter* BeginWait(uint64_t interrupts);
+  bool WasInterrupted(uint64_t* interrupts);
+  void EndWait(Waiter* waiter);
+  int64_t NowNs() const { return host_->now_ns(host_->user); }
+
+  const commsched_host_t* const host_;
+  const commsched_oob_t* const oob_;
+  const int world_rank_;
+  const int world_size_;
+  int64_t spin_ns_ = 0;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int event_fd_ = -1;
+
+  std::mutex mu_;                         // Guards the worker and what follows.
+  std::vector<ucp_ep_h> endpoints_;       // By world rank; null: not connected.
+  std::map<std::string, uint64_t> uses_;  // How often an id was taken.
+  std::set<std::string> ids_;
+  std::set<uint64_t> tags_;
+  std::vector<std::shared_ptr<void>> buried_;
+
+  std::mutex waiters_mu_;  // Inside of mu_. Guards what follows.
+  uint64_t interrupts_ = 0;
+  std::vector<std::unique_ptr<Waiter>> waiters_;
+};
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_NETWORK_H_

@@ -1,0 +1,479 @@
+#include "operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace commsched::ucx {
+namespace {
+
+// A chunk is reduced while the next ones travel.
+constexpr uint64_t kChunkBytes = 256 << 10;
+// Up to here an all-reduce is one exchange of everything, and a broadcast comes
+// from the root alone: latency counts.
+constexpr uint64_t kSmallBytes = 16 << 10;
+
+// Where the elements of a part begin, and how many there are.
+struct Range {
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+
+// Part `part` of `parts` nearly equal ones.
+Range EqualPart(uint64_t count, int parts, int part) {
+  const auto n = static_cast<uint64_t>(parts);
+  const auto p = static_cast<uint64_t>(part);
+  const uint64_t each = count / n;
+  const uint64_t more = count % n;
+  return {p * each + std::min(p, more), each + (p < more ? 1 : 0)};
+}
+
+// Part `part` of a side whose parts are `member.count` elements, `stride` (0:
+// none between them) apart, or as long as the entries first, first + step ...
+// of `counts` say.
+Range PartOf(const commsched_member_t& member, uint64_t stride, uint64_t first,
+             uint64_t step, int part) {
+  const auto p = static_cast<uint64_t>(part);
+  if (member.counts == nullptr) {
+    return {p * (stride != 0 ? stride : member.count), member.count};
+  }
+  Range range;
+  for (uint64_t i = 0; i < p; ++i) {
+    range.begin += member.counts[first + i * step];
+  }
+  range.count = member.counts[first + p * step];
+  return range;
+}
+
+class Builder {
+ public:
+  Builder(const commsched_launch_t& launch, int rank, int size,
+          Operation* operation)
+      : launch_(launch),
+        rank_(rank),
+        size_(size),
+        element_(ElementBytes(launch.dtype)),
+        op_(*operation) {}
+
+  // The bytes of scratch that Build() places things in.
+  uint64_t ScratchBytes() const {
+    // What comes from each other rank; and what has no place of its own.
+    const auto times = static_cast<uint64_t>(
+        launch_.kind == COMMSCHED_REDUCE && !IsRoot() ? size_ : size_ - 1);
+    uint64_t bytes = 0;
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      bytes += Reduced(launch_.members[m]) * element_ * times;
+    }
+    return bytes;
+  }
+
+  void Build() {
+    if (launch_.kind == COMMSCHED_BARRIER) return Barrier();
+    // Everything of the first phase comes before everything of the second, on
+    // both sides of each pair.
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      First(launch_.members[m]);
+    }
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      Second(launch_.members[m]);
+    }
+    op_.num_posted = static_cast<uint32_t>(op_.messages.size());
+    for (Step& step : op_.steps) SendOn(&step);
+  }
+
+  // Of the members, each is one message.
+  void BuildPeers() {
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      const commsched_member_t& member = launch_.members[m];
+      if (member.direction == COMMSCHED_SEND) {
+        Send(member.peer, member.input, member.count);
+      } else {
+        Receive(member.peer, member.output, member.count);
+      }
+    }
+    op_.num_posted = static_cast<uint32_t>(op_.messages.size());
+  }
+
+ private:
+  bool IsSmall(const commsched_member_t& member) const {
+    return member.count * element_ <= kSmallBytes;
+  }
+
+  // Elements that this rank reduces of a member.
+  uint64_t Reduced(const commsched_member_t& member) const {
+    switch (launch_.kind) {
+      case COMMSCHED_REDUCE_SCATTER:
+        return PartOf(member, member.input_stride, 0, 1, rank_).count;
+      case COMMSCHED_ALL_REDUCE:
+        if (IsSmall(member)) return member.count;
+        return EqualPart(member.count, size_, rank_).count;
+      case COMMSCHED_REDUCE:
+        if (IsSmall(member)) return rank_ == launch_.root ? member.count : 0;
+        return EqualPart(member.count, size_, rank_).count;
+      default:
+        return 0;
+    }
+  }
+
+  char* At(const void* base, uint64_t element) const {
+    return const_cast<char*>(static_cast<const char*>(base)) +
+           element * element_;
+  }
+
+  void Add(bool is_receive, int peer, void* data, uint64_t count,
+           uint32_t step) {
+    Message message;
+    message.peer = peer;
+    message.is_receive = is_receive;
+    message.step = step;
+    message.data = data;
+    message.bytes = count * element_;
+    op_.messages.push_back(message);
+  }
+  void Receive(int peer, void* data, uint64_t count,
+               uint32_t step = Operation::kNoStep) {
+    Add(true, peer, data, count, step);
+    if (step != Operation::kNoStep) ++op_.steps[step].waiting;
+    if (op_.heard[static_cast<size_t>(peer)]) {
+      op_.heard[static_cast<size_t>(peer)] = false;
+      ++op_.num_unheard;
+    }
+  }
+  void Send(int peer, const void* data, uint64_t count,
+            uint32_t step = Operation::kNoStep) {
+    Add(false, peer, const_cast<void*>(data), count, step);
+    if (step != Operation::kNoStep) ++op_.steps[step].waiting;
+  }
+
+  void CopyOwn(const void* from, void* to, uint64_t count) const {
+    if (from != to && count != 0) std::memmove(to, from, count * element_);
+  }
+
+  // Calls `each(begin, count)` for the chunks of a range: at least one, so that
+  // nothing to move is still a message.
+  template <typename Each>
+  void ForChunks(Range range, Each each) const {
+    const uint64_t chunk = std::max<uint64_t>(1, kChunkBytes / element_);
+    for (uint64_t done = 0;;) {
+      const uint64_t count = std::min(chunk, range.count - done);
+      each(range.begin + done, count);
+      done += count;
+      if (done == range.count) return;
+    }
+  }
+
+  // ---- What is posted first ----
+
+  void First(const commsched_member_t& member) {
+    switch (launch_.kind) {
+      case COMMSCHED_ALL_GATHER:
+        return AllGather(member);
+      case COMMSCHED_ALL_TO_ALL:
+        return AllToAll(member);
+      case COMMSCHED_REDUCE_SCATTER:
+        return ReduceParts(
+            member,
+            [&](int part) {
+              return PartOf(member, member.input_stride, 0, 1, part);
+            },
+            member.output, false);
+      case COMMSCHED_ALL_REDUCE:
+        if (IsSmall(member)) return ReduceAll(member);
+        return ReduceEqualParts(member, member.output);
+      case COMMSCHED_REDUCE:
+        if (IsSmall(member)) return ReduceAtRoot(member);
+        return ReduceEqualParts(member, ReducedAt(member));
+      case COMMSCHED_BROADCAST:
+        return Broadcast(member);
+      default:
+        return;
+    }
+  }
+
+  // Nothing but that all have come.
+  void Barrier() {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      Send(peer, nullptr, 0);
+      Receive(peer, nullptr, 0);
+    }
+    op_.num_posted = static_cast<uint32_t>(op_.messages.size());
+  }
+
+  void AllGather(const commsched_member_t& member) {
+    for (int peer = 0; peer < size_; ++peer) {
+      const Range part = PartOf(member, member.output_stride, 0, 1, peer);
+      char* const to = At(member.output, part.begin);
+      if (peer == rank_) {
+        CopyOwn(member.input, to, part.count);
+        continue;
+      }
+      const uint64_t own =
+          PartOf(member, member.output_stride, 0, 1, rank_).count;
+      Send(peer, member.input, own);
+      Receive(peer, to, part.count);
+    }
+  }
+
+  void AllToAll(const commsched_member_t& member) {
+    const auto n = static_cast<uint64_t>(size_);
+    const auto me = static_cast<uint64_t>(rank_);
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto p = static_cast<uint64_t>(peer);
+      // Row r of the counts is what rank r sends, column r what it gets.
+      const Range out = PartOf(member, member.input_stride, me * n, 1, peer);
+      Range in = PartOf(member, member.output_stride, me, n, peer);
+      if (member.counts != nullptr) in.count = member.counts[p * n + me];
+      char* const from = At(member.input, out.begin);
+      char* const to = At(member.output, in.begin);
+      if (peer == rank_) {
+        CopyOwn(from, to, in.count);
+        continue;
+      }
+      Send(peer, from, out.count);
+      Receive(peer, to, in.count);
+    }
+  }
+
+  // Of what each rank has of it, this rank reduces its own part to `output`.
+  template <typename PartAt>
+  void ReduceParts(const commsched_member_t& member, PartAt part_at,
+                   void* output, bool sends_on) {
+    const Range own = part_at(rank_);
+    ForChunks(own, [&](uint64_t begin, uint64_t count) {
+      const uint32_t step = AddReduction(
+          member.input, begin, count, At(output, begin - own.begin), sends_on);
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer != rank_) ReceiveInput(peer, count, step);
+      }
+    });
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      ForChunks(part_at(peer), [&](uint64_t begin, uint64_t count) {
+        Send(peer, At(member.input, begin), count);
+      });
+    }
+  }
+
+  void ReduceEqualParts(const commsched_member_t& member, void* output) {
+    const Range own = EqualPart(member.count, size_, rank_);
+    const bool whole = launch_.kind == COMMSCHED_ALL_REDUCE || IsRoot();
+    ReduceParts(
+        member, [&](int part) { return EqualPart(member.count, size_, part); },
+        At(output, whole ? own.begin : 0),
+        launch_.kind == COMMSCHED_ALL_REDUCE || !IsRoot());
+  }
+
+  // The sum overwrites the input if the two are one, so what is sent of the
+  // input goes first.
+  void ReduceAll(const commsched_member_t& member) {
+    const uint32_t step =
+        AddReduction(member.input, 0, member.count, member.output, false);
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      ReceiveInput(peer, member.count, step);
+      Send(peer, member.input, member.count, step);
+    }
+  }
+
+  void ReduceAtRoot(const commsched_member_t& member) {
+    if (!IsRoot()) return Send(launch_.root, member.input, member.count);
+    const uint32_t step =
+        AddReduction(member.input, 0, member.count, member.output, false);
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != rank_) ReceiveInput(peer, member.count, step);
+    }
+  }
+
+  void Broadcast(const commsched_member_t& member) {
+    if (IsRoot()) {
+      CopyOwn(member.input, member.output, member.count);
+      for (int peer = 0; peer < size_; ++peer) {
+        if (peer == rank_) continue;
+        if (IsSmall(member)) {
+          Send(peer, member.input, member.count);
+          continue;
+        }
+        ForChunks(BroadcastPart(member, peer),
+                  [&](uint64_t begin, uint64_t count) {
+                    Send(peer, At(member.input, begin), count);
+                  });
+      }
+      return;
+    }
+    if (IsSmall(member)) {
+      return Receive(launch_.root, member.output, member.count);
+    }
+    ForChunks(
+        BroadcastPart(member, rank_), [&](uint64_t begin, uint64_t count) {
+          const uint32_t step = AddStep(At(member.output, begin), count, true);
+          Receive(launch_.root, At(member.output, begin), count, step);
+        });
+  }
+
+  // ---- What is received of what others send on ----
+
+  void Second(const commsched_member_t& member) {
+    if (IsSmall(member)) return;
+    switch (launch_.kind) {
+      case COMMSCHED_ALL_REDUCE:
+        for (int peer = 0; peer < size_; ++peer) {
+          if (peer != rank_) ReceiveEqualPart(member, peer);
+        }
+        return;
+      case COMMSCHED_REDUCE:
+        for (int peer = 0; peer < size_ && IsRoot(); ++peer) {
+          if (peer != rank_) ReceiveEqualPart(member, peer);
+        }
+        return;
+      case COMMSCHED_BROADCAST:
+        for (int peer = 0; peer < size_ && !IsRoot(); ++peer) {
+          if (peer == rank_ || peer == launch_.root) continue;
+          ForChunks(BroadcastPart(member, peer),
+                    [&](uint64_t begin, uint64_t count) {
+                      Receive(peer, At(member.output, begin), count);
+                    });
+        }
+        return;
+      default:
+        return;
+    }
+  }
+
+  void ReceiveEqualPart(const commsched_member_t& member, int peer) {
+    ForChunks(EqualPart(member.count, size_, peer),
+              [&](uint64_t begin, uint64_t count) {
+                Receive(peer, At(member.output, begin), count);
+              });
+  }
+
+  void SendOn(Step* step) {
+    step->first_send = static_cast<uint32_t>(op_.messages.size());
+    for (int peer = 0; step->sends_on && peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      if (launch_.kind == COMMSCHED_REDUCE && peer != launch_.root) continue;
+      if (launch_.kind == COMMSCHED_BROADCAST && peer == launch_.root) continue;
+      Send(peer, step->sent, step->sent_count);
+    }
+    step->num_sends =
+        static_cast<uint32_t>(op_.messages.size()) - step->first_send;
+  }
+
+  // ---- Steps ----
+
+  uint32_t AddStep(void* sent, uint64_t sent_count, bool sends_on) {
+    Step step;
+    step.sends_on = sends_on;
+    step.sent = sent;
+    step.sent_count = sent_count;
+    op_.steps.push_back(step);
+    return static_cast<uint32_t>(op_.steps.size() - 1);
+  }
+
+  // Of `count` elements of every rank's input; this rank's begin at `begin`.
+  uint32_t AddReduction(const void* input, uint64_t begin, uint64_t count,
+                        void* output, bool sends_on) {
+    const uint32_t number = AddStep(output, count, sends_on);
+    Step& step = op_.steps[number];
+    step.count = count;
+    step.output = output;
+    step.first_input = static_cast<uint32_t>(op_.inputs.size());
+    op_.inputs.resize(op_.inputs.size() + static_cast<size_t>(size_));
+    op_.inputs[step.first_input + static_cast<size_t>(rank_)] =
+        At(input, begin);
+    return number;
+  }
+
+  void ReceiveInput(int peer, uint64_t count, uint32_t step) {
+    char* const to = op_.scratch + scratch_used_;
+    scratch_used_ += count * element_;
+    op_.inputs[op_.steps[step].first_input + static_cast<size_t>(peer)] = to;
+    Receive(peer, to, count, step);
+  }
+
+  bool IsRoot() const { return rank_ == launch_.root; }
+
+  // Of a rank that is not the root.
+  Range BroadcastPart(const commsched_member_t& member, int peer) const {
+    return EqualPart(member.count, size_ - 1,
+                     peer < launch_.root ? peer : peer - 1);
+  }
+
+  // Where a rank that is not the root reduces its part of a reduce: its output
+  // is nobody's, so into scratch, behind what comes from the others.
+  void* ReducedAt(const commsched_member_t& member) {
+    if (IsRoot()) return member.output;
+    char* const to = op_.scratch + scratch_used_;
+    scratch_used_ += EqualPart(member.count, size_, rank_).count * element_;
+    return to;
+  }
+
+  const commsched_launch_t& launch_;
+  const int rank_;
+  const int size_;
+  const uint64_t element_;
+  Operation& op_;
+  uint64_t scratch_used_ = 0;
+};
+
+}  // namespace
+
+uint64_t ElementBytes(commsched_dtype_t dtype) {
+  switch (dtype) {
+    case COMMSCHED_F32:
+    case COMMSCHED_I32:
+      return 4;
+    case COMMSCHED_F64:
+    case COMMSCHED_I64:
+      return 8;
+    case COMMSCHED_F16:
+    case COMMSCHED_BF16:
+      return 2;
+    case COMMSCHED_I8:
+    case COMMSCHED_U8:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+Outcome Build(const commsched_launch_t& launch, int rank, int size,
+              const commsched_host_t* host, Operation* operation) {
+  if (launch.kind > COMMSCHED_SEND || ElementBytes(launch.dtype) == 0) {
+    return {COMMSCHED_INVALID_ARGUMENT,
+            "kind " + std::to_string(launch.kind) + " and dtype " +
+                std::to_string(launch.dtype) + " make no launch"};
+  }
+  Operation& op = *operation;
+  op.kind = launch.kind;
+  op.dtype = launch.dtype;
+  op.reduce_op = launch.reduce_op;
+  op.messages.clear();
+  op.steps.clear();
+  op.inputs.clear();
+  op.next_step = 0;
+  op.outstanding = 0;
+  op.heard.assign(static_cast<size_t>(size), true);
+  op.num_unheard = 0;
+  op.started_ns = 0;
+  op.cpu_ns = 0;
+  Builder builder(launch, rank, size, operation);
+  if (launch.kind == COMMSCHED_SEND) {
+    builder.BuildPeers();
+    return {};
+  }
+  const uint64_t bytes = builder.ScratchBytes();
+  if (bytes > op.scratch_bytes) {
+    host->free(host->user, op.scratch);
+    op.scratch_bytes = 0;
+    op.scratch = static_cast<char*>(host->alloc(host->user, bytes));
+    if (op.scratch == nullptr) {
+      return {COMMSCHED_RESOURCE_EXHAUSTED,
+              "no memory for " + std::to_string(bytes) + " bytes of scratch"};
+    }
+    op.scratch_bytes = bytes;
+  }
+  builder.Build();
+  return {};
+}
+
+}  // namespace commsched::ucx

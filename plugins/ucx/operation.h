@@ -1,0 +1,86 @@
+// One launch as messages, and what is done with them when they have come.
+#ifndef COMMSCHED_PLUGINS_UCX_OPERATION_H_
+#define COMMSCHED_PLUGINS_UCX_OPERATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "commsched/plugin.h"
+#include "network.h"
+
+namespace commsched::ucx {
+
+// A part of a launch that waits for messages, reduces, and sends on. Steps of a
+// launch are taken in order, so that the messages between two ranks are sent in
+// the order in which the other has posted receives for them.
+struct Step {
+  uint32_t waiting = 0;  // Messages that have to be done first.
+  // If `count` is not 0, this many elements of each rank's input are combined.
+  uint64_t count = 0;
+  uint32_t first_input = 0;  // In Operation::inputs, one per rank.
+  void* output = nullptr;
+  // What has come or been reduced, and is sent on.
+  bool sends_on = false;
+  void* sent = nullptr;
+  uint64_t sent_count = 0;
+  // The messages that do so: in Operation::messages.
+  uint32_t first_send = 0;
+  uint32_t num_sends = 0;
+};
+
+// Reused for launch after launch: what its vectors and scratch once held they
+// have room for.
+struct Operation {
+  static constexpr uint32_t kNoStep = UINT32_MAX;  // Message::step
+
+  bool active = false;
+  uint64_t number = 0;  // Of the launch in its communicator.
+  commsched_collective_t kind = 0;
+  commsched_dtype_t dtype = 0;
+  commsched_reduce_op_t reduce_op = 0;
+
+  // Posted at once are the first `num_posted`; the rest belongs to steps.
+  std::vector<Message> messages;
+  uint32_t num_posted = 0;
+  std::vector<Step> steps;
+  std::vector<const void*> inputs;
+  char* scratch = nullptr;
+  uint64_t scratch_bytes = 0;
+
+  uint32_t next_step = 0;
+  uint32_t outstanding = 0;  // Messages that are under way.
+  std::vector<bool> heard;   // Peers that something has come from, by rank.
+  uint32_t num_unheard = 0;  // Of those that something is to come from.
+  int64_t started_ns = 0;
+  int64_t cpu_ns = 0;
+
+  bool IsDone() const { return next_step == steps.size() && outstanding == 0; }
+};
+
+// Writes what rank `rank` of `size` does for `launch` into `operation`, whose
+// scratch is lengthened by `host` if it has to be. Nothing is posted; a rank's
+// own data is copied where it belongs. RESOURCE_EXHAUSTED if there is no memory
+// for scratch, INVALID_ARGUMENT for a kind that is none.
+//
+//   all-gather, all-to-all   every rank sends each other rank its part
+//   reduce-scatter           the same; parts are reduced in rank order, a chunk
+//                            as soon as it has come from all
+//   all-reduce               reduce-scatter of equal parts, of which a chunk is
+//                            sent to all once it is reduced; small ones: every
+//                            rank sends all, and reduces all
+//   reduce                   reduce-scatter, whose chunks are sent to the root
+//   broadcast                the root sends each other rank one part, which
+//                            sends it on by chunks; small ones: all to all
+//
+// So reductions have one order, and their bits do not depend on sizes or on
+// arrival. A link carries as many bytes as with a ring, in fewer steps.
+// Sends and receives (kind SEND) have no steps.
+Outcome Build(const commsched_launch_t& launch, int rank, int size,
+              const commsched_host_t* host, Operation* operation);
+
+// Bytes of an element; 0 if `dtype` is none.
+uint64_t ElementBytes(commsched_dtype_t dtype);
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_OPERATION_H_

@@ -1,0 +1,223 @@
+// Backend "ucx": collectives of processes over UCP, on shared memory, TCP or
+// RDMA as UCX finds them.
+//
+// The configuration is a list "key=value;key=value" of
+//   tls          as UCX_TLS, such as tls=tcp,self
+//   net_devices  as UCX_NET_DEVICES
+//   spin_us      how long a thread polls before it sleeps; 0 by default, or
+//                COMMSCHED_UCX_SPIN_US
+#include "commsched/plugin.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "comm.h"
+#include "network.h"
+
+namespace commsched::ucx {
+namespace {
+
+const commsched_host_t* host = nullptr;
+
+commsched_status_t Report(const Outcome& outcome, char* message,
+                          uint64_t message_size) {
+  if (!outcome.ok() && message_size != 0) {
+    snprintf(message, message_size, "%s", outcome.reason.c_str());
+  }
+  return outcome.code;
+}
+
+// Calls `body`; what it throws, as the standard library does without memory, is
+// a failure.
+template <typename Body>
+commsched_status_t Guard(char* message, uint64_t message_size, Body body) {
+  try {
+    return Report(body(), message, message_size);
+  } catch (const std::bad_alloc&) {
+    return Report({COMMSCHED_RESOURCE_EXHAUSTED, "no memory"}, message,
+                  message_size);
+  } catch (...) {
+    return Report({COMMSCHED_INTERNAL, "an exception"}, message, message_size);
+  }
+}
+
+Outcome ReadSpin(const std::string& what, const std::string& text,
+                 NetworkOptions* options) {
+  constexpr long kMostUs = 1'000'000;
+  char* end = nullptr;
+  const long us = strtol(text.c_str(), &end, 10);
+  if (text.empty() || *end != '\0' || us < 0 || us > kMostUs) {
+    return {COMMSCHED_INVALID_ARGUMENT, what + " is '" + text +
+                                            "', not an integer in 0.." +
+                                            std::to_string(kMostUs)};
+  }
+  options->spin_ns = int64_t{us} * 1000;
+  return {};
+}
+
+Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
+  const char* spin = getenv("COMMSCHED_UCX_SPIN_US");
+  if (spin != nullptr && *spin != '\0') {
+    Outcome outcome = ReadSpin("COMMSCHED_UCX_SPIN_US", spin, options);
+    if (!outcome.ok()) return outcome;
+  }
+  for (size_t begin = 0; begin < config.size();) {
+    const size_t end = std::min(config.find(';', begin), config.size());
+    const std::string item = config.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = item.find('=');
+    const std::string key = item.substr(0, equals);
+    const std::string value =
+        equals == std::string::npos ? "" : item.substr(equals + 1);
+    if (key == "tls") {
+      options->tls = value;
+    } else if (key == "net_devices") {
+      options->net_devices = value;
+    } else if (key == "spin_us") {
+      Outcome outcome = ReadSpin("configuration: spin_us", value, options);
+      if (!outcome.ok()) return outcome;
+    } else {
+      return {COMMSCHED_INVALID_ARGUMENT,
+              "configuration: '" + item +
+                  "' is not tls=, net_devices= or spin_us="};
+    }
+  }
+  return {};
+}
+
+commsched_status_t Init(const commsched_host_t* given, char* message,
+                        uint64_t message_size) {
+  if (given->struct_size <
+      offsetof(commsched_host_t, reduce) + sizeof(given->reduce)) {
+    return Report({COMMSCHED_UNAVAILABLE, "the library is too old for it"},
+                  message, message_size);
+  }
+  host = given;
+  return COMMSCHED_OK;
+}
+
+commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
+                                  void** out_instance, char* message,
+                                  uint64_t message_size) {
+  return Guard(message, message_size, [&]() -> Outcome {
+    if (desc->struct_size <
+            offsetof(commsched_instance_desc_t, oob) + sizeof(desc->oob) ||
+        desc->oob == nullptr) {
+      return {COMMSCHED_FAILED_PRECONDITION,
+              "connects processes; for ranks that are threads of one there is "
+              "'inproc'"};
+    }
+    NetworkOptions options;
+    Outcome outcome = ReadOptions(desc->config, &options);
+    std::unique_ptr<Network> network;
+    if (outcome.ok()) {
+      outcome = Network::Create(*desc, host, options, &network);
+    }
+    if (outcome.ok()) *out_instance = network.release();
+    return outcome;
+  });
+}
+
+void InstanceDestroy(void* instance) { delete static_cast<Network*>(instance); }
+
+using Handle = std::shared_ptr<Comm>;
+
+Comm& Of(void* comm) { return **static_cast<Handle*>(comm); }
+
+commsched_status_t CommCreate(void* instance, const commsched_comm_desc_t* desc,
+                              void** out_comm, char* message,
+                              uint64_t message_size) {
+  return Guard(message, message_size, [&]() -> Outcome {
+    auto handle = std::make_unique<Handle>();
+    Outcome outcome =
+        Comm::Create(static_cast<Network*>(instance), *desc, handle.get());
+    if (outcome.ok()) *out_comm = handle.release();
+    return outcome;
+  });
+}
+
+commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
+                          uint32_t request, commsched_stream_t /*stream*/,
+                          char* message, uint64_t message_size) {
+  return Guard(message, message_size,
+               [&] { return Of(comm).Launch(*launch, request); });
+}
+
+commsched_status_t Poll(void* comm, uint32_t request,
+                        commsched_launch_result_t* out_result, char* message,
+                        uint64_t message_size) {
+  return Guard(message, message_size,
+               [&] { return Of(comm).Poll(request, out_result); });
+}
+
+void CommAbort(void* comm, commsched_status_t status, const char* message) {
+  Guard(nullptr, 0, [&]() -> Outcome {
+    Of(comm).Abort(status, message);
+    return {};
+  });
+}
+
+void CommDestroy(void* comm) {
+  auto* handle = static_cast<Handle*>(comm);
+  Guard(nullptr, 0, [&]() -> Outcome {
+    (*handle)->Leave();
+    return {};
+  });
+  delete handle;
+}
+
+commsched_status_t CommStatus(void* comm, char* message,
+                              uint64_t message_size) {
+  return Guard(message, message_size, [&] { return Of(comm).Status(); });
+}
+
+uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
+                     uint32_t capacity) {
+  return Of(comm).Missing(request, out_ranks, capacity);
+}
+
+void Wait(void* instance, uint64_t* interrupts, int64_t deadline_ns) {
+  static_cast<Network*>(instance)->Wait(interrupts, deadline_ns);
+}
+
+void Interrupt(void* instance) { static_cast<Network*>(instance)->Interrupt(); }
+
+const commsched_backend_t table = {
+    .struct_size = sizeof(commsched_backend_t),
+    .abi = COMMSCHED_BACKEND_ABI,
+    .capabilities = COMMSCHED_BACKEND_VECTORED |
+                    COMMSCHED_BACKEND_DETERMINISTIC |
+                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
+                    COMMSCHED_BACKEND_PROCESSES,
+    .name = "ucx",
+    .version = "0.1.0",
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = &Poll,
+    .comm_abort = &CommAbort,
+    .comm_destroy = &CommDestroy,
+    .comm_status = &CommStatus,
+    .comm_register = nullptr,  // UCX keeps its own cache of registrations.
+    .comm_missing = &CommMissing,
+    .wait = &Wait,
+    .interrupt = &Interrupt,
+};
+
+const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};
+
+}  // namespace
+}  // namespace commsched::ucx
+
+COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {
+    .struct_size = sizeof(commsched_plugin_list_t),
+    .abi = COMMSCHED_PLUGIN_LIST_ABI,
+    .num_plugins = 1,
+    .plugins = commsched::ucx::plugins,
+    .init = &commsched::ucx::Init,
+};

@@ -1,0 +1,39 @@
+#include "comm/control_meeting.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace commsched {
+
+absl::Status ControlMeeting::CheckRank(absl::string_view key, int rank) const {
+  if (rank == rank_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("meeting '", key, "': rank ", rank,
+                   " is not that of this process, ", rank_));
+}
+
+absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGather(
+    absl::string_view key, int rank, std::string payload, int64_t timeout_ns) {
+  RETURN_IF_ERROR(CheckRank(key, rank));
+  return client_->Gather({}, key, payload, timeout_ns);
+}
+
+void ControlMeeting::Decline(absl::string_view key, int rank,
+                             const absl::Status& why) {
+  if (rank == rank_) client_->Decline({}, key, why);
+}
+
+absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGatherAmong(
+    absl::Span<const int> members, absl::string_view key, int rank,
+    std::string payload, int64_t timeout_ns) {
+  RETURN_IF_ERROR(CheckRank(key, rank));
+  return client_->Gather(members, key, payload, timeout_ns);
+}
+
+void ControlMeeting::DeclineAmong(absl::Span<const int> members,
+                                  absl::string_view key, int rank,
+                                  const absl::Status& why) {
+  if (rank == rank_) client_->Decline(members, key, why);
+}
+
+}  // namespace commsched

@@ -1,0 +1,42 @@
+#ifndef COMMSCHED_SRC_COMM_CONTROL_MEETING_H_
+#define COMMSCHED_SRC_COMM_CONTROL_MEETING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/meeting.h"
+#include "control/client.h"
+
+namespace commsched {
+
+// One rank of a job of processes meets the others at the control server.
+// Thread-safe.
+class ControlMeeting final : public Meeting {
+ public:
+  // `client`, that of `rank`, outlives the meeting.
+  ControlMeeting(ControlClient* client, int rank)
+      : client_(client), rank_(rank) {}
+
+  // `rank` is always that of the client.
+  absl::StatusOr<std::vector<std::string>> AllGather(
+      absl::string_view key, int rank, std::string payload,
+      int64_t timeout_ns) override;
+  void Decline(absl::string_view key, int rank,
+               const absl::Status& why) override;
+  absl::StatusOr<std::vector<std::string>> AllGatherAmong(
+      absl::Span<const int> members, absl::string_view key, int rank,
+      std::string payload, int64_t timeout_ns) override;
+  void DeclineAmong(absl::Span<const int> members, absl::string_view key,
+                    int rank, const absl::Status& why) override;
+
+ private:
+  absl::Status CheckRank(absl::string_view key, int rank) const;
+
+  ControlClient* const client_;
+  const int rank_;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_CONTROL_MEETING_H_

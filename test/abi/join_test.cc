@@ -1,0 +1,141 @@
+// commsched_world_join and the control server, across the C ABI.
+#include <string>
+
+#include "commsched/control.h"
+#include "commsched/world.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace commsched {
+namespace {
+
+using testing::HasSubstr;
+
+commsched_join_desc_t Alone() {
+  commsched_join_desc_t desc = commsched_join_desc_init();
+  desc.rank = 0;
+  desc.size = 1;
+  desc.backend = "null";
+  return desc;
+}
+
+void ExpectRefused(const commsched_join_desc_t& desc, commsched_status_t code,
+                   const char* text) {
+  commsched_world_t* world = nullptr;
+  EXPECT_EQ(commsched_world_join(&desc, &world), code);
+  EXPECT_THAT(std::string(commsched_last_error()), HasSubstr(text));
+  EXPECT_EQ(world, nullptr);
+}
+
+TEST(JoinTest, AProcessAloneIsAWorldOfOne) {
+  const commsched_join_desc_t desc = Alone();
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_join(&desc, &world), COMMSCHED_OK);
+  EXPECT_EQ(commsched_world_rank(world), 0);
+  EXPECT_EQ(commsched_world_size(world), 1);
+  commsched_context_t* context = nullptr;
+  ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
+  EXPECT_EQ(commsched_context_local_size(context), 1);
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+}
+
+TEST(JoinTest, ThreadsHaveNoRankOfTheirProcess) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = 2;
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
+  EXPECT_EQ(commsched_world_rank(world), -1);
+  EXPECT_EQ(commsched_world_rank(nullptr), -1);
+  EXPECT_EQ(commsched_context_local_size(nullptr), 0);
+  commsched_world_destroy(world);
+}
+
+TEST(JoinTest, FieldsThatMakeNoSenseAreNamed) {
+  commsched_join_desc_t desc = Alone();
+  desc.rank = 1;
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT,
+                "desc.rank is 1, not in a world of 1 ranks");
+  desc = Alone();
+  desc.size = 2;
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.control is NULL");
+  desc.control = "nowhere";
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT,
+                "desc.control is 'nowhere', not host:port");
+  desc = Alone();
+  desc.timeout_ns = -1;
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.timeout_ns is -1");
+  desc = Alone();
+  desc.backend = "inproc";
+  ExpectRefused(desc, COMMSCHED_FAILED_PRECONDITION, "threads of one process");
+  desc = Alone();
+  desc.abi_version = 0;
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT,
+                "commsched_join_desc_t.abi_version is 0");
+  desc = Alone();
+  desc.abi_version = 99;
+  ExpectRefused(desc, COMMSCHED_FAILED_PRECONDITION, "ABI 99");
+}
+
+struct Seen {
+  int32_t present = -1;
+  int32_t joined = -1;
+};
+
+TEST(ControlTest, AServerIsFoundByItsPortAndToken) {
+  char token[COMMSCHED_TOKEN_SIZE] = "";
+  ASSERT_EQ(commsched_token_create(token), COMMSCHED_OK);
+  EXPECT_EQ(std::string(token).size(), 64u);
+  Seen seen;
+  commsched_control_desc_t desc = commsched_control_desc_init();
+  desc.size = 1;
+  desc.token = token;
+  desc.user = &seen;
+  desc.on_departed = [](void* user, int32_t present, int32_t joined) {
+    *static_cast<Seen*>(user) = {present, joined};
+  };
+  commsched_control_server_t* server = nullptr;
+  ASSERT_EQ(commsched_control_server_start(&desc, &server), COMMSCHED_OK);
+  commsched_join_desc_t join = Alone();
+  const std::string control =
+      "127.0.0.1:" + std::to_string(commsched_control_server_port(server));
+  join.control = control.c_str();
+  ExpectRefused(join, COMMSCHED_UNAUTHENTICATED, "the job token");
+  join.token = token;
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_join(&join, &world), COMMSCHED_OK);
+  commsched_world_destroy(world);
+  commsched_control_server_destroy(server);  // Joins its thread.
+  EXPECT_EQ(seen.present, 0);
+  EXPECT_EQ(seen.joined, 1);
+}
+
+TEST(ControlTest, AServerThatCannotBeIsRefused) {
+  commsched_control_server_t* server = nullptr;
+  const auto expect_refused = [&](const commsched_control_desc_t& desc,
+                                  const char* text) {
+    EXPECT_EQ(commsched_control_server_start(&desc, &server),
+              COMMSCHED_INVALID_ARGUMENT);
+    EXPECT_THAT(std::string(commsched_last_error()), HasSubstr(text));
+    EXPECT_EQ(server, nullptr);
+  };
+  commsched_control_desc_t desc = commsched_control_desc_init();
+  expect_refused(desc, "size is 0");
+  desc.size = 1;
+  desc.port = 65536;
+  expect_refused(desc, "desc.port is 65536");
+  desc.port = 0;
+  desc.silence_ns = 1;
+  expect_refused(desc, "desc.silence_ns is 1");
+  desc.silence_ns = 0;
+  desc.address = "0.0.0.0";
+  expect_refused(desc, "not loopback");
+  EXPECT_EQ(commsched_control_server_start(nullptr, &server),
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(commsched_token_create(nullptr), COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(commsched_control_server_port(nullptr), 0u);
+  commsched_control_server_destroy(nullptr);
+}
+
+}  // namespace
+}  // namespace commsched
