@@ -1,0 +1,162 @@
+// commsched: starts jobs of several processes, and says what the library can
+// do. See commsched --help.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+
+#include "cli/rendezvous.h"
+#include "cli/run.h"
+#include "commsched/commsched.h"
+
+namespace commsched::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUsage = 2;
+constexpr int kMaxRanks = 4096;
+
+int Info(bool json) {
+  // What is on the search path is a part of the answer.
+  commsched_plugin_load(nullptr, 0);
+  char* text = nullptr;
+  if (commsched_info(json ? COMMSCHED_JSON : COMMSCHED_TEXT, &text) !=
+      COMMSCHED_OK) {
+    std::fprintf(stderr, "commsched info: %s\n", commsched_last_error());
+    return kFailed;
+  }
+  std::printf("%s\n", text);
+  commsched_string_free(text);
+  return 0;
+}
+
+constexpr char kCompletion[] = R"(_commsched() {
+  local words="run rendezvous info completion --help --version"
+  case "${COMP_WORDS[1]}" in
+    run) words="--ranks --hosts --agent --address --port --prefix --grace \
+--silence --epoch --help --" ;;
+    rendezvous) words="--ranks --address --port --token-file --epoch \
+--silence --help" ;;
+    info) words="--json --help" ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _commsched commsched
+)";
+
+int Main(int argc, char** argv) {
+  CLI::App app{
+      "Starts jobs of several processes, and says what the library "
+      "can do.",
+      "commsched"};
+  app.set_version_flag("--version", std::string(commsched_version()));
+  app.require_subcommand(1);
+
+  RunOptions run;
+  CLI::App* on_run = app.add_subcommand(
+      "run",
+      "Starts the ranks of a job, passes on what they print and the signals "
+      "that come, and ends all when one fails");
+  on_run->add_option("-n,--ranks", run.ranks, "How many")
+      ->required()
+      ->check(CLI::Range(1, kMaxRanks));
+  on_run
+      ->add_option("--hosts", run.hosts,
+                   "Where, separated by commas; ranks are dealt out in blocks "
+                   "(this host)")
+      ->delimiter(',');
+  on_run
+      ->add_option("--agent", run.agent,
+                   "How to start a shell on a host; {host} is its name, "
+                   "{index} its place in --hosts")
+      ->capture_default_str();
+  on_run->add_option("--address", run.address,
+                     "Where the control server listens: a numeric address "
+                     "that all hosts reach (127.0.0.1)");
+  on_run->add_option("--port", run.port, "Its port (one that is free)");
+  on_run
+      ->add_option("--prefix", run.prefix,
+                   "Put [rank] before each line of output; auto: if there "
+                   "are several ranks")
+      ->check(CLI::IsMember({"on", "off", "auto"}))
+      ->capture_default_str();
+  on_run
+      ->add_option("--grace", run.grace_s,
+                   "Seconds for the others to end by themselves when one "
+                   "has failed, and again after SIGTERM")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  on_run
+      ->add_option("--silence", run.silence_s,
+                   "Seconds without a sign of life after which a rank is "
+                   "lost")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  on_run->add_option("--epoch", run.epoch, "Counts the restarts of the job")
+      ->capture_default_str();
+  on_run->add_option("command", run.command, "Program and arguments, after --")
+      ->required();
+  on_run->positionals_at_end();
+  on_run->footer(
+      "Example: commsched run -n 4 -- commsched-train --backend ucx --zero 2\n"
+      "The exit code is that of the first rank that failed, or 128 + the "
+      "number of the\nsignal that killed it.");
+
+  RendezvousOptions rendezvous;
+  CLI::App* on_rendezvous = app.add_subcommand(
+      "rendezvous",
+      "The control server of a job that another launcher starts: prints "
+      "COMMSCHED_CONTROL=host:port, for its ranks' environment, and ends with "
+      "them");
+  on_rendezvous->add_option("-n,--ranks", rendezvous.ranks, "How many")
+      ->required()
+      ->check(CLI::Range(1, kMaxRanks));
+  on_rendezvous->add_option("--address", rendezvous.address,
+                            "Numeric address to listen on (127.0.0.1)");
+  on_rendezvous->add_option("--port", rendezvous.port,
+                            "Port to listen on (one that is free)");
+  on_rendezvous->add_option(
+      "--token-file", rendezvous.token_file,
+      "File with the job's token, made if it is not there; COMMSCHED_TOKEN "
+      "comes first. Addresses other than loopback need a token");
+  on_rendezvous
+      ->add_option("--epoch", rendezvous.epoch,
+                   "Counts the restarts of the job")
+      ->capture_default_str();
+  on_rendezvous
+      ->add_option("--silence", rendezvous.silence_s,
+                   "Seconds without a sign of life after which a "
+                   "rank is lost")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  on_rendezvous->footer(
+      "Example: commsched rendezvous -n 8 --address 10.0.0.1 --token-file "
+      "~/.job\nThe exit code is 1 if a rank was lost.");
+
+  bool json = false;
+  CLI::App* on_info = app.add_subcommand(
+      "info",
+      "Version, backends and plugins, where they are looked for and why one "
+      "cannot be used, environment variables");
+  on_info->add_flag("--json", json, "For machines");
+  on_info->footer("Example: commsched info --json");
+
+  CLI::App* on_completion = app.add_subcommand(
+      "completion", "Prints the completion of these commands for bash");
+  on_completion->footer("Example: source <(commsched completion)");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kWrongUsage;
+  }
+  if (on_run->parsed()) return Run(run);
+  if (on_rendezvous->parsed()) return Rendezvous(rendezvous);
+  if (on_info->parsed()) return Info(json);
+  std::fputs(kCompletion, stdout);
+  return 0;
+}
+
+}  // namespace
+}  // namespace commsched::cli
+
+int main(int argc, char** argv) { return commsched::cli::Main(argc, argv); }

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""`commsched` and jobs of processes: launcher_test.py COMMSCHED EXAMPLE"""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+COMMSCHED = None
+EXAMPLE = None
+LIMIT_S = 60
+SUMS = "10 20 30"  # Of four ranks.
+
+
+def environment(**more):
+  names = ("COMMSCHED_", "OMPI_", "PMI_", "SLURM_", "TORCHELASTIC_")
+  clean = {name: value for name, value in os.environ.items()
+           if not name.startswith(names)
+           and name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+  return {**clean, **more}
+
+
+def run(*arguments, **more):
+  return subprocess.run([COMMSCHED, *arguments], capture_output=True, text=True,
+                        timeout=LIMIT_S, env=environment(**more))
+
+
+def start(*arguments, **more):
+  return subprocess.Popen([COMMSCHED, *arguments], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True,
+                          env=environment(**more))
+
+
+def children_of(pid):
+  path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+  return [int(child) for child in path.read_text().split()]
+
+
+def wait_for(condition):
+  deadline = time.monotonic() + LIMIT_S
+  while not condition():
+    if time.monotonic() > deadline:
+      raise AssertionError("did not happen")
+    os.sched_yield()
+
+
+def segments():
+  return set(os.listdir("/dev/shm"))
+
+
+class RunTest(unittest.TestCase):
+
+  def test_ranks_meet_and_their_lines_have_their_numbers(self):
+    done = run("run", "-n", "4", "--", EXAMPLE)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertEqual(sorted(done.stdout.splitlines()),
+                     [f"[{r}] rank {r} of 4: {SUMS}" for r in range(4)])
+    self.assertEqual(done.stderr, "")
+
+  def test_three_ranks_over_tcp(self):
+    done = run("run", "-n", "3", "--", EXAMPLE, "5", "300000", UCX_TLS="tcp")
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn("[0] rank 0 of 3: 6 12 18", done.stdout)
+
+  def test_one_rank_has_no_prefix(self):
+    done = run("run", "-n", "1", "--", EXAMPLE)
+    self.assertEqual(done.stdout, "rank 0 of 1: 1 2 3\n")
+
+  def test_the_exit_code_is_that_of_the_first_failure(self):
+    program = 'if [ "$COMMSCHED_RANK" = 1 ]; then exit 7; fi; exec sleep 60'
+    done = run("run", "-n", "3", "--grace", "0.1", "--", "sh", "-c", program)
+    self.assertEqual(done.returncode, 7)
+    self.assertRegex(done.stderr, r"rank 1 \(process \d+\) exited with code 7; "
+                                  "waiting for the others to end")
+
+  def test_who_does_not_end_is_killed(self):
+    program = ('trap "" TERM; if [ "$COMMSCHED_RANK" = 1 ]; then exit 3; fi; '
+               "while true; do sleep 60; done")
+    done = run("run", "-n", "2", "--grace", "0.1", "--", "sh", "-c", program)
+    self.assertEqual(done.returncode, 3)
+    self.assertIn("ending rank 0 with SIGTERM", done.stderr)
+    self.assertIn("killing rank 0", done.stderr)
+
+  def test_a_program_that_is_not_there_is_named(self):
+    done = run("run", "-n", "2", "--", "no-such-program")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("no-such-program: No such file", done.stderr)
+
+  def test_signals_are_passed_on(self):
+    job = start("run", "-n", "2", "--", "sh", "-c",
+                'trap "echo got it; exit 0" TERM; echo ready; '
+                "while true; do sleep 0.05; done")
+    for _ in range(2):
+      self.assertIn("ready", job.stdout.readline())
+    job.send_signal(signal.SIGTERM)
+    out, err = job.communicate(timeout=LIMIT_S)
+    self.assertEqual(out.count("got it"), 2, err)
+    self.assertEqual(job.returncode, 0)
+
+  def test_nothing_outlives_the_launcher(self):
+    job = start("run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 300")
+    ranks = [int(job.stdout.readline().split()[1]) for _ in range(2)]
+    job.kill()
+    job.communicate(timeout=LIMIT_S)
+    for rank in ranks:
+      wait_for(lambda pid=rank: not pathlib.Path(f"/proc/{pid}").exists()
+               or " Z " in pathlib.Path(f"/proc/{pid}/stat").read_text())
+
+  def test_what_a_rank_leaves_behind_is_ended(self):
+    done = run("run", "-n", "1", "--", "sh", "-c", "sleep 300 & echo $!")
+    left = pathlib.Path(f"/proc/{int(done.stdout)}")
+    wait_for(lambda: not left.exists() or " Z " in (left / "stat").read_text())
+
+  def test_hosts_are_shells_that_an_agent_starts(self):
+    with tempfile.TemporaryDirectory() as folder:
+      log = pathlib.Path(folder) / "log"
+      agent = pathlib.Path(folder) / "agent"
+      # A host that has nothing but what it is told.
+      agent.write_text(f'#!/bin/sh\necho "$1" >> {log}\nshift\n'
+                       'exec env -i PATH="$PATH" "$@"\n')
+      agent.chmod(0o755)
+      done = run("run", "-n", "4", "--hosts", "a,b", "--agent",
+                 f"{agent} {{host}}{{index}}", "--", EXAMPLE)
+      self.assertEqual(done.returncode, 0, done.stderr)
+      self.assertIn(f"[3] rank 3 of 4: {SUMS}", done.stdout)
+      self.assertEqual(sorted(log.read_text().split()),
+                       ["a0", "a0", "b1", "b1"])
+
+
+class LossTest(unittest.TestCase):
+
+  def kill_one(self, seed, **more):
+    chance = random.Random(seed)
+    before = segments()
+    job = start("run", "-n", "4", "--", EXAMPLE, "100000000",
+                str(chance.choice([1000, 300000])), **more)
+    ranks = {}
+
+    def all_at_work():
+      for child in children_of(job.pid):
+        environ = pathlib.Path(f"/proc/{child}/environ").read_bytes()
+        for variable in environ.split(b"\0"):
+          if variable.startswith(b"COMMSCHED_RANK="):
+            ranks[int(variable.split(b"=")[1])] = child
+      return len(ranks) == 4
+
+    wait_for(all_at_work)
+    # At some point of the run.
+    for _ in range(chance.randrange(1, 40)):
+      job.stdout.readline()
+    victim = chance.randrange(4)
+    begin = time.monotonic()
+    os.kill(ranks[victim], signal.SIGKILL)
+    _, err = job.communicate(timeout=LIMIT_S)
+    took = time.monotonic() - begin
+    self.assertEqual(job.returncode, 128 + signal.SIGKILL, err)
+    self.assertLess(took, 15)
+    for rank in range(4):
+      if rank == victim:
+        continue
+      named = [line for line in err.splitlines()
+               if line.startswith(f"[{rank}]")]
+      self.assertTrue(named, f"seed {seed}: rank {rank} said nothing: {err}")
+      self.assertIn(f"rank {victim} is lost", named[0], f"seed {seed}")
+    for pid in ranks.values():
+      self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
+    self.assertEqual(segments() - before, set())
+
+  def test_every_survivor_names_who_was_killed(self):
+    for seed in range(4):
+      self.kill_one(seed)
+
+  def test_every_survivor_names_who_was_killed_over_tcp(self):
+    for seed in range(4):
+      self.kill_one(seed, UCX_TLS="tcp")
+
+  def test_a_stopped_rank_is_lost_to_all(self):
+    job = start("run", "-n", "3", "--silence", "0.5", "--grace", "0.1", "--",
+                EXAMPLE, "100000000", "1000")
+    for _ in range(10):
+      job.stdout.readline()
+    os.kill(children_of(job.pid)[1], signal.SIGSTOP)
+    _, err = job.communicate(timeout=LIMIT_S)
+    self.assertNotEqual(job.returncode, 0)
+    self.assertGreaterEqual(len(re.findall(
+        r"rank \d is lost: it has been silent", err)), 2, err)
+
+
+class OtherLaunchersTest(unittest.TestCase):
+
+  def ranks(self, count, variables_of, **more):
+    ranks = [subprocess.Popen([EXAMPLE], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True,
+                              env=environment(**variables_of(rank), **more))
+             for rank in range(count)]
+    outputs = [rank.communicate(timeout=LIMIT_S) for rank in ranks]
+    self.assertEqual([rank.returncode for rank in ranks], [0] * count, outputs)
+    self.assertEqual([out for out, _ in outputs],
+                     [f"rank {r} of 4: {SUMS}\n" for r in range(count)])
+
+  def test_ranks_of_torchrun_find_each_other(self):
+    self.ranks(4, lambda rank: {
+        "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29533", "TORCHELASTIC_RUN_ID": f"test-{os.getpid()}"})
+
+  def test_ranks_of_mpirun_find_each_other(self):
+    self.ranks(4, lambda rank: {
+        "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+        "PMIX_NAMESPACE": f"test-{os.getpid()}"})
+
+  def test_ranks_of_srun_meet_at_a_rendezvous(self):
+    server = start("rendezvous", "-n", "4", COMMSCHED_TOKEN="secret")
+    name, control = server.stdout.readline().strip().split("=")
+    self.assertEqual(name, "COMMSCHED_CONTROL")
+    self.ranks(4, lambda rank: {
+        "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_LOCALID": "0", "SLURM_NODEID": str(rank)},
+        COMMSCHED_CONTROL=control, COMMSCHED_TOKEN="secret")
+    server.communicate(timeout=LIMIT_S)
+    self.assertEqual(server.returncode, 0)
+
+  def test_another_token_is_refused(self):
+    server = start("rendezvous", "-n", "1", COMMSCHED_TOKEN="secret")
+    control = server.stdout.readline().strip().split("=")[1]
+    rank = subprocess.run(
+        [EXAMPLE], capture_output=True, text=True, timeout=LIMIT_S,
+        env=environment(COMMSCHED_RANK="0", COMMSCHED_WORLD_SIZE="1",
+                        COMMSCHED_CONTROL=control, COMMSCHED_TOKEN="guess"))
+    self.assertEqual(rank.returncode, 1)
+    self.assertIn("join: UNAUTHENTICATED", rank.stderr)
+    server.terminate()
+    server.communicate(timeout=LIMIT_S)
+    self.assertEqual(server.returncode, 128 + signal.SIGTERM)
+
+  def test_a_rendezvous_makes_its_token(self):
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder) / "token"
+      server = start("rendezvous", "-n", "1", "--token-file", str(path))
+      control = server.stdout.readline().strip().split("=")[1]
+      self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+      rank = subprocess.run(
+          [EXAMPLE], capture_output=True, text=True, timeout=LIMIT_S,
+          env=environment(COMMSCHED_RANK="0", COMMSCHED_WORLD_SIZE="1",
+                          COMMSCHED_CONTROL=control,
+                          COMMSCHED_TOKEN_FILE=str(path)))
+      self.assertEqual(rank.returncode, 0, rank.stderr)
+      server.communicate(timeout=LIMIT_S)
+      self.assertEqual(server.returncode, 0)
+
+
+class CommandLineTest(unittest.TestCase):
+
+  def test_wrong_usage_is_2(self):
+    for arguments in ((), ("walk",), ("run", "--", "true"),
+                      ("run", "-n", "0", "--", "true"), ("run", "-n", "2"),
+                      ("run", "-n", "1", "--prefix", "some", "--", "true"),
+                      ("rendezvous",)):
+      done = run(*arguments)
+      self.assertEqual(done.returncode, 2, arguments)
+      self.assertNotEqual(done.stderr, "", arguments)
+
+  def test_help_has_an_example(self):
+    for command in ("run", "rendezvous", "info", "completion"):
+      done = run(command, "--help")
+      self.assertEqual(done.returncode, 0)
+      self.assertIn("Example: ", done.stdout)
+
+  def test_info_lists_backends(self):
+    self.assertIn("ucx", run("info").stdout)
+    info = json.loads(run("info", "--json").stdout)
+    names = json.dumps(info)
+    for name in ("inproc", "null", "ucx", "COMMSCHED_CONTROL"):
+      self.assertIn(name, names)
+    self.assertNotIn("COMMSCHED_TOKEN\"", names)
+
+  def test_completion_is_a_script(self):
+    done = run("completion")
+    checked = subprocess.run(["bash", "-n"], input=done.stdout, text=True,
+                             check=False)
+    self.assertEqual(checked.returncode, 0)
+
+  def test_without_a_token_only_loopback_is_served(self):
+    done = run("rendezvous", "-n", "1", "--address", "0.0.0.0")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("0.0.0.0 is not loopback, and there is no token",
+                  done.stderr)
+
+
+if __name__ == "__main__":
+  COMMSCHED, EXAMPLE = sys.argv[1:3]
+  unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
