@@ -199,14 +199,14 @@ absl::Status RankSaver::Wait() {
 }
 
 RankSaver::Stall SummarizeStalls(
-    const std::vector<std::unique_ptr<RankSaver>>& savers) {
-  const size_t count = savers[0]->stalls().size();
+    const std::vector<std::vector<RankSaver::Stall>>& ranks) {
+  const size_t count = ranks[0].size();
   if (count == 0) return {};
   std::vector<double> copies(count);
   std::vector<double> waits(count);
-  for (const std::unique_ptr<RankSaver>& saver : savers) {
-    for (size_t i = 0; i < count; ++i) {
-      const RankSaver::Stall& stall = saver->stalls()[i];
+  for (const std::vector<RankSaver::Stall>& stalls : ranks) {
+    for (size_t i = 0; i < count && i < stalls.size(); ++i) {
+      const RankSaver::Stall& stall = stalls[i];
       copies[i] = std::max(copies[i], stall.copy_s);
       waits[i] = std::max(waits[i], stall.wait_s);
     }

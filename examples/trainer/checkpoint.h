@@ -83,9 +83,10 @@ class RankSaver {
   std::vector<Stall> stalls_;
 };
 
-// The median over saves of what each held up longest, of any rank.
+// The median over saves of what each held up longest, of any rank. `ranks` have
+// as many saves each.
 RankSaver::Stall SummarizeStalls(
-    const std::vector<std::unique_ptr<RankSaver>>& savers);
+    const std::vector<std::vector<RankSaver::Stall>>& ranks);
 
 }  // namespace commsched::trainer
 

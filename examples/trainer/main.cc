@@ -2,12 +2,14 @@
 
 #include <cstdio>
 #include <new>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/interruption.h"
+#include "examples/trainer/job.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
 #include "examples/trainer/standard_streams.h"
@@ -33,37 +35,54 @@ int Export(const Options& options) {
 }
 
 // Train() has told of a failure by the time it returns one.
-int TrainAndReport(const Options& options) {
+// Ranks that are processes do so alike; rank 0 speaks for all.
+int TrainAndReport(const Options& options, const Job* job) {
   const absl::StatusOr<Dataset> dataset =
       LoadDataset(options.data, options.seq);
   if (!dataset.ok()) return Fail(dataset.status());
-  const Interruption interruption;
+  const bool leads = job == nullptr || job->leads();
+  // Processes cannot agree on a last step.
+  std::optional<Interruption> interruption;
+  if (job == nullptr) interruption.emplace();
   const absl::StatusOr<Report> report =
       Train(options, *dataset,
-            {.out = stdout,
+            {.out = leads ? stdout : nullptr,
+             .job = job,
              .on_failure = [](const absl::Status& status) { Fail(status); },
-             .end_early = &interruption.signal()});
+             .end_early = interruption ? &interruption->signal() : nullptr});
   if (!report.ok()) return kFailed;
+  if (!leads) return kDone;
   absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
                report->loss, report->val_loss, report->tokens_per_s,
                FormatTable(*report));
   if (options.json) absl::PrintF("%s\n", FormatJson(*report));
   if (!report->ended_early) return kDone;
-  return kSignalled + interruption.signal().load();
+  return kSignalled + interruption->signal().load();
 }
 
 int Main(int argc, char** argv) {
   Options options;
-  switch (ParseOptions(argc, argv, &options)) {
+  std::optional<Job> job;
+  const auto join = [&job](const Options& given) -> absl::StatusOr<int64_t> {
+    absl::StatusOr<Job> joined = Job::OfProcesses(given.backend);
+    if (!joined.ok()) return joined.status();
+    job = *std::move(joined);
+    return job->size();
+  };
+  switch (ParseOptions(argc, argv, &options, join)) {
     case ParseOutcome::kHelp:
       return kDone;
     case ParseOutcome::kUsage:
       return kWrongUsage;
+    case ParseOutcome::kFailed:
+      return kFailed;
     case ParseOutcome::kRun:
       break;
   }
   try {
-    return options.only_exports() ? Export(options) : TrainAndReport(options);
+    return options.only_exports()
+               ? Export(options)
+               : TrainAndReport(options, job ? &*job : nullptr);
   } catch (const std::bad_alloc&) {
     return Fail(absl::ResourceExhaustedError("out of memory"));
   }

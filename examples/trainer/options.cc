@@ -61,6 +61,7 @@ struct RawOptions {
   std::string partition_bytes = "0";
   std::string schedule = "overlap";
   std::string link;
+  const CLI::Option* ranks_option = nullptr;
 };
 
 // What CLI11 would make of "0x3" (3), "010" (8), "nan" or a seed above 2^63 - 1
@@ -143,7 +144,17 @@ void DeclareTraining(CLI::App& app, Options& o, RawOptions& raw) {
 
 void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   const FlagAdder flag(app);
-  flag("--ranks", o.ranks, "Ranks, each a thread of this process");
+  flag("--backend", o.backend,
+       "inproc: ranks are threads of this process. ucx: this process is one of "
+       "the ranks that commsched run, torchrun, mpirun or srun has started; a "
+       "signal then ends it at once");
+  raw.ranks_option =
+      app.add_option(
+             "--ranks", o.ranks,
+             "Ranks, each a thread of this process; of processes, as many "
+             "as were started")
+          ->capture_default_str()
+          ->transform(kWhole);
   flag("--sp", o.sp,
        "Ranks that share each sequence (Ulysses): each has a piece of its "
        "tokens, and some heads during attention");
@@ -524,6 +535,16 @@ absl::Status CheckExport(const Options& o) {
       o.export_path, status.message()));
 }
 
+// Of ranks that are processes.
+absl::Status CheckProcesses(const Options& o) {
+  if (!o.has_processes()) return absl::OkStatus();
+  if (!o.log_path.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("--log is not there with --backend ", o.backend, " yet"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Finish(const RawOptions& raw, Options& o) {
   absl::Status status = CheckRanges(o);
   if (status.ok()) status = CheckFolders(o);
@@ -536,7 +557,8 @@ absl::Status Finish(const RawOptions& raw, Options& o) {
 
 }  // namespace
 
-ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
+ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
+                          const JoinJob& join) {
   Options options;
   RawOptions raw;
   CLI::App app(
@@ -559,6 +581,20 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options) {
     mistake = e.what();
   }
   if (mistake.empty()) mistake = std::string(CheckNotEmpty(app).message());
+  if (mistake.empty()) mistake = std::string(CheckProcesses(options).message());
+  if (mistake.empty() && options.has_processes() && join != nullptr) {
+    const absl::StatusOr<int64_t> ranks = join(options);
+    if (!ranks.ok()) {
+      std::fprintf(stderr, "commsched-train: %s\n",
+                   ranks.status().ToString().c_str());
+      return ParseOutcome::kFailed;
+    }
+    if (raw.ranks_option->count() != 0 && options.ranks != *ranks) {
+      mistake = absl::StrFormat("--ranks is %d; %d were started", options.ranks,
+                                *ranks);
+    }
+    options.ranks = *ranks;
+  }
   if (mistake.empty()) {
     mistake = std::string(Finish(raw, options).message());
   }

@@ -2,9 +2,11 @@
 #define COMMSCHED_EXAMPLES_TRAINER_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "examples/trainer/config.h"
@@ -15,6 +17,9 @@ namespace commsched::trainer {
 // What the command line asks for, checked, with the defaults of the model put
 // in.
 struct Options {
+  // "inproc": ranks are threads; else the library's backend of ranks that are
+  // processes.
+  std::string backend = "inproc";
   int64_t ranks = 4;
   int64_t sp = 1;         // Ranks that share sequences.
   int64_t sp_chunks = 1;  // Of heads.
@@ -75,6 +80,7 @@ struct Options {
 
   GptConfig config;  // Of `model`, with room for `seq`, and --kv-heads.
 
+  bool has_processes() const { return backend != "inproc"; }
   // The run ends after this step; the learning rate goes by `steps`.
   int64_t end_step() const { return stop_after == 0 ? steps : stop_after; }
   // The weights of a checkpoint are wanted, and no training.
@@ -94,9 +100,18 @@ enum class ParseOutcome {
   kRun,
   kHelp,   // Help, or the version, was printed to stdout.
   kUsage,  // The mistake, naming flag, value and limit, was printed to stderr.
+  kFailed  // The job could not be joined; why was printed to stderr.
 };
 
-ParseOutcome ParseOptions(int argc, char** argv, Options* out_options);
+// Joins the job of processes that --backend connects, and returns how many
+// ranks it has.
+using JoinJob = std::function<absl::StatusOr<int64_t>(const Options& options)>;
+
+// Where ranks are processes, `join` is called once the command line has been
+// read, and before it is checked against the number of ranks. If it fails, the
+// outcome is kFailed. Null: there are none such.
+ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
+                          const JoinJob& join = nullptr);
 
 }  // namespace commsched::trainer
 

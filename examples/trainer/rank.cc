@@ -13,14 +13,17 @@
 namespace commsched::trainer {
 namespace {
 
-// Ranks are threads here, so one that is this late will not come. With an
-// emulated link a launch may take any time; then the engine's default holds.
+// A rank that is this late will not come. With an emulated link, or between
+// processes, a launch may take any time; then the engine's default holds.
 constexpr int64_t kLaunchTimeoutS = 60;
 
 // 0: the engine's default.
 int64_t LaunchTimeoutNs(const Options& options) {
   int64_t seconds = options.timeout_s;
-  if (seconds == 0 && options.link.bytes_per_s == 0) seconds = kLaunchTimeoutS;
+  if (seconds == 0 && options.link.bytes_per_s == 0 &&
+      !options.has_processes()) {
+    seconds = kLaunchTimeoutS;
+  }
   return seconds * 1'000'000'000;
 }
 
@@ -66,14 +69,15 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    commsched_world_t* world,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
-  absl::StatusOr<std::unique_ptr<Gpt>> gpt =
-      Gpt::Create(options.config, options.local_batch(), options.seq,
-                  {.shard = {.ranks = options.sp,
-                             .rank = index % options.sp,
-                             .chunks = options.sp_chunks},
-                   .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
-                   .recompute = options.recompute,
-                   .sharing_machine = options.ranks});
+  TRAINER_RETURN_IF_ERROR(rank->CreateContext(world));
+  absl::StatusOr<std::unique_ptr<Gpt>> gpt = Gpt::Create(
+      options.config, options.local_batch(), options.seq,
+      {.shard = {.ranks = options.sp,
+                 .rank = index % options.sp,
+                 .chunks = options.sp_chunks},
+       .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
+       .recompute = options.recompute,
+       .sharing_machine = commsched_context_local_size(rank->context())});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
   const auto tokens = static_cast<size_t>(options.local_batch() * options.seq);
@@ -81,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   rank->targets_.resize(tokens);
   rank->wide_ = std::make_unique<WideParameters>(rank->gpt_->architecture(),
                                                  DTypeOf(options.dtype));
-  TRAINER_RETURN_IF_ERROR(rank->CreateHandles(world));
+  TRAINER_RETURN_IF_ERROR(rank->CreateHandles());
   TRAINER_RETURN_IF_ERROR(rank->CreatePool());
   TRAINER_RETURN_IF_ERROR(rank->CreateEngine());
   TRAINER_RETURN_IF_ERROR(rank->RegisterModel());
@@ -90,22 +94,26 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
   return rank;
 }
 
-absl::Status Rank::CreateHandles(commsched_world_t* world) {
+absl::Status Rank::CreateContext(commsched_world_t* world) {
   commsched_context_t* context = nullptr;
   TRAINER_RETURN_IF_ERROR(FromCore(
       commsched_context_create(world, static_cast<int32_t>(index_), &context)));
   context_.reset(context);
+  return absl::OkStatus();
+}
+
+absl::Status Rank::CreateHandles() {
   std::vector<int32_t> all(static_cast<size_t>(options_.ranks));
   std::iota(all.begin(), all.end(), 0);
   commsched_group_t* group = nullptr;
   TRAINER_RETURN_IF_ERROR(FromCore(
-      commsched_group_create(context, "dp_shard", all.data(),
+      commsched_group_create(context_.get(), "dp_shard", all.data(),
                              static_cast<uint32_t>(all.size()), &group)));
   group_.reset(group);
   TRAINER_RETURN_IF_ERROR(CreateSequenceGroup());
   commsched_trace_t* trace = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(
-      commsched_trace_create(context, TraceCapacity(*gpt_, options_), &trace)));
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_trace_create(
+      context_.get(), TraceCapacity(*gpt_, options_), &trace)));
   trace_.reset(trace);
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "examples/trainer/address_range.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/exchanges.h"
+#include "examples/trainer/handles.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
@@ -22,17 +23,6 @@
 #include "examples/trainer/wide_parameters.h"
 
 namespace commsched::trainer {
-
-// Deletes a C handle with the function that belongs to it.
-template <auto Destroy>
-struct HandleDelete {
-  template <typename T>
-  void operator()(T* handle) const {
-    Destroy(handle);
-  }
-};
-using WorldHandle =
-    std::unique_ptr<commsched_world_t, HandleDelete<commsched_world_destroy>>;
 
 // The first steps warm caches up;
 // they do not count in the reported times.
@@ -105,11 +95,13 @@ class Rank {
   const Gpt& model() const { return *gpt_; }
   const commsched_trace_t* trace() const { return trace_.get(); }
   commsched_engine_t* engine() const { return engine_.get(); }
+  commsched_context_t* context() const { return context_.get(); }
 
  private:
   Rank(const Options& options, const Sampler& sampler, int64_t index);
 
-  absl::Status CreateHandles(commsched_world_t* world);
+  absl::Status CreateContext(commsched_world_t* world);
+  absl::Status CreateHandles();
   absl::Status CreateSequenceGroup();
   absl::Status CreatePool();
   absl::Status CreateEngine();

@@ -37,11 +37,12 @@ bool Contains(const std::vector<size_t>& ranks, size_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-void SayWriting(const std::vector<size_t>& ranks, const char* since) {
+void SayWriting(const std::vector<size_t>& ranks, int64_t first,
+                const char* since) {
   for (const size_t rank : ranks) {
     absl::FPrintF(stderr,
                   "commsched-train: %s; rank %d still writes its checkpoint\n",
-                  since, rank);
+                  since, first + static_cast<int64_t>(rank));
   }
 }
 
@@ -89,7 +90,7 @@ absl::Status RankThreads::Go() {
       });
     }
   } catch (const std::exception& e) {
-    status = NameRank(static_cast<int64_t>(threads.size()),
+    status = NameRank(work_.first + static_cast<int64_t>(threads.size()),
                       absl::ResourceExhaustedError(absl::StrFormat(
                           "no thread for it; %d of %d ranks have one: %s",
                           threads.size(), num_ranks_, e.what())));
@@ -114,7 +115,7 @@ void RankThreads::Run(int64_t rank) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.ok()) return;
-    failure_ = NameRank(rank, status);
+    failure_ = NameRank(work_.first + rank, status);
     changed_.notify_all();
   }
   work_.abort(rank, status);
@@ -134,7 +135,8 @@ void RankThreads::AwaitEndOrFailure(Lock& lock, size_t num_threads) {
       if (counts && ++slices_behind[rank] >= kSlices) late.push_back(rank);
     }
     if (!late.empty()) return FailLate(lock, late);
-    if (slice % kSlices == 0) SayWriting(writing, "another rank has ended");
+    if (slice % kSlices == 0)
+      SayWriting(writing, work_.first, "another rank has ended");
   }
 }
 
@@ -165,7 +167,7 @@ bool RankThreads::AwaitEnd(Lock& lock, size_t num_threads) {
   if (changed_.wait_for(lock, work_.grace, all_ended)) return true;
   const std::vector<size_t> writing = Writing(num_threads);
   if (num_ended_ + writing.size() < num_threads) return false;
-  SayWriting(writing, "a rank has failed");
+  SayWriting(writing, work_.first, "a rank has failed");
   return changed_.wait_for(lock, work_.writing_grace, all_ended);
 }
 
@@ -187,7 +189,7 @@ void RankThreads::Await(size_t num_threads) {
     absl::FPrintF(stderr,
                   "commsched-train: rank %d has not ended %.3g s after the "
                   "failure; exiting\n",
-                  rank, passed);
+                  work_.first + static_cast<int64_t>(rank), passed);
   }
   _exit(EXIT_FAILURE);
 }

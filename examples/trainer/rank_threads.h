@@ -11,6 +11,10 @@ namespace commsched::trainer {
 
 // What the threads of the ranks do.
 struct RankWork {
+  // The rank that is called 0 below: of ranks that are processes, the one that
+  // this process is. Messages have its own number.
+  int64_t first = 0;
+
   // On the rank's own thread. What it throws is its failure.
   std::function<absl::Status(int64_t rank)> run;
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
 #include "examples/trainer/checkpoint.h"
+#include "examples/trainer/figures.h"
+#include "examples/trainer/job.h"
 #include "examples/trainer/machine.h"
 #include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
@@ -51,14 +54,15 @@ std::chrono::seconds StragglingLimit(const Options& options) {
 class Run {
  public:
   Run(const Options& options, const Dataset& dataset, Start start,
-      const RunHooks& hooks)
+      const RunHooks& hooks, const Job& job)
       : options_(options),
         hooks_(hooks),
+        job_(job),
         start_(std::move(start)),
         sampler_(dataset, options.seq, static_cast<uint64_t>(options.seed)),
-        last_losses_(static_cast<size_t>(options.ranks)),
-        writes_(static_cast<size_t>(options.ranks)),
-        savers_(static_cast<size_t>(options.ranks)),
+        last_losses_(static_cast<size_t>(job.count())),
+        writes_(static_cast<size_t>(job.count())),
+        savers_(static_cast<size_t>(job.count())),
         gate_(start_.resumed.step, options.end_step(), hooks.end_early),
         validations_(options.ranks),
         bar_(stderr, options.steps) {}
@@ -84,10 +88,14 @@ class Run {
   absl::Status PrintPlan();
   void ShowProgress(int64_t step, double loss);
   void PrintValidations();
+  // Of a rank of this process.
+  absl::StatusOr<RankFigures> FiguresOf(size_t local);
+  absl::StatusOr<std::vector<RankFigures>> GatherFigures();
   absl::StatusOr<Report> MakeReport();
-  absl::Status FillSteps(Report* report) const;
-  absl::Status FillCopies(Report* report) const;
-  absl::Status FillBound(Report* report) const;
+  void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
+  void FillCopies(const std::vector<RankFigures>& ranks, Report* report) const;
+  absl::Status FillBound(const std::vector<RankFigures>& ranks,
+                         Report* report) const;
   absl::Status CheckOutputs() const;
   std::string TracePath(int64_t index) const;
   absl::Status LoadPlugin() const;
@@ -96,19 +104,24 @@ class Run {
 
   const Options& options_;
   const RunHooks& hooks_;
+  const Job& job_;
   Start start_;  // The checkpoint: until all ranks have loaded it.
   std::atomic<int64_t> num_built_{0};
   std::atomic<int64_t> num_ready_{0};  // Ranks that nothing refused.
   const Sampler sampler_;
-  WorldHandle world_;
+  // By rank, of those in this process.
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<double> last_losses_;                 // By rank.
-  std::vector<std::atomic<bool>> writes_;           // By rank.
-  std::vector<std::unique_ptr<RankSaver>> savers_;  // By rank; null: none.
+  std::vector<double> last_losses_;
+  std::vector<std::atomic<bool>> writes_;
+  std::vector<std::unique_ptr<RankSaver>> savers_;  // Null: none.
   std::unique_ptr<StepLog> log_;                    // Null: none.
   StepGate gate_;
   Validations validations_;
   double wall_s_ = 0;  // Of all steps, on rank 0's thread.
+
+  size_t LocalOf(int64_t index) const {
+    return static_cast<size_t>(index - job_.first());
+  }
 
   // Rank 0's thread, then the main one.
   ProgressBar bar_;
@@ -127,22 +140,9 @@ bool Run::SavesAfter(int64_t step) const {
 }
 
 absl::Status Run::CreateRanks() {
-  commsched_world_desc_t desc = commsched_world_desc_init();
-  desc.size = static_cast<int32_t>(options_.ranks);
-  const std::string link =
-      absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
-                      options_.link.bytes_per_s, options_.link.latency_ns);
-  if (options_.link.bytes_per_s > 0) desc.backend_config = link.c_str();
-  commsched_world_t* world = nullptr;
-  const commsched_status_t code = commsched_world_create_inproc(&desc, &world);
-  if (code != COMMSCHED_OK) {
-    return absl::Status(static_cast<absl::StatusCode>(code),
-                        commsched_last_error());
-  }
-  world_.reset(world);
-  for (int64_t i = 0; i < options_.ranks; ++i) {
+  for (int64_t i = 0; i < job_.count(); ++i) {
     absl::StatusOr<std::unique_ptr<Rank>> rank =
-        Rank::Create(options_, sampler_, world_.get(), i);
+        Rank::Create(options_, sampler_, job_.world(), job_.first() + i);
     if (!rank.ok()) return rank.status();
     ranks_.push_back(*std::move(rank));
     if (i == 0) TRAINER_RETURN_IF_ERROR(CheckMemory());
@@ -150,7 +150,7 @@ absl::Status Run::CreateRanks() {
   return absl::OkStatus();
 }
 
-// The ranks share one machine. Looked at when the first rank has its memory,
+// Ranks share this machine. Looked at when the first rank has its memory,
 // and before the others touch theirs.
 absl::Status Run::CheckMemory() const {
   const auto info = ranks_[0]->Info();
@@ -159,7 +159,8 @@ absl::Status Run::CheckMemory() const {
       static_cast<uint64_t>(ranks_[0]->model().activation_bytes());
   const uint64_t rank = info->state_bytes + activations;
   const auto limit = static_cast<uint64_t>(PhysicalBytes());
-  const auto ranks = static_cast<uint64_t>(options_.ranks);
+  const auto ranks =
+      static_cast<uint64_t>(commsched_context_local_size(ranks_[0]->context()));
   if (rank <= limit / ranks) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%d ranks take %d bytes of memory, each %d of model state and %d of "
@@ -173,26 +174,28 @@ absl::StatusOr<Report> Run::Go() {
   TRAINER_RETURN_IF_ERROR(OpenLog());
   TRAINER_RETURN_IF_ERROR(CreateRanks());
   const absl::Status status = RunRanks(
-      options_.ranks, {.run = [this](int64_t rank) { return TrainRank(rank); },
-                       .abort =
-                           [this](int64_t rank, const absl::Status& reason) {
-                             ranks_[static_cast<size_t>(rank)]->Abort(reason);
-                           },
-                       .on_failure =
-                           [this](const absl::Status& failure) {
-                             bar_.Erase();
-                             hooks_.on_failure(failure);
-                           },
-                       .writes =
-                           [this](int64_t rank) {
-                             return writes_[static_cast<size_t>(rank)].load();
-                           },
-                       .straggling = StragglingLimit(options_)});
+      job_.count(),
+      {.first = job_.first(),
+       .run = [this](int64_t rank) { return TrainRank(job_.first() + rank); },
+       .abort =
+           [this](int64_t rank, const absl::Status& reason) {
+             ranks_[static_cast<size_t>(rank)]->Abort(reason);
+           },
+       .on_failure =
+           [this](const absl::Status& failure) {
+             bar_.Erase();
+             hooks_.on_failure(failure);
+           },
+       .writes =
+           [this](int64_t rank) {
+             return writes_[static_cast<size_t>(rank)].load();
+           },
+       .straggling = StragglingLimit(options_)});
   bar_.Clear();
   if (!status.ok()) return status;
   PrintValidations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
-  if (!options_.export_path.empty()) {
+  if (!options_.export_path.empty() && job_.leads()) {
     TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
   }
   if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
@@ -205,22 +208,21 @@ absl::StatusOr<Report> Run::Go() {
 }
 
 absl::Status Run::TrainRank(int64_t index) {
-  Rank& rank = *ranks_[static_cast<size_t>(index)];
+  Rank& rank = *ranks_[LocalOf(index)];
   TRAINER_RETURN_IF_ERROR(rank.Build(start_.resumed.checkpoint.get()));
   // Open files keep their room on the disk when a save has removed them.
-  if (num_built_.fetch_add(1) + 1 == options_.ranks) {
+  if (num_built_.fetch_add(1) + 1 == job_.count()) {
     start_.resumed.checkpoint.reset();
   }
-  std::unique_ptr<RankSaver>& saver = savers_[static_cast<size_t>(index)];
+  std::unique_ptr<RankSaver>& saver = savers_[LocalOf(index)];
   if (!options_.save_dir.empty()) {
-    absl::StatusOr<std::unique_ptr<RankSaver>> created =
-        RankSaver::Create(options_, start_.identity, rank.engine(),
-                          &writes_[static_cast<size_t>(index)]);
+    absl::StatusOr<std::unique_ptr<RankSaver>> created = RankSaver::Create(
+        options_, start_.identity, rank.engine(), &writes_[LocalOf(index)]);
     if (!created.ok()) return created.status();
     saver = *std::move(created);
   }
   // The log of an earlier run stays as it is where this one is refused.
-  if (num_ready_.fetch_add(1) + 1 == options_.ranks && log_ != nullptr) {
+  if (num_ready_.fetch_add(1) + 1 == job_.count() && log_ != nullptr) {
     TRAINER_RETURN_IF_ERROR(log_->Begin(start_.resumed.step));
   }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
@@ -242,8 +244,8 @@ absl::Status Run::TrainRank(int64_t index) {
 }
 
 absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
-  Rank& rank = *ranks_[static_cast<size_t>(index)];
-  RankSaver* const saver = savers_[static_cast<size_t>(index)].get();
+  Rank& rank = *ranks_[LocalOf(index)];
+  RankSaver* const saver = savers_[LocalOf(index)].get();
   int64_t step = start_.resumed.step;
   for (; gate_.Enter(step); ++step) {
     // Of the step before, which turned out not to be the last.
@@ -255,7 +257,7 @@ absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
     if (!loss.ok()) return loss.status();
     TRAINER_RETURN_IF_ERROR(log->End(step, *loss));
     TRAINER_RETURN_IF_ERROR(CheckLoss("loss", *loss, step + 1));
-    last_losses_[static_cast<size_t>(index)] = *loss;
+    last_losses_[LocalOf(index)] = *loss;
     if (index == 0) ShowProgress(step, *loss);
     if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
   }
@@ -273,11 +275,26 @@ absl::Status Run::CheckLoss(const char* what, double loss,
 }
 
 absl::Status Run::Evaluate(int64_t index, int64_t steps_done) {
-  const absl::StatusOr<double> loss =
-      ranks_[static_cast<size_t>(index)]->Evaluate();
+  Rank& rank = *ranks_[LocalOf(index)];
+  const absl::StatusOr<double> loss = rank.Evaluate();
   if (!loss.ok()) return loss.status();
   TRAINER_RETURN_IF_ERROR(CheckLoss("val_loss", *loss, steps_done));
-  validations_.Add(index, steps_done, *loss);
+  if (!job_.has_processes()) {
+    validations_.Add(index, steps_done, *loss);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<std::vector<std::string>> all = Gather(
+      rank.context(), "val_loss",
+      absl::string_view(reinterpret_cast<const char*>(&*loss), sizeof(double)));
+  if (!all.ok()) return all.status();
+  for (size_t other = 0; other < all->size(); ++other) {
+    double part = 0;
+    if ((*all)[other].size() != sizeof(part)) {
+      return absl::DataLossError("a rank shows something else than val_loss");
+    }
+    std::memcpy(&part, (*all)[other].data(), sizeof(part));
+    validations_.Add(static_cast<int64_t>(other), steps_done, part);
+  }
   return absl::OkStatus();
 }
 
@@ -328,8 +345,8 @@ absl::Status Run::CheckOutputs() const {
   for (const auto& [flag, path] : folders) {
     if (!path.empty()) TRAINER_RETURN_IF_ERROR(CheckFolder(flag, path));
   }
-  for (int64_t i = 0; !options_.trace_dir.empty() && i < options_.ranks; ++i) {
-    TRAINER_RETURN_IF_ERROR(CheckFile("--trace", TracePath(i)));
+  for (int64_t i = 0; !options_.trace_dir.empty() && i < job_.count(); ++i) {
+    TRAINER_RETURN_IF_ERROR(CheckFile("--trace", TracePath(job_.first() + i)));
   }
   return CheckExportPath(options_);
 }
@@ -355,14 +372,59 @@ absl::Status Run::OpenLog() {
 
 absl::Status Run::WriteTraces() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
-    TRAINER_RETURN_IF_ERROR(
-        ranks_[i]->WriteTrace(TracePath(static_cast<int64_t>(i))));
+    TRAINER_RETURN_IF_ERROR(ranks_[i]->WriteTrace(
+        TracePath(job_.first() + static_cast<int64_t>(i))));
   }
   Say("traces: %s/rank*.json\n", options_.trace_dir);
   return absl::OkStatus();
 }
 
+absl::StatusOr<RankFigures> Run::FiguresOf(size_t local) {
+  Rank& rank = *ranks_[local];
+  RankFigures figures;
+  figures.last_loss = last_losses_[local];
+  absl::StatusOr<std::vector<StepRecord>> steps = rank.StepRecords();
+  if (!steps.ok()) return steps.status();
+  figures.steps = *std::move(steps);
+  const absl::StatusOr<uint64_t> peak = rank.PeakBytesInFlight();
+  if (!peak.ok()) return peak.status();
+  figures.peak_bytes_in_flight = *peak;
+  figures.peak_live_bytes = rank.PeakLiveBytes();
+  const auto info = rank.Info();
+  if (!info.ok()) return info.status();
+  figures.copy_ns = info->copy_ns;
+  figures.copy_exposed_ns = info->copy_exposed_ns;
+  absl::StatusOr<std::vector<int64_t>> costs = rank.OpCostsNs();
+  if (!costs.ok()) return costs.status();
+  figures.op_costs_ns = *std::move(costs);
+  if (savers_[local] != nullptr) figures.stalls = savers_[local]->stalls();
+  return figures;
+}
+
+// By rank, of all of them.
+absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
+  std::vector<RankFigures> all;
+  for (size_t local = 0; local < ranks_.size(); ++local) {
+    absl::StatusOr<RankFigures> figures = FiguresOf(local);
+    if (!figures.ok()) return figures.status();
+    all.push_back(*std::move(figures));
+  }
+  if (!job_.has_processes()) return all;
+  const absl::StatusOr<std::vector<std::string>> shown =
+      Gather(ranks_[0]->context(), "figures", EncodeFigures(all[0]));
+  if (!shown.ok()) return shown.status();
+  all.clear();
+  for (const std::string& bytes : *shown) {
+    absl::StatusOr<RankFigures> figures = DecodeFigures(bytes);
+    if (!figures.ok()) return figures.status();
+    all.push_back(*std::move(figures));
+  }
+  return all;
+}
+
 absl::StatusOr<Report> Run::MakeReport() {
+  const absl::StatusOr<std::vector<RankFigures>> ranks = GatherFigures();
+  if (!ranks.ok()) return ranks.status();
   Report report;
   report.ranks = options_.ranks;
   report.zero = options_.zero;
@@ -374,8 +436,8 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
   report.val_loss = val_loss_;
-  for (double loss : last_losses_) {
-    report.loss += loss / static_cast<double>(options_.ranks);
+  for (const RankFigures& rank : *ranks) {
+    report.loss += rank.last_loss / static_cast<double>(options_.ranks);
   }
   const auto info = ranks_[0]->Info();
   if (!info.ok()) return info.status();
@@ -395,7 +457,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   if (!plan.ok()) return plan.status();
   report.plan_fingerprint = absl::BytesToHexString(
       absl::string_view(reinterpret_cast<const char*>(plan->fingerprint), 16));
-  const absl::StatusOr<std::string> digest = MastersSha256(ranks_);
+  const absl::StatusOr<std::string> digest = MastersSha256(ranks_, job_);
   if (!digest.ok()) return digest.status();
   report.weights_sha256 = *digest;
   const auto loss_scale = ranks_[0]->LossScale();
@@ -404,28 +466,27 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.skipped_steps = loss_scale->skipped_steps;
   if (!options_.save_dir.empty()) {
     report.num_saves = static_cast<int64_t>(savers_[0]->stalls().size());
-    const RankSaver::Stall stall = SummarizeStalls(savers_);
+    std::vector<std::vector<RankSaver::Stall>> stalls;
+    for (const RankFigures& rank : *ranks) stalls.push_back(rank.stalls);
+    const RankSaver::Stall stall = SummarizeStalls(stalls);
     report.save_copy_s = stall.copy_s;
     report.save_wait_s = stall.wait_s;
   }
-  TRAINER_RETURN_IF_ERROR(FillSteps(&report));
-  TRAINER_RETURN_IF_ERROR(FillCopies(&report));
-  TRAINER_RETURN_IF_ERROR(FillBound(&report));
+  FillSteps(*ranks, &report);
+  FillCopies(*ranks, &report);
+  TRAINER_RETURN_IF_ERROR(FillBound(*ranks, &report));
   return report;
 }
 
-absl::Status Run::FillSteps(Report* report) const {
+void Run::FillSteps(const std::vector<RankFigures>& ranks,
+                    Report* report) const {
   std::vector<std::vector<StepRecord>> records;
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    absl::StatusOr<std::vector<StepRecord>> steps = rank->StepRecords();
-    if (!steps.ok()) return steps.status();
-    records.push_back(*std::move(steps));
-    const absl::StatusOr<uint64_t> peak = rank->PeakBytesInFlight();
-    if (!peak.ok()) return peak.status();
+  for (const RankFigures& rank : ranks) {
+    records.push_back(rank.steps);
     report->peak_bytes_in_flight =
-        std::max(report->peak_bytes_in_flight, *peak);
+        std::max(report->peak_bytes_in_flight, rank.peak_bytes_in_flight);
     report->peak_live_bytes =
-        std::max(report->peak_live_bytes, rank->PeakLiveBytes());
+        std::max(report->peak_live_bytes, rank.peak_live_bytes);
   }
   // A step before a validation or a save seems to last until that is over. The
   // trace counts the steps of this run.
@@ -444,32 +505,28 @@ absl::Status Run::FillSteps(Report* report) const {
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
-  return absl::OkStatus();
 }
 
-absl::Status Run::FillCopies(Report* report) const {
+void Run::FillCopies(const std::vector<RankFigures>& ranks,
+                     Report* report) const {
   const double steps = static_cast<double>(gate_.end() - start_.resumed.step);
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    const auto info = rank->Info();
-    if (!info.ok()) return info.status();
-    report->copy_s = std::max(
-        report->copy_s, static_cast<double>(info->copy_ns) * 1e-9 / steps);
+  for (const RankFigures& rank : ranks) {
+    report->copy_s = std::max(report->copy_s,
+                              static_cast<double>(rank.copy_ns) * 1e-9 / steps);
     report->copy_exposed_s =
         std::max(report->copy_exposed_s,
-                 static_cast<double>(info->copy_exposed_ns) * 1e-9 / steps);
+                 static_cast<double>(rank.copy_exposed_ns) * 1e-9 / steps);
   }
-  return absl::OkStatus();
 }
 
 // The bound from measured costs: the mean over the ranks, whose plans are one.
-absl::Status Run::FillBound(Report* report) const {
+absl::Status Run::FillBound(const std::vector<RankFigures>& ranks,
+                            Report* report) const {
   std::vector<int64_t> costs;
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
-    const absl::StatusOr<std::vector<int64_t>> mine = rank->OpCostsNs();
-    if (!mine.ok()) return mine.status();
-    costs.resize(mine->size());
+  for (const RankFigures& rank : ranks) {
+    costs.resize(rank.op_costs_ns.size());
     for (size_t op = 0; op < costs.size(); ++op) {
-      costs[op] += (*mine)[op] / options_.ranks;
+      costs[op] += rank.op_costs_ns[op] / options_.ranks;
     }
   }
   cpu_set_t cpus;
@@ -482,9 +539,10 @@ absl::Status Run::FillBound(Report* report) const {
       options_.link.bytes_per_s > 0 ? options_.link.bytes_per_s : 1e18;
   profile.link_latency_ns = options_.link.latency_ns;
   profile.launch_ns = 1;
-  profile.num_ranks_sharing = static_cast<uint32_t>(options_.ranks);
-  profile.num_cores = static_cast<uint32_t>(
-      std::clamp<int64_t>(CPU_COUNT(&cpus), 1, options_.ranks));
+  const int64_t sharing = commsched_context_local_size(ranks_[0]->context());
+  profile.num_ranks_sharing = static_cast<uint32_t>(sharing);
+  profile.num_cores =
+      static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));
   profile.op_cost_ns = costs.data();
   profile.num_ops = costs.size();
   const absl::StatusOr<commsched_prediction_t> prediction =
@@ -504,21 +562,34 @@ absl::Status Run::FillBound(Report* report) const {
 }
 
 absl::StatusOr<Report> StartAndGo(const Options& options,
-                                  const Dataset& dataset,
-                                  const RunHooks& hooks) {
+                                  const Dataset& dataset, const RunHooks& hooks,
+                                  const Job& job) {
   Start start;
   if (!options.save_dir.empty() || !options.resume_dir.empty()) {
     start.identity = IdentifyRun(options, dataset);
+    TRAINER_RETURN_IF_ERROR(job.TakeFromRank0(&start.identity.name));
   }
   if (!options.resume_dir.empty()) {
     absl::StatusOr<Resumed> resumed = OpenForResume(options, start.identity);
     if (!resumed.ok()) return resumed.status();
     for (const std::string& remark : resumed->remarks) {
+      if (!job.leads()) break;
       absl::FPrintF(stderr, "commsched-train: %s\n", remark);
     }
     start.resumed = *std::move(resumed);
   }
-  return Run(options, dataset, std::move(start), hooks).Go();
+  return Run(options, dataset, std::move(start), hooks, job).Go();
+}
+
+absl::StatusOr<Report> StartAndGo(const Options& options,
+                                  const Dataset& dataset,
+                                  const RunHooks& hooks) {
+  if (hooks.job != nullptr) {
+    return StartAndGo(options, dataset, hooks, *hooks.job);
+  }
+  const absl::StatusOr<Job> job = Job::OfThreads(options);
+  if (!job.ok()) return job.status();
+  return StartAndGo(options, dataset, hooks, *job);
 }
 
 }  // namespace

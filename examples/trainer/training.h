@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "examples/trainer/data.h"
+#include "examples/trainer/job.h"
 #include "examples/trainer/options.h"
 #include "examples/trainer/report.h"
 
@@ -16,6 +17,10 @@ namespace commsched::trainer {
 // What a program gives a run. All may be null.
 struct RunHooks {
   std::FILE* out = nullptr;  // Where to say what it does.
+
+  // The ranks of the run, as many as the options say; null: threads, made for
+  // it. Outlives the run.
+  const Job* job = nullptr;
 
   // Is called with the failure as soon as there is one, on the calling thread,
   // before Train() returns it: a rank that does not end can hold that up, and
@@ -29,7 +34,8 @@ struct RunHooks {
 
 // Trains as `options` say, each rank on a thread of its own, and returns what
 // there is to report. Shows its progress on stderr if that is a terminal, and
-// writes traces if asked to. Fails with the first failure of any rank.
+// writes traces if asked to. Fails with the first failure of any rank. Of ranks
+// that are processes each calls it, and gets the same report.
 absl::StatusOr<Report> Train(const Options& options, const Dataset& dataset,
                              const RunHooks& hooks = {});
 

@@ -25,6 +25,7 @@
 #include "commsched/agree.h"
 #include "commsched/control.h"
 #include "commsched/export.h"
+#include "commsched/gather.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"
 #include "commsched/info.h"

@@ -4,10 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "comm/comparison.h"
 #include "comm/world.h"
 
@@ -26,10 +29,18 @@ class RankedWorld {
   int size() const { return world_->spec().size; }
   // 0, 1, 2 ... for `rank`.
   uint64_t TakeSessionNumber(int rank) { return next_session_[rank]++; }
+  // The same for the gatherings of `rank` that are called `name`.
+  uint64_t TakeGatherNumber(int rank, const std::string& name) {
+    MutexLock lock(&mu_);
+    return next_gather_[{rank, name}]++;
+  }
   Comparisons& comparisons(int rank) { return *comparisons_[rank]; }
 
  private:
   const std::shared_ptr<World> world_;
+  Mutex mu_;
+  absl::flat_hash_map<std::pair<int, std::string>, uint64_t> next_gather_
+      ABSL_GUARDED_BY(mu_);
   std::vector<std::atomic<uint64_t>> next_session_;
   std::vector<std::unique_ptr<Comparisons>> comparisons_;  // By rank.
 };
@@ -52,6 +63,9 @@ class Context {
   int rank() const { return rank_; }
   int world_size() const { return world_->size(); }
   uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
+  uint64_t TakeGatherNumber(const std::string& name) {
+    return world_->TakeGatherNumber(rank_, name);
+  }
   Comparisons& comparisons() { return world_->comparisons(rank_); }
 
  private:

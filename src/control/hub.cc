@@ -136,6 +136,15 @@ void Hub::Settle(const std::string& key) {
   reply.message.assign(meeting->failure.message().data(),
                        meeting->failure.message().size());
   reply.values = meeting->results;
+  // Numbers take no more room than these.
+  if (Encode(reply).size() > kMaxPayloadBytes) {
+    reply.values.clear();
+    reply.code = static_cast<uint32_t>(absl::StatusCode::kResourceExhausted);
+    reply.message = absl::StrCat("meeting '", key,
+                                 "': what its ranks have brought exceeds the "
+                                 "limit of ",
+                                 kMaxPayloadBytes, " bytes together");
+  }
   for (const int rank : meetings_.Waiting(key)) {
     const auto at = in_meeting_.find(Place(rank, key));
     reply.number = at->second.number;

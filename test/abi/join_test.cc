@@ -1,7 +1,10 @@
 // commsched_world_join and the control server, across the C ABI.
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "commsched/control.h"
+#include "commsched/gather.h"
 #include "commsched/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,6 +78,97 @@ TEST(JoinTest, FieldsThatMakeNoSenseAreNamed) {
   desc = Alone();
   desc.abi_version = 99;
   ExpectRefused(desc, COMMSCHED_FAILED_PRECONDITION, "ABI 99");
+}
+
+// ---- Gathering ----
+
+void Keep(void* user, int32_t rank, const void* data, uint64_t bytes) {
+  auto* all = static_cast<std::vector<std::string>*>(user);
+  EXPECT_EQ(static_cast<size_t>(rank), all->size());
+  all->emplace_back(static_cast<const char*>(data), bytes);
+}
+
+class GatherTest : public testing::Test {
+ protected:
+  static constexpr int kRanks = 3;
+
+  GatherTest() {
+    commsched_world_desc_t desc = commsched_world_desc_init();
+    desc.size = kRanks;
+    EXPECT_EQ(commsched_world_create_inproc(&desc, &world_), COMMSCHED_OK);
+    for (int32_t rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(commsched_context_create(world_, rank, &contexts_[rank]),
+                COMMSCHED_OK);
+    }
+  }
+  ~GatherTest() override {
+    for (commsched_context_t* context : contexts_) {
+      commsched_context_destroy(context);
+    }
+    commsched_world_destroy(world_);
+  }
+
+  commsched_world_t* world_ = nullptr;
+  commsched_context_t* contexts_[kRanks] = {};
+};
+
+TEST_F(GatherTest, EveryRankSeesWhatAllShow) {
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([this, rank] {
+      for (int round = 0; round < 20; ++round) {
+        const std::string mine(static_cast<size_t>(rank + round), 'x');
+        std::vector<std::string> all;
+        commsched_gather_desc_t desc = commsched_gather_desc_init();
+        desc.name = "figures";
+        desc.data = mine.data();
+        desc.bytes = mine.size();
+        desc.take = &Keep;
+        desc.user = &all;
+        ASSERT_EQ(commsched_context_gather(contexts_[rank], &desc),
+                  COMMSCHED_OK);
+        ASSERT_EQ(all.size(), static_cast<size_t>(kRanks));
+        for (int other = 0; other < kRanks; ++other) {
+          EXPECT_EQ(all[static_cast<size_t>(other)].size(),
+                    static_cast<size_t>(other + round));
+        }
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_F(GatherTest, MistakesAreNamed) {
+  std::vector<std::string> all;
+  commsched_gather_desc_t good = commsched_gather_desc_init();
+  good.name = "figures";
+  good.take = &Keep;
+  good.user = &all;
+  const auto expect_refused = [&](const commsched_gather_desc_t& desc,
+                                  commsched_status_t code, const char* text) {
+    EXPECT_EQ(commsched_context_gather(contexts_[0], &desc), code);
+    EXPECT_THAT(std::string(commsched_last_error()), HasSubstr(text));
+  };
+  commsched_gather_desc_t desc = good;
+  desc.name = "";
+  expect_refused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.name is empty");
+  desc = good;
+  desc.take = nullptr;
+  expect_refused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.take");
+  desc = good;
+  desc.bytes = 1;
+  expect_refused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.data");
+  desc = good;
+  desc.timeout_ns = -1;
+  expect_refused(desc, COMMSCHED_INVALID_ARGUMENT, "desc.timeout_ns is -1");
+  desc = good;
+  desc.data = &all;
+  desc.bytes = uint64_t{COMMSCHED_MAX_GATHER_BYTES} + 1;
+  expect_refused(desc, COMMSCHED_RESOURCE_EXHAUSTED, "'figures': 33554433");
+  desc = good;
+  desc.timeout_ns = 1;
+  expect_refused(desc, COMMSCHED_DEADLINE_EXCEEDED, "missing of 3 ranks: 1, 2");
+  EXPECT_TRUE(all.empty());
 }
 
 struct Seen {

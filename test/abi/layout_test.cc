@@ -62,6 +62,14 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_control_desc_t, on_departed, 64);
   EXPECT_OFFSET(commsched_control_desc_t, user, 72);
   EXPECT_SIZE(commsched_control_desc_t, 80);
+  EXPECT_OFFSET(commsched_gather_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_gather_desc_t, name, 8);
+  EXPECT_OFFSET(commsched_gather_desc_t, data, 16);
+  EXPECT_OFFSET(commsched_gather_desc_t, bytes, 24);
+  EXPECT_OFFSET(commsched_gather_desc_t, timeout_ns, 32);
+  EXPECT_OFFSET(commsched_gather_desc_t, take, 40);
+  EXPECT_OFFSET(commsched_gather_desc_t, user, 48);
+  EXPECT_SIZE(commsched_gather_desc_t, 56);
 }
 
 TEST(LayoutTest, StreamsNeverGrow) {

@@ -253,6 +253,20 @@ TEST_F(HubTest, TheStoreHasALimit) {
                            "5 RESOURCE_EXHAUSTED: value of key 'key5'")));
 }
 
+TEST_F(HubTest, AMeetingIsNotAnsweredWithMoreThanAFrame) {
+  JoinAll();
+  const std::string large(30 << 20, 'x');
+  for (int rank = 0; rank < 3; ++rank) {
+    ASSERT_OK(Say(rank, Meet(1, "key", large)));
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(Sent(rank),
+                ElementsAre("1 RESOURCE_EXHAUSTED: meeting 'key': what its "
+                            "ranks have brought exceeds the limit of 67108864 "
+                            "bytes together"));
+  }
+}
+
 TEST_F(HubTest, MistakesInAMeetingAreTheRanksOwn) {
   JoinAll();
   MeetMessage message = Meet(3, "key");

@@ -1,0 +1,34 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_FIGURES_H_
+#define COMMSCHED_EXAMPLES_TRAINER_FIGURES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "examples/trainer/checkpoint.h"
+#include "examples/trainer/report.h"
+
+namespace commsched::trainer {
+
+// What one rank has measured, for the report.
+struct RankFigures {
+  double last_loss = 0;
+  uint64_t peak_bytes_in_flight = 0;
+  uint64_t peak_live_bytes = 0;
+  int64_t copy_ns = 0;
+  int64_t copy_exposed_ns = 0;
+  std::vector<StepRecord> steps;
+  std::vector<int64_t> op_costs_ns;
+  std::vector<RankSaver::Stall> stalls;
+};
+
+// As bytes, between processes of one build, and back. kDataLoss if `bytes` are
+// not such figures.
+std::string EncodeFigures(const RankFigures& figures);
+absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_FIGURES_H_

@@ -1,0 +1,63 @@
+#include "examples/trainer/job.h"
+
+#include "absl/strings/str_format.h"
+#include "examples/trainer/c_status.h"
+#include "examples/trainer/status_macros.h"
+
+namespace commsched::trainer {
+
+absl::StatusOr<Job> Job::OfThreads(const Options& options) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = static_cast<int32_t>(options.ranks);
+  const std::string link =
+      absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
+                      options.link.bytes_per_s, options.link.latency_ns);
+  if (options.link.bytes_per_s > 0) desc.backend_config = link.c_str();
+  commsched_world_t* world = nullptr;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_world_create_inproc(&desc, &world)));
+  return Job(world);
+}
+
+absl::StatusOr<Job> Job::OfProcesses(const std::string& backend) {
+  commsched_join_desc_t desc = commsched_join_desc_init();
+  desc.backend = backend.c_str();
+  commsched_world_t* world = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_world_join(&desc, &world)));
+  return Job(world);
+}
+
+absl::Status Job::TakeFromRank0(std::string* text) const {
+  if (!has_processes()) return absl::OkStatus();
+  commsched_context_t* handle = nullptr;
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_context_create(
+      world(), static_cast<int32_t>(first()), &handle)));
+  const std::unique_ptr<commsched_context_t,
+                        HandleDelete<commsched_context_destroy>>
+      context(handle);
+  const absl::StatusOr<std::vector<std::string>> all =
+      Gather(context.get(), "of rank 0", *text);
+  if (!all.ok()) return all.status();
+  *text = all->front();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Gather(commsched_context_t* context,
+                                                const char* name,
+                                                absl::string_view mine) {
+  std::vector<std::string> all;
+  commsched_gather_desc_t desc = commsched_gather_desc_init();
+  desc.name = name;
+  desc.data = mine.data();
+  desc.bytes = mine.size();
+  desc.take = [](void* user, int32_t /*rank*/, const void* data,
+                 uint64_t bytes) {
+    static_cast<std::vector<std::string>*>(user)->emplace_back(
+        static_cast<const char*>(data), bytes);
+  };
+  desc.user = &all;
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_context_gather(context, &desc)));
+  return all;
+}
+
+}  // namespace commsched::trainer

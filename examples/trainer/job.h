@@ -1,0 +1,54 @@
+#ifndef COMMSCHED_EXAMPLES_TRAINER_JOB_H_
+#define COMMSCHED_EXAMPLES_TRAINER_JOB_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "commsched/commsched.h"
+#include "examples/trainer/handles.h"
+#include "examples/trainer/options.h"
+
+namespace commsched::trainer {
+
+// Who trains: ranks that are threads of this process, or processes of which
+// this is one rank. Thread-compatible; Gather is for the thread of `context`'s
+// rank.
+class Job {
+ public:
+  // Threads, as `options` say.
+  static absl::StatusOr<Job> OfThreads(const Options& options);
+  // This process as one of the job that its launcher has started.
+  static absl::StatusOr<Job> OfProcesses(const std::string& backend);
+
+  commsched_world_t* world() const { return world_.get(); }
+  int64_t size() const { return commsched_world_size(world_.get()); }
+  bool has_processes() const { return commsched_world_rank(world()) >= 0; }
+  // The ranks in this process are first() to first() + count() - 1.
+  int64_t first() const {
+    return has_processes() ? commsched_world_rank(world()) : 0;
+  }
+  int64_t count() const { return has_processes() ? 1 : size(); }
+  // Whether rank 0, which speaks for all, is here.
+  bool leads() const { return first() == 0; }
+
+  // Makes `*text` that of rank 0. Collective; before there are contexts.
+  absl::Status TakeFromRank0(std::string* text) const;
+
+ private:
+  explicit Job(commsched_world_t* world) : world_(world) {}
+
+  WorldHandle world_;
+};
+
+// What each rank shows, by rank. Collective.
+absl::StatusOr<std::vector<std::string>> Gather(commsched_context_t* context,
+                                                const char* name,
+                                                absl::string_view mine);
+
+}  // namespace commsched::trainer
+
+#endif  // COMMSCHED_EXAMPLES_TRAINER_JOB_H_

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Ranks that are processes train to the bits of ranks that are threads:
+training_test.py COMMSCHED COMMSCHED_TRAIN"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMSCHED = None
+TRAIN = None
+LIMIT_S = 120
+QUICK = ("--data", "kjv", "--steps", "4", "--deterministic", "--batch", "12",
+         "--seq", "64", "--val-batches", "1", "--json")
+
+
+def report_of(done):
+  """The report, which rank 0 prints last."""
+  if done.returncode != 0:
+    raise AssertionError(done.stderr)
+  line = [line for line in done.stdout.splitlines() if "weights_sha256" in line]
+  return json.loads(line[-1][line[-1].index("{"):])
+
+
+def threads(ranks, *arguments):
+  return report_of(subprocess.run(
+      [TRAIN, "--ranks", str(ranks), *QUICK, *arguments], capture_output=True,
+      text=True, timeout=LIMIT_S))
+
+
+def run_processes(ranks, *arguments, **more):
+  return subprocess.run(
+      [COMMSCHED, "run", "-n", str(ranks), "--", TRAIN, "--backend", "ucx",
+       *QUICK, *arguments], capture_output=True, text=True, timeout=LIMIT_S,
+      env={**os.environ, **more})
+
+
+def processes(ranks, *arguments, **more):
+  return report_of(run_processes(ranks, *arguments, **more))
+
+
+class BitsTest(unittest.TestCase):
+
+  def expect_same(self, ranks, *arguments, **more):
+    expected = threads(ranks, *arguments)
+    got = processes(ranks, *arguments, **more)
+    for figure in ("weights_sha256", "val_loss", "loss", "plan_fingerprint"):
+      self.assertEqual(got[figure], expected[figure], (arguments, figure))
+
+  def test_stages_have_the_bits_of_threads(self):
+    for stage in range(4):
+      self.expect_same(4, "--zero", str(stage))
+
+  def test_three_processes_over_tcp(self):
+    self.expect_same(3, "--zero", "3", UCX_TLS="tcp")
+
+  def test_shared_sequences(self):
+    self.expect_same(4, "--zero", "2", "--sp", "2")
+
+  def test_a_rank_alone(self):
+    self.expect_same(1, "--zero", "2")
+
+
+class RunTest(unittest.TestCase):
+
+  def test_validation_checkpoint_resume_export_and_traces(self):
+    with tempfile.TemporaryDirectory() as folder:
+      root = pathlib.Path(folder)
+      whole = processes(2, "--zero", "2", "--eval-every", "2", "--save",
+                        str(root / "whole"), "--export",
+                        str(root / "w.safetensors"), "--trace",
+                        str(root / "traces"))
+      self.assertTrue((root / "w.safetensors").exists())
+      for rank in range(2):
+        self.assertIn("traceEvents",
+                      (root / "traces" / f"rank{rank}.json").read_text())
+      processes(2, "--zero", "2", "--stop-after", "2", "--save",
+                str(root / "part"))
+      resumed = processes(2, "--zero", "2", "--resume", str(root / "part"))
+      self.assertEqual(resumed["weights_sha256"], whole["weights_sha256"])
+      self.assertEqual(threads(2, "--zero", "2")["weights_sha256"],
+                       whole["weights_sha256"])
+
+  def test_only_rank_0_prints(self):
+    done = run_processes(3)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertEqual({line[:3] for line in done.stdout.splitlines()}, {"[0]"})
+
+  def test_the_number_of_ranks_is_that_of_the_job(self):
+    done = run_processes(2, "--ranks", "3")
+    self.assertEqual(done.returncode, 2)
+    self.assertIn("--ranks is 3; 2 were started", done.stderr)
+
+  def test_an_unknown_backend_is_named(self):
+    done = run_processes(1, "--backend", "pigeon")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("'pigeon'", done.stderr)
+
+  def test_a_rank_that_fails_ends_all(self):
+    done = run_processes(2, "--arena-bytes", "1")
+    self.assertNotEqual(done.returncode, 0)
+    self.assertIn("commsched run: rank ", done.stderr)
+
+
+if __name__ == "__main__":
+  COMMSCHED, TRAIN = sys.argv[1:3]
+  unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
