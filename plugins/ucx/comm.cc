@@ -187,8 +187,8 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   Outcome outcome = CheckLaunch(launch, request);
   if (outcome.ok()) {
-    outcome =
-        Build(launch, rank_, size(), network_->host(), &operations_[request]);
+    outcome = Build(launch, rank_, size(), network_->chunk_bytes(),
+                    network_->host(), &operations_[request]);
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!outcome.ok()) {
@@ -309,25 +309,10 @@ void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
     --operation.steps[message->step].waiting;
   }
   if (left_ || status == UCS_ERR_CANCELED) return;
-  const std::string what = operation.kind == COMMSCHED_SEND
-                               ? std::string("sends and receives")
-                               : "launch #" + std::to_string(operation.number);
-  if (status == UCS_ERR_MESSAGE_TRUNCATED ||
-      (status == UCS_OK && bytes != message->bytes && message->is_receive)) {
-    return FailAndTell(
-        COMMSCHED_INVALID_ARGUMENT,
-        "axis '" + axis_ + "', " + what + ": " + Name(message->peer) +
-            " sent " +
-            (status == UCS_OK ? std::to_string(bytes)
-                              : "more than " + std::to_string(message->bytes)) +
-            " bytes, " + Name(rank_) + " has room for " +
-            std::to_string(message->bytes));
-  }
-  if (status != UCS_OK) {
-    Suspect("axis '" + axis_ + "', " + what + ": a message " +
-            (message->is_receive ? "from " : "to ") + Name(message->peer) +
-            " failed: " + ucs_status_string(status));
-    return;
+  const bool other_size =
+      status == UCS_OK && message->is_receive && bytes != message->bytes;
+  if (status != UCS_OK || other_size) {
+    return MessageFailed(operation, *message, status, bytes);
   }
   const auto peer = static_cast<size_t>(message->peer);
   if (message->is_receive && !operation.heard[peer]) {
@@ -339,6 +324,28 @@ void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
   const bool step_is_due = operation.next_step < operation.steps.size() &&
                            operation.steps[operation.next_step].waiting == 0;
   if (step_is_due || operation.IsDone()) wake_(wake_user_);
+}
+
+void Comm::MessageFailed(const Operation& operation, const Message& message,
+                         ucs_status_t status, uint64_t bytes) {
+  const std::string what =
+      "axis '" + axis_ + "', " +
+      (operation.kind == COMMSCHED_SEND
+           ? std::string("sends and receives")
+           : "launch #" + std::to_string(operation.number)) +
+      ": ";
+  if (status != UCS_OK && status != UCS_ERR_MESSAGE_TRUNCATED) {
+    return Suspect(what + "a message " +
+                   (message.is_receive ? "from " : "to ") + Name(message.peer) +
+                   " failed: " + ucs_status_string(status));
+  }
+  const std::string sent = status == UCS_OK
+                               ? std::to_string(bytes)
+                               : "more than " + std::to_string(message.bytes);
+  FailAndTell(COMMSCHED_INVALID_ARGUMENT, what + Name(message.peer) + " sent " +
+                                              sent + " bytes, " + Name(rank_) +
+                                              " has room for " +
+                                              std::to_string(message.bytes));
 }
 
 // ---- Notices ----

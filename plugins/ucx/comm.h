@@ -65,6 +65,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
+  void MessageFailed(const Operation& operation, const Message& message,
+                     ucs_status_t status, uint64_t bytes);
   void Hear(const Notice& notice);
 
   // With the mutex held.

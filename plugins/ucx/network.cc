@@ -23,6 +23,9 @@ constexpr uint64_t kMaxUnreadBytes = 1024;
 // gone. Through a shared segment a byte is copied once more, at the same speed.
 constexpr char kDefaultTls[] = "^cma";
 
+// Of the thread, while it waits.
+thread_local const void* own_waiter = nullptr;
+
 Outcome Failed(const char* what, ucs_status_t status) {
   return {COMMSCHED_UNAVAILABLE,
           std::string(what) + ": " + ucs_status_string(status)};
@@ -64,6 +67,7 @@ Outcome Network::Create(const commsched_instance_desc_t& desc,
 
 Outcome Network::Open(const NetworkOptions& options) {
   spin_ns_ = options.spin_ns;
+  chunk_bytes_ = options.chunk_bytes;
   // What a broken communicator leaves behind is worth a warning to UCX.
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
     ucs_global_opts_set_value("LOG_LEVEL", "error");
@@ -286,7 +290,10 @@ void Network::Interrupt() {
   const std::lock_guard<std::mutex> lock(waiters_mu_);
   ++interrupts_;
   for (const auto& waiter : waiters_) {
-    if (waiter->waits) eventfd_write(waiter->fd, 1);
+    // The calling thread looks by itself, once its progress is over.
+    if (waiter->waits && waiter.get() != own_waiter) {
+      eventfd_write(waiter->fd, 1);
+    }
   }
 }
 
@@ -296,6 +303,7 @@ void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
     WasInterrupted(interrupts);
     return;
   }
+  own_waiter = waiter;
   const int64_t spin_until_ns = spin_ns_ == 0 ? 0 : NowNs() + spin_ns_;
   while (true) {
     ucs_status_t armed = UCS_ERR_BUSY;
@@ -314,6 +322,7 @@ void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
     const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
     ppoll(fds, 2, deadline_ns == INT64_MAX ? nullptr : &rest, nullptr);
   }
+  own_waiter = nullptr;
   EndWait(waiter);
 }
 

@@ -52,6 +52,8 @@ struct NetworkOptions {
   std::string tls;          // UCX_TLS; "": as the environment says.
   std::string net_devices;  // UCX_NET_DEVICES, likewise.
   int64_t spin_ns = 0;      // How long a thread polls before it sleeps.
+  // What is reduced, or sent on, at once, while the next one travels.
+  uint64_t chunk_bytes = 1 << 20;
 };
 
 // Thread-safe where it says so; the rest needs the mutex.
@@ -69,6 +71,7 @@ class Network {
   int world_rank() const { return world_rank_; }
   int world_size() const { return world_size_; }
   std::mutex& mu() { return mu_; }
+  uint64_t chunk_bytes() const { return chunk_bytes_; }
 
   // Blocks until world rank `peer` has told its address. Takes the mutex.
   Outcome Connect(int peer);
@@ -122,6 +125,7 @@ class Network {
   const int world_rank_;
   const int world_size_;
   int64_t spin_ns_ = 0;
+  uint64_t chunk_bytes_ = 0;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;

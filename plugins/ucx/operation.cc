@@ -6,8 +6,6 @@
 namespace commsched::ucx {
 namespace {
 
-// A chunk is reduced while the next ones travel.
-constexpr uint64_t kChunkBytes = 256 << 10;
 // Up to here an all-reduce is one exchange of everything, and a broadcast comes
 // from the root alone: latency counts.
 constexpr uint64_t kSmallBytes = 16 << 10;
@@ -47,11 +45,12 @@ Range PartOf(const commsched_member_t& member, uint64_t stride, uint64_t first,
 class Builder {
  public:
   Builder(const commsched_launch_t& launch, int rank, int size,
-          Operation* operation)
+          uint64_t chunk_bytes, Operation* operation)
       : launch_(launch),
         rank_(rank),
         size_(size),
         element_(ElementBytes(launch.dtype)),
+        chunk_(std::max<uint64_t>(1, chunk_bytes / element_)),
         op_(*operation) {}
 
   // The bytes of scratch that Build() places things in.
@@ -152,9 +151,8 @@ class Builder {
   // nothing to move is still a message.
   template <typename Each>
   void ForChunks(Range range, Each each) const {
-    const uint64_t chunk = std::max<uint64_t>(1, kChunkBytes / element_);
     for (uint64_t done = 0;;) {
-      const uint64_t count = std::min(chunk, range.count - done);
+      const uint64_t count = std::min(chunk_, range.count - done);
       each(range.begin + done, count);
       done += count;
       if (done == range.count) return;
@@ -411,6 +409,7 @@ class Builder {
   const int rank_;
   const int size_;
   const uint64_t element_;
+  const uint64_t chunk_;  // Elements.
   Operation& op_;
   uint64_t scratch_used_ = 0;
 };
@@ -437,7 +436,8 @@ uint64_t ElementBytes(commsched_dtype_t dtype) {
 }
 
 Outcome Build(const commsched_launch_t& launch, int rank, int size,
-              const commsched_host_t* host, Operation* operation) {
+              uint64_t chunk_bytes, const commsched_host_t* host,
+              Operation* operation) {
   if (launch.kind > COMMSCHED_SEND || ElementBytes(launch.dtype) == 0) {
     return {COMMSCHED_INVALID_ARGUMENT,
             "kind " + std::to_string(launch.kind) + " and dtype " +
@@ -456,7 +456,7 @@ Outcome Build(const commsched_launch_t& launch, int rank, int size,
   op.num_unheard = 0;
   op.started_ns = 0;
   op.cpu_ns = 0;
-  Builder builder(launch, rank, size, operation);
+  Builder builder(launch, rank, size, chunk_bytes, operation);
   if (launch.kind == COMMSCHED_SEND) {
     builder.BuildPeers();
     return {};

@@ -58,7 +58,8 @@ struct Operation {
 };
 
 // Writes what rank `rank` of `size` does for `launch` into `operation`, whose
-// scratch is lengthened by `host` if it has to be. Nothing is posted; a rank's
+// scratch is lengthened by `host` if it has to be, in chunks of
+// `chunk_bytes`. Nothing is posted; a rank's
 // own data is copied where it belongs. RESOURCE_EXHAUSTED if there is no memory
 // for scratch, INVALID_ARGUMENT for a kind that is none.
 //
@@ -76,7 +77,8 @@ struct Operation {
 // arrival. A link carries as many bytes as with a ring, in fewer steps.
 // Sends and receives (kind SEND) have no steps.
 Outcome Build(const commsched_launch_t& launch, int rank, int size,
-              const commsched_host_t* host, Operation* operation);
+              uint64_t chunk_bytes, const commsched_host_t* host,
+              Operation* operation);
 
 // Bytes of an element; 0 if `dtype` is none.
 uint64_t ElementBytes(commsched_dtype_t dtype);

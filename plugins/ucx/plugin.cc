@@ -6,6 +6,7 @@
 //   net_devices  as UCX_NET_DEVICES
 //   spin_us      how long a thread polls before it sleeps; 0 by default, or
 //                COMMSCHED_UCX_SPIN_US
+//   chunk_bytes  what is reduced at once, while the next chunk travels
 #include "commsched/plugin.h"
 
 #include <cstdio>
@@ -45,18 +46,26 @@ commsched_status_t Guard(char* message, uint64_t message_size, Body body) {
   }
 }
 
+Outcome ReadNumber(const std::string& what, const std::string& text,
+                   uint64_t least, uint64_t most, uint64_t* out) {
+  char* end = nullptr;
+  const unsigned long long value = strtoull(text.c_str(), &end, 10);
+  const bool digits = !text.empty() && text[0] >= '0' && text[0] <= '9';
+  if (!digits || *end != '\0' || value < least || value > most) {
+    return {COMMSCHED_INVALID_ARGUMENT,
+            what + " is '" + text + "', not an integer in " +
+                std::to_string(least) + ".." + std::to_string(most)};
+  }
+  *out = value;
+  return {};
+}
+
 Outcome ReadSpin(const std::string& what, const std::string& text,
                  NetworkOptions* options) {
-  constexpr long kMostUs = 1'000'000;
-  char* end = nullptr;
-  const long us = strtol(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0' || us < 0 || us > kMostUs) {
-    return {COMMSCHED_INVALID_ARGUMENT, what + " is '" + text +
-                                            "', not an integer in 0.." +
-                                            std::to_string(kMostUs)};
-  }
-  options->spin_ns = int64_t{us} * 1000;
-  return {};
+  uint64_t us = 0;
+  Outcome outcome = ReadNumber(what, text, 0, 1'000'000, &us);
+  if (outcome.ok()) options->spin_ns = static_cast<int64_t>(us) * 1000;
+  return outcome;
 }
 
 Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
@@ -80,10 +89,14 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
     } else if (key == "spin_us") {
       Outcome outcome = ReadSpin("configuration: spin_us", value, options);
       if (!outcome.ok()) return outcome;
+    } else if (key == "chunk_bytes") {
+      Outcome outcome = ReadNumber("configuration: chunk_bytes", value, 1024,
+                                   1 << 30, &options->chunk_bytes);
+      if (!outcome.ok()) return outcome;
     } else {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
-                  "' is not tls=, net_devices= or spin_us="};
+                  "' is not tls=, net_devices=, spin_us= or chunk_bytes="};
     }
   }
   return {};

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "cli/bench_coll.h"
 #include "cli/rendezvous.h"
 #include "cli/run.h"
 #include "commsched/commsched.h"
@@ -30,12 +31,14 @@ int Info(bool json) {
 }
 
 constexpr char kCompletion[] = R"(_commsched() {
-  local words="run rendezvous info completion --help --version"
+  local words="run rendezvous bench info completion --help --version"
   case "${COMP_WORDS[1]}" in
     run) words="--ranks --hosts --agent --address --port --prefix --grace \
 --silence --epoch --help --" ;;
     rendezvous) words="--ranks --address --port --token-file --epoch \
 --silence --help" ;;
+    bench) words="coll --backend --config --collectives --min-bytes \
+--max-bytes --factor --iterations --warmup --json --help" ;;
     info) words="--json --help" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -132,6 +135,43 @@ int Main(int argc, char** argv) {
       "Example: commsched rendezvous -n 8 --address 10.0.0.1 --token-file "
       "~/.job\nThe exit code is 1 if a rank was lost.");
 
+  BenchCollOptions coll;
+  CLI::App* on_bench = app.add_subcommand("bench", "Measures");
+  on_bench->require_subcommand(1);
+  CLI::App* on_coll = on_bench->add_subcommand(
+      "coll",
+      "Times collectives among the processes of a job and checks what they "
+      "give; to be started on every rank");
+  on_coll->add_option("--backend", coll.backend, "The library's backend")
+      ->capture_default_str();
+  on_coll->add_option("--config", coll.config, "Of the backend");
+  on_coll->add_option("--collectives", coll.kinds, "Which, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter",
+                             "all_to_all", "broadcast", "reduce"}))
+      ->capture_default_str();
+  on_coll->add_option("-b,--min-bytes", coll.min_bytes, "Smallest size")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  on_coll->add_option("-e,--max-bytes", coll.max_bytes, "Largest size")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  on_coll->add_option("-f,--factor", coll.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1024))
+      ->capture_default_str();
+  on_coll->add_option("-n,--iterations", coll.iterations, "Timed")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  on_coll->add_option("-w,--warmup", coll.warmup, "Before those")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  on_coll->add_flag("--json", coll.json, "JSON lines");
+  on_coll->footer(
+      "Sizes are those of the larger side, algbw and busbw as in nccl-tests; "
+      "times are the\nranks' mean of a whole step of a session: issue, "
+      "transfer, wake-up.\nExample: commsched run -n 4 --prefix off -- "
+      "commsched bench coll --max-bytes 4MiB");
+
   bool json = false;
   CLI::App* on_info = app.add_subcommand(
       "info",
@@ -151,6 +191,7 @@ int Main(int argc, char** argv) {
   }
   if (on_run->parsed()) return Run(run);
   if (on_rendezvous->parsed()) return Rendezvous(rendezvous);
+  if (on_coll->parsed()) return BenchColl(coll);
   if (on_info->parsed()) return Info(json);
   std::fputs(kCompletion, stdout);
   return 0;

@@ -258,6 +258,39 @@ class OtherLaunchersTest(unittest.TestCase):
       self.assertEqual(server.returncode, 0)
 
 
+class BenchTest(unittest.TestCase):
+
+  def test_collectives_are_timed_and_right(self):
+    for more in ({}, {"UCX_TLS": "tcp"}):
+      done = run("run", "-n", "3", "--prefix", "off", "--", COMMSCHED, "bench",
+                 "coll", "--json", "-b", "12", "-e", "1200000", "-f", "100",
+                 "-n", "2", "-w", "1", "--collectives",
+                 "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,"
+                 "reduce", **more)
+      self.assertEqual(done.returncode, 0, done.stderr)
+      rows = [json.loads(line) for line in done.stdout.splitlines()]
+      self.assertEqual(len(rows), 6 * 3)
+      for row in rows:
+        self.assertEqual(row["wrong"], 0, row)
+        self.assertEqual(row["ranks"], 3)
+        self.assertGreater(row["time_us"], 0)
+
+  def test_a_configuration_that_the_backend_does_not_know_is_named(self):
+    for config, text in (("speed=11", "'speed=11' is not tls="),
+                         ("chunk_bytes=7", "chunk_bytes is '7', not an integer "
+                                           "in 1024..1073741824"),
+                         ("spin_us=-1", "spin_us is '-1'")):
+      done = run("bench", "coll", "--config", config)
+      self.assertEqual(done.returncode, 1)
+      self.assertIn(text, done.stderr)
+
+  def test_the_table_has_the_columns_of_nccl_tests(self):
+    done = run("bench", "coll", "-b", "4KiB", "-e", "4KiB", "-n", "1")
+    self.assertEqual(done.returncode, 0, done.stderr)
+    for column in ("size(B)", "time(us)", "algbw", "busbw", "#wrong"):
+      self.assertIn(column, done.stdout)
+
+
 class CommandLineTest(unittest.TestCase):
 
   def test_wrong_usage_is_2(self):

@@ -1,0 +1,30 @@
+#ifndef COMMSCHED_SRC_CLI_BENCH_COLL_H_
+#define COMMSCHED_SRC_CLI_BENCH_COLL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commsched::cli {
+
+struct BenchCollOptions {
+  std::string backend = "ucx";
+  std::string config;
+  std::vector<std::string> kinds = {"all_reduce", "all_gather",
+                                    "reduce_scatter", "all_to_all"};
+  uint64_t min_bytes = 4 << 10;
+  uint64_t max_bytes = 64 << 20;
+  uint64_t factor = 4;  // From one size to the next.
+  int iterations = 20;
+  int warmup = 5;
+  bool json = false;
+};
+
+// Times collectives among the processes of the job that this is one rank of,
+// and checks what they give. Prints, on rank 0, a table in the columns of
+// nccl-tests, or JSON lines. Returns the exit code: 1 if a value was wrong.
+int BenchColl(const BenchCollOptions& options);
+
+}  // namespace commsched::cli
+
+#endif  // COMMSCHED_SRC_CLI_BENCH_COLL_H_
