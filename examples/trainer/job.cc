@@ -42,14 +42,15 @@ absl::Status Job::TakeFromRank0(std::string* text) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> Gather(commsched_context_t* context,
-                                                const char* name,
-                                                absl::string_view mine) {
+absl::StatusOr<std::vector<std::string>> Gather(
+    commsched_context_t* context, const char* name, absl::string_view mine,
+    std::chrono::nanoseconds timeout) {
   std::vector<std::string> all;
   commsched_gather_desc_t desc = commsched_gather_desc_init();
   desc.name = name;
   desc.data = mine.data();
   desc.bytes = mine.size();
+  desc.timeout_ns = timeout.count();
   desc.take = [](void* user, int32_t /*rank*/, const void* data,
                  uint64_t bytes) {
     static_cast<std::vector<std::string>*>(user)->emplace_back(

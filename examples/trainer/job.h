@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_EXAMPLES_TRAINER_JOB_H_
 #define COMMSCHED_EXAMPLES_TRAINER_JOB_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -44,10 +45,10 @@ class Job {
   WorldHandle world_;
 };
 
-// What each rank shows, by rank. Collective.
-absl::StatusOr<std::vector<std::string>> Gather(commsched_context_t* context,
-                                                const char* name,
-                                                absl::string_view mine);
+// What each rank shows, by rank. Collective; `timeout` 0: that of the library.
+absl::StatusOr<std::vector<std::string>> Gather(
+    commsched_context_t* context, const char* name, absl::string_view mine,
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds(0));
 
 }  // namespace commsched::trainer
 

@@ -41,23 +41,22 @@ int TrainAndReport(const Options& options, const Job* job) {
       LoadDataset(options.data, options.seq);
   if (!dataset.ok()) return Fail(dataset.status());
   const bool leads = job == nullptr || job->leads();
-  // Processes cannot agree on a last step.
-  std::optional<Interruption> interruption;
-  if (job == nullptr) interruption.emplace();
+  const Interruption interruption;
   const absl::StatusOr<Report> report =
       Train(options, *dataset,
             {.out = leads ? stdout : nullptr,
              .job = job,
              .on_failure = [](const absl::Status& status) { Fail(status); },
-             .end_early = interruption ? &interruption->signal() : nullptr});
+             .end_early = &interruption.signal()});
   if (!report.ok()) return kFailed;
-  if (!leads) return kDone;
+  const int ended =
+      report->ended_early ? kSignalled + interruption.signal().load() : kDone;
+  if (!leads) return ended;
   absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
                report->loss, report->val_loss, report->tokens_per_s,
                FormatTable(*report));
   if (options.json) absl::PrintF("%s\n", FormatJson(*report));
-  if (!report->ended_early) return kDone;
-  return kSignalled + interruption->signal().load();
+  return ended;
 }
 
 int Main(int argc, char** argv) {

@@ -146,8 +146,7 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   const FlagAdder flag(app);
   flag("--backend", o.backend,
        "inproc: ranks are threads of this process. ucx: this process is one of "
-       "the ranks that commsched run, torchrun, mpirun or srun has started; a "
-       "signal then ends it at once");
+       "the ranks that commsched run, torchrun, mpirun or srun has started");
   raw.ranks_option =
       app.add_option(
              "--ranks", o.ranks,

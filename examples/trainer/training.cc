@@ -20,6 +20,7 @@
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/figures.h"
 #include "examples/trainer/job.h"
+#include "examples/trainer/job_gate.h"
 #include "examples/trainer/machine.h"
 #include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
@@ -42,6 +43,9 @@ struct Start {
   RunIdentity identity;
   Resumed resumed;
 };
+
+// How long ranks that are asked to end wait for the others to be asked.
+constexpr std::chrono::seconds kRequestTimeout{10};
 
 // --timeout is also how long a rank may stay behind at the end.
 std::chrono::seconds StragglingLimit(const Options& options) {
@@ -116,9 +120,18 @@ class Run {
   std::vector<std::unique_ptr<RankSaver>> savers_;  // Null: none.
   std::unique_ptr<StepLog> log_;                    // Null: none.
   StepGate gate_;
+  std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
   Validations validations_;
   double wall_s_ = 0;  // Of all steps, on rank 0's thread.
 
+  bool Enters(int64_t step) {
+    return job_gate_ ? job_gate_->Enter(step) : gate_.Enter(step);
+  }
+  int64_t End() const { return job_gate_ ? job_gate_->end() : gate_.end(); }
+  bool EndedEarly() const {
+    return job_gate_ ? job_gate_->ended_early() : gate_.ended_early();
+  }
+  std::unique_ptr<JobGate> MakeJobGate();
   size_t LocalOf(int64_t index) const {
     return static_cast<size_t>(index - job_.first());
   }
@@ -235,19 +248,41 @@ absl::Status Run::TrainRank(int64_t index) {
     wall_s_ = wall.count();
   }
   // A checkpoint is what an impatient caller would miss most.
-  if (gate_.ended_early() && saver != nullptr) {
+  if (EndedEarly() && saver != nullptr) {
     TRAINER_RETURN_IF_ERROR(saver->Wait());
   }
-  TRAINER_RETURN_IF_ERROR(Evaluate(index, gate_.end()));
+  TRAINER_RETURN_IF_ERROR(Evaluate(index, End()));
   TRAINER_RETURN_IF_ERROR(log.Finish());
   return saver == nullptr ? absl::OkStatus() : saver->Wait();
 }
 
+std::unique_ptr<JobGate> Run::MakeJobGate() {
+  commsched_context_t* const context = ranks_[0]->context();
+  return std::make_unique<JobGate>(
+      start_.resumed.step, options_.end_step(), hooks_.end_early,
+      [context](int64_t begun) -> absl::StatusOr<std::vector<int64_t>> {
+        const absl::StatusOr<std::vector<std::string>> shown =
+            Gather(context, "last step",
+                   absl::string_view(reinterpret_cast<const char*>(&begun),
+                                     sizeof(begun)),
+                   kRequestTimeout);
+        if (!shown.ok()) return shown.status();
+        std::vector<int64_t> all;
+        for (const std::string& one : *shown) {
+          int64_t step = 0;
+          std::memcpy(&step, one.data(), std::min(one.size(), sizeof(step)));
+          all.push_back(step);
+        }
+        return all;
+      });
+}
+
 absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
+  if (job_.has_processes()) job_gate_ = MakeJobGate();
   Rank& rank = *ranks_[LocalOf(index)];
   RankSaver* const saver = savers_[LocalOf(index)].get();
   int64_t step = start_.resumed.step;
-  for (; gate_.Enter(step); ++step) {
+  for (; Enters(step); ++step) {
     // Of the step before, which turned out not to be the last.
     if (step > start_.resumed.step && EvaluatesAfter(step - 1)) {
       TRAINER_RETURN_IF_ERROR(Evaluate(index, step));
@@ -430,8 +465,8 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.zero = options_.zero;
   report.model = options_.model;
   report.schedule = options_.serial ? "serial" : "overlap";
-  report.steps = gate_.end();
-  report.ended_early = gate_.ended_early();
+  report.steps = End();
+  report.ended_early = EndedEarly();
   report.first_step = start_.resumed.step;
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;
@@ -501,7 +536,7 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
   report->step = Summarize(records, kWarmupSteps, excluded);
   if (report->step.steps == 0) {
     report->step.step_s =
-        wall_s_ / static_cast<double>(gate_.end() - start_.resumed.step);
+        wall_s_ / static_cast<double>(End() - start_.resumed.step);
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
@@ -509,7 +544,7 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
 
 void Run::FillCopies(const std::vector<RankFigures>& ranks,
                      Report* report) const {
-  const double steps = static_cast<double>(gate_.end() - start_.resumed.step);
+  const double steps = static_cast<double>(End() - start_.resumed.step);
   for (const RankFigures& rank : ranks) {
     report->copy_s = std::max(report->copy_s,
                               static_cast<double>(rank.copy_ns) * 1e-9 / steps);

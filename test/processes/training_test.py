@@ -5,6 +5,7 @@ training_test.py COMMSCHED COMMSCHED_TRAIN"""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,27 @@ class RunTest(unittest.TestCase):
       self.assertEqual(resumed["weights_sha256"], whole["weights_sha256"])
       self.assertEqual(threads(2, "--zero", "2")["weights_sha256"],
                        whole["weights_sha256"])
+
+  def test_a_signal_ends_the_run_after_a_step_and_saves_it(self):
+    with tempfile.TemporaryDirectory() as folder:
+      root = pathlib.Path(folder)
+      job = subprocess.Popen(
+          [COMMSCHED, "run", "-n", "2", "--", TRAIN, "--backend", "ucx",
+           *QUICK, "--steps", "100000", "--eval-every", "2", "--save",
+           str(root / "save")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+          text=True)
+      while "val_loss" not in job.stdout.readline():
+        self.assertIsNone(job.poll())
+      job.send_signal(signal.SIGINT)
+      out, err = job.communicate(timeout=LIMIT_S)
+      self.assertEqual(job.returncode, 128 + signal.SIGINT, err)
+      report = json.loads(out[out.index("{"):].splitlines()[0])
+      self.assertTrue(report["ended_early"])
+      resumed = processes(2, "--resume", str(root / "save"), "--steps",
+                          "100000", "--stop-after", str(report["steps"] + 2))
+      whole = threads(2, "--steps", "100000", "--stop-after",
+                      str(report["steps"] + 2))
+      self.assertEqual(resumed["weights_sha256"], whole["weights_sha256"])
 
   def test_only_rank_0_prints(self):
     done = run_processes(3)
