@@ -206,6 +206,11 @@ absl::StatusOr<Report> Run::Go() {
        .straggling = StragglingLimit(options_)});
   bar_.Clear();
   if (!status.ok()) return status;
+  if (job_.has_processes()) {
+    // What the others have saved is there.
+    const auto ended = Gather(ranks_[0]->context(), "ended", "");
+    if (!ended.ok()) return ended.status();
+  }
   PrintValidations();
   if (!options_.trace_dir.empty()) TRAINER_RETURN_IF_ERROR(WriteTraces());
   if (!options_.export_path.empty() && job_.leads()) {

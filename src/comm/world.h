@@ -44,8 +44,8 @@ class World {
   // All ranks are threads of this process.
   static absl::StatusOr<std::shared_ptr<World>> Create(const WorldSpec& spec);
   // This process is one rank of a job. Blocks until it has joined. Its
-  // destructor blocks until all ranks are there, or one is lost or has left,
-  // so that what others still wait for reaches them.
+  // destructor leaves the job and blocks until all ranks have, or are lost, so
+  // that what others still wait for reaches them.
   static absl::StatusOr<std::shared_ptr<World>> Join(const WorldSpec& spec,
                                                      JobSpec job);
   ~World();

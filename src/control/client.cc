@@ -58,8 +58,30 @@ class ControlClient::Impl {
 
   ~Impl() {
     if (!thread_.joinable()) return;
-    boost::asio::post(io_, [this] { Leave(); });
+    Leave(0);
+    boost::asio::post(io_, [this] { Stop(); });
     thread_.join();
+  }
+
+  // Blocks until the server has heard of it, and up to `timeout_ns` until all
+  // have left.
+  void Leave(int64_t timeout_ns) {
+    const RunningClock& clock = RunningClock::Get();
+    const int64_t now_ns = clock.NowNs();
+    const int64_t heard_ns = DeadlineAfter(now_ns, kLeaveNs);
+    const int64_t left_ns = DeadlineAfter(now_ns, timeout_ns);
+    MutexLock lock(&mu_);
+    if (!joined_) return;
+    if (!leaving_) {
+      leaving_ = true;
+      Post(FrameOf(LeaveMessage{}));
+    }
+    while (!left_ && failure_.ok() && clock.NowNs() < heard_ns) {
+      changed_.WaitUntil(&mu_, clock.SleepUntilNs(heard_ns));
+    }
+    while (!all_left_ && failure_.ok() && clock.NowNs() < left_ns) {
+      changed_.WaitUntil(&mu_, clock.SleepUntilNs(left_ns));
+    }
   }
 
   absl::Status Connect() {
@@ -85,6 +107,10 @@ class ControlClient::Impl {
     Pending pending;
     MutexLock lock(&mu_);
     if (!failure_.ok()) return failure_;
+    if (leaving_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", spec_.rank, " has left the job"));
+    }
     message.number = ++last_number_;
     SharedFrame frame = FrameOf(message);
     if (frame->size() > kMaxPayloadBytes) {
@@ -164,7 +190,16 @@ class ControlClient::Impl {
   }
 
   void Closed(const absl::Status& why) {
-    if (leaving_) return io_.stop();
+    if (step_ == Step::kJoined) {
+      // The server ends it when all have left.
+      MutexLock lock(&mu_);
+      if (left_) {
+        all_left_ = true;
+        step_ = Step::kOver;
+        changed_.SignalAll();
+        return;
+      }
+    }
     if (step_ != Step::kJoined) return TryAgain(why.message());
     Fail(absl::UnavailableError(
         absl::StrCat(ServerName(), " is lost: ", why.message())));
@@ -265,6 +300,11 @@ class ControlClient::Impl {
     RETURN_IF_ERROR(Expect(FrameKind::kReply, kind));
     ASSIGN_OR_RETURN(auto reply, Decode<ReplyMessage>(payload));
     MutexLock lock(&mu_);
+    if (reply.number == kLeaveReply) {
+      left_ = true;
+      changed_.SignalAll();
+      return absl::OkStatus();
+    }
     const auto at = pending_.find(reply.number);
     if (at == pending_.end()) return absl::OkStatus();  // It gave up.
     at->second->status = StatusFrom(reply.code, reply.message);
@@ -290,7 +330,7 @@ class ControlClient::Impl {
     if (step_ == Step::kOver) return;
     timer_.expires_after(kTick);
     timer_.async_wait([this](const error_code& error) {
-      if (!error && !leaving_) Tick();
+      if (!error) Tick();
     });
   }
 
@@ -322,18 +362,10 @@ class ControlClient::Impl {
     }
   }
 
-  // The server closes the connection when it has read this. Closing it here
-  // could drop the frame, if anything from the server were unread.
-  void Leave() {
-    const bool joined = step_ == Step::kJoined;
+  void Stop() {
     step_ = Step::kOver;
-    if (!joined) return io_.stop();
-    leaving_ = true;
-    connection_->Send(FrameOf(LeaveMessage{}));
-    timer_.expires_after(std::chrono::nanoseconds(kLeaveNs));
-    timer_.async_wait([this](const error_code& error) {
-      if (!error) io_.stop();
-    });
+    if (connection_ != nullptr) connection_->Close();
+    io_.stop();
   }
 
   const ControlClientSpec spec_;
@@ -347,7 +379,6 @@ class ControlClient::Impl {
   std::shared_ptr<Connection> connection_;
   Step step_ = Step::kConnecting;
   bool try_again_ = false;
-  bool leaving_ = false;
   std::string last_error_;
   std::string server_nonce_;
   std::string client_nonce_;
@@ -358,6 +389,9 @@ class ControlClient::Impl {
   Mutex mu_;
   CondVar changed_;
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mu_) = false;
+  bool left_ ABSL_GUARDED_BY(mu_) = false;      // The server knows.
+  bool all_left_ ABSL_GUARDED_BY(mu_) = false;  // And so have the others.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint64_t, Pending*> pending_ ABSL_GUARDED_BY(mu_);
@@ -444,6 +478,8 @@ void ControlClient::Decline(absl::Span<const int> members,
   message.message = Text(why.message());
   impl_->Post(FrameOf(message));
 }
+
+void ControlClient::Leave(int64_t timeout_ns) { impl_->Leave(timeout_ns); }
 
 absl::Status ControlClient::Put(absl::string_view key, absl::string_view value,
                                 int64_t timeout_ns) {

@@ -43,7 +43,7 @@ class ControlClient {
   // does not know the token.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       ControlClientSpec spec);
-  // Leaves the job.
+  // Leaves the job, if it has not yet.
   ~ControlClient();
   ControlClient(const ControlClient&) = delete;
   ControlClient& operator=(const ControlClient&) = delete;
@@ -65,6 +65,11 @@ class ControlClient {
   // Never blocks.
   void Decline(absl::Span<const int> members, absl::string_view key,
                const absl::Status& why);
+
+  // This rank comes to no meeting any more: those that wait for it fail, as
+  // does every later call here, with kFailedPrecondition. Blocks until all
+  // ranks have left or are lost, or the server is, up to `timeout_ns`.
+  void Leave(int64_t timeout_ns);
 
   // Leaves a value for everybody: kAlreadyExists if the key has one.
   absl::Status Put(absl::string_view key, absl::string_view value,

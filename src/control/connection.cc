@@ -110,6 +110,7 @@ void Connection::Close() {
 }
 
 void Connection::CloseAfterSending() {
+  if (!open_) return;
   closing_ = true;
   if (queue_.empty()) Close();
 }

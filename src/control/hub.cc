@@ -47,6 +47,12 @@ absl::Status Hub::Join(int rank) {
 
 absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
                          int64_t now_ns) {
+  if (ranks_[static_cast<size_t>(rank)] != State::kPresent &&
+      kind != FrameKind::kBeat) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of kind ", static_cast<uint32_t>(kind),
+                     " comes from a rank that has left"));
+  }
   switch (kind) {
     case FrameKind::kMeet: {
       ASSIGN_OR_RETURN(auto message, Decode<MeetMessage>(payload));
@@ -66,8 +72,7 @@ absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
     }
     case FrameKind::kLeave:
       RETURN_IF_ERROR(Decode<LeaveMessage>(payload).status());
-      Leave(rank);
-      return absl::OkStatus();
+      return Leave(rank);
     case FrameKind::kBeat:
       return Decode<BeatMessage>(payload).status();
     case FrameKind::kChallenge:
@@ -223,9 +228,14 @@ absl::Status Hub::Get(int rank, GetMessage message, int64_t now_ns) {
   return absl::OkStatus();
 }
 
-void Hub::Leave(int rank) {
+absl::Status Hub::Leave(int rank) {
+  if (ranks_[static_cast<size_t>(rank)] != State::kPresent) {
+    return absl::InvalidArgumentError("a rank leaves twice");
+  }
   Depart(rank, State::kLeft,
          absl::FailedPreconditionError("it has left the job"));
+  Answer(rank, kLeaveReply, absl::OkStatus(), {});
+  return absl::OkStatus();
 }
 
 void Hub::Lose(int rank, absl::string_view why) {

@@ -33,7 +33,8 @@ class Hub {
   static constexpr size_t kMaxKeyBytes = 4096;
   static constexpr size_t kMaxStoreBytes = size_t{256} << 20;
 
-  // `send` is called for ranks that have joined, from the calls below.
+  // `send` is called for ranks that have joined and are not lost, from the
+  // calls below.
   Hub(int size, Send send);
 
   // kInvalidArgument for a rank outside of the world, kAlreadyExists for one
@@ -41,8 +42,9 @@ class Hub {
   // join once.
   absl::Status Join(int rank);
 
-  // A frame from a rank that has joined. Not OK: `rank` broke the rules of the
-  // protocol, and the caller ends its connection and calls Lose.
+  // A frame from a rank that has joined, and is not lost. Not OK: `rank` broke
+  // the rules of the protocol, and the caller ends its connection and calls
+  // Lose.
   absl::Status Handle(int rank, FrameKind kind, absl::string_view payload,
                       int64_t now_ns);
 
@@ -53,6 +55,9 @@ class Hub {
   // Fails what has waited too long.
   void Tick(int64_t now_ns);
 
+  bool IsPresent(int rank) const {
+    return ranks_[static_cast<size_t>(rank)] == State::kPresent;
+  }
   // Ranks that have joined and are not gone.
   int num_present() const { return num_present_; }
   // Ranks that have ever joined.
@@ -81,7 +86,7 @@ class Hub {
   absl::Status Decline(int rank, const DeclineMessage& message);
   absl::Status Put(int rank, PutMessage message);
   absl::Status Get(int rank, GetMessage message, int64_t now_ns);
-  void Leave(int rank);
+  absl::Status Leave(int rank);
   void Depart(int rank, State state, const absl::Status& why);
   // Answers all who wait for a meeting that is decided.
   void Settle(const std::string& key);

@@ -146,7 +146,9 @@ struct GetMessage {
   }
 };
 
-// The connection ends on purpose: the rank is not lost.
+// The rank comes to no meeting any more, and is not lost. Answered by a reply
+// of number kLeaveReply; the server ends the connection when all have left.
+inline constexpr uint64_t kLeaveReply = 0;
 struct LeaveMessage {
   static constexpr FrameKind kKind = FrameKind::kLeave;
 

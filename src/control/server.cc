@@ -257,15 +257,13 @@ class ControlServer::Impl {
   absl::Status Hear(int rank, FrameKind kind, absl::string_view payload) {
     RETURN_IF_ERROR(
         hub_.Handle(rank, kind, payload, RunningClock::Get().NowNs()));
-    if (kind == FrameKind::kLeave) {
-      ranks_[static_cast<size_t>(rank)]->CloseAfterSending();
-      Departed();
-    }
+    if (kind == FrameKind::kLeave) Departed();
     return absl::OkStatus();
   }
 
   // Who runs the server knows before the ranks do.
   void Lose(int rank, const absl::Status& why) {
+    if (!hub_.IsPresent(rank)) return;  // It has left.
     const std::string reason(why.message());
     if (spec_.on_lost) {
       spec_.on_lost(rank, absl::StrCat("rank ", rank, " is lost: ", reason));
@@ -274,7 +272,14 @@ class ControlServer::Impl {
     Departed();
   }
 
+  // Those who have left stay connected until nobody is left, so that they know
+  // when that is.
   void Departed() {
+    if (hub_.num_present() == 0) {
+      for (const auto& connection : ranks_) {
+        if (connection != nullptr) connection->CloseAfterSending();
+      }
+    }
     if (spec_.on_departed) {
       spec_.on_departed(hub_.num_present(), hub_.num_joined());
     }

@@ -193,8 +193,13 @@ TEST_F(HubTest, ARankThatLeavesIsNotLost) {
   JoinAll();
   ASSERT_OK(Say(0, Meet(1, "key")));
   ASSERT_OK(Say(2, LeaveMessage{}));
+  EXPECT_THAT(Sent(2), ElementsAre("0 OK:"));
   EXPECT_THAT(Sent(0), ElementsAre("1 FAILED_PRECONDITION: meeting 'key': rank "
                                    "2 will not come: it has left the job"));
+  EXPECT_OK(Say(2, BeatMessage{}));
+  EXPECT_THAT(Say(2, Meet(1, "key")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "comes from a rank that has left"));
   EXPECT_THAT(Sent(1), IsEmpty());
   hub_.Lose(2, "its connection was closed");
   EXPECT_THAT(Sent(1), IsEmpty());

@@ -320,6 +320,30 @@ TEST(ControlServerTest, ARankThatLeavesIsNotLost) {
   EXPECT_THAT(seen.all(), testing::IsEmpty());
 }
 
+TEST(ControlServerTest, WhoLeavesCanWaitForTheOthers) {
+  Losses losses[2];
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2, losses);
+  clients[0]->Leave(1);  // Not long enough.
+  EXPECT_THAT(clients[0]->Put("key", "", kMinuteNs),
+              StatusIs(StatusCode::kFailedPrecondition, "rank 0 has left"));
+  EXPECT_OK(clients[1]->Put("key", "", kMinuteNs));
+  std::thread other([&] { clients[1]->Leave(kMinuteNs); });
+  clients[0]->Leave(kMinuteNs);
+  other.join();
+  for (Losses& lost : losses) EXPECT_THAT(lost.all(), testing::IsEmpty());
+}
+
+TEST(ControlServerTest, WhoLeavesDoesNotWaitForALostRank) {
+  const auto server = Serve(2);
+  const auto client = ControlClient::Connect(SpecOf(*server, 0, 2)).value();
+  Stranger other(server->port());
+  ASSERT_TRUE(other.Join(1, 2));
+  std::thread leaving([&] { client->Leave(kMinuteNs); });
+  other.Close();
+  leaving.join();
+}
+
 TEST(ControlServerTest, ASilentRankIsLost) {
   Losses losses;
   ControlServerSpec spec;
