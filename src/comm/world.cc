@@ -69,7 +69,7 @@ World::World(WorldSpec spec, const commsched_backend_t* table)
     : spec_(std::move(spec)), table_(table) {}
 
 World::~World() {
-  if (job_ != nullptr) {
+  if (created_ && job_ != nullptr) {
     // Who still waits for this rank learns that it does not come.
     job_->client().Leave(kEndNs);
   }

@@ -74,7 +74,7 @@ class ControlClient {
   // Leaves a value for everybody: kAlreadyExists if the key has one.
   absl::Status Put(absl::string_view key, absl::string_view value,
                    int64_t timeout_ns);
-  // Blocks until somebody has put it.
+  // Blocks until somebody has put it; fails when a rank is lost or leaves.
   absl::StatusOr<std::string> Get(absl::string_view key, int64_t timeout_ns);
 
  private:

@@ -267,6 +267,18 @@ void Hub::Depart(int rank, State state, const absl::Status& why) {
     return true;
   });
   for (const std::string& key : meetings_.Lose(rank, why)) Settle(key);
+  // It may be the one that was to put what others wait for.
+  const auto getters = std::exchange(getters_, {});
+  for (const auto& [key, asked_by] : getters) {
+    for (const auto& [getter, asked] : asked_by) {
+      waiters_.erase({asked.deadline_ns, getter, Wait::kGet, key});
+      Answer(getter, asked.number,
+             absl::Status(why.code(),
+                          absl::StrCat("key '", key, "': rank ", rank,
+                                       " will not put it: ", why.message())),
+             {});
+    }
+  }
 }
 
 void Hub::Tick(int64_t now_ns) {

@@ -234,16 +234,20 @@ TEST_F(HubTest, AValueThatNobodyPutsIsADeadline) {
                                    "for key 'id', which nobody has put"));
 }
 
-TEST_F(HubTest, WhoIsGoneWaitsForNothing) {
+TEST_F(HubTest, WhoIsGoneWaitsForNothingAndNobodyForWhatItMightPut) {
   JoinAll();
   ASSERT_OK(Say(0, Get(1, "id", 20 * kMs)));
   ASSERT_OK(Say(1, Get(1, "id", 20 * kMs)));
   hub_.Lose(0, "killed");
-  Sent(1);
+  EXPECT_THAT(Sent(1),
+              ElementsAre("1 ABORTED: key 'id': rank 0 will not put it: rank 0 "
+                          "is lost: killed",
+                          "lost 0: rank 0 is lost: killed"));
+  ASSERT_OK(Say(1, Get(2, "id", 20 * kMs)));
   ASSERT_OK(Say(2, Put(1, "id", "v")));
   hub_.Tick(kNoDeadlineNs);
   EXPECT_THAT(Sent(0), IsEmpty());
-  EXPECT_THAT(Sent(1), ElementsAre("1 OK: v"));
+  EXPECT_THAT(Sent(1), ElementsAre("2 OK: v"));
 }
 
 TEST_F(HubTest, TheStoreHasALimit) {
