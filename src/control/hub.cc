@@ -45,6 +45,10 @@ absl::Status Hub::Join(int rank) {
   return absl::OkStatus();
 }
 
+void Hub::Greet(int rank) {
+  for (const SharedFrame& loss : losses_) send_(rank, loss);
+}
+
 absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
                          int64_t now_ns) {
   if (ranks_[static_cast<size_t>(rank)] != State::kPresent &&
@@ -244,6 +248,7 @@ void Hub::Lose(int rank, absl::string_view why) {
   lost.rank = rank;
   lost.why = absl::StrCat("rank ", rank, " is lost: ", why);
   const auto frame = std::make_shared<const std::string>(Encode(lost));
+  losses_.push_back(frame);
   Depart(rank, State::kLost, absl::AbortedError(lost.why));
   for (size_t other = 0; other < ranks_.size(); ++other) {
     if (ranks_[other] == State::kPresent) send_(static_cast<int>(other), frame);

@@ -41,6 +41,8 @@ class Hub {
   // that has joined before, also if it left or was lost since: a job's ranks
   // join once.
   absl::Status Join(int rank);
+  // Once it can be sent to: tells it who was lost before.
+  void Greet(int rank);
 
   // A frame from a rank that has joined, and is not lost. Not OK: `rank` broke
   // the rules of the protocol, and the caller ends its connection and calls
@@ -98,6 +100,7 @@ class Hub {
   std::vector<State> ranks_;
   int num_joined_ = 0;
   int num_present_ = 0;
+  std::vector<SharedFrame> losses_;  // As they were told.
   MeetingTable meetings_;
   absl::flat_hash_map<std::string, std::string> store_;
   size_t store_bytes_ = 0;

@@ -251,6 +251,7 @@ class ControlServer::Impl {
     joined.beat_ns = spec_.beat_ns;
     joined.silence_ns = spec_.silence_ns;
     connection->Send(FrameOf(joined));
+    hub_.Greet(rank);
     return absl::OkStatus();
   }
 

@@ -189,6 +189,15 @@ TEST_F(HubTest, ALostRankIsToldToAllAndEndsWhatWaitsForIt) {
       ElementsAre("9 ABORTED: meeting 'next': rank 2 will not come: " + why));
 }
 
+TEST_F(HubTest, WhoJoinsLaterLearnsWhoWasLost) {
+  ASSERT_OK(hub_.Join(2));
+  hub_.Lose(2, "killed");
+  ASSERT_OK(hub_.Join(0));
+  EXPECT_THAT(Sent(0), IsEmpty());
+  hub_.Greet(0);
+  EXPECT_THAT(Sent(0), ElementsAre("lost 2: rank 2 is lost: killed"));
+}
+
 TEST_F(HubTest, ARankThatLeavesIsNotLost) {
   JoinAll();
   ASSERT_OK(Say(0, Meet(1, "key")));
