@@ -252,7 +252,8 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
   }
   Operation& operation = operations_[request];
   operation.cpu_ns += ThreadCpuNs() - begin_ns;
-  if (!operation.IsDone() && !suspicion_.empty()) {
+  // A message that failed is under way no more, but nothing is complete.
+  if (!suspicion_.empty()) {
     const commsched_host_t* host = network_->host();
     if (host->now_ns(host->user) >= suspicion_deadline_ns_) {
       FailAndTell(COMMSCHED_UNAVAILABLE, suspicion_);
@@ -260,6 +261,7 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
       return failure_;
     }
     out_result->wake_at_ns = suspicion_deadline_ns_;
+    return {};
   }
   if (!operation.IsDone()) return {};
   operation.active = false;
@@ -275,7 +277,8 @@ void Comm::Advance(Operation* operation) {
     Step* step = nullptr;
     {
       const std::lock_guard<std::mutex> lock(network_->mu());
-      if (!failure_.ok()) return;
+      // After a message that failed, what is to be reduced may not be there.
+      if (!failure_.ok() || !suspicion_.empty()) return;
       if (operation->next_step == operation->steps.size()) return;
       step = &operation->steps[operation->next_step];
       if (step->waiting != 0) return;

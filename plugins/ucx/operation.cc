@@ -216,11 +216,9 @@ class Builder {
     const auto n = static_cast<uint64_t>(size_);
     const auto me = static_cast<uint64_t>(rank_);
     for (int peer = 0; peer < size_; ++peer) {
-      const auto p = static_cast<uint64_t>(peer);
       // Row r of the counts is what rank r sends, column r what it gets.
       const Range out = PartOf(member, member.input_stride, me * n, 1, peer);
-      Range in = PartOf(member, member.output_stride, me, n, peer);
-      if (member.counts != nullptr) in.count = member.counts[p * n + me];
+      const Range in = PartOf(member, member.output_stride, me, n, peer);
       char* const from = At(member.input, out.begin);
       char* const to = At(member.output, in.begin);
       if (peer == rank_) {
