@@ -1,7 +1,5 @@
 #include "control/client.h"
 
-#include <unistd.h>
-
 #include <thread>
 #include <utility>
 
@@ -30,18 +28,6 @@ constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
 // How long the last words may take.
 constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
-
-template <typename Message>
-SharedFrame FrameOf(const Message& message) {
-  return std::make_shared<const std::string>(Encode(message));
-}
-
-// "host 'a', process 12".
-std::string WhereThisIs() {
-  char name[256] = "";
-  if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '\0';
-  return absl::StrCat("host '", name, "', process ", getpid());
-}
 
 std::string Text(absl::string_view view) { return {view.data(), view.size()}; }
 
@@ -97,7 +83,7 @@ class ControlClient::Impl {
     return failure_;
   }
 
-  // Sends what `encode` makes of the request's number, and waits for the reply.
+  // Sends `message` with a number of its own, and waits for the reply.
   template <typename Message>
   absl::StatusOr<std::vector<std::string>> Ask(Message message,
                                                int64_t timeout_ns) {
@@ -270,7 +256,6 @@ class ControlClient::Impl {
     join.rank = spec_.rank;
     join.world_size = spec_.size;
     join.epoch = spec_.epoch;
-    join.where = WhereThisIs();
     connection_->Send(FrameOf(join));
     step_ = Step::kProved;
     return absl::OkStatus();

@@ -160,7 +160,7 @@ void Hub::Settle(const std::string& key) {
     waiters_.erase({at->second.deadline_ns, rank, Wait::kMeeting, key});
     in_meeting_.erase(at);
     meetings_.Leave(key, rank);
-    send_(rank, std::make_shared<const std::string>(Encode(reply)));
+    send_(rank, FrameOf(reply));
   }
 }
 
@@ -171,7 +171,7 @@ void Hub::Answer(int rank, uint64_t number, const absl::Status& status,
   reply.code = CodeOf(status);
   reply.message.assign(status.message().data(), status.message().size());
   reply.values = std::move(values);
-  send_(rank, std::make_shared<const std::string>(Encode(reply)));
+  send_(rank, FrameOf(reply));
 }
 
 absl::Status Hub::Put(int rank, PutMessage message) {
@@ -247,7 +247,7 @@ void Hub::Lose(int rank, absl::string_view why) {
   LostMessage lost;
   lost.rank = rank;
   lost.why = absl::StrCat("rank ", rank, " is lost: ", why);
-  const auto frame = std::make_shared<const std::string>(Encode(lost));
+  const auto frame = FrameOf(lost);
   losses_.push_back(frame);
   Depart(rank, State::kLost, absl::AbortedError(lost.why));
   for (size_t other = 0; other < ranks_.size(); ++other) {

@@ -22,6 +22,11 @@ namespace commsched {
 // A frame that may go to many.
 using SharedFrame = std::shared_ptr<const std::string>;
 
+template <typename Message>
+SharedFrame FrameOf(const Message& message) {
+  return std::make_shared<const std::string>(Encode(message));
+}
+
 // The ranks of a job, their meetings, and what they put for each other. Has no
 // sockets and no clock: it is told what was received and what time it is, and
 // says what to send. Thread-compatible.

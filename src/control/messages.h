@@ -58,11 +58,10 @@ struct JoinMessage {
   int32_t rank = 0;
   int32_t world_size = 0;
   uint64_t epoch = 0;  // Counts the restarts of a job.
-  std::string where;   // "host 'a', process 12", for messages.
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
-    visit(self.rank, self.world_size, self.epoch, self.where);
+    visit(self.rank, self.world_size, self.epoch);
   }
 };
 

@@ -31,11 +31,6 @@ using boost::system::error_code;
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr int kMaxRanks = 65536;
 
-template <typename Message>
-SharedFrame FrameOf(const Message& message) {
-  return std::make_shared<const std::string>(Encode(message));
-}
-
 absl::Status CheckSpec(const ControlServerSpec& spec,
                        const boost::asio::ip::address& address) {
   if (spec.size < 1 || spec.size > kMaxRanks) {
