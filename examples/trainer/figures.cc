@@ -1,9 +1,13 @@
 #include "examples/trainer/figures.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 namespace {
@@ -80,6 +84,80 @@ absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes) {
   Visit(figures, reader);
   if (reader.AtEnd()) return figures;
   return absl::DataLossError("these are not the figures of a rank");
+}
+
+absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
+                                      const RankSaver* saver) {
+  RankFigures figures;
+  figures.last_loss = last_loss;
+  absl::StatusOr<std::vector<StepRecord>> steps = rank.StepRecords();
+  if (!steps.ok()) return steps.status();
+  figures.steps = *std::move(steps);
+  const absl::StatusOr<uint64_t> peak = rank.PeakBytesInFlight();
+  if (!peak.ok()) return peak.status();
+  figures.peak_bytes_in_flight = *peak;
+  figures.peak_live_bytes = rank.PeakLiveBytes();
+  const auto info = rank.Info();
+  if (!info.ok()) return info.status();
+  figures.copy_ns = info->copy_ns;
+  figures.copy_exposed_ns = info->copy_exposed_ns;
+  absl::StatusOr<std::vector<int64_t>> costs = rank.OpCostsNs();
+  if (!costs.ok()) return costs.status();
+  figures.op_costs_ns = *std::move(costs);
+  if (saver != nullptr) figures.stalls = saver->stalls();
+  return figures;
+}
+
+void FillCopies(const std::vector<RankFigures>& ranks, double steps,
+                Report* report) {
+  for (const RankFigures& rank : ranks) {
+    report->copy_s = std::max(report->copy_s,
+                              static_cast<double>(rank.copy_ns) * 1e-9 / steps);
+    report->copy_exposed_s =
+        std::max(report->copy_exposed_s,
+                 static_cast<double>(rank.copy_exposed_ns) * 1e-9 / steps);
+  }
+}
+
+absl::Status FillBound(const std::vector<RankFigures>& ranks,
+                       const Options& options, Rank* rank, Report* report) {
+  std::vector<int64_t> costs;
+  for (const RankFigures& one : ranks) {
+    costs.resize(one.op_costs_ns.size());
+    for (size_t op = 0; op < costs.size(); ++op) {
+      costs[op] += one.op_costs_ns[op] / options.ranks;
+    }
+  }
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof(cpus), &cpus);
+  commsched_cost_profile_t profile = commsched_cost_profile_init();
+  // Without emulation the links are memory: their cost is the CPU time of the
+  // copies. Of a launch, only what was measured counts.
+  profile.link_bytes_per_s =
+      options.link.bytes_per_s > 0 ? options.link.bytes_per_s : 1e18;
+  profile.link_latency_ns = options.link.latency_ns;
+  profile.launch_ns = 1;
+  const int64_t sharing = commsched_context_local_size(rank->context());
+  profile.num_ranks_sharing = static_cast<uint32_t>(sharing);
+  profile.num_cores =
+      static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));
+  profile.op_cost_ns = costs.data();
+  profile.num_ops = costs.size();
+  const absl::StatusOr<commsched_prediction_t> prediction =
+      rank->Predict(profile);
+  if (!prediction.ok()) return prediction.status();
+  report->bound.predicted_s = static_cast<double>(prediction->step_ns) * 1e-9;
+  report->bound.total_s =
+      static_cast<double>(prediction->lower_bound_ns) * 1e-9;
+  report->bound.compute_s =
+      static_cast<double>(prediction->bound_compute_ns) * 1e-9;
+  report->bound.link_s = static_cast<double>(prediction->bound_link_ns) * 1e-9;
+  report->bound.cycle_s =
+      static_cast<double>(prediction->bound_cycle_ns) * 1e-9;
+  report->bound.phases_s =
+      static_cast<double>(prediction->bound_phases_ns) * 1e-9;
+  return absl::OkStatus();
 }
 
 }  // namespace commsched::trainer

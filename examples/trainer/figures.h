@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "examples/trainer/checkpoint.h"
+#include "examples/trainer/options.h"
+#include "examples/trainer/rank.h"
 #include "examples/trainer/report.h"
 
 namespace commsched::trainer {
@@ -28,6 +31,19 @@ struct RankFigures {
 // not such figures.
 std::string EncodeFigures(const RankFigures& figures);
 absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes);
+
+// Of a rank of this process, after a drain; `saver` is null if it saves
+// nothing.
+absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
+                                      const RankSaver* saver);
+
+// What figures of all ranks say in the report: copies per step of `steps`, and
+// the bound from measured costs, the mean over the ranks, of the plan that they
+// have in common, that of `rank`.
+void FillCopies(const std::vector<RankFigures>& ranks, double steps,
+                Report* report);
+absl::Status FillBound(const std::vector<RankFigures>& ranks,
+                       const Options& options, Rank* rank, Report* report);
 
 }  // namespace commsched::trainer
 

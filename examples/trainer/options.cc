@@ -534,16 +534,6 @@ absl::Status CheckExport(const Options& o) {
       o.export_path, status.message()));
 }
 
-// Of ranks that are processes.
-absl::Status CheckProcesses(const Options& o) {
-  if (!o.has_processes()) return absl::OkStatus();
-  if (!o.log_path.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("--log is not there with --backend ", o.backend, " yet"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Finish(const RawOptions& raw, Options& o) {
   absl::Status status = CheckRanges(o);
   if (status.ok()) status = CheckFolders(o);
@@ -580,7 +570,10 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
     mistake = e.what();
   }
   if (mistake.empty()) mistake = std::string(CheckNotEmpty(app).message());
-  if (mistake.empty()) mistake = std::string(CheckProcesses(options).message());
+  if (mistake.empty() && options.has_processes() && !options.log_path.empty()) {
+    mistake = absl::StrCat("--log is not there with --backend ",
+                           options.backend, " yet");
+  }
   if (mistake.empty() && options.has_processes() && join != nullptr) {
     const absl::StatusOr<int64_t> ranks = join(options);
     if (!ranks.ok()) {
@@ -594,9 +587,7 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
     }
     options.ranks = *ranks;
   }
-  if (mistake.empty()) {
-    mistake = std::string(Finish(raw, options).message());
-  }
+  if (mistake.empty()) mistake = std::string(Finish(raw, options).message());
   if (!mistake.empty()) {
     std::fprintf(stderr, "commsched-train: %s\nTry commsched-train --help.\n",
                  mistake.c_str());

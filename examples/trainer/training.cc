@@ -1,7 +1,5 @@
 #include "examples/trainer/training.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -92,14 +90,9 @@ class Run {
   absl::Status PrintPlan();
   void ShowProgress(int64_t step, double loss);
   void PrintValidations();
-  // Of a rank of this process.
-  absl::StatusOr<RankFigures> FiguresOf(size_t local);
   absl::StatusOr<std::vector<RankFigures>> GatherFigures();
   absl::StatusOr<Report> MakeReport();
   void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
-  void FillCopies(const std::vector<RankFigures>& ranks, Report* report) const;
-  absl::Status FillBound(const std::vector<RankFigures>& ranks,
-                         Report* report) const;
   absl::Status CheckOutputs() const;
   std::string TracePath(int64_t index) const;
   absl::Status LoadPlugin() const;
@@ -419,33 +412,12 @@ absl::Status Run::WriteTraces() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RankFigures> Run::FiguresOf(size_t local) {
-  Rank& rank = *ranks_[local];
-  RankFigures figures;
-  figures.last_loss = last_losses_[local];
-  absl::StatusOr<std::vector<StepRecord>> steps = rank.StepRecords();
-  if (!steps.ok()) return steps.status();
-  figures.steps = *std::move(steps);
-  const absl::StatusOr<uint64_t> peak = rank.PeakBytesInFlight();
-  if (!peak.ok()) return peak.status();
-  figures.peak_bytes_in_flight = *peak;
-  figures.peak_live_bytes = rank.PeakLiveBytes();
-  const auto info = rank.Info();
-  if (!info.ok()) return info.status();
-  figures.copy_ns = info->copy_ns;
-  figures.copy_exposed_ns = info->copy_exposed_ns;
-  absl::StatusOr<std::vector<int64_t>> costs = rank.OpCostsNs();
-  if (!costs.ok()) return costs.status();
-  figures.op_costs_ns = *std::move(costs);
-  if (savers_[local] != nullptr) figures.stalls = savers_[local]->stalls();
-  return figures;
-}
-
 // By rank, of all of them.
 absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
   std::vector<RankFigures> all;
   for (size_t local = 0; local < ranks_.size(); ++local) {
-    absl::StatusOr<RankFigures> figures = FiguresOf(local);
+    absl::StatusOr<RankFigures> figures =
+        FiguresOf(*ranks_[local], last_losses_[local], savers_[local].get());
     if (!figures.ok()) return figures.status();
     all.push_back(*std::move(figures));
   }
@@ -513,8 +485,9 @@ absl::StatusOr<Report> Run::MakeReport() {
     report.save_wait_s = stall.wait_s;
   }
   FillSteps(*ranks, &report);
-  FillCopies(*ranks, &report);
-  TRAINER_RETURN_IF_ERROR(FillBound(*ranks, &report));
+  FillCopies(*ranks, static_cast<double>(End() - start_.resumed.step), &report);
+  TRAINER_RETURN_IF_ERROR(
+      FillBound(*ranks, options_, ranks_[0].get(), &report));
   return report;
 }
 
@@ -545,60 +518,6 @@ void Run::FillSteps(const std::vector<RankFigures>& ranks,
   }
   report->tokens_per_s =
       static_cast<double>(options_.batch * options_.seq) / report->step.step_s;
-}
-
-void Run::FillCopies(const std::vector<RankFigures>& ranks,
-                     Report* report) const {
-  const double steps = static_cast<double>(End() - start_.resumed.step);
-  for (const RankFigures& rank : ranks) {
-    report->copy_s = std::max(report->copy_s,
-                              static_cast<double>(rank.copy_ns) * 1e-9 / steps);
-    report->copy_exposed_s =
-        std::max(report->copy_exposed_s,
-                 static_cast<double>(rank.copy_exposed_ns) * 1e-9 / steps);
-  }
-}
-
-// The bound from measured costs: the mean over the ranks, whose plans are one.
-absl::Status Run::FillBound(const std::vector<RankFigures>& ranks,
-                            Report* report) const {
-  std::vector<int64_t> costs;
-  for (const RankFigures& rank : ranks) {
-    costs.resize(rank.op_costs_ns.size());
-    for (size_t op = 0; op < costs.size(); ++op) {
-      costs[op] += rank.op_costs_ns[op] / options_.ranks;
-    }
-  }
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof(cpus), &cpus);
-  commsched_cost_profile_t profile = commsched_cost_profile_init();
-  // Without emulation the links are memory: their cost is the CPU time of the
-  // copies. Of a launch, only what was measured counts.
-  profile.link_bytes_per_s =
-      options_.link.bytes_per_s > 0 ? options_.link.bytes_per_s : 1e18;
-  profile.link_latency_ns = options_.link.latency_ns;
-  profile.launch_ns = 1;
-  const int64_t sharing = commsched_context_local_size(ranks_[0]->context());
-  profile.num_ranks_sharing = static_cast<uint32_t>(sharing);
-  profile.num_cores =
-      static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));
-  profile.op_cost_ns = costs.data();
-  profile.num_ops = costs.size();
-  const absl::StatusOr<commsched_prediction_t> prediction =
-      ranks_[0]->Predict(profile);
-  if (!prediction.ok()) return prediction.status();
-  report->bound.predicted_s = static_cast<double>(prediction->step_ns) * 1e-9;
-  report->bound.total_s =
-      static_cast<double>(prediction->lower_bound_ns) * 1e-9;
-  report->bound.compute_s =
-      static_cast<double>(prediction->bound_compute_ns) * 1e-9;
-  report->bound.link_s = static_cast<double>(prediction->bound_link_ns) * 1e-9;
-  report->bound.cycle_s =
-      static_cast<double>(prediction->bound_cycle_ns) * 1e-9;
-  report->bound.phases_s =
-      static_cast<double>(prediction->bound_phases_ns) * 1e-9;
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Report> StartAndGo(const Options& options,
