@@ -1,0 +1,47 @@
+// What the drivers of other libraries' collectives share: the sizes, values,
+// and JSON lines of `commsched bench coll`, so that the figures can be
+// compared.
+#ifndef COMMSCHED_BENCH_PEERS_COLL_PEER_H_
+#define COMMSCHED_BENCH_PEERS_COLL_PEER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commsched::bench {
+
+struct CollKind {
+  const char* name;
+  bool input_has_parts;  // A part per rank, else one.
+  bool output_has_parts;
+  bool reduces;
+  double
+      bus_factor;  // Times (n - 1) / n: bus over algorithm bandwidth.
+};
+
+// One library. One thread.
+class CollPeer {
+ public:
+  virtual ~CollPeer() = default;
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The next runs are of `kind`, f32, summing. `count`: elements of a part.
+  // Memory stays until the next call.
+  virtual void Prepare(const CollKind& kind, std::vector<float>* input,
+                       std::vector<float>* output, uint64_t count) = 0;
+  virtual void Run() = 0;
+  virtual void Barrier() = 0;
+  // The sum over all ranks, on all ranks.
+  virtual double Sum(double mine) = 0;
+};
+
+// Reads --min-bytes, --max-bytes, --factor, --iterations, --warmup and
+// --collectives as `commsched bench coll` does, runs, and prints on rank 0 a
+// JSON line per size. Returns the exit code: 1 if a value is wrong, 2 for
+// arguments that are not understood.
+int RunCollPeer(CollPeer* peer, const std::vector<std::string>& arguments);
+
+}  // namespace commsched::bench
+
+#endif  // COMMSCHED_BENCH_PEERS_COLL_PEER_H_
