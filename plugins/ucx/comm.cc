@@ -1,58 +1,27 @@
 #include "comm.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
+#include <array>
 #include <ctime>
+
+#include "tags.h"
 
 namespace commsched::ucx {
 namespace {
 
-// A tag: 40 bits of the communicator, 12 of the sender's rank in the group, 12
-// of what it is: the launch's number modulo kNumLaunches, or one of these.
-constexpr int kRankBits = 12;
-constexpr int kTypeBits = 12;
-constexpr uint64_t kNumLaunches = 0xf80;
-constexpr uint64_t kPeersType = 0xf80;
-constexpr uint64_t kNoticeType = 0xf81;
-constexpr uint64_t kWholeTag = ~uint64_t{0};
-constexpr uint64_t kAnySource =
-    ~(((uint64_t{1} << kRankBits) - 1) << kTypeBits);
-
-// How long the host has to say why a message failed.
-constexpr int64_t kSuspicionNs = int64_t{1} * 1000 * 1000 * 1000;
-// How long leaving waits for what is under way.
-constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
+// From here on a message costs less if it is read from the peer's memory: an
+// offer and an answer, but one copy instead of two.
+constexpr uint64_t kOfferedBytes = 32 << 10;
+// What is read of each peer and reduced at once: that much of all ranks stays
+// in the core's cache.
+constexpr uint64_t kBlockBytes = 128 << 10;
+constexpr int kMaxStackRanks = 64;
 
 int64_t ThreadCpuNs() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
-
-std::string Text(const std::vector<int32_t>& ranks) {
-  std::string text;
-  for (const int32_t rank : ranks) {
-    if (!text.empty()) text += ',';
-    text += std::to_string(rank);
-  }
-  return text;
-}
-
-void SetText(const std::string& text, Notice* notice) {
-  snprintf(notice->text, sizeof(notice->text), "%s", text.c_str());
-}
-
-// A notice on its way, which deletes itself.
-struct SentNotice final : Receiver {
-  void OnDone(Message* /*message*/, ucs_status_t /*status*/,
-              uint64_t /*bytes*/) override {
-    delete this;
-  }
-
-  Notice notice;
-  Message message;
-};
 
 Outcome CheckDesc(const commsched_comm_desc_t& desc, int world_size) {
   const std::string what =
@@ -125,11 +94,15 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
                 " has already joined '" + comm->id_ + "'"};
   }
   comm->ReceiveNotices();
+  comm->ReceiveAnswers();
   Notice joined;
   joined.kind = Notice::kJoined;
   joined.in_flight = desc.max_in_flight;
-  SetText(Text(comm->ranks_), &joined);
-  for (int peer = 0; peer < comm->size(); ++peer) comm->Tell(joined, peer);
+  joined.SetText(comm->RanksText());
+  for (int peer = 0; peer < comm->size(); ++peer) {
+    joined.reads = network->Reads(desc.ranks[peer]) ? 1 : 0;
+    comm->Tell(joined, peer);
+  }
   *out = std::move(comm);
   return {};
 }
@@ -198,6 +171,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   Operation& operation = operations_[request];
   operation.active = true;
   order_.push_back(request);
+  operation.serial = num_launches_++;
   if (launch.kind != COMMSCHED_SEND) operation.number = num_collectives_++;
   for (Message& message : operation.messages) {
     message.owner = request;
@@ -216,19 +190,37 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
 }
 
 void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
+  operation->outstanding += count;
+  for (uint32_t i = first; i < first + count; ++i) {
+    PostOne(operation, &operation->messages[i]);
+  }
+}
+
+void Comm::PostOne(Operation* operation, Message* message) {
   const uint64_t type = operation->kind == COMMSCHED_SEND
                             ? kPeersType
                             : operation->number % kNumLaunches;
-  operation->outstanding += count;
-  for (uint32_t i = first; i < first + count; ++i) {
-    Message* const message = &operation->messages[i];
-    if (message->is_receive) {
-      network_->Receive(Tag(message->peer, type), kWholeTag, message);
-    } else {
-      network_->Send(ranks_[static_cast<size_t>(message->peer)],
-                     Tag(rank_, type), message);
-    }
+  if (message->is_receive) {
+    network_->Receive(Tag(message->peer, type), kWholeTag, message);
+    return;
   }
+  const int world_rank = ranks_[static_cast<size_t>(message->peer)];
+  if (message->bytes < kOfferedBytes ||
+      !peers_[static_cast<size_t>(message->peer)].reads) {
+    network_->Send(world_rank, Tag(rank_, type), message, message->data,
+                   message->bytes);
+    return;
+  }
+  message->offer = {.magic = Offer::kMagic,
+                    .address = reinterpret_cast<uint64_t>(message->data),
+                    .bytes = message->bytes,
+                    .id = {.serial = operation->serial,
+                           .request = message->owner,
+                           .index = static_cast<uint32_t>(
+                               message - operation->messages.data())}};
+  message->unread = 2;  // Until it has gone out, and until it is answered.
+  network_->Send(world_rank, Tag(rank_, type), message, &message->offer,
+                 sizeof(message->offer));
 }
 
 Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
@@ -283,309 +275,62 @@ void Comm::Advance(Operation* operation) {
       step = &operation->steps[operation->next_step];
       if (step->waiting != 0) return;
     }
-    if (step->count != 0) Reduce(*operation, *step);
+    Outcome reduced;
+    if (step->count != 0) reduced = Reduce(*operation, *step);
     const std::lock_guard<std::mutex> lock(network_->mu());
     if (!failure_.ok()) return;
+    if (!reduced.ok()) return Suspect(reduced.reason);
+    for (int peer = 0; step->count != 0 && peer < size(); ++peer) {
+      const uint32_t index =
+          operation
+              ->input_messages[step->first_input + static_cast<size_t>(peer)];
+      if (index == Operation::kNoMessage) continue;
+      Message& message = operation->messages[index];
+      if (message.offer.magic != 0) Answer(&message);
+    }
     ++operation->next_step;
     Post(operation, step->first_send, step->num_sends);
   }
 }
 
-void Comm::Reduce(const Operation& operation, const Step& step) {
+// What has only been offered is read here, block by block.
+Outcome Comm::Reduce(const Operation& operation, const Step& step) const {
   const commsched_host_t* host = network_->host();
-  host->reduce(host->user, operation.dtype, operation.reduce_op,
-               static_cast<uint32_t>(size()),
-               operation.inputs.data() + step.first_input, step.count,
-               step.output);
-}
-
-void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
-  if (message == &notice_message_) {
-    if (status != UCS_OK || left_) return;
-    if (bytes == sizeof(heard_)) Hear(heard_);
-    if (!left_) ReceiveNotices();
-    return;
-  }
-  Operation& operation = operations_[message->owner];
-  --operation.outstanding;
-  if (message->step != Operation::kNoStep) {
-    --operation.steps[message->step].waiting;
-  }
-  if (left_ || status == UCS_ERR_CANCELED) return;
-  const bool other_size =
-      status == UCS_OK && message->is_receive && bytes != message->bytes;
-  if (status != UCS_OK || other_size) {
-    return MessageFailed(operation, *message, status, bytes);
-  }
-  const auto peer = static_cast<size_t>(message->peer);
-  if (message->is_receive && !operation.heard[peer]) {
-    operation.heard[peer] = true;
-    if (--operation.num_unheard == 0) {
-      operation.started_ns = network_->host()->now_ns(network_->host()->user);
-    }
-  }
-  const bool step_is_due = operation.next_step < operation.steps.size() &&
-                           operation.steps[operation.next_step].waiting == 0;
-  if (step_is_due || operation.IsDone()) wake_(wake_user_);
-}
-
-void Comm::MessageFailed(const Operation& operation, const Message& message,
-                         ucs_status_t status, uint64_t bytes) {
-  const std::string what =
-      "axis '" + axis_ + "', " +
-      (operation.kind == COMMSCHED_SEND
-           ? std::string("sends and receives")
-           : "launch #" + std::to_string(operation.number)) +
-      ": ";
-  if (status != UCS_OK && status != UCS_ERR_MESSAGE_TRUNCATED) {
-    return Suspect(what + "a message " +
-                   (message.is_receive ? "from " : "to ") + Name(message.peer) +
-                   " failed: " + ucs_status_string(status));
-  }
-  const std::string sent = status == UCS_OK
-                               ? std::to_string(bytes)
-                               : "more than " + std::to_string(message.bytes);
-  FailAndTell(COMMSCHED_INVALID_ARGUMENT, what + Name(message.peer) + " sent " +
-                                              sent + " bytes, " + Name(rank_) +
-                                              " has room for " +
-                                              std::to_string(message.bytes));
-}
-
-// ---- Notices ----
-
-void Comm::ReceiveNotices() {
-  notice_message_.receiver = this;
-  notice_message_.is_receive = true;
-  notice_message_.data = &heard_;
-  notice_message_.bytes = sizeof(heard_);
-  network_->Receive(Tag(0, kNoticeType), kAnySource, &notice_message_);
-}
-
-void Comm::Tell(const Notice& notice, int peer) {
-  if (peer == rank_) return;
-  auto* sent = new SentNotice;
-  sent->notice = notice;
-  sent->notice.rank = rank_;
-  sent->message.receiver = sent;
-  sent->message.peer = peer;
-  sent->message.data = &sent->notice;
-  sent->message.bytes = sizeof(sent->notice);
-  network_->Send(ranks_[static_cast<size_t>(peer)], Tag(rank_, kNoticeType),
-                 &sent->message);
-}
-
-void Comm::Hear(const Notice& notice) {
-  if (notice.rank < 0 || notice.rank >= size()) return;
-  Peer& peer = peers_[static_cast<size_t>(notice.rank)];
-  const std::string text(notice.text,
-                         strnlen(notice.text, sizeof(notice.text)));
-  switch (notice.kind) {
-    case Notice::kAborted:
-      return FailLocked(static_cast<commsched_status_t>(notice.status), text);
-    case Notice::kLeft:
-      peer.has_left = true;
-      peer.launches_at_end = notice.launches;
-      peer.sends_at_end = notice.sent;
-      peer.receives_at_end = notice.received;
-      return FailIfLeft(notice.rank);
-    case Notice::kStopped:
-      peer.has_stopped = true;
-      return;
-    case Notice::kJoined: {
-      Notice own;
-      SetText(Text(ranks_), &own);
-      std::string why;
-      if (notice.in_flight != operations_.size()) {
-        why = std::to_string(notice.in_flight) + " launches in flight, " +
-              Name(rank_) + " " + std::to_string(operations_.size());
-      } else if (text != own.text) {
-        why = "ranks " + text + ", " + Name(rank_) + " " + own.text;
-      }
-      if (why.empty()) return;
-      return FailAndTell(COMMSCHED_INVALID_ARGUMENT,
-                         "communicator of axis '" + axis_ +
-                             "': " + Name(notice.rank) + " gave " + why);
-    }
-    default:
-      return;
-  }
-}
-
-void Comm::FailIfLeft(int peer) {
-  const Peer& other = peers_[static_cast<size_t>(peer)];
-  if (!other.has_left) return;
-  const std::string who = Name(peer) + " left axis '" + axis_ + "' before ";
-  for (const uint32_t request : order_) {
-    const Operation& operation = operations_[request];
-    if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
-    if (operation.number < other.launches_at_end) continue;
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "launch #" + std::to_string(operation.number));
-  }
-  if (other.receives > other.sends_at_end) {
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "send #" + std::to_string(other.sends_at_end) +
-                          " to " + Name(rank_));
-  }
-  if (other.sends > other.receives_at_end) {
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "receive #" +
-                          std::to_string(other.receives_at_end) + " from " +
-                          Name(rank_));
-  }
-}
-
-// ---- Failure and end ----
-
-// The first sticks.
-void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
-  if (!failure_.ok() || left_) return;
-  failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
-  wake_(wake_user_);
-}
-
-void Comm::FailAndTell(commsched_status_t status, const std::string& reason) {
-  if (!failure_.ok() || left_) return;
-  FailLocked(status, reason);
-  Notice notice;
-  notice.kind = Notice::kAborted;
-  notice.status = static_cast<int32_t>(failure_.code);
-  SetText(reason, &notice);
-  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
-}
-
-// A message fails when a peer is gone, which the host is about to learn from
-// those who know why. If it does not, the message's failure is what there is.
-void Comm::Suspect(const std::string& reason) {
-  if (!suspicion_.empty()) return;
-  suspicion_ = reason;
-  suspicion_deadline_ns_ =
-      network_->host()->now_ns(network_->host()->user) + kSuspicionNs;
-  wake_(wake_user_);
-}
-
-void Comm::Abort(commsched_status_t status, const char* message) {
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  FailAndTell(status, message == nullptr ? "" : message);
-}
-
-Outcome Comm::Status() {
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  network_->Progress();
-  return failure_;
-}
-
-uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
-                       uint32_t capacity) {
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  network_->Progress();
-  if (request >= operations_.size() || !operations_[request].active) return 0;
-  const Operation& operation = operations_[request];
-  uint32_t count = 0;
+  const uint64_t element = ElementBytes(operation.dtype);
+  const void* const* inputs = operation.inputs.data() + step.first_input;
+  const uint32_t* messages = operation.input_messages.data() + step.first_input;
+  const auto offer_of = [&](int peer) -> const Offer* {
+    if (messages[peer] == Operation::kNoMessage) return nullptr;
+    const Offer& offer = operation.messages[messages[peer]].offer;
+    return offer.magic == 0 ? nullptr : &offer;
+  };
+  bool any_offered = false;
   for (int peer = 0; peer < size(); ++peer) {
-    bool is_missing = !operation.heard[static_cast<size_t>(peer)];
-    for (const Message& message : operation.messages) {
-      // One that nobody has taken over: its receiver has not come.
-      is_missing |= message.peer == peer && !message.is_receive &&
-                    message.request != nullptr &&
-                    operation.kind == COMMSCHED_SEND;
+    any_offered |= offer_of(peer) != nullptr;
+  }
+  const uint64_t block =
+      any_offered ? std::max<uint64_t>(1, kBlockBytes / element) : step.count;
+  std::array<const void*, kMaxStackRanks> few;
+  std::vector<const void*> many(size() > kMaxStackRanks ? ranks_.size() : 0);
+  const void** const at = many.empty() ? few.data() : many.data();
+  for (uint64_t done = 0; done < step.count; done += block) {
+    const uint64_t count = std::min(block, step.count - done);
+    for (int peer = 0; peer < size(); ++peer) {
+      const Offer* offer = offer_of(peer);
+      at[peer] = static_cast<const char*>(inputs[peer]) +
+                 (offer == nullptr ? done * element : 0);
+      if (offer == nullptr) continue;
+      // Each block into the same memory, which is in the cache.
+      Outcome read = network_->Read(
+          ranks_[static_cast<size_t>(peer)], offer->address + done * element,
+          const_cast<void*>(at[peer]), count * element);
+      if (!read.ok()) return {read.code, Name(peer) + ": " + read.reason};
     }
-    if (!is_missing) continue;
-    if (count < capacity) out_ranks[count] = peer;
-    ++count;
+    host->reduce(host->user, operation.dtype, operation.reduce_op,
+                 static_cast<uint32_t>(size()), at, count,
+                 static_cast<char*>(step.output) + done * element);
   }
-  return count;
-}
-
-// Whether memory of launches may still be written to.
-bool Comm::Receives() const {
-  for (const Operation& operation : operations_) {
-    if (operation.outstanding == 0) continue;
-    for (const Message& message : operation.messages) {
-      if (message.is_receive && message.request != nullptr) return true;
-    }
-  }
-  return false;
-}
-
-bool Comm::Sends() const {
-  return std::any_of(
-      operations_.begin(), operations_.end(),
-      [](const Operation& operation) { return operation.outstanding != 0; });
-}
-
-// Whether some peer may still be given memory that this rank has sent.
-bool Comm::IsRead() const {
-  for (const Operation& operation : operations_) {
-    if (operation.outstanding == 0) continue;
-    for (const Message& message : operation.messages) {
-      const Peer& peer = peers_[static_cast<size_t>(message.peer)];
-      if (!message.is_receive && message.request != nullptr &&
-          !peer.has_stopped) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// After this the memory of launches is not touched any more. Cancels what
-// nothing has come for, waits for what is being received, and for the others to
-// have done the same. Of a peer that is gone in the middle of it, not for long:
-// memory is touched by this rank's progress alone.
-void Comm::Stop() {
-  if (stopped_) return;
-  stopped_ = true;
-  const commsched_host_t* host = network_->host();
-  const int64_t deadline_ns = host->now_ns(host->user) + kLeaveNs;
-  for (Operation& operation : operations_) {
-    if (operation.outstanding == 0) continue;
-    for (Message& message : operation.messages) {
-      if (message.is_receive) network_->Cancel(&message);
-    }
-  }
-  do {
-    network_->Progress();
-  } while (Receives() && host->now_ns(host->user) < deadline_ns);
-  Notice notice;
-  notice.kind = Notice::kStopped;
-  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
-  while (IsRead() && host->now_ns(host->user) < deadline_ns) {
-    network_->Progress();
-  }
-}
-
-void Comm::Leave() {
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  Notice notice;
-  notice.kind = Notice::kLeft;
-  notice.launches = num_collectives_;
-  for (const uint32_t request : order_) {
-    const Operation& operation = operations_[request];
-    if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
-    notice.launches = std::min(notice.launches, operation.number);
-  }
-  // Who leaves because of a failure says which: it may be here before the word
-  // of who failed first.
-  if (!failure_.ok()) {
-    notice.kind = Notice::kAborted;
-    notice.status = static_cast<int32_t>(failure_.code);
-    SetText(failure_.reason, &notice);
-  }
-  for (int peer = 0; peer < size(); ++peer) {
-    notice.sent = peers_[static_cast<size_t>(peer)].sends;
-    notice.received = peers_[static_cast<size_t>(peer)].receives;
-    Tell(notice, peer);
-  }
-  if (Sends() || !failure_.ok()) Stop();
-  left_ = true;
-  network_->Cancel(&notice_message_);
-  network_
-      ->Flush();  // The others must hear of it, whoever makes progress next.
-  network_->GiveId(id_, tags_);
-  if (Sends() || notice_message_.request != nullptr) {
-    network_->Bury(shared_from_this());
-  }
+  return {};
 }
 
 }  // namespace commsched::ucx

@@ -26,10 +26,13 @@ struct Notice {
   int32_t status = 0;      // kAborted
   int32_t rank = 0;        // Of the group; who says it.
   uint32_t in_flight = 0;  // kJoined: launches that it was made for.
+  uint32_t reads = 0;      // kJoined: 1: it reads the hearer's memory.
   uint64_t launches = 0;   // kLeft: collectives that it has posted.
   uint64_t sent = 0;       // kLeft: sends to, and receives from, the reader.
   uint64_t received = 0;
   char text[480] = "";  // kAborted: why. kJoined: the ranks.
+
+  void SetText(const std::string& reason);  // Cut to what there is room for.
 };
 
 // Thread rules are those of commsched_backend_t. What several threads touch is
@@ -53,6 +56,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   struct Peer {
     uint64_t sends = 0;  // Posted here.
     uint64_t receives = 0;
+    bool reads = false;  // This rank's memory.
     bool has_stopped = false;
     bool has_left = false;
     uint64_t launches_at_end = 0;  // Of one that has left.
@@ -65,19 +69,29 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
+  // What is sent, or received, in pieces of other kinds (Offer).
+  void OnOffer(Message* message);
+  void OnAnswer(ucs_status_t status, uint64_t bytes);
+  void Answer(Message* message);
+  void Finish(Message* message, ucs_status_t status, uint64_t bytes);
+  void HearData(Operation* operation, int peer);
+  void WakeIfDue(const Operation& operation);
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);
   void Hear(const Notice& notice);
 
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
+  void PostOne(Operation* operation, Message* message);
   void ReceiveNotices();
+  void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
   void FailLocked(commsched_status_t status, const std::string& reason);
   void FailAndTell(commsched_status_t status, const std::string& reason);
   void FailIfLeft(int peer);
   void Suspect(const std::string& reason);
   std::string Name(int peer) const;
+  std::string RanksText() const;
   bool Receives() const;
   bool Sends() const;
   bool IsRead() const;
@@ -85,7 +99,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Without it: takes steps that have become possible.
   void Advance(Operation* operation);
-  void Reduce(const Operation& operation, const Step& step);
+  Outcome Reduce(const Operation& operation, const Step& step) const;
 
   uint64_t Tag(int source, uint64_t type) const;
 
@@ -103,6 +117,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   std::vector<Operation> operations_;  // By request; never moved.
   std::vector<uint32_t> order_;        // Requests in flight, oldest first.
   uint64_t num_collectives_ = 0;
+  uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
   Outcome failure_;
   std::string suspicion_;  // A message that failed; "": none.
@@ -111,6 +126,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool left_ = false;
   Notice heard_;
   Message notice_message_;
+  MessageId answered_;
+  Message answer_message_;
 };
 
 }  // namespace commsched::ucx

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 namespace commsched::ucx {
@@ -19,8 +20,7 @@ constexpr int64_t kFlushNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr uint64_t kMaxAddressBytes = 64 << 10;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
-// Cross-memory attach ends the process when the other one, or the memory, is
-// gone. Through a shared segment a byte is copied once more, at the same speed.
+// Large messages are read from the peer's memory (peer_memory.h).
 constexpr char kDefaultTls[] = "^cma";
 
 // Of the thread, while it waits.
@@ -76,7 +76,11 @@ Outcome Network::Open(const NetworkOptions& options) {
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Failed("ucp_config_read", status);
   std::string tls = options.tls;
-  if (tls.empty() && getenv("UCX_TLS") == nullptr) tls = kDefaultTls;
+  read_peers_ = options.read_peers == NetworkOptions::ReadPeers::kOn;
+  if (tls.empty() && getenv("UCX_TLS") == nullptr) {
+    tls = kDefaultTls;
+    read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
+  }
   const std::pair<const char*, const std::string&> settings[] = {
       {"TLS", tls}, {"NET_DEVICES", options.net_devices}};
   for (const auto& [name, value] : settings) {
@@ -110,11 +114,14 @@ Outcome Network::PutAddress() {
   size_t bytes = 0;
   const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
   if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
+  const MemoryCard card = read_peers_ ? OwnMemoryCard() : MemoryCard();
+  std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
+  value.append(reinterpret_cast<const char*>(address), bytes);
+  ucp_worker_release_address(worker_, address);
   char message[512] = "";
   const commsched_status_t code =
-      oob_->put(oob_->user, AddressKey(world_rank_).c_str(), address, bytes,
-                message, sizeof(message));
-  ucp_worker_release_address(worker_, address);
+      oob_->put(oob_->user, AddressKey(world_rank_).c_str(), value.data(),
+                value.size(), message, sizeof(message));
   return {code, message};
 }
 
@@ -174,12 +181,23 @@ Outcome Network::Connect(int peer) {
       oob_->get(oob_->user, AddressKey(peer).c_str(), address.data(), &bytes,
                 NowNs() + kConnectNs, message, sizeof(message));
   if (code != COMMSCHED_OK) return {code, message};
+  MemoryCard card;
+  if (bytes <= sizeof(card)) {
+    return {COMMSCHED_INTERNAL, "rank " + std::to_string(peer) +
+                                    ": its address has " +
+                                    std::to_string(bytes) + " bytes"};
+  }
+  std::memcpy(&card, address.data(), sizeof(card));
+  const bool reads = read_peers_ && CanRead(card);
   const std::lock_guard<std::mutex> lock(mu_);
+  readable_[static_cast<size_t>(peer)] =
+      reads ? static_cast<pid_t>(card.pid) : 0;
   ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
   if (endpoint != nullptr) return {};
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.address =
+      reinterpret_cast<const ucp_address_t*>(address.data() + sizeof(card));
   const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
   if (status == UCS_OK) return {};
   endpoint = nullptr;
@@ -196,13 +214,19 @@ void Network::Started(ucs_status_ptr_t request, Message* message) {
   message->receiver->OnDone(message, UCS_PTR_STATUS(request), message->bytes);
 }
 
-void Network::Send(int peer, uint64_t tag, Message* message) {
+Outcome Network::Read(int peer, uint64_t address, void* to,
+                      uint64_t bytes) const {
+  return ReadMemory(readable_[static_cast<size_t>(peer)], address, to, bytes);
+}
+
+void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
+                   uint64_t bytes) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &OnSent;
   param.user_data = message;
-  Started(ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], message->data,
-                           message->bytes, tag, &param),
+  Started(ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], data, bytes,
+                           tag, &param),
           message);
 }
 

@@ -14,16 +14,10 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "outcome.h"
+#include "peer_memory.h"
 
 namespace commsched::ucx {
-
-// A status code and its reason.
-struct Outcome {
-  commsched_status_t code = COMMSCHED_OK;
-  std::string reason;
-
-  bool ok() const { return code == COMMSCHED_OK; }
-};
 
 // Who is told that a message has been sent or received.
 class Receiver {
@@ -33,6 +27,22 @@ class Receiver {
   // `bytes` is what has been received.
   virtual void OnDone(struct Message* message, ucs_status_t status,
                       uint64_t bytes) = 0;
+};
+
+// Sent instead of data that the receiver reads by itself, and what it answers
+// when it has: who the message is to the sender.
+struct MessageId {
+  uint64_t serial = 0;  // Of the launch.
+  uint32_t request = 0;
+  uint32_t index = 0;
+};
+struct Offer {
+  static constexpr uint64_t kMagic = 0x5d1c8a36f0e9b274;
+
+  uint64_t magic = 0;  // kMagic: it is one.
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  MessageId id;
 };
 
 // One message under way. Stays where it is until OnDone().
@@ -46,6 +56,11 @@ struct Message {
   uint64_t bytes = 0;
   void* request = nullptr;  // UCX's, while it is under way.
   uint32_t num_posts = 0;   // Receives: how often posted and done.
+  // For the receiver. A send that is offered: until it has gone out and has
+  // been read. A receive that was: until the answer has gone out.
+  Offer offer;
+  uint32_t unread = 0;
+  bool answers = false;
 };
 
 struct NetworkOptions {
@@ -54,6 +69,10 @@ struct NetworkOptions {
   int64_t spin_ns = 0;      // How long a thread polls before it sleeps.
   // What is reduced, or sent on, at once, while the next one travels.
   uint64_t chunk_bytes = 1 << 20;
+  // Whether ranks of one machine read each other's memory: with UCX's choice
+  // of transports only, unless it says so.
+  enum class ReadPeers { kDefault, kOn, kOff };
+  ReadPeers read_peers = ReadPeers::kDefault;
 };
 
 // Thread-safe where it says so; the rest needs the mutex.
@@ -76,9 +95,19 @@ class Network {
   // Blocks until world rank `peer` has told its address. Takes the mutex.
   Outcome Connect(int peer);
 
+  // Whether this process may read the memory of world rank `peer`, which is
+  // connected.
+  bool Reads(int peer) const {
+    return readable_[static_cast<size_t>(peer)] != 0;
+  }
+  // Copies from its memory. Any thread, without the mutex.
+  Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
+
   // Starts a message to or from world rank `peer`, which is connected. It may
-  // be done, and its receiver told so, before this returns.
-  void Send(int peer, uint64_t tag, Message* message);
+  // be done, and its receiver told so, before this returns. What is sent is
+  // `bytes` at `data`, which stay until then.
+  void Send(int peer, uint64_t tag, Message* message, const void* data,
+            uint64_t bytes);
   void Receive(uint64_t tag, uint64_t mask, Message* message);
   // Receives that nothing has arrived for are done soon, as canceled.
   void Cancel(Message* message);
@@ -110,7 +139,8 @@ class Network {
         oob_(desc.oob),
         world_rank_(desc.world_rank),
         world_size_(desc.world_size),
-        endpoints_(static_cast<size_t>(desc.world_size)) {}
+        endpoints_(static_cast<size_t>(desc.world_size)),
+        readable_(static_cast<size_t>(desc.world_size)) {}
   Outcome Open(const NetworkOptions& options);
   Outcome PutAddress();
   void DropUnread();
@@ -126,12 +156,16 @@ class Network {
   const int world_size_;
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
+  bool read_peers_ = false;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
 
-  std::mutex mu_;                         // Guards the worker and what follows.
-  std::vector<ucp_ep_h> endpoints_;       // By world rank; null: not connected.
+  std::mutex mu_;                    // Guards the worker and what follows.
+  std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.
+  // By world rank: the process, if its memory can be read, or 0. Written before
+  // the endpoint is.
+  std::vector<pid_t> readable_;
   std::map<std::string, uint64_t> uses_;  // How often an id was taken.
   std::set<std::string> ids_;
   std::set<uint64_t> tags_;

@@ -374,6 +374,7 @@ class Builder {
     step.output = output;
     step.first_input = static_cast<uint32_t>(op_.inputs.size());
     op_.inputs.resize(op_.inputs.size() + static_cast<size_t>(size_));
+    op_.input_messages.resize(op_.inputs.size(), Operation::kNoMessage);
     op_.inputs[step.first_input + static_cast<size_t>(rank_)] =
         At(input, begin);
     return number;
@@ -382,7 +383,10 @@ class Builder {
   void ReceiveInput(int peer, uint64_t count, uint32_t step) {
     char* const to = op_.scratch + scratch_used_;
     scratch_used_ += count * element_;
-    op_.inputs[op_.steps[step].first_input + static_cast<size_t>(peer)] = to;
+    const size_t input =
+        op_.steps[step].first_input + static_cast<size_t>(peer);
+    op_.inputs[input] = to;
+    op_.input_messages[input] = static_cast<uint32_t>(op_.messages.size());
     Receive(peer, to, count, step);
   }
 
@@ -448,6 +452,7 @@ Outcome Build(const commsched_launch_t& launch, int rank, int size,
   op.messages.clear();
   op.steps.clear();
   op.inputs.clear();
+  op.input_messages.clear();
   op.next_step = 0;
   op.outstanding = 0;
   op.heard.assign(static_cast<size_t>(size), true);

@@ -32,9 +32,11 @@ struct Step {
 // have room for.
 struct Operation {
   static constexpr uint32_t kNoStep = UINT32_MAX;  // Message::step
+  static constexpr uint32_t kNoMessage = UINT32_MAX;
 
   bool active = false;
   uint64_t number = 0;  // Of the launch in its communicator.
+  uint64_t serial = 0;  // Among all, with those of kind SEND.
   commsched_collective_t kind = 0;
   commsched_dtype_t dtype = 0;
   commsched_reduce_op_t reduce_op = 0;
@@ -44,6 +46,8 @@ struct Operation {
   uint32_t num_posted = 0;
   std::vector<Step> steps;
   std::vector<const void*> inputs;
+  // What each of `inputs` comes with, in `messages`; kNoMessage: own ones.
+  std::vector<uint32_t> input_messages;
   char* scratch = nullptr;
   uint64_t scratch_bytes = 0;
 

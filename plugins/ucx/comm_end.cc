@@ -1,0 +1,170 @@
+// How a communicator fails, and how it ends.
+#include <algorithm>
+
+#include "comm.h"
+
+namespace commsched::ucx {
+namespace {
+
+// How long the host has to say why a message failed.
+constexpr int64_t kSuspicionNs = int64_t{1} * 1000 * 1000 * 1000;
+// How long leaving waits for what is under way.
+constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
+
+}  // namespace
+
+// The first sticks.
+void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
+  if (!failure_.ok() || left_) return;
+  failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
+  wake_(wake_user_);
+}
+
+void Comm::FailAndTell(commsched_status_t status, const std::string& reason) {
+  if (!failure_.ok() || left_) return;
+  FailLocked(status, reason);
+  Notice notice;
+  notice.kind = Notice::kAborted;
+  notice.status = static_cast<int32_t>(failure_.code);
+  notice.SetText(reason);
+  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
+}
+
+// A message fails when a peer is gone, which the host is about to learn from
+// those who know why. If it does not, the message's failure is what there is.
+void Comm::Suspect(const std::string& reason) {
+  if (!suspicion_.empty()) return;
+  suspicion_ = reason;
+  suspicion_deadline_ns_ =
+      network_->host()->now_ns(network_->host()->user) + kSuspicionNs;
+  wake_(wake_user_);
+}
+
+void Comm::Abort(commsched_status_t status, const char* message) {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  FailAndTell(status, message == nullptr ? "" : message);
+}
+
+Outcome Comm::Status() {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  network_->Progress();
+  return failure_;
+}
+
+uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
+                       uint32_t capacity) {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  network_->Progress();
+  if (request >= operations_.size() || !operations_[request].active) return 0;
+  const Operation& operation = operations_[request];
+  uint32_t count = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    bool is_missing = !operation.heard[static_cast<size_t>(peer)];
+    for (const Message& message : operation.messages) {
+      // One that nobody has taken over: its receiver has not come.
+      is_missing |= message.peer == peer && !message.is_receive &&
+                    (message.request != nullptr || message.unread != 0) &&
+                    operation.kind == COMMSCHED_SEND;
+    }
+    if (!is_missing) continue;
+    if (count < capacity) out_ranks[count] = peer;
+    ++count;
+  }
+  return count;
+}
+
+// Whether memory of launches may still be written to.
+bool Comm::Receives() const {
+  for (const Operation& operation : operations_) {
+    if (operation.outstanding == 0) continue;
+    for (const Message& message : operation.messages) {
+      if (message.is_receive && message.request != nullptr) return true;
+    }
+  }
+  return false;
+}
+
+bool Comm::Sends() const {
+  return std::any_of(
+      operations_.begin(), operations_.end(),
+      [](const Operation& operation) { return operation.outstanding != 0; });
+}
+
+// Whether some peer may still be given memory that this rank has sent.
+bool Comm::IsRead() const {
+  for (const Operation& operation : operations_) {
+    if (operation.outstanding == 0) continue;
+    for (const Message& message : operation.messages) {
+      const Peer& peer = peers_[static_cast<size_t>(message.peer)];
+      if (!message.is_receive &&
+          (message.request != nullptr || message.unread != 0) &&
+          !peer.has_stopped) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// After this the memory of launches is not touched any more. Cancels what
+// nothing has come for, waits for what is being received, and for the others to
+// have done the same. Of a peer that is gone in the middle of it, not for long:
+// memory is touched by this rank's progress alone.
+void Comm::Stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  const commsched_host_t* host = network_->host();
+  const int64_t deadline_ns = host->now_ns(host->user) + kLeaveNs;
+  for (Operation& operation : operations_) {
+    if (operation.outstanding == 0) continue;
+    for (Message& message : operation.messages) {
+      if (message.is_receive) network_->Cancel(&message);
+    }
+  }
+  do {
+    network_->Progress();
+  } while (Receives() && host->now_ns(host->user) < deadline_ns);
+  Notice notice;
+  notice.kind = Notice::kStopped;
+  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
+  while (IsRead() && host->now_ns(host->user) < deadline_ns) {
+    network_->Progress();
+  }
+}
+
+void Comm::Leave() {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  Notice notice;
+  notice.kind = Notice::kLeft;
+  notice.launches = num_collectives_;
+  for (const uint32_t request : order_) {
+    const Operation& operation = operations_[request];
+    if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
+    notice.launches = std::min(notice.launches, operation.number);
+  }
+  // Who leaves because of a failure says which: it may be here before the word
+  // of who failed first.
+  if (!failure_.ok()) {
+    notice.kind = Notice::kAborted;
+    notice.status = static_cast<int32_t>(failure_.code);
+    notice.SetText(failure_.reason);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    notice.sent = peers_[static_cast<size_t>(peer)].sends;
+    notice.received = peers_[static_cast<size_t>(peer)].receives;
+    Tell(notice, peer);
+  }
+  if (Sends() || !failure_.ok()) Stop();
+  left_ = true;
+  network_->Cancel(&notice_message_);
+  network_->Cancel(&answer_message_);
+  // The others must hear of it, whoever makes progress next.
+  network_->Flush();
+  network_->GiveId(id_, tags_);
+  if (Sends() || notice_message_.request != nullptr ||
+      answer_message_.request != nullptr) {
+    network_->Bury(shared_from_this());
+  }
+}
+
+}  // namespace commsched::ucx

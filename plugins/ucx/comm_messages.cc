@@ -1,0 +1,253 @@
+// What a communicator does with messages that have come or gone, and what its
+// members tell each other.
+#include <cstdio>
+#include <cstring>
+
+#include "comm.h"
+#include "tags.h"
+
+namespace commsched::ucx {
+namespace {
+
+// A notice on its way, which deletes itself.
+struct SentNotice final : Receiver {
+  void OnDone(Message* /*message*/, ucs_status_t /*status*/,
+              uint64_t /*bytes*/) override {
+    delete this;
+  }
+
+  Notice notice;
+  Message message;
+};
+
+}  // namespace
+
+void Notice::SetText(const std::string& reason) {
+  snprintf(text, sizeof(text), "%s", reason.c_str());
+}
+
+std::string Comm::RanksText() const {
+  std::string text;
+  for (const int32_t rank : ranks_) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(rank);
+  }
+  return text;
+}
+
+void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
+  if (message == &notice_message_) {
+    if (status != UCS_OK || left_) return;
+    if (bytes == sizeof(heard_)) Hear(heard_);
+    if (!left_) ReceiveNotices();
+    return;
+  }
+  if (message == &answer_message_) return OnAnswer(status, bytes);
+  if (status == UCS_OK && !message->is_receive && message->unread != 0) {
+    if (--message->unread == 0) Finish(message, status, bytes);
+    return;
+  }
+  if (status == UCS_OK && message->is_receive && !message->answers &&
+      bytes == sizeof(Offer)) {
+    std::memcpy(&message->offer, message->data, sizeof(Offer));
+    if (message->offer.magic == Offer::kMagic) return OnOffer(message);
+    message->offer.magic = 0;
+  }
+  Finish(message, status, bytes);
+}
+
+// Data of a reduction is read when it is reduced, all else at once.
+void Comm::OnOffer(Message* message) {
+  Operation& operation = operations_[message->owner];
+  if (left_ || stopped_ || message->offer.bytes != message->bytes) {
+    return Finish(message, UCS_OK, message->offer.bytes);
+  }
+  HearData(&operation, message->peer);
+  const bool has_step = message->step != Operation::kNoStep;
+  if (has_step && operation.steps[message->step].count != 0) {
+    --operation.steps[message->step].waiting;
+    return WakeIfDue(operation);
+  }
+  const Outcome read =
+      network_->Read(ranks_[static_cast<size_t>(message->peer)],
+                     message->offer.address, message->data, message->bytes);
+  if (!read.ok()) {
+    --operation.outstanding;
+    return Suspect(Name(message->peer) + ": " + read.reason);
+  }
+  if (has_step) --operation.steps[message->step].waiting;
+  Answer(message);
+}
+
+// The sender may have its memory back.
+void Comm::Answer(Message* message) {
+  message->answers = true;
+  network_->Send(ranks_[static_cast<size_t>(message->peer)],
+                 Tag(rank_, kAnswerType), message, &message->offer.id,
+                 sizeof(message->offer.id));
+}
+
+void Comm::OnAnswer(ucs_status_t status, uint64_t bytes) {
+  if (status != UCS_OK || left_) return;
+  const MessageId id = answered_;
+  ReceiveAnswers();
+  if (bytes != sizeof(id) || id.request >= operations_.size()) return;
+  Operation& operation = operations_[id.request];
+  if (!operation.active || operation.serial != id.serial ||
+      id.index >= operation.messages.size()) {
+    return;
+  }
+  Message& message = operation.messages[id.index];
+  if (message.is_receive || message.unread == 0) return;
+  if (--message.unread == 0) Finish(&message, UCS_OK, message.bytes);
+}
+
+// `message` is under way no more.
+void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
+  Operation& operation = operations_[message->owner];
+  --operation.outstanding;
+  message->unread = 0;
+  const bool is_data = !message->answers;  // Else it has been counted.
+  if (is_data && message->step != Operation::kNoStep) {
+    --operation.steps[message->step].waiting;
+  }
+  if (left_ || status == UCS_ERR_CANCELED) return;
+  const bool other_size = status == UCS_OK && message->is_receive && is_data &&
+                          bytes != message->bytes;
+  if (status != UCS_OK || other_size) {
+    return MessageFailed(operation, *message, status, bytes);
+  }
+  if (message->is_receive) HearData(&operation, message->peer);
+  WakeIfDue(operation);
+}
+
+void Comm::HearData(Operation* operation, int peer) {
+  if (operation->heard[static_cast<size_t>(peer)]) return;
+  operation->heard[static_cast<size_t>(peer)] = true;
+  if (--operation->num_unheard == 0) {
+    operation->started_ns = network_->host()->now_ns(network_->host()->user);
+  }
+}
+
+void Comm::WakeIfDue(const Operation& operation) {
+  const bool step_is_due = operation.next_step < operation.steps.size() &&
+                           operation.steps[operation.next_step].waiting == 0;
+  if (step_is_due || operation.IsDone()) wake_(wake_user_);
+}
+
+void Comm::MessageFailed(const Operation& operation, const Message& message,
+                         ucs_status_t status, uint64_t bytes) {
+  const std::string what =
+      "axis '" + axis_ + "', " +
+      (operation.kind == COMMSCHED_SEND
+           ? std::string("sends and receives")
+           : "launch #" + std::to_string(operation.number)) +
+      ": ";
+  if (status != UCS_OK && status != UCS_ERR_MESSAGE_TRUNCATED) {
+    return Suspect(what + "a message " +
+                   (message.is_receive ? "from " : "to ") + Name(message.peer) +
+                   " failed: " + ucs_status_string(status));
+  }
+  const std::string sent = status == UCS_OK
+                               ? std::to_string(bytes)
+                               : "more than " + std::to_string(message.bytes);
+  FailAndTell(COMMSCHED_INVALID_ARGUMENT, what + Name(message.peer) + " sent " +
+                                              sent + " bytes, " + Name(rank_) +
+                                              " has room for " +
+                                              std::to_string(message.bytes));
+}
+
+// ---- Notices ----
+
+void Comm::ReceiveNotices() {
+  notice_message_.receiver = this;
+  notice_message_.is_receive = true;
+  notice_message_.data = &heard_;
+  notice_message_.bytes = sizeof(heard_);
+  network_->Receive(Tag(0, kNoticeType), kAnySource, &notice_message_);
+}
+
+void Comm::ReceiveAnswers() {
+  answer_message_.receiver = this;
+  answer_message_.is_receive = true;
+  answer_message_.data = &answered_;
+  answer_message_.bytes = sizeof(answered_);
+  network_->Receive(Tag(0, kAnswerType), kAnySource, &answer_message_);
+}
+
+void Comm::Tell(const Notice& notice, int peer) {
+  if (peer == rank_) return;
+  auto* sent = new SentNotice;
+  sent->notice = notice;
+  sent->notice.rank = rank_;
+  sent->message.receiver = sent;
+  sent->message.peer = peer;
+  sent->message.data = &sent->notice;
+  sent->message.bytes = sizeof(sent->notice);
+  network_->Send(ranks_[static_cast<size_t>(peer)], Tag(rank_, kNoticeType),
+                 &sent->message, &sent->notice, sizeof(sent->notice));
+}
+
+void Comm::Hear(const Notice& notice) {
+  if (notice.rank < 0 || notice.rank >= size()) return;
+  Peer& peer = peers_[static_cast<size_t>(notice.rank)];
+  const std::string text(notice.text,
+                         strnlen(notice.text, sizeof(notice.text)));
+  switch (notice.kind) {
+    case Notice::kAborted:
+      return FailLocked(static_cast<commsched_status_t>(notice.status), text);
+    case Notice::kLeft:
+      peer.has_left = true;
+      peer.launches_at_end = notice.launches;
+      peer.sends_at_end = notice.sent;
+      peer.receives_at_end = notice.received;
+      return FailIfLeft(notice.rank);
+    case Notice::kStopped:
+      peer.has_stopped = true;
+      return;
+    case Notice::kJoined: {
+      peer.reads = notice.reads != 0;
+      Notice own;
+      own.SetText(RanksText());
+      std::string why;
+      if (notice.in_flight != operations_.size()) {
+        why = std::to_string(notice.in_flight) + " launches in flight, " +
+              Name(rank_) + " " + std::to_string(operations_.size());
+      } else if (text != own.text) {
+        why = "ranks " + text + ", " + Name(rank_) + " " + own.text;
+      }
+      if (why.empty()) return;
+      return FailAndTell(COMMSCHED_INVALID_ARGUMENT,
+                         "communicator of axis '" + axis_ +
+                             "': " + Name(notice.rank) + " gave " + why);
+    }
+    default:
+      return;
+  }
+}
+
+void Comm::FailIfLeft(int peer) {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  if (!other.has_left) return;
+  const std::string who = Name(peer) + " left axis '" + axis_ + "' before ";
+  for (const uint32_t request : order_) {
+    const Operation& operation = operations_[request];
+    if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
+    if (operation.number < other.launches_at_end) continue;
+    return FailLocked(COMMSCHED_ABORTED,
+                      who + "launch #" + std::to_string(operation.number));
+  }
+  if (other.receives > other.sends_at_end) {
+    return FailLocked(COMMSCHED_ABORTED,
+                      who + "send #" + std::to_string(other.sends_at_end) +
+                          " to " + Name(rank_));
+  }
+  if (other.sends > other.receives_at_end) {
+    return FailLocked(COMMSCHED_ABORTED,
+                      who + "receive #" +
+                          std::to_string(other.receives_at_end) + " from " +
+                          Name(rank_));
+  }
+}
+
+}  // namespace commsched::ucx
