@@ -39,11 +39,18 @@ std::vector<BackendCase> AllBackends() {
          false});
   }
 #ifdef COMMSCHED_TEST_UCX
-  // Once over what UCX finds on this machine, which is shared memory, and once
-  // over TCP.
-  for (const auto& [name, config] :
-       {std::pair("ucx", ""), std::pair("ucx_tcp", "tls=tcp")}) {
-    for (const int size : {1, 2, 3, 4}) {
+  // Over what UCX finds on this machine, which is shared memory, with large
+  // messages read from the peer's memory, and without; and over TCP.
+  struct Way {
+    const char* name;
+    const char* config;
+    std::vector<int> sizes;
+  };
+  for (const auto& [name, config, sizes] :
+       {Way{"ucx", "", {1, 2, 3, 4}},
+        Way{"ucx_copies", "read_peers=off;chunk_bytes=8192", {3}},
+        Way{"ucx_tcp", "tls=tcp", {1, 2, 3, 4}}}) {
+    for (const int size : sizes) {
       BackendCase one;
       one.name = absl::StrCat(name, "_n", size);
       one.backend = "ucx";
