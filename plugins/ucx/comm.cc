@@ -70,13 +70,15 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       operations_(desc.max_in_flight),
       peers_(static_cast<size_t>(desc.size)) {
   order_.reserve(desc.max_in_flight);
+  spare_.reserve(desc.max_in_flight);
 }
 
 Comm::~Comm() {
   const commsched_host_t* host = network_->host();
   for (Operation& operation : operations_) {
-    host->free(host->user, operation.scratch);
+    host->free(host->user, operation.scratch.address);
   }
+  for (const Scratch& spare : spare_) host->free(host->user, spare.address);
 }
 
 Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
@@ -117,6 +119,31 @@ std::string Comm::Name(int peer) const {
 }
 
 // ---- Launches ----
+
+// What was used last is in the cache; the largest one soon is enough for all.
+Outcome Comm::Lend(uint64_t bytes, Scratch* scratch) {
+  if (bytes == 0) return {};
+  if (!spare_.empty()) {
+    *scratch = spare_.back();
+    spare_.pop_back();
+  }
+  if (scratch->bytes >= bytes) return {};
+  const commsched_host_t* host = network_->host();
+  host->free(host->user, scratch->address);
+  *scratch = {};
+  scratch->address = static_cast<char*>(host->alloc(host->user, bytes));
+  if (scratch->address == nullptr) {
+    return {COMMSCHED_RESOURCE_EXHAUSTED,
+            "no memory for " + std::to_string(bytes) + " bytes of scratch"};
+  }
+  scratch->bytes = bytes;
+  return {};
+}
+
+void Comm::TakeBack(Scratch* scratch) {
+  if (scratch->address != nullptr) spare_.push_back(*scratch);
+  *scratch = {};
+}
 
 Outcome Comm::CheckLaunch(const commsched_launch_t& launch,
                           uint32_t request) const {
@@ -159,9 +186,14 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
     if (!failure_.ok()) return failure_;
   }
   Outcome outcome = CheckLaunch(launch, request);
+  if (outcome.ok()) outcome = CheckKind(launch);
   if (outcome.ok()) {
-    outcome = Build(launch, rank_, size(), network_->chunk_bytes(),
-                    network_->host(), &operations_[request]);
+    outcome = Lend(ScratchBytes(launch, rank_, size(), network_->chunk_bytes()),
+                   &operations_[request].scratch);
+  }
+  if (outcome.ok()) {
+    Build(launch, rank_, size(), network_->chunk_bytes(),
+          &operations_[request]);
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!outcome.ok()) {
@@ -197,9 +229,10 @@ void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
 }
 
 void Comm::PostOne(Operation* operation, Message* message) {
-  const uint64_t type = operation->kind == COMMSCHED_SEND
-                            ? kPeersType
-                            : operation->number % kNumLaunches;
+  const uint64_t type =
+      operation->kind == COMMSCHED_SEND
+          ? kPeersType
+          : operation->number % kNumLaunches * 2 + message->phase;
   if (message->is_receive) {
     network_->Receive(Tag(message->peer, type), kWholeTag, message);
     return;
@@ -257,6 +290,7 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
   }
   if (!operation.IsDone()) return {};
   operation.active = false;
+  TakeBack(&operation.scratch);
   order_.erase(std::find(order_.begin(), order_.end(), request));
   out_result->done = 1;
   out_result->started_ns = operation.started_ns;
@@ -289,7 +323,7 @@ void Comm::Advance(Operation* operation) {
       if (message.offer.magic != 0) Answer(&message);
     }
     ++operation->next_step;
-    Post(operation, step->first_send, step->num_sends);
+    Post(operation, step->first_post, step->num_posts);
   }
 }
 

@@ -101,6 +101,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void Advance(Operation* operation);
   Outcome Reduce(const Operation& operation, const Step& step) const;
 
+  // Scratch for a launch, and back when it is over.
+  Outcome Lend(uint64_t bytes, Scratch* scratch);
+  void TakeBack(Scratch* scratch);
+
   uint64_t Tag(int source, uint64_t type) const;
 
   Network* const network_;
@@ -112,6 +116,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void* const wake_user_;
   const std::string id_;
   uint64_t tags_ = 0;  // Upper 40 bits of every tag.
+
+  // Owned by the thread that launches and polls.
+  std::vector<Scratch> spare_;  // The last one is the one that was used last.
 
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.

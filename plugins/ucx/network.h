@@ -50,8 +50,9 @@ struct Message {
   Receiver* receiver = nullptr;
   int peer = 0;  // Rank in the group of its owner.
   bool is_receive = false;
-  uint32_t owner = 0;  // For the receiver, as is `step`.
+  uint32_t owner = 0;  // For the receiver, as are `step` and `phase`.
   uint32_t step = 0;
+  uint32_t phase = 0;
   void* data = nullptr;
   uint64_t bytes = 0;
   void* request = nullptr;  // UCX's, while it is under way.

@@ -9,6 +9,9 @@ namespace {
 // Up to here an all-reduce is one exchange of everything, and a broadcast comes
 // from the root alone: latency counts.
 constexpr uint64_t kSmallBytes = 16 << 10;
+// Chunks that may be on their way at once: one that is reduced, others that
+// come meanwhile.
+constexpr uint64_t kRingChunks = 4;
 
 // Where the elements of a part begin, and how many there are.
 struct Range {
@@ -53,30 +56,44 @@ class Builder {
         chunk_(std::max<uint64_t>(1, chunk_bytes / element_)),
         op_(*operation) {}
 
-  // The bytes of scratch that Build() places things in.
+  // The ring of inputs, and what has no place of its own.
   uint64_t ScratchBytes() const {
-    // What comes from each other rank; and what has no place of its own.
-    const auto times = static_cast<uint64_t>(
-        launch_.kind == COMMSCHED_REDUCE && !IsRoot() ? size_ : size_ - 1);
-    uint64_t bytes = 0;
+    uint64_t bytes = RingBytes();
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      bytes += Reduced(launch_.members[m]) * element_ * times;
+      if (ReducesToScratch(launch_.members[m])) {
+        bytes += Reduced(launch_.members[m]) * element_;
+      }
     }
     return bytes;
   }
 
   void Build() {
     if (launch_.kind == COMMSCHED_BARRIER) return Barrier();
+    ring_bytes_ = RingBytes();
+    kept_ = ring_bytes_;
     // Everything of the first phase comes before everything of the second, on
     // both sides of each pair.
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
       First(launch_.members[m]);
     }
+    phase_ = 1;
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
       Second(launch_.members[m]);
     }
     op_.num_posted = static_cast<uint32_t>(op_.messages.size());
-    for (Step& step : op_.steps) SendOn(&step);
+    auto late = op_.late.begin();
+    for (uint32_t number = 0; number < op_.steps.size(); ++number) {
+      Step* const step = &op_.steps[number];
+      step->first_post = static_cast<uint32_t>(op_.messages.size());
+      phase_ = 0;
+      for (; late != op_.late.end() && late->after == number; ++late) {
+        ReceiveInputs(late->step, late->to);
+      }
+      phase_ = 1;
+      SendOn(*step);
+      step->num_posts =
+          static_cast<uint32_t>(op_.messages.size()) - step->first_post;
+    }
   }
 
   // Of the members, each is one message.
@@ -113,6 +130,52 @@ class Builder {
     }
   }
 
+  // What all ranks have of it is reduced to scratch, and sent to the root.
+  bool ReducesToScratch(const commsched_member_t& member) const {
+    return launch_.kind == COMMSCHED_REDUCE && !IsRoot() && !IsSmall(member);
+  }
+
+  // What comes from the other ranks for a chunk of `count` elements.
+  uint64_t InputBytes(uint64_t count) const {
+    return count * element_ * static_cast<uint64_t>(size_ - 1);
+  }
+
+  // Room for what comes for all chunks, or for some of the largest.
+  uint64_t RingBytes() const {
+    uint64_t all = 0;
+    uint64_t largest = 0;
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      const uint64_t count = Reduced(launch_.members[m]);
+      all += InputBytes(count);
+      // Small all-reduces are one chunk.
+      const uint64_t chunk =
+          IsSmall(launch_.members[m]) ? count : std::min(count, chunk_);
+      largest = std::max(largest, InputBytes(chunk));
+    }
+    return std::min(all, kRingChunks * largest);
+  }
+
+  // Where what comes for a chunk of step `step` goes, and, in `after`, the step
+  // that has to be taken before, which frees it; kNoStep if it is free.
+  char* TakeRoom(uint64_t bytes, uint32_t step, uint32_t* after) {
+    if (ring_used_ + bytes > ring_bytes_) {
+      ring_used_ = 0;
+      has_wrapped_ = true;
+    }
+    const Operation::Room room = {ring_used_, ring_used_ + bytes, step};
+    ring_used_ = room.end;
+    // Steps are taken in order, and so is what they free.
+    for (size_t i = oldest_; has_wrapped_ && i < op_.rooms.size(); ++i) {
+      if (op_.rooms[i].begin >= room.end || room.begin >= op_.rooms[i].end)
+        continue;
+      last_freed_ = op_.rooms[i].step;
+      oldest_ = i + 1;
+    }
+    op_.rooms.push_back(room);
+    *after = last_freed_;
+    return op_.scratch.address + room.begin;
+  }
+
   char* At(const void* base, uint64_t element) const {
     return const_cast<char*>(static_cast<const char*>(base)) +
            element * element_;
@@ -121,6 +184,7 @@ class Builder {
   void Add(bool is_receive, int peer, void* data, uint64_t count,
            uint32_t step) {
     Message message;
+    message.phase = phase_;
     message.peer = peer;
     message.is_receive = is_receive;
     message.step = step;
@@ -236,11 +300,8 @@ class Builder {
                    void* output, bool sends_on) {
     const Range own = part_at(rank_);
     ForChunks(own, [&](uint64_t begin, uint64_t count) {
-      const uint32_t step = AddReduction(
-          member.input, begin, count, At(output, begin - own.begin), sends_on);
-      for (int peer = 0; peer < size_; ++peer) {
-        if (peer != rank_) ReceiveInput(peer, count, step);
-      }
+      AddReduction(member.input, begin, count, At(output, begin - own.begin),
+                   sends_on);
     });
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
@@ -265,19 +326,13 @@ class Builder {
     const uint32_t step =
         AddReduction(member.input, 0, member.count, member.output, false);
     for (int peer = 0; peer < size_; ++peer) {
-      if (peer == rank_) continue;
-      ReceiveInput(peer, member.count, step);
-      Send(peer, member.input, member.count, step);
+      if (peer != rank_) Send(peer, member.input, member.count, step);
     }
   }
 
   void ReduceAtRoot(const commsched_member_t& member) {
     if (!IsRoot()) return Send(launch_.root, member.input, member.count);
-    const uint32_t step =
-        AddReduction(member.input, 0, member.count, member.output, false);
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != rank_) ReceiveInput(peer, member.count, step);
-    }
+    AddReduction(member.input, 0, member.count, member.output, false);
   }
 
   void Broadcast(const commsched_member_t& member) {
@@ -342,16 +397,13 @@ class Builder {
               });
   }
 
-  void SendOn(Step* step) {
-    step->first_send = static_cast<uint32_t>(op_.messages.size());
-    for (int peer = 0; step->sends_on && peer < size_; ++peer) {
+  void SendOn(const Step& step) {
+    for (int peer = 0; step.sends_on && peer < size_; ++peer) {
       if (peer == rank_) continue;
       if (launch_.kind == COMMSCHED_REDUCE && peer != launch_.root) continue;
       if (launch_.kind == COMMSCHED_BROADCAST && peer == launch_.root) continue;
-      Send(peer, step->sent, step->sent_count);
+      Send(peer, step.sent, step.sent_count);
     }
-    step->num_sends =
-        static_cast<uint32_t>(op_.messages.size()) - step->first_send;
   }
 
   // ---- Steps ----
@@ -366,6 +418,7 @@ class Builder {
   }
 
   // Of `count` elements of every rank's input; this rank's begin at `begin`.
+  // What the others have is received when there is room for it.
   uint32_t AddReduction(const void* input, uint64_t begin, uint64_t count,
                         void* output, bool sends_on) {
     const uint32_t number = AddStep(output, count, sends_on);
@@ -377,17 +430,26 @@ class Builder {
     op_.input_messages.resize(op_.inputs.size(), Operation::kNoMessage);
     op_.inputs[step.first_input + static_cast<size_t>(rank_)] =
         At(input, begin);
+    uint32_t after = Operation::kNoStep;
+    char* const to = TakeRoom(InputBytes(count), number, &after);
+    if (after == Operation::kNoStep) {
+      ReceiveInputs(number, to);
+    } else {
+      op_.late.push_back({after, number, to});
+    }
     return number;
   }
 
-  void ReceiveInput(int peer, uint64_t count, uint32_t step) {
-    char* const to = op_.scratch + scratch_used_;
-    scratch_used_ += count * element_;
-    const size_t input =
-        op_.steps[step].first_input + static_cast<size_t>(peer);
-    op_.inputs[input] = to;
-    op_.input_messages[input] = static_cast<uint32_t>(op_.messages.size());
-    Receive(peer, to, count, step);
+  void ReceiveInputs(uint32_t number, char* to) {
+    const Step step = op_.steps[number];
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      const size_t input = step.first_input + static_cast<size_t>(peer);
+      op_.inputs[input] = to;
+      op_.input_messages[input] = static_cast<uint32_t>(op_.messages.size());
+      Receive(peer, to, step.count, number);
+      to += step.count * element_;
+    }
   }
 
   bool IsRoot() const { return rank_ == launch_.root; }
@@ -399,11 +461,11 @@ class Builder {
   }
 
   // Where a rank that is not the root reduces its part of a reduce: its output
-  // is nobody's, so into scratch, behind what comes from the others.
+  // is nobody's.
   void* ReducedAt(const commsched_member_t& member) {
     if (IsRoot()) return member.output;
-    char* const to = op_.scratch + scratch_used_;
-    scratch_used_ += EqualPart(member.count, size_, rank_).count * element_;
+    char* const to = op_.scratch.address + kept_;
+    kept_ += Reduced(member) * element_;
     return to;
   }
 
@@ -413,7 +475,16 @@ class Builder {
   const uint64_t element_;
   const uint64_t chunk_;  // Elements.
   Operation& op_;
-  uint64_t scratch_used_ = 0;
+  uint32_t phase_ = 0;  // Of the messages that are added.
+
+  // Scratch: a ring of rooms for what is to be reduced, in order; behind it,
+  // from kept_ on, what stays.
+  uint64_t ring_bytes_ = 0;
+  uint64_t ring_used_ = 0;
+  bool has_wrapped_ = false;
+  size_t oldest_ = 0;  // Of the rooms: that no other one has taken.
+  uint32_t last_freed_ = Operation::kNoStep;
+  uint64_t kept_ = 0;
 };
 
 }  // namespace
@@ -437,14 +508,23 @@ uint64_t ElementBytes(commsched_dtype_t dtype) {
   }
 }
 
-Outcome Build(const commsched_launch_t& launch, int rank, int size,
-              uint64_t chunk_bytes, const commsched_host_t* host,
-              Operation* operation) {
-  if (launch.kind > COMMSCHED_SEND || ElementBytes(launch.dtype) == 0) {
-    return {COMMSCHED_INVALID_ARGUMENT,
-            "kind " + std::to_string(launch.kind) + " and dtype " +
-                std::to_string(launch.dtype) + " make no launch"};
+Outcome CheckKind(const commsched_launch_t& launch) {
+  if (launch.kind <= COMMSCHED_SEND && ElementBytes(launch.dtype) != 0) {
+    return {};
   }
+  return {COMMSCHED_INVALID_ARGUMENT,
+          "kind " + std::to_string(launch.kind) + " and dtype " +
+              std::to_string(launch.dtype) + " make no launch"};
+}
+
+uint64_t ScratchBytes(const commsched_launch_t& launch, int rank, int size,
+                      uint64_t chunk_bytes) {
+  Operation none;
+  return Builder(launch, rank, size, chunk_bytes, &none).ScratchBytes();
+}
+
+void Build(const commsched_launch_t& launch, int rank, int size,
+           uint64_t chunk_bytes, Operation* operation) {
   Operation& op = *operation;
   op.kind = launch.kind;
   op.dtype = launch.dtype;
@@ -453,6 +533,8 @@ Outcome Build(const commsched_launch_t& launch, int rank, int size,
   op.steps.clear();
   op.inputs.clear();
   op.input_messages.clear();
+  op.rooms.clear();
+  op.late.clear();
   op.next_step = 0;
   op.outstanding = 0;
   op.heard.assign(static_cast<size_t>(size), true);
@@ -462,21 +544,9 @@ Outcome Build(const commsched_launch_t& launch, int rank, int size,
   Builder builder(launch, rank, size, chunk_bytes, operation);
   if (launch.kind == COMMSCHED_SEND) {
     builder.BuildPeers();
-    return {};
+  } else {
+    builder.Build();
   }
-  const uint64_t bytes = builder.ScratchBytes();
-  if (bytes > op.scratch_bytes) {
-    host->free(host->user, op.scratch);
-    op.scratch_bytes = 0;
-    op.scratch = static_cast<char*>(host->alloc(host->user, bytes));
-    if (op.scratch == nullptr) {
-      return {COMMSCHED_RESOURCE_EXHAUSTED,
-              "no memory for " + std::to_string(bytes) + " bytes of scratch"};
-    }
-    op.scratch_bytes = bytes;
-  }
-  builder.Build();
-  return {};
 }
 
 }  // namespace commsched::ucx

@@ -23,13 +23,20 @@ struct Step {
   bool sends_on = false;
   void* sent = nullptr;
   uint64_t sent_count = 0;
-  // The messages that do so: in Operation::messages.
-  uint32_t first_send = 0;
-  uint32_t num_sends = 0;
+  // The messages that are posted then, in Operation::messages: those that do
+  // so, and receives into the scratch that this step has read.
+  uint32_t first_post = 0;
+  uint32_t num_posts = 0;
 };
 
-// Reused for launch after launch: what its vectors and scratch once held they
-// have room for.
+// Memory of a launch, which its communicator lends it.
+struct Scratch {
+  char* address = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Reused for launch after launch: what its vectors once held they have room
+// for.
 struct Operation {
   static constexpr uint32_t kNoStep = UINT32_MAX;  // Message::step
   static constexpr uint32_t kNoMessage = UINT32_MAX;
@@ -48,8 +55,22 @@ struct Operation {
   std::vector<const void*> inputs;
   // What each of `inputs` comes with, in `messages`; kNoMessage: own ones.
   std::vector<uint32_t> input_messages;
-  char* scratch = nullptr;
-  uint64_t scratch_bytes = 0;
+  Scratch scratch;
+
+  // While it is built: which step has which part of the scratch, and receives
+  // that are posted once step `after` has been taken.
+  struct Room {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint32_t step = 0;
+  };
+  struct Late {
+    uint32_t after = 0;
+    uint32_t step = 0;
+    char* to = nullptr;
+  };
+  std::vector<Room> rooms;
+  std::vector<Late> late;
 
   uint32_t next_step = 0;
   uint32_t outstanding = 0;  // Messages that are under way.
@@ -61,11 +82,17 @@ struct Operation {
   bool IsDone() const { return next_step == steps.size() && outstanding == 0; }
 };
 
-// Writes what rank `rank` of `size` does for `launch` into `operation`, whose
-// scratch is lengthened by `host` if it has to be, in chunks of
-// `chunk_bytes`. Nothing is posted; a rank's
-// own data is copied where it belongs. RESOURCE_EXHAUSTED if there is no memory
-// for scratch, INVALID_ARGUMENT for a kind that is none.
+// The bytes of scratch that Build() needs. Few, whatever the launch has: what
+// has been reduced makes room for what comes next.
+uint64_t ScratchBytes(const commsched_launch_t& launch, int rank, int size,
+                      uint64_t chunk_bytes);
+
+// INVALID_ARGUMENT for a kind or an element type that is none.
+Outcome CheckKind(const commsched_launch_t& launch);
+
+// Writes what rank `rank` of `size` does for `launch`, in chunks of
+// `chunk_bytes`, into `operation`, which has scratch for it. Nothing is posted;
+// a rank's own data is copied where it belongs.
 //
 //   all-gather, all-to-all   every rank sends each other rank its part
 //   reduce-scatter           the same; parts are reduced in rank order, a chunk
@@ -80,9 +107,8 @@ struct Operation {
 // So reductions have one order, and their bits do not depend on sizes or on
 // arrival. A link carries as many bytes as with a ring, in fewer steps.
 // Sends and receives (kind SEND) have no steps.
-Outcome Build(const commsched_launch_t& launch, int rank, int size,
-              uint64_t chunk_bytes, const commsched_host_t* host,
-              Operation* operation);
+void Build(const commsched_launch_t& launch, int rank, int size,
+           uint64_t chunk_bytes, Operation* operation);
 
 // Bytes of an element; 0 if `dtype` is none.
 uint64_t ElementBytes(commsched_dtype_t dtype);

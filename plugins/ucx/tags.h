@@ -9,8 +9,10 @@ namespace commsched::ucx {
 
 inline constexpr int kRankBits = 12;
 inline constexpr int kTypeBits = 12;
-// A collective's data has its number modulo this; other messages one of these.
-inline constexpr uint64_t kNumLaunches = 0xf80;
+// A collective's data has its number modulo this, twice, and its phase: what is
+// sent on is matched apart from what goes first. Other messages have one of
+// these.
+inline constexpr uint64_t kNumLaunches = 0x7c0;
 inline constexpr uint64_t kPeersType = 0xf80;
 inline constexpr uint64_t kNoticeType = 0xf81;
 inline constexpr uint64_t kAnswerType = 0xf82;
