@@ -15,8 +15,7 @@ struct CollKind {
   bool input_has_parts;  // A part per rank, else one.
   bool output_has_parts;
   bool reduces;
-  double
-      bus_factor;  // Times (n - 1) / n: bus over algorithm bandwidth.
+  double bus_factor;  // Times (n - 1) / n: bus over algorithm bandwidth.
 };
 
 // One library. One thread.
