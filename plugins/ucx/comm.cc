@@ -114,6 +114,14 @@ uint64_t Comm::Tag(int source, uint64_t type) const {
          static_cast<uint64_t>(source) << kTypeBits | type;
 }
 
+uint64_t Comm::DataTag(const Operation& operation,
+                       const Message& message) const {
+  return Tag(message.is_receive ? message.peer : rank_,
+             operation.kind == COMMSCHED_SEND
+                 ? kPeersType
+                 : operation.number % kNumLaunches * 2 + message.phase);
+}
+
 std::string Comm::Name(int peer) const {
   return "rank " + std::to_string(ranks_[static_cast<size_t>(peer)]);
 }
@@ -224,24 +232,23 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
 void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
   operation->outstanding += count;
   for (uint32_t i = first; i < first + count; ++i) {
-    PostOne(operation, &operation->messages[i]);
+    Message* const message = &operation->messages[i];
+    if (message->is_receive) {
+      network_->Receive(DataTag(*operation, *message), kWholeTag, message);
+    } else {
+      PostSend(operation, message);
+    }
   }
 }
 
-void Comm::PostOne(Operation* operation, Message* message) {
-  const uint64_t type =
-      operation->kind == COMMSCHED_SEND
-          ? kPeersType
-          : operation->number % kNumLaunches * 2 + message->phase;
-  if (message->is_receive) {
-    network_->Receive(Tag(message->peer, type), kWholeTag, message);
-    return;
-  }
+// Never from a callback of UCX, where a message may overtake those that UCX has
+// queued: the tags of chunks are equal.
+void Comm::PostSend(Operation* operation, Message* message) {
   const int world_rank = ranks_[static_cast<size_t>(message->peer)];
+  const uint64_t tag = DataTag(*operation, *message);
   if (message->bytes < kOfferedBytes ||
       !peers_[static_cast<size_t>(message->peer)].reads) {
-    network_->Send(world_rank, Tag(rank_, type), message, message->data,
-                   message->bytes);
+    network_->Send(world_rank, tag, message, message->data, message->bytes);
     return;
   }
   message->offer = {.magic = Offer::kMagic,
@@ -252,7 +259,7 @@ void Comm::PostOne(Operation* operation, Message* message) {
                            .index = static_cast<uint32_t>(
                                message - operation->messages.data())}};
   message->unread = 2;  // Until it has gone out, and until it is answered.
-  network_->Send(world_rank, Tag(rank_, type), message, &message->offer,
+  network_->Send(world_rank, tag, message, &message->offer,
                  sizeof(message->offer));
 }
 

@@ -82,7 +82,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
-  void PostOne(Operation* operation, Message* message);
+  void PostSend(Operation* operation, Message* message);
   void ReceiveNotices();
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
@@ -106,6 +106,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void TakeBack(Scratch* scratch);
 
   uint64_t Tag(int source, uint64_t type) const;
+  uint64_t DataTag(const Operation& operation, const Message& message) const;
 
   Network* const network_;
   const std::string axis_;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 namespace commsched::ucx {
@@ -22,6 +24,21 @@ constexpr uint64_t kMaxAddressBytes = 64 << 10;
 constexpr uint64_t kMaxUnreadBytes = 1024;
 // Large messages are read from the peer's memory (peer_memory.h).
 constexpr char kDefaultTls[] = "^cma";
+
+// Over TCP the reply that a large message waits for (rendezvous) queues behind
+// the data that goes the other way, chunk after chunk: half of a link's
+// bandwidth is lost. So chunks go at once, and what is larger, which asks but
+// once, is received where it belongs. Segments of 8 KiB, which is UCX's own
+// choice, cost twice the time of the processor.
+constexpr char kTcpSegment[] = "64k";
+
+// Where there are such devices, UCX knows best how large messages go.
+bool HasRdma() {
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband",
+                                                    error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
 
 // Of the thread, while it waits.
 thread_local const void* own_waiter = nullptr;
@@ -81,10 +98,21 @@ Outcome Network::Open(const NetworkOptions& options) {
     tls = kDefaultTls;
     read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
   }
-  const std::pair<const char*, const std::string&> settings[] = {
-      {"TLS", tls}, {"NET_DEVICES", options.net_devices}};
-  for (const auto& [name, value] : settings) {
-    if (value.empty() || status != UCS_OK) continue;
+  const std::string threshold = std::to_string(options.chunk_bytes * 3 / 2);
+  struct Setting {
+    const char* name;
+    const char* variable;  // What a user says counts.
+    std::string value;
+  };
+  const Setting settings[] = {
+      {"TLS", "", tls},
+      {"NET_DEVICES", "", options.net_devices},
+      {"RNDV_THRESH", "UCX_RNDV_THRESH", HasRdma() ? "" : threshold},
+      {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
+      {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
+  for (const auto& [name, variable, value] : settings) {
+    if (value.empty() || getenv(variable) != nullptr) continue;
+    if (status != UCS_OK) break;
     status = ucp_config_modify(config, name, value.c_str());
   }
   if (status == UCS_OK) {

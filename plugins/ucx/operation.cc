@@ -262,7 +262,8 @@ class Builder {
   }
 
   void AllGather(const commsched_member_t& member) {
-    for (int peer = 0; peer < size_; ++peer) {
+    for (int distance = 0; distance < size_; ++distance) {
+      const int peer = Behind(distance);
       const Range part = PartOf(member, member.output_stride, 0, 1, peer);
       char* const to = At(member.output, part.begin);
       if (peer == rank_) {
@@ -279,7 +280,8 @@ class Builder {
   void AllToAll(const commsched_member_t& member) {
     const auto n = static_cast<uint64_t>(size_);
     const auto me = static_cast<uint64_t>(rank_);
-    for (int peer = 0; peer < size_; ++peer) {
+    for (int distance = 0; distance < size_; ++distance) {
+      const int peer = Behind(distance);
       // Row r of the counts is what rank r sends, column r what it gets.
       const Range out = PartOf(member, member.input_stride, me * n, 1, peer);
       const Range in = PartOf(member, member.output_stride, me, n, peer);
@@ -303,13 +305,29 @@ class Builder {
       AddReduction(member.input, begin, count, At(output, begin - own.begin),
                    sends_on);
     });
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer == rank_) continue;
-      ForChunks(part_at(peer), [&](uint64_t begin, uint64_t count) {
-        Send(peer, At(member.input, begin), count);
-      });
+    SendChunks(member, part_at);
+  }
+
+  // The first chunk of every part, then the second: every rank begins with the
+  // one behind it, so that few send to the same one at a time.
+  template <typename PartAt>
+  void SendChunks(const commsched_member_t& member, PartAt part_at) {
+    bool more = true;
+    for (uint64_t done = 0; more; done += chunk_) {
+      more = false;
+      for (int distance = 1; distance < size_; ++distance) {
+        const int peer = Behind(distance);
+        const Range part = part_at(peer);
+        // A part of nothing is a message, too.
+        if (done != 0 && done >= part.count) continue;
+        const uint64_t count = std::min(chunk_, part.count - done);
+        Send(peer, At(member.input, part.begin + done), count);
+        more |= done + count < part.count;
+      }
     }
   }
+
+  int Behind(int distance) const { return (rank_ + distance) % size_; }
 
   void ReduceEqualParts(const commsched_member_t& member, void* output) {
     const Range own = EqualPart(member.count, size_, rank_);
@@ -398,8 +416,8 @@ class Builder {
   }
 
   void SendOn(const Step& step) {
-    for (int peer = 0; step.sends_on && peer < size_; ++peer) {
-      if (peer == rank_) continue;
+    for (int distance = 1; step.sends_on && distance < size_; ++distance) {
+      const int peer = Behind(distance);
       if (launch_.kind == COMMSCHED_REDUCE && peer != launch_.root) continue;
       if (launch_.kind == COMMSCHED_BROADCAST && peer == launch_.root) continue;
       Send(peer, step.sent, step.sent_count);
