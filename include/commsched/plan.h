@@ -52,6 +52,14 @@ typedef struct commsched_plan_options {
   uint32_t keep_fillers;  ///< 1: run filler ops where they were declared.
   const char* policy;     ///< Name of a loaded policy plugin; NULL: ours.
   const char* codec;      ///< Name of a loaded codec plugin; NULL: none.
+  /// Name of the backend that sessions of the plan will run on, such as
+  /// commsched_context_backend(): the plan has nothing that it cannot do.
+  /// Merged collectives are packed where it takes no lists, and none is split
+  /// that would take strides. FAILED_PRECONDITION, naming the collective, if
+  /// the backend lacks its kind, dtype or reduction, or rank order for a
+  /// deterministic plan; NOT_FOUND if no backend has that name. NULL: one that
+  /// can do everything; a session on a lesser one is then refused.
+  const char* backend;
 } commsched_plan_options_t;
 
 static inline commsched_plan_options_t commsched_plan_options_init(void) {

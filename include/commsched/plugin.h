@@ -121,9 +121,11 @@ typedef struct commsched_plugin_list {
 
 enum { COMMSCHED_BACKEND_ABI = 0 };
 
-/// What a backend can do, or'ed.
+/// What a backend can do, or'ed. Plans that are made for it ask for nothing
+/// else (commsched_plan_options_t::backend).
 enum {
-  /// launch() takes more than one member.
+  /// launch() takes more than one member. Those of kind SEND may have several
+  /// in any case.
   COMMSCHED_BACKEND_VECTORED = 1,
   /// launch() completes before it returns; poll() is not called.
   COMMSCHED_BACKEND_INLINE = 2,
@@ -293,6 +295,13 @@ typedef struct commsched_backend {
   void (*wait)(void* instance, uint64_t* interrupts, int64_t deadline_ns);
   /// Counts as one interrupt, and ends waits that are under way. Any thread.
   void (*interrupt)(void* instance);
+  /// What it takes: bit k for commsched_collective_t k (kind SEND is
+  /// COMMSCHED_BACKEND_P2P's), bit d for commsched_dtype_t d, bit r for
+  /// commsched_reduce_op_t r. 0, or a table that ends before: everything.
+  uint32_t kinds;
+  uint32_t dtypes;
+  uint32_t reductions;
+  uint32_t reserved;  ///< 0.
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

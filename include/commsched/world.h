@@ -196,6 +196,15 @@ commsched_context_world_size(const commsched_context_t* context);
 COMMSCHED_API int32_t
 commsched_context_local_size(const commsched_context_t* context);
 
+/// Returns the name of the backend of this context's world, for
+/// commsched_plan_options_t::backend; NULL for a NULL context.
+///
+/// Ownership: the context's; lives as long as it.
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API const char* commsched_context_backend(
+    const commsched_context_t* context);
+
 #ifdef __cplusplus
 }
 #endif

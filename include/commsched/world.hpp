@@ -60,6 +60,7 @@ class Context
   int32_t rank() const { return commsched_context_rank(get()); }
   int32_t world_size() const { return commsched_context_world_size(get()); }
   int32_t local_size() const { return commsched_context_local_size(get()); }
+  const char* backend() const { return commsched_context_backend(get()); }
 
  private:
   explicit Context(commsched_context_t* context) : Handle(context) {}

@@ -56,6 +56,13 @@ Outcome CheckDesc(const commsched_comm_desc_t& desc, int world_size) {
   return {};
 }
 
+Outcome NetworkStopped(int world_rank) {
+  return {COMMSCHED_UNAVAILABLE,
+          "rank " + std::to_string(world_rank) +
+              ": another communicator failed with messages under way that do "
+              "not end; join the world again"};
+}
+
 }  // namespace
 
 Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
@@ -90,6 +97,7 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
   if (!outcome.ok()) return outcome;
   std::shared_ptr<Comm> comm(new Comm(network, desc));
   const std::lock_guard<std::mutex> lock(network->mu());
+  if (network->stopped()) return NetworkStopped(network->world_rank());
   if (!network->TakeId(comm->id_, &comm->tags_)) {
     return {COMMSCHED_ALREADY_EXISTS,
             "rank " + std::to_string(network->world_rank()) +
@@ -274,6 +282,10 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
                                               ", which is not in flight"};
     }
     network_->Progress();
+    if (network_->stopped()) {
+      const Outcome stopped = NetworkStopped(network_->world_rank());
+      FailLocked(stopped.code, stopped.reason);
+    }
   }
   // Only this thread, that of launch and poll, changes the list.
   for (const uint32_t in_flight : order_) Advance(&operations_[in_flight]);

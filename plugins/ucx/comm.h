@@ -95,6 +95,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool Receives() const;
   bool Sends() const;
   bool IsRead() const;
+  bool AllHaveStopped() const;
   void Stop();
 
   // Without it: takes steps that have become possible.

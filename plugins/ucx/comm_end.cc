@@ -11,6 +11,9 @@ constexpr int64_t kSuspicionNs = int64_t{1} * 1000 * 1000 * 1000;
 // How long leaving waits for what is under way.
 constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
 
+// How long a rank that has nothing under way takes what others still send.
+constexpr int64_t kOthersNs = int64_t{50} * 1000 * 1000;
+
 }  // namespace
 
 // The first sticks.
@@ -90,15 +93,17 @@ bool Comm::Sends() const {
       [](const Operation& operation) { return operation.outstanding != 0; });
 }
 
-// Whether some peer may still be given memory that this rank has sent.
+// Whether memory of launches that this rank has sent may still be read, by a
+// peer that has not stopped or, of what is sent without asking, by UCX here.
 bool Comm::IsRead() const {
   for (const Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (const Message& message : operation.messages) {
-      const Peer& peer = peers_[static_cast<size_t>(message.peer)];
-      if (!message.is_receive &&
-          (message.request != nullptr || message.unread != 0) &&
-          !peer.has_stopped) {
+      if (message.is_receive) continue;
+      if (message.request == nullptr && message.unread == 0) continue;
+      const bool is_eager =
+          message.unread == 0 && message.bytes <= network_->eager_bytes();
+      if (is_eager || !peers_[static_cast<size_t>(message.peer)].has_stopped) {
         return true;
       }
     }
@@ -106,15 +111,26 @@ bool Comm::IsRead() const {
   return false;
 }
 
+bool Comm::AllHaveStopped() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer != rank_ && !peers_[static_cast<size_t>(peer)].has_stopped) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // After this the memory of launches is not touched any more. Cancels what
 // nothing has come for, waits for what is being received, and for the others to
-// have done the same. Of a peer that is gone in the middle of it, not for long:
-// memory is touched by this rank's progress alone.
+// have done the same; they take what this rank still sends meanwhile. If a peer
+// is gone in the middle of it, or does not come, not for long: what UCX might
+// still read then is safe because UCX is not called again.
 void Comm::Stop() {
   if (stopped_) return;
   stopped_ = true;
   const commsched_host_t* host = network_->host();
-  const int64_t deadline_ns = host->now_ns(host->user) + kLeaveNs;
+  const auto now_ns = [&] { return host->now_ns(host->user); };
+  const int64_t begin_ns = now_ns();
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {
@@ -123,13 +139,15 @@ void Comm::Stop() {
   }
   do {
     network_->Progress();
-  } while (Receives() && host->now_ns(host->user) < deadline_ns);
+  } while (Receives() && now_ns() < begin_ns + kLeaveNs);
   Notice notice;
   notice.kind = Notice::kStopped;
   for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
-  while (IsRead() && host->now_ns(host->user) < deadline_ns) {
+  while ((IsRead() && now_ns() < begin_ns + kLeaveNs) ||
+         (!AllHaveStopped() && now_ns() < begin_ns + kOthersNs)) {
     network_->Progress();
   }
+  if (IsRead() || Receives()) network_->Stop();
 }
 
 void Comm::Leave() {

@@ -98,7 +98,9 @@ Outcome Network::Open(const NetworkOptions& options) {
     tls = kDefaultTls;
     read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
   }
-  const std::string threshold = std::to_string(options.chunk_bytes * 3 / 2);
+  const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
+  eager_bytes_ = asks_ucx ? 0 : options.chunk_bytes * 3 / 2;
+  const std::string threshold = std::to_string(eager_bytes_);
   struct Setting {
     const char* name;
     const char* variable;  // What a user says counts.
@@ -107,7 +109,7 @@ Outcome Network::Open(const NetworkOptions& options) {
   const Setting settings[] = {
       {"TLS", "", tls},
       {"NET_DEVICES", "", options.net_devices},
-      {"RNDV_THRESH", "UCX_RNDV_THRESH", HasRdma() ? "" : threshold},
+      {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
       {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {
@@ -155,14 +157,20 @@ Outcome Network::PutAddress() {
 
 Network::~Network() {
   if (worker_ != nullptr) {
-    DropUnread();
+    if (!stopped_) DropUnread();
     ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr) ucp_cleanup(context_);
   for (const auto& waiter : waiters_) close(waiter->fd);
 }
 
+void Network::Stop() {
+  stopped_ = true;
+  Interrupt();  // Who waits learns of it by its next poll.
+}
+
 void Network::Flush() {
+  if (stopped_) return;
   const int64_t deadline_ns = NowNs() + kFlushNs;
   ucp_request_param_t none = {};
   void* request = ucp_worker_flush_nbx(worker_, &none);
@@ -284,7 +292,7 @@ void Network::Cancel(Message* message) {
 }
 
 void Network::Progress() {
-  while (ucp_worker_progress(worker_) != 0) {
+  while (!stopped_ && ucp_worker_progress(worker_) != 0) {
   }
 }
 
@@ -363,7 +371,11 @@ void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
     {
       const std::lock_guard<std::mutex> lock(mu_);
       Progress();
-      if (!spins) armed = ucp_worker_arm(worker_);
+      if (stopped_) {
+        armed = UCS_OK;  // Nothing comes but interrupts.
+      } else if (!spins) {
+        armed = ucp_worker_arm(worker_);
+      }
     }
     if (WasInterrupted(interrupts)) break;
     if (armed == UCS_ERR_BUSY) continue;

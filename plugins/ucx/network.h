@@ -92,6 +92,9 @@ class Network {
   int world_size() const { return world_size_; }
   std::mutex& mu() { return mu_; }
   uint64_t chunk_bytes() const { return chunk_bytes_; }
+  // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
+  // it is not known.
+  uint64_t eager_bytes() const { return eager_bytes_; }
 
   // Blocks until world rank `peer` has told its address. Takes the mutex.
   Outcome Connect(int peer);
@@ -114,6 +117,10 @@ class Network {
   void Cancel(Message* message);
   // Until nothing more is to be done at once.
   void Progress();
+  // No progress is made from now on: UCX would touch memory that is not its any
+  // more. What is sent and received hereafter stays under way.
+  void Stop();
+  bool stopped() const { return stopped_; }
   // Until what has been sent has been handed over, but not for long.
   void Flush();
 
@@ -157,6 +164,7 @@ class Network {
   const int world_size_;
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
+  uint64_t eager_bytes_ = 0;
   bool read_peers_ = false;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
@@ -171,6 +179,7 @@ class Network {
   std::set<std::string> ids_;
   std::set<uint64_t> tags_;
   std::vector<std::shared_ptr<void>> buried_;
+  bool stopped_ = false;
 
   std::mutex waiters_mu_;  // Inside of mu_. Guards what follows.
   uint64_t interrupts_ = 0;

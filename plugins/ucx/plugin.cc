@@ -227,6 +227,10 @@ const commsched_backend_t table = {
     .comm_missing = &CommMissing,
     .wait = &Wait,
     .interrupt = &Interrupt,
+    .kinds = 0,  // All of them, as of what follows.
+    .dtypes = 0,
+    .reductions = 0,
+    .reserved = 0,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

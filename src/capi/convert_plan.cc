@@ -6,6 +6,7 @@
 #include "capi/convert.h"
 #include "capi/plugin_policy.h"
 #include "comm/plugin_registry.h"
+#include "session/backend_model.h"
 
 namespace commsched {
 namespace {
@@ -89,6 +90,11 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
                      PluginRegistry::Process().Codec(options.codec));
     ours.codec = {codec->name, codec->block_elements, codec->block_bytes,
                   codec->dtypes};
+  }
+  if (options.backend != nullptr) {
+    ASSIGN_OR_RETURN(const commsched_backend_t* backend,
+                     PluginRegistry::Process().Backend(options.backend));
+    ours.backend = ModelOf(*backend);
   }
   ours.schedule = static_cast<Schedule>(options.schedule);
   ASSIGN_OR_RETURN(ours.deterministic,

@@ -144,3 +144,8 @@ int32_t commsched_context_world_size(const commsched_context_t* context) {
 int32_t commsched_context_local_size(const commsched_context_t* context) {
   return context == nullptr ? 0 : context->context->world()->local_size();
 }
+
+const char* commsched_context_backend(const commsched_context_t* context) {
+  return context == nullptr ? nullptr
+                            : context->context->world()->backend()->name;
+}

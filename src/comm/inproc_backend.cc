@@ -251,6 +251,10 @@ constexpr commsched_backend_t kTable = {
     .comm_missing = &CommMissing,
     .wait = nullptr,
     .interrupt = nullptr,
+    .kinds = 0,  // All of them, as of what follows.
+    .dtypes = 0,
+    .reductions = 0,
+    .reserved = 0,
 };
 
 }  // namespace

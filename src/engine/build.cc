@@ -44,13 +44,15 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
 std::string CopyOfName(const char* name) { return name == nullptr ? "" : name; }
 
 // With the copies of its names, where it has names: an empty one is a name.
-commsched_plan_options_t PlanOptions(const commsched_plan_options_t* given,
+commsched_plan_options_t PlanOptions(const commsched_engine_desc_t& desc,
                                      const std::string& policy,
                                      const std::string& codec) {
-  if (given == nullptr) return commsched_plan_options_init();
-  commsched_plan_options_t options = *given;
-  if (given->policy != nullptr) options.policy = policy.c_str();
-  if (given->codec != nullptr) options.codec = codec.c_str();
+  commsched_plan_options_t options =
+      desc.plan == nullptr ? commsched_plan_options_init() : *desc.plan;
+  if (options.policy != nullptr) options.policy = policy.c_str();
+  if (options.codec != nullptr) options.codec = codec.c_str();
+  // Whatever a caller says, this is what its plans run on.
+  options.backend = commsched_context_backend(desc.context);
   return options;
 }
 
@@ -221,7 +223,7 @@ Engine::Engine(const commsched_engine_desc_t& desc)
       kernels_(CompleteKernels(desc.kernels)),
       policy_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->policy)),
       codec_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->codec)),
-      plan_options_(PlanOptions(desc.plan, policy_, codec_)),
+      plan_options_(PlanOptions(desc, policy_, codec_)),
       profile_(Profile(desc.profile)),
       pool_(Pool(desc.optimizer_pool)),
       observers_(desc.observers == nullptr ? "" : desc.observers),

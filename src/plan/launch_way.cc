@@ -60,11 +60,12 @@ void SetWayOfTick(Launch* launch) {
 
 }  // namespace
 
-LaunchWays::LaunchWays(const Graph& graph, const CodecModel& codec,
+LaunchWays::LaunchWays(const Graph& graph, const PlanOptions& options,
                        const CostProfile& profile)
     : graph_(graph),
-      codec_(codec),
+      codec_(options.codec),
       profile_(profile),
+      takes_lists_(options.backend.lists),
       demands_nothing_(DemandsNothing(graph)) {}
 
 bool LaunchWays::IsCoded(const CollectiveSpec& spec) const {
@@ -82,6 +83,11 @@ uint64_t LaunchWays::PayloadOf(const CollectiveSpec& spec) const {
 bool LaunchWays::LeavesChoice(OpId op) const {
   return DemandOf(graph_.op(op)) == Demand::kNone &&
          !IsCoded(graph_.op(op).collective);
+}
+
+bool LaunchWays::NeedsList(OpId op) const {
+  return !graph_.op(op).collective.counts.empty() ||
+         DemandOf(graph_.op(op)) == Demand::kNoCopies;
 }
 
 bool LaunchWays::MayTravelTogether(OpId last, OpId next) const {
@@ -127,6 +133,11 @@ void LaunchWays::ChooseListOrPack(Launch* launch) const {
   launch->way = Way::kGroup;
   if (uneven || late_bound) {
     launch->reason.how = uneven ? How::kUneven : How::kLateBound;
+    return;
+  }
+  if (!takes_lists_) {
+    launch->reason.how = How::kNoLists;
+    SetPacked(launch);
     return;
   }
   const int64_t list_ns =

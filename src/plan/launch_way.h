@@ -12,10 +12,10 @@ namespace commsched {
 
 // What collectives of one graph leave to choose, and the choice (coalesce.h).
 //
-// Thread-compatible. Graph, codec and profile outlive it.
+// Thread-compatible. Graph, options and profile outlive it.
 class LaunchWays {
  public:
-  LaunchWays(const Graph& graph, const CodecModel& codec,
+  LaunchWays(const Graph& graph, const PlanOptions& options,
              const CostProfile& profile);
 
   bool IsCoded(const CollectiveSpec& spec) const;
@@ -23,6 +23,9 @@ class LaunchWays {
   uint64_t PayloadOf(const CollectiveSpec& spec) const;
   // Whether `op` can go any way.
   bool LeavesChoice(OpId op) const;
+  // Whether the memory of `op` is such that it joins others in a list only.
+  bool NeedsList(OpId op) const;
+  bool backend_takes_lists() const { return takes_lists_; }
   // Whether `next` may be in one launch with `last`, as far as its memory is
   // concerned: copies only for who needs them, and tiles with parts of uneven
   // size only alone.
@@ -51,6 +54,7 @@ class LaunchWays {
   const Graph& graph_;
   const CodecModel& codec_;
   const CostProfile& profile_;
+  const bool takes_lists_;
   const bool demands_nothing_;  // any collective, of its memory
 };
 

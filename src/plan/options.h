@@ -29,6 +29,19 @@ struct CodecModel {
   friend bool operator==(const CodecModel&, const CodecModel&) = default;
 };
 
+// What the backend that will run a plan can do, as far as planning is
+// concerned (include/commsched/plugin.h).
+struct BackendModel {
+  bool lists = true;          // takes several members in a launch
+  bool deterministic = true;  // sums in rank order if asked to
+  bool strided = true;        // moves parts that are not dense
+  bool point_to_point = true;
+  uint32_t kinds = UINT32_MAX;       // bit k: CollectiveKind k
+  uint32_t dtypes = UINT32_MAX;      // bit d: DType d
+  uint32_t reductions = UINT32_MAX;  // bit r: ReduceOp r
+  friend bool operator==(const BackendModel&, const BackendModel&) = default;
+};
+
 class Policy;  // plan/policy.h
 
 // Meaning of the fields: include/commsched/plan.h.
@@ -44,6 +57,7 @@ struct PlanOptions {
   uint64_t partition_bytes = 0;  // split larger collectives; 0: none
   bool delay_fillers = true;     // move filler ops to where compute would wait
   CodecModel codec;
+  BackendModel backend;
   // Replaces the decisions of coalesce and prioritize; null: ours. Not part of
   // the fingerprint: what it decides is.
   std::shared_ptr<const Policy> policy;

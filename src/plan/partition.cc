@@ -17,7 +17,8 @@ static_assert(kMaxPieces <= kKeyStride, "pieces have keys of their own");
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Why `launch` has no pieces, whatever its size.
-Whole ObstacleOf(const Graph& graph, const Launch& launch) {
+Whole ObstacleOf(const Graph& graph, const BackendModel& backend,
+                 const Launch& launch) {
   if (launch.kind == CollectiveKind::kBarrier || IsPointToPoint(launch.kind)) {
     return Whole::kKind;
   }
@@ -31,7 +32,9 @@ Whole ObstacleOf(const Graph& graph, const Launch& launch) {
     }
     if (side->region.kind == RegionKind::kTile) return Whole::kStaged;
   }
-  return launch.way == Way::kSingle ? Whole::kNone : Whole::kStaged;
+  if (launch.way != Way::kSingle) return Whole::kStaged;
+  return HasParts(launch.kind) && !backend.strided ? Whole::kNoStrides
+                                                   : Whole::kNone;
 }
 
 // Elements per part of all pieces but the last.
@@ -100,7 +103,8 @@ std::vector<std::vector<Launch>> Partition(
   for (size_t r = 0; r < roles.size(); ++r) {
     for (const Launch& launch : launches[r]) {
       if (launch.payload_bytes <= limit) continue;
-      const Whole obstacle = ObstacleOf(*roles[r].graph, launch);
+      const Whole obstacle =
+          ObstacleOf(*roles[r].graph, options.backend, launch);
       if (obstacle != Whole::kNone) obstacles.insert({launch.key, obstacle});
     }
   }

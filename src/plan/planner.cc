@@ -34,6 +34,49 @@ absl::Status CheckOptions(const PlanOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status Cannot(const Op& op, absl::string_view what) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("collective '", op.name, "': the backend cannot ", what));
+}
+
+// What no choice of launches can change.
+absl::Status CheckCollective(const Graph& graph, const Op& op,
+                             const PlanOptions& options) {
+  const BackendModel& backend = options.backend;
+  const CollectiveSpec& spec = op.collective;
+  const auto has = [](uint32_t mask, auto bit) {
+    return (mask >> static_cast<uint32_t>(bit) & 1) != 0;
+  };
+  if (IsPointToPoint(spec.kind) ? !backend.point_to_point
+                                : !has(backend.kinds, spec.kind)) {
+    return Cannot(op, absl::StrCat("do ", CollectiveKindName(spec.kind)));
+  }
+  if (spec.kind == CollectiveKind::kBarrier) return absl::OkStatus();
+  const DType dtype = graph.buffer(AnySide(spec).buffer).dtype;
+  if (!has(backend.dtypes, dtype)) {
+    return Cannot(op, absl::StrCat("move ", DTypeName(dtype)));
+  }
+  if (!IsReducing(spec.kind)) return absl::OkStatus();
+  if (!has(backend.reductions, spec.reduce_op)) {
+    return Cannot(op, absl::StrCat("reduce by ", ReduceOpName(spec.reduce_op)));
+  }
+  if (options.deterministic && !backend.deterministic) {
+    return Cannot(op,
+                  "sum in rank order (COMMSCHED_BACKEND_DETERMINISTIC), which "
+                  "options.deterministic asks for");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBackend(const Graph& graph, const PlanOptions& options) {
+  if (options.backend == BackendModel()) return absl::OkStatus();
+  for (const Op& op : graph.ops()) {
+    if (op.kind != OpKind::kCollective) continue;
+    RETURN_IF_ERROR(CheckCollective(graph, op, options));
+  }
+  return absl::OkStatus();
+}
+
 // Fills Plan::pieces.
 void ListPieces(Plan* plan) {
   std::vector<std::pair<OpId, LaunchId>> pieces;
@@ -106,6 +149,7 @@ void Append(std::vector<Edge> more, std::vector<Edge>* edges) {
 absl::StatusOr<std::shared_ptr<Plan>> BeginPlan(const RoleSpec& role,
                                                 const PlanOptions& options) {
   RETURN_IF_ERROR(CheckStepBytes(*role.graph));
+  RETURN_IF_ERROR(CheckBackend(*role.graph, options));
   RETURN_IF_ERROR(CheckProfile(*role.graph, role.profile));
   auto plan = std::make_shared<Plan>();
   plan->graph = role.shared != nullptr

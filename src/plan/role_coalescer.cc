@@ -30,7 +30,7 @@ RoleCoalescer::RoleCoalescer(const Graph& graph,
       options_(options),
       profile_(profile),
       limit_(LimitOf(options)),
-      ways_(graph, options.codec, profile),
+      ways_(graph, options, profile),
       launch_of_op_(graph.ops().size(), Plan::kNone) {}
 
 RoleCoalescer::Obstacle RoleCoalescer::Illegal(OpId op) const {
@@ -41,11 +41,19 @@ RoleCoalescer::Obstacle RoleCoalescer::Illegal(OpId op) const {
   if (!ways_.MayTravelTogether(launches_.back().members.back(), op)) {
     return {End::kTile, OpId()};
   }
+  if (WouldBeList(op)) return {End::kNoLists, OpId()};
   if (order_.ready[op.value()] > first_need_) {
     return {End::kNeeded, order_.host[first_need_]};
   }
   if (DependsOnOpen(op)) return {End::kDependent, OpId()};
   return {};
+}
+
+// That the backend does not take. Sends and receives are lists anyway.
+bool RoleCoalescer::WouldBeList(OpId op) const {
+  const Launch& open = launches_.back();
+  if (ways_.backend_takes_lists() || IsPointToPoint(open.kind)) return false;
+  return ways_.NeedsList(op) || ways_.NeedsList(open.members.back());
 }
 
 absl::StatusOr<RoleCoalescer::Obstacle> RoleCoalescer::Decide(

@@ -63,6 +63,7 @@ class RoleCoalescer {
   DType DTypeOf(const CollectiveSpec& spec) const;
   End Difference(const Launch& launch, const CollectiveSpec& next) const;
   bool DependsOnOpen(OpId op) const;
+  bool WouldBeList(OpId op) const;
 
   const Graph& graph_;
   const Dependencies& dependencies_;

@@ -14,6 +14,7 @@
 #include "device/host_device.h"
 #include "exec/bound_ranges.h"
 #include "graph/json.h"
+#include "session/backend_model.h"
 #include "session/group_members.h"
 
 namespace commsched {
@@ -36,10 +37,16 @@ absl::Status CheckSpec(const RecordingSpec& spec) {
   return absl::OkStatus();
 }
 
+// What is recorded is planned for the backend that it runs on.
+RecordingSpec ForItsBackend(RecordingSpec spec) {
+  spec.options.backend = ModelOf(*spec.world->backend());
+  return spec;
+}
+
 }  // namespace
 
 Recording::Recording(RecordingSpec spec, uint64_t instance)
-    : spec_(std::move(spec)),
+    : spec_(ForItsBackend(std::move(spec))),
       instance_(instance),
       meetings_(spec_.world, spec_.world_rank, instance,
                 spec_.launch_timeout_ns) {}

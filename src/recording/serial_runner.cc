@@ -10,6 +10,7 @@
 #include "exec/flatten.h"
 #include "exec/staging.h"
 #include "plan/planner.h"
+#include "session/backend_model.h"
 
 namespace commsched {
 namespace {
@@ -100,6 +101,7 @@ absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
   ASSIGN_OR_RETURN(const Graph graph, GraphOf(*spec_.ops, op, &buffers));
   PlanOptions options;
   options.deterministic = spec_.deterministic;
+  options.backend = ModelOf(*backend_);
   ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                    BuildPlan(graph, options, CostProfile{}));
   auto prepared = std::make_unique<Prepared>();

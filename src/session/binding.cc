@@ -65,29 +65,6 @@ absl::Status CheckGroups(const SessionSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBackend(const SessionSpec& spec) {
-  const commsched_backend_t& backend = *spec.world->backend();
-  const Graph& graph = *spec.plan->graph;
-  const bool strided = (backend.capabilities & COMMSCHED_BACKEND_STRIDED) != 0;
-  const bool peers = (backend.capabilities & COMMSCHED_BACKEND_P2P) != 0;
-  for (const Launch& launch : spec.plan->launches) {
-    const std::string& name = graph.op(launch.members.front()).name;
-    if (!strided && launch.piece.of > 1 && HasParts(launch.kind)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "session: partition_bytes ", spec.plan->options.partition_bytes,
-          " splits '", name, "', but backend '", backend.name,
-          "' cannot move strided parts (COMMSCHED_BACKEND_STRIDED)"));
-    }
-    if (!peers && IsPointToPoint(launch.kind)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "session: '", name, "' is a ", CollectiveKindName(launch.kind),
-          ", but backend '", backend.name,
-          "' cannot send and receive (COMMSCHED_BACKEND_P2P)"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckManual(const SessionSpec& spec,
                          const std::vector<Stream*>& lanes) {
   if (!spec.manual) {

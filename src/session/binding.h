@@ -14,11 +14,6 @@ namespace commsched {
 // number.
 absl::Status CheckGroups(const SessionSpec& spec);
 
-// kFailedPrecondition, naming the op and the option or kind that asks for it,
-// if the plan has launches that the world's backend cannot do: pieces of split
-// collectives, sends and receives.
-absl::Status CheckBackend(const SessionSpec& spec);
-
 // kInvalidArgument if a manual session could block its thread, or one that is
 // not manual is given a clock of its own.
 absl::Status CheckManual(const SessionSpec& spec,

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "exec/flatten.h"
+#include "session/backend_model.h"
 #include "session/binding.h"
 #include "session/codec.h"
 
@@ -38,7 +39,7 @@ SessionParts::SessionParts(SessionSpec s)
 
 absl::Status SessionParts::Bind() {
   RETURN_IF_ERROR(CheckGroups(spec));
-  RETURN_IF_ERROR(CheckBackend(spec));
+  RETURN_IF_ERROR(CheckBackend(*spec.plan, *spec.world->backend()));
   Binding binding;
   ASSIGN_OR_RETURN(binding.buffer_address, ResolveBindings(spec));
   ASSIGN_OR_RETURN(lanes, ResolveLanes(spec));

@@ -39,6 +39,7 @@ TEST(JoinTest, AProcessAloneIsAWorldOfOne) {
   commsched_context_t* context = nullptr;
   ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
   EXPECT_EQ(commsched_context_local_size(context), 1);
+  EXPECT_STREQ(commsched_context_backend(context), "null");
   commsched_context_destroy(context);
   commsched_world_destroy(world);
 }
@@ -51,6 +52,7 @@ TEST(JoinTest, ThreadsHaveNoRankOfTheirProcess) {
   EXPECT_EQ(commsched_world_rank(world), -1);
   EXPECT_EQ(commsched_world_rank(nullptr), -1);
   EXPECT_EQ(commsched_context_local_size(nullptr), 0);
+  EXPECT_EQ(commsched_context_backend(nullptr), nullptr);
   commsched_world_destroy(world);
 }
 

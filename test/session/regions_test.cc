@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "session/backend_model.h"
 #include "session/session.h"
 #include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
@@ -258,6 +259,45 @@ TEST(RegionsTest, SendsNeedABackendThatTakesThem) {
   EXPECT_THAT(
       Session::CreateAll({rig.Spec(0)}),
       StatusIs(absl::StatusCode::kFailedPrecondition, "COMMSCHED_BACKEND_P2P"));
+}
+
+TEST(RegionsTest, APlanForItsBackendHasNoPiecesThatItDoesNotTake) {
+  const auto made = Make(CollectiveKind::kAllGather, 33, {}, 99, {});
+  static commsched_backend_t table;
+  table = Without(COMMSCHED_BACKEND_STRIDED);
+  WorldSpec world = Ranks(1);
+  world.table = &table;
+  PlanOptions options = SmallPieces();
+  options.backend = ModelOf(table);
+  SessionRig rig(world, made.graph, options);
+  EXPECT_EQ(rig.Spec(0).plan->launches.size(), 1u);
+}
+
+TEST(RegionsTest, ADeterministicPlanNeedsABackendThatSumsInRankOrder) {
+  static commsched_backend_t table;
+  table = Without(COMMSCHED_BACKEND_DETERMINISTIC);
+  WorldSpec world = Ranks(kGroupSize);
+  world.table = &table;
+  PlanOptions options;
+  options.deterministic = true;
+  SessionRig rig(world, Make(CollectiveKind::kAllReduce, 33, {}, 33, {}).graph,
+                 options);
+  EXPECT_THAT(Session::CreateAll({rig.Spec(0)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "COMMSCHED_BACKEND_DETERMINISTIC"));
+}
+
+TEST(RegionsTest, AKindNeedsABackendThatTakesIt) {
+  static commsched_backend_t table;
+  table = Without(0);
+  table.kinds = 1u << COMMSCHED_ALL_REDUCE;
+  WorldSpec world = Ranks(kGroupSize);
+  world.table = &table;
+  SessionRig rig(world, Make(CollectiveKind::kAllGather, 33, {}, 99, {}).graph,
+                 {});
+  EXPECT_THAT(
+      Session::CreateAll({rig.Spec(0)}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "cannot do all_gather"));
 }
 
 }  // namespace

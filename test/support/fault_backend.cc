@@ -488,7 +488,11 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
                                 ? nullptr
                                 : &FaultTable::CommMissing,
             .wait = nullptr,
-            .interrupt = nullptr};
+            .interrupt = nullptr,
+            .kinds = inner_->kinds,
+            .dtypes = inner_->dtypes,
+            .reductions = inner_->reductions,
+            .reserved = 0};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

@@ -129,7 +129,11 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .comm_register = nullptr,
               .comm_missing = &VirtualTable::CommMissing,
               .wait = nullptr,
-              .interrupt = nullptr}) {}
+              .interrupt = nullptr,
+              .kinds = 0,
+              .dtypes = 0,
+              .reductions = 0,
+              .reserved = 0}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

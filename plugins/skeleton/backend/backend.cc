@@ -490,6 +490,10 @@ const commsched_backend_t kBackend = {
     // descriptor sleeps on that here.
     .wait = nullptr,
     .interrupt = nullptr,
+    .kinds = 0,  // All of them, as of what follows.
+    .dtypes = 0,
+    .reductions = 0,
+    .reserved = 0,
 };
 
 const commsched_plugin_t kPlugins[] = {

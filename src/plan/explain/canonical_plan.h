@@ -59,6 +59,15 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   out->Number(" of blocks of ", options.codec.block_elements);
   out->Number(" in bytes ", options.codec.block_bytes);
   out->Number(" dtypes ", options.codec.dtypes);
+  const BackendModel& backend = options.backend;
+  if (backend == BackendModel()) return;  // Nothing is asked of it.
+  out->Number(" backend lists ", backend.lists);
+  out->Number(" in rank order ", backend.deterministic);
+  out->Number(" strided ", backend.strided);
+  out->Number(" point to point ", backend.point_to_point);
+  out->Number(" kinds ", backend.kinds);
+  out->Number(" its dtypes ", backend.dtypes);
+  out->Number(" reductions ", backend.reductions);
 }
 
 template <typename Sink>

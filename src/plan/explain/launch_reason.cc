@@ -30,6 +30,8 @@ std::string HowText(const LaunchReason& reason) {
       return "list: late-bound buffers are not packed";
     case LaunchReason::How::kCoded:
       return "encoded";
+    case LaunchReason::How::kNoLists:
+      return "pack: the backend takes no lists";
   }
   return "";
 }
@@ -52,6 +54,8 @@ const char* WholeText(LaunchReason::Whole whole) {
       return "; not split: too few elements";
     case LaunchReason::Whole::kLateBound:
       return "; not split: late-bound";
+    case LaunchReason::Whole::kNoStrides:
+      return "; not split: the backend moves dense parts only";
   }
   return "";
 }
@@ -104,6 +108,10 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
                           " are not both tiles of equal parts");
     case LaunchReason::End::kCodec:
       return absl::StrCat("of it and ", name(next), " only one is encoded");
+    case LaunchReason::End::kNoLists:
+      return absl::StrCat("with ", name(next),
+                          " it would be a list, which the backend does not "
+                          "take");
   }
   return "";
 }

@@ -25,6 +25,7 @@ struct LaunchReason {
     kTile,        // the rows of a tile are copied to be dense
     kLateBound,   // what is bound late is not packed
     kCoded,       // goes through the codec
+    kNoLists,     // the backend takes one member in a launch
   };
   // Why the collective that is next in key order did not join.
   enum class End : uint8_t {
@@ -45,6 +46,7 @@ struct LaunchReason {
     kOtherRole,  // another role of the group keeps them apart
     kTile,       // one is a tile, which is copied; or an uneven tile
     kCodec,      // one goes through the codec
+    kNoLists,    // what cannot be packed would make a list
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {
@@ -56,6 +58,7 @@ struct LaunchReason {
     kGroupOfOne,
     kTooSmall,  // one element per part
     kLateBound,
+    kNoStrides,  // the backend moves dense parts only
   };
 
   How how = How::kAlone;

@@ -1,0 +1,83 @@
+#include "session/backend_model.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "graph/collective_shape.h"
+
+namespace commsched {
+namespace {
+
+uint32_t MaskOf(uint32_t mask) { return mask == 0 ? UINT32_MAX : mask; }
+
+template <typename Enum>
+bool Has(uint32_t mask, Enum bit) {
+  return (mask >> static_cast<uint32_t>(bit) & 1) != 0;
+}
+
+// What `backend` lacks for `launch`; empty: nothing.
+std::string LackOf(const BackendModel& backend, const Plan& plan,
+                   const Launch& launch) {
+  if (IsPointToPoint(launch.kind)) {
+    return backend.point_to_point ? ""
+                                  : "send and receive (COMMSCHED_BACKEND_P2P)";
+  }
+  if (!Has(backend.kinds, launch.kind)) {
+    return absl::StrCat("do ", CollectiveKindName(launch.kind));
+  }
+  if (launch.kind == CollectiveKind::kBarrier) return "";
+  if (!launch.coded && !Has(backend.dtypes, launch.dtype)) {
+    return absl::StrCat("move ", DTypeName(launch.dtype));
+  }
+  if (launch.way == Way::kGroup && !backend.lists) {
+    return "take several members (COMMSCHED_BACKEND_VECTORED)";
+  }
+  if (!IsReducing(launch.kind) || launch.coded) return "";
+  if (!Has(backend.reductions, launch.reduce_op)) {
+    return absl::StrCat("reduce by ", ReduceOpName(launch.reduce_op));
+  }
+  if (plan.options.deterministic && !backend.deterministic) {
+    return "sum in rank order (COMMSCHED_BACKEND_DETERMINISTIC)";
+  }
+  return "";
+}
+
+}  // namespace
+
+BackendModel ModelOf(const commsched_backend_t& backend) {
+  const auto can = [&](uint32_t capability) {
+    return (backend.capabilities & capability) != 0;
+  };
+  return {.lists = can(COMMSCHED_BACKEND_VECTORED),
+          .deterministic = can(COMMSCHED_BACKEND_DETERMINISTIC),
+          .strided = can(COMMSCHED_BACKEND_STRIDED),
+          .point_to_point = can(COMMSCHED_BACKEND_P2P),
+          .kinds = MaskOf(backend.kinds),
+          .dtypes = MaskOf(backend.dtypes),
+          .reductions = MaskOf(backend.reductions)};
+}
+
+absl::Status CheckBackend(const Plan& plan,
+                          const commsched_backend_t& backend) {
+  const BackendModel model = ModelOf(backend);
+  for (const Launch& launch : plan.launches) {
+    const std::string& name = plan.graph->op(launch.members.front()).name;
+    if (!model.strided && launch.piece.of > 1 && HasParts(launch.kind)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "session: partition_bytes ", plan.options.partition_bytes,
+          " splits '", name, "', but backend '", backend.name,
+          "' cannot move strided parts (COMMSCHED_BACKEND_STRIDED); plan with "
+          "options.backend"));
+    }
+    const std::string lack = LackOf(model, plan, launch);
+    if (lack.empty()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "session: the launch of '", name, "': backend '", backend.name,
+        "' cannot ", lack, "; plan with options.backend"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace commsched
