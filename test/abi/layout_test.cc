@@ -335,7 +335,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 88u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 88u);
-  EXPECT_EQ(commsched_cost_profile_init().struct_size, 88u);
+  EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 88u);
   EXPECT_EQ(commsched_session_desc_init().struct_size, 96u);
