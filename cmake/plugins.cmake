@@ -35,6 +35,9 @@ function(commsched_add_plugins)
     install(TARGETS commsched_plugin_${short}
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   endforeach()
+  commsched_plugin(fault ${PROJECT_SOURCE_DIR}/plugins/fault)
+  install(TARGETS commsched_plugin_fault
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   if(COMMSCHED_HAVE_UCX)
     commsched_plugin(ucx ${PROJECT_SOURCE_DIR}/plugins/ucx)
     target_link_libraries(commsched_plugin_ucx PRIVATE PkgConfig::ucx)

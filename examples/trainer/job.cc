@@ -1,27 +1,57 @@
 #include "examples/trainer/job.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
 
+namespace {
+
+// The library's backend that injects faults, and its configuration: what
+// `backend` with `config` does, and --fault.
+constexpr char kFaultBackend[] = "fault";
+
+std::string FaultConfig(const Options& options, absl::string_view config) {
+  std::string text =
+      absl::StrCat("inner=", options.backend, ";seed=", options.seed);
+  for (const std::string& fault : options.faults) {
+    absl::StrAppend(&text, ";fault=", fault);
+  }
+  return absl::StrCat(text, ";inner_config=", config);
+}
+
+}  // namespace
+
 absl::StatusOr<Job> Job::OfThreads(const Options& options) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = static_cast<int32_t>(options.ranks);
-  const std::string link =
-      absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
-                      options.link.bytes_per_s, options.link.latency_ns);
-  if (options.link.bytes_per_s > 0) desc.backend_config = link.c_str();
+  std::string config;
+  if (options.link.bytes_per_s > 0) {
+    config = absl::StrFormat("link_bytes_per_s=%.17g,link_latency_ns=%d",
+                             options.link.bytes_per_s, options.link.latency_ns);
+  }
+  if (!options.faults.empty()) {
+    config = FaultConfig(options, config);
+    desc.backend = kFaultBackend;
+  }
+  if (!config.empty()) desc.backend_config = config.c_str();
   commsched_world_t* world = nullptr;
   TRAINER_RETURN_IF_ERROR(
       FromCore(commsched_world_create_inproc(&desc, &world)));
   return Job(world);
 }
 
-absl::StatusOr<Job> Job::OfProcesses(const std::string& backend) {
+absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
   commsched_join_desc_t desc = commsched_join_desc_init();
-  desc.backend = backend.c_str();
+  desc.backend = options.backend.c_str();
+  std::string config;
+  if (!options.faults.empty()) {
+    config = FaultConfig(options, "");
+    desc.backend = kFaultBackend;
+    desc.backend_config = config.c_str();
+  }
   commsched_world_t* world = nullptr;
   TRAINER_RETURN_IF_ERROR(FromCore(commsched_world_join(&desc, &world)));
   return Job(world);

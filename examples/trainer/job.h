@@ -23,7 +23,7 @@ class Job {
   // Threads, as `options` say.
   static absl::StatusOr<Job> OfThreads(const Options& options);
   // This process as one of the job that its launcher has started.
-  static absl::StatusOr<Job> OfProcesses(const std::string& backend);
+  static absl::StatusOr<Job> OfProcesses(const Options& options);
 
   commsched_world_t* world() const { return world_.get(); }
   int64_t size() const { return commsched_world_size(world_.get()); }

@@ -63,7 +63,7 @@ int Main(int argc, char** argv) {
   Options options;
   std::optional<Job> job;
   const auto join = [&job](const Options& given) -> absl::StatusOr<int64_t> {
-    absl::StatusOr<Job> joined = Job::OfProcesses(given.backend);
+    absl::StatusOr<Job> joined = Job::OfProcesses(given);
     if (!joined.ok()) return joined.status();
     job = *std::move(joined);
     return job->size();

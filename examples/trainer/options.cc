@@ -147,6 +147,13 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--backend", o.backend,
        "inproc: ranks are threads of this process. ucx: this process is one of "
        "the ranks that commsched run, torchrun, mpirun or srun has started");
+  app.add_option("--fault", o.faults,
+                 "Something that goes wrong below, again and again: delay, "
+                 "late, hang, fail_launch or fail_poll, then rank=R, axis=A, "
+                 "launch=N, per_million=P, us=D as far as wanted, such as "
+                 "delay,us=500,per_million=10000; may be given several times. "
+                 "Drawn by --seed")
+      ->option_text("TEXT");
   raw.ranks_option =
       app.add_option(
              "--ranks", o.ranks,

@@ -20,6 +20,8 @@ struct Options {
   // "inproc": ranks are threads; else the library's backend of ranks that are
   // processes.
   std::string backend = "inproc";
+  // What goes wrong below, as the library's plugin "fault" reads it.
+  std::vector<std::string> faults;
   int64_t ranks = 4;
   int64_t sp = 1;         // Ranks that share sequences.
   int64_t sp_chunks = 1;  // Of heads.

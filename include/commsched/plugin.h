@@ -56,6 +56,9 @@ typedef struct commsched_host {
                                commsched_reduce_op_t op, uint32_t num_inputs,
                                const void* const* inputs, uint64_t count,
                                void* output);
+  /// The table of the backend called `name`, whose file is loaded if need be,
+  /// or NULL: how a backend stands on another one. Not in init; may block.
+  const struct commsched_backend* (*backend)(void* user, const char* name);
 } commsched_host_t;
 
 typedef uint32_t commsched_plugin_kind_t;

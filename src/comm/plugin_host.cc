@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/log.h"
+#include "comm/plugin_registry.h"
 #include "comm/reduce.h"
 
 namespace commsched {
@@ -61,6 +62,12 @@ commsched_status_t ReduceForPlugin(void* /*user*/, commsched_dtype_t dtype,
   return COMMSCHED_OK;
 }
 
+const commsched_backend_t* FindBackend(void* /*user*/, const char* name) {
+  const auto found =
+      PluginRegistry::Process().Backend(name == nullptr ? "" : name);
+  return found.ok() ? *found : nullptr;
+}
+
 }  // namespace
 
 const commsched_host_t* NewPluginHost(const std::string& origin) {
@@ -73,7 +80,8 @@ const commsched_host_t* NewPluginHost(const std::string& origin) {
                  .now_ns = &NowNs,
                  .alloc = &Allocate,
                  .free = &Free,
-                 .reduce = &ReduceForPlugin};
+                 .reduce = &ReduceForPlugin,
+                 .backend = &FindBackend};
   return &host->table;
 }
 

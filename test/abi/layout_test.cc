@@ -329,15 +329,15 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_join_desc_init().struct_size, 72u);
   EXPECT_EQ(commsched_join_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_join_desc_init().rank, -1);
-  EXPECT_EQ(commsched_control_desc_init().struct_size, 88u);
+  EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_control_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
-  EXPECT_EQ(commsched_compute_desc_init().struct_size, 88u);
+  EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 88u);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
-  EXPECT_EQ(commsched_plan_info_init().struct_size, 88u);
+  EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
   EXPECT_EQ(commsched_session_desc_init().struct_size, 96u);
   EXPECT_EQ(commsched_session_counters_init().struct_size, 120u);
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);

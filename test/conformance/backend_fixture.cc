@@ -38,6 +38,15 @@ std::vector<BackendCase> AllBackends() {
              COMMSCHED_BACKEND_STRIDED,
          false});
   }
+  // As the plugin that injects faults, where it only delays some launches.
+  BackendCase delayed;
+  delayed.name = "fault_n3";
+  delayed.backend = "fault";
+  delayed.size = 3;
+  delayed.config =
+      "fault=delay,us=50,per_million=100000;fault=late,us=50,per_million=50000";
+  delayed.plugin = COMMSCHED_TEST_PLUGINS "/commsched_fault.so";
+  cases.push_back(delayed);
 #ifdef COMMSCHED_TEST_UCX
   // Over what UCX finds on this machine, which is shared memory, with large
   // messages read from the peer's memory, and without; and over TCP.

@@ -65,6 +65,25 @@ class BitsTest(unittest.TestCase):
     self.expect_same(1, "--zero", "2")
 
 
+class FaultTest(unittest.TestCase):
+
+  def test_delays_change_no_bits(self):
+    faults = ("--zero", "3", "--fault", "delay,us=300,per_million=100000",
+              "--fault", "late,us=300,per_million=100000,rank=1")
+    expected = threads(3, "--zero", "3")["weights_sha256"]
+    self.assertEqual(threads(3, *faults)["weights_sha256"], expected)
+    self.assertEqual(processes(3, *faults)["weights_sha256"], expected)
+
+  def test_a_failure_is_told_by_every_rank(self):
+    done = run_processes(3, "--fault", "fail_launch,rank=1,launch=7")
+    self.assertEqual(done.returncode, 1, done.stderr)
+    for rank in range(3):
+      self.assertTrue(any(
+          line.startswith(f"[{rank}]") and "injected into launch #7" in line
+          and "of rank 1" in line for line in done.stderr.splitlines()),
+                      done.stderr)
+
+
 class RunTest(unittest.TestCase):
 
   def test_validation_checkpoint_resume_export_and_traces(self):
