@@ -1,7 +1,6 @@
 #include "comm.h"
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 
 #include "tags.h"
@@ -15,8 +14,6 @@ constexpr uint64_t kOfferedBytes = 32 << 10;
 // What is read of each peer and reduced at once: that much of all ranks stays
 // in the core's cache.
 constexpr uint64_t kBlockBytes = 128 << 10;
-constexpr int kMaxStackRanks = 64;
-
 int64_t ThreadCpuNs() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -74,6 +71,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       wake_(desc.wake),
       wake_user_(desc.wake_user),
       id_(desc.id),
+      block_inputs_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
       peers_(static_cast<size_t>(desc.size)) {
   order_.reserve(desc.max_in_flight);
@@ -347,7 +345,7 @@ void Comm::Advance(Operation* operation) {
 }
 
 // What has only been offered is read here, block by block.
-Outcome Comm::Reduce(const Operation& operation, const Step& step) const {
+Outcome Comm::Reduce(const Operation& operation, const Step& step) {
   const commsched_host_t* host = network_->host();
   const uint64_t element = ElementBytes(operation.dtype);
   const void* const* inputs = operation.inputs.data() + step.first_input;
@@ -363,24 +361,22 @@ Outcome Comm::Reduce(const Operation& operation, const Step& step) const {
   }
   const uint64_t block =
       any_offered ? std::max<uint64_t>(1, kBlockBytes / element) : step.count;
-  std::array<const void*, kMaxStackRanks> few;
-  std::vector<const void*> many(size() > kMaxStackRanks ? ranks_.size() : 0);
-  const void** const at = many.empty() ? few.data() : many.data();
   for (uint64_t done = 0; done < step.count; done += block) {
     const uint64_t count = std::min(block, step.count - done);
     for (int peer = 0; peer < size(); ++peer) {
       const Offer* offer = offer_of(peer);
-      at[peer] = static_cast<const char*>(inputs[peer]) +
-                 (offer == nullptr ? done * element : 0);
+      block_inputs_[static_cast<size_t>(peer)] =
+          static_cast<const char*>(inputs[peer]) +
+          (offer == nullptr ? done * element : 0);
       if (offer == nullptr) continue;
       // Each block into the same memory, which is in the cache.
       Outcome read = network_->Read(
           ranks_[static_cast<size_t>(peer)], offer->address + done * element,
-          const_cast<void*>(at[peer]), count * element);
+          const_cast<void*>(inputs[peer]), count * element);
       if (!read.ok()) return {read.code, Name(peer) + ": " + read.reason};
     }
     host->reduce(host->user, operation.dtype, operation.reduce_op,
-                 static_cast<uint32_t>(size()), at, count,
+                 static_cast<uint32_t>(size()), block_inputs_.data(), count,
                  static_cast<char*>(step.output) + done * element);
   }
   return {};

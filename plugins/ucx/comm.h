@@ -100,7 +100,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Without it: takes steps that have become possible.
   void Advance(Operation* operation);
-  Outcome Reduce(const Operation& operation, const Step& step) const;
+  Outcome Reduce(const Operation& operation, const Step& step);
 
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
@@ -121,6 +121,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Owned by the thread that launches and polls.
   std::vector<Scratch> spare_;  // The last one is the one that was used last.
+  std::vector<const void*> block_inputs_;  // Of Reduce().
 
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.
