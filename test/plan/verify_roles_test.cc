@@ -26,7 +26,7 @@ using test::PropertyCases;
 using test::PropertySeed;
 using ::testing::HasSubstr;
 
-constexpr auto kInternal = absl::StatusCode::kInternal;
+constexpr auto kNotProved = absl::StatusCode::kInternal;
 
 class Draw {
  public:
@@ -291,23 +291,23 @@ TEST(VerifyRolesTest, ADueConditionThatIsGoneIsRefused) {
   Launch& launch = LaunchOf(&job->plans[0], "send.out.0.1");
   ASSERT_FALSE(launch.producers.empty());
   launch.producers.clear();
-  EXPECT_THAT(job->Verdict(), StatusIs(kInternal, "is due after"));
+  EXPECT_THAT(job->Verdict(), StatusIs(kNotProved, "is due after"));
   std::vector<uint32_t> same(job->plans[0].launches.size());
   for (uint32_t i = 0; i < same.size(); ++i) same[i] = i;
   Renumber(same, &job->plans[0]);
   EXPECT_THAT(
       job->Verdict(),
-      StatusIs(kInternal, "waits for 'fwd.0.1', which comes due only after"));
+      StatusIs(kNotProved, "waits for 'fwd.0.1', which comes due only after"));
 }
 
 TEST(VerifyRolesTest, KeysMustGrowAndBeEqualWhereRolesMeet) {
   auto job = TwoStages();
   ASSERT_NE(job, nullptr);
   LaunchOf(&job->plans[1], "norm").key += 1;
-  EXPECT_THAT(job->Verdict(), StatusIs(kInternal, "launch 0 on group 'all'"));
+  EXPECT_THAT(job->Verdict(), StatusIs(kNotProved, "launch 0 on group 'all'"));
   job = TwoStages();
   job->plans[0].launches[1].key = 0;
-  EXPECT_THAT(job->Verdict(), StatusIs(kInternal, "which is not above that"));
+  EXPECT_THAT(job->Verdict(), StatusIs(kNotProved, "which is not above that"));
 }
 
 TEST(VerifyRolesTest, ALaunchThatAMemberLacksIsNamed) {
@@ -315,7 +315,7 @@ TEST(VerifyRolesTest, ALaunchThatAMemberLacksIsNamed) {
   ASSERT_NE(job, nullptr);
   LaunchOf(&job->plans[1], "norm").reduce_op = ReduceOp::kMax;
   const absl::Status status = job->Verdict();
-  EXPECT_THAT(status, StatusIs(kInternal, "in role 0, but <"));
+  EXPECT_THAT(status, StatusIs(kNotProved, "in role 0, but <"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm'"));
 }
 
@@ -362,7 +362,7 @@ TEST(VerifyRolesTest, ACycleThatOnlyAllRolesHaveIsNamed) {
   EXPECT_THAT(job->Interleavings().deadlock, HasSubstr("stuck"));
   const absl::Status status =
       VerifyRoles(job->roles, std::vector<const Plan*>{&job->plans[0], &plan});
-  EXPECT_THAT(status, StatusIs(kInternal, "roles: deadlock"));
+  EXPECT_THAT(status, StatusIs(kNotProved, "roles: deadlock"));
   for (const char* part :
        {"completion of launch 0 ('a') of role 0", "issue of launch 1 ('a')",
         "completion of launch 0 ('b') of role 1", "issue of launch 1 ('b')"}) {
@@ -381,7 +381,7 @@ TEST(VerifyRolesTest, PeersMustTakeTheirMessagesInOneOrder) {
   std::swap(first.members, second.members);
   EXPECT_THAT(
       VerifyRoles(job->roles, all),
-      StatusIs(kInternal,
+      StatusIs(kNotProved,
                "send 0 from position 0 to 1 is 'send.out.0.0' of role 0, f32 "
                "count 64, declared as number 0, but is received by "
                "'recv.in.0.1' of role 1"));
