@@ -136,15 +136,19 @@ void InprocComm::RunAll(InprocSlot& slot, TransferScratch* scratch,
   *cpu_ns += ThreadCpuNs() - begin_ns;
 }
 
+// Who holds a claim keeps the launch from being complete. So the members'
+// memory, and what describes it, is looked at with one in hand only.
 uint64_t InprocComm::RunClaimed(InprocSlot& slot, TransferScratch* scratch) {
+  const auto claim = [&] {
+    return slot.next_claim.fetch_add(1, std::memory_order_relaxed) *
+           slot.blocks_per_claim;
+  };
+  uint64_t begin = claim();
+  if (begin >= slot.num_blocks) return 0;
   const Transfer transfer = TransferOf(slot);
   BlockRunner runner(transfer, scratch);
   uint64_t num_run = 0;
-  while (true) {
-    const uint64_t claim =
-        slot.next_claim.fetch_add(1, std::memory_order_relaxed);
-    const uint64_t begin = claim * slot.blocks_per_claim;
-    if (begin >= slot.num_blocks) return num_run;
+  for (; begin < slot.num_blocks; begin = claim()) {
     const uint64_t end =
         std::min(begin + slot.blocks_per_claim, slot.num_blocks);
     for (uint64_t block = begin; block < end; ++block) {
@@ -153,6 +157,7 @@ uint64_t InprocComm::RunClaimed(InprocSlot& slot, TransferScratch* scratch) {
       if (members_.failed()) return num_run;
     }
   }
+  return num_run;
 }
 
 void InprocComm::Work(int rank, uint64_t number, TransferScratch* scratch,
