@@ -148,11 +148,9 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
        "inproc: ranks are threads of this process. ucx: this process is one of "
        "the ranks that commsched run, torchrun, mpirun or srun has started");
   app.add_option("--fault", o.faults,
-                 "Something that goes wrong below, again and again: delay, "
-                 "late, hang, fail_launch or fail_poll, then rank=R, axis=A, "
-                 "launch=N, per_million=P, us=D as far as wanted, such as "
-                 "delay,us=500,per_million=10000; may be given several times. "
-                 "Drawn by --seed")
+                 "What goes wrong below, drawn by --seed: delay, late, hang, "
+                 "fail_launch or fail_poll, then rank=R, axis=A, launch=N, "
+                 "per_million=P, us=D as far as wanted; several are several")
       ->option_text("TEXT");
   raw.ranks_option =
       app.add_option(
@@ -560,8 +558,7 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
   CLI::App app(
       "Trains a byte-level GPT-2 on text, its communication planned and run by "
       "commsched.\nExit codes: 0 done, 1 failed, 2 wrong usage; 130 and 143: "
-      "ended "
-      "early by SIGINT or SIGTERM, after the step at hand.",
+      "ended early by SIGINT or SIGTERM, after the step at hand.",
       "commsched-train");
   Declare(app, options, raw);
   std::string mistake;

@@ -172,9 +172,8 @@ commsched_status_t Comm::Poll(uint32_t request,
   }
   Request& polled = requests_[request];
   if (!polled.issued) {
-    // An abort by another member is told by what is in flight, or by status.
     out_result->wake_at_ns = requests_[held_.front()].due_ns;
-    return Status(message, message_size);
+    return COMMSCHED_OK;
   }
   if (!polled.done_below) {
     const commsched_status_t code =
@@ -192,15 +191,16 @@ commsched_status_t Comm::Poll(uint32_t request,
     if (polled.fault->kind == Fault::Kind::kFailPoll) {
       return Injected(polled, message, message_size);
     }
+    // Only an abort ends it.
     if (polled.fault->kind == Fault::Kind::kHang) {
       return Status(message, message_size);
     }
   }
-  // In the order of launches, whichever is held up.
-  if (NowNs() < polled.due_ns || polled.number != num_done_) {
-    out_result->wake_at_ns =
-        polled.number == num_done_ ? polled.due_ns : NowNs() + 50'000;
-    return Status(message, message_size);
+  // In the order of launches, of which the host polls the oldest first.
+  if (polled.number != num_done_) return COMMSCHED_OK;
+  if (NowNs() < polled.due_ns) {
+    out_result->wake_at_ns = polled.due_ns;
+    return COMMSCHED_OK;
   }
   *out_result = polled.result;
   polled.launch = nullptr;

@@ -69,7 +69,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
-  // What is sent, or received, in pieces of other kinds (Offer).
+  // Of messages that are offered, and read by their receiver.
   void OnOffer(Message* message);
   void OnAnswer(ucs_status_t status, uint64_t bytes);
   void Answer(Message* message);

@@ -226,10 +226,10 @@ Outcome Network::Connect(int peer) {
   std::memcpy(&card, address.data(), sizeof(card));
   const bool reads = read_peers_ && CanRead(card);
   const std::lock_guard<std::mutex> lock(mu_);
-  readable_[static_cast<size_t>(peer)] =
-      reads ? static_cast<pid_t>(card.pid) : 0;
   ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
   if (endpoint != nullptr) return {};
+  readable_[static_cast<size_t>(peer)] =
+      reads ? static_cast<pid_t>(card.pid) : 0;
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
   params.address =

@@ -117,8 +117,8 @@ class Network {
   void Cancel(Message* message);
   // Until nothing more is to be done at once.
   void Progress();
-  // No progress is made from now on: UCX would touch memory that is not its any
-  // more. What is sent and received hereafter stays under way.
+  // From now on UCX makes no progress, because it would touch memory that its
+  // owner has back. What is sent and received hereafter stays under way.
   void Stop();
   bool stopped() const { return stopped_; }
   // Until what has been sent has been handed over, but not for long.
@@ -172,8 +172,8 @@ class Network {
 
   std::mutex mu_;                    // Guards the worker and what follows.
   std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.
-  // By world rank: the process, if its memory can be read, or 0. Written before
-  // the endpoint is.
+  // By world rank: the process, if its memory can be read, or 0. Constant once
+  // connected.
   std::vector<pid_t> readable_;
   std::map<std::string, uint64_t> uses_;  // How often an id was taken.
   std::set<std::string> ids_;
