@@ -46,87 +46,83 @@ constexpr char kCompletion[] = R"(_commsched() {
 complete -o default -F _commsched commsched
 )";
 
-int Main(int argc, char** argv) {
-  CLI::App app{
-      "Starts jobs of several processes, and says what the library "
-      "can do.",
-      "commsched"};
-  app.set_version_flag("--version", std::string(commsched_version()));
-  app.require_subcommand(1);
-
-  RunOptions run;
-  CLI::App* on_run = app.add_subcommand(
+CLI::App* DeclareRun(CLI::App* app, RunOptions* options) {
+  CLI::App* on_run = app->add_subcommand(
       "run",
       "Starts the ranks of a job, passes on what they print and the signals "
       "that come, and ends all when one fails");
-  on_run->add_option("-n,--ranks", run.ranks, "How many")
+  on_run->add_option("-n,--ranks", options->ranks, "How many")
       ->required()
       ->check(CLI::Range(1, kMaxRanks));
   on_run
-      ->add_option("--hosts", run.hosts,
+      ->add_option("--hosts", options->hosts,
                    "Where, separated by commas; ranks are dealt out in blocks "
                    "(this host)")
       ->delimiter(',');
   on_run
-      ->add_option("--agent", run.agent,
+      ->add_option("--agent", options->agent,
                    "How to start a shell on a host; {host} is its name, "
                    "{index} its place in --hosts")
       ->capture_default_str();
-  on_run->add_option("--address", run.address,
+  on_run->add_option("--address", options->address,
                      "Where the control server listens: a numeric address "
                      "that all hosts reach (127.0.0.1)");
-  on_run->add_option("--port", run.port, "Its port (one that is free)");
+  on_run->add_option("--port", options->port, "Its port (one that is free)");
   on_run
-      ->add_option("--prefix", run.prefix,
+      ->add_option("--prefix", options->prefix,
                    "Put [rank] before each line of output; auto: if there "
                    "are several ranks")
       ->check(CLI::IsMember({"on", "off", "auto"}))
       ->capture_default_str();
   on_run
-      ->add_option("--grace", run.grace_s,
+      ->add_option("--grace", options->grace_s,
                    "Seconds for the others to end by themselves when one "
                    "has failed, and again after SIGTERM")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   on_run
-      ->add_option("--silence", run.silence_s,
+      ->add_option("--silence", options->silence_s,
                    "Seconds without a sign of life after which a rank is "
                    "lost")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  on_run->add_option("--epoch", run.epoch, "Counts the restarts of the job")
+  on_run
+      ->add_option("--epoch", options->epoch, "Counts the restarts of the job")
       ->capture_default_str();
-  on_run->add_option("command", run.command, "Program and arguments, after --")
+  on_run
+      ->add_option("command", options->command,
+                   "Program and arguments, after --")
       ->required();
   on_run->positionals_at_end();
   on_run->footer(
       "Example: commsched run -n 4 -- commsched-train --backend ucx --zero 2\n"
       "The exit code is that of the first rank that failed, or 128 + the "
       "number of the\nsignal that killed it.");
+  return on_run;
+}
 
-  RendezvousOptions rendezvous;
-  CLI::App* on_rendezvous = app.add_subcommand(
+CLI::App* DeclareRendezvous(CLI::App* app, RendezvousOptions* options) {
+  CLI::App* on_rendezvous = app->add_subcommand(
       "rendezvous",
       "The control server of a job that another launcher starts: prints "
       "COMMSCHED_CONTROL=host:port, for its ranks' environment, and ends with "
       "them");
-  on_rendezvous->add_option("-n,--ranks", rendezvous.ranks, "How many")
+  on_rendezvous->add_option("-n,--ranks", options->ranks, "How many")
       ->required()
       ->check(CLI::Range(1, kMaxRanks));
-  on_rendezvous->add_option("--address", rendezvous.address,
+  on_rendezvous->add_option("--address", options->address,
                             "Numeric address to listen on (127.0.0.1)");
-  on_rendezvous->add_option("--port", rendezvous.port,
+  on_rendezvous->add_option("--port", options->port,
                             "Port to listen on (one that is free)");
   on_rendezvous->add_option(
-      "--token-file", rendezvous.token_file,
+      "--token-file", options->token_file,
       "File with the job's token, made if it is not there; COMMSCHED_TOKEN "
       "comes first. Addresses other than loopback need a token");
   on_rendezvous
-      ->add_option("--epoch", rendezvous.epoch,
-                   "Counts the restarts of the job")
+      ->add_option("--epoch", options->epoch, "Counts the restarts of the job")
       ->capture_default_str();
   on_rendezvous
-      ->add_option("--silence", rendezvous.silence_s,
+      ->add_option("--silence", options->silence_s,
                    "Seconds without a sign of life after which a "
                    "rank is lost")
       ->check(CLI::Range(0.1, 3600.0))
@@ -134,55 +130,79 @@ int Main(int argc, char** argv) {
   on_rendezvous->footer(
       "Example: commsched rendezvous -n 8 --address 10.0.0.1 --token-file "
       "~/.job\nThe exit code is 1 if a rank was lost.");
+  return on_rendezvous;
+}
 
-  BenchCollOptions coll;
-  CLI::App* on_bench = app.add_subcommand("bench", "Measures");
+CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
+  CLI::App* on_bench = app->add_subcommand("bench", "Measures");
   on_bench->require_subcommand(1);
   CLI::App* on_coll = on_bench->add_subcommand(
       "coll",
       "Times collectives among the processes of a job and checks what they "
       "give; to be started on every rank");
-  on_coll->add_option("--backend", coll.backend, "The library's backend")
+  on_coll->add_option("--backend", options->backend, "The library's backend")
       ->capture_default_str();
-  on_coll->add_option("--config", coll.config, "Of the backend");
-  on_coll->add_option("--collectives", coll.kinds, "Which, separated by commas")
+  on_coll->add_option("--config", options->config, "Of the backend");
+  on_coll
+      ->add_option("--collectives", options->kinds,
+                   "Which, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter",
                              "all_to_all", "broadcast", "reduce"}))
       ->capture_default_str();
-  on_coll->add_option("-b,--min-bytes", coll.min_bytes, "Smallest size")
+  on_coll->add_option("-b,--min-bytes", options->min_bytes, "Smallest size")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  on_coll->add_option("-e,--max-bytes", coll.max_bytes, "Largest size")
+  on_coll->add_option("-e,--max-bytes", options->max_bytes, "Largest size")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
-  on_coll->add_option("-f,--factor", coll.factor, "From one size to the next")
+  on_coll
+      ->add_option("-f,--factor", options->factor, "From one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  on_coll->add_option("-n,--iterations", coll.iterations, "Timed")
+  on_coll->add_option("-n,--iterations", options->iterations, "Timed")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  on_coll->add_option("-w,--warmup", coll.warmup, "Before those")
+  on_coll->add_option("-w,--warmup", options->warmup, "Before those")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  on_coll->add_flag("--json", coll.json, "JSON lines");
+  on_coll->add_flag("--json", options->json, "JSON lines");
   on_coll->footer(
       "Sizes are those of the larger side, algbw and busbw as in nccl-tests; "
       "times are the\nranks' mean of a whole step of a session: issue, "
       "transfer, wake-up.\nExample: commsched run -n 4 --prefix off -- "
       "commsched bench coll --max-bytes 4MiB");
+  return on_coll;
+}
 
-  bool json = false;
-  CLI::App* on_info = app.add_subcommand(
+CLI::App* DeclareInfo(CLI::App* app, bool* json) {
+  CLI::App* on_info = app->add_subcommand(
       "info",
       "Version, backends and plugins, where they are looked for and why one "
       "cannot be used, environment variables");
-  on_info->add_flag("--json", json, "For machines");
+  on_info->add_flag("--json", *json, "For machines");
   on_info->footer("Example: commsched info --json");
+  return on_info;
+}
 
-  CLI::App* on_completion = app.add_subcommand(
-      "completion", "Prints the completion of these commands for bash");
-  on_completion->footer("Example: source <(commsched completion)");
+int Main(int argc, char** argv) {
+  CLI::App app{
+      "Starts jobs of several processes, and says what the library "
+      "can do.",
+      "commsched"};
+  app.set_version_flag("--version", std::string(commsched_version()));
+  app.require_subcommand(1);
+  RunOptions run;
+  const CLI::App* const on_run = DeclareRun(&app, &run);
+  RendezvousOptions rendezvous;
+  const CLI::App* const on_rendezvous = DeclareRendezvous(&app, &rendezvous);
+  BenchCollOptions coll;
+  const CLI::App* const on_coll = DeclareBenchColl(&app, &coll);
+  bool json = false;
+  const CLI::App* const on_info = DeclareInfo(&app, &json);
+  app.add_subcommand("completion",
+                     "Prints the completion of these commands for bash")
+      ->footer("Example: source <(commsched completion)");
 
   try {
     app.parse(argc, argv);
