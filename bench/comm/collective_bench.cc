@@ -27,6 +27,7 @@
 
 #include "comm/world.h"
 #include "test/support/comm_driver.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 namespace {
@@ -108,8 +109,8 @@ class BenchRank {
     } else if (kind == COMMSCHED_ALL_TO_ALL) {
       member_ = {data, data + count, part, nullptr, 0, 0, 0, 0};
     }
-    launch_ = {kind, COMMSCHED_F32, COMMSCHED_SUM, 0, deterministic ? 1u : 0u,
-               1,    &member_};
+    launch_ = LaunchOf(kind, COMMSCHED_F32, COMMSCHED_SUM, 0,
+                       deterministic ? 1u : 0u, 1, &member_);
   }
   BenchRank(const BenchRank&) = delete;
 

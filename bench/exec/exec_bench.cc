@@ -130,8 +130,9 @@ class HandWritten {
     desc.max_in_flight = 1;
     desc.max_members = 1;
     char message[256];
-    (void)world_->backend()->comm_create(world_->backend_instance(), &desc,
-                                         &comm_, message, sizeof(message));
+    (void)world_->backend()->comm_create(world_->Rank(0).value()->handle(),
+                                         &desc, &comm_, message,
+                                         sizeof(message));
     for (Bucket& bucket : buckets_) {
       bucket.computed = device_.CreateEvent().value();
       bucket.reduced = device_.CreateEvent().value();
@@ -141,7 +142,10 @@ class HandWritten {
       bucket.launch.members = &bucket.member;
     }
   }
-  ~HandWritten() { world_->backend()->comm_destroy(comm_); }
+  ~HandWritten() {
+    char message[256];
+    (void)world_->backend()->comm_destroy(comm_, 0, message, sizeof(message));
+  }
 
   bool Step() {
     const commsched_backend_t* backend = world_->backend();

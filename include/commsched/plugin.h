@@ -18,7 +18,8 @@
 /// extend at the end, too: read a field only if `struct_size` says that it is
 /// there.
 ///
-/// ABI v0: it may still change between minor versions.
+/// Backends are at ABI 1, all others at 0: both may still change between minor
+/// versions, backends until one of a device has run on hardware.
 #ifndef COMMSCHED_PLUGIN_H_
 #define COMMSCHED_PLUGIN_H_
 
@@ -114,15 +115,23 @@ typedef struct commsched_plugin_list {
 
 // ---- Backend ----------------------------------------------------------------
 //
-// Life of a communicator: every member calls comm_create with the same id;
-// then, in the same order on every member, launch() for each launch, which
-// never blocks; then poll() from the same thread until it says done; destroy
-// when nothing is in flight, or abort first. Launches of a communicator become
-// done in the order in which they were launched: poll the oldest first. A
-// launch that fails breaks the communicator for all its members, as
-// comm_abort() with its status would.
+// A rank is opened first, one per rank of the world that lives in the process;
+// it joins communicators, each member with the same id; once comm_ready says
+// so, launch() is called for each launch, in the same order on every member,
+// which never waits for another rank; then poll() until it says done; at the
+// end everything is destroyed in the opposite order. Launches of a communicator
+// become done in the order in which they were launched: poll the oldest first.
+//
+// Threads. The host makes the calls of one rank one after the other, from
+// whatever thread; of the same rank only `abort`, `comm_status` and `interrupt`
+// may run beside another call, and `launch` of an INLINE backend beside that of
+// another communicator. Different ranks are called at once.
+//
+// Failures. A launch that fails, or a communicator, is a matter of this rank
+// alone: the host tells the others, and calls `abort` on all ranks. A backend
+// reports what it finds by itself, such as a peer that is gone.
 
-enum { COMMSCHED_BACKEND_ABI = 0 };
+enum { COMMSCHED_BACKEND_ABI = 1 };
 
 /// What a backend can do, or'ed. Plans that are made for it ask for nothing
 /// else (commsched_plan_options_t::backend).
@@ -146,9 +155,13 @@ enum {
   COMMSCHED_BACKEND_PROCESSES = 64
 };
 
-/// How the processes of a job exchange addresses and ids: values under keys,
-/// which every process of the job sees. The host's. Both block: not in launch,
-/// poll and wait. Valid as long as the instance.
+/// Where a rank computes, and where the memory of launches is.
+typedef uint32_t commsched_device_kind_t;
+enum { COMMSCHED_DEVICE_HOST = 0, COMMSCHED_DEVICE_CUDA = 1 };
+
+/// How the ranks of a world exchange addresses and ids: values under keys,
+/// which every rank sees. The host's. Both block: only in rank_open,
+/// comm_create and comm_ready. Valid as long as the rank is open.
 typedef struct commsched_oob {
   uint64_t struct_size;
   void* user;
@@ -168,15 +181,29 @@ typedef struct commsched_oob {
 typedef struct commsched_instance_desc {
   uint64_t struct_size;
   int32_t world_size;
-  uint32_t reserved;
+  /// The rank that this process is; -1: all ranks are threads of it.
+  int32_t world_rank;
   /// Text of commsched_world_desc_t::backend_config; never NULL. A backend that
   /// takes no configuration refuses any but "".
   const char* config;
-  /// The rank that this process is; -1: all ranks are threads of it.
-  int32_t world_rank;
-  uint32_t reserved2;
-  const commsched_oob_t* oob;  ///< NULL if all ranks are threads.
 } commsched_instance_desc_t;
+
+/// How a rank is opened.
+typedef struct commsched_backend_rank_desc {
+  uint64_t struct_size;
+  uint64_t epoch;  ///< Counts the restarts of a job; equal on all ranks.
+  int32_t world_rank;
+  int32_t world_size;
+  int32_t local_rank;  ///< Among the ranks on this machine.
+  int32_t local_size;
+  commsched_device_kind_t device_kind;
+  int32_t device;  ///< Ordinal among the devices of the kind; 0 for the host.
+  const commsched_oob_t* oob;
+  /// Called when a poll() or comm_status() of this rank may have become useful.
+  /// From any thread, often; must not call the backend.
+  void (*wake)(void* user);
+  void* wake_user;
+} commsched_backend_rank_desc_t;
 
 /// How a communicator is made.
 typedef struct commsched_comm_desc {
@@ -185,14 +212,9 @@ typedef struct commsched_comm_desc {
   const char* axis;      ///< For messages.
   const int32_t* ranks;  ///< World ranks of the members, in group order.
   int32_t size;
-  int32_t rank;  ///< This member.
-  int32_t world_rank;
+  int32_t rank;            ///< This member, which is the rank that it is for.
   uint32_t max_in_flight;  ///< Launches that may be posted and not yet done.
   uint32_t max_members;    ///< Members of the largest launch.
-  /// Called when a poll() of this communicator may have become useful. From any
-  /// thread, often; must not call the backend.
-  void (*wake)(void* user);
-  void* wake_user;
 } commsched_comm_desc_t;
 
 /// One collective of a launch. Addresses are resolved; counts are elements.
@@ -203,8 +225,7 @@ typedef struct commsched_member {
   /// ALL_REDUCE, BROADCAST, REDUCE: elements. REDUCE_SCATTER, ALL_GATHER,
   /// ALL_TO_ALL with equal parts: elements of one part.
   uint64_t count;
-  /// Uneven parts as in commsched_collective_desc_t, else NULL. Valid for the
-  /// life of the communicator.
+  /// Uneven parts as in commsched_collective_desc_t, else NULL.
   const uint64_t* counts;
   /// Elements from one part to the next where a side has a part per rank; 0:
   /// `count`, parts are dense. Only for a STRIDED backend.
@@ -217,14 +238,22 @@ typedef struct commsched_member {
 
 /// What a backend is given at once: members of one kind, dtype, reduction,
 /// root; or, of kind SEND, sends and receives of one pipeline tick, which
-/// progress independently of each other. Valid until the launch is done.
+/// progress independently of each other. It, its members and their counts stay
+/// until the launch is done, or the communicator destroyed; a STREAM_ORDERED
+/// backend reads them during the call only.
 typedef struct commsched_launch {
+  uint64_t struct_size;
+  uint64_t step;  ///< From 0; read during the call only. Equal on all members,
+                  ///< as is `key`.
+  uint64_t key;   ///< Its place in the order of all launches of a step.
+  uint32_t slot;  ///< Which one of comm_expect it is; UINT32_MAX: none.
   commsched_collective_t kind;
   commsched_dtype_t dtype;
   commsched_reduce_op_t reduce_op;
   int32_t root;
   uint32_t deterministic;  ///< 1: sum in rank order 0..n-1 (design: I4).
   uint32_t num_members;
+  uint32_t reserved;  ///< 0.
   const commsched_member_t* members;
 } commsched_launch_t;
 
@@ -243,68 +272,102 @@ typedef struct commsched_backend {
   uint32_t capabilities;
   const char* name;
   const char* version;
+  /// What it takes: bit k for commsched_collective_t k (kind SEND is
+  /// COMMSCHED_BACKEND_P2P's), bit d for commsched_dtype_t d, bit r for
+  /// commsched_reduce_op_t r. 0: everything.
+  uint32_t kinds;
+  uint32_t dtypes;
+  uint32_t reductions;
+  /// Where the memory of launches may be: bit k for commsched_device_kind_t k.
+  /// 0: on the host.
+  uint32_t memory_kinds;
 
   /// Makes what the ranks of one world in this process share. Any thread.
   commsched_status_t (*instance_create)(const commsched_instance_desc_t* desc,
                                         void** out_instance, char* message,
                                         uint64_t message_size);
-  /// Called when the last communicator of the instance is gone.
+  /// Called when the last rank of the instance is closed.
   void (*instance_destroy)(void* instance);
 
-  /// Joins communicator `desc->id`. Does not wait for the others. The thread of
-  /// the rank; ranks of one instance at once.
-  commsched_status_t (*comm_create)(void* instance,
+  /// Opens a rank that lives in this process. Waits for no other rank.
+  commsched_status_t (*rank_open)(void* instance,
+                                  const commsched_backend_rank_desc_t* desc,
+                                  void** out_rank, char* message,
+                                  uint64_t message_size);
+  /// Called when the rank has no communicator and no registered memory left.
+  void (*rank_close)(void* rank);
+
+  /// Joins communicator `desc->id`. Does not wait for the others: they may come
+  /// later. All ranks create those that they share in the same order.
+  commsched_status_t (*comm_create)(void* rank,
                                     const commsched_comm_desc_t* desc,
                                     void** out_comm, char* message,
                                     uint64_t message_size);
   /// Issues a launch; `request` < max_in_flight names it until it is done.
-  /// Never blocks, never allocates, but for the first of kind SEND. `stream`
-  /// for STREAM_ORDERED only. Once it has failed, the launch's memory is not
-  /// touched any more.
+  /// Never waits for another rank; allocates nothing for a launch that it was
+  /// told to expect. `stream` for STREAM_ORDERED only. Once it has failed, the
+  /// launch's memory is not touched any more.
   commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
                                uint32_t request, commsched_stream_t stream,
                                char* message, uint64_t message_size);
-  /// Makes progress on the launch `request` and reports. Never blocks for
+  /// Makes progress on the launch `request` and reports. Never waits for
   /// another rank. NULL if INLINE or STREAM_ORDERED. Once it has failed, the
   /// launch's memory is not touched any more.
   commsched_status_t (*poll)(void* comm, uint32_t request,
                              commsched_launch_result_t* out_result,
                              char* message, uint64_t message_size);
-  /// Fails everything in flight on every member, now and later, and wakes them.
-  /// The first failure sticks. Any thread.
-  void (*comm_abort)(void* comm, commsched_status_t status,
-                     const char* message);
-  void (*comm_destroy)(void* comm);
-  /// (optional) The communicator's failure, or COMMSCHED_OK: how a member with
-  /// nothing in flight learns of an abort, after its `wake`. NULL: it learns
-  /// with its next launch.
+  /// Fails these communicators of `rank`, of which some may have failed before:
+  /// their first failure sticks. What is in flight fails, now and later, and
+  /// the rank is woken. Only marks: does not wait, and tells no other rank.
+  void (*abort)(void* rank, void* const* comms, uint32_t num_comms,
+                commsched_status_t status, const char* message);
+  /// Leaves the communicator; nothing is in flight, or it has failed. From here
+  /// on no memory of launches is touched. DEADLINE_EXCEEDED at `deadline_ns` of
+  /// the host's clock: it may still be, until the process ends. The handle is
+  /// gone in any case.
+  commsched_status_t (*comm_destroy)(void* comm, int64_t deadline_ns,
+                                     char* message, uint64_t message_size);
+
+  // All that follows is optional: NULL, or not there in a table that ends
+  // before.
+
+  /// Whether the communicator can be used. Asked until it says 1, or fails, or
+  /// the host's deadline; may block for some milliseconds. NULL: it can be used
+  /// once comm_create has returned.
+  commsched_status_t (*comm_ready)(void* comm, uint32_t* out_ready,
+                                   char* message, uint64_t message_size);
+  /// The communicator's failure, or COMMSCHED_OK: how a member with nothing in
+  /// flight learns of one, after its `wake`. NULL: it learns with its next
+  /// launch.
   commsched_status_t (*comm_status)(void* comm, char* message,
                                     uint64_t message_size);
-  /// (optional) Makes memory known before launches use it. NULL: not needed.
-  commsched_status_t (*comm_register)(void* comm, void* address, uint64_t bytes,
-                                      char* message, uint64_t message_size);
-  /// (optional) Fills `out_ranks` with the first `capacity` members, as ranks
-  /// of the group, that have not issued what `request`, which is not done,
-  /// waits for; returns how many there are. 0: all have, or it is not known.
-  /// From the thread that polls; never blocks. NULL, or a table that ends
-  /// before: errors name no missing rank.
+  /// The launches of a plan on this communicator, in order, before the first
+  /// step: what they need is made now. Addresses may be NULL, and counts the
+  /// most that there will be, where memory is bound later. Valid during the
+  /// call. Once.
+  commsched_status_t (*comm_expect)(void* comm,
+                                    const commsched_launch_t* launches,
+                                    uint32_t num_launches, char* message,
+                                    uint64_t message_size);
+  /// Fills `out_ranks` with the first `capacity` members, as ranks of the
+  /// group, that have not issued what `request`, which is not done, waits for;
+  /// returns how many there are. 0: all have, or it is not known. Never blocks.
+  /// NULL: errors name no missing rank.
   uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
-  /// (optional, both or none) How the threads that poll, one per session, sleep
-  /// instead of on `wake`: until a poll() of one of the instance's
-  /// communicators may have become useful, or `deadline_ns` of the host's clock
-  /// (INT64_MAX: none), or the instance has been interrupted more than
-  /// `*interrupts` times, which is then that number. May return for no reason.
-  void (*wait)(void* instance, uint64_t* interrupts, int64_t deadline_ns);
-  /// Counts as one interrupt, and ends waits that are under way. Any thread.
-  void (*interrupt)(void* instance);
-  /// What it takes: bit k for commsched_collective_t k (kind SEND is
-  /// COMMSCHED_BACKEND_P2P's), bit d for commsched_dtype_t d, bit r for
-  /// commsched_reduce_op_t r. 0, or a table that ends before: everything.
-  uint32_t kinds;
-  uint32_t dtypes;
-  uint32_t reductions;
-  uint32_t reserved;  ///< 0.
+  /// (both or none) Makes memory known to communicators of the rank before
+  /// launches use it. All ranks do so in the same order, after comm_ready.
+  commsched_status_t (*mem_register)(void* rank, void* const* comms,
+                                     uint32_t num_comms, void* address,
+                                     uint64_t bytes, void** out_handle,
+                                     char* message, uint64_t message_size);
+  void (*mem_unregister)(void* rank, void* handle);
+  /// (both or none) How the host sleeps instead of on `wake`: until a poll() or
+  /// comm_status() of the rank may have become useful, or `deadline_ns` of the
+  /// host's clock (INT64_MAX: none), or an interrupt. May return for no reason.
+  void (*wait)(void* rank, int64_t deadline_ns);
+  /// Ends the wait() that is under way, or else the next one.
+  void (*interrupt)(void* rank);
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

@@ -34,29 +34,32 @@ struct Instance {
   Spec spec;
   const commsched_backend_t* inner = nullptr;
   void* inner_instance = nullptr;
+};
 
-  // How threads sleep if the inner backend has no way.
+struct Rank {
+  Instance* instance = nullptr;
+  int world_rank = 0;
+  void* inner = nullptr;
+
+  // How the host sleeps if the inner backend has no way: that one wakes the
+  // host, which interrupts.
   std::mutex mu;
-  std::condition_variable interrupted;
-  uint64_t interrupts = 0;
+  std::condition_variable changed;
+  bool interrupted = false;
 };
 
 // A member of a communicator.
 class Comm {
  public:
-  Comm(Instance* instance, const commsched_comm_desc_t& desc)
-      : instance_(instance),
-        inner_(*instance->inner),
+  Comm(Rank* rank, const commsched_comm_desc_t& desc)
+      : rank_(*rank),
+        inner_(*rank->instance->inner),
         axis_(desc.axis),
-        world_rank_(desc.world_rank),
         requests_(desc.max_in_flight) {}
-  ~Comm() {
-    if (comm_ != nullptr) inner_.comm_destroy(comm_);
-  }
 
   commsched_status_t Create(const commsched_comm_desc_t& desc, char* message,
                             uint64_t message_size) {
-    return inner_.comm_create(instance_->inner_instance, &desc, &comm_, message,
+    return inner_.comm_create(rank_.inner, &desc, &comm_, message,
                               message_size);
   }
   const commsched_backend_t& inner() const { return inner_; }
@@ -96,10 +99,9 @@ class Comm {
                               uint64_t message_size);
   commsched_status_t IssueDue(char* message, uint64_t message_size);
 
-  Instance* const instance_;
+  const Rank& rank_;
   const commsched_backend_t& inner_;
   const std::string axis_;
-  const int world_rank_;
   void* comm_ = nullptr;
   std::vector<Request> requests_;
   std::deque<uint32_t> held_;  // Not handed on yet, in order.
@@ -107,14 +109,14 @@ class Comm {
   uint64_t num_done_ = 0;  // Reported done, in order.
 };
 
-// The members learn of it as of any failure.
 commsched_status_t Comm::Injected(const Request& request, char* message,
                                   uint64_t message_size) {
   std::string why = "injected into launch #";
   why += std::to_string(request.number);
   why += " on axis '" + axis_ + "' of rank ";
-  why += std::to_string(world_rank_);
-  inner_.comm_abort(comm_, COMMSCHED_DATA_LOSS, why.c_str());
+  why += std::to_string(rank_.world_rank);
+  // What is under way must not go on in memory that the host takes back.
+  inner_.abort(rank_.inner, &comm_, 1, COMMSCHED_DATA_LOSS, why.c_str());
   return Refuse(COMMSCHED_DATA_LOSS, why, message, message_size);
 }
 
@@ -131,7 +133,8 @@ commsched_status_t Comm::Launch(const commsched_launch_t* launch,
   posted = Request();
   posted.launch = launch;
   posted.number = num_launched_++;
-  posted.fault = Match(instance_->spec, world_rank_, axis_, posted.number);
+  posted.fault =
+      Match(rank_.instance->spec, rank_.world_rank, axis_, posted.number);
   const bool is_late =
       posted.fault != nullptr && posted.fault->kind == Fault::Kind::kLate;
   if (posted.fault != nullptr &&
@@ -243,7 +246,7 @@ commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
   }
   // What the table says that it can do it can by the inner one only.
   uint32_t needed = kCapabilities;
-  if (desc->oob == nullptr) needed &= ~uint32_t{COMMSCHED_BACKEND_PROCESSES};
+  if (desc->world_rank < 0) needed &= ~uint32_t{COMMSCHED_BACKEND_PROCESSES};
   const uint32_t lacks = needed & ~instance->inner->capabilities;
   if (lacks != 0 || instance->inner->poll == nullptr) {
     return Refuse(COMMSCHED_FAILED_PRECONDITION,
@@ -267,10 +270,32 @@ void InstanceDestroy(void* opaque) {
   delete instance;
 }
 
+commsched_status_t RankOpen(void* opaque,
+                            const commsched_backend_rank_desc_t* desc,
+                            void** out_rank, char* message,
+                            uint64_t message_size) try {
+  auto* instance = static_cast<Instance*>(opaque);
+  auto rank = std::make_unique<Rank>();
+  rank->instance = instance;
+  rank->world_rank = desc->world_rank;
+  const commsched_status_t code = instance->inner->rank_open(
+      instance->inner_instance, desc, &rank->inner, message, message_size);
+  if (code == COMMSCHED_OK) *out_rank = rank.release();
+  return code;
+} catch (const std::bad_alloc&) {
+  return COMMSCHED_RESOURCE_EXHAUSTED;
+}
+
+void RankClose(void* opaque) {
+  auto* rank = static_cast<Rank*>(opaque);
+  rank->instance->inner->rank_close(rank->inner);
+  delete rank;
+}
+
 commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) try {
-  auto comm = std::make_unique<Comm>(static_cast<Instance*>(opaque), *desc);
+  auto comm = std::make_unique<Comm>(static_cast<Rank*>(opaque), *desc);
   const commsched_status_t code = comm->Create(*desc, message, message_size);
   if (code == COMMSCHED_OK) *out_comm = comm.release();
   return code;
@@ -296,24 +321,43 @@ commsched_status_t Poll(void* comm, uint32_t request,
   return COMMSCHED_RESOURCE_EXHAUSTED;
 }
 
-void CommAbort(void* comm, commsched_status_t status, const char* message) {
-  auto* own = static_cast<Comm*>(comm);
-  own->inner().comm_abort(own->inner_comm(), status, message);
+void Abort(void* opaque, void* const* comms, uint32_t num_comms,
+           commsched_status_t status, const char* message) {
+  auto* rank = static_cast<Rank*>(opaque);
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    void* const inner = static_cast<Comm*>(comms[i])->inner_comm();
+    rank->instance->inner->abort(rank->inner, &inner, 1, status, message);
+  }
 }
 
-void CommDestroy(void* comm) { delete static_cast<Comm*>(comm); }
+commsched_status_t CommDestroy(void* comm, int64_t deadline_ns, char* message,
+                               uint64_t message_size) {
+  const std::unique_ptr<Comm> own(static_cast<Comm*>(comm));
+  return own->inner().comm_destroy(own->inner_comm(), deadline_ns, message,
+                                   message_size);
+}
+
+commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
+                             uint64_t message_size) {
+  const auto* own = static_cast<Comm*>(comm);
+  *out_ready = 1;
+  if (own->inner().comm_ready == nullptr) return COMMSCHED_OK;
+  return own->inner().comm_ready(own->inner_comm(), out_ready, message,
+                                 message_size);
+}
 
 commsched_status_t CommStatus(void* comm, char* message,
                               uint64_t message_size) {
   return static_cast<Comm*>(comm)->Status(message, message_size);
 }
 
-commsched_status_t CommRegister(void* comm, void* address, uint64_t bytes,
-                                char* message, uint64_t message_size) {
-  auto* own = static_cast<Comm*>(comm);
-  if (own->inner().comm_register == nullptr) return COMMSCHED_OK;
-  return own->inner().comm_register(own->inner_comm(), address, bytes, message,
-                                    message_size);
+commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
+                              uint32_t num_launches, char* message,
+                              uint64_t message_size) {
+  const auto* own = static_cast<Comm*>(comm);
+  if (own->inner().comm_expect == nullptr) return COMMSCHED_OK;
+  return own->inner().comm_expect(own->inner_comm(), launches, num_launches,
+                                  message, message_size);
 }
 
 uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
@@ -321,34 +365,56 @@ uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
   return static_cast<Comm*>(comm)->Missing(request, out_ranks, capacity);
 }
 
-void Wait(void* opaque, uint64_t* interrupts, int64_t deadline_ns) {
-  auto* instance = static_cast<Instance*>(opaque);
-  if (instance->inner->wait != nullptr) {
-    instance->inner->wait(instance->inner_instance, interrupts, deadline_ns);
+commsched_status_t MemRegister(void* opaque, void* const* comms,
+                               uint32_t num_comms, void* address,
+                               uint64_t bytes, void** out_handle, char* message,
+                               uint64_t message_size) try {
+  auto* rank = static_cast<Rank*>(opaque);
+  const commsched_backend_t& inner = *rank->instance->inner;
+  if (inner.mem_register == nullptr) return COMMSCHED_OK;
+  std::vector<void*> inner_comms;
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    inner_comms.push_back(static_cast<Comm*>(comms[i])->inner_comm());
+  }
+  return inner.mem_register(rank->inner, inner_comms.data(), num_comms, address,
+                            bytes, out_handle, message, message_size);
+} catch (const std::bad_alloc&) {
+  return COMMSCHED_RESOURCE_EXHAUSTED;
+}
+
+void MemUnregister(void* opaque, void* handle) {
+  auto* rank = static_cast<Rank*>(opaque);
+  const commsched_backend_t& inner = *rank->instance->inner;
+  if (inner.mem_unregister != nullptr)
+    inner.mem_unregister(rank->inner, handle);
+}
+
+void Wait(void* opaque, int64_t deadline_ns) {
+  auto* rank = static_cast<Rank*>(opaque);
+  if (rank->instance->inner->wait != nullptr) {
+    rank->instance->inner->wait(rank->inner, deadline_ns);
     return;
   }
-  std::unique_lock<std::mutex> lock(instance->mu);
-  const auto is_interrupted = [&] {
-    return instance->interrupts != *interrupts;
-  };
+  std::unique_lock<std::mutex> lock(rank->mu);
+  const auto is_interrupted = [&] { return rank->interrupted; };
   if (deadline_ns == INT64_MAX) {
-    instance->interrupted.wait(lock, is_interrupted);
+    rank->changed.wait(lock, is_interrupted);
   } else {
     const std::chrono::nanoseconds rest(deadline_ns - NowNs());
-    instance->interrupted.wait_for(lock, rest, is_interrupted);
+    rank->changed.wait_for(lock, rest, is_interrupted);
   }
-  *interrupts = instance->interrupts;
+  rank->interrupted = false;
 }
 
 void Interrupt(void* opaque) {
-  auto* instance = static_cast<Instance*>(opaque);
-  if (instance->inner->interrupt != nullptr) {
-    instance->inner->interrupt(instance->inner_instance);
+  auto* rank = static_cast<Rank*>(opaque);
+  if (rank->instance->inner->interrupt != nullptr) {
+    rank->instance->inner->interrupt(rank->inner);
     return;
   }
-  const std::lock_guard<std::mutex> lock(instance->mu);
-  ++instance->interrupts;
-  instance->interrupted.notify_all();
+  const std::lock_guard<std::mutex> lock(rank->mu);
+  rank->interrupted = true;
+  rank->changed.notify_all();
 }
 
 const commsched_backend_t table = {
@@ -357,22 +423,27 @@ const commsched_backend_t table = {
     .capabilities = kCapabilities,
     .name = "fault",
     .version = "0.1.0",
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = &Poll,
-    .comm_abort = &CommAbort,
-    .comm_destroy = &CommDestroy,
-    .comm_status = &CommStatus,
-    .comm_register = &CommRegister,
-    .comm_missing = &CommMissing,
-    .wait = &Wait,
-    .interrupt = &Interrupt,
     .kinds = 0,  // All: the inner one refuses what it does not take.
     .dtypes = 0,
     .reductions = 0,
-    .reserved = 0,
+    .memory_kinds = 0,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
+    .rank_open = &RankOpen,
+    .rank_close = &RankClose,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = &Poll,
+    .abort = &Abort,
+    .comm_destroy = &CommDestroy,
+    .comm_ready = &CommReady,
+    .comm_status = &CommStatus,
+    .comm_expect = &CommExpect,
+    .comm_missing = &CommMissing,
+    .mem_register = &MemRegister,
+    .mem_unregister = &MemUnregister,
+    .wait = &Wait,
+    .interrupt = &Interrupt,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

@@ -14,6 +14,9 @@ constexpr uint64_t kOfferedBytes = 32 << 10;
 // What is read of each peer and reduced at once: that much of all ranks stays
 // in the core's cache.
 constexpr uint64_t kBlockBytes = 128 << 10;
+// How long one look at whether the others are there may take.
+constexpr int64_t kReadyNs = int64_t{10} * 1000 * 1000;
+
 int64_t ThreadCpuNs() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -68,8 +71,6 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       ranks_(desc.ranks, desc.ranks + desc.size),
       rank_(desc.rank),
       max_members_(desc.max_members),
-      wake_(desc.wake),
-      wake_user_(desc.wake_user),
       id_(desc.id),
       block_inputs_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
@@ -89,9 +90,6 @@ Comm::~Comm() {
 Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
                      std::shared_ptr<Comm>* out) {
   Outcome outcome = CheckDesc(desc, network->world_size());
-  for (int32_t i = 0; i < desc.size && outcome.ok(); ++i) {
-    if (i != desc.rank) outcome = network->Connect(desc.ranks[i]);
-  }
   if (!outcome.ok()) return outcome;
   std::shared_ptr<Comm> comm(new Comm(network, desc));
   const std::lock_guard<std::mutex> lock(network->mu());
@@ -103,15 +101,57 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
   }
   comm->ReceiveNotices();
   comm->ReceiveAnswers();
+  *out = std::move(comm);
+  return {};
+}
+
+Outcome Comm::Ready(bool* ready) {
+  *ready = false;
+  const commsched_host_t* host = network_->host();
+  const int64_t deadline_ns = host->now_ns(host->user) + kReadyNs;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    const Outcome outcome =
+        network_->Connect(ranks_[static_cast<size_t>(peer)], deadline_ns);
+    if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) return Status();
+    if (!outcome.ok()) return outcome;
+  }
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  connected_ = true;
   Notice joined;
   joined.kind = Notice::kJoined;
-  joined.in_flight = desc.max_in_flight;
-  joined.SetText(comm->RanksText());
-  for (int peer = 0; peer < comm->size(); ++peer) {
-    joined.reads = network->Reads(desc.ranks[peer]) ? 1 : 0;
-    comm->Tell(joined, peer);
+  joined.in_flight = static_cast<uint32_t>(operations_.size());
+  joined.SetText(RanksText());
+  for (int peer = 0; peer < size(); ++peer) {
+    joined.reads = network_->Reads(ranks_[static_cast<size_t>(peer)]) ? 1 : 0;
+    Tell(joined, peer);
   }
-  *out = std::move(comm);
+  *ready = failure_.ok();
+  return failure_;
+}
+
+// Any request may carry any launch. Memory of scratch that is never used never
+// gets pages.
+Outcome Comm::Expect(const commsched_launch_t* launches,
+                     uint32_t num_launches) {
+  Operation largest;
+  uint64_t scratch_bytes = 0;
+  for (uint32_t i = 0; i < num_launches; ++i) {
+    Outcome outcome = CheckKind(launches[i]);
+    if (!outcome.ok()) return outcome;
+    scratch_bytes = std::max(
+        scratch_bytes,
+        ScratchBytes(launches[i], rank_, size(), network_->chunk_bytes()));
+    Measure(launches[i], rank_, size(), network_->chunk_bytes(), &largest);
+  }
+  const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
+  for (Operation& operation : operations_) operation.Reserve(largest);
+  for (size_t i = 0; scratch_bytes != 0 && i < in_flight; ++i) {
+    Scratch scratch;
+    Outcome outcome = Allocate(scratch_bytes, &scratch);
+    if (!outcome.ok()) return outcome;
+    spare_.push_back(scratch);
+  }
   return {};
 }
 
@@ -141,6 +181,11 @@ Outcome Comm::Lend(uint64_t bytes, Scratch* scratch) {
     *scratch = spare_.back();
     spare_.pop_back();
   }
+  return Allocate(bytes, scratch);
+}
+
+// At least so many.
+Outcome Comm::Allocate(uint64_t bytes, Scratch* scratch) {
   if (scratch->bytes >= bytes) return {};
   const commsched_host_t* host = network_->host();
   host->free(host->user, scratch->address);
@@ -211,7 +256,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!outcome.ok()) {
-    FailAndTell(outcome.code, outcome.reason);
+    FailLocked(outcome.code, outcome.reason);
     return outcome;
   }
   Operation& operation = operations_[request];
@@ -298,7 +343,7 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
   if (!suspicion_.empty()) {
     const commsched_host_t* host = network_->host();
     if (host->now_ns(host->user) >= suspicion_deadline_ns_) {
-      FailAndTell(COMMSCHED_UNAVAILABLE, suspicion_);
+      FailLocked(COMMSCHED_UNAVAILABLE, suspicion_);
       Stop();
       return failure_;
     }

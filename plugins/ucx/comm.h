@@ -15,7 +15,6 @@ namespace commsched::ucx {
 
 // What members tell each other besides data.
 struct Notice {
-  static constexpr uint32_t kAborted = 1;
   static constexpr uint32_t kLeft = 2;
   // What makes two communicators with one id different: the first notice.
   static constexpr uint32_t kJoined = 3;
@@ -23,26 +22,30 @@ struct Notice {
   static constexpr uint32_t kStopped = 4;
 
   uint32_t kind = 0;
-  int32_t status = 0;      // kAborted
-  int32_t rank = 0;        // Of the group; who says it.
-  uint32_t in_flight = 0;  // kJoined: launches that it was made for.
-  uint32_t reads = 0;      // kJoined: 1: it reads the hearer's memory.
-  uint64_t launches = 0;   // kLeft: collectives that it has posted.
-  uint64_t sent = 0;       // kLeft: sends to, and receives from, the reader.
+  int32_t rank = 0;         // Of the group; who says it.
+  uint32_t in_flight = 0;   // kJoined: launches that it was made for.
+  uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
+  uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
+  uint64_t launches = 0;    // kLeft: collectives that it has posted.
+  uint64_t sent = 0;        // kLeft: sends to, and receives from, the reader.
   uint64_t received = 0;
-  char text[480] = "";  // kAborted: why. kJoined: the ranks.
+  char text[480] = "";  // kJoined: the ranks.
 
-  void SetText(const std::string& reason);  // Cut to what there is room for.
+  void SetText(const std::string& ranks);  // Cut to what there is room for.
 };
 
-// Thread rules are those of commsched_backend_t. What several threads touch is
-// behind the network's mutex.
+// Thread rules are those of commsched_backend_t. What an abort touches, and
+// what UCX does while somebody waits, is behind the network's mutex.
 class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
  public:
   static Outcome Create(Network* network, const commsched_comm_desc_t& desc,
                         std::shared_ptr<Comm>* out);
   ~Comm() override;
 
+  // Connects to the members that have told their addresses.
+  Outcome Ready(bool* ready);
+  // Makes room for launches like these.
+  Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   Outcome Launch(const commsched_launch_t& launch, uint32_t request);
   Outcome Poll(uint32_t request, commsched_launch_result_t* out_result);
   void Abort(commsched_status_t status, const char* message);
@@ -59,6 +62,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     bool reads = false;  // This rank's memory.
     bool has_stopped = false;
     bool has_left = false;
+    bool has_failed = false;
     uint64_t launches_at_end = 0;  // Of one that has left.
     uint64_t sends_at_end = 0;     // To this member.
     uint64_t receives_at_end = 0;
@@ -87,7 +91,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
   void FailLocked(commsched_status_t status, const std::string& reason);
-  void FailAndTell(commsched_status_t status, const std::string& reason);
+  std::string MissedFrom(int peer) const;
   void FailIfLeft(int peer);
   void Suspect(const std::string& reason);
   std::string Name(int peer) const;
@@ -104,6 +108,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
+  Outcome Allocate(uint64_t bytes, Scratch* scratch);
   void TakeBack(Scratch* scratch);
 
   uint64_t Tag(int source, uint64_t type) const;
@@ -114,12 +119,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   const std::vector<int32_t> ranks_;
   const int rank_;
   const uint32_t max_members_;
-  void (*const wake_)(void* user);
-  void* const wake_user_;
   const std::string id_;
   uint64_t tags_ = 0;  // Upper 40 bits of every tag.
 
-  // Owned by the thread that launches and polls.
+  // Owned by who launches and polls.
+  bool connected_ = false;
   std::vector<Scratch> spare_;  // The last one is the one that was used last.
   std::vector<const void*> block_inputs_;  // Of Reduce().
 

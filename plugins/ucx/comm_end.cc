@@ -20,17 +20,7 @@ constexpr int64_t kOthersNs = int64_t{50} * 1000 * 1000;
 void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
   if (!failure_.ok() || left_) return;
   failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
-  wake_(wake_user_);
-}
-
-void Comm::FailAndTell(commsched_status_t status, const std::string& reason) {
-  if (!failure_.ok() || left_) return;
-  FailLocked(status, reason);
-  Notice notice;
-  notice.kind = Notice::kAborted;
-  notice.status = static_cast<int32_t>(failure_.code);
-  notice.SetText(reason);
-  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
+  network_->Wake();
 }
 
 // A message fails when a peer is gone, which the host is about to learn from
@@ -40,12 +30,12 @@ void Comm::Suspect(const std::string& reason) {
   suspicion_ = reason;
   suspicion_deadline_ns_ =
       network_->host()->now_ns(network_->host()->user) + kSuspicionNs;
-  wake_(wake_user_);
+  network_->Wake();
 }
 
 void Comm::Abort(commsched_status_t status, const char* message) {
   const std::lock_guard<std::mutex> lock(network_->mu());
-  FailAndTell(status, message == nullptr ? "" : message);
+  FailLocked(status, message == nullptr ? "" : message);
 }
 
 Outcome Comm::Status() {
@@ -160,13 +150,8 @@ void Comm::Leave() {
     if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
     notice.launches = std::min(notice.launches, operation.number);
   }
-  // Who leaves because of a failure says which: it may be here before the word
-  // of who failed first.
-  if (!failure_.ok()) {
-    notice.kind = Notice::kAborted;
-    notice.status = static_cast<int32_t>(failure_.code);
-    notice.SetText(failure_.reason);
-  }
+  // This may be there before the host's word of what failed.
+  notice.has_failed = failure_.ok() ? 0 : 1;
   for (int peer = 0; peer < size(); ++peer) {
     notice.sent = peers_[static_cast<size_t>(peer)].sends;
     notice.received = peers_[static_cast<size_t>(peer)].receives;

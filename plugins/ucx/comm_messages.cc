@@ -22,8 +22,8 @@ struct SentNotice final : Receiver {
 
 }  // namespace
 
-void Notice::SetText(const std::string& reason) {
-  snprintf(text, sizeof(text), "%s", reason.c_str());
+void Notice::SetText(const std::string& ranks) {
+  snprintf(text, sizeof(text), "%s", ranks.c_str());
 }
 
 std::string Comm::RanksText() const {
@@ -132,7 +132,7 @@ void Comm::HearData(Operation* operation, int peer) {
 void Comm::WakeIfDue(const Operation& operation) {
   const bool step_is_due = operation.next_step < operation.steps.size() &&
                            operation.steps[operation.next_step].waiting == 0;
-  if (step_is_due || operation.IsDone()) wake_(wake_user_);
+  if (step_is_due || operation.IsDone()) network_->Wake();
 }
 
 void Comm::MessageFailed(const Operation& operation, const Message& message,
@@ -151,10 +151,10 @@ void Comm::MessageFailed(const Operation& operation, const Message& message,
   const std::string sent = status == UCS_OK
                                ? std::to_string(bytes)
                                : "more than " + std::to_string(message.bytes);
-  FailAndTell(COMMSCHED_INVALID_ARGUMENT, what + Name(message.peer) + " sent " +
-                                              sent + " bytes, " + Name(rank_) +
-                                              " has room for " +
-                                              std::to_string(message.bytes));
+  FailLocked(COMMSCHED_INVALID_ARGUMENT, what + Name(message.peer) + " sent " +
+                                             sent + " bytes, " + Name(rank_) +
+                                             " has room for " +
+                                             std::to_string(message.bytes));
 }
 
 // ---- Notices ----
@@ -176,7 +176,7 @@ void Comm::ReceiveAnswers() {
 }
 
 void Comm::Tell(const Notice& notice, int peer) {
-  if (peer == rank_) return;
+  if (peer == rank_ || !connected_) return;
   auto* sent = new SentNotice;
   sent->notice = notice;
   sent->notice.rank = rank_;
@@ -194,10 +194,9 @@ void Comm::Hear(const Notice& notice) {
   const std::string text(notice.text,
                          strnlen(notice.text, sizeof(notice.text)));
   switch (notice.kind) {
-    case Notice::kAborted:
-      return FailLocked(static_cast<commsched_status_t>(notice.status), text);
     case Notice::kLeft:
       peer.has_left = true;
+      peer.has_failed = notice.has_failed != 0;
       peer.launches_at_end = notice.launches;
       peer.sends_at_end = notice.sent;
       peer.receives_at_end = notice.received;
@@ -217,37 +216,44 @@ void Comm::Hear(const Notice& notice) {
         why = "ranks " + text + ", " + Name(rank_) + " " + own.text;
       }
       if (why.empty()) return;
-      return FailAndTell(COMMSCHED_INVALID_ARGUMENT,
-                         "communicator of axis '" + axis_ +
-                             "': " + Name(notice.rank) + " gave " + why);
+      return FailLocked(COMMSCHED_INVALID_ARGUMENT,
+                        "communicator of axis '" + axis_ +
+                            "': " + Name(notice.rank) + " gave " + why);
     }
     default:
       return;
   }
 }
 
-void Comm::FailIfLeft(int peer) {
+// What this rank waits for and `peer` never does.
+std::string Comm::MissedFrom(int peer) const {
   const Peer& other = peers_[static_cast<size_t>(peer)];
-  if (!other.has_left) return;
-  const std::string who = Name(peer) + " left axis '" + axis_ + "' before ";
   for (const uint32_t request : order_) {
     const Operation& operation = operations_[request];
     if (operation.kind == COMMSCHED_SEND || operation.IsDone()) continue;
     if (operation.number < other.launches_at_end) continue;
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "launch #" + std::to_string(operation.number));
+    return "launch #" + std::to_string(operation.number);
   }
   if (other.receives > other.sends_at_end) {
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "send #" + std::to_string(other.sends_at_end) +
-                          " to " + Name(rank_));
+    return "send #" + std::to_string(other.sends_at_end) + " to " + Name(rank_);
   }
   if (other.sends > other.receives_at_end) {
-    return FailLocked(COMMSCHED_ABORTED,
-                      who + "receive #" +
-                          std::to_string(other.receives_at_end) + " from " +
-                          Name(rank_));
+    return "receive #" + std::to_string(other.receives_at_end) + " from " +
+           Name(rank_);
   }
+  return "";
+}
+
+void Comm::FailIfLeft(int peer) {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  if (!other.has_left) return;
+  const std::string missed = MissedFrom(peer);
+  if (missed.empty()) return;
+  const std::string why =
+      Name(peer) + " left axis '" + axis_ + "' before " + missed;
+  // Why it has failed the host is about to learn.
+  if (other.has_failed) return Suspect(why);
+  FailLocked(COMMSCHED_ABORTED, why);
 }
 
 }  // namespace commsched::ucx

@@ -15,8 +15,6 @@
 namespace commsched::ucx {
 namespace {
 
-// How long a rank waits for the address of another.
-constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
 // How long a flush may take: a peer that is gone takes nothing.
 constexpr int64_t kFlushNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr uint64_t kMaxAddressBytes = 64 << 10;
@@ -39,9 +37,6 @@ bool HasRdma() {
                                                     error);
   return !error && devices != std::filesystem::directory_iterator();
 }
-
-// Of the thread, while it waits.
-thread_local const void* own_waiter = nullptr;
 
 Outcome Failed(const char* what, ucs_status_t status) {
   return {COMMSCHED_UNAVAILABLE,
@@ -71,7 +66,7 @@ void OnReceived(void* request, ucs_status_t status,
 
 }  // namespace
 
-Outcome Network::Create(const commsched_instance_desc_t& desc,
+Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
                         const commsched_host_t* host,
                         const NetworkOptions& options,
                         std::unique_ptr<Network>* out) {
@@ -136,6 +131,10 @@ Outcome Network::Open(const NetworkOptions& options) {
   if (status != UCS_OK) return Failed("ucp_worker_create", status);
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return Failed("ucp_worker_get_efd", status);
+  interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (interrupt_fd_ < 0) {
+    return {COMMSCHED_RESOURCE_EXHAUSTED, "no descriptor is left"};
+  }
   return {};
 }
 
@@ -161,7 +160,7 @@ Network::~Network() {
     ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr) ucp_cleanup(context_);
-  for (const auto& waiter : waiters_) close(waiter->fd);
+  if (interrupt_fd_ >= 0) close(interrupt_fd_);
 }
 
 void Network::Stop() {
@@ -205,7 +204,7 @@ void Network::DropUnread() {
   }
 }
 
-Outcome Network::Connect(int peer) {
+Outcome Network::Connect(int peer, int64_t deadline_ns) {
   {
     const std::lock_guard<std::mutex> lock(mu_);
     if (endpoints_[static_cast<size_t>(peer)] != nullptr) return {};
@@ -215,7 +214,7 @@ Outcome Network::Connect(int peer) {
   char message[512] = "";
   const commsched_status_t code =
       oob_->get(oob_->user, AddressKey(peer).c_str(), address.data(), &bytes,
-                NowNs() + kConnectNs, message, sizeof(message));
+                deadline_ns, message, sizeof(message));
   if (code != COMMSCHED_OK) return {code, message};
   MemoryCard card;
   if (bytes <= sizeof(card)) {
@@ -317,53 +316,12 @@ void Network::GiveId(const std::string& id, uint64_t tags) {
 
 // ---- Sleeping ----
 
-// null: interrupted already.
-Network::Waiter* Network::BeginWait(uint64_t interrupts) {
-  const std::lock_guard<std::mutex> lock(waiters_mu_);
-  if (interrupts_ != interrupts) return nullptr;
-  for (const auto& waiter : waiters_) {
-    if (waiter->waits) continue;
-    waiter->waits = true;
-    return waiter.get();
-  }
-  waiters_.push_back(std::make_unique<Waiter>());
-  waiters_.back()->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  waiters_.back()->waits = true;
-  return waiters_.back().get();
-}
-
-bool Network::WasInterrupted(uint64_t* interrupts) {
-  const std::lock_guard<std::mutex> lock(waiters_mu_);
-  if (interrupts_ == *interrupts) return false;
-  *interrupts = interrupts_;
-  return true;
-}
-
-void Network::EndWait(Waiter* waiter) {
-  const std::lock_guard<std::mutex> lock(waiters_mu_);
-  eventfd_t ignored = 0;
-  eventfd_read(waiter->fd, &ignored);  // Does not block.
-  waiter->waits = false;
-}
-
 void Network::Interrupt() {
-  const std::lock_guard<std::mutex> lock(waiters_mu_);
-  ++interrupts_;
-  for (const auto& waiter : waiters_) {
-    // The calling thread looks by itself, once its progress is over.
-    if (waiter->waits && waiter.get() != own_waiter) {
-      eventfd_write(waiter->fd, 1);
-    }
-  }
+  interrupted_.store(true, std::memory_order_seq_cst);
+  if (sleeps_.load(std::memory_order_seq_cst)) eventfd_write(interrupt_fd_, 1);
 }
 
-void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
-  Waiter* const waiter = BeginWait(*interrupts);
-  if (waiter == nullptr) {
-    WasInterrupted(interrupts);
-    return;
-  }
-  own_waiter = waiter;
+void Network::Wait(int64_t deadline_ns) {
   const int64_t spin_until_ns = spin_ns_ == 0 ? 0 : NowNs() + spin_ns_;
   while (true) {
     ucs_status_t armed = UCS_ERR_BUSY;
@@ -377,17 +335,22 @@ void Network::Wait(uint64_t* interrupts, int64_t deadline_ns) {
         armed = ucp_worker_arm(worker_);
       }
     }
-    if (WasInterrupted(interrupts)) break;
+    if (TakeInterrupt()) return;
     if (armed == UCS_ERR_BUSY) continue;
     const int64_t now_ns = NowNs();
-    if (now_ns >= deadline_ns) break;
-    pollfd fds[] = {{event_fd_, POLLIN, 0}, {waiter->fd, POLLIN, 0}};
-    const int64_t rest_ns = deadline_ns - now_ns;
-    const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
-    ppoll(fds, 2, deadline_ns == INT64_MAX ? nullptr : &rest, nullptr);
+    if (now_ns >= deadline_ns) return;
+    sleeps_.store(true, std::memory_order_seq_cst);
+    if (!interrupted_.load(std::memory_order_seq_cst)) {
+      pollfd fds[] = {{event_fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}};
+      const int64_t rest_ns = deadline_ns - now_ns;
+      const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
+      ppoll(fds, 2, deadline_ns == INT64_MAX ? nullptr : &rest, nullptr);
+    }
+    sleeps_.store(false, std::memory_order_seq_cst);
+    // Of an interrupt that is seen here, or is taken below.
+    eventfd_t ignored = 0;
+    eventfd_read(interrupt_fd_, &ignored);  // Does not block.
   }
-  own_waiter = nullptr;
-  EndWait(waiter);
 }
 
 }  // namespace commsched::ucx

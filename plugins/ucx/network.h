@@ -5,6 +5,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -79,7 +80,7 @@ struct NetworkOptions {
 // Thread-safe where it says so; the rest needs the mutex.
 class Network {
  public:
-  static Outcome Create(const commsched_instance_desc_t& desc,
+  static Outcome Create(const commsched_backend_rank_desc_t& desc,
                         const commsched_host_t* host,
                         const NetworkOptions& options,
                         std::unique_ptr<Network>* out);
@@ -96,8 +97,9 @@ class Network {
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
 
-  // Blocks until world rank `peer` has told its address. Takes the mutex.
-  Outcome Connect(int peer);
+  // DEADLINE_EXCEEDED if world rank `peer` has not told its address by then.
+  // Takes the mutex.
+  Outcome Connect(int peer, int64_t deadline_ns);
 
   // Whether this process may read the memory of world rank `peer`, which is
   // connected.
@@ -132,19 +134,20 @@ class Network {
   // Keeps what UCX may still refer to until the network is gone.
   void Bury(std::shared_ptr<void> body) { buried_.push_back(std::move(body)); }
 
-  // commsched_backend_t::wait and interrupt. Thread-safe, without the mutex.
-  void Wait(uint64_t* interrupts, int64_t deadline_ns);
+  // Tells the host that there may be news.
+  void Wake() const { wake_(wake_user_); }
+  // commsched_backend_t::wait and interrupt. Thread-safe, without the mutex;
+  // one thread waits at a time.
+  void Wait(int64_t deadline_ns);
   void Interrupt();
 
  private:
-  struct Waiter {
-    int fd = -1;
-    bool waits = false;
-  };
-
-  Network(const commsched_instance_desc_t& desc, const commsched_host_t* host)
+  Network(const commsched_backend_rank_desc_t& desc,
+          const commsched_host_t* host)
       : host_(host),
         oob_(desc.oob),
+        wake_(desc.wake),
+        wake_user_(desc.wake_user),
         world_rank_(desc.world_rank),
         world_size_(desc.world_size),
         endpoints_(static_cast<size_t>(desc.world_size)),
@@ -153,13 +156,15 @@ class Network {
   Outcome PutAddress();
   void DropUnread();
   void Started(ucs_status_ptr_t request, Message* message);
-  Waiter* BeginWait(uint64_t interrupts);
-  bool WasInterrupted(uint64_t* interrupts);
-  void EndWait(Waiter* waiter);
+  bool TakeInterrupt() {
+    return interrupted_.exchange(false, std::memory_order_seq_cst);
+  }
   int64_t NowNs() const { return host_->now_ns(host_->user); }
 
   const commsched_host_t* const host_;
   const commsched_oob_t* const oob_;
+  void (*const wake_)(void* user);
+  void* const wake_user_;
   const int world_rank_;
   const int world_size_;
   int64_t spin_ns_ = 0;
@@ -181,9 +186,11 @@ class Network {
   std::vector<std::shared_ptr<void>> buried_;
   bool stopped_ = false;
 
-  std::mutex waiters_mu_;  // Inside of mu_. Guards what follows.
-  uint64_t interrupts_ = 0;
-  std::vector<std::unique_ptr<Waiter>> waiters_;
+  // Who interrupts sets the first and then looks at the second; who waits does
+  // it the other way round. So one sees the other.
+  std::atomic<bool> interrupted_{false};
+  std::atomic<bool> sleeps_{false};
+  int interrupt_fd_ = -1;
 };
 
 }  // namespace commsched::ucx

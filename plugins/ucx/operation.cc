@@ -48,13 +48,14 @@ Range PartOf(const commsched_member_t& member, uint64_t stride, uint64_t first,
 class Builder {
  public:
   Builder(const commsched_launch_t& launch, int rank, int size,
-          uint64_t chunk_bytes, Operation* operation)
+          uint64_t chunk_bytes, bool measures, Operation* operation)
       : launch_(launch),
         rank_(rank),
         size_(size),
         element_(ElementBytes(launch.dtype)),
         chunk_(std::max<uint64_t>(1, chunk_bytes / element_)),
-        op_(*operation) {}
+        op_(*operation),
+        measures_(measures) {}
 
   // The ring of inputs, and what has no place of its own.
   uint64_t ScratchBytes() const {
@@ -177,8 +178,9 @@ class Builder {
   }
 
   char* At(const void* base, uint64_t element) const {
-    return const_cast<char*>(static_cast<const char*>(base)) +
-           element * element_;
+    // As a number: nothing is at `base` where a launch is only measured.
+    return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(base) +
+                                   element * element_);
   }
 
   void Add(bool is_receive, int peer, void* data, uint64_t count,
@@ -208,7 +210,8 @@ class Builder {
   }
 
   void CopyOwn(const void* from, void* to, uint64_t count) const {
-    if (from != to && count != 0) std::memmove(to, from, count * element_);
+    if (measures_ || from == to || count == 0) return;
+    std::memmove(to, from, count * element_);
   }
 
   // Calls `each(begin, count)` for the chunks of a range: at least one, so that
@@ -493,6 +496,7 @@ class Builder {
   const uint64_t element_;
   const uint64_t chunk_;  // Elements.
   Operation& op_;
+  const bool measures_;
   uint32_t phase_ = 0;  // Of the messages that are added.
 
   // Scratch: a ring of rooms for what is to be reduced, in order; behind it,
@@ -538,11 +542,14 @@ Outcome CheckKind(const commsched_launch_t& launch) {
 uint64_t ScratchBytes(const commsched_launch_t& launch, int rank, int size,
                       uint64_t chunk_bytes) {
   Operation none;
-  return Builder(launch, rank, size, chunk_bytes, &none).ScratchBytes();
+  return Builder(launch, rank, size, chunk_bytes, /*measures=*/true, &none)
+      .ScratchBytes();
 }
 
-void Build(const commsched_launch_t& launch, int rank, int size,
-           uint64_t chunk_bytes, Operation* operation) {
+namespace {
+
+void BuildOrMeasure(const commsched_launch_t& launch, int rank, int size,
+                    uint64_t chunk_bytes, bool measures, Operation* operation) {
   Operation& op = *operation;
   op.kind = launch.kind;
   op.dtype = launch.dtype;
@@ -559,12 +566,39 @@ void Build(const commsched_launch_t& launch, int rank, int size,
   op.num_unheard = 0;
   op.started_ns = 0;
   op.cpu_ns = 0;
-  Builder builder(launch, rank, size, chunk_bytes, operation);
+  Builder builder(launch, rank, size, chunk_bytes, measures, operation);
   if (launch.kind == COMMSCHED_SEND) {
     builder.BuildPeers();
   } else {
     builder.Build();
   }
+}
+
+}  // namespace
+
+void Build(const commsched_launch_t& launch, int rank, int size,
+           uint64_t chunk_bytes, Operation* operation) {
+  BuildOrMeasure(launch, rank, size, chunk_bytes, /*measures=*/false,
+                 operation);
+}
+
+void Measure(const commsched_launch_t& launch, int rank, int size,
+             uint64_t chunk_bytes, Operation* largest) {
+  Operation one;
+  // Any address will do that can be counted on from.
+  one.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+  BuildOrMeasure(launch, rank, size, chunk_bytes, /*measures=*/true, &one);
+  largest->Reserve(one);
+}
+
+void Operation::Reserve(const Operation& other) {
+  messages.reserve(other.messages.capacity());
+  steps.reserve(other.steps.capacity());
+  inputs.reserve(other.inputs.capacity());
+  input_messages.reserve(other.input_messages.capacity());
+  rooms.reserve(other.rooms.capacity());
+  late.reserve(other.late.capacity());
+  heard.reserve(other.heard.capacity());
 }
 
 }  // namespace commsched::ucx

@@ -79,6 +79,8 @@ struct Operation {
   int64_t started_ns = 0;
   int64_t cpu_ns = 0;
 
+  // Room for what `other` holds.
+  void Reserve(const Operation& other);
   bool IsDone() const { return next_step == steps.size() && outstanding == 0; }
 };
 
@@ -109,6 +111,11 @@ Outcome CheckKind(const commsched_launch_t& launch);
 // Sends and receives (kind SEND) have no steps.
 void Build(const commsched_launch_t& launch, int rank, int size,
            uint64_t chunk_bytes, Operation* operation);
+
+// Makes `largest` hold, of everything, at least as much as Build() writes for
+// `launch`. Its memory is not looked at.
+void Measure(const commsched_launch_t& launch, int rank, int size,
+             uint64_t chunk_bytes, Operation* largest);
 
 // Bytes of an element; 0 if `dtype` is none.
 uint64_t ElementBytes(commsched_dtype_t dtype);

@@ -120,44 +120,76 @@ commsched_status_t Init(const commsched_host_t* given, char* message,
   return COMMSCHED_OK;
 }
 
+struct Instance {
+  NetworkOptions options;
+};
+
 commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
                                   void** out_instance, char* message,
                                   uint64_t message_size) {
   return Guard(message, message_size, [&]() -> Outcome {
-    if (desc->struct_size <
-            offsetof(commsched_instance_desc_t, oob) + sizeof(desc->oob) ||
-        desc->oob == nullptr) {
+    if (desc->world_rank < 0) {
       return {COMMSCHED_FAILED_PRECONDITION,
               "connects processes; for ranks that are threads of one there is "
               "'inproc'"};
     }
-    NetworkOptions options;
-    Outcome outcome = ReadOptions(desc->config, &options);
-    std::unique_ptr<Network> network;
-    if (outcome.ok()) {
-      outcome = Network::Create(*desc, host, options, &network);
-    }
-    if (outcome.ok()) *out_instance = network.release();
+    auto instance = std::make_unique<Instance>();
+    Outcome outcome = ReadOptions(desc->config, &instance->options);
+    if (outcome.ok()) *out_instance = instance.release();
     return outcome;
   });
 }
 
-void InstanceDestroy(void* instance) { delete static_cast<Network*>(instance); }
+void InstanceDestroy(void* instance) {
+  delete static_cast<Instance*>(instance);
+}
+
+commsched_status_t RankOpen(void* instance,
+                            const commsched_backend_rank_desc_t* desc,
+                            void** out_rank, char* message,
+                            uint64_t message_size) {
+  return Guard(message, message_size, [&]() -> Outcome {
+    std::unique_ptr<Network> network;
+    Outcome outcome = Network::Create(
+        *desc, host, static_cast<Instance*>(instance)->options, &network);
+    if (outcome.ok()) *out_rank = network.release();
+    return outcome;
+  });
+}
+
+void RankClose(void* rank) { delete static_cast<Network*>(rank); }
 
 using Handle = std::shared_ptr<Comm>;
 
 Comm& Of(void* comm) { return **static_cast<Handle*>(comm); }
 
-commsched_status_t CommCreate(void* instance, const commsched_comm_desc_t* desc,
+commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) {
   return Guard(message, message_size, [&]() -> Outcome {
     auto handle = std::make_unique<Handle>();
     Outcome outcome =
-        Comm::Create(static_cast<Network*>(instance), *desc, handle.get());
+        Comm::Create(static_cast<Network*>(rank), *desc, handle.get());
     if (outcome.ok()) *out_comm = handle.release();
     return outcome;
   });
+}
+
+commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
+                             uint64_t message_size) {
+  return Guard(message, message_size, [&] {
+    bool ready = false;
+    Outcome outcome = Of(comm).Ready(&ready);
+    *out_ready = ready ? 1 : 0;
+    return outcome;
+  });
+}
+
+commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
+                              uint32_t num_launches, char* message,
+                              uint64_t message_size) {
+  return Guard(message, message_size,
+               [&] { return Of(comm).Expect(launches, num_launches); });
 }
 
 commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
@@ -174,20 +206,24 @@ commsched_status_t Poll(void* comm, uint32_t request,
                [&] { return Of(comm).Poll(request, out_result); });
 }
 
-void CommAbort(void* comm, commsched_status_t status, const char* message) {
+void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+           commsched_status_t status, const char* message) {
   Guard(nullptr, 0, [&]() -> Outcome {
-    Of(comm).Abort(status, message);
+    for (uint32_t i = 0; i < num_comms; ++i) {
+      Of(comms[i]).Abort(status, message);
+    }
     return {};
   });
 }
 
-void CommDestroy(void* comm) {
-  auto* handle = static_cast<Handle*>(comm);
-  Guard(nullptr, 0, [&]() -> Outcome {
+// After it has failed UCX may be stopped (Network::Stop): nothing is touched.
+commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
+                               char* message, uint64_t message_size) {
+  const std::unique_ptr<Handle> handle(static_cast<Handle*>(comm));
+  return Guard(message, message_size, [&]() -> Outcome {
     (*handle)->Leave();
     return {};
   });
-  delete handle;
 }
 
 commsched_status_t CommStatus(void* comm, char* message,
@@ -200,11 +236,11 @@ uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
   return Of(comm).Missing(request, out_ranks, capacity);
 }
 
-void Wait(void* instance, uint64_t* interrupts, int64_t deadline_ns) {
-  static_cast<Network*>(instance)->Wait(interrupts, deadline_ns);
+void Wait(void* rank, int64_t deadline_ns) {
+  static_cast<Network*>(rank)->Wait(deadline_ns);
 }
 
-void Interrupt(void* instance) { static_cast<Network*>(instance)->Interrupt(); }
+void Interrupt(void* rank) { static_cast<Network*>(rank)->Interrupt(); }
 
 const commsched_backend_t table = {
     .struct_size = sizeof(commsched_backend_t),
@@ -215,22 +251,27 @@ const commsched_backend_t table = {
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "ucx",
     .version = "0.1.0",
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = &Poll,
-    .comm_abort = &CommAbort,
-    .comm_destroy = &CommDestroy,
-    .comm_status = &CommStatus,
-    .comm_register = nullptr,  // UCX keeps its own cache of registrations.
-    .comm_missing = &CommMissing,
-    .wait = &Wait,
-    .interrupt = &Interrupt,
     .kinds = 0,  // All of them, as of what follows.
     .dtypes = 0,
     .reductions = 0,
-    .reserved = 0,
+    .memory_kinds = 0,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
+    .rank_open = &RankOpen,
+    .rank_close = &RankClose,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = &Poll,
+    .abort = &Abort,
+    .comm_destroy = &CommDestroy,
+    .comm_ready = &CommReady,
+    .comm_status = &CommStatus,
+    .comm_expect = &CommExpect,
+    .comm_missing = &CommMissing,
+    .mem_register = nullptr,  // UCX keeps its own cache of registrations.
+    .mem_unregister = nullptr,
+    .wait = &Wait,
+    .interrupt = &Interrupt,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

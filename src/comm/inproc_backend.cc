@@ -1,5 +1,6 @@
 #include "comm/inproc_backend.h"
 
+#include <algorithm>
 #include <new>
 #include <thread>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "comm/launch_check.h"
 #include "comm/table_support.h"
@@ -14,11 +16,18 @@
 namespace commsched {
 namespace {
 
-// A member's handle on its communicator: what only its thread uses.
+struct InprocRank {
+  InprocBackend* backend = nullptr;
+  int world_rank = 0;
+  InprocMembers::Waker waker;
+};
+
+// A member's handle on its communicator: what only its rank uses.
 class InprocMember {
  public:
-  InprocMember(InprocBackend* backend, const commsched_comm_desc_t& desc)
-      : backend_(backend),
+  InprocMember(const InprocRank& rank, const commsched_comm_desc_t& desc)
+      : backend_(rank.backend),
+        waker_(rank.waker),
         id_(desc.id),
         rank_(desc.rank),
         max_members_(desc.max_members),
@@ -27,7 +36,7 @@ class InprocMember {
 
   // Separate from construction, so that nobody joins without a handle.
   absl::Status Join(const commsched_comm_desc_t* desc) {
-    ASSIGN_OR_RETURN(comm_, backend_->Join(desc));
+    ASSIGN_OR_RETURN(comm_, backend_->Join(desc, waker_));
     members_ = comm_->members();
     return absl::OkStatus();
   }
@@ -79,6 +88,14 @@ class InprocMember {
     polled.used = false;
     ++num_done_;
     return absl::OkStatus();
+  }
+
+  absl::Status Expect(absl::Span<const commsched_launch_t> launches) {
+    const bool any_sends = std::any_of(
+        launches.begin(), launches.end(),
+        [](const auto& launch) { return launch.kind == COMMSCHED_SEND; });
+    if (!any_sends) return absl::OkStatus();
+    return comm_->peers()->Reserve(rank_, max_members_);
   }
 
   void Abort(absl::Status failure) { members_->Abort(std::move(failure)); }
@@ -136,13 +153,14 @@ class InprocMember {
   }
 
   InprocBackend* const backend_;
+  const InprocMembers::Waker waker_;
   const std::string id_;
   const int rank_;
   const uint32_t max_members_;
   std::shared_ptr<InprocComm> comm_;
   InprocMembers* members_ = nullptr;  // of comm_
 
-  // Owned by the member's thread.
+  // Owned by who calls for the rank.
   std::vector<Request> requests_;
   uint64_t num_posted_ = 0;
   uint64_t num_collectives_ = 0;
@@ -150,11 +168,11 @@ class InprocMember {
   TransferScratch scratch_;
 };
 
-absl::StatusOr<InprocMember*> CreateMember(InprocBackend* backend,
-                                           const commsched_comm_desc_t* desc,
-                                           int world_size) {
-  RETURN_IF_ERROR(CheckCommDesc(desc, world_size));
-  auto member = std::make_unique<InprocMember>(backend, *desc);
+absl::StatusOr<InprocMember*> CreateMember(const InprocRank& rank,
+                                           const commsched_comm_desc_t* desc) {
+  RETURN_IF_ERROR(
+      CheckCommDesc(desc, rank.backend->world_size(), rank.world_rank));
+  auto member = std::make_unique<InprocMember>(rank, *desc);
   RETURN_IF_ERROR(member->Join(desc));
   return member.release();
 }
@@ -184,13 +202,30 @@ void InstanceDestroy(void* instance) {
   delete static_cast<InprocBackend*>(instance);
 }
 
-commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
+commsched_status_t RankOpen(void* instance,
+                            const commsched_backend_rank_desc_t* desc,
+                            void** out_rank, char* message,
+                            uint64_t message_size) {
+  auto* rank = new (std::nothrow)
+      InprocRank{.backend = static_cast<InprocBackend*>(instance),
+                 .world_rank = desc->world_rank,
+                 .waker = {.wake = desc->wake, .user = desc->wake_user}};
+  if (rank == nullptr) {
+    return ToTable(absl::ResourceExhaustedError("out of host memory"), message,
+                   message_size);
+  }
+  *out_rank = rank;
+  return COMMSCHED_OK;
+}
+
+void RankClose(void* rank) { delete static_cast<InprocRank*>(rank); }
+
+commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) {
   absl::StatusOr<InprocMember*> member = nullptr;
   try {
-    auto* inproc = static_cast<InprocBackend*>(backend);
-    member = CreateMember(inproc, desc, inproc->world_size());
+    member = CreateMember(*static_cast<InprocRank*>(rank), desc);
   } catch (const std::bad_alloc&) {
     member = absl::ResourceExhaustedError("out of host memory");
   }
@@ -213,8 +248,13 @@ commsched_status_t Poll(void* comm, uint32_t request,
                  message, message_size);
 }
 
-void CommAbort(void* comm, commsched_status_t status, const char* message) {
-  static_cast<InprocMember*>(comm)->Abort(FailureFromTable(status, message));
+// Members share the failure: the others may be copying from this one's memory.
+void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+           commsched_status_t status, const char* message) {
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    static_cast<InprocMember*>(comms[i])->Abort(
+        FailureFromTable(status, message));
+  }
 }
 
 commsched_status_t CommStatus(void* comm, char* message,
@@ -229,7 +269,19 @@ uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                                                    capacity);
 }
 
-void CommDestroy(void* comm) { delete static_cast<InprocMember*>(comm); }
+commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
+                              uint32_t num_launches, char* message,
+                              uint64_t message_size) {
+  return ToTable(static_cast<InprocMember*>(comm)->Expect(
+                     absl::MakeConstSpan(launches, num_launches)),
+                 message, message_size);
+}
+
+commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
+                               char* /*message*/, uint64_t /*message_size*/) {
+  delete static_cast<InprocMember*>(comm);
+  return COMMSCHED_OK;
+}
 
 constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
@@ -239,34 +291,39 @@ constexpr commsched_backend_t kTable = {
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = &Poll,
-    .comm_abort = &CommAbort,
-    .comm_destroy = &CommDestroy,
-    .comm_status = &CommStatus,
-    .comm_register = nullptr,
-    .comm_missing = &CommMissing,
-    .wait = nullptr,
-    .interrupt = nullptr,
     .kinds = 0,  // All of them, as of what follows.
     .dtypes = 0,
     .reductions = 0,
-    .reserved = 0,
+    .memory_kinds = 0,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
+    .rank_open = &RankOpen,
+    .rank_close = &RankClose,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = &Poll,
+    .abort = &Abort,
+    .comm_destroy = &CommDestroy,
+    .comm_ready = nullptr,  // Who comes late is waited for by its launches.
+    .comm_status = &CommStatus,
+    .comm_expect = &CommExpect,
+    .comm_missing = &CommMissing,
+    .mem_register = nullptr,
+    .mem_unregister = nullptr,
+    .wait = nullptr,
+    .interrupt = nullptr,
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<InprocComm>> InprocBackend::Join(
-    const commsched_comm_desc_t* desc) {
+    const commsched_comm_desc_t* desc, const InprocMembers::Waker& waker) {
   MutexLock lock(&mu_);
   std::shared_ptr<InprocComm>& comm = comms_[desc->id];
   if (comm == nullptr) {
     comm = std::make_shared<InprocComm>(*desc, clock_, &link_);
   }
-  RETURN_IF_ERROR(comm->members()->Join(*desc));
+  RETURN_IF_ERROR(comm->members()->Join(*desc, waker));
   return comm;
 }
 

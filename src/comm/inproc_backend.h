@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "comm/emulated_link.h"
 #include "comm/inproc_comm.h"
+#include "comm/inproc_members.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 
@@ -29,7 +30,7 @@ class InprocBackend {
   // The communicator that `desc` describes, joined by its rank. The first
   // member makes it.
   absl::StatusOr<std::shared_ptr<InprocComm>> Join(
-      const commsched_comm_desc_t* desc);
+      const commsched_comm_desc_t* desc, const InprocMembers::Waker& waker);
 
   // To be called by a member that has left. The communicator is forgotten with
   // the last of its members: one that comes when others have failed and left

@@ -15,29 +15,29 @@ InprocMembers::InprocMembers(const commsched_comm_desc_t& desc)
       max_in_flight_(desc.max_in_flight),
       members_(std::make_unique<Member[]>(ranks_.size())) {}
 
-absl::Status InprocMembers::Join(const commsched_comm_desc_t& desc) {
+absl::Status InprocMembers::Join(const commsched_comm_desc_t& desc,
+                                 const Waker& waker) {
+  const int32_t world_rank = desc.ranks[desc.rank];
   const std::vector<int32_t> ranks(desc.ranks, desc.ranks + desc.size);
   if (ranks != ranks_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
+        absl::StrCat("communicator '", id_, "': rank ", world_rank,
                      " gave ranks ", absl::StrJoin(ranks, ","),
                      ", the first member gave ", absl::StrJoin(ranks_, ",")));
   }
   if (desc.max_in_flight != max_in_flight_) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "communicator '", id_, "': rank ", desc.world_rank, " gave ",
+        "communicator '", id_, "': rank ", world_rank, " gave ",
         desc.max_in_flight, " launches in flight, the first member said ",
         max_in_flight_));
   }
   Member& member = members_[desc.rank];
   // Joins are one after the other, so relaxed will do.
   if (member.state.load(std::memory_order_relaxed) != Member::kAbsent) {
-    return absl::AlreadyExistsError(absl::StrCat("communicator '", id_,
-                                                 "': rank ", desc.world_rank,
-                                                 " has already joined"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "communicator '", id_, "': rank ", world_rank, " has already joined"));
   }
-  member.wake = desc.wake;
-  member.wake_user = desc.wake_user;
+  member.waker = waker;
   member.state.store(Member::kJoined, std::memory_order_seq_cst);
   return absl::OkStatus();
 }
@@ -90,8 +90,8 @@ void InprocMembers::Wake(int rank) {
   // other way round.
   member.num_wakers.fetch_add(1, std::memory_order_seq_cst);
   if (member.state.load(std::memory_order_seq_cst) == Member::kJoined &&
-      member.wake != nullptr) {
-    member.wake(member.wake_user);
+      member.waker.wake != nullptr) {
+    member.waker.wake(member.waker.user);
   }
   member.num_wakers.fetch_sub(1, std::memory_order_seq_cst);
 }

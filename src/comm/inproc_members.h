@@ -19,6 +19,12 @@ namespace commsched {
 // Thread-safe.
 class InprocMembers {
  public:
+  // How a member is woken.
+  struct Waker {
+    void (*wake)(void* user) = nullptr;
+    void* user = nullptr;
+  };
+
   explicit InprocMembers(const commsched_comm_desc_t& desc);
   InprocMembers(const InprocMembers&) = delete;
   InprocMembers& operator=(const InprocMembers&) = delete;
@@ -26,7 +32,7 @@ class InprocMembers {
   // Takes the rank of `desc`. InvalidArgument if it describes another
   // communicator than the first member did, AlreadyExists if the rank has
   // joined before. One after the other (InprocBackend).
-  absl::Status Join(const commsched_comm_desc_t& desc);
+  absl::Status Join(const commsched_comm_desc_t& desc, const Waker& waker);
 
   // The member will post no more. Returns when no other thread calls its `wake`
   // or, after a failure, touches its memory any more.
@@ -72,8 +78,7 @@ class InprocMembers {
     // Threads that may be about to call `wake`.
     std::atomic<uint32_t> num_wakers{0};
     // Constant once joined; released by `state`.
-    void (*wake)(void* user) = nullptr;
-    void* wake_user = nullptr;
+    Waker waker;
   };
 
   // Constant after construction.

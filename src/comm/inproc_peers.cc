@@ -61,7 +61,8 @@ InprocPeers::InprocPeers(InprocMembers* members, const Clock* clock,
       mailboxes_(std::make_unique<Mailbox[]>(members->size())),
       senders_(members->size()) {}
 
-absl::Status InprocPeers::Prepare(Sender* sender, uint32_t max_members) {
+absl::Status InprocPeers::Reserve(int rank, uint32_t max_members) {
+  Sender* const sender = &senders_[rank];
   if (sender->messages != nullptr) return absl::OkStatus();
   const uint64_t requests = members_->max_in_flight();
   sender->messages.reset(new (std::nothrow)
@@ -81,7 +82,7 @@ absl::Status InprocPeers::Post(int rank, uint32_t request, uint32_t max_members,
                                const commsched_launch_t& launch,
                                int64_t* cpu_ns) {
   Sender& sender = senders_[rank];
-  RETURN_IF_ERROR(Prepare(&sender, max_members));
+  RETURN_IF_ERROR(Reserve(rank, max_members));
   const uint64_t element_bytes = DTypeSize(static_cast<DType>(launch.dtype));
   sender.num_messages[request] = launch.num_members;
   PeerMessage* message = &sender.messages[uint64_t{request} * max_members];

@@ -61,10 +61,12 @@ class InprocPeers {
   InprocPeers(const InprocPeers&) = delete;
   InprocPeers& operator=(const InprocPeers&) = delete;
 
+  // Takes the memory for launches of `max_members`, which is the same in all
+  // calls of a rank: kResourceExhausted. Otherwise the first Post() does.
+  absl::Status Reserve(int rank, uint32_t max_members);
+
   // Posts the members of `launch`, number `number` of this rank, under
-  // `request` which is free. `max_members` is the same in all calls of a rank;
-  // memory is taken with the first one. Adds the thread-CPU time spent to
-  // `cpu_ns`.
+  // `request` which is free. Adds the thread-CPU time spent to `cpu_ns`.
   absl::Status Post(int rank, uint32_t request, uint32_t max_members,
                     uint64_t number, const commsched_launch_t& launch,
                     int64_t* cpu_ns);
@@ -97,7 +99,6 @@ class InprocPeers {
     uint32_t max_members = 0;
   };
 
-  absl::Status Prepare(Sender* sender, uint32_t max_members);
   absl::Status PostOne(PeerMessage* message, int64_t* cpu_ns);
   PeerMessage* MatchOrQueue(PeerMessage* message);
   absl::Status Open(PeerMessage* message, PeerMessage* partner,

@@ -15,6 +15,11 @@ struct NullInstance {
   int world_size = 0;
 };
 
+struct NullRank {
+  int world_size = 0;
+  int world_rank = 0;
+};
+
 class NullComm {
  public:
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -58,13 +63,30 @@ void InstanceDestroy(void* instance) {
   delete static_cast<NullInstance*>(instance);
 }
 
-commsched_status_t CommCreate(void* backend, const commsched_comm_desc_t* desc,
+commsched_status_t RankOpen(void* instance,
+                            const commsched_backend_rank_desc_t* desc,
+                            void** out_rank, char* message,
+                            uint64_t message_size) {
+  auto* rank = new (std::nothrow) NullRank;
+  if (rank == nullptr) {
+    return ToTable(absl::ResourceExhaustedError("out of host memory"), message,
+                   message_size);
+  }
+  rank->world_size = static_cast<NullInstance*>(instance)->world_size;
+  rank->world_rank = desc->world_rank;
+  *out_rank = rank;
+  return COMMSCHED_OK;
+}
+
+void RankClose(void* rank) { delete static_cast<NullRank*>(rank); }
+
+commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) {
-  const int world_size = static_cast<NullInstance*>(backend)->world_size;
-  if (absl::Status valid = CheckCommDesc(desc, world_size); !valid.ok()) {
-    return ToTable(valid, message, message_size);
-  }
+  const auto* rank = static_cast<NullRank*>(opaque);
+  const absl::Status valid =
+      CheckCommDesc(desc, rank->world_size, rank->world_rank);
+  if (!valid.ok()) return ToTable(valid, message, message_size);
   auto* comm = new (std::nothrow) NullComm;
   if (comm == nullptr) {
     return ToTable(absl::ResourceExhaustedError("out of host memory"), message,
@@ -82,11 +104,18 @@ commsched_status_t Launch(void* comm, const commsched_launch_t* /*launch*/,
   return ToTable(null_comm->failure(), message, message_size);
 }
 
-void CommAbort(void* comm, commsched_status_t status, const char* message) {
-  static_cast<NullComm*>(comm)->Fail(FailureFromTable(status, message));
+void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+           commsched_status_t status, const char* message) {
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    static_cast<NullComm*>(comms[i])->Fail(FailureFromTable(status, message));
+  }
 }
 
-void CommDestroy(void* comm) { delete static_cast<NullComm*>(comm); }
+commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
+                               char* /*message*/, uint64_t /*message_size*/) {
+  delete static_cast<NullComm*>(comm);
+  return COMMSCHED_OK;
+}
 
 constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
@@ -97,22 +126,27 @@ constexpr commsched_backend_t kTable = {
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "null",
     .version = COMMSCHED_VERSION_STRING,
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = nullptr,
-    .comm_abort = &CommAbort,
-    .comm_destroy = &CommDestroy,
-    .comm_status = nullptr,
-    .comm_register = nullptr,
-    .comm_missing = nullptr,
-    .wait = nullptr,
-    .interrupt = nullptr,
     .kinds = 0,  // All of them, as of what follows.
     .dtypes = 0,
     .reductions = 0,
-    .reserved = 0,
+    .memory_kinds = 0,
+    .instance_create = &InstanceCreate,
+    .instance_destroy = &InstanceDestroy,
+    .rank_open = &RankOpen,
+    .rank_close = &RankClose,
+    .comm_create = &CommCreate,
+    .launch = &Launch,
+    .poll = nullptr,
+    .abort = &Abort,
+    .comm_destroy = &CommDestroy,
+    .comm_ready = nullptr,
+    .comm_status = nullptr,
+    .comm_expect = nullptr,
+    .comm_missing = nullptr,
+    .mem_register = nullptr,
+    .mem_unregister = nullptr,
+    .wait = nullptr,
+    .interrupt = nullptr,
 };
 
 }  // namespace

@@ -36,10 +36,10 @@ absl::Status CheckSize(absl::string_view what, uint64_t size, uint64_t least) {
                    sizeof(void*), " in ", least, "..", kMaxTableSize));
 }
 
-absl::Status CheckAbi(absl::string_view what, uint32_t abi, uint32_t newest) {
-  if (abi <= newest) return absl::OkStatus();
+absl::Status CheckAbi(absl::string_view what, uint32_t abi, uint32_t known) {
+  if (abi == known) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(what, " has ABI ", abi, "; this library knows 0..", newest));
+      absl::StrCat(what, " has ABI ", abi, "; this library knows ", known));
 }
 
 // A text of 1..kMaxTextLength characters that `allowed` takes. Never reads
@@ -99,9 +99,11 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
   RETURN_IF_ERROR(CheckPresent(
       what, {{"instance_create", table->instance_create != nullptr},
              {"instance_destroy", table->instance_destroy != nullptr},
+             {"rank_open", table->rank_open != nullptr},
+             {"rank_close", table->rank_close != nullptr},
              {"comm_create", table->comm_create != nullptr},
              {"launch", table->launch != nullptr},
-             {"comm_abort", table->comm_abort != nullptr},
+             {"abort", table->abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
   table->capabilities &= 2 * COMMSCHED_BACKEND_PROCESSES - 1;
   if ((table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0) {
@@ -111,6 +113,15 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
   if ((table->wait == nullptr) != (table->interrupt == nullptr)) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has only one of wait and interrupt"));
+  }
+  if ((table->mem_register == nullptr) != (table->mem_unregister == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has only one of mem_register and mem_unregister"));
+  }
+  if (table->memory_kinds != 0 &&
+      (table->memory_kinds & 1u << COMMSCHED_DEVICE_HOST) == 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        what, " takes no memory of the host; this version has no other"));
   }
   if ((table->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
     return absl::OkStatus();
@@ -148,12 +159,12 @@ absl::Status Check(commsched_observer_t* table, absl::string_view what) {
                              {"detach", table->detach != nullptr}});
 }
 
-// ABI 0 of every kind: the table as it is, lengthened. A kind whose layout
-// changes gets a function of its own here that makes today's table of it.
+// The table as it is, lengthened. A kind of which an older ABI is to be known,
+// too, gets a function of its own here that makes today's table of it.
 template <typename Table>
-absl::StatusOr<std::shared_ptr<const void>> AdaptV0(const void* from,
-                                                    uint64_t size,
-                                                    absl::string_view what) {
+absl::StatusOr<std::shared_ptr<const void>> Lengthened(const void* from,
+                                                       uint64_t size,
+                                                       absl::string_view what) {
   auto table = std::make_shared<Table>();
   std::memset(table.get(), 0, sizeof(Table));
   std::memcpy(table.get(), from, std::min<uint64_t>(size, sizeof(Table)));
@@ -162,23 +173,23 @@ absl::StatusOr<std::shared_ptr<const void>> AdaptV0(const void* from,
   return std::shared_ptr<const void>(std::move(table));
 }
 
-// Of the shortest table that was ever a whole one, and the newest ABI.
+// The shortest table of the ABI that was ever a whole one.
 struct KindRules {
   uint64_t least_size;
-  uint32_t newest_abi;
+  uint32_t abi;
   absl::StatusOr<std::shared_ptr<const void>> (*adapt)(const void*, uint64_t,
                                                        absl::string_view);
 };
 
 constexpr KindRules kRules[COMMSCHED_PLUGIN_NUM_KINDS] = {
-    {offsetof(commsched_backend_t, comm_status), COMMSCHED_BACKEND_ABI,
-     &AdaptV0<commsched_backend_t>},
+    {offsetof(commsched_backend_t, comm_ready), COMMSCHED_BACKEND_ABI,
+     &Lengthened<commsched_backend_t>},
     {offsetof(commsched_policy_t, order), COMMSCHED_POLICY_ABI,
-     &AdaptV0<commsched_policy_t>},
+     &Lengthened<commsched_policy_t>},
     {offsetof(commsched_codec_t, decode_add), COMMSCHED_CODEC_ABI,
-     &AdaptV0<commsched_codec_t>},
+     &Lengthened<commsched_codec_t>},
     {sizeof(commsched_observer_t), COMMSCHED_OBSERVER_ABI,
-     &AdaptV0<commsched_observer_t>},
+     &Lengthened<commsched_observer_t>},
 };
 
 absl::StatusOr<Plugin> ReadPlugin(const commsched_plugin_t& entry,
@@ -200,12 +211,13 @@ absl::StatusOr<Plugin> ReadPlugin(const commsched_plugin_t& entry,
   // The plugin's table may be shorter than ours, so it is looked at as bytes.
   commsched_plugin_head_t head = {};
   std::memcpy(&head.struct_size, entry.table, sizeof(head.struct_size));
-  RETURN_IF_ERROR(CheckSize(what, head.struct_size, rules.least_size));
+  RETURN_IF_ERROR(CheckSize(what, head.struct_size, sizeof(head)));
   std::memcpy(&head, entry.table, sizeof(head));
   RETURN_IF_ERROR(
       CheckText(absl::StrCat(what, ".name"), head.name, &IsNameCharacter));
   what = absl::StrCat(PluginKindName(entry.kind), " '", head.name, "'");
-  RETURN_IF_ERROR(CheckAbi(what, head.abi, rules.newest_abi));
+  RETURN_IF_ERROR(CheckAbi(what, head.abi, rules.abi));
+  RETURN_IF_ERROR(CheckSize(what, head.struct_size, rules.least_size));
   RETURN_IF_ERROR(
       CheckText(absl::StrCat(what, ".version"), head.version, &IsPrintable));
   Plugin plugin{entry.kind, head.name, head.version, std::string(origin), {}};

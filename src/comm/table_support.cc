@@ -104,7 +104,8 @@ absl::Status CheckNoConfig(const commsched_instance_desc_t& desc) {
       absl::StrCat("takes no configuration; it was given '", desc.config, "'"));
 }
 
-absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size) {
+absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size,
+                           int world_rank) {
   if (desc == nullptr || desc->id == nullptr || desc->axis == nullptr ||
       desc->ranks == nullptr) {
     return absl::InvalidArgumentError(
@@ -123,10 +124,10 @@ absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size) {
   if (absl::Status ranks = CheckRanks(*desc, world_size); !ranks.ok()) {
     return ranks;
   }
-  if (desc->ranks[desc->rank] != desc->world_rank) {
+  if (desc->ranks[desc->rank] != world_rank) {
     return absl::InvalidArgumentError(absl::StrCat(
         "communicator '", desc->id, "': member ", desc->rank, " is world rank ",
-        desc->ranks[desc->rank], ", not ", desc->world_rank));
+        desc->ranks[desc->rank], ", not ", world_rank));
   }
   if (desc->max_in_flight < 1 || desc->max_in_flight > kMaxInFlight) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -62,8 +62,9 @@ absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc);
 absl::Status CheckNoConfig(const commsched_instance_desc_t& desc);
 
 // InvalidArgument, naming the communicator and the value, unless `desc` can
-// make a communicator in a world of `world_size` ranks.
-absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size);
+// make a communicator of `world_rank` in a world of `world_size` ranks.
+absl::Status CheckCommDesc(const commsched_comm_desc_t* desc, int world_size,
+                           int world_rank);
 
 }  // namespace commsched
 

@@ -1,14 +1,12 @@
 #include "comm/world.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "base/status_macros.h"
 #include "comm/control_meeting.h"
 #include "comm/memory_meeting.h"
+#include "comm/memory_store.h"
 #include "comm/plugin_registry.h"
 #include "comm/table_support.h"
 
@@ -32,36 +30,23 @@ absl::StatusOr<const commsched_backend_t*> TableOf(const WorldSpec& spec) {
   return PluginRegistry::Process().Backend(spec.backend);
 }
 
-// ---- What a backend exchanges with its peers (commsched_oob_t) ----
+// At the control server. Thread-safe.
+class ControlStore final : public ValueStore {
+ public:
+  // `client` outlives the store.
+  explicit ControlStore(ControlClient* client) : client_(client) {}
 
-std::string OobKey(const char* key) { return absl::StrCat("backend ", key); }
-
-commsched_status_t Put(void* user, const char* key, const void* value,
-                       uint64_t bytes, char* message, uint64_t message_size) {
-  const absl::string_view view(static_cast<const char*>(value), bytes);
-  return ToTable(
-      static_cast<Job*>(user)->client().Put(OobKey(key), view, kPutNs), message,
-      message_size);
-}
-
-commsched_status_t Get(void* user, const char* key, void* value,
-                       uint64_t* bytes, int64_t deadline_ns, char* message,
-                       uint64_t message_size) {
-  const int64_t timeout_ns =
-      std::max<int64_t>(0, deadline_ns - SystemClock::Get().NowNs());
-  auto got = static_cast<Job*>(user)->client().Get(OobKey(key), timeout_ns);
-  absl::Status status = got.status();
-  if (got.ok() && got->size() > *bytes) {
-    status = absl::OutOfRangeError(
-        absl::StrCat("value of key '", key, "' has ", got->size(),
-                     " bytes, room for ", *bytes, " was given"));
+  absl::Status Put(const std::string& key, const std::string& value) override {
+    return client_->Put(key, value, kPutNs);
   }
-  if (got.ok()) *bytes = got->size();
-  if (status.ok() && !got->empty()) {
-    std::memcpy(value, got->data(), got->size());
+  absl::StatusOr<std::string> Get(const std::string& key,
+                                  int64_t timeout_ns) override {
+    return client_->Get(key, timeout_ns);
   }
-  return ToTable(status, message, message_size);
-}
+
+ private:
+  ControlClient* const client_;
+};
 
 }  // namespace
 
@@ -73,6 +58,10 @@ World::~World() {
     // Who still waits for this rank learns that it does not come.
     job_->client().Leave(kEndNs);
   }
+  {
+    MutexLock lock(&ranks_mu_);
+    ranks_.clear();
+  }
   if (created_) table_->instance_destroy(instance_);
 }
 
@@ -83,6 +72,7 @@ absl::StatusOr<std::shared_ptr<World>> World::Create(const WorldSpec& spec) {
   world->local_size_ = spec.size;
   world->taken_.resize(static_cast<size_t>(spec.size));
   world->meeting_ = std::make_unique<MemoryMeeting>(spec.size);
+  world->store_ = std::make_unique<MemoryStore>();
   RETURN_IF_ERROR(world->CreateInstance());
   return world;
 }
@@ -100,32 +90,35 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   std::shared_ptr<World> world(new World(spec, table));
   world->spec_.size = environment.size;
   world->own_rank_ = environment.rank;
+  world->epoch_ = environment.epoch;
+  world->local_rank_ = environment.local_rank;
   world->local_size_ = environment.local_size;
   world->taken_.resize(static_cast<size_t>(environment.size));
   World* const raw = world.get();
   job.on_lost = [raw](int /*rank*/, const std::string& why) {
     raw->OnLost(why);
   };
+  job.on_failed = [raw](int rank, uint64_t scope, const absl::Status& why) {
+    raw->OnFailed(rank, scope, why);
+  };
   ASSIGN_OR_RETURN(world->job_, Job::Join(std::move(job)));
   world->meeting_ = std::make_unique<ControlMeeting>(&world->job_->client(),
                                                      environment.rank);
+  world->store_ = std::make_unique<ControlStore>(&world->job_->client());
   RETURN_IF_ERROR(world->CreateInstance());
   return world;
 }
 
 absl::Status World::CreateInstance() {
+  {
+    MutexLock lock(&ranks_mu_);
+    ranks_.resize(static_cast<size_t>(spec_.size));
+  }
   commsched_instance_desc_t desc = {};
   desc.struct_size = sizeof(desc);
   desc.world_size = spec_.size;
-  desc.config = spec_.backend_config.c_str();
   desc.world_rank = own_rank_;
-  if (job_ != nullptr) {
-    oob_ = {.struct_size = sizeof(oob_),
-            .user = job_.get(),
-            .put = &Put,
-            .get = &Get};
-    desc.oob = &oob_;
-  }
+  desc.config = spec_.backend_config.c_str();
   PluginMessage message;
   const commsched_status_t code = table_->instance_create(
       &desc, &instance_, message.Begin(), PluginMessage::size());
@@ -137,15 +130,36 @@ absl::Status World::CreateInstance() {
                                                    "': ", failure.message()));
 }
 
-absl::Status World::AcquireRank(int rank) {
+absl::Status World::CheckOwn(int rank) const {
   if (rank < 0 || rank >= spec_.size) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", rank, " is not in 0..", spec_.size - 1));
   }
-  if (own_rank_ != kAllRanks && rank != own_rank_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rank ", rank, " is another process; this one is rank ", own_rank_));
-  }
+  if (own_rank_ == kAllRanks || rank == own_rank_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank ", rank, " is another process; this one is rank ", own_rank_));
+}
+
+absl::StatusOr<BackendRank*> World::Rank(int rank) {
+  RETURN_IF_ERROR(CheckOwn(rank));
+  MutexLock lock(&ranks_mu_);
+  std::unique_ptr<BackendRank>& opened = ranks_[static_cast<size_t>(rank)];
+  if (opened != nullptr) return opened.get();
+  ASSIGN_OR_RETURN(
+      opened, BackendRank::Open(
+                  {.table = table_,
+                   .instance = instance_,
+                   .store = store_.get(),
+                   .epoch = epoch_,
+                   .world_rank = rank,
+                   .world_size = spec_.size,
+                   .local_rank = own_rank_ == kAllRanks ? rank : local_rank_,
+                   .local_size = local_size_}));
+  return opened.get();
+}
+
+absl::Status World::AcquireRank(int rank) {
+  RETURN_IF_ERROR(CheckOwn(rank));
   MutexLock lock(&mu_);
   if (taken_[rank]) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -160,30 +174,62 @@ void World::ReleaseRank(int rank) {
   taken_[rank] = false;
 }
 
-void World::Watch(const std::shared_ptr<LossWatcher>& watcher) {
-  absl::Status lost;
+// ---- Failures ----
+
+void World::Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
+                  uint64_t scope) {
+  absl::Status failure;
   {
     MutexLock lock(&mu_);
-    std::erase_if(watchers_, [](const auto& other) { return other.expired(); });
-    watchers_.push_back(watcher);
-    lost = lost_;
+    std::erase_if(watchers_, [](const Watching& other) {
+      return other.watcher.expired();
+    });
+    watchers_.push_back({watcher, rank, scope});
+    const auto failed = failures_.find(scope);
+    if (failed != failures_.end() && failed->second.first != rank) {
+      failure = failed->second.second;
+    }
+    if (!lost_.ok()) failure = lost_;
   }
-  if (!lost.ok()) watcher->OnLost(lost);
+  if (!failure.ok()) watcher->OnFailure(failure);
+}
+
+void World::Tell(int rank, uint64_t scope, const absl::Status& why) {
+  if (job_ != nullptr) {
+    job_->client().Fail(scope, why);
+  } else {
+    OnFailed(rank, scope, why);
+  }
+}
+
+void World::OnFailed(int rank, uint64_t scope, const absl::Status& why) {
+  std::vector<std::weak_ptr<FailureWatcher>> told;
+  {
+    MutexLock lock(&mu_);
+    if (!failures_.emplace(scope, std::make_pair(rank, why)).second) return;
+    for (const Watching& watching : watchers_) {
+      if (watching.scope == scope && watching.rank != rank) {
+        told.push_back(watching.watcher);
+      }
+    }
+  }
+  for (const auto& watcher : told) {
+    if (const auto alive = watcher.lock()) alive->OnFailure(why);
+  }
 }
 
 // The first counts: what follows it is its consequence.
 void World::OnLost(const std::string& why) {
   const absl::Status status = absl::AbortedError(why);
-  std::vector<std::weak_ptr<LossWatcher>> watchers;
+  std::vector<Watching> watchers;
   {
     MutexLock lock(&mu_);
     if (!lost_.ok()) return;
     lost_ = status;
     watchers = watchers_;
   }
-  for (const auto& watcher : watchers) {
-    const auto alive = watcher.lock();
-    if (alive != nullptr) alive->OnLost(status);
+  for (const Watching& watching : watchers) {
+    if (const auto alive = watching.watcher.lock()) alive->OnFailure(status);
   }
 }
 

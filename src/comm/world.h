@@ -4,12 +4,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "comm/backend_rank.h"
 #include "comm/meeting.h"
+#include "comm/value_store.h"
 #include "commsched/plugin.h"
 #include "control/job.h"
 
@@ -24,12 +28,13 @@ struct WorldSpec {
   const commsched_backend_t* table = nullptr;
 };
 
-// Who is told that a rank is gone. Thread-safe.
-class LossWatcher {
+// Who is told that a rank is gone, or has failed. Thread-safe.
+class FailureWatcher {
  public:
-  virtual ~LossWatcher() = default;
-  // `why` names the rank. From any thread; does not block.
-  virtual void OnLost(const absl::Status& why) = 0;
+  virtual ~FailureWatcher() = default;
+  // `why` names the rank. From any thread; does not block. Perhaps several
+  // times: the first counts.
+  virtual void OnFailure(const absl::Status& why) = 0;
 };
 
 // The ranks of one job, where they meet, and the backend they share: threads of
@@ -58,38 +63,61 @@ class World {
   // How many ranks of the job are on this machine.
   int local_size() const { return local_size_; }
   Meeting* meeting() { return meeting_.get(); }
-  // The backend's table and the instance to pass to comm_create.
   const commsched_backend_t* backend() const { return table_; }
-  void* backend_instance() { return instance_; }
+  // `rank`, one that lives in this process, as the backend has opened it. Stays
+  // open with the world.
+  absl::StatusOr<BackendRank*> Rank(int rank);
 
   // Takes a rank; kAlreadyExists while another holder lives. Give it back with
   // ReleaseRank.
   absl::Status AcquireRank(int rank);
   void ReleaseRank(int rank);
 
-  // `watcher` is told of the first rank that is lost, at once if one is, while
-  // it lives.
-  void Watch(const std::shared_ptr<LossWatcher>& watcher);
+  // `watcher`, of `rank`, is told of the first rank that is lost, and of
+  // failures of `scope`, which is a number that all ranks give the same thing;
+  // at once if there was one, and while it lives.
+  void Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
+             uint64_t scope);
+  // `rank` has failed with `why`, which names it: all others learn of it. Never
+  // blocks. The first failure of a scope counts.
+  void Tell(int rank, uint64_t scope, const absl::Status& why);
 
  private:
+  struct Watching {
+    std::weak_ptr<FailureWatcher> watcher;
+    int rank = 0;
+    uint64_t scope = 0;
+  };
+
   World(WorldSpec spec, const commsched_backend_t* table);
   absl::Status CreateInstance();
+  absl::Status CheckOwn(int rank) const;
   void OnLost(const std::string& why);
+  void OnFailed(int rank, uint64_t scope, const absl::Status& why);
 
   // Constant after creation.
   WorldSpec spec_;
   int own_rank_ = kAllRanks;
   int local_size_ = 0;
   const commsched_backend_t* const table_;
+  uint64_t epoch_ = 0;
+  int local_rank_ = 0;  // Of own_rank().
   std::unique_ptr<Meeting> meeting_;
-  commsched_oob_t oob_ = {};
+  std::unique_ptr<ValueStore> store_;
   bool created_ = false;
   void* instance_ = nullptr;
+
+  Mutex ranks_mu_;
+  // By rank; null: not opened.
+  std::vector<std::unique_ptr<BackendRank>> ranks_ ABSL_GUARDED_BY(ranks_mu_);
 
   Mutex mu_;
   std::vector<bool> taken_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::weak_ptr<LossWatcher>> watchers_ ABSL_GUARDED_BY(mu_);
+  // The first of each scope, and who it comes from.
+  absl::flat_hash_map<uint64_t, std::pair<int, absl::Status>> failures_
+      ABSL_GUARDED_BY(mu_);
+  std::vector<Watching> watchers_ ABSL_GUARDED_BY(mu_);
 
   // The last member: its thread calls OnLost.
   std::unique_ptr<Job> job_;

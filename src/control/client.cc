@@ -282,6 +282,14 @@ class ControlClient::Impl {
       if (spec_.on_lost) spec_.on_lost(lost.rank, lost.why);
       return absl::OkStatus();
     }
+    if (kind == FrameKind::kFailed) {
+      ASSIGN_OR_RETURN(const auto failed, Decode<FailedMessage>(payload));
+      if (spec_.on_failed) {
+        spec_.on_failed(failed.rank, failed.scope,
+                        StatusFrom(failed.code, failed.message));
+      }
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(Expect(FrameKind::kReply, kind));
     ASSIGN_OR_RETURN(auto reply, Decode<ReplyMessage>(payload));
     MutexLock lock(&mu_);
@@ -461,6 +469,15 @@ void ControlClient::Decline(absl::Span<const int> members,
   message.members = Numbers(members);
   message.code = static_cast<uint32_t>(why.code());
   message.message = Text(why.message());
+  impl_->Post(FrameOf(message));
+}
+
+void ControlClient::Fail(uint64_t scope, const absl::Status& why) {
+  FailedMessage message;
+  message.scope = scope;
+  message.code = static_cast<uint32_t>(why.code());
+  message.message =
+      Text(why.message().substr(0, FailedMessage::kMaxMessageBytes));
   impl_->Post(FrameOf(message));
 }
 

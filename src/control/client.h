@@ -27,6 +27,9 @@ struct ControlClientSpec {
   // On the client's thread; must not block nor destroy the client.
   static constexpr int kServer = -1;
   std::function<void(int rank, const std::string& why)> on_lost;
+  // Another rank has called Fail(). Likewise.
+  std::function<void(int rank, uint64_t scope, const absl::Status& why)>
+      on_failed;
 };
 
 // Connects to a server (control/server.h), and keeps the connection alive on a
@@ -65,6 +68,12 @@ class ControlClient {
   // Never blocks.
   void Decline(absl::Span<const int> members, absl::string_view key,
                const absl::Status& why);
+
+  // Tells all other ranks, those that join later too, that this one has failed
+  // with `why`, which is not OK, in what they all call `scope`. The first
+  // failure of a scope is told, up to Hub::kMaxFailures; longer messages than
+  // FailedMessage::kMaxMessageBytes are cut. Never blocks.
+  void Fail(uint64_t scope, const absl::Status& why);
 
   // This rank comes to no meeting any more: those that wait for it fail, as
   // does every later call here, with kFailedPrecondition. Blocks until all

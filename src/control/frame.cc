@@ -26,6 +26,7 @@ bool IsKnown(uint32_t kind) {
     case FrameKind::kReply:
     case FrameKind::kLost:
     case FrameKind::kBeat:
+    case FrameKind::kFailed:
       return true;
   }
   return false;

@@ -30,6 +30,7 @@ enum class FrameKind : uint16_t {
   kLost = 33,
   // Both ways.
   kBeat = 48,
+  kFailed = 49,
 };
 
 // A frame is a header of 12 bytes, little-endian, and a payload: the magic

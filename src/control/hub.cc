@@ -46,7 +46,7 @@ absl::Status Hub::Join(int rank) {
 }
 
 void Hub::Greet(int rank) {
-  for (const SharedFrame& loss : losses_) send_(rank, loss);
+  for (const SharedFrame& frame : news_) send_(rank, frame);
 }
 
 absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
@@ -77,6 +77,10 @@ absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
     case FrameKind::kLeave:
       RETURN_IF_ERROR(Decode<LeaveMessage>(payload).status());
       return Leave(rank);
+    case FrameKind::kFailed: {
+      ASSIGN_OR_RETURN(auto message, Decode<FailedMessage>(payload));
+      return Fail(rank, std::move(message));
+    }
     case FrameKind::kBeat:
       return Decode<BeatMessage>(payload).status();
     case FrameKind::kChallenge:
@@ -247,12 +251,35 @@ void Hub::Lose(int rank, absl::string_view why) {
   LostMessage lost;
   lost.rank = rank;
   lost.why = absl::StrCat("rank ", rank, " is lost: ", why);
-  const auto frame = FrameOf(lost);
-  losses_.push_back(frame);
   Depart(rank, State::kLost, absl::AbortedError(lost.why));
-  for (size_t other = 0; other < ranks_.size(); ++other) {
-    if (ranks_[other] == State::kPresent) send_(static_cast<int>(other), frame);
+  Announce(rank, FrameOf(lost));
+}
+
+void Hub::Announce(int rank, SharedFrame frame) {
+  for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
+    if (other != rank && IsPresent(other)) send_(other, frame);
   }
+  news_.push_back(std::move(frame));
+}
+
+// Later failures of a scope are consequences of the first.
+absl::Status Hub::Fail(int rank, FailedMessage message) {
+  if (message.code == 0 ||
+      message.message.size() > FailedMessage::kMaxMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a failure of code ", message.code, " with a message of ",
+                     message.message.size(), " bytes; the limit is ",
+                     FailedMessage::kMaxMessageBytes));
+  }
+  if (failed_scopes_.contains(message.scope)) return absl::OkStatus();
+  if (failed_scopes_.size() >= kMaxFailures) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kMaxFailures, " things have failed"));
+  }
+  failed_scopes_.insert(message.scope);
+  message.rank = rank;
+  Announce(rank, FrameOf(message));
+  return absl::OkStatus();
 }
 
 void Hub::Depart(int rank, State state, const absl::Status& why) {

@@ -11,6 +11,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "control/frame.h"
@@ -37,6 +38,8 @@ class Hub {
   // What a key may have, and how many bytes all values together.
   static constexpr size_t kMaxKeyBytes = 4096;
   static constexpr size_t kMaxStoreBytes = size_t{256} << 20;
+  // Failures of which the ranks can be told.
+  static constexpr size_t kMaxFailures = 4096;
 
   // `send` is called for ranks that have joined and are not lost, from the
   // calls below.
@@ -46,7 +49,7 @@ class Hub {
   // that has joined before, also if it left or was lost since: a job's ranks
   // join once.
   absl::Status Join(int rank);
-  // Once it can be sent to: tells it who was lost before.
+  // Once it can be sent to: tells it who was lost, and what failed, before.
   void Greet(int rank);
 
   // A frame from a rank that has joined, and is not lost. Not OK: `rank` broke
@@ -94,6 +97,9 @@ class Hub {
   absl::Status Put(int rank, PutMessage message);
   absl::Status Get(int rank, GetMessage message, int64_t now_ns);
   absl::Status Leave(int rank);
+  absl::Status Fail(int rank, FailedMessage message);
+  // To all others, now and later.
+  void Announce(int rank, SharedFrame frame);
   void Depart(int rank, State state, const absl::Status& why);
   // Answers all who wait for a meeting that is decided.
   void Settle(const std::string& key);
@@ -105,7 +111,8 @@ class Hub {
   std::vector<State> ranks_;
   int num_joined_ = 0;
   int num_present_ = 0;
-  std::vector<SharedFrame> losses_;  // As they were told.
+  std::vector<SharedFrame> news_;  // As they were told.
+  absl::flat_hash_set<uint64_t> failed_scopes_;
   MeetingTable meetings_;
   absl::flat_hash_map<std::string, std::string> store_;
   size_t store_bytes_ = 0;

@@ -247,6 +247,7 @@ class Job::Impl {
     client.epoch = spec_.environment.epoch;
     client.connect_timeout_ns = timeout_ns;
     client.on_lost = spec_.on_lost;
+    client.on_failed = spec_.on_failed;
     ASSIGN_OR_RETURN(client_, ControlClient::Connect(std::move(client)));
     joined_ = true;
     return absl::OkStatus();

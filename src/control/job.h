@@ -18,6 +18,9 @@ struct JobSpec {
   int64_t timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
   // ControlClientSpec::on_lost.
   std::function<void(int rank, const std::string& why)> on_lost;
+  // ControlClientSpec::on_failed.
+  std::function<void(int rank, uint64_t scope, const absl::Status& why)>
+      on_failed;
   // Where ranks on one host find each other; "": XDG_RUNTIME_DIR, TMPDIR or
   // /tmp.
   std::string folder;

@@ -16,7 +16,7 @@
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 1;
+inline constexpr uint32_t kControlVersion = 2;
 
 // ---- Handshake --------------------------------------------------------------
 
@@ -191,6 +191,23 @@ struct BeatMessage {
   template <typename Self, typename Visitor>
   static void Visit(Self& /*self*/, Visitor& visit) {
     visit();
+  }
+};
+
+// A rank has failed in what all ranks call `scope`. From the rank, and then to
+// all others.
+struct FailedMessage {
+  static constexpr FrameKind kKind = FrameKind::kFailed;
+  static constexpr size_t kMaxMessageBytes = 4096;
+
+  uint64_t scope = 0;
+  int32_t rank = 0;   // Which one; the server knows.
+  uint32_t code = 0;  // absl::StatusCode, not OK.
+  std::string message;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.scope, self.rank, self.code, self.message);
   }
 };
 

@@ -148,6 +148,9 @@ class Flattener {
   void FillLaunch(uint32_t index) {
     const Launch& from = plan_.launches[index];
     LaunchProgram& launch = program_->launches[index];
+    launch.call.struct_size = sizeof(launch.call);
+    launch.call.key = from.key;
+    launch.call.slot = UINT32_MAX;
     launch.call.kind = static_cast<commsched_collective_t>(from.kind);
     launch.call.dtype = static_cast<commsched_dtype_t>(from.dtype);
     launch.call.reduce_op = static_cast<commsched_reduce_op_t>(from.reduce_op);

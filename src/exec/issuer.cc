@@ -1,15 +1,11 @@
 #include "exec/issuer.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "base/prompt_thread.h"
 #include "device/host_device.h"
 
 namespace commsched {
@@ -56,20 +52,14 @@ Issuer::Issuer(const IssuerSpec& spec)
 }
 
 Issuer::~Issuer() {
-  if (!lane_.joinable()) {
-    TellFailed();
-    return;
-  }
-  stop_.store(true, std::memory_order_release);  // acquired in LaneMain()
-  spec_.parker->Unpark();
-  lane_.join();
+  if (attached_) spec_.rank->Detach(this);
+  TellFailed();
 }
 
 void Issuer::Start() {
   if (program_.issue_inline || spec_.manual || launches_per_step_ == 0) return;
-  lane_ = std::thread([this] { LaneMain(); });
-  const std::string name = absl::StrCat("commsched/", spec_.world_rank);
-  pthread_setname_np(lane_.native_handle(), name.substr(0, 15).c_str());
+  attached_ = true;
+  spec_.rank->Attach(this);
 }
 
 int64_t Issuer::MakeDue(uint64_t number, int64_t now_ns) {
@@ -80,19 +70,8 @@ int64_t Issuer::MakeDue(uint64_t number, int64_t now_ns) {
     return end;
   }
   due_.store(number, std::memory_order_release);
-  spec_.parker->Unpark();
+  spec_.rank->parker()->Unpark();
   return 0;
-}
-
-void Issuer::LaneMain() {
-  // Ranks compute on the cores that their lanes are woken on.
-  MakeThreadPrompt();
-  while (!stop_.load(std::memory_order_acquire) && !spec_.failure->failed()) {
-    if (Pump()) continue;
-    if (spec_.failure->failed()) break;
-    spec_.parker->ParkUntil(NextWakeNs());
-  }
-  TellFailed();
 }
 
 bool Issuer::Pump() {
@@ -100,7 +79,10 @@ bool Issuer::Pump() {
     holds_.EndStall(spec_.clock->NowNs());
     if (spec_.recorder != nullptr) writer_.CatchUp();
   }
-  if (spec_.failure->failed()) return false;
+  if (spec_.failure->failed()) {
+    TellFailed();
+    return false;
+  }
   bool progressed = PollInFlight();
   while (!spec_.failure->failed() && TryIssue()) progressed = true;
   if (progressed) return true;
@@ -347,6 +329,7 @@ void Issuer::TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns) {
 
 void Issuer::TellFailed() {
   if (spec_.observers == nullptr || !spec_.failure->failed()) return;
+  if (std::exchange(told_failed_, true)) return;
   spec_.observers->Failed(spec_.failure->status(), spec_.clock->NowNs());
 }
 
@@ -363,8 +346,9 @@ Issuer::Totals Issuer::totals() const {
 
 const commsched_launch_t* Issuer::Prepare(uint32_t launch, uint64_t step,
                                           bool drops) {
+  LaunchProgram& program = spec_.program->launches[launch];
+  program.call.step = program_.first_step + step;
   if (ABSL_PREDICT_FALSE(drops)) return spec_.drops->Begin(launch, step + 1);
-  const LaunchProgram& program = program_.launches[launch];
   if (program.staging_in.count != 0) RunStagingOf(program.staging_in, launch);
   if (program.coded_in.count != 0) {
     RunCodedOf(program.coded_in, launch, /*encode=*/true);
@@ -398,6 +382,7 @@ bool Issuer::LaneIsEmpty(uint32_t lane) const {
 }
 
 int64_t Issuer::NextWakeNs() const {
+  if (spec_.failure->failed()) return kNoDeadlineNs;
   int64_t wake_ns = kNoDeadlineNs;
   int64_t deadline_ns = kNoDeadlineNs;
   for (const InFlight& entry : in_flight_) {
@@ -444,19 +429,15 @@ void Issuer::Fail(absl::Status status) {
     spec_.flight->Fail(status.message(), spec_.clock->NowNs());
   }
   // What the other ranks read names this one.
-  const std::string message =
-      absl::StrCat("rank ", spec_.world_rank, ": ", status.message());
-  for (void* comm : spec_.comms) {
-    if (comm == nullptr) continue;
-    spec_.backend->comm_abort(
-        comm, static_cast<commsched_status_t>(status.code()), message.c_str());
-  }
+  spec_.abort(absl::Status(
+      status.code(),
+      absl::StrCat("rank ", spec_.world_rank, ": ", status.message())));
   // Those of compute ops are not: whoever waits for one does so behind its
   // `after`, so it completes, and workers keep the order of what they write.
   for (const LaunchProgram& launch : program_.launches) {
     if (launch.event != nullptr) launch.event->Poison();
   }
-  spec_.parker->Unpark();
+  spec_.rank->parker()->Unpark();
 }
 
 absl::Status Issuer::LaunchError(uint64_t number,

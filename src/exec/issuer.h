@@ -4,15 +4,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "base/parker.h"
 #include "base/running_clock.h"
+#include "comm/backend_rank.h"
 #include "comm/table_support.h"
 #include "commsched/plugin.h"
 #include "exec/drops.h"
@@ -29,9 +29,12 @@
 namespace commsched {
 
 struct IssuerSpec {
-  Program* program = nullptr;  // outlives the issuer
+  Program* program = nullptr;   // outlives the issuer
+  BackendRank* rank = nullptr;  // likewise; its thread pumps the issuer
   const commsched_backend_t* backend = nullptr;
-  std::vector<void*> comms;                   // by GroupId; for aborts
+  std::vector<void*> comms;  // by GroupId
+  // Fails `comms` here, and what they are to the other ranks there.
+  std::function<void(const absl::Status&)> abort;
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
   LateBindings* late = nullptr;               // null if nothing is late-bound
   Drops* drops = nullptr;          // what may be left out of a step; or null
@@ -40,11 +43,10 @@ struct IssuerSpec {
   Recorder* recorder = nullptr;
   FlightRecord* flight = nullptr;
   Failure* failure = nullptr;
-  Parker* parker = nullptr;                  // wakes the lane thread, its owner
   const Clock* clock = &SystemClock::Get();  // another one only if `manual`
   int world_rank = 0;
   int64_t launch_timeout_ns = 0;
-  // No lane thread: who owns the issuer calls Pump().
+  // The rank's thread does not: who owns the issuer calls Pump().
   bool manual = false;
 };
 
@@ -57,12 +59,12 @@ struct IssuerSpec {
 // what the planner takes a lane to guarantee. Numbers are 64 bits and never
 // wrap.
 //
-// Three modes. Threaded: a lane thread, started by Start(), issues and polls,
-// parked whenever there is nothing to do. Inline (Program::issue_inline):
-// MakeDue() issues on the caller's thread, which then must be one at a time;
-// nothing is ever in flight. Manual: Pump() does what the lane thread would, on
-// its caller's thread.
-class Issuer {
+// Three modes. Threaded: from Start() on the progress thread of the rank issues
+// and polls, parked whenever there is nothing to do. Inline
+// (Program::issue_inline): MakeDue() issues on the caller's thread, which then
+// must be one at a time; nothing is ever in flight. Manual: Pump() does what
+// the progress thread would, on its caller's thread.
+class Issuer final : public Pumped {
  public:
   // Launches posted and not yet done, per rank, whatever the plan allows.
   static constexpr uint32_t kMaxInFlight = 64;
@@ -70,21 +72,22 @@ class Issuer {
   static uint32_t RequestsFor(const Plan& plan);
 
   explicit Issuer(const IssuerSpec& spec);
-  ~Issuer();  // Stops the lane thread. Nothing may be in flight unless failed.
+  // Not pumped from here on. Nothing may be in flight unless failed.
+  ~Issuer() override;
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
-  // Starts the lane thread; does nothing in the other modes.
+  // Hands it to the progress thread; does nothing in the other modes.
   void Start();
 
   // One round of polling and issuing; whether it got on. False once failed.
-  // Manual mode only (and the lane thread).
-  bool Pump();
+  // Manual mode only (and the progress thread).
+  bool Pump() override;
 
   // When Pump() may get on though nothing else happens: the next deadline, or
   // an end that the backend foretold. Before, if that is far and the time that
   // counts has to be looked at. kNoDeadlineNs if there is none. As Pump().
-  int64_t NextWakeNs() const;
+  int64_t NextWakeNs() const override;
 
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
   // holder, one at a time.
@@ -138,7 +141,6 @@ class Issuer {
     Hold hold = {};             // if traced
   };
 
-  void LaneMain();
   void TellRetired(uint32_t launch, uint64_t step, int64_t begin_ns);
   void TellFailed();
   int64_t IssueInline(uint64_t number, int64_t now_ns);
@@ -198,7 +200,7 @@ class Issuer {
   const uint32_t launches_per_step_;
   const uint32_t requests_;
 
-  // Written by the token holder, read by the lane thread and by `before`.
+  // Written by the token holder, read by the issuing thread and by `before`.
   // Released in MakeDue(), acquired in due().
   std::atomic<uint64_t> due_{0};
 
@@ -217,8 +219,8 @@ class Issuer {
   std::vector<std::atomic<uint64_t>> completed_;  // by launch
   std::vector<std::atomic<int64_t>> cpu_ns_;      // by launch
 
-  std::atomic<bool> stop_{false};
-  std::thread lane_;
+  bool attached_ = false;
+  bool told_failed_ = false;
 };
 
 }  // namespace commsched

@@ -68,7 +68,8 @@ absl::Status SerialRunner::Connect() {
   session.world_rank = spec_.world_rank;
   session.instance = spec_.instance;
   session.groups = spec_.groups;
-  return communicators_.Create(session, /*requests=*/1, &parker_);
+  session.launch_timeout_ns = spec_.launch_timeout_ns;
+  return communicators_.Create(session, /*requests=*/1);
 }
 
 absl::Status SerialRunner::Run(OpId op, uint64_t step) {
@@ -141,6 +142,9 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
   member.output = shown_.data();
   member.count = 2;
   commsched_launch_t call = {};
+  call.struct_size = sizeof(call);
+  call.step = step;
+  call.slot = UINT32_MAX;
   call.kind = COMMSCHED_ALL_GATHER;
   call.dtype = COMMSCHED_I64;
   call.num_members = 1;
@@ -164,6 +168,7 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
 absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
                                   absl::string_view what) {
   void* comm = communicators_.comms()[group.value()];
+  BackendRank::Turn turn(communicators_.rank());
   const commsched_status_t code =
       backend_->launch(comm, &call, kRequest, commsched_stream_caller(),
                        message_.Begin(), PluginMessage::size());
@@ -174,10 +179,11 @@ absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
   if ((backend_->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
     return absl::OkStatus();
   }
-  return Await(comm, what);
+  return Await(&turn, comm, what);
 }
 
-absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
+absl::Status SerialRunner::Await(BackendRank::Turn* turn, void* comm,
+                                 absl::string_view what) {
   const RunningClock& clock = RunningClock::Get();
   const int64_t deadline_ns =
       DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
@@ -197,20 +203,15 @@ absl::Status SerialRunner::Await(void* comm, absl::string_view what) {
                        " after ", spec_.launch_timeout_ns / 1000000, " ms"));
     }
     const int64_t look_ns = clock.SleepUntilNs(deadline_ns);
-    parker_.ParkUntil(result.wake_at_ns == 0
-                          ? look_ns
-                          : std::min(look_ns, result.wake_at_ns));
+    turn->Sleep(result.wake_at_ns == 0 ? look_ns
+                                       : std::min(look_ns, result.wake_at_ns));
   }
 }
 
 void SerialRunner::Abort(const absl::Status& status) {
-  const std::string message =
-      absl::StrCat("rank ", spec_.world_rank, ": ", status.message());
-  for (void* comm : communicators_.comms()) {
-    backend_->comm_abort(comm, static_cast<commsched_status_t>(status.code()),
-                         message.c_str());
-  }
-  parker_.Unpark();
+  communicators_.Abort(absl::Status(
+      status.code(),
+      absl::StrCat("rank ", spec_.world_rank, ": ", status.message())));
 }
 
 }  // namespace commsched

@@ -9,7 +9,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/parker.h"
 #include "comm/table_support.h"
 #include "device/host_device.h"
 #include "exec/program.h"
@@ -67,12 +66,12 @@ class SerialRunner {
   absl::Status CheckPeers(OpId op, uint64_t step);
   absl::Status Launch(GroupId group, const commsched_launch_t& call,
                       absl::string_view what);
-  absl::Status Await(void* comm, absl::string_view what);
+  absl::Status Await(BackendRank::Turn* turn, void* comm,
+                     absl::string_view what);
 
   const SerialRunnerSpec spec_;
   const commsched_backend_t* const backend_;
   HostDevice device_;
-  Parker parker_;
   PluginMessage message_;  // of the backend's latest call
   absl::flat_hash_map<OpId, std::unique_ptr<Prepared>> prepared_;
   std::vector<uint64_t> shown_;  // of each member: step, op

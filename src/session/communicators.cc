@@ -7,11 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/mutex.h"
+#include "base/running_clock.h"
+#include "base/status_macros.h"
 #include "comm/table_support.h"
 
 namespace commsched {
 namespace {
+
+// How often a communicator that is not ready yet is looked at.
+constexpr int64_t kLookNs = int64_t{1} * 1000 * 1000;
 
 // Of a session without a plan: 1.
 uint32_t LargestLaunch(const Plan* plan) {
@@ -23,110 +29,175 @@ uint32_t LargestLaunch(const Plan* plan) {
   return static_cast<uint32_t>(members);
 }
 
-}  // namespace
-
-// Aborts them when a rank is lost. Thread-safe.
-class Communicators::Aborter final : public LossWatcher {
- public:
-  explicit Aborter(const commsched_backend_t* backend) : backend_(backend) {}
-
-  // They live until Close().
-  void Add(void* comm) {
-    MutexLock lock(&mu_);
-    comms_.push_back(comm);
-    if (!lost_.ok()) AbortLocked(comm);
-  }
-  void Close() {
-    MutexLock lock(&mu_);
-    comms_.clear();
-  }
-
-  void OnLost(const absl::Status& why) override {
-    MutexLock lock(&mu_);
-    lost_ = why;
-    for (void* comm : comms_) AbortLocked(comm);
-  }
-
- private:
-  void AbortLocked(void* comm) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const std::string message(lost_.message());
-    backend_->comm_abort(comm, static_cast<commsched_status_t>(lost_.code()),
-                         message.c_str());
-  }
-
-  const commsched_backend_t* const backend_;
-  Mutex mu_;
-  std::vector<void*> comms_ ABSL_GUARDED_BY(mu_);
-  absl::Status lost_ ABSL_GUARDED_BY(mu_);
-};
-
-Communicators::Communicators(std::shared_ptr<World> world)
-    : world_(std::move(world)),
-      backend_(world_->backend()),
-      aborter_(std::make_shared<Aborter>(backend_)) {}
-
-Communicators::~Communicators() {
-  aborter_->Close();
-  for (void* comm : comms_) backend_->comm_destroy(comm);
+absl::Status OfAxis(const GroupSpec& group, const absl::Status& failure) {
+  return absl::Status(failure.code(),
+                      absl::StrCat("session: communicator of axis ", group.axis,
+                                   ": ", failure.message()));
 }
 
-absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
-                                   Parker* parker) {
-  for (const GroupSpec& group : spec.groups) {
-    // By the name that the planner knows a shared group by: its number is
-    // another one in each role.
-    const size_t number = comms_.size();
+}  // namespace
+
+Communicators::Communicators(std::shared_ptr<World> world)
+    : world_(std::move(world)), backend_(world_->backend()) {}
+
+Communicators::~Communicators() { Close(/*timeout_ns=*/0).IgnoreError(); }
+
+absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests) {
+  ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
+  scope_ = spec.instance;
+  aborter_ = std::make_shared<CommAborter>(rank_);
+  // All ranks in one order, whatever number a group has in their graphs. It is
+  // known by the name that the planner knows it by.
+  std::vector<std::pair<std::string, size_t>> ids;
+  for (size_t number = 0; number < spec.groups.size(); ++number) {
+    const GroupSpec& group = spec.groups[number];
     const std::string name = spec.plan == nullptr
                                  ? absl::StrCat(number)
                                  : spec.plan->graph->groups()[number].name;
-    const std::string id =
+    ids.emplace_back(
         absl::StrCat("session ", spec.instance, " group ", name, " ",
-                     group.axis, " ", absl::StrJoin(group.ranks, ","));
-    commsched_comm_desc_t desc = {};
-    desc.struct_size = sizeof(desc);
-    desc.id = id.c_str();
-    desc.axis = group.axis.c_str();
-    desc.ranks = group.ranks.data();
-    desc.size = static_cast<int32_t>(group.ranks.size());
-    desc.rank = group.rank;
-    desc.world_rank = spec.world_rank;
-    desc.max_in_flight = requests;
-    desc.max_members = LargestLaunch(spec.plan.get());
-    desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
-    desc.wake_user = parker;
-    void* comm = nullptr;
+                     group.axis, " ", absl::StrJoin(group.ranks, ",")),
+        number);
+  }
+  std::sort(ids.begin(), ids.end());
+  comms_.assign(ids.size(), nullptr);
+  for (const auto& [id, number] : ids) {
+    RETURN_IF_ERROR(CreateOne(spec, number, id, requests));
+  }
+  world_->Watch(aborter_, spec.world_rank, scope_);
+  return AwaitReady(spec);
+}
+
+absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
+                                      const std::string& id,
+                                      uint32_t requests) {
+  const GroupSpec& group = spec.groups[number];
+  commsched_comm_desc_t desc = {};
+  desc.struct_size = sizeof(desc);
+  desc.id = id.c_str();
+  desc.axis = group.axis.c_str();
+  desc.ranks = group.ranks.data();
+  desc.size = static_cast<int32_t>(group.ranks.size());
+  desc.rank = group.rank;
+  desc.max_in_flight = requests;
+  desc.max_members = LargestLaunch(spec.plan.get());
+  PluginMessage message;
+  commsched_status_t code = COMMSCHED_OK;
+  {
+    const BackendRank::Turn turn(rank_);
+    code = backend_->comm_create(rank_->handle(), &desc, &comms_[number],
+                                 message.Begin(), PluginMessage::size());
+  }
+  if (code != COMMSCHED_OK) {
+    comms_[number] = nullptr;
+    return OfAxis(group,
+                  BackendFailure(*backend_, "comm_create", code, message));
+  }
+  aborter_->Add(comms_[number]);
+  return absl::OkStatus();
+}
+
+absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
+  if (backend_->comm_ready == nullptr) return absl::OkStatus();
+  const RunningClock& clock = RunningClock::Get();
+  const int64_t deadline_ns =
+      DeadlineAfter(clock.NowNs(), spec.launch_timeout_ns);
+  BackendRank::Turn turn(rank_);
+  for (size_t number = 0; number < comms_.size(); ++number) {
+    while (true) {
+      PluginMessage message;
+      uint32_t ready = 0;
+      const commsched_status_t code = backend_->comm_ready(
+          comms_[number], &ready, message.Begin(), PluginMessage::size());
+      if (code != COMMSCHED_OK) {
+        return OfAxis(spec.groups[number],
+                      BackendFailure(*backend_, "comm_ready", code, message));
+      }
+      if (ready == 1) break;
+      const int64_t now_ns = clock.NowNs();
+      if (now_ns >= deadline_ns) {
+        return OfAxis(spec.groups[number],
+                      absl::DeadlineExceededError(absl::StrCat(
+                          "backend '", backend_->name, "': rank ",
+                          spec.world_rank, " is not connected after ",
+                          spec.launch_timeout_ns / 1'000'000, " ms")));
+      }
+      turn.Sleep(now_ns + kLookNs);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Communicators::Expect(
+    absl::Span<commsched_launch_t* const> launches,
+    absl::Span<const uint32_t> groups) {
+  std::vector<std::vector<commsched_launch_t>> of_group(comms_.size());
+  for (size_t i = 0; i < launches.size(); ++i) {
+    std::vector<commsched_launch_t>& expected = of_group[groups[i]];
+    launches[i]->slot = static_cast<uint32_t>(expected.size());
+    expected.push_back(*launches[i]);
+  }
+  if (backend_->comm_expect == nullptr) return absl::OkStatus();
+  const BackendRank::Turn turn(rank_);
+  for (size_t number = 0; number < comms_.size(); ++number) {
     PluginMessage message;
     const commsched_status_t code =
-        backend_->comm_create(world_->backend_instance(), &desc, &comm,
+        backend_->comm_expect(comms_[number], of_group[number].data(),
+                              static_cast<uint32_t>(of_group[number].size()),
                               message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
-      const absl::Status failure =
-          BackendFailure(*backend_, "comm_create", code, message);
-      return absl::Status(failure.code(),
-                          absl::StrCat("session: communicator of axis ",
-                                       group.axis, ": ", failure.message()));
+      return BackendFailure(*backend_, "comm_expect", code, message);
     }
-    comms_.push_back(comm);
-    aborter_->Add(comm);
   }
-  sleeper_.emplace(world_.get(), parker);
-  world_->Watch(aborter_);
   return absl::OkStatus();
 }
 
 absl::Status Communicators::Register(void* address, uint64_t bytes,
                                      uint64_t* counter) {
-  if (backend_->comm_register == nullptr) return absl::OkStatus();
-  for (void* comm : comms_) {
-    PluginMessage message;
-    const commsched_status_t code = backend_->comm_register(
-        comm, address, bytes, message.Begin(), PluginMessage::size());
-    if (code != COMMSCHED_OK) {
-      return BackendFailure(*backend_, "comm_register", code, message);
-    }
-    ++*counter;
+  if (backend_->mem_register == nullptr || comms_.empty()) {
+    return absl::OkStatus();
   }
+  const BackendRank::Turn turn(rank_);
+  PluginMessage message;
+  void* handle = nullptr;
+  const commsched_status_t code = backend_->mem_register(
+      rank_->handle(), comms_.data(), static_cast<uint32_t>(comms_.size()),
+      address, bytes, &handle, message.Begin(), PluginMessage::size());
+  if (code != COMMSCHED_OK) {
+    return BackendFailure(*backend_, "mem_register", code, message);
+  }
+  registered_.push_back(handle);
+  ++*counter;
   return absl::OkStatus();
+}
+
+void Communicators::Abort(const absl::Status& why) {
+  if (aborter_ == nullptr) return;
+  world_->Tell(rank_->world_rank(), scope_, why);
+  aborter_->OnFailure(why);
+}
+
+absl::Status Communicators::Close(int64_t timeout_ns) {
+  if (aborter_ == nullptr) return absl::OkStatus();
+  aborter_->Close();
+  const int64_t deadline_ns =
+      DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns);
+  absl::Status result;
+  const BackendRank::Turn turn(rank_);
+  for (void* handle : registered_) {
+    backend_->mem_unregister(rank_->handle(), handle);
+  }
+  registered_.clear();
+  for (void*& comm : comms_) {
+    if (comm == nullptr) continue;
+    PluginMessage message;
+    const commsched_status_t code = backend_->comm_destroy(
+        comm, deadline_ns, message.Begin(), PluginMessage::size());
+    comm = nullptr;
+    if (code == COMMSCHED_OK || !result.ok()) continue;
+    result = BackendFailure(*backend_, "comm_destroy", code, message);
+  }
+  return result;
 }
 
 }  // namespace commsched

@@ -4,21 +4,22 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
-#include "base/parker.h"
-#include "comm/backend_sleeper.h"
+#include "absl/types/span.h"
+#include "comm/backend_rank.h"
+#include "comm/comm_aborter.h"
 #include "session/session_spec.h"
 
 namespace commsched {
 
 // Owns the communicators and destroys them with itself; then nothing may be in
-// flight, unless they were aborted. When the world loses a rank, all are
-// aborted.
+// flight, unless they were aborted. When the world loses a rank, or another
+// rank's communicators of the same session fail, all are aborted.
 //
-// Thread-compatible.
+// Thread-compatible, but for Abort().
 class Communicators {
  public:
   explicit Communicators(std::shared_ptr<World> world);
@@ -26,26 +27,44 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  // Creates one per group of `spec`, each for `requests` launches in flight.
-  // `parker` is unparked when polling may have become useful, or sleeps in the
-  // backend from now on.
-  absl::Status Create(const SessionSpec& spec, uint32_t requests,
-                      Parker* parker);
+  // Creates one per group of `spec`, each for `requests` launches in flight,
+  // and blocks until all can be used: kDeadlineExceeded, naming one that
+  // cannot, after spec.launch_timeout_ns.
+  absl::Status Create(const SessionSpec& spec, uint32_t requests);
 
-  // Makes memory known to every communicator, if the backend asks for that;
-  // adds the number of registrations to `*counter`.
+  // Tells the backend of the launches to come, each of which gets its slot:
+  // `launches[i]` goes to the communicator of group `groups[i]`.
+  absl::Status Expect(absl::Span<commsched_launch_t* const> launches,
+                      absl::Span<const uint32_t> groups);
+
+  // Makes memory known to the communicators, if the backend asks for that; adds
+  // the number of registrations to `*counter`.
   absl::Status Register(void* address, uint64_t bytes, uint64_t* counter);
 
+  // Fails all communicators here, and those of the session on all other ranks,
+  // with `why`, which names this rank. Any thread.
+  void Abort(const absl::Status& why);
+
+  // Destroys them. Not OK: some memory of launches may be touched as long as
+  // the process lives. Blocks up to `timeout_ns`, then and only then.
+  absl::Status Close(int64_t timeout_ns);
+
+  // Null until Create().
+  BackendRank* rank() const { return rank_; }
   const std::vector<void*>& comms() const { return comms_; }  // by GroupId
 
  private:
-  class Aborter;
+  absl::Status CreateOne(const SessionSpec& spec, size_t group,
+                         const std::string& id, uint32_t requests);
+  absl::Status AwaitReady(const SessionSpec& spec);
 
   const std::shared_ptr<World> world_;
   const commsched_backend_t* const backend_;
-  std::vector<void*> comms_;
-  std::shared_ptr<Aborter> aborter_;
-  absl::optional<BackendSleeper> sleeper_;
+  BackendRank* rank_ = nullptr;
+  uint64_t scope_ = 0;
+  std::vector<void*> comms_;  // null: not created
+  std::vector<void*> registered_;
+  std::shared_ptr<CommAborter> aborter_;
 };
 
 }  // namespace commsched

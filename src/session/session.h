@@ -123,8 +123,8 @@ class Session final {
   mutable std::vector<bool> poisoned_ ABSL_GUARDED_BY(poison_mu_);
   mutable ProgressAtFailure poisoned_at_ ABSL_GUARDED_BY(poison_mu_);
 
-  // The issuer, which stops the lane thread, goes before everything that the
-  // lane thread uses.
+  // The issuer, which stops the progress thread, goes before everything that
+  // the progress thread uses.
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
 };

@@ -1,8 +1,11 @@
 #include "session/session_parts.h"
 
 #include <cstddef>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
 #include "session/backend_model.h"
@@ -36,6 +39,26 @@ SessionParts::SessionParts(SessionSpec s)
     : spec(WithDefaults(std::move(s))),
       failure(spec.on_failure),
       communicators(spec.world) {}
+
+// Memory that the backend may still touch does not go back: what it was told to
+// write there must not land in somebody else's.
+SessionParts::~SessionParts() {
+  const absl::Status closed = communicators.Close(spec.launch_timeout_ns);
+  if (closed.ok()) return;
+  std::string bound;
+  for (const SessionSpec::Binding& binding : spec.bindings) {
+    absl::StrAppend(&bound, bound.empty() ? "" : ", ", "'",
+                    spec.plan->graph->buffer(binding.buffer).name, "'");
+  }
+  Log(LogLevel::kWarning,
+      "session: launches may still be under way: ", closed.message(),
+      "; its arena of ", spec.plan->arena_bytes,
+      " bytes is not freed, and these buffers must not be: ",
+      bound.empty() ? "none" : bound);
+  arena.Abandon();
+  (void)program.release();  // Counts and members of launches.
+  (void)drops.release();
+}
 
 absl::Status SessionParts::Bind() {
   RETURN_IF_ERROR(CheckGroups(spec));
@@ -132,9 +155,19 @@ void SessionParts::FindWriters() {
 }
 
 absl::Status SessionParts::Connect() {
-  RETURN_IF_ERROR(
-      communicators.Create(spec, Issuer::RequestsFor(*spec.plan), &parker));
+  RETURN_IF_ERROR(communicators.Create(spec, Issuer::RequestsFor(*spec.plan)));
+  RETURN_IF_ERROR(ExpectLaunches());
   return RegisterMemory();
+}
+
+absl::Status SessionParts::ExpectLaunches() {
+  std::vector<commsched_launch_t*> calls;
+  std::vector<uint32_t> groups;
+  for (LaunchProgram& launch : program->launches) {
+    calls.push_back(&launch.call);
+    groups.push_back(launch.group);
+  }
+  return communicators.Expect(calls, groups);
 }
 
 // What collectives read and write: the arena, and the caller's buffers.
@@ -170,11 +203,11 @@ void SessionParts::Finish() {
 }
 
 // Work on a worker's stream completes later than its `after`: its events wake
-// the lane thread. Work of a calling thread is complete before it is due.
+// the progress thread. Work of a calling thread is complete before it is due.
 void SessionParts::ListenToLanes() {
   for (NodeProgram& node : program->nodes) {
     if (node.event != nullptr && !lanes[node.lane]->is_caller()) {
-      node.event->AddListener(&parker);
+      node.event->AddListener(communicators.rank()->parker());
     }
   }
 }
@@ -184,6 +217,7 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.program = program.get();
   issuer.codec = codec.get();
   issuer.observers = observers.get();
+  issuer.rank = communicators.rank();
   issuer.backend = spec.world->backend();
   issuer.comms = communicators.comms();
   issuer.late = late.get();
@@ -191,7 +225,7 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.recorder = spec.recorder;
   issuer.flight = flight.get();
   issuer.failure = &failure;
-  issuer.parker = &parker;
+  issuer.abort = [this](const absl::Status& why) { communicators.Abort(why); };
   issuer.clock = spec.clock;
   issuer.manual = spec.manual;
   for (const GroupSpec& group : spec.groups) {

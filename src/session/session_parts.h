@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/parker.h"
 #include "device/host_device.h"
 #include "exec/codec_runner.h"
 #include "exec/dispatcher.h"
@@ -37,6 +36,8 @@ struct SessionParts {
     ~Arena();
 
     absl::Status Allocate(Device* device, uint64_t bytes);
+    // It does not go back.
+    void Abandon() { address_ = nullptr; }
     char* address() const { return static_cast<char*>(address_); }
 
    private:
@@ -45,6 +46,7 @@ struct SessionParts {
   };
 
   explicit SessionParts(SessionSpec s);
+  ~SessionParts();
   SessionParts(const SessionParts&) = delete;
   SessionParts& operator=(const SessionParts&) = delete;
 
@@ -69,7 +71,6 @@ struct SessionParts {
 
   // In order of construction.
   Failure failure;
-  Parker parker;
   Arena arena;
   std::unique_ptr<Program> program;
   std::unique_ptr<FlightRecord> flight;  // null if none is kept
@@ -82,6 +83,7 @@ struct SessionParts {
  private:
   absl::Status AddGates();
   absl::Status OpenFlightRecord();
+  absl::Status ExpectLaunches();
   absl::Status RegisterMemory();
   void ListenToLanes();
   void FindWriters();

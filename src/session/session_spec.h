@@ -46,9 +46,9 @@ struct SessionSpec {
   std::string flight_path;  // of the flight record; empty: none
   int64_t launch_timeout_ns = 0;
   uint64_t first_step = 0;  // Program::first_step
-  // For tests and the simulator: no lane thread; Pump() does its work. Then the
-  // lanes' streams must not block the thread that calls, so none is the caller,
-  // unless the backend is INLINE; and the clock may be another one.
+  // For tests and the simulator: no progress thread; Pump() does its work. Then
+  // the lanes' streams must not block the thread that calls, so none is the
+  // caller, unless the backend is INLINE; and the clock may be another one.
   bool manual = false;
   const Clock* clock = &SystemClock::Get();
 };

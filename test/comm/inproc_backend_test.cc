@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/comm_driver.h"
+#include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -30,8 +31,8 @@ std::shared_ptr<World> WorldOf(int size, LinkSpec link = {}) {
 struct Sum {
   explicit Sum(uint64_t count) : data(count, 1.0f) {
     member = {data.data(), data.data(), count, nullptr, 0, 0, 0, 0};
-    launch = {
-        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1, 1, &member};
+    launch = LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1,
+                      1, &member);
   }
   Sum(const Sum&) = delete;
 

@@ -7,6 +7,7 @@
 #include "comm/launch_check.h"
 #include "gtest/gtest.h"
 #include "test/support/fake_clock.h"
+#include "test/support/launches.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -29,7 +30,7 @@ class Ranks {
       data_.emplace_back(count, rank == 0 ? 1.0f : 7.0f);
       scratch_.emplace_back(kRanks);
       desc_.rank = rank;
-      EXPECT_OK(comm_.members()->Join(desc_));
+      EXPECT_OK(comm_.members()->Join(desc_, {}));
     }
   }
 
@@ -39,9 +40,9 @@ class Ranks {
     const uint64_t count = data_[rank].size();
     members_[rank] = {
         data_[rank].data(), data_[rank].data(), count, nullptr, 0, 0, 0, 0};
-    const commsched_launch_t launch = {
-        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1, 1,
-        &members_[rank]};
+    const commsched_launch_t launch =
+        LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_MAX, 0, 1, 1,
+                 &members_[rank]);
     EXPECT_OK(comm_.Post(rank, number_, Normalized(launch), &scratch_[rank],
                          &cpu_ns_));
   }
@@ -67,7 +68,6 @@ class Ranks {
     desc_.size = kRanks;
     desc_.max_in_flight = 4;
     desc_.max_members = 1;
-    desc_.wake = [](void*) {};
     return desc_;
   }
 

@@ -7,6 +7,7 @@
 #include "comm/launch_check.h"
 #include "graph/collective_shape.h"
 #include "gtest/gtest.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 namespace {
@@ -30,9 +31,9 @@ class SmallMembers {
                            m % 5 == 0 ? 0 : strided, m % 5 == 0 ? 0 : strided,
                            0, 0});
       }
-      launches_.push_back({kind, COMMSCHED_F32, COMMSCHED_SUM, 1, 1,
-                           static_cast<uint32_t>(members.size()),
-                           members.data()});
+      launches_.push_back(LaunchOf(kind, COMMSCHED_F32, COMMSCHED_SUM, 1, 1,
+                                   static_cast<uint32_t>(members.size()),
+                                   members.data()));
     }
     transfer_ = {.size = kSize, .first_rank = 0, .launches = launches_.data()};
   }

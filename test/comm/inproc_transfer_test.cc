@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 namespace {
@@ -14,13 +15,9 @@ class Posted {
   Posted(commsched_collective_t kind, int size,
          std::vector<commsched_member_t> members)
       : members_(std::move(members)) {
-    const commsched_launch_t launch{kind,
-                                    COMMSCHED_F32,
-                                    COMMSCHED_SUM,
-                                    0,
-                                    1,
-                                    static_cast<uint32_t>(members_.size()),
-                                    members_.data()};
+    const commsched_launch_t launch =
+        LaunchOf(kind, COMMSCHED_F32, COMMSCHED_SUM, 0, 1,
+                 static_cast<uint32_t>(members_.size()), members_.data());
     launches_.assign(size, launch);
     transfer_ = {.size = size, .first_rank = 0, .launches = launches_.data()};
   }

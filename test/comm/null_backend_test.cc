@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "test/support/comm_driver.h"
+#include "test/support/launches.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -20,8 +21,8 @@ TEST(NullBackendTest, LaunchesSucceedAtOnceWithoutTheOtherMembers) {
   ASSERT_OK(comm.Create(world.get(), {}, 0));
   float in = 1, out = 2;
   const commsched_member_t member{&in, &out, 1, nullptr, 0, 0, 0, 0};
-  const commsched_launch_t launch{
-      COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
+  const commsched_launch_t launch = LaunchOf(
+      COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
   EXPECT_OK(comm.LaunchAndWait(launch));
   EXPECT_EQ(out, 2);
 }

@@ -32,8 +32,15 @@ commsched_status_t Poll(void*, uint32_t, commsched_launch_result_t*, char*,
                         uint64_t) {
   return COMMSCHED_OK;
 }
-void CommAbort(void*, commsched_status_t, const char*) {}
-void CommDestroy(void*) {}
+commsched_status_t RankOpen(void*, const commsched_backend_rank_desc_t*, void**,
+                            char*, uint64_t) {
+  return COMMSCHED_OK;
+}
+void RankClose(void*) {}
+void Abort(void*, void* const*, uint32_t, commsched_status_t, const char*) {}
+commsched_status_t CommDestroy(void*, int64_t, char*, uint64_t) {
+  return COMMSCHED_OK;
+}
 uint32_t CommMissing(void*, uint32_t, int32_t*, uint32_t) { return 0; }
 
 commsched_codec_t GoodCodec() {
@@ -52,6 +59,7 @@ commsched_codec_t GoodCodec() {
 commsched_backend_t GoodBackend() {
   commsched_backend_t table = {};
   table.struct_size = sizeof(table);
+  table.abi = COMMSCHED_BACKEND_ABI;
   table.name = "good";
   table.version = "1";
   table.instance_create = &InstanceCreate;
@@ -59,7 +67,9 @@ commsched_backend_t GoodBackend() {
   table.comm_create = &CommCreate;
   table.launch = &Launch;
   table.poll = &Poll;
-  table.comm_abort = &CommAbort;
+  table.rank_open = &RankOpen;
+  table.rank_close = &RankClose;
+  table.abort = &Abort;
   table.comm_destroy = &CommDestroy;
   table.comm_missing = &CommMissing;
   return table;
@@ -133,7 +143,7 @@ TEST(PluginTablesTest, ATableThatIsTooShortOrTooLongIsRefused) {
 TEST(PluginTablesTest, AnotherAbiIsRefused) {
   EXPECT_THAT(CodecWith([](auto& t) { t.abi = 1; }),
               StatusIs(StatusCode::kFailedPrecondition,
-                       "codec 'good' has ABI 1; this library knows 0..0"));
+                       "codec 'good' has ABI 1; this library knows 0"));
 }
 
 TEST(PluginTablesTest, NamesAreCheckedCharacterByCharacter) {
@@ -156,9 +166,16 @@ TEST(PluginTablesTest, AMissingFunctionIsNamed) {
   EXPECT_THAT(
       CodecWith([](auto& t) { t.decode = nullptr; }),
       StatusIs(StatusCode::kInvalidArgument, "codec 'good'.decode is NULL"));
-  EXPECT_THAT(BackendWith([](auto& t) { t.comm_abort = nullptr; }),
-              StatusIs(StatusCode::kInvalidArgument,
-                       "backend 'good'.comm_abort is NULL"));
+  EXPECT_THAT(
+      BackendWith([](auto& t) { t.abort = nullptr; }),
+      StatusIs(StatusCode::kInvalidArgument, "backend 'good'.abort is NULL"));
+  EXPECT_THAT(
+      BackendWith([](auto& t) { t.interrupt = [](void*) {}; }),
+      StatusIs(StatusCode::kInvalidArgument, "only one of wait and interrupt"));
+  EXPECT_THAT(
+      BackendWith([](auto& t) { t.mem_unregister = [](void*, void*) {}; }),
+      StatusIs(StatusCode::kInvalidArgument,
+               "only one of mem_register and mem_unregister"));
   EXPECT_THAT(BackendWith([](auto& t) { t.poll = nullptr; }),
               StatusIs(StatusCode::kInvalidArgument, "poll is NULL"));
   EXPECT_OK(BackendWith([](auto& t) {
@@ -181,6 +198,10 @@ TEST(PluginTablesTest, ABackendForDevicesWithStreamsIsUnusable) {
                 t.capabilities = COMMSCHED_BACKEND_STREAM_ORDERED;
               }),
               StatusIs(StatusCode::kUnimplemented, "STREAM_ORDERED"));
+  EXPECT_THAT(BackendWith([](auto& t) {
+                t.memory_kinds = 1u << COMMSCHED_DEVICE_CUDA;
+              }),
+              StatusIs(StatusCode::kUnimplemented, "no memory of the host"));
 }
 
 TEST(PluginTablesTest, CapabilitiesOfLaterVersionsAreLeftAside) {

@@ -27,7 +27,8 @@ TEST(WorldTest, HasTheBackendThatWasAskedFor) {
     ASSERT_OK_AND_ASSIGN(auto world, World::Create(SpecOf(2, name)));
     EXPECT_STREQ(world->backend()->name, name);
     EXPECT_EQ(world->backend()->abi, uint32_t{COMMSCHED_BACKEND_ABI});
-    EXPECT_NE(world->backend_instance(), nullptr);
+    ASSERT_OK_AND_ASSIGN(BackendRank* const opened, world->Rank(0));
+    EXPECT_NE(opened->handle(), nullptr);
   }
 }
 
@@ -95,9 +96,9 @@ JobSpec JobOf(const ControlServer& server, int rank, int size) {
 }
 
 // Keeps what it is told.
-class Watcher final : public LossWatcher {
+class Watcher final : public FailureWatcher {
  public:
-  void OnLost(const absl::Status& why) override {
+  void OnFailure(const absl::Status& why) override {
     MutexLock lock(&mu_);
     why_ = why;
   }
@@ -142,8 +143,8 @@ TEST(JoinedWorldTest, ALostRankIsToldToWatchersThatLive) {
                        World::Join(SpecOf(0, "null"), JobOf(*server, 0, 2)));
   auto watcher = std::make_shared<Watcher>();
   auto gone = std::make_shared<Watcher>();
-  world->Watch(watcher);
-  world->Watch(gone);
+  world->Watch(watcher, 0, 0);
+  world->Watch(gone, 0, 0);
   gone.reset();
   {
     // A rank that joins and breaks the protocol.
@@ -159,14 +160,57 @@ TEST(JoinedWorldTest, ALostRankIsToldToWatchersThatLive) {
   EXPECT_THAT(watcher->why(),
               StatusIs(absl::StatusCode::kAborted, "rank 1 is lost: "));
   const auto late = std::make_shared<Watcher>();
-  world->Watch(late);
+  world->Watch(late, 0, 0);
   EXPECT_THAT(late->why(),
               StatusIs(absl::StatusCode::kAborted, "rank 1 is lost: "));
+}
+
+// The first failure of a scope reaches whoever else watches that scope, also if
+// they come later.
+TEST(WorldTest, AFailureIsToldToTheOtherRanksOfItsScope) {
+  ASSERT_OK_AND_ASSIGN(auto world, World::Create(SpecOf(3, "null")));
+  const auto own = std::make_shared<Watcher>();
+  const auto other = std::make_shared<Watcher>();
+  const auto elsewhere = std::make_shared<Watcher>();
+  world->Watch(own, 0, 7);
+  world->Watch(other, 1, 7);
+  world->Watch(elsewhere, 1, 8);
+  world->Tell(0, 7, absl::DataLossError("rank 0: first"));
+  world->Tell(1, 7, absl::InternalError("rank 1: second"));
+  EXPECT_OK(own->why());
+  EXPECT_THAT(other->why(),
+              StatusIs(absl::StatusCode::kDataLoss, "rank 0: first"));
+  EXPECT_OK(elsewhere->why());
+  const auto late = std::make_shared<Watcher>();
+  world->Watch(late, 2, 7);
+  EXPECT_THAT(late->why(),
+              StatusIs(absl::StatusCode::kDataLoss, "rank 0: first"));
+}
+
+TEST(JoinedWorldTest, AFailureReachesTheOtherProcesses) {
+  const auto server = Serve(2);
+  EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
+    auto world = World::Join(SpecOf(0, "null"), JobOf(*server, rank, 2));
+    if (!world.ok()) return world.status();
+    const auto watcher = std::make_shared<Watcher>();
+    if (rank == 0) {
+      // A message is cut, not refused.
+      (*world)->Tell(0, 7, absl::DataLossError(std::string(10'000, 'x')));
+    } else {
+      (*world)->Watch(watcher, rank, 7);
+      EXPECT_TRUE(test::Await([&] { return !watcher->why().ok(); }));
+      EXPECT_THAT(watcher->why(), StatusIs(absl::StatusCode::kDataLoss,
+                                           std::string(4096, 'x')));
+      EXPECT_EQ(watcher->why().message().size(), 4096u);
+    }
+    return (*world)->meeting()->AllGather("key", rank, "", kMinuteNs).status();
+  }));
 }
 
 // A backend that only looks at what it is given.
 struct Looking {
   commsched_instance_desc_t desc = {};
+  commsched_backend_rank_desc_t rank = {};
   commsched_oob_t oob = {};
 };
 Looking looking;
@@ -180,16 +224,28 @@ TEST(JoinedWorldTest, ABackendExchangesValues) {
   table.instance_create = [](const commsched_instance_desc_t* desc, void** out,
                              char*, uint64_t) -> commsched_status_t {
     looking.desc = *desc;
-    looking.oob = *desc->oob;
     *out = &looking;
     return COMMSCHED_OK;
   };
   table.instance_destroy = [](void*) {};
+  table.rank_open = [](void*, const commsched_backend_rank_desc_t* desc,
+                       void** out, char*, uint64_t) -> commsched_status_t {
+    looking.rank = *desc;
+    looking.oob = *desc->oob;
+    *out = &looking;
+    return COMMSCHED_OK;
+  };
+  table.rank_close = [](void*) {};
   WorldSpec spec;
   spec.table = &table;
   ASSERT_OK_AND_ASSIGN(auto world, World::Join(spec, JobOf(*server, 0, 1)));
   EXPECT_EQ(looking.desc.world_rank, 0);
   EXPECT_EQ(looking.desc.world_size, 1);
+  ASSERT_OK_AND_ASSIGN(BackendRank* const opened, world->Rank(0));
+  EXPECT_EQ(opened->handle(), &looking);
+  EXPECT_EQ(looking.rank.world_rank, 0);
+  EXPECT_EQ(looking.rank.local_size, 1);
+  EXPECT_EQ(looking.rank.device_kind, uint32_t{COMMSCHED_DEVICE_HOST});
   const commsched_oob_t& oob = looking.oob;
   char message[200] = "";
   EXPECT_EQ(oob.put(oob.user, "key", "value", 5, message, sizeof(message)),

@@ -148,9 +148,11 @@ void BackendTest::JoinAll() {
 }
 
 std::vector<absl::Status> BackendTest::OnComm(const Body& body, CommSpec spec) {
+  spec.scope = ++num_scopes_;
   return RunRanks(size(), [&](int rank) -> absl::Status {
     CommDriver comm;
     absl::Status created = comm.Create(WorldOf(rank), spec, rank);
+    if (created.ok()) created = comm.AwaitReady();
     return created.ok() ? body(rank, comm) : created;
   });
 }

@@ -85,6 +85,7 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   std::shared_ptr<World> Make();
   void JoinAll();
 
+  uint64_t num_scopes_ = 0;
   std::unique_ptr<test::VirtualBackend> virtual_backend_;
   std::unique_ptr<test::FaultBackend> fault_backend_;
   std::unique_ptr<ControlServer> server_;

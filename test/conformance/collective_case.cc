@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 namespace {
@@ -176,13 +177,10 @@ CollectiveCase::CollectiveCase(const Shape& shape,
            .peer = 0,
            .direction = 0});
     }
-    rank.launch = {shape.kind,
-                   shape.dtype,
-                   shape.reduce_op,
-                   shape.root,
-                   deterministic ? 1u : 0u,
-                   static_cast<uint32_t>(rank.members.size()),
-                   rank.members.data()};
+    rank.launch = LaunchOf(shape.kind, shape.dtype, shape.reduce_op, shape.root,
+                           deterministic ? 1u : 0u,
+                           static_cast<uint32_t>(rank.members.size()),
+                           rank.members.data());
   }
 }
 

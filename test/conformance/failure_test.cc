@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "test/conformance/backend_fixture.h"
 #include "test/support/await.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 namespace {
@@ -21,8 +22,8 @@ using testing::HasSubstr;
 struct Posted {
   explicit Posted(int size) : in(64 * size, 1.0f), out(64 * size, 0.0f) {
     member = {in.data(), out.data(), 64, nullptr, 0, 0, 0, 0};
-    launch = {
-        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
+    launch = LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1,
+                      1, &member);
   }
   Posted(const Posted&) = delete;
 
@@ -301,13 +302,9 @@ TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
         std::vector<float> data(300'000, 1.0f);
         const commsched_member_t member{
             data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
-        const commsched_launch_t launch{COMMSCHED_ALL_REDUCE,
-                                        COMMSCHED_F32,
-                                        COMMSCHED_SUM,
-                                        0,
-                                        1,
-                                        1,
-                                        &member};
+        const commsched_launch_t launch =
+            LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1,
+                     1, &member);
         status = comm.Launch(launch);
         if (rank == round % size()) {
           YieldSometimes(static_cast<uint64_t>(round));
@@ -397,8 +394,10 @@ TEST_P(SharedMembersTest, MembersMustDescribeTheSameCommunicator) {
 }
 
 TEST_P(DistantMembersTest, MembersMustDescribeTheSameCommunicator) {
-  const auto expect_refused = [&](const CommSpec& first, const CommSpec& second,
+  uint64_t scope = 0;
+  const auto expect_refused = [&](CommSpec first, CommSpec second,
                                   const std::string& text) {
+    first.scope = second.scope = ++scope;
     const auto statuses = RunRanks(size(), [&](int rank) -> absl::Status {
       CommDriver comm;
       const CommSpec& spec = rank == size() - 1 ? second : first;

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "test/conformance/backend_fixture.h"
 #include "test/support/await.h"
+#include "test/support/launches.h"
 #include "test/support/property.h"
 
 namespace commsched {
@@ -291,8 +292,8 @@ TEST_P(PeersTest, CollectivesOfTheSameCommunicatorGoOn) {
     for (int round = 0; round < 20; ++round) {
       float value = 1, sum = 0;
       const commsched_member_t member{&value, &sum, 1, nullptr, 0, 0, 0, 0};
-      const commsched_launch_t reduce{
-          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member};
+      const commsched_launch_t reduce = LaunchOf(
+          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
       Tick tick;
       if (rank == 0) tick.Send(1, Values(0, 1, round % 10, 100));
       if (rank == 1) tick.Receive(0, Values(0, 1, round % 10, 100));

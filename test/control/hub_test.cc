@@ -66,7 +66,7 @@ class HubTest : public testing::Test {
   }
 
   // What was sent to `rank` since it was last asked for: "7 OK: a|b",
-  // "7 ABORTED: why", "lost 2: why".
+  // "7 ABORTED: why", "lost 2: why", "failed 5 by 1: why".
   std::vector<std::string> Sent(int rank) {
     std::vector<std::string> texts;
     for (const std::string& frame : std::exchange(sent_[rank], {})) {
@@ -76,6 +76,12 @@ class HubTest : public testing::Test {
       if (header->kind == FrameKind::kLost) {
         const auto lost = Decode<LostMessage>(payload);
         texts.push_back(absl::StrCat("lost ", lost->rank, ": ", lost->why));
+        continue;
+      }
+      if (header->kind == FrameKind::kFailed) {
+        const auto failed = Decode<FailedMessage>(payload);
+        texts.push_back(absl::StrCat("failed ", failed->scope, " by ",
+                                     failed->rank, ": ", failed->message));
         continue;
       }
       const auto reply = Decode<ReplyMessage>(payload);
@@ -292,6 +298,47 @@ TEST_F(HubTest, MistakesInAMeetingAreTheRanksOwn) {
   ASSERT_OK(Say(2, message));
   EXPECT_THAT(Sent(2), ElementsAre("3 INVALID_ARGUMENT: meeting 'key': rank 2 "
                                    "is not among 0, 1"));
+}
+
+TEST_F(HubTest, TheFirstFailureOfAScopeIsToldToAllOthers) {
+  ASSERT_OK(hub_.Join(0));
+  ASSERT_OK(hub_.Join(1));
+  FailedMessage failed;
+  failed.scope = 5;
+  failed.rank = 2;  // The server knows better.
+  failed.code = 13;
+  failed.message = "why";
+  ASSERT_OK(Say(1, failed));
+  EXPECT_THAT(Sent(0), ElementsAre("failed 5 by 1: why"));
+  EXPECT_THAT(Sent(1), testing::IsEmpty());
+  failed.message = "another";
+  ASSERT_OK(Say(0, failed));
+  EXPECT_THAT(Sent(1), testing::IsEmpty());
+  failed.scope = 6;
+  ASSERT_OK(Say(0, failed));
+  EXPECT_THAT(Sent(1), ElementsAre("failed 6 by 0: another"));
+  // Who joins later learns of all.
+  ASSERT_OK(hub_.Join(2));
+  hub_.Greet(2);
+  EXPECT_THAT(Sent(2),
+              ElementsAre("failed 5 by 1: why", "failed 6 by 0: another"));
+}
+
+TEST_F(HubTest, FailuresAreBounded) {
+  JoinAll();
+  using absl::StatusCode;
+  FailedMessage failed;
+  EXPECT_THAT(Say(0, failed), StatusIs(StatusCode::kInvalidArgument, "code 0"));
+  failed.code = 2;
+  failed.message = std::string(FailedMessage::kMaxMessageBytes + 1, 'x');
+  EXPECT_THAT(Say(0, failed),
+              StatusIs(StatusCode::kInvalidArgument, "the limit is 4096"));
+  failed.message.clear();
+  for (; failed.scope < Hub::kMaxFailures; ++failed.scope) {
+    ASSERT_OK(Say(0, failed));
+  }
+  EXPECT_THAT(Say(0, failed),
+              StatusIs(StatusCode::kResourceExhausted, "more than 4096"));
 }
 
 TEST_F(HubTest, WhatBreaksTheProtocolIsAnError) {

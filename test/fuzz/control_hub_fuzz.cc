@@ -22,6 +22,12 @@ void CheckSent(const std::string& frame) {
   Require(payload.size() == header->payload_bytes);
   if (header->kind == FrameKind::kLost) {
     Require(Decode<LostMessage>(payload).ok());
+  } else if (header->kind == FrameKind::kFailed) {
+    const auto failed = Decode<FailedMessage>(payload);
+    Require(failed.ok());
+    Require(failed->code != 0);
+    Require(failed->rank >= 0 && failed->rank < kRanks);
+    Require(failed->message.size() <= FailedMessage::kMaxMessageBytes);
   } else {
     Require(header->kind == FrameKind::kReply);
     Require(Decode<ReplyMessage>(payload).ok());

@@ -50,6 +50,8 @@ size_t CheckKind(FrameKind kind, absl::string_view frame) {
       return Check<ReplyMessage>(frame);
     case FrameKind::kLost:
       return Check<LostMessage>(frame);
+    case FrameKind::kFailed:
+      return Check<FailedMessage>(frame);
     case FrameKind::kBeat:
       return Check<BeatMessage>(frame);
   }

@@ -52,7 +52,8 @@ void CheckAccepted(const Plugin& plugin) {
   if (plugin.kind == COMMSCHED_PLUGIN_BACKEND) {
     const auto* backend = static_cast<const commsched_backend_t*>(table);
     Require(backend->instance_create != nullptr && backend->launch != nullptr &&
-            backend->comm_abort != nullptr && backend->comm_destroy != nullptr);
+            backend->abort != nullptr && backend->rank_open != nullptr &&
+            backend->comm_destroy != nullptr);
     Require(backend->poll != nullptr ||
             (backend->capabilities & COMMSCHED_BACKEND_INLINE) != 0);
   } else if (plugin.kind == COMMSCHED_PLUGIN_CODEC) {

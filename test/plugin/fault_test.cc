@@ -9,6 +9,7 @@
 #include "comm/world.h"
 #include "gtest/gtest.h"
 #include "test/support/comm_driver.h"
+#include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -39,8 +40,8 @@ std::vector<absl::Status> Reduce(const std::string& config, int times) {
       const int64_t mine = rank + i;
       int64_t sum = 0;
       const commsched_member_t member{&mine, &sum, 1, nullptr, 0, 0, 0, 0};
-      const commsched_launch_t launch{
-          COMMSCHED_ALL_REDUCE, COMMSCHED_I64, COMMSCHED_SUM, 0, 0, 1, &member};
+      const commsched_launch_t launch = LaunchOf(
+          COMMSCHED_ALL_REDUCE, COMMSCHED_I64, COMMSCHED_SUM, 0, 0, 1, &member);
       const absl::Status done = comm.LaunchAndWait(launch);
       if (!done.ok()) return done;
       if (sum != kRanks * i + 3) return absl::InternalError("wrong sum");

@@ -11,6 +11,7 @@
 #include "plan/planner.h"
 #include "test/support/comm_driver.h"
 #include "test/support/graph_builder.h"
+#include "test/support/launches.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -42,8 +43,8 @@ TEST(SkeletonBackendTest, CopiesWithinARank) {
        {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE_SCATTER, COMMSCHED_ALL_GATHER,
         COMMSCHED_ALL_TO_ALL, COMMSCHED_BROADCAST, COMMSCHED_REDUCE}) {
     out[0] = out[1] = 0;
-    const commsched_launch_t launch{kind, COMMSCHED_F64, COMMSCHED_SUM, 0, 1,
-                                    1,    &member};
+    const commsched_launch_t launch =
+        LaunchOf(kind, COMMSCHED_F64, COMMSCHED_SUM, 0, 1, 1, &member);
     EXPECT_OK(comm.LaunchAndWait(launch));
     EXPECT_EQ(out[0], 1);
     EXPECT_EQ(out[1], 2);

@@ -3,16 +3,18 @@
 #define COMMSCHED_TEST_SUPPORT_COMM_DRIVER_H_
 
 #include <cstdint>
+#include <memory>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/parker.h"
-#include "comm/backend_sleeper.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "comm/backend_rank.h"
+#include "comm/comm_aborter.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 
@@ -24,9 +26,12 @@ struct CommSpec {
   std::vector<int32_t> ranks = {};  // Empty: the whole world.
   uint32_t max_in_flight = 4;
   uint32_t max_members = 16;
+  // Members that fail fail those of the same scope.
+  uint64_t scope = 0;
 };
 
-// Owned by one thread, except Abort(). The world must outlive it.
+// Owned by one thread, except Abort(). The world must outlive it. Tells the
+// other members of a failure, and learns of theirs, as sessions do.
 class CommDriver {
  public:
   CommDriver() = default;
@@ -39,8 +44,12 @@ class CommDriver {
       spec.ranks.resize(world->spec().size);
       std::iota(spec.ranks.begin(), spec.ranks.end(), 0);
     }
+    world_ = world;
     table_ = world->backend();
-    sleeper_.emplace(world, &parker_);
+    absl::StatusOr<BackendRank*> rank = world->Rank(world_rank);
+    if (!rank.ok()) return rank.status();
+    rank_ = *rank;
+    scope_ = spec.scope;
     commsched_comm_desc_t desc{};
     desc.struct_size = sizeof(desc);
     desc.id = spec.id.c_str();
@@ -51,17 +60,31 @@ class CommDriver {
     while (desc.rank < desc.size && spec.ranks[desc.rank] != world_rank) {
       ++desc.rank;
     }
-    desc.world_rank = world_rank;
     desc.max_in_flight = spec.max_in_flight;
     desc.max_members = spec.max_members;
-    desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
-    desc.wake_user = &parker_;
-    return Checked(table_->comm_create(world->backend_instance(), &desc, &comm_,
-                                       message_, sizeof(message_)));
+    const BackendRank::Turn turn(rank_);
+    const commsched_status_t code = table_->comm_create(
+        rank_->handle(), &desc, &comm_, message_, sizeof(message_));
+    if (code != COMMSCHED_OK) {
+      comm_ = nullptr;
+      return Status(code);
+    }
+    aborter_ = std::make_shared<CommAborter>(rank_);
+    aborter_->Add(comm_);
+    world_->Watch(aborter_, world_rank, scope_);
+    return absl::OkStatus();
+  }
+
+  // Waits until the communicator can be used, which Launch() does otherwise.
+  absl::Status AwaitReady() {
+    BackendRank::Turn turn(rank_);
+    return AwaitReady(&turn);
   }
 
   // `launch` and its members must stay until Wait() has returned.
   absl::Status Launch(const commsched_launch_t& launch, uint32_t request = 0) {
+    BackendRank::Turn turn(rank_);
+    if (absl::Status ready = AwaitReady(&turn); !ready.ok()) return ready;
     return Checked(table_->launch(comm_, &launch, request,
                                   commsched_stream_caller(), message_,
                                   sizeof(message_)));
@@ -69,25 +92,22 @@ class CommDriver {
 
   // One poll.
   absl::StatusOr<commsched_launch_result_t> Poll(uint32_t request = 0) {
-    commsched_launch_result_t result{};
-    const absl::Status status = Checked(
-        table_->poll(comm_, request, &result, message_, sizeof(message_)));
-    if (!status.ok()) return status;
-    return result;
+    const BackendRank::Turn turn(rank_);
+    return PollWithTurn(request);
   }
 
-  // Polls until done, parking in between.
+  // Polls until done, sleeping in between.
   absl::StatusOr<commsched_launch_result_t> Wait(uint32_t request = 0) {
     commsched_launch_result_t result{};
     if (is_inline()) {
       result.done = 1;
       return result;
     }
+    BackendRank::Turn turn(rank_);
     while (true) {
-      absl::StatusOr<commsched_launch_result_t> polled = Poll(request);
+      absl::StatusOr<commsched_launch_result_t> polled = PollWithTurn(request);
       if (!polled.ok() || polled->done != 0) return polled;
-      parker_.ParkUntil(polled->wake_at_ns == 0 ? kNoDeadlineNs
-                                                : polled->wake_at_ns);
+      turn.Sleep(polled->wake_at_ns == 0 ? kNoDeadlineNs : polled->wake_at_ns);
     }
   }
 
@@ -98,11 +118,13 @@ class CommDriver {
 
   // As comm_status says.
   absl::Status status() {
+    const BackendRank::Turn turn(rank_);
     return Checked(table_->comm_status(comm_, message_, sizeof(message_)));
   }
 
   // Group ranks that launch `request` waits for, as comm_missing says.
   std::vector<int32_t> Missing(uint32_t request = 0) {
+    const BackendRank::Turn turn(rank_);
     std::vector<int32_t> ranks(16);
     const uint32_t num_missing = table_->comm_missing(
         comm_, request, ranks.data(), static_cast<uint32_t>(ranks.size()));
@@ -111,11 +133,15 @@ class CommDriver {
   }
 
   void Abort(commsched_status_t code, const char* message) {
-    table_->comm_abort(comm_, code, message);
+    Fail(absl::Status(static_cast<absl::StatusCode>(code), message));
   }
 
   void Destroy() {
-    if (comm_ != nullptr) table_->comm_destroy(comm_);
+    if (comm_ == nullptr) return;
+    aborter_->Close();
+    const BackendRank::Turn turn(rank_);
+    char message[1024] = {};
+    table_->comm_destroy(comm_, kNoDeadlineNs, message, sizeof(message));
     comm_ = nullptr;
   }
 
@@ -124,15 +150,47 @@ class CommDriver {
   }
 
  private:
-  absl::Status Checked(commsched_status_t code) const {
+  absl::Status AwaitReady(BackendRank::Turn* turn) {
+    while (!ready_ && table_->comm_ready != nullptr) {
+      uint32_t ready = 0;
+      absl::Status status = Checked(
+          table_->comm_ready(comm_, &ready, message_, sizeof(message_)));
+      if (!status.ok()) return status;
+      ready_ = ready == 1;
+      if (!ready_) turn->Sleep(SystemClock::Get().NowNs() + 1'000'000);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<commsched_launch_result_t> PollWithTurn(uint32_t request) {
+    commsched_launch_result_t result{};
+    const absl::Status status = Checked(
+        table_->poll(comm_, request, &result, message_, sizeof(message_)));
+    if (!status.ok()) return status;
+    return result;
+  }
+
+  absl::Status Status(commsched_status_t code) const {
     if (code == COMMSCHED_OK) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(code), message_);
   }
+  absl::Status Checked(commsched_status_t code) {
+    absl::Status status = Status(code);
+    if (!status.ok()) Fail(status);
+    return status;
+  }
+  void Fail(const absl::Status& why) {
+    aborter_->OnFailure(why);
+    world_->Tell(rank_->world_rank(), scope_, why);
+  }
 
+  World* world_ = nullptr;
   const commsched_backend_t* table_ = nullptr;
+  BackendRank* rank_ = nullptr;
+  uint64_t scope_ = 0;
   void* comm_ = nullptr;
-  Parker parker_;
-  std::optional<BackendSleeper> sleeper_;
+  bool ready_ = false;
+  std::shared_ptr<CommAborter> aborter_;
   char message_[1024] = {};
 };
 

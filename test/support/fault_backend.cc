@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "comm/launch_check.h"
+#include "comm/plugin_registry.h"
 #include "comm/table_support.h"
 #include "graph/collective_shape.h"
 
@@ -54,33 +55,50 @@ bool HappensToAll(Fault::Kind kind) {
 
 }  // namespace
 
+struct FaultRank {
+  FaultBackend* backend = nullptr;
+  int world_rank = 0;
+  void* inner = nullptr;
+  void (*wake)(void* user) = nullptr;
+  void* wake_user = nullptr;
+  // Launches in flight that do that to wakes.
+  std::atomic<int> num_losing{0};
+  std::atomic<int> num_storms{0};
+
+  static void OnWake(void* user) {
+    auto* const rank = static_cast<FaultRank*>(user);
+    if (rank->wake == nullptr || rank->num_losing > 0) return;
+    const int times = rank->num_storms > 0 ? kStorm : 1;
+    for (int i = 0; i < times; ++i) rank->wake(rank->wake_user);
+  }
+};
+
 // A member of a communicator. Owned by its rank's thread, but for wakes and
 // aborts.
 class FaultComm {
  public:
-  FaultComm(FaultBackend* backend, const commsched_comm_desc_t& desc)
-      : backend_(backend),
-        inner_table_(*backend->inner_),
+  FaultComm(FaultRank* of, const commsched_comm_desc_t& desc)
+      : of_(*of),
+        backend_(of->backend),
+        inner_table_(*backend_->inner_),
         axis_(desc.axis),
         size_(desc.size),
         rank_(desc.rank),
-        world_rank_(desc.world_rank),
-        wake_(desc.wake),
-        wake_user_(desc.wake_user),
+        world_rank_(of->world_rank),
         requests_(desc.max_in_flight) {
     ++backend_->num_members_;
   }
-  ~FaultComm() {
-    if (inner_ != nullptr) inner_table_.comm_destroy(inner_);
-    --backend_->num_members_;
-  }
+  ~FaultComm() { --backend_->num_members_; }
 
-  absl::Status Create(commsched_comm_desc_t desc);
+  void* inner() const { return inner_; }
+  commsched_status_t Destroy(int64_t deadline_ns, char* message,
+                             uint64_t message_size) {
+    return inner_table_.comm_destroy(inner_, deadline_ns, message,
+                                     message_size);
+  }
+  absl::Status Create(const commsched_comm_desc_t& desc);
   absl::Status Launch(const commsched_launch_t* launch, uint32_t request);
   absl::Status Poll(uint32_t request, commsched_launch_result_t* out_result);
-  void Abort(commsched_status_t status, const char* message) {
-    inner_table_.comm_abort(inner_, status, message);
-  }
   absl::Status Status() const;
   uint32_t Missing(uint32_t request, int32_t* out_ranks,
                    uint32_t capacity) const {
@@ -113,13 +131,6 @@ class FaultComm {
     std::vector<Tail> tails;
   };
 
-  static void OnWake(void* user) {
-    auto* const comm = static_cast<FaultComm*>(user);
-    if (comm->wake_ == nullptr || comm->num_losing_ > 0) return;
-    const int times = comm->num_storms_ > 0 ? kStorm : 1;
-    for (int i = 0; i < times; ++i) comm->wake_(comm->wake_user_);
-  }
-
   static bool Is(const Request& request, Fault::Kind kind) {
     return request.fault != nullptr && request.fault->kind == kind;
   }
@@ -140,17 +151,14 @@ class FaultComm {
   int64_t ReportAtNs(const Request& request) const;
   void Finish(Request* request, commsched_launch_result_t* out_result);
 
+  FaultRank& of_;
   FaultBackend* const backend_;
   const commsched_backend_t& inner_table_;
   const std::string axis_;
   const int size_;
   const int rank_;
   const int world_rank_;
-  void (*const wake_)(void* user);
-  void* const wake_user_;
   void* inner_ = nullptr;
-  std::atomic<int> num_losing_{0};
-  std::atomic<int> num_storms_{0};
 
   std::vector<Request> requests_;
   std::deque<uint32_t> held_;  // requests that are not issued yet
@@ -181,18 +189,15 @@ const Fault* FaultComm::Match(uint64_t number, int64_t collective) const {
   return nullptr;
 }
 
-absl::Status FaultComm::Create(commsched_comm_desc_t desc) {
+absl::Status FaultComm::Create(const commsched_comm_desc_t& desc) {
   const Fault* const fault = Match(0, -1);
   if (fault != nullptr) {
     Count(fault);
     return fault->failure;
   }
-  desc.wake = &OnWake;
-  desc.wake_user = this;
   char message[512] = "";
-  const commsched_status_t code =
-      inner_table_.comm_create(backend_->inner_world_->backend_instance(),
-                               &desc, &inner_, message, sizeof(message));
+  const commsched_status_t code = inner_table_.comm_create(
+      of_.inner, &desc, &inner_, message, sizeof(message));
   return code == COMMSCHED_OK ? absl::OkStatus()
                               : FailureFromTable(code, message);
 }
@@ -229,9 +234,9 @@ absl::Status FaultComm::Launch(const commsched_launch_t* launch,
   if (posted.fault != nullptr && HappensToAll(posted.fault->kind)) {
     Count(posted.fault);
   }
-  if (Is(posted, Fault::Kind::kLoseWakes)) ++num_losing_;
+  if (Is(posted, Fault::Kind::kLoseWakes)) ++of_.num_losing;
   if (Is(posted, Fault::Kind::kWakeStorm)) {
-    ++num_storms_;
+    ++of_.num_storms;
     posted.storm_left = kStorm;
   }
   held_.push_back(request);
@@ -365,9 +370,9 @@ absl::Status FaultComm::Poll(uint32_t request,
     }
     return Status();
   }
-  if (polled.storm_left > 0 && wake_ != nullptr) {
+  if (polled.storm_left > 0 && of_.wake != nullptr) {
     --polled.storm_left;
-    wake_(wake_user_);
+    of_.wake(of_.wake_user);
   }
   if (!polled.done_below) {
     char message[512] = "";
@@ -395,8 +400,8 @@ void FaultComm::Finish(Request* request,
   for (const Tail& tail : request->tails) {
     std::memcpy(tail.address, tail.bytes.data(), tail.bytes.size());
   }
-  if (Is(*request, Fault::Kind::kLoseWakes)) --num_losing_;
-  if (Is(*request, Fault::Kind::kWakeStorm)) --num_storms_;
+  if (Is(*request, Fault::Kind::kLoseWakes)) --of_.num_losing;
+  if (Is(*request, Fault::Kind::kWakeStorm)) --of_.num_storms;
   *out_result = request->result;
   uint64_t& last_done = backend_->last_done_[world_rank_];
   last_done = std::max(last_done, request->rank_number);
@@ -416,17 +421,47 @@ struct FaultTable {
       return ToTable(absl::InvalidArgumentError("not made by Spec()"), message,
                      message_size);
     }
-    *out_instance = reinterpret_cast<FaultBackend*>(address);
-    return COMMSCHED_OK;
+    auto* const backend = reinterpret_cast<FaultBackend*>(address);
+    commsched_instance_desc_t inner = *desc;
+    inner.config = backend->inner_config_.c_str();
+    *out_instance = backend;
+    return backend->inner_->instance_create(&inner, &backend->inner_instance_,
+                                            message, message_size);
   }
-  static void InstanceDestroy(void* /*instance*/) {}
+  static void InstanceDestroy(void* instance) {
+    auto* const backend = static_cast<FaultBackend*>(instance);
+    backend->inner_->instance_destroy(backend->inner_instance_);
+  }
 
-  static commsched_status_t CommCreate(void* instance,
+  static commsched_status_t RankOpen(void* instance,
+                                     const commsched_backend_rank_desc_t* desc,
+                                     void** out_rank, char* message,
+                                     uint64_t message_size) {
+    auto rank = std::make_unique<FaultRank>();
+    rank->backend = static_cast<FaultBackend*>(instance);
+    rank->world_rank = desc->world_rank;
+    rank->wake = desc->wake;
+    rank->wake_user = desc->wake_user;
+    commsched_backend_rank_desc_t inner = *desc;
+    inner.wake = &FaultRank::OnWake;
+    inner.wake_user = rank.get();
+    const commsched_status_t code =
+        rank->backend->inner_->rank_open(rank->backend->inner_instance_, &inner,
+                                         &rank->inner, message, message_size);
+    if (code == COMMSCHED_OK) *out_rank = rank.release();
+    return code;
+  }
+  static void RankClose(void* opaque) {
+    const std::unique_ptr<FaultRank> rank(static_cast<FaultRank*>(opaque));
+    rank->backend->inner_->rank_close(rank->inner);
+  }
+
+  static commsched_status_t CommCreate(void* opaque,
                                        const commsched_comm_desc_t* desc,
                                        void** out_comm, char* message,
                                        uint64_t message_size) {
-    auto* const backend = static_cast<FaultBackend*>(instance);
-    auto comm = std::make_unique<FaultComm>(backend, *desc);
+    auto comm =
+        std::make_unique<FaultComm>(static_cast<FaultRank*>(opaque), *desc);
     const absl::Status created = comm->Create(*desc);
     if (!created.ok()) return ToTable(created, message, message_size);
     *out_comm = comm.release();
@@ -443,11 +478,19 @@ struct FaultTable {
                                  char* message, uint64_t message_size) {
     return ToTable(Of(comm)->Poll(request, out_result), message, message_size);
   }
-  static void CommAbort(void* comm, commsched_status_t status,
-                        const char* message) {
-    Of(comm)->Abort(status, message);
+  static void Abort(void* opaque, void* const* comms, uint32_t num_comms,
+                    commsched_status_t status, const char* message) {
+    auto* const rank = static_cast<FaultRank*>(opaque);
+    for (uint32_t i = 0; i < num_comms; ++i) {
+      void* const inner = Of(comms[i])->inner();
+      rank->backend->inner_->abort(rank->inner, &inner, 1, status, message);
+    }
   }
-  static void CommDestroy(void* comm) { delete Of(comm); }
+  static commsched_status_t CommDestroy(void* comm, int64_t deadline_ns,
+                                        char* message, uint64_t message_size) {
+    const std::unique_ptr<FaultComm> own(Of(comm));
+    return own->Destroy(deadline_ns, message, message_size);
+  }
   static commsched_status_t CommStatus(void* comm, char* message,
                                        uint64_t message_size) {
     return ToTable(Of(comm)->Status(), message, message_size);
@@ -466,8 +509,10 @@ FaultBackend::FaultBackend(std::vector<Fault> faults, const Clock* clock)
 FaultBackend::~FaultBackend() = default;
 
 WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
-  inner_world_ = World::Create(inner).value();
-  inner_ = inner_world_->backend();
+  inner_ = inner.table != nullptr
+               ? inner.table
+               : PluginRegistry::Process().Backend(inner.backend).value();
+  inner_config_ = inner.backend_config;
   num_launched_.assign(inner.size, 0);
   last_done_.assign(inner.size, 0);
   table_ = {.struct_size = sizeof(commsched_backend_t),
@@ -475,24 +520,29 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .capabilities = inner_->capabilities,
             .name = "fault",
             .version = "0",
-            .instance_create = &FaultTable::InstanceCreate,
-            .instance_destroy = &FaultTable::InstanceDestroy,
-            .comm_create = &FaultTable::CommCreate,
-            .launch = &FaultTable::Launch,
-            .poll = inner_->poll == nullptr ? nullptr : &FaultTable::Poll,
-            .comm_abort = &FaultTable::CommAbort,
-            .comm_destroy = &FaultTable::CommDestroy,
-            .comm_status = &FaultTable::CommStatus,
-            .comm_register = nullptr,
-            .comm_missing = inner_->comm_missing == nullptr
-                                ? nullptr
-                                : &FaultTable::CommMissing,
-            .wait = nullptr,
-            .interrupt = nullptr,
             .kinds = inner_->kinds,
             .dtypes = inner_->dtypes,
             .reductions = inner_->reductions,
-            .reserved = 0};
+            .memory_kinds = inner_->memory_kinds,
+            .instance_create = &FaultTable::InstanceCreate,
+            .instance_destroy = &FaultTable::InstanceDestroy,
+            .rank_open = &FaultTable::RankOpen,
+            .rank_close = &FaultTable::RankClose,
+            .comm_create = &FaultTable::CommCreate,
+            .launch = &FaultTable::Launch,
+            .poll = inner_->poll == nullptr ? nullptr : &FaultTable::Poll,
+            .abort = &FaultTable::Abort,
+            .comm_destroy = &FaultTable::CommDestroy,
+            .comm_ready = nullptr,
+            .comm_status = &FaultTable::CommStatus,
+            .comm_expect = nullptr,
+            .comm_missing = inner_->comm_missing == nullptr
+                                ? nullptr
+                                : &FaultTable::CommMissing,
+            .mem_register = nullptr,
+            .mem_unregister = nullptr,
+            .wait = nullptr,
+            .interrupt = nullptr};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

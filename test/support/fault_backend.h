@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@
 namespace commsched::test {
 
 // What goes wrong, at which launches. A failure is local, as one of a network
-// card is: it is for the host to tell the other members by comm_abort().
+// card is: it is for the host to tell the other members.
 struct Fault {
   enum class Kind {
     kDelay,           // reported done `delay_ns` later than it is
@@ -81,6 +80,7 @@ class FaultBackend {
   void Heal() { healed_.store(true); }
 
  private:
+  friend struct FaultRank;
   friend class FaultComm;
   friend struct FaultTable;
 
@@ -96,8 +96,8 @@ class FaultBackend {
 
   commsched_backend_t table_{};
   const commsched_backend_t* inner_ = nullptr;
-  // Owns the inner instance.
-  std::shared_ptr<World> inner_world_;
+  std::string inner_config_;
+  void* inner_instance_ = nullptr;
 };
 
 }  // namespace commsched::test

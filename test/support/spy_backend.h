@@ -3,7 +3,6 @@
 #ifndef COMMSCHED_TEST_SUPPORT_SPY_BACKEND_H_
 #define COMMSCHED_TEST_SUPPORT_SPY_BACKEND_H_
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +35,11 @@ class SpyBackend {
  private:
   friend struct SpyTable;
 
+  struct Rank {
+    SpyBackend* spy = nullptr;
+    void* inner = nullptr;
+    int world_rank = 0;
+  };
   struct Comm {
     SpyBackend* spy = nullptr;
     void* inner = nullptr;
@@ -48,7 +52,8 @@ class SpyBackend {
   std::vector<uint64_t> num_launched_;  // by rank
   commsched_backend_t table_{};
   const commsched_backend_t* inner_ = nullptr;
-  std::shared_ptr<World> inner_world_;
+  std::string inner_config_;
+  void* inner_instance_ = nullptr;
 };
 
 }  // namespace commsched::test

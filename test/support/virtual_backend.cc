@@ -34,17 +34,37 @@ struct VirtualTable {
   }
   static void InstanceDestroy(void* /*instance*/) {}
 
-  static commsched_status_t CommCreate(void* instance,
+  struct Rank {
+    VirtualBackend* backend = nullptr;
+    int world_rank = 0;
+    VirtualComm::Waker waker;
+  };
+
+  static commsched_status_t RankOpen(void* instance,
+                                     const commsched_backend_rank_desc_t* desc,
+                                     void** out_rank, char* /*message*/,
+                                     uint64_t /*message_size*/) {
+    *out_rank = new Rank{static_cast<VirtualBackend*>(instance),
+                         desc->world_rank,
+                         {desc->wake, desc->wake_user}};
+    return COMMSCHED_OK;
+  }
+  static void RankClose(void* rank) { delete static_cast<Rank*>(rank); }
+
+  static commsched_status_t CommCreate(void* opaque,
                                        const commsched_comm_desc_t* desc,
                                        void** out_comm, char* message,
                                        uint64_t message_size) {
-    auto* const backend = static_cast<VirtualBackend*>(instance);
+    const auto* const rank = static_cast<Rank*>(opaque);
+    VirtualBackend* const backend = rank->backend;
     MutexLock lock(&backend->mu_);
-    const absl::Status valid = CheckCommDesc(desc, backend->world_size_);
+    const absl::Status valid =
+        CheckCommDesc(desc, backend->world_size_, rank->world_rank);
     if (!valid.ok()) return ToTable(valid, message, message_size);
     std::unique_ptr<VirtualComm>& comm = backend->comms_[desc->id];
     if (comm == nullptr) comm = std::make_unique<VirtualComm>(backend, *desc);
-    const absl::StatusOr<VirtualComm::Member*> member = comm->Join(*desc);
+    const absl::StatusOr<VirtualComm::Member*> member =
+        comm->Join(*desc, rank->waker);
     if (!member.ok()) return ToTable(member.status(), message, message_size);
     ++backend->num_members_;
     *out_comm = *member;
@@ -76,22 +96,27 @@ struct VirtualTable {
     return ToTable(polled, message, message_size);
   }
 
-  static void CommAbort(void* comm, commsched_status_t status,
-                        const char* message) {
-    VirtualComm::Member* const member = Of(comm);
-    MutexLock lock(&member->comm->backend()->mu_);
-    member->comm->Abort(FailureFromTable(status, message));
+  static void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+                    commsched_status_t status, const char* message) {
+    for (uint32_t i = 0; i < num_comms; ++i) {
+      VirtualComm::Member* const member = Of(comms[i]);
+      MutexLock lock(&member->comm->backend()->mu_);
+      member->comm->Abort(FailureFromTable(status, message));
+    }
   }
 
-  static void CommDestroy(void* comm) {
+  static commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
+                                        char* /*message*/,
+                                        uint64_t /*message_size*/) {
     VirtualComm::Member* const member = Of(comm);
     VirtualBackend* const backend = member->comm->backend();
     MutexLock lock(&backend->mu_);
     member->comm->Leave(member);
     --backend->num_members_;
-    if (!member->comm->all_left()) return;
+    if (!member->comm->all_left()) return COMMSCHED_OK;
     const std::string id = member->comm->id();
     backend->comms_.erase(id);
+    return COMMSCHED_OK;
   }
 
   static commsched_status_t CommStatus(void* comm, char* message,
@@ -118,22 +143,27 @@ VirtualBackend::VirtualBackend(const Clock* clock)
                               COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
               .name = "virtual",
               .version = "0",
-              .instance_create = &VirtualTable::InstanceCreate,
-              .instance_destroy = &VirtualTable::InstanceDestroy,
-              .comm_create = &VirtualTable::CommCreate,
-              .launch = &VirtualTable::Launch,
-              .poll = &VirtualTable::Poll,
-              .comm_abort = &VirtualTable::CommAbort,
-              .comm_destroy = &VirtualTable::CommDestroy,
-              .comm_status = &VirtualTable::CommStatus,
-              .comm_register = nullptr,
-              .comm_missing = &VirtualTable::CommMissing,
-              .wait = nullptr,
-              .interrupt = nullptr,
               .kinds = 0,
               .dtypes = 0,
               .reductions = 0,
-              .reserved = 0}) {}
+              .memory_kinds = 0,
+              .instance_create = &VirtualTable::InstanceCreate,
+              .instance_destroy = &VirtualTable::InstanceDestroy,
+              .rank_open = &VirtualTable::RankOpen,
+              .rank_close = &VirtualTable::RankClose,
+              .comm_create = &VirtualTable::CommCreate,
+              .launch = &VirtualTable::Launch,
+              .poll = &VirtualTable::Poll,
+              .abort = &VirtualTable::Abort,
+              .comm_destroy = &VirtualTable::CommDestroy,
+              .comm_ready = nullptr,
+              .comm_status = &VirtualTable::CommStatus,
+              .comm_expect = nullptr,
+              .comm_missing = &VirtualTable::CommMissing,
+              .mem_register = nullptr,
+              .mem_unregister = nullptr,
+              .wait = nullptr,
+              .interrupt = nullptr}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

@@ -12,30 +12,29 @@
 namespace commsched::test {
 
 absl::StatusOr<VirtualComm::Member*> VirtualComm::Join(
-    const commsched_comm_desc_t& desc) {
+    const commsched_comm_desc_t& desc, const Waker& waker) {
+  const int32_t own = desc.ranks[desc.rank];
   const std::vector<int32_t> ranks(desc.ranks, desc.ranks + desc.size);
   if (ranks != ranks_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " gave ranks ", absl::StrJoin(ranks, ",")));
+        absl::StrCat("communicator '", id_, "': rank ", own, " gave ranks ",
+                     absl::StrJoin(ranks, ",")));
   }
   if (desc.max_in_flight != max_in_flight_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("communicator '", id_, "': rank ", desc.world_rank,
-                     " gave ", desc.max_in_flight, " launches in flight"));
+        absl::StrCat("communicator '", id_, "': rank ", own, " gave ",
+                     desc.max_in_flight, " launches in flight"));
   }
   Member& member = members_[desc.rank];
   if (member.joined) {
-    return absl::AlreadyExistsError(absl::StrCat("communicator '", id_,
-                                                 "': rank ", desc.world_rank,
-                                                 " has already joined"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "communicator '", id_, "': rank ", own, " has already joined"));
   }
   member.comm = this;
   member.rank = desc.rank;
   member.joined = true;
   member.max_members = desc.max_members;
-  member.wake = desc.wake;
-  member.wake_user = desc.wake_user;
+  member.waker = waker;
   member.requests.resize(desc.max_in_flight);
   return &member;
 }

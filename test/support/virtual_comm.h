@@ -36,6 +36,10 @@ class VirtualComm {
     int64_t started_ns = 0;
     commsched_launch_t launch{};
   };
+  struct Waker {
+    void (*wake)(void* user) = nullptr;
+    void* user = nullptr;
+  };
   // The handle of a member.
   struct Member {
     VirtualComm* comm = nullptr;
@@ -43,8 +47,7 @@ class VirtualComm {
     bool joined = false;
     bool left = false;
     uint32_t max_members = 0;
-    void (*wake)(void* user) = nullptr;
-    void* wake_user = nullptr;
+    Waker waker;
     std::vector<Request> requests;
     uint64_t num_posted = 0;
     uint64_t num_collectives = 0;
@@ -67,7 +70,8 @@ class VirtualComm {
         max_in_flight_(desc.max_in_flight),
         members_(ranks_.size()) {}
 
-  absl::StatusOr<Member*> Join(const commsched_comm_desc_t& desc);
+  absl::StatusOr<Member*> Join(const commsched_comm_desc_t& desc,
+                               const Waker& waker);
   absl::Status Launch(Member* member, const commsched_launch_t* launch,
                       uint32_t request);
   absl::Status Poll(Member* member, uint32_t request,
@@ -89,8 +93,8 @@ class VirtualComm {
  private:
   void Wake(int rank) {
     Member& member = members_[rank];
-    if (member.joined && !member.left && member.wake != nullptr) {
-      member.wake(member.wake_user);
+    if (member.joined && !member.left && member.waker.wake != nullptr) {
+      member.waker.wake(member.waker.user);
     }
   }
   void WakeAll() {

@@ -99,6 +99,14 @@ struct Instance {
   std::map<std::string, std::shared_ptr<Group>> groups;  // Guarded by `mu`.
 };
 
+// A rank that is open.
+struct Rank {
+  Instance* instance;
+  int world_rank;
+  void (*wake)(void* user);
+  void* wake_user;
+};
+
 // A member's handle.
 struct Comm {
   Instance* instance;
@@ -333,11 +341,26 @@ std::string Disagreement(const commsched_comm_desc_t& desc,
 }
 
 // No exception may leave a function: a backend in C++ ends each one that
-// allocates like this.
+// allocates like this. One that has a device, a socket or a memory pool of the
+// rank opens it here.
+commsched_status_t RankOpen(void* instance,
+                            const commsched_backend_rank_desc_t* desc,
+                            void** out_rank, char* /*message*/,
+                            uint64_t /*message_size*/) try {
+  *out_rank = new Rank{static_cast<Instance*>(instance), desc->world_rank,
+                       desc->wake, desc->wake_user};
+  return COMMSCHED_OK;
+} catch (const std::bad_alloc&) {
+  return COMMSCHED_RESOURCE_EXHAUSTED;
+}
+
+void RankClose(void* rank) { delete static_cast<Rank*>(rank); }
+
 commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) try {
-  auto* instance = static_cast<Instance*>(opaque);
+  const auto* rank = static_cast<Rank*>(opaque);
+  Instance* instance = rank->instance;
   const std::lock_guard<std::mutex> lock(instance->mu);
   std::string refused = Nonsense(*desc, instance->world_size);
   std::shared_ptr<Group> group;
@@ -349,19 +372,19 @@ commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
   }
   if (!refused.empty()) {
     return Refuse(COMMSCHED_INVALID_ARGUMENT, message, message_size,
-                  "axis '%s': rank %d %s", desc->axis, desc->world_rank,
+                  "axis '%s': rank %d %s", desc->axis, rank->world_rank,
                   refused.c_str());
   }
   const std::lock_guard<std::mutex> group_lock(group->mu);
   Member& member = group->members[static_cast<size_t>(desc->rank)];
   if (member.joined) {
     return Refuse(COMMSCHED_ALREADY_EXISTS, message, message_size,
-                  "rank %d has already joined '%s'", desc->world_rank,
+                  "rank %d has already joined '%s'", rank->world_rank,
                   desc->id);
   }
   member.requests.assign(desc->max_in_flight, kNone);
-  member.wake = desc->wake;
-  member.wake_user = desc->wake_user;
+  member.wake = rank->wake;
+  member.wake_user = rank->wake_user;
   *out_comm = new Comm{instance, desc->id, group, desc->rank};
   member.joined = true;
   return COMMSCHED_OK;
@@ -414,13 +437,20 @@ commsched_status_t Poll(void* opaque, uint32_t request,
   return Failure(*group, message, message_size);
 }
 
-void CommAbort(void* opaque, commsched_status_t status, const char* message) {
-  Group* group = static_cast<Comm*>(opaque)->group.get();
-  const std::lock_guard<std::mutex> lock(group->mu);
-  Fail(group, status, message);
+// Only this rank's members must fail. Here they share one failure, since any of
+// them may be copying from the others' memory.
+void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+           commsched_status_t status, const char* message) {
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    Group* group = static_cast<Comm*>(comms[i])->group.get();
+    const std::lock_guard<std::mutex> lock(group->mu);
+    Fail(group, status, message);
+  }
 }
 
-void CommDestroy(void* opaque) {
+// Nothing is touched once the lock is free, so there is nothing to wait for.
+commsched_status_t CommDestroy(void* opaque, int64_t /*deadline_ns*/,
+                               char* /*message*/, uint64_t /*message_size*/) {
   const std::unique_ptr<Comm> comm(static_cast<Comm*>(opaque));
   const std::lock_guard<std::mutex> lock(comm->instance->mu);
   bool is_last = true;
@@ -444,6 +474,7 @@ void CommDestroy(void* opaque) {
     }
   }
   if (is_last) comm->instance->groups.erase(comm->id);
+  return COMMSCHED_OK;
 }
 
 commsched_status_t CommStatus(void* opaque, char* message,
@@ -475,25 +506,30 @@ const commsched_backend_t kBackend = {
     .capabilities = COMMSCHED_BACKEND_VECTORED |
                     COMMSCHED_BACKEND_DETERMINISTIC | COMMSCHED_BACKEND_STRIDED,
     .name = "skeleton",
-    .version = "2",
+    .version = "3",
+    .kinds = 0,  // All of them, as of what follows.
+    .dtypes = 0,
+    .reductions = 0,
+    .memory_kinds = 0,  // Of the host.
     .instance_create = InstanceCreate,
     .instance_destroy = InstanceDestroy,
+    .rank_open = RankOpen,
+    .rank_close = RankClose,
     .comm_create = CommCreate,
     .launch = Launch,
     .poll = Poll,
-    .comm_abort = CommAbort,
+    .abort = Abort,
     .comm_destroy = CommDestroy,
+    .comm_ready = nullptr,  // Who comes late is waited for by its launches.
     .comm_status = CommStatus,
-    .comm_register = nullptr,  // Any memory will do.
+    .comm_expect = nullptr,  // Launches need nothing of their own.
     .comm_missing = CommMissing,
+    .mem_register = nullptr,  // Any memory will do.
+    .mem_unregister = nullptr,
     // The host sleeps by itself, until `wake`. One whose news come through a
     // descriptor sleeps on that here.
     .wait = nullptr,
     .interrupt = nullptr,
-    .kinds = 0,  // All of them, as of what follows.
-    .dtypes = 0,
-    .reductions = 0,
-    .reserved = 0,
 };
 
 const commsched_plugin_t kPlugins[] = {

@@ -1,10 +1,10 @@
 /* Compiled against the plugin.h of this folder, which never changes: whatever
  * is built against today's must go on loading. */
-#include "commsched/plugin.h"
-
 #include <string.h>
 
-static int32_t world_size;
+#include "commsched/plugin.h"
+
+static int32_t observation;
 
 static commsched_status_t Init(const commsched_host_t* host, char* message,
                                uint64_t message_size) {
@@ -13,50 +13,6 @@ static commsched_status_t Init(const commsched_host_t* host, char* message,
   host->log(host->user, 0, "frozen");
   return host->now_ns(host->user) > 0 ? COMMSCHED_OK : COMMSCHED_INTERNAL;
 }
-
-static commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
-                                         void** out_instance, char* message,
-                                         uint64_t message_size) {
-  (void)message;
-  (void)message_size;
-  world_size = desc->world_size;
-  *out_instance = &world_size;
-  return COMMSCHED_OK;
-}
-
-static void InstanceDestroy(void* instance) { (void)instance; }
-
-static commsched_status_t CommCreate(void* instance,
-                                     const commsched_comm_desc_t* desc,
-                                     void** out_comm, char* message,
-                                     uint64_t message_size) {
-  (void)desc;
-  (void)message;
-  (void)message_size;
-  *out_comm = instance;
-  return COMMSCHED_OK;
-}
-
-static commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                                 uint32_t ticket, commsched_stream_t stream,
-                                 char* message, uint64_t message_size) {
-  (void)comm;
-  (void)launch;
-  (void)ticket;
-  (void)stream;
-  (void)message;
-  (void)message_size;
-  return COMMSCHED_OK;
-}
-
-static void CommAbort(void* comm, commsched_status_t status,
-                      const char* message) {
-  (void)comm;
-  (void)status;
-  (void)message;
-}
-
-static void CommDestroy(void* comm) { (void)comm; }
 
 static void Encode(const float* input, uint64_t count, void* output) {
   memcpy(output, input, count * sizeof(float));
@@ -81,7 +37,7 @@ static commsched_status_t Attach(const commsched_observed_plan_t* plan,
   (void)plan;
   (void)message;
   (void)message_size;
-  *out_observation = &world_size;
+  *out_observation = &observation;
   return COMMSCHED_OK;
 }
 
@@ -96,20 +52,6 @@ static commsched_status_t OnEvent(void* observation,
 }
 
 static void Detach(void* observation) { (void)observation; }
-
-static const commsched_backend_t kBackend = {
-    .struct_size = sizeof(commsched_backend_t),
-    .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities = COMMSCHED_BACKEND_INLINE,
-    .name = "frozen",
-    .version = "0",
-    .instance_create = InstanceCreate,
-    .instance_destroy = InstanceDestroy,
-    .comm_create = CommCreate,
-    .launch = Launch,
-    .comm_abort = CommAbort,
-    .comm_destroy = CommDestroy,
-};
 
 static const commsched_policy_t kPolicy = {
     .struct_size = sizeof(commsched_policy_t),
@@ -143,7 +85,6 @@ static const commsched_observer_t kObserver = {
 };
 
 static const commsched_plugin_t kPlugins[] = {
-    {COMMSCHED_PLUGIN_BACKEND, 0, &kBackend},
     {COMMSCHED_PLUGIN_POLICY, 0, &kPolicy},
     {COMMSCHED_PLUGIN_CODEC, 0, &kCodec},
     {COMMSCHED_PLUGIN_OBSERVER, 0, &kObserver},
@@ -152,7 +93,7 @@ static const commsched_plugin_t kPlugins[] = {
 COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {
     .struct_size = sizeof(commsched_plugin_list_t),
     .abi = COMMSCHED_PLUGIN_LIST_ABI,
-    .num_plugins = 4,
+    .num_plugins = 3,
     .plugins = kPlugins,
     .init = Init,
 };

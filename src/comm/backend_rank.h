@@ -1,0 +1,118 @@
+// One rank's side of a backend: whose turn it is to call it, and the thread
+// that does if nobody else.
+#ifndef COMMSCHED_SRC_COMM_BACKEND_RANK_H_
+#define COMMSCHED_SRC_COMM_BACKEND_RANK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/parker.h"
+#include "comm/value_store.h"
+#include "commsched/plugin.h"
+
+namespace commsched {
+
+// What gets on by calling the backend.
+class Pumped {
+ public:
+  virtual ~Pumped() = default;
+  // Does what can be done at once: whether that was anything. One call at a
+  // time; never blocks.
+  virtual bool Pump() = 0;
+  // When Pump() may get on though the parker gets no token; kNoDeadlineNs:
+  // never.
+  virtual int64_t NextWakeNs() const = 0;
+};
+
+// A rank that a backend has opened (commsched_backend_t::rank_open). The table
+// is called by one thread at a time, who has the turn: a progress thread, which
+// pumps what is attached, or who asks for it.
+//
+// Thread-safe.
+class BackendRank {
+ public:
+  struct Spec {
+    const commsched_backend_t* table = nullptr;
+    void* instance = nullptr;  // Outlives the rank, as does the store.
+    ValueStore* store = nullptr;
+    uint64_t epoch = 0;
+    int world_rank = 0;
+    int world_size = 0;
+    int local_rank = 0;
+    int local_size = 0;
+  };
+
+  static absl::StatusOr<std::unique_ptr<BackendRank>> Open(const Spec& spec);
+  // Nothing is attached, and no communicator left.
+  ~BackendRank();
+  BackendRank(const BackendRank&) = delete;
+  BackendRank& operator=(const BackendRank&) = delete;
+
+  const commsched_backend_t& table() const { return *spec_.table; }
+  void* handle() const { return handle_; }
+  int world_rank() const { return spec_.world_rank; }
+  // Gets a token when there is news for what is attached.
+  Parker* parker() { return &parker_; }
+
+  // From here to Detach() the progress thread pumps it, which lives while
+  // anything is attached.
+  void Attach(Pumped* pumped);
+  // It is not pumped any more when this returns. Not from Pump().
+  void Detach(Pumped* pumped);
+
+  // The turn, while it lives. Short, or by Sleep(). Not from Pump(), and not
+  // twice by one thread.
+  class Turn {
+   public:
+    explicit Turn(BackendRank* rank) : rank_(rank) { rank_->Take(); }
+    ~Turn() { rank_->Give(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    // Pumps what is attached and sleeps, like the progress thread, until there
+    // may be news of the backend, or `deadline_ns`. Lets others have the turn.
+    void Sleep(int64_t deadline_ns);
+
+   private:
+    BackendRank* const rank_;
+  };
+
+ private:
+  explicit BackendRank(const Spec& spec);
+  absl::Status OpenTable();
+  void Take();
+  void Give();
+  void TakeIdle();
+  bool PumpAll();
+  void Park(int64_t deadline_ns);
+  void ThreadMain();
+
+  const Spec spec_;
+  commsched_oob_t oob_ = {};
+  void* handle_ = nullptr;
+  Parker parker_;  // Of who has the turn.
+
+  // Owned by who has the turn.
+  std::vector<Pumped*> pumped_;
+
+  // Who wants the turn: the progress thread does not keep it from them.
+  std::atomic<int> num_waiting_{0};
+  Mutex mu_;
+  CondVar given_;
+  bool taken_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::atomic<bool> stop_{false};
+  Mutex thread_mu_;  // Outside of the turn.
+  std::thread thread_ ABSL_GUARDED_BY(thread_mu_);
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_COMM_BACKEND_RANK_H_
