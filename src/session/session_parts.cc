@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
 #include "session/backend_model.h"
@@ -20,6 +21,20 @@ constexpr int64_t kDefaultTimeoutNs = int64_t{600} * 1000 * 1000 * 1000;
 SessionSpec WithDefaults(SessionSpec spec) {
   if (spec.launch_timeout_ns == 0) spec.launch_timeout_ns = kDefaultTimeoutNs;
   return spec;
+}
+
+// Of a session whose launches may not have ended: until the process does.
+struct Remains {
+  void* arena = nullptr;
+  std::unique_ptr<Program> program;  // Counts and members of launches.
+  std::unique_ptr<Drops> drops;
+};
+
+void Keep(Remains remains) {
+  static Mutex mu;
+  static auto* const kept = new std::vector<Remains>;
+  MutexLock lock(&mu);
+  kept->push_back(std::move(remains));
 }
 
 }  // namespace
@@ -55,9 +70,7 @@ SessionParts::~SessionParts() {
       "; its arena of ", spec.plan->arena_bytes,
       " bytes is not freed, and these buffers must not be: ",
       bound.empty() ? "none" : bound);
-  arena.Abandon();
-  (void)program.release();  // Counts and members of launches.
-  (void)drops.release();
+  Keep({arena.Release(), std::move(program), std::move(drops)});
 }
 
 absl::Status SessionParts::Bind() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,8 +37,8 @@ struct SessionParts {
     ~Arena();
 
     absl::Status Allocate(Device* device, uint64_t bytes);
-    // It does not go back.
-    void Abandon() { address_ = nullptr; }
+    // It is the caller's from here on.
+    void* Release() { return std::exchange(address_, nullptr); }
     char* address() const { return static_cast<char*>(address_); }
 
    private:

@@ -1,0 +1,225 @@
+// What a session asks of a backend's table around its launches.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "comm/plugin_registry.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "session/session.h"
+#include "test/session/bucket_graph.h"
+#include "test/support/session_rig.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::BucketGraph;
+using test::MakeBuckets;
+using test::RunStep;
+using test::SessionRig;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int kRanks = 2;
+constexpr int kBuckets = 3;
+
+// What the backend below was asked. Of the test that runs.
+struct Calls {
+  Mutex mu;
+  std::vector<commsched_launch_t> expected ABSL_GUARDED_BY(mu);
+  std::vector<commsched_launch_t> launched ABSL_GUARDED_BY(mu);
+  std::atomic<int> registered{0}, unregistered{0};
+  std::atomic<int> looks_left{0};  // Until a communicator is ready.
+  std::atomic<bool> ends_in_time{true};
+};
+Calls* calls = nullptr;
+commsched_backend_t below;
+
+commsched_status_t Expect(void* comm, const commsched_launch_t* launches,
+                          uint32_t num_launches, char* message,
+                          uint64_t message_size) {
+  {
+    MutexLock lock(&calls->mu);
+    calls->expected.insert(calls->expected.end(), launches,
+                           launches + num_launches);
+  }
+  return below.comm_expect(comm, launches, num_launches, message, message_size);
+}
+
+commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
+                          uint32_t request, commsched_stream_t stream,
+                          char* message, uint64_t message_size) {
+  {
+    MutexLock lock(&calls->mu);
+    calls->launched.push_back(*launch);
+  }
+  return below.launch(comm, launch, request, stream, message, message_size);
+}
+
+commsched_status_t Register(void*, void* const*, uint32_t, void*, uint64_t,
+                            void** out_handle, char*, uint64_t) {
+  calls->registered.fetch_add(1);
+  *out_handle = calls;
+  return COMMSCHED_OK;
+}
+
+void Unregister(void*, void* handle) {
+  EXPECT_EQ(handle, calls);
+  calls->unregistered.fetch_add(1);
+}
+
+commsched_status_t Ready(void*, uint32_t* out_ready, char*, uint64_t) {
+  *out_ready = calls->looks_left.fetch_sub(1) <= 1 ? 1 : 0;
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Destroy(void* comm, int64_t deadline_ns, char* message,
+                           uint64_t message_size) {
+  const commsched_status_t code =
+      below.comm_destroy(comm, deadline_ns, message, message_size);
+  if (calls->ends_in_time) return code;
+  std::strncpy(message, "the card is stuck", message_size);
+  return COMMSCHED_DEADLINE_EXCEEDED;
+}
+
+class BackendCallsTest : public testing::Test {
+ protected:
+  BackendCallsTest() : made_(MakeBuckets(kRanks, kBuckets, 8)) {
+    calls = &calls_;
+    below = *PluginRegistry::Process().Backend("inproc").value();
+    table_ = below;
+    table_.launch = &Launch;
+    table_.comm_destroy = &Destroy;
+    table_.comm_ready = &Ready;
+    table_.comm_expect = &Expect;
+    table_.mem_register = &Register;
+    table_.mem_unregister = &Unregister;
+  }
+
+  SessionRig& rig() {
+    if (rig_ == nullptr) {
+      WorldSpec world = test::Ranks(kRanks);
+      world.table = &table_;
+      rig_ = std::make_unique<SessionRig>(world, made_.graph, PlanOptions{});
+    }
+    return *rig_;
+  }
+
+  // Two steps on every rank.
+  void Run() {
+    for (const absl::Status& status :
+         rig().RunSessions([&](Session&session, int rank) {
+           const absl::Status first = RunStep(session, rig(), made_, rank);
+           return first.ok() ? RunStep(session, rig(), made_, rank) : first;
+         })) {
+      EXPECT_OK(status);
+    }
+  }
+
+  Calls calls_;
+  commsched_backend_t table_;
+  const BucketGraph made_;
+  std::unique_ptr<SessionRig> rig_;
+};
+
+TEST_F(BackendCallsTest, LaunchesAreThoseThatWereAnnounced) {
+  Run();
+  MutexLock lock(&calls_.mu);
+  const size_t per_step = rig().plan()->launches.size();
+  ASSERT_EQ(calls_.expected.size(), kRanks * per_step);
+  ASSERT_EQ(calls_.launched.size(), 2 * kRanks * per_step);
+  std::vector<uint64_t> num_of_step(2);
+  for (const commsched_launch_t& launch : calls_.launched) {
+    EXPECT_EQ(launch.struct_size, sizeof(launch));
+    ASSERT_LT(launch.step, 2u);
+    ++num_of_step[launch.step];
+    // Members are those of the rank: one of the two lists has them.
+    ASSERT_LT(launch.slot, per_step);
+    bool found = false;
+    for (size_t rank = 0; rank < kRanks; ++rank) {
+      const commsched_launch_t& expected =
+          calls_.expected[rank * per_step + launch.slot];
+      EXPECT_EQ(launch.key, expected.key);
+      EXPECT_EQ(launch.kind, expected.kind);
+      found |= launch.members == expected.members;
+    }
+    EXPECT_TRUE(found);
+  }
+  EXPECT_THAT(num_of_step, ElementsAre(kRanks * per_step, kRanks * per_step));
+}
+
+TEST_F(BackendCallsTest, MemoryIsRegisteredOnceAndGivenBack) {
+  Run();
+  EXPECT_EQ(calls_.registered, kRanks * kBuckets);
+  EXPECT_EQ(calls_.unregistered, calls_.registered);
+}
+
+TEST_F(BackendCallsTest, ACommunicatorIsLookedAtUntilItIsReady) {
+  calls_.looks_left = 10;
+  Run();
+  EXPECT_LE(calls_.looks_left, 0);
+}
+
+TEST_F(BackendCallsTest, ACommunicatorThatIsNeverReadyIsAnErrorOfAllRanks) {
+  calls_.looks_left = 1 << 30;
+  const std::vector<absl::Status> statuses =
+      rig().RunRanks([&](int rank) -> absl::Status {
+        SessionSpec spec = rig().Spec(rank);
+        spec.launch_timeout_ns = 300'000'000;
+        return Session::Create(spec).status();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("communicator of axis dp: backend 'inproc': rank "));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(" is not connected after 300 ms"));
+  }
+}
+
+TEST_F(BackendCallsTest, ARankThatCannotBeOpenedIsAnErrorOfAllRanks) {
+  table_.rank_open = [](void* instance,
+                        const commsched_backend_rank_desc_t* desc, void** out,
+                        char* message, uint64_t size) -> commsched_status_t {
+    if (desc->world_rank == 0) {
+      return below.rank_open(instance, desc, out, message, size);
+    }
+    std::strncpy(message, "no card", size);
+    return COMMSCHED_UNAVAILABLE;
+  };
+  const std::vector<absl::Status> statuses = rig().RunRanks(
+      [&](int rank) { return Session::Create(rig().Spec(rank)).status(); });
+  EXPECT_THAT(statuses[1],
+              StatusIs(absl::StatusCode::kUnavailable, "rank 1: no card"));
+  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kFailedPrecondition,
+                                    "rank 1: no card"));
+}
+
+// What may still be written to is not given to somebody else, and who owns it
+// learns which it is.
+TEST_F(BackendCallsTest, MemoryThatIsStillInUseIsKeptAndNamed) {
+  struct Warnings {
+    Mutex mu;
+    std::string text ABSL_GUARDED_BY(mu);
+  } warnings;
+  SetLogSink({[](void* context, LogLevel, absl::string_view line) {
+                auto* const to = static_cast<Warnings*>(context);
+                MutexLock lock(&to->mu);
+                to->text.append(line.data(), line.size());
+              },
+              &warnings});
+  calls_.ends_in_time = false;
+  Run();
+  SetLogSink({nullptr, nullptr});
+  MutexLock lock(&warnings.mu);
+  EXPECT_THAT(warnings.text,
+              HasSubstr("launches may still be under way: the card is stuck"));
+  EXPECT_THAT(warnings.text, HasSubstr("these buffers must not be: 'grad0'"));
+}
+
+}  // namespace
+}  // namespace commsched
