@@ -4,19 +4,12 @@
 #ifndef COMMSCHED_BENCH_PEERS_COLL_PEER_H_
 #define COMMSCHED_BENCH_PEERS_COLL_PEER_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-namespace commsched::bench {
+#include "cli/coll_case.h"
 
-struct CollKind {
-  const char* name;
-  bool input_has_parts;  // A part per rank, else one.
-  bool output_has_parts;
-  bool reduces;
-  double bus_factor;  // Times (n - 1) / n: bus over algorithm bandwidth.
-};
+namespace commsched::bench {
 
 // One library. One thread.
 class CollPeer {
@@ -25,10 +18,8 @@ class CollPeer {
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The next runs are of `kind`, f32, summing. `count`: elements of a part.
-  // Memory stays until the next call.
-  virtual void Prepare(const CollKind& kind, std::vector<float>* input,
-                       std::vector<float>* output, uint64_t count) = 0;
+  // The next runs are of `one`, f32, summing. It stays until the next call.
+  virtual void Prepare(cli::CollCase* one) = 0;
   virtual void Run() = 0;
   virtual void Barrier() = 0;
   // The sum over all ranks, on all ranks.

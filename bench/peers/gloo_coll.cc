@@ -46,44 +46,44 @@ class Gloo final : public CollPeer {
   const char* name() const override { return "gloo"; }
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
-  void Prepare(const CollKind& kind, std::vector<float>* input,
-               std::vector<float>* output, uint64_t count) override {
-    kind_ = kind;
-    input_ = input;
-    output_ = output;
-    count_ = count;
+  void Prepare(cli::CollCase* one) override {
+    one_ = one;
     scatter_ = nullptr;
-    if (!kind.reduces || !kind.input_has_parts) return;
+    if (!one->kind.reduces || !one->kind.input_has_parts) return;
     // Works in place, on a copy: the sums of one run are the input of the next.
-    work_ = *input;
+    work_ = one->input;
     scatter_ = std::make_unique<gloo::ReduceScatterHalvingDoubling<float>>(
         context_, std::vector<float*>{work_.data()},
         static_cast<int>(work_.size()),
-        std::vector<int>(static_cast<size_t>(size()), static_cast<int>(count)));
+        std::vector<int>(static_cast<size_t>(size()),
+                         static_cast<int>(one->count)));
     scatter_->run();
-    output->assign(work_.begin(), work_.begin() + static_cast<int64_t>(count));
+    one->output.assign(work_.begin(),
+                       work_.begin() + static_cast<int64_t>(one->count));
     std::fill(work_.begin(), work_.end(), 0.0f);
   }
   void Run() override {
     if (scatter_ != nullptr) return scatter_->run();
-    if (kind_.reduces) {
+    std::vector<float>& input = one_->input;
+    std::vector<float>& output = one_->output;
+    if (one_->kind.reduces) {
       gloo::AllreduceOptions options(context_);
-      options.setInput(input_->data(), input_->size());
-      options.setOutput(output_->data(), output_->size());
+      options.setInput(input.data(), input.size());
+      options.setOutput(output.data(), output.size());
       options.setReduceFunction(
           [](void* sum, const void* a, const void* b, size_t n) {
             gloo::sum<float>(sum, a, b, n);
           });
       gloo::allreduce(options);
-    } else if (kind_.input_has_parts) {
+    } else if (one_->kind.input_has_parts) {
       gloo::AlltoallOptions options(context_);
-      options.setInput(input_->data(), input_->size());
-      options.setOutput(output_->data(), output_->size());
+      options.setInput(input.data(), input.size());
+      options.setOutput(output.data(), output.size());
       gloo::alltoall(options);
     } else {
       gloo::AllgatherOptions options(context_);
-      options.setInput(input_->data(), input_->size());
-      options.setOutput(output_->data(), output_->size());
+      options.setInput(input.data(), input.size());
+      options.setOutput(output.data(), output.size());
       gloo::allgather(options);
     }
   }
@@ -106,10 +106,7 @@ class Gloo final : public CollPeer {
 
  private:
   const std::shared_ptr<gloo::rendezvous::Context> context_;
-  CollKind kind_ = {};
-  std::vector<float>* input_ = nullptr;
-  std::vector<float>* output_ = nullptr;
-  uint64_t count_ = 0;
+  cli::CollCase* one_ = nullptr;
   std::vector<float> work_;
   std::unique_ptr<gloo::ReduceScatterHalvingDoubling<float>> scatter_;
 };

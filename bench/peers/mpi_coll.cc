@@ -20,26 +20,20 @@ class Mpi final : public CollPeer {
   const char* name() const override { return "openmpi"; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void Prepare(const CollKind& kind, std::vector<float>* input,
-               std::vector<float>* output, uint64_t count) override {
-    kind_ = kind;
-    input_ = input->data();
-    output_ = output->data();
-    count_ = static_cast<int>(count);
-  }
+  void Prepare(cli::CollCase* one) override { one_ = one; }
   void Run() override {
     const MPI_Comm world = MPI_COMM_WORLD;
-    if (kind_.reduces && !kind_.input_has_parts) {
-      MPI_Allreduce(input_, output_, count_, MPI_FLOAT, MPI_SUM, world);
-    } else if (kind_.reduces) {
-      MPI_Reduce_scatter_block(input_, output_, count_, MPI_FLOAT, MPI_SUM,
-                               world);
-    } else if (kind_.input_has_parts) {
-      MPI_Alltoall(input_, count_, MPI_FLOAT, output_, count_, MPI_FLOAT,
-                   world);
+    const float* const input = one_->input.data();
+    float* const output = one_->output.data();
+    const int count = static_cast<int>(one_->count);
+    if (one_->kind.reduces && !one_->kind.input_has_parts) {
+      MPI_Allreduce(input, output, count, MPI_FLOAT, MPI_SUM, world);
+    } else if (one_->kind.reduces) {
+      MPI_Reduce_scatter_block(input, output, count, MPI_FLOAT, MPI_SUM, world);
+    } else if (one_->kind.input_has_parts) {
+      MPI_Alltoall(input, count, MPI_FLOAT, output, count, MPI_FLOAT, world);
     } else {
-      MPI_Allgather(input_, count_, MPI_FLOAT, output_, count_, MPI_FLOAT,
-                    world);
+      MPI_Allgather(input, count, MPI_FLOAT, output, count, MPI_FLOAT, world);
     }
   }
   void Barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
@@ -52,10 +46,7 @@ class Mpi final : public CollPeer {
  private:
   int rank_ = 0;
   int size_ = 0;
-  CollKind kind_ = {};
-  const float* input_ = nullptr;
-  float* output_ = nullptr;
-  int count_ = 0;
+  cli::CollCase* one_ = nullptr;
 };
 
 }  // namespace

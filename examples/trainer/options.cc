@@ -147,10 +147,11 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--backend", o.backend,
        "inproc: ranks are threads of this process. ucx: this process is one of "
        "the ranks that commsched run, torchrun, mpirun or srun has started");
-  app.add_option("--fault", o.faults,
-                 "What goes wrong below, drawn by --seed: delay, late, hang, "
-                 "fail_launch or fail_poll, then rank=R, axis=A, launch=N, "
-                 "per_million=P, us=D as far as wanted; several are several")
+  app.add_option(
+         "--fault", o.faults,
+         "What goes wrong below, drawn by --seed: delay, late, hang, "
+         "fail_launch or fail_poll, then rank=R, axis=A, launch=N, "
+         "per_million=P, us=D as far as wanted; may be given several times")
       ->option_text("TEXT");
   raw.ranks_option =
       app.add_option(

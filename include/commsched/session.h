@@ -28,6 +28,19 @@ typedef struct commsched_binding {
   uint64_t bytes;     ///< At least what the buffer needs.
 } commsched_binding_t;
 
+/// On which threads launches are issued and get on.
+typedef uint32_t commsched_progress_t;
+enum {
+  /// One of the library's, which all sessions of a rank share: while the caller
+  /// computes, too. It sleeps when there is nothing to do.
+  COMMSCHED_PROGRESS_THREAD = 0,
+  /// The caller's, while it is in a call of a session of the rank: no hand-off
+  /// to another thread, which costs more than a small collective where ranks
+  /// outnumber cores. While the caller computes only what the transport does by
+  /// itself gets on. Who waits polls for some 50 us, yielding, then sleeps.
+  COMMSCHED_PROGRESS_CALLER = 1
+};
+
 typedef struct commsched_session_desc {
   uint64_t struct_size;
   commsched_context_t* context;
@@ -52,6 +65,8 @@ typedef struct commsched_session_desc {
   /// the session did last, left behind also by a process that is killed
   /// (commsched_flight_record_read()). NULL: none. Copied.
   const char* flight_path;
+  commsched_progress_t progress;  ///< CALLER: all lanes must be the caller.
+  uint32_t reserved2;             ///< 0.
 } commsched_session_desc_t;
 
 static inline commsched_session_desc_t commsched_session_desc_init(void) {
@@ -87,7 +102,8 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///                                 misaligned, two buffers that overlap (the
 ///                                 message says in which bytes), a stream of a
 ///                                 kind that cannot be a lane, a negative
-///                                 timeout, a `reserved` that is not 0
+///                                 timeout, a progress that is none, a
+///                                 `reserved` that is not 0
 ///            FAILED_PRECONDITION  another rank's plan differs: the message
 ///                                 names the first differing op and both
 ///                                 values; a group differs between its members:

@@ -29,6 +29,9 @@ constexpr char kDefaultTls[] = "^cma";
 // once, is received where it belongs. Segments of 8 KiB, which is UCX's own
 // choice, cost twice the time of the processor.
 constexpr char kTcpSegment[] = "64k";
+// Between processes of one machine there is no link to be lost: from here on
+// the copy that rendezvous saves costs more than its reply.
+constexpr uint64_t kLocalEagerBytes = 384 << 10;
 
 // Where there are such devices, UCX knows best how large messages go.
 bool HasRdma() {
@@ -94,7 +97,9 @@ Outcome Network::Open(const NetworkOptions& options) {
     read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
   }
   const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
-  eager_bytes_ = asks_ucx ? 0 : options.chunk_bytes * 3 / 2;
+  eager_bytes_ = options.chunk_bytes * 3 / 2;
+  if (one_machine_) eager_bytes_ = std::min(eager_bytes_, kLocalEagerBytes);
+  if (asks_ucx) eager_bytes_ = 0;
   const std::string threshold = std::to_string(eager_bytes_);
   struct Setting {
     const char* name;

@@ -150,6 +150,7 @@ class Network {
         wake_user_(desc.wake_user),
         world_rank_(desc.world_rank),
         world_size_(desc.world_size),
+        one_machine_(desc.local_size == desc.world_size),
         endpoints_(static_cast<size_t>(desc.world_size)),
         readable_(static_cast<size_t>(desc.world_size)) {}
   Outcome Open(const NetworkOptions& options);
@@ -167,6 +168,7 @@ class Network {
   void* const wake_user_;
   const int world_rank_;
   const int world_size_;
+  const bool one_machine_;
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
   uint64_t eager_bytes_ = 0;

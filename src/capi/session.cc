@@ -30,6 +30,15 @@ absl::Status CheckDesc(const commsched_session_desc_t& desc) {
     return absl::InvalidArgumentError(
         absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
   }
+  if (desc.reserved2 != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.reserved2 is ", desc.reserved2, ", not 0"));
+  }
+  if (desc.progress > COMMSCHED_PROGRESS_CALLER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.progress is ", desc.progress,
+                     ", not COMMSCHED_PROGRESS_THREAD or _CALLER"));
+  }
   return absl::OkStatus();
 }
 
@@ -76,6 +85,7 @@ absl::Status ReadDesc(const commsched_session_desc_t& desc,
   RETURN_IF_ERROR(AddObservers(desc, spec));
   spec->launch_timeout_ns = desc.launch_timeout_ns;
   if (desc.flight_path != nullptr) spec->flight_path = desc.flight_path;
+  spec->by_caller = desc.progress == COMMSCHED_PROGRESS_CALLER;
   return absl::OkStatus();
 }
 

@@ -1,7 +1,5 @@
 #include "cli/bench_coll.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -11,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "cli/coll_case.h"
 #include "commsched/commsched.h"
 
 namespace commsched::cli {
@@ -34,60 +33,6 @@ struct Delete {
 };
 template <typename T, auto Destroy>
 using Handle = std::unique_ptr<T, Delete<Destroy>>;
-
-// How a kind counts: sizes and bus bandwidth as in nccl-tests
-// (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
-struct Kind {
-  const char* name;
-  commsched_collective_t kind;
-  bool input_has_parts;  // A part per rank, else one.
-  bool output_has_parts;
-  bool reduces;
-};
-
-constexpr Kind kKinds[] = {
-    {"all_reduce", COMMSCHED_ALL_REDUCE, false, false, true},
-    {"all_gather", COMMSCHED_ALL_GATHER, false, true, false},
-    {"reduce_scatter", COMMSCHED_REDUCE_SCATTER, true, false, true},
-    {"all_to_all", COMMSCHED_ALL_TO_ALL, true, true, false},
-    {"broadcast", COMMSCHED_BROADCAST, false, false, false},
-    {"reduce", COMMSCHED_REDUCE, false, false, true},
-};
-
-double BusFactor(const Kind& kind, double ranks) {
-  switch (kind.kind) {
-    case COMMSCHED_ALL_REDUCE:
-      return 2 * (ranks - 1) / ranks;
-    case COMMSCHED_BROADCAST:
-    case COMMSCHED_REDUCE:
-      return 1;
-    default:
-      return (ranks - 1) / ranks;
-  }
-}
-
-double CpuSeconds() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) +
-           static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-// What rank `rank` has at element `i` of its input: small, so that sums of any
-// order are exact.
-float Value(int rank, uint64_t i) {
-  return static_cast<float>((static_cast<uint64_t>(rank) * 31 + i * 7) % 61);
-}
-
-// One measurement of one rank.
-struct Figures {
-  double seconds = 0;  // Per iteration.
-  double cpu_seconds = 0;
-  uint64_t wrong = 0;  // Elements.
-};
 
 class Bench {
  public:
@@ -116,7 +61,7 @@ class Bench {
     PrintHead();
     uint64_t wrong = 0;
     for (const std::string& name : options_.kinds) {
-      for (const Kind& kind : kKinds) {
+      for (const CollKind& kind : kCollKinds) {
         if (name == kind.name) wrong += RunKind(kind);
       }
     }
@@ -128,28 +73,21 @@ class Bench {
   }
 
  private:
-  uint64_t RunKind(const Kind& kind) {
+  uint64_t RunKind(const CollKind& kind) {
     uint64_t wrong = 0;
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes;
          bytes *= options_.factor) {
-      // As nccl-tests do, sizes are of the larger side.
-      const bool parts = kind.input_has_parts || kind.output_has_parts;
-      const auto ranks = static_cast<uint64_t>(size_);
-      const uint64_t count =
-          std::max<uint64_t>(1, bytes / sizeof(float) / (parts ? ranks : 1));
-      wrong += Print(kind, (parts ? ranks : 1) * count, Measure(kind, count));
+      CollCase one(kind, rank_, size_, bytes);
+      const CollFigures mean = Measure(&one);
+      Print(one, mean);
+      wrong += mean.wrong;
     }
     return wrong;
   }
 
-  // `count`: elements of a part.
-  Figures Measure(const Kind& kind, uint64_t count) {
-    const auto ranks = static_cast<uint64_t>(size_);
-    std::vector<float> input(kind.input_has_parts ? ranks * count : count);
-    std::vector<float> output(kind.output_has_parts ? ranks * count : count);
-    for (uint64_t i = 0; i < input.size(); ++i) input[i] = Value(rank_, i);
+  CollFigures Measure(CollCase* one) {
     commsched_op_id_t op = 0;
-    const auto session = MakeSession(kind, &input, &output, &op);
+    const auto session = MakeSession(one, &op);
     for (int i = 0; i < options_.warmup; ++i) Step(session.get(), op);
     Gather("ready", {});  // A barrier.
     const double cpu = CpuSeconds();
@@ -157,16 +95,15 @@ class Bench {
     for (int i = 0; i < options_.iterations; ++i) Step(session.get(), op);
     const std::chrono::duration<double> wall =
         std::chrono::steady_clock::now() - begin;
-    Figures mine;
+    CollFigures mine;
     mine.seconds = wall.count() / options_.iterations;
     mine.cpu_seconds = (CpuSeconds() - cpu) / options_.iterations;
-    mine.wrong = CountWrong(kind, count, output);
+    mine.wrong = one->CountWrong();
     return Mean(Gather("figures", mine));
   }
 
   Handle<commsched_session_t, commsched_session_destroy> MakeSession(
-      const Kind& kind, std::vector<float>* input, std::vector<float>* output,
-      commsched_op_id_t* out_op) {
+      CollCase* one, commsched_op_id_t* out_op) {
     commsched_graph_t* graph_handle = nullptr;
     Check(commsched_graph_create(&graph_handle), "graph");
     const Handle<commsched_graph_t, commsched_graph_destroy> graph(
@@ -176,7 +113,7 @@ class Bench {
                                     static_cast<uint32_t>(size_), &group),
           "group");
     commsched_binding_t bindings[2] = {};
-    std::vector<float>* const sides[] = {input, output};
+    std::vector<float>* const sides[] = {&one->input, &one->output};
     const char* const names[] = {"input", "output"};
     for (int i = 0; i < 2; ++i) {
       commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
@@ -199,8 +136,8 @@ class Bench {
     fill.num_accesses = 1;
     Check(commsched_graph_add_compute(graph.get(), &fill, out_op), "compute");
     commsched_collective_desc_t collective = commsched_collective_desc_init();
-    collective.name = kind.name;
-    collective.kind = kind.kind;
+    collective.name = one->kind.name;
+    collective.kind = one->kind.kind;
     collective.group = group;
     collective.input.buffer = bindings[0].buffer;
     collective.output.buffer = bindings[1].buffer;
@@ -219,6 +156,8 @@ class Bench {
     desc.num_groups = 1;
     desc.bindings = bindings;
     desc.num_bindings = 2;
+    desc.progress = options_.by_caller ? COMMSCHED_PROGRESS_CALLER
+                                       : COMMSCHED_PROGRESS_THREAD;
     commsched_session_t* session = nullptr;
     Check(commsched_session_create(&desc, &session), "session");
     return Handle<commsched_session_t, commsched_session_destroy>(session);
@@ -233,48 +172,25 @@ class Bench {
     Check(commsched_session_drain(session), "drain");
   }
 
-  // Of the output, against what the definition says.
-  uint64_t CountWrong(const Kind& kind, uint64_t count,
-                      const std::vector<float>& output) const {
-    const auto me = static_cast<uint64_t>(rank_);
-    uint64_t wrong = 0;
-    if (kind.kind == COMMSCHED_REDUCE && rank_ != 0) return 0;
-    for (uint64_t i = 0; i < output.size(); ++i) {
-      float expected = 0;
-      if (kind.reduces) {
-        const uint64_t at = kind.input_has_parts ? me * count + i : i;
-        for (int32_t r = 0; r < size_; ++r) expected += Value(r, at);
-      } else if (kind.kind == COMMSCHED_BROADCAST) {
-        expected = Value(0, i);
-      } else {
-        const uint64_t from = i / count;
-        const uint64_t at = kind.input_has_parts ? me * count : 0;
-        expected = Value(static_cast<int>(from), at + i % count);
-      }
-      if (output[i] != expected) ++wrong;
-    }
-    return wrong;
-  }
-
-  std::vector<Figures> Gather(const char* name, const Figures& mine) {
-    std::vector<Figures> all;
+  std::vector<CollFigures> Gather(const char* name, const CollFigures& mine) {
+    std::vector<CollFigures> all;
     commsched_gather_desc_t desc = commsched_gather_desc_init();
     desc.name = name;
     desc.data = &mine;
     desc.bytes = sizeof(mine);
     desc.user = &all;
     desc.take = [](void* user, int32_t, const void* data, uint64_t bytes) {
-      Figures figures;
+      CollFigures figures;
       std::memcpy(&figures, data, std::min<uint64_t>(bytes, sizeof(figures)));
-      static_cast<std::vector<Figures>*>(user)->push_back(figures);
+      static_cast<std::vector<CollFigures>*>(user)->push_back(figures);
     };
     Check(commsched_context_gather(context_.get(), &desc), name);
     return all;
   }
 
-  static Figures Mean(const std::vector<Figures>& all) {
-    Figures mean;
-    for (const Figures& one : all) {
+  static CollFigures Mean(const std::vector<CollFigures>& all) {
+    CollFigures mean;
+    for (const CollFigures& one : all) {
       mean.seconds += one.seconds / static_cast<double>(all.size());
       mean.cpu_seconds += one.cpu_seconds / static_cast<double>(all.size());
       mean.wrong += one.wrong;
@@ -293,30 +209,19 @@ class Bench {
                 "", "", "", "(GB/s)", "(GB/s)", "", "per rank");
   }
 
-  // `count`: elements of the larger side.
-  uint64_t Print(const Kind& kind, uint64_t count, const Figures& mean) const {
-    if (rank_ != 0) return mean.wrong;
-    const uint64_t bytes = count * sizeof(float);
-    const double algbw = static_cast<double>(bytes) / mean.seconds * 1e-9;
-    const double busbw = algbw * BusFactor(kind, size_);
-    const char* const redop = kind.reduces ? "sum" : "none";
+  void Print(const CollCase& one, const CollFigures& mean) const {
+    if (rank_ != 0) return;
     if (options_.json) {
-      std::printf(
-          "{\"collective\":\"%s\",\"ranks\":%d,\"backend\":\"%s\",\"bytes\":"
-          "%" PRIu64 ",\"count\":%" PRIu64
-          ",\"type\":\"f32\",\"redop\":\"%s\",\"time_us\":%.3f,\"algbw_gb_s\":"
-          "%.4f,\"busbw_gb_s\":%.4f,\"wrong\":%" PRIu64
-          ",\"cpu_us_per_rank\":%.3f}\n",
-          kind.name, size_, options_.backend.c_str(), bytes, count, redop,
-          mean.seconds * 1e6, algbw, busbw, mean.wrong, mean.cpu_seconds * 1e6);
+      std::printf("%s\n", CollJson(one, options_.backend, mean).c_str());
     } else {
       std::printf("%-14s %12" PRIu64 " %12" PRIu64
                   " %6s %6s %10.1f %8.3f %8.3f %7" PRIu64 " %9.1f\n",
-                  kind.name, bytes, count, "f32", redop, mean.seconds * 1e6,
-                  algbw, busbw, mean.wrong, mean.cpu_seconds * 1e6);
+                  one.kind.name, one.bytes(), one.bytes() / sizeof(float),
+                  "f32", one.kind.reduces ? "sum" : "none", mean.seconds * 1e6,
+                  AlgBandwidth(one, mean), BusBandwidth(one, mean), mean.wrong,
+                  mean.cpu_seconds * 1e6);
     }
     std::fflush(stdout);
-    return mean.wrong;
   }
 
   const BenchCollOptions& options_;

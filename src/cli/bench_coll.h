@@ -17,6 +17,7 @@ struct BenchCollOptions {
   uint64_t factor = 4;  // From one size to the next.
   int iterations = 20;
   int warmup = 5;
+  bool by_caller = false;  // COMMSCHED_PROGRESS_CALLER
   bool json = false;
 };
 

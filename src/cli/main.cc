@@ -38,7 +38,7 @@ constexpr char kCompletion[] = R"(_commsched() {
     rendezvous) words="--ranks --address --port --token-file --epoch \
 --silence --help" ;;
     bench) words="coll --backend --config --collectives --min-bytes \
---max-bytes --factor --iterations --warmup --json --help" ;;
+--max-bytes --factor --iterations --warmup --progress --json --help" ;;
     info) words="--json --help" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -166,6 +166,15 @@ CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
   on_coll->add_option("-w,--warmup", options->warmup, "Before those")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
+  on_coll
+      ->add_option_function<std::string>(
+          "--progress",
+          [options](const std::string& by) {
+            options->by_caller = by == "caller";
+          },
+          "Who drives: a thread of the library, or the caller, who waits")
+      ->check(CLI::IsMember({"thread", "caller"}))
+      ->default_str("thread");
   on_coll->add_flag("--json", options->json, "JSON lines");
   on_coll->footer(
       "Sizes are those of the larger side, algbw and busbw as in nccl-tests; "

@@ -15,6 +15,10 @@
 namespace commsched {
 namespace {
 
+// How long a caller that waits polls before it sleeps: somewhat more than a
+// wake-up costs.
+constexpr int64_t kYieldNs = int64_t{50} * 1000;
+
 std::string OobKey(const char* key) { return absl::StrCat("backend ", key); }
 
 commsched_status_t Put(void* user, const char* key, const void* value,
@@ -155,14 +159,43 @@ void BackendRank::Park(int64_t deadline_ns) {
   parker_.ParkUntil(deadline_ns);
 }
 
+// ---- Callers ----
+
+void BackendRank::Drive() {
+  const Turn turn(this);
+  while (PumpAll()) {
+  }
+}
+
+void BackendRank::DriveUntil(const Event& event, uint64_t generation) {
+  if (event.IsComplete(generation)) return;
+  Turn turn(this);
+  int64_t sleep_at_ns = 0;  // Not yet known.
+  while (!event.IsComplete(generation)) {
+    if (PumpAll()) {
+      sleep_at_ns = 0;
+      continue;
+    }
+    const int64_t now_ns = SystemClock::Get().NowNs();
+    if (sleep_at_ns == 0) sleep_at_ns = now_ns + kYieldNs;
+    if (now_ns < sleep_at_ns) {
+      std::this_thread::yield();
+    } else {
+      turn.Sleep(kNoDeadlineNs);
+    }
+  }
+}
+
 // ---- The thread ----
 
-void BackendRank::Attach(Pumped* pumped) {
+void BackendRank::Attach(Pumped* pumped, By by) {
   MutexLock lock(&thread_mu_);
   {
     const Turn turn(this);
     pumped_.push_back(pumped);
   }
+  if (by == By::kCaller) return;
+  on_thread_.push_back(pumped);
   if (thread_.joinable()) return;
   thread_ = std::thread([this] { ThreadMain(); });
   const std::string name = absl::StrCat("commsched/", spec_.world_rank);
@@ -174,8 +207,8 @@ void BackendRank::Detach(Pumped* pumped) {
   {
     const Turn turn(this);
     std::erase(pumped_, pumped);
-    if (!pumped_.empty()) return;
   }
+  if (std::erase(on_thread_, pumped) == 0 || !on_thread_.empty()) return;
   stop_.store(true, std::memory_order_release);  // acquired in ThreadMain()
   parker_.Unpark();
   thread_.join();

@@ -16,6 +16,7 @@
 #include "base/parker.h"
 #include "comm/value_store.h"
 #include "commsched/plugin.h"
+#include "device/device.h"
 
 namespace commsched {
 
@@ -61,11 +62,20 @@ class BackendRank {
   // Gets a token when there is news for what is attached.
   Parker* parker() { return &parker_; }
 
-  // From here to Detach() the progress thread pumps it, which lives while
-  // anything is attached.
-  void Attach(Pumped* pumped);
+  // Who pumps it: the progress thread, which lives while it is needed, or who
+  // calls Drive() and DriveUntil(), which pump everything.
+  enum class By { kThread, kCaller };
+  // It is pumped from here to Detach().
+  void Attach(Pumped* pumped, By by = By::kThread);
   // It is not pumped any more when this returns. Not from Pump().
   void Detach(Pumped* pumped);
+
+  // Pumps as long as that gets anything on.
+  void Drive();
+  // Pumps until `event` is complete in `generation`. In between polls, giving
+  // the core away each time, and soon sleeps. The event is poisoned if what it
+  // waits for fails.
+  void DriveUntil(const Event& event, uint64_t generation);
 
   // The turn, while it lives. Short, or by Sleep(). Not from Pump(), and not
   // twice by one thread.
@@ -110,6 +120,7 @@ class BackendRank {
 
   std::atomic<bool> stop_{false};
   Mutex thread_mu_;  // Outside of the turn.
+  std::vector<Pumped*> on_thread_ ABSL_GUARDED_BY(thread_mu_);
   std::thread thread_ ABSL_GUARDED_BY(thread_mu_);
 };
 

@@ -149,7 +149,7 @@ absl::Status Dispatcher::CheckLate(uint32_t index,
                          LateBindings::kRunAhead, " steps ahead of launch ",
                          program_.LaunchName(launch)));
       }
-      event->Synchronize(used);
+      issuer_.Await(event, used);
     }
   }
   return failure_.status();
@@ -289,13 +289,23 @@ absl::Status Dispatcher::StaleRead(const NodeProgram& node,
                    ", needs ", generation() - read.distance));
 }
 
+// The caller may have to do what it waits for.
+inline void Dispatcher::Wait(Stream* stream, Event* event,
+                             uint64_t generation) {
+  if (stream->is_caller()) {
+    issuer_.Await(event, generation);
+  } else {
+    stream->Wait(event, generation);
+  }
+}
+
 inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
                                         uint64_t generation_now,
                                         int64_t now_ns) {
   const ProgramWait* wait = program_.waits.data() + node.waits.begin;
   if (ABSL_PREDICT_TRUE(recorder_ == nullptr)) {
     for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
-      stream->Wait(wait->event, generation_now - wait->distance);
+      Wait(stream, wait->event, generation_now - wait->distance);
     }
     return 0;
   }
@@ -304,7 +314,7 @@ inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
   for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
     const uint64_t needed = generation_now - wait->distance;
     blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
-    stream->Wait(wait->event, needed);
+    Wait(stream, wait->event, needed);
   }
   if (!blocked) return now_ns;
   const int64_t met = clock_.NowNs();

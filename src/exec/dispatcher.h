@@ -110,6 +110,7 @@ class Dispatcher {
   // `now_ns`, for the trace: the current time if the caller has just read it,
   // else 0: where two records touch, they share one. Returns that of when the
   // waits were met, if traced.
+  void Wait(Stream* stream, Event* event, uint64_t generation);
   int64_t EnqueueWaits(const NodeProgram& node, Stream* stream,
                        uint64_t generation_now, int64_t now_ns);
   absl::Status CheckLate(uint32_t node,

@@ -59,7 +59,8 @@ Issuer::~Issuer() {
 void Issuer::Start() {
   if (program_.issue_inline || spec_.manual || launches_per_step_ == 0) return;
   attached_ = true;
-  spec_.rank->Attach(this);
+  spec_.rank->Attach(this, spec_.by_caller ? BackendRank::By::kCaller
+                                           : BackendRank::By::kThread);
 }
 
 int64_t Issuer::MakeDue(uint64_t number, int64_t now_ns) {
@@ -70,7 +71,11 @@ int64_t Issuer::MakeDue(uint64_t number, int64_t now_ns) {
     return end;
   }
   due_.store(number, std::memory_order_release);
-  spec_.rank->parker()->Unpark();
+  if (ABSL_PREDICT_FALSE(spec_.by_caller)) {
+    spec_.rank->Drive();
+  } else {
+    spec_.rank->parker()->Unpark();
+  }
   return 0;
 }
 

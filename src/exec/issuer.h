@@ -48,6 +48,8 @@ struct IssuerSpec {
   int64_t launch_timeout_ns = 0;
   // The rank's thread does not: who owns the issuer calls Pump().
   bool manual = false;
+  // Nor does it, but who calls MakeDue() and Await().
+  bool by_caller = false;
 };
 
 // The one place from which a rank's launches go to the backend (I1): number 0,
@@ -59,8 +61,9 @@ struct IssuerSpec {
 // what the planner takes a lane to guarantee. Numbers are 64 bits and never
 // wrap.
 //
-// Three modes. Threaded: from Start() on the progress thread of the rank issues
-// and polls, parked whenever there is nothing to do. Inline
+// Four modes. Threaded: from Start() on the progress thread of the rank issues
+// and polls, parked whenever there is nothing to do. By the caller: MakeDue()
+// and Await() do that on their callers' threads. Inline
 // (Program::issue_inline): MakeDue() issues on the caller's thread, which then
 // must be one at a time; nothing is ever in flight. Manual: Pump() does what
 // the progress thread would, on its caller's thread.
@@ -102,6 +105,16 @@ class Issuer final : public Pumped {
   bool notes_ready() const { return holds_.traces(); }
   void NoteReady(uint32_t launch, uint64_t step, int64_t now_ns) {
     holds_.NoteReady(launch, step, now_ns);
+  }
+
+  // Blocks until `event`, of one of the launches, is complete in `generation`.
+  // Any thread.
+  void Await(Event* event, uint64_t generation) {
+    if (ABSL_PREDICT_FALSE(spec_.by_caller)) {
+      spec_.rank->DriveUntil(*event, generation);
+    } else {
+      event->Synchronize(generation);
+    }
   }
 
   // Launches below this number are due; if inline, complete. Acquire. Any

@@ -65,8 +65,15 @@ absl::Status CheckGroups(const SessionSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status CheckManual(const SessionSpec& spec,
-                         const std::vector<Stream*>& lanes) {
+absl::Status CheckProgress(const SessionSpec& spec,
+                           const std::vector<Stream*>& lanes) {
+  for (size_t i = 0; spec.by_caller && i < lanes.size(); ++i) {
+    if (lanes[i]->is_caller()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("session: lane ", i,
+                     " is a stream, but progress is the caller's, for whom it "
+                     "would wait"));
+  }
   if (!spec.manual) {
     if (spec.clock == &SystemClock::Get()) return absl::OkStatus();
     return absl::InvalidArgumentError(

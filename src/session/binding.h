@@ -16,8 +16,8 @@ absl::Status CheckGroups(const SessionSpec& spec);
 
 // kInvalidArgument if a manual session could block its thread, or one that is
 // not manual is given a clock of its own.
-absl::Status CheckManual(const SessionSpec& spec,
-                         const std::vector<Stream*>& lanes);
+absl::Status CheckProgress(const SessionSpec& spec,
+                           const std::vector<Stream*>& lanes);
 
 // Addresses by BufferId: the caller's for BOUND buffers, null for others.
 // kInvalidArgument, naming the buffer, if one is unbound, bound twice, too

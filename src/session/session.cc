@@ -136,7 +136,7 @@ absl::Status Session::Drain() {
           parts_.program->LaunchName(static_cast<uint32_t>(i)),
           " is not complete; pump a manual session before draining it"));
     }
-    launch.event->Synchronize(steps);
+    issuer_->Await(launch.event, steps);
   }
   return parts_.failure.status();
 }
@@ -150,7 +150,7 @@ absl::Status Session::WaitDue() {
   for (size_t i = 0; i < parts_.program->launches.size(); ++i) {
     Event* event = parts_.program->launches[i].event;
     if (event == nullptr) continue;
-    event->Synchronize(issuer_->due() > first + i ? steps + 1 : steps);
+    issuer_->Await(event, issuer_->due() > first + i ? steps + 1 : steps);
   }
   return parts_.failure.status();
 }
@@ -222,8 +222,12 @@ absl::Status Session::BufferRelease(BufferId buffer, Stream* stream) {
     Event* event = parts_.program->launches[launch.value()].event;
     if (generation == 0 || event == nullptr) continue;
     if (event->IsComplete(generation)) continue;
-    if (!stream->is_caller()) RememberReleasedOn(stream);
-    stream->Wait(event, generation);
+    if (stream->is_caller()) {
+      issuer_->Await(event, generation);
+    } else {
+      RememberReleasedOn(stream);
+      stream->Wait(event, generation);
+    }
   }
   return parts_.failure.status();
 }

@@ -86,7 +86,7 @@ absl::Status SessionParts::Bind() {
   }
   binding.arena = arena.address();
   binding.device = &device;
-  RETURN_IF_ERROR(CheckManual(spec, lanes));
+  RETURN_IF_ERROR(CheckProgress(spec, lanes));
   binding.issue_inline =
       (spec.world->backend()->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
   for (const Stream* lane : lanes) {
@@ -241,6 +241,7 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.abort = [this](const absl::Status& why) { communicators.Abort(why); };
   issuer.clock = spec.clock;
   issuer.manual = spec.manual;
+  issuer.by_caller = spec.by_caller;
   for (const GroupSpec& group : spec.groups) {
     issuer.group_ranks.push_back(group.ranks);
   }

@@ -50,6 +50,9 @@ struct SessionSpec {
   // the lanes' streams must not block the thread that calls, so none is the
   // caller, unless the backend is INLINE; and the clock may be another one.
   bool manual = false;
+  // Launches get on while a call of the session runs, on its thread. All lanes
+  // are the caller.
+  bool by_caller = false;
   const Clock* clock = &SystemClock::Get();
 };
 

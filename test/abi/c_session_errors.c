@@ -58,6 +58,15 @@ static void test_desc(const struct c_step* step, struct c_rank* rank) {
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.reserved is 7, not 0",
                create(&desc));
   desc.reserved = 0;
+  desc.reserved2 = 7;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.reserved2 is 7, not 0",
+               create(&desc));
+  desc.reserved2 = 0;
+  desc.progress = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT,
+               "desc.progress is 2, not COMMSCHED_PROGRESS_THREAD or _CALLER",
+               create(&desc));
+  desc.progress = COMMSCHED_PROGRESS_THREAD;
   desc.launch_timeout_ns = -1;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "launch_timeout_ns is -1",
                create(&desc));

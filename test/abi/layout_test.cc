@@ -251,7 +251,9 @@ TEST(LayoutTest, SessionDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_session_desc_t, launch_timeout_ns, 72);
   EXPECT_OFFSET(commsched_session_desc_t, observers, 80);
   EXPECT_OFFSET(commsched_session_desc_t, flight_path, 88);
-  EXPECT_SIZE(commsched_session_desc_t, 96);
+  EXPECT_OFFSET(commsched_session_desc_t, progress, 96);
+  EXPECT_OFFSET(commsched_session_desc_t, reserved2, 100);
+  EXPECT_SIZE(commsched_session_desc_t, 104);
 }
 
 TEST(LayoutTest, SessionCountersKeepTheirFields) {
@@ -338,7 +340,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
-  EXPECT_EQ(commsched_session_desc_init().struct_size, 96u);
+  EXPECT_EQ(commsched_session_desc_init().struct_size, 104u);
   EXPECT_EQ(commsched_session_counters_init().struct_size, 120u);
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);
 }

@@ -1,0 +1,71 @@
+// One case of `commsched bench coll`: what ranks have, what they must get, how
+// sizes count, and the line that says how it went. Shared with the drivers of
+// other libraries (bench/peers), so that the figures can be compared.
+#ifndef COMMSCHED_SRC_CLI_COLL_CASE_H_
+#define COMMSCHED_SRC_CLI_COLL_CASE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commsched/types.h"
+
+namespace commsched::cli {
+
+struct CollKind {
+  const char* name;
+  commsched_collective_t kind;
+  bool input_has_parts;  // A part per rank, else one.
+  bool output_has_parts;
+  bool reduces;
+};
+
+inline constexpr CollKind kCollKinds[] = {
+    {"all_reduce", COMMSCHED_ALL_REDUCE, false, false, true},
+    {"all_gather", COMMSCHED_ALL_GATHER, false, true, false},
+    {"reduce_scatter", COMMSCHED_REDUCE_SCATTER, true, false, true},
+    {"all_to_all", COMMSCHED_ALL_TO_ALL, true, true, false},
+    {"broadcast", COMMSCHED_BROADCAST, false, false, false},
+    {"reduce", COMMSCHED_REDUCE, false, false, true},
+};
+
+// One rank's memory for a kind. As nccl-tests do, sizes are of the larger side:
+// `bytes` is what that has, rounded down to whole parts of at least one f32.
+struct CollCase {
+  CollCase(const CollKind& kind, int rank, int size, uint64_t bytes);
+
+  // Output elements that are not what the definition says.
+  uint64_t CountWrong() const;
+  // Of the larger side.
+  uint64_t bytes() const;
+
+  const CollKind& kind;
+  const int rank;
+  const int size;
+  const uint64_t count;  // Elements of a part.
+  std::vector<float> input;
+  std::vector<float> output;
+};
+
+// Of one iteration, the ranks' mean; `wrong` is of all.
+struct CollFigures {
+  double seconds = 0;
+  double cpu_seconds = 0;
+  uint64_t wrong = 0;
+};
+
+// The processor's time that this process has taken.
+double CpuSeconds();
+
+// In GB/s, as nccl-tests define them
+// (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
+double AlgBandwidth(const CollCase& one, const CollFigures& mean);
+double BusBandwidth(const CollCase& one, const CollFigures& mean);
+
+// A line of JSON, without its end.
+std::string CollJson(const CollCase& one, const std::string& backend,
+                     const CollFigures& mean);
+
+}  // namespace commsched::cli
+
+#endif  // COMMSCHED_SRC_CLI_COLL_CASE_H_
