@@ -85,7 +85,8 @@ Recording::~Recording() {
   const absl::Status gone = absl::AbortedError(
       absl::StrCat("the recording was destroyed ",
                    in_step_ ? "inside step " : "before step ", info_.steps));
-  if (runner_ != nullptr && in_step_) runner_->Abort(gone);
+  if (runner_ != nullptr && in_step_)
+    runner_->Abort(gone, /*others_know=*/false);
   meetings_.GiveUp(gone);
 }
 
@@ -210,7 +211,9 @@ absl::Status Recording::Fail(const absl::Status& status) {
 
 void Recording::FailLocked(const absl::Status& status) {
   if (!failure_.Set(status)) return;
-  if (runner_ != nullptr) runner_->Abort(status);
+  if (runner_ != nullptr) {
+    runner_->Abort(status, /*others_know=*/meetings_.failed());
+  }
   meetings_.GiveUp(status);
 }
 

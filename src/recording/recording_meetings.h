@@ -37,6 +37,12 @@ class RecordingMeetings {
   // they wait in or come to next. The first call counts. Never blocks.
   void GiveUp(const absl::Status& why);
 
+  // Whether one has failed, which all ranks then know.
+  bool failed() {
+    MutexLock lock(&mu_);
+    return failed_;
+  }
+
  private:
   std::string KeyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DeclineLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

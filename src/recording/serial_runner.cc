@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
@@ -58,6 +60,7 @@ SerialRunner::Prepared::~Prepared() {
 SerialRunner::SerialRunner(SerialRunnerSpec spec)
     : spec_(std::move(spec)),
       backend_(spec_.world->backend()),
+      num_met_(spec_.groups.size()),
       communicators_(spec_.world) {}
 
 SerialRunner::~SerialRunner() = default;
@@ -91,7 +94,7 @@ absl::Status SerialRunner::Run(OpId op, uint64_t step) {
     return absl::OkStatus();
   };
   absl::Status status = run();
-  if (!status.ok()) Abort(status);
+  if (!status.ok()) Abort(status, /*others_know=*/false);
   return status;
 }
 
@@ -125,42 +128,55 @@ absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
   return entry.get();
 }
 
-// An all-gather of two words per member.
+std::string SerialRunner::KeyLocked(size_t group) const {
+  const GroupSpec& members = spec_.groups[group];
+  return absl::StrCat("recording ", spec_.instance, " group ", group, " ",
+                      members.axis, " ", absl::StrJoin(members.ranks, ","),
+                      " #", num_met_[group]);
+}
+
+void SerialRunner::DeclineLocked(size_t group) {
+  const GroupSpec& members = spec_.groups[group];
+  if (members.ranks.size() == 1) return;
+  spec_.world->meeting()->DeclineAmong(members.ranks, KeyLocked(group),
+                                       spec_.world_rank, gave_up_);
+}
+
 absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
-  const GroupId group = spec_.ops->op(op).collective.group;
-  const GroupSpec& members = spec_.groups[group.value()];
-  // Filled with our own words: a backend that moves nothing shows no
-  // difference.
-  shown_.clear();
-  for (size_t i = 0; i < members.ranks.size(); ++i) {
-    shown_.push_back(step);
-    shown_.push_back(op.value());
+  const size_t group = spec_.ops->op(op).collective.group.value();
+  const GroupSpec& members = spec_.groups[group];
+  if (members.ranks.size() == 1) return absl::OkStatus();
+  std::string key;
+  {
+    MutexLock lock(&mu_);
+    if (!gave_up_.ok()) return gave_up_;
+    key = KeyLocked(group);
   }
-  const uint64_t mine[2] = {step, op.value()};
-  commsched_member_t member = {};
-  member.input = mine;
-  member.output = shown_.data();
-  member.count = 2;
-  commsched_launch_t call = {};
-  call.struct_size = sizeof(call);
-  call.step = step;
-  call.slot = UINT32_MAX;
-  call.kind = COMMSCHED_ALL_GATHER;
-  call.dtype = COMMSCHED_I64;
-  call.num_members = 1;
-  call.members = &member;
   const std::string& name = spec_.ops->op(op).name;
-  RETURN_IF_ERROR(Launch(group, call, absl::StrCat("recording '", name, "'")));
+  absl::StatusOr<std::vector<std::string>> shown =
+      spec_.world->meeting()->AllGatherAmong(
+          members.ranks, key, spec_.world_rank,
+          absl::StrCat(step, " ", op.value(), " ", name),
+          spec_.launch_timeout_ns);
+  {
+    MutexLock lock(&mu_);
+    // A rank that gave up when all had come already got through, like the
+    // others: they miss it in the next one.
+    if (shown.ok()) ++num_met_[group];
+    if (shown.ok() && !gave_up_.ok()) DeclineLocked(group);
+    if (!gave_up_.ok()) return gave_up_;
+  }
+  if (!shown.ok()) {
+    return WithContext(shown.status(), absl::StrCat("recording '", name, "'"));
+  }
   for (size_t i = 0; i < members.ranks.size(); ++i) {
-    const uint64_t peer_step = shown_[2 * i], peer_op = shown_[2 * i + 1];
-    if (peer_step == step && peer_op == op.value()) continue;
-    const std::string peer_name = peer_op < spec_.ops->ops().size()
-                                      ? spec_.ops->ops()[peer_op].name
-                                      : absl::StrCat("collective ", peer_op);
+    if ((*shown)[i] == (*shown)[static_cast<size_t>(members.rank)]) continue;
+    const std::vector<std::string> words =
+        absl::StrSplit((*shown)[i], absl::MaxSplits(' ', 2));
     return absl::FailedPreconditionError(absl::StrCat(
         "recording: on axis ", members.axis, " rank ", spec_.world_rank,
         " submits '", name, "' of step ", step, ", rank ", members.ranks[i],
-        " '", peer_name, "' of step ", peer_step));
+        " '", words.back(), "' of step ", words.front()));
   }
   return absl::OkStatus();
 }
@@ -208,7 +224,16 @@ absl::Status SerialRunner::Await(BackendRank::Turn* turn, void* comm,
   }
 }
 
-void SerialRunner::Abort(const absl::Status& status) {
+void SerialRunner::Abort(const absl::Status& status, bool others_know) {
+  {
+    MutexLock lock(&mu_);
+    if (!gave_up_.ok()) return;
+    gave_up_ = status;
+    for (size_t group = 0; !others_know && group < spec_.groups.size();
+         ++group) {
+      DeclineLocked(group);
+    }
+  }
   communicators_.Abort(absl::Status(
       status.code(),
       absl::StrCat("rank ", spec_.world_rank, ": ", status.message())));

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "comm/table_support.h"
 #include "device/host_device.h"
 #include "exec/program.h"
@@ -31,8 +33,9 @@ struct SerialRunnerSpec {
 };
 
 // Runs collectives one after the other on the calling thread, each to its end.
-// Before each, the members show each other what they are about to run, so that
-// ranks that do different things get an error rather than each other's data.
+// Before each, the members show each other what they are about to run, where
+// ranks meet, so that those that do different things get an error rather than
+// each other's data.
 //
 // One thread; Abort() any.
 class SerialRunner {
@@ -51,7 +54,8 @@ class SerialRunner {
   // something else.
   absl::Status Run(OpId op, uint64_t step);
 
-  void Abort(const absl::Status& status);
+  // `others_know`: no other member waits for what this one would run.
+  void Abort(const absl::Status& status, bool others_know);
 
  private:
   // A plan of one collective, ready to be launched.
@@ -64,6 +68,8 @@ class SerialRunner {
 
   absl::StatusOr<Prepared*> Prepare(OpId op);
   absl::Status CheckPeers(OpId op, uint64_t step);
+  std::string KeyLocked(size_t group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DeclineLocked(size_t group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Launch(GroupId group, const commsched_launch_t& call,
                       absl::string_view what);
   absl::Status Await(BackendRank::Turn* turn, void* comm,
@@ -74,7 +80,10 @@ class SerialRunner {
   HostDevice device_;
   PluginMessage message_;  // of the backend's latest call
   absl::flat_hash_map<OpId, std::unique_ptr<Prepared>> prepared_;
-  std::vector<uint64_t> shown_;  // of each member: step, op
+  Mutex mu_;
+  // By GroupId: how often its members have met.
+  std::vector<uint64_t> num_met_ ABSL_GUARDED_BY(mu_);
+  absl::Status gave_up_ ABSL_GUARDED_BY(mu_);
   Communicators communicators_;  // goes first: programs hold counts it uses
 };
 
