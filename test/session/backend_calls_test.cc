@@ -25,11 +25,11 @@ using test::SessionRig;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr int kRanks = 2;
-constexpr int kBuckets = 3;
+constexpr int kCallers = 2;
+constexpr int kCalledBuckets = 3;
 
 // What the backend below was asked. Of the test that runs.
-struct Calls {
+struct BackendCalls {
   Mutex mu;
   std::vector<commsched_launch_t> expected ABSL_GUARDED_BY(mu);
   std::vector<commsched_launch_t> launched ABSL_GUARDED_BY(mu);
@@ -37,12 +37,12 @@ struct Calls {
   std::atomic<int> looks_left{0};  // Until a communicator is ready.
   std::atomic<bool> ends_in_time{true};
 };
-Calls* calls = nullptr;
+BackendCalls* calls = nullptr;
 commsched_backend_t below;
 
-commsched_status_t Expect(void* comm, const commsched_launch_t* launches,
-                          uint32_t num_launches, char* message,
-                          uint64_t message_size) {
+commsched_status_t ExpectBelow(void* comm, const commsched_launch_t* launches,
+                               uint32_t num_launches, char* message,
+                               uint64_t message_size) {
   {
     MutexLock lock(&calls->mu);
     calls->expected.insert(calls->expected.end(), launches,
@@ -51,9 +51,9 @@ commsched_status_t Expect(void* comm, const commsched_launch_t* launches,
   return below.comm_expect(comm, launches, num_launches, message, message_size);
 }
 
-commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                          uint32_t request, commsched_stream_t stream,
-                          char* message, uint64_t message_size) {
+commsched_status_t LaunchBelow(void* comm, const commsched_launch_t* launch,
+                               uint32_t request, commsched_stream_t stream,
+                               char* message, uint64_t message_size) {
   {
     MutexLock lock(&calls->mu);
     calls->launched.push_back(*launch);
@@ -89,21 +89,21 @@ commsched_status_t Destroy(void* comm, int64_t deadline_ns, char* message,
 
 class BackendCallsTest : public testing::Test {
  protected:
-  BackendCallsTest() : made_(MakeBuckets(kRanks, kBuckets, 8)) {
+  BackendCallsTest() : made_(MakeBuckets(kCallers, kCalledBuckets, 8)) {
     calls = &calls_;
     below = *PluginRegistry::Process().Backend("inproc").value();
     table_ = below;
-    table_.launch = &Launch;
+    table_.launch = &LaunchBelow;
     table_.comm_destroy = &Destroy;
     table_.comm_ready = &Ready;
-    table_.comm_expect = &Expect;
+    table_.comm_expect = &ExpectBelow;
     table_.mem_register = &Register;
     table_.mem_unregister = &Unregister;
   }
 
   SessionRig& rig() {
     if (rig_ == nullptr) {
-      WorldSpec world = test::Ranks(kRanks);
+      WorldSpec world = test::Ranks(kCallers);
       world.table = &table_;
       rig_ = std::make_unique<SessionRig>(world, made_.graph, PlanOptions{});
     }
@@ -121,7 +121,7 @@ class BackendCallsTest : public testing::Test {
     }
   }
 
-  Calls calls_;
+  BackendCalls calls_;
   commsched_backend_t table_;
   const BucketGraph made_;
   std::unique_ptr<SessionRig> rig_;
@@ -131,8 +131,8 @@ TEST_F(BackendCallsTest, LaunchesAreThoseThatWereAnnounced) {
   Run();
   MutexLock lock(&calls_.mu);
   const size_t per_step = rig().plan()->launches.size();
-  ASSERT_EQ(calls_.expected.size(), kRanks * per_step);
-  ASSERT_EQ(calls_.launched.size(), 2 * kRanks * per_step);
+  ASSERT_EQ(calls_.expected.size(), kCallers * per_step);
+  ASSERT_EQ(calls_.launched.size(), 2 * kCallers * per_step);
   std::vector<uint64_t> num_of_step(2);
   for (const commsched_launch_t& launch : calls_.launched) {
     EXPECT_EQ(launch.struct_size, sizeof(launch));
@@ -141,7 +141,7 @@ TEST_F(BackendCallsTest, LaunchesAreThoseThatWereAnnounced) {
     // Members are those of the rank: one of the two lists has them.
     ASSERT_LT(launch.slot, per_step);
     bool found = false;
-    for (size_t rank = 0; rank < kRanks; ++rank) {
+    for (size_t rank = 0; rank < kCallers; ++rank) {
       const commsched_launch_t& expected =
           calls_.expected[rank * per_step + launch.slot];
       EXPECT_EQ(launch.key, expected.key);
@@ -150,12 +150,13 @@ TEST_F(BackendCallsTest, LaunchesAreThoseThatWereAnnounced) {
     }
     EXPECT_TRUE(found);
   }
-  EXPECT_THAT(num_of_step, ElementsAre(kRanks * per_step, kRanks * per_step));
+  EXPECT_THAT(num_of_step,
+              ElementsAre(kCallers * per_step, kCallers * per_step));
 }
 
 TEST_F(BackendCallsTest, MemoryIsRegisteredOnceAndGivenBack) {
   Run();
-  EXPECT_EQ(calls_.registered, kRanks * kBuckets);
+  EXPECT_EQ(calls_.registered, kCallers * kCalledBuckets);
   EXPECT_EQ(calls_.unregistered, calls_.registered);
 }
 

@@ -22,13 +22,14 @@ using test::MakeBuckets;
 using test::RunStep;
 using test::SessionRig;
 
-constexpr int kRanks = 3;
-constexpr int kBuckets = 4;
-constexpr uint64_t kCount = 1000;
+constexpr int kNumDriven = 3;
+constexpr int kDrivenBuckets = 4;
+constexpr uint64_t kDrivenCount = 1000;
 
 class CallerProgressTest : public testing::Test {
  protected:
-  CallerProgressTest() : made_(MakeBuckets(kRanks, kBuckets, kCount)) {}
+  CallerProgressTest()
+      : made_(MakeBuckets(kNumDriven, kDrivenBuckets, kDrivenCount)) {}
 
   static SessionSpec ByCaller(SessionSpec spec) {
     spec.by_caller = true;
@@ -51,7 +52,7 @@ class CallerProgressTest : public testing::Test {
 };
 
 TEST_F(CallerProgressTest, StepsGiveWhatAThreadGives) {
-  SessionRig rig(test::Ranks(kRanks), made_.graph, {});
+  SessionRig rig(test::Ranks(kNumDriven), made_.graph, {});
   for (const absl::Status& status :
        rig.RunRanks([&](int rank) { return Run(&rig, rank, 20); })) {
     EXPECT_OK(status);
@@ -60,8 +61,8 @@ TEST_F(CallerProgressTest, StepsGiveWhatAThreadGives) {
 
 // Sessions of both kinds share the rank: whoever has the turn pumps all.
 TEST_F(CallerProgressTest, WorksBesideSessionsOfTheThread) {
-  SessionRig rig(test::Ranks(kRanks), made_.graph, {});
-  SessionRig other(test::Ranks(kRanks), made_.graph, {});
+  SessionRig rig(test::Ranks(kNumDriven), made_.graph, {});
+  SessionRig other(test::Ranks(kNumDriven), made_.graph, {});
   for (const absl::Status& status : rig.RunRanks([&](int rank) {
          SessionSpec spec = other.Spec(rank);
          spec.world = rig.world();
@@ -96,7 +97,7 @@ TEST_F(CallerProgressTest, AStreamWouldWaitForItsCaller) {
 
 TEST_F(CallerProgressTest, ALaunchThatHangsMissesItsDeadline) {
   FaultBackend backend({{.kind = Fault::Kind::kHang, .world_rank = 1}});
-  SessionRig rig(backend.Spec(test::Ranks(kRanks)), made_.graph, {});
+  SessionRig rig(backend.Spec(test::Ranks(kNumDriven)), made_.graph, {});
   const std::vector<absl::Status> statuses = rig.RunRanks(
       [&](int rank) { return Run(&rig, rank, 3, /*timeout_ns=*/300'000'000); });
   EXPECT_THAT(statuses[1], StatusIs(absl::StatusCode::kDeadlineExceeded,
@@ -105,12 +106,12 @@ TEST_F(CallerProgressTest, ALaunchThatHangsMissesItsDeadline) {
 }
 
 TEST_F(CallerProgressTest, AnAbortEndsTheWaitsOfAllRanks) {
-  SessionRig rig(test::Ranks(kRanks), made_.graph, {});
+  SessionRig rig(test::Ranks(kNumDriven), made_.graph, {});
   for (const absl::Status& status : rig.RunRanks([&](int rank) -> absl::Status {
          ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                           Session::Create(ByCaller(rig.Spec(rank))));
          // The last rank never makes anything due.
-         if (rank == kRanks - 1) {
+         if (rank == kNumDriven - 1) {
            session->Abort("enough");
            return session->status();
          }
