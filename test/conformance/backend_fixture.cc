@@ -1,18 +1,47 @@
 #include "test/conformance/backend_fixture.h"
 
+#include <cstdlib>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "comm/emulated_link.h"
 #include "comm/plugin_registry.h"
+#include "control/launch_environment.h"
 #include "test/support/property.h"
 
 namespace commsched {
 
+namespace {
+
+LaunchEnvironment Environment() {
+  return ReadLaunchEnvironment([](const char* name) { return getenv(name); })
+      .value();
+}
+
+// Of a job of processes; the configuration is in COMMSCHED_TEST_CONFIG.
+BackendCase OwnProcess() {
+  const char* const config = getenv("COMMSCHED_TEST_CONFIG");
+  BackendCase one;
+  one.size = Environment().size;
+  one.name = absl::StrCat("process_n", one.size);
+  one.backend = "ucx";
+  one.config = config == nullptr ? "" : config;
+  one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
+  one.checks_launches = false;
+  one.processes = true;
+  one.own_process = true;
+  return one;
+}
+
+}  // namespace
+
 std::vector<BackendCase> AllBackends() {
+  if (getenv("COMMSCHED_RANK") != nullptr) return {OwnProcess()};
   using Wrap = BackendCase::Wrap;
   std::vector<BackendCase> cases;
   for (const int size : {1, 2, 3, 4, 8}) {
@@ -75,6 +104,8 @@ std::vector<BackendCase> AllBackends() {
   return cases;
 }
 
+bool IsOneProcess(const BackendCase& one) { return !one.own_process; }
+
 std::vector<BackendCase> BackendsWith(
     uint32_t capabilities, int size,
     const std::function<bool(const BackendCase&)>& also) {
@@ -91,7 +122,9 @@ BackendTest::BackendTest() {
   if (!GetParam().plugin.empty()) {
     EXPECT_OK(PluginRegistry::Process().Load(GetParam().plugin));
   }
-  if (GetParam().processes) {
+  if (GetParam().own_process) {
+    JoinOwn();
+  } else if (GetParam().processes) {
     JoinAll();
   } else {
     worlds_.push_back(Make());
@@ -147,9 +180,49 @@ void BackendTest::JoinAll() {
   }
 }
 
+void BackendTest::JoinOwn() {
+  WorldSpec spec;
+  spec.backend = GetParam().backend;
+  spec.backend_config = GetParam().config;
+  JobSpec job;
+  job.environment = Environment();
+  auto world = World::Join(spec, job);
+  EXPECT_OK(world);
+  worlds_.push_back(*std::move(world));
+}
+
+std::vector<absl::Status> BackendTest::OnRanks(
+    const std::function<absl::Status(int rank)>& body) {
+  if (!GetParam().own_process) return RunRanks(size(), body);
+  const absl::Status own = body(OwnRank());
+  const auto shown = WorldOf(0)->meeting()->AllGather(
+      absl::StrCat("statuses ", num_meetings_++), OwnRank(),
+      absl::StrCat(static_cast<int>(own.code()), " ", own.message()),
+      int64_t{60} * 1000 * 1000 * 1000);
+  EXPECT_OK(shown);
+  std::vector<absl::Status> statuses(static_cast<size_t>(size()), own);
+  for (size_t rank = 0; shown.ok() && rank < statuses.size(); ++rank) {
+    const std::pair<std::string, std::string> words =
+        absl::StrSplit((*shown)[rank], absl::MaxSplits(' ', 1));
+    int code = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(words.first, &code));
+    statuses[rank] =
+        absl::Status(static_cast<absl::StatusCode>(code), words.second);
+  }
+  return statuses;
+}
+
+absl::Status BackendTest::OnRanksAll(
+    const std::function<absl::Status(int rank)>& body) {
+  for (const absl::Status& status : OnRanks(body)) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 std::vector<absl::Status> BackendTest::OnComm(const Body& body, CommSpec spec) {
   spec.scope = ++num_scopes_;
-  return RunRanks(size(), [&](int rank) -> absl::Status {
+  return OnRanks([&](int rank) -> absl::Status {
     CommDriver comm;
     absl::Status created = comm.Create(WorldOf(rank), spec, rank);
     if (created.ok()) created = comm.AwaitReady();

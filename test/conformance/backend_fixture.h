@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_
 #define COMMSCHED_TEST_CONFORMANCE_BACKEND_FIXTURE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,18 +43,25 @@ struct BackendCase {
   bool checks_launches = true;
   // Ranks have a world each, as processes have, and meet at a control server.
   bool processes = false;
+  // This process is one of them (`commsched run -n N -- test_conformance`), and
+  // runs the same tests as the others.
+  bool own_process = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
   return out << param.name;
 }
 
+// In a job of processes: the one of that job.
 std::vector<BackendCase> AllBackends();
 // Those of AllBackends() that a suite is about: with all `capabilities`, at
 // least `size` ranks, and that satisfy `also`.
 std::vector<BackendCase> BackendsWith(
     uint32_t capabilities, int size = 1,
     const std::function<bool(const BackendCase&)>& also = nullptr);
+
+// For what shares memory between ranks to tell them apart in time.
+bool IsOneProcess(const BackendCase& one);
 
 // The cases of a suite, named by backend. None is instantiated to be skipped.
 #define COMMSCHED_INSTANTIATE_CONFORMANCE(suite, cases)          \
@@ -72,6 +80,11 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
     return (GetParam().capabilities & capabilities) == capabilities;
   }
 
+  // Runs `body(rank)` on every rank, and returns their statuses.
+  std::vector<absl::Status> OnRanks(
+      const std::function<absl::Status(int rank)>& body);
+  // The first that is not OK.
+  absl::Status OnRanksAll(const std::function<absl::Status(int rank)>& body);
   // Runs `body(rank, comm)` on every rank with a communicator over all.
   using Body = std::function<absl::Status(int rank, CommDriver& comm)>;
   std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});
@@ -80,12 +93,16 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   World* WorldOf(int rank) const {
     return worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)].get();
   }
+  // A rank that lives in this process.
+  int OwnRank() const { return std::max(0, worlds_[0]->own_rank()); }
 
  private:
   std::shared_ptr<World> Make();
   void JoinAll();
+  void JoinOwn();
 
   uint64_t num_scopes_ = 0;
+  uint64_t num_meetings_ = 0;
   std::unique_ptr<test::VirtualBackend> virtual_backend_;
   std::unique_ptr<test::FaultBackend> fault_backend_;
   std::unique_ptr<ControlServer> server_;

@@ -81,6 +81,7 @@ class RefusalTest : public FailureTest {};
 class StridedRefusalTest : public FailureTest {};
 class MismatchTest : public FailureTest {};
 
+class OneProcessFailureTest : public FailureTest {};
 class SeveralMembersTest : public FailureTest {};
 // Of members that see each other's descriptions when they are made.
 class SharedMembersTest : public FailureTest {};
@@ -232,7 +233,7 @@ TEST_P(RefusalTest, AReceiveIsNoKindOfLaunch) {
                 absl::StatusCode::kInvalidArgument, "recv is not a kind");
 }
 
-TEST_P(FailureTest, ThoseThatHaveNotComeAreNamed) {
+TEST_P(OneProcessFailureTest, ThoseThatHaveNotComeAreNamed) {
   std::atomic<int> num_asked{0};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     Posted posted(size());
@@ -365,7 +366,7 @@ TEST_P(SeveralMembersTest, LeavingWithALaunchInFlightFailsTheOthers) {
 // lets go, and the same id can then be used for another one.
 TEST_P(FailureTest, MembersMayComeAndGoInAnyOrder) {
   for (int round = 0; round < 20; ++round) {
-    EXPECT_OK(RunAllRanks(size(), [&](int rank) -> absl::Status {
+    EXPECT_OK(OnRanksAll([&](int rank) -> absl::Status {
       YieldSometimes(static_cast<uint64_t>(round * 100 + rank));
       CommDriver comm;
       CommSpec spec;
@@ -398,7 +399,7 @@ TEST_P(DistantMembersTest, MembersMustDescribeTheSameCommunicator) {
   const auto expect_refused = [&](CommSpec first, CommSpec second,
                                   const std::string& text) {
     first.scope = second.scope = ++scope;
-    const auto statuses = RunRanks(size(), [&](int rank) -> absl::Status {
+    const auto statuses = OnRanks([&](int rank) -> absl::Status {
       CommDriver comm;
       const CommSpec& spec = rank == size() - 1 ? second : first;
       if (auto ok = comm.Create(WorldOf(rank), spec, rank); !ok.ok()) return ok;
@@ -418,13 +419,14 @@ TEST_P(DistantMembersTest, MembersMustDescribeTheSameCommunicator) {
   std::iota(reversed.rbegin(), reversed.rend(), 0);
   expect_refused({.id = "b"}, {.id = "b", .ranks = reversed}, " gave ranks ");
   CommDriver once, twice;
-  ASSERT_OK(once.Create(WorldOf(0), {.id = "c"}, 0));
+  ASSERT_OK(once.Create(WorldOf(0), {.id = "c"}, OwnRank()));
   EXPECT_THAT(
-      twice.Create(WorldOf(0), {.id = "c"}, 0),
-      StatusIs(absl::StatusCode::kAlreadyExists, "rank 0 has already joined"));
+      twice.Create(WorldOf(0), {.id = "c"}, OwnRank()),
+      StatusIs(absl::StatusCode::kAlreadyExists,
+               absl::StrCat("rank ", OwnRank(), " has already joined")));
 }
 
-TEST_P(FailureTest, DescriptionsThatMakeNoSenseAreRefused) {
+TEST_P(OneProcessFailureTest, DescriptionsThatMakeNoSenseAreRefused) {
   CommDriver comm;
   const auto refuses = [&](CommSpec spec, const std::string& text) {
     EXPECT_THAT(comm.Create(WorldOf(0), std::move(spec), 0),
@@ -440,6 +442,8 @@ bool IsDistant(const BackendCase& one) { return one.processes; }
 bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessFailureTest,
+                                  BackendsWith(0, 1, IsOneProcess));
 COMMSCHED_INSTANTIATE_CONFORMANCE(SeveralMembersTest, BackendsWith(0, 2));
 COMMSCHED_INSTANTIATE_CONFORMANCE(SharedMembersTest,
                                   BackendsWith(0, 2, IsShared));

@@ -146,6 +146,7 @@ class PeersTest : public BackendTest {
   }
 };
 
+class OneProcessPeersTest : public PeersTest {};
 class ThreePeersTest : public PeersTest {};
 class MismatchedPeersTest : public PeersTest {};
 class DistantPeersTest : public PeersTest {};
@@ -157,7 +158,7 @@ TEST_P(PeersTest, ARingOfLargeMessagesGoesRound) { RunRing(300'000, 4); }
 TEST_P(PeersTest, ZeroElementsAreAMessageLikeAnyOther) { RunRing(0, 3); }
 
 // A receive may come before its send, and the other way round.
-TEST_P(PeersTest, EitherSideMayComeFirst) {
+TEST_P(OneProcessPeersTest, EitherSideMayComeFirst) {
   for (const int late : {0, 1}) {
     std::atomic<bool> first_is_there{false};
     EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
@@ -321,7 +322,7 @@ TEST_P(PeersTest, PeersAreRanksOfTheGroup) {
   std::iota(ranks.rbegin(), ranks.rend(), 0);
   if (size() > 2) ranks.pop_back();
   const int group_size = static_cast<int>(ranks.size());
-  EXPECT_OK(RunAllRanks(size(), [&](int world_rank) -> absl::Status {
+  EXPECT_OK(OnRanksAll([&](int world_rank) -> absl::Status {
     const auto at = std::find(ranks.begin(), ranks.end(), world_rank);
     if (at == ranks.end()) return absl::OkStatus();
     const int rank = static_cast<int>(at - ranks.begin());
@@ -373,7 +374,7 @@ TEST_P(MismatchedPeersTest, DifferentTypesAreNamed) {
   ExpectMismatch([](Tick&) {}, COMMSCHED_F32, "receives 64 x f32");
 }
 
-TEST_P(PeersTest, ThePeerThatHasNotComeIsNamed) {
+TEST_P(OneProcessPeersTest, ThePeerThatHasNotComeIsNamed) {
   std::atomic<bool> asked{false};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     if (rank > 1) return absl::OkStatus();
@@ -396,7 +397,7 @@ TEST_P(PeersTest, ThePeerThatHasNotComeIsNamed) {
   }));
 }
 
-TEST_P(PeersTest, AnAbortReachesWhoWaitsForAPeer) {
+TEST_P(OneProcessPeersTest, AnAbortReachesWhoWaitsForAPeer) {
   std::atomic<int> num_waiting{0};
   const auto statuses = OnComm([&](int rank, CommDriver& comm) {
     Tick tick;
@@ -479,8 +480,12 @@ TEST_P(PeersTest, AMemberThatNeitherSendsNorReceivesIsRefused) {
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(PeersTest,
                                   BackendsWith(COMMSCHED_BACKEND_P2P, 2));
+COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessPeersTest,
+                                  BackendsWith(COMMSCHED_BACKEND_P2P, 2,
+                                               IsOneProcess));
 COMMSCHED_INSTANTIATE_CONFORMANCE(ThreePeersTest,
-                                  BackendsWith(COMMSCHED_BACKEND_P2P, 3));
+                                  BackendsWith(COMMSCHED_BACKEND_P2P, 3,
+                                               IsOneProcess));
 COMMSCHED_INSTANTIATE_CONFORMANCE(MismatchedPeersTest,
                                   BackendsWith(COMMSCHED_BACKEND_P2P, 2,
                                                [](const BackendCase& one) {
