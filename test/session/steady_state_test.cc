@@ -1,11 +1,15 @@
 // I6: what a steady-state step does not do.
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "comm/emulated_link.h"
+#include "comm/plugin_registry.h"
+#include "control/server.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
@@ -135,6 +139,44 @@ TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
   test::SessionRig rig(world, ZeroStep(), PlanOptions{});
   ExpectNoSurprises(rig, by_calls());
 }
+
+#ifdef COMMSCHED_TEST_UCX
+// Beats would allocate: not in the time that this takes.
+std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank) {
+  WorldSpec spec;
+  spec.backend = "ucx";
+  JobSpec job;
+  job.environment.rank = rank;
+  job.environment.size = kSteadyRanks;
+  job.environment.local_rank = rank;
+  job.environment.local_size = kSteadyRanks;
+  job.environment.server_host = "127.0.0.1";
+  job.environment.server_port = server.port();
+  job.environment.rank_0_serves = false;
+  return World::Join(spec, job).value();
+}
+
+TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
+  ASSERT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_UCX));
+  ControlServerSpec spec;
+  spec.size = kSteadyRanks;
+  spec.beat_ns = int64_t{3600} * 1000 * 1000 * 1000;
+  spec.silence_ns = 2 * spec.beat_ns;
+  ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(spec));
+  std::vector<std::shared_ptr<World>> worlds;
+  for (int rank = 0; rank < kSteadyRanks; ++rank) {
+    worlds.push_back(JoinUcx(*server, rank));
+  }
+  test::SessionRig rig(std::move(worlds), ZeroStep(), PlanOptions{});
+  ExpectNoSurprises(rig, by_calls());
+  // They leave together.
+  std::vector<std::thread> ends;
+  for (std::shared_ptr<World>& world : worlds = rig.TakeWorlds()) {
+    ends.emplace_back([&world] { world.reset(); });
+  }
+  for (std::thread& end : ends) end.join();
+}
+#endif
 
 INSTANTIATE_TEST_SUITE_P(DrivenByCallsOrReplayed, SteadyStateTest,
                          testing::Bool(), [](const auto& info) {

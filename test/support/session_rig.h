@@ -20,9 +20,13 @@ namespace commsched::test {
 class SessionRig {
  public:
   SessionRig(WorldSpec world, const Graph& graph, const PlanOptions& options)
-      : world_(World::Create(world).value()),
+      : SessionRig({World::Create(world).value()}, graph, options) {}
+  // One world, or that of each rank, as processes have them.
+  SessionRig(std::vector<std::shared_ptr<World>> worlds, const Graph& graph,
+             const PlanOptions& options)
+      : worlds_(std::move(worlds)),
         plan_(BuildPlan(graph, options, CostProfile{}).value()),
-        memory_(world.size) {
+        memory_(static_cast<size_t>(worlds_[0]->spec().size)) {
     for (auto& rank : memory_) {
       for (const Buffer& buffer : graph.buffers()) {
         rank.emplace_back(buffer.ownership == Ownership::kBound
@@ -41,7 +45,7 @@ class SessionRig {
   SessionSpec Spec(int rank) {
     const Graph& graph = *plan_->graph;
     SessionSpec spec;
-    spec.world = world_;
+    spec.world = worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)];
     spec.world_rank = rank;
     spec.plan = plan_;
     spec.launch_timeout_ns = int64_t{20} * 1000 * 1000 * 1000;
@@ -85,12 +89,15 @@ class SessionRig {
     });
   }
 
-  const std::shared_ptr<World>& world() const { return world_; }
+  const std::shared_ptr<World>& world() const { return worlds_[0]; }
+  std::vector<std::shared_ptr<World>> TakeWorlds() {
+    return std::move(worlds_);
+  }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
   void set_plan(std::shared_ptr<const Plan> plan) { plan_ = std::move(plan); }
 
  private:
-  std::shared_ptr<World> world_;
+  std::vector<std::shared_ptr<World>> worlds_;
   std::shared_ptr<const Plan> plan_;
   std::vector<std::vector<std::vector<float>>> memory_;  // rank, buffer
 };
