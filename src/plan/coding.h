@@ -20,6 +20,13 @@ uint64_t EncodedBytes(const CodecModel& codec, uint64_t count);
 bool IsCoded(const Graph& graph, const CollectiveSpec& spec,
              const CodecModel& codec);
 
+// What the backend is given of a coded collective of `kind`: bytes (U8), and no
+// reduction.
+inline CollectiveKind CodedKind(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter ? CollectiveKind::kAllToAll
+                                                : kind;
+}
+
 // Bytes of what stands in for each side. A REDUCE_SCATTER travels as an
 // ALL_TO_ALL of encoded parts, which the receiver sums.
 struct CodedSides {

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "graph/collective_shape.h"
 #include "plan/coalesce.h"
+#include "plan/coding.h"
 #include "plan/edge.h"
 #include "plan/explain/fingerprint.h"
 #include "plan/lanes.h"
@@ -47,16 +48,19 @@ absl::Status CheckCollective(const Graph& graph, const Op& op,
   const auto has = [](uint32_t mask, auto bit) {
     return (mask >> static_cast<uint32_t>(bit) & 1) != 0;
   };
-  if (IsPointToPoint(spec.kind) ? !backend.point_to_point
-                                : !has(backend.kinds, spec.kind)) {
-    return Cannot(op, absl::StrCat("do ", CollectiveKindName(spec.kind)));
+  const bool coded = IsCoded(graph, spec, options.codec);
+  const CollectiveKind kind = coded ? CodedKind(spec.kind) : spec.kind;
+  if (IsPointToPoint(kind) ? !backend.point_to_point
+                           : !has(backend.kinds, kind)) {
+    return Cannot(op, absl::StrCat("do ", CollectiveKindName(kind)));
   }
-  if (spec.kind == CollectiveKind::kBarrier) return absl::OkStatus();
-  const DType dtype = graph.buffer(AnySide(spec).buffer).dtype;
+  if (kind == CollectiveKind::kBarrier) return absl::OkStatus();
+  const DType dtype =
+      coded ? DType::kU8 : graph.buffer(AnySide(spec).buffer).dtype;
   if (!has(backend.dtypes, dtype)) {
     return Cannot(op, absl::StrCat("move ", DTypeName(dtype)));
   }
-  if (!IsReducing(spec.kind)) return absl::OkStatus();
+  if (!IsReducing(kind)) return absl::OkStatus();
   if (!has(backend.reductions, spec.reduce_op)) {
     return Cannot(op, absl::StrCat("reduce by ", ReduceOpName(spec.reduce_op)));
   }

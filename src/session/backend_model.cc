@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "graph/collective_shape.h"
+#include "plan/coding.h"
 
 namespace commsched {
 namespace {
@@ -24,17 +25,20 @@ std::string LackOf(const BackendModel& backend, const Plan& plan,
     return backend.point_to_point ? ""
                                   : "send and receive (COMMSCHED_BACKEND_P2P)";
   }
-  if (!Has(backend.kinds, launch.kind)) {
-    return absl::StrCat("do ", CollectiveKindName(launch.kind));
+  const CollectiveKind kind =
+      launch.coded ? CodedKind(launch.kind) : launch.kind;
+  if (!Has(backend.kinds, kind)) {
+    return absl::StrCat("do ", CollectiveKindName(kind));
   }
-  if (launch.kind == CollectiveKind::kBarrier) return "";
-  if (!launch.coded && !Has(backend.dtypes, launch.dtype)) {
-    return absl::StrCat("move ", DTypeName(launch.dtype));
+  if (kind == CollectiveKind::kBarrier) return "";
+  const DType dtype = launch.coded ? DType::kU8 : launch.dtype;
+  if (!Has(backend.dtypes, dtype)) {
+    return absl::StrCat("move ", DTypeName(dtype));
   }
   if (launch.way == Way::kGroup && !backend.lists) {
     return "take several members (COMMSCHED_BACKEND_VECTORED)";
   }
-  if (!IsReducing(launch.kind) || launch.coded) return "";
+  if (!IsReducing(kind)) return "";
   if (!Has(backend.reductions, launch.reduce_op)) {
     return absl::StrCat("reduce by ", ReduceOpName(launch.reduce_op));
   }

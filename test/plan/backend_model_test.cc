@@ -79,6 +79,46 @@ TEST(BackendModelTest, WhatItCannotDoAtAllIsNamed) {
           "'ar.x': the backend cannot reduce by sum");
 }
 
+// A coded reduce-scatter travels as an all-to-all of bytes, which nobody sums.
+TEST(BackendModelTest, WhatTravelsEncodedIsWhatTheBackendMustDo) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 4);
+  const BufferId x = b.Buffer("x", 4000);
+  b.Compute("make", {Write(x)});
+  Op op;
+  op.name = "rs";
+  op.kind = OpKind::kCollective;
+  op.collective.kind = CollectiveKind::kReduceScatter;
+  op.collective.group = dp;
+  op.collective.lossy = true;
+  op.collective.input = Read(x);
+  Region shard;
+  shard.kind = RegionKind::kShard;
+  shard.group = dp;
+  op.collective.output = {x, AccessMode::kWrite, shard};
+  Graph graph = b.graph();
+  ASSERT_OK(graph.AddOp(op));
+  PlanOptions options;
+  options.codec = {.name = "half",
+                   .block_elements = 4,
+                   .block_bytes = 8,
+                   .dtypes = 1u << static_cast<uint32_t>(DType::kF32)};
+  options.backend.kinds = 1u
+                          << static_cast<uint32_t>(CollectiveKind::kAllToAll);
+  options.backend.dtypes = 1u << static_cast<uint32_t>(DType::kU8);
+  options.backend.reductions = 0;
+  EXPECT_OK(BuildPlan(graph, options, {}));
+  options.backend.dtypes = 1u << static_cast<uint32_t>(DType::kF32);
+  EXPECT_THAT(BuildPlan(graph, options, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'rs': the backend cannot move u8"));
+  options.backend.kinds =
+      1u << static_cast<uint32_t>(CollectiveKind::kReduceScatter);
+  EXPECT_THAT(BuildPlan(graph, options, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'rs': the backend cannot do all_to_all"));
+}
+
 TEST(BackendModelTest, RandomPlansForALesserBackendAskForNothingMore) {
   const uint64_t seed = test::PropertySeed();
   SCOPED_TRACE(test::DescribeSeed(seed));
