@@ -575,10 +575,6 @@ ParseOutcome ParseOptions(int argc, char** argv, Options* out_options,
     mistake = e.what();
   }
   if (mistake.empty()) mistake = std::string(CheckNotEmpty(app).message());
-  if (mistake.empty() && options.has_processes() && !options.log_path.empty()) {
-    mistake = absl::StrCat("--log is not there with --backend ",
-                           options.backend, " yet");
-  }
   if (mistake.empty() && options.has_processes() && join != nullptr) {
     const absl::StatusOr<int64_t> ranks = join(options);
     if (!ranks.ok()) {

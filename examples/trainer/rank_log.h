@@ -19,7 +19,7 @@ class RankLog {
  public:
   // `log`, unless it is null, and `rank`, the `index`-th, outlive this.
   // `first_step` is the step that its trace calls 0.
-  RankLog(StepLog* log, const Rank& rank, int64_t index, int64_t first_step)
+  RankLog(StepSink* log, const Rank& rank, int64_t index, int64_t first_step)
       : log_(log), rank_(rank), index_(index), first_step_(first_step) {}
 
   // Around a step.
@@ -30,7 +30,7 @@ class RankLog {
   absl::Status Finish();
 
  private:
-  StepLog* const log_;
+  StepSink* const log_;
   const Rank& rank_;
   const int64_t index_;
   const int64_t first_step_;

@@ -16,6 +16,25 @@
 
 namespace commsched::trainer {
 
+// What one rank tells of a step that it has taken.
+struct StepEntry {
+  double loss = 0;  // Mean of its sequences, nats per byte.
+  double lr = 0;
+  std::optional<double> norm;  // None is computed, or not yet.
+  double step_s = 0;
+  // None where the trace does not hold a whole step.
+  std::optional<double> exposed_s;
+  std::optional<uint64_t> peak_bytes_in_flight;
+};
+
+// Where ranks tell of their steps.
+class StepSink {
+ public:
+  virtual ~StepSink() = default;
+  // Each rank, steps in order, every step once.
+  virtual void Add(int64_t rank, int64_t step, const StepEntry& entry) = 0;
+};
+
 // A file of comma-separated values with a row per step, each on the disk's way
 // as soon as all ranks have told of the step.
 //
@@ -23,25 +42,16 @@ namespace commsched::trainer {
 // hundred bytes, and a step has some thousands of calls.
 //
 // Thread-safe.
-class StepLog {
+class StepLog final : public StepSink {
  public:
-  // What one rank tells of a step that it has taken.
-  struct Entry {
-    double loss = 0;  // Mean of its sequences, nats per byte.
-    double lr = 0;
-    std::optional<double> norm;  // None is computed, or not yet.
-    double step_s = 0;
-    // None where the trace does not hold a whole step.
-    std::optional<double> exposed_s;
-    std::optional<uint64_t> peak_bytes_in_flight;
-  };
+  using Entry = StepEntry;
 
   // Of `ranks` ranks whose step is of `tokens` tokens in all. Opens the file at
   // `path` and leaves what it holds; kUnavailable if it cannot be written.
   static absl::StatusOr<std::unique_ptr<StepLog>> Create(
       const std::string& path, int64_t ranks, int64_t tokens);
 
-  ~StepLog();
+  ~StepLog() override;
   StepLog(const StepLog&) = delete;
   StepLog& operator=(const StepLog&) = delete;
 
@@ -50,9 +60,9 @@ class StepLog {
   // writes again; 0: replaces the file.
   absl::Status Begin(int64_t first_step);
 
-  // Each rank, steps in order, every step once. The row has the mean loss, and
-  // times and bytes of the rank whose step took longest.
-  void Add(int64_t rank, int64_t step, const Entry& entry);
+  // The row has the mean loss, and times and bytes of the rank whose step took
+  // longest.
+  void Add(int64_t rank, int64_t step, const Entry& entry) override;
 
   // The first failure to write. Rows after it are left out.
   absl::Status Close();

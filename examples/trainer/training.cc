@@ -17,6 +17,7 @@
 #include "examples/trainer/c_status.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/figures.h"
+#include "examples/trainer/gathered_log.h"
 #include "examples/trainer/job.h"
 #include "examples/trainer/job_gate.h"
 #include "examples/trainer/machine.h"
@@ -111,7 +112,8 @@ class Run {
   std::vector<double> last_losses_;
   std::vector<std::atomic<bool>> writes_;
   std::vector<std::unique_ptr<RankSaver>> savers_;  // Null: none.
-  std::unique_ptr<StepLog> log_;                    // Null: none.
+  std::unique_ptr<StepLog> log_;                    // Null: none here.
+  std::unique_ptr<GatheredLog> gathered_;           // Of processes, to it.
   StepGate gate_;
   std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
   Validations validations_;
@@ -209,6 +211,7 @@ absl::StatusOr<Report> Run::Go() {
   if (!options_.export_path.empty() && job_.leads()) {
     TRAINER_RETURN_IF_ERROR(ExportWeights(options_.save_dir, options_));
   }
+  if (gathered_ != nullptr) gathered_->Finish();
   if (log_ != nullptr) TRAINER_RETURN_IF_ERROR(log_->Close());
   if (options_.blame) {
     const absl::StatusOr<std::string> text = ranks_[0]->Blame();
@@ -237,7 +240,13 @@ absl::Status Run::TrainRank(int64_t index) {
     TRAINER_RETURN_IF_ERROR(log_->Begin(start_.resumed.step));
   }
   if (index == 0) TRAINER_RETURN_IF_ERROR(PrintPlan());
-  RankLog log(log_.get(), rank, index, start_.resumed.step);
+  if (!options_.log_path.empty() && job_.has_processes()) {
+    gathered_ = std::make_unique<GatheredLog>(rank.context(), log_.get());
+  }
+  StepSink* const sink = gathered_ != nullptr
+                             ? static_cast<StepSink*>(gathered_.get())
+                             : log_.get();
+  RankLog log(sink, rank, index, start_.resumed.step);
   const auto begin = std::chrono::steady_clock::now();
   TRAINER_RETURN_IF_ERROR(TrainSteps(index, &log));
   if (index == 0) {
@@ -395,7 +404,7 @@ absl::Status Run::LoadPlugin() const {
 }
 
 absl::Status Run::OpenLog() {
-  if (options_.log_path.empty()) return absl::OkStatus();
+  if (options_.log_path.empty() || !job_.leads()) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<StepLog>> log = StepLog::Create(
       options_.log_path, options_.ranks, options_.batch * options_.seq);
   if (!log.ok()) return log.status();

@@ -104,6 +104,23 @@ class RunTest(unittest.TestCase):
       self.assertEqual(threads(2, "--zero", "2")["weights_sha256"],
                        whole["weights_sha256"])
 
+  def test_the_log_has_a_row_per_step_of_all_ranks(self):
+    with tempfile.TemporaryDirectory() as folder:
+      logs = []
+      for run, name in ((threads, "threads"), (processes, "processes")):
+        path = pathlib.Path(folder) / f"{name}.csv"
+        run(3, "--zero", "2", "--clip", "1", "--log", str(path))
+        # Step, loss, rate and norm; times differ.
+        logs.append([line.split(",")[:4]
+                     for line in path.read_text().splitlines()])
+      self.assertEqual(len(logs[0]), 5)
+      self.assertEqual(logs[0], logs[1])
+      # Whoever dies does not keep the others at it.
+      path = pathlib.Path(folder) / "failed.csv"
+      done = run_processes(3, "--log", str(path), "--fault",
+                           "fail_launch,rank=1,launch=20")
+      self.assertEqual(done.returncode, 1, done.stderr)
+
   def test_a_signal_ends_the_run_after_a_step_and_saves_it(self):
     with tempfile.TemporaryDirectory() as folder:
       root = pathlib.Path(folder)
