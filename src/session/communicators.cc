@@ -114,15 +114,14 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
                       BackendFailure(*backend_, "comm_ready", code, message));
       }
       if (ready == 1) break;
-      const int64_t now_ns = clock.NowNs();
-      if (now_ns >= deadline_ns) {
+      if (clock.NowNs() >= deadline_ns) {
         return OfAxis(spec.groups[number],
                       absl::DeadlineExceededError(absl::StrCat(
                           "backend '", backend_->name, "': rank ",
                           spec.world_rank, " is not connected after ",
                           spec.launch_timeout_ns / 1'000'000, " ms")));
       }
-      turn.Sleep(now_ns + kLookNs);
+      turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
     }
   }
   return absl::OkStatus();
