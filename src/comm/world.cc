@@ -70,7 +70,6 @@ absl::StatusOr<std::shared_ptr<World>> World::Create(const WorldSpec& spec) {
   ASSIGN_OR_RETURN(const commsched_backend_t* table, TableOf(spec));
   std::shared_ptr<World> world(new World(spec, table));
   world->local_size_ = spec.size;
-  world->taken_.resize(static_cast<size_t>(spec.size));
   world->meeting_ = std::make_unique<MemoryMeeting>(spec.size);
   world->store_ = std::make_unique<MemoryStore>();
   RETURN_IF_ERROR(world->CreateInstance());
@@ -93,7 +92,6 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   world->epoch_ = environment.epoch;
   world->local_rank_ = environment.local_rank;
   world->local_size_ = environment.local_size;
-  world->taken_.resize(static_cast<size_t>(environment.size));
   World* const raw = world.get();
   job.on_lost = [raw](int /*rank*/, const std::string& why) {
     raw->OnLost(why);
@@ -113,6 +111,10 @@ absl::Status World::CreateInstance() {
   {
     MutexLock lock(&ranks_mu_);
     ranks_.resize(static_cast<size_t>(spec_.size));
+  }
+  {
+    MutexLock lock(&mu_);
+    taken_.resize(static_cast<size_t>(spec_.size));
   }
   commsched_instance_desc_t desc = {};
   desc.struct_size = sizeof(desc);
