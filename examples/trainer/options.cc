@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -16,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "commsched/version.h"
 #include "examples/trainer/head_split.h"
-#include "examples/trainer/hugging_face.h"
 #include "examples/trainer/model.h"
+#include "examples/trainer/options_check.h"
 
 namespace commsched::trainer {
 namespace {
@@ -34,12 +33,7 @@ constexpr ModelDefaults kModelDefaults[] = {
     {"small", 6e-4, uint64_t{25} << 20},
 };
 
-constexpr int64_t kMaxRanks = 4096;
 constexpr int64_t kMaxLayers = 1 << 16;
-constexpr int64_t kMaxSteps = 1'000'000'000;
-// Times a place in the text that fits in 64 bits.
-constexpr int64_t kMaxValidationWindows = int64_t{1} << 30;
-constexpr int64_t kMaxTimeoutS = 1'000'000;
 
 // Flags whose value has a unit, as text, or whose default is the model's.
 struct RawOptions {
@@ -296,70 +290,6 @@ absl::Status CheckNotEmpty(const CLI::App& app) {
   return absl::OkStatus();
 }
 
-absl::Status CheckRange(const char* flag, int64_t value, int64_t least,
-                        int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s is %d; it must be %d to %d", flag, value, least, most));
-}
-
-// Of what the engine takes as a float: what that would round to 0 would mean
-// something else.
-absl::Status CheckNumber(const char* flag, double value) {
-  constexpr double kLeast = std::numeric_limits<float>::min();
-  constexpr double kMost = std::numeric_limits<float>::max();
-  if (value == 0 || (value >= kLeast && value <= kMost)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g; it must be 0 or more: 0, or %g to %g", flag,
-                      value, kLeast, kMost));
-}
-
-absl::Status CheckBatch(const Options& o) {
-  const int64_t parts = o.data_ranks() * o.micro_batches;
-  const char* ranks = o.sp == 1 ? "--ranks" : "--ranks / --sp";
-  if (o.batch % parts != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--batch is %d; it must be a multiple of %s x --micro-batches, %d x "
-        "%d = %d, so that all ranks get the same number of sequences",
-        o.batch, ranks, o.data_ranks(), o.micro_batches, parts));
-  }
-  if (o.local_batch() > Gpt::kMaxBatch) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--batch is %d; it must be at most %d x %s x --micro-batches, %d",
-        o.batch, Gpt::kMaxBatch, ranks, Gpt::kMaxBatch * parts));
-  }
-  return CheckRange("--val-batches", o.val_batches, 1,
-                    kMaxValidationWindows / o.batch);
-}
-
-absl::Status CheckRanges(const Options& o) {
-  for (const absl::Status& status : {
-           CheckRange("--ranks", o.ranks, 1, kMaxRanks),
-           CheckRange("--sp", o.sp, 1, o.ranks),
-           CheckRange("--zero", o.zero, 0, 3),
-           CheckRange("--steps", o.steps, 1, kMaxSteps),
-           CheckRange("--batch", o.batch, 1, 1 << 20),
-           CheckRange("--seq", o.seq, 1, 1 << 16),
-           CheckRange("--micro-batches", o.micro_batches, 1, 1 << 16),
-           CheckRange("--cap-launches", o.cap_launches, 0, 1 << 20),
-           CheckRange("--eval-every", o.eval_every, 0, kMaxSteps),
-           CheckRange("--save-every", o.save_every, 0, kMaxSteps),
-           CheckRange("--stop-after", o.stop_after, 0, o.steps),
-           CheckRange("--seed", o.seed, 0, INT64_MAX),
-           CheckRange("--timeout", o.timeout_s, 0, kMaxTimeoutS),
-           CheckNumber("--clip", o.clip),
-       }) {
-    if (!status.ok()) return status;
-  }
-  if (o.ranks % o.sp != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--sp is %d; it must divide --ranks, %d", o.sp, o.ranks));
-  }
-  return CheckBatch(o);
-}
-
 absl::Status SetBytes(const char* flag, const std::string& text,
                       uint64_t* out_bytes) {
   const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
@@ -375,24 +305,6 @@ absl::Status CheckStage3(const char* flag, uint64_t bytes, int64_t zero) {
   if (bytes == 0 || zero == 3) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s is %d; it goes with --zero 3 only, which is %d", flag, bytes, zero));
-}
-
-absl::Status CheckFolders(const Options& o) {
-  if (o.save_every > 0 && o.save_dir.empty()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--save-every is %d; it goes with --save", o.save_every));
-  }
-  if (o.overwrite && o.save_dir.empty()) {
-    return absl::InvalidArgumentError("--overwrite goes with --save");
-  }
-  if (o.force && o.resume_dir.empty()) {
-    return absl::InvalidArgumentError("--force goes with --resume");
-  }
-  if (o.only_exports() && o.resume_dir.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--export is '", o.export_path, "'; it goes with --save or --resume"));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status SetPrecision(const RawOptions& raw, Options& o) {
@@ -527,17 +439,6 @@ absl::Status SetModel(const RawOptions& raw, Options& o) {
   }
   const absl::Status status = ValidateConfig(o.config);
   return status.ok() ? SetShard(raw, o) : status;
-}
-
-// Before the training, whose weights could not be exported.
-absl::Status CheckExport(const Options& o) {
-  if (!o.exports_folder() || o.only_exports()) return absl::OkStatus();
-  const absl::Status status = HuggingFaceConfig(o.config).status();
-  if (status.ok()) return status;
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "--export is '%s', a folder with a config.json, but %s; name a "
-      ".safetensors file",
-      o.export_path, status.message()));
 }
 
 absl::Status Finish(const RawOptions& raw, Options& o) {
