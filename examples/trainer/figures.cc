@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
+#include "examples/trainer/job.h"
 #include "examples/trainer/status_macros.h"
 
 namespace commsched::trainer {
@@ -138,7 +139,7 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
       options.link.bytes_per_s > 0 ? options.link.bytes_per_s : 1e18;
   profile.link_latency_ns = options.link.latency_ns;
   profile.launch_ns = 1;
-  const int64_t sharing = commsched_context_local_size(rank->context());
+  const int64_t sharing = NumSharing(options, rank->context());
   profile.num_ranks_sharing = static_cast<uint32_t>(sharing);
   profile.num_cores =
       static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));

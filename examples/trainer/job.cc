@@ -72,6 +72,11 @@ absl::Status Job::TakeFromRank0(std::string* text) const {
   return absl::OkStatus();
 }
 
+int64_t NumSharing(const Options& options, commsched_context_t* context) {
+  return options.sharing != 0 ? options.sharing
+                              : commsched_context_local_size(context);
+}
+
 absl::StatusOr<std::vector<std::string>> Gather(
     commsched_context_t* context, const char* name, absl::string_view mine,
     std::chrono::nanoseconds timeout) {

@@ -45,6 +45,9 @@ class Job {
   WorldHandle world_;
 };
 
+// The ranks that share this machine's cores and memory.
+int64_t NumSharing(const Options& options, commsched_context_t* context);
+
 // What each rank shows, by rank. Collective; `timeout` 0: that of the library.
 absl::StatusOr<std::vector<std::string>> Gather(
     commsched_context_t* context, const char* name, absl::string_view mine,

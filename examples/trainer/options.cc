@@ -212,6 +212,9 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
                "cap and schedule");
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
+  app.add_option("--sharing", o.sharing,
+                 "Ranks that share this machine's cores and memory, where the "
+                 "launcher's hosts are parts of one; 0: those of its host");
 }
 
 void DeclareFiles(CLI::App& app, Options& o) {

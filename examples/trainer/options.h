@@ -73,6 +73,7 @@ struct Options {
   std::string flight_dir;  // Of flight records; empty: none.
   std::string observers;   // Names, separated by commas.
   std::string plugin;      // Loaded first; empty: none.
+  int64_t sharing = 0;     // Ranks on this machine; 0: as the launcher says.
   int64_t timeout_s = 0;   // Of a launch. 0: the trainer's choice.
   bool allow_nan = false;
   bool explain = false;

@@ -68,6 +68,7 @@ absl::Status CheckRanges(const Options& o) {
            CheckRange("--save-every", o.save_every, 0, kMaxSteps),
            CheckRange("--stop-after", o.stop_after, 0, o.steps),
            CheckRange("--seed", o.seed, 0, INT64_MAX),
+           CheckRange("--sharing", o.sharing, 0, o.ranks),
            CheckRange("--timeout", o.timeout_s, 0, kMaxTimeoutS),
            CheckNumber("--clip", o.clip),
        }) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
+#include "examples/trainer/job.h"
 #include "examples/trainer/optimizer_constants.h"
 #include "examples/trainer/status_macros.h"
 
@@ -70,14 +71,14 @@ absl::StatusOr<std::unique_ptr<Rank>> Rank::Create(const Options& options,
                                                    int64_t index) {
   std::unique_ptr<Rank> rank(new Rank(options, sampler, index));
   TRAINER_RETURN_IF_ERROR(rank->CreateContext(world));
-  absl::StatusOr<std::unique_ptr<Gpt>> gpt = Gpt::Create(
-      options.config, options.local_batch(), options.seq,
-      {.shard = {.ranks = options.sp,
-                 .rank = index % options.sp,
-                 .chunks = options.sp_chunks},
-       .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
-       .recompute = options.recompute,
-       .sharing_machine = commsched_context_local_size(rank->context())});
+  absl::StatusOr<std::unique_ptr<Gpt>> gpt =
+      Gpt::Create(options.config, options.local_batch(), options.seq,
+                  {.shard = {.ranks = options.sp,
+                             .rank = index % options.sp,
+                             .chunks = options.sp_chunks},
+                   .exchanged = NarrowFormatOf(DTypeOf(options.sp_dtype)),
+                   .recompute = options.recompute,
+                   .sharing_machine = NumSharing(options, rank->context())});
   if (!gpt.ok()) return gpt.status();
   rank->gpt_ = *std::move(gpt);
   const auto tokens = static_cast<size_t>(options.local_batch() * options.seq);

@@ -168,7 +168,7 @@ absl::Status Run::CheckMemory() const {
   const uint64_t rank = info->state_bytes + activations;
   const auto limit = static_cast<uint64_t>(PhysicalBytes());
   const auto ranks =
-      static_cast<uint64_t>(commsched_context_local_size(ranks_[0]->context()));
+      static_cast<uint64_t>(NumSharing(options_, ranks_[0]->context()));
   if (rank <= limit / ranks) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%d ranks take %d bytes of memory, each %d of model state and %d of "
