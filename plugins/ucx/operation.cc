@@ -509,6 +509,32 @@ class Builder {
   uint64_t kept_ = 0;
 };
 
+void BuildOrMeasure(const commsched_launch_t& launch, int rank, int size,
+                    uint64_t chunk_bytes, bool measures, Operation* operation) {
+  Operation& op = *operation;
+  op.kind = launch.kind;
+  op.dtype = launch.dtype;
+  op.reduce_op = launch.reduce_op;
+  op.messages.clear();
+  op.steps.clear();
+  op.inputs.clear();
+  op.input_messages.clear();
+  op.rooms.clear();
+  op.late.clear();
+  op.next_step = 0;
+  op.outstanding = 0;
+  op.heard.assign(static_cast<size_t>(size), true);
+  op.num_unheard = 0;
+  op.started_ns = 0;
+  op.cpu_ns = 0;
+  Builder builder(launch, rank, size, chunk_bytes, measures, operation);
+  if (launch.kind == COMMSCHED_SEND) {
+    builder.BuildPeers();
+  } else {
+    builder.Build();
+  }
+}
+
 }  // namespace
 
 uint64_t ElementBytes(commsched_dtype_t dtype) {
@@ -545,36 +571,6 @@ uint64_t ScratchBytes(const commsched_launch_t& launch, int rank, int size,
   return Builder(launch, rank, size, chunk_bytes, /*measures=*/true, &none)
       .ScratchBytes();
 }
-
-namespace {
-
-void BuildOrMeasure(const commsched_launch_t& launch, int rank, int size,
-                    uint64_t chunk_bytes, bool measures, Operation* operation) {
-  Operation& op = *operation;
-  op.kind = launch.kind;
-  op.dtype = launch.dtype;
-  op.reduce_op = launch.reduce_op;
-  op.messages.clear();
-  op.steps.clear();
-  op.inputs.clear();
-  op.input_messages.clear();
-  op.rooms.clear();
-  op.late.clear();
-  op.next_step = 0;
-  op.outstanding = 0;
-  op.heard.assign(static_cast<size_t>(size), true);
-  op.num_unheard = 0;
-  op.started_ns = 0;
-  op.cpu_ns = 0;
-  Builder builder(launch, rank, size, chunk_bytes, measures, operation);
-  if (launch.kind == COMMSCHED_SEND) {
-    builder.BuildPeers();
-  } else {
-    builder.Build();
-  }
-}
-
-}  // namespace
 
 void Build(const commsched_launch_t& launch, int rank, int size,
            uint64_t chunk_bytes, Operation* operation) {

@@ -71,7 +71,8 @@ class ControlClient {
 
   // Tells all other ranks, those that join later too, that this one has failed
   // with `why`, which is not OK, in what they all call `scope`. The first
-  // failure of a scope is told, up to Hub::kMaxFailures; longer messages than
+  // failure of a scope is told; the server ends the connection of a rank that
+  // tells of more scopes than Hub::kMaxFailures. Longer messages than
   // FailedMessage::kMaxMessageBytes are cut. Never blocks.
   void Fail(uint64_t scope, const absl::Status& why);
 

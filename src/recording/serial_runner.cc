@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/log.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
@@ -63,7 +64,19 @@ SerialRunner::SerialRunner(SerialRunnerSpec spec)
       num_met_(spec_.groups.size()),
       communicators_(spec_.world) {}
 
-SerialRunner::~SerialRunner() = default;
+// What the backend may still touch stays until the process ends, as a session's
+// does (session/session_parts.cc).
+SerialRunner::~SerialRunner() {
+  const absl::Status closed = communicators_.Close(spec_.launch_timeout_ns);
+  if (closed.ok()) return;
+  Log(LogLevel::kWarning,
+      "recording: collectives may still be under way: ", closed.message(),
+      "; the buffers of the recording must not be freed");
+  static Mutex mu;
+  static auto* const kept = new std::vector<decltype(prepared_)>;
+  MutexLock lock(&mu);
+  kept->push_back(std::move(prepared_));
+}
 
 absl::Status SerialRunner::Connect() {
   SessionSpec session;
