@@ -101,19 +101,42 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
   }
   comm->ReceiveNotices();
   comm->ReceiveAnswers();
+  network->WillJoin(comm);
   *out = std::move(comm);
   return {};
 }
 
+// Members may be asked in another order for what they have made: so whichever
+// communicator this rank is asked for, the others hear of all.
 Outcome Comm::Ready(bool* ready) {
   *ready = false;
+  for (const std::weak_ptr<Comm>& each : network_->TakeJoining()) {
+    const std::shared_ptr<Comm> comm = each.lock();
+    if (comm == nullptr) continue;
+    const Outcome outcome = comm->Join();
+    if (!comm->connected_) network_->WillJoin(comm);
+    if (comm.get() == this && !outcome.ok()) return outcome;
+  }
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  network_->Progress();
+  if (!connected_) return failure_;  // Though the others may be.
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_ || !failure_.ok()) continue;
+    if (!peers_[static_cast<size_t>(peer)].has_joined) return {};
+  }
+  *ready = failure_.ok();
+  return failure_;
+}
+
+// Connects, if all members have told their addresses, and says so.
+Outcome Comm::Join() {
   const commsched_host_t* host = network_->host();
   const int64_t deadline_ns = host->now_ns(host->user) + kReadyNs;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
     const Outcome outcome =
         network_->Connect(ranks_[static_cast<size_t>(peer)], deadline_ns);
-    if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) return Status();
+    if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) return {};
     if (!outcome.ok()) return outcome;
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
@@ -126,8 +149,7 @@ Outcome Comm::Ready(bool* ready) {
     joined.reads = network_->Reads(ranks_[static_cast<size_t>(peer)]) ? 1 : 0;
     Tell(joined, peer);
   }
-  *ready = failure_.ok();
-  return failure_;
+  return {};
 }
 
 // Any request may carry any launch. Memory of scratch that is never used never

@@ -20,6 +20,9 @@ struct Notice {
   static constexpr uint32_t kJoined = 3;
   // After a failure: the reader's memory is not read any more.
   static constexpr uint32_t kStopped = 4;
+  // After that: nothing of its sends is under way any more, so that the reader
+  // need not take them.
+  static constexpr uint32_t kDrained = 5;
 
   uint32_t kind = 0;
   int32_t rank = 0;         // Of the group; who says it.
@@ -42,7 +45,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
                         std::shared_ptr<Comm>* out);
   ~Comm() override;
 
-  // Connects to the members that have told their addresses.
+  // Connects to the members that have told their addresses. Ready once all have
+  // said that they have joined: from then on each of them is waited for when
+  // the communicator fails.
   Outcome Ready(bool* ready);
   // Makes room for launches like these.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
@@ -60,7 +65,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     uint64_t sends = 0;  // Posted here.
     uint64_t receives = 0;
     bool reads = false;  // This rank's memory.
+    bool has_joined = false;
     bool has_stopped = false;
+    bool has_drained = false;
     bool has_left = false;
     bool has_failed = false;
     uint64_t launches_at_end = 0;  // Of one that has left.
@@ -90,6 +97,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void ReceiveNotices();
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
+  void TellAll(uint32_t kind);
+  Outcome Join();
   void FailLocked(commsched_status_t status, const std::string& reason);
   std::string MissedFrom(int peer) const;
   void FailIfLeft(int peer);
@@ -99,7 +108,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool Receives() const;
   bool Sends() const;
   bool IsRead() const;
-  bool AllHaveStopped() const;
+  bool MaySend(int peer) const;
+  int64_t PatienceNs() const;
+  void GiveUpOnOthers();
   void Stop();
 
   // Without it: takes steps that have become possible.

@@ -1,5 +1,6 @@
 // How a communicator fails, and how it ends.
 #include <algorithm>
+#include <thread>
 
 #include "comm.h"
 
@@ -8,11 +9,11 @@ namespace {
 
 // How long the host has to say why a message failed.
 constexpr int64_t kSuspicionNs = int64_t{1} * 1000 * 1000 * 1000;
-// How long leaving waits for what is under way.
-constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
-
-// How long a rank that has nothing under way takes what others still send.
-constexpr int64_t kOthersNs = int64_t{50} * 1000 * 1000;
+// How long leaving waits for what is under way, and takes what members still
+// send that have joined: one that runs late needs that to leave cleanly itself.
+constexpr int64_t kLeaveNs = int64_t{2} * 1000 * 1000 * 1000;
+// The same for members that have not joined, or are known not to answer.
+constexpr int64_t kAbsentNs = int64_t{50} * 1000 * 1000;
 
 }  // namespace
 
@@ -101,43 +102,76 @@ bool Comm::IsRead() const {
   return false;
 }
 
-bool Comm::AllHaveStopped() const {
+// Whether `peer` may still have sends under way, which only progress of this
+// rank ends. Who has left in good order has none, and says nothing.
+bool Comm::MaySend(int peer) const {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  return peer != rank_ && !other.has_drained &&
+         (!other.has_left || other.has_failed);
+}
+
+// For how long a communicator that stops takes what others send.
+int64_t Comm::PatienceNs() const {
+  int64_t patience_ns = 0;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank_ && !peers_[static_cast<size_t>(peer)].has_stopped) {
-      return false;
-    }
+    if (!MaySend(peer)) continue;
+    const bool is_absent =
+        !peers_[static_cast<size_t>(peer)].has_joined ||
+        network_->IsAbsent(ranks_[static_cast<size_t>(peer)]);
+    patience_ns = std::max(patience_ns, is_absent ? kAbsentNs : kLeaveNs);
   }
-  return true;
+  return patience_ns;
+}
+
+// Who has joined and not answered for so long is gone, and is waited for once.
+void Comm::GiveUpOnOthers() {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!MaySend(peer) || !peers_[static_cast<size_t>(peer)].has_joined) {
+      continue;
+    }
+    network_->SetAbsent(ranks_[static_cast<size_t>(peer)]);
+  }
+}
+
+void Comm::TellAll(uint32_t kind) {
+  Notice notice;
+  notice.kind = kind;
+  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
 }
 
 // After this the memory of launches is not touched any more. Cancels what
 // nothing has come for, waits for what is being received, and for the others to
-// have done the same; they take what this rank still sends meanwhile. If a peer
-// is gone in the middle of it, or does not come, not for long: what UCX might
+// have done the same; each takes what others still send meanwhile. If a peer is
+// gone in the middle of it, or does not come, not for long: what UCX might
 // still read then is safe because UCX is not called again.
 void Comm::Stop() {
   if (stopped_) return;
   stopped_ = true;
   const commsched_host_t* host = network_->host();
-  const auto now_ns = [&] { return host->now_ns(host->user); };
-  const int64_t begin_ns = now_ns();
+  const int64_t begin_ns = host->now_ns(host->user);
+  const auto within = [&](int64_t span_ns) {
+    return host->now_ns(host->user) < begin_ns + span_ns;
+  };
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {
       if (message.is_receive) network_->Cancel(&message);
     }
   }
+  // Others may need this core to get as far.
+  const auto progress = [&] {
+    network_->Progress();
+    std::this_thread::yield();
+  };
   do {
-    network_->Progress();
-  } while (Receives() && now_ns() < begin_ns + kLeaveNs);
-  Notice notice;
-  notice.kind = Notice::kStopped;
-  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
-  while ((IsRead() && now_ns() < begin_ns + kLeaveNs) ||
-         (!AllHaveStopped() && now_ns() < begin_ns + kOthersNs)) {
-    network_->Progress();
-  }
-  if (IsRead() || Receives()) network_->Stop();
+    progress();
+  } while (Receives() && within(kLeaveNs));
+  TellAll(Notice::kStopped);
+  while (IsRead() && within(kLeaveNs)) progress();
+  if (IsRead() || Receives()) return network_->Stop();
+  TellAll(Notice::kDrained);
+  while (within(PatienceNs())) progress();
+  GiveUpOnOthers();
 }
 
 void Comm::Leave() {

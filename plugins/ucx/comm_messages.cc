@@ -204,8 +204,13 @@ void Comm::Hear(const Notice& notice) {
     case Notice::kStopped:
       peer.has_stopped = true;
       return;
+    case Notice::kDrained:
+      peer.has_drained = true;
+      return;
     case Notice::kJoined: {
       peer.reads = notice.reads != 0;
+      peer.has_joined = true;
+      network_->Wake();
       Notice own;
       own.SetText(RanksText());
       std::string why;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commsched/plugin.h"
@@ -19,6 +20,8 @@
 #include "peer_memory.h"
 
 namespace commsched::ucx {
+
+class Comm;
 
 // Who is told that a message has been sent or received.
 class Receiver {
@@ -123,6 +126,9 @@ class Network {
   // owner has back. What is sent and received hereafter stays under way.
   void Stop();
   bool stopped() const { return stopped_; }
+  // World ranks that did not answer when a communicator was left.
+  void SetAbsent(int peer) { absent_[static_cast<size_t>(peer)] = true; }
+  bool IsAbsent(int peer) const { return absent_[static_cast<size_t>(peer)]; }
   // Until what has been sent has been handed over, but not for long.
   void Flush();
 
@@ -131,6 +137,13 @@ class Network {
   // id, or whose tags are the same.
   bool TakeId(const std::string& id, uint64_t* tags);
   void GiveId(const std::string& id, uint64_t tags);
+  // Communicators that are made and not connected yet; host's calls only.
+  void WillJoin(std::weak_ptr<Comm> comm) {
+    joining_.push_back(std::move(comm));
+  }
+  std::vector<std::weak_ptr<Comm>> TakeJoining() {
+    return std::exchange(joining_, {});
+  }
   // Keeps what UCX may still refer to until the network is gone.
   void Bury(std::shared_ptr<void> body) { buried_.push_back(std::move(body)); }
 
@@ -152,7 +165,8 @@ class Network {
         world_size_(desc.world_size),
         one_machine_(desc.local_size == desc.world_size),
         endpoints_(static_cast<size_t>(desc.world_size)),
-        readable_(static_cast<size_t>(desc.world_size)) {}
+        readable_(static_cast<size_t>(desc.world_size)),
+        absent_(static_cast<size_t>(desc.world_size)) {}
   Outcome Open(const NetworkOptions& options);
   Outcome PutAddress();
   void DropUnread();
@@ -177,11 +191,14 @@ class Network {
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
 
+  std::vector<std::weak_ptr<Comm>> joining_;
+
   std::mutex mu_;                    // Guards the worker and what follows.
   std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.
   // By world rank: the process, if its memory can be read, or 0. Constant once
   // connected.
   std::vector<pid_t> readable_;
+  std::vector<bool> absent_;              // By world rank.
   std::map<std::string, uint64_t> uses_;  // How often an id was taken.
   std::set<std::string> ids_;
   std::set<uint64_t> tags_;

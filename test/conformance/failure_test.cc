@@ -81,6 +81,8 @@ class RefusalTest : public FailureTest {};
 class StridedRefusalTest : public FailureTest {};
 class MismatchTest : public FailureTest {};
 
+class PolledFailureTest : public FailureTest {};
+class OneProcessPolledFailureTest : public FailureTest {};
 class OneProcessFailureTest : public FailureTest {};
 class SeveralMembersTest : public FailureTest {};
 // Of members that see each other's descriptions when they are made.
@@ -233,7 +235,7 @@ TEST_P(RefusalTest, AReceiveIsNoKindOfLaunch) {
                 absl::StatusCode::kInvalidArgument, "recv is not a kind");
 }
 
-TEST_P(OneProcessFailureTest, ThoseThatHaveNotComeAreNamed) {
+TEST_P(OneProcessPolledFailureTest, ThoseThatHaveNotComeAreNamed) {
   std::atomic<int> num_asked{0};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
     Posted posted(size());
@@ -258,7 +260,7 @@ TEST_P(OneProcessFailureTest, ThoseThatHaveNotComeAreNamed) {
   }));
 }
 
-TEST_P(FailureTest, ARequestInUseIsRefused) {
+TEST_P(PolledFailureTest, ARequestInUseIsRefused) {
   const auto statuses = OnComm([&](int /*rank*/, CommDriver& comm) {
     Posted first(size()), second(size());
     if (auto ok = comm.Launch(first.launch, 1); !ok.ok()) return ok;
@@ -295,7 +297,7 @@ TEST_P(FailureTest, AnAbortReachesEveryMemberInFlightAndSticks) {
 
 // Members' memory goes away as soon as they see the failure; the address and
 // thread sanitizers watch whether anyone still works on it.
-TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
+TEST_P(PolledFailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
   for (int round = 0; round < 20; ++round) {
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {
       absl::Status status;
@@ -319,6 +321,37 @@ TEST_P(FailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
     }
   }
+}
+
+// On a busy machine a member may come to leave long after the others have.
+TEST_P(SeveralMembersTest, AMemberThatLeavesLateAfterAFailureCanMeetAgain) {
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    absl::Status status;
+    while (status.ok()) {
+      std::vector<float> data(300'000, 1.0f);
+      const commsched_member_t member{
+          data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
+      const commsched_launch_t launch = LaunchOf(
+          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
+      status = comm.Launch(launch);
+      if (rank == 0) comm.Abort(COMMSCHED_CANCELLED, "enough");
+      if (status.ok()) status = comm.Wait().status();
+    }
+    const SystemClock& clock = SystemClock::Get();
+    const int64_t late_ns = clock.NowNs() + int64_t{200} * 1000 * 1000;
+    if (rank == size() - 1) {
+      EXPECT_TRUE(test::Await([&] { return clock.NowNs() >= late_ns; }));
+    }
+    return status;
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
+  }
+  const auto again = OnComm([&](int /*rank*/, CommDriver& comm) {
+    Posted posted(size());
+    return comm.LaunchAndWait(posted.launch);
+  });
+  for (const absl::Status& status : again) EXPECT_OK(status);
 }
 
 TEST_P(SeveralMembersTest, AMemberThatLeavesEarlyIsNamed) {
@@ -437,14 +470,24 @@ TEST_P(OneProcessFailureTest, DescriptionsThatMakeNoSenseAreRefused) {
   refuses({.max_in_flight = 0}, "0 launches in flight");
 }
 
-bool IsShared(const BackendCase& one) { return !one.processes; }
+bool IsShared(const BackendCase& one) {
+  return !one.processes && IsPolled(one);
+}
 bool IsDistant(const BackendCase& one) { return one.processes; }
 bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessPolledFailureTest,
+                                  BackendsWith(0, 1, [](const auto& one) {
+                                    return IsOneProcess(one) && IsPolled(one);
+                                  }));
+COMMSCHED_INSTANTIATE_CONFORMANCE(PolledFailureTest,
+                                  BackendsWith(0, 1, IsPolled));
 COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessFailureTest,
                                   BackendsWith(0, 1, IsOneProcess));
-COMMSCHED_INSTANTIATE_CONFORMANCE(SeveralMembersTest, BackendsWith(0, 2));
+// On a stream others wait for who leaves, until their deadline.
+COMMSCHED_INSTANTIATE_CONFORMANCE(SeveralMembersTest,
+                                  BackendsWith(0, 2, IsPolled));
 COMMSCHED_INSTANTIATE_CONFORMANCE(SharedMembersTest,
                                   BackendsWith(0, 2, IsShared));
 COMMSCHED_INSTANTIATE_CONFORMANCE(DistantMembersTest,
