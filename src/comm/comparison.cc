@@ -164,25 +164,33 @@ absl::StatusOr<uint64_t> Comparisons::Compare(const ComparisonName& name,
                                     absl::StrCat(key, " ", number, what), rank_,
                                     std::move(mine), timeout_ns);
   };
-  absl::StatusOr<std::vector<std::string>> all =
-      gather("", absl::StrCat(WideHash(std::string(scope)), HashOfAll(facts)));
+  const std::string hash = HashOfAll(facts);
+  absl::StatusOr<bool> equal =
+      meeting_->MatchAmong(name.members, absl::StrCat(key, " ", number), rank_,
+                           {Claim::Of(scope, hash)}, timeout_ns);
   {
     MutexLock lock(&mu_);
     State& state = states_[key];
     state.is_in = false;
     ++state.next;
-    if (!all.ok() && !state.gave_up.ok()) all = state.gave_up;
+    if (!equal.ok() && !state.gave_up.ok()) equal = state.gave_up;
     // The others had all come before this rank gave up, and wait for it in the
     // next comparison.
-    if (all.ok() && absl::IsAborted(state.gave_up)) {
+    if (equal.ok() && absl::IsAborted(state.gave_up)) {
       meeting_->DeclineAmong(name.members, absl::StrCat(key, " ", state.next),
                              rank_, state.gave_up);
     }
     if (!absl::IsAborted(state.gave_up)) state.gave_up = absl::OkStatus();
   }
-  if (!all.ok()) return all.status();
+  RETURN_IF_ERROR(equal.status());
+  if (*equal) return number;
+
+  // Who are the two that differ?
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      gather(" hashes", absl::StrCat(WideHash(std::string(scope)), hash)));
   Pair pair;
-  if (!FindDifference(*all, 2 * kHashBytes, &pair)) return number;
+  if (!FindDifference(all, 2 * kHashBytes, &pair)) return number;
 
   // The two show a hash of each fact, then the first fact that differs: there
   // may be many.
@@ -193,12 +201,12 @@ absl::StatusOr<uint64_t> Comparisons::Compare(const ComparisonName& name,
                    gather(" facts", shows ? HashOfEach(facts) : std::string()));
   Side a = {.rank = first, .hashes = hashes[pair.first], .fact = ""};
   Side b = {.rank = other, .hashes = hashes[pair.other], .fact = ""};
-  const size_t equal =
+  const size_t same =
       static_cast<size_t>(std::mismatch(a.hashes.begin(), a.hashes.end(),
                                         b.hashes.begin(), b.hashes.end())
                               .first -
                           a.hashes.begin());
-  const size_t at = equal / kEachBytes;
+  const size_t at = same / kEachBytes;
   ASSIGN_OR_RETURN(
       const std::vector<std::string> shown,
       gather(" fact",

@@ -44,8 +44,8 @@ class Comparisons {
   // comparison of `name`, from 0, if the facts of all who gave the same `scope`
   // are equal. Otherwise every member gets the same kFailedPrecondition, which
   // names the first difference and both ranks' values. What is shown is bounded
-  // unless there is a difference: two hashes; then 16 bytes per fact, and one
-  // fact. Those of the meeting: kDeadlineExceeded, kAborted.
+  // unless there is a difference: a claim, to nobody; then two hashes, 16 bytes
+  // per fact, and one fact. Those of the meeting: kDeadlineExceeded, kAborted.
   absl::StatusOr<uint64_t> Compare(const ComparisonName& name,
                                    absl::string_view scope,
                                    const std::vector<Fact>& facts,

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "comm/float16.h"
+#include "kernels/formats.h"
 
 // Compiled for several instruction sets, the best one is bound when the library
 // is loaded. Not under sanitizers: they are not ready at that time. No kernel
@@ -16,85 +16,18 @@
 #define COMMSCHED_VECTOR_CLONES
 #endif
 
-// What the clones are made of must be inlined into each of them.
-#define COMMSCHED_INTO_CLONES inline __attribute__((always_inline))
-
 namespace commsched {
 namespace {
 
-// Element formats: how an element is stored, and what it is summed in.
-template <typename T>
-struct Plain {
-  using Element = T;
-  using Accumulator = T;
-  static COMMSCHED_INTO_CLONES T Widen(T value) { return value; }
-  static COMMSCHED_INTO_CLONES T Narrow(T value) { return value; }
-};
-
-struct Half {
-  using Element = uint16_t;
-  using Accumulator = float;
-  static COMMSCHED_INTO_CLONES float Widen(uint16_t value) {
-    return HalfToFloat(value);
-  }
-  static COMMSCHED_INTO_CLONES uint16_t Narrow(float value) {
-    return FloatToHalf(value);
-  }
-};
-
-struct Bfloat16 {
-  using Element = uint16_t;
-  using Accumulator = float;
-  static COMMSCHED_INTO_CLONES float Widen(uint16_t value) {
-    return Bfloat16ToFloat(value);
-  }
-  static COMMSCHED_INTO_CLONES uint16_t Narrow(float value) {
-    return FloatToBfloat16(value);
-  }
-};
-
-// Sums and products of signed integers wrap, so they are taken in the unsigned
-// type, where overflow is defined.
-struct Sum {
-  template <typename T>
-  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      using Unsigned = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<Unsigned>(a) +
-                            static_cast<Unsigned>(b));
-    } else {
-      return a + b;
-    }
-  }
-};
-
-struct Product {
-  template <typename T>
-  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {
-      using Unsigned = std::make_unsigned_t<T>;
-      return static_cast<T>(static_cast<Unsigned>(a) *
-                            static_cast<Unsigned>(b));
-    } else {
-      return a * b;
-    }
-  }
-};
-
-// `b != b` is NaN; if `a` is NaN, no comparison holds and it stays.
-struct Min {
-  template <typename T>
-  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
-    return ((b < a) | (b != b)) ? b : a;
-  }
-};
-
-struct Max {
-  template <typename T>
-  static COMMSCHED_INTO_CLONES T Of(T a, T b) {
-    return ((b > a) | (b != b)) ? b : a;
-  }
-};
+using kernels::Bfloat16;
+using kernels::Half;
+using kernels::Max;
+using kernels::MeanFactor;
+using kernels::MeanOf;
+using kernels::Min;
+using kernels::Plain;
+using kernels::Product;
+using kernels::Sum;
 
 // Inputs are combined a tile at a time, so that accumulators stay in the
 // first-level cache or registers. The sizes of tiles are constants: there are
@@ -102,7 +35,7 @@ struct Max {
 constexpr uint64_t kTileBytes = 256;
 
 template <typename Format>
-COMMSCHED_INTO_CLONES const typename Format::Element* InputAt(
+COMMSCHED_ELEMENT const typename Format::Element* InputAt(
     const Reduction& reduction, int input, uint64_t first) {
   return static_cast<const typename Format::Element*>(reduction.inputs[input]) +
          first;
@@ -112,9 +45,8 @@ COMMSCHED_INTO_CLONES const typename Format::Element* InputAt(
 // asked for, and so the memory of four inputs is under way at once. Returns how
 // many inputs that is.
 template <typename Format, uint64_t kCount>
-COMMSCHED_INTO_CLONES int LoadTile(
-    const Reduction& reduction, uint64_t first,
-    typename Format::Accumulator* __restrict sum) {
+COMMSCHED_ELEMENT int LoadTile(const Reduction& reduction, uint64_t first,
+                               typename Format::Accumulator* __restrict sum) {
   const auto* const a = InputAt<Format>(reduction, 0, first);
   const bool sums =
       reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAvg;
@@ -134,7 +66,7 @@ COMMSCHED_INTO_CLONES int LoadTile(
 }
 
 template <typename Format, typename Op, uint64_t kCount>
-COMMSCHED_INTO_CLONES void CombineTile(
+COMMSCHED_ELEMENT void CombineTile(
     const Reduction& reduction, int next, uint64_t first,
     typename Format::Accumulator* __restrict sum) {
   for (; next < reduction.num_inputs; ++next) {
@@ -146,7 +78,7 @@ COMMSCHED_INTO_CLONES void CombineTile(
 }
 
 template <typename Format, uint64_t kCount>
-COMMSCHED_INTO_CLONES void StoreTile(
+COMMSCHED_ELEMENT void StoreTile(
     const Reduction& reduction, uint64_t first,
     const typename Format::Accumulator* accumulators) {
   using Accumulator = typename Format::Accumulator;
@@ -156,16 +88,11 @@ COMMSCHED_INTO_CLONES void StoreTile(
   if (reduction.op != ReduceOp::kAvg) {
     for (uint64_t i = 0; i < kCount; ++i) out[i] = Format::Narrow(sum[i]);
   } else if constexpr (std::is_integral_v<Accumulator>) {
-    // In 64 bits, as the divisor may not fit the type.
-    using Wide =
-        std::conditional_t<std::is_signed_v<Accumulator>, int64_t, uint64_t>;
-    const Wide divisor = static_cast<Wide>(reduction.num_inputs);
-    for (uint64_t i = 0; i < kCount; ++i) {
-      out[i] = static_cast<Accumulator>(static_cast<Wide>(sum[i]) / divisor);
-    }
+    const auto num_inputs = static_cast<uint32_t>(reduction.num_inputs);
+    for (uint64_t i = 0; i < kCount; ++i) out[i] = MeanOf(sum[i], num_inputs);
   } else {
-    const Accumulator factor =
-        Accumulator{1} / static_cast<Accumulator>(reduction.num_inputs);
+    const auto factor =
+        MeanFactor<Accumulator>(static_cast<uint32_t>(reduction.num_inputs));
     for (uint64_t i = 0; i < kCount; ++i) {
       out[i] = Format::Narrow(sum[i] * factor);
     }
@@ -174,8 +101,8 @@ COMMSCHED_INTO_CLONES void StoreTile(
 
 // As many bytes of what is next as the tile at `first` has.
 template <typename Format, uint64_t kCount>
-COMMSCHED_INTO_CLONES void PrefetchTile(const Reduction& reduction,
-                                        uint64_t first) {
+COMMSCHED_ELEMENT void PrefetchTile(const Reduction& reduction,
+                                    uint64_t first) {
   constexpr uint64_t kLineBytes = 64;
   constexpr uint64_t kElementBytes = sizeof(typename Format::Element);
   const auto prefetch = [&](const void* memory) {
@@ -192,9 +119,8 @@ COMMSCHED_INTO_CLONES void PrefetchTile(const Reduction& reduction,
 }
 
 template <typename Format, uint64_t kCount>
-COMMSCHED_INTO_CLONES void ReduceTile(
-    const Reduction& reduction, uint64_t first,
-    typename Format::Accumulator* accumulators) {
+COMMSCHED_ELEMENT void ReduceTile(const Reduction& reduction, uint64_t first,
+                                  typename Format::Accumulator* accumulators) {
   if (kCount > 1 && reduction.next_inputs != nullptr) {
     PrefetchTile<Format, kCount>(reduction, first);
   }
@@ -221,8 +147,8 @@ COMMSCHED_INTO_CLONES void ReduceTile(
 // Reduces from `first` on as many whole tiles as there are. Returns where that
 // ends.
 template <typename Format, uint64_t kElements>
-COMMSCHED_INTO_CLONES uint64_t ReduceTiles(const Reduction& reduction,
-                                           uint64_t first) {
+COMMSCHED_ELEMENT uint64_t ReduceTiles(const Reduction& reduction,
+                                       uint64_t first) {
   alignas(64) typename Format::Accumulator accumulators[kElements];
   for (; reduction.count - first >= kElements; first += kElements) {
     ReduceTile<Format, kElements>(reduction, first, accumulators);
@@ -231,7 +157,7 @@ COMMSCHED_INTO_CLONES uint64_t ReduceTiles(const Reduction& reduction,
 }
 
 template <typename Format>
-COMMSCHED_INTO_CLONES void ReduceAll(const Reduction& reduction) {
+COMMSCHED_ELEMENT void ReduceAll(const Reduction& reduction) {
   constexpr uint64_t kElements = kTileBytes / sizeof(typename Format::Element);
   uint64_t first = ReduceTiles<Format, kElements>(reduction, 0);
   first = ReduceTiles<Format, kElements / 8>(reduction, first);

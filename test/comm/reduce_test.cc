@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "comm/float16.h"
 #include "gtest/gtest.h"
+#include "kernels/float16.h"
 
 namespace commsched {
 namespace {

@@ -2,24 +2,25 @@
 //
 // Integer arithmetic rather than the processor's conversions: the same bits on
 // every machine and in every rounding of denormals, and compilers vectorise it.
-// As src/comm/float16.h, which the engine, a client of the library, cannot see.
-#ifndef COMMSCHED_SRC_ENGINE_FLOAT16_H_
-#define COMMSCHED_SRC_ENGINE_FLOAT16_H_
+#ifndef COMMSCHED_SRC_KERNELS_FLOAT16_H_
+#define COMMSCHED_SRC_KERNELS_FLOAT16_H_
 
 #include <bit>
 #include <cstdint>
 
-namespace commsched::engine {
+#include "kernels/element.h"
+
+namespace commsched {
 
 // `a` if `condition`, else `b`. With masks, as compilers do not vectorise a
 // choice one side of which is a floating-point operation.
-inline uint32_t Select(bool condition, uint32_t a, uint32_t b) {
+COMMSCHED_ELEMENT uint32_t Select(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
 
 // IEEE binary16. Exact.
-inline float HalfToFloat(uint16_t half) {
+COMMSCHED_ELEMENT float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
   // Exponent bias 15 becomes 127; 31, of infinity and NaN, becomes 255.
@@ -32,7 +33,7 @@ inline float HalfToFloat(uint16_t half) {
 }
 
 // To nearest, ties to even; NaN stays NaN, too large becomes infinity.
-inline uint16_t FloatToHalf(float value) {
+COMMSCHED_ELEMENT uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -50,12 +51,12 @@ inline uint16_t FloatToHalf(float value) {
 }
 
 // bfloat16. Exact.
-inline float Bfloat16ToFloat(uint16_t value) {
+COMMSCHED_ELEMENT float Bfloat16ToFloat(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
 // To nearest, ties to even; NaN stays NaN.
-inline uint16_t FloatToBfloat16(float value) {
+COMMSCHED_ELEMENT uint16_t FloatToBfloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const uint32_t nan = (bits >> 16) | 0x0040u;
@@ -63,6 +64,6 @@ inline uint16_t FloatToBfloat16(float value) {
                                                                   : rounded);
 }
 
-}  // namespace commsched::engine
+}  // namespace commsched
 
-#endif  // COMMSCHED_SRC_ENGINE_FLOAT16_H_
+#endif  // COMMSCHED_SRC_KERNELS_FLOAT16_H_

@@ -1,4 +1,4 @@
-#include "comm/float16.h"
+#include "kernels/float16.h"
 
 #include <bit>
 #include <cmath>

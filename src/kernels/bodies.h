@@ -1,0 +1,274 @@
+// The kernels of a device: for each its arguments, how many indices it has, and
+// what it does for one of them. Compiled for CUDA (kernels.cu), and by the
+// host's compiler for the stand-in (test/fakes/gpu).
+#ifndef COMMSCHED_SRC_KERNELS_BODIES_H_
+#define COMMSCHED_SRC_KERNELS_BODIES_H_
+
+#include <cstdint>
+
+#include "commsched/engine_kernels.h"
+#include "commsched/types.h"
+#include "kernels/element.h"
+#include "kernels/formats.h"
+#include "kernels/optimizer.h"
+
+namespace commsched::kernels {
+
+// Of sums of squares.
+inline constexpr uint64_t kBlockElements = 256;
+
+// Elements of the types that the engine computes with.
+
+COMMSCHED_ELEMENT float Load(const void* values, commsched_dtype_t dtype,
+                             uint64_t i) {
+  if (dtype == COMMSCHED_F32) return static_cast<const float*>(values)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(values)[i];
+  return dtype == COMMSCHED_F16 ? HalfToFloat(bits) : Bfloat16ToFloat(bits);
+}
+
+COMMSCHED_ELEMENT void Store(void* values, commsched_dtype_t dtype, uint64_t i,
+                             float value) {
+  if (dtype == COMMSCHED_F32) {
+    static_cast<float*>(values)[i] = value;
+  } else {
+    static_cast<uint16_t*>(values)[i] =
+        dtype == COMMSCHED_F16 ? FloatToHalf(value) : FloatToBfloat16(value);
+  }
+}
+
+// Of each kernel: Args, plain data that is passed by value; Count(), how many
+// indices it has; Run(), which does one of them; and MapPointers(), which calls
+// `map` for each pointer in Args.
+
+struct Adamw {
+  using Args = commsched_adamw_args_t;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    if (a.control->skip != 0) return;
+    AdamwStep(a).Apply(Load(a.gradient, a.gradient_dtype, i), a.m[i], a.v[i],
+                       a.master[i]);
+    if (a.copy != nullptr) Store(a.copy, a.copy_dtype, i, a.master[i]);
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.master), map(a.m), map(a.v), map(a.gradient), map(a.copy);
+    map(a.control);
+  }
+};
+
+struct Sgd {
+  using Args = commsched_sgd_args_t;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    if (a.control->skip != 0) return;
+    float g = SgdGradient(Load(a.gradient, a.gradient_dtype, i),
+                          static_cast<float>(a.control->gradient_scale),
+                          a.decay, a.master[i]);
+    if (a.velocity != nullptr) {
+      a.velocity[i] = a.momentum * a.velocity[i] + g;
+      g = a.nesterov != 0 ? g + a.momentum * a.velocity[i] : a.velocity[i];
+    }
+    a.master[i] -= a.lr * g;
+    if (a.copy != nullptr) Store(a.copy, a.copy_dtype, i, a.master[i]);
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.master), map(a.velocity), map(a.gradient), map(a.copy);
+    map(a.control);
+  }
+};
+
+struct BlockSquaresArgs {
+  const void* values;
+  double* out_sums;
+  uint64_t count;
+  commsched_dtype_t dtype;
+};
+
+// A thread reads 32 bytes of its block at a time, which is what memory gives.
+struct BlockSquares {
+  using Args = BlockSquaresArgs;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) {
+    return (a.count + kBlockElements - 1) / kBlockElements;
+  }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t block) {
+    const uint64_t begin = block * kBlockElements;
+    const uint64_t rest = a.count - begin;
+    a.out_sums[block] = SquaresOfBlock(
+        rest < kBlockElements ? rest : kBlockElements,
+        [&](uint64_t i) { return Load(a.values, a.dtype, begin + i); });
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.values), map(a.out_sums);
+  }
+};
+
+struct CombineArgs {
+  void* into;
+  const void* values;
+  uint64_t count;
+  commsched_dtype_t into_dtype, dtype;
+};
+
+struct Add {
+  using Args = CombineArgs;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    Store(a.into, a.into_dtype, i,
+          Load(a.into, a.into_dtype, i) + Load(a.values, a.dtype, i));
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.into), map(a.values);
+  }
+};
+
+struct Convert {
+  using Args = CombineArgs;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    Store(a.into, a.into_dtype, i, Load(a.values, a.dtype, i));
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.into), map(a.values);
+  }
+};
+
+struct SumRuns {
+  using Args = commsched_sum_runs_args_t;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    a.out[i] = SumOfRuns(a, i);
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.values), map(a.runs), map(a.first_run), map(a.out);
+  }
+};
+
+struct DecideStep {
+  using Args = commsched_decide_args_t;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args&) { return 1; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t) { Decide(a); }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.state), map(a.sums);
+  }
+};
+
+struct FillArgs {
+  double* values;
+  double value;
+  uint64_t count;
+};
+
+struct Fill {
+  using Args = FillArgs;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    a.values[i] = a.value;
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.values);
+  }
+};
+
+// out[i] = what reduces inputs[i], inputs[stride + i], ..., in that order: the
+// sum that every backend gives which promises one (src/comm/reduce.h).
+struct ReduceRanksArgs {
+  const void* inputs;
+  void* out;
+  uint64_t count, stride;  // In elements.
+  uint32_t num_inputs;
+  commsched_dtype_t dtype;
+  commsched_reduce_op_t op;
+};
+
+template <typename Format, typename Op>
+COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
+    const ReduceRanksArgs& a, uint64_t i) {
+  const auto* const in =
+      static_cast<const typename Format::Element*>(a.inputs) + i;
+  auto sum = Format::Widen(in[0]);
+  for (uint32_t r = 1; r < a.num_inputs; ++r) {
+    sum = Op::Of(sum, Format::Widen(in[r * a.stride]));
+  }
+  return sum;
+}
+
+template <typename Format>
+COMMSCHED_ELEMENT void ReduceOne(const ReduceRanksArgs& a, uint64_t i) {
+  using Accumulator = typename Format::Accumulator;
+  Accumulator sum{};
+  switch (a.op) {
+    case COMMSCHED_MIN:
+      sum = ReduceElement<Format, Min>(a, i);
+      break;
+    case COMMSCHED_MAX:
+      sum = ReduceElement<Format, Max>(a, i);
+      break;
+    case COMMSCHED_PROD:
+      sum = ReduceElement<Format, Product>(a, i);
+      break;
+    case COMMSCHED_SUM:
+    case COMMSCHED_AVG:
+      sum = ReduceElement<Format, Sum>(a, i);
+      break;
+  }
+  if (a.op == COMMSCHED_AVG) {
+    if constexpr (std::is_integral_v<Accumulator>) {
+      sum = MeanOf(sum, a.num_inputs);
+    } else {
+      sum = sum * MeanFactor<Accumulator>(a.num_inputs);
+    }
+  }
+  static_cast<typename Format::Element*>(a.out)[i] = Format::Narrow(sum);
+}
+
+struct ReduceRanks {
+  using Args = ReduceRanksArgs;
+  static COMMSCHED_ELEMENT uint64_t Count(const Args& a) { return a.count; }
+  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t i) {
+    switch (a.dtype) {
+      case COMMSCHED_F32:
+        return ReduceOne<Plain<float>>(a, i);
+      case COMMSCHED_F64:
+        return ReduceOne<Plain<double>>(a, i);
+      case COMMSCHED_F16:
+        return ReduceOne<Half>(a, i);
+      case COMMSCHED_BF16:
+        return ReduceOne<Bfloat16>(a, i);
+      case COMMSCHED_I8:
+        return ReduceOne<Plain<int8_t>>(a, i);
+      case COMMSCHED_I32:
+        return ReduceOne<Plain<int32_t>>(a, i);
+      case COMMSCHED_I64:
+        return ReduceOne<Plain<int64_t>>(a, i);
+      case COMMSCHED_U8:
+        return ReduceOne<Plain<uint8_t>>(a, i);
+    }
+  }
+  template <typename Map>
+  static void MapPointers(Args& a, const Map& map) {
+    map(a.inputs), map(a.out);
+  }
+};
+
+// X(name in a fat binary, kernel).
+#define COMMSCHED_DEVICE_KERNELS(X)        \
+  X(commsched_adamw, Adamw)                \
+  X(commsched_sgd, Sgd)                    \
+  X(commsched_block_squares, BlockSquares) \
+  X(commsched_add, Add)                    \
+  X(commsched_convert, Convert)            \
+  X(commsched_sum_runs, SumRuns)           \
+  X(commsched_decide, DecideStep)          \
+  X(commsched_fill, Fill)                  \
+  X(commsched_reduce_ranks, ReduceRanks)
+
+}  // namespace commsched::kernels
+
+#endif  // COMMSCHED_SRC_KERNELS_BODIES_H_

@@ -1,0 +1,58 @@
+// What of the CUDA runtime kernels need, as a table of functions: the library
+// is found when a program runs.
+#ifndef COMMSCHED_SRC_KERNELS_CUDA_API_H_
+#define COMMSCHED_SRC_KERNELS_CUDA_API_H_
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace commsched::kernels {
+
+// X(name, type): cuda<name>. Types are written out: in C++ some names have
+// templates besides.
+#define COMMSCHED_KERNELS_CUDA_FUNCTIONS(X)                                \
+  X(GetErrorString, const char*(cudaError_t))                              \
+  X(GetDevice, cudaError_t(int*))                                          \
+  X(SetDevice, cudaError_t(int))                                           \
+  X(StreamCreateWithPriority, cudaError_t(cudaStream_t*, unsigned, int))   \
+  X(StreamDestroy, cudaError_t(cudaStream_t))                              \
+  X(StreamSynchronize, cudaError_t(cudaStream_t))                          \
+  X(Malloc, cudaError_t(void**, size_t))                                   \
+  X(Free, cudaError_t(void*))                                              \
+  X(HostAlloc, cudaError_t(void**, size_t, unsigned))                      \
+  X(FreeHost, cudaError_t(void*))                                          \
+  X(MemcpyAsync,                                                           \
+    cudaError_t(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t)) \
+  X(MemsetAsync, cudaError_t(void*, int, size_t, cudaStream_t))            \
+  X(LaunchKernel,                                                          \
+    cudaError_t(const void*, dim3, dim3, void**, size_t, cudaStream_t))
+
+// Those that CUDA 12.8 and newer have.
+#define COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(X)                            \
+  X(LibraryLoadData,                                                           \
+    cudaError_t(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, \
+                cudaLibraryOption*, void**, unsigned))                         \
+  X(LibraryGetKernel, cudaError_t(cudaKernel_t*, cudaLibrary_t, const char*))  \
+  X(FuncGetAttributes, cudaError_t(cudaFuncAttributes*, const void*))
+
+// Constant after Load().
+struct CudaApi {
+#define COMMSCHED_KERNELS_MEMBER(name, type) \
+  using name##Type = type;                   \
+  decltype(static_cast<name##Type*>(&::cuda##name)) name = nullptr;
+  COMMSCHED_KERNELS_CUDA_FUNCTIONS(COMMSCHED_KERNELS_MEMBER)
+  COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(COMMSCHED_KERNELS_MEMBER)
+#undef COMMSCHED_KERNELS_MEMBER
+
+  // "", or why there is no such library (kernels/open_library.h says where it
+  // is looked for). The functions of newer versions are null in an older one.
+  std::string Load();
+
+  // "", or `call` with the vendor's words.
+  std::string Check(const char* call, cudaError_t code) const;
+};
+
+}  // namespace commsched::kernels
+
+#endif  // COMMSCHED_SRC_KERNELS_CUDA_API_H_

@@ -1,0 +1,13 @@
+// How functions of one element are compiled: into each loop of a processor that
+// is made of them, and into the kernels of a device.
+#ifndef COMMSCHED_SRC_KERNELS_ELEMENT_H_
+#define COMMSCHED_SRC_KERNELS_ELEMENT_H_
+
+#ifdef __CUDACC__
+#define COMMSCHED_ELEMENT \
+  __host__ __device__ inline __attribute__((always_inline))
+#else
+#define COMMSCHED_ELEMENT inline __attribute__((always_inline))
+#endif
+
+#endif  // COMMSCHED_SRC_KERNELS_ELEMENT_H_
