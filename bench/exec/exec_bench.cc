@@ -134,8 +134,8 @@ class HandWritten {
                                          &desc, &comm_, message,
                                          sizeof(message));
     for (Bucket& bucket : buckets_) {
-      bucket.computed = device_.CreateEvent().value();
-      bucket.reduced = device_.CreateEvent().value();
+      bucket.computed = device_.CreateEvent(1).value();
+      bucket.reduced = device_.CreateEvent(1).value();
       bucket.member.input = bucket.member.output = bucket.values;
       bucket.member.count = kElements;
       bucket.launch.num_members = 1;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "absl/status/status.h"
@@ -33,7 +34,7 @@ class CallerStreamImpl final : public Stream {
     event->Synchronize(generation);
   }
   void Record(Event* event, uint64_t generation) override {
-    static_cast<HostEvent*>(event)->Complete(generation);
+    event->Complete(generation);
   }
   void Synchronize() override {}
   bool is_caller() const override { return true; }
@@ -41,9 +42,20 @@ class CallerStreamImpl final : public Stream {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Event>> HostDevice::CreateEvent() {
+absl::StatusOr<std::unique_ptr<Event>> HostDevice::CreateEvent(
+    uint32_t /*depth*/) {
   GlobalDeviceCounters().events_created.fetch_add(1, std::memory_order_relaxed);
   return std::unique_ptr<Event>(std::make_unique<HostEvent>());
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> HostDevice::CreateSideStream() {
+  return absl::UnimplementedError(
+      "the host has no side streams: its launches go out on a thread");
+}
+
+absl::StatusOr<Stream*> HostDevice::Adopt(void* /*native*/) {
+  return absl::InvalidArgumentError(
+      "a stream of a device was given where the rank computes on the host");
 }
 
 absl::StatusOr<void*> HostDevice::Allocate(uint64_t bytes) {
@@ -65,6 +77,17 @@ absl::StatusOr<void*> HostDevice::Allocate(uint64_t bytes) {
 }
 
 void HostDevice::Free(void* address) { std::free(address); }
+
+absl::Status HostDevice::Fill(void* to, int value, uint64_t bytes) {
+  if (bytes != 0) std::memset(to, value, bytes);
+  return absl::OkStatus();
+}
+
+const std::shared_ptr<Device>& SharedHostDevice() {
+  static const auto* const device =
+      new std::shared_ptr<Device>(std::make_shared<HostDevice>());
+  return *device;
+}
 
 Stream* CallerStream() {
   static CallerStreamImpl stream;

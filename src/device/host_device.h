@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 
@@ -12,10 +13,21 @@ namespace commsched {
 // Thread-safe.
 class HostDevice : public Device {
  public:
-  absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override;
+  commsched_device_kind_t kind() const override {
+    return COMMSCHED_DEVICE_HOST;
+  }
+  int ordinal() const override { return 0; }
+  std::string name() const override { return "the host"; }
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent(uint32_t depth) override;
+  absl::StatusOr<std::unique_ptr<Stream>> CreateSideStream() override;
+  absl::StatusOr<Stream*> Adopt(void* native) override;
   absl::StatusOr<void*> Allocate(uint64_t bytes) override;
   void Free(void* address) override;
+  absl::Status Fill(void* to, int value, uint64_t bytes) override;
 };
+
+// The one of this process.
+const std::shared_ptr<Device>& SharedHostDevice();
 
 // The stream that is whoever calls. One instance serves all threads.
 Stream* CallerStream();

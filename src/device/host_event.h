@@ -22,8 +22,9 @@ class HostEvent final : public Event {
   void AddListener(Parker* listener) override;
   void Poison() override { complete_.AdvanceTo(WaitableCounter::kEnd); }
 
-  // For streams: the work before Record(event, generation) is done.
-  void Complete(uint64_t generation) { complete_.AdvanceTo(generation); }
+  void Complete(uint64_t generation) override {
+    complete_.AdvanceTo(generation);
+  }
 
  private:
   WaitableCounter complete_;

@@ -13,7 +13,6 @@
 #include "base/parker.h"
 #include "device/device_counters.h"
 #include "device/host_device.h"
-#include "device/host_event.h"
 #include "device/waitable_counter.h"
 
 namespace commsched {
@@ -29,7 +28,7 @@ struct Item {
   Kind kind = Kind::kStop;
   HostStream::Function function = nullptr;
   void* user = nullptr;
-  HostEvent* event = nullptr;
+  Event* event = nullptr;
   uint64_t generation = 0;
 };
 
@@ -96,7 +95,7 @@ class HostStreamImpl final : public HostStream {
   void PushEvent(Item::Kind kind, Event* event, uint64_t generation) {
     Item item;
     item.kind = kind;
-    item.event = static_cast<HostEvent*>(event);
+    item.event = event;
     item.generation = generation;
     Push(item);
   }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "comm/float16.h"
+#include "kernels/float16.h"
 
 namespace commsched {
 namespace {

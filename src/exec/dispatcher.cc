@@ -15,10 +15,13 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       failure_(*spec.failure),
       recorder_(spec.recorder),
       flight_(spec.flight),
+      ranges_(spec.ranges),
       late_(spec.late),
       manual_(spec.manual),
       clock_(*spec.clock),
       lanes_(std::move(spec.lanes)),
+      lane_ends_(std::move(spec.lane_ends)),
+      replays_(spec.replays),
       launches_per_step_(static_cast<uint32_t>(program_.launches.size())),
       writer_(spec.recorder),
       state_(program_.nodes.size()),
@@ -32,11 +35,19 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
 
 absl::Status Dispatcher::StepBegin() {
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
-  if (in_step_) {
+  if (in_step()) {
     return absl::FailedPreconditionError(
         absl::StrCat("step_begin: step ", named_step(), " has not ended"));
   }
+  if (ABSL_PREDICT_FALSE(program_.enqueue)) RETURN_IF_ERROR(BeginOnDevice());
   in_step_ = true;
+  NoteBegun();
+  MoveHead(0);
+  return absl::OkStatus();
+}
+
+void Dispatcher::NoteBegun() {
+  if (ABSL_PREDICT_FALSE(ranges_ != nullptr)) ranges_->StepBegun(in_replay_);
   if (ABSL_PREDICT_FALSE(flight_ != nullptr)) {
     flight_->Add(FlightEvent::kStepBegin, steps(), clock_.NowNs());
   }
@@ -45,8 +56,6 @@ absl::Status Dispatcher::StepBegin() {
     writer_.CatchUp();
     writer_.Add({.begin_ns = clock_.NowNs(), .step = named_step()});
   }
-  MoveHead(0);
-  return absl::OkStatus();
 }
 
 absl::Status Dispatcher::StepEnd() {
@@ -67,7 +76,11 @@ absl::Status Dispatcher::StepEnd() {
 
 void Dispatcher::EndStep() {
   in_step_ = false;
+  for (const LaneEnd& end : lane_ends_) {
+    end.stream->Record(end.event, generation());
+  }
   steps_.store(steps() + 1, std::memory_order_relaxed);
+  if (ABSL_PREDICT_FALSE(ranges_ != nullptr)) ranges_->StepEnded();
 }
 
 absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
@@ -84,7 +97,8 @@ absl::Status Dispatcher::Before(uint32_t index, Stream* stream) {
   const int64_t begun = EnqueueWaits(node, stream, generation(), 0);
   if (recorder_ != nullptr) begun_[index] = begun;
   if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
-  if (stream->is_caller()) return CheckVersions(node);
+  if (stream->is_caller()) RETURN_IF_ERROR(CheckVersions(node));
+  BeginRange(index);
   return absl::OkStatus();
 }
 
@@ -102,6 +116,7 @@ absl::Status Dispatcher::After(uint32_t index, Stream* stream,
   }
   const bool binds = node.late_writes.count != 0 || !late.empty();
   if (ABSL_PREDICT_FALSE(binds)) RETURN_IF_ERROR(CheckLate(index, late));
+  EndRange(index);
   int64_t now_ns = 0;
   if (recorder_ != nullptr) now_ns = RecordCompute(node, begun_[index]);
   if (node.event != nullptr) stream->Record(node.event, generation());
@@ -193,7 +208,9 @@ absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
     Stream* const stream = lanes_[node.lane];
     const int64_t begun = EnqueueWaits(node, stream, generation_now, now_ns);
     if (ABSL_PREDICT_FALSE(failure_.failed())) return failure_.status();
+    BeginRange(index);
     RETURN_IF_ERROR(compute(user, node.op, stream));
+    EndRange(index);
     if (recorder_ != nullptr) now_ns = RecordCompute(node, begun);
     if (node.event != nullptr) stream->Record(node.event, generation_now);
     state_[index].store(Done(generation_now), std::memory_order_release);
@@ -272,9 +289,8 @@ absl::Status Dispatcher::CheckVersions(const NodeProgram& node) const {
   const VersionedRead* read = program_.reads.data() + node.reads.begin;
   for (uint32_t i = 0; i < node.reads.count; ++i, ++read) {
     const uint64_t needed = generation() - read->distance;
-    const uint64_t version = issuer_.CompletedGenerations(read->launch);
-    if (ABSL_PREDICT_TRUE(version >= needed)) continue;
-    return StaleRead(node, *read, version);
+    if (ABSL_PREDICT_TRUE(issuer_.HasCompleted(read->launch, needed))) continue;
+    return StaleRead(node, *read, issuer_.CompletedGenerations(read->launch));
   }
   return absl::OkStatus();
 }

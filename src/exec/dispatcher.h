@@ -15,10 +15,18 @@
 #include "exec/failure.h"
 #include "exec/issuer.h"
 #include "exec/late_bindings.h"
+#include "exec/nvtx_ranges.h"
 #include "exec/program.h"
+#include "exec/replays.h"
 #include "trace/recorder.h"
 
 namespace commsched {
+
+// What says that a device is through with a step's work on a compute lane.
+struct LaneEnd {
+  Stream* stream = nullptr;
+  Event* event = nullptr;
+};
 
 struct DispatcherSpec {
   const Program* program = nullptr;  // all outlive the dispatcher
@@ -26,10 +34,13 @@ struct DispatcherSpec {
   Failure* failure = nullptr;
   Recorder* recorder = nullptr;
   FlightRecord* flight = nullptr;
+  NvtxRanges* ranges = nullptr;  // null if no tool looks on
   LateBindings* late = nullptr;  // null if nothing is late-bound
   bool manual = false;           // nothing may block
   const Clock* clock = &SystemClock::Get();
-  std::vector<Stream*> lanes;  // by compute lane
+  std::vector<Stream*> lanes;      // by compute lane
+  std::vector<LaneEnd> lane_ends;  // of those of a device
+  Replays* replays = nullptr;      // null if no step is a launch of a graph
 };
 
 // The host's side of a step: `before` and `after` of compute nodes, in any
@@ -41,8 +52,8 @@ struct DispatcherSpec {
 // There is one issue token: of the threads whose `after` completes something,
 // one moves the head for all.
 //
-// Before, After: any thread. StepBegin, StepEnd, Run: one thread, with no other
-// call running.
+// Before, After: any thread. StepBegin, StepEnd, ReplayBegin, ReplayEnd,
+// AwaitReplay, Run: one thread, with no other call running.
 class Dispatcher {
  public:
   explicit Dispatcher(DispatcherSpec spec);
@@ -66,7 +77,18 @@ class Dispatcher {
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   absl::Status Run(Compute compute, void* user, uint64_t num_steps);
 
-  bool in_step() const { return in_step_; }
+  // In place of StepBegin, Before, After and StepEnd, of a step that is a
+  // launch of a graph: the caller launches it on `stream` between the two. Only
+  // of a program that is enqueued.
+  absl::Status ReplayBegin(Stream* stream);
+  absl::Status ReplayEnd();
+  // Blocks until the latest step is complete, if it was a launch of a graph.
+  // Between steps.
+  void AwaitReplay() {
+    if (replays_ != nullptr) replays_->Await(steps());
+  }
+
+  bool in_step() const { return in_step_ || in_replay_; }
   // Steps that have ended. Any thread.
   uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   // The step as the program counts it: for messages and records.
@@ -89,6 +111,17 @@ class Dispatcher {
   static constexpr uint64_t Done(uint64_t generation) { return 2 * generation; }
 
   uint64_t generation() const { return steps() + 1; }
+  // For the trace: a step has begun.
+  void NoteBegun();
+  // For NVIDIA's tools: the work of `node` lies between the two.
+  void BeginRange(uint32_t node) {
+    if (ABSL_PREDICT_FALSE(ranges_ != nullptr)) ranges_->OpBegun(node);
+  }
+  void EndRange(uint32_t node) {
+    if (ABSL_PREDICT_FALSE(ranges_ != nullptr)) ranges_->OpEnded(node);
+  }
+  absl::Status BeginOnDevice();
+  absl::Status AwaitRoom();
   void EndStep();
   // The checks of a call. CallError() says what is wrong: out of line, so that
   // the fast path stays small.
@@ -162,15 +195,19 @@ class Dispatcher {
   Failure& failure_;
   Recorder* const recorder_;
   FlightRecord* const flight_;
+  NvtxRanges* const ranges_;
   LateBindings* const late_;
   const bool manual_;
   const Clock& clock_;
   const std::vector<Stream*> lanes_;
+  const std::vector<LaneEnd> lane_ends_;
+  Replays* const replays_;
   const uint32_t launches_per_step_;
 
-  // Changed by StepBegin, StepEnd and Run only. `steps_` is read as a statistic
+  // Changed by what begins and ends steps only. `steps_` is read as a statistic
   // by other threads as well.
   bool in_step_ = false;
+  bool in_replay_ = false;
   std::atomic<uint64_t> steps_{0};
   std::thread::id stepper_;  // if traced: who has begun the step, and ...
   Recorder::Writer writer_;  // ... may write here

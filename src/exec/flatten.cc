@@ -1,5 +1,6 @@
 #include "exec/flatten.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,20 @@
 
 namespace commsched {
 namespace {
+
+// A generation is waited for up to the greatest distance later, by a host that
+// is up to kRunAhead steps ahead.
+uint32_t EventDepth(const Plan& plan) {
+  int64_t distance = 0;
+  const auto look = [&](absl::Span<const Wait> waits) {
+    for (const Wait& wait : waits) {
+      distance = std::max<int64_t>(distance, wait.distance);
+    }
+  };
+  for (const ComputeNode& node : plan.nodes) look(node.waits);
+  for (const Launch& launch : plan.launches) look(launch.waits);
+  return Program::kRunAhead + static_cast<uint32_t>(distance) + 1;
+}
 
 // Fills one Program; each method resolves one of its arrays.
 class Flattener {
@@ -18,6 +33,7 @@ class Flattener {
         program_(std::make_unique<Program>()) {
     program_->plan = std::move(plan);
     program_->issue_inline = binding.issue_inline;
+    program_->enqueue = binding.enqueue;
     program_->buffer_address = binding.buffer_address;
   }
 
@@ -51,7 +67,7 @@ class Flattener {
   absl::Status MakeEvents() {
     if (binding_.issue_inline) return absl::OkStatus();
     std::vector<bool> node_waited(plan_.nodes.size());
-    std::vector<bool> launch_waited(plan_.launches.size());
+    std::vector<bool> launch_waited(plan_.launches.size(), binding_.enqueue);
     auto mark = [&](absl::Span<const Wait> waits) {
       for (const Wait& wait : waits) {
         if (!MayBeAhead(wait)) continue;
@@ -111,7 +127,7 @@ class Flattener {
 
   absl::StatusOr<Event*> NewEvent() {
     ASSIGN_OR_RETURN(std::unique_ptr<Event> event,
-                     binding_.device->CreateEvent());
+                     binding_.device->CreateEvent(EventDepth(plan_)));
     program_->events.push_back(std::move(event));
     return program_->events.back().get();
   }

@@ -16,6 +16,7 @@ struct Binding {
   void* arena = nullptr;
   std::vector<int> group_rank;  // by GroupId: this rank within the group
   Device* device = nullptr;     // makes the events
+  bool enqueue = false;         // Program::enqueue
   // By compute lane: whether it is the calling thread. Ops that write on other
   // lanes get an event, which says when their work is done.
   std::vector<bool> caller_lanes;

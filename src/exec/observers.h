@@ -36,7 +36,7 @@ class Observers {
   void Failed(const absl::Status& failure, int64_t now_ns);
 
  private:
-  // Steps with launches in flight are fewer: Issuer::kMaxInFlight and one.
+  // Steps with launches in flight are fewer: PolledMode::kMaxInFlight and one.
   static constexpr uint64_t kMaxSteps = 128;
 
   struct Attached {

@@ -105,6 +105,12 @@ struct Program {
   // when they are due. Only with an INLINE backend and when all compute lanes
   // are the calling thread: then nothing waits, and there are no events.
   bool issue_inline = false;
+  // Whether launches go out on streams of a device, on the thread that makes
+  // them due; all events are the device's then, and every launch has one.
+  bool enqueue = false;
+  // How many steps the host may be ahead of a device: step t begins once step
+  // t - kRunAhead has retired.
+  static constexpr uint32_t kRunAhead = 3;
   // What messages and records call the first step: a session that goes on from
   // a recording counts on from it.
   uint64_t first_step = 0;

@@ -51,14 +51,14 @@ TEST(CallerStreamTest, IsTheCaller) {
 
 TEST(CallerStreamTest, RecordCompletesAtOnce) {
   HostDevice device;
-  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Event> event, device.CreateEvent());
+  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Event> event, device.CreateEvent(1));
   CallerStream()->Record(event.get(), 1);
   EXPECT_TRUE(event->IsComplete(1));
 }
 
 TEST(CallerStreamTest, WaitBlocksTheCaller) {
   HostDevice device;
-  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Event> event, device.CreateEvent());
+  ASSERT_OK_AND_ASSIGN(std::unique_ptr<Event> event, device.CreateEvent(1));
   int written = 0;
   std::thread other([&] {
     written = 1;

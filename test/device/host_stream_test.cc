@@ -17,7 +17,7 @@ std::unique_ptr<HostStream> MakeStream(uint32_t capacity) {
   return *std::move(stream);
 }
 
-std::unique_ptr<Event> MakeEvent() { return *HostDevice().CreateEvent(); }
+std::unique_ptr<Event> MakeEvent() { return *HostDevice().CreateEvent(1); }
 
 void Increment(void* user) { ++*static_cast<int*>(user); }
 

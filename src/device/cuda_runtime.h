@@ -1,0 +1,66 @@
+// NVIDIA's runtime library as a table of functions, so that one build serves
+// machines with and without it.
+#ifndef COMMSCHED_SRC_DEVICE_CUDA_RUNTIME_H_
+#define COMMSCHED_SRC_DEVICE_CUDA_RUNTIME_H_
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace commsched {
+
+// X(name): cuda<name>, with the type that the vendor's header gives it.
+#define COMMSCHED_CUDA_FUNCTIONS(X) \
+  X(DriverGetVersion)               \
+  X(RuntimeGetVersion)              \
+  X(GetDeviceCount)                 \
+  X(GetDevice)                      \
+  X(SetDevice)                      \
+  X(GetErrorString)                 \
+  X(DeviceGetStreamPriorityRange)   \
+  X(StreamCreateWithPriority)       \
+  X(StreamDestroy)                  \
+  X(StreamSynchronize)              \
+  X(StreamWaitEvent)                \
+  X(StreamIsCapturing)              \
+  X(StreamGetCaptureInfo)           \
+  X(EventCreateWithFlags)           \
+  X(EventDestroy)                   \
+  X(EventRecord)                    \
+  X(EventRecordWithFlags)           \
+  X(EventQuery)                     \
+  X(Malloc)                         \
+  X(Free)                           \
+  X(Memcpy)                         \
+  X(MemcpyAsync)                    \
+  X(Memcpy2DAsync)                  \
+  X(Memset)                         \
+  X(PointerGetAttributes)           \
+  X(ThreadExchangeStreamCaptureMode)
+
+// Constant after Load().
+struct CudaRuntime {
+#define COMMSCHED_CUDA_MEMBER(name) decltype(&::cuda##name) name = nullptr;
+  COMMSCHED_CUDA_FUNCTIONS(COMMSCHED_CUDA_MEMBER)
+#undef COMMSCHED_CUDA_MEMBER
+
+  int runtime_version = 0;  // 13000 for 13.0
+  int driver_version = 0;
+  int num_devices = 0;
+  std::string file;  // What was loaded.
+
+  // The library of this process, found once (kernels/open_library.h says
+  // where). kUnavailable, "no CUDA driver: ..." and the like, if this machine
+  // cannot compute with it.
+  static absl::StatusOr<const CudaRuntime*> Get();
+
+  // OK, or `call` with the vendor's words.
+  absl::Status Check(const char* call, cudaError_t code) const;
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_DEVICE_CUDA_RUNTIME_H_

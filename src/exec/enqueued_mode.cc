@@ -1,0 +1,194 @@
+#include "exec/enqueued_mode.h"
+
+#include <utility>
+
+#include "absl/base/optimization.h"
+
+namespace commsched {
+namespace {
+
+// How long the monitor sleeps between two looks at what is under way: if
+// somebody is told when a launch ended, and if only deadlines and run-ahead
+// wait for it. Each look takes some microseconds of a core.
+constexpr int64_t kTimedLookNs = int64_t{100} * 1000;
+constexpr int64_t kLookNs = int64_t{500} * 1000;
+// How long it goes on looking when there is nothing: to wake it costs who
+// issues a system call, which a session in the middle of its steps does not
+// pay.
+constexpr int64_t kLingerNs = int64_t{50} * 1000 * 1000;
+
+}  // namespace
+
+EnqueuedMode::EnqueuedMode(IssueState* state)
+    : state_(*state),
+      marks_((Program::kRunAhead + 1) * state_.launches_per_step),
+      watchdog_(state_.ForWatchdog()) {}
+
+// ---- Issuing ----
+
+int64_t EnqueuedMode::MakeDue(uint64_t number, int64_t now_ns) {
+  uint64_t step = issued_ / state_.launches_per_step;
+  uint32_t index = static_cast<uint32_t>(issued_ % state_.launches_per_step);
+  while (issued_ < number && !state_.failed()) {
+    if (!EnqueueOne(index, step, now_ns)) break;
+    now_ns = 0;
+    ++issued_;
+    if (++index == state_.launches_per_step) {
+      index = 0;
+      ++step;
+    }
+  }
+  // Issued is due: whoever may wait for a launch finds it recorded.
+  state_.due.store(issued_, std::memory_order_release);
+  if (idle_.load(std::memory_order_seq_cst)) {
+    state_.spec.rank->parker()->Unpark();
+  }
+  return 0;
+}
+
+bool EnqueuedMode::EnqueueOne(uint32_t index, uint64_t step, int64_t now_ns) {
+  const IssuerSpec& spec = state_.spec;
+  LaunchProgram& launch = spec.program->launches[index];
+  if (launch.late.count != 0 && !state_.BindLate(index, step)) return false;
+  if (ABSL_PREDICT_FALSE(IsReplay(step))) {
+    MarkOf(issued_) =
+        state_.instruments.Replaying(index, step, launch.payload_bytes, now_ns);
+    state_.window.Pass(launch.payload_bytes);
+    return true;
+  }
+  const LaunchMark mark =
+      state_.instruments.Issuing(index, step, launch.payload_bytes, now_ns);
+  Stream* const stream = spec.side_streams[launch.lane];
+  if (!EnqueueInput(launch, index, step, stream)) return false;
+  launch.call.step = state_.program.first_step + step;
+  state_.window.Pass(launch.payload_bytes);
+  const commsched_status_t code =
+      spec.backend->launch(launch.comm, &launch.call, 0, stream->handle(),
+                           message_.Begin(), PluginMessage::size());
+  if (ABSL_PREDICT_FALSE(code != COMMSCHED_OK)) {
+    state_.Fail(state_.BackendError("launch", code, index, step, message_));
+    return false;
+  }
+  if (!EnqueueOutput(launch, index, step, stream)) return false;
+  state_.instruments.Issued(index, step, mark);
+  MarkOf(issued_) = mark;
+  return true;
+}
+
+inline bool EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
+                                       uint32_t index, uint64_t step,
+                                       Stream* stream) {
+  const ProgramWait* wait = state_.program.waits.data() + launch.waits.begin;
+  for (uint32_t i = 0; i < launch.waits.count; ++i, ++wait) {
+    stream->Wait(wait->event, step + 1 - wait->distance);
+  }
+  const StagingStep* staging = state_.program.staging.data();
+  for (uint32_t i = 0; i < launch.staging_in.count; ++i) {
+    stream->Copy(staging[launch.staging_in.begin + i]);
+  }
+  return DeviceIsFine(index, step);
+}
+
+inline bool EnqueuedMode::EnqueueOutput(const LaunchProgram& launch,
+                                        uint32_t index, uint64_t step,
+                                        Stream* stream) {
+  const StagingStep* staging = state_.program.staging.data();
+  for (uint32_t i = 0; i < launch.staging_out.count; ++i) {
+    stream->Copy(staging[launch.staging_out.begin + i]);
+  }
+  stream->Record(launch.event, step + 1);
+  return DeviceIsFine(index, step);
+}
+
+inline bool EnqueuedMode::DeviceIsFine(uint32_t index, uint64_t step) {
+  const Device& device = *state_.spec.device;
+  if (ABSL_PREDICT_TRUE(!device.failed())) return true;
+  state_.Fail(state_.LaunchError(index, step, device.status()));
+  return false;
+}
+
+// ---- The monitor ----
+
+bool EnqueuedMode::Pump() {
+  Device* const device = state_.spec.device;
+  if (!std::exchange(entered_, true)) device->EnterMonitor();
+  state_.instruments.CatchUp();
+  if (state_.failed()) {
+    state_.instruments.TellFailed(*state_.spec.failure);
+    return false;
+  }
+  if (device->failed()) {
+    state_.Fail(device->status());
+    return false;
+  }
+  const uint64_t issued = state_.due.load(std::memory_order_acquire);
+  const bool any = RetireEnded(issued);
+  if (!any && state_.failed()) return false;
+  if (num_retired_ < issued) CheckDeadline(num_retired_);
+  DecideWhenToLook(any || num_retired_ != issued);
+  return any || (idle_.load(std::memory_order_relaxed) &&
+                 state_.due.load(std::memory_order_acquire) != issued);
+}
+
+// Retires what has ended; whether that was anything.
+bool EnqueuedMode::RetireEnded(uint64_t issued) {
+  const Program& program = state_.program;
+  if (state_.spec.replays != nullptr) state_.spec.replays->Settle();
+  uint64_t ended = num_retired_;
+  while (ended < issued) {
+    const LaunchProgram& launch =
+        program.launches[ended % state_.launches_per_step];
+    const uint64_t generation = ended / state_.launches_per_step + 1;
+    if (!launch.event->IsComplete(generation)) break;
+    ++ended;
+  }
+  // A launch ends by an abort, too. Its communicator says so before.
+  state_.CheckCommunicators();
+  if (state_.failed() || ended == num_retired_) return false;
+  while (num_retired_ < ended) Retire(num_retired_++);
+  state_.retired.AdvanceTo(num_retired_);
+  return true;
+}
+
+void EnqueuedMode::Retire(uint64_t number) {
+  const uint32_t index =
+      static_cast<uint32_t>(number % state_.launches_per_step);
+  const uint64_t step = number / state_.launches_per_step;
+  state_.instruments.Retired(index, step, MarkOf(number));
+  state_.MarkComplete(index, step);
+}
+
+// The oldest launch. It has its time from when its waits are met: before that
+// it is not in flight, and what it waits for is the caller's work. In a graph
+// nobody can tell when that is: there the caller's work is part of the time.
+void EnqueuedMode::CheckDeadline(uint64_t number) {
+  const uint32_t index =
+      static_cast<uint32_t>(number % state_.launches_per_step);
+  const LaunchProgram& launch = state_.program.launches[index];
+  const uint64_t step = number / state_.launches_per_step;
+  const bool waits =
+      !IsReplay(step) && state_.FirstWait(launch, step) != nullptr;
+  if (number != watched_ || waits) {
+    watched_ = number;
+    watchdog_.Restart(launch.lane);
+  }
+  const int64_t now_ns = state_.NowForDeadlinesNs();
+  watchdog_.Look(now_ns);
+  if (now_ns < watchdog_.DeadlineNs(launch.lane)) return;
+  state_.Fail(watchdog_.Expired(index, step, /*request=*/0, now_ns));
+}
+
+void EnqueuedMode::DecideWhenToLook(bool busy) {
+  const int64_t now_ns = state_.spec.clock->NowNs();
+  if (busy) busy_ns_ = now_ns;
+  // Sequentially consistent with MakeDue(): one of the two sees the other.
+  idle_.store(now_ns - busy_ns_ > kLingerNs, std::memory_order_seq_cst);
+  next_look_ns_ =
+      now_ns + (state_.instruments.times_ends() ? kTimedLookNs : kLookNs);
+}
+
+int64_t EnqueuedMode::NextWakeNs() const {
+  return idle_.load(std::memory_order_relaxed) ? kNoDeadlineNs : next_look_ns_;
+}
+
+}  // namespace commsched

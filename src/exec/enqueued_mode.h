@@ -1,0 +1,76 @@
+// Issues launches on streams of a device.
+#ifndef COMMSCHED_SRC_EXEC_ENQUEUED_MODE_H_
+#define COMMSCHED_SRC_EXEC_ENQUEUED_MODE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "comm/table_support.h"
+#include "exec/issue_mode.h"
+#include "exec/issue_state.h"
+#include "exec/watchdog.h"
+
+namespace commsched {
+
+// Of a program with Program::enqueue: MakeDue() enqueues waits, staging, launch
+// and record on the side stream of the launch's lane, and the launches are due
+// once all that is done. The monitor, which is who pumps, looks at the events,
+// retires launches in key order, and watches deadlines and communicators.
+//
+// MakeDue: the token holder, one thread at a time. Pump, NextWakeNs: the
+// monitor.
+class EnqueuedMode final : public IssueMode {
+ public:
+  // `state` outlives the mode.
+  explicit EnqueuedMode(IssueState* state);
+
+  int64_t MakeDue(uint64_t number, int64_t now_ns) override;
+  bool Pump() override;
+  int64_t NextWakeNs() const override;
+
+ private:
+  bool EnqueueOne(uint32_t index, uint64_t step, int64_t now_ns);
+  bool EnqueueInput(const LaunchProgram& launch, uint32_t index, uint64_t step,
+                    Stream* stream);
+  bool EnqueueOutput(const LaunchProgram& launch, uint32_t index, uint64_t step,
+                     Stream* stream);
+  // Whether `step` is a launch of a graph, which has all its launches.
+  bool IsReplay(uint64_t step) const {
+    const Replays* const replays = state_.spec.replays;
+    return replays != nullptr && replays->IsReplay(step + 1);
+  }
+  // False, with the session failed, if the device has.
+  bool DeviceIsFine(uint32_t index, uint64_t step);
+  LaunchMark& MarkOf(uint64_t number) { return marks_[number % marks_.size()]; }
+  bool RetireEnded(uint64_t issued);
+  void Retire(uint64_t number);
+  void CheckDeadline(uint64_t number);
+  void DecideWhenToLook(bool busy);
+
+  IssueState& state_;
+
+  // Written by the token holder, before due, and read by the monitor: by number
+  // modulo its size, which run-ahead bounds.
+  std::vector<LaunchMark> marks_;
+
+  // Owned by the token holder.
+  uint64_t issued_ = 0;
+  PluginMessage message_;  // of the backend's latest call
+
+  // Owned by the monitor.
+  bool entered_ = false;
+  uint64_t num_retired_ = 0;       // IssueState::retired is the same, for all.
+  uint64_t watched_ = UINT64_MAX;  // Whose time runs.
+  Watchdog watchdog_;
+  int64_t busy_ns_ = 0;  // When something was last under way.
+  int64_t next_look_ns_ = 0;
+
+  // The monitor sleeps until somebody issues. Written by it, read by the token
+  // holder.
+  std::atomic<bool> idle_{false};
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_EXEC_ENQUEUED_MODE_H_

@@ -1,0 +1,59 @@
+// What an issuer is made of.
+#ifndef COMMSCHED_SRC_EXEC_ISSUER_SPEC_H_
+#define COMMSCHED_SRC_EXEC_ISSUER_SPEC_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "comm/backend_rank.h"
+#include "commsched/plugin.h"
+#include "device/device.h"
+#include "exec/codec_runner.h"
+#include "exec/drops.h"
+#include "exec/failure.h"
+#include "exec/late_bindings.h"
+#include "exec/nvtx_ranges.h"
+#include "exec/observers.h"
+#include "exec/program.h"
+#include "exec/replays.h"
+#include "trace/flight_record.h"
+#include "trace/recorder.h"
+
+namespace commsched {
+
+struct IssuerSpec {
+  Program* program = nullptr;   // outlives the issuer
+  BackendRank* rank = nullptr;  // likewise; its thread pumps the issuer
+  const commsched_backend_t* backend = nullptr;
+  std::vector<void*> comms;  // by GroupId
+  // Fails `comms` here, and what they are to the other ranks there.
+  std::function<void(const absl::Status&)> abort;
+  std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
+  LateBindings* late = nullptr;               // null if nothing is late-bound
+  Drops* drops = nullptr;          // what may be left out of a step; or null
+  CodecRunner* codec = nullptr;    // null if no launch is coded
+  Observers* observers = nullptr;  // null if nobody looks on
+  Recorder* recorder = nullptr;
+  FlightRecord* flight = nullptr;
+  NvtxRanges* ranges = nullptr;  // null if no tool looks on
+  Failure* failure = nullptr;
+  const Clock* clock = &SystemClock::Get();  // another one only if `manual`
+  int world_rank = 0;
+  int64_t launch_timeout_ns = 0;
+  // The rank's thread does not: who owns the issuer calls Pump().
+  bool manual = false;
+  // Nor does it, but who calls MakeDue() and Await().
+  bool by_caller = false;
+  // Of a program that is enqueued: its device, and the streams that launches
+  // are enqueued on, by communication lane.
+  Device* device = nullptr;
+  std::vector<Stream*> side_streams;
+  Replays* replays = nullptr;  // null if no step is a launch of a graph
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_EXEC_ISSUER_SPEC_H_

@@ -1,0 +1,290 @@
+#include "exec/polled_mode.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "test/exec/issuer_rig.h"
+#include "test/support/graph_builder.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::Buckets;
+using test::IssuerRig;
+using test::With;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+TEST(PolledModeTest, NothingIsIssuedBeforeItIsDue) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "");
+  rig.issuer().MakeDue(1, 0);
+  EXPECT_EQ(rig.Launched(), "");  // Only Pump() issues.
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0");
+}
+
+TEST(PolledModeTest, LaunchesGoInKeyOrderWhateverIsReadyFirst) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.issuer().MakeDue(2, 0);
+  rig.Make("make_b");
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "");
+  rig.Make("make_a");
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_b@0");
+}
+
+TEST(PolledModeTest, TheNextStepGoesOnWithTheFirstLaunch) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.issuer().MakeDue(4, 0);
+  for (uint64_t step : {0, 1}) {
+    rig.Make("make_a", step);
+    rig.Make("make_b", step);
+  }
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_b@0 sum_a@1 sum_b@1");
+}
+
+TEST(PolledModeTest, AWaitOfTheNextStepIsForTheNextGeneration) {
+  IssuerRig rig({.graph = Buckets(1)});
+  rig.issuer().MakeDue(2, 0);
+  rig.Make("make_a", 0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0");
+  rig.Make("make_a", 1);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_a@1");
+}
+
+// The plan's waits keep the cap, too: here they are taken out.
+TEST(PolledModeTest, TheWindowHoldsTheNextLaunchBack) {
+  IssuerRig rig({.graph = Buckets(3),
+                 .options = With(&PlanOptions::max_bytes_in_flight, 32)});
+  for (LaunchProgram& launch : rig.program().launches) launch.waits.count = 0;
+  rig.issuer().MakeDue(3, 0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_b@0");
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_b@0 sum_c@0");
+  EXPECT_EQ(rig.issuer().window().peak_bytes(), 32u);
+}
+
+TEST(PolledModeTest, ThePlansWindowWaitsHoldTheNextLaunchBack) {
+  IssuerRig rig({.graph = Buckets(2),
+                 .options = With(&PlanOptions::max_launches_in_flight, 1)});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0");
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "sum_a@0 sum_b@0");
+}
+
+// A request is free again once its launch has retired.
+TEST(PolledModeTest, NoMoreLaunchesAreInFlightThanThereAreRequests) {
+  IssuerRig rig({.graph = Buckets(1)});
+  for (LaunchProgram& launch : rig.program().launches) launch.waits.count = 0;
+  rig.issuer().MakeDue(PolledMode::kMaxInFlight + 1, 0);
+  rig.PumpAll();
+  ASSERT_EQ(rig.backend().launched().size(), PolledMode::kMaxInFlight);
+  EXPECT_EQ(rig.backend().launched().back().request,
+            PolledMode::kMaxInFlight - 1);
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  ASSERT_EQ(rig.backend().launched().size(), PolledMode::kMaxInFlight + 1);
+  EXPECT_EQ(rig.backend().launched().back().request, 0u);
+}
+
+TEST(PolledModeTest, RequestsForIsTheCapOnLaunchesIfThatIsLower) {
+  Plan plan;
+  EXPECT_EQ(PolledMode::RequestsFor(plan), 64u);
+  plan.options.max_launches_in_flight = 3;
+  EXPECT_EQ(PolledMode::RequestsFor(plan), 3u);
+  plan.options.max_launches_in_flight = 65;
+  EXPECT_EQ(PolledMode::RequestsFor(plan), 64u);
+}
+
+TEST(PolledModeTest, ALaneRetiresInIssueOrder) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  rig.backend().Finish(1);
+  rig.PumpAll();
+  EXPECT_FALSE(rig.HasCompleted("sum_b"));
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  EXPECT_TRUE(rig.HasCompleted("sum_a"));
+  EXPECT_TRUE(rig.HasCompleted("sum_b"));
+}
+
+TEST(PolledModeTest, ALaneDoesNotWaitForAnother) {
+  IssuerRig rig(
+      {.graph = Buckets(2), .options = With(&PlanOptions::num_comm_lanes, 2)});
+  rig.program().launches[1].lane = 1 - rig.program().launches[0].lane;
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  rig.backend().Finish(1);
+  rig.PumpAll();
+  EXPECT_FALSE(rig.HasCompleted("sum_a"));
+  EXPECT_TRUE(rig.HasCompleted("sum_b"));
+}
+
+TEST(PolledModeTest, WhatIsDoneIsNotPolledAgain) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  rig.backend().Finish(1);
+  rig.PumpAll();  // Held back by the first.
+  const uint64_t polls = rig.backend().num_polls();
+  rig.issuer().Pump();
+  EXPECT_EQ(rig.backend().num_polls(), polls + 1);
+}
+
+TEST(PolledModeTest, ARetiredLaunchHasItsEventAndItsCpuTime) {
+  IssuerRig rig({.graph = Buckets(1)});
+  rig.Make("make_a");
+  rig.issuer().MakeDue(1, 0);
+  rig.PumpAll();
+  Event* event = rig.program().launches[0].event;
+  ASSERT_NE(event, nullptr);
+  EXPECT_FALSE(event->IsComplete(1));
+  rig.backend().launched()[0].cpu_ns = 700;
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  EXPECT_TRUE(event->IsComplete(1));
+  EXPECT_FALSE(event->IsComplete(2));
+  EXPECT_EQ(rig.issuer().CpuNs(0), 700);
+}
+
+TEST(PolledModeTest, TheDeadlineNamesTheOldestLaunchOfTheLane) {
+  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kSecondNs});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.issuer().NextWakeNs(), kSecondNs);
+  rig.clock().AdvanceNs(kSecondNs - 1);
+  rig.PumpAll();
+  EXPECT_OK(rig.failure().status());
+  rig.clock().AdvanceNs(1);
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "launch #0 all_reduce 'sum_a' on axis dp of step 0"));
+  EXPECT_EQ(rig.issuer().NextWakeNs(), kNoDeadlineNs);
+}
+
+TEST(PolledModeTest, ALaunchHasItsTimeFromTheEndOfTheOneBefore) {
+  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kSecondNs});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  rig.clock().AdvanceNs(kSecondNs - 1);
+  rig.backend().Finish(0);
+  rig.PumpAll();
+  EXPECT_EQ(rig.issuer().NextWakeNs(), 2 * kSecondNs - 1);
+  rig.clock().AdvanceNs(kSecondNs);
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "'sum_b'"));
+}
+
+TEST(PolledModeTest, AnEndThatTheBackendForetoldIsWokenFor) {
+  IssuerRig rig({.graph = Buckets(1), .launch_timeout_ns = kSecondNs});
+  rig.Make("make_a");
+  rig.issuer().MakeDue(1, 0);
+  rig.backend().on_launch = [&](const auto&) {
+    rig.backend().launched().back().wake_at_ns = 5000;
+  };
+  rig.PumpAll();
+  EXPECT_EQ(rig.issuer().NextWakeNs(), 5000);
+}
+
+TEST(PolledModeTest, AFailedLaunchIsNamedAndNothingIsIssuedAfterIt) {
+  IssuerRig rig({.graph = Buckets(2)});
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.backend().launch_error = "cable";
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       "launch #0 all_reduce 'sum_a' on axis dp of step 0"));
+  rig.backend().launch_error.clear();
+  rig.PumpAll();
+  EXPECT_EQ(rig.Launched(), "");
+}
+
+TEST(PolledModeTest, AFailedPollFailsTheSession) {
+  IssuerRig rig({.graph = Buckets(1)});
+  rig.Make("make_a");
+  rig.issuer().MakeDue(1, 0);
+  rig.PumpAll();
+  rig.backend().poll_error = "cable";
+  EXPECT_FALSE(rig.issuer().Pump());
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kUnavailable, "cable"));
+}
+
+TEST(PolledModeTest, ACommunicatorsFailureShowsWhereNothingIsInFlight) {
+  IssuerRig rig({.graph = Buckets(1)});
+  rig.PumpAll();
+  EXPECT_OK(rig.failure().status());
+  rig.backend().status_error = "rank 1 has left";
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kUnavailable, "rank 1 has left"));
+}
+
+TEST(PolledModeTest, ByTheCallerMakingDueIssues) {
+  IssuerRig rig({.graph = Buckets(1), .by_caller = true});
+  rig.Make("make_a");
+  rig.issuer().MakeDue(1, 0);
+  EXPECT_EQ(rig.Launched(), "sum_a@0");
+  rig.backend().Finish(0);
+  rig.issuer().Await(rig.program().launches[0].event, 1);
+  EXPECT_TRUE(rig.HasCompleted("sum_a"));
+}
+
+// Each side of a move was bound by another `after`, and the two do not match:
+// found when the launch would go out.
+TEST(PolledModeTest, ALateBindingThatCannotBeAppliedFailsTheSession) {
+  test::GraphBuilder builder;
+  const GroupId dp = builder.Group("dp", 2);
+  const BufferId from = builder.Buffer("from", 8, Ownership::kLateBound);
+  const BufferId to = builder.Buffer("to", 16, Ownership::kLateBound);
+  builder.Compute("bind_from", {test::Write(from)});
+  builder.Compute("bind_to", {test::Write(to)});
+  builder.Collective("gather", test::Spec(CollectiveKind::kAllGather, dp,
+                                          test::Read(from), test::Write(to)));
+  IssuerRig rig({.graph = builder.graph()});
+  ASSERT_NE(rig.late(), nullptr);
+  std::vector<float> memory(32);
+  rig.late()->Store(1, {{from, &memory[0], 4, {}}, {to, &memory[16], 9, {}}});
+  rig.Make("bind_from");
+  rig.Make("bind_to");
+  rig.issuer().MakeDue(1, 0);
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "'gather'"));
+  EXPECT_EQ(rig.Launched(), "");
+}
+
+}  // namespace
+}  // namespace commsched
