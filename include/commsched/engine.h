@@ -46,6 +46,17 @@
 ///   evaluation_end
 /// The other stages have evaluations, too, so that one program fits all.
 ///
+/// On a device (commsched_context_device()) all of the engine's memory is the
+/// device's. Calls of a step enqueue on `compute_stream` and on streams of the
+/// library's own, and do not wait but for step_begin, which keeps the host at
+/// most three steps ahead: where a call is said below to block until something
+/// is there, the stream does. The device decides whether a step is skipped.
+/// What ends training (`max_skipped_steps`, learning rates that differ) is
+/// found when the host hears of it, up to three steps later or in drain; the
+/// device steps no weight after the last skipped step that is allowed. Not
+/// there yet: `optimizer_pool`, `measure_steps` and
+/// commsched_engine_record_order().
+///
 /// Conventions: commsched.h. Functions here leave their message where
 /// commsched_last_error() finds it. One thread per engine at a time; engines of
 /// different ranks are independent.
@@ -94,7 +105,7 @@ typedef struct commsched_engine_desc {
   float weight_decay;      ///< For parameters of two or more dimensions.
   float clip_norm;         ///< 0: no clipping.
   uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
-  const commsched_engine_kernels_t* kernels;  ///< NULL: all CPU. Copied.
+  const commsched_engine_kernels_t* kernels;  ///< NULL: all ours. Copied.
   commsched_trace_t* trace;                   ///< NULL: record nothing.
   int64_t launch_timeout_ns;                  ///< Of the session; 0: 600 s.
   /// Of the first and the last bucket, if less than `bucket_bytes`: the next
@@ -184,6 +195,11 @@ typedef struct commsched_engine_desc {
   /// is wrong with the model or its data. 0: 50. A dynamic loss scale skips at
   /// most 24 on its way down. Counted from the last load on.
   uint32_t max_skipped_steps;
+  /// On which the model computes, and so do the engine's kernels: the calling
+  /// thread (0), or for ranks on a CUDA device a stream of it, on which calls
+  /// then enqueue, and do not wait. See "On a device" above.
+  commsched_stream_t compute_stream;
+  const commsched_engine_memory_t* memory;  ///< NULL: all ours. Copied.
 } commsched_engine_desc_t;
 
 static inline commsched_engine_desc_t commsched_engine_desc_init(void) {
@@ -218,7 +234,12 @@ COMMSCHED_API const char* commsched_engine_last_error(void);
 ///                              hyper-parameter, a dtype that is not F32, F16
 ///                              or BF16, a loss scale that is none, a pool
 ///                              without a function, staging bytes without
-///                              pool, a norm with a group of some ranks only
+///                              pool, a norm with a group of some ranks only,
+///                              half of an allocator, a compute stream that is
+///                              not of the rank's device
+///            UNIMPLEMENTED        something that is not there on a device; a
+///                                 build without CUDA's compiler
+///            UNAVAILABLE          the device's kernels cannot be loaded
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_create(
     const commsched_engine_desc_t* desc, commsched_engine_t** out_engine);

@@ -98,7 +98,9 @@ typedef struct commsched_plugin_list {
   const commsched_plugin_t* plugins;
   /// (optional) Called once, before anything else of the list, by the thread
   /// that loads it. Not OK: no plugin of the list can be used on this machine,
-  /// and `message`, which commsched_info() shows, says why.
+  /// and `message`, which commsched_info() shows, says why. OK: `message`, if
+  /// there is one, says what was found, such as the version of a vendor's
+  /// library; it is logged and shown, too.
   commsched_status_t (*init)(const commsched_host_t* host, char* message,
                              uint64_t message_size);
 } commsched_plugin_list_t;
@@ -124,8 +126,9 @@ typedef struct commsched_plugin_list {
 //
 // Threads. The host makes the calls of one rank one after the other, from
 // whatever thread; of the same rank only `abort`, `comm_status` and `interrupt`
-// may run beside another call, and `launch` of an INLINE backend beside that of
-// another communicator. Different ranks are called at once.
+// may run beside another call, `launch` of an INLINE backend beside that of
+// another communicator, and `launch` of a STREAM_ORDERED backend beside calls
+// of other communicators. Different ranks are called at once.
 //
 // Failures. A launch that fails, or a communicator, is a matter of this rank
 // alone: the host tells the others, and calls `abort` on all ranks. A backend
@@ -154,10 +157,6 @@ enum {
   /// The ranks of a world may be processes, on several hosts.
   COMMSCHED_BACKEND_PROCESSES = 64
 };
-
-/// Where a rank computes, and where the memory of launches is.
-typedef uint32_t commsched_device_kind_t;
-enum { COMMSCHED_DEVICE_HOST = 0, COMMSCHED_DEVICE_CUDA = 1 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
 /// which every rank sees. The host's. Both block: only in rank_open,
@@ -215,6 +214,10 @@ typedef struct commsched_comm_desc {
   int32_t rank;            ///< This member, which is the rank that it is for.
   uint32_t max_in_flight;  ///< Launches that may be posted and not yet done.
   uint32_t max_members;    ///< Members of the largest launch.
+  /// Launches of the session, on this and other communicators, that may be
+  /// under way side by side: lanes of its plan. At least 1.
+  uint32_t num_lanes;
+  uint32_t reserved;  ///< 0.
 } commsched_comm_desc_t;
 
 /// One collective of a launch. Addresses are resolved; counts are elements.
@@ -265,6 +268,16 @@ typedef struct commsched_launch_result {
   int64_t started_ns;  ///< If done: when all members had arrived.
   int64_t cpu_ns;      ///< If done: thread-CPU spent by this member.
 } commsched_launch_result_t;
+
+/// What a backend has allocated for itself on the device of a rank.
+typedef struct commsched_backend_memory {
+  uint64_t struct_size;
+  uint64_t bytes;       ///< Now.
+  uint64_t peak_bytes;  ///< At most so far.
+  /// Allocations that launch() has made, which was not told to expect what it
+  /// needed them for: each may have waited for the device.
+  uint64_t launch_allocations;
+} commsched_backend_memory_t;
 
 typedef struct commsched_backend {
   uint64_t struct_size;
@@ -322,9 +335,10 @@ typedef struct commsched_backend {
   void (*abort)(void* rank, void* const* comms, uint32_t num_comms,
                 commsched_status_t status, const char* message);
   /// Leaves the communicator; nothing is in flight, or it has failed. From here
-  /// on no memory of launches is touched. DEADLINE_EXCEEDED at `deadline_ns` of
-  /// the host's clock: it may still be, until the process ends. The handle is
-  /// gone in any case.
+  /// on no memory of launches is touched, of a STREAM_ORDERED backend once
+  /// their streams have come to rest. DEADLINE_EXCEEDED at `deadline_ns` of the
+  /// host's clock: it may still be, until the process ends. The handle is gone
+  /// in any case.
   commsched_status_t (*comm_destroy)(void* comm, int64_t deadline_ns,
                                      char* message, uint64_t message_size);
 
@@ -368,6 +382,16 @@ typedef struct commsched_backend {
   void (*wait)(void* rank, int64_t deadline_ns);
   /// Ends the wait() that is under way, or else the next one.
   void (*interrupt)(void* rank);
+  /// (both or none) Memory of the rank's device that suits the backend, aligned
+  /// to 256 bytes: sessions that are given no other take their arenas from it.
+  /// `address` of mem_free is not registered any more.
+  commsched_status_t (*mem_alloc)(void* rank, uint64_t bytes,
+                                  void** out_address, char* message,
+                                  uint64_t message_size);
+  void (*mem_free)(void* rank, void* address);
+  /// Fills in what `out_memory->struct_size` has room for. Any thread, beside
+  /// other calls. NULL: the backend allocates nothing on devices.
+  void (*mem_stats)(void* rank, commsched_backend_memory_t* out_memory);
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

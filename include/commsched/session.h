@@ -41,13 +41,45 @@ enum {
   COMMSCHED_PROGRESS_CALLER = 1
 };
 
+/// Where a session's own memory comes from: its arena, which holds OWNED
+/// buffers and what is staged. `allocate` and `release` are given together or
+/// not at all; without them memory is the backend's (ncclMemAlloc()), or the
+/// device's.
+///
+/// Called by the thread that creates or destroys the session, never during a
+/// step; without a lock of the library's. Functions must not call the library.
+typedef struct commsched_allocator {
+  uint64_t struct_size;
+  void* user;
+  /// `bytes`, not 0, on the rank's device, aligned to 256. A failure fails the
+  /// session, with its code.
+  commsched_status_t (*allocate)(void* user, uint64_t bytes,
+                                 void** out_address);
+  /// The session does not use it any more, and neither does the device. Not
+  /// called for memory that a launch which cannot be ended may still write to:
+  /// the log names it.
+  void (*release)(void* user, void* address, uint64_t bytes);
+  /// (optional) There was no memory (RESOURCE_EXHAUSTED), wherever it comes
+  /// from: give back what is cached. It is asked for once more.
+  void (*trim)(void* user);
+} commsched_allocator_t;
+
+static inline commsched_allocator_t commsched_allocator_init(void) {
+  commsched_allocator_t allocator;
+  memset(&allocator, 0, sizeof(allocator));
+  allocator.struct_size = sizeof(allocator);
+  return allocator;
+}
+
 typedef struct commsched_session_desc {
   uint64_t struct_size;
   commsched_context_t* context;
   commsched_plan_t* plan;
   commsched_group_t* const* groups;     ///< One per group id of the graph.
   const commsched_binding_t* bindings;  ///< One per BOUND buffer.
-  /// Stream of each compute lane; NULL: all are the calling thread.
+  /// Stream of each compute lane; NULL: all are the calling thread. On a CUDA
+  /// device CUDA streams of it, or the calling thread; bound buffers are its
+  /// memory there.
   const commsched_stream_t* lanes;
   commsched_trace_t* trace;  ///< NULL: record nothing.
   uint32_t num_groups;
@@ -67,6 +99,8 @@ typedef struct commsched_session_desc {
   const char* flight_path;
   commsched_progress_t progress;  ///< CALLER: all lanes must be the caller.
   uint32_t reserved2;             ///< 0.
+  /// NULL: the library's choice. Copied; `user` must outlive the session.
+  const commsched_allocator_t* allocator;
 } commsched_session_desc_t;
 
 static inline commsched_session_desc_t commsched_session_desc_init(void) {
@@ -111,6 +145,7 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///                                 have
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
 ///            RESOURCE_EXHAUSTED   no memory for the arena
+///            or what the allocator returned
 ///            NOT_FOUND            no observer or codec of that name
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_create(
@@ -124,12 +159,15 @@ COMMSCHED_API commsched_status_t commsched_session_create(
 /// Since:     0.1
 COMMSCHED_API void commsched_session_destroy(commsched_session_t* session);
 
-/// Begins a step. Host only: never blocks on work of a device.
+/// Begins a step.
 ///
 /// Threads:   one, after every call of the previous step has returned.
-/// Blocks:    never.
+/// Blocks:    never on the host; on a CUDA device until the step that is three
+///            back is complete there, which bounds how far hosts run ahead.
 /// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  the previous step has not ended
+///            FAILED_PRECONDITION  the previous step has not ended; the stream
+///                                 of a lane is capturing; a step is being
+///                                 captured (commsched_session_capture_begin())
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -157,7 +195,8 @@ commsched_session_step_end(commsched_session_t* session);
 ///
 /// Threads:   any, several at once.
 /// Blocks:    on a CALLER stream, until the collectives it needs are complete;
-///            on a HOST stream, while its capacity is queued.
+///            on a HOST stream, while its capacity is queued; on a CUDA stream
+///            never: the stream waits.
 /// Errors:    UNAVAILABLE          not yet: waits for an op (named) whose
 ///                                 `after` is still to come; does not stick
 ///            FAILED_PRECONDITION  outside a step, `op` a second time in this
@@ -175,7 +214,7 @@ commsched_session_before(commsched_session_t* session, commsched_op_id_t op,
 ///
 /// Threads:   any, several at once.
 /// Blocks:    on a HOST stream, while its capacity is queued; on others
-///            never.
+///            never, but for a driver whose own queue is full.
 /// Errors:    FAILED_PRECONDITION  no `before` of `op` in this step, or a
 ///                                 second `after`
 ///            INVALID_ARGUMENT     as commsched_session_before()
@@ -210,8 +249,8 @@ typedef struct commsched_late_binding {
 ///            are complete: commsched_session_buffer_release().
 /// Threads:   any, several at once.
 /// Blocks:    as commsched_session_after(); also, when the host is 8 steps
-/// ahead
-///            of a collective on one of the buffers, until that is complete.
+///            ahead of a collective on one of the buffers, until that is
+///            complete.
 /// Errors:    FAILED_PRECONDITION  as commsched_session_after(); a LATE_BOUND
 ///                                 buffer that `op` writes is missing
 ///            INVALID_ARGUMENT     as commsched_session_after(); a buffer that
@@ -227,6 +266,106 @@ COMMSCHED_API commsched_status_t commsched_session_after_bound(
     commsched_stream_t stream, const commsched_late_binding_t* bindings,
     uint32_t num_bindings);
 
+/// Begins a step whose work the caller's streams capture into a CUDA graph.
+///
+/// `origin` must be capturing already (cudaStreamBeginCapture(), or a
+/// framework's way to it), in any mode. From here to
+/// commsched_session_capture_end() the calls are those of a step,
+/// commsched_session_before() and commsched_session_after(), and what they
+/// enqueue goes into the graph: all compute lanes and the library's own streams
+/// fork from `origin` here and join it at the end. cudaStreamEndCapture() comes
+/// after commsched_session_capture_end(). The graph is then launched as often
+/// as there are steps, each time between commsched_session_replay_begin() and
+/// commsched_session_replay_end().
+///
+/// A captured step waits for nothing outside of the graph. Launches of a graph
+/// are in order with each other and with other steps, so that a step begins
+/// when the one before has ended: every wait of the plan for an earlier step is
+/// met. What of the training step lies between the two calls is the caller's
+/// choice; where the host has to decide something each step (a norm, a loss
+/// scale), the graph ends there.
+///
+/// Capturing is not a step: nothing is done or counted. It is collective all
+/// the same: all ranks capture the same steps in the same order, and launch the
+/// graphs of one capture as the same steps, since NCCL demands it. Ranks that
+/// are threads of one process capture in the mode
+/// cudaStreamCaptureModeThreadLocal.
+///
+/// A CUDA or NCCL call that fails within the captured step fails the session,
+/// and so does a step that ends before all of it is captured: collectives that
+/// one rank has captured and another has not cannot be taken back.
+///
+/// Ownership: graphs, and what was instantiated of them, must be destroyed
+///            before the session is, also after a failure: NCCL does not let go
+///            of a communicator that a graph uses, and
+///            commsched_session_destroy() waits for that up to
+///            `launch_timeout_ns`.
+/// Threads:   between steps, one thread.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL; `origin` is not a stream of the device
+///            FAILED_PRECONDITION  within a step; a step is being captured; no
+///                                 step has run yet, which makes what a capture
+///                                 cannot; `origin` is not capturing; what a
+///                                 graph cannot repeat: a lane that is the
+///                                 calling thread, a LATE_BOUND buffer; a lane
+///                                 that is the legacy stream or is captured
+///                                 into another graph
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_session_capture_begin(
+    commsched_session_t* session, commsched_stream_t origin);
+
+/// Ends a step that is being captured: every compute op must have had its
+/// `after`. Whatever it returns, no step is being captured any more.
+///
+/// Threads:   one, after every other call of the step has returned.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  no step is being captured; an op is missing
+///                                 (named), or cudaStreamEndCapture() was
+///                                 called before: then there is no graph, and
+///                                 the session has failed if a collective was
+///                                 captured
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_capture_end(commsched_session_t* session);
+
+/// Begins a step that is one launch of a graph with a captured step
+/// (commsched_session_capture_begin()): between this call and
+/// commsched_session_replay_end() the caller launches the graph, once, on
+/// `stream`, which waits for the step before, however that was run. If
+/// cudaGraphLaunch() fails, only commsched_session_abort() is left.
+///
+/// `launch_timeout_ns` is then of the caller's work as well: the time of the
+/// oldest collective that is not known to be complete runs from when the one
+/// before it was, or from the end of the step before.
+///
+/// Ownership: `stream` must outlive the session.
+/// Threads:   one, after every call of the previous step has returned.
+/// Blocks:    as commsched_session_step_begin().
+/// Errors:    INVALID_ARGUMENT     NULL; `stream` is not one of the device
+///            FAILED_PRECONDITION  the previous step has not ended; no step has
+///                                 been captured, or one is being; `stream` is
+///                                 capturing
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_session_replay_begin(
+    commsched_session_t* session, commsched_stream_t stream);
+
+/// Ends a step that is a launch of a graph: the graph has been launched. The
+/// step counts as any other from here on.
+///
+/// Threads:   as commsched_session_replay_begin().
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            FAILED_PRECONDITION  commsched_session_replay_begin() has not
+///                                 been called
+///            or the session's first failure
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_replay_end(commsched_session_t* session);
+
 /// Makes `stream` wait until no collective that is due uses `buffer` any more,
 /// so that a caching allocator may reuse the memory in the order of `stream`.
 ///
@@ -238,8 +377,10 @@ COMMSCHED_API commsched_status_t commsched_session_after_bound(
 /// Threads:   any.
 /// Blocks:    on a CALLER stream, until the collectives are complete; on a HOST
 ///            stream, while its capacity is queued.
-/// Errors:    INVALID_ARGUMENT  NULL; a buffer that the plan owns; not a stream
-///            NOT_FOUND         an unknown id
+/// Errors:    INVALID_ARGUMENT     NULL; a buffer that the plan owns; not a
+///                                 stream
+///            FAILED_PRECONDITION  a step is being captured
+///            NOT_FOUND            an unknown id
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_buffer_release(
@@ -271,7 +412,7 @@ commsched_session_run(commsched_session_t* session, commsched_compute_fn fn,
 /// Threads:   between steps, one thread.
 /// Blocks:    yes.
 /// Errors:    INVALID_ARGUMENT     NULL
-///            FAILED_PRECONDITION  within a step
+///            FAILED_PRECONDITION  within a step, or one that is being captured
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -358,6 +499,17 @@ typedef struct commsched_session_counters {
   int64_t stall_wait_ns;
   int64_t stall_window_ns;
   int64_t stall_requests_ns;
+  /// Memory: the session's arena; what the backend was told of, in which the
+  /// arena is counted again; how often it was asked for once more, after
+  /// commsched_allocator_t::trim.
+  uint64_t arena_bytes;
+  uint64_t registered_bytes;
+  uint64_t allocation_retries;
+  /// Of all sessions of the rank: the most that the backend has held on the
+  /// device for itself, and allocations that launches made there, each of which
+  /// may have waited for the device: none in a steady state.
+  uint64_t backend_peak_bytes;
+  uint64_t launch_allocations;
 } commsched_session_counters_t;
 
 static inline commsched_session_counters_t commsched_session_counters_init(

@@ -72,6 +72,8 @@ struct SessionSpec {
   int64_t launch_timeout_ns = 0;
   std::string flight_path;  ///< Of the flight record; empty: none.
   std::string observers;    ///< Names, separated by commas.
+  /// Copied by Create(); `user` must outlive the session. NULL: ours.
+  const commsched_allocator_t* allocator = nullptr;
 
   void Bind(BufferId buffer, void* address, uint64_t bytes) {
     bindings.push_back({buffer, 0, address, bytes});
@@ -103,6 +105,7 @@ class Session
     desc.launch_timeout_ns = spec.launch_timeout_ns;
     if (!spec.flight_path.empty()) desc.flight_path = spec.flight_path.c_str();
     if (!spec.observers.empty()) desc.observers = spec.observers.c_str();
+    desc.allocator = spec.allocator;
     commsched_session_t* session = nullptr;
     const auto code = commsched_session_create(&desc, &session);
     return internal::ResultOf(code, [&] { return Session(session); });
@@ -116,6 +119,20 @@ class Session
   Status After(OpId op, commsched_stream_t stream = CallerStream()) {
     return Status::Of(commsched_session_after(get(), op, stream));
   }
+
+  /// A step that `origin` captures into a CUDA graph.
+  Status CaptureBegin(commsched_stream_t origin) {
+    return Status::Of(commsched_session_capture_begin(get(), origin));
+  }
+  Status CaptureEnd() {
+    return Status::Of(commsched_session_capture_end(get()));
+  }
+  /// A step that is a launch of such a graph, which the caller launches on
+  /// `stream` in between.
+  Status ReplayBegin(commsched_stream_t stream) {
+    return Status::Of(commsched_session_replay_begin(get(), stream));
+  }
+  Status ReplayEnd() { return Status::Of(commsched_session_replay_end(get())); }
 
   /// After() for an op that writes LATE_BOUND buffers.
   Status AfterBound(OpId op,

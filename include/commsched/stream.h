@@ -19,11 +19,15 @@ enum {
   COMMSCHED_STREAM_CALLER = 0,
   /// A worker thread of the library that runs enqueued functions in order.
   COMMSCHED_STREAM_HOST = 1,
-  /// A CUDA stream of the caller's. UNIMPLEMENTED in this version.
+  /// A CUDA stream of the caller's, for ranks that compute on a CUDA device
+  /// (commsched_world_desc_t::device_kind). `native` is the cudaStream_t, of
+  /// that device; it must not be destroyed before what was told of it.
+  /// cudaStreamPerThread, which is another stream on each thread, is refused.
   COMMSCHED_STREAM_CUDA = 2
 };
 
-/// A stream, passed by value. `native` is NULL for CALLER. Never grows.
+/// A stream, passed by value. `native` is NULL for CALLER, and for CUDA's
+/// default stream. Never grows.
 typedef struct commsched_stream {
   commsched_stream_kind_t kind;
   uint32_t reserved;  ///< 0.
@@ -72,7 +76,7 @@ COMMSCHED_API commsched_status_t commsched_host_stream_enqueue(
 /// Threads:   any but the stream's own worker.
 /// Blocks:    yes.
 /// Errors:    INVALID_ARGUMENT  an unknown kind, a HOST stream without `native`
-///            UNIMPLEMENTED     a CUDA stream
+///            UNIMPLEMENTED     a CUDA stream, which is CUDA's to synchronize
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
 commsched_stream_synchronize(commsched_stream_t stream);

@@ -1,4 +1,5 @@
-/// Element types, reductions and collective kinds. Shared by every header.
+/// Element types, reductions, collective kinds, kinds of devices. Shared by
+/// every header.
 #ifndef COMMSCHED_TYPES_H_
 #define COMMSCHED_TYPES_H_
 
@@ -45,6 +46,10 @@ enum {
   COMMSCHED_SEND = 7,            ///< in c -> the peer's RECV
   COMMSCHED_RECV = 8             ///< the peer's SEND -> out c
 };
+
+/// Where a rank computes, and where the memory of launches is.
+typedef uint32_t commsched_device_kind_t;
+enum { COMMSCHED_DEVICE_HOST = 0, COMMSCHED_DEVICE_CUDA = 1 };
 
 /// Id of an op, a buffer or a group within one graph: dense, from 0, in the
 /// order in which they were added.

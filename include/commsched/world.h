@@ -7,6 +7,7 @@
 
 #include "commsched/export.h"
 #include "commsched/status.h"
+#include "commsched/types.h"
 #include "commsched/version.h"
 
 #ifdef __cplusplus
@@ -33,6 +34,12 @@ typedef struct commsched_world_desc {
   /// emulated link of that bandwidth, per direction, full duplex, and latency,
   /// which is 0 if left out. With "" collectives run at the speed of memory.
   const char* backend_config;
+  /// Where the ranks of this process compute, and where their memory is: HOST
+  /// (the default), or CUDA for a backend that moves memory of such devices.
+  commsched_device_kind_t device_kind;
+  /// CUDA: which device, of those that this process sees, all ranks of the
+  /// process use; -1 (the default): rank r the r-th, modulo their number.
+  int32_t device;
 } commsched_world_desc_t;
 
 static inline commsched_world_desc_t commsched_world_desc_init(void) {
@@ -40,6 +47,7 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
   memset(&desc, 0, sizeof(desc));
   desc.struct_size = sizeof(desc);
   desc.abi_version = COMMSCHED_ABI_VERSION;
+  desc.device = -1;
   return desc;
 }
 
@@ -55,6 +63,8 @@ static inline commsched_world_desc_t commsched_world_desc_init(void) {
 ///                                 take, a desc not made by _init()
 ///            FAILED_PRECONDITION  `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`
+///            UNAVAILABLE          no CUDA device, or not that one
+///            UNIMPLEMENTED        CUDA, in a build without it
 ///            or why the backend cannot make its part of a world
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_world_create_inproc(
@@ -78,6 +88,9 @@ typedef struct commsched_join_desc {
   const char* backend;
   const char* backend_config;  ///< As in commsched_world_desc_t.
   int64_t timeout_ns;          ///< To join; 0: 60 s.
+  /// As in commsched_world_desc_t; `device` of -1: local rank r uses the r-th.
+  commsched_device_kind_t device_kind;
+  int32_t device;
 } commsched_join_desc_t;
 
 static inline commsched_join_desc_t commsched_join_desc_init(void) {
@@ -86,6 +99,7 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
   desc.struct_size = sizeof(desc);
   desc.abi_version = COMMSCHED_ABI_VERSION;
   desc.rank = -1;
+  desc.device = -1;
   return desc;
 }
 
@@ -204,6 +218,15 @@ commsched_context_local_size(const commsched_context_t* context);
 /// Since:     0.1
 COMMSCHED_API const char* commsched_context_backend(
     const commsched_context_t* context);
+
+/// Returns the kind of device on which this context's rank computes, HOST for a
+/// NULL context, and leaves which one in `*out_device` (may be NULL): CUDA's
+/// number; 0 for the host.
+///
+/// Threads:   any.
+/// Since:     0.1
+COMMSCHED_API commsched_device_kind_t commsched_context_device(
+    const commsched_context_t* context, int32_t* out_device);
 
 #ifdef __cplusplus
 }

@@ -61,6 +61,9 @@ class Context
   int32_t world_size() const { return commsched_context_world_size(get()); }
   int32_t local_size() const { return commsched_context_local_size(get()); }
   const char* backend() const { return commsched_context_backend(get()); }
+  commsched_device_kind_t device(int32_t* out_device = nullptr) const {
+    return commsched_context_device(get(), out_device);
+  }
 
  private:
   explicit Context(commsched_context_t* context) : Handle(context) {}

@@ -444,6 +444,9 @@ const commsched_backend_t table = {
     .mem_unregister = &MemUnregister,
     .wait = &Wait,
     .interrupt = &Interrupt,
+    .mem_alloc = nullptr,
+    .mem_free = nullptr,
+    .mem_stats = nullptr,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

@@ -61,6 +61,7 @@ class Context {
 
   const std::shared_ptr<World>& world() const { return world_->world(); }
   int rank() const { return rank_; }
+  Device* device() const { return world()->device(rank_); }
   int world_size() const { return world_->size(); }
   uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
   uint64_t TakeGatherNumber(const std::string& name) {

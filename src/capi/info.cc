@@ -9,6 +9,7 @@
 #include "capi/boundary.h"
 #include "comm/plugin_registry.h"
 #include "commsched/version.h"
+#include "device/cuda_device.h"
 
 namespace commsched {
 namespace {
@@ -40,7 +41,8 @@ Json FilesJson(const PluginRegistry& registry) {
                                                             : "unusable";
     files.push_back({{"path", attempt.path},
                      {"state", state},
-                     {"reason", Text(attempt.outcome.message())}});
+                     {"reason", Text(attempt.outcome.message())},
+                     {"found", attempt.found}});
   }
   return files;
 }
@@ -56,13 +58,20 @@ Json EnvironmentJson() {
   return variables;
 }
 
+// Devices beside the host, or why there are none.
+Json DevicesJson() {
+  const absl::StatusOr<int> cuda = NumCudaDevices();
+  return {{"cuda", cuda.value_or(0)},
+          {"reason", cuda.ok() ? "" : Text(cuda.status().message())}};
+}
+
 Json InfoJson() {
   const PluginRegistry& registry = PluginRegistry::Process();
   return {
-      {"format", "commsched-info/1"},      {"version", commsched_version()},
-      {"abi", commsched_abi_version()},    {"plugins", PluginsJson(registry)},
-      {"search_path", registry.folders()}, {"files", FilesJson(registry)},
-      {"environment", EnvironmentJson()}};
+      {"format", "commsched-info/1"},     {"version", commsched_version()},
+      {"abi", commsched_abi_version()},   {"devices", DevicesJson()},
+      {"plugins", PluginsJson(registry)}, {"search_path", registry.folders()},
+      {"files", FilesJson(registry)},     {"environment", EnvironmentJson()}};
 }
 
 std::string Quoted(const Json& value) { return value.get<std::string>(); }
@@ -70,6 +79,10 @@ std::string Quoted(const Json& value) { return value.get<std::string>(); }
 std::string InfoText(const Json& info) {
   std::string text = absl::StrCat("commsched ", Quoted(info["version"]),
                                   ", ABI ", info["abi"].get<uint32_t>(), "\n");
+  const std::string no_device = Quoted(info["devices"]["reason"]);
+  absl::StrAppend(&text, "devices:\n  the host\n  CUDA: ",
+                  info["devices"]["cuda"].get<int>(),
+                  no_device.empty() ? "" : "; ", no_device, "\n");
   for (const auto& [kind, plugins] : info["plugins"].items()) {
     absl::StrAppend(&text, kind, ":\n");
     if (plugins.empty()) absl::StrAppend(&text, "  none\n");
@@ -87,9 +100,10 @@ std::string InfoText(const Json& info) {
   if (info["files"].empty()) absl::StrAppend(&text, "  none\n");
   for (const Json& file : info["files"]) {
     const std::string reason = Quoted(file["reason"]);
+    const std::string found = Quoted(file["found"]);
     absl::StrAppend(&text, "  ", Quoted(file["path"]), ": ",
                     Quoted(file["state"]), reason.empty() ? "" : "; ", reason,
-                    "\n");
+                    found.empty() ? "" : "; ", found, "\n");
   }
   absl::StrAppend(&text, "environment:\n");
   for (const Json& variable : info["environment"]) {

@@ -47,7 +47,8 @@ absl::StatusOr<std::vector<GroupSpec>> GroupsOf(const RankDesc& desc) {
 absl::StatusOr<std::vector<Stream*>> LanesOf(const RankDesc& desc) {
   std::vector<Stream*> lanes;
   for (uint32_t i = 0; i < desc.num_lanes; ++i) {
-    Stream* stream = KnownStream(desc.lanes[i]);
+    Stream* stream =
+        KnownStream(desc.lanes[i], desc.context->context->device());
     if (stream == nullptr) {
       const absl::Status why = StreamError(desc.lanes[i]);
       return absl::Status(why.code(),

@@ -69,6 +69,38 @@ absl::Status AddObservers(const commsched_session_desc_t& desc,
   return absl::OkStatus();
 }
 
+// Failures keep the code that the caller's function returned.
+absl::Status ReadAllocator(const commsched_allocator_t* given,
+                           Allocator* allocator) {
+  if (given == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const commsched_allocator_t table,
+                   ReadStruct(given, "commsched_allocator_t"));
+  if ((table.allocate == nullptr) != (table.release == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("desc.allocator has no ",
+                     table.allocate == nullptr ? "allocate, but release"
+                                               : "release, but allocate",
+                     "; set both or none"));
+  }
+  void* const user = table.user;
+  if (table.allocate != nullptr) {
+    allocator->allocate = [=](uint64_t bytes) -> absl::StatusOr<void*> {
+      void* address = nullptr;
+      const commsched_status_t code = table.allocate(user, bytes, &address);
+      if (code == COMMSCHED_OK) return address;
+      return StatusFromCode(
+          code,
+          absl::StrCat("the allocator returned ", commsched_status_name(code),
+                       " for ", bytes, " bytes of the arena"));
+    };
+    allocator->release = [=](void* address, uint64_t bytes) {
+      table.release(user, address, bytes);
+    };
+  }
+  if (table.trim != nullptr) allocator->trim = [=] { table.trim(user); };
+  return absl::OkStatus();
+}
+
 // Reads everything of `desc` but its context, which `spec` has.
 absl::Status ReadDesc(const commsched_session_desc_t& desc,
                       commsched_session* handle, SessionSpec* spec) {
@@ -85,6 +117,7 @@ absl::Status ReadDesc(const commsched_session_desc_t& desc,
   RETURN_IF_ERROR(AddObservers(desc, spec));
   spec->launch_timeout_ns = desc.launch_timeout_ns;
   if (desc.flight_path != nullptr) spec->flight_path = desc.flight_path;
+  RETURN_IF_ERROR(ReadAllocator(desc.allocator, &spec->allocator));
   spec->by_caller = desc.progress == COMMSCHED_PROGRESS_CALLER;
   return absl::OkStatus();
 }
@@ -158,6 +191,11 @@ commsched_session_counters_t ToPublic(const SessionCounters& counters) {
   result.stall_wait_ns = counters.stall_wait_ns;
   result.stall_window_ns = counters.stall_window_ns;
   result.stall_requests_ns = counters.stall_requests_ns;
+  result.arena_bytes = counters.arena_bytes;
+  result.registered_bytes = counters.registered_bytes;
+  result.allocation_retries = counters.allocation_retries;
+  result.backend_peak_bytes = counters.backend_peak_bytes;
+  result.launch_allocations = counters.launch_allocations;
   return result;
 }
 
@@ -170,7 +208,8 @@ absl::Status AfterBound(commsched_session* session, commsched_op_id_t op,
                         uint32_t num_bindings) {
   RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
   RETURN_IF_ERROR(RequireArray("bindings", bindings, num_bindings));
-  ASSIGN_OR_RETURN(Stream * known, StreamOf(stream));
+  ASSIGN_OR_RETURN(Stream * known,
+                   StreamOf(stream, session->context->device()));
   absl::InlinedVector<LateBinding, kInlineBindings> late;
   for (uint32_t i = 0; i < num_bindings; ++i) {
     const commsched_late_binding_t& given = bindings[i];
@@ -232,16 +271,19 @@ commsched_status_t commsched_session_step_end(commsched_session_t* session) {
   });
 }
 
-// before and after are called for every op of every step: two comparisons, one
+// before and after are called for every op of every step: some comparisons, one
 // virtual call, and a message only on failure.
 
 commsched_status_t commsched_session_before(commsched_session_t* session,
                                             commsched_op_id_t op,
                                             commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
-    commsched::Stream* known = commsched::KnownStream(stream);
-    if (ABSL_PREDICT_FALSE(session == nullptr || known == nullptr)) {
-      RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    if (ABSL_PREDICT_FALSE(session == nullptr)) {
+      return RequireNonNull({{"session", session}});
+    }
+    commsched::Stream* known =
+        commsched::KnownStream(stream, session->context->device());
+    if (ABSL_PREDICT_FALSE(known == nullptr)) {
       return commsched::StreamError(stream);
     }
     return session->session->Before(commsched::OpId(op), known);
@@ -252,9 +294,12 @@ commsched_status_t commsched_session_after(commsched_session_t* session,
                                            commsched_op_id_t op,
                                            commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
-    commsched::Stream* known = commsched::KnownStream(stream);
-    if (ABSL_PREDICT_FALSE(session == nullptr || known == nullptr)) {
-      RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
+    if (ABSL_PREDICT_FALSE(session == nullptr)) {
+      return RequireNonNull({{"session", session}});
+    }
+    commsched::Stream* known =
+        commsched::KnownStream(stream, session->context->device());
+    if (ABSL_PREDICT_FALSE(known == nullptr)) {
       return commsched::StreamError(stream);
     }
     return session->session->After(commsched::OpId(op), known);
@@ -275,7 +320,8 @@ commsched_status_t commsched_session_buffer_release(
     commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
-    ASSIGN_OR_RETURN(commsched::Stream * known, commsched::StreamOf(stream));
+    ASSIGN_OR_RETURN(commsched::Stream * known,
+                     commsched::StreamOf(stream, session->context->device()));
     return session->session->BufferRelease(commsched::BufferId(buffer), known);
   });
 }

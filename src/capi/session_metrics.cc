@@ -47,6 +47,19 @@ std::string SessionMetricsText(const Session& session, int rank) {
         "Most launches in flight at once.", counters.peak_launches_in_flight);
   write("commsched_session_peak_bytes_in_flight", "gauge",
         "Most payload in flight at once.", counters.peak_bytes_in_flight);
+  write("commsched_session_arena_bytes", "gauge",
+        "Memory of the session's own.", counters.arena_bytes);
+  write("commsched_session_registered_bytes", "gauge",
+        "Memory that the backend was told of.", counters.registered_bytes);
+  write("commsched_session_backend_peak_bytes", "gauge",
+        "Most device memory that the backend has held for the rank at once.",
+        counters.backend_peak_bytes);
+  write("commsched_session_allocation_retries_total", "counter",
+        "Allocations that were repeated after memory was given back.",
+        counters.allocation_retries);
+  write("commsched_session_launch_allocations_total", "counter",
+        "Allocations by launches of the rank, which may wait for the device.",
+        counters.launch_allocations);
   writer.Family("commsched_session_failures_total", "counter",
                 "1 once the session has failed, with the code.");
   const absl::Status status = session.status();

@@ -18,8 +18,9 @@ absl::Status StreamError(const commsched_stream_t& stream) {
       return absl::InvalidArgumentError(
           "stream.native of a HOST stream is NULL");
     case COMMSCHED_STREAM_CUDA:
-      return absl::UnimplementedError(
-          "CUDA streams are not supported by this version");
+      return absl::InvalidArgumentError(
+          "stream.kind is CUDA, but the rank does not compute on a CUDA "
+          "device");
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "stream.kind is ", stream.kind, ", not one of CALLER (",
@@ -27,15 +28,19 @@ absl::Status StreamError(const commsched_stream_t& stream) {
   }
 }
 
-absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream) {
-  if (Stream* known = KnownStream(stream)) return known;
+absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream,
+                                 Device* device) {
+  if (Stream* known = KnownStream(stream, device)) return known;
+  const bool of_device = stream.kind == COMMSCHED_STREAM_CUDA &&
+                         device->kind() == COMMSCHED_DEVICE_CUDA;
+  if (of_device && stream.reserved == 0) return device->Adopt(stream.native);
   return StreamError(stream);
 }
 
 namespace {
 
 absl::StatusOr<HostStream*> HostStreamOf(const commsched_stream_t& stream) {
-  RETURN_IF_ERROR(StreamOf(stream).status());
+  if (KnownStream(stream) == nullptr) return StreamError(stream);
   if (stream.kind != COMMSCHED_STREAM_HOST) {
     return absl::InvalidArgumentError(
         "work is enqueued on HOST streams; this is the CALLER stream");
@@ -79,7 +84,12 @@ commsched_status_t commsched_host_stream_enqueue(commsched_stream_t stream,
 
 commsched_status_t commsched_stream_synchronize(commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(auto* known, commsched::StreamOf(stream));
+    if (stream.kind == COMMSCHED_STREAM_CUDA) {
+      return absl::UnimplementedError(
+          "a CUDA stream is synchronized by cudaStreamSynchronize()");
+    }
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (known == nullptr) return commsched::StreamError(stream);
     known->Synchronize();
     return absl::OkStatus();
   });

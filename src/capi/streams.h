@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "capi/context.h"
@@ -29,8 +30,19 @@ inline Stream* KnownStream(const commsched_stream_t& stream) {
   return static_cast<NativeHostStream*>(stream.native)->stream.get();
 }
 absl::Status StreamError(const commsched_stream_t& stream);
+// The same for a rank that computes on `device`, whose streams are known, too.
+inline Stream* KnownStream(const commsched_stream_t& stream, Device* device) {
+  if (ABSL_PREDICT_TRUE(stream.kind != COMMSCHED_STREAM_CUDA)) {
+    return KnownStream(stream);
+  }
+  if (stream.reserved != 0 || device->kind() != COMMSCHED_DEVICE_CUDA) {
+    return nullptr;
+  }
+  return device->Adopt(stream.native).value_or(nullptr);
+}
 
-absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream);
+absl::StatusOr<Stream*> StreamOf(const commsched_stream_t& stream,
+                                 Device* device);
 
 }  // namespace commsched
 

@@ -1,11 +1,18 @@
 #include "commsched/world.h"
 
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "control/launch_environment.h"
+#include "device/cuda_device.h"
+#include "device/device.h"
 
 using commsched::AtBoundary;
 using commsched::AtVoidBoundary;
@@ -16,6 +23,31 @@ namespace {
 
 constexpr int64_t kJoinTimeoutNs = int64_t{60} * 1000 * 1000 * 1000;
 
+// Ranks that share a device share what is behind it. Nothing for the host.
+absl::Status AddDevice(commsched_device_kind_t kind, int32_t ordinal,
+                       int local_rank,
+                       std::vector<std::shared_ptr<Device>>* devices) {
+  if (kind == COMMSCHED_DEVICE_HOST) return absl::OkStatus();
+  if (kind != COMMSCHED_DEVICE_CUDA || ordinal < -1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "desc.device_kind is ", kind, " and desc.device ", ordinal,
+        "; they must be HOST (", COMMSCHED_DEVICE_HOST, ") or CUDA (",
+        COMMSCHED_DEVICE_CUDA, "), and -1 or a device"));
+  }
+  if (ordinal == -1) {
+    ASSIGN_OR_RETURN(const int num_devices, NumCudaDevices());
+    ordinal = local_rank % num_devices;
+  }
+  for (size_t i = 0; i < devices->size(); ++i) {
+    if ((*devices)[i]->ordinal() != ordinal) continue;
+    devices->push_back(std::shared_ptr<Device>((*devices)[i]));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Device> device, OpenCudaDevice(ordinal));
+  devices->push_back(std::move(device));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<World>> CreateWorld(
     const commsched_world_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_world_desc_t desc,
@@ -25,6 +57,12 @@ absl::StatusOr<std::shared_ptr<World>> CreateWorld(
   spec.size = desc.size;
   if (desc.backend != nullptr) spec.backend = desc.backend;
   if (desc.backend_config != nullptr) spec.backend_config = desc.backend_config;
+  // The world refuses other sizes.
+  for (int rank = 0; rank < desc.size && desc.size <= World::kMaxRanks;
+       ++rank) {
+    RETURN_IF_ERROR(
+        AddDevice(desc.device_kind, desc.device, rank, &spec.devices));
+  }
   return World::Create(spec);
 }
 
@@ -65,6 +103,8 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
   if (desc.backend_config != nullptr) spec.backend_config = desc.backend_config;
   JobSpec job;
   ASSIGN_OR_RETURN(job.environment, EnvironmentOf(desc));
+  RETURN_IF_ERROR(AddDevice(desc.device_kind, desc.device,
+                            job.environment.local_rank, &spec.devices));
   job.timeout_ns = desc.timeout_ns == 0 ? kJoinTimeoutNs : desc.timeout_ns;
   return World::Join(spec, std::move(job));
 }
@@ -143,6 +183,18 @@ int32_t commsched_context_world_size(const commsched_context_t* context) {
 
 int32_t commsched_context_local_size(const commsched_context_t* context) {
   return context == nullptr ? 0 : context->context->world()->local_size();
+}
+
+commsched_device_kind_t commsched_context_device(
+    const commsched_context_t* context, int32_t* out_device) {
+  if (out_device != nullptr) *out_device = 0;
+  if (context == nullptr) return COMMSCHED_DEVICE_HOST;
+  const commsched::Device* const device =
+      context->context->world()->device(context->context->rank());
+  if (out_device != nullptr && device->kind() != COMMSCHED_DEVICE_HOST) {
+    *out_device = device->ordinal();
+  }
+  return device->kind();
 }
 
 const char* commsched_context_backend(const commsched_context_t* context) {

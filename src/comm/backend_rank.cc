@@ -73,7 +73,8 @@ absl::Status BackendRank::OpenTable() {
   desc.world_size = spec_.world_size;
   desc.local_rank = spec_.local_rank;
   desc.local_size = spec_.local_size;
-  desc.device_kind = COMMSCHED_DEVICE_HOST;
+  desc.device_kind = spec_.device->kind();
+  desc.device = spec_.device->ordinal();
   desc.oob = &oob_;
   desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
   desc.wake_user = &parker_;

@@ -48,6 +48,7 @@ class BackendRank {
     int world_size = 0;
     int local_rank = 0;
     int local_size = 0;
+    Device* device = nullptr;  // Outlives the rank.
   };
 
   static absl::StatusOr<std::unique_ptr<BackendRank>> Open(const Spec& spec);

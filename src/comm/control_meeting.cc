@@ -18,6 +18,20 @@ absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGather(
   return client_->Gather({}, key, payload, timeout_ns);
 }
 
+absl::StatusOr<bool> ControlMeeting::Match(absl::string_view key, int rank,
+                                           absl::Span<const Claim> claims,
+                                           int64_t timeout_ns) {
+  return MatchAmong({}, key, rank, claims, timeout_ns);
+}
+
+absl::StatusOr<bool> ControlMeeting::MatchAmong(absl::Span<const int> members,
+                                                absl::string_view key, int rank,
+                                                absl::Span<const Claim> claims,
+                                                int64_t timeout_ns) {
+  RETURN_IF_ERROR(CheckRank(key, rank));
+  return client_->Match(members, key, claims, timeout_ns);
+}
+
 void ControlMeeting::Decline(absl::string_view key, int rank,
                              const absl::Status& why) {
   if (rank == rank_) client_->Decline({}, key, why);

@@ -22,11 +22,18 @@ class ControlMeeting final : public Meeting {
   absl::StatusOr<std::vector<std::string>> AllGather(
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) override;
+  absl::StatusOr<bool> Match(absl::string_view key, int rank,
+                             absl::Span<const Claim> claims,
+                             int64_t timeout_ns) override;
   void Decline(absl::string_view key, int rank,
                const absl::Status& why) override;
   absl::StatusOr<std::vector<std::string>> AllGatherAmong(
       absl::Span<const int> members, absl::string_view key, int rank,
       std::string payload, int64_t timeout_ns) override;
+  absl::StatusOr<bool> MatchAmong(absl::Span<const int> members,
+                                  absl::string_view key, int rank,
+                                  absl::Span<const Claim> claims,
+                                  int64_t timeout_ns) override;
   void DeclineAmong(absl::Span<const int> members, absl::string_view key,
                     int rank, const absl::Status& why) override;
 

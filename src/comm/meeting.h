@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "control/claims.h"
 
 namespace commsched {
 
@@ -28,7 +29,12 @@ class Meeting {
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) = 0;
 
-  // Instead of AllGather, or to end one that waits: `rank` will not come or not
+  // Among all ranks, like MatchAmong() below.
+  virtual absl::StatusOr<bool> Match(absl::string_view key, int rank,
+                                     absl::Span<const Claim> claims,
+                                     int64_t timeout_ns) = 0;
+
+  // Instead of meeting, or to end one that waits: `rank` will not come or not
   // stay, because of `why`, which is not OK. All who have come or will come to
   // `key` get a status that names both, kAborted if `why` is that and else
   // kFailedPrecondition; unless the meeting has failed before, or all have
@@ -42,6 +48,13 @@ class Meeting {
   virtual absl::StatusOr<std::vector<std::string>> AllGatherAmong(
       absl::Span<const int> members, absl::string_view key, int rank,
       std::string payload, int64_t timeout_ns) = 0;
+  // Likewise, but says only whether what the members claim holds together, so
+  // that each takes as much as it brings, however many they are. A meeting of
+  // its own kind: all call this with `key`, or nobody.
+  virtual absl::StatusOr<bool> MatchAmong(absl::Span<const int> members,
+                                          absl::string_view key, int rank,
+                                          absl::Span<const Claim> claims,
+                                          int64_t timeout_ns) = 0;
   virtual void DeclineAmong(absl::Span<const int> members,
                             absl::string_view key, int rank,
                             const absl::Status& why) = 0;

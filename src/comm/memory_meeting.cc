@@ -28,11 +28,33 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
 absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGatherAmong(
     absl::Span<const int> members, absl::string_view key, int rank,
     std::string payload, int64_t timeout_ns) {
+  return Meet(MeetingKind::kGather, members, key, rank, std::move(payload),
+              timeout_ns);
+}
+
+absl::StatusOr<bool> MemoryMeeting::Match(absl::string_view key, int rank,
+                                          absl::Span<const Claim> claims,
+                                          int64_t timeout_ns) {
+  return MatchAmong(everyone_, key, rank, claims, timeout_ns);
+}
+
+absl::StatusOr<bool> MemoryMeeting::MatchAmong(absl::Span<const int> members,
+                                               absl::string_view key, int rank,
+                                               absl::Span<const Claim> claims,
+                                               int64_t timeout_ns) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> answer,
+                   Meet(MeetingKind::kMatch, members, key, rank,
+                        EncodeClaims(claims), timeout_ns));
+  return answer.front() == MeetingTable::kMatches;
+}
+
+absl::StatusOr<std::vector<std::string>> MemoryMeeting::Meet(
+    MeetingKind kind, absl::Span<const int> members, absl::string_view key,
+    int rank, std::string payload, int64_t timeout_ns) {
   const RunningClock& clock = RunningClock::Get();
   const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), timeout_ns);
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(table_.Come(MeetingKind::kGather, key, members, rank,
-                              std::move(payload)));
+  RETURN_IF_ERROR(table_.Come(kind, key, members, rank, std::move(payload)));
   // The table may move a meeting while this thread waits.
   const MeetingTable::Meeting* meeting = table_.Find(key);
   if (meeting->decided) changed_.SignalAll();

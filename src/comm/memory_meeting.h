@@ -25,11 +25,18 @@ class MemoryMeeting final : public Meeting {
   absl::StatusOr<std::vector<std::string>> AllGather(
       absl::string_view key, int rank, std::string payload,
       int64_t timeout_ns) override;
+  absl::StatusOr<bool> Match(absl::string_view key, int rank,
+                             absl::Span<const Claim> claims,
+                             int64_t timeout_ns) override;
   void Decline(absl::string_view key, int rank,
                const absl::Status& why) override;
   absl::StatusOr<std::vector<std::string>> AllGatherAmong(
       absl::Span<const int> members, absl::string_view key, int rank,
       std::string payload, int64_t timeout_ns) override;
+  absl::StatusOr<bool> MatchAmong(absl::Span<const int> members,
+                                  absl::string_view key, int rank,
+                                  absl::Span<const Claim> claims,
+                                  int64_t timeout_ns) override;
   void DeclineAmong(absl::Span<const int> members, absl::string_view key,
                     int rank, const absl::Status& why) override;
 
@@ -37,6 +44,12 @@ class MemoryMeeting final : public Meeting {
   int64_t NumOpen();
 
  private:
+  absl::StatusOr<std::vector<std::string>> Meet(MeetingKind kind,
+                                                absl::Span<const int> members,
+                                                absl::string_view key, int rank,
+                                                std::string payload,
+                                                int64_t timeout_ns);
+
   const std::vector<int> everyone_;
 
   Mutex mu_;

@@ -147,6 +147,9 @@ constexpr commsched_backend_t kTable = {
     .mem_unregister = nullptr,
     .wait = nullptr,
     .interrupt = nullptr,
+    .mem_alloc = nullptr,
+    .mem_free = nullptr,
+    .mem_stats = nullptr,
 };
 
 }  // namespace

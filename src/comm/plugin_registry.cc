@@ -74,15 +74,18 @@ bool HasInit(const commsched_plugin_list_t& list) {
          list.init != nullptr;
 }
 
-absl::Status Init(const commsched_plugin_list_t& list,
-                  absl::string_view origin) {
+absl::Status Init(const commsched_plugin_list_t& list, absl::string_view origin,
+                  std::string* out_found) {
   if (!HasInit(list)) return absl::OkStatus();
   PluginMessage message;
   try {
     const commsched_status_t code =
         list.init(NewPluginHost(std::string(origin)), message.Begin(),
                   PluginMessage::size());
-    if (code == COMMSCHED_OK) return absl::OkStatus();
+    if (code == COMMSCHED_OK) {
+      *out_found = std::string(message.text());
+      return absl::OkStatus();
+    }
     const absl::Status failure = PluginFailure("it", "init", code, message);
     return absl::Status(failure.code(),
                         absl::StrCat("init: ", failure.message()));
@@ -111,11 +114,13 @@ PluginRegistry::PluginRegistry(std::vector<std::string> folders)
 absl::Status PluginRegistry::Add(const commsched_plugin_list_t* list,
                                  absl::string_view origin) {
   MutexLock lock(&mu_);
-  return AddLocked(list, origin);
+  std::string found;
+  return AddLocked(list, origin, &found);
 }
 
 absl::Status PluginRegistry::AddLocked(const commsched_plugin_list_t* list,
-                                       absl::string_view origin) {
+                                       absl::string_view origin,
+                                       std::string* out_found) {
   ASSIGN_OR_RETURN(std::vector<Plugin> added, ReadPluginList(list, origin));
   for (const Plugin& plugin : added) {
     for (const Plugin& other : plugins_) {
@@ -125,7 +130,7 @@ absl::Status PluginRegistry::AddLocked(const commsched_plugin_list_t* list,
                        "' is already registered (", other.origin, ")"));
     }
   }
-  RETURN_IF_ERROR(Init(*list, origin));
+  RETURN_IF_ERROR(Init(*list, origin, out_found));
   for (Plugin& plugin : added) plugins_.push_back(std::move(plugin));
   return absl::OkStatus();
 }
@@ -173,9 +178,10 @@ absl::Status PluginRegistry::LoadFileLocked(const std::string& path) {
   std::error_code error;
   const std::string resolved = fs::canonical(path, error).string();
   if (!error && loaded_.count(resolved) != 0) return absl::OkStatus();
+  std::string found;
   absl::Status outcome = error ? absl::NotFoundError(absl::StrCat(
                                      "plugin ", path, ": ", error.message()))
-                               : OpenLocked(resolved);
+                               : OpenLocked(resolved, &found);
   if (!outcome.ok() && !error) {
     // Not NotFound: the file is there.
     outcome = absl::Status(
@@ -185,7 +191,8 @@ absl::Status PluginRegistry::LoadFileLocked(const std::string& path) {
   }
   if (outcome.ok()) {
     loaded_.insert(resolved);
-    Log(LogLevel::kInfo, "plugin ", path, ": loaded");
+    Log(LogLevel::kInfo, "plugin ", path, ": loaded", found.empty() ? "" : "; ",
+        found);
   } else {
     Log(error ? LogLevel::kDebug : LogLevel::kWarning, outcome.message());
   }
@@ -194,13 +201,14 @@ absl::Status PluginRegistry::LoadFileLocked(const std::string& path) {
                                    return attempt.path == path;
                                  }),
                   attempts_.end());
-  attempts_.push_back({path, outcome});
+  attempts_.push_back({path, outcome, found});
   return outcome;
 }
 
 // The file is never closed again: its threads, and destructors of its statics,
 // may outlive any moment that we could choose.
-absl::Status PluginRegistry::OpenLocked(const std::string& path) {
+absl::Status PluginRegistry::OpenLocked(const std::string& path,
+                                        std::string* out_found) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
     // dlopen() would wait for the writer of a pipe.
@@ -217,7 +225,8 @@ absl::Status PluginRegistry::OpenLocked(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("exports no symbol ", kSymbol));
   }
-  return AddLocked(static_cast<const commsched_plugin_list_t*>(symbol), path);
+  return AddLocked(static_cast<const commsched_plugin_list_t*>(symbol), path,
+                   out_found);
 }
 
 const void* PluginRegistry::KnownLocked(commsched_plugin_kind_t kind,

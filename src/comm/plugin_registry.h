@@ -32,6 +32,7 @@ class PluginRegistry {
   struct Attempt {
     std::string path;
     absl::Status outcome;  // OK: loaded; NotFound: no such file
+    std::string found;     // What the plugin's init had to say, if loaded.
   };
 
   // Holds the built-in plugins. Its folders: those of COMMSCHED_PLUGIN_PATH,
@@ -70,13 +71,13 @@ class PluginRegistry {
 
  private:
   absl::Status AddLocked(const commsched_plugin_list_t* list,
-                         absl::string_view origin)
+                         absl::string_view origin, std::string* out_found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadLocked(absl::string_view name_or_path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadFileLocked(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status OpenLocked(const std::string& path)
+  absl::Status OpenLocked(const std::string& path, std::string* out_found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const void* KnownLocked(commsched_plugin_kind_t kind,
                           absl::string_view name) const

@@ -106,9 +106,12 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
              {"abort", table->abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
   table->capabilities &= 2 * COMMSCHED_BACKEND_PROCESSES - 1;
-  if ((table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0) {
-    return absl::UnimplementedError(absl::StrCat(
-        what, " is STREAM_ORDERED; this version has no device with streams"));
+  const bool stream_ordered =
+      (table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
+  const bool is_inline = (table->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
+  if (stream_ordered && is_inline) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " is both INLINE and STREAM_ORDERED"));
   }
   if ((table->wait == nullptr) != (table->interrupt == nullptr)) {
     return absl::InvalidArgumentError(
@@ -118,14 +121,20 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has only one of mem_register and mem_unregister"));
   }
-  if (table->memory_kinds != 0 &&
-      (table->memory_kinds & 1u << COMMSCHED_DEVICE_HOST) == 0) {
-    return absl::UnimplementedError(absl::StrCat(
-        what, " takes no memory of the host; this version has no other"));
+  if ((table->mem_alloc == nullptr) != (table->mem_free == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " has only one of mem_alloc and mem_free"));
   }
-  if ((table->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
-    return absl::OkStatus();
+  // A stream of the host is a thread, on which a backend cannot enqueue.
+  const bool on_host = table->memory_kinds == 0 ||
+                       (table->memory_kinds & 1u << COMMSCHED_DEVICE_HOST) != 0;
+  if (stream_ordered == on_host) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, ".memory_kinds is ", table->memory_kinds, ": ",
+        stream_ordered ? "one that is STREAM_ORDERED takes memory of a device"
+                       : "one that is not STREAM_ORDERED takes the host's"));
   }
+  if (is_inline || stream_ordered) return absl::OkStatus();
   return CheckPresent(what, {{"poll", table->poll != nullptr}});
 }
 

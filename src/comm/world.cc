@@ -9,20 +9,20 @@
 #include "comm/memory_store.h"
 #include "comm/plugin_registry.h"
 #include "comm/table_support.h"
+#include "device/host_device.h"
 
 namespace commsched {
 namespace {
 
-constexpr int kMaxRanks = 4096;
 // How long the end of a world waits for ranks that neither come nor go.
 constexpr int64_t kEndNs = int64_t{60} * 1000 * 1000 * 1000;
 // How long a rank waits for the server to take a value.
 constexpr int64_t kPutNs = int64_t{60} * 1000 * 1000 * 1000;
 
 absl::Status CheckSize(int size) {
-  if (size >= 1 && size <= kMaxRanks) return absl::OkStatus();
+  if (size >= 1 && size <= World::kMaxRanks) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("a world has 1..", kMaxRanks, " ranks, not ", size));
+      absl::StrCat("a world has 1..", World::kMaxRanks, " ranks, not ", size));
 }
 
 absl::StatusOr<const commsched_backend_t*> TableOf(const WorldSpec& spec) {
@@ -107,7 +107,34 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   return world;
 }
 
+Device* World::device(int rank) const {
+  if (spec_.devices.empty()) return SharedHostDevice().get();
+  const size_t index = own_rank_ == kAllRanks ? static_cast<size_t>(rank) : 0;
+  return spec_.devices[index].get();
+}
+
+absl::Status World::CheckDevices() const {
+  const size_t ranks =
+      own_rank_ == kAllRanks ? static_cast<size_t>(spec_.size) : 1;
+  if (!spec_.devices.empty() && spec_.devices.size() != ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("world: ", spec_.devices.size(), " devices for ", ranks,
+                     " ranks of this process"));
+  }
+  const uint32_t kinds = table_->memory_kinds == 0 ? 1u << COMMSCHED_DEVICE_HOST
+                                                   : table_->memory_kinds;
+  for (size_t i = 0; i < ranks; ++i) {
+    const Device& of_rank = *device(static_cast<int>(i));
+    if ((kinds >> of_rank.kind() & 1) != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("backend '", table_->name,
+                                                   "' does not move memory of ",
+                                                   of_rank.name()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status World::CreateInstance() {
+  RETURN_IF_ERROR(CheckDevices());
   {
     MutexLock lock(&ranks_mu_);
     ranks_.resize(static_cast<size_t>(spec_.size));
@@ -156,7 +183,8 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
                    .world_rank = rank,
                    .world_size = spec_.size,
                    .local_rank = own_rank_ == kAllRanks ? rank : local_rank_,
-                   .local_size = local_size_}));
+                   .local_size = local_size_,
+                   .device = device(rank)}));
   return opened.get();
 }
 

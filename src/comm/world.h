@@ -16,6 +16,7 @@
 #include "comm/value_store.h"
 #include "commsched/plugin.h"
 #include "control/job.h"
+#include "device/device.h"
 
 namespace commsched {
 
@@ -26,6 +27,9 @@ struct WorldSpec {
   // Used instead of the backend called `backend` if set: how a test brings its
   // own. Outlives the world.
   const commsched_backend_t* table = nullptr;
+  // By rank, of those that live in this process, in their order; empty: all
+  // compute on the host.
+  std::vector<std::shared_ptr<Device>> devices;
 };
 
 // Who is told that a rank is gone, or has failed. Thread-safe.
@@ -45,6 +49,7 @@ class FailureWatcher {
 class World {
  public:
   static constexpr int kAllRanks = -1;
+  static constexpr int kMaxRanks = 4096;
 
   // All ranks are threads of this process.
   static absl::StatusOr<std::shared_ptr<World>> Create(const WorldSpec& spec);
@@ -64,6 +69,8 @@ class World {
   int local_size() const { return local_size_; }
   Meeting* meeting() { return meeting_.get(); }
   const commsched_backend_t* backend() const { return table_; }
+  // That of `rank`, which lives in this process. Lives as long as the world.
+  Device* device(int rank) const;
   // `rank`, one that lives in this process, as the backend has opened it. Stays
   // open with the world.
   absl::StatusOr<BackendRank*> Rank(int rank);
@@ -91,6 +98,7 @@ class World {
 
   World(WorldSpec spec, const commsched_backend_t* table);
   absl::Status CreateInstance();
+  absl::Status CheckDevices() const;
   absl::Status CheckOwn(int rank) const;
   void OnLost(const std::string& why);
   void OnFailed(int rank, uint64_t scope, const absl::Status& why);

@@ -14,6 +14,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "control/connection.h"
+#include "control/meeting_table.h"
 #include "control/messages.h"
 #include "control/token.h"
 
@@ -452,6 +453,17 @@ absl::Status ControlClient::Agree(absl::Span<const int> members,
       ->Ask(Meeting(MeetingKind::kAgree, members, key, payload, timeout_ns),
             timeout_ns)
       .status();
+}
+
+absl::StatusOr<bool> ControlClient::Match(absl::Span<const int> members,
+                                          absl::string_view key,
+                                          absl::Span<const Claim> claims,
+                                          int64_t timeout_ns) {
+  ASSIGN_OR_RETURN(const std::string answer,
+                   Only(impl_->Ask(Meeting(MeetingKind::kMatch, members, key,
+                                           EncodeClaims(claims), timeout_ns),
+                                   timeout_ns)));
+  return answer == MeetingTable::kMatches;
 }
 
 absl::StatusOr<std::string> ControlClient::Broadcast(

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "control/claims.h"
 
 namespace commsched {
 
@@ -60,6 +61,11 @@ class ControlClient {
   // Of equal payloads: OK, or kFailedPrecondition with two that differ.
   absl::Status Agree(absl::Span<const int> members, absl::string_view key,
                      absl::string_view payload, int64_t timeout_ns);
+  // Whether what the members claim holds together.
+  absl::StatusOr<bool> Match(absl::Span<const int> members,
+                             absl::string_view key,
+                             absl::Span<const Claim> claims,
+                             int64_t timeout_ns);
   // The payload of the first member.
   absl::StatusOr<std::string> Broadcast(absl::Span<const int> members,
                                         absl::string_view key,

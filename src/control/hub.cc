@@ -107,8 +107,7 @@ std::vector<int> Hub::MembersOf(const std::vector<int32_t>& members) const {
 
 absl::Status Hub::Meet(int rank, MeetMessage message, int64_t now_ns) {
   RETURN_IF_ERROR(CheckKey(message.key));
-  if (message.kind > static_cast<uint32_t>(MeetingKind::kBroadcast) ||
-      message.timeout_ns < 0) {
+  if (message.kind >= kNumMeetingKinds || message.timeout_ns < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("meeting of kind ", message.kind, " and timeout ",
                      message.timeout_ns, " ns does not exist"));

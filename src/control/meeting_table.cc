@@ -40,6 +40,8 @@ absl::string_view KindName(MeetingKind kind) {
       return "agree";
     case MeetingKind::kBroadcast:
       return "broadcast";
+    case MeetingKind::kMatch:
+      return "match";
   }
   return "unknown";
 }
@@ -162,6 +164,11 @@ void MeetingTable::DecideIfDue(absl::string_view key, size_t member,
       meeting->decided = true;
       meeting->results = {std::move(meeting->payloads[0])};
       return;
+    case MeetingKind::kMatch:
+      if (!all_here) return;
+      meeting->decided = true;
+      meeting->results = {meeting->tally.Hold() ? kMatches : kDiffers};
+      return;
   }
 }
 
@@ -193,11 +200,17 @@ absl::Status MeetingTable::Come(MeetingKind kind, absl::string_view key,
   } else {
     RETURN_IF_ERROR(CheckMembers(key, members));
   }
+  std::vector<Claim> claims;
+  if (kind == MeetingKind::kMatch) {
+    ASSIGN_OR_RETURN(claims, DecodeClaims(payload));
+    payload.clear();
+  }
   Meeting& meeting = Open(key, members);
   meeting.kind = kind;
   meeting.has_come[member] = true;
   ++meeting.num_come;
   meeting.payloads[member] = std::move(payload);
+  meeting.tally.Add(claims);
   if (!meeting.decided) DecideIfDue(key, member, &meeting);
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "control/claims.h"
 #include "control/messages.h"
 
 namespace commsched {
@@ -26,14 +27,20 @@ namespace commsched {
 //   kGather     decided when all have come; gives all payloads, by member
 //   kAgree      the same, but fails as soon as two payloads differ; gives one
 //   kBroadcast  decided when the first member has come; gives its payload
+//   kMatch      decided when all have come, with claims (control/claims.h);
+//               gives kMatches if they hold together, else kDiffers
 //
 // Decides, but waits for nobody and reads no clock. Thread-compatible.
 class MeetingTable {
  public:
+  static constexpr char kMatches[] = "=";
+  static constexpr char kDiffers[] = "!";
+
   struct Meeting {
     absl::optional<MeetingKind> kind;  // None: only declined so far.
     std::vector<int> members;
-    std::vector<std::string> payloads;  // By member.
+    std::vector<std::string> payloads;  // By member; of kMatch none.
+    ClaimTally tally;                   // Of kMatch.
     std::vector<bool> has_come;
     std::vector<bool> has_left;
     size_t num_come = 0;
@@ -48,7 +55,8 @@ class MeetingTable {
 
   // `rank` comes with `payload`. An error is the caller's, and changes nothing:
   // a rank that is no member or is there already, members that are no ranks or
-  // named twice, or a meeting of another kind or other members.
+  // named twice, a meeting of another kind or other members, or a payload that
+  // is no claims.
   absl::Status Come(MeetingKind kind, absl::string_view key,
                     absl::Span<const int> members, int rank,
                     std::string payload);

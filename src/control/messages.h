@@ -16,7 +16,7 @@
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 2;
+inline constexpr uint32_t kControlVersion = 3;
 
 // ---- Handshake --------------------------------------------------------------
 
@@ -90,7 +90,13 @@ struct RefusedMessage {
 // ---- From a rank ------------------------------------------------------------
 
 // How a meeting ends (control/meeting_table.h).
-enum class MeetingKind : uint32_t { kGather = 0, kAgree = 1, kBroadcast = 2 };
+enum class MeetingKind : uint32_t {
+  kGather = 0,
+  kAgree = 1,
+  kBroadcast = 2,
+  kMatch = 3
+};
+inline constexpr uint32_t kNumMeetingKinds = 4;
 
 struct MeetMessage {
   static constexpr FrameKind kKind = FrameKind::kMeet;

@@ -36,6 +36,9 @@ struct BackendModel {
   bool deterministic = true;  // sums in rank order if asked to
   bool strided = true;        // moves parts that are not dense
   bool point_to_point = true;
+  // A launch starts once the one before it on its lane is complete, as on a
+  // stream of a device; else launches of a lane are under way side by side.
+  bool serial_lanes = false;
   uint32_t kinds = UINT32_MAX;       // bit k: CollectiveKind k
   uint32_t dtypes = UINT32_MAX;      // bit d: DType d
   uint32_t reductions = UINT32_MAX;  // bit r: ReduceOp r

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "device/host_device.h"
@@ -66,6 +67,11 @@ absl::StatusOr<std::unique_ptr<Recording>> Recording::Create(
 
 absl::Status Recording::Init() {
   RETURN_IF_ERROR(CheckSpec(spec_));
+  const Device& device = *spec_.world->device(spec_.world_rank);
+  if (device.kind() != COMMSCHED_DEVICE_HOST) {
+    return absl::UnimplementedError(
+        absl::StrCat("recording: recording an order on ", device.name()));
+  }
   for (const GroupSpec& group : spec_.groups) {
     RETURN_IF_ERROR(
         declared_.AddGroup(group.axis, static_cast<int>(group.ranks.size()))
@@ -270,7 +276,18 @@ absl::Status Recording::Connect() {
                                 spec_.strict ? " steps strictly" : " steps")
                  : absl::StrCat("cannot connect: ", ready.message());
   std::vector<std::string> axes;
-  for (const GroupSpec& group : spec_.groups) axes.push_back(group.axis);
+  std::vector<Claim> claims = {Claim::Of("begins", mine)};
+  for (const GroupSpec& group : spec_.groups) {
+    axes.push_back(group.axis);
+    claims.push_back(Claim::Of(
+        absl::StrCat(group.axis, "\n", absl::StrJoin(group.ranks, " ")), "",
+        static_cast<uint32_t>(group.ranks.size())));
+  }
+  ASSIGN_OR_RETURN(const bool matches, meetings_.Match(claims));
+  if (matches && ready.ok()) {
+    connected_ = true;
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
                    meetings_.Gather(absl::StrCat(
                        mine, "\n", ShowGroups(axes, spec_.groups))));

@@ -14,25 +14,22 @@ RecordingMeetings::RecordingMeetings(std::shared_ptr<World> world, int rank,
       timeout_ns_(timeout_ns) {}
 
 std::string RecordingMeetings::KeyLocked() const {
-  return next_ == 0
-             ? absl::StrCat("recording ", instance_, " begin")
-             : absl::StrCat("recording ", instance_, " order ", next_ - 1);
+  return absl::StrCat("recording ", instance_, " meeting ", next_);
 }
 
 void RecordingMeetings::DeclineLocked() {
   world_->meeting()->Decline(KeyLocked(), rank_, gave_up_);
 }
 
-absl::StatusOr<std::vector<std::string>> RecordingMeetings::Gather(
-    std::string mine) {
+template <typename Shown, typename Meet>
+absl::StatusOr<Shown> RecordingMeetings::MeetNext(const Meet& meet) {
   std::string key;
   {
     MutexLock lock(&mu_);
     if (!gave_up_.ok()) return gave_up_;
     key = KeyLocked();
   }
-  absl::StatusOr<std::vector<std::string>> all =
-      world_->meeting()->AllGather(key, rank_, std::move(mine), timeout_ns_);
+  absl::StatusOr<Shown> all = meet(key);
   MutexLock lock(&mu_);
   if (!all.ok()) {
     failed_ = true;
@@ -43,6 +40,20 @@ absl::StatusOr<std::vector<std::string>> RecordingMeetings::Gather(
   ++next_;
   if (!gave_up_.ok()) DeclineLocked();
   return all;
+}
+
+absl::StatusOr<std::vector<std::string>> RecordingMeetings::Gather(
+    std::string mine) {
+  return MeetNext<std::vector<std::string>>([&](const std::string& key) {
+    return world_->meeting()->AllGather(key, rank_, std::move(mine),
+                                        timeout_ns_);
+  });
+}
+
+absl::StatusOr<bool> RecordingMeetings::Match(absl::Span<const Claim> claims) {
+  return MeetNext<bool>([&](const std::string& key) {
+    return world_->meeting()->Match(key, rank_, claims, timeout_ns_);
+  });
 }
 
 void RecordingMeetings::GiveUp(const absl::Status& why) {

@@ -8,7 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
+#include "comm/meeting.h"
 #include "comm/world.h"
 
 namespace commsched {
@@ -31,6 +33,8 @@ class RecordingMeetings {
   // kDeadlineExceeded. After a failure there are no more meetings. One call at
   // a time.
   absl::StatusOr<std::vector<std::string>> Gather(std::string mine);
+  // Likewise, but says only whether what the ranks claim holds together.
+  absl::StatusOr<bool> Match(absl::Span<const Claim> claims);
 
   // This rank comes to no further meeting, because of `why`, which is not OK;
   // if it waits in one, it gets out. The others learn of it in the meeting that
@@ -44,6 +48,8 @@ class RecordingMeetings {
   }
 
  private:
+  template <typename Shown, typename Meet>
+  absl::StatusOr<Shown> MeetNext(const Meet& meet);
   std::string KeyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DeclineLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

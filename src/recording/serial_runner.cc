@@ -61,6 +61,7 @@ SerialRunner::Prepared::~Prepared() {
 SerialRunner::SerialRunner(SerialRunnerSpec spec)
     : spec_(std::move(spec)),
       backend_(spec_.world->backend()),
+      device_(spec_.world->device(spec_.world_rank)),
       num_met_(spec_.groups.size()),
       communicators_(spec_.world) {}
 
@@ -122,9 +123,9 @@ absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
   ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                    BuildPlan(graph, options, CostProfile{}));
   auto prepared = std::make_unique<Prepared>();
-  prepared->device = &device_;
+  prepared->device = device_;
   if (plan->arena_bytes != 0) {
-    ASSIGN_OR_RETURN(prepared->staging, device_.Allocate(plan->arena_bytes));
+    ASSIGN_OR_RETURN(prepared->staging, device_->Allocate(plan->arena_bytes));
   }
   Binding binding;
   for (BufferId buffer : buffers) {
@@ -134,7 +135,7 @@ absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
   for (const GroupSpec& group : spec_.groups) {
     binding.group_rank.push_back(group.rank);
   }
-  binding.device = &device_;
+  binding.device = device_;
   binding.caller_lanes.assign(plan->num_compute_lanes, true);
   ASSIGN_OR_RETURN(prepared->program, Flatten(std::move(plan), binding));
   entry = std::move(prepared);
@@ -166,26 +167,30 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
     key = KeyLocked(group);
   }
   const std::string& name = spec_.ops->op(op).name;
-  absl::StatusOr<std::vector<std::string>> shown =
-      spec_.world->meeting()->AllGatherAmong(
-          members.ranks, key, spec_.world_rank,
-          absl::StrCat(step, " ", op.value(), " ", name),
-          spec_.launch_timeout_ns);
+  const std::string mine = absl::StrCat(step, " ", op.value(), " ", name);
+  absl::StatusOr<bool> equal = spec_.world->meeting()->MatchAmong(
+      members.ranks, key, spec_.world_rank, {Claim::Of("submits", mine)},
+      spec_.launch_timeout_ns);
   {
     MutexLock lock(&mu_);
     // A rank that gave up when all had come already got through, like the
     // others: they miss it in the next one.
-    if (shown.ok()) ++num_met_[group];
-    if (shown.ok() && !gave_up_.ok()) DeclineLocked(group);
+    if (equal.ok()) ++num_met_[group];
+    if (equal.ok() && !gave_up_.ok()) DeclineLocked(group);
     if (!gave_up_.ok()) return gave_up_;
   }
-  if (!shown.ok()) {
-    return WithContext(shown.status(), absl::StrCat("recording '", name, "'"));
+  if (!equal.ok()) {
+    return WithContext(equal.status(), absl::StrCat("recording '", name, "'"));
   }
+  if (*equal) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<std::string> shown,
+                   spec_.world->meeting()->AllGatherAmong(
+                       members.ranks, absl::StrCat(key, " differs"),
+                       spec_.world_rank, mine, spec_.launch_timeout_ns));
   for (size_t i = 0; i < members.ranks.size(); ++i) {
-    if ((*shown)[i] == (*shown)[static_cast<size_t>(members.rank)]) continue;
+    if (shown[i] == shown[static_cast<size_t>(members.rank)]) continue;
     const std::vector<std::string> words =
-        absl::StrSplit((*shown)[i], absl::MaxSplits(' ', 2));
+        absl::StrSplit(shown[i], absl::MaxSplits(' ', 2));
     return absl::FailedPreconditionError(absl::StrCat(
         "recording: on axis ", members.axis, " rank ", spec_.world_rank,
         " submits '", name, "' of step ", step, ", rank ", members.ranks[i],

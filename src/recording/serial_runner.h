@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "comm/table_support.h"
-#include "device/host_device.h"
+#include "device/device.h"
 #include "exec/program.h"
 #include "graph/graph.h"
 #include "plan/options.h"
@@ -61,7 +61,7 @@ class SerialRunner {
   // A plan of one collective, ready to be launched.
   struct Prepared {
     std::unique_ptr<Program> program;
-    HostDevice* device = nullptr;
+    Device* device = nullptr;
     void* staging = nullptr;
     ~Prepared();
   };
@@ -77,7 +77,7 @@ class SerialRunner {
 
   const SerialRunnerSpec spec_;
   const commsched_backend_t* const backend_;
-  HostDevice device_;
+  Device* const device_;
   PluginMessage message_;  // of the backend's latest call
   absl::flat_hash_map<OpId, std::unique_ptr<Prepared>> prepared_;
   Mutex mu_;

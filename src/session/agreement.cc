@@ -24,8 +24,10 @@ namespace {
 constexpr char kFine[] = "=";    // what is to be equal follows
 constexpr char kFailed[] = "!";  // an error message follows
 
-// The first meeting of a session.
+// The first meeting of a session, and where ranks that do not match show what
+// they have.
 constexpr char kFingerprint[] = "fingerprint";
+constexpr char kSummaries[] = "summaries";
 
 constexpr size_t kHashBytes = sizeof(Fingerprint);
 
@@ -39,6 +41,20 @@ absl::StatusOr<std::vector<std::string>> Gather(const SessionSpec& spec,
   return spec.world->meeting()->AllGather(MeetingKey(spec, subject),
                                           spec.world_rank, std::move(mine),
                                           spec.launch_timeout_ns);
+}
+
+// What a rank that has failed claims, and one that has not: the same of nobody.
+Claim ClaimOf(const absl::Status& local) {
+  return Claim::Of("bound",
+                   local.ok() ? absl::string_view(kFine) : local.message());
+}
+
+// Whether what the ranks claim of `subject` holds together.
+absl::StatusOr<bool> Match(const SessionSpec& spec, absl::string_view subject,
+                           absl::Span<const Claim> claims) {
+  return spec.world->meeting()->Match(MeetingKey(spec, subject),
+                                      spec.world_rank, claims,
+                                      spec.launch_timeout_ns);
 }
 
 // Shows all ranks `mine`, or this rank's failure, and returns what they show. A
@@ -83,11 +99,15 @@ std::string BytesOf(const Fingerprint& fingerprint) {
 
 // A communicator as all its members know it: the axis, the world ranks and the
 // name in the graphs, as several may hold the same ranks.
-std::string IdentityOf(const SessionSpec& spec, size_t index) {
+std::string GroupText(const SessionSpec& spec, size_t index) {
   const GroupSpec& group = spec.groups[index];
-  return Bytes(HashOf(absl::StrCat(
+  return absl::StrCat(
       group.axis, "\n", absl::StrJoin(group.ranks, " "), "\n",
-      spec.plan->graph->group(GroupId(static_cast<uint32_t>(index))).name)));
+      spec.plan->graph->group(GroupId(static_cast<uint32_t>(index))).name);
+}
+
+std::string IdentityOf(const SessionSpec& spec, size_t index) {
+  return Bytes(HashOf(GroupText(spec, index)));
 }
 
 constexpr size_t kIdentityBytes = sizeof(uint64_t);
@@ -112,6 +132,23 @@ std::string Summary(const SessionSpec& spec) {
                     BytesOf(plan.group_fingerprints[g]));
   }
   return summary;
+}
+
+// What holds together if and only if ranks of one role have equal plans, and
+// all members of a group have it and agree on it.
+std::vector<Claim> ClaimsOf(const SessionSpec& spec) {
+  const Plan& plan = *spec.plan;
+  std::vector<Claim> claims = {
+      ClaimOf(absl::OkStatus()),
+      Claim::Of(absl::StrCat("role ", plan.role, " of ", plan.num_roles),
+                BytesOf(plan.fingerprint))};
+  for (size_t g = 0; g < spec.groups.size(); ++g) {
+    claims.push_back(
+        Claim::Of(absl::StrCat("group ", GroupText(spec, g)),
+                  BytesOf(plan.group_fingerprints[g]),
+                  static_cast<uint32_t>(spec.groups[g].ranks.size())));
+  }
+  return claims;
 }
 
 constexpr size_t kRoleBytes = 2 * sizeof(uint32_t);
@@ -243,8 +280,12 @@ absl::Status NameTheDifference(const SessionSpec& spec,
 }  // namespace
 
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound) {
+  const std::vector<Claim> claims =
+      bound.ok() ? ClaimsOf(spec) : std::vector<Claim>{ClaimOf(bound)};
+  ASSIGN_OR_RETURN(const bool matches, Match(spec, kFingerprint, claims));
+  if (matches) return bound;
   ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                   ShowAll(spec, kFingerprint, bound,
+                   ShowAll(spec, kSummaries, bound,
                            bound.ok() ? SummaryAndGroups(spec) : ""));
   const Shown shown = Separate(all);
   // Every rank sees the same payloads, so all of them go on or none does.
@@ -262,7 +303,10 @@ void DeclineToAgree(const SessionSpec& spec, const absl::Status& why) {
 
 absl::Status AgreeOnReadiness(const SessionSpec& spec,
                               const absl::Status& ready) {
-  return ShowAll(spec, "readiness", ready, "").status();
+  ASSIGN_OR_RETURN(const bool matches,
+                   Match(spec, "readiness", {ClaimOf(ready)}));
+  if (matches) return ready;
+  return ShowAll(spec, "failures", ready, "").status();
 }
 
 }  // namespace commsched

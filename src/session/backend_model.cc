@@ -22,8 +22,14 @@ bool Has(uint32_t mask, Enum bit) {
 std::string LackOf(const BackendModel& backend, const Plan& plan,
                    const Launch& launch) {
   if (IsPointToPoint(launch.kind)) {
-    return backend.point_to_point ? ""
-                                  : "send and receive (COMMSCHED_BACKEND_P2P)";
+    if (!backend.point_to_point) {
+      return "send and receive (COMMSCHED_BACKEND_P2P)";
+    }
+    // What was proved may rest on launches that are under way side by side.
+    return backend.serial_lanes && !plan.options.backend.serial_lanes
+               ? "have sends under way beside later launches "
+                 "(COMMSCHED_BACKEND_STREAM_ORDERED)"
+               : "";
   }
   const CollectiveKind kind =
       launch.coded ? CodedKind(launch.kind) : launch.kind;
@@ -58,6 +64,7 @@ BackendModel ModelOf(const commsched_backend_t& backend) {
           .deterministic = can(COMMSCHED_BACKEND_DETERMINISTIC),
           .strided = can(COMMSCHED_BACKEND_STRIDED),
           .point_to_point = can(COMMSCHED_BACKEND_P2P),
+          .serial_lanes = can(COMMSCHED_BACKEND_STREAM_ORDERED),
           .kinds = MaskOf(backend.kinds),
           .dtypes = MaskOf(backend.dtypes),
           .reductions = MaskOf(backend.reductions)};

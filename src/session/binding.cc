@@ -91,6 +91,44 @@ absl::Status CheckProgress(const SessionSpec& spec,
   return absl::OkStatus();
 }
 
+bool EnqueuesOn(const commsched_backend_t& backend) {
+  return (backend.capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
+}
+
+absl::Status CheckDevice(const SessionSpec& spec,
+                         const std::vector<Stream*>& lanes) {
+  Device* const device = spec.world->device(spec.world_rank);
+  const bool enqueues = EnqueuesOn(*spec.world->backend());
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i]->is_caller() || lanes[i]->is_device() == enqueues) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session: lane ", i, " is ",
+        lanes[i]->is_device() ? "a stream of a device" : "a HOST stream",
+        ", but backend '", spec.world->backend()->name, "' works on ",
+        device->name()));
+  }
+  if (!enqueues) return absl::OkStatus();
+  const auto refuse = [&](absl::string_view what) {
+    return absl::UnimplementedError(
+        absl::StrCat("session: ", what, " on ", device->name()));
+  };
+  if (spec.manual || spec.by_caller) return refuse("progress by the caller");
+  if (!spec.submitted.empty()) return refuse("a recorded order");
+  for (const Launch& launch : spec.plan->launches) {
+    if (!launch.coded) continue;
+    return refuse("codecs, which run on the host,");
+  }
+  for (const SessionSpec::Binding& binding : spec.bindings) {
+    const absl::Status here = device->CheckHere(binding.address);
+    if (here.ok()) continue;
+    return absl::Status(
+        here.code(), absl::StrCat("session: buffer '",
+                                  spec.plan->graph->buffer(binding.buffer).name,
+                                  "' ", here.message()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<void*>> ResolveBindings(const SessionSpec& spec) {
   const Graph& graph = *spec.plan->graph;
   std::vector<void*> addresses(graph.buffers().size());

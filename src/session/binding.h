@@ -14,6 +14,14 @@ namespace commsched {
 // number.
 absl::Status CheckGroups(const SessionSpec& spec);
 
+// Whether launches of `backend` are enqueued on streams of a device.
+bool EnqueuesOn(const commsched_backend_t& backend);
+
+// Whether the session's lanes, memory and options go with its rank's device:
+// kInvalidArgument, or kUnimplemented for what only works on the host.
+absl::Status CheckDevice(const SessionSpec& spec,
+                         const std::vector<Stream*>& lanes);
+
 // kInvalidArgument if a manual session could block its thread, or one that is
 // not manual is given a clock of its own.
 absl::Status CheckProgress(const SessionSpec& spec,

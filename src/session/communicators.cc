@@ -19,6 +19,8 @@ namespace {
 // How often a communicator that is not ready yet is looked at.
 constexpr int64_t kLookNs = int64_t{1} * 1000 * 1000;
 
+constexpr size_t kNone = ~size_t{0};
+
 // Of a session without a plan: 1.
 uint32_t LargestLaunch(const Plan* plan) {
   size_t members = 1;
@@ -81,6 +83,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   desc.rank = group.rank;
   desc.max_in_flight = requests;
   desc.max_members = LargestLaunch(spec.plan.get());
+  desc.num_lanes = spec.plan == nullptr ? 1 : spec.plan->num_comm_lanes;
   PluginMessage message;
   commsched_status_t code = COMMSCHED_OK;
   {
@@ -103,8 +106,12 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
   const int64_t deadline_ns =
       DeadlineAfter(clock.NowNs(), spec.launch_timeout_ns);
   BackendRank::Turn turn(rank_);
-  for (size_t number = 0; number < comms_.size(); ++number) {
-    while (true) {
+  std::vector<bool> is_ready(comms_.size());
+  while (true) {
+    // All of them each time: members may look at theirs in other orders.
+    size_t waits_for = kNone;
+    for (size_t number = 0; number < comms_.size(); ++number) {
+      if (is_ready[number]) continue;
       PluginMessage message;
       uint32_t ready = 0;
       const commsched_status_t code = backend_->comm_ready(
@@ -113,18 +120,19 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
         return OfAxis(spec.groups[number],
                       BackendFailure(*backend_, "comm_ready", code, message));
       }
-      if (ready == 1) break;
-      if (clock.NowNs() >= deadline_ns) {
-        return OfAxis(spec.groups[number],
-                      absl::DeadlineExceededError(absl::StrCat(
-                          "backend '", backend_->name, "': rank ",
-                          spec.world_rank, " is not connected after ",
-                          spec.launch_timeout_ns / 1'000'000, " ms")));
-      }
-      turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
+      is_ready[number] = ready == 1;
+      if (ready != 1 && waits_for == kNone) waits_for = number;
     }
+    if (waits_for == kNone) return absl::OkStatus();
+    if (clock.NowNs() >= deadline_ns) {
+      return OfAxis(spec.groups[waits_for],
+                    absl::DeadlineExceededError(absl::StrCat(
+                        "backend '", backend_->name, "': rank ",
+                        spec.world_rank, " is not connected after ",
+                        spec.launch_timeout_ns / 1'000'000, " ms")));
+    }
+    turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
   }
-  return absl::OkStatus();
 }
 
 absl::Status Communicators::Expect(

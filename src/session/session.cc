@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
 Session::~Session() {
   if (dispatcher_ == nullptr) return;
   if (!parts_.failure.failed()) {
-    absl::Status drained = dispatcher_->in_step()
+    absl::Status drained = dispatcher_->in_step() || capturing_
                                ? absl::AbortedError(absl::StrCat(
                                      "the session was destroyed inside step ",
                                      dispatcher_->named_step()))
@@ -51,6 +51,7 @@ Session::~Session() {
   // Workers may still hold waits for events of ours, and work on the arena. By
   // now every event is complete or poisoned, so that they get through.
   for (Stream* lane : parts_.lanes) lane->Synchronize();
+  for (const auto& side : parts_.side_streams) side->Synchronize();
   MutexLock lock(&released_mu_);
   for (Stream* stream : released_on_) stream->Synchronize();
 }
@@ -115,10 +116,12 @@ bool Session::IsDue(OpId collective) const {
 // completes in order.
 absl::Status Session::Drain() {
   if (parts_.failure.failed()) return parts_.failure.status();
+  RETURN_IF_ERROR(CheckNotCapturing("drain"));
   if (dispatcher_->in_step()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "drain: step ", dispatcher_->named_step(), " has not ended"));
   }
+  dispatcher_->AwaitReplay();
   if (!parts_.spec.manual) {
     for (Stream* lane : parts_.lanes) lane->Synchronize();
   }
@@ -138,6 +141,7 @@ absl::Status Session::Drain() {
     }
     issuer_->Await(launch.event, steps);
   }
+  if (parts_.program->enqueue) issuer_->AwaitRetired(steps);
   return parts_.failure.status();
 }
 
@@ -204,6 +208,7 @@ absl::StatusOr<uint64_t> Session::BufferVersion(BufferId buffer) const {
 // A launch that is due in a step is complete once its event is.
 absl::Status Session::BufferRelease(BufferId buffer, Stream* stream) {
   if (parts_.failure.failed()) return parts_.failure.status();
+  RETURN_IF_ERROR(CheckNotCapturing("buffer_release"));
   if (buffer.value() >= parts_.users.size()) {
     return absl::NotFoundError(absl::StrCat(
         "buffer_release: buffer ", buffer.value(), " is not in the graph"));
@@ -288,11 +293,25 @@ SessionCounters Session::counters() const {
   counters.streams_created =
       GlobalDeviceCounters().streams_created.load(std::memory_order_relaxed);
   counters.registrations = parts_.registrations;
+  AddMemory(&counters);
   counters.stall_due_ns = issuer_->StallNs(StallCause::kDue);
   counters.stall_wait_ns = issuer_->StallNs(StallCause::kWait);
   counters.stall_window_ns = issuer_->StallNs(StallCause::kWindow);
   counters.stall_requests_ns = issuer_->StallNs(StallCause::kRequests);
   return counters;
+}
+
+void Session::AddMemory(SessionCounters* counters) const {
+  counters->arena_bytes = parts_.arena.bytes();
+  counters->registered_bytes = parts_.registered_bytes;
+  counters->allocation_retries = parts_.arena.retries();
+  const BackendRank& rank = *parts_.communicators.rank();
+  if (rank.table().mem_stats == nullptr) return;
+  commsched_backend_memory_t memory = {};
+  memory.struct_size = sizeof(memory);
+  rank.table().mem_stats(rank.handle(), &memory);
+  counters->backend_peak_bytes = memory.peak_bytes;
+  counters->launch_allocations = memory.launch_allocations;
 }
 
 absl::StatusOr<CodecError> Session::CodecErrorOf(OpId op) const {

@@ -6,15 +6,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "exec/codec_runner.h"
 #include "exec/dispatcher.h"
 #include "exec/issuer.h"
 #include "exec/late_bindings.h"
+#include "exec/step_capture.h"
 #include "session/progress_at_failure.h"
 #include "session/session_parts.h"
 #include "session/session_spec.h"
@@ -28,6 +31,8 @@ struct SessionCounters {
            registrations;
   int64_t stall_due_ns = 0, stall_wait_ns = 0, stall_window_ns = 0,
           stall_requests_ns;
+  uint64_t arena_bytes = 0, registered_bytes = 0, allocation_retries = 0,
+           backend_peak_bytes = 0, launch_allocations = 0;
 };
 
 // Behind include/commsched/session.h, which states the contract of each call.
@@ -44,11 +49,15 @@ class Session final {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  absl::Status StepBegin() { return dispatcher_->StepBegin(); }
+  absl::Status StepBegin() {
+    RETURN_IF_ERROR(CheckNotCapturing("step_begin"));
+    return dispatcher_->StepBegin();
+  }
   absl::Status StepEnd() { return dispatcher_->StepEnd(); }
   absl::Status Before(OpId op, Stream* stream) {
     const uint32_t node = NodeOf(op);
     if (node == Plan::kNone) return NotComputeOp(op);
+    if (ABSL_PREDICT_FALSE(capturing_)) return capture_->Before(node, stream);
     return dispatcher_->Before(node, stream);
   }
   absl::Status After(OpId op, Stream* stream) {
@@ -59,8 +68,22 @@ class Session final {
                           absl::Span<const LateBinding> late) {
     const uint32_t node = NodeOf(op);
     if (node == Plan::kNone) return NotComputeOp(op);
+    if (ABSL_PREDICT_FALSE(capturing_)) {
+      RETURN_IF_ERROR(CheckNothingBound(op, late));
+      return capture_->After(node, stream);
+    }
     return dispatcher_->After(node, stream, late);
   }
+
+  // In place of StepBegin() and StepEnd(): `origin` is capturing, and takes
+  // what Before() and After() do in between into a graph.
+  absl::Status CaptureBegin(Stream* origin);
+  absl::Status CaptureEnd();
+  // A step that is a launch of the graph, which the caller launches on `stream`
+  // in between.
+  absl::Status ReplayBegin(Stream* stream);
+  absl::Status ReplayEnd() { return dispatcher_->ReplayEnd(); }
+
   // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
   // zeros and gets no result. Returns status().
   absl::Status Submit(OpId collective, bool drop);
@@ -72,6 +95,7 @@ class Session final {
   // `compute` is called on this thread, with no lock held.
   using Compute = absl::Status (*)(void* user, OpId op, Stream* stream);
   absl::Status Run(Compute compute, void* user, uint64_t num_steps) {
+    RETURN_IF_ERROR(CheckNotCapturing("run"));
     return dispatcher_->Run(compute, user, num_steps);
   }
   // Of a manual session: fails if something due is not complete.
@@ -108,7 +132,13 @@ class Session final {
     return op.value() < nodes.size() ? nodes[op.value()] : Plan::kNone;
   }
   absl::Status NotComputeOp(OpId op) const;
+  // The session's first failure comes before what is wrong with the call.
+  absl::Status CheckNotCapturing(absl::string_view call) const;
+  // A session with late-bound buffers captures nothing.
+  absl::Status CheckNothingBound(OpId op,
+                                 absl::Span<const LateBinding> late) const;
   uint64_t CompletedGenerations(NodeRef node) const;
+  void AddMemory(SessionCounters* counters) const;
   ProgressAtFailure Progress() const;
   void RememberReleasedOn(Stream* stream);
 
@@ -127,6 +157,13 @@ class Session final {
   // the progress thread uses.
   std::unique_ptr<Issuer> issuer_;
   std::unique_ptr<Dispatcher> dispatcher_;
+
+  // Made by the first CaptureBegin(). The driving thread's, as all that
+  // follows.
+  std::unique_ptr<StepCapture> capture_;
+  bool capturing_ = false;
+  bool has_captured_ = false;
+  Stream* replay_stream_ = nullptr;  // of the latest ReplayBegin()
 };
 
 }  // namespace commsched

@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "exec/flatten.h"
+#include "exec/polled_mode.h"
 #include "session/backend_model.h"
 #include "session/binding.h"
 #include "session/codec.h"
@@ -25,7 +26,6 @@ SessionSpec WithDefaults(SessionSpec spec) {
 
 // Of a session whose launches may not have ended: until the process does.
 struct Remains {
-  void* arena = nullptr;
   std::unique_ptr<Program> program;  // Counts and members of launches.
   std::unique_ptr<Drops> drops;
 };
@@ -39,19 +39,9 @@ void Keep(Remains remains) {
 
 }  // namespace
 
-SessionParts::Arena::~Arena() {
-  if (address_ != nullptr) device_->Free(address_);
-}
-
-absl::Status SessionParts::Arena::Allocate(Device* device, uint64_t bytes) {
-  if (bytes == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(address_, device->Allocate(bytes));
-  device_ = device;
-  return absl::OkStatus();
-}
-
 SessionParts::SessionParts(SessionSpec s)
     : spec(WithDefaults(std::move(s))),
+      device(spec.world->device(spec.world_rank)),
       failure(spec.on_failure),
       communicators(spec.world) {}
 
@@ -70,7 +60,8 @@ SessionParts::~SessionParts() {
       "; its arena of ", spec.plan->arena_bytes,
       " bytes is not freed, and these buffers must not be: ",
       bound.empty() ? "none" : bound);
-  Keep({arena.Release(), std::move(program), std::move(drops)});
+  arena.Keep();
+  Keep({std::move(program), std::move(drops)});
 }
 
 absl::Status SessionParts::Bind() {
@@ -79,13 +70,15 @@ absl::Status SessionParts::Bind() {
   Binding binding;
   ASSIGN_OR_RETURN(binding.buffer_address, ResolveBindings(spec));
   ASSIGN_OR_RETURN(lanes, ResolveLanes(spec));
-  RETURN_IF_ERROR(arena.Allocate(&device, spec.plan->arena_bytes));
+  RETURN_IF_ERROR(CheckDevice(spec, lanes));
+  RETURN_IF_ERROR(arena.Allocate(spec, spec.plan->arena_bytes));
   for (const Placement& placement : spec.plan->placements) {
     binding.buffer_address[placement.buffer.value()] =
         arena.address() + placement.offset;
   }
   binding.arena = arena.address();
-  binding.device = &device;
+  binding.device = device;
+  binding.enqueue = EnqueuesOn(*spec.world->backend());
   RETURN_IF_ERROR(CheckProgress(spec, lanes));
   binding.issue_inline =
       (spec.world->backend()->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
@@ -97,10 +90,37 @@ absl::Status SessionParts::Bind() {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program, Flatten(spec.plan, binding));
+  if (program->enqueue) RETURN_IF_ERROR(MakeStreams());
   ASSIGN_OR_RETURN(codec, MakeCodec(*spec.plan));
   RETURN_IF_ERROR(AddGates());
   RETURN_IF_ERROR(OpenFlightRecord());
   FindWriters();
+  return absl::OkStatus();
+}
+
+absl::Status SessionParts::MakeStreams() {
+  for (uint32_t i = 0; i < spec.plan->num_comm_lanes; ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                     device->CreateSideStream());
+    side_streams.push_back(std::move(stream));
+  }
+  lane_ends.resize(lanes.size());
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (!lanes[i]->is_device()) continue;
+    ASSIGN_OR_RETURN(lane_ends[i], device->CreateEvent(Program::kRunAhead + 1));
+  }
+  ReplaysSpec of_replays;
+  of_replays.program = program.get();
+  of_replays.device = device;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (lane_ends[i] == nullptr) continue;
+    of_replays.streams.push_back(lanes[i]);
+    of_replays.lane_ends.push_back(lane_ends[i].get());
+  }
+  for (const auto& side : side_streams) {
+    of_replays.streams.push_back(side.get());
+  }
+  ASSIGN_OR_RETURN(replays, Replays::Create(std::move(of_replays)));
   return absl::OkStatus();
 }
 
@@ -131,7 +151,7 @@ absl::Status SessionParts::AddGates() {
   std::vector<int> group_rank;
   for (const GroupSpec& group : spec.groups) group_rank.push_back(group.rank);
   ASSIGN_OR_RETURN(
-      drops, Drops::Create(program.get(), spec.submitted, group_rank, &device));
+      drops, Drops::Create(program.get(), spec.submitted, group_rank, device));
   return absl::OkStatus();
 }
 
@@ -168,9 +188,17 @@ void SessionParts::FindWriters() {
 }
 
 absl::Status SessionParts::Connect() {
-  RETURN_IF_ERROR(communicators.Create(spec, Issuer::RequestsFor(*spec.plan)));
-  RETURN_IF_ERROR(ExpectLaunches());
-  return RegisterMemory();
+  absl::Status connected =
+      communicators.Create(spec, PolledMode::RequestsFor(*spec.plan));
+  if (connected.ok()) connected = ExpectLaunches();
+  if (connected.ok()) connected = RegisterMemory();
+  // Others may wait for this rank to connect.
+  if (!connected.ok()) {
+    communicators.Abort(absl::Status(
+        connected.code(),
+        absl::StrCat("rank ", spec.world_rank, ": ", connected.message())));
+  }
+  return connected;
 }
 
 absl::Status SessionParts::ExpectLaunches() {
@@ -186,17 +214,21 @@ absl::Status SessionParts::ExpectLaunches() {
 // What collectives read and write: the arena, and the caller's buffers.
 absl::Status SessionParts::RegisterMemory() {
   if (spec.plan->arena_bytes != 0) {
-    RETURN_IF_ERROR(communicators.Register(
-        arena.address(), spec.plan->arena_bytes, &registrations));
+    RETURN_IF_ERROR(Register(arena.address(), spec.plan->arena_bytes));
   }
   if (drops != nullptr && drops->scratch_bytes() != 0) {
-    RETURN_IF_ERROR(communicators.Register(
-        drops->scratch(), drops->scratch_bytes(), &registrations));
+    RETURN_IF_ERROR(Register(drops->scratch(), drops->scratch_bytes()));
   }
   for (const SessionSpec::Binding& binding : spec.bindings) {
-    RETURN_IF_ERROR(
-        communicators.Register(binding.address, binding.bytes, &registrations));
+    RETURN_IF_ERROR(Register(binding.address, binding.bytes));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SessionParts::Register(void* address, uint64_t bytes) {
+  const uint64_t before = registrations;
+  RETURN_IF_ERROR(communicators.Register(address, bytes, &registrations));
+  if (registrations != before) registered_bytes += bytes;
   return absl::OkStatus();
 }
 
@@ -206,6 +238,7 @@ void SessionParts::Finish() {
     launch.comm = communicators.comms()[launch.group];
   }
   ListenToLanes();
+  ranges = NvtxRanges::Create(*program);
   if (!spec.observers.empty()) {
     observers = std::make_unique<Observers>(
         spec.observers, *program, spec.world_rank, spec.world->spec().size);
@@ -218,6 +251,7 @@ void SessionParts::Finish() {
 // Work on a worker's stream completes later than its `after`: its events wake
 // the progress thread. Work of a calling thread is complete before it is due.
 void SessionParts::ListenToLanes() {
+  if (program->enqueue) return;  // The monitor looks by itself.
   for (NodeProgram& node : program->nodes) {
     if (node.event != nullptr && !lanes[node.lane]->is_caller()) {
       node.event->AddListener(communicators.rank()->parker());
@@ -237,11 +271,17 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.drops = drops.get();
   issuer.recorder = spec.recorder;
   issuer.flight = flight.get();
+  issuer.ranges = ranges.get();
   issuer.failure = &failure;
   issuer.abort = [this](const absl::Status& why) { communicators.Abort(why); };
   issuer.clock = spec.clock;
   issuer.manual = spec.manual;
   issuer.by_caller = spec.by_caller;
+  issuer.device = device;
+  issuer.replays = replays.get();
+  for (const auto& stream : side_streams) {
+    issuer.side_streams.push_back(stream.get());
+  }
   for (const GroupSpec& group : spec.groups) {
     issuer.group_ranks.push_back(group.ranks);
   }
@@ -251,14 +291,35 @@ IssuerSpec SessionParts::ForIssuer() {
 }
 
 DispatcherSpec SessionParts::ForDispatcher() {
+  std::vector<LaneEnd> ends;
+  for (size_t i = 0; i < lane_ends.size(); ++i) {
+    if (lane_ends[i] == nullptr) continue;
+    ends.push_back({lanes[i], lane_ends[i].get()});
+  }
   return {.program = program.get(),
           .failure = &failure,
           .recorder = spec.recorder,
           .flight = flight.get(),
+          .ranges = ranges.get(),
           .late = late.get(),
           .manual = spec.manual,
           .clock = spec.clock,
-          .lanes = lanes};
+          .lanes = lanes,
+          .lane_ends = std::move(ends),
+          .replays = replays.get()};
+}
+
+StepCaptureSpec SessionParts::ForCapture() {
+  StepCaptureSpec capture;
+  capture.program = program.get();
+  capture.backend = spec.world->backend();
+  capture.device = device;
+  capture.failure = &failure;
+  capture.lanes = lanes;
+  for (const auto& side : side_streams) {
+    capture.side_streams.push_back(side.get());
+  }
+  return capture;
 }
 
 }  // namespace commsched

@@ -3,20 +3,23 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "device/host_device.h"
+#include "device/device.h"
 #include "exec/codec_runner.h"
 #include "exec/dispatcher.h"
 #include "exec/drops.h"
 #include "exec/failure.h"
 #include "exec/issuer.h"
 #include "exec/late_bindings.h"
+#include "exec/nvtx_ranges.h"
 #include "exec/observers.h"
 #include "exec/program.h"
+#include "exec/replays.h"
+#include "exec/step_capture.h"
 #include "session/communicators.h"
+#include "session/session_arena.h"
 #include "session/session_spec.h"
 #include "trace/flight_record.h"
 
@@ -28,24 +31,6 @@ namespace commsched {
 // Made in the order Bind(), Connect(), Finish(); constant after that, but for
 // what the parts do themselves. Thread-compatible.
 struct SessionParts {
-  // Memory that goes back to its device.
-  class Arena {
-   public:
-    Arena() = default;
-    Arena(const Arena&) = delete;
-    Arena& operator=(const Arena&) = delete;
-    ~Arena();
-
-    absl::Status Allocate(Device* device, uint64_t bytes);
-    // It is the caller's from here on.
-    void* Release() { return std::exchange(address_, nullptr); }
-    char* address() const { return static_cast<char*>(address_); }
-
-   private:
-    Device* device_ = nullptr;
-    void* address_ = nullptr;
-  };
-
   explicit SessionParts(SessionSpec s);
   ~SessionParts();
   SessionParts(const SessionParts&) = delete;
@@ -60,32 +45,44 @@ struct SessionParts {
   // What runs it all is made of; the dispatcher's issuer is yet to be named.
   IssuerSpec ForIssuer();
   DispatcherSpec ForDispatcher();
+  // Who fails the session is yet to be named.
+  StepCaptureSpec ForCapture();
 
   const SessionSpec spec;
-  HostDevice device;
+  Device* const device;
   std::vector<Stream*> lanes;                 // by compute lane
   std::vector<std::vector<NodeRef>> writers;  // by BufferId
   std::vector<std::vector<LaunchId>> users;   // by BufferId, in key order
   // By op: the launch of one that is submitted, if it has one only.
   std::vector<uint32_t> gated_launch;
   uint64_t registrations = 0;
+  uint64_t registered_bytes = 0;
+
+  // Of a device: the streams of communication lanes, and what marks the end of
+  // a step on compute lanes.
+  std::vector<std::unique_ptr<Stream>> side_streams;
+  std::vector<std::unique_ptr<Event>> lane_ends;  // by compute lane, or null
 
   // In order of construction.
   Failure failure;
-  Arena arena;
+  SessionArena arena;
   std::unique_ptr<Program> program;
+  std::unique_ptr<Replays> replays;      // null unless launches are enqueued
   std::unique_ptr<FlightRecord> flight;  // null if none is kept
   std::unique_ptr<LateBindings> late;    // null if nothing is late-bound
   std::unique_ptr<Drops> drops;          // null if nothing is submitted
   std::unique_ptr<CodecRunner> codec;    // null if no launch is coded
   std::unique_ptr<Observers> observers;  // null if there are none
+  std::unique_ptr<NvtxRanges> ranges;    // null if no tool looks on
   Communicators communicators;
 
  private:
+  absl::Status MakeStreams();
   absl::Status AddGates();
   absl::Status OpenFlightRecord();
   absl::Status ExpectLaunches();
   absl::Status RegisterMemory();
+  absl::Status Register(void* address, uint64_t bytes);
   void ListenToLanes();
   void FindWriters();
 };

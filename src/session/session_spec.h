@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "comm/world.h"
 #include "device/device.h"
@@ -21,6 +22,14 @@ struct GroupSpec {
   std::string axis;
   std::vector<int> ranks;  // world ranks in group order
   int rank = 0;            // position of this rank in `ranks`
+};
+
+// Where a session's own memory comes from (commsched/session.h).
+struct Allocator {
+  // Empty, and `release` too: the backend, or the device.
+  std::function<absl::StatusOr<void*>(uint64_t bytes)> allocate;
+  std::function<void(void* address, uint64_t bytes)> release;
+  std::function<void()> trim;  // empty: nothing can be given back
 };
 
 struct SessionSpec {
@@ -46,6 +55,7 @@ struct SessionSpec {
   std::string flight_path;  // of the flight record; empty: none
   int64_t launch_timeout_ns = 0;
   uint64_t first_step = 0;  // Program::first_step
+  Allocator allocator;
   // For tests and the simulator: no progress thread; Pump() does its work. Then
   // the lanes' streams must not block the thread that calls, so none is the
   // caller, unless the backend is INLINE; and the clock may be another one.

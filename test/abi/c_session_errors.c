@@ -67,6 +67,14 @@ static void test_desc(const struct c_step* step, struct c_rank* rank) {
                "desc.progress is 2, not COMMSCHED_PROGRESS_THREAD or _CALLER",
                create(&desc));
   desc.progress = COMMSCHED_PROGRESS_THREAD;
+  {
+    commsched_allocator_t allocator = commsched_allocator_init();
+    allocator.struct_size = 0;
+    desc.allocator = &allocator;
+    EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "commsched_allocator_t",
+                 create(&desc));
+    desc.allocator = NULL;
+  }
   desc.launch_timeout_ns = -1;
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "launch_timeout_ns is -1",
                create(&desc));
@@ -101,7 +109,7 @@ static void test_bindings(const struct c_step* step, struct c_rank* rank) {
   lane.kind = COMMSCHED_STREAM_CUDA;
   desc.lanes = &lane;
   desc.num_lanes = 1;
-  EXPECT_FAILS(COMMSCHED_UNIMPLEMENTED, "lanes[0]", create(&desc));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "lanes[0]", create(&desc));
 }
 
 /* Handles of one context do not go with a session of another. */
@@ -181,6 +189,18 @@ static void test_arguments(const struct c_step* step,
   EXPECT_NULL("session", commsched_session_before(NULL, 0, here));
   EXPECT_NULL("session", commsched_session_after(NULL, 0, here));
   EXPECT_NULL("session", commsched_session_drain(NULL));
+  EXPECT_NULL("session", commsched_session_capture_begin(NULL, here));
+  EXPECT_NULL("session", commsched_session_capture_end(NULL));
+  EXPECT_NULL("session", commsched_session_replay_begin(NULL, here));
+  EXPECT_NULL("session", commsched_session_replay_end(NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "not one of a CUDA device",
+               commsched_session_capture_begin(session, here));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "no step is being captured",
+               commsched_session_capture_end(session));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "not one of a CUDA device",
+               commsched_session_replay_begin(session, here));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "replay_begin() comes first",
+               commsched_session_replay_end(session));
   EXPECT_NULL("session", commsched_session_status(NULL));
   EXPECT_NULL("session",
               commsched_session_buffer_version(NULL, step->grad, &version));

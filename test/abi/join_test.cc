@@ -40,6 +40,9 @@ TEST(JoinTest, AProcessAloneIsAWorldOfOne) {
   ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
   EXPECT_EQ(commsched_context_local_size(context), 1);
   EXPECT_STREQ(commsched_context_backend(context), "null");
+  int32_t device = -1;
+  EXPECT_EQ(commsched_context_device(context, &device), COMMSCHED_DEVICE_HOST);
+  EXPECT_EQ(device, 0);
   commsched_context_destroy(context);
   commsched_world_destroy(world);
 }

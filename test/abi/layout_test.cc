@@ -38,7 +38,9 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_world_desc_t, size, 12);
   EXPECT_OFFSET(commsched_world_desc_t, backend, 16);
   EXPECT_OFFSET(commsched_world_desc_t, backend_config, 24);
-  EXPECT_SIZE(commsched_world_desc_t, 32);
+  EXPECT_OFFSET(commsched_world_desc_t, device_kind, 32);
+  EXPECT_OFFSET(commsched_world_desc_t, device, 36);
+  EXPECT_SIZE(commsched_world_desc_t, 40);
   EXPECT_OFFSET(commsched_join_desc_t, struct_size, 0);
   EXPECT_OFFSET(commsched_join_desc_t, abi_version, 8);
   EXPECT_OFFSET(commsched_join_desc_t, rank, 12);
@@ -49,7 +51,9 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_join_desc_t, backend, 48);
   EXPECT_OFFSET(commsched_join_desc_t, backend_config, 56);
   EXPECT_OFFSET(commsched_join_desc_t, timeout_ns, 64);
-  EXPECT_SIZE(commsched_join_desc_t, 72);
+  EXPECT_OFFSET(commsched_join_desc_t, device_kind, 72);
+  EXPECT_OFFSET(commsched_join_desc_t, device, 76);
+  EXPECT_SIZE(commsched_join_desc_t, 80);
   EXPECT_OFFSET(commsched_control_desc_t, struct_size, 0);
   EXPECT_OFFSET(commsched_control_desc_t, abi_version, 8);
   EXPECT_OFFSET(commsched_control_desc_t, size, 12);
@@ -253,7 +257,14 @@ TEST(LayoutTest, SessionDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_session_desc_t, flight_path, 88);
   EXPECT_OFFSET(commsched_session_desc_t, progress, 96);
   EXPECT_OFFSET(commsched_session_desc_t, reserved2, 100);
-  EXPECT_SIZE(commsched_session_desc_t, 104);
+  EXPECT_OFFSET(commsched_session_desc_t, allocator, 104);
+  EXPECT_SIZE(commsched_session_desc_t, 112);
+  EXPECT_OFFSET(commsched_allocator_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_allocator_t, user, 8);
+  EXPECT_OFFSET(commsched_allocator_t, allocate, 16);
+  EXPECT_OFFSET(commsched_allocator_t, release, 24);
+  EXPECT_OFFSET(commsched_allocator_t, trim, 32);
+  EXPECT_SIZE(commsched_allocator_t, 40);
 }
 
 TEST(LayoutTest, SessionCountersKeepTheirFields) {
@@ -272,7 +283,12 @@ TEST(LayoutTest, SessionCountersKeepTheirFields) {
   EXPECT_OFFSET(commsched_session_counters_t, stall_wait_ns, 96);
   EXPECT_OFFSET(commsched_session_counters_t, stall_window_ns, 104);
   EXPECT_OFFSET(commsched_session_counters_t, stall_requests_ns, 112);
-  EXPECT_SIZE(commsched_session_counters_t, 120);
+  EXPECT_OFFSET(commsched_session_counters_t, arena_bytes, 120);
+  EXPECT_OFFSET(commsched_session_counters_t, registered_bytes, 128);
+  EXPECT_OFFSET(commsched_session_counters_t, allocation_retries, 136);
+  EXPECT_OFFSET(commsched_session_counters_t, backend_peak_bytes, 144);
+  EXPECT_OFFSET(commsched_session_counters_t, launch_allocations, 152);
+  EXPECT_SIZE(commsched_session_counters_t, 160);
 }
 
 TEST(LayoutTest, LateBindingsNeverGrow) {
@@ -325,10 +341,10 @@ TEST(LayoutTest, EnumeratorsKeepTheirNumbers) {
 }
 
 TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
-  EXPECT_EQ(commsched_world_desc_init().struct_size, 32u);
+  EXPECT_EQ(commsched_world_desc_init().struct_size, 40u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
-  EXPECT_EQ(commsched_join_desc_init().struct_size, 72u);
+  EXPECT_EQ(commsched_join_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_join_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_join_desc_init().rank, -1);
   EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
@@ -340,8 +356,9 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
-  EXPECT_EQ(commsched_session_desc_init().struct_size, 104u);
-  EXPECT_EQ(commsched_session_counters_init().struct_size, 120u);
+  EXPECT_EQ(commsched_session_desc_init().struct_size, 112u);
+  EXPECT_EQ(commsched_session_counters_init().struct_size, 160u);
+  EXPECT_EQ(commsched_allocator_init().struct_size, 40u);
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);
 }
 

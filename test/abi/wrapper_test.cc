@@ -71,6 +71,11 @@ TEST(WrapperTest, EmptyHandleIsRefusedByName) {
   cs::Session empty;
   EXPECT_FALSE(empty);
   EXPECT_EQ(empty.StepBegin().code(), COMMSCHED_INVALID_ARGUMENT);
+  const commsched_stream_t here = cs::CallerStream();
+  EXPECT_EQ(empty.CaptureBegin(here).code(), COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(empty.CaptureEnd().code(), COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(empty.ReplayBegin(here).code(), COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(empty.ReplayEnd().code(), COMMSCHED_INVALID_ARGUMENT);
   cs::Graph graph;
   cs::Graph taken = std::move(graph);
   EXPECT_TRUE(taken);

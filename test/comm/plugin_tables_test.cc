@@ -176,6 +176,9 @@ TEST(PluginTablesTest, AMissingFunctionIsNamed) {
       BackendWith([](auto& t) { t.mem_unregister = [](void*, void*) {}; }),
       StatusIs(StatusCode::kInvalidArgument,
                "only one of mem_register and mem_unregister"));
+  EXPECT_THAT(
+      BackendWith([](auto& t) { t.mem_free = [](void*, void*) {}; }),
+      StatusIs(StatusCode::kInvalidArgument, "only one of mem_alloc and"));
   EXPECT_THAT(BackendWith([](auto& t) { t.poll = nullptr; }),
               StatusIs(StatusCode::kInvalidArgument, "poll is NULL"));
   EXPECT_OK(BackendWith([](auto& t) {
@@ -193,15 +196,27 @@ TEST(PluginTablesTest, BlocksHaveLimits) {
               StatusIs(StatusCode::kInvalidArgument, "none of f32"));
 }
 
-TEST(PluginTablesTest, ABackendForDevicesWithStreamsIsUnusable) {
+TEST(PluginTablesTest, ABackendThatEnqueuesTakesMemoryOfADevice) {
+  EXPECT_OK(BackendWith([](auto& t) {
+    t.capabilities = COMMSCHED_BACKEND_STREAM_ORDERED;
+    t.memory_kinds = 1u << COMMSCHED_DEVICE_CUDA;
+    t.poll = nullptr;
+  }));
   EXPECT_THAT(BackendWith([](auto& t) {
                 t.capabilities = COMMSCHED_BACKEND_STREAM_ORDERED;
               }),
-              StatusIs(StatusCode::kUnimplemented, "STREAM_ORDERED"));
+              StatusIs(StatusCode::kInvalidArgument,
+                       "memory_kinds is 0: one that is STREAM_ORDERED"));
   EXPECT_THAT(BackendWith([](auto& t) {
                 t.memory_kinds = 1u << COMMSCHED_DEVICE_CUDA;
               }),
-              StatusIs(StatusCode::kUnimplemented, "no memory of the host"));
+              StatusIs(StatusCode::kInvalidArgument,
+                       "one that is not STREAM_ORDERED takes the host's"));
+  EXPECT_THAT(BackendWith([](auto& t) {
+                t.capabilities =
+                    COMMSCHED_BACKEND_STREAM_ORDERED | COMMSCHED_BACKEND_INLINE;
+              }),
+              StatusIs(StatusCode::kInvalidArgument, "both INLINE and"));
 }
 
 TEST(PluginTablesTest, CapabilitiesOfLaterVersionsAreLeftAside) {

@@ -12,6 +12,7 @@
 #include "comm/emulated_link.h"
 #include "comm/plugin_registry.h"
 #include "control/launch_environment.h"
+#include "device/cuda_device.h"
 #include "test/support/property.h"
 
 namespace commsched {
@@ -76,6 +77,23 @@ std::vector<BackendCase> AllBackends() {
       "fault=delay,us=50,per_million=100000;fault=late,us=50,per_million=50000";
   delayed.plugin = COMMSCHED_TEST_PLUGINS "/commsched_fault.so";
   cases.push_back(delayed);
+#ifdef COMMSCHED_TEST_NCCL
+  // On stand-ins of CUDA and NCCL, which take memory of the host as it is. What
+  // differs between ranks hangs there, as in life.
+  for (const int size : {1, 2, 3, 4}) {
+    BackendCase one;
+    one.name = absl::StrCat("nccl_n", size);
+    one.backend = "nccl";
+    one.size = size;
+    one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_nccl.so";
+    one.capabilities = COMMSCHED_BACKEND_VECTORED |
+                       COMMSCHED_BACKEND_DETERMINISTIC | COMMSCHED_BACKEND_P2P;
+    one.checks_launches = false;
+    one.on_cuda = true;
+    one.keeps_nan = false;
+    cases.push_back(one);
+  }
+#endif
 #ifdef COMMSCHED_TEST_UCX
   // Over what UCX finds on this machine, which is shared memory, with large
   // messages read from the peer's memory, and without; and over TCP.
@@ -103,6 +121,8 @@ std::vector<BackendCase> AllBackends() {
 #endif
   return cases;
 }
+
+bool IsPolled(const BackendCase& one) { return !one.on_cuda; }
 
 bool IsOneProcess(const BackendCase& one) { return !one.own_process; }
 
@@ -145,6 +165,9 @@ std::shared_ptr<World> BackendTest::Make() {
   spec.size = GetParam().size;
   spec.backend = GetParam().backend;
   spec.backend_config = GetParam().config;
+  for (int rank = 0; GetParam().on_cuda && rank < size(); ++rank) {
+    spec.devices.push_back(OpenCudaDevice(rank).value());
+  }
   if (GetParam().wrap == BackendCase::Wrap::kFaultless) {
     fault_backend_ =
         std::make_unique<test::FaultBackend>(std::vector<test::Fault>{});

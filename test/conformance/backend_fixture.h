@@ -41,6 +41,10 @@ struct BackendCase {
   // Looks at the arguments of launches, and whether members gave the same. One
   // that does not relies on the planner and on the ranks' comparing of plans.
   bool checks_launches = true;
+  // Ranks have a CUDA device each.
+  bool on_cuda = false;
+  // The least and the greatest of something and NaN is NaN.
+  bool keeps_nan = true;
   // Ranks have a world each, as processes have, and meet at a control server.
   bool processes = false;
   // This process is one of them (`commsched run -n N -- test_conformance`), and
@@ -59,6 +63,9 @@ std::vector<BackendCase> AllBackends();
 std::vector<BackendCase> BackendsWith(
     uint32_t capabilities, int size = 1,
     const std::function<bool(const BackendCase&)>& also = nullptr);
+
+// Whether its launches are polled, and not seen through events of a stream.
+bool IsPolled(const BackendCase& one);
 
 // For what shares memory between ranks to tell them apart in time.
 bool IsOneProcess(const BackendCase& one);

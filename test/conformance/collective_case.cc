@@ -188,9 +188,12 @@ absl::Status CollectiveCase::CheckMember(int rank, size_t member) const {
   const Memory& memory = ranks_[rank].memories[member];
   const Bytes output = Gathered(memory.arena, memory.output);
   const bool exact = deterministic_ || !IsReducingKind(shape_.kind);
+  const bool is_extreme =
+      shape_.reduce_op == COMMSCHED_MIN || shape_.reduce_op == COMMSCHED_MAX;
   const bool right =
       exact ? SameElements(shape_.dtype, output, memory.expected)
-            : CloseElements(shape_.dtype, shape_.size, output, memory.expected);
+            : CloseElements(shape_.dtype, shape_.size, output, memory.expected,
+                            is_extreme && !shape_.keeps_nan);
   if (!right) {
     return absl::InternalError(absl::StrCat("rank ", rank, ", member ", member,
                                             ": wrong output of ", Describe()));

@@ -33,6 +33,11 @@ class CollectiveCase {
   // The outputs of all members of `rank`, one behind the other.
   Bytes Outputs(int rank) const;
 
+  // All memory of a member, inputs and outputs: to have the launch elsewhere.
+  Bytes* arena(int rank, size_t member) {
+    return &ranks_[static_cast<size_t>(rank)].memories[member].arena;
+  }
+
   // Puts inputs back, as an in-place launch has overwritten them.
   void Reset(int rank);
 

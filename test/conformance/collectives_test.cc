@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -34,8 +35,10 @@ class CollectivesTest : public BackendTest {
   std::unique_ptr<CollectiveCase> Make(const Shape& shape,
                                        std::vector<MemberCase> members,
                                        bool in_place, std::mt19937_64& random) {
-    return std::make_unique<CollectiveCase>(shape, std::move(members), in_place,
-                                            deterministic(), random);
+    Shape on_backend = shape;
+    on_backend.keeps_nan = GetParam().keeps_nan;
+    return std::make_unique<CollectiveCase>(on_backend, std::move(members),
+                                            in_place, deterministic(), random);
   }
 
   Shape ShapeOf(commsched_collective_t kind, commsched_dtype_t dtype,
@@ -44,6 +47,7 @@ class CollectivesTest : public BackendTest {
   }
 };
 
+class PolledCollectivesTest : public CollectivesTest {};
 class OneProcessCollectivesTest : public CollectivesTest {};
 class StridedCollectivesTest : public CollectivesTest {};
 class VectoredCollectivesTest : public CollectivesTest {};
@@ -249,6 +253,28 @@ TEST_P(CollectivesTest, AFullWindowOfLaunchesMayBeInFlight) {
   }));
 }
 
+// All ranks make them in one order, and look whether they are ready in another.
+TEST_P(CollectivesTest, CommunicatorsAreAwaitedInAnyOrder) {
+  std::vector<int32_t> reversed(static_cast<size_t>(size()));
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_OK(OnRanksAll([&](int rank) -> absl::Status {
+      CommDriver first, second;
+      absl::Status status = first.Create(
+          WorldOf(rank), {.id = absl::StrCat("first", round)}, rank);
+      if (!status.ok()) return status;
+      status = second.Create(
+          WorldOf(rank),
+          {.id = absl::StrCat("second", round), .ranks = reversed}, rank);
+      if (!status.ok()) return status;
+      CommDriver* const order[] = {&first, &second};
+      status = order[rank % 2]->AwaitReady();
+      if (status.ok()) status = order[1 - rank % 2]->AwaitReady();
+      return status;
+    }));
+  }
+}
+
 TEST_P(CollectivesTest, SeveralCommunicatorsAreUsedAtOnce) {
   // Every rank in the whole world and in the group of its parity.
   std::vector<std::vector<int32_t>> groups(3);
@@ -339,7 +365,7 @@ TEST_P(DeterministicCollectivesTest, SumsHaveTheSameBitsInEveryRun) {
   }
 }
 
-TEST_P(CollectivesTest, ResultsSayWhenTheLaunchStarted) {
+TEST_P(PolledCollectivesTest, ResultsSayWhenTheLaunchStarted) {
   EXPECT_OK(OnCommAll([&](int /*rank*/, CommDriver& comm) -> absl::Status {
     commsched_launch_t barrier{};
     barrier.kind = COMMSCHED_BARRIER;
@@ -358,6 +384,8 @@ TEST_P(CollectivesTest, ResultsSayWhenTheLaunchStarted) {
 COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessCollectivesTest,
                                   BackendsWith(0, 1, IsOneProcess));
 COMMSCHED_INSTANTIATE_CONFORMANCE(CollectivesTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(PolledCollectivesTest,
+                                  BackendsWith(0, 1, IsPolled));
 COMMSCHED_INSTANTIATE_CONFORMANCE(StridedCollectivesTest,
                                   BackendsWith(COMMSCHED_BACKEND_STRIDED));
 COMMSCHED_INSTANTIATE_CONFORMANCE(VectoredCollectivesTest,

@@ -329,13 +329,13 @@ bool SameElements(commsched_dtype_t dtype, const Bytes& a, const Bytes& b) {
 }
 
 bool CloseElements(commsched_dtype_t dtype, int size, const Bytes& a,
-                   const Bytes& b) {
+                   const Bytes& b, bool any_for_nan) {
   if (!IsFloating(dtype)) return SameElements(dtype, a, b);
   if (a.size() != b.size()) return false;
   for (uint64_t i = 0; i < a.size() / ElementBytes(dtype); ++i) {
     const double x = ValueOf(dtype, a, i);
     const double y = ValueOf(dtype, b, i);
-    if (std::isnan(x) && std::isnan(y)) continue;
+    if (std::isnan(y) && (std::isnan(x) || any_for_nan)) continue;
     if (x == y) continue;
     const double scale = 4 * size + std::fabs(x) + std::fabs(y);
     if (!(std::fabs(x - y) <= size * Epsilon(dtype) * scale)) return false;

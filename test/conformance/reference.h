@@ -30,6 +30,8 @@ struct Shape {
   commsched_reduce_op_t reduce_op = COMMSCHED_SUM;
   int32_t root = 0;
   int size = 1;
+  // The least and the greatest of something and NaN is NaN; else either.
+  bool keeps_nan = true;
 };
 
 uint64_t ElementBytes(commsched_dtype_t dtype);
@@ -51,9 +53,10 @@ std::vector<Bytes> ReferenceOutputs(const Shape& shape,
 bool SameElements(commsched_dtype_t dtype, const Bytes& a, const Bytes& b);
 
 // Whether floating-point elements are equal but for the order of `size` sums of
-// terms no greater than about 4; other types must be the same.
+// terms no greater than about 4; other types must be the same. `any_for_nan`:
+// where `b` is NaN `a` may be anything.
 bool CloseElements(commsched_dtype_t dtype, int size, const Bytes& a,
-                   const Bytes& b);
+                   const Bytes& b, bool any_for_nan);
 
 }  // namespace commsched
 

@@ -354,8 +354,8 @@ TEST_F(HubTest, WhatBreaksTheProtocolIsAnError) {
   EXPECT_THAT(Say(0, Meet(1, "key", "", -1)),
               StatusIs(StatusCode::kInvalidArgument, "timeout -1"));
   MeetMessage odd = Meet(1, "key");
-  odd.kind = 3;
-  EXPECT_THAT(Say(0, odd), StatusIs(StatusCode::kInvalidArgument, "kind 3"));
+  odd.kind = kNumMeetingKinds;
+  EXPECT_THAT(Say(0, odd), StatusIs(StatusCode::kInvalidArgument, "kind 4"));
   EXPECT_THAT(Say(0, Get(1, "key", -1)),
               StatusIs(StatusCode::kInvalidArgument, "negative"));
   EXPECT_THAT(Say(0, DeclineMessage{}),

@@ -15,6 +15,7 @@ using testing::ElementsAre;
 
 constexpr MeetingKind kGather = MeetingKind::kGather;
 constexpr MeetingKind kAgree = MeetingKind::kAgree;
+constexpr MeetingKind kMatch = MeetingKind::kMatch;
 constexpr MeetingKind kBroadcast = MeetingKind::kBroadcast;
 
 const std::vector<int> kAll = {0, 1, 2};
@@ -77,6 +78,32 @@ TEST(MeetingTableTest, LongAndBinaryValuesAreShownCut) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        absl::StrCat("rank 0 has '", std::string(64, 'x'),
                                     "...', rank 1 has '\\x01\\x00'")));
+}
+
+TEST(MeetingTableTest, AMatchSaysOnlyWhetherClaimsHoldTogether) {
+  for (const bool equal : {true, false}) {
+    MeetingTable table(3);
+    for (const int rank : kAll) {
+      const std::string value = rank == 2 && !equal ? "bf16" : "f32";
+      ASSERT_OK(table.Come(kMatch, "dtype", kAll, rank,
+                           EncodeClaims({Claim::Of("dtype", value)})));
+      EXPECT_EQ(table.Find("dtype")->decided, rank == 2);
+    }
+    ASSERT_OK(FailureOf(table, "dtype"));
+    EXPECT_THAT(
+        table.Find("dtype")->results,
+        ElementsAre(equal ? MeetingTable::kMatches : MeetingTable::kDiffers));
+    LeaveAll(&table, "dtype");
+    EXPECT_EQ(table.num_open(), 0u);
+  }
+}
+
+TEST(MeetingTableTest, WhatIsNoClaimsIsRefusedAndOpensNothing) {
+  MeetingTable table(2);
+  EXPECT_THAT(table.Come(kMatch, "key", {0, 1}, 0, "text"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "claims of 4 bytes are not of 28 bytes each"));
+  EXPECT_EQ(table.num_open(), 0u);
 }
 
 TEST(MeetingTableTest, ABroadcastWaitsForItsFirstMemberOnly) {

@@ -33,6 +33,12 @@ TEST(ControlServerTest, RanksMeet) {
       if (!all.ok()) return all.status();
       EXPECT_THAT(*all, ElementsAre("p0", "p1", "p2", "p3"));
       EXPECT_OK(me.Agree({}, key, "same", kMinuteNs));
+      const auto matches =
+          me.Match({}, key, {Claim::Of(key, "same", 4)}, kMinuteNs);
+      EXPECT_TRUE(matches.ok() && *matches);
+      const auto differs = me.Match(
+          {}, key, {Claim::Of(key, absl::StrCat(rank / 3))}, kMinuteNs);
+      EXPECT_TRUE(differs.ok() && !*differs);
       auto root =
           me.Broadcast({2, 0, 1, 3}, key, absl::StrCat(rank), kMinuteNs);
       if (!root.ok()) return root.status();

@@ -319,6 +319,50 @@ TEST(VerifyRolesTest, ALaunchThatAMemberLacksIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm'"));
 }
 
+// Both send first, in a launch of its own: fine where the next one is under way
+// beside it. The planner would have one of them receive first.
+TEST(VerifyRolesTest, SendsThatNeedALaterLaunchAreRefusedOnSerialLanes) {
+  const auto role = [](DType first, DType second) {
+    GraphBuilder builder;
+    const GroupId pp = builder.Group("pp", 2);
+    CollectiveSpec send;
+    send.kind = CollectiveKind::kSend;
+    send.group = pp;
+    send.peer_offset = 1;
+    send.input = test::Read(builder.Buffer({.name = "out",
+                                            .dtype = first,
+                                            .ownership = Ownership::kBound,
+                                            .count = 4}));
+    builder.Collective("send", send);
+    CollectiveSpec receive;
+    receive.kind = CollectiveKind::kRecv;
+    receive.group = pp;
+    receive.peer_offset = -1;
+    receive.output = test::Write(builder.Buffer({.name = "in",
+                                                 .dtype = second,
+                                                 .ownership = Ownership::kBound,
+                                                 .count = 4}));
+    builder.Collective("receive", receive);
+    return builder.graph();
+  };
+  const std::vector<Graph> graphs = {role(DType::kF32, DType::kI32),
+                                     role(DType::kI32, DType::kF32)};
+  const auto job = MakeJob(graphs, {});
+  ASSERT_NE(job, nullptr);
+  for (Plan& plan : job->plans) {
+    ASSERT_EQ(plan.launches.size(), 2u);
+    if (plan.launch_of_op[0] == LaunchId(0)) continue;
+    std::swap(plan.launches[0].members, plan.launches[1].members);
+    std::swap(plan.launches[0].dtype, plan.launches[1].dtype);
+    std::swap(plan.launch_of_op[0], plan.launch_of_op[1]);
+  }
+  const std::vector<const Plan*> plans = {&job->plans[0], &job->plans[1]};
+  EXPECT_OK(VerifyRoles(job->roles, plans));
+  for (Plan& plan : job->plans) plan.options.backend.serial_lanes = true;
+  EXPECT_THAT(VerifyRoles(job->roles, plans),
+              StatusIs(kNotProved, "roles: deadlock: "));
+}
+
 // Each role's plan is good on its own, and what goes from one position to
 // another is in one order.
 TEST(VerifyRolesTest, ACycleThatOnlyAllRolesHaveIsNamed) {

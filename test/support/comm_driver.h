@@ -69,6 +69,18 @@ class CommDriver {
       comm_ = nullptr;
       return Status(code);
     }
+    if (is_stream_ordered()) {
+      absl::StatusOr<std::unique_ptr<Stream>> stream =
+          world->device(world_rank)->CreateSideStream();
+      if (!stream.ok()) return stream.status();
+      stream_ = *std::move(stream);
+      for (uint32_t i = 0; i < spec.max_in_flight; ++i) {
+        absl::StatusOr<std::unique_ptr<Event>> event =
+            world->device(world_rank)->CreateEvent(1);
+        if (!event.ok()) return event.status();
+        launched_.push_back({*std::move(event), 0});
+      }
+    }
     aborter_ = std::make_shared<CommAborter>(rank_);
     aborter_->Add(comm_);
     world_->Watch(aborter_, world_rank, scope_);
@@ -85,9 +97,19 @@ class CommDriver {
   absl::Status Launch(const commsched_launch_t& launch, uint32_t request = 0) {
     BackendRank::Turn turn(rank_);
     if (absl::Status ready = AwaitReady(&turn); !ready.ok()) return ready;
-    return Checked(table_->launch(comm_, &launch, request,
-                                  commsched_stream_caller(), message_,
-                                  sizeof(message_)));
+    const absl::Status status = Checked(table_->launch(
+        comm_, &launch, request,
+        stream_ == nullptr ? commsched_stream_caller() : stream_->handle(),
+        message_, sizeof(message_)));
+    if (status.ok() && stream_ != nullptr) {
+      Launched& launched = launched_[request];
+      stream_->Record(launched.event.get(), ++launched.generation);
+    } else if (stream_ != nullptr) {
+      // A part of the launch may have been enqueued, and uses its memory until
+      // the abort has ended it.
+      stream_->Synchronize();
+    }
+    return status;
   }
 
   // One poll.
@@ -106,8 +128,14 @@ class CommDriver {
     BackendRank::Turn turn(rank_);
     while (true) {
       absl::StatusOr<commsched_launch_result_t> polled = PollWithTurn(request);
+      if (!polled.ok() && stream_ != nullptr) {
+        // What follows a launch that was aborted still runs.
+        stream_->Synchronize();
+      }
       if (!polled.ok() || polled->done != 0) return polled;
-      turn.Sleep(polled->wake_at_ns == 0 ? kNoDeadlineNs : polled->wake_at_ns);
+      turn.Sleep(stream_ != nullptr ? SystemClock::Get().NowNs() + kLookNs
+                 : polled->wake_at_ns == 0 ? kNoDeadlineNs
+                                           : polled->wake_at_ns);
     }
   }
 
@@ -143,8 +171,12 @@ class CommDriver {
     char message[1024] = {};
     table_->comm_destroy(comm_, kNoDeadlineNs, message, sizeof(message));
     comm_ = nullptr;
+    if (stream_ != nullptr) stream_->Synchronize();
   }
 
+  bool is_stream_ordered() const {
+    return (table_->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
+  }
   bool is_inline() const {
     return (table_->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
   }
@@ -164,6 +196,15 @@ class CommDriver {
 
   absl::StatusOr<commsched_launch_result_t> PollWithTurn(uint32_t request) {
     commsched_launch_result_t result{};
+    if (stream_ != nullptr) {
+      const Launched& launched = launched_[request];
+      result.done = launched.event->IsComplete(launched.generation) ? 1 : 0;
+      // Also if done: an abort ends launches, and says so before.
+      const absl::Status failed =
+          Checked(table_->comm_status(comm_, message_, sizeof(message_)));
+      if (!failed.ok()) return failed;
+      return result;
+    }
     const absl::Status status = Checked(
         table_->poll(comm_, request, &result, message_, sizeof(message_)));
     if (!status.ok()) return status;
@@ -184,12 +225,21 @@ class CommDriver {
     world_->Tell(rank_->world_rank(), scope_, why);
   }
 
+  // On a stream: what says that the launch of a request is done.
+  struct Launched {
+    std::unique_ptr<Event> event;
+    uint64_t generation = 0;
+  };
+  static constexpr int64_t kLookNs = int64_t{100} * 1000;
+
   World* world_ = nullptr;
   const commsched_backend_t* table_ = nullptr;
   BackendRank* rank_ = nullptr;
   uint64_t scope_ = 0;
   void* comm_ = nullptr;
   bool ready_ = false;
+  std::unique_ptr<Stream> stream_;  // of backends that are STREAM_ORDERED
+  std::vector<Launched> launched_;  // by request
   std::shared_ptr<CommAborter> aborter_;
   char message_[1024] = {};
 };

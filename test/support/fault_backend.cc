@@ -542,7 +542,10 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .mem_register = nullptr,
             .mem_unregister = nullptr,
             .wait = nullptr,
-            .interrupt = nullptr};
+            .interrupt = nullptr,
+            .mem_alloc = nullptr,
+            .mem_free = nullptr,
+            .mem_stats = nullptr};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

@@ -61,6 +61,19 @@ RankMemory InitialMemory(const RandomStep& step, int rank);
 void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
                 const std::vector<int64_t*>& address);
 
+// Elements that RunCompute() reads, or writes, one after the other.
+struct ElementRun {
+  BufferId buffer;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+  bool writes = false;
+};
+std::vector<ElementRun> ElementsOfCompute(const RandomStep& step, OpId id,
+                                          uint64_t t, int rank);
+// The same of what a collective reads and writes of `rank`.
+std::vector<ElementRun> ElementsOfCollective(const RandomStep& step, OpId id,
+                                             uint64_t t, int rank);
+
 // The reference: all ops in declared order, one after the other, all ranks. A
 // late-bound buffer stays where it is, and keeps what is beyond its count. The
 // memory after `num_steps` steps.

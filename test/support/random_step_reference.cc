@@ -84,6 +84,17 @@ class CollectiveReference {
     }
   }
 
+  // Where the input, or the output, of a rank lies.
+  std::vector<uint64_t> Elements(int position, bool is_input) const {
+    std::vector<uint64_t> all;
+    const Access& side = is_input ? spec_.input : spec_.output;
+    for (const auto& part : Layout(side, position, is_input)) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
  private:
   bool InputIsSplit() const {
     return spec_.kind == CollectiveKind::kReduceScatter ||
@@ -287,6 +298,57 @@ void RunCompute(const RandomStep& step, OpId id, uint64_t t, int rank,
       to[i] = static_cast<int64_t>(Mix(hash, written++));
     }
   }
+}
+
+namespace {
+
+void AddRuns(BufferId buffer, bool writes, const std::vector<uint64_t>& indices,
+             std::vector<ElementRun>* runs) {
+  const size_t first = runs->size();
+  for (const uint64_t i : indices) {
+    if (runs->size() > first && runs->back().begin + runs->back().count == i) {
+      ++runs->back().count;
+    } else {
+      runs->push_back({buffer, i, 1, writes});
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<ElementRun> ElementsOfCompute(const RandomStep& step, OpId id,
+                                          uint64_t t, int rank) {
+  std::vector<ElementRun> runs;
+  for (const Access& access : step.graph.op(id).accesses) {
+    const std::vector<uint64_t> indices = IndicesOf(step, access, {}, rank, t);
+    if (Reads(access.mode)) AddRuns(access.buffer, false, indices, &runs);
+    if (Writes(access.mode)) AddRuns(access.buffer, true, indices, &runs);
+  }
+  return runs;
+}
+
+std::vector<ElementRun> ElementsOfCollective(const RandomStep& step, OpId id,
+                                             uint64_t t, int rank) {
+  const CollectiveSpec& spec = step.graph.op(id).collective;
+  std::vector<ElementRun> runs;
+  if (spec.kind == CollectiveKind::kBarrier) return runs;
+  const int position = step.PositionOf(spec.group, rank);
+  const bool is_root = position == spec.root;
+  Job job;
+  const CollectiveReference reference(step, id, step.RanksOf(spec.group, rank),
+                                      t, &job);
+  const auto add = [&](const Access& side, bool writes) {
+    AddRuns(side.buffer, writes, reference.Elements(position, !writes), &runs);
+  };
+  if (spec.kind != CollectiveKind::kRecv &&
+      (spec.kind != CollectiveKind::kBroadcast || is_root)) {
+    add(spec.input, false);
+  }
+  if (spec.kind != CollectiveKind::kSend &&
+      (spec.kind != CollectiveKind::kReduce || is_root)) {
+    add(spec.output, true);
+  }
+  return runs;
 }
 
 namespace {

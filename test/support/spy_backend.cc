@@ -143,6 +143,9 @@ WorldSpec SpyBackend::Spec(const WorldSpec& inner) {
   table_.mem_unregister = nullptr;
   table_.wait = nullptr;
   table_.interrupt = nullptr;
+  table_.mem_alloc = nullptr;
+  table_.mem_free = nullptr;
+  table_.mem_stats = nullptr;
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

@@ -163,7 +163,10 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .mem_register = nullptr,
               .mem_unregister = nullptr,
               .wait = nullptr,
-              .interrupt = nullptr}) {}
+              .interrupt = nullptr,
+              .mem_alloc = nullptr,
+              .mem_free = nullptr,
+              .mem_stats = nullptr}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "device/device.h"
-#include "device/host_event.h"
 
 namespace commsched::test {
 
@@ -21,12 +20,10 @@ namespace commsched::test {
 class VirtualStream final : public Stream {
  public:
   void Wait(Event* event, uint64_t generation) override {
-    items_.push_back({Item::Kind::kWait, static_cast<HostEvent*>(event),
-                      generation, nullptr});
+    items_.push_back({Item::Kind::kWait, event, generation, nullptr});
   }
   void Record(Event* event, uint64_t generation) override {
-    items_.push_back({Item::Kind::kRecord, static_cast<HostEvent*>(event),
-                      generation, nullptr});
+    items_.push_back({Item::Kind::kRecord, event, generation, nullptr});
   }
   void Enqueue(std::function<void()> work) {
     items_.push_back({Item::Kind::kWork, nullptr, 0, std::move(work)});
@@ -49,7 +46,7 @@ class VirtualStream final : public Stream {
   struct Item {
     enum class Kind { kWait, kRecord, kWork };
     Kind kind;
-    HostEvent* event;
+    Event* event;
     uint64_t generation;
     std::function<void()> work;
   };

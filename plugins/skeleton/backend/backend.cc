@@ -530,6 +530,9 @@ const commsched_backend_t kBackend = {
     // descriptor sleeps on that here.
     .wait = nullptr,
     .interrupt = nullptr,
+    .mem_alloc = nullptr,
+    .mem_free = nullptr,
+    .mem_stats = nullptr,
 };
 
 const commsched_plugin_t kPlugins[] = {

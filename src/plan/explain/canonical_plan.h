@@ -65,6 +65,7 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   out->Number(" in rank order ", backend.deterministic);
   out->Number(" strided ", backend.strided);
   out->Number(" point to point ", backend.point_to_point);
+  if (backend.serial_lanes) out->Number(" serial lanes ", 1);
   out->Number(" kinds ", backend.kinds);
   out->Number(" its dtypes ", backend.dtypes);
   out->Number(" reductions ", backend.reductions);

@@ -127,7 +127,12 @@ class RoleEvents {
         for (RoleLaunch met : matches_.peers[r][k])
           Require(Issue(met), completion);
         uint32_t& before = last[launch.lane];
-        if (before != Plan::kNone) Require(Completion({r, before}), completion);
+        if (before != Plan::kNone) {
+          Require(Completion({r, before}), completion);
+          if (plan.options.backend.serial_lanes) {
+            Require(Completion({r, before}), issue);
+          }
+        }
         before = k;
       }
     }

@@ -1,0 +1,353 @@
+#include "comm.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace commsched::nccl {
+namespace {
+
+// How long one look for the unique id may block.
+constexpr int64_t kLookNs = int64_t{5} * 1000 * 1000;
+
+Outcome FirstOf(Outcome first, Outcome second) {
+  return first.ok() ? std::move(second) : std::move(first);
+}
+
+Outcome CheckDesc(const commsched_comm_desc_t& desc, int world_size) {
+  const auto refuse = [&](const std::string& why) -> Outcome {
+    return {COMMSCHED_INVALID_ARGUMENT,
+            "communicator of axis '" + std::string(desc.axis) + "': " + why};
+  };
+  if (desc.size < 1 || desc.size > world_size || desc.rank < 0 ||
+      desc.rank >= desc.size) {
+    return refuse("rank " + std::to_string(desc.rank) + " of " +
+                  std::to_string(desc.size) + ", the world has " +
+                  std::to_string(world_size));
+  }
+  std::vector<bool> seen(static_cast<size_t>(world_size));
+  for (int32_t i = 0; i < desc.size; ++i) {
+    const int32_t rank = desc.ranks[i];
+    if (rank < 0 || rank >= world_size) {
+      return refuse("rank " + std::to_string(rank) +
+                    " is not in the world of " + std::to_string(world_size));
+    }
+    if (seen[static_cast<size_t>(rank)]) {
+      return refuse("rank " + std::to_string(rank) + " is a member twice");
+    }
+    seen[static_cast<size_t>(rank)] = true;
+  }
+  if (desc.max_in_flight < 1) return refuse("0 launches in flight");
+  return {};
+}
+
+// Older hosts do not say.
+uint32_t NumLanes(const commsched_comm_desc_t& desc) {
+  const bool says =
+      desc.struct_size >=
+      offsetof(commsched_comm_desc_t, num_lanes) + sizeof(desc.num_lanes);
+  return says ? desc.num_lanes : 1;
+}
+
+}  // namespace
+
+Comm::Comm(Rank* rank, const commsched_comm_desc_t& desc)
+    : rank_(*rank),
+      library_(rank->library()),
+      key_(rank->KeyOf(desc.id)),
+      name_("axis " + std::string(desc.axis)),
+      size_(desc.size),
+      group_rank_(desc.rank) {
+  // A communicator that does not block would put kernels behind our events.
+  config_.blocking = 1;
+}
+
+Outcome Comm::Create(Rank* rank, const commsched_comm_desc_t& desc,
+                     std::shared_ptr<Comm>* out_comm) {
+  const Outcome checked = CheckDesc(desc, rank->world_size());
+  if (!checked.ok()) return checked;
+  std::shared_ptr<Comm> comm(new Comm(rank, desc));
+  const Outcome fits = rank->config().ForLanes(NumLanes(desc), &comm->config_);
+  if (!fits.ok()) return {fits.code, comm->name_ + ": " + fits.reason};
+  if (desc.rank == 0) {
+    ncclUniqueId id = {};
+    Outcome outcome =
+        comm->Check("ncclGetUniqueId", rank->library().GetUniqueId(&id));
+    if (outcome.ok()) outcome = rank->Put(comm->key_, &id, sizeof(id));
+    if (!outcome.ok()) return outcome;
+  }
+  rank->WillJoin(comm);
+  *out_comm = std::move(comm);
+  return {};
+}
+
+Outcome Comm::IsReady(uint32_t* out_ready) {
+  *out_ready = 0;
+  Outcome failure = Failure();
+  if (!failure.ok()) return failure;
+  bool joins = false;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (state_ == State::kReady) *out_ready = 1;
+    joins = state_ != State::kNoId;
+  }
+  return joins ? Outcome() : rank_.JoinInOrder();
+}
+
+Outcome Comm::TryJoin(bool* out_joins) {
+  ncclUniqueId id = {};
+  const Outcome got = rank_.Get(key_, &id, sizeof(id), rank_.NowNs() + kLookNs);
+  *out_joins = got.ok();
+  if (got.code == COMMSCHED_DEADLINE_EXCEEDED) return {};
+  if (!got.ok()) return got;
+  const std::lock_guard<std::mutex> lock(mu_);
+  state_ = State::kJoining;
+  rank_.Post([self = shared_from_this(), id] { self->Join(id); });
+  return {};
+}
+
+// On the rank's thread. Waits for the other members, without the lock.
+void Comm::Join(const ncclUniqueId& id) {
+  cudaStream_t stream = nullptr;
+  Outcome outcome = {COMMSCHED_ABORTED, "aborted"};
+  if (!aborted_ && !leaves_) {
+    outcome = rank_.OnDevice([&] { return Connect(id, &stream); });
+  }
+  if (!EnterWarmUp()) {
+    EndJoin();
+  } else if (outcome.ok()) {
+    outcome = library_.CheckCuda("cudaStreamSynchronize",
+                                 library_.cuda.StreamSynchronize(stream));
+  }
+  if (stream != nullptr) {
+    outcome = FirstOf(std::move(outcome),
+                      library_.CheckCuda("cudaStreamDestroy",
+                                         library_.cuda.StreamDestroy(stream)));
+  }
+  FinishJoin(std::move(outcome));
+}
+
+// Up to the warm-up's kernels, which are enqueued.
+Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t* out_stream) {
+  ncclComm_t comm = nullptr;
+  Outcome outcome = library_.Check(
+      "ncclCommInitRankConfig",
+      library_.CommInitRankConfig(&comm, size_, id, group_rank_, &config_));
+  if (!outcome.ok()) return outcome;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<std::mutex> comm_lock(comm_mu_);
+    comm_ = comm;
+  }
+  if (aborted_) return {COMMSCHED_ABORTED, "aborted"};
+  outcome = rank_.TakeScratch(static_cast<uint64_t>(size_) * sizeof(float),
+                              &barrier_);
+  if (!outcome.ok()) return outcome;
+  outcome = library_.CheckCuda("cudaStreamCreateWithPriority",
+                               library_.cuda.StreamCreateWithPriority(
+                                   out_stream, cudaStreamNonBlocking, 0));
+  return outcome.ok() ? WarmUp(*out_stream) : outcome;
+}
+
+// NCCL connects members in the first call that needs the connection, and waits
+// for the peer there. Collectives and sends have connections of their own.
+Outcome Comm::WarmUp(cudaStream_t stream) {
+  float* const elements = static_cast<float*>(barrier_.address);
+  Outcome outcome = Check("ncclAllReduce",
+                          library_.AllReduce(elements, elements, 1, ncclFloat,
+                                             ncclSum, comm_, stream));
+  if (!outcome.ok() || size_ == 1) return outcome;
+  return InGroup([&] {
+    Outcome exchanged;
+    for (int peer = 0; peer < size_ && exchanged.ok(); ++peer) {
+      if (peer == group_rank_) continue;
+      exchanged =
+          Check("ncclSend", library_.Send(elements + group_rank_, 1, ncclFloat,
+                                          peer, comm_, stream));
+      if (!exchanged.ok()) break;
+      exchanged = Check("ncclRecv", library_.Recv(elements + peer, 1, ncclFloat,
+                                                  peer, comm_, stream));
+    }
+    return exchanged;
+  });
+}
+
+// From here on whoever aborts it takes it.
+bool Comm::EnterWarmUp() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (aborted_ || leaves_) return false;
+  state_ = State::kWarming;
+  return true;
+}
+
+// Whoever has aborted it has left that to the rank's thread.
+void Comm::EndJoin() {
+  ncclComm_t comm = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    const std::lock_guard<std::mutex> comm_lock(comm_mu_);
+    comm = std::exchange(comm_, nullptr);
+    state_ = State::kLeaving;
+  }
+  if (comm != nullptr) {
+    const Outcome aborted =
+        library_.Check("ncclCommAbort", library_.CommAbort(comm));
+    if (!aborted.ok()) rank_.Log(name_ + ": " + aborted.reason);
+  }
+  Left();
+}
+
+void Comm::FinishJoin(Outcome outcome) {
+  std::unique_lock<std::mutex> lock(mu_);
+  if (state_ == State::kWarming) {
+    state_ = outcome.ok() ? State::kReady : State::kFailed;
+  }
+  Fail(std::move(outcome));
+  lock.unlock();
+  rank_.Wake();
+  lock.lock();
+  // Whoever is told of the failure aborts the communicators that come next. To
+  // join one now could be to wait for members that have been told already.
+  changed_.wait(lock, [this] { return state_ != State::kFailed || leaves_; });
+}
+
+void Comm::Fail(Outcome why) {
+  if (why.ok()) return;
+  const std::lock_guard<std::mutex> lock(failure_mu_);
+  if (!failure_.ok()) return;
+  failure_ = std::move(why);
+  failed_.store(true, std::memory_order_release);
+}
+
+Outcome Comm::Failure() {
+  if (!failed_.load(std::memory_order_acquire)) return {};
+  const std::lock_guard<std::mutex> lock(failure_mu_);
+  return failure_;
+}
+
+// Who enqueues a launch is not held up by who looks on.
+Outcome Comm::Status() {
+  Outcome outcome = Failure();
+  if (!outcome.ok()) return outcome;
+  const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  if (!lock.owns_lock() || state_ != State::kReady) return {};
+  ncclResult_t result = ncclSuccess;
+  outcome = Check("ncclCommGetAsyncError",
+                  library_.CommGetAsyncError(comm_, &result));
+  if (outcome.ok() && result != ncclInProgress) {
+    outcome = Check("asynchronous error", result);
+  }
+  if (outcome.ok()) return outcome;
+  outcome.reason = name_ + ": " + outcome.reason;
+  Fail(std::move(outcome));
+  return Failure();
+}
+
+// Without mu_, in which a launch may wait for what the abort is to end.
+bool Comm::MarkAborted(commsched_status_t status, const std::string& why) {
+  Fail({status, why});
+  return !aborted_.exchange(true);
+}
+
+Outcome Comm::Revoke() {
+  const std::lock_guard<std::mutex> lock(comm_mu_);
+  if (comm_ == nullptr) return {};
+  const ncclResult_t result = library_.CommRevoke(comm_, 0);
+  if (result == ncclInProgress) return {};
+  return library_.Check("ncclCommRevoke", result);
+}
+
+bool Comm::IsQuiescent() {
+  const std::lock_guard<std::mutex> lock(comm_mu_);
+  ncclResult_t state = ncclSuccess;
+  return comm_ == nullptr ||
+         library_.CommGetAsyncError(comm_, &state) != ncclSuccess ||
+         state != ncclInProgress;
+}
+
+bool Comm::Take(ncclComm_t* out_comm) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  // One that is being joined is ended by who joins it.
+  if (state_ == State::kJoining || state_ == State::kLeaving ||
+      state_ == State::kGone) {
+    return false;
+  }
+  state_ = State::kLeaving;
+  changed_.notify_all();
+  const std::lock_guard<std::mutex> comm_lock(comm_mu_);
+  *out_comm = std::exchange(comm_, nullptr);
+  return true;
+}
+
+void Comm::Left() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (barrier_.address != nullptr) {
+    rank_.ReturnScratch(std::exchange(barrier_, {}));
+  }
+  for (const Inputs& each : std::exchange(inputs_, {})) {
+    rank_.ReturnScratch(each.scratch);
+  }
+  state_ = State::kGone;
+  changed_.notify_all();
+}
+
+// On the rank's thread.
+void Comm::Leave() {
+  ncclComm_t comm = nullptr;
+  if (!Take(&comm)) return;
+  Outcome outcome;
+  if (comm != nullptr) {
+    outcome = library_.Check("ncclCommDestroy", library_.CommDestroy(comm));
+  }
+  if (!outcome.ok()) rank_.Log(name_ + ": " + outcome.reason);
+  Left();
+}
+
+Outcome Comm::Destroy(int64_t deadline_ns) {
+  std::unique_lock<std::mutex> lock(mu_);
+  leaves_ = true;
+  changed_.notify_all();
+  if (!aborted_) {
+    rank_.Post([self = shared_from_this()] { self->Leave(); });
+  }
+  // The host's clock may be at its end: INT64_MAX.
+  constexpr int64_t kMostNs = int64_t{3600} * 1000 * 1000 * 1000;
+  const int64_t rest_ns = std::min(deadline_ns - rank_.NowNs(), kMostNs);
+  if (changed_.wait_for(lock, std::chrono::nanoseconds(rest_ns),
+                        [this] { return state_ == State::kGone; })) {
+    return {};
+  }
+  rank_.GiveUp();
+  return {COMMSCHED_DEADLINE_EXCEEDED,
+          name_ + ": NCCL has not left its communicator"};
+}
+
+void* Comm::Register(void* address, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (state_ != State::kReady) return nullptr;
+  if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) {
+    return nullptr;
+  }
+  void* handle = nullptr;
+  const Outcome outcome = rank_.OnDevice([&] {
+    return Check("ncclCommRegister",
+                 library_.CommRegister(comm_, address, bytes, &handle));
+  });
+  if (outcome.ok()) return handle;
+  rank_.Log(name_ + ": memory of " + std::to_string(bytes) +
+            " bytes is not registered: " + outcome.reason);
+  return nullptr;
+}
+
+void Comm::Deregister(void* handle) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (comm_ == nullptr || handle == nullptr) return;
+  const Outcome outcome = rank_.OnDevice([&] {
+    return Check("ncclCommDeregister", library_.CommDeregister(comm_, handle));
+  });
+  if (!outcome.ok()) rank_.Log(name_ + ": " + outcome.reason);
+}
+
+}  // namespace commsched::nccl

@@ -1,0 +1,166 @@
+#ifndef COMMSCHED_PLUGINS_NCCL_COMM_H_
+#define COMMSCHED_PLUGINS_NCCL_COMM_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "library.h"
+#include "outcome.h"
+#include "rank.h"
+
+namespace commsched::nccl {
+
+// A communicator. NCCL's is made by the rank's thread from a unique id, which
+// the first member leaves for the others. It counts as ready after a warm-up,
+// an all-reduce and an exchange with every peer: the first use of a connection
+// makes it, and may wait for the peer.
+//
+// MarkAborted, Status: any thread. The abort that follows: one thread. All
+// else: one at a time.
+class Comm : public std::enable_shared_from_this<Comm> {
+ public:
+  // `rank` outlives it. Begins to make it; blocks for nobody.
+  static Outcome Create(Rank* rank, const commsched_comm_desc_t& desc,
+                        std::shared_ptr<Comm>* out_comm);
+  ~Comm() = default;
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  // May block for some milliseconds.
+  Outcome IsReady(uint32_t* out_ready);
+  // Has the rank's thread join, if the unique id is there.
+  Outcome TryJoin(bool* out_joins);
+  // The launches to come.
+  Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
+  Outcome Launch(const commsched_launch_t& launch, cudaStream_t stream);
+  Outcome Status();
+  // Leaves, on the rank's thread; kDeadlineExceeded if that takes longer.
+  Outcome Destroy(int64_t deadline_ns);
+
+  // ---- The abort, in the order of AbortAll() (abort.h) ----
+
+  // Marks it: whether nobody has before.
+  bool MarkAborted(commsched_status_t status, const std::string& why);
+  // Has NCCL end its kernels, so that a launch which waits for them goes on.
+  // Not OK: NCCL refused.
+  Outcome Revoke();
+  // Whether the kernels of a communicator that was revoked have ended.
+  bool IsQuiescent();
+  // True: the caller now owns NCCL's communicator, which is null if it was
+  // never made, and has to abort or destroy it and then call Left(). False:
+  // another thread owns it. Waits for a launch that is under way.
+  bool Take(ncclComm_t* out_comm);
+  // NCCL's communicator is gone.
+  void Left();
+
+  const std::string& name() const { return name_; }
+
+  // Null, and a message in the log, if NCCL does not take it: then it is moved
+  // as memory that is not registered.
+  void* Register(void* address, uint64_t bytes);
+  void Deregister(void* handle);
+
+ private:
+  // kJoining: it is with the rank's thread; kLeaving: with who has taken it.
+  enum class State {
+    kNoId,
+    kJoining,
+    kWarming,
+    kReady,
+    kFailed,
+    kLeaving,
+    kGone
+  };
+
+  Comm(Rank* rank, const commsched_comm_desc_t& desc);
+  // The first one stays.
+  void Fail(Outcome why);
+  Outcome Failure();
+  void Join(const ncclUniqueId& id);
+  Outcome Connect(const ncclUniqueId& id, cudaStream_t* out_stream);
+  Outcome WarmUp(cudaStream_t stream);
+  // Whether it goes on: nobody has aborted it in between.
+  bool EnterWarmUp();
+  void EndJoin();
+  void FinishJoin(Outcome outcome);
+  void Leave();
+  Outcome LaunchMembers(const commsched_launch_t& launch, cudaStream_t stream);
+  template <typename Members>
+  Outcome InGroup(const Members& members);
+  // deterministic.cc
+  bool ReducesInOrder(const commsched_launch_t& launch) const;
+  Outcome AddInputs(uint64_t bytes);
+  Outcome FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
+                     char** out_inputs);
+  Outcome LaunchInOrder(const commsched_launch_t& launch, cudaStream_t stream);
+  Outcome ExchangeInputs(const commsched_launch_t& launch,
+                         const commsched_member_t& member, char* inputs,
+                         cudaStream_t stream);
+  Outcome ReduceInputs(const commsched_launch_t& launch,
+                       const commsched_member_t& member, const char* inputs,
+                       cudaStream_t stream);
+  Outcome GatherParts(const commsched_launch_t& launch,
+                      const commsched_member_t& member, cudaStream_t stream);
+  Outcome LaunchMember(const commsched_launch_t& launch,
+                       const commsched_member_t& member, cudaStream_t stream);
+  Outcome LaunchUneven(const commsched_launch_t& launch,
+                       const commsched_member_t& member, cudaStream_t stream);
+  Outcome ExchangeAll(const commsched_launch_t& launch,
+                      const commsched_member_t& member, cudaStream_t stream);
+  Outcome Check(const char* call, ncclResult_t result) const {
+    return library_.Check(call, result, comm_);
+  }
+
+  Rank& rank_;
+  const Library& library_;
+  ncclConfig_t config_ = NCCL_CONFIG_INITIALIZER;
+  const std::string key_;   // Of the unique id.
+  const std::string name_;  // For messages.
+  const int size_;
+  const int group_rank_;
+
+  // Held by launches and by who looks or leaves.
+  std::mutex mu_;
+  std::condition_variable changed_;
+  State state_ = State::kNoId;
+  // Held, inside of mu_, while comm_ changes: a launch may wait in mu_ for what
+  // Revoke() ends.
+  std::mutex comm_mu_;
+  ncclComm_t comm_ = nullptr;
+  // An element per member, made before it is ready. Barriers use the first.
+  Rank::Scratch barrier_;
+  // Where launches put what their reductions take: those of a stream one after
+  // the other.
+  struct Inputs {
+    Rank::Scratch scratch;
+    bool is_taken = false;  // By `stream`.
+    cudaStream_t stream = nullptr;
+  };
+  std::vector<Inputs> inputs_;
+  const kernels::CudaKernels* kernels_ = nullptr;
+  std::atomic<bool> aborted_{false};
+  std::atomic<bool> leaves_{false};  // Changes with mu_.
+  std::mutex failure_mu_;            // Inside of mu_; held for no call.
+  Outcome failure_;
+  std::atomic<bool> failed_{false};  // Whether there is one.
+};
+
+// Calls `members` in one group of NCCL's.
+template <typename Members>
+Outcome Comm::InGroup(const Members& members) {
+  Outcome outcome = Check("ncclGroupStart", library_.GroupStart());
+  if (!outcome.ok()) return outcome;
+  outcome = members();
+  // Begun is to be ended, whatever came between.
+  const Outcome ended = Check("ncclGroupEnd", library_.GroupEnd());
+  return outcome.ok() ? ended : outcome;
+}
+
+}  // namespace commsched::nccl
+
+#endif  // COMMSCHED_PLUGINS_NCCL_COMM_H_

@@ -1,0 +1,39 @@
+#ifndef COMMSCHED_PLUGINS_NCCL_CONFIG_H_
+#define COMMSCHED_PLUGINS_NCCL_CONFIG_H_
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <string>
+
+#include "outcome.h"
+
+namespace commsched::nccl {
+
+// The text of a world's backend_config: "max_ctas=16,min_ctas=2,cga=4".
+//
+// Kernels of communicators that run side by side must all fit on the device, or
+// they may wait for each other for ever. So the lanes of a session share a
+// budget of thread blocks (CTAs): `max_ctas`, or what NCCL gives to one
+// communicator by default.
+struct Config {
+  static constexpr int kMostCtas = 32;  // ncclConfig_t, maxCTAs: its default.
+  static constexpr int kMostCga = 8;
+  static constexpr int kUnset = -1;
+
+  int max_ctas = kUnset;  // Of all lanes together.
+  int min_ctas = kUnset;  // Of each communicator.
+  int cga = kUnset;       // cgaClusterSize
+
+  // kInvalidArgument, naming key, value and limit.
+  static Outcome Parse(const std::string& text, Config* out_config);
+
+  // Of a communicator of a session with `num_lanes` lanes. Sets what is asked
+  // for and leaves the rest to NCCL. kInvalidArgument if the budget is too
+  // small for so many.
+  Outcome ForLanes(uint32_t num_lanes, ncclConfig_t* out_config) const;
+};
+
+}  // namespace commsched::nccl
+
+#endif  // COMMSCHED_PLUGINS_NCCL_CONFIG_H_

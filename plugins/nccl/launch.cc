@@ -1,0 +1,154 @@
+// Launches of a communicator, as calls of NCCL's.
+#include "comm.h"
+#include "elements.h"
+
+namespace commsched::nccl {
+
+Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Outcome failure = Failure();
+  if (!failure.ok()) return failure;
+  if (state_ != State::kReady) {
+    return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
+  }
+  const Outcome outcome =
+      ReducesInOrder(launch)
+          ? LaunchInOrder(launch, stream)
+          : InGroup([&] { return LaunchMembers(launch, stream); });
+  if (outcome.ok()) return outcome;
+  // One that is revoked meanwhile refuses: the abort is why.
+  failure = Failure();
+  return failure.ok() ? outcome : failure;
+}
+
+Outcome Comm::LaunchMembers(const commsched_launch_t& launch,
+                            cudaStream_t stream) {
+  if (launch.kind == COMMSCHED_BARRIER) {
+    return Check("ncclAllReduce",
+                 library_.AllReduce(barrier_.address, barrier_.address, 1,
+                                    ncclFloat, ncclSum, comm_, stream));
+  }
+  for (uint32_t i = 0; i < launch.num_members; ++i) {
+    const commsched_member_t& member = launch.members[i];
+    const Outcome outcome = member.counts != nullptr
+                                ? LaunchUneven(launch, member, stream)
+                                : LaunchMember(launch, member, stream);
+    if (!outcome.ok()) return outcome;
+  }
+  return {};
+}
+
+Outcome Comm::LaunchMember(const commsched_launch_t& launch,
+                           const commsched_member_t& member,
+                           cudaStream_t stream) {
+  const DType& dtype = DTypeOf(launch);
+  const ncclRedOp_t reduction = ReductionOf(launch);
+  switch (launch.kind) {
+    case COMMSCHED_ALL_REDUCE:
+      return Check("ncclAllReduce",
+                   library_.AllReduce(member.input, member.output, member.count,
+                                      dtype.type, reduction, comm_, stream));
+    case COMMSCHED_REDUCE_SCATTER:
+      return Check(
+          "ncclReduceScatter",
+          library_.ReduceScatter(member.input, member.output, member.count,
+                                 dtype.type, reduction, comm_, stream));
+    case COMMSCHED_ALL_GATHER:
+      return Check("ncclAllGather",
+                   library_.AllGather(member.input, member.output, member.count,
+                                      dtype.type, comm_, stream));
+    case COMMSCHED_ALL_TO_ALL:
+      if (library_.AlltoAll == nullptr) {
+        return ExchangeAll(launch, member, stream);
+      }
+      return Check("ncclAlltoAll",
+                   library_.AlltoAll(member.input, member.output, member.count,
+                                     dtype.type, comm_, stream));
+    case COMMSCHED_BROADCAST:
+      return Check("ncclBroadcast",
+                   library_.Broadcast(member.input, member.output, member.count,
+                                      dtype.type, launch.root, comm_, stream));
+    case COMMSCHED_REDUCE:
+      return Check(
+          "ncclReduce",
+          library_.Reduce(member.input, member.output, member.count, dtype.type,
+                          reduction, launch.root, comm_, stream));
+    case COMMSCHED_SEND:
+      if (member.direction == COMMSCHED_RECV) {
+        return Check("ncclRecv",
+                     library_.Recv(member.output, member.count, dtype.type,
+                                   member.peer, comm_, stream));
+      }
+      return Check("ncclSend",
+                   library_.Send(member.input, member.count, dtype.type,
+                                 member.peer, comm_, stream));
+    case COMMSCHED_BARRIER:  // LaunchMembers() does without members.
+    case COMMSCHED_RECV:     // A member's direction, of kind SEND.
+      break;
+  }
+  return {COMMSCHED_UNIMPLEMENTED,
+          "collective of kind " + std::to_string(launch.kind)};
+}
+
+// NCCL has no collectives of uneven parts: one per part, in one group.
+Outcome Comm::LaunchUneven(const commsched_launch_t& launch,
+                           const commsched_member_t& member,
+                           cudaStream_t stream) {
+  if (launch.kind == COMMSCHED_ALL_TO_ALL) {
+    return ExchangeAll(launch, member, stream);
+  }
+  const DType& dtype = DTypeOf(launch);
+  uint64_t offset = 0;
+  for (int part = 0; part < size_; ++part) {
+    const uint64_t count = member.counts[part];
+    Outcome outcome;
+    if (count != 0 && launch.kind == COMMSCHED_ALL_GATHER) {
+      outcome = Check(
+          "ncclBroadcast",
+          library_.Broadcast(member.input, At(member.output, offset, dtype),
+                             count, dtype.type, part, comm_, stream));
+    } else if (count != 0) {
+      outcome =
+          Check("ncclReduce",
+                library_.Reduce(At(member.input, offset, dtype), member.output,
+                                count, dtype.type, ReductionOf(launch), part,
+                                comm_, stream));
+    }
+    if (!outcome.ok()) return outcome;
+    offset += count;
+  }
+  return {};
+}
+
+Outcome Comm::ExchangeAll(const commsched_launch_t& launch,
+                          const commsched_member_t& member,
+                          cudaStream_t stream) {
+  const DType& dtype = DTypeOf(launch);
+  const auto count_of = [&](int from, int to) {
+    return member.counts == nullptr ? member.count
+                                    : member.counts[from * size_ + to];
+  };
+  uint64_t sent = 0;
+  uint64_t received = 0;
+  for (int peer = 0; peer < size_; ++peer) {
+    const uint64_t out = count_of(group_rank_, peer);
+    const uint64_t in = count_of(peer, group_rank_);
+    Outcome outcome;
+    if (out != 0) {
+      outcome =
+          Check("ncclSend", library_.Send(At(member.input, sent, dtype), out,
+                                          dtype.type, peer, comm_, stream));
+    }
+    if (outcome.ok() && in != 0) {
+      outcome =
+          Check("ncclRecv", library_.Recv(At(member.output, received, dtype),
+                                          in, dtype.type, peer, comm_, stream));
+    }
+    if (!outcome.ok()) return outcome;
+    sent += out;
+    received += in;
+  }
+  return {};
+}
+
+}  // namespace commsched::nccl

@@ -1,0 +1,86 @@
+#include "library.h"
+
+#include <type_traits>
+
+#include "kernels/open_library.h"
+
+namespace commsched::nccl {
+namespace {
+
+// Older ones lack ncclCommInitRankConfig's settings and ncclMemAlloc.
+constexpr int kLeastVersion = 21900;
+
+// NCCL_VERSION() of 2.9 and newer.
+std::string Text(int version) {
+  return std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+#if NCCL_VERSION_CODE >= 22807
+// What is written out agrees with the vendor's header.
+#define COMMSCHED_NCCL_SAME(name, since, type)                                 \
+  static_assert(std::is_same_v<decltype(&::nccl##name), Library::name##Type*>, \
+                "nccl" #name " has another type");
+COMMSCHED_NCCL_OPTIONAL(COMMSCHED_NCCL_SAME)
+#undef COMMSCHED_NCCL_SAME
+#endif
+
+}  // namespace
+
+Outcome Library::Load() {
+  void* handle = nullptr;
+  std::string why = kernels::OpenLibrary(
+      {"COMMSCHED_NCCL_LIB", {"libnccl.so.2"}, {"nccl/lib/libnccl.so.2"}},
+      &handle);
+  if (!why.empty()) return {COMMSCHED_UNAVAILABLE, why};
+#define COMMSCHED_NCCL_LOAD(name)                                       \
+  name = reinterpret_cast<decltype(name)>(dlsym(handle, "nccl" #name)); \
+  if (name == nullptr) {                                                \
+    return {COMMSCHED_UNAVAILABLE, "NCCL has no nccl" #name};           \
+  }
+  COMMSCHED_NCCL_FUNCTIONS(COMMSCHED_NCCL_LOAD)
+#undef COMMSCHED_NCCL_LOAD
+  file = kernels::FileOf(reinterpret_cast<const void*>(GetVersion));
+  why = cuda.Load();
+  if (!why.empty()) return {COMMSCHED_UNAVAILABLE, why};
+  const Outcome outcome = LoadVersion();
+  if (!outcome.ok()) return outcome;
+#define COMMSCHED_NCCL_LOAD(name, since, type)                             \
+  if (version >= (since)) {                                                \
+    name = reinterpret_cast<decltype(name)>(dlsym(handle, "nccl" #name));  \
+  }                                                                        \
+  if (name == nullptr) {                                                   \
+    missing += (missing.empty() ? "nccl" : ", nccl") + std::string(#name); \
+  }
+  COMMSCHED_NCCL_OPTIONAL(COMMSCHED_NCCL_LOAD)
+#undef COMMSCHED_NCCL_LOAD
+  return {};
+}
+
+Outcome Library::LoadVersion() {
+  const Outcome outcome = Check("ncclGetVersion", GetVersion(&version));
+  if (!outcome.ok() || version >= kLeastVersion) return outcome;
+  return {COMMSCHED_UNAVAILABLE, "NCCL " + VersionText() + " in " + file +
+                                     " is older than " + Text(kLeastVersion)};
+}
+
+std::string Library::VersionText() const { return Text(version); }
+
+Outcome Library::Failure(const char* call, ncclResult_t result,
+                         ncclComm_t comm) const {
+  std::string reason = std::string(call) + ": " + GetErrorString(result);
+  const char* last = GetLastError(comm);
+  if (last != nullptr && *last != '\0') reason += ": " + std::string(last);
+  return {result == ncclRemoteError ? COMMSCHED_ABORTED : COMMSCHED_INTERNAL,
+          reason};
+}
+
+Outcome Library::CheckCuda(const char* call, cudaError_t code) const {
+  if (code == cudaSuccess) return {};
+  return {code == cudaErrorMemoryAllocation ? COMMSCHED_RESOURCE_EXHAUSTED
+                                            : COMMSCHED_INTERNAL,
+          cuda.Check(call, code)};
+}
+
+}  // namespace commsched::nccl

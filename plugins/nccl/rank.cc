@@ -1,0 +1,283 @@
+#include "rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "comm.h"
+
+namespace commsched::nccl {
+namespace {
+
+constexpr uint64_t kMessageBytes = 512;
+
+}  // namespace
+
+Rank::Rank(const commsched_host_t* host, const Library* library,
+           const Config& config, const commsched_backend_rank_desc_t& desc)
+    : host_(*host),
+      library_(*library),
+      config_(config),
+      oob_(desc.oob),
+      wake_(desc.wake),
+      wake_user_(desc.wake_user),
+      id_prefix_("nccl epoch " + std::to_string(desc.epoch) + " "),
+      world_size_(desc.world_size),
+      device_(desc.device),
+      thread_([this] { Run(); }) {}
+
+Rank::~Rank() {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  // The rank's thread frees the scratch memory when it ends, so the threads of
+  // aborts, whose communicators use that memory, are joined before it.
+  for (std::thread& each : aside_) each.join();
+  thread_.join();
+}
+
+void Rank::Close(Rank* rank) {
+  {
+    const std::lock_guard<std::mutex> lock(rank->mu_);
+    rank->closed_ = true;
+    if (rank->given_up_ && (rank->busy_ || rank->num_aside_ != 0)) {
+      for (std::thread& each : rank->aside_) each.detach();
+      rank->thread_.detach();
+      return;
+    }
+  }
+  delete rank;
+}
+
+void Rank::Wake() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (!closed_) wake_(wake_user_);
+}
+
+void Rank::Log(const std::string& message) const {
+  host_.log(host_.user, /*warning*/ 2, message.c_str());
+}
+
+Outcome Rank::Put(const std::string& key, const void* value,
+                  uint64_t bytes) const {
+  char message[kMessageBytes] = "";
+  const commsched_status_t code = oob_->put(oob_->user, key.c_str(), value,
+                                            bytes, message, sizeof(message));
+  return {code, message};
+}
+
+Outcome Rank::Get(const std::string& key, void* value, uint64_t bytes,
+                  int64_t deadline_ns) const {
+  char message[kMessageBytes] = "";
+  uint64_t size = bytes;
+  const commsched_status_t code =
+      oob_->get(oob_->user, key.c_str(), value, &size, deadline_ns, message,
+                sizeof(message));
+  if (code == COMMSCHED_OK && size != bytes) {
+    return {COMMSCHED_INTERNAL, "'" + key + "' has " + std::to_string(size) +
+                                    " bytes, not " + std::to_string(bytes)};
+  }
+  return {code, message};
+}
+
+std::string Rank::KeyOf(const std::string& id) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const uint64_t number = num_made_[id]++;
+  return id_prefix_ + id + " #" + std::to_string(number);
+}
+
+Outcome Rank::EnterDevice(int* out_before) const {
+  const Outcome outcome =
+      library_.CheckCuda("cudaGetDevice", library_.cuda.GetDevice(out_before));
+  if (!outcome.ok() || *out_before == device_) return outcome;
+  return library_.CheckCuda("cudaSetDevice", library_.cuda.SetDevice(device_));
+}
+
+void Rank::LeaveDevice(int before) const {
+  if (before == device_) return;
+  const Outcome outcome =
+      library_.CheckCuda("cudaSetDevice", library_.cuda.SetDevice(before));
+  if (!outcome.ok()) {
+    Log("device " + std::to_string(before) +
+        " is not the thread's current one again: " + outcome.reason);
+  }
+}
+
+// The smallest that is large enough.
+bool Rank::FindScratch(uint64_t bytes, Scratch* out_scratch) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  auto best = free_scratch_.end();
+  for (auto it = free_scratch_.begin(); it != free_scratch_.end(); ++it) {
+    if (it->bytes < bytes) continue;
+    if (best == free_scratch_.end() || it->bytes < best->bytes) best = it;
+  }
+  if (best == free_scratch_.end()) return false;
+  *out_scratch = *best;
+  free_scratch_.erase(best);
+  return true;
+}
+
+Outcome Rank::TakeScratch(uint64_t bytes, Scratch* out_scratch) {
+  if (FindScratch(bytes, out_scratch)) return {};
+  void* address = nullptr;
+  Outcome outcome = OnDevice([&] {
+    return library_.CheckCuda("cudaMalloc",
+                              library_.cuda.Malloc(&address, bytes));
+  });
+  if (!outcome.ok()) return outcome;
+  *out_scratch = {address, bytes};
+  const std::lock_guard<std::mutex> lock(mu_);
+  scratch_bytes_ += bytes;
+  return outcome;
+}
+
+void Rank::CountLaunchAllocation(const std::string& name, uint64_t bytes) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (++launch_allocations_ != 1) return;
+  }
+  Log(name + ": a launch allocates " + std::to_string(bytes) +
+      " bytes for the inputs of its sums, since it was not expected or those "
+      "before it are on another stream; it may wait for the device");
+}
+
+void Rank::FillStats(commsched_backend_memory_t* out_memory) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const commsched_backend_memory_t memory = {
+      .struct_size = out_memory->struct_size,
+      .bytes = scratch_bytes_,
+      .peak_bytes = scratch_bytes_,
+      .launch_allocations = launch_allocations_};
+  std::memcpy(out_memory, &memory,
+              std::min<uint64_t>(memory.struct_size, sizeof(memory)));
+}
+
+Outcome Rank::AllocateArena(uint64_t bytes, void** out_address) {
+  return OnDevice([&]() -> Outcome {
+    Outcome by_nccl = {COMMSCHED_UNIMPLEMENTED, "NCCL has no ncclMemAlloc"};
+    if (library_.MemAlloc != nullptr && library_.MemFree != nullptr) {
+      by_nccl =
+          library_.Check("ncclMemAlloc", library_.MemAlloc(out_address, bytes));
+    }
+    bool is_first = false;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      if (by_nccl.ok()) {
+        nccl_arenas_.insert(*out_address);
+        return {};
+      }
+      is_first = !std::exchange(told_of_cuda_arenas_, true);
+    }
+    if (is_first) Log("arenas are of cudaMalloc: " + by_nccl.reason);
+    return library_.CheckCuda("cudaMalloc",
+                              library_.cuda.Malloc(out_address, bytes));
+  });
+}
+
+void Rank::FreeArena(void* address) {
+  const Outcome freed = OnDevice([&]() -> Outcome {
+    bool of_nccl = false;
+    {
+      const std::lock_guard<std::mutex> lock(mu_);
+      of_nccl = nccl_arenas_.erase(address) != 0;
+    }
+    // Both wait for the device.
+    if (of_nccl)
+      return library_.Check("ncclMemFree", library_.MemFree(address));
+    return library_.CheckCuda("cudaFree", library_.cuda.Free(address));
+  });
+  if (!freed.ok()) Log("an arena: " + freed.reason);
+}
+
+void Rank::ReturnScratch(const Scratch& scratch) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  free_scratch_.push_back(scratch);
+}
+
+Outcome Rank::Kernels(const kernels::CudaKernels** out_kernels) {
+  const std::lock_guard<std::mutex> lock(kernels_mu_);
+  if (kernels_ == nullptr) {
+    auto loaded = std::make_unique<kernels::CudaKernels>();
+    Outcome outcome = OnDevice([&]() -> Outcome {
+      const std::string why = loaded->Load(&library_.cuda);
+      if (why.empty()) return {};
+      return {COMMSCHED_UNAVAILABLE, why};
+    });
+    if (!outcome.ok()) return outcome;
+    kernels_ = std::move(loaded);
+  }
+  *out_kernels = kernels_.get();
+  return {};
+}
+
+void Rank::WillJoin(const std::shared_ptr<Comm>& comm) {
+  to_join_.push_back(comm);
+}
+
+Outcome Rank::JoinInOrder() {
+  while (!to_join_.empty()) {
+    if (const std::shared_ptr<Comm> next = to_join_.front().lock()) {
+      bool joins = false;
+      Outcome outcome = next->TryJoin(&joins);
+      if (!outcome.ok() || !joins) return outcome;
+    }
+    to_join_.pop_front();
+  }
+  return {};
+}
+
+void Rank::Post(std::function<void()> job) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  jobs_.push_back(std::move(job));
+  changed_.notify_all();
+}
+
+void Rank::RunAside(const std::function<void()>& job) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    const auto run = [this, job] {
+      (void)library_.cuda.SetDevice(device_);
+      job();
+      const std::lock_guard<std::mutex> lock(mu_);
+      --num_aside_;
+    };
+    try {
+      aside_.emplace_back(run);
+      ++num_aside_;
+      return;
+    } catch (const std::system_error&) {
+      // No more threads: the job waits for what the rank's is at.
+    }
+  }
+  Post(job);
+}
+
+void Rank::GiveUp() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  given_up_ = true;
+}
+
+void Rank::Run() {
+  // Jobs that need the device set it again by OnDevice(), and fail by it.
+  (void)library_.cuda.SetDevice(device_);
+  std::unique_lock<std::mutex> lock(mu_);
+  while (true) {
+    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    if (jobs_.empty()) break;
+    const std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    job();
+    lock.lock();
+    busy_ = false;
+  }
+  for (const Scratch& each : free_scratch_) {
+    (void)library_.cuda.Free(each.address);
+  }
+}
+
+}  // namespace commsched::nccl
