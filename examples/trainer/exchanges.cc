@@ -56,13 +56,14 @@ const commsched_engine_kernels_t& Kernels() {
 
 template <commsched_dtype_t kDType>
 void Narrow(const float* values, int64_t count, uint16_t* out) {
-  Kernels().convert(Kernels().user, out, kDType, values, COMMSCHED_F32,
-                    static_cast<uint64_t>(count));
+  Kernels().convert(Kernels().user, commsched_stream_caller(), out, kDType,
+                    values, COMMSCHED_F32, static_cast<uint64_t>(count));
 }
 
 template <commsched_dtype_t kDType>
 void Widen(const uint16_t* values, int64_t count, float* out) {
-  Kernels().convert(Kernels().user, out, COMMSCHED_F32, values, kDType,
+  Kernels().convert(Kernels().user, commsched_stream_caller(), out,
+                    COMMSCHED_F32, values, kDType,
                     static_cast<uint64_t>(count));
 }
 

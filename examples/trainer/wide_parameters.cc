@@ -39,8 +39,8 @@ void WideParameters::ReadValues(int module,
       (*values)[i] = static_cast<const float*>(addresses[i]);
       continue;
     }
-    kernels_.convert(kernels_.user, at, COMMSCHED_F32, addresses[i], dtype_,
-                     Count(p));
+    kernels_.convert(kernels_.user, commsched_stream_caller(), at,
+                     COMMSCHED_F32, addresses[i], dtype_, Count(p));
     (*values)[i] = at;
     at += Count(p);
   }
@@ -68,8 +68,8 @@ void WideParameters::EndGradient(int parameter) {
   const Begun begun =
       std::exchange(begun_[static_cast<size_t>(parameter)], Begun());
   if (begun.from == nullptr) return;
-  kernels_.add(kernels_.user, begun.into, dtype_, begun.from, COMMSCHED_F32,
-               Count(parameter));
+  kernels_.add(kernels_.user, commsched_stream_caller(), begun.into, dtype_,
+               begun.from, COMMSCHED_F32, Count(parameter));
 }
 
 void WideParameters::EndGradients(int module) {

@@ -236,28 +236,34 @@ Status Engine::CompareValues() {
   Facts facts;
   facts.Add("the number of steps done", steps());
   if (spec_.scales_loss) {
-    const LossScale& scale = *loss_scale_.data();
+    const LossScale& scale = last_state_;
     facts.Add("the loss scale", static_cast<float>(scale.scale));
     facts.Add("the steps since the loss scale changed",
               static_cast<uint64_t>(scale.good_steps));
   }
   const uint64_t element = SizeOf(spec_.precision.parameters);
+  std::vector<std::byte> scratch;
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (gathered(b)) continue;
     for (uint32_t p : layout_.buckets[b].parameters) {
+      const uint64_t bytes = parameters_[p].count * element;
+      const void* values = nullptr;
+      ENGINE_RETURN_IF_ERROR(
+          OnHost(memory_[b].all_parameters + layout_.slots[p].offset * element,
+                 bytes, &scratch, &values));
       facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
                     parameters_[p].name + "'",
-                ChecksumOf(memory_[b].all_parameters +
-                               layout_.slots[p].offset * element,
-                           parameters_[p].count * element));
+                ChecksumOf(values, bytes));
     }
     // What lies in a pool may fail to be read, on one rank alone.
     if (spec_.zero_stage > 0 || offload_ != nullptr) continue;
     for (const Segment& segment : memory_[b].segments) {
+      uint64_t checksum = 0;
+      ENGINE_RETURN_IF_ERROR(ChecksumOfState(b, segment, &checksum));
       facts.Add("the checksum of the optimizer's state of parameter " +
                     std::to_string(segment.parameter) + " '" +
                     parameters_[segment.parameter].name + "'",
-                HexOf(ChecksumOfState(b, segment)));
+                HexOf(checksum));
     }
   }
   facts.Close();
@@ -276,19 +282,25 @@ Status Engine::CompareValues() {
 
 // Of stage 0, in which every rank has all of it: masters that are kept beside a
 // copy, and moments.
-uint64_t Engine::ChecksumOfState(uint32_t bucket,
-                                 const Segment& segment) const {
+Status Engine::ChecksumOfState(uint32_t bucket, const Segment& segment,
+                               uint64_t* out_checksum) const {
   const BucketMemory& memory = memory_[bucket];
   uint64_t checksum = 0;
+  std::vector<std::byte> scratch;
   const auto add = [&](const float* values) {
-    checksum = XXH3_64bits_withSeed(values + segment.in_shard,
-                                    segment.count * sizeof(float), checksum);
+    const uint64_t bytes = segment.count * sizeof(float);
+    const void* on_host = nullptr;
+    ENGINE_RETURN_IF_ERROR(
+        OnHost(values + segment.in_shard, bytes, &scratch, &on_host));
+    checksum = XXH3_64bits_withSeed(on_host, bytes, checksum);
+    return Status();
   };
-  if (spec_.has_masters()) add(memory.my_masters);
+  if (spec_.has_masters()) ENGINE_RETURN_IF_ERROR(add(memory.my_masters));
   for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
-    add(memory.my_state + MomentBegin(bucket, moment));
+    ENGINE_RETURN_IF_ERROR(add(memory.my_state + MomentBegin(bucket, moment)));
   }
-  return checksum;
+  *out_checksum = checksum;
+  return Status();
 }
 
 void Engine::DeclineToCompareValues(const char* reason) {

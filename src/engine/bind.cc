@@ -65,7 +65,7 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
   add(graph_.all_sums, all_sums_);
   add(graph_.total, total_);
   add(graph_.rates, rates_);
-  add(graph_.control, loss_scale_);
+  add(graph_.control, state_);
   for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
     bindings.push_back(
         BindingOf(exchanges_.activations[i],
@@ -88,17 +88,17 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   desc.bindings = DataOf(bindings);
   desc.num_bindings = static_cast<uint32_t>(bindings.size());
   const commsched_stream_t lanes[] = {
-      commsched_stream_caller(),
+      kernels_.stream(),
       offload_ == nullptr ? commsched_stream_caller() : offload_->stream()};
-  if (offload_ != nullptr && plan == plan_.get()) {
-    desc.lanes = lanes;
-    desc.num_lanes = 2;
-  }
+  desc.lanes = lanes;
+  desc.num_lanes = offload_ != nullptr && plan == plan_.get() ? 2 : 1;
   // An evaluation has no file of its own, and would replace that of the steps.
   if (plan == plan_.get()) {
     if (!observers_.empty()) desc.observers = observers_.c_str();
     if (!flight_path_.empty()) desc.flight_path = flight_path_.c_str();
   }
+  const commsched_allocator_t allocator = allocator_.ForSessions();
+  desc.allocator = &allocator;
   desc.trace = trace;
   desc.launch_timeout_ns = desc_.launch_timeout_ns;
   commsched_session_t* session = nullptr;
@@ -279,7 +279,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.state_bytes += info.reorder_bytes;
   info.norm_bytes = local_sums_.bytes() + all_sums_.bytes() + total_.bytes();
   info.state_bytes += info.norm_bytes;
-  const LossScale& control = *loss_scale_.data();
+  const LossScale& control = last_state_;
   info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
   info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
   info.accumulated_bytes = AccumulatedBytes();

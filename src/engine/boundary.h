@@ -14,8 +14,9 @@
 #include "status.h"
 
 struct commsched_engine {
-  explicit commsched_engine(const commsched_engine_desc_t& desc)
-      : engine(desc) {}
+  commsched_engine(const commsched_engine_desc_t& desc,
+                   const commsched::engine::DeviceTables& ours)
+      : engine(desc, ours) {}
   commsched::engine::Engine engine;
 };
 

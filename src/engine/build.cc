@@ -35,6 +35,7 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
   desc.plan = nullptr;
   desc.profile = nullptr;
   desc.kernels = nullptr;
+  desc.memory = nullptr;
   desc.optimizer_pool = nullptr;
   desc.observers = nullptr;
   desc.flight_path = nullptr;
@@ -58,6 +59,20 @@ commsched_plan_options_t PlanOptions(const commsched_engine_desc_t& desc,
 
 commsched_cost_profile_t Profile(const commsched_cost_profile_t* given) {
   return given == nullptr ? commsched_cost_profile_init() : *given;
+}
+
+commsched_engine_kernels_t KernelTable(
+    const commsched_engine_kernels_t* given) {
+  return given == nullptr ? commsched_engine_kernels_init() : *given;
+}
+
+commsched_engine_memory_t MemoryTable(const commsched_engine_memory_t* given) {
+  return given == nullptr ? commsched_engine_memory_init() : *given;
+}
+
+bool IsOnDevice(const commsched_engine_desc_t& desc) {
+  return commsched_context_device(desc.context, nullptr) !=
+         COMMSCHED_DEVICE_HOST;
 }
 
 commsched_pool_t Pool(const commsched_pool_t* given) {
@@ -172,6 +187,42 @@ Status CheckPool(const commsched_engine_desc_t& desc) {
                          " is NULL");
 }
 
+Status CheckAllocator(const commsched_engine_desc_t& desc) {
+  const commsched_engine_memory_t* const memory = desc.memory;
+  if (memory == nullptr) return Status();
+  if ((memory->allocate == nullptr) == (memory->release == nullptr) &&
+      (memory->allocate_host == nullptr) == (memory->release_host == nullptr)) {
+    return Status();
+  }
+  return InvalidArgument(
+      "engine: memory has a function to allocate without one to release, or "
+      "the other way round");
+}
+
+Status CheckComputeStream(const commsched_engine_desc_t& desc) {
+  const commsched_stream_kind_t kind = desc.compute_stream.kind;
+  if (kind == COMMSCHED_STREAM_CALLER ||
+      (kind == COMMSCHED_STREAM_CUDA && IsOnDevice(desc))) {
+    return Status();
+  }
+  return InvalidArgument(
+      "engine: compute_stream is of kind " + std::to_string(kind) +
+      "; on this rank's device it may be " +
+      (IsOnDevice(desc) ? "CUDA (2) or CALLER (0)" : "CALLER (0) only"));
+}
+
+// What works on the host only.
+Status CheckDevice(const commsched_engine_desc_t& desc) {
+  const char* field = nullptr;
+  if (desc.optimizer_pool != nullptr) field = "optimizer_pool";
+  if (desc.measure_steps != 0) field = "measure_steps";
+  if (field == nullptr || !IsOnDevice(desc)) return Status();
+  return Status(COMMSCHED_UNIMPLEMENTED,
+                std::string("engine: ") + field +
+                    " is set for a rank that computes on a device, where it is "
+                    "not there yet");
+}
+
 // "1e-07"
 std::string TextOf(float value) {
   char text[32];
@@ -218,9 +269,11 @@ Status CheckName(const char* object, const char* name) {
 
 }  // namespace
 
-Engine::Engine(const commsched_engine_desc_t& desc)
+Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
     : desc_(WithDefaults(desc)),
-      kernels_(CompleteKernels(desc.kernels)),
+      on_device_(IsOnDevice(desc)),
+      kernels_(KernelTable(desc.kernels), ours.kernels, desc.compute_stream),
+      allocator_(MemoryTable(desc.memory), ours.memory),
       policy_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->policy)),
       codec_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->codec)),
       plan_options_(PlanOptions(desc, policy_, codec_)),
@@ -234,6 +287,12 @@ Engine::Engine(const commsched_engine_desc_t& desc)
 
 Engine::~Engine() {
   if (offload_ != nullptr) offload_->Settle();
+  if (!on_device_) return;
+  // Kernels of a step that other ranks do not end would never.
+  if (phase_ > Phase::kBetweenSteps) Abort("its engine was destroyed");
+  // What is freed now is in use until then; of a device that has failed nothing
+  // is.
+  (void)kernels_.Synchronize();
 }
 
 Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
@@ -265,12 +324,26 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckOptimizer(desc));
   ENGINE_RETURN_IF_ERROR(CheckLossScale(desc));
   ENGINE_RETURN_IF_ERROR(CheckPool(desc));
+  ENGINE_RETURN_IF_ERROR(CheckAllocator(desc));
+  ENGINE_RETURN_IF_ERROR(CheckComputeStream(desc));
+  ENGINE_RETURN_IF_ERROR(CheckDevice(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
   ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
   ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
   ENGINE_RETURN_IF_ERROR(CheckFinite("clip_norm", desc.clip_norm));
   return CheckNormOfGroup(desc);
+}
+
+Status Engine::TablesOf(const commsched_engine_desc_t& desc,
+                        DeviceTables* out_tables) {
+  int32_t device = 0;
+  if (commsched_context_device(desc.context, &device) ==
+      COMMSCHED_DEVICE_CUDA) {
+    return CudaTables(device, out_tables);
+  }
+  *out_tables = {CpuKernels(), CpuMemory()};
+  return Status();
 }
 
 Status Engine::CheckRegistering() const {

@@ -17,17 +17,21 @@
 #include "checkpoint.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
+#include "device_tables.h"
 #include "forward_graph.h"
 #include "graph_writer.h"
+#include "kernels.h"
 #include "late_module.h"
 #include "layout.h"
 #include "loss_scale.h"
 #include "memory.h"
 #include "module_steps.h"
+#include "norm_sums.h"
 #include "offload.h"
 #include "order_recording.h"
 #include "snapshot.h"
 #include "status.h"
+#include "step_reports.h"
 
 namespace commsched::engine {
 
@@ -39,13 +43,16 @@ namespace commsched::engine {
 // Thread-compatible: one thread per rank.
 class Engine {
  public:
-  // `desc` has passed CheckDesc.
-  explicit Engine(const commsched_engine_desc_t& desc);
+  // `desc` has passed CheckDesc(). `ours`: what is used where it says nothing.
+  Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   static Status CheckDesc(const commsched_engine_desc_t& desc);
+  // Of the device on which the rank of `desc` computes.
+  static Status TablesOf(const commsched_engine_desc_t& desc,
+                         DeviceTables* out_tables);
 
   // Registration.
   Status AddModule(const char* name, double forward_flops,
@@ -94,7 +101,7 @@ class Engine {
                           void** out_gradient);
   Status LossScaleAddress(const double** out_scale) const;
   Status GetLossScale(commsched_engine_loss_scale_info_t* out_info) const;
-  Status GradientNorm(double* out_norm) const;
+  Status GradientNorm(double* out_norm);
   Status GetInfo(commsched_engine_info_t* out_info) const;
   Status GetBucketInfo(uint64_t bucket,
                        commsched_engine_bucket_info_t* out_info) const;
@@ -115,7 +122,7 @@ class Engine {
   // then values. Drains.
   Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
   void AddMetadata(std::map<std::string, std::string>* metadata) const {
-    SaveLossScale(*loss_scale_.data(), spec_.scales_loss, metadata);
+    SaveLossScale(last_state_, spec_.scales_loss, metadata);
   }
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
@@ -263,6 +270,10 @@ class Engine {
   NormCounts CountsOfNorm() const;
   Status CheckMemory(uint64_t arena) const;
   Status Allocate();
+  Status AllocateNorm();
+  template <typename T>
+  Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
+  Status SetState();  // To last_state_.
   Status PlanStep();
   Status PlanGathering();
   std::vector<uint64_t> ArenaLimits(uint64_t parameter_bytes) const;
@@ -285,7 +296,8 @@ class Engine {
   // How ranks compare values_name_.
   commsched_agree_desc_t ComparisonOfValues() const;
   Status CompareValues();
-  uint64_t ChecksumOfState(uint32_t bucket, const Segment& segment) const;
+  Status ChecksumOfState(uint32_t bucket, const Segment& segment,
+                         uint64_t* out_checksum) const;
   void DeclineToCompareValues(const char* reason);
 
   // bind.cc
@@ -353,7 +365,12 @@ class Engine {
   template <typename Body>
   Status Run(commsched_op_id_t op, Body&& body) {
     ENGINE_RETURN_IF_ERROR(Before(op));
-    body();
+    const Status done = body();
+    if (!done.ok()) {
+      // Others wait for what this op does not make due.
+      Abort(done.message().c_str());
+      return done;
+    }
     Measure(op);
     return After(op);
   }
@@ -378,19 +395,19 @@ class Engine {
   }
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm(float lr);
-  void Squares(uint32_t bucket);
-  void AdamW(uint32_t bucket, float lr) const;
-  void Sgd(uint32_t bucket, float lr) const;
+  Status Squares(uint32_t bucket);
+  Status AdamW(uint32_t bucket, float lr) const;
+  Status Sgd(uint32_t bucket, float lr) const;
   // What both have.
   template <typename Args>
   void SetArgs(uint32_t bucket, const Segment& segment, Args& args) const;
   float DecayOf(uint32_t parameter) const;
-  double AddAllSums() const;
-  double ParameterSum(uint32_t parameter, const double* sums) const;
-  double LocalTotal() const;
-  // Ends what the optimizer needs to know of a step.
-  void SetControl(double squared_norm);
-  void SetCorrections();
+  // Where the sums of a parameter's blocks are.
+  std::vector<commsched_run_t> BlocksOf(uint32_t parameter) const;
+  Status LocalTotal(float lr);
+  // Ends what the optimizer needs to know of a step, and tells the host.
+  Status EndNorm();
+  Status Decide(const double* sums, uint64_t count);
 
   // step_verdict.cc
   // What the ranks tell each other of `lr`. Never 0: that is where nothing has
@@ -398,10 +415,11 @@ class Engine {
   static double SentRate(float lr) { return lr == 0 ? -1.0 : double{lr}; }
   Status EndTraining(const std::string& why);
   Status SendRate(float lr);
-  Status CheckSentRates();
-  Status CheckRates(const double* rates, uint64_t stride, uint64_t step);
-  Status CheckStep();
-  Status CheckSkippedSteps();
+  Status ReportRates();
+  // Of what steps have told so far.
+  Status CheckReports();
+  Status CheckRates(const double* rates, uint64_t step);
+  Status CheckSkippedSteps(uint64_t step);
   std::string FirstNonFinite() const;
 
   // record.cc
@@ -450,7 +468,7 @@ class Engine {
   Status KeepValues(const ModuleOp& op);
   Status BeginLate(uint64_t index);
   Status EndLate();
-  void AddLateGradients(const ModuleOp& op);
+  Status AddLateGradients(const ModuleOp& op);
 
   // values.cc
   Status EvaluationModuleBegin(const ModuleOp& op);
@@ -465,11 +483,20 @@ class Engine {
                      uint64_t count);
   Status StoreMasters(uint32_t bucket, uint64_t in_shard, const float* values,
                       uint64_t count);
+  // Elements of `dtype` of the engine, from and to fp32 of the host.
+  Status WriteValues(std::byte* into, commsched_dtype_t dtype,
+                     const float* values, uint64_t count);
+  Status ReadValues(const std::byte* from, commsched_dtype_t dtype,
+                    float* out_values, uint64_t count);
+  // Bytes of the engine, as the host reads them: where they are, or in
+  // `scratch`.
+  Status OnHost(const void* bytes, uint64_t count,
+                std::vector<std::byte>* scratch, const void** out_bytes) const;
 
   // snapshot.cc
   struct Target {  // Where this rank keeps what a checkpoint has.
     Checkpoint::Range range;
-    float* values = nullptr;  // Of a moment in memory.
+    float* state = nullptr;  // Of a moment in memory.
     uint32_t bucket = 0;
     uint32_t parameter = 0;  // Of values.
     uint64_t in_state = 0;   // Of an offloaded moment.
@@ -493,7 +520,9 @@ class Engine {
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;
-  const commsched_engine_kernels_t kernels_;
+  const bool on_device_;
+  const Kernels kernels_;
+  const Memory allocator_;
   const std::string policy_, codec_;  // plan_options_ points to them.
   const commsched_plan_options_t plan_options_;
   const commsched_cost_profile_t profile_;
@@ -525,7 +554,13 @@ class Engine {
   Array<double> all_sums_;
   Array<double> total_;
   Array<double> rates_;
-  Array<LossScale> loss_scale_;       // One.
+  Array<commsched_step_state_t> state_;  // One.
+  NormSums norm_sums_;
+  Array<double> part_sums_;   // Of the norm: one per parameter.
+  Array<double> sent_rates_;  // In rank order: gathers_block_sums().
+  NormSums rates_in_sums_;    // Where they are in all_sums_.
+  Array<float> staging_;      // Between the host and a device.
+  StepReports reports_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   PlanHandle plan_;
   std::vector<OpAddresses> addresses_;  // By module op of the step.
@@ -569,8 +604,8 @@ class Engine {
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   Lineage lineage_;
-  bool has_norm_ = false;
-  double norm_ = 0;
+  LossScale last_state_;        // The last that a step has told of.
+  bool has_norm_ = false;       // A step has begun to compute one.
   uint64_t rates_of_step_ = 0;  // In rates_, and not compared yet; 0: none.
   Status verdict_;              // Ends training, on every rank alike.
 

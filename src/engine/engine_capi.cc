@@ -34,6 +34,7 @@ Status Create(const commsched_engine_desc_t* desc,
   ENGINE_RETURN_IF_ERROR(NotNull(out_engine, "out_engine"));
   commsched_engine_desc_t copy;
   commsched_engine_kernels_t kernels;
+  commsched_engine_memory_t memory;
   commsched_plan_options_t plan;
   commsched_cost_profile_t profile;
   commsched_pool_t pool;
@@ -41,6 +42,10 @@ Status Create(const commsched_engine_desc_t* desc,
   if (copy.kernels != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.kernels, "kernels", &kernels));
     copy.kernels = &kernels;
+  }
+  if (copy.memory != nullptr) {
+    ENGINE_RETURN_IF_ERROR(CopyIn(*copy.memory, "memory", &memory));
+    copy.memory = &memory;
   }
   if (copy.plan != nullptr) {
     ENGINE_RETURN_IF_ERROR(CopyIn(*copy.plan, "plan", &plan));
@@ -56,7 +61,9 @@ Status Create(const commsched_engine_desc_t* desc,
     copy.optimizer_pool = &pool;
   }
   ENGINE_RETURN_IF_ERROR(engine::Engine::CheckDesc(copy));
-  *out_engine = new commsched_engine(copy);
+  engine::DeviceTables ours;
+  ENGINE_RETURN_IF_ERROR(engine::Engine::TablesOf(copy, &ours));
+  *out_engine = new commsched_engine(copy, ours);
   return Status();
 }
 

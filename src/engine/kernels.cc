@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
-#include "float16.h"
+#include "kernels/bodies.h"
 #include "layout.h"
 
 namespace commsched::engine {
@@ -70,27 +71,14 @@ void ForEachChunk(uint64_t count, Body&& body) {
   }
 }
 
-// Decoupled weight decay, then the step, as in PyTorch's AdamW. Elementwise
-// with correctly rounded operations only, so that a vector lane and the scalar
-// remainder give the same bits.
 void StepLoop(const commsched_adamw_args_t& a) {
   float* __restrict master = a.master;
   float* __restrict m = a.m;
   float* __restrict v = a.v;
   const float* __restrict gradient = static_cast<const float*>(a.gradient);
-  const auto scale = static_cast<float>(a.control->gradient_scale);
-  const auto correction1 = static_cast<float>(a.control->correction1);
-  const auto correction2 = static_cast<float>(a.control->correction2);
-  const float keep = 1.0f - a.lr * a.decay;
-  const float other1 = 1.0f - a.beta1;
-  const float other2 = 1.0f - a.beta2;
+  const kernels::AdamwStep step(a);
   for (uint64_t i = 0; i < a.count; ++i) {
-    const float g = gradient[i] * scale;
-    m[i] = a.beta1 * m[i] + other1 * g;
-    v[i] = a.beta2 * v[i] + other2 * (g * g);
-    const float direction =
-        (m[i] / correction1) / (std::sqrt(v[i] / correction2) + a.epsilon);
-    master[i] = keep * master[i] - a.lr * direction;
+    step.Apply(gradient[i], m[i], v[i], master[i]);
   }
 }
 
@@ -101,7 +89,7 @@ void SgdLoop(const commsched_sgd_args_t& a) {
   const float* __restrict gradient = static_cast<const float*>(a.gradient);
   const auto scale = static_cast<float>(a.control->gradient_scale);
   for (uint64_t i = 0; i < a.count; ++i) {
-    float g = gradient[i] * scale + a.decay * master[i];
+    float g = kernels::SgdGradient(gradient[i], scale, a.decay, master[i]);
     if constexpr (kMomentum) {
       velocity[i] = a.momentum * velocity[i] + g;
       g = kNesterov ? g + a.momentum * velocity[i] : velocity[i];
@@ -126,10 +114,11 @@ void Advance(uint64_t begin, commsched_sgd_args_t& args) {
 }
 
 template <typename Args>
-void Step(void*, const Args* args) {
-  if (args->control->skip != 0) return;
+commsched_status_t Step(void*, commsched_stream_t, const Args* args) {
+  if (args->control->skip != 0) return COMMSCHED_OK;
   if (args->gradient_dtype == COMMSCHED_F32 && args->copy == nullptr) {
-    return StepLoop(*args);
+    StepLoop(*args);
+    return COMMSCHED_OK;
   }
   float scratch[kChunk];
   ForEachChunk(args->count, [&](uint64_t begin, uint64_t count) {
@@ -144,34 +133,21 @@ void Step(void*, const Args* args) {
     Narrow(chunk.master, args->copy_dtype, count,
            At(args->copy, args->copy_dtype, begin));
   });
+  return COMMSCHED_OK;
 }
 
-// Eight partial sums, added pairwise: a fixed order that vectorises.
-double BlockSquares(const float* values, uint64_t count) {
-  double partial[8] = {};
-  uint64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    for (uint64_t j = 0; j < 8; ++j) {
-      const double x = values[i + j];
-      partial[j] += x * x;
-    }
-  }
-  for (uint64_t j = 0; i + j < count; ++j) {
-    const double x = values[i + j];
-    partial[j] += x * x;
-  }
-  return ((partial[0] + partial[1]) + (partial[2] + partial[3])) +
-         ((partial[4] + partial[5]) + (partial[6] + partial[7]));
-}
-
-void AllBlockSquares(void*, const void* values, commsched_dtype_t dtype,
-                     uint64_t count, double* out_sums) {
+commsched_status_t AllBlockSquares(void*, commsched_stream_t,
+                                   const void* values, commsched_dtype_t dtype,
+                                   uint64_t count, double* out_sums) {
   float scratch[kBlockElements];
   for (uint64_t begin = 0; begin < count; begin += kBlockElements) {
     const uint64_t now = std::min(kBlockElements, count - begin);
-    *out_sums++ = BlockSquares(
-        Widened(At(values, dtype, begin), dtype, now, scratch), now);
+    const float* const block =
+        Widened(At(values, dtype, begin), dtype, now, scratch);
+    *out_sums++ =
+        kernels::SquaresOfBlock(now, [&](uint64_t i) { return block[i]; });
   }
+  return COMMSCHED_OK;
 }
 
 void AddLoop(float* __restrict sum, const float* __restrict more,
@@ -179,8 +155,9 @@ void AddLoop(float* __restrict sum, const float* __restrict more,
   for (uint64_t i = 0; i < count; ++i) sum[i] += more[i];
 }
 
-void Add(void*, void* into, commsched_dtype_t into_dtype, const void* values,
-         commsched_dtype_t dtype, uint64_t count) {
+commsched_status_t Add(void*, commsched_stream_t, void* into,
+                       commsched_dtype_t into_dtype, const void* values,
+                       commsched_dtype_t dtype, uint64_t count) {
   float more_scratch[kChunk];
   float scratch[kChunk];
   ForEachChunk(count, [&](uint64_t begin, uint64_t now) {
@@ -194,23 +171,58 @@ void Add(void*, void* into, commsched_dtype_t into_dtype, const void* values,
     AddLoop(scratch, more, now);
     Narrow(scratch, into_dtype, now, sum);
   });
+  return COMMSCHED_OK;
 }
 
-void Convert(void*, void* into, commsched_dtype_t into_dtype,
-             const void* values, commsched_dtype_t dtype, uint64_t count) {
+commsched_status_t Convert(void*, commsched_stream_t, void* into,
+                           commsched_dtype_t into_dtype, const void* values,
+                           commsched_dtype_t dtype, uint64_t count) {
   if (into_dtype == dtype) {
     std::memcpy(into, values, count * SizeOf(dtype));
-    return;
+    return COMMSCHED_OK;
   }
   float scratch[kChunk];
   ForEachChunk(count, [&](uint64_t begin, uint64_t now) {
     Narrow(Widened(At(values, dtype, begin), dtype, now, scratch), into_dtype,
            now, At(into, into_dtype, begin));
   });
+  return COMMSCHED_OK;
 }
 
-void Zero(void*, void* memory, uint64_t bytes) {
+commsched_status_t Zero(void*, commsched_stream_t, void* memory,
+                        uint64_t bytes) {
   std::memset(memory, 0, bytes);
+  return COMMSCHED_OK;
+}
+
+commsched_status_t SumRuns(void*, commsched_stream_t,
+                           const commsched_sum_runs_args_t* args) {
+  for (uint64_t i = 0; i < args->count; ++i) {
+    args->out[i] = kernels::SumOfRuns(*args, i);
+  }
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Decide(void*, commsched_stream_t,
+                          const commsched_decide_args_t* args) {
+  kernels::Decide(*args);
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Fill(void*, commsched_stream_t, double* values, double value,
+                        uint64_t count) {
+  std::fill_n(values, count, value);
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Copy(void*, commsched_stream_t, void* into, const void* from,
+                        uint64_t bytes) {
+  std::memcpy(into, from, bytes);
+  return COMMSCHED_OK;
+}
+
+commsched_status_t Synchronize(void*, commsched_stream_t) {
+  return COMMSCHED_OK;
 }
 
 }  // namespace
@@ -224,23 +236,32 @@ commsched_engine_kernels_t CpuKernels() {
   kernels.add = Add;
   kernels.sgd = Step<commsched_sgd_args_t>;
   kernels.convert = Convert;
+  kernels.sum_runs = SumRuns;
+  kernels.decide = Decide;
+  kernels.fill = Fill;
+  kernels.copy = Copy;
+  kernels.synchronize = Synchronize;
   return kernels;
 }
 
-commsched_engine_kernels_t CompleteKernels(
-    const commsched_engine_kernels_t* table) {
-  commsched_engine_kernels_t kernels = CpuKernels();
-  if (table == nullptr) return kernels;
-  kernels.user = table->user;
-  if (table->adamw != nullptr) kernels.adamw = table->adamw;
-  if (table->block_squares != nullptr) {
-    kernels.block_squares = table->block_squares;
-  }
-  if (table->zero != nullptr) kernels.zero = table->zero;
-  if (table->add != nullptr) kernels.add = table->add;
-  if (table->sgd != nullptr) kernels.sgd = table->sgd;
-  if (table->convert != nullptr) kernels.convert = table->convert;
-  return kernels;
+commsched_engine_memory_t CpuMemory() {
+  commsched_engine_memory_t memory = {};
+  memory.struct_size = sizeof(memory);
+  memory.allocate = [](void*, uint64_t bytes, void** out_address) {
+    constexpr uint64_t kAlignment = 256;
+    *out_address = nullptr;
+    if (bytes <= UINT64_MAX - kAlignment) {
+      *out_address = std::aligned_alloc(
+          kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+    }
+    if (*out_address != nullptr) return commsched_status_t{COMMSCHED_OK};
+    commsched_set_last_error("out of memory");
+    return commsched_status_t{COMMSCHED_RESOURCE_EXHAUSTED};
+  };
+  memory.release = [](void*, void* address, uint64_t) { std::free(address); };
+  memory.allocate_host = memory.allocate;
+  memory.release_host = memory.release;
+  return memory;
 }
 
 }  // namespace commsched::engine

@@ -179,28 +179,29 @@ Status Engine::AllocateLate(uint64_t target) {
     ForMissingMemory(ops()[i], [&](uint64_t bytes, Bytes*) { total += bytes; });
   }
   if (total == late_bytes_) return Status();
-  bool allocated = total <= desc_.reorder_bytes;
-  for (uint64_t i = cursor_; i < target && allocated; ++i) {
+  const bool is_allowed = total <= desc_.reorder_bytes;
+  Status allocated;
+  for (uint64_t i = cursor_; i < target && is_allowed; ++i) {
     if (!ComesLate(i, target)) continue;
     ForMissingMemory(ops()[i], [&](uint64_t bytes, Bytes* memory) {
-      *memory = Bytes::Zeros(bytes);
-      allocated = allocated && memory->data() != nullptr;
+      if (!allocated.ok()) return;
+      allocated = Bytes::Create(allocator_, kernels_, bytes, memory);
     });
   }
-  if (allocated) {
+  if (is_allowed && allocated.ok()) {
     late_bytes_ = total;
     return Status();
   }
   const ModuleOp& op = ops()[target];
   Status status(
-      COMMSCHED_RESOURCE_EXHAUSTED,
+      is_allowed ? allocated.code() : COMMSCHED_RESOURCE_EXHAUSTED,
       "engine: " + ModuleCall(op.backward, "begin", op.module, op.micro_batch) +
           " on rank " + std::to_string(group_rank_) +
           ": modules that come after it and not before need " +
           std::to_string(total) + " bytes" +
-          (total > desc_.reorder_bytes
-               ? "; reorder_bytes is " + std::to_string(desc_.reorder_bytes)
-               : ", for which there is no memory"));
+          (is_allowed
+               ? ": " + allocated.message()
+               : "; reorder_bytes is " + std::to_string(desc_.reorder_bytes)));
   Abort(status.message().c_str());
   return status;
 }
@@ -217,9 +218,10 @@ Status Engine::KeepValues(const ModuleOp& op) {
     const LateBucket& bucket = module.buckets[i];
     if (!bucket.leaves) continue;
     const uint32_t b = layout_.module_buckets[op.module][i];
-    kernels_.convert(kernels_.user, bucket.values.data(), dtype,
-                     memory_[b].all_parameters + bucket.begin * SizeOf(dtype),
-                     dtype, bucket.count);
+    ENGINE_RETURN_IF_ERROR(kernels_.Convert(
+        bucket.values.data(), dtype,
+        memory_[b].all_parameters + bucket.begin * SizeOf(dtype), dtype,
+        bucket.count));
   }
   module.kept = true;
   return Status();
@@ -271,7 +273,7 @@ Status Engine::EndLate() {
 }
 
 // Of a backward that has run, in the place of the planned one.
-void Engine::AddLateGradients(const ModuleOp& op) {
+Status Engine::AddLateGradients(const ModuleOp& op) {
   const commsched_dtype_t dtype = spec_.precision.parameters;
   const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
   const LateModule& module = late_modules_[PositionOf(op)];
@@ -283,12 +285,13 @@ void Engine::AddLateGradients(const ModuleOp& op) {
     const LateBucket& bucket = module.buckets[i];
     std::byte* from =
         bucket.gradients.data() + (slot.offset - bucket.begin) * SizeOf(dtype);
-    kernels_.add(
-        kernels_.user,
+    ENGINE_RETURN_IF_ERROR(kernels_.Add(
         memory_[slot.bucket].all_gradients + slot.offset * SizeOf(dtype), dtype,
-        from, dtype, parameters_[p].count);
-    kernels_.zero(kernels_.user, from, parameters_[p].count * SizeOf(dtype));
+        from, dtype, parameters_[p].count));
+    ENGINE_RETURN_IF_ERROR(
+        kernels_.Zero(from, parameters_[p].count * SizeOf(dtype)));
   }
+  return Status();
 }
 
 }  // namespace commsched::engine

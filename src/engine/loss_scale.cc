@@ -53,20 +53,6 @@ Status BadMetadata(const char* key, const std::string& value,
 
 }  // namespace
 
-void LossScale::Advance(bool overflowed, uint32_t window) {
-  if (overflowed) {
-    scale = std::max(kMinLossScale, scale / 2);
-    good_steps = 0;
-    ++skipped_steps;
-    ++skipped_in_row;
-    return;
-  }
-  skipped_in_row = 0;
-  if (window == 0 || ++good_steps < window) return;
-  scale = std::min(kMaxLossScale, scale * 2);
-  good_steps = 0;
-}
-
 void SaveLossScale(const LossScale& from, bool scales,
                    std::map<std::string, std::string>* metadata) {
   if (scales) {

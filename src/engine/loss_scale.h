@@ -6,30 +6,24 @@
 #include <string>
 
 #include "commsched/engine.h"
+#include "kernels/optimizer.h"
 #include "status.h"
 
 namespace commsched::engine {
 
 // What the ops of a step hand to each other about loss scaling, in memory of
-// the graph: numbers of one type, so that it is one buffer of the device. With
-// a scale of 1 for good where there is none.
-struct LossScale {
-  commsched_step_control_t control = {1, 1, 1, 0};
-  double scale = 1;
-  double good_steps = 0;     // In a row, since the scale was last changed.
-  double skipped_steps = 0;  // In all.
-  double skipped_in_row = 0;
-
-  // Takes a step's verdict: an overflow halves the scale, `window` good steps
-  // in a row double it, within the limits. `window` 0: there is no scale, and
-  // steps are only counted.
-  void Advance(bool overflowed, uint32_t window);
+// the graph. With a scale of 1 for good where there is none.
+struct LossScale : commsched_step_state_t {
+  LossScale() : commsched_step_state_t{} {
+    control = {1, 1, 1, 0};
+    scale = 1;
+  }
 };
 inline constexpr uint64_t kLossScaleDoubles =
     sizeof(LossScale) / sizeof(double);
 
-inline constexpr double kMinLossScale = 1;
-inline constexpr double kMaxLossScale = 0x1p24;
+using kernels::kMaxLossScale;
+using kernels::kMinLossScale;
 inline constexpr uint32_t kDefaultLossScaleWindow = 2000;
 inline constexpr uint32_t kDefaultMaxSkippedSteps = 50;
 

@@ -9,7 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string>
 #include <utility>
+
+#include "commsched/engine_kernels.h"
+#include "commsched/session.h"
+#include "kernels.h"
+#include "status.h"
 
 namespace commsched::engine {
 
@@ -21,8 +27,76 @@ inline uint64_t PhysicalBytes() {
   return static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes);
 }
 
-// `count` zeros of a plain type, aligned to a cache line. Every page is touched
-// on creation, so that no step pays for it.
+// Where an engine's memory comes from: the caller's table, and ours in its
+// empty entries, each as in commsched_engine_memory_t.
+//
+// Thread-compatible, as the tables are.
+class Memory {
+ public:
+  Memory(const commsched_engine_memory_t& given,
+         const commsched_engine_memory_t& ours)
+      : is_given_(given.allocate != nullptr),
+        here_(is_given_ ? given : ours),
+        host_(given.allocate_host != nullptr ? given : ours) {}
+
+  Status Allocate(uint64_t bytes, void** out_address) const {
+    *out_address = nullptr;
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(here_.allocate(here_.user, bytes, out_address),
+                         "engine: memory.allocate"));
+    return CheckGiven("memory.allocate", bytes, *out_address,
+                      is_given_ ? kGivenAlignment : 1);
+  }
+  void Release(void* address, uint64_t bytes) const {
+    here_.release(here_.user, address, bytes);
+  }
+  Status AllocateHost(uint64_t bytes, void** out_address) const {
+    *out_address = nullptr;
+    ENGINE_RETURN_IF_ERROR(
+        Status::FromCall(host_.allocate_host(host_.user, bytes, out_address),
+                         "engine: memory.allocate_host"));
+    return CheckGiven("memory.allocate_host", bytes, *out_address,
+                      alignof(double));
+  }
+  void ReleaseHost(void* address, uint64_t bytes) const {
+    host_.release_host(host_.user, address, bytes);
+  }
+  // The caller's table, for the arenas of sessions; empty if there is none.
+  commsched_allocator_t ForSessions() const {
+    commsched_allocator_t allocator = commsched_allocator_init();
+    if (!is_given_) return allocator;
+    allocator.user = here_.user;
+    allocator.allocate = here_.allocate;
+    allocator.release = here_.release;
+    return allocator;
+  }
+
+ private:
+  // What the caller's `allocate` promises.
+  static constexpr uint64_t kGivenAlignment = 256;
+
+  static Status CheckGiven(const char* entry, uint64_t bytes,
+                           const void* address, uint64_t alignment) {
+    if (address != nullptr &&
+        reinterpret_cast<uintptr_t>(address) % alignment == 0) {
+      return Status();
+    }
+    return InvalidArgument(
+        std::string("engine: ") + entry + " returned OK, but " +
+        (address == nullptr ? "no address"
+                            : "an address that is not aligned to " +
+                                  std::to_string(alignment)) +
+        ", for " + std::to_string(bytes) + " bytes");
+  }
+
+  const bool is_given_;
+  const commsched_engine_memory_t here_, host_;
+};
+
+// The C library's.
+commsched_engine_memory_t CpuMemory();
+
+// `count` zeros of a plain type.
 //
 // Thread-compatible.
 template <typename T>
@@ -30,7 +104,8 @@ class Array {
  public:
   Array() = default;
 
-  // Empty if there is no memory.
+  // Of the host, aligned to a cache line. Every page is touched on creation, so
+  // that no step pays for it. Empty if there is no memory.
   static Array Zeros(uint64_t count) {
     Array array;
     if (count > (UINT64_MAX - kAlignment) / sizeof(T)) return array;
@@ -43,6 +118,23 @@ class Array {
     return array;
   }
 
+  // Of `memory`, which outlives it; zeroed on the stream of `kernels`.
+  static Status Create(const Memory& memory, const Kernels& kernels,
+                       uint64_t count, Array* out) {
+    if (count == 0) count = 1;
+    if (count > UINT64_MAX / sizeof(T)) {
+      return Status(COMMSCHED_RESOURCE_EXHAUSTED, "too many elements");
+    }
+    void* address = nullptr;
+    ENGINE_RETURN_IF_ERROR(memory.Allocate(count * sizeof(T), &address));
+    Array array;
+    array.data_ = {static_cast<T*>(address), Free{&memory, count * sizeof(T)}};
+    array.count_ = count;
+    ENGINE_RETURN_IF_ERROR(kernels.Zero(address, array.bytes()));
+    *out = std::move(array);
+    return Status();
+  }
+
   T* data() const { return data_.get(); }
   uint64_t count() const { return count_; }
   uint64_t bytes() const { return count_ * sizeof(T); }
@@ -50,7 +142,12 @@ class Array {
  private:
   static constexpr uint64_t kAlignment = 64;
   struct Free {
-    void operator()(T* pointer) const { std::free(pointer); }
+    void operator()(T* pointer) const {
+      if (memory == nullptr) return std::free(pointer);
+      memory->Release(pointer, bytes);
+    }
+    const Memory* memory = nullptr;  // Null: the C library's.
+    uint64_t bytes = 0;
   };
   std::unique_ptr<T, Free> data_;
   uint64_t count_ = 0;

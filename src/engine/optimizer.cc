@@ -7,13 +7,6 @@
 #include "engine.h"
 
 namespace commsched::engine {
-namespace {
-
-// Added to the norm before dividing, as PyTorch's clip_grad_norm_ does.
-constexpr double kClipEpsilon = 1e-6;
-
-}  // namespace
-
 // ---- What a failure leaves --------------------------------------------------
 
 Status Engine::RefusePoisoned(const std::string& call, const char* kind,
@@ -84,7 +77,7 @@ Status Engine::StepBuckets(float lr) {
   if (spec_.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(ComputeNorm(lr));
   } else {
-    SetCorrections();
+    ENGINE_RETURN_IF_ERROR(Decide(nullptr, 0));
   }
   for (size_t i = 0; i < graph_.first_use.size(); ++i) {
     const uint32_t b = graph_.first_use[i];
@@ -98,14 +91,11 @@ Status Engine::StepBuckets(float lr) {
 
 Status Engine::StepBucket(uint32_t bucket, float lr) {
   const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
-  Status verdict;
-  const Status ran = Run(graph_.buckets[bucket].optimizer, [&] {
+  return Run(graph_.buckets[bucket].optimizer, [&] {
     if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
-    if (bucket == graph_.rate_bucket) verdict = SendRate(lr);
-    if (!verdict.ok()) return;
-    spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
+    if (bucket == graph_.rate_bucket) ENGINE_RETURN_IF_ERROR(SendRate(lr));
+    return spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
   });
-  return verdict.ok() ? ran : verdict;
 }
 
 Status Engine::FetchFirst() {
@@ -133,106 +123,104 @@ Status Engine::FinishGradients(uint32_t bucket) {
   return op == kNoId ? Status() : Accumulate(bucket, op, /*first=*/false);
 }
 
-// The buckets in the order in which their reductions arrive.
-// Nothing is stepped with what CheckStep() refuses.
+// Takes the buckets in the order in which their reductions arrive. On the host
+// nothing is stepped with what CheckReports() refuses.
 Status Engine::ComputeNorm(float lr) {
+  has_norm_ = true;
   for (uint32_t b : std::views::reverse(graph_.first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] {
-      Squares(b);
-      if (spec_.gathers_block_sums() && b == graph_.first_use.back()) {
-        local_sums_.data()[graph_.local_blocks] = SentRate(lr);
+      ENGINE_RETURN_IF_ERROR(Squares(b));
+      if (!spec_.gathers_block_sums() || b != graph_.first_use.back()) {
+        return Status();
       }
+      return kernels_.Fill(local_sums_.data() + graph_.local_blocks,
+                           SentRate(lr), 1);
     }));
   }
   if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(Run(graph_.local_total, [&] {
-      double* const rates = total_.data() + 1;
-      std::fill_n(rates, total_.count() - 1, 0.0);
-      rates[group_rank_] = SentRate(lr);
-      *total_.data() = LocalTotal();
-    }));
+    ENGINE_RETURN_IF_ERROR(
+        Run(graph_.local_total, [&] { return LocalTotal(lr); }));
   }
-  ENGINE_RETURN_IF_ERROR(Run(graph_.norm, [&] {
-    SetControl(spec_.reduces_norm() ? *total_.data() : AddAllSums());
-  }));
-  return CheckStep();
+  ENGINE_RETURN_IF_ERROR(Run(graph_.norm, [&] { return EndNorm(); }));
+  return CheckReports();
 }
 
-void Engine::Squares(uint32_t bucket) {
+Status Engine::Squares(uint32_t bucket) {
   const BucketMemory& memory = memory_[bucket];
   double* sums = local_sums_.data() + graph_.sums_offset[bucket];
   const commsched_dtype_t dtype = spec_.reduced(layout_.buckets[bucket]);
   for (const Segment& segment : memory.segments) {
-    kernels_.block_squares(
-        kernels_.user, memory.my_gradients + segment.in_shard * SizeOf(dtype),
-        dtype, segment.count, sums + segment.in_shard / kBlockElements);
+    ENGINE_RETURN_IF_ERROR(kernels_.BlockSquares(
+        memory.my_gradients + segment.in_shard * SizeOf(dtype), dtype,
+        segment.count, sums + segment.in_shard / kBlockElements));
   }
+  return Status();
 }
 
-// Non-deterministic mode: the blocks of this rank in memory order.
-double Engine::LocalTotal() const {
-  double total = 0;
-  for (uint64_t i = 0; i < graph_.local_blocks; ++i) {
-    total += local_sums_.data()[i];
-  }
-  return total;
+// Non-deterministic mode: the blocks of this rank in memory order, and where
+// the ranks' learning rates add up with those of nobody else.
+Status Engine::LocalTotal(float lr) {
+  double* const rates = total_.data() + 1;
+  ENGINE_RETURN_IF_ERROR(kernels_.Fill(rates, 0, total_.count() - 1));
+  ENGINE_RETURN_IF_ERROR(kernels_.Fill(rates + group_rank_, SentRate(lr), 1));
+  return norm_sums_.Add(kernels_, local_sums_.data(), total_.data());
 }
 
-// Block by block within a parameter and then in the order of registration,
-// which neither bucketing nor sharding changes.
-double Engine::AddAllSums() const {
-  const double* sums =
-      spec_.gathers_block_sums() ? all_sums_.data() : local_sums_.data();
-  double total = 0;
-  for (uint32_t p = 0; p < parameters_.size(); ++p) {
-    total += ParameterSum(p, sums);
+// By parameter, and then in the order of registration, which neither bucketing
+// nor sharding changes.
+Status Engine::EndNorm() {
+  const double* rates = nullptr;
+  if (spec_.reduces_norm()) {
+    ENGINE_RETURN_IF_ERROR(Decide(total_.data(), 1));
+    rates = total_.data() + 1;
+  } else {
+    const double* const sums =
+        spec_.gathers_block_sums() ? all_sums_.data() : local_sums_.data();
+    ENGINE_RETURN_IF_ERROR(norm_sums_.Add(kernels_, sums, part_sums_.data()));
+    ENGINE_RETURN_IF_ERROR(Decide(part_sums_.data(), part_sums_.count()));
+    if (spec_.gathers_block_sums()) {
+      ENGINE_RETURN_IF_ERROR(
+          rates_in_sums_.Add(kernels_, sums, sent_rates_.data()));
+      rates = sent_rates_.data();
+    }
   }
-  return total;
+  return reports_.Send(kernels_, step_offset_ + steps_begun_, state_.data(),
+                       rates);
 }
 
-double Engine::ParameterSum(uint32_t parameter, const double* sums) const {
+std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
   const Slot& slot = layout_.slots[parameter];
-  const uint64_t blocks_per_shard =
-      layout_.buckets[slot.bucket].count / spec_.num_shards() / kBlockElements;
-  const uint64_t begin = slot.offset / kBlockElements;
+  const uint64_t blocks_per_shard = ShardCount(slot.bucket) / kBlockElements;
+  uint64_t block = slot.offset / kBlockElements;
   const uint64_t end =
-      begin +
+      block +
       (parameters_[parameter].count + kBlockElements - 1) / kBlockElements;
-  double total = 0;
-  for (uint64_t block = begin; block < end; ++block) {
+  std::vector<commsched_run_t> runs;
+  while (block < end) {
     const uint64_t shard = block / blocks_per_shard;
     const uint64_t in_shard = block - shard * blocks_per_shard;
-    total += sums[shard * graph_.local_count + graph_.sums_offset[slot.bucket] +
-                  in_shard];
+    const uint64_t count = std::min(end - block, blocks_per_shard - in_shard);
+    runs.push_back({shard * graph_.local_count +
+                        graph_.sums_offset[slot.bucket] + in_shard,
+                    count});
+    block += count;
   }
-  return total;
+  return runs;
 }
 
-// A reduced gradient that is not finite makes the norm so, on every rank, and
-// all skip the step.
-void Engine::SetControl(double squared_norm) {
-  LossScale& state = *loss_scale_.data();
-  const double scaled_norm = std::sqrt(squared_norm);
-  norm_ = scaled_norm / state.scale;
-  has_norm_ = true;
-  double factor = 1;
-  const bool finite = std::isfinite(scaled_norm);
-  if (spec_.clip && finite) {
-    factor = std::min(1.0, double{desc_.clip_norm} / (norm_ + kClipEpsilon));
-  }
-  state.control.gradient_scale = factor / state.scale;
-  state.control.skip = finite ? 0 : 1;
-  state.Advance(!finite, spec_.scales_loss ? desc_.loss_scale_window : 0);
-  SetCorrections();
-}
-
-void Engine::SetCorrections() {
-  LossScale& state = *loss_scale_.data();
-  const double t =
-      static_cast<double>(step_offset_ + steps_begun_) - state.skipped_steps;
-  state.control.correction1 = 1 - std::pow(double{desc_.beta1}, t);
-  state.control.correction2 = 1 - std::pow(double{desc_.beta2}, t);
+Status Engine::Decide(const double* sums, uint64_t count) {
+  commsched_decide_args_t args = {};
+  args.state = state_.data();
+  args.sums = sums;
+  args.count = count;
+  args.clip_norm = spec_.clip ? double{desc_.clip_norm} : 0;
+  args.beta1 = desc_.beta1;
+  args.beta2 = desc_.beta2;
+  args.step = static_cast<double>(step_offset_ + steps_begun_);
+  args.window = spec_.scales_loss ? desc_.loss_scale_window : 0;
+  args.max_skipped_in_row = desc_.max_skipped_steps;
+  return kernels_.Decide(args);
 }
 
 float Engine::DecayOf(uint32_t parameter) const {
@@ -252,11 +240,11 @@ void Engine::SetArgs(uint32_t bucket, const Segment& segment,
     args.copy = memory.my_copy + segment.in_shard * SizeOf(args.copy_dtype);
   }
   args.count = segment.count;
-  args.control = &loss_scale_.data()->control;
+  args.control = &state_.data()->control;
   args.decay = DecayOf(segment.parameter);
 }
 
-void Engine::AdamW(uint32_t bucket, float lr) const {
+Status Engine::AdamW(uint32_t bucket, float lr) const {
   const BucketMemory& memory = memory_[bucket];
   commsched_adamw_args_t args = {};
   args.lr = lr;
@@ -269,11 +257,12 @@ void Engine::AdamW(uint32_t bucket, float lr) const {
     SetArgs(bucket, segment, args);
     args.m = m + segment.in_shard;
     args.v = v + segment.in_shard;
-    kernels_.adamw(kernels_.user, &args);
+    ENGINE_RETURN_IF_ERROR(kernels_.Adamw(args));
   }
+  return Status();
 }
 
-void Engine::Sgd(uint32_t bucket, float lr) const {
+Status Engine::Sgd(uint32_t bucket, float lr) const {
   const BucketMemory& memory = memory_[bucket];
   commsched_sgd_args_t args = {};
   args.lr = lr;
@@ -284,8 +273,9 @@ void Engine::Sgd(uint32_t bucket, float lr) const {
     if (spec_.moments > 0) {
       args.velocity = memory.my_state + segment.in_shard;
     }
-    kernels_.sgd(kernels_.user, &args);
+    ENGINE_RETURN_IF_ERROR(kernels_.Sgd(args));
   }
+  return Status();
 }
 
 }  // namespace commsched::engine

@@ -17,20 +17,25 @@ constexpr int64_t kDefaultLaunchNs = 20'000;
 // Forwards and backwards of a step.
 constexpr uint64_t kMaxPasses = uint64_t{1} << 20;
 
-Status NoMemory(const std::string& what, uint64_t bytes) {
+Status NoMemory(const std::string& what, uint64_t bytes,
+                const std::string& why) {
   return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
                                                   " (" + std::to_string(bytes) +
-                                                  " bytes)");
+                                                  " bytes): " + why);
 }
 
-template <typename T>
-Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out) {
-  *out = Array<T>::Zeros(count);
-  if (out->data() == nullptr) return NoMemory(what, count * sizeof(T));
-  return Status();
-}
+// Of float to the host, at a time.
+constexpr uint64_t kStagingElements = uint64_t{1} << 18;
 
 }  // namespace
+
+template <typename T>
+Status Engine::AllocateZeros(const std::string& what, uint64_t count,
+                             Array<T>* out) {
+  const Status status = Array<T>::Create(allocator_, kernels_, count, out);
+  if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
+  return NoMemory(what, count * sizeof(T), status.message());
+}
 
 Status Engine::Prepare() {
   if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
@@ -189,29 +194,57 @@ Status Engine::Allocate() {
   if (desc_.measure_steps > 0) {
     op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
   }
-  ENGINE_RETURN_IF_ERROR(AllocateZeros("the loss scale", 1, &loss_scale_));
-  *loss_scale_.data() = LossScale();
-  if (spec_.scales_loss) loss_scale_.data()->scale = desc_.loss_scale;
-  if (spec_.needs_norm()) {
-    const NormCounts counts = CountsOfNorm();
-    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.local, &local_sums_));
-    if (counts.all > 0) {
-      ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.all, &all_sums_));
-    }
-    if (counts.total > 0) {
-      ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.total, &total_));
-    }
+  if (on_device_) {
+    ENGINE_RETURN_IF_ERROR(
+        AllocateZeros("staging", kStagingElements, &staging_));
+  }
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("the loss scale", 1, &state_));
+  if (spec_.scales_loss) last_state_.scale = desc_.loss_scale;
+  ENGINE_RETURN_IF_ERROR(SetState());
+  if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AllocateNorm());
+  if (spec_.needs_norm() || spec_.gathers_rates()) {
+    ENGINE_RETURN_IF_ERROR(reports_.Init(allocator_, kernels_,
+                                         static_cast<uint64_t>(spec_.world)));
   }
   if (spec_.gathers_rates()) {
     ENGINE_RETURN_IF_ERROR(AllocateZeros(
         "learning rates", static_cast<uint64_t>(spec_.world), &rates_));
   }
+  ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   if (!spec_.offloads) return Status();
   return Offload::Create({.context = desc_.context,
                           .pool = pool_,
                           .rank = group_rank_,
                           .step = spec_},
                          layout_, &offload_);
+}
+
+Status Engine::SetState() {
+  const commsched_step_state_t& state = last_state_;
+  return kernels_.Copy(state_.data(), &state, sizeof(state));
+}
+
+Status Engine::AllocateNorm() {
+  const NormCounts counts = CountsOfNorm();
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.local, &local_sums_));
+  if (spec_.reduces_norm()) {
+    ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.total, &total_));
+    return norm_sums_.Init(allocator_, kernels_, {{{0, graph_.local_blocks}}});
+  }
+  std::vector<std::vector<commsched_run_t>> parts;
+  for (uint32_t p = 0; p < parameters_.size(); ++p) {
+    parts.push_back(BlocksOf(p));
+  }
+  ENGINE_RETURN_IF_ERROR(norm_sums_.Init(allocator_, kernels_, parts));
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", parts.size(), &part_sums_));
+  if (!spec_.gathers_block_sums()) return Status();
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.all, &all_sums_));
+  std::vector<std::vector<commsched_run_t>> rates;
+  for (uint64_t rank = 0; rank < spec_.num_shards(); ++rank) {
+    rates.push_back({{rank * graph_.local_count + graph_.local_blocks, 1}});
+  }
+  ENGINE_RETURN_IF_ERROR(rates_in_sums_.Init(allocator_, kernels_, rates));
+  return AllocateZeros("learning rates", rates.size(), &sent_rates_);
 }
 
 // ---- The plan ---------------------------------------------------------------

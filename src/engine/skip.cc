@@ -87,7 +87,9 @@ Status Engine::PassModule(Fate fate) {
     if (op.forward == cursor_) ++num_awaited_;
     ENGINE_RETURN_IF_ERROR(KeepValues(op));
   }
-  if (op.backward && fate == Fate::kLate) AddLateGradients(op);
+  if (op.backward && fate == Fate::kLate) {
+    ENGINE_RETURN_IF_ERROR(AddLateGradients(op));
+  }
   HideBuckets();
   if (open_op_ != kNoId) {
     ENGINE_RETURN_IF_ERROR(After(open_op_));

@@ -1,7 +1,6 @@
 #include "snapshot.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine.h"
 
@@ -102,11 +101,12 @@ Status Engine::CopyPieces(const std::vector<SavedPiece>& pieces,
       const BucketMemory& memory = memory_[piece.bucket];
       const float* const from =
           (values ? memory.my_masters : memory.my_state) + begin;
-      std::memcpy(*out, from + piece.at, piece.count * sizeof(float));
+      ENGINE_RETURN_IF_ERROR(
+          kernels_.Copy(*out, from + piece.at, piece.count * sizeof(float)));
     }
     *out += piece.count;
   }
-  return Status();
+  return kernels_.Synchronize();
 }
 
 // The checkpoint is of this model: for each parameter the index of its tensor.
@@ -183,7 +183,7 @@ std::vector<Engine::Target> Engine::Targets(
                          .bucket = b,
                          .in_state = MomentBegin(b, k) + segment.in_shard};
         if (offload_ == nullptr) {
-          target.values = memory.my_state + target.in_state;
+          target.state = memory.my_state + target.in_state;
         }
         targets.push_back(target);
       }
@@ -201,11 +201,15 @@ std::vector<Engine::Target> Engine::Targets(
 }
 
 Status Engine::ReadTarget(const Checkpoint& checkpoint, const Target& target) {
-  if (target.values != nullptr) {
-    return checkpoint.Read(target.range, target.values);
+  if (target.state != nullptr && !on_device_) {
+    return checkpoint.Read(target.range, target.state);
   }
   std::vector<float> values(target.range.count);
   ENGINE_RETURN_IF_ERROR(checkpoint.Read(target.range, values.data()));
+  if (target.state != nullptr) {
+    return kernels_.Copy(target.state, values.data(),
+                         values.size() * sizeof(float));
+  }
   if (target.range.kind != StateKind::kValue) {
     return offload_->Write(target.bucket, target.in_state, values.data(),
                            values.size());
@@ -222,7 +226,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   std::vector<size_t> tensors;
   ENGINE_RETURN_IF_ERROR(CheckTensors(checkpoint, &tensors));
   ENGINE_RETURN_IF_ERROR(CheckMoments(checkpoint));
-  LossScale loss_scale = *loss_scale_.data();
+  LossScale loss_scale = last_state_;
   ENGINE_RETURN_IF_ERROR(LoadLossScale(checkpoint.index().metadata,
                                        checkpoint.index().id.step,
                                        spec_.scales_loss, &loss_scale));
@@ -234,7 +238,9 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   for (const Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(ReadTarget(checkpoint, target));
   }
-  *loss_scale_.data() = loss_scale;
+  last_state_ = loss_scale;
+  ENGINE_RETURN_IF_ERROR(SetState());
+  ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   step_offset_ = checkpoint.index().id.step - steps_done_;
   lineage_.Load(checkpoint.index().id);
   return Status();

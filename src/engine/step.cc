@@ -109,7 +109,7 @@ bool Engine::IsNext(bool backward, uint32_t module,
 
 Status Engine::Before(commsched_op_id_t op) {
   const commsched_status_t code =
-      commsched_session_before(running(), op, commsched_stream_caller());
+      commsched_session_before(running(), op, kernels_.stream());
   if (code != COMMSCHED_OK) return FromSession(code, "before an op");
   if (measuring()) op_begin_ns_ = ThreadCpuNs();
   return Status();
@@ -122,9 +122,8 @@ void Engine::Measure(commsched_op_id_t op) {
 }
 
 Status Engine::After(commsched_op_id_t op) {
-  return FromSession(
-      commsched_session_after(running(), op, commsched_stream_caller()),
-      "after an op");
+  return FromSession(commsched_session_after(running(), op, kernels_.stream()),
+                     "after an op");
 }
 
 Status Engine::FromSession(commsched_status_t code, const char* context) const {
@@ -141,6 +140,7 @@ Status Engine::BeginSessionStep() {
 Status Engine::StepBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("step_begin");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
+  ENGINE_RETURN_IF_ERROR(CheckReports());
   if (unchecked_.load(std::memory_order_relaxed)) {
     ENGINE_RETURN_IF_ERROR(CompareValues());
   }
@@ -171,8 +171,10 @@ Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
 }
 
 // I12: after `before` the parameters must be those of the last step, and what
-// is gathered must have been so in this step.
+// is gathered must have been so in this step. A stream has that before it by
+// the plan's proof, of which the host hears later.
 Status Engine::CheckVersions(const ModuleOp& op) const {
+  if (kernels_.stream().kind != COMMSCHED_STREAM_CALLER) return Status();
   const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     const uint32_t b = buckets[i];
@@ -248,9 +250,9 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
   open_op_ = op.op;
   ShowBuckets();
   for (uint32_t b : op.zeroed) {
-    kernels_.zero(
-        kernels_.user, memory_[b].all_gradients,
-        layout_.buckets[b].count * SizeOf(spec_.precision.parameters));
+    ENGINE_RETURN_IF_ERROR(kernels_.Zero(
+        memory_[b].all_gradients,
+        layout_.buckets[b].count * SizeOf(spec_.precision.parameters)));
   }
   return Status();
 }
@@ -288,11 +290,11 @@ Status Engine::StepEnd() {
 Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
   const BucketMemory& memory = memory_[bucket];
   const Precision& precision = spec_.precision;
-  const auto combine = first ? kernels_.convert : kernels_.add;
+  const auto combine = first ? &Kernels::Convert : &Kernels::Add;
   return Run(op, [&] {
-    combine(kernels_.user, memory.shard.data(), kSumDType, memory.my_summand,
-            precision.reduced,
-            layout_.buckets[bucket].count / spec_.num_shards());
+    return (kernels_.*combine)(memory.shard.data(), kSumDType,
+                               memory.my_summand, precision.reduced,
+                               ShardCount(bucket));
   });
 }
 
@@ -301,10 +303,10 @@ Status Engine::ConvertGradients(const ModuleOp& op, const OpAddresses& at) {
   for (size_t i = 0; i < op.conversions.size(); ++i) {
     const Conversion& each = op.conversions[i];
     const auto& [from, into] = at.conversions[i];
-    const auto combine = each.adds ? kernels_.add : kernels_.convert;
+    const auto combine = each.adds ? &Kernels::Add : &Kernels::Convert;
     ENGINE_RETURN_IF_ERROR(Run(each.op, [&, from = from, into = into] {
-      combine(kernels_.user, into, each.into_dtype, from, each.from_dtype,
-              each.count);
+      return (kernels_.*combine)(into, each.into_dtype, from, each.from_dtype,
+                                 each.count);
     }));
   }
   return Status();

@@ -31,32 +31,47 @@ Status Engine::EndTraining(const std::string& why) {
   return verdict_;
 }
 
-// Within an op: compares the rates of the step before, and puts this rank's
+// Within an op: reports the rates of the step before, and puts this rank's
 // where the others will find it in their next step.
 Status Engine::SendRate(float lr) {
-  ENGINE_RETURN_IF_ERROR(CheckSentRates());
-  rates_.data()[group_rank_] = SentRate(lr);
+  ENGINE_RETURN_IF_ERROR(ReportRates());
+  ENGINE_RETURN_IF_ERROR(CheckReports());
   rates_of_step_ = step_offset_ + steps_begun_;
+  return kernels_.Fill(rates_.data() + group_rank_, SentRate(lr), 1);
+}
+
+Status Engine::ReportRates() {
+  if (rates_of_step_ == 0) return Status();
+  const uint64_t step = std::exchange(rates_of_step_, 0);
+  return reports_.Send(kernels_, step, nullptr, rates_.data());
+}
+
+Status Engine::CheckReports() {
+  StepReports::Report report;
+  while (reports_.Take(&report)) {
+    if (report.has_state) {
+      static_cast<commsched_step_state_t&>(last_state_) = report.state;
+    }
+    if (report.rates != nullptr) {
+      ENGINE_RETURN_IF_ERROR(CheckRates(report.rates, report.step));
+    }
+    if (report.has_state) {
+      ENGINE_RETURN_IF_ERROR(CheckSkippedSteps(report.step));
+    }
+  }
   return Status();
 }
 
-Status Engine::CheckSentRates() {
-  if (rates_of_step_ == 0) return Status();
-  const uint64_t step = std::exchange(rates_of_step_, 0);
-  return CheckRates(rates_.data(), 1, step);
-}
-
-Status Engine::CheckRates(const double* rates, uint64_t stride, uint64_t step) {
+Status Engine::CheckRates(const double* rates, uint64_t step) {
   const auto world = static_cast<uint64_t>(spec_.world);
   for (uint64_t r = 1; r < world; ++r) {
-    if (rates[r * stride] == rates[0]) continue;
-    if (rates[r * stride] == 0 || rates[0] == 0) continue;
-    const bool stepped = spec_.gathers_rates();
+    if (rates[r] == rates[0]) continue;
+    if (rates[r] == 0 || rates[0] == 0) continue;
+    const bool stepped = spec_.gathers_rates() || on_device_;
     return EndTraining(
         "engine: lr of step " + std::to_string(step) + " is " +
-        Format(rates[0]) + " on rank 0 of the group and " +
-        Format(rates[r * stride]) + " on rank " + std::to_string(r) +
-        "; it must be the same on all. " +
+        Format(rates[0]) + " on rank 0 of the group and " + Format(rates[r]) +
+        " on rank " + std::to_string(r) + "; it must be the same on all. " +
         (stepped ? "The weights have been stepped with it: go on from a "
                    "checkpoint of an earlier step"
                  : "No weight was stepped with it"));
@@ -64,24 +79,9 @@ Status Engine::CheckRates(const double* rates, uint64_t stride, uint64_t step) {
   return Status();
 }
 
-// Once the norm is there, before a weight is stepped.
-Status Engine::CheckStep() {
-  const uint64_t step = step_offset_ + steps_begun_;
-  if (spec_.gathers_block_sums()) {
-    ENGINE_RETURN_IF_ERROR(CheckRates(all_sums_.data() + graph_.local_blocks,
-                                      graph_.local_count, step));
-  }
-  if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(CheckRates(total_.data() + 1, 1, step));
-  }
-  return CheckSkippedSteps();
-}
-
-Status Engine::CheckSkippedSteps() {
-  const LossScale& state = *loss_scale_.data();
-  if (state.skipped_in_row < desc_.max_skipped_steps) return Status();
-  const auto skipped = static_cast<uint64_t>(state.skipped_in_row);
-  const uint64_t step = step_offset_ + steps_begun_;
+Status Engine::CheckSkippedSteps(uint64_t step) {
+  if (last_state_.skipped_in_row < desc_.max_skipped_steps) return Status();
+  const auto skipped = static_cast<uint64_t>(last_state_.skipped_in_row);
   return EndTraining(
       "engine: the gradients of " + std::to_string(skipped) +
       " steps in a row, up to step " + std::to_string(step) +
@@ -92,13 +92,12 @@ Status Engine::CheckSkippedSteps() {
       "from an earlier checkpoint");
 }
 
-// By registration, of the last step, where each rank has the sums of all.
+// By registration, of the last step, where each rank has the sums of all. A
+// device is at sums of a later step by now.
 std::string Engine::FirstNonFinite() const {
-  if (spec_.reduces_norm()) return "";
-  const double* const sums =
-      spec_.gathers_block_sums() ? all_sums_.data() : local_sums_.data();
+  if (spec_.reduces_norm() || on_device_) return "";
   for (uint32_t p = 0; p < parameters_.size(); ++p) {
-    if (std::isfinite(ParameterSum(p, sums))) continue;
+    if (std::isfinite(part_sums_.data()[p])) continue;
     return "; in the last one that of parameter '" + parameters_[p].name +
            "' was not";
   }

@@ -1,7 +1,6 @@
 // What may be called between steps: evaluations, and values in and out.
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "engine.h"
@@ -14,7 +13,9 @@ Status Engine::Drain() {
   if (!recording_) {
     ENGINE_RETURN_IF_ERROR(
         FromSession(commsched_session_drain(session_.get()), "draining"));
-    ENGINE_RETURN_IF_ERROR(CheckSentRates());
+    ENGINE_RETURN_IF_ERROR(ReportRates());
+    ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
+    ENGINE_RETURN_IF_ERROR(CheckReports());
   }
   drained_ = true;
   return Status();
@@ -149,15 +150,12 @@ Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
         bucket, first - shard_begin, values + (first - begin), last - first));
   }
   if (!gathered(bucket)) {
-    kernels_.convert(kernels_.user,
-                     memory.all_parameters + begin * SizeOf(dtype), dtype,
-                     values, COMMSCHED_F32, count);
-  } else if (mine && memory.my_copy != nullptr) {
-    kernels_.convert(
-        kernels_.user, memory.my_copy + (first - shard_begin) * SizeOf(dtype),
-        dtype, values + (first - begin), COMMSCHED_F32, last - first);
+    return WriteValues(memory.all_parameters + begin * SizeOf(dtype), dtype,
+                       values, count);
   }
-  return Status();
+  if (!mine || memory.my_copy == nullptr) return Status();
+  return WriteValues(memory.my_copy + (first - shard_begin) * SizeOf(dtype),
+                     dtype, values + (first - begin), last - first);
 }
 
 Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
@@ -165,9 +163,54 @@ Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
   if (spec_.has_masters() && offload_ != nullptr) {
     return offload_->Write(bucket, in_shard, values, count);
   }
-  std::memcpy(memory_[bucket].my_masters + in_shard, values,
-              count * sizeof(float));
-  return Status();
+  // Gathers of the next step are on other streams.
+  ENGINE_RETURN_IF_ERROR(kernels_.Copy(memory_[bucket].my_masters + in_shard,
+                                       values, count * sizeof(float)));
+  return kernels_.Synchronize();
+}
+
+// A device converts what has been copied there.
+Status Engine::WriteValues(std::byte* into, commsched_dtype_t dtype,
+                           const float* values, uint64_t count) {
+  if (!on_device_) {
+    return kernels_.Convert(into, dtype, values, COMMSCHED_F32, count);
+  }
+  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
+    const uint64_t now = std::min(staging_.count(), count - begin);
+    ENGINE_RETURN_IF_ERROR(
+        kernels_.Copy(staging_.data(), values + begin, now * sizeof(float)));
+    ENGINE_RETURN_IF_ERROR(kernels_.Convert(into + begin * SizeOf(dtype), dtype,
+                                            staging_.data(), COMMSCHED_F32,
+                                            now));
+  }
+  return kernels_.Synchronize();
+}
+
+Status Engine::ReadValues(const std::byte* from, commsched_dtype_t dtype,
+                          float* out_values, uint64_t count) {
+  if (!on_device_) {
+    return kernels_.Convert(out_values, COMMSCHED_F32, from, dtype, count);
+  }
+  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
+    const uint64_t now = std::min(staging_.count(), count - begin);
+    ENGINE_RETURN_IF_ERROR(kernels_.Convert(staging_.data(), COMMSCHED_F32,
+                                            from + begin * SizeOf(dtype), dtype,
+                                            now));
+    ENGINE_RETURN_IF_ERROR(kernels_.Copy(out_values + begin, staging_.data(),
+                                         now * sizeof(float)));
+  }
+  return kernels_.Synchronize();
+}
+
+Status Engine::OnHost(const void* bytes, uint64_t count,
+                      std::vector<std::byte>* scratch,
+                      const void** out_bytes) const {
+  *out_bytes = bytes;
+  if (!on_device_) return Status();
+  scratch->resize(count);
+  *out_bytes = scratch->data();
+  ENGINE_RETURN_IF_ERROR(kernels_.Copy(scratch->data(), bytes, count));
+  return kernels_.Synchronize();
 }
 
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
@@ -244,10 +287,8 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));
   }
   ENGINE_RETURN_IF_ERROR(CheckCount("get_parameter", parameter, count));
-  kernels_.convert(kernels_.user, out_values, COMMSCHED_F32,
-                   ParameterValues(parameter), spec_.precision.parameters,
-                   count);
-  return Status();
+  return ReadValues(ParameterValues(parameter), spec_.precision.parameters,
+                    out_values, count);
 }
 
 Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
@@ -261,14 +302,14 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
 
 Status Engine::LossScaleAddress(const double** out_scale) const {
   if (!built()) return OutOfOrder("loss_scale_address");
-  *out_scale = &loss_scale_.data()->scale;
+  *out_scale = &state_.data()->scale;
   return Status();
 }
 
 Status Engine::GetLossScale(
     commsched_engine_loss_scale_info_t* out_info) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("get_loss_scale"));
-  const LossScale& state = *loss_scale_.data();
+  const LossScale& state = last_state_;
   commsched_engine_loss_scale_info_t info =
       commsched_engine_loss_scale_info_init();
   info.scale = state.scale;
@@ -278,7 +319,7 @@ Status Engine::GetLossScale(
   return Status();
 }
 
-Status Engine::GradientNorm(double* out_norm) const {
+Status Engine::GradientNorm(double* out_norm) {
   if (!spec_.needs_norm()) {
     return FailedPrecondition(
         "engine: no norm is computed, since clip_norm, loss_scale and "
@@ -288,7 +329,9 @@ Status Engine::GradientNorm(double* out_norm) const {
     return FailedPrecondition(
         "engine: gradient_norm was called before the first step");
   }
-  *out_norm = norm_;
+  ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
+  ENGINE_RETURN_IF_ERROR(CheckReports());
+  *out_norm = last_state_.norm;
   return Status();
 }
 

@@ -205,13 +205,16 @@ TEST(EngineKernelsTest, TheCallersTableIsUsed) {
   } counts;
   commsched_engine_kernels_t kernels = commsched_engine_kernels_init();
   kernels.user = &counts;
-  kernels.adamw = [](void* user, const commsched_adamw_args_t*) {
+  kernels.adamw = [](void* user, commsched_stream_t,
+                     const commsched_adamw_args_t*) {
     ++static_cast<Counts*>(user)->adamw;
+    return commsched_status_t{COMMSCHED_OK};
   };
-  kernels.block_squares = [](void* user, const void*, commsched_dtype_t,
-                             uint64_t, double* out) {
+  kernels.block_squares = [](void* user, commsched_stream_t, const void*,
+                             commsched_dtype_t, uint64_t, double* out) {
     ++static_cast<Counts*>(user)->squares;
     *out = 0;
+    return commsched_status_t{COMMSCHED_OK};
   };
   ToyRun run;
   run.engine.kernels = &kernels;

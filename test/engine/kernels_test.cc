@@ -54,7 +54,7 @@ commsched_adamw_args_t ArgsOf(AdamWState& state, uint64_t begin,
 
 void Step(AdamWState& state, uint64_t begin, uint64_t count) {
   const commsched_adamw_args_t args = ArgsOf(state, begin, count);
-  CpuKernels().adamw(nullptr, &args);
+  CpuKernels().adamw(nullptr, commsched_stream_caller(), &args);
 }
 
 TEST(AdamWTest, GivesTheSameBitsWhereverItIsCut) {
@@ -108,7 +108,7 @@ SgdStep StepSgd(bool has_momentum, bool nesterov) {
   args.nesterov = nesterov ? 1 : 0;
   static const commsched_step_control_t control = {0.5, 1, 1, 0};
   args.control = &control;
-  CpuKernels().sgd(nullptr, &args);
+  CpuKernels().sgd(nullptr, commsched_stream_caller(), &args);
   return {velocity, weight};
 }
 
@@ -118,7 +118,7 @@ TEST(AdamWTest, ASkippedStepChangesNothing) {
   commsched_adamw_args_t args = ArgsOf(state, 0, 16);
   const commsched_step_control_t control = {NAN, 1, 1, /*skip=*/1};
   args.control = &control;
-  CpuKernels().adamw(nullptr, &args);
+  CpuKernels().adamw(nullptr, commsched_stream_caller(), &args);
   EXPECT_EQ(state.master, before.master);
   EXPECT_EQ(state.m, before.m);
   EXPECT_EQ(state.v, before.v);
@@ -137,8 +137,8 @@ TEST(SgdTest, FollowsTheFormula) {
 TEST(BlockSquaresTest, SumsEachBlockOf256ByItself) {
   const std::vector<float> values = Wave(600, 0);
   std::vector<double> sums(3);
-  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 600,
-                             sums.data());
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(), values.data(),
+                             COMMSCHED_F32, 600, sums.data());
   const uint64_t ends[] = {256, 512, 600};
   uint64_t i = 0;
   for (size_t block = 0; block < 3; ++block) {
@@ -151,33 +151,41 @@ TEST(BlockSquaresTest, SumsEachBlockOf256ByItself) {
 TEST(BlockSquaresTest, GivesTheSameBitsWhenCutAtABlock) {
   const std::vector<float> values = Wave(1000, 0);
   std::vector<double> whole(4), parts(4);
-  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 1000,
-                             whole.data());
-  CpuKernels().block_squares(nullptr, values.data(), COMMSCHED_F32, 512,
-                             parts.data());
-  CpuKernels().block_squares(nullptr, values.data() + 512, COMMSCHED_F32, 488,
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(), values.data(),
+                             COMMSCHED_F32, 1000, whole.data());
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(), values.data(),
+                             COMMSCHED_F32, 512, parts.data());
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(),
+                             values.data() + 512, COMMSCHED_F32, 488,
                              parts.data() + 2);
   EXPECT_THAT(parts, ElementsAreArray(whole));
 }
 
-TEST(CompleteKernelsTest, KeepsTheCallersEntriesAndFillsTheRest) {
+TEST(KernelsTest, TheCallersEntriesAreUsedAndOursInPlaceOfTheRest) {
   commsched_engine_kernels_t table = commsched_engine_kernels_init();
   int calls = 0;
   table.user = &calls;
-  table.zero = [](void* user, void*, uint64_t) { ++*static_cast<int*>(user); };
-  const commsched_engine_kernels_t kernels = CompleteKernels(&table);
-  kernels.zero(kernels.user, nullptr, 0);
+  table.zero = [](void* user, commsched_stream_t, void*, uint64_t) {
+    ++*static_cast<int*>(user);
+    commsched_set_last_error("it is full");
+    return commsched_status_t{COMMSCHED_UNAVAILABLE};
+  };
+  const Kernels kernels(table, CpuKernels(), commsched_stream_caller());
+  double value = 1;
+  const Status zeroed = kernels.Zero(&value, sizeof(value));
+  EXPECT_EQ(zeroed.code(), COMMSCHED_UNAVAILABLE);
+  EXPECT_EQ(zeroed.message(), "a kernel of the engine: it is full");
   EXPECT_EQ(calls, 1);
-  EXPECT_EQ(kernels.adamw, CpuKernels().adamw);
-  EXPECT_EQ(kernels.add, CpuKernels().add);
+  EXPECT_TRUE(kernels.Fill(&value, 3, 1).ok());
+  EXPECT_EQ(value, 3);
 }
 
 TEST(AddTest, AddsEveryElement) {
   std::vector<float> sum = Wave(77, 1);
   const std::vector<float> before = sum;
   const std::vector<float> more = Wave(77, 2);
-  CpuKernels().add(nullptr, sum.data(), COMMSCHED_F32, more.data(),
-                   COMMSCHED_F32, 76);
+  CpuKernels().add(nullptr, commsched_stream_caller(), sum.data(),
+                   COMMSCHED_F32, more.data(), COMMSCHED_F32, 76);
   for (size_t i = 0; i < 76; ++i) EXPECT_EQ(sum[i], before[i] + more[i]) << i;
   EXPECT_EQ(sum[76], before[76]);
 }
@@ -185,16 +193,16 @@ TEST(AddTest, AddsEveryElement) {
 std::vector<uint16_t> Narrow(const std::vector<float>& values,
                              commsched_dtype_t dtype) {
   std::vector<uint16_t> narrow(values.size());
-  CpuKernels().convert(nullptr, narrow.data(), dtype, values.data(),
-                       COMMSCHED_F32, values.size());
+  CpuKernels().convert(nullptr, commsched_stream_caller(), narrow.data(), dtype,
+                       values.data(), COMMSCHED_F32, values.size());
   return narrow;
 }
 
 std::vector<float> Widen(const std::vector<uint16_t>& values,
                          commsched_dtype_t dtype) {
   std::vector<float> wide(values.size());
-  CpuKernels().convert(nullptr, wide.data(), COMMSCHED_F32, values.data(),
-                       dtype, values.size());
+  CpuKernels().convert(nullptr, commsched_stream_caller(), wide.data(),
+                       COMMSCHED_F32, values.data(), dtype, values.size());
   return wide;
 }
 
@@ -220,8 +228,8 @@ TEST(ConvertTest, RoundsToNearestAndTiesToEven) {
 TEST(ConvertTest, OneSixteenBitTypeToTheOtherGoesByFp32) {
   const std::vector<uint16_t> half = Narrow(Wave(3000, 1), COMMSCHED_F16);
   std::vector<uint16_t> bfloat(half.size());
-  CpuKernels().convert(nullptr, bfloat.data(), COMMSCHED_BF16, half.data(),
-                       COMMSCHED_F16, half.size());
+  CpuKernels().convert(nullptr, commsched_stream_caller(), bfloat.data(),
+                       COMMSCHED_BF16, half.data(), COMMSCHED_F16, half.size());
   EXPECT_EQ(bfloat, Narrow(Widen(half, COMMSCHED_F16), COMMSCHED_BF16));
 }
 
@@ -234,12 +242,12 @@ TEST_P(SixteenBitKernelTest, AddSumsInFp32AndRoundsOnce) {
   std::vector<float> expected = Widen(a, GetParam());
   for (size_t i = 0; i < a.size(); ++i) expected[i] += Widen(b, GetParam())[i];
   std::vector<uint16_t> sum = a;
-  CpuKernels().add(nullptr, sum.data(), GetParam(), b.data(), GetParam(),
-                   sum.size());
+  CpuKernels().add(nullptr, commsched_stream_caller(), sum.data(), GetParam(),
+                   b.data(), GetParam(), sum.size());
   EXPECT_EQ(sum, Narrow(expected, GetParam()));
   std::vector<float> wide = Widen(a, GetParam());
-  CpuKernels().add(nullptr, wide.data(), COMMSCHED_F32, b.data(), GetParam(),
-                   wide.size());
+  CpuKernels().add(nullptr, commsched_stream_caller(), wide.data(),
+                   COMMSCHED_F32, b.data(), GetParam(), wide.size());
   EXPECT_EQ(wide, expected);
 }
 
@@ -247,10 +255,10 @@ TEST_P(SixteenBitKernelTest, SquaresAreThoseOfTheWidenedValues) {
   const std::vector<uint16_t> narrow = Narrow(Wave(1000, 1), GetParam());
   const std::vector<float> wide = Widen(narrow, GetParam());
   std::vector<double> expected(4), sums(4);
-  CpuKernels().block_squares(nullptr, wide.data(), COMMSCHED_F32, 1000,
-                             expected.data());
-  CpuKernels().block_squares(nullptr, narrow.data(), GetParam(), 1000,
-                             sums.data());
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(), wide.data(),
+                             COMMSCHED_F32, 1000, expected.data());
+  CpuKernels().block_squares(nullptr, commsched_stream_caller(), narrow.data(),
+                             GetParam(), 1000, sums.data());
   EXPECT_EQ(sums, expected);
 }
 
@@ -267,7 +275,7 @@ TEST_P(SixteenBitKernelTest, AdamWReadsTheGradientAndRoundsTheWeightsToACopy) {
   args.gradient_dtype = GetParam();
   args.copy = copy.data();
   args.copy_dtype = GetParam();
-  CpuKernels().adamw(nullptr, &args);
+  CpuKernels().adamw(nullptr, commsched_stream_caller(), &args);
   EXPECT_EQ(state.master, expected.master);
   EXPECT_EQ(state.m, expected.m);
   EXPECT_EQ(state.v, expected.v);
@@ -279,7 +287,8 @@ INSTANTIATE_TEST_SUITE_P(DTypes, SixteenBitKernelTest,
 
 TEST(ZeroTest, ClearsEveryElement) {
   std::vector<float> values = Wave(77, 1);
-  CpuKernels().zero(nullptr, values.data(), values.size() * sizeof(float));
+  CpuKernels().zero(nullptr, commsched_stream_caller(), values.data(),
+                    values.size() * sizeof(float));
   EXPECT_THAT(values, Each(0.0f));
 }
 

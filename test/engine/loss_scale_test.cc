@@ -190,22 +190,22 @@ TEST(LossScaleCheckpointTest, TheKeysOfTheEngineAreNotTheCallers) {
 TEST(LossScaleStateTest, HalvesOnOverflowAndDoublesAfterTheWindow) {
   LossScale state;
   state.scale = 8;
-  state.Advance(/*overflowed=*/false, 2);
+  kernels::AdvanceLossScale(state, /*overflowed=*/false, 2);
   EXPECT_EQ(state.scale, 8);
-  state.Advance(true, 2);
+  kernels::AdvanceLossScale(state, true, 2);
   EXPECT_EQ(state.scale, 4);
   EXPECT_EQ(state.good_steps, 0);
-  state.Advance(false, 2);
-  state.Advance(false, 2);
+  kernels::AdvanceLossScale(state, false, 2);
+  kernels::AdvanceLossScale(state, false, 2);
   EXPECT_EQ(state.scale, 8);
   EXPECT_EQ(state.skipped_steps, 1);
 }
 
 TEST(LossScaleStateTest, StaysWithinItsLimits) {
   LossScale state;
-  state.Advance(true, 1);
+  kernels::AdvanceLossScale(state, true, 1);
   EXPECT_EQ(state.scale, kMinLossScale);
-  for (int i = 0; i < 40; ++i) state.Advance(false, 1);
+  for (int i = 0; i < 40; ++i) kernels::AdvanceLossScale(state, false, 1);
   EXPECT_EQ(state.scale, kMaxLossScale);
 }
 

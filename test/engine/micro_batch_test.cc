@@ -171,8 +171,10 @@ INSTANTIATE_TEST_SUITE_P(RanksStagesAndBudgets, MicroBatchTrainingTest,
 // The mean gradients of a step, in place of the weights.
 std::vector<float> MeanGradients(ToyRun run) {
   commsched_engine_kernels_t kernels = commsched_engine_kernels_init();
-  kernels.adamw = [](void*, const commsched_adamw_args_t* args) {
+  kernels.adamw = [](void*, commsched_stream_t,
+                     const commsched_adamw_args_t* args) {
     std::memcpy(args->master, args->gradient, args->count * sizeof(float));
+    return commsched_status_t{COMMSCHED_OK};
   };
   run.engine.kernels = &kernels;
   run.engine.clip_norm = 0;
@@ -354,9 +356,11 @@ TEST(MicroBatchStepTest, TheCallersKernelAdds) {
   std::atomic<int> added{0};
   commsched_engine_kernels_t kernels = commsched_engine_kernels_init();
   kernels.user = &added;
-  kernels.add = [](void* user, void*, commsched_dtype_t, const void*,
-                   commsched_dtype_t,
-                   uint64_t) { ++*static_cast<std::atomic<int>*>(user); };
+  kernels.add = [](void* user, commsched_stream_t, void*, commsched_dtype_t,
+                   const void*, commsched_dtype_t, uint64_t) {
+    ++*static_cast<std::atomic<int>*>(user);
+    return commsched_status_t{COMMSCHED_OK};
+  };
   ToyRun run = WindowRun(2, kNoBucketAccumulates);
   run.engine.kernels = &kernels;
   EXPECT_EQ(RunToy(run).error, "");

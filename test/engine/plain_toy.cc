@@ -19,8 +19,10 @@ float Rounded(float value, uint32_t dtype) {
   if (to == COMMSCHED_F32) return value;
   const commsched_engine_kernels_t cpu = commsched_engine_cpu_kernels();
   uint16_t narrow = 0;
-  cpu.convert(nullptr, &narrow, to, &value, COMMSCHED_F32, 1);
-  cpu.convert(nullptr, &value, COMMSCHED_F32, &narrow, to, 1);
+  cpu.convert(nullptr, commsched_stream_caller(), &narrow, to, &value,
+              COMMSCHED_F32, 1);
+  cpu.convert(nullptr, commsched_stream_caller(), &value, COMMSCHED_F32,
+              &narrow, to, 1);
   return value;
 }
 

@@ -15,10 +15,10 @@ void Round(uint32_t dtype, std::vector<float>& values) {
   if (to == COMMSCHED_F32) return;
   const commsched_engine_kernels_t kernels = CpuKernels();
   std::vector<uint16_t> narrow(values.size());
-  kernels.convert(kernels.user, narrow.data(), to, values.data(), COMMSCHED_F32,
-                  values.size());
-  kernels.convert(kernels.user, values.data(), COMMSCHED_F32, narrow.data(), to,
-                  values.size());
+  kernels.convert(kernels.user, commsched_stream_caller(), narrow.data(), to,
+                  values.data(), COMMSCHED_F32, values.size());
+  kernels.convert(kernels.user, commsched_stream_caller(), values.data(),
+                  COMMSCHED_F32, narrow.data(), to, values.size());
 }
 
 // By how much that changes a number, in proportion to it.
@@ -153,10 +153,18 @@ double PlainTraining::Norm() const {
   double total = 0;
   for (const State& state : states_) {
     std::vector<double> sums(state.gradient.size() / 256 + 1);
-    kernels.block_squares(kernels.user, state.gradient.data(), COMMSCHED_F32,
+    kernels.block_squares(kernels.user, commsched_stream_caller(),
+                          state.gradient.data(), COMMSCHED_F32,
                           state.gradient.size(), sums.data());
+    // In groups of 256 blocks.
     double of_parameter = 0;
-    for (double sum : sums) of_parameter += sum;
+    for (size_t begin = 0; begin < sums.size(); begin += 256) {
+      double of_group = 0;
+      for (size_t i = begin; i < std::min(begin + 256, sums.size()); ++i) {
+        of_group += sums[i];
+      }
+      of_parameter += of_group;
+    }
     total += of_parameter;
   }
   return std::sqrt(total);
@@ -176,8 +184,8 @@ void PlainTraining::SetControl() {
     }
     control.gradient_scale = factor / scale;
     control.skip = std::isfinite(last_norm_) ? 0 : 1;
-    loss_scale_.Advance(control.skip != 0,
-                        scales ? case_.engine.loss_scale_window : 0);
+    kernels::AdvanceLossScale(loss_scale_, control.skip != 0,
+                              scales ? case_.engine.loss_scale_window : 0);
   }
   if (control.skip == 0) ++steps_;
   control.correction1 = 1 - std::pow(double{0.9f}, steps_);
@@ -211,7 +219,7 @@ void PlainTraining::StepParameter(uint32_t parameter) {
     args.decay = decay;
     args.nesterov = engine.nesterov;
     args.control = &loss_scale_.control;
-    kernels.sgd(kernels.user, &args);
+    kernels.sgd(kernels.user, commsched_stream_caller(), &args);
     return;
   }
   commsched_adamw_args_t args = {};
@@ -226,7 +234,7 @@ void PlainTraining::StepParameter(uint32_t parameter) {
   args.epsilon = engine.epsilon;
   args.decay = decay;
   args.control = &loss_scale_.control;
-  kernels.adamw(kernels.user, &args);
+  kernels.adamw(kernels.user, commsched_stream_caller(), &args);
 }
 
 // ---- What another order of additions may change -----------------------------

@@ -289,7 +289,7 @@ class RandomRank {
     for (uint64_t i = 0; i < count; ++i) {
       mine_[i] = loss_scale * source.At(i, values[i]);
     }
-    kernels_.add(nullptr, gradient,
+    kernels_.add(nullptr, commsched_stream_caller(), gradient,
                  static_cast<commsched_dtype_t>(case_.engine.parameter_dtype),
                  mine_.data(), COMMSCHED_F32, count);
     return "";
@@ -305,7 +305,8 @@ class RandomRank {
         static_cast<commsched_dtype_t>(case_.engine.parameter_dtype);
     *out_values = static_cast<const float*>(values);
     if (dtype == COMMSCHED_F32) return "";
-    kernels_.convert(nullptr, wide_.data(), COMMSCHED_F32, values, dtype,
+    kernels_.convert(nullptr, commsched_stream_caller(), wide_.data(),
+                     COMMSCHED_F32, values, dtype,
                      case_.model.parameters[p].count());
     *out_values = wide_.data();
     return "";

@@ -59,6 +59,27 @@ struct ToyPass {
   uint32_t module;
 };
 
+// Devices on which ranks compute, each with a stream.
+class ToyDevices {
+ public:
+  // Bytes that a kernel reads, and writes if it says so.
+  struct Touched {
+    const void* address = nullptr;
+    uint64_t bytes = 0;
+    bool writes = false;
+  };
+
+  virtual ~ToyDevices() = default;
+  // Which `desc` of a world asks for.
+  virtual void Describe(commsched_world_desc_t* desc) = 0;
+  virtual commsched_stream_t stream(int32_t rank) = 0;
+  // Enqueues, as a kernel.
+  virtual void Run(int32_t rank, const std::vector<Touched>& touched,
+                   std::function<void()> body) = 0;
+  // Where such a body finds what is at `address`.
+  virtual void* Peek(const void* address) = 0;
+};
+
 struct ToyRun {
   int32_t ranks = 2;
   uint32_t steps = 3;
@@ -69,7 +90,8 @@ struct ToyRun {
   // The order of forwards of a step; empty: that of registration. Recorded,
   // unless it is empty; again whenever it changes.
   std::function<std::vector<uint32_t>(uint32_t step)> order;
-  std::shared_ptr<TestPools> pools;  // Null: the optimizer's is memory.
+  std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
+  std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
   // The order in which a forward really comes, whatever its module; empty: the
   // same. Gradients are added up as in the other one.
   std::function<std::vector<uint32_t>(const ToyPass&)> arrival;

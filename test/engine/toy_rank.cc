@@ -21,6 +21,7 @@ ToyRank::ToyRank(const ToyRun& run, commsched_world_t* world, int32_t rank)
   desc.context = context_;
   desc.group = group_;
   desc.plan = &run.plan;
+  if (run.devices != nullptr) desc.compute_stream = run.devices->stream(rank);
   commsched_pool_t pool = commsched_pool_init();
   if (run.pools != nullptr) {
     pool = run.pools->of_rank[static_cast<size_t>(rank)].table();
@@ -61,7 +62,12 @@ std::string ToyRank::Build() {
   RETURN_MESSAGE_IF_ERROR(commsched_engine_build(engine_));
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_loss_scale_address(engine_, &loss_scale_));
+  if (run_.devices != nullptr) {
+    loss_scale_ = static_cast<const double*>(run_.devices->Peek(loss_scale_));
+  }
   values_.resize(ToyParameters().size());
+  found_values_.resize(ToyParameters().size());
+  found_gradients_.resize(ToyParameters().size());
   gradients_.resize(ToyParameters().size());
   widened_.resize(ToyParameters().size());
   checksums_.resize(ToyModules().size());
@@ -89,11 +95,38 @@ std::string ToyRank::FindParameters(uint32_t module) {
   for (uint32_t p : ToyModules()[module].used) {
     const void* values = nullptr;
     RETURN_MESSAGE_IF_ERROR(commsched_engine_parameter_address(
-        engine_, p, &values, &gradients_[p]));
+        engine_, p, &values, &found_gradients_[p]));
     if (values == nullptr) return "a parameter in use has no address";
-    values_[p] = Widened(p, values);
+    found_values_[p] = values;
   }
   return "";
+}
+
+template <typename Body>
+void ToyRank::Compute(uint32_t module, bool adds_gradients, Body&& body) {
+  const auto compute = [this, module, body](const auto& values,
+                                            const auto& gradients) {
+    for (uint32_t p : ToyModules()[module].used) {
+      values_[p] = Widened(p, values[p]);
+      gradients_[p] = gradients[p];
+    }
+    body();
+  };
+  if (run_.devices == nullptr) return compute(found_values_, found_gradients_);
+  std::vector<const void*> values = found_values_;
+  std::vector<void*> gradients = found_gradients_;
+  std::vector<ToyDevices::Touched> touched;
+  const uint64_t size = run_.engine.parameter_dtype == COMMSCHED_F32 ? 4 : 2;
+  for (uint32_t p : ToyModules()[module].used) {
+    const uint64_t bytes = ToyParameters()[p].count() * size;
+    touched.push_back({values[p], bytes, false});
+    if (adds_gradients && p != run_.unused_parameter) {
+      touched.push_back({gradients[p], bytes, true});
+    }
+    values[p] = run_.devices->Peek(values[p]);
+    gradients[p] = run_.devices->Peek(gradients[p]);
+  }
+  run_.devices->Run(rank_, touched, [=] { compute(values, gradients); });
 }
 
 const float* ToyRank::Widened(uint32_t parameter, const void* address) {
@@ -102,8 +135,9 @@ const float* ToyRank::Widened(uint32_t parameter, const void* address) {
   if (dtype == COMMSCHED_F32) return static_cast<const float*>(address);
   std::vector<float>& wide = widened_[parameter];
   wide.resize(ToyParameters()[parameter].count());
-  commsched_engine_cpu_kernels().convert(nullptr, wide.data(), COMMSCHED_F32,
-                                         address, dtype, wide.size());
+  commsched_engine_cpu_kernels().convert(nullptr, commsched_stream_caller(),
+                                         wide.data(), COMMSCHED_F32, address,
+                                         dtype, wide.size());
   return wide.data();
 }
 
@@ -120,7 +154,8 @@ std::string ToyRank::Forward(uint32_t module, uint32_t micro_batch) {
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_forward_begin(engine_, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
-  checksums_[module] = Checksum(module);
+  Compute(module, /*adds_gradients=*/false,
+          [this, module] { checksums_[module] = Checksum(module); });
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_forward_end(engine_, module, micro_batch));
   return "";
@@ -131,14 +166,16 @@ std::string ToyRank::Backward(uint32_t module, uint32_t step,
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_backward_begin(engine_, module, micro_batch));
   if (std::string m = FindParameters(module); !m.empty()) return m;
-  if (Checksum(module) != checksums_[module]) {
-    return "backward has other parameters than forward";
-  }
-  if (look != nullptr) look(module);
-  AddToyGradients(module, step, micro_batch);
+  Compute(module, /*adds_gradients=*/true, [=, this] {
+    if (Checksum(module) != checksums_[module]) {
+      failure_ = "backward has other parameters than forward";
+    }
+    if (look != nullptr) look(module);
+    AddToyGradients(module, step, micro_batch);
+  });
   RETURN_MESSAGE_IF_ERROR(
       commsched_engine_backward_end(engine_, module, micro_batch));
-  return "";
+  return run_.devices == nullptr ? failure_ : "";
 }
 
 void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
@@ -153,7 +190,7 @@ void ToyRank::AddToyGradients(uint32_t module, uint32_t step,
       mine_[i] = scale * ToyGradient(at, i, values_[p][i]);
     }
     commsched_engine_cpu_kernels().add(
-        nullptr, gradients_[p],
+        nullptr, commsched_stream_caller(), gradients_[p],
         static_cast<commsched_dtype_t>(run_.engine.parameter_dtype),
         mine_.data(), COMMSCHED_F32, count);
   }
@@ -252,13 +289,14 @@ std::string ToyRank::Weights(std::vector<float>* out_weights) {
   for (const std::vector<float>& each : values) {
     out_weights->insert(out_weights->end(), each.begin(), each.end());
   }
-  return message;
+  return message.empty() ? failure_ : message;
 }
 
 std::string OnRanks(const ToyRun& run,
                     const std::function<std::string(ToyRank&, int32_t)>& body) {
   commsched_world_desc_t desc = commsched_world_desc_init();
   desc.size = run.ranks;
+  if (run.devices != nullptr) run.devices->Describe(&desc);
   commsched_world_t* world = nullptr;
   Require(commsched_world_create_inproc(&desc, &world), commsched_last_error());
   std::vector<std::string> messages(static_cast<size_t>(run.ranks));

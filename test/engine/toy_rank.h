@@ -22,7 +22,7 @@ class ToyRank {
   // Each returns "" or the message of the first failure.
   std::string Build();  // And sets the initial values.
   // `look` is called in each backward, once values() and gradients() are those
-  // of its module.
+  // of its module; on a device by its stream, which keeps a copy.
   using Look = std::function<void(uint32_t module)>;
   std::string Step(uint32_t step, const Look& look = nullptr);
   // Without the optimizer.
@@ -42,6 +42,10 @@ class ToyRank {
   std::string FindParameters(uint32_t module);
   // Those at `address`, as fp32.
   const float* Widened(uint32_t parameter, const void* address);
+  // Calls body(values, gradients), addresses by parameter: at once, or on the
+  // rank's stream.
+  template <typename Body>
+  void Compute(uint32_t module, bool adds_gradients, Body&& body);
   // Of the values of the parameters of `module`.
   double Checksum(uint32_t module) const;
   std::string RecordAgain(uint32_t step);
@@ -58,7 +62,11 @@ class ToyRank {
   commsched_engine_t* engine_ = nullptr;
   std::vector<const float*> values_;
   std::vector<void*> gradients_;
+  // As the engine gave them: values_ and gradients_ are those of what runs.
+  std::vector<const void*> found_values_;
+  std::vector<void*> found_gradients_;
   const double* loss_scale_ = nullptr;
+  std::string failure_;                      // Of what ran on the stream.
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.

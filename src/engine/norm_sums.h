@@ -1,0 +1,49 @@
+#ifndef COMMSCHED_SRC_ENGINE_NORM_SUMS_H_
+#define COMMSCHED_SRC_ENGINE_NORM_SUMS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "commsched/engine_kernels.h"
+#include "kernels.h"
+#include "memory.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// Adds sums of blocks in an order that neither bucketing nor sharding changes:
+// those of a parameter in groups of 256, and then the groups; each one after
+// the other. So a device adds the groups side by side, and every machine and
+// layout gives the same bits.
+//
+// Thread-compatible.
+class NormSums {
+ public:
+  // `parts`: of each part, such as a parameter, where its blocks are, in order.
+  Status Init(const Memory& memory, const Kernels& kernels,
+              const std::vector<std::vector<commsched_run_t>>& parts);
+
+  // Enqueues: out[i] is the sum of part i, of the sums of blocks at `sums`.
+  Status Add(const Kernels& kernels, const double* sums, double* out) const;
+
+  uint64_t num_parts() const { return parts_.count; }
+
+ private:
+  struct Level {
+    Array<commsched_run_t> runs;
+    Array<uint64_t> first_run;
+    uint64_t count = 0;  // Of sums.
+  };
+
+  static Status MakeLevel(const Memory& memory, const Kernels& kernels,
+                          const std::vector<std::vector<commsched_run_t>>& sums,
+                          Level* out);
+
+  Level groups_;
+  Level parts_;
+  Array<double> group_sums_;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_NORM_SUMS_H_

@@ -1,0 +1,69 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
+#define COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "commsched/engine_kernels.h"
+#include "kernels.h"
+#include "memory.h"
+#include "status.h"
+
+namespace commsched::engine {
+
+// What steps tell the host, copied on the compute stream and not waited for: on
+// the host it is there at once, on a device some steps later.
+//
+// Thread-compatible.
+class StepReports {
+ public:
+  // A device is at most three steps behind its host.
+  static constexpr uint64_t kSlots = 8;
+
+  struct Report {
+    uint64_t step = 0;
+    bool has_state = false;
+    commsched_step_state_t state = {};
+    const double* rates = nullptr;  // Of each rank; null: none.
+  };
+
+  ~StepReports();
+  Status Init(const Memory& memory, const Kernels& kernels, uint64_t world);
+
+  // Enqueues the report of `step`, which no earlier one is of. Null: not of
+  // this one. `rates`: of each rank.
+  Status Send(const Kernels& kernels, uint64_t step,
+              const commsched_step_state_t* state, const double* rates);
+
+  // Whether there is one, the oldest that has not been taken; it is valid until
+  // kSlots more have been sent.
+  bool Take(Report* out_report);
+
+  // As if there had been none.
+  void Forget() { taken_ = sent_; }
+
+ private:
+  // Doubles: the state, the rates, and, last to arrive, the number of the
+  // report.
+  double* SlotOf(uint64_t number) const {
+    return slots_ + number % kSlots * slot_count_;
+  }
+
+  const Memory* memory_ = nullptr;
+  uint64_t slot_count_ = 0;
+  uint64_t num_rates_ = 0;
+  double* slots_ = nullptr;  // Of the host.
+  Array<double> number_;     // One: of the report that is being sent.
+  struct Sent {
+    uint64_t step = 0;
+    bool has_state = false;
+    bool has_rates = false;
+  };
+  Sent contents_[kSlots];
+  uint64_t sent_ = 0;
+  uint64_t taken_ = 0;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
