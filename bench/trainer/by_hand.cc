@@ -166,7 +166,7 @@ absl::Status ByHandRank::Optimize(int64_t step) {
       args.count = segment.count;
       args.decay =
           parameters_[segment.parameter].num_dims >= 2 ? kWeightDecay : 0.0f;
-      kernels.adamw(nullptr, &args);
+      kernels.adamw(nullptr, commsched_stream_caller(), &args);
     }
     RETURN_IF_ERROR(Collect(COMMSCHED_ALL_GATHER, &memory.parameters));
   }

@@ -1,0 +1,203 @@
+// How communicators of NCCL end when a session has failed: all kernels of a
+// rank first, then the communicators, and nothing is left.
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "comm/plugin_registry.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "test/cuda/gpu_rig.h"
+#include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::GpuRig;
+
+constexpr int kRanks = 3;
+constexpr int kAxes = 2;
+
+// Per axis a gradient that is written and all-reduced.
+struct Step {
+  Graph graph;
+  std::vector<OpId> writes;
+};
+
+Step MakeStep() {
+  Step step;
+  for (int axis = 0; axis < kAxes; ++axis) {
+    const GroupId group =
+        step.graph.AddGroup(absl::StrCat("axis", axis), kRanks).value();
+    Buffer buffer;
+    buffer.name = absl::StrCat("gradient", axis);
+    buffer.count = 1024;
+    buffer.ownership = Ownership::kBound;
+    const BufferId gradient = step.graph.AddBuffer(buffer).value();
+    Op write;
+    write.name = absl::StrCat("write", axis);
+    write.accesses = {{gradient, AccessMode::kWrite, {}}};
+    step.writes.push_back(step.graph.AddOp(write).value());
+    Op reduce;
+    reduce.name = absl::StrCat("reduce", axis);
+    reduce.kind = OpKind::kCollective;
+    reduce.collective.kind = CollectiveKind::kAllReduce;
+    reduce.collective.group = group;
+    reduce.collective.input = {gradient, AccessMode::kRead, {}};
+    reduce.collective.output = {gradient, AccessMode::kWrite, {}};
+    (void)step.graph.AddOp(reduce).value();
+  }
+  return step;
+}
+
+PlanOptions TwoLanes() {
+  PlanOptions options;
+  options.num_comm_lanes = kAxes;
+  return options;
+}
+
+absl::Status RunStep(Session* session, const Step& step, GpuRig* rig,
+                     int rank) {
+  RETURN_IF_ERROR(session->StepBegin());
+  for (OpId op : step.writes) {
+    RETURN_IF_ERROR(session->Before(op, rig->lane(rank, 0)));
+    RETURN_IF_ERROR(session->After(op, rig->lane(rank, 0)));
+  }
+  return session->StepEnd();
+}
+
+// With NCCL of the version that a test names.
+class CudaAbortTest : public testing::TestWithParam<int> {
+ protected:
+  CudaAbortTest() : version_before_(fake_nccl_version(GetParam())) {
+    LoadAgain();
+    revokes_before_ = fake_gpu_num_calls("ncclCommRevoke");
+    aborts_before_ = fake_gpu_num_calls("ncclCommAbort");
+    reduces_before_ = fake_gpu_num_calls("ncclAllReduce");
+  }
+  ~CudaAbortTest() override {
+    fake_gpu_fail("", 0, 0);
+    fake_nccl_version(version_before_);
+    LoadAgain();
+  }
+
+  // The plugin looks at its library whenever it is loaded.
+  static void LoadAgain() {
+    (void)test::NcclTable();
+    PluginRegistry registry({});
+    EXPECT_OK(registry.Load(COMMSCHED_TEST_NCCL));
+  }
+  static bool Revokes() { return GetParam() >= 22807; }
+  uint64_t revokes() const {
+    return fake_gpu_num_calls("ncclCommRevoke") - revokes_before_;
+  }
+  uint64_t aborts() const {
+    return fake_gpu_num_calls("ncclCommAbort") - aborts_before_;
+  }
+  // Returns once all ranks but one have enqueued the kernels of a step, which
+  // wait for that rank.
+  void AwaitOthers() const {
+    constexpr uint64_t kWarmUps = kAxes * kRanks;
+    constexpr uint64_t kAll = kWarmUps + kAxes * (kRanks - 1);
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    uint64_t num = 0;
+    while ((num = fake_gpu_num_calls("ncclAllReduce") - reduces_before_) <
+           kAll) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+          << num << " of " << kAll << " all-reduces were enqueued in 30 s";
+      std::this_thread::yield();
+    }
+  }
+  // A step that all ranks but one take, and which that one aborts after
+  // `spoil`.
+  template <typename Spoil>
+  void AbortAStep(const Spoil& spoil) {
+    const Step step = MakeStep();
+    GpuRig rig(kRanks, step.graph, TwoLanes());
+    const auto statuses =
+        rig.RunSessions([&](Session& session, int rank) -> absl::Status {
+          if (rank != 2) {
+            RETURN_IF_ERROR(RunStep(&session, step, &rig, rank));
+            return session.Drain();
+          }
+          AwaitOthers();
+          spoil();
+          session.Abort("enough");
+          return session.status();
+        });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
+    }
+  }
+
+ private:
+  const int version_before_;
+  uint64_t revokes_before_ = 0;
+  uint64_t aborts_before_ = 0;
+  uint64_t reduces_before_ = 0;
+};
+
+// To free one communicator waits for the device, and so for the kernels of the
+// other one.
+TEST_P(CudaAbortTest, AllKernelsEndBeforeACommunicatorIsFreed) {
+  AbortAStep([] {});
+  EXPECT_EQ(aborts(), uint64_t{kAxes * kRanks});
+  EXPECT_EQ(revokes(), Revokes() ? uint64_t{kAxes * kRanks} : 0);
+  EXPECT_EQ(fake_gpu_num_comms(), 0u);
+}
+
+TEST_P(CudaAbortTest, ACommunicatorThatIsNotRevokedIsAbortedInAGroup) {
+  AbortAStep(
+      [] { fake_gpu_fail("ncclCommRevoke", 1, /*ncclInternalError*/ 3); });
+  EXPECT_EQ(fake_gpu_num_comms(), 0u);
+}
+
+// Kernels that do not end by the revocation end by the abort.
+TEST_P(CudaAbortTest, CommunicatorsWhoseKernelsRunOnAreAbortedInAGroup) {
+  const int looks = fake_nccl_looks_until_quiescent(INT_MAX);
+  AbortAStep([] {});
+  fake_nccl_looks_until_quiescent(looks);
+  EXPECT_EQ(aborts(), uint64_t{kAxes * kRanks});
+  EXPECT_EQ(fake_gpu_num_comms(), 0u);
+}
+
+// Members that wait in the warm-up for one that has failed get on at once, not
+// at their deadline, which is a minute away.
+TEST_P(CudaAbortTest, AFailureInTheWarmUpEndsThatOfTheOthers) {
+  const Step step = MakeStep();
+  const uint64_t streams = fake_gpu_num_streams();
+  const uint64_t events = fake_gpu_num_events();
+  std::vector<absl::Status> statuses;
+  {
+    GpuRig rig(kRanks, step.graph, TwoLanes());
+    rig.set_timeout_ns(int64_t{60} * 1000 * 1000 * 1000);
+    fake_gpu_fail("ncclAllReduce", 2, /*ncclInternalError*/ 3);
+    statuses = rig.RunSessions([&](Session& session, int rank) {
+      return RunStep(&session, step, &rig, rank);
+    });
+  }
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("ncclAllReduce"));
+  }
+  EXPECT_EQ(fake_gpu_num_comms(), 0u);
+  EXPECT_EQ(fake_gpu_num_events(), events);
+  EXPECT_EQ(fake_gpu_num_streams(), streams);
+}
+
+INSTANTIATE_TEST_SUITE_P(Versions, CudaAbortTest,
+                         testing::Values(21903, 22706, 22809),
+                         [](const auto& info) {
+                           return absl::StrCat("nccl", info.param);
+                         });
+
+}  // namespace
+}  // namespace commsched

@@ -1,0 +1,331 @@
+// What goes wrong on a device, or in NCCL, is an error of all ranks and a hang
+// of none.
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "test/cuda/gpu_rig.h"
+#include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::GpuRig;
+
+constexpr int kRanks = 3;
+constexpr int kInvalidValue = 1;
+constexpr int kIllegalAddress = 700;  // Sticks.
+constexpr int kNcclUnhandled = 1;
+
+// Each step writes and all-reduces a buffer.
+struct Step {
+  Graph graph;
+  OpId write;
+};
+
+Step MakeStep() {
+  Step step;
+  const GroupId group = step.graph.AddGroup("dp", kRanks).value();
+  Buffer buffer;
+  buffer.name = "gradient";
+  buffer.count = 1024;
+  buffer.ownership = Ownership::kBound;
+  const BufferId gradient = step.graph.AddBuffer(buffer).value();
+  Op write;
+  write.name = "write";
+  write.accesses = {{gradient, AccessMode::kWrite, {}}};
+  step.write = step.graph.AddOp(write).value();
+  Op reduce;
+  reduce.name = "reduce";
+  reduce.kind = OpKind::kCollective;
+  reduce.collective.kind = CollectiveKind::kAllReduce;
+  reduce.collective.group = group;
+  reduce.collective.input = {gradient, AccessMode::kRead, {}};
+  reduce.collective.output = {gradient, AccessMode::kWrite, {}};
+  (void)step.graph.AddOp(reduce).value();
+  return step;
+}
+
+absl::Status RunStep(Session* session, const Step& step, GpuRig* rig,
+                     int rank) {
+  Stream* const lane = rig->lane(rank, 0);
+  RETURN_IF_ERROR(session->StepBegin());
+  RETURN_IF_ERROR(session->Before(step.write, lane));
+  RETURN_IF_ERROR(session->After(step.write, lane));
+  return session->StepEnd();
+}
+
+absl::Status RunSteps(Session* session, const Step& step, GpuRig* rig, int rank,
+                      int num_steps) {
+  for (int i = 0; i < num_steps; ++i) {
+    RETURN_IF_ERROR(RunStep(session, step, rig, rank));
+  }
+  return session->Drain();
+}
+
+// What a session takes of devices and of NCCL.
+struct Held {
+  uint64_t comms = fake_gpu_num_comms();
+  uint64_t streams = fake_gpu_num_streams();
+  uint64_t events = fake_gpu_num_events();
+  uint64_t bytes = fake_gpu_allocated_bytes();
+};
+
+void ExpectNothingMoreHeld(const Held& before, const std::string& after) {
+  const Held held;
+  EXPECT_EQ(held.comms, before.comms) << after;
+  EXPECT_EQ(held.streams, before.streams) << after;
+  EXPECT_EQ(held.events, before.events) << after;
+  EXPECT_EQ(held.bytes, before.bytes) << after;
+}
+
+// Of an error that one call on one rank has returned: all ranks name the call,
+// and all but that rank name it, too.
+void ExpectOneRankIsNamed(const std::vector<absl::Status>& statuses,
+                          const std::string& call) {
+  int blamed = -1;
+  int num_blaming = 0;
+  for (const absl::Status& status : statuses) {
+    EXPECT_FALSE(status.ok()) << call;
+    EXPECT_TRUE(absl::StrContains(status.message(), call))
+        << call << ": " << status;
+    for (int rank = 0; rank < static_cast<int>(statuses.size()); ++rank) {
+      if (!absl::StrContains(status.message(),
+                             absl::StrCat("rank ", rank, ": ")))
+        continue;
+      EXPECT_TRUE(blamed < 0 || blamed == rank)
+          << testing::PrintToString(statuses);
+      blamed = rank;
+      ++num_blaming;
+    }
+  }
+  EXPECT_GE(num_blaming, static_cast<int>(statuses.size()) - 1)
+      << call << ": " << testing::PrintToString(statuses);
+}
+
+class CudaFailureTest : public testing::Test {
+ protected:
+  // Calls of other tests.
+  const uint64_t before_ = fake_gpu_num_calls("ncclAllReduce");
+
+  ~CudaFailureTest() override {
+    fake_gpu_fail("", 0, 0);
+    fake_gpu_async_error(0);
+  }
+
+  // All ranks, of which `rank` spoils something before its third step.
+  template <typename Spoil>
+  std::vector<absl::Status> RunAndSpoil(int spoiler, const Spoil& spoil) {
+    const Step step = MakeStep();
+    GpuRig rig(kRanks, step.graph, {});
+    return rig.RunSessions([&](Session& session, int rank) -> absl::Status {
+      RETURN_IF_ERROR(RunSteps(&session, step, &rig, rank, 2));
+      if (rank == spoiler) RETURN_IF_ERROR(spoil(&session));
+      return RunSteps(&session, step, &rig, rank, 50);
+    });
+  }
+};
+
+TEST_F(CudaFailureTest, AnAbortEndsKernelsThatWait) {
+  const auto statuses = RunAndSpoil(1, [](Session* session) {
+    session->Abort("enough");
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(statuses[1], StatusIs(absl::StatusCode::kAborted, "enough"));
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(statuses[rank],
+                StatusIs(absl::StatusCode::kAborted, "rank 1: enough"));
+  }
+}
+
+// Two communicators, whose kernels wait side by side.
+TEST_F(CudaFailureTest, AnAbortEndsTheKernelsOfAllCommunicators) {
+  Graph graph;
+  std::vector<OpId> writes;
+  for (const char* axis : {"a", "b"}) {
+    const GroupId group = graph.AddGroup(axis, kRanks).value();
+    Buffer buffer;
+    buffer.name = absl::StrCat("gradient ", axis);
+    buffer.count = 1024;
+    buffer.ownership = Ownership::kBound;
+    const BufferId gradient = graph.AddBuffer(buffer).value();
+    Op write;
+    write.name = absl::StrCat("write ", axis);
+    write.accesses = {{gradient, AccessMode::kWrite, {}}};
+    writes.push_back(graph.AddOp(write).value());
+    Op reduce;
+    reduce.name = absl::StrCat("reduce ", axis);
+    reduce.kind = OpKind::kCollective;
+    reduce.collective.kind = CollectiveKind::kAllReduce;
+    reduce.collective.group = group;
+    reduce.collective.input = {gradient, AccessMode::kRead, {}};
+    reduce.collective.output = {gradient, AccessMode::kWrite, {}};
+    (void)graph.AddOp(reduce).value();
+  }
+  PlanOptions options;
+  options.num_comm_lanes = 2;
+  GpuRig rig(kRanks, graph, options);
+  const auto statuses =
+      rig.RunSessions([&](Session& session, int rank) -> absl::Status {
+        if (rank == 2) {
+          // The others wait in both.
+          while (fake_gpu_num_calls("ncclAllReduce") <
+                 2 * kRanks + 2 * (kRanks - 1) + before_) {
+            std::this_thread::yield();
+          }
+          session.Abort("enough");
+          return session.status();
+        }
+        RETURN_IF_ERROR(session.StepBegin());
+        for (OpId op : writes) {
+          RETURN_IF_ERROR(session.Before(op, rig.lane(rank, 0)));
+          RETURN_IF_ERROR(session.After(op, rig.lane(rank, 0)));
+        }
+        RETURN_IF_ERROR(session.StepEnd());
+        return session.Drain();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
+  }
+}
+
+TEST_F(CudaFailureTest, ARankThatDoesNotComeIsADeadlineOfTheOthers) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const auto statuses = RunRanks(kRanks, [&](int rank) -> absl::Status {
+    SessionSpec spec = rig.Spec(rank);
+    spec.launch_timeout_ns = int64_t{1000} * 1000 * 1000;
+    ASSIGN_OR_RETURN(const auto session, Session::Create(spec));
+    RETURN_IF_ERROR(RunStep(session.get(), step, &rig, rank));
+    if (rank == 2) {
+      // Stays, but issues nothing, until the others have given up.
+      while (session->status().ok()) std::this_thread::yield();
+      return session->status();
+    }
+    return RunSteps(session.get(), step, &rig, rank, 10);
+  });
+  // Who finds it first is told to the others.
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("is not complete on rank"));
+  }
+}
+
+TEST_F(CudaFailureTest, AnAsynchronousErrorOfNcclIsFoundWithoutALaunch) {
+  const auto statuses = RunAndSpoil(0, [](Session* session) {
+    fake_gpu_async_error(6);  // ncclRemoteError
+    while (session->status().ok()) std::this_thread::yield();
+    return session->status();
+  });
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kAborted,
+                       "axis dp: asynchronous error: fake NCCL error"));
+}
+
+// Nobody calls the session, and nothing fails but the device.
+TEST_F(CudaFailureTest, ADeviceThatFailsIsFoundByTheMonitor) {
+  const auto statuses = RunAndSpoil(1, [](Session* session) {
+    fake_gpu_fail("cudaEventQuery", 1, kIllegalAddress);
+    while (session->status().ok()) std::this_thread::yield();
+    return session->status();
+  });
+  EXPECT_THAT(statuses[1],
+              StatusIs(absl::StatusCode::kInternal, "CUDA device"));
+}
+
+// Every call of the step path fails once, at its `n`-th time from then on.
+class CudaCallFailsTest
+    : public CudaFailureTest,
+      public testing::WithParamInterface<std::pair<const char*, int>> {};
+
+TEST_P(CudaCallFailsTest, AllRanksFailAndNoneHangs) {
+  const auto [name, code] = GetParam();
+  for (uint64_t nth : {1, 2, 5}) {
+    const Held before;
+    const auto statuses = RunAndSpoil(0, [&](Session* /*session*/) {
+      fake_gpu_fail(name, nth, code);
+      return absl::OkStatus();
+    });
+    fake_gpu_fail("", 0, 0);
+    ExpectOneRankIsNamed(statuses, name);
+    ExpectNothingMoreHeld(before, absl::StrCat(name, " at ", nth));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, CudaCallFailsTest,
+    testing::Values(
+        std::pair<const char*, int>{"cudaEventRecord", kInvalidValue},
+        std::pair<const char*, int>{"cudaStreamWaitEvent", kInvalidValue},
+        std::pair<const char*, int>{"cudaEventQuery", kInvalidValue},
+        std::pair<const char*, int>{"ncclGroupStart", kNcclUnhandled},
+        std::pair<const char*, int>{"ncclGroupEnd", kNcclUnhandled},
+        std::pair<const char*, int>{"ncclAllReduce", kNcclUnhandled},
+        std::pair<const char*, int>{"ncclCommGetAsyncError", kNcclUnhandled}),
+    [](const auto& info) { return info.param.first; });
+
+TEST_F(CudaFailureTest, AnErrorThatSticksFailsAllToo) {
+  const auto statuses = RunAndSpoil(0, [&](Session* /*session*/) {
+    fake_gpu_fail("cudaEventRecord", 1, kIllegalAddress);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, "CUDA device"));
+  }
+}
+
+// And every one that makes a session.
+class CudaSetUpFailsTest
+    : public CudaFailureTest,
+      public testing::WithParamInterface<std::pair<const char*, int>> {};
+
+TEST_P(CudaSetUpFailsTest, AllRanksAreRefusedAndNoneHangs) {
+  const auto [name, code] = GetParam();
+  const Step step = MakeStep();
+  const Held before;
+  std::vector<absl::Status> statuses;
+  {
+    GpuRig rig(kRanks, step.graph, {});
+    // Members that wait in NCCL for one that has failed are let be.
+    rig.set_timeout_ns(int64_t{500} * 1000 * 1000);
+    fake_gpu_fail(name, 1, code);
+    statuses = rig.RunSessions([&](Session& session, int rank) {
+      return RunSteps(&session, step, &rig, rank, 1);
+    });
+    fake_gpu_fail("", 0, 0);
+  }
+  int named = 0;
+  for (const absl::Status& status : statuses) {
+    EXPECT_FALSE(status.ok()) << name;
+    if (absl::StrContains(status.message(), name)) ++named;
+  }
+  EXPECT_GE(named, 1) << name << ": " << testing::PrintToString(statuses);
+  // Those keep what they have until the process ends.
+  if (std::string(name) == "ncclCommInitRankConfig") return;
+  ExpectNothingMoreHeld(before, name);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Calls, CudaSetUpFailsTest,
+    testing::Values(
+        std::pair<const char*, int>{"cudaEventCreateWithFlags", 2},
+        std::pair<const char*, int>{"cudaPointerGetAttributes", 1},
+        std::pair<const char*, int>{"cudaDeviceGetStreamPriorityRange", 1},
+        std::pair<const char*, int>{"cudaMalloc", 2},
+        std::pair<const char*, int>{"cudaStreamCreateWithPriority", 2},
+        std::pair<const char*, int>{"ncclAllReduce", kNcclUnhandled},
+        std::pair<const char*, int>{"ncclGetUniqueId", kNcclUnhandled},
+        std::pair<const char*, int>{"ncclCommInitRankConfig", kNcclUnhandled}),
+    [](const auto& info) { return info.param.first; });
+
+}  // namespace
+}  // namespace commsched

@@ -1,0 +1,453 @@
+// Where the memory of sessions on devices comes from, and what is counted.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "comm/backend_rank.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "test/cuda/gpu_rig.h"
+#include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+using test::GpuRig;
+
+constexpr int kRanks = 2;
+constexpr uint64_t kCount = 1024;
+
+// Each step writes and all-reduces a buffer of the plan's own.
+struct Step {
+  Graph graph;
+  OpId write;
+};
+
+Step MakeStep(uint64_t count = kCount) {
+  Step step;
+  const GroupId group = step.graph.AddGroup("dp", kRanks).value();
+  Buffer buffer;
+  buffer.name = "gradient";
+  buffer.count = count;
+  buffer.ownership = Ownership::kOwned;
+  const BufferId gradient = step.graph.AddBuffer(buffer).value();
+  Op write;
+  write.name = "write";
+  write.accesses = {{gradient, AccessMode::kWrite, {}}};
+  step.write = step.graph.AddOp(write).value();
+  Op reduce;
+  reduce.name = "reduce";
+  reduce.kind = OpKind::kCollective;
+  reduce.collective.kind = CollectiveKind::kAllReduce;
+  reduce.collective.group = group;
+  reduce.collective.input = {gradient, AccessMode::kRead, {}};
+  reduce.collective.output = {gradient, AccessMode::kWrite, {}};
+  (void)step.graph.AddOp(reduce).value();
+  return step;
+}
+
+absl::Status RunSteps(Session* session, const Step& step, Stream* lane,
+                      int num_steps) {
+  for (int i = 0; i < num_steps; ++i) {
+    RETURN_IF_ERROR(session->StepBegin());
+    RETURN_IF_ERROR(session->Before(step.write, lane));
+    RETURN_IF_ERROR(session->After(step.write, lane));
+    RETURN_IF_ERROR(session->StepEnd());
+  }
+  return session->Drain();
+}
+
+class CudaMemoryTest : public testing::Test {
+ protected:
+  ~CudaMemoryTest() override { fake_gpu_fail("", 0, 0); }
+
+  // Runs two steps on all ranks, whose sessions `change` may have changed, and
+  // calls `check` with each session.
+  template <typename Change, typename Check>
+  std::vector<absl::Status> Run(const Step& step, GpuRig* rig,
+                                const Change& change, const Check& check) {
+    return RunRanks(kRanks, [&](int rank) -> absl::Status {
+      SessionSpec spec = rig->Spec(rank);
+      change(&spec, rank);
+      ASSIGN_OR_RETURN(const auto session, Session::Create(spec));
+      RETURN_IF_ERROR(RunSteps(session.get(), step, rig->lane(rank, 0), 2));
+      check(*session);
+      return absl::OkStatus();
+    });
+  }
+};
+
+const auto kUnchanged = [](SessionSpec*, int) {};
+const auto kUnchecked = [](const Session&) {};
+
+// The caller's memory, and what became of it.
+struct Lender {
+  explicit Lender(int rank) : device(test::FakeDevice(rank)) {}
+
+  Allocator Table() {
+    return {.allocate = [this](uint64_t bytes) -> absl::StatusOr<void*> {
+              ++num_asked;
+              if (num_refused > 0 && num_refused-- > 0) {
+                return absl::ResourceExhaustedError("all lent");
+              }
+              ASSIGN_OR_RETURN(void* const address,
+                               device->Allocate(bytes + offset));
+              lent_bytes += bytes;
+              return static_cast<char*>(address) + offset;
+            },
+            .release =
+                [this](void* address, uint64_t bytes) {
+                  device->Free(static_cast<char*>(address) - offset);
+                  lent_bytes -= bytes;
+                },
+            .trim = [this] { ++num_trimmed; }};
+  }
+
+  const std::shared_ptr<Device> device;
+  uint64_t offset = 0;
+  int num_refused = 0;  // Calls to come that fail.
+  int num_asked = 0;
+  int num_trimmed = 0;
+  uint64_t lent_bytes = 0;
+};
+
+TEST_F(CudaMemoryTest, ArenasAreOfTheBackend) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const uint64_t before = fake_gpu_num_calls("ncclMemAlloc");
+  const uint64_t freed_before = fake_gpu_num_calls("ncclMemFree");
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, [&](const Session& session) {
+    const SessionCounters counters = session.counters();
+    EXPECT_EQ(counters.arena_bytes, rig.plan().arena_bytes);
+    EXPECT_GE(counters.arena_bytes, kCount * sizeof(float));
+    EXPECT_EQ(counters.registered_bytes, counters.arena_bytes);
+    EXPECT_EQ(counters.allocation_retries, 0u);
+    EXPECT_GE(counters.backend_peak_bytes, sizeof(float));
+    EXPECT_EQ(counters.launch_allocations, 0u);
+  }));
+  EXPECT_EQ(fake_gpu_num_calls("ncclMemAlloc") - before, uint64_t{kRanks});
+  EXPECT_EQ(fake_gpu_num_calls("ncclMemFree") - freed_before, uint64_t{kRanks});
+}
+
+// On the thread of rank 1 device 0 is the current one.
+TEST_F(CudaMemoryTest, MemoryIsRegisteredOnTheDeviceOfItsRank) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const uint64_t before = fake_gpu_num_calls("ncclCommDeregister");
+  const uint64_t registered_before = fake_nccl_num_registered();
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
+  // Only what was registered is taken back.
+  EXPECT_EQ(fake_gpu_num_calls("ncclCommDeregister") - before,
+            uint64_t{kRanks});
+  EXPECT_EQ(fake_nccl_num_registered(), registered_before);
+}
+
+// Lanes are of axes, and each axis has made the inputs of its sums.
+TEST_F(CudaMemoryTest, LaunchesInOrderOnTwoLanesAllocateNothing) {
+  Step step = MakeStep();
+  const GroupId group = step.graph.AddGroup("tp", kRanks).value();
+  Buffer buffer;
+  buffer.name = "other gradient";
+  buffer.count = kCount;
+  buffer.ownership = Ownership::kOwned;
+  const BufferId other = step.graph.AddBuffer(buffer).value();
+  Op reduce;
+  reduce.name = "reduce other";
+  reduce.kind = OpKind::kCollective;
+  reduce.collective.kind = CollectiveKind::kAllReduce;
+  reduce.collective.group = group;
+  reduce.collective.input = {other, AccessMode::kRead, {}};
+  reduce.collective.output = {other, AccessMode::kWrite, {}};
+  (void)step.graph.AddOp(reduce).value();
+  PlanOptions options;
+  options.num_comm_lanes = 2;
+  options.deterministic = true;
+  GpuRig rig(kRanks, step.graph, options);
+  ASSERT_EQ(rig.plan().launches.size(), 2u);
+  ASSERT_NE(rig.plan().launches[0].lane, rig.plan().launches[1].lane);
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, [](const Session& session) {
+    EXPECT_EQ(session.counters().launch_allocations, 0u);
+  }));
+}
+
+TEST_F(CudaMemoryTest, ArenasAreOfCudaWhereNcclHasNoMemory) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const uint64_t before = fake_gpu_allocated_bytes();
+  const uint64_t freed_before = fake_gpu_num_calls("ncclMemFree");
+  fake_gpu_fail("ncclMemAlloc", 1, /*ncclUnhandledCudaError*/ 1);
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
+  // Each goes back to where it came from; scratch stays with the world.
+  EXPECT_EQ(fake_gpu_num_calls("ncclMemFree") - freed_before,
+            uint64_t{kRanks - 1});
+  EXPECT_LT(fake_gpu_allocated_bytes() - before, rig.plan().arena_bytes);
+}
+
+TEST_F(CudaMemoryTest, ArenasAreOfTheCallersAllocator) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const uint64_t before = fake_gpu_num_calls("ncclMemAlloc");
+  Lender lenders[kRanks] = {Lender(0), Lender(1)};
+  test::ExpectAllOk(Run(
+      step, &rig,
+      [&](SessionSpec* spec, int rank) {
+        spec->allocator = lenders[rank].Table();
+      },
+      [&](const Session& session) {
+        EXPECT_EQ(session.counters().arena_bytes, rig.plan().arena_bytes);
+      }));
+  for (const Lender& lender : lenders) {
+    EXPECT_EQ(lender.num_asked, 1);
+    EXPECT_EQ(lender.lent_bytes, 0u);
+  }
+  EXPECT_EQ(fake_gpu_num_calls("ncclMemAlloc"), before);
+}
+
+TEST_F(CudaMemoryTest, WithoutMemoryTheCallerIsAskedOnceMoreAfterATrim) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  Lender lenders[kRanks] = {Lender(0), Lender(1)};
+  lenders[1].num_refused = 1;
+  uint64_t retries = 0;
+  test::ExpectAllOk(Run(
+      step, &rig,
+      [&](SessionSpec* spec, int rank) {
+        spec->allocator = lenders[rank].Table();
+      },
+      [&](const Session& session) {
+        if (session.counters().allocation_retries != 0) {
+          retries = session.counters().allocation_retries;
+        }
+      }));
+  EXPECT_EQ(retries, 1u);
+  EXPECT_EQ(lenders[0].num_trimmed, 0);
+  EXPECT_EQ(lenders[1].num_trimmed, 1);
+  EXPECT_EQ(lenders[1].num_asked, 2);
+}
+
+// The caller has no memory to give, but some to give back.
+TEST_F(CudaMemoryTest, ATrimHelpsTheBackendsMemoryToo) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;  // A device has 256 of them.
+  const Step step = MakeStep(16 * kMiB / sizeof(float));
+  GpuRig rig(kRanks, step.graph, {});
+  auto cached = std::make_unique<test::DeviceMemory>(test::FakeDevice(1),
+                                                     uint64_t{244} * kMiB);
+  uint64_t retries[kRanks] = {};
+  test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
+    SessionSpec spec = rig.Spec(rank);
+    if (rank == 1) spec.allocator.trim = [&] { cached.reset(); };
+    ASSIGN_OR_RETURN(const auto session, Session::Create(spec));
+    retries[rank] = session->counters().allocation_retries;
+    return RunSteps(session.get(), step, rig.lane(rank, 0), 2);
+  }));
+  EXPECT_EQ(retries[0], 0u);
+  EXPECT_EQ(retries[1], 1u);
+  EXPECT_EQ(cached, nullptr);
+}
+
+TEST_F(CudaMemoryTest, ARefusalByTheAllocatorIsTheSessionsOfAllRanks) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  Lender lenders[kRanks] = {Lender(0), Lender(1)};
+  lenders[0].num_refused = 2;
+  const auto statuses = Run(
+      step, &rig,
+      [&](SessionSpec* spec, int rank) {
+        spec->allocator = lenders[rank].Table();
+      },
+      kUnchecked);
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kResourceExhausted, "all lent"));
+  EXPECT_THAT(std::string(statuses[1].message()), testing::HasSubstr("rank 0"));
+  EXPECT_EQ(lenders[0].num_trimmed, 1);
+  EXPECT_EQ(lenders[1].lent_bytes, 0u);
+}
+
+TEST_F(CudaMemoryTest, MemoryThatIsNotAlignedIsRefusedAndGoesBack) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  Lender lenders[kRanks] = {Lender(0), Lender(1)};
+  lenders[1].offset = 64;
+  const auto statuses = Run(
+      step, &rig,
+      [&](SessionSpec* spec, int rank) {
+        spec->allocator = lenders[rank].Table();
+      },
+      kUnchecked);
+  EXPECT_THAT(statuses[1], StatusIs(absl::StatusCode::kInvalidArgument,
+                                    "which is not aligned to 256 bytes"));
+  EXPECT_EQ(lenders[1].lent_bytes, 0u);
+}
+
+TEST_F(CudaMemoryTest, MemoryOfAnotherDeviceIsRefusedAndGoesBack) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  Lender lenders[kRanks] = {Lender(1), Lender(1)};
+  const auto statuses = Run(
+      step, &rig,
+      [&](SessionSpec* spec, int rank) {
+        spec->allocator = lenders[rank].Table();
+      },
+      kUnchecked);
+  EXPECT_THAT(statuses[0],
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "is not memory of CUDA device 0 but of device 1"));
+  EXPECT_EQ(lenders[0].lent_bytes, 0u);
+}
+
+// A communicator of both ranks, without a session.
+class BareComm {
+ public:
+  BareComm(World* world, int rank) : rank_(world->Rank(rank).value()) {
+    const int32_t ranks[kRanks] = {0, 1};
+    commsched_comm_desc_t desc = {};
+    desc.struct_size = sizeof(desc);
+    desc.id = "bare";
+    desc.axis = "dp";
+    desc.ranks = ranks;
+    desc.size = kRanks;
+    desc.rank = rank;
+    desc.max_in_flight = 1;
+    desc.max_members = 1;
+    desc.num_lanes = 1;
+    const BackendRank::Turn turn(rank_);
+    EXPECT_EQ(table().comm_create(rank_->handle(), &desc, &comm_, nullptr, 0),
+              COMMSCHED_OK);
+    for (uint32_t ready = 0; ready == 0;) {
+      EXPECT_EQ(table().comm_ready(comm_, &ready, nullptr, 0), COMMSCHED_OK);
+    }
+  }
+  ~BareComm() {
+    const BackendRank::Turn turn(rank_);
+    EXPECT_EQ(table().comm_destroy(comm_, INT64_MAX, nullptr, 0), COMMSCHED_OK);
+  }
+
+  void AllReduceInOrder(void* data, Stream* stream) {
+    EXPECT_EQ(TryAllReduceInOrder(data, stream), COMMSCHED_OK);
+  }
+  commsched_status_t TryAllReduceInOrder(void* data, Stream* stream) {
+    commsched_member_t member = {};
+    member.input = data;
+    member.output = data;
+    member.count = kCount;
+    commsched_launch_t launch = {};
+    launch.struct_size = sizeof(launch);
+    launch.slot = UINT32_MAX;
+    launch.kind = COMMSCHED_ALL_REDUCE;
+    launch.dtype = COMMSCHED_F32;
+    launch.reduce_op = COMMSCHED_SUM;
+    launch.deterministic = 1;
+    launch.num_members = 1;
+    launch.members = &member;
+    const BackendRank::Turn turn(rank_);
+    return table().launch(comm_, &launch, 0, stream->handle(), nullptr, 0);
+  }
+  void Abort() {
+    table().abort(rank_->handle(), &comm_, 1, COMMSCHED_ABORTED, "enough");
+  }
+  commsched_backend_memory_t Stats() const {
+    commsched_backend_memory_t stats = {};
+    stats.struct_size = sizeof(stats);
+    table().mem_stats(rank_->handle(), &stats);
+    return stats;
+  }
+
+ private:
+  const commsched_backend_t& table() const { return rank_->table(); }
+
+  BackendRank* const rank_;
+  void* comm_ = nullptr;
+};
+
+// Of a launch that was not expected the first takes memory, and again the first
+// on another stream, where the memory may be in use.
+TEST_F(CudaMemoryTest, AllocationsOfLaunchesAreCounted) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  RunRanks(kRanks, [&](int rank) {
+    const std::shared_ptr<Device> device = test::FakeDevice(rank);
+    const test::DeviceMemory data(device, kCount * sizeof(float));
+    const auto stream = device->CreateSideStream().value();
+    const auto other = device->CreateSideStream().value();
+    BareComm comm(rig.world().get(), rank);
+    const uint64_t bytes_before = comm.Stats().bytes;
+    EXPECT_EQ(comm.Stats().launch_allocations, 0u);
+    comm.AllReduceInOrder(data.address(), stream.get());
+    comm.AllReduceInOrder(data.address(), stream.get());
+    EXPECT_EQ(comm.Stats().launch_allocations, 1u);
+    // The inputs of a rank's half, from both.
+    EXPECT_EQ(comm.Stats().bytes - bytes_before, kCount * sizeof(float));
+    stream->Synchronize();  // Both streams reduce the same memory.
+    comm.AllReduceInOrder(data.address(), other.get());
+    EXPECT_EQ(comm.Stats().launch_allocations, 2u);
+    EXPECT_EQ(comm.Stats().peak_bytes, comm.Stats().bytes);
+    other->Synchronize();
+    return absl::OkStatus();
+  });
+}
+
+// Whether `happened` within half a minute.
+template <typename Happened>
+bool Await(const Happened& happened) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!happened()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// I7: rank 1 never launches, and rank 0 waits in cudaMalloc for the kernel that
+// waits for rank 1.
+TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  RunRanks(kRanks, [&](int rank) {
+    const std::shared_ptr<Device> device = test::FakeDevice(rank);
+    const test::DeviceMemory data(device, kCount * sizeof(float));
+    const auto stream = device->CreateSideStream().value();
+    const auto other = device->CreateSideStream().value();
+    BareComm comm(rig.world().get(), rank);
+    if (rank == 1) return absl::OkStatus();
+    comm.AllReduceInOrder(data.address(), stream.get());
+    EXPECT_TRUE(Await([] { return fake_nccl_num_running() != 0; }));
+    fake_gpu_malloc_waits(1);
+    const uint64_t before = fake_gpu_num_calls("cudaMalloc");
+    commsched_status_t launched = COMMSCHED_OK;
+    std::thread launching([&] {
+      launched = comm.TryAllReduceInOrder(data.address(), other.get());
+    });
+    EXPECT_TRUE(
+        Await([&] { return fake_gpu_num_calls("cudaMalloc") != before; }));
+    comm.Abort();
+    launching.join();
+    fake_gpu_malloc_waits(0);
+    EXPECT_EQ(launched, COMMSCHED_ABORTED);
+    return absl::OkStatus();
+  });
+}
+
+// The first send or receive between two ranks connects them, and waits.
+TEST_F(CudaMemoryTest, TheWarmUpConnectsEachRankWithEachPeer) {
+  const Step step = MakeStep();
+  GpuRig rig(kRanks, step.graph, {});
+  const uint64_t sends = fake_gpu_num_calls("ncclSend");
+  const uint64_t receives = fake_gpu_num_calls("ncclRecv");
+  RunRanks(kRanks, [&](int rank) {
+    const BareComm comm(rig.world().get(), rank);
+    return absl::OkStatus();
+  });
+  constexpr uint64_t kPairs = kRanks * (kRanks - 1);
+  EXPECT_EQ(fake_gpu_num_calls("ncclSend") - sends, kPairs);
+  EXPECT_EQ(fake_gpu_num_calls("ncclRecv") - receives, kPairs);
+}
+
+}  // namespace
+}  // namespace commsched

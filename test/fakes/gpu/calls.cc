@@ -1,0 +1,98 @@
+#include "calls.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "fake_gpu.h"
+
+namespace fake_gpu {
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+struct Calls {
+  std::mutex mu;
+  std::map<std::string, uint64_t> counts;
+  std::string failing;
+  uint64_t fails_at = 0;
+  int code = 0;
+  int sticky = cudaSuccess;
+};
+
+Calls& AllCalls() {
+  static auto* const calls = new Calls;
+  return *calls;
+}
+
+// "This leaves the process in an inconsistent state and any further CUDA work
+// will return the same error" (cudaErrorIllegalAddress and others, of kernels).
+bool Sticks(int code) {
+  return code == cudaErrorIllegalAddress || code == cudaErrorLaunchFailure ||
+         code == cudaErrorHardwareStackError;
+}
+
+}  // namespace
+
+std::atomic<bool> is_null{false};
+
+int Enter(const char* name) {
+  if (is_null.load(std::memory_order_relaxed)) return cudaSuccess;
+  Calls& calls = AllCalls();
+  const std::lock_guard<std::mutex> lock(calls.mu);
+  ++calls.counts[name];
+  const bool of_cuda = name[0] == 'c';
+  if (of_cuda && calls.sticky != cudaSuccess) return calls.sticky;
+  if (calls.fails_at == 0 || calls.failing != name) return cudaSuccess;
+  if (--calls.fails_at != 0) return cudaSuccess;
+  if (Sticks(calls.code)) calls.sticky = calls.code;
+  return calls.code;
+}
+
+cudaError_t Failed(cudaError_t code) {
+  last_error = code;
+  return code;
+}
+
+}  // namespace fake_gpu
+
+using fake_gpu::AllCalls;
+
+void fake_gpu_null(int on) { fake_gpu::is_null = on != 0; }
+
+uint64_t fake_gpu_num_calls(const char* name) {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  const auto found = AllCalls().counts.find(name);
+  return found == AllCalls().counts.end() ? 0 : found->second;
+}
+
+void fake_gpu_fail(const char* name, uint64_t nth, int code) {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  AllCalls().failing = name;
+  AllCalls().fails_at = nth;
+  AllCalls().code = code;
+  AllCalls().sticky = cudaSuccess;
+}
+
+// "Returns the last error that has been produced by any of the runtime calls in
+// the same instance of the CUDA Runtime library in the host thread and resets
+// it to cudaSuccess" (cudaGetLastError); one that sticks stays.
+cudaError_t cudaGetLastError() {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  if (AllCalls().sticky != cudaSuccess) {
+    return static_cast<cudaError_t>(AllCalls().sticky);
+  }
+  return std::exchange(fake_gpu::last_error, cudaSuccess);
+}
+
+// "This call does not reset the error to cudaSuccess like cudaGetLastError()"
+// (cudaPeekAtLastError).
+cudaError_t cudaPeekAtLastError() {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  if (AllCalls().sticky != cudaSuccess) {
+    return static_cast<cudaError_t>(AllCalls().sticky);
+  }
+  return fake_gpu::last_error;
+}

@@ -1,0 +1,123 @@
+#ifndef COMMSCHED_TEST_FAKES_GPU_CLIQUE_H_
+#define COMMSCHED_TEST_FAKES_GPU_CLIQUE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "call.h"
+#include "work.h"
+
+namespace fake_gpu {
+
+// One collective of a clique, by its number.
+struct Meeting {
+  std::vector<Call> calls;  // By rank.
+  int num_come = 0;
+  int num_done = 0;
+};
+
+// A message that was sent, by its sender, receiver and number.
+struct Message {
+  bool posted = false;
+  bool taken = false;
+  Call send;
+};
+
+// The ranks of a communicator.
+struct Clique {
+  explicit Clique(int n) : size(n), gone(static_cast<size_t>(n)) {}
+
+  const int size;
+  std::mutex mu;
+  std::condition_variable changed;
+  int num_joined = 0;
+  std::vector<bool> gone;  // Aborted, by rank: its kernels end.
+  std::map<uint64_t, Meeting> meetings;
+  std::map<std::tuple<int, int, uint64_t>, Message> messages;
+};
+
+// "All ranks call the same collectives in the same order; otherwise undefined
+// behavior will occur, including hangs" (NCCL user guide, Collective
+// Operations): a mismatch hangs.
+class Collective {
+ public:
+  Collective(std::shared_ptr<Clique> clique, int rank, uint64_t number,
+             const Call& call)
+      : clique_(std::move(clique)), rank_(rank), number_(number), call_(call) {}
+
+  Clique* clique() { return clique_.get(); }
+  // With the clique's lock, which it gives away while it computes.
+  Progress TryRun(std::unique_lock<std::mutex>* lock);
+
+ private:
+  enum class State { kComes, kMeets, kHasRead };
+
+  const std::shared_ptr<Clique> clique_;
+  const int rank_;
+  const uint64_t number_;
+  const Call call_;
+  State state_ = State::kComes;
+  std::vector<char> result_;
+};
+
+struct Transfer {
+  Call call;
+  uint64_t number = 0;
+};
+
+// "If multiple ncclSend and ncclRecv operations need to progress concurrently
+// to complete, they must be fused within a ncclGroupStart/ ncclGroupEnd
+// section" (nccl.h).
+class Transfers {
+ public:
+  Transfers(std::shared_ptr<Clique> clique, int rank,
+            std::vector<Transfer> transfers)
+      : clique_(std::move(clique)),
+        rank_(rank),
+        transfers_(std::move(transfers)) {}
+
+  Clique* clique() { return clique_.get(); }
+  Progress TryRun(std::unique_lock<std::mutex>* lock);
+
+ private:
+  Message& MessageOf(const Transfer& transfer);
+
+  const std::shared_ptr<Clique> clique_;
+  const int rank_;
+  std::vector<Transfer> transfers_;  // That are not done.
+  bool posted_ = false;
+};
+
+// A kernel that runs `part`, a Collective or Transfers. What cannot go on spins
+// until its communicator is aborted.
+template <typename Part>
+Work WorkOf(std::shared_ptr<Part> part) {
+  const auto try_run = [part](std::unique_lock<std::mutex>* lock) {
+    const Progress progress = part->TryRun(lock);
+    if (progress != Progress::kNone) part->clique()->changed.notify_all();
+    return progress;
+  };
+  return {[part, try_run] {
+            std::unique_lock<std::mutex> lock(part->clique()->mu);
+            Progress progress = Progress::kNone;
+            while ((progress = try_run(&lock)) != Progress::kDone) {
+              if (progress == Progress::kNone) {
+                part->clique()->changed.wait(lock);
+              }
+            }
+          },
+          [part, try_run] {
+            std::unique_lock<std::mutex> lock(part->clique()->mu);
+            return try_run(&lock);
+          }};
+}
+
+}  // namespace fake_gpu
+
+#endif  // COMMSCHED_TEST_FAKES_GPU_CLIQUE_H_

@@ -1,0 +1,396 @@
+// Stand-in of NCCL: ranks are threads of one process, and collectives kernels
+// that meet in its memory.
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "capture.h"
+#include "clique.h"
+#include "fake_gpu.h"
+#include "nccl_version.h"
+#include "running_kernels.h"
+#include "state.h"
+
+namespace fake_gpu {
+namespace {
+
+struct Cliques {
+  std::mutex mu;
+  std::map<uint64_t, std::shared_ptr<Clique>> by_id;
+  uint64_t next_id = 1;
+};
+
+Cliques& AllCliques() {
+  static auto* const cliques = new Cliques;
+  return *cliques;
+}
+
+// Those that something must outlive.
+struct Users {
+  std::mutex mu;
+  std::condition_variable changed;
+  int num = 0;
+
+  // One more, as long as what is returned lives.
+  static std::shared_ptr<void> Add(const std::shared_ptr<Users>& users) {
+    const std::lock_guard<std::mutex> lock(users->mu);
+    ++users->num;
+    return std::shared_ptr<void>(users.get(), [users](void*) {
+      const std::lock_guard<std::mutex> gone(users->mu);
+      --users->num;
+      users->changed.notify_all();
+    });
+  }
+  void AwaitNone() {
+    std::unique_lock<std::mutex> lock(mu);
+    changed.wait(lock, [this] { return num == 0; });
+  }
+};
+
+std::atomic<uint64_t> num_comms{0};
+std::atomic<int> async_error{ncclSuccess};
+std::atomic<int> looks_until_quiescent{3};
+
+}  // namespace
+}  // namespace fake_gpu
+
+struct ncclComm {
+  std::shared_ptr<fake_gpu::Clique> clique;
+  int rank = 0;
+  int device = 0;
+  std::atomic<bool> revoked{false};
+  std::atomic<int> num_looks{0};  // At its state, since it was revoked.
+  uint64_t num_collectives = 0;   // Enqueued: the host's.
+  std::vector<uint64_t> num_sent, num_received;  // By peer.
+  const std::shared_ptr<fake_gpu::Users> graphs =
+      std::make_shared<fake_gpu::Users>();  // With launches of it.
+};
+
+namespace fake_gpu {
+namespace {
+
+bool IsTransfer(Kind kind) {
+  return kind == Kind::kSend || kind == Kind::kRecv;
+}
+
+struct Grouped {
+  const char* name = "";
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  Call call;
+};
+
+thread_local int group_depth = 0;
+thread_local std::vector<Grouped> group;
+
+// In the order in which they are enqueued, or launched by a graph: "the launch
+// of a graph containing a captured NCCL operation is considered collective"
+// (NCCL user guide, Using NCCL with CUDA Graphs).
+std::vector<Transfer> Numbered(ncclComm_t comm,
+                               const std::vector<Call>& calls) {
+  std::vector<Transfer> transfers;
+  for (const Call& call : calls) {
+    std::vector<uint64_t>& numbers =
+        call.kind == Kind::kSend ? comm->num_sent : comm->num_received;
+    transfers.push_back({call, numbers[static_cast<size_t>(call.peer)]++});
+  }
+  return transfers;
+}
+
+void EnqueueOf(ncclComm_t comm, cudaStream_t stream, const char* name,
+               const std::vector<Range>& ranges,
+               const std::function<Work()>& bind) {
+  Stream* const on = StreamOf(stream);
+  if (IsCapturing(on)) HoldInGraph(on, Users::Add(comm->graphs));
+  on->EnqueueBound(name, ranges, [device = on->device(), bind] {
+    return AllRunningKernels().Tracked(device, bind());
+  });
+}
+
+void EnqueueTransfers(std::vector<Grouped>* waiting) {
+  while (!waiting->empty()) {
+    ncclComm_t const comm = waiting->front().comm;
+    cudaStream_t const stream = waiting->front().stream;
+    std::vector<Call> calls;
+    std::vector<Range> ranges;
+    std::vector<Grouped> rest;
+    for (const Grouped& each : *waiting) {
+      if (each.comm != comm) {
+        rest.push_back(each);
+        continue;
+      }
+      calls.push_back(each.call);
+      ranges.push_back(RangesOf(each.call, comm->rank, comm->clique->size)[0]);
+    }
+    waiting->swap(rest);
+    EnqueueOf(comm, stream, "ncclSend and ncclRecv", ranges, [comm, calls] {
+      return WorkOf(std::make_shared<Transfers>(comm->clique, comm->rank,
+                                                Numbered(comm, calls)));
+    });
+  }
+}
+
+void EnqueueGroup() {
+  std::vector<Grouped> transfers;
+  for (const Grouped& each : group) {
+    if (IsTransfer(each.call.kind)) {
+      transfers.push_back(each);
+      continue;
+    }
+    EnqueueOf(each.comm, each.stream, each.name,
+              RangesOf(each.call, each.comm->rank, each.comm->clique->size),
+              [comm = each.comm, call = each.call] {
+                return WorkOf(std::make_shared<Collective>(
+                    comm->clique, comm->rank, comm->num_collectives++, call));
+              });
+  }
+  group.clear();
+  EnqueueTransfers(&transfers);
+}
+
+ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
+                 const Call& call) {
+  if (const int code = Enter(name); code != 0) {
+    return static_cast<ncclResult_t>(code);
+  }
+  if (is_null.load(std::memory_order_relaxed)) return ncclSuccess;
+  if (comm == nullptr ||
+      (stream != nullptr && stream->stream.device() != comm->device)) {
+    return ncclInvalidArgument;
+  }
+  if (comm->revoked) return ncclInvalidUsage;
+  if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
+  group.push_back({name, comm, stream, call});
+  if (group_depth == 0) EnqueueGroup();
+  return ncclSuccess;
+}
+
+void MarkGone(ncclComm_t comm) {
+  {
+    const std::lock_guard<std::mutex> lock(comm->clique->mu);
+    comm->clique->gone[static_cast<size_t>(comm->rank)] = true;
+    comm->clique->changed.notify_all();
+  }
+  TheDriver().Wake();
+}
+
+void Delete(ncclComm_t comm) {
+  // "NCCL communicator destruction is blocked waiting for CUDA graphs to be
+  // released first" (CUDA Graph best practice for PyTorch, Process Hang).
+  comm->graphs->AwaitNone();
+  delete comm;
+  --num_comms;
+}
+
+// All kernels of these end before the memory of one is freed, which waits for
+// what else the device is at.
+void Abort(const std::vector<ncclComm_t>& comms) {
+  for (ncclComm_t comm : comms) MarkGone(comm);
+  for (ncclComm_t comm : comms) {
+    AllRunningKernels().AwaitEnd(comm->device);
+    Delete(comm);
+  }
+}
+
+thread_local std::vector<ncclComm_t> grouped_aborts;
+
+}  // namespace
+
+ncclResult_t ExchangeAll(const void* send, void* receive, size_t count,
+                         ncclDataType_t dtype, ncclComm_t comm,
+                         cudaStream_t stream) {
+  if (ncclResult_t code = ncclGroupStart(); code != ncclSuccess) return code;
+  const size_t bytes = count * SizeOf(dtype);
+  for (int peer = 0; peer < comm->clique->size; ++peer) {
+    const size_t at = static_cast<size_t>(peer) * bytes;
+    (void)ncclSend(static_cast<const char*>(send) + at, count, dtype, peer,
+                   comm, stream);
+    (void)ncclRecv(static_cast<char*>(receive) + at, count, dtype, peer, comm,
+                   stream);
+  }
+  return ncclGroupEnd();
+}
+
+}  // namespace fake_gpu
+
+using fake_gpu::Add;
+using fake_gpu::AllCliques;
+using fake_gpu::Call;
+using fake_gpu::Clique;
+using fake_gpu::Kind;
+
+uint64_t fake_gpu_num_comms(void) { return fake_gpu::num_comms; }
+void fake_gpu_async_error(int result) { fake_gpu::async_error = result; }
+int fake_nccl_looks_until_quiescent(int looks) {
+  return fake_gpu::looks_until_quiescent.exchange(looks);
+}
+
+bool fake_gpu::IsOnDevice(ncclComm_t comm) {
+  return comm == nullptr || comm->device == CurrentDevice();
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  FAKE_NCCL_ENTER();
+  *version = fake_gpu::NcclVersion();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  FAKE_NCCL_ENTER();
+  const std::lock_guard<std::mutex> lock(AllCliques().mu);
+  *id = {};
+  const uint64_t number = AllCliques().next_id++;
+  std::memcpy(id->internal, &number, sizeof(number));
+  return ncclSuccess;
+}
+
+// "The call is blocking until all ranks have called it" (NCCL user guide,
+// Creating a communicator).
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
+                                    int rank, ncclConfig_t* config) {
+  FAKE_NCCL_ENTER();
+  fake_gpu::RememberConfig(*config);
+  if (rank < 0 || rank >= size) return ncclInvalidArgument;
+  uint64_t number = 0;
+  std::memcpy(&number, id.internal, sizeof(number));
+  auto made = std::make_unique<ncclComm>();
+  {
+    const std::lock_guard<std::mutex> lock(AllCliques().mu);
+    std::shared_ptr<Clique>& clique = AllCliques().by_id[number];
+    if (clique == nullptr) clique = std::make_shared<Clique>(size);
+    made->clique = clique;
+  }
+  made->rank = rank;
+  made->device = fake_gpu::CurrentDevice();
+  made->num_sent.resize(static_cast<size_t>(size));
+  made->num_received.resize(static_cast<size_t>(size));
+  Clique& clique = *made->clique;
+  std::unique_lock<std::mutex> lock(clique.mu);
+  ++clique.num_joined;
+  clique.changed.notify_all();
+  clique.changed.wait(lock, [&] { return clique.num_joined == size; });
+  *comm = made.release();
+  ++fake_gpu::num_comms;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  FAKE_NCCL_ENTER();
+  fake_gpu::Delete(comm);
+  return ncclSuccess;
+}
+
+// "Frees resources associated with communicator object and aborts any
+// operations that might still be running on the device" (nccl.h).
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  FAKE_NCCL_ENTER();
+  fake_gpu::grouped_aborts.push_back(comm);
+  if (fake_gpu::group_depth == 0) {
+    fake_gpu::Abort(std::exchange(fake_gpu::grouped_aborts, {}));
+  }
+  return ncclSuccess;
+}
+
+// "ncclCommRevoke stops all in-flight operations and marks communicator state
+// as ncclInProgress. The state will change to ncclSuccess when the communicator
+// is quiescent; then, management operations (destroy, split, shrink) can
+// proceed safely." (nccl.h). Kernels end after the call has returned, which
+// ncclCommGetAsyncError shows. What is launched on it later is an invalid
+// usage.
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  FAKE_SINCE(22807);
+  if (flags != NCCL_REVOKE_DEFAULT) return ncclInvalidArgument;
+  comm->revoked = true;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  FAKE_NCCL_ENTER();
+  if (comm != nullptr && comm->revoked) {
+    if (++comm->num_looks < fake_gpu::looks_until_quiescent) {
+      *error = ncclInProgress;
+      return ncclSuccess;
+    }
+    fake_gpu::MarkGone(comm);
+  }
+  *error = static_cast<ncclResult_t>(fake_gpu::async_error.load());
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSuccess ? "no error" : "fake NCCL error";
+}
+
+const char* ncclGetLastError(ncclComm_t /*comm*/) {
+  return "as it was told to";
+}
+
+ncclResult_t ncclGroupStart() {
+  FAKE_NCCL_ENTER();
+  ++fake_gpu::group_depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  FAKE_NCCL_ENTER();
+  if (fake_gpu::group_depth == 0) return ncclInvalidUsage;
+  if (--fake_gpu::group_depth != 0) return ncclSuccess;
+  fake_gpu::EnqueueGroup();
+  fake_gpu::Abort(std::exchange(fake_gpu::grouped_aborts, {}));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count,
+                           ncclDataType_t dtype, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kAllReduce, send, receive, count, dtype, op});
+}
+
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count,
+                               ncclDataType_t dtype, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kReduceScatter, send, receive, count, dtype, op});
+}
+
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count,
+                           ncclDataType_t dtype, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kAllGather, send, receive, count, dtype});
+}
+
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count,
+                           ncclDataType_t dtype, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kBroadcast, send, receive, count, dtype, ncclSum, root});
+}
+
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count,
+                        ncclDataType_t dtype, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kReduce, send, receive, count, dtype, op, root});
+}
+
+ncclResult_t ncclSend(const void* send, size_t count, ncclDataType_t dtype,
+                      int peer, ncclComm_t comm, cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kSend, send, nullptr, count, dtype, ncclSum, 0, peer});
+}
+
+ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t dtype,
+                      int peer, ncclComm_t comm, cudaStream_t stream) {
+  return Add(__func__, comm, stream,
+             {Kind::kRecv, nullptr, receive, count, dtype, ncclSum, 0, peer});
+}
