@@ -33,6 +33,27 @@ if(COMMSCHED_DNNL_LIBRARY AND COMMSCHED_DNNL_INCLUDE_DIR)
     INTERFACE_INCLUDE_DIRECTORIES "${COMMSCHED_DNNL_INCLUDE_DIR}")
 endif()
 
+# The compiler and headers: libraries are found when a program runs. Of a toolkit,
+# or of the wheels that scripts/install-deps --with cuda installs. The headers are
+# those beside the compiler, since it takes no others.
+file(GLOB COMMSCHED_CUDA_WHEELS
+     ${PROJECT_SOURCE_DIR}/build/cuda-venv/lib/python3*/site-packages/nvidia)
+find_program(COMMSCHED_NVCC nvcc HINTS
+  $ENV{CUDA_HOME}/bin /usr/local/cuda/bin ${COMMSCHED_CUDA_WHEELS}/cu13/bin)
+set(COMMSCHED_NVCC_INCLUDE_DIR "")
+if(COMMSCHED_NVCC)
+  file(REAL_PATH ${COMMSCHED_NVCC} nvcc)
+  cmake_path(GET nvcc PARENT_PATH nvcc)
+  cmake_path(GET nvcc PARENT_PATH nvcc)
+  set(COMMSCHED_NVCC_INCLUDE_DIR ${nvcc}/include)
+endif()
+find_path(COMMSCHED_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS
+  ${COMMSCHED_NVCC_INCLUDE_DIR} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+find_path(COMMSCHED_NCCL_INCLUDE_DIR nccl.h HINTS
+  ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_CUDA_WHEELS}/nccl/include)
+mark_as_advanced(COMMSCHED_CUDA_INCLUDE_DIR COMMSCHED_NCCL_INCLUDE_DIR
+                 COMMSCHED_NVCC)
+
 commsched_decide(TESTS NEEDS
   "GoogleTest (libgtest-dev, libgmock-dev)" GTest_FOUND
   "Python 3 (python3)" Python3_FOUND)
@@ -44,5 +65,9 @@ commsched_decide(TRAINER NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)
 commsched_decide(UCX NEEDS
   "UCX (libucx-dev), without the thread sanitizer" ucx_FOUND)
+commsched_decide(CUDA NEEDS
+  "CUDA's headers (scripts/install-deps --with cuda)" COMMSCHED_CUDA_INCLUDE_DIR
+  "CUDA's compiler nvcc (the same)" COMMSCHED_NVCC
+  "NCCL's header (the same)" COMMSCHED_NCCL_INCLUDE_DIR)
 commsched_decide(CLI NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)

@@ -44,6 +44,14 @@ function(commsched_add_plugins)
     install(TARGETS commsched_plugin_ucx
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   endif()
+  if(COMMSCHED_HAVE_CUDA)
+    commsched_plugin(nccl ${PROJECT_SOURCE_DIR}/plugins/nccl)
+    target_include_directories(commsched_plugin_nccl SYSTEM PRIVATE
+      ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_NCCL_INCLUDE_DIR})
+    target_link_libraries(commsched_plugin_nccl PRIVATE commsched_cuda_kernels)
+    install(TARGETS commsched_plugin_nccl
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
+  endif()
   if(COMMSCHED_HAVE_TESTS)
     foreach(kind backend policy codec observer)
       commsched_plugin(skeleton_${kind}

@@ -6,10 +6,14 @@ set(COMMSCHED_ROOMS "" CACHE INTERNAL "Rooms in the order of declaration")
 # commsched_room(NAME [DEPENDS room...]): library commsched_NAME from
 # src/NAME/*.cc and the folders below it. A room without sources still carries its include folders and
 # its arrows.
+# EXCLUDE: files whose name matches are left out.
 function(commsched_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "DEPENDS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCLUDE" "DEPENDS")
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc
        ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cc)
+  if(arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
+  endif()
   set(target commsched_${name})
   if(sources)
     add_library(${target} STATIC ${sources})
@@ -66,16 +70,66 @@ function(commsched_shared_library)
   add_library(commsched::commsched ALIAS commsched)
 endfunction()
 
+# commsched_fatbin(FATBIN SOURCE DEPENDS file...): has nvcc make a fat binary of a
+# file of kernels. The code is for compute capability 9.0, COMMSCHED_CUDA_ARCHS
+# says others; from 8.0 on a driver compiles it when a program runs.
+function(commsched_fatbin fatbin source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "DEPENDS")
+  set(codes -gencode arch=compute_80,code=compute_80)
+  foreach(arch ${COMMSCHED_CUDA_ARCHS})
+    list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.h)
+  # a * b + c is not fused: the same bits as the processor's.
+  add_custom_command(OUTPUT ${fatbin}
+    COMMAND ${COMMSCHED_NVCC} -std=c++20 -O3 -fmad=false
+      --expt-relaxed-constexpr ${codes} -fatbin -I${PROJECT_SOURCE_DIR}
+      -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+      -o ${fatbin} ${source}
+    DEPENDS ${source} ${headers} ${arg_DEPENDS}
+      ${PROJECT_SOURCE_DIR}/include/commsched/engine_kernels.h
+    COMMENT "Compiling ${source} for CUDA devices" VERBATIM)
+endfunction()
+
+# `commsched_cuda_kernels`: the kernels of devices, as nvcc compiles them, and what
+# launches them.
+function(commsched_cuda_kernels_library)
+  set(folder ${PROJECT_SOURCE_DIR}/src/kernels)
+  set(fatbin ${PROJECT_BINARY_DIR}/kernels.fatbin)
+  commsched_fatbin(${fatbin} ${folder}/kernels.cu)
+  add_library(commsched_cuda_kernels STATIC
+    ${folder}/cuda_api.cc ${folder}/cuda_kernels.cc ${fatbin})
+  set_source_files_properties(${folder}/cuda_kernels.cc PROPERTIES
+    OBJECT_DEPENDS ${fatbin}
+    COMPILE_DEFINITIONS "COMMSCHED_KERNELS_FATBIN=\"${fatbin}\"")
+  target_include_directories(commsched_cuda_kernels PUBLIC
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(commsched_cuda_kernels SYSTEM PUBLIC
+    ${COMMSCHED_CUDA_INCLUDE_DIR})
+  target_link_libraries(commsched_cuda_kernels PUBLIC ${CMAKE_DL_LIBS})
+  set_target_properties(commsched_cuda_kernels PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
+endfunction()
+
 # `commsched_engine`: a client of the public ABI like any other, so it sees
-# include/ and nothing of src/.
+# include/, and of src/ only the room of kernels.
 function(commsched_engine_library)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc)
   if(NOT sources)
     return()
   endif()
+  if(COMMSCHED_HAVE_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/cuda_tables_missing[.]cc$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/cuda_tables[.]cc$")
+  endif()
   add_library(commsched_engine SHARED ${sources})
+  target_include_directories(commsched_engine PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(commsched_engine PUBLIC commsched
     PRIVATE PkgConfig::xxhash nlohmann_json::nlohmann_json Threads::Threads)
+  if(COMMSCHED_HAVE_CUDA)
+    target_link_libraries(commsched_engine PRIVATE commsched_cuda_kernels)
+  endif()
   # The optimizer gives the same bits wherever a shard is cut, so a * b + c may
   # not be fused in vector lanes only; and sqrt without errno vectorises.
   target_compile_options(commsched_engine PRIVATE

@@ -57,10 +57,11 @@ function(commsched_link_test_support target)
   target_link_libraries(${target} PRIVATE stdc++ commsched_test_support)
 endfunction()
 
-# commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABEL l]):
+# commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABEL l]
+#                           [ENVIRONMENT variable=value;...]):
 # test_NAME with GoogleTest's main; each TEST becomes a ctest test.
 function(commsched_add_test_binary name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK;ENVIRONMENT")
   if(NOT arg_SOURCES)
     file(GLOB arg_SOURCES CONFIGURE_DEPENDS
          ${PROJECT_SOURCE_DIR}/test/${name}/*.cc
@@ -92,6 +93,11 @@ function(commsched_add_test_binary name)
       UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
   endif()
   include(GoogleTest)
+  if(arg_ENVIRONMENT)
+    # The property of that name takes one variable only, by way of this function.
+    set_target_properties(test_${name} PROPERTIES
+      CROSSCOMPILING_EMULATOR "env;${arg_ENVIRONMENT}")
+  endif()
   gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300)
 endfunction()
@@ -118,6 +124,26 @@ function(commsched_add_test_support)
   commsched_compile_as_room(commsched_test_support)
   add_library(alloc_counter OBJECT ${counter})
   target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# Stand-ins of the CUDA runtime and of NCCL, as a library to be loaded in their
+# place; tests and benchmarks use it.
+function(commsched_add_fake_gpu)
+  if(TARGET commsched_fake_gpu)
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS
+       ${PROJECT_SOURCE_DIR}/test/fakes/gpu/*.cc)
+  add_library(commsched_fake_gpu SHARED ${sources})
+  target_include_directories(commsched_fake_gpu SYSTEM PRIVATE
+    ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_NCCL_INCLUDE_DIR})
+  target_include_directories(commsched_fake_gpu PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  # As the processor's kernels and those of a device.
+  target_compile_options(commsched_fake_gpu PRIVATE -ffp-contract=off)
+  target_link_libraries(commsched_fake_gpu PRIVATE Threads::Threads)
+  set_target_properties(commsched_fake_gpu PROPERTIES
+    CXX_VISIBILITY_PRESET default)
 endfunction()
 
 # The names of the folders in `root` that hold a CMakeLists.txt or a file that

@@ -11,30 +11,33 @@ import sys
 
 import sources
 
-_BELOW_EXEC = {"base", "graph", "plan", "device", "comm", "trace"}
+_BELOW_EXEC = {"base", "kernels", "graph", "plan", "device", "comm", "trace"}
 _BELOW_SESSION = _BELOW_EXEC | {"exec"}
 
 # Room of src/ -> rooms it may include besides itself.
 ROOMS = {
     "base": set(),
+    "kernels": set(),
     "graph": {"base"},
     "plan": {"graph", "base"},
-    "device": {"base"},
+    "device": {"kernels", "base"},
     "control": {"base"},
-    "comm": {"device", "control", "graph", "base"},
+    "comm": {"device", "control", "graph", "kernels", "base"},
     "trace": {"base"},
     "exec": _BELOW_EXEC,
     "session": _BELOW_SESSION,
     "recording": _BELOW_SESSION | {"session"},
     "sim": _BELOW_SESSION,
     "capi": _BELOW_SESSION | {"control", "session", "recording", "sim"},
-    "engine": set(),
+    "engine": {"kernels"},
     "cli": set(),
 }
 
 # Room -> public headers it may include. A room that is absent may include
 # none: between capi and exec nobody knows the ABI.
 PUBLIC_HEADERS = {
+    "kernels": re.compile(r"commsched/(engine_kernels|types)\.h"),
+    "device": re.compile(r"commsched/(stream|types|status|export)\.h"),
     "comm": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
     "exec": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
     "session": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
@@ -58,8 +61,10 @@ OUTSIDE = {
 # Vendor headers and the only places that may know them.
 VENDORS = [
     (re.compile(r"(cuda|cublas|cuda_runtime)\w*(\.h|/)"),
-     re.compile(r"src/device/cuda|plugins/nccl/|examples/trainer/.*cuda")),
-    (re.compile(r"nccl\w*\.h"), re.compile(r"plugins/nccl/")),
+     re.compile(r"src/(device|kernels)/cuda|plugins/nccl/|test/(fakes|cuda)/|"
+                r"bench/cuda/|test/(gpu_check|engine_cuda)/|examples/trainer/.*cuda")),
+    (re.compile(r"nccl\w*\.h"), re.compile(r"plugins/nccl/|test/(fakes|gpu_check)/|bench/cuda/")),
+    (re.compile(r"nvtx3/"), re.compile(r"src/exec/nvtx_ranges|test/nvtx/")),
     (re.compile(r"boost/asio"), re.compile(r"src/control/")),
     (re.compile(r"uc[pts]/"), re.compile(r"plugins/ucx/")),
     # Sanitizers see no races through these, or see races that are not there.
@@ -99,6 +104,8 @@ def outside_refusal(folder, included):
     head = included.split("/")[0]
     if head == "commsched" and not OUTSIDE[folder].fullmatch(included):
         return f"{folder}/ may not include this public header"
+    if folder == "plugins" and head == "kernels":
+        return None
     if head in ROOMS or head in ("src", "test", "bench"):
         return f"{folder}/ stands on the public headers only"
     return None

@@ -22,6 +22,9 @@ RULES = [
      ("src",), _CODE),
     ("locks in src/ are those of base/mutex.h",
      re.compile(r"\babsl::(Mutex|CondVar|Notification)\b"), ("src",), _CODE),
+    ("what runs a plan knows devices, streams and events by their interfaces",
+     re.compile(r"\bHostDevice\b|\bHostEvent\b|\bCuda(Device|Event|Stream)\b"),
+     ("src/exec", "src/session", "src/recording", "src/comm"), _CODE),
     ("the library never prints to stdout",
      re.compile(r"\bstd::cout\b|(?<![\w:])printf\s*\(|\bputs\s*\("),
      tuple(f"src/{room}" for room in
@@ -56,7 +59,7 @@ _WAITS = re.compile(
     r"|session_drain|session_run|session_buffer_release)\b")
 _OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc",
                  "folder_lock.cc", "folder_lock.h", "session_watch.cc",
-                 "session_watch.h"}
+                 "session_watch.h", "cuda_tables.cc"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("

@@ -308,6 +308,14 @@ class CommandLineTest(unittest.TestCase):
       self.assertEqual(done.returncode, 0)
       self.assertIn("Example: ", done.stdout)
 
+  def test_info_counts_devices_or_says_why_there_are_none(self):
+    devices = json.loads(run("info", "--json").stdout)["devices"]
+    self.assertEqual(devices["cuda"] == 0, devices["reason"] != "", devices)
+    info = json.loads(
+        run("info", "--json", COMMSCHED_CUDART_LIB="/nowhere/lib.so").stdout)
+    self.assertEqual(info["devices"]["cuda"], 0)
+    self.assertRegex(info["devices"]["reason"], "/nowhere/lib.so|no CUDA")
+
   def test_info_lists_backends(self):
     self.assertIn("ucx", run("info").stdout)
     info = json.loads(run("info", "--json").stdout)
