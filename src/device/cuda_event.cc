@@ -1,5 +1,6 @@
 #include "device/cuda_event.h"
 
+#include <bit>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -61,14 +62,14 @@ absl::Status CudaPlace::status() const {
 
 CudaEvent::CudaEvent(std::shared_ptr<CudaPlace> place, uint32_t depth)
     : place_(std::move(place)),
-      depth_(depth),
-      slots_(std::make_unique<Slot[]>(depth)) {}
+      depth_(std::bit_ceil(depth)),
+      slots_(std::make_unique<Slot[]>(depth_)) {}
 
 absl::StatusOr<std::unique_ptr<Event>> CudaEvent::Create(
     std::shared_ptr<CudaPlace> place, uint32_t depth) {
   std::unique_ptr<CudaEvent> event(new CudaEvent(std::move(place), depth));
   const CudaPlace::Current current(event->place_.get());
-  for (uint32_t i = 0; i < depth; ++i) {
+  for (uint32_t i = 0; i < event->depth_; ++i) {
     RETURN_IF_ERROR(event->MakeNative(&event->slots_[i].native));
   }
   GlobalDeviceCounters().events_created.fetch_add(1, std::memory_order_relaxed);

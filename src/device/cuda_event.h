@@ -73,9 +73,10 @@ class CudaPlace {
   absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
-// A native event knows only its last record, so this is a ring of them.
-// Generation 0 never reaches the device. A slot is recorded again only once its
-// generation is complete, which the depth of the ring is for.
+// A native event knows only its last record, so this is a ring of them, their
+// number a power of two. Generation 0 never reaches the device. A slot is
+// recorded again only once its generation is complete, which the depth of the
+// ring is for.
 //
 // A graph always records the same native event, which therefore has no ring: it
 // tells of the latest launch of the graph only. That an earlier one is complete
@@ -125,7 +126,7 @@ class CudaEvent final : public Event {
 
   CudaEvent(std::shared_ptr<CudaPlace> place, uint32_t depth);
   Slot& SlotOf(uint64_t generation) const {
-    return slots_[generation % depth_];
+    return slots_[generation & (depth_ - 1)];
   }
   void RaiseTo(uint64_t generation) const;
   // Whether what `native` has last recorded, as `generation`, is complete.

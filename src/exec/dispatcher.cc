@@ -26,7 +26,8 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       writer_(spec.recorder),
       state_(program_.nodes.size()),
       missing_(program_.launches.size()),
-      begun_(recorder_ == nullptr ? 0 : program_.nodes.size()) {
+      begun_(recorder_ == nullptr ? 0 : program_.nodes.size()),
+      head_(launches_per_step_) {
   for (uint32_t i = 0; i < missing_.size(); ++i) {
     missing_[i].store(Awaited(i), std::memory_order_relaxed);
     one_thread_ |= program_.launches[i].gates != 0;
@@ -194,13 +195,12 @@ absl::Status Dispatcher::Run(Compute compute, void* user, uint64_t num_steps) {
 // is proved. Node states are written all the same, once, since later steps may
 // be driven by Before and After.
 absl::Status Dispatcher::ReplayStep(Compute compute, void* user) {
-  const uint64_t first_launch = steps() * launches_per_step_;
   const uint64_t generation_now = generation();
   int64_t now_ns = 0;
   for (const Instruction& instruction : program_.instructions) {
     if (instruction.kind == Instruction::Kind::kIssue) {
-      head_ = first_launch + instruction.index;
-      now_ns = issuer_.MakeDue(head_, now_ns);
+      head_.MoveTo(steps(), instruction.index);
+      now_ns = issuer_.MakeDue(head_.number(), now_ns);
       continue;
     }
     const uint32_t index = instruction.index;
@@ -365,14 +365,14 @@ void Dispatcher::MoveHead(int64_t now_ns) {
 
 void Dispatcher::AdvanceHead(int64_t now_ns) {
   const uint64_t end = (steps() + 1) * launches_per_step_;
-  const uint64_t begin = head_;
-  while (head_ < end) {
-    const uint32_t launch = static_cast<uint32_t>(head_ % launches_per_step_);
+  const uint64_t begin = head_.number();
+  while (head_.number() < end) {
+    const uint32_t launch = head_.index();
     if (missing_[launch].load(std::memory_order_acquire) != 0) break;
     missing_[launch].store(Awaited(launch), std::memory_order_relaxed);
-    ++head_;
+    head_.Advance();
   }
-  if (head_ != begin) issuer_.MakeDue(head_, now_ns);
+  if (head_.number() != begin) issuer_.MakeDue(head_.number(), now_ns);
 }
 
 // And that the launches which it feeds have one producer less to wait for.

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "exec/failure.h"
 #include "exec/issuer.h"
+#include "exec/launch_cursor.h"
 #include "exec/late_bindings.h"
 #include "exec/nvtx_ranges.h"
 #include "exec/program.h"
@@ -222,7 +223,7 @@ class Dispatcher {
 
   // Requests to move the head; who takes it from 0 holds the token.
   std::atomic<uint32_t> head_requests_{0};
-  uint64_t head_ = 0;  // owned by the token holder: launches due
+  LaunchCursor head_;  // owned by the token holder: launches due
 };
 
 }  // namespace commsched

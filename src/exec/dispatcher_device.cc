@@ -78,8 +78,8 @@ absl::Status Dispatcher::ReplayEnd() {
     state.store(Done(generation()), std::memory_order_release);
   }
   replays_->End(generation());
-  head_ = (steps() + 1) * launches_per_step_;
-  if (launches_per_step_ != 0) issuer_.MakeDue(head_, 0);
+  head_.MoveTo(steps(), launches_per_step_);
+  if (launches_per_step_ != 0) issuer_.MakeDue(head_.number(), 0);
   in_replay_ = false;
   steps_.store(steps() + 1, std::memory_order_relaxed);
   if (ranges_ != nullptr) ranges_->StepEnded();

@@ -21,37 +21,34 @@ constexpr int64_t kLingerNs = int64_t{50} * 1000 * 1000;
 
 EnqueuedMode::EnqueuedMode(IssueState* state)
     : state_(*state),
-      marks_((Program::kRunAhead + 1) * state_.launches_per_step),
+      marks_(kMarkedSteps * state_.launches_per_step),
+      issued_(state_.launches_per_step),
       watchdog_(state_.ForWatchdog()) {}
 
 // ---- Issuing ----
 
 int64_t EnqueuedMode::MakeDue(uint64_t number, int64_t now_ns) {
-  uint64_t step = issued_ / state_.launches_per_step;
-  uint32_t index = static_cast<uint32_t>(issued_ % state_.launches_per_step);
-  while (issued_ < number && !state_.failed()) {
-    if (!EnqueueOne(index, step, now_ns)) break;
+  while (issued_.number() < number && !state_.failed()) {
+    if (!EnqueueNext(now_ns)) break;
     now_ns = 0;
-    ++issued_;
-    if (++index == state_.launches_per_step) {
-      index = 0;
-      ++step;
-    }
+    issued_.Advance();
   }
   // Issued is due: whoever may wait for a launch finds it recorded.
-  state_.due.store(issued_, std::memory_order_release);
-  if (idle_.load(std::memory_order_seq_cst)) {
+  state_.due.store(issued_.number(), std::memory_order_release);
+  if (idle_.load(std::memory_order_acquire)) {
     state_.spec.rank->parker()->Unpark();
   }
   return 0;
 }
 
-bool EnqueuedMode::EnqueueOne(uint32_t index, uint64_t step, int64_t now_ns) {
+bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
+  const uint32_t index = issued_.index();
+  const uint64_t step = issued_.step();
   const IssuerSpec& spec = state_.spec;
   LaunchProgram& launch = spec.program->launches[index];
   if (launch.late.count != 0 && !state_.BindLate(index, step)) return false;
   if (ABSL_PREDICT_FALSE(IsReplay(step))) {
-    MarkOf(issued_) =
+    MarkOf(index, step) =
         state_.instruments.Replaying(index, step, launch.payload_bytes, now_ns);
     state_.window.Pass(launch.payload_bytes);
     return true;
@@ -71,7 +68,9 @@ bool EnqueuedMode::EnqueueOne(uint32_t index, uint64_t step, int64_t now_ns) {
   }
   if (!EnqueueOutput(launch, index, step, stream)) return false;
   state_.instruments.Issued(index, step, mark);
-  MarkOf(issued_) = mark;
+  if (ABSL_PREDICT_FALSE(state_.instruments.listens())) {
+    MarkOf(index, step) = mark;
+  }
   return true;
 }
 
@@ -154,7 +153,7 @@ void EnqueuedMode::Retire(uint64_t number) {
   const uint32_t index =
       static_cast<uint32_t>(number % state_.launches_per_step);
   const uint64_t step = number / state_.launches_per_step;
-  state_.instruments.Retired(index, step, MarkOf(number));
+  state_.instruments.Retired(index, step, MarkOf(index, step));
   state_.MarkComplete(index, step);
 }
 
@@ -181,14 +180,17 @@ void EnqueuedMode::CheckDeadline(uint64_t number) {
 void EnqueuedMode::DecideWhenToLook(bool busy) {
   const int64_t now_ns = state_.spec.clock->NowNs();
   if (busy) busy_ns_ = now_ns;
-  // Sequentially consistent with MakeDue(): one of the two sees the other.
-  idle_.store(now_ns - busy_ns_ > kLingerNs, std::memory_order_seq_cst);
+  const bool is_idle = now_ns - busy_ns_ > kLingerNs;
+  // Who issues at this moment may not see it, since no fence keeps its two
+  // accesses in order: so there is one look more before the monitor rests.
+  rests_ = is_idle && idle_.load(std::memory_order_relaxed);
+  idle_.store(is_idle, std::memory_order_seq_cst);
   next_look_ns_ =
       now_ns + (state_.instruments.times_ends() ? kTimedLookNs : kLookNs);
 }
 
 int64_t EnqueuedMode::NextWakeNs() const {
-  return idle_.load(std::memory_order_relaxed) ? kNoDeadlineNs : next_look_ns_;
+  return rests_ ? kNoDeadlineNs : next_look_ns_;
 }
 
 }  // namespace commsched

@@ -9,6 +9,7 @@
 #include "comm/table_support.h"
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"
+#include "exec/launch_cursor.h"
 #include "exec/watchdog.h"
 
 namespace commsched {
@@ -30,7 +31,7 @@ class EnqueuedMode final : public IssueMode {
   int64_t NextWakeNs() const override;
 
  private:
-  bool EnqueueOne(uint32_t index, uint64_t step, int64_t now_ns);
+  bool EnqueueNext(int64_t now_ns);
   bool EnqueueInput(const LaunchProgram& launch, uint32_t index, uint64_t step,
                     Stream* stream);
   bool EnqueueOutput(const LaunchProgram& launch, uint32_t index, uint64_t step,
@@ -42,7 +43,10 @@ class EnqueuedMode final : public IssueMode {
   }
   // False, with the session failed, if the device has.
   bool DeviceIsFine(uint32_t index, uint64_t step);
-  LaunchMark& MarkOf(uint64_t number) { return marks_[number % marks_.size()]; }
+  // The modulus is constant, so that no division is made.
+  LaunchMark& MarkOf(uint32_t index, uint64_t step) {
+    return marks_[step % kMarkedSteps * state_.launches_per_step + index];
+  }
   bool RetireEnded(uint64_t issued);
   void Retire(uint64_t number);
   void CheckDeadline(uint64_t number);
@@ -50,12 +54,13 @@ class EnqueuedMode final : public IssueMode {
 
   IssueState& state_;
 
-  // Written by the token holder, before due, and read by the monitor: by number
-  // modulo its size, which run-ahead bounds.
+  // Written by the token holder, before due, and read by the monitor: by launch
+  // and step, whose number run-ahead bounds.
+  static constexpr uint64_t kMarkedSteps = Program::kRunAhead + 1;
   std::vector<LaunchMark> marks_;
 
   // Owned by the token holder.
-  uint64_t issued_ = 0;
+  LaunchCursor issued_;
   PluginMessage message_;  // of the backend's latest call
 
   // Owned by the monitor.
@@ -66,7 +71,9 @@ class EnqueuedMode final : public IssueMode {
   int64_t busy_ns_ = 0;  // When something was last under way.
   int64_t next_look_ns_ = 0;
 
-  // The monitor sleeps until somebody issues. Written by it, read by the token
+  bool rests_ = false;  // It sleeps until somebody issues.
+
+  // Who issues has to wake the monitor. Written by it, read by the token
   // holder.
   std::atomic<bool> idle_{false};
 };

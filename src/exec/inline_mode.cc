@@ -13,10 +13,10 @@ int64_t InlineMode::MakeDue(uint64_t number, int64_t now_ns) {
 int64_t InlineMode::IssueUntil(uint64_t number, int64_t now_ns) {
   const IssuerSpec& spec = state_.spec;
   LaunchInstruments& instruments = state_.instruments;
-  uint64_t step = issued_ / state_.launches_per_step;
-  uint32_t index = static_cast<uint32_t>(issued_ % state_.launches_per_step);
-  if (index == 0) instruments.CatchUp();
-  while (issued_ < number && !state_.failed()) {
+  if (issued_.index() == 0) instruments.CatchUp();
+  while (issued_.number() < number && !state_.failed()) {
+    const uint32_t index = issued_.index();
+    const uint64_t step = issued_.step();
     const LaunchProgram& launch = state_.program.launches[index];
     if (launch.late.count != 0 && !state_.BindLate(index, step)) break;
     const LaunchMark mark =
@@ -34,11 +34,7 @@ int64_t InlineMode::IssueUntil(uint64_t number, int64_t now_ns) {
     state_.Finish(index, drops);
     now_ns = instruments.Retired(index, step, mark);
     state_.MarkComplete(index, step);
-    ++issued_;
-    if (++index == state_.launches_per_step) {
-      index = 0;
-      ++step;
-    }
+    issued_.Advance();
   }
   return now_ns;
 }

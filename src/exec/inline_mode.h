@@ -8,6 +8,7 @@
 #include "comm/table_support.h"
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"
+#include "exec/launch_cursor.h"
 
 namespace commsched {
 
@@ -19,7 +20,8 @@ namespace commsched {
 class InlineMode final : public IssueMode {
  public:
   // `state` outlives the mode.
-  explicit InlineMode(IssueState* state) : state_(*state) {}
+  explicit InlineMode(IssueState* state)
+      : state_(*state), issued_(state_.launches_per_step) {}
 
   int64_t MakeDue(uint64_t number, int64_t now_ns) override;
   bool Pump() override { return false; }
@@ -29,7 +31,7 @@ class InlineMode final : public IssueMode {
   int64_t IssueUntil(uint64_t number, int64_t now_ns);
 
   IssueState& state_;
-  uint64_t issued_ = 0;
+  LaunchCursor issued_;
   PluginMessage message_;  // of the backend's latest call
 };
 

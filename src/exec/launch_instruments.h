@@ -54,6 +54,8 @@ class LaunchInstruments {
 
   // Whether anybody wants to know when launches end.
   bool times_ends() const { return times_ends_; }
+  // Whether anything is to be marked of a launch.
+  bool listens() const { return listens_; }
 
   // ---- The host ----
 

@@ -16,6 +16,7 @@ uint32_t PolledMode::RequestsFor(const Plan& plan) {
 PolledMode::PolledMode(IssueState* state)
     : state_(*state),
       requests_(RequestsFor(*state_.program.plan)),
+      issued_(state_.launches_per_step),
       comm_issued_(state_.spec.comms.size()),
       watchdog_(state_.ForWatchdog()) {
   in_flight_.reserve(requests_);
@@ -49,14 +50,13 @@ bool PolledMode::Pump() {
 // ---- Issuing ----
 
 bool PolledMode::TryIssue() {
-  if (issued_ >= state_.due.load(std::memory_order_acquire)) {
+  if (issued_.number() >= state_.due.load(std::memory_order_acquire)) {
     stall_cause_ = StallCause::kDue;
     return false;
   }
-  const uint32_t index =
-      static_cast<uint32_t>(issued_ % state_.launches_per_step);
+  const uint32_t index = issued_.index();
+  const uint64_t step = issued_.step();
   const LaunchProgram& launch = state_.program.launches[index];
-  const uint64_t step = issued_ / state_.launches_per_step;
   const bool drops = state_.HasDrops(index, step);
   if (drops && state_.spec.drops->busy()) {
     stall_cause_ = StallCause::kWait;
@@ -79,7 +79,7 @@ bool PolledMode::TryIssue() {
     return false;
   }
   in_flight_.push_back(entry);
-  ++issued_;
+  issued_.Advance();
   state_.instruments.Issued(index, step, entry.mark);
   return true;
 }

@@ -10,6 +10,7 @@
 #include "exec/hold_clock.h"
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"
+#include "exec/launch_cursor.h"
 #include "exec/watchdog.h"
 
 namespace commsched {
@@ -63,7 +64,7 @@ class PolledMode final : public IssueMode {
   const uint32_t requests_;
 
   // Owned by who pumps.
-  uint64_t issued_ = 0;
+  LaunchCursor issued_;
   std::vector<InFlight> in_flight_;    // in issue order
   std::vector<uint64_t> comm_issued_;  // by GroupId: launches so far
   PluginMessage message_;              // of the backend's latest call

@@ -50,16 +50,21 @@ class CudaCaptureFailureTest : public testing::Test {
     });
   }
   // All ranks run a step, capture one, and launch it; one spoils something
-  // before its third launch.
+  // before its third launch, when all have captured.
   template <typename Spoil>
   std::vector<absl::Status> RunAndSpoil(const Spoil& spoil,
                                         int64_t launch_timeout_ns = 0) {
+    std::atomic<int> num_captured{0};
     return Run(
         [&](CaptureRank& rank, Session& session, int number) -> absl::Status {
           RETURN_IF_ERROR(rank.RunPlain(1));
           RETURN_IF_ERROR(rank.Capture());
+          ++num_captured;
           RETURN_IF_ERROR(rank.Replay(2));
-          if (number == 1) RETURN_IF_ERROR(spoil(&session));
+          if (number == 1) {
+            while (num_captured < kCaptureRanks) std::this_thread::yield();
+            RETURN_IF_ERROR(spoil(&session));
+          }
           RETURN_IF_ERROR(rank.Replay(50));
           return session.Drain();
         },
