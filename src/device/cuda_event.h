@@ -136,7 +136,6 @@ class CudaEvent final : public Event {
   const std::shared_ptr<CudaPlace> place_;
   const uint32_t depth_;
   const std::unique_ptr<Slot[]> slots_;
-  mutable std::atomic<uint64_t> complete_{0};  // The greatest that is known.
 
   // Made by the first capture, before replayed_ is not 0.
   cudaEvent_t in_capture_ = nullptr;
@@ -144,6 +143,10 @@ class CudaEvent final : public Event {
   // The latest launch of a graph. Released in Replayed(), acquired by whoever
   // looks at in_graph_.
   std::atomic<uint64_t> replayed_{0};
+
+  // The greatest that is known. Away from what those who enqueue read, since the
+  // monitor writes it for each generation.
+  alignas(64) mutable std::atomic<uint64_t> complete_{0};
 };
 
 }  // namespace commsched

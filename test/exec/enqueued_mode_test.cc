@@ -221,6 +221,16 @@ TEST(EnqueuedModeTest, TheMonitorLooksOftenOnlyWhileSomethingIsUnderWay) {
   EXPECT_EQ(rig.issuer().NextWakeNs(), kNoDeadlineNs);
 }
 
+// Who issues just then may not see that it has to wake the monitor.
+TEST(EnqueuedModeTest, TheMonitorLooksOnceMoreBeforeItRests) {
+  IssuerRig rig(Enqueued(1));
+  rig.clock().AdvanceNs(kSecondNs);
+  EXPECT_FALSE(rig.issuer().Pump());
+  EXPECT_EQ(rig.issuer().NextWakeNs(), kSecondNs + 500'000);
+  EXPECT_FALSE(rig.issuer().Pump());
+  EXPECT_EQ(rig.issuer().NextWakeNs(), kNoDeadlineNs);
+}
+
 TEST(EnqueuedModeTest, TheMonitorLooksMoreOftenIfATraceWantsToKnow) {
   Recorder recorder(Recorder::kMinCapacity);
   IssuerRigSpec spec = Enqueued(1);
