@@ -71,3 +71,6 @@ commsched_decide(CUDA NEEDS
   "NCCL's header (the same)" COMMSCHED_NCCL_INCLUDE_DIR)
 commsched_decide(CLI NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)
+commsched_decide(GPU_CHECK NEEDS
+  "the tests" COMMSCHED_HAVE_TESTS
+  "CUDA devices" COMMSCHED_HAVE_CUDA)
