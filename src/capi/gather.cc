@@ -16,7 +16,7 @@ using commsched::RequireNonNull;
 namespace commsched {
 namespace {
 
-constexpr int64_t kDefaultTimeoutNs = int64_t{600} * 1'000'000'000;
+constexpr int64_t kDefaultGatherTimeoutNs = int64_t{600} * 1'000'000'000;
 
 absl::Status TooLarge(absl::string_view name, uint64_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<std::string>> Gather(
       context.world()->meeting()->AllGather(
           absl::StrCat("gathering '", desc.name, "' ", number), context.rank(),
           std::move(shown),
-          desc.timeout_ns == 0 ? kDefaultTimeoutNs : desc.timeout_ns));
+          desc.timeout_ns == 0 ? kDefaultGatherTimeoutNs : desc.timeout_ns));
   uint64_t bytes = 0;
   for (const std::string& one : all) bytes += one.size();
   if (bytes > COMMSCHED_MAX_GATHER_BYTES) return TooLarge(desc.name, bytes);

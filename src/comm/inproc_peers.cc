@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kBlockBytes = 128 * 1024;
 // Up to this many bytes, who comes second copies at once: waking the other side
 // takes as long as moving about this much.
-constexpr uint64_t kInlineBytes = 128 * 1024;
+constexpr uint64_t kInlinePeerBytes = 128 * 1024;
 constexpr int kTagShift = 32;
 
 uint64_t NumBlocks(const PeerMessage& message) {
@@ -171,7 +171,7 @@ absl::Status InprocPeers::Open(PeerMessage* message, PeerMessage* partner,
   }
   const int rank = message->rank;
   const int peer = message->peer;
-  if (send->bytes <= kInlineBytes) {
+  if (send->bytes <= kInlinePeerBytes) {
     const int64_t begin_ns = ThreadCpuNs();
     if (send->bytes != 0) CopyBlock(*send, *receive, 0);
     *cpu_ns += ThreadCpuNs() - begin_ns;

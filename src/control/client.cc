@@ -24,7 +24,7 @@ namespace {
 using boost::asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kTick = std::chrono::milliseconds(20);
+constexpr auto kClientTick = std::chrono::milliseconds(20);
 // How much later than the server a call gives up by itself.
 constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
 // How long the last words may take.
@@ -322,7 +322,7 @@ class ControlClient::Impl {
       Try();
     }
     if (step_ == Step::kOver) return;
-    timer_.expires_after(kTick);
+    timer_.expires_after(kClientTick);
     timer_.async_wait([this](const error_code& error) {
       if (!error) Tick();
     });

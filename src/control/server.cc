@@ -28,14 +28,14 @@ namespace {
 using boost::asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kTick = std::chrono::milliseconds(20);
-constexpr int kMaxRanks = 65536;
+constexpr auto kServerTick = std::chrono::milliseconds(20);
+constexpr int kMaxSize = 65536;
 
 absl::Status CheckSpec(const ControlServerSpec& spec,
                        const boost::asio::ip::address& address) {
-  if (spec.size < 1 || spec.size > kMaxRanks) {
+  if (spec.size < 1 || spec.size > kMaxSize) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "control server: size is ", spec.size, ", not in 1..", kMaxRanks));
+        "control server: size is ", spec.size, ", not in 1..", kMaxSize));
   }
   if (spec.token.size() > kMaxTokenBytes) {
     return absl::InvalidArgumentError(
@@ -304,7 +304,7 @@ class ControlServer::Impl {
                "it has been silent for ", silent_ns / 1'000'000,
                " ms, the limit is ", spec_.silence_ns / 1'000'000)));
     }
-    timer_.expires_after(kTick);
+    timer_.expires_after(kServerTick);
     timer_.async_wait([this](const error_code& error) {
       if (!error) Tick();
     });

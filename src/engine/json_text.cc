@@ -14,9 +14,9 @@ constexpr size_t kMaxDepth = 8;
 
 // Builds the value as the parser goes, and stops it at the first thing that is
 // refused anyway.
-class Builder final : public nlohmann::json_sax<json> {
+class JsonBuilder final : public nlohmann::json_sax<json> {
  public:
-  explicit Builder(const std::string& what) : what_(what) {}
+  explicit JsonBuilder(const std::string& what) : what_(what) {}
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -103,7 +103,7 @@ Status Wrong(const std::string& what, const char* field,
 }  // namespace
 
 Status ParseJson(const std::string& what, const std::string& text, json* out) {
-  Builder builder(what);
+  JsonBuilder builder(what);
   // What it returns is in the builder's status, too.
   json::sax_parse(text, &builder);
   return builder.Take(out);

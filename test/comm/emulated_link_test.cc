@@ -9,39 +9,39 @@
 namespace commsched {
 namespace {
 
-using Ranks = std::vector<int32_t>;
+using RankList = std::vector<int32_t>;
 
 constexpr LinkSpec kGigabyte10Us = {.bytes_per_s = 1e9, .latency_ns = 10'000};
 
 TEST(EmulatedLinkTest, ATransferTakesLatencyAndBytesOverBandwidth) {
   EmulatedLink link(kGigabyte10Us, 2);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 100, 5000), 100 + 10'000 + 5000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 100, 5000), 100 + 10'000 + 5000);
 }
 
 TEST(EmulatedLinkTest, TheNextStartsAtTheScheduledEnd) {
   EmulatedLink link(kGigabyte10Us, 2);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 0, 1000), 11'000);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 500, 1000), 22'000);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 30'000, 1000), 41'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 0, 1000), 11'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 500, 1000), 22'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 30'000, 1000), 41'000);
 }
 
 TEST(EmulatedLinkTest, ATransferWaitsForTheBusiestOfItsMembers) {
   EmulatedLink link(kGigabyte10Us, 4);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 0, 90'000), 100'000);
-  EXPECT_EQ(link.Book(Ranks{1, 2}, 0, 0), 110'000);
-  EXPECT_EQ(link.Book(Ranks{2, 3}, 0, 0), 120'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 0, 90'000), 100'000);
+  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 0), 110'000);
+  EXPECT_EQ(link.Book(RankList{2, 3}, 0, 0), 120'000);
 }
 
 TEST(EmulatedLinkTest, DisjointMembersTransferAtTheSameTime) {
   EmulatedLink link(kGigabyte10Us, 4);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 0, 1000), 11'000);
-  EXPECT_EQ(link.Book(Ranks{2, 3}, 0, 1000), 11'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 0, 1000), 11'000);
+  EXPECT_EQ(link.Book(RankList{2, 3}, 0, 1000), 11'000);
 }
 
 TEST(EmulatedLinkTest, OneMemberNeedsNoLink) {
   EmulatedLink link(kGigabyte10Us, 2);
-  EXPECT_EQ(link.Book(Ranks{1}, 7, 1e9), 7);
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 7, 0), 10'007);
+  EXPECT_EQ(link.Book(RankList{1}, 7, 1e9), 7);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 7, 0), 10'007);
 }
 
 TEST(EmulatedLinkTest, SendsOfBothDirectionsGoAtTheSameTime) {
@@ -60,20 +60,20 @@ TEST(EmulatedLinkTest, SendsInOneDirectionOfARankFollowEachOther) {
 TEST(EmulatedLinkTest, ACollectiveTakesBothDirections) {
   EmulatedLink link(kGigabyte10Us, 3);
   EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
-  EXPECT_EQ(link.Book(Ranks{1, 2}, 0, 1000), 22'000);
+  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 1000), 22'000);
   EXPECT_EQ(link.BookPair(2, 0, 0, 1000), 33'000);
 }
 
 TEST(EmulatedLinkTest, WithoutBandwidthNothingIsEmulated) {
   EmulatedLink link(LinkSpec{}, 2);
   EXPECT_FALSE(link.enabled());
-  EXPECT_EQ(link.Book(Ranks{0, 1}, 7, 1e9), 7);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 7, 1e9), 7);
   EXPECT_EQ(link.BookPair(0, 1, 7, 1e9), 7);
 }
 
 TEST(EmulatedLinkTest, AbsurdlySlowLinksDoNotOverflow) {
   EmulatedLink link({.bytes_per_s = 1e-300, .latency_ns = 1}, 2);
-  const int64_t end_ns = link.Book(Ranks{0, 1}, 5, 1e18);
+  const int64_t end_ns = link.Book(RankList{0, 1}, 5, 1e18);
   EXPECT_EQ(end_ns, 5 + int64_t{1'000'000'000'000'000'000});
 }
 
@@ -81,7 +81,7 @@ TEST(EmulatedLinkTest, ManyAbsurdlyLongTransfersEndAtTheEndOfTime) {
   EmulatedLink link({.bytes_per_s = 1e-300, .latency_ns = 1}, 2);
   int64_t end_ns = 0;
   for (int i = 0; i < 12; ++i) {
-    const int64_t next_ns = link.Book(Ranks{0, 1}, 0, 1e18);
+    const int64_t next_ns = link.Book(RankList{0, 1}, 0, 1e18);
     EXPECT_GE(next_ns, end_ns);
     end_ns = next_ns;
   }

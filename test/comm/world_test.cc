@@ -77,7 +77,7 @@ TEST(WorldTest, ARankOutsideTheWorldIsRefused) {
 
 // ---- Worlds of processes ----
 
-constexpr int64_t kMinuteNs = int64_t{60} * 1'000'000'000;
+constexpr int64_t kMeetingNs = int64_t{60} * 1'000'000'000;
 
 std::unique_ptr<ControlServer> Serve(int size) {
   ControlServerSpec spec;
@@ -126,7 +126,7 @@ TEST(JoinedWorldTest, IsOneRankOfTheJob) {
         StatusIs(absl::StatusCode::kInvalidArgument,
                  absl::StrCat("rank ", 1 - rank,
                               " is another process; this one is rank ", rank)));
-    return (*world)->meeting()->AllGather("key", rank, "", kMinuteNs).status();
+    return (*world)->meeting()->AllGather("key", rank, "", kMeetingNs).status();
   }));
 }
 
@@ -203,7 +203,7 @@ TEST(JoinedWorldTest, AFailureReachesTheOtherProcesses) {
                                            std::string(4096, 'x')));
       EXPECT_EQ(watcher->why().message().size(), 4096u);
     }
-    return (*world)->meeting()->AllGather("key", rank, "", kMinuteNs).status();
+    return (*world)->meeting()->AllGather("key", rank, "", kMeetingNs).status();
   }));
 }
 

@@ -23,8 +23,8 @@ namespace {
 
 using absl::StatusCode;
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kMinuteNs = 60'000 * kMs;
+constexpr int64_t kMillisecond = 1'000'000;
+constexpr int64_t kMinuteNs = 60'000 * kMillisecond;
 
 class JobTest : public testing::Test {
  protected:
@@ -144,7 +144,7 @@ TEST_F(JobTest, AFolderThatOthersCanWriteToIsRefused) {
 
 TEST_F(JobTest, NoRank0IsADeadline) {
   JobSpec spec = SpecOf(1, 2);
-  spec.timeout_ns = 30 * kMs;
+  spec.timeout_ns = 30 * kMillisecond;
   EXPECT_THAT(Job::Join(spec),
               StatusIs(StatusCode::kDeadlineExceeded,
                        "rank 1 has not found rank 0 on this host"));

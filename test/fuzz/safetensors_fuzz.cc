@@ -15,18 +15,18 @@ using engine::Status;
 using engine::Tensor;
 using engine::TensorHeader;
 
-const char kWhat[] = "file 'f'";
+const char kFile[] = "file 'f'";
 
 void RequireRefusal(const Status& status) {
   Require(status.code() == COMMSCHED_INVALID_ARGUMENT ||
           status.code() == COMMSCHED_DATA_LOSS);
-  Require(status.message().find(kWhat) == 0);
+  Require(status.message().find(kFile) == 0);
 }
 
 void CheckLength(const unsigned char* first, uint64_t file_bytes) {
   uint64_t bytes = 0;
   const Status status =
-      engine::ParseHeaderLength(kWhat, first, file_bytes, &bytes);
+      engine::ParseHeaderLength(kFile, first, file_bytes, &bytes);
   if (!status.ok()) return RequireRefusal(status);
   Require(bytes <= engine::kMaxHeaderBytes && bytes + 8 <= file_bytes);
 }
@@ -34,7 +34,7 @@ void CheckLength(const unsigned char* first, uint64_t file_bytes) {
 // Whatever the header says, no piece lies outside the data.
 size_t CheckPart(const TensorHeader& header, uint64_t data_bytes) {
   std::vector<PartPiece> pieces;
-  const Status status = engine::ReadPartHeader(kWhat, SaveId{7, "run", ""}, 0,
+  const Status status = engine::ReadPartHeader(kFile, SaveId{7, "run", ""}, 0,
                                                2, header, &pieces);
   if (!status.ok()) {
     RequireRefusal(status);
@@ -63,7 +63,7 @@ size_t FuzzSafetensors(const uint8_t* data, size_t size) {
       reinterpret_cast<const char*>(data) + std::min(size, sizeof(first)),
       size - std::min(size, sizeof(first)));
   TensorHeader header;
-  const Status status = engine::ParseHeader(kWhat, text, data_bytes, &header);
+  const Status status = engine::ParseHeader(kFile, text, data_bytes, &header);
   if (!status.ok()) {
     RequireRefusal(status);
     return 0;
@@ -76,7 +76,7 @@ size_t FuzzSafetensors(const uint8_t* data, size_t size) {
   Require(end == data_bytes);
   TensorHeader again;
   const std::string written = engine::FormatHeader(header).substr(8);
-  Require(engine::ParseHeader(kWhat, written, data_bytes, &again).ok());
+  Require(engine::ParseHeader(kFile, written, data_bytes, &again).ok());
   Require(again == header);
   return 1 + CheckPart(header, data_bytes);
 }

@@ -61,7 +61,7 @@ std::string LaunchNode(const Plan& plan, size_t key) {
 }
 
 // The nodes of one lane, in order.
-struct Lane {
+struct DrawnLane {
   std::string nodes;
   std::string chain;  // "a -> b -> c"
 
@@ -71,7 +71,8 @@ struct Lane {
   }
 };
 
-std::string Cluster(absl::string_view kind, size_t number, const Lane& lane) {
+std::string Cluster(absl::string_view kind, size_t number,
+                    const DrawnLane& lane) {
   return absl::StrCat("  subgraph cluster_", kind, "_", number,
                       " {\n    label=\"", kind, " lane ", number, "\";\n",
                       lane.nodes, "    ", lane.chain,
@@ -79,8 +80,8 @@ std::string Cluster(absl::string_view kind, size_t number, const Lane& lane) {
 }
 
 std::string Clusters(const Plan& plan) {
-  std::vector<Lane> compute(plan.num_compute_lanes);
-  std::vector<Lane> comm(plan.num_comm_lanes);
+  std::vector<DrawnLane> compute(plan.num_compute_lanes);
+  std::vector<DrawnLane> comm(plan.num_comm_lanes);
   for (const ComputeNode& node : plan.nodes) {
     compute[node.lane].Add(
         OpName(node.op),

@@ -4,15 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "plan/explain/table.h"
 
 namespace commsched {
 namespace {
 
 using Choice = PriorityReport::Choice;
-
-std::string Micros(int64_t ns) {
-  return absl::StrFormat("%.1f us", static_cast<double>(ns) / 1e3);
-}
 
 }  // namespace
 

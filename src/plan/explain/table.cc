@@ -11,8 +11,8 @@
 namespace commsched {
 namespace {
 
-constexpr absl::string_view kCauses[] = {"-",     "cap",  "dependency",
-                                         "order", "link", "straggler"};
+constexpr absl::string_view kExposedCauses[] = {"-",     "cap",  "dependency",
+                                                "order", "link", "straggler"};
 
 }  // namespace
 
@@ -64,7 +64,7 @@ Json BlameJson(const Blame& blame) {
 }
 
 absl::string_view CauseName(ExposedCause cause) {
-  return kCauses[static_cast<size_t>(cause)];
+  return kExposedCauses[static_cast<size_t>(cause)];
 }
 
 std::string MemberNames(const Plan& plan, const Launch& launch) {

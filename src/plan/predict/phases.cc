@@ -13,14 +13,14 @@
 namespace commsched {
 namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
 // A launch seen from a lane of `m` ops per step: it starts after the op at
 // `ready` and ends before the op at `need`. Positions of the step before are
 // negative, those of the step after are m or more.
 struct Confined {
-  int64_t ready = -kNever;
-  int64_t need = kNever;
+  int64_t ready = -kUnbounded;
+  int64_t need = kUnbounded;
   int64_t link_ns = 0;
 };
 
@@ -73,7 +73,7 @@ std::vector<Confined> Confine(const Plan& plan, const CostProfile& profile,
       const int64_t position = lane.position[edge.from.value()];
       if (position >= 0) ready = std::max(ready, position - shift);
       for (LaunchId from : froms) {
-        if (launches[from.value()].ready == -kNever) continue;
+        if (launches[from.value()].ready == -kUnbounded) continue;
         ready = std::max(ready, launches[from.value()].ready - shift);
       }
     }
@@ -82,7 +82,7 @@ std::vector<Confined> Confine(const Plan& plan, const CostProfile& profile,
       const int64_t position = lane.position[edge.to.value()];
       if (position >= 0) need = std::min(need, position + shift);
       for (LaunchId to : tos) {
-        if (launches[to.value()].need == kNever) continue;
+        if (launches[to.value()].need == kUnbounded) continue;
         need = std::min(need, launches[to.value()].need + shift);
       }
     }
@@ -104,7 +104,7 @@ std::vector<int64_t> ChooseCuts(const std::vector<Confined>& launches,
   // a difference array over the cycle.
   std::vector<int64_t> straddle(m + 1, 0);
   for (const Confined& launch : launches) {
-    if (launch.ready == -kNever || launch.need == kNever) continue;
+    if (launch.ready == -kUnbounded || launch.need == kUnbounded) continue;
     const int64_t length = std::min(launch.need - launch.ready - 1, m);
     if (length <= 0) continue;
     const int64_t begin = (((launch.ready + 1) % m) + m) % m;
@@ -161,7 +161,7 @@ class PhaseTable {
     const int64_t begin = cuts_[a];
     const int64_t end = Position(a, k);
     for (const Confined& launch : launches) {
-      if (launch.ready == -kNever || launch.need == kNever) continue;
+      if (launch.ready == -kUnbounded || launch.need == kUnbounded) continue;
       // The occurrence whose `ready` is in [begin, begin + m).
       const int64_t offset = (((launch.ready - begin) % m_) + m_) % m_;
       const int64_t need = begin + offset + (launch.need - launch.ready);
