@@ -17,6 +17,7 @@ function(commsched_plugin target folder)
   target_link_libraries(commsched_plugin_${target} PRIVATE Threads::Threads)
   # The same bits everywhere: a * b + c is not fused.
   target_compile_options(commsched_plugin_${target} PRIVATE -ffp-contract=off)
+  commsched_unity(commsched_plugin_${target})
   target_link_options(commsched_plugin_${target} PRIVATE -Wl,--no-undefined)
   if(COMMSCHED_SANITIZE)
     # clang leaves the sanitizers' symbols to the program that loads the module.

@@ -2,9 +2,7 @@
 # compiled once per build folder. They hold only what others wrote, so no change
 # of this tree invalidates them and a forgotten include of our own still shows.
 # The standard and Abseil includes that they hide are looked for by the preset
-# tsan, which compiles the rooms without, and thread-safety, which compiles all
-# without.
-option(COMMSCHED_PRECOMPILED_ROOMS "Precompile the headers of the rooms" ON)
+# thread-safety, which compiles all without, file by file: scripts/test --all.
 set(COMMSCHED_PRECOMPILED_ROOM
     <algorithm> <atomic> <chrono> <cmath> <condition_variable> <cstddef>
     <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <numeric>
@@ -30,7 +28,5 @@ function(commsched_precompile kind)
 endfunction()
 
 function(commsched_compile_as_room target)
-  if(COMMSCHED_PRECOMPILED_ROOMS)
-    target_precompile_headers(${target} REUSE_FROM commsched_precompiled_room)
-  endif()
+  target_precompile_headers(${target} REUSE_FROM commsched_precompiled_room)
 endfunction()

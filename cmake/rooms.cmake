@@ -18,6 +18,7 @@ function(commsched_room name)
   if(sources)
     add_library(${target} STATIC ${sources})
     commsched_compile_as_room(${target})
+    commsched_unity(${target})
     set(scope PUBLIC)
   else()
     add_library(${target} INTERFACE)
@@ -112,7 +113,8 @@ function(commsched_cuda_kernels_library)
 endfunction()
 
 # `commsched_engine`: a client of the public ABI like any other, so it sees
-# include/, and of src/ only the room of kernels.
+# include/, and of src/ only the room of kernels. `engine_internals`: what tests
+# look into; the shared library does not export it.
 function(commsched_engine_library)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc)
   if(NOT sources)
@@ -123,8 +125,19 @@ function(commsched_engine_library)
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda_tables[.]cc$")
   endif()
-  add_library(commsched_engine SHARED ${sources})
-  target_include_directories(commsched_engine PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  set(folder ${PROJECT_SOURCE_DIR}/src/engine)
+  # Both tables of kernels have functions of the same names.
+  commsched_compile_alone(${folder}/kernels.cc)
+  set(internals accumulation.cc checkpoint.cc checkpoint_index.cc
+                checkpoint_part.cc files.cc json_text.cc loss_scale.cc layout.cc
+                kernels.cc residency.cc safetensors.cc session_watch.cc)
+  list(TRANSFORM internals PREPEND ${folder}/)
+  list(REMOVE_ITEM sources ${internals})
+  add_library(engine_internals OBJECT ${internals})
+  target_link_libraries(engine_internals
+    PUBLIC PkgConfig::xxhash nlohmann_json::nlohmann_json PRIVATE commsched)
+  add_library(commsched_engine SHARED
+              ${sources} $<TARGET_OBJECTS:engine_internals>)
   target_link_libraries(commsched_engine PUBLIC commsched
     PRIVATE PkgConfig::xxhash nlohmann_json::nlohmann_json Threads::Threads)
   if(COMMSCHED_HAVE_CUDA)
@@ -132,8 +145,11 @@ function(commsched_engine_library)
   endif()
   # The optimizer gives the same bits wherever a shard is cut, so a * b + c may
   # not be fused in vector lanes only; and sqrt without errno vectorises.
-  target_compile_options(commsched_engine PRIVATE
-    -ffp-contract=off -fno-math-errno)
+  foreach(target engine_internals commsched_engine)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_compile_options(${target} PRIVATE -ffp-contract=off -fno-math-errno)
+    commsched_unity(${target})
+  endforeach()
   set_target_properties(commsched_engine PROPERTIES
     EXPORT_NAME engine INSTALL_RPATH "$ORIGIN")
   commsched_set_exports(commsched_engine

@@ -87,12 +87,7 @@ function(commsched_add_test_binary name)
   target_link_libraries(test_${name} PRIVATE
     ${arg_LINK} GTest::gmock GTest::gtest_main)
   commsched_compile_as_test(test_${name})
-  # What is compiled together is parsed and instantiated once. It hides missing
-  # includes, so the preset release compiles one by one.
-  if(name IN_LIST COMMSCHED_UNITY_TESTS)
-    set_target_properties(test_${name} PROPERTIES
-      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-  endif()
+  commsched_unity(test_${name})
   # A process of a sanitizer takes a tenth of a second to begin, which most TESTs
   # do not take to end. That they pass one by one is what the preset release shows.
   if(COMMSCHED_TEST_SHARDS)
@@ -136,6 +131,7 @@ function(commsched_add_test_support)
     target_link_libraries(commsched_test_support PUBLIC GTest::gmock)
   endif()
   commsched_compile_as_room(commsched_test_support)
+  commsched_unity(commsched_test_support)
   add_library(alloc_counter OBJECT ${counter})
   target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
@@ -156,6 +152,7 @@ function(commsched_add_fake_gpu)
   # As the processor's kernels and those of a device.
   target_compile_options(commsched_fake_gpu PRIVATE -ffp-contract=off)
   target_link_libraries(commsched_fake_gpu PRIVATE Threads::Threads)
+  commsched_unity(commsched_fake_gpu)
   set_target_properties(commsched_fake_gpu PROPERTIES
     CXX_VISIBILITY_PRESET default)
 endfunction()

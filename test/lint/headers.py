@@ -3,7 +3,8 @@
 
 public: include/commsched/*.h as C99 and C++17, *.hpp as C++17.
 internal: src/*/*.h as C++20, less those that a file includes before anything
-else: the build compiles these, in the preset tsan without precompiled headers.
+else: the preset release compiles these, and thread-safety does so without
+precompiled headers.
 """
 
 import concurrent.futures
