@@ -112,7 +112,8 @@ function(commsched_add_test_binary name)
 endfunction()
 
 # Fakes and matchers in test/support. An archive that names no room, so that a
-# test pulls in only the members it uses and links them against its own room.
+# test pulls in only the members it uses and links them against its own room;
+# its files are compiled one by one for that.
 # alloc_counter replaces operator new and is linked only where asked for.
 # Benchmarks use them, too, also where no tests are built; none of the sources
 # needs GoogleTest.
@@ -131,7 +132,6 @@ function(commsched_add_test_support)
     target_link_libraries(commsched_test_support PUBLIC GTest::gmock)
   endif()
   commsched_compile_as_room(commsched_test_support)
-  commsched_unity(commsched_test_support)
   add_library(alloc_counter OBJECT ${counter})
   target_include_directories(alloc_counter PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
@@ -152,6 +152,8 @@ function(commsched_add_fake_gpu)
   # As the processor's kernels and those of a device.
   target_compile_options(commsched_fake_gpu PRIVATE -ffp-contract=off)
   target_link_libraries(commsched_fake_gpu PRIVATE Threads::Threads)
+  # NCCL's communicator, a type with linkage, has fields of types without.
+  commsched_compile_alone(${PROJECT_SOURCE_DIR}/test/fakes/gpu/nccl.cc)
   commsched_unity(commsched_fake_gpu)
   set_target_properties(commsched_fake_gpu PROPERTIES
     CXX_VISIBILITY_PRESET default)

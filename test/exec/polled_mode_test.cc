@@ -15,7 +15,7 @@ using test::Buckets;
 using test::IssuerRig;
 using test::With;
 
-constexpr int64_t kTimeoutNs = 1'000'000'000;
+constexpr int64_t kLaunchTimeoutNs = 1'000'000'000;
 
 TEST(PolledModeTest, NothingIsIssuedBeforeItIsDue) {
   IssuerRig rig({.graph = Buckets(2)});
@@ -172,13 +172,13 @@ TEST(PolledModeTest, ARetiredLaunchHasItsEventAndItsCpuTime) {
 }
 
 TEST(PolledModeTest, TheDeadlineNamesTheOldestLaunchOfTheLane) {
-  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kTimeoutNs});
+  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kLaunchTimeoutNs});
   rig.Make("make_a");
   rig.Make("make_b");
   rig.issuer().MakeDue(2, 0);
   rig.PumpAll();
-  EXPECT_EQ(rig.issuer().NextWakeNs(), kTimeoutNs);
-  rig.clock().AdvanceNs(kTimeoutNs - 1);
+  EXPECT_EQ(rig.issuer().NextWakeNs(), kLaunchTimeoutNs);
+  rig.clock().AdvanceNs(kLaunchTimeoutNs - 1);
   rig.PumpAll();
   EXPECT_OK(rig.failure().status());
   rig.clock().AdvanceNs(1);
@@ -190,23 +190,23 @@ TEST(PolledModeTest, TheDeadlineNamesTheOldestLaunchOfTheLane) {
 }
 
 TEST(PolledModeTest, ALaunchHasItsTimeFromTheEndOfTheOneBefore) {
-  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kTimeoutNs});
+  IssuerRig rig({.graph = Buckets(2), .launch_timeout_ns = kLaunchTimeoutNs});
   rig.Make("make_a");
   rig.Make("make_b");
   rig.issuer().MakeDue(2, 0);
   rig.PumpAll();
-  rig.clock().AdvanceNs(kTimeoutNs - 1);
+  rig.clock().AdvanceNs(kLaunchTimeoutNs - 1);
   rig.backend().Finish(0);
   rig.PumpAll();
-  EXPECT_EQ(rig.issuer().NextWakeNs(), 2 * kTimeoutNs - 1);
-  rig.clock().AdvanceNs(kTimeoutNs);
+  EXPECT_EQ(rig.issuer().NextWakeNs(), 2 * kLaunchTimeoutNs - 1);
+  rig.clock().AdvanceNs(kLaunchTimeoutNs);
   rig.PumpAll();
   EXPECT_THAT(rig.failure().status(),
               StatusIs(absl::StatusCode::kDeadlineExceeded, "'sum_b'"));
 }
 
 TEST(PolledModeTest, AnEndThatTheBackendForetoldIsWokenFor) {
-  IssuerRig rig({.graph = Buckets(1), .launch_timeout_ns = kTimeoutNs});
+  IssuerRig rig({.graph = Buckets(1), .launch_timeout_ns = kLaunchTimeoutNs});
   rig.Make("make_a");
   rig.issuer().MakeDue(1, 0);
   rig.backend().on_launch = [&](const auto&) {
