@@ -144,8 +144,8 @@ class CudaEvent final : public Event {
   // looks at in_graph_.
   std::atomic<uint64_t> replayed_{0};
 
-  // The greatest that is known. Away from what those who enqueue read, since the
-  // monitor writes it for each generation.
+  // The greatest that is known. Away from what those who enqueue read, since
+  // the monitor writes it for each generation.
   alignas(64) mutable std::atomic<uint64_t> complete_{0};
 };
 
