@@ -222,7 +222,7 @@ void Comm::Fail(Outcome why) {
 }
 
 Outcome Comm::Failure() {
-  if (!failed_.load(std::memory_order_acquire)) return {};
+  if (!has_failed()) return {};
   const std::lock_guard<std::mutex> lock(failure_mu_);
   return failure_;
 }

@@ -80,6 +80,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Comm(Rank* rank, const commsched_comm_desc_t& desc);
   // The first one stays.
   void Fail(Outcome why);
+  bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   Outcome Failure();
   void Join(const ncclUniqueId& id);
   Outcome Connect(const ncclUniqueId& id, cudaStream_t* out_stream);
@@ -153,12 +154,15 @@ class Comm : public std::enable_shared_from_this<Comm> {
 // Calls `members` in one group of NCCL's.
 template <typename Members>
 Outcome Comm::InGroup(const Members& members) {
-  Outcome outcome = Check("ncclGroupStart", library_.GroupStart());
-  if (!outcome.ok()) return outcome;
-  outcome = members();
+  const ncclResult_t begun = library_.GroupStart();
+  if (begun != ncclSuccess) return Check("ncclGroupStart", begun);
+  Outcome outcome = members();
   // Begun is to be ended, whatever came between.
-  const Outcome ended = Check("ncclGroupEnd", library_.GroupEnd());
-  return outcome.ok() ? ended : outcome;
+  const ncclResult_t ended = library_.GroupEnd();
+  if (ended != ncclSuccess && outcome.ok()) {
+    outcome = Check("ncclGroupEnd", ended);
+  }
+  return outcome;
 }
 
 }  // namespace commsched::nccl

@@ -6,19 +6,17 @@ namespace commsched::nccl {
 
 Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   const std::lock_guard<std::mutex> lock(mu_);
-  Outcome failure = Failure();
-  if (!failure.ok()) return failure;
+  if (has_failed()) return Failure();
   if (state_ != State::kReady) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
   }
-  const Outcome outcome =
+  Outcome outcome =
       ReducesInOrder(launch)
           ? LaunchInOrder(launch, stream)
           : InGroup([&] { return LaunchMembers(launch, stream); });
-  if (outcome.ok()) return outcome;
   // One that is revoked meanwhile refuses: the abort is why.
-  failure = Failure();
-  return failure.ok() ? outcome : failure;
+  if (!outcome.ok() && has_failed()) outcome = Failure();
+  return outcome;
 }
 
 Outcome Comm::LaunchMembers(const commsched_launch_t& launch,

@@ -30,6 +30,7 @@ class Flattener {
       : plan_(*plan),
         graph_(*plan->graph),
         binding_(binding),
+        event_depth_(EventDepth(plan_)),
         program_(std::make_unique<Program>()) {
     program_->plan = std::move(plan);
     program_->issue_inline = binding.issue_inline;
@@ -127,7 +128,7 @@ class Flattener {
 
   absl::StatusOr<Event*> NewEvent() {
     ASSIGN_OR_RETURN(std::unique_ptr<Event> event,
-                     binding_.device->CreateEvent(EventDepth(plan_)));
+                     binding_.device->CreateEvent(event_depth_));
     program_->events.push_back(std::move(event));
     return program_->events.back().get();
   }
@@ -250,6 +251,7 @@ class Flattener {
   const Plan& plan_;
   const Graph& graph_;
   const Binding& binding_;
+  const uint32_t event_depth_;
   std::unique_ptr<Program> program_;
 };
 
