@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/cuda/gpu_rig.h"
+#include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -21,56 +22,18 @@ namespace commsched {
 namespace {
 
 using test::GpuRig;
+using test::ReductionStep;
 
 constexpr int kRanks = 3;
 constexpr int kAxes = 2;
 
-// Per axis a gradient that is written and all-reduced.
-struct Step {
-  Graph graph;
-  std::vector<OpId> writes;
-};
-
-Step MakeStep() {
-  Step step;
-  for (int axis = 0; axis < kAxes; ++axis) {
-    const GroupId group =
-        step.graph.AddGroup(absl::StrCat("axis", axis), kRanks).value();
-    Buffer buffer;
-    buffer.name = absl::StrCat("gradient", axis);
-    buffer.count = 1024;
-    buffer.ownership = Ownership::kBound;
-    const BufferId gradient = step.graph.AddBuffer(buffer).value();
-    Op write;
-    write.name = absl::StrCat("write", axis);
-    write.accesses = {{gradient, AccessMode::kWrite, {}}};
-    step.writes.push_back(step.graph.AddOp(write).value());
-    Op reduce;
-    reduce.name = absl::StrCat("reduce", axis);
-    reduce.kind = OpKind::kCollective;
-    reduce.collective.kind = CollectiveKind::kAllReduce;
-    reduce.collective.group = group;
-    reduce.collective.input = {gradient, AccessMode::kRead, {}};
-    reduce.collective.output = {gradient, AccessMode::kWrite, {}};
-    (void)step.graph.AddOp(reduce).value();
-  }
-  return step;
-}
+// Two axes, a gradient each.
+ReductionStep MakeStep() { return {kRanks, Ownership::kBound, {"dp", "tp"}}; }
 
 PlanOptions TwoLanes() {
   PlanOptions options;
   options.num_comm_lanes = kAxes;
   return options;
-}
-
-absl::Status RunStep(Session* session, const Step& step, GpuRig* rig,
-                     int rank) {
-  RETURN_IF_ERROR(session->StepBegin());
-  for (OpId op : step.writes) {
-    RETURN_IF_ERROR(session->Before(op, rig->lane(rank, 0)));
-    RETURN_IF_ERROR(session->After(op, rig->lane(rank, 0)));
-  }
-  return session->StepEnd();
 }
 
 // With NCCL of the version that a test names.
@@ -120,13 +83,12 @@ class CudaAbortTest : public testing::TestWithParam<int> {
   // `spoil`.
   template <typename Spoil>
   void AbortAStep(const Spoil& spoil) {
-    const Step step = MakeStep();
-    GpuRig rig(kRanks, step.graph, TwoLanes());
+    const ReductionStep step = MakeStep();
+    GpuRig rig(kRanks, step.graph(), TwoLanes());
     const auto statuses =
         rig.RunSessions([&](Session& session, int rank) -> absl::Status {
           if (rank != 2) {
-            RETURN_IF_ERROR(RunStep(&session, step, &rig, rank));
-            return session.Drain();
+            return RunSteps(&session, step, rig.lane(rank, 0), 1);
           }
           AwaitOthers();
           spoil();
@@ -172,16 +134,16 @@ TEST_P(CudaAbortTest, CommunicatorsWhoseKernelsRunOnAreAbortedInAGroup) {
 // Members that wait in the warm-up for one that has failed get on at once, not
 // at their deadline, which is a minute away.
 TEST_P(CudaAbortTest, AFailureInTheWarmUpEndsThatOfTheOthers) {
-  const Step step = MakeStep();
+  const ReductionStep step = MakeStep();
   const uint64_t streams = fake_gpu_num_streams();
   const uint64_t events = fake_gpu_num_events();
   std::vector<absl::Status> statuses;
   {
-    GpuRig rig(kRanks, step.graph, TwoLanes());
+    GpuRig rig(kRanks, step.graph(), TwoLanes());
     rig.set_timeout_ns(int64_t{60} * 1000 * 1000 * 1000);
     fake_gpu_fail("ncclAllReduce", 2, /*ncclInternalError*/ 3);
     statuses = rig.RunSessions([&](Session& session, int rank) {
-      return RunStep(&session, step, &rig, rank);
+      return RunStep(&session, step, rig.lane(rank, 0));
     });
   }
   for (const absl::Status& status : statuses) {

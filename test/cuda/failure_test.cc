@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/cuda/gpu_rig.h"
+#include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -20,57 +21,15 @@ namespace commsched {
 namespace {
 
 using test::GpuRig;
+using test::ReductionStep;
 
 constexpr int kRanks = 3;
 constexpr int kInvalidValue = 1;
 constexpr int kIllegalAddress = 700;  // Sticks.
 constexpr int kNcclUnhandled = 1;
 
-// Each step writes and all-reduces a buffer.
-struct Step {
-  Graph graph;
-  OpId write;
-};
-
-Step MakeStep() {
-  Step step;
-  const GroupId group = step.graph.AddGroup("dp", kRanks).value();
-  Buffer buffer;
-  buffer.name = "gradient";
-  buffer.count = 1024;
-  buffer.ownership = Ownership::kBound;
-  const BufferId gradient = step.graph.AddBuffer(buffer).value();
-  Op write;
-  write.name = "write";
-  write.accesses = {{gradient, AccessMode::kWrite, {}}};
-  step.write = step.graph.AddOp(write).value();
-  Op reduce;
-  reduce.name = "reduce";
-  reduce.kind = OpKind::kCollective;
-  reduce.collective.kind = CollectiveKind::kAllReduce;
-  reduce.collective.group = group;
-  reduce.collective.input = {gradient, AccessMode::kRead, {}};
-  reduce.collective.output = {gradient, AccessMode::kWrite, {}};
-  (void)step.graph.AddOp(reduce).value();
-  return step;
-}
-
-absl::Status RunStep(Session* session, const Step& step, GpuRig* rig,
-                     int rank) {
-  Stream* const lane = rig->lane(rank, 0);
-  RETURN_IF_ERROR(session->StepBegin());
-  RETURN_IF_ERROR(session->Before(step.write, lane));
-  RETURN_IF_ERROR(session->After(step.write, lane));
-  return session->StepEnd();
-}
-
-absl::Status RunSteps(Session* session, const Step& step, GpuRig* rig, int rank,
-                      int num_steps) {
-  for (int i = 0; i < num_steps; ++i) {
-    RETURN_IF_ERROR(RunStep(session, step, rig, rank));
-  }
-  return session->Drain();
-}
+// Writes and all-reduces a buffer.
+ReductionStep MakeStep() { return {kRanks, Ownership::kBound}; }
 
 // What a session takes of devices and of NCCL.
 struct Held {
@@ -125,12 +84,12 @@ class CudaFailureTest : public testing::Test {
   // All ranks, of which `rank` spoils something before its third step.
   template <typename Spoil>
   std::vector<absl::Status> RunAndSpoil(int spoiler, const Spoil& spoil) {
-    const Step step = MakeStep();
-    GpuRig rig(kRanks, step.graph, {});
+    const ReductionStep step = MakeStep();
+    GpuRig rig(kRanks, step.graph(), {});
     return rig.RunSessions([&](Session& session, int rank) -> absl::Status {
-      RETURN_IF_ERROR(RunSteps(&session, step, &rig, rank, 2));
+      RETURN_IF_ERROR(RunSteps(&session, step, rig.lane(rank, 0), 2));
       if (rank == spoiler) RETURN_IF_ERROR(spoil(&session));
-      return RunSteps(&session, step, &rig, rank, 50);
+      return RunSteps(&session, step, rig.lane(rank, 0), 50);
     });
   }
 };
@@ -149,31 +108,10 @@ TEST_F(CudaFailureTest, AnAbortEndsKernelsThatWait) {
 
 // Two communicators, whose kernels wait side by side.
 TEST_F(CudaFailureTest, AnAbortEndsTheKernelsOfAllCommunicators) {
-  Graph graph;
-  std::vector<OpId> writes;
-  for (const char* axis : {"a", "b"}) {
-    const GroupId group = graph.AddGroup(axis, kRanks).value();
-    Buffer buffer;
-    buffer.name = absl::StrCat("gradient ", axis);
-    buffer.count = 1024;
-    buffer.ownership = Ownership::kBound;
-    const BufferId gradient = graph.AddBuffer(buffer).value();
-    Op write;
-    write.name = absl::StrCat("write ", axis);
-    write.accesses = {{gradient, AccessMode::kWrite, {}}};
-    writes.push_back(graph.AddOp(write).value());
-    Op reduce;
-    reduce.name = absl::StrCat("reduce ", axis);
-    reduce.kind = OpKind::kCollective;
-    reduce.collective.kind = CollectiveKind::kAllReduce;
-    reduce.collective.group = group;
-    reduce.collective.input = {gradient, AccessMode::kRead, {}};
-    reduce.collective.output = {gradient, AccessMode::kWrite, {}};
-    (void)graph.AddOp(reduce).value();
-  }
+  const ReductionStep step(kRanks, Ownership::kBound, {"a", "b"});
   PlanOptions options;
   options.num_comm_lanes = 2;
-  GpuRig rig(kRanks, graph, options);
+  GpuRig rig(kRanks, step.graph(), options);
   const auto statuses =
       rig.RunSessions([&](Session& session, int rank) -> absl::Status {
         if (rank == 2) {
@@ -185,13 +123,7 @@ TEST_F(CudaFailureTest, AnAbortEndsTheKernelsOfAllCommunicators) {
           session.Abort("enough");
           return session.status();
         }
-        RETURN_IF_ERROR(session.StepBegin());
-        for (OpId op : writes) {
-          RETURN_IF_ERROR(session.Before(op, rig.lane(rank, 0)));
-          RETURN_IF_ERROR(session.After(op, rig.lane(rank, 0)));
-        }
-        RETURN_IF_ERROR(session.StepEnd());
-        return session.Drain();
+        return RunSteps(&session, step, rig.lane(rank, 0), 1);
       });
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
@@ -199,19 +131,19 @@ TEST_F(CudaFailureTest, AnAbortEndsTheKernelsOfAllCommunicators) {
 }
 
 TEST_F(CudaFailureTest, ARankThatDoesNotComeIsADeadlineOfTheOthers) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const auto statuses = RunRanks(kRanks, [&](int rank) -> absl::Status {
     SessionSpec spec = rig.Spec(rank);
     spec.launch_timeout_ns = int64_t{1000} * 1000 * 1000;
     ASSIGN_OR_RETURN(const auto session, Session::Create(spec));
-    RETURN_IF_ERROR(RunStep(session.get(), step, &rig, rank));
+    RETURN_IF_ERROR(RunStep(session.get(), step, rig.lane(rank, 0)));
     if (rank == 2) {
       // Stays, but issues nothing, until the others have given up.
       while (session->status().ok()) std::this_thread::yield();
       return session->status();
     }
-    return RunSteps(session.get(), step, &rig, rank, 10);
+    return RunSteps(session.get(), step, rig.lane(rank, 0), 10);
   });
   // Who finds it first is told to the others.
   for (const absl::Status& status : statuses) {
@@ -290,16 +222,16 @@ class CudaSetUpFailsTest
 
 TEST_P(CudaSetUpFailsTest, AllRanksAreRefusedAndNoneHangs) {
   const auto [name, code] = GetParam();
-  const Step step = MakeStep();
+  const ReductionStep step = MakeStep();
   const Held before;
   std::vector<absl::Status> statuses;
   {
-    GpuRig rig(kRanks, step.graph, {});
+    GpuRig rig(kRanks, step.graph(), {});
     // Members that wait in NCCL for one that has failed are let be.
     rig.set_timeout_ns(int64_t{500} * 1000 * 1000);
     fake_gpu_fail(name, 1, code);
     statuses = rig.RunSessions([&](Session& session, int rank) {
-      return RunSteps(&session, step, &rig, rank, 1);
+      return RunSteps(&session, step, rig.lane(rank, 0), 1);
     });
     fake_gpu_fail("", 0, 0);
   }

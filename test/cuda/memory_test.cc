@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/cuda/gpu_rig.h"
+#include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -19,49 +20,13 @@ namespace commsched {
 namespace {
 
 using test::GpuRig;
+using test::ReductionStep;
 
 constexpr int kRanks = 2;
-constexpr uint64_t kCount = 1024;
+constexpr uint64_t kCount = ReductionStep::kCount;
 
-// Each step writes and all-reduces a buffer of the plan's own.
-struct Step {
-  Graph graph;
-  OpId write;
-};
-
-Step MakeStep(uint64_t count = kCount) {
-  Step step;
-  const GroupId group = step.graph.AddGroup("dp", kRanks).value();
-  Buffer buffer;
-  buffer.name = "gradient";
-  buffer.count = count;
-  buffer.ownership = Ownership::kOwned;
-  const BufferId gradient = step.graph.AddBuffer(buffer).value();
-  Op write;
-  write.name = "write";
-  write.accesses = {{gradient, AccessMode::kWrite, {}}};
-  step.write = step.graph.AddOp(write).value();
-  Op reduce;
-  reduce.name = "reduce";
-  reduce.kind = OpKind::kCollective;
-  reduce.collective.kind = CollectiveKind::kAllReduce;
-  reduce.collective.group = group;
-  reduce.collective.input = {gradient, AccessMode::kRead, {}};
-  reduce.collective.output = {gradient, AccessMode::kWrite, {}};
-  (void)step.graph.AddOp(reduce).value();
-  return step;
-}
-
-absl::Status RunSteps(Session* session, const Step& step, Stream* lane,
-                      int num_steps) {
-  for (int i = 0; i < num_steps; ++i) {
-    RETURN_IF_ERROR(session->StepBegin());
-    RETURN_IF_ERROR(session->Before(step.write, lane));
-    RETURN_IF_ERROR(session->After(step.write, lane));
-    RETURN_IF_ERROR(session->StepEnd());
-  }
-  return session->Drain();
-}
+// Writes and all-reduces a buffer of the plan's own.
+ReductionStep MakeStep() { return {kRanks, Ownership::kOwned}; }
 
 class CudaMemoryTest : public testing::Test {
  protected:
@@ -70,7 +35,7 @@ class CudaMemoryTest : public testing::Test {
   // Runs two steps on all ranks, whose sessions `change` may have changed, and
   // calls `check` with each session.
   template <typename Change, typename Check>
-  std::vector<absl::Status> Run(const Step& step, GpuRig* rig,
+  std::vector<absl::Status> Run(const ReductionStep& step, GpuRig* rig,
                                 const Change& change, const Check& check) {
     return RunRanks(kRanks, [&](int rank) -> absl::Status {
       SessionSpec spec = rig->Spec(rank);
@@ -118,8 +83,8 @@ struct Lender {
 };
 
 TEST_F(CudaMemoryTest, ArenasAreOfTheBackend) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const uint64_t before = fake_gpu_num_calls("ncclMemAlloc");
   const uint64_t freed_before = fake_gpu_num_calls("ncclMemFree");
   test::ExpectAllOk(Run(step, &rig, kUnchanged, [&](const Session& session) {
@@ -137,8 +102,8 @@ TEST_F(CudaMemoryTest, ArenasAreOfTheBackend) {
 
 // On the thread of rank 1 device 0 is the current one.
 TEST_F(CudaMemoryTest, MemoryIsRegisteredOnTheDeviceOfItsRank) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const uint64_t before = fake_gpu_num_calls("ncclCommDeregister");
   const uint64_t registered_before = fake_nccl_num_registered();
   test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
@@ -150,25 +115,11 @@ TEST_F(CudaMemoryTest, MemoryIsRegisteredOnTheDeviceOfItsRank) {
 
 // Lanes are of axes, and each axis has made the inputs of its sums.
 TEST_F(CudaMemoryTest, LaunchesInOrderOnTwoLanesAllocateNothing) {
-  Step step = MakeStep();
-  const GroupId group = step.graph.AddGroup("tp", kRanks).value();
-  Buffer buffer;
-  buffer.name = "other gradient";
-  buffer.count = kCount;
-  buffer.ownership = Ownership::kOwned;
-  const BufferId other = step.graph.AddBuffer(buffer).value();
-  Op reduce;
-  reduce.name = "reduce other";
-  reduce.kind = OpKind::kCollective;
-  reduce.collective.kind = CollectiveKind::kAllReduce;
-  reduce.collective.group = group;
-  reduce.collective.input = {other, AccessMode::kRead, {}};
-  reduce.collective.output = {other, AccessMode::kWrite, {}};
-  (void)step.graph.AddOp(reduce).value();
+  const ReductionStep step(kRanks, Ownership::kOwned, {"dp", "tp"});
   PlanOptions options;
   options.num_comm_lanes = 2;
   options.deterministic = true;
-  GpuRig rig(kRanks, step.graph, options);
+  GpuRig rig(kRanks, step.graph(), options);
   ASSERT_EQ(rig.plan().launches.size(), 2u);
   ASSERT_NE(rig.plan().launches[0].lane, rig.plan().launches[1].lane);
   test::ExpectAllOk(Run(step, &rig, kUnchanged, [](const Session& session) {
@@ -177,8 +128,8 @@ TEST_F(CudaMemoryTest, LaunchesInOrderOnTwoLanesAllocateNothing) {
 }
 
 TEST_F(CudaMemoryTest, ArenasAreOfCudaWhereNcclHasNoMemory) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const uint64_t before = fake_gpu_allocated_bytes();
   const uint64_t freed_before = fake_gpu_num_calls("ncclMemFree");
   fake_gpu_fail("ncclMemAlloc", 1, /*ncclUnhandledCudaError*/ 1);
@@ -190,8 +141,8 @@ TEST_F(CudaMemoryTest, ArenasAreOfCudaWhereNcclHasNoMemory) {
 }
 
 TEST_F(CudaMemoryTest, ArenasAreOfTheCallersAllocator) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const uint64_t before = fake_gpu_num_calls("ncclMemAlloc");
   Lender lenders[kRanks] = {Lender(0), Lender(1)};
   test::ExpectAllOk(Run(
@@ -210,8 +161,8 @@ TEST_F(CudaMemoryTest, ArenasAreOfTheCallersAllocator) {
 }
 
 TEST_F(CudaMemoryTest, WithoutMemoryTheCallerIsAskedOnceMoreAfterATrim) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   Lender lenders[kRanks] = {Lender(0), Lender(1)};
   lenders[1].num_refused = 1;
   uint64_t retries = 0;
@@ -234,8 +185,9 @@ TEST_F(CudaMemoryTest, WithoutMemoryTheCallerIsAskedOnceMoreAfterATrim) {
 // The caller has no memory to give, but some to give back.
 TEST_F(CudaMemoryTest, ATrimHelpsTheBackendsMemoryToo) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;  // A device has 256 of them.
-  const Step step = MakeStep(16 * kMiB / sizeof(float));
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step(kRanks, Ownership::kOwned, {"dp"},
+                           16 * kMiB / sizeof(float));
+  GpuRig rig(kRanks, step.graph(), {});
   auto cached = std::make_unique<test::DeviceMemory>(test::FakeDevice(1),
                                                      uint64_t{244} * kMiB);
   uint64_t retries[kRanks] = {};
@@ -252,8 +204,8 @@ TEST_F(CudaMemoryTest, ATrimHelpsTheBackendsMemoryToo) {
 }
 
 TEST_F(CudaMemoryTest, ARefusalByTheAllocatorIsTheSessionsOfAllRanks) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   Lender lenders[kRanks] = {Lender(0), Lender(1)};
   lenders[0].num_refused = 2;
   const auto statuses = Run(
@@ -270,8 +222,8 @@ TEST_F(CudaMemoryTest, ARefusalByTheAllocatorIsTheSessionsOfAllRanks) {
 }
 
 TEST_F(CudaMemoryTest, MemoryThatIsNotAlignedIsRefusedAndGoesBack) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   Lender lenders[kRanks] = {Lender(0), Lender(1)};
   lenders[1].offset = 64;
   const auto statuses = Run(
@@ -286,8 +238,8 @@ TEST_F(CudaMemoryTest, MemoryThatIsNotAlignedIsRefusedAndGoesBack) {
 }
 
 TEST_F(CudaMemoryTest, MemoryOfAnotherDeviceIsRefusedAndGoesBack) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   Lender lenders[kRanks] = {Lender(1), Lender(1)};
   const auto statuses = Run(
       step, &rig,
@@ -368,8 +320,8 @@ class BareComm {
 // Of a launch that was not expected the first takes memory, and again the first
 // on another stream, where the memory may be in use.
 TEST_F(CudaMemoryTest, AllocationsOfLaunchesAreCounted) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   RunRanks(kRanks, [&](int rank) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
     const test::DeviceMemory data(device, kCount * sizeof(float));
@@ -407,8 +359,8 @@ bool Await(const Happened& happened) {
 // I7: rank 1 never launches, and rank 0 waits in cudaMalloc for the kernel that
 // waits for rank 1.
 TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   RunRanks(kRanks, [&](int rank) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
     const test::DeviceMemory data(device, kCount * sizeof(float));
@@ -436,8 +388,8 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
 
 // The first send or receive between two ranks connects them, and waits.
 TEST_F(CudaMemoryTest, TheWarmUpConnectsEachRankWithEachPeer) {
-  const Step step = MakeStep();
-  GpuRig rig(kRanks, step.graph, {});
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
   const uint64_t sends = fake_gpu_num_calls("ncclSend");
   const uint64_t receives = fake_gpu_num_calls("ncclRecv");
   RunRanks(kRanks, [&](int rank) {
