@@ -1,13 +1,22 @@
 #include "clique.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "memory.h"
 
 namespace fake_gpu {
 
+bool Collective::IsBeingRead() const {
+  const auto at = clique_->meetings.find(number_);
+  return at != clique_->meetings.end() && at->second.num_reading != 0;
+}
+
 Progress Collective::TryRun(std::unique_lock<std::mutex>* lock) {
-  if (clique_->gone[static_cast<size_t>(rank_)]) return Progress::kDone;
+  const std::vector<bool>& gone = clique_->gone;
+  if (gone[static_cast<size_t>(rank_)]) {
+    return IsBeingRead() ? Progress::kNone : Progress::kDone;
+  }
   Meeting& meeting = clique_->meetings[number_];
   switch (state_) {
     case State::kComes:
@@ -21,10 +30,15 @@ Progress Collective::TryRun(std::unique_lock<std::mutex>* lock) {
       for (const Call& other : meeting.calls) {
         if (!call_.Matches(other)) return Progress::kNone;  // For ever.
       }
+      if (std::find(gone.begin(), gone.end(), true) != gone.end()) {
+        return Progress::kNone;  // Until it is aborted itself.
+      }
       const std::vector<Call> calls = meeting.calls;
+      ++meeting.num_reading;
       lock->unlock();
       result_ = Result(calls, rank_);
       lock->lock();
+      --meeting.num_reading;
       ++meeting.num_done;
       state_ = State::kHasRead;
       return Progress::kSome;
@@ -73,7 +87,8 @@ Progress Transfers::TryRun(std::unique_lock<std::mutex>* /*lock*/) {
       }
       clique_->messages.erase({rank_, each.call.peer, each.number});
     } else {
-      if (!message.posted || message.send.count != each.call.count) {
+      if (!message.posted || message.send.count != each.call.count ||
+          clique_->gone[static_cast<size_t>(each.call.peer)]) {
         rest.push_back(each);
         continue;
       }

@@ -19,6 +19,7 @@ namespace fake_gpu {
 struct Meeting {
   std::vector<Call> calls;  // By rank.
   int num_come = 0;
+  int num_reading = 0;
   int num_done = 0;
 };
 
@@ -37,7 +38,9 @@ struct Clique {
   std::mutex mu;
   std::condition_variable changed;
   int num_joined = 0;
-  std::vector<bool> gone;  // Aborted, by rank: its kernels end.
+  // Aborted, by rank: its kernels end, and what comes behind them may change
+  // the memory that others' were to read.
+  std::vector<bool> gone;
   std::map<uint64_t, Meeting> meetings;
   std::map<std::tuple<int, int, uint64_t>, Message> messages;
 };
@@ -57,6 +60,7 @@ class Collective {
 
  private:
   enum class State { kComes, kMeets, kHasRead };
+  bool IsBeingRead() const;
 
   const std::shared_ptr<Clique> clique_;
   const int rank_;
