@@ -131,21 +131,38 @@ bool EnqueuedMode::Pump() {
 
 // Retires what has ended; whether that was anything.
 bool EnqueuedMode::RetireEnded(uint64_t issued) {
-  const Program& program = state_.program;
   if (state_.spec.replays != nullptr) state_.spec.replays->Settle();
-  uint64_t ended = num_retired_;
-  while (ended < issued) {
-    const LaunchProgram& launch =
-        program.launches[ended % state_.launches_per_step];
-    const uint64_t generation = ended / state_.launches_per_step + 1;
-    if (!launch.event->IsComplete(generation)) break;
-    ++ended;
-  }
+  const uint64_t ended = NumEnded(issued);
   // A launch ends by an abort, too. Its communicator says so before.
   state_.CheckCommunicators();
   if (state_.failed() || ended == num_retired_) return false;
   while (num_retired_ < ended) Retire(num_retired_++);
   state_.retired.AdvanceTo(num_retired_);
+  return true;
+}
+
+// Whole steps first: to look at a launch moves what its issuer writes to this
+// core.
+uint64_t EnqueuedMode::NumEnded(uint64_t issued) const {
+  if (num_retired_ == issued) return issued;
+  const uint64_t per_step = state_.launches_per_step;
+  uint64_t ended = num_retired_;
+  uint64_t step = ended / per_step;
+  while ((step + 1) * per_step <= issued && HasEnded(step)) {
+    ended = ++step * per_step;
+  }
+  while (ended < issued) {
+    const LaunchProgram& launch = state_.program.launches[ended % per_step];
+    if (!launch.event->IsComplete(ended / per_step + 1)) break;
+    ++ended;
+  }
+  return ended;
+}
+
+bool EnqueuedMode::HasEnded(uint64_t step) const {
+  for (const Event* last : state_.last_of_lanes) {
+    if (!last->IsComplete(step + 1)) return false;
+  }
   return true;
 }
 

@@ -48,6 +48,10 @@ class EnqueuedMode final : public IssueMode {
     return marks_[step % kMarkedSteps * state_.launches_per_step + index];
   }
   bool RetireEnded(uint64_t issued);
+  // Launches below it, of those issued, the device is through with; and
+  // whether it is with all of `step`.
+  uint64_t NumEnded(uint64_t issued) const;
+  bool HasEnded(uint64_t step) const;
   void Retire(uint64_t number);
   void CheckDeadline(uint64_t number);
   void DecideWhenToLook(bool busy);

@@ -1,5 +1,6 @@
 #include "exec/issue_state.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,16 @@ namespace {
 InflightWindow::Limits LimitsOf(const PlanOptions& options) {
   return {.max_launches = options.max_launches_in_flight,
           .max_bytes = options.max_bytes_in_flight};
+}
+
+std::vector<Event*> LastOfLanes(const Program& program) {
+  std::map<uint32_t, Event*> by_lane;
+  for (const LaunchProgram& launch : program.launches) {
+    by_lane[launch.lane] = launch.event;
+  }
+  std::vector<Event*> events;
+  for (const auto& [lane, event] : by_lane) events.push_back(event);
+  return events;
 }
 
 }  // namespace
@@ -29,7 +40,9 @@ IssueState::IssueState(const IssuerSpec& s)
                    .clock = s.clock}),
       window(LimitsOf(program.plan->options)),
       completed(program.launches.size()),
-      cpu_ns(program.launches.size()) {}
+      cpu_ns(program.launches.size()) {
+  if (program.enqueue) last_of_lanes = LastOfLanes(program);
+}
 
 // ---- Failure ----
 

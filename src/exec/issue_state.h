@@ -121,6 +121,9 @@ struct IssueState {
   // If enqueued: launches below it have retired; WaitableCounter::kEnd once the
   // session has failed.
   WaitableCounter retired;
+  // If enqueued: of the last launch of each lane. A lane is a stream, so once
+  // they are complete in a step all its launches are. Constant.
+  std::vector<Event*> last_of_lanes;
 
   // By launch. Written by one thread at a time, read by any.
   std::vector<std::atomic<uint64_t>> completed;  // in so many steps

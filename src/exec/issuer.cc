@@ -37,9 +37,7 @@ void Issuer::AwaitRetired(uint64_t steps) {
   const uint64_t number = steps * state_.launches_per_step;
   if (ABSL_PREDICT_TRUE(state_.retired.Reached(number))) return;
   // Rather than until the monitor looks the next time.
-  for (const LaunchProgram& launch : state_.program.launches) {
-    launch.event->Synchronize(steps);
-  }
+  for (Event* last : state_.last_of_lanes) last->Synchronize(steps);
   state_.spec.rank->parker()->Unpark();
   state_.retired.WaitFor(number);
 }

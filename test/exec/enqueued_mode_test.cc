@@ -25,6 +25,12 @@ IssuerRigSpec Enqueued(int num_buckets, PlanOptions options = {}) {
           .mode = IssuerRigSpec::Mode::kEnqueued};
 }
 
+// Two launches, of one lane each.
+void UseTwoLanes(IssuerRig* rig) {
+  rig->program().launches[0].lane = 0;
+  rig->program().launches[1].lane = 1;
+}
+
 // Notes launches among what streams are told.
 void LogLaunches(IssuerRig* rig) {
   rig->issuer();
@@ -66,8 +72,7 @@ TEST(EnqueuedModeTest, PackedMembersAreCopiedOnTheStreamAroundTheLaunch) {
 
 TEST(EnqueuedModeTest, EachLaneHasItsStream) {
   IssuerRig rig(Enqueued(2, With(&PlanOptions::num_comm_lanes, 2)));
-  rig.program().launches[0].lane = 0;
-  rig.program().launches[1].lane = 1;
+  UseTwoLanes(&rig);
   rig.issuer().MakeDue(2, 0);
   EXPECT_THAT(rig.device().log,
               ElementsAre("lane0 waits for make_a@1", "lane0 records sum_a@1",
@@ -126,7 +131,8 @@ TEST(EnqueuedModeTest, ALaunchThatFailedIsNotRecorded) {
 // ---- The monitor ----
 
 TEST(EnqueuedModeTest, TheMonitorRetiresInKeyOrder) {
-  IssuerRig rig(Enqueued(2));
+  IssuerRig rig(Enqueued(2, With(&PlanOptions::num_comm_lanes, 2)));
+  UseTwoLanes(&rig);
   rig.issuer().MakeDue(2, 0);
   EXPECT_FALSE(rig.issuer().Pump());
   rig.EndOnDevice("sum_b");
@@ -136,6 +142,17 @@ TEST(EnqueuedModeTest, TheMonitorRetiresInKeyOrder) {
   EXPECT_TRUE(rig.issuer().HasCompleted(rig.Launch("sum_b"), 1));
   EXPECT_FALSE(rig.issuer().HasCompleted(rig.Launch("sum_a"), 1));
   rig.EndOnDevice("sum_a");
+  EXPECT_TRUE(rig.issuer().Pump());
+  EXPECT_TRUE(rig.HasCompleted("sum_a"));
+  EXPECT_TRUE(rig.HasCompleted("sum_b"));
+  rig.issuer().AwaitRetired(1);
+}
+
+// It needs to look at no other, whose lines are its issuer's.
+TEST(EnqueuedModeTest, TheLastLaunchOfALaneEndsThoseBefore) {
+  IssuerRig rig(Enqueued(2));
+  rig.issuer().MakeDue(2, 0);
+  rig.EndOnDevice("sum_b");
   EXPECT_TRUE(rig.issuer().Pump());
   EXPECT_TRUE(rig.HasCompleted("sum_a"));
   EXPECT_TRUE(rig.HasCompleted("sum_b"));
