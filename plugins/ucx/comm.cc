@@ -296,21 +296,74 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   if (operation.num_unheard == 0) {
     operation.started_ns = network_->host()->now_ns(network_->host()->user);
   }
-  Post(&operation, 0, operation.num_posted);
+  PostFirst(&operation);
   for (int peer = 0; peer < size(); ++peer) FailIfLeft(peer);
   if (!failure_.ok()) Stop();
   return failure_;
 }
 
 void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
-  operation->outstanding += count;
   for (uint32_t i = first; i < first + count; ++i) {
+    PostOne(operation, &operation->messages[i]);
+  }
+}
+
+void Comm::PostOne(Operation* operation, Message* message) {
+  ++operation->outstanding;
+  if (message->is_receive) {
+    network_->Receive(DataTag(*operation, *message), kWholeTag, message);
+  } else {
+    PostSend(operation, message);
+  }
+}
+
+bool Comm::IsFirstSend(const Operation& operation,
+                       const Message& message) const {
+  return !message.is_receive && operation.kind != COMMSCHED_SEND &&
+         &message - operation.messages.data() < operation.num_posted;
+}
+
+// Receives at once. Of the connections to several peers some are faster than
+// others, as TCP shares a link: a launch all of whose sends were posted would
+// end only when the last of all launches does, on the slowest. So what later
+// ones send waits until little of the earlier ones is left. Launches of a
+// communicator have one order on all members, so the first is never held.
+void Comm::PostFirst(Operation* operation) {
+  if (operation->kind == COMMSCHED_SEND) {
+    return Post(operation, 0, operation->num_posted);
+  }
+  for (uint32_t i = 0; i < operation->num_posted; ++i) {
     Message* const message = &operation->messages[i];
-    if (message->is_receive) {
-      network_->Receive(DataTag(*operation, *message), kWholeTag, message);
-    } else {
-      PostSend(operation, message);
-    }
+    if (message->is_receive) PostOne(operation, message);
+  }
+  operation->is_held =
+      num_held_ != 0 || unsent_bytes_ >= network_->window_bytes();
+  if (operation->is_held) {
+    ++num_held_;
+  } else {
+    PostFirstSends(operation);
+  }
+}
+
+void Comm::PostFirstSends(Operation* operation) {
+  for (uint32_t i = 0; i < operation->num_posted; ++i) {
+    Message* const message = &operation->messages[i];
+    if (message->is_receive) continue;
+    unsent_bytes_ += message->bytes;
+    PostOne(operation, message);
+  }
+}
+
+// In their order.
+void Comm::PostHeld() {
+  for (const uint32_t request : order_) {
+    if (num_held_ == 0 || unsent_bytes_ >= network_->window_bytes()) return;
+    Operation& operation = operations_[request];
+    if (!operation.is_held) continue;
+    operation.is_held = false;
+    --num_held_;
+    PostFirstSends(&operation);
+    WakeIfDue(operation);  // What it waits for may be there.
   }
 }
 
@@ -360,6 +413,7 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
     return failure_;
   }
   Operation& operation = operations_[request];
+  if (suspicion_.empty()) PostHeld();
   operation.cpu_ns += ThreadCpuNs() - begin_ns;
   // A message that failed is under way no more, but nothing is complete.
   if (!suspicion_.empty()) {
@@ -390,6 +444,7 @@ void Comm::Advance(Operation* operation) {
       // After a message that failed, what is to be reduced may not be there.
       if (!failure_.ok() || !suspicion_.empty()) return;
       if (operation->next_step == operation->steps.size()) return;
+      if (operation->is_held) return;
       step = &operation->steps[operation->next_step];
       if (step->waiting != 0) return;
     }

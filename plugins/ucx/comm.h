@@ -93,7 +93,12 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
+  void PostOne(Operation* operation, Message* message);
   void PostSend(Operation* operation, Message* message);
+  void PostFirst(Operation* operation);
+  void PostFirstSends(Operation* operation);
+  void PostHeld();
+  bool IsFirstSend(const Operation& operation, const Message& message) const;
   void ReceiveNotices();
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
@@ -141,6 +146,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.
   std::vector<uint32_t> order_;        // Requests in flight, oldest first.
+  // First sends of collectives: the bytes that are under way, and how many
+  // launches hold theirs back.
+  uint64_t unsent_bytes_ = 0;
+  uint32_t num_held_ = 0;
   uint64_t num_collectives_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;

@@ -107,6 +107,12 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   Operation& operation = operations_[message->owner];
   --operation.outstanding;
   message->unread = 0;
+  if (IsFirstSend(operation, *message)) {
+    unsent_bytes_ -= message->bytes;
+    if (num_held_ != 0 && unsent_bytes_ < network_->window_bytes()) {
+      network_->Wake();
+    }
+  }
   const bool is_data = !message->answers;  // Else it has been counted.
   if (is_data && message->step != Operation::kNoStep) {
     --operation.steps[message->step].waiting;

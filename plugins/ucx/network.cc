@@ -83,6 +83,7 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
 Outcome Network::Open(const NetworkOptions& options) {
   spin_ns_ = options.spin_ns;
   chunk_bytes_ = options.chunk_bytes;
+  window_bytes_ = options.window_bytes;
   // What a broken communicator leaves behind is worth a warning to UCX.
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
     ucs_global_opts_set_value("LOG_LEVEL", "error");

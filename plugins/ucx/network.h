@@ -74,6 +74,9 @@ struct NetworkOptions {
   int64_t spin_ns = 0;      // How long a thread polls before it sleeps.
   // What is reduced, or sent on, at once, while the next one travels.
   uint64_t chunk_bytes = 1 << 20;
+  // Of the launches of a communicator: while so much is still to go out, later
+  // ones send nothing.
+  uint64_t window_bytes = 8 << 20;
   // Whether ranks of one machine read each other's memory: with UCX's choice
   // of transports only, unless it says so.
   enum class ReadPeers { kDefault, kOn, kOff };
@@ -96,6 +99,7 @@ class Network {
   int world_size() const { return world_size_; }
   std::mutex& mu() { return mu_; }
   uint64_t chunk_bytes() const { return chunk_bytes_; }
+  uint64_t window_bytes() const { return window_bytes_; }
   // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
@@ -185,6 +189,7 @@ class Network {
   const bool one_machine_;
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
+  uint64_t window_bytes_ = 0;
   uint64_t eager_bytes_ = 0;
   bool read_peers_ = false;
   ucp_context_h context_ = nullptr;

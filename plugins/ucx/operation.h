@@ -74,6 +74,7 @@ struct Operation {
 
   uint32_t next_step = 0;
   uint32_t outstanding = 0;  // Messages that are under way.
+  bool is_held = false;      // The first sends have still to be posted.
   std::vector<bool> heard;   // Peers that something has come from, by rank.
   uint32_t num_unheard = 0;  // Of those that something is to come from.
   int64_t started_ns = 0;
@@ -81,7 +82,9 @@ struct Operation {
 
   // Room for what `other` holds.
   void Reserve(const Operation& other);
-  bool IsDone() const { return next_step == steps.size() && outstanding == 0; }
+  bool IsDone() const {
+    return next_step == steps.size() && outstanding == 0 && !is_held;
+  }
 };
 
 // The bytes of scratch that Build() needs. Few, whatever the launch has: what

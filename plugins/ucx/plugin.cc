@@ -7,6 +7,8 @@
 //   spin_us      how long a thread polls before it sleeps; 0 by default, or
 //                COMMSCHED_UCX_SPIN_US
 //   chunk_bytes  what is reduced at once, while the next chunk travels
+//   window_bytes while a communicator has so much to send its later launches
+//                send nothing
 //   read_peers   on or off: whether ranks of one machine read large messages
 //                from each other's memory; off by default where transports are
 //                named, by tls or by UCX_TLS
@@ -96,14 +98,18 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       Outcome outcome = ReadNumber("configuration: chunk_bytes", value, 1024,
                                    1 << 30, &options->chunk_bytes);
       if (!outcome.ok()) return outcome;
+    } else if (key == "window_bytes") {
+      Outcome outcome = ReadNumber("configuration: window_bytes", value, 1,
+                                   uint64_t{1} << 40, &options->window_bytes);
+      if (!outcome.ok()) return outcome;
     } else if (key == "read_peers" && (value == "on" || value == "off")) {
       options->read_peers = value == "on" ? NetworkOptions::ReadPeers::kOn
                                           : NetworkOptions::ReadPeers::kOff;
     } else {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
-                  "' is not tls=, net_devices=, spin_us=, chunk_bytes= or "
-                  "read_peers=on|off"};
+                  "' is not tls=, net_devices=, spin_us=, chunk_bytes=, "
+                  "window_bytes= or read_peers=on|off"};
     }
   }
   return {};

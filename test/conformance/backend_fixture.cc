@@ -104,7 +104,9 @@ std::vector<BackendCase> AllBackends() {
   };
   for (const auto& [name, config, sizes] :
        {Way{"ucx", "", {1, 2, 3, 4}},
-        Way{"ucx_copies", "read_peers=off;chunk_bytes=8192", {3}},
+        Way{"ucx_copies",
+            "read_peers=off;chunk_bytes=8192;window_bytes=1",
+            {3}},
         Way{"ucx_tcp", "tls=tcp", {1, 2, 3, 4}}}) {
     for (const int size : sizes) {
       BackendCase one;
