@@ -22,7 +22,7 @@ class Generator {
       : random_(seed), limits_(limits) {}
 
   RandomStep Make() {
-    step_.num_ranks = Draw(1, limits_.max_ranks);
+    step_.num_ranks = Draw(limits_.min_ranks, limits_.max_ranks);
     AddGroups();
     AddBuffers();
     rings_ = limits_.peers && Chance(70);

@@ -11,6 +11,7 @@ namespace commsched::test {
 
 // What a random step may contain. The flags are for who can run what they add.
 struct RandomStepLimits {
+  int min_ranks = 1;
   int max_ranks = 4;
   int max_buffers = 8;
   int max_ops = 24;

@@ -1,0 +1,79 @@
+// One rank of random jobs of processes: random_job SEED COUNT
+//
+// Joins the job that its environment states and runs COUNT random runs
+// (test/support/random_run.h), those of SEED, SEED + 1 ..., each with a session
+// of its own over the backend ucx. Exits with 0 if its memory is always what
+// the sequential reference says, with 3 if it differs, and with 1 on an error.
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "comm/world.h"
+#include "control/launch_environment.h"
+#include "test/support/random_run.h"
+
+namespace commsched::test {
+namespace {
+
+// "" or how the memory of `rank` differs.
+absl::StatusOr<std::string> RunOne(uint64_t seed,
+                                   const std::shared_ptr<World>& world) {
+  const int size = world->spec().size;
+  const int rank = world->own_rank();
+  const RandomRun run = DrawRandomRun(seed, size, size);
+  const auto plan = run.BuildPlans()[run.job.role_of_rank[rank]];
+  RankMemory memory;
+  RETURN_IF_ERROR(RunAsRank(run, world, plan, rank, &memory));
+  const auto expected = RunSequentially(run.job.step, RandomRun::kSteps);
+  const std::string buffer = FindDifference(run, memory, expected[rank]);
+  return buffer.empty() ? "" : absl::StrCat("buffer '", buffer, "' is wrong");
+}
+
+absl::StatusOr<std::shared_ptr<World>> Join() {
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.environment, ReadLaunchEnvironment([](const char* name) {
+                     return getenv(name);
+                   }));
+  WorldSpec spec;
+  spec.backend = "ucx";
+  return World::Join(spec, std::move(job));
+}
+
+int Main(uint64_t seed, uint64_t count) {
+  const absl::StatusOr<std::shared_ptr<World>> world = Join();
+  if (!world.ok()) {
+    std::fprintf(stderr, "join: %s\n", world.status().ToString().c_str());
+    return 1;
+  }
+  for (uint64_t i = 0; i < count; ++i) {
+    const absl::StatusOr<std::string> wrong = RunOne(seed + i, *world);
+    if (wrong.ok() && wrong->empty()) continue;
+    std::fprintf(
+        stderr, "rank %d, seed %llu: %s\n", (*world)->own_rank(),
+        static_cast<unsigned long long>(seed + i),
+        wrong.ok() ? wrong->c_str() : wrong.status().ToString().c_str());
+    return wrong.ok() ? 3 : 1;
+  }
+  std::printf("rank %d of %d: %llu runs are right\n", (*world)->own_rank(),
+              (*world)->spec().size, static_cast<unsigned long long>(count));
+  return 0;
+}
+
+}  // namespace
+}  // namespace commsched::test
+
+int main(int argc, char** argv) {
+  uint64_t seed = 0;
+  uint64_t count = 0;
+  if (argc != 3 || !absl::SimpleAtoi(argv[1], &seed) ||
+      !absl::SimpleAtoi(argv[2], &count)) {
+    std::fprintf(stderr, "usage: random_job SEED COUNT\n");
+    return 2;
+  }
+  return commsched::test::Main(seed, count);
+}
