@@ -22,8 +22,8 @@ enum {
   COMMSCHED_U8 = 7
 };
 
-/// Reduction. AVG multiplies the sum by the reciprocal of the group size; on
-/// integer types it divides the sum and truncates towards zero.
+/// Reduction. AVG multiplies the sum by the reciprocal of the group size; of
+/// integers it is the exact sum, which may not fit, divided towards zero.
 typedef uint32_t commsched_reduce_op_t;
 enum {
   COMMSCHED_SUM = 0,

@@ -46,7 +46,9 @@ uint64_t BytesOfInputs(const commsched_launch_t& launch, int rank, int size) {
 }  // namespace
 
 bool Comm::ReducesInOrder(const commsched_launch_t& launch) const {
-  return launch.deterministic != 0 && size_ > 1 &&
+  // NCCL's mean of integers divides a sum that has wrapped around.
+  const bool by_kernel = launch.deterministic != 0 || IsMeanOfIntegers(launch);
+  return by_kernel && size_ > 1 &&
          (launch.kind == COMMSCHED_ALL_REDUCE ||
           launch.kind == COMMSCHED_REDUCE_SCATTER ||
           launch.kind == COMMSCHED_REDUCE);

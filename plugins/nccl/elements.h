@@ -31,6 +31,10 @@ inline ncclRedOp_t ReductionOf(const commsched_launch_t& launch) {
   return kReductions[launch.reduce_op];
 }
 
+inline bool IsMeanOfIntegers(const commsched_launch_t& launch) {
+  return launch.reduce_op == COMMSCHED_AVG && launch.dtype >= COMMSCHED_I8;
+}
+
 inline const char* At(const void* address, uint64_t elements,
                       const DType& dtype) {
   return static_cast<const char*>(address) + elements * dtype.bytes;

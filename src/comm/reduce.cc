@@ -28,6 +28,7 @@ using kernels::Min;
 using kernels::Plain;
 using kernels::Product;
 using kernels::Sum;
+using kernels::WideSum;
 
 // Inputs are combined a tile at a time, so that accumulators stay in the
 // first-level cache or registers. The sizes of tiles are constants: there are
@@ -87,10 +88,7 @@ COMMSCHED_ELEMENT void StoreTile(
   auto* __restrict sum = accumulators;
   if (reduction.op != ReduceOp::kAvg) {
     for (uint64_t i = 0; i < kCount; ++i) out[i] = Format::Narrow(sum[i]);
-  } else if constexpr (std::is_integral_v<Accumulator>) {
-    const auto num_inputs = static_cast<uint32_t>(reduction.num_inputs);
-    for (uint64_t i = 0; i < kCount; ++i) out[i] = MeanOf(sum[i], num_inputs);
-  } else {
+  } else if constexpr (!std::is_integral_v<Accumulator>) {
     const auto factor =
         MeanFactor<Accumulator>(static_cast<uint32_t>(reduction.num_inputs));
     for (uint64_t i = 0; i < kCount; ++i) {
@@ -164,20 +162,48 @@ COMMSCHED_ELEMENT void ReduceAll(const Reduction& reduction) {
   ReduceTiles<Format, 1>(reduction, first);
 }
 
+// Means of integers, whose sums are wider than the elements.
+template <typename T, uint64_t kCount>
+COMMSCHED_ELEMENT uint64_t MeanTiles(const Reduction& reduction,
+                                     uint64_t first) {
+  const auto num_inputs = static_cast<uint32_t>(reduction.num_inputs);
+  alignas(64) WideSum<T> sums[kCount];
+  for (; reduction.count - first >= kCount; first += kCount) {
+    for (uint64_t i = 0; i < kCount; ++i) sums[i] = 0;
+    for (int input = 0; input < reduction.num_inputs; ++input) {
+      const auto* const in = InputAt<Plain<T>>(reduction, input, first);
+      for (uint64_t i = 0; i < kCount; ++i) sums[i] += in[i];
+    }
+    auto* const out = static_cast<T*>(reduction.result) + first;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      out[i] = MeanOf<T>(sums[i], num_inputs);
+    }
+  }
+  return first;
+}
+
+template <typename T>
+COMMSCHED_ELEMENT void ReduceIntegers(const Reduction& reduction) {
+  if (reduction.op != ReduceOp::kAvg) return ReduceAll<Plain<T>>(reduction);
+  const uint64_t first =
+      MeanTiles<T, kTileBytes / sizeof(WideSum<T>)>(reduction, 0);
+  MeanTiles<T, 1>(reduction, first);
+}
+
 // The clones themselves: attributes do not go on templates.
-#define COMMSCHED_DEFINE_REDUCE(Name, Format)                             \
+#define COMMSCHED_DEFINE_REDUCE(Name, Function)                           \
   COMMSCHED_VECTOR_CLONES void Reduce##Name(const Reduction& reduction) { \
-    ReduceAll<Format>(reduction);                                         \
+    Function(reduction);                                                  \
   }
 
-COMMSCHED_DEFINE_REDUCE(F32, Plain<float>)
-COMMSCHED_DEFINE_REDUCE(F64, Plain<double>)
-COMMSCHED_DEFINE_REDUCE(F16, Half)
-COMMSCHED_DEFINE_REDUCE(BF16, Bfloat16)
-COMMSCHED_DEFINE_REDUCE(I8, Plain<int8_t>)
-COMMSCHED_DEFINE_REDUCE(I32, Plain<int32_t>)
-COMMSCHED_DEFINE_REDUCE(I64, Plain<int64_t>)
-COMMSCHED_DEFINE_REDUCE(U8, Plain<uint8_t>)
+COMMSCHED_DEFINE_REDUCE(F32, ReduceAll<Plain<float>>)
+COMMSCHED_DEFINE_REDUCE(F64, ReduceAll<Plain<double>>)
+COMMSCHED_DEFINE_REDUCE(F16, ReduceAll<Half>)
+COMMSCHED_DEFINE_REDUCE(BF16, ReduceAll<Bfloat16>)
+COMMSCHED_DEFINE_REDUCE(I8, ReduceIntegers<int8_t>)
+COMMSCHED_DEFINE_REDUCE(I32, ReduceIntegers<int32_t>)
+COMMSCHED_DEFINE_REDUCE(I64, ReduceIntegers<int64_t>)
+COMMSCHED_DEFINE_REDUCE(U8, ReduceIntegers<uint8_t>)
 
 }  // namespace
 

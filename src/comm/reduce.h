@@ -24,10 +24,11 @@ struct Reduction {
 };
 
 // Accumulators are fp32 for f32, f16 and bf16, else of the type itself. So the
-// result of a 16-bit type is rounded once. Integers wrap. NaN wins over numbers
-// in min and max. kAvg divides the sum by the number of inputs: integers
-// truncating towards zero, f64 by multiplying with 1/inputs in f64, the others
-// in fp32.
+// result of a 16-bit type is rounded once. Sums and products of integers wrap.
+// NaN wins over numbers in min and max. kAvg divides the sum by the number of
+// inputs: f64 by multiplying with 1/inputs in f64, other floats in fp32;
+// integers divide the exact sum, which is wider than the type, truncating
+// towards zero.
 void Reduce(DType dtype, const Reduction& reduction);
 
 }  // namespace commsched

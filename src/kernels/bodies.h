@@ -199,9 +199,24 @@ COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
   return sum;
 }
 
+template <typename T>
+COMMSCHED_ELEMENT T MeanOfIntegers(const ReduceRanksArgs& a, uint64_t i) {
+  const T* const in = static_cast<const T*>(a.inputs) + i;
+  WideSum<T> sum = 0;
+  for (uint32_t r = 0; r < a.num_inputs; ++r) sum += in[r * a.stride];
+  return MeanOf<T>(sum, a.num_inputs);
+}
+
 template <typename Format>
 COMMSCHED_ELEMENT void ReduceOne(const ReduceRanksArgs& a, uint64_t i) {
   using Accumulator = typename Format::Accumulator;
+  auto* const out = static_cast<typename Format::Element*>(a.out) + i;
+  if constexpr (std::is_integral_v<Accumulator>) {
+    if (a.op == COMMSCHED_AVG) {
+      *out = MeanOfIntegers<Accumulator>(a, i);
+      return;
+    }
+  }
   Accumulator sum{};
   switch (a.op) {
     case COMMSCHED_MIN:
@@ -218,14 +233,10 @@ COMMSCHED_ELEMENT void ReduceOne(const ReduceRanksArgs& a, uint64_t i) {
       sum = ReduceElement<Format, Sum>(a, i);
       break;
   }
-  if (a.op == COMMSCHED_AVG) {
-    if constexpr (std::is_integral_v<Accumulator>) {
-      sum = MeanOf(sum, a.num_inputs);
-    } else {
-      sum = sum * MeanFactor<Accumulator>(a.num_inputs);
-    }
+  if constexpr (!std::is_integral_v<Accumulator>) {
+    if (a.op == COMMSCHED_AVG) sum *= MeanFactor<Accumulator>(a.num_inputs);
   }
-  static_cast<typename Format::Element*>(a.out)[i] = Format::Narrow(sum);
+  *out = Format::Narrow(sum);
 }
 
 struct ReduceRanks {

@@ -90,12 +90,17 @@ COMMSCHED_ELEMENT Accumulator MeanFactor(uint32_t num_inputs) {
   return Accumulator{1} / static_cast<Accumulator>(num_inputs);
 }
 
-// An integer mean, truncated towards zero: in 64 bits, as the divisor may not
-// fit the type.
+// What the sum of an integer mean is taken in: the mean always fits the type,
+// and the sum may not. At least twice as wide, so that up to 2^31 inputs fit.
+__extension__ typedef __int128 Int128;
 template <typename T>
-COMMSCHED_ELEMENT T MeanOf(T sum, uint32_t num_inputs) {
-  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-  return static_cast<T>(static_cast<Wide>(sum) / static_cast<Wide>(num_inputs));
+using WideSum =
+    std::conditional_t<sizeof(T) < sizeof(int64_t), int64_t, Int128>;
+
+// An integer mean, truncated towards zero.
+template <typename T>
+COMMSCHED_ELEMENT T MeanOf(WideSum<T> sum, uint32_t num_inputs) {
+  return static_cast<T>(sum / static_cast<WideSum<T>>(num_inputs));
 }
 
 }  // namespace commsched::kernels

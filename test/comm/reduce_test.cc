@@ -93,6 +93,20 @@ TEST(ReduceTest, IntegerAveragesTruncateTowardsZero) {
   EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kAvg, {-9, 0, 1}), -2);
 }
 
+TEST(ReduceTest, IntegerAveragesFitThoughTheirSumsDoNot) {
+  const auto mean_of_equal = []<typename T>(DType dtype, T value) {
+    return ReduceOne<T>(dtype, ReduceOp::kAvg, {value, value, value});
+  };
+  EXPECT_EQ(mean_of_equal(DType::kI8, int8_t{100}), 100);
+  EXPECT_EQ(mean_of_equal(DType::kI8, int8_t{-128}), -128);
+  EXPECT_EQ(mean_of_equal(DType::kU8, uint8_t{200}), 200);
+  EXPECT_EQ(mean_of_equal(DType::kI32, INT32_MAX), INT32_MAX);
+  EXPECT_EQ(mean_of_equal(DType::kI64, INT64_MIN), INT64_MIN);
+  EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kAvg,
+                               {INT64_MAX, INT64_MAX, -1}),
+            INT64_MAX / 3 * 2);
+}
+
 // 2048 + 1 is no binary16, so a sum in binary16 would lose both ones.
 TEST(ReduceTest, HalfSumsAreKeptInSinglePrecisionAndRoundedOnce) {
   const uint16_t big = FloatToHalf(2048), one = FloatToHalf(1);

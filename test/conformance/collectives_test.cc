@@ -100,6 +100,23 @@ TEST_P(CollectivesTest, EveryTypeAndReductionIsReduced) {
   RunCases(cases);
 }
 
+// Also where nobody has asked for an order of sums.
+TEST_P(CollectivesTest, MeansOfIntegersAreOfTheExactSum) {
+  std::mt19937_64 random(14);
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  for (const auto kind :
+       {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE_SCATTER, COMMSCHED_REDUCE}) {
+    for (const auto dtype :
+         {COMMSCHED_I8, COMMSCHED_I32, COMMSCHED_I64, COMMSCHED_U8}) {
+      cases.push_back(std::make_unique<CollectiveCase>(
+          ShapeOf(kind, dtype, COMMSCHED_AVG),
+          std::vector<MemberCase>{{67, {}, 0}}, /*in_place=*/true,
+          /*deterministic=*/false, random));
+    }
+  }
+  RunCases(cases);
+}
+
 TEST_P(CollectivesTest, EveryTypeIsMoved) {
   std::mt19937_64 random(2);
   std::vector<std::unique_ptr<CollectiveCase>> cases;

@@ -96,20 +96,34 @@ T CombineFloats(commsched_reduce_op_t op, T a, T b) {
   return a + b;
 }
 
+// The mean of the exact sum, truncated towards zero, as long division of that
+// sum gives it: no type need be wide enough for the sum.
+template <typename T>
+T MeanOfInts(const std::vector<Bytes>& inputs, uint64_t index, int64_t size) {
+  int64_t quotient = 0, remainder = 0;
+  for (const Bytes& input : inputs) {
+    const auto value = static_cast<int64_t>(At<T>(input, index));
+    quotient += value / size;
+    remainder += value % size;
+  }
+  quotient += remainder / size;
+  remainder %= size;
+  if (quotient > 0 && remainder < 0) --quotient;
+  if (quotient < 0 && remainder > 0) ++quotient;
+  return static_cast<T>(quotient);
+}
+
 template <typename T>
 void ReduceInts(const Shape& shape, const std::vector<Bytes>& inputs,
                 uint64_t from, uint64_t count, Bytes& out) {
   for (uint64_t i = 0; i < count; ++i) {
+    if (shape.reduce_op == COMMSCHED_AVG) {
+      Put(out, i, MeanOfInts<T>(inputs, from + i, shape.size));
+      continue;
+    }
     T sum = At<T>(inputs[0], from + i);
     for (int r = 1; r < shape.size; ++r) {
       sum = CombineInts(shape.reduce_op, sum, At<T>(inputs[r], from + i));
-    }
-    if (shape.reduce_op == COMMSCHED_AVG) {
-      if constexpr (std::is_signed_v<T>) {
-        sum = static_cast<T>(static_cast<int64_t>(sum) / shape.size);
-      } else {
-        sum = static_cast<T>(sum / static_cast<unsigned>(shape.size));
-      }
     }
     Put(out, i, sum);
   }

@@ -93,16 +93,8 @@ T CombineTwo(commsched_reduce_op_t op, T a, T b) {
   }
 }
 
-template <typename T>
-T Average(T sum, int size) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return sum * (T{1} / static_cast<T>(size));
-  } else if constexpr (std::is_signed_v<T>) {
-    return static_cast<T>(int64_t{sum} / size);
-  } else {
-    return static_cast<T>(sum / static_cast<unsigned>(size));
-  }
-}
+// The mean of integers fits their type, and their sum may not.
+__extension__ typedef __int128 WideInteger;
 
 // `Element` is how a value lies in memory; it is summed up as a `Sum`.
 template <typename Sum, typename Element>
@@ -123,7 +115,15 @@ void CombineAs(const commsched_launch_t& launch,
       sum = CombineTwo(launch.reduce_op, sum, load(rank, i));
     }
     if (launch.reduce_op == COMMSCHED_AVG) {
-      sum = Average(sum, static_cast<int>(inputs.size()));
+      if constexpr (std::is_integral_v<Sum>) {
+        WideInteger exact = 0;
+        for (size_t rank = 0; rank < inputs.size(); ++rank) {
+          exact += load(rank, i);
+        }
+        sum = static_cast<Sum>(exact / static_cast<WideInteger>(inputs.size()));
+      } else {
+        sum = sum * (Sum{1} / static_cast<Sum>(inputs.size()));
+      }
     }
     for (char* output : outputs) {
       Element& element = reinterpret_cast<Element*>(output)[i];
