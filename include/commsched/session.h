@@ -155,7 +155,10 @@ COMMSCHED_API commsched_status_t commsched_session_create(
 /// NULL.
 ///
 /// Threads:   any; no other call of the session may be running.
-/// Blocks:    until every launch that is due is complete or has failed.
+/// Blocks:    until every launch that is due is complete or has failed. Then
+///            ranks that do not answer are waited for until a second after the
+///            failure, which all sessions of a rank and the end of its world
+///            have in common; kernels of a device, for `launch_timeout_ns`.
 /// Since:     0.1
 COMMSCHED_API void commsched_session_destroy(commsched_session_t* session);
 

@@ -142,7 +142,8 @@ COMMSCHED_API commsched_status_t commsched_world_join(
 ///
 /// Threads:   any, once per handle.
 /// Blocks:    never; the end of a world of processes, until all ranks have
-///            come to it or one is gone, up to 60 s.
+///            come to it or one is gone, up to 60 s. If a session has failed
+///            and none was created since, until a second after the failure.
 /// Since:     0.1
 COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
 

@@ -101,6 +101,7 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
   }
   comm->ReceiveNotices();
   comm->ReceiveAnswers();
+  network->Add(comm.get());
   network->WillJoin(comm);
   *out = std::move(comm);
   return {};

@@ -53,6 +53,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   Outcome Launch(const commsched_launch_t& launch, uint32_t request);
   Outcome Poll(uint32_t request, commsched_launch_result_t* out_result);
+  // With the network's mutex.
   void Abort(commsched_status_t status, const char* message);
   Outcome Status();
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
@@ -114,8 +115,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool Sends() const;
   bool IsRead() const;
   bool MaySend(int peer) const;
-  int64_t PatienceNs() const;
+  int64_t TakesUntilNs(int64_t begin_ns, int64_t end_ns) const;
   void GiveUpOnOthers();
+  void BeginStop();
   void Stop();
 
   // Without it: takes steps that have become possible.
@@ -154,6 +156,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
   Outcome failure_;
+  int64_t end_by_ns_ = 0;  // Network::EndByNs(), of when it failed.
   std::string suspicion_;  // A message that failed; "": none.
   int64_t suspicion_deadline_ns_ = 0;
   bool stopped_ = false;

@@ -9,11 +9,14 @@ namespace {
 
 // How long the host has to say why a message failed.
 constexpr int64_t kSuspicionNs = int64_t{1} * 1000 * 1000 * 1000;
-// How long leaving waits for what is under way, and takes what members still
-// send that have joined: one that runs late needs that to leave cleanly itself.
-constexpr int64_t kLeaveNs = int64_t{2} * 1000 * 1000 * 1000;
-// The same for members that have not joined, or are known not to answer.
+// For how long members are waited for that have not joined, or are known not to
+// answer, and all of them once the time of the failure is over
+// (Network::EndByNs).
 constexpr int64_t kAbsentNs = int64_t{50} * 1000 * 1000;
+// How long what a communicator says as it leaves may take to go out, and after
+// the time of a failure.
+constexpr int64_t kFlushNs = int64_t{1} * 1000 * 1000 * 1000;
+constexpr int64_t kLateFlushNs = int64_t{10} * 1000 * 1000;
 
 }  // namespace
 
@@ -21,6 +24,7 @@ constexpr int64_t kAbsentNs = int64_t{50} * 1000 * 1000;
 void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
   if (!failure_.ok() || left_) return;
   failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
+  end_by_ns_ = network_->EndByNs();
   network_->Wake();
 }
 
@@ -35,7 +39,6 @@ void Comm::Suspect(const std::string& reason) {
 }
 
 void Comm::Abort(commsched_status_t status, const char* message) {
-  const std::lock_guard<std::mutex> lock(network_->mu());
   FailLocked(status, message == nullptr ? "" : message);
 }
 
@@ -110,17 +113,18 @@ bool Comm::MaySend(int peer) const {
          (!other.has_left || other.has_failed);
 }
 
-// For how long a communicator that stops takes what others send.
-int64_t Comm::PatienceNs() const {
-  int64_t patience_ns = 0;
+// Until when a communicator that stops takes what others send: `begin_ns` if
+// they send nothing, `end_ns` at most.
+int64_t Comm::TakesUntilNs(int64_t begin_ns, int64_t end_ns) const {
+  int64_t until_ns = begin_ns;
   for (int peer = 0; peer < size(); ++peer) {
     if (!MaySend(peer)) continue;
     const bool is_absent =
         !peers_[static_cast<size_t>(peer)].has_joined ||
         network_->IsAbsent(ranks_[static_cast<size_t>(peer)]);
-    patience_ns = std::max(patience_ns, is_absent ? kAbsentNs : kLeaveNs);
+    until_ns = std::max(until_ns, is_absent ? begin_ns + kAbsentNs : end_ns);
   }
-  return patience_ns;
+  return until_ns;
 }
 
 // Who has joined and not answered for so long is gone, and is waited for once.
@@ -139,39 +143,66 @@ void Comm::TellAll(uint32_t kind) {
   for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
 }
 
-// After this the memory of launches is not touched any more. Cancels what
-// nothing has come for, waits for what is being received, and for the others to
-// have done the same; each takes what others still send meanwhile. If a peer is
-// gone in the middle of it, or does not come, not for long: what UCX might
-// still read then is safe because UCX is not called again.
-void Comm::Stop() {
-  if (stopped_) return;
+void Comm::BeginStop() {
   stopped_ = true;
-  const commsched_host_t* host = network_->host();
-  const int64_t begin_ns = host->now_ns(host->user);
-  const auto within = [&](int64_t span_ns) {
-    return host->now_ns(host->user) < begin_ns + span_ns;
-  };
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {
       if (message.is_receive) network_->Cancel(&message);
     }
   }
+}
+
+// After this the memory of launches is not touched any more. Cancels what
+// nothing has come for, waits for what is being received, and for the others to
+// have done the same; each takes what others still send meanwhile. All
+// communicators that have failed do so at once, so that several take no longer
+// than one. If a peer is gone in the middle of it, or does not come, not for
+// long: what UCX might still read then is safe because UCX is not called again.
+void Comm::Stop() {
+  if (stopped_) return;
+  const commsched_host_t* host = network_->host();
+  const int64_t begin_ns = host->now_ns(host->user);
+  if (end_by_ns_ == 0) end_by_ns_ = network_->EndByNs();
+  const int64_t end_ns = std::max(end_by_ns_, begin_ns + kAbsentNs);
+  std::vector<Comm*> stopping = {this};
+  for (Comm* comm : network_->comms()) {
+    if (comm == this || comm->stopped_ || comm->failure_.ok()) continue;
+    stopping.push_back(comm);
+  }
+  const auto any = [&](bool (Comm::*does)() const) {
+    return std::any_of(stopping.begin(), stopping.end(),
+                       [&](Comm* comm) { return (comm->*does)(); });
+  };
+  const auto takes_until_ns = [&] {
+    int64_t until_ns = begin_ns;
+    for (const Comm* comm : stopping) {
+      until_ns = std::max(until_ns, comm->TakesUntilNs(begin_ns, end_ns));
+    }
+    return until_ns;
+  };
   // Others may need this core to get as far.
   const auto progress = [&] {
     network_->Progress();
     std::this_thread::yield();
   };
+  const auto within = [&](int64_t until_ns) {
+    return host->now_ns(host->user) < until_ns;
+  };
+  for (Comm* comm : stopping) comm->BeginStop();
+  if (network_->stopped()) return;
   do {
     progress();
-  } while (Receives() && within(kLeaveNs));
-  TellAll(Notice::kStopped);
-  while (IsRead() && within(kLeaveNs)) progress();
-  if (IsRead() || Receives()) return network_->Stop();
-  TellAll(Notice::kDrained);
-  while (within(PatienceNs())) progress();
-  GiveUpOnOthers();
+  } while (any(&Comm::Receives) && within(end_ns));
+  for (Comm* comm : stopping) comm->TellAll(Notice::kStopped);
+  while (any(&Comm::IsRead) && within(end_ns)) progress();
+  if (any(&Comm::IsRead) || any(&Comm::Receives)) return network_->Stop();
+  for (Comm* comm : stopping) comm->TellAll(Notice::kDrained);
+  while (within(takes_until_ns())) progress();
+  // Nobody is judged by the little time that who is late has.
+  if (end_ns > begin_ns + kAbsentNs) {
+    for (Comm* comm : stopping) comm->GiveUpOnOthers();
+  }
 }
 
 void Comm::Leave() {
@@ -191,12 +222,17 @@ void Comm::Leave() {
     notice.received = peers_[static_cast<size_t>(peer)].receives;
     Tell(notice, peer);
   }
-  if (Sends() || !failure_.ok()) Stop();
+  const bool has_failed = !failure_.ok();
+  if (Sends() || has_failed) Stop();
   left_ = true;
   network_->Cancel(&notice_message_);
   network_->Cancel(&answer_message_);
-  // The others must hear of it, whoever makes progress next.
-  network_->Flush();
+  // The others must hear of it, whoever makes progress next. A peer that is
+  // gone takes nothing.
+  const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
+  network_->Flush(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
+                             : now_ns + kFlushNs);
+  network_->Remove(this);
   network_->GiveId(id_, tags_);
   if (Sends() || notice_message_.request != nullptr ||
       answer_message_.request != nullptr) {

@@ -15,8 +15,8 @@
 namespace commsched::ucx {
 namespace {
 
-// How long a flush may take: a peer that is gone takes nothing.
-constexpr int64_t kFlushNs = int64_t{1} * 1000 * 1000 * 1000;
+// How long all that follows a failure may wait for others.
+constexpr int64_t kEndNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr uint64_t kMaxAddressBytes = 64 << 10;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
@@ -174,9 +174,14 @@ void Network::Stop() {
   Interrupt();  // Who waits learns of it by its next poll.
 }
 
-void Network::Flush() {
+int64_t Network::EndByNs() {
+  const int64_t now_ns = NowNs();
+  if (now_ns > end_by_ns_ + kEndNs) end_by_ns_ = now_ns + kEndNs;
+  return end_by_ns_;
+}
+
+void Network::Flush(int64_t deadline_ns) {
   if (stopped_) return;
-  const int64_t deadline_ns = NowNs() + kFlushNs;
   ucp_request_param_t none = {};
   void* request = ucp_worker_flush_nbx(worker_, &none);
   if (!UCS_PTR_IS_PTR(request)) return;

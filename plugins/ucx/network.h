@@ -133,8 +133,17 @@ class Network {
   // World ranks that did not answer when a communicator was left.
   void SetAbsent(int peer) { absent_[static_cast<size_t>(peer)] = true; }
   bool IsAbsent(int peer) const { return absent_[static_cast<size_t>(peer)]; }
-  // Until what has been sent has been handed over, but not for long.
-  void Flush();
+  // Until what has been sent has been handed over.
+  void Flush(int64_t deadline_ns);
+
+  // Communicators that have not been left.
+  void Add(Comm* comm) { comms_.push_back(comm); }
+  void Remove(Comm* comm) { std::erase(comms_, comm); }
+  const std::vector<Comm*>& comms() const { return comms_; }
+  // Until when a communicator that fails now may wait for others, stopping and
+  // leaving together: a second, which those have in common that fail within
+  // that second or the next, since a session may fail one after the other.
+  int64_t EndByNs();
 
   // Takes the id of a communicator and the tags that it gets, which are the
   // same on all members: 40 bits. False if this rank has a communicator of that
@@ -203,7 +212,9 @@ class Network {
   // By world rank: the process, if its memory can be read, or 0. Constant once
   // connected.
   std::vector<pid_t> readable_;
-  std::vector<bool> absent_;              // By world rank.
+  std::vector<bool> absent_;  // By world rank.
+  std::vector<Comm*> comms_;
+  int64_t end_by_ns_ = 0;
   std::map<std::string, uint64_t> uses_;  // How often an id was taken.
   std::set<std::string> ids_;
   std::set<uint64_t> tags_;

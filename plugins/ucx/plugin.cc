@@ -212,9 +212,11 @@ commsched_status_t Poll(void* comm, uint32_t request,
                [&] { return Of(comm).Poll(request, out_result); });
 }
 
-void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
+// All at once: they stop together (Comm::Stop).
+void Abort(void* rank, void* const* comms, uint32_t num_comms,
            commsched_status_t status, const char* message) {
   Guard(nullptr, 0, [&]() -> Outcome {
+    const std::lock_guard<std::mutex> lock(static_cast<Network*>(rank)->mu());
     for (uint32_t i = 0; i < num_comms; ++i) {
       Of(comms[i]).Abort(status, message);
     }

@@ -1,8 +1,10 @@
 #include "comm/world.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/control_meeting.h"
 #include "comm/memory_meeting.h"
@@ -16,6 +18,8 @@ namespace {
 
 // How long the end of a world waits for ranks that neither come nor go.
 constexpr int64_t kEndNs = int64_t{60} * 1000 * 1000 * 1000;
+// The same after a failure, with all that sessions wait for as they end.
+constexpr int64_t kFailedEndNs = int64_t{1} * 1000 * 1000 * 1000;
 // How long a rank waits for the server to take a value.
 constexpr int64_t kPutNs = int64_t{60} * 1000 * 1000 * 1000;
 
@@ -56,7 +60,7 @@ World::World(WorldSpec spec, const commsched_backend_t* table)
 World::~World() {
   if (created_ && job_ != nullptr) {
     // Who still waits for this rank learns that it does not come.
-    job_->client().Leave(kEndNs);
+    job_->Leave(EndTimeoutNs());
   }
   {
     MutexLock lock(&ranks_mu_);
@@ -226,6 +230,10 @@ void World::Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
 
 void World::Tell(int rank, uint64_t scope, const absl::Status& why) {
   if (job_ != nullptr) {
+    {
+      MutexLock lock(&mu_);
+      NoteFailureLocked();
+    }
     job_->client().Fail(scope, why);
   } else {
     OnFailed(rank, scope, why);
@@ -237,6 +245,7 @@ void World::OnFailed(int rank, uint64_t scope, const absl::Status& why) {
   {
     MutexLock lock(&mu_);
     if (!failures_.emplace(scope, std::make_pair(rank, why)).second) return;
+    NoteFailureLocked();
     for (const Watching& watching : watchers_) {
       if (watching.scope == scope && watching.rank != rank) {
         told.push_back(watching.watcher);
@@ -248,6 +257,23 @@ void World::OnFailed(int rank, uint64_t scope, const absl::Status& why) {
   }
 }
 
+void World::NoteFailureLocked() {
+  if (failed_ns_ == 0) failed_ns_ = RunningClock::Get().NowNs();
+}
+
+void World::Recovered(uint64_t scope) {
+  MutexLock lock(&mu_);
+  if (lost_.ok() && !failures_.contains(scope)) failed_ns_ = 0;
+}
+
+// What is left of the time that a failure gives.
+int64_t World::EndTimeoutNs() {
+  MutexLock lock(&mu_);
+  if (failed_ns_ == 0) return kEndNs;
+  const int64_t since_ns = RunningClock::Get().NowNs() - failed_ns_;
+  return std::max<int64_t>(0, kFailedEndNs - since_ns);
+}
+
 // The first counts: what follows it is its consequence.
 void World::OnLost(const std::string& why) {
   const absl::Status status = absl::AbortedError(why);
@@ -256,6 +282,7 @@ void World::OnLost(const std::string& why) {
     MutexLock lock(&mu_);
     if (!lost_.ok()) return;
     lost_ = status;
+    NoteFailureLocked();
     watchers = watchers_;
   }
   for (const Watching& watching : watchers) {

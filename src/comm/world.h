@@ -55,7 +55,8 @@ class World {
   static absl::StatusOr<std::shared_ptr<World>> Create(const WorldSpec& spec);
   // This process is one rank of a job. Blocks until it has joined. Its
   // destructor leaves the job and blocks until all ranks have, or are lost, so
-  // that what others still wait for reaches them.
+  // that what others still wait for reaches them: for a minute at most, and of
+  // a world that has failed until a second after that.
   static absl::StatusOr<std::shared_ptr<World>> Join(const WorldSpec& spec,
                                                      JobSpec job);
   ~World();
@@ -88,6 +89,8 @@ class World {
   // `rank` has failed with `why`, which names it: all others learn of it. Never
   // blocks. The first failure of a scope counts.
   void Tell(int rank, uint64_t scope, const absl::Status& why);
+  // All ranks have made what `scope` stands for: failures before it are over.
+  void Recovered(uint64_t scope);
 
  private:
   struct Watching {
@@ -100,6 +103,8 @@ class World {
   absl::Status CreateInstance();
   absl::Status CheckDevices() const;
   absl::Status CheckOwn(int rank) const;
+  void NoteFailureLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t EndTimeoutNs();
   void OnLost(const std::string& why);
   void OnFailed(int rank, uint64_t scope, const absl::Status& why);
 
@@ -126,6 +131,8 @@ class World {
   absl::flat_hash_map<uint64_t, std::pair<int, absl::Status>> failures_
       ABSL_GUARDED_BY(mu_);
   std::vector<Watching> watchers_ ABSL_GUARDED_BY(mu_);
+  // When the first failure came that has not been recovered from; 0: none.
+  int64_t failed_ns_ ABSL_GUARDED_BY(mu_) = 0;
 
   // The last member: its thread calls OnLost.
   std::unique_ptr<Job> job_;

@@ -1,5 +1,6 @@
 #include "control/client.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -27,8 +28,9 @@ using boost::system::error_code;
 constexpr auto kClientTick = std::chrono::milliseconds(20);
 // How much later than the server a call gives up by itself.
 constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
-// How long the last words may take.
+// How long the last words may take, and at least.
 constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
+constexpr int64_t kLeastLeaveNs = int64_t{50} * 1000 * 1000;
 
 std::string Text(absl::string_view view) { return {view.data(), view.size()}; }
 
@@ -45,26 +47,26 @@ class ControlClient::Impl {
 
   ~Impl() {
     if (!thread_.joinable()) return;
-    Leave(0);
+    Leave(0, kLeaveNs);
     boost::asio::post(io_, [this] { Stop(); });
     thread_.join();
   }
 
-  // Blocks until the server has heard of it, and up to `timeout_ns` until all
-  // have left.
-  void Leave(int64_t timeout_ns) {
+  // Blocks up to `heard_timeout_ns`, of the first call, until the server has
+  // heard of it, and up to `timeout_ns` until all have left.
+  void Leave(int64_t timeout_ns, int64_t heard_timeout_ns) {
     const RunningClock& clock = RunningClock::Get();
     const int64_t now_ns = clock.NowNs();
-    const int64_t heard_ns = DeadlineAfter(now_ns, kLeaveNs);
     const int64_t left_ns = DeadlineAfter(now_ns, timeout_ns);
     MutexLock lock(&mu_);
     if (!joined_) return;
     if (!leaving_) {
       leaving_ = true;
+      heard_by_ns_ = DeadlineAfter(now_ns, heard_timeout_ns);
       Post(FrameOf(LeaveMessage{}));
     }
-    while (!left_ && failure_.ok() && clock.NowNs() < heard_ns) {
-      changed_.WaitUntil(&mu_, clock.SleepUntilNs(heard_ns));
+    while (!left_ && failure_.ok() && clock.NowNs() < heard_by_ns_) {
+      changed_.WaitUntil(&mu_, clock.SleepUntilNs(heard_by_ns_));
     }
     while (!all_left_ && failure_.ok() && clock.NowNs() < left_ns) {
       changed_.WaitUntil(&mu_, clock.SleepUntilNs(left_ns));
@@ -384,6 +386,7 @@ class ControlClient::Impl {
   CondVar changed_;
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t heard_by_ns_ ABSL_GUARDED_BY(mu_) = 0;
   bool left_ ABSL_GUARDED_BY(mu_) = false;      // The server knows.
   bool all_left_ ABSL_GUARDED_BY(mu_) = false;  // And so have the others.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
@@ -493,7 +496,9 @@ void ControlClient::Fail(uint64_t scope, const absl::Status& why) {
   impl_->Post(FrameOf(message));
 }
 
-void ControlClient::Leave(int64_t timeout_ns) { impl_->Leave(timeout_ns); }
+void ControlClient::Leave(int64_t timeout_ns) {
+  impl_->Leave(timeout_ns, std::clamp(timeout_ns, kLeastLeaveNs, kLeaveNs));
+}
 
 absl::Status ControlClient::Put(absl::string_view key, absl::string_view value,
                                 int64_t timeout_ns) {

@@ -125,7 +125,8 @@ class Job::Impl {
     if (server_ != nullptr && joined_) {
       const RunningClock& clock = RunningClock::Get();
       const int64_t deadline_ns =
-          DeadlineAfter(clock.NowNs(), spec_.timeout_ns);
+          left_by_ns_ != 0 ? left_by_ns_
+                           : DeadlineAfter(clock.NowNs(), spec_.timeout_ns);
       MutexLock lock(&mu_);
       while (present_ > 0 && clock.NowNs() < deadline_ns) {
         changed_.WaitUntil(&mu_, clock.SleepUntilNs(deadline_ns));
@@ -140,6 +141,11 @@ class Job::Impl {
     if (!environment.server_host.empty()) return JoinAtAddress();
     if (environment.rank == 0) return ServeThisHost();
     return FindOnThisHost();
+  }
+
+  void Leave(int64_t timeout_ns) {
+    left_by_ns_ = DeadlineAfter(RunningClock::Get().NowNs(), timeout_ns);
+    client_->Leave(timeout_ns);
   }
 
   ControlClient& client() { return *client_; }
@@ -255,6 +261,7 @@ class Job::Impl {
 
   const JobSpec spec_;
   int64_t deadline_ns_ = 0;
+  int64_t left_by_ns_ = 0;  // 0: not told to leave.
   bool joined_ = false;
   std::string path_;  // Of the file that this rank has written.
 
@@ -276,6 +283,7 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Join(JobSpec spec) {
   return std::unique_ptr<Job>(new Job(std::move(impl)));
 }
 
+void Job::Leave(int64_t timeout_ns) { impl_->Leave(timeout_ns); }
 ControlClient& Job::client() { return impl_->client(); }
 int Job::rank() const { return impl_->rank(); }
 int Job::size() const { return impl_->size(); }

@@ -31,8 +31,7 @@ struct JobSpec {
 // find it by a file, which has its port and a token that only their user can
 // read; ranks on several at the address that the environment gives.
 //
-// Leaving, rank 0 waits until the others have left or are lost, up to the
-// timeout: the server goes with it. Thread-safe.
+// Thread-safe.
 class Job {
  public:
   // Blocks until this rank has joined; others may still be on their way.
@@ -43,6 +42,13 @@ class Job {
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
+
+  // Leaves the job, after which nothing can be asked (ControlClient::Leave).
+  // Blocks up to `timeout_ns`, until all have left or are lost. The destructor
+  // leaves, too: where rank 0 runs the server, it waits for what is left of
+  // that time, or without this call for as long as joining might have taken,
+  // until the others have gone, as the server goes with it.
+  void Leave(int64_t timeout_ns);
 
   ControlClient& client();
   int rank() const;

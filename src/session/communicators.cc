@@ -67,7 +67,9 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests) {
     RETURN_IF_ERROR(CreateOne(spec, number, id, requests));
   }
   world_->Watch(aborter_, spec.world_rank, scope_);
-  return AwaitReady(spec);
+  RETURN_IF_ERROR(AwaitReady(spec));
+  world_->Recovered(scope_);
+  return absl::OkStatus();
 }
 
 absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,

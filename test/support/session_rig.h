@@ -43,9 +43,14 @@ class SessionRig {
 
   // What a session of `rank` is created from; a test may change it.
   SessionSpec Spec(int rank) {
+    return Spec(rank,
+                worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)]);
+  }
+  // The same after TakeWorlds().
+  SessionSpec Spec(int rank, std::shared_ptr<World> world) {
     const Graph& graph = *plan_->graph;
     SessionSpec spec;
-    spec.world = worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)];
+    spec.world = std::move(world);
     spec.world_rank = rank;
     spec.plan = plan_;
     spec.launch_timeout_ns = int64_t{20} * 1000 * 1000 * 1000;
