@@ -3,7 +3,7 @@ find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
-find_package(Boost 1.74 REQUIRED)  # Headers: Asio.
+find_package(Boost 1.74 REQUIRED CONFIG)  # Headers: Asio.
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 set(COMMSCHED_ABSL
@@ -35,7 +35,11 @@ endif()
 
 # The compiler and headers: libraries are found when a program runs. Of a toolkit,
 # or of the wheels that scripts/install-deps --with cuda installs. The headers are
-# those beside the compiler, since it takes no others.
+# those beside the compiler, since it takes no others; the libraries of CUDA's
+# device code, which its own headers include, may lie in a folder of their own.
+commsched_forget_missing(COMMSCHED_NVCC COMMSCHED_CUDA_INCLUDE_DIR
+  COMMSCHED_CCCL_INCLUDE_DIR COMMSCHED_NVTX_INCLUDE_DIR
+  COMMSCHED_NCCL_INCLUDE_DIR)
 file(GLOB COMMSCHED_CUDA_WHEELS
      ${PROJECT_SOURCE_DIR}/build/cuda-venv/lib/python3*/site-packages/nvidia)
 find_program(COMMSCHED_NVCC nvcc HINTS
@@ -49,9 +53,15 @@ if(COMMSCHED_NVCC)
 endif()
 find_path(COMMSCHED_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS
   ${COMMSCHED_NVCC_INCLUDE_DIR} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+find_path(COMMSCHED_CCCL_INCLUDE_DIR nv/target HINTS
+  ${COMMSCHED_NVCC_INCLUDE_DIR} ${COMMSCHED_NVCC_INCLUDE_DIR}/cccl
+  ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_CUDA_INCLUDE_DIR}/cccl)
+find_path(COMMSCHED_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS
+  ${COMMSCHED_NVCC_INCLUDE_DIR} ${COMMSCHED_CUDA_INCLUDE_DIR})
 find_path(COMMSCHED_NCCL_INCLUDE_DIR nccl.h HINTS
   ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_CUDA_WHEELS}/nccl/include)
-mark_as_advanced(COMMSCHED_CUDA_INCLUDE_DIR COMMSCHED_NCCL_INCLUDE_DIR
+mark_as_advanced(COMMSCHED_CUDA_INCLUDE_DIR COMMSCHED_CCCL_INCLUDE_DIR
+                 COMMSCHED_NVTX_INCLUDE_DIR COMMSCHED_NCCL_INCLUDE_DIR
                  COMMSCHED_NVCC)
 
 commsched_decide(TESTS NEEDS
@@ -68,6 +78,8 @@ commsched_decide(UCX NEEDS
 commsched_decide(CUDA NEEDS
   "CUDA's headers (scripts/install-deps --with cuda)" COMMSCHED_CUDA_INCLUDE_DIR
   "CUDA's compiler nvcc (the same)" COMMSCHED_NVCC
+  "nv/target of CUDA's core libraries (the same)" COMMSCHED_CCCL_INCLUDE_DIR
+  "NVTX's header (the same)" COMMSCHED_NVTX_INCLUDE_DIR
   "NCCL's header (the same)" COMMSCHED_NCCL_INCLUDE_DIR)
 commsched_decide(CLI NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)

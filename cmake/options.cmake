@@ -7,6 +7,16 @@ macro(commsched_option name doc)
   endif()
 endmacro()
 
+# commsched_forget_missing(VARIABLE...): cache variables that name a file or folder
+# that is gone, as a compiler that was replaced, are looked for again.
+macro(commsched_forget_missing)
+  foreach(variable ${ARGN})
+    if(${variable} AND NOT EXISTS "${${variable}}")
+      unset(${variable} CACHE)
+    endif()
+  endforeach()
+endmacro()
+
 # Decides COMMSCHED_WITH_<PART>: sets COMMSCHED_HAVE_<PART>. NEEDS is a list of
 # alternating "description;variable" pairs; a false variable is a missing need.
 function(commsched_decide part)

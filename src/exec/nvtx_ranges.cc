@@ -1,13 +1,12 @@
 #include "exec/nvtx_ranges.h"
 
-#if __has_include(<nvtx3/nvToolsExt.h>)
-#define COMMSCHED_HAVE_NVTX 1
+#ifdef COMMSCHED_HAS_NVTX
 #include <nvtx3/nvToolsExt.h>
 #endif
 
 namespace commsched {
 
-#ifdef COMMSCHED_HAVE_NVTX
+#ifdef COMMSCHED_HAS_NVTX
 namespace {
 
 // Of the process; null if no tool is attached.

@@ -22,8 +22,8 @@ namespace commsched {
 // launch: the thread that issues.
 class NvtxRanges {
  public:
-  // Null if no tool is attached to this process, or if this build had no
-  // header of NVTX's.
+  // Null if no tool is attached to this process, or if this build is without
+  // CUDA.
   static std::unique_ptr<NvtxRanges> Create(const Program& program);
   NvtxRanges(const NvtxRanges&) = delete;
   NvtxRanges& operator=(const NvtxRanges&) = delete;

@@ -145,6 +145,12 @@ class TextRulesTest(PlantedTree):
         self.assertFalse(self.refused("src/plan/a.cc", 'snprintf(b, 1, "x");'))
         self.assertFalse(self.refused("src/plan/a.cc", 'fprintf(f, "x");'))
 
+    def test_looking_for_headers_in_sources_is_refused(self):
+        text = "#if __has_include(<nccl.h>)"
+        self.assertTrue(self.refused("src/exec/a.cc", text))
+        self.assertTrue(self.refused("plugins/nccl/a.h", text))
+        self.assertFalse(self.refused("src/exec/a.cc", "#ifdef HAS_INCLUDE"))
+
     def test_placeholders_in_pages_are_refused(self):
         self.assertTrue(self.refused("docs/a.md", "see @DEMO@"))
         self.assertTrue(self.refused("README.md", "@TWO_WORDS@"))

@@ -25,6 +25,9 @@ RULES = [
     ("what runs a plan knows devices, streams and events by their interfaces",
      re.compile(r"\bHostDevice\b|\bHostEvent\b|\bCuda(Device|Event|Stream)\b"),
      ("src/exec", "src/session", "src/recording", "src/comm"), _CODE),
+    ("what a header's absence decides is found by CMake and handed to the "
+     "compiler as a definition: a compiler cache misses a header that comes",
+     re.compile(r"\b__has_include\b"), (), _CODE),
     ("the library never prints to stdout",
      re.compile(r"\bstd::cout\b|(?<![\w:])printf\s*\(|\bputs\s*\("),
      tuple(f"src/{room}" for room in
