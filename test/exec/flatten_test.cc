@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "test/exec/logged_device.h"
@@ -53,7 +54,7 @@ struct ChainWithIdleOp {
   char memory[256] = {};
 };
 
-const NodeProgram& NodeOf(const Program& program, const std::string& name) {
+const NodeProgram& NodeOf(const Program& program, absl::string_view name) {
   for (uint32_t i = 0; i < program.nodes.size(); ++i) {
     if (program.OpName(i) == name) return program.nodes[i];
   }
