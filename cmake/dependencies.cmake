@@ -40,8 +40,11 @@ endif()
 commsched_forget_missing(COMMSCHED_NVCC COMMSCHED_CUDA_INCLUDE_DIR
   COMMSCHED_CCCL_INCLUDE_DIR COMMSCHED_NVTX_INCLUDE_DIR
   COMMSCHED_NCCL_INCLUDE_DIR)
+set(COMMSCHED_CUDA_VENV ${PROJECT_SOURCE_DIR}/build/cuda-venv CACHE PATH
+    "Where scripts/install-deps --with cuda installs")
+mark_as_advanced(COMMSCHED_CUDA_VENV)
 file(GLOB COMMSCHED_CUDA_WHEELS
-     ${PROJECT_SOURCE_DIR}/build/cuda-venv/lib/python3*/site-packages/nvidia)
+     ${COMMSCHED_CUDA_VENV}/lib/python3*/site-packages/nvidia)
 find_program(COMMSCHED_NVCC nvcc HINTS
   $ENV{CUDA_HOME}/bin /usr/local/cuda/bin ${COMMSCHED_CUDA_WHEELS}/cu13/bin)
 set(COMMSCHED_NVCC_INCLUDE_DIR "")
