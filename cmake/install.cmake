@@ -1,4 +1,5 @@
-# The package: headers, libraries, find_package() and pkg-config files.
+# The package: headers, libraries, programs, find_package() and pkg-config files,
+# and what there is to read. Programs and plugins say for themselves where they go.
 include(CMakePackageConfigHelpers)
 
 set(installed commsched)
@@ -9,6 +10,10 @@ install(TARGETS ${installed} EXPORT commschedTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+              ${PROJECT_SOURCE_DIR}/LICENSE
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/commsched)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/commsched)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/commsched)
 install(EXPORT commschedTargets NAMESPACE commsched:: DESTINATION ${package_dir})
@@ -37,3 +42,13 @@ commsched_install_pc(commsched)
 if(TARGET commsched_engine)
   commsched_install_pc(commsched-engine)
 endif()
+
+# All that is installed, and the examples; neither tests nor benchmarks.
+get_property(programs DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY BUILDSYSTEM_TARGETS)
+list(FILTER programs INCLUDE REGEX
+     "^(commsched|commsched_(engine|cli|plugin_.*)|example_.*)$")
+list(FILTER programs EXCLUDE REGEX "skeleton")
+if(TARGET commsched-train)
+  list(APPEND programs commsched-train)
+endif()
+add_custom_target(commsched_programs DEPENDS ${programs})

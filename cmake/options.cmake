@@ -1,6 +1,12 @@
-# commsched_option(NAME DOC): a cache variable AUTO | ON | OFF, AUTO by default.
+# commsched_option(NAME DOC [OWN]): a cache variable AUTO | ON | OFF, AUTO by
+# default. OWN: a part that only this project has a use for, which is OFF by
+# default where another project adds this one.
 macro(commsched_option name doc)
-  set(${name} AUTO CACHE STRING "${doc} (AUTO, ON or OFF)")
+  set(commsched_default AUTO)
+  if("${ARGN}" STREQUAL "OWN" AND NOT PROJECT_IS_TOP_LEVEL)
+    set(commsched_default OFF)
+  endif()
+  set(${name} ${commsched_default} CACHE STRING "${doc} (AUTO, ON or OFF)")
   set_property(CACHE ${name} PROPERTY STRINGS AUTO ON OFF)
   if(NOT "${${name}}" MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${name} is '${${name}}'; it must be AUTO, ON or OFF")

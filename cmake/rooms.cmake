@@ -170,4 +170,15 @@ function(commsched_command_line)
     OUTPUT_NAME commsched
     INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS commsched_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(CMAKE_CROSSCOMPILING)
+    return()
+  endif()
+  # Bash looks for a file of the program's name there.
+  set(completion ${PROJECT_BINARY_DIR}/completion/commsched)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/completion)
+  add_custom_command(TARGET commsched_cli POST_BUILD
+    COMMAND commsched_cli completion > ${completion}
+    BYPRODUCTS ${completion} VERBATIM)
+  install(FILES ${completion}
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 endfunction()
