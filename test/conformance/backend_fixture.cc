@@ -1,6 +1,7 @@
 #include "test/conformance/backend_fixture.h"
 
 #include <cstdlib>
+#include <iostream>
 #include <random>
 #include <thread>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "comm/emulated_link.h"
 #include "comm/plugin_registry.h"
@@ -24,16 +26,62 @@ LaunchEnvironment Environment() {
       .value();
 }
 
-// Of a job of processes; the configuration is in COMMSCHED_TEST_CONFIG.
-BackendCase OwnProcess() {
-  const char* const config = getenv("COMMSCHED_TEST_CONFIG");
+std::string TextOf(const char* variable) {
+  const char* const text = getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+// The backend that the environment asks for, on `size` ranks. It has to do what
+// its own table says that it can.
+BackendCase NamedBackend(int size) {
   BackendCase one;
-  one.size = Environment().size;
+  one.size = size;
+  one.backend = TextOf("COMMSCHED_TEST_BACKEND");
+  one.config = TextOf("COMMSCHED_TEST_CONFIG");
+  one.checks_launches = !TextOf("COMMSCHED_TEST_CHECKS_LAUNCHES").empty();
+  // Its file need not be called like it. What cannot be loaded is reported if
+  // it is the one that is missing.
+  PluginRegistry::Process().LoadAll().IgnoreError();
+  const commsched_backend_t* const table =
+      PluginRegistry::Process().Backend(one.backend).value();
+  one.name = absl::StrCat(one.backend, "_n", size);
+  one.capabilities = table->capabilities & BackendCase{}.capabilities;
+  one.deterministic = one.capabilities & COMMSCHED_BACKEND_DETERMINISTIC;
+  one.processes = table->capabilities & COMMSCHED_BACKEND_PROCESSES;
+  one.on_cuda = table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED;
+  one.keeps_nan = !one.on_cuda;
+  return one;
+}
+
+std::vector<BackendCase> NamedBackends() {
+  const std::string ranks = TextOf("COMMSCHED_TEST_RANKS");
+  std::vector<BackendCase> cases;
+  for (const absl::string_view text :
+       absl::StrSplit(ranks.empty() ? "1,2,3,4" : ranks, ',')) {
+    int size = 0;
+    if (!absl::SimpleAtoi(text, &size) || size < 1) {
+      std::cerr << "COMMSCHED_TEST_RANKS is '" << ranks
+                << "', not numbers of ranks such as '1,2,4'\n";
+      std::exit(2);
+    }
+    cases.push_back(NamedBackend(size));
+  }
+  return cases;
+}
+
+// Of a job of processes.
+BackendCase OwnProcess() {
+  BackendCase one;
+  if (!TextOf("COMMSCHED_TEST_BACKEND").empty()) {
+    one = NamedBackend(Environment().size);
+  } else {
+    one.size = Environment().size;
+    one.backend = "ucx";
+    one.config = TextOf("COMMSCHED_TEST_CONFIG");
+    one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
+    one.checks_launches = false;
+  }
   one.name = absl::StrCat("process_n", one.size);
-  one.backend = "ucx";
-  one.config = config == nullptr ? "" : config;
-  one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
-  one.checks_launches = false;
   one.processes = true;
   one.own_process = true;
   return one;
@@ -43,6 +91,7 @@ BackendCase OwnProcess() {
 
 std::vector<BackendCase> AllBackends() {
   if (getenv("COMMSCHED_RANK") != nullptr) return {OwnProcess()};
+  if (!TextOf("COMMSCHED_TEST_BACKEND").empty()) return NamedBackends();
   using Wrap = BackendCase::Wrap;
   std::vector<BackendCase> cases;
   for (const int size : {1, 2, 3, 4, 8}) {

@@ -56,7 +56,9 @@ inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {
   return out << param.name;
 }
 
-// In a job of processes: the one of that job.
+// In a job of processes: the one of that job. Where the environment names a
+// backend, that one alone (docs/writing_a_plugin.md): COMMSCHED_TEST_BACKEND,
+// _CONFIG, _RANKS and _CHECKS_LAUNCHES.
 std::vector<BackendCase> AllBackends();
 // Those of AllBackends() that a suite is about: with all `capabilities`, at
 // least `size` ranks, and that satisfy `also`.
