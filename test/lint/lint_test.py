@@ -1,14 +1,31 @@
 #!/usr/bin/env python3
 """Lints the lint: plants violations in a small tree and looks for each."""
 
+import importlib.machinery
+import importlib.util
 import pathlib
 import tempfile
 import unittest
 
 import docstrings
 import headers
+import json_keys
 import layers
 import text_rules
+import versions
+
+
+def load_script(name):
+    """A program of scripts/ as a module."""
+    path = pathlib.Path(__file__).resolve().parents[2] / "scripts" / name
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(path))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+docs_check = load_script("docs-check")
 
 
 class PlantedTree(unittest.TestCase):
@@ -234,6 +251,119 @@ class DocstringsTest(unittest.TestCase):
     def test_a_function_with_a_contract_passes(self):
         self.assertFalse(self.problems("/// Threads:   any.\n/// Since:     0.1"))
 
+
+class JsonKeysTest(PlantedTree):
+
+    def test_keys_that_the_page_lacks_are_refused(self):
+        self.plant("docs/plan_json.md", "`known`\n")
+        self.plant("src/plan/explain/a.cc",
+                   'Json AJson() {\n  json["known"] = {{"new", 1}};\n}\n'
+                   'Row ATable() {\n  return {"title", 1};\n}\n')
+        self.assertEqual(json_keys.violations(self.root),
+                         ["src/plan/explain/a.cc:2: the key 'new' is not in "
+                          "docs/plan_json.md"])
+
+
+class VersionsTest(PlantedTree):
+
+    def found(self, changelog, header="0.2.0"):
+        self.plant("CMakeLists.txt", "project(a VERSION 0.2.0 LANGUAGES C)\n")
+        numbers = zip(("MAJOR", "MINOR", "PATCH"), header.split("."))
+        self.plant("include/commsched/version.h",
+                   "\n".join(f"COMMSCHED_VERSION_{n} = {v}," for n, v in numbers))
+        self.plant("CHANGELOG.md", changelog)
+        return versions.violations(self.root)
+
+    def test_releases_stand_below_what_is_unreleased(self):
+        self.assertEqual(self.found("## Unreleased\n## 0.1.0 (2026-01-02)\n"), [])
+        self.assertEqual(self.found("## 0.2.0 (2026-01-03)\n"), [])
+        self.assertTrue(self.found("## 0.3.0 (2026-01-03)\n"))
+        self.assertTrue(self.found("## 0.1.0 (2026-01-02)\n## Unreleased\n"))
+        self.assertTrue(self.found("## Unreleased\n## 0.1.0\n"))
+
+    def test_the_header_has_the_same_version(self):
+        self.assertTrue(self.found("## Unreleased\n", header="0.1.0"))
+
+
+class DocsCheckTest(PlantedTree):
+
+    def lint(self, page, text):
+        self.plant("README.md", "[page](docs/page.md)\n")
+        self.plant("docs/page.md", "")
+        self.plant(page, text)
+        return docs_check.read_tree(self.root)
+
+    def refused(self, text, line, reason):
+        _, problems = self.lint("docs/page.md", text)
+        return any(problem.startswith(f"docs/page.md:{line}:") and
+                   reason in problem for problem in problems)
+
+    def test_marked_fences_are_accepted(self):
+        blocks, problems = self.lint(
+            "docs/page.md", "```sh\ntrue\n```\n- item:\n  ```c\n  int i;\n  ```\n")
+        self.assertEqual(problems, [])
+        self.assertEqual([b[1:] for b in blocks],
+                         [(1, "sh", "true\n", ""), (5, "c", "int i;\n", "")])
+
+    def test_fences_without_a_mark_or_an_end_are_refused(self):
+        self.assertTrue(self.refused("text\n```\ntrue\n```\n", 2, "marked ''"))
+        self.assertTrue(self.refused("```bash\ntrue\n```\n", 1, "'bash'"))
+        self.assertTrue(self.refused("```sh\ntrue\n", 1, "never closed"))
+
+    def test_blocks_by_indentation_are_refused_outside_of_lists(self):
+        self.assertTrue(self.refused("text\n\n    true\n", 3, "indentation"))
+        self.assertFalse(self.refused("- text\n\n    more\n", 3, "indentation"))
+
+    def test_a_reason_keeps_a_block_from_running(self):
+        blocks, problems = self.lint(
+            "docs/page.md",
+            "<!-- docs-check: not run: needs Slurm -->\n```sh\nsrun\n```\n")
+        self.assertEqual(problems, [])
+        self.assertEqual(blocks[0].reason, "needs Slurm")
+
+    def test_reasons_that_belong_to_nothing_are_refused(self):
+        reason = "<!-- docs-check: not run: needs Slurm -->\n"
+        self.assertTrue(self.refused(reason + "\n```sh\n```\n", 1, "no fence"))
+        self.assertTrue(self.refused(reason + "```c\n```\n", 2, "not sh"))
+        self.assertTrue(
+            self.refused("<!-- docs-check: skip -->\n```sh\n```\n", 1, "REASON"))
+
+    def test_ten_blocks_may_have_a_reason(self):
+        one = "<!-- docs-check: not run: why not -->\n```sh\ntrue\n```\n"
+        self.assertEqual(self.lint("docs/page.md", 10 * one)[1], [])
+        self.assertTrue(self.refused(11 * one, 42, "11 blocks"))
+
+    def test_pages_and_links_that_lead_nowhere_are_refused(self):
+        self.assertIn("README.md:1: does not link to docs/other.md",
+                      self.lint("docs/other.md", "")[1])
+        self.assertTrue(self.refused("[a](gone.md#x)\n", 1, "gone.md"))
+
+    def test_a_reader_meets_readme_then_pages_then_examples(self):
+        self.plant("README.md", "[e](examples/README.md) [b](docs/b.md) "
+                   "[a](docs/a.md)\n")
+        pages = ["CHANGELOG.md", "README.md", "docs/a.md", "docs/b.md",
+                 "examples/1/README.md", "examples/README.md"]
+        self.assertEqual(docs_check.in_reading_order(self.root, pages),
+                         ["README.md", "docs/b.md", "docs/a.md",
+                          "examples/README.md", "examples/1/README.md",
+                          "CHANGELOG.md"])
+
+    def run_page(self, text):
+        blocks, _ = docs_check.parse("docs/page.md", text)
+        return docs_check.run_blocks(self.root, blocks)
+
+    def test_blocks_of_a_page_share_folder_and_environment(self):
+        self.assertTrue(self.run_page(
+            "```sh\nmkdir -p build\ncd build\nexport MINE=1\n```\n"
+            "```sh\ntest $MINE = 1\ntest -d ../build\n```\n"))
+
+    def test_a_command_that_fails_fails_its_block(self):
+        self.assertFalse(self.run_page("```sh\nfalse\ntrue\n```\n"))
+        self.assertFalse(self.run_page("```sh\nfalse | true\n```\n"))
+
+    def test_a_block_that_leaves_a_file_in_the_tree_fails(self):
+        self.assertFalse(self.run_page("```sh\ntouch left\n```\n"))
+        self.assertTrue(self.run_page("```sh\nmkdir build\ntouch build/f\n```\n"))
 
 if __name__ == "__main__":
     unittest.main()
