@@ -31,11 +31,13 @@ typedef struct commsched_control_desc {
   /// After how much silence a rank is lost; 0: 10 s. At least 10 ms.
   int64_t silence_ns;
   /// (optional) A rank is lost: its process has ended without leaving, or is
-  /// silent. `why` names it, and is valid during the call. On the server's
-  /// thread, as is the next; must not block nor destroy the server.
+  /// silent; or it has not joined in time (commsched_join_desc_t::timeout_ns):
+  /// of several such, the first, with a `why` that names all. `why` is valid
+  /// during the call. On the server's thread, as is the next; must not block
+  /// nor destroy the server.
   void (*on_lost)(void* user, int32_t rank, const char* why);
   /// (optional) A rank has left or was lost: `present` are there now, `joined`
-  /// have ever been.
+  /// have ever been, or were lost before they joined.
   void (*on_departed)(void* user, int32_t present, int32_t joined);
   void* user;
 } commsched_control_desc_t;
@@ -72,6 +74,20 @@ commsched_control_server_start(const commsched_control_desc_t* desc,
 /// Since:     0.1
 COMMSCHED_API uint32_t
 commsched_control_server_port(const commsched_control_server_t* server);
+
+/// Says that the process of `rank` has ended, as only who has started it can
+/// know if the rank has not joined, or has left a child that keeps its
+/// connection. The rank is lost if it has not left: the others fail with
+/// ABORTED, those that wait for it to join at once. `on_lost` is not called.
+///
+/// Shape:     `what` goes on after "rank 3 is lost: ", as "process 77 exited
+///            with code 1" does; copied.
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, or `rank` is not in the job
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_control_server_report_exit(
+    commsched_control_server_t* server, int32_t rank, const char* what);
 
 /// Ends the server. Ranks that are still there find it lost. Accepts NULL.
 ///

@@ -202,6 +202,12 @@ typedef struct commsched_backend_rank_desc {
   /// From any thread, often; must not call the backend.
   void (*wake)(void* user);
   void* wake_user;
+  /// By world rank, of `world_size` each, where it is, for comparing: ranks of
+  /// one host, which means one kernel, have the same text in `hosts`; those of
+  /// them in one network namespace, in `networks`. "": not known. NULL if all
+  /// ranks are threads of this process. Valid as long as the rank is open.
+  const char* const* hosts;
+  const char* const* networks;
 } commsched_backend_rank_desc_t;
 
 /// How a communicator is made.

@@ -87,7 +87,9 @@ typedef struct commsched_join_desc {
   /// A backend that connects processes: "null", or a plugin. NULL: "ucx".
   const char* backend;
   const char* backend_config;  ///< As in commsched_world_desc_t.
-  int64_t timeout_ns;          ///< To join; 0: 60 s.
+  /// To join, and from then on for all others to; 0: COMMSCHED_JOIN_TIMEOUT_S,
+  /// by default 60 s. No other limit applies to a rank that has not joined.
+  int64_t timeout_ns;
   /// As in commsched_world_desc_t; `device` of -1: local rank r uses the r-th.
   commsched_device_kind_t device_kind;
   int32_t device;
@@ -110,12 +112,13 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
 /// COMMSCHED_CONTROL), torchrun, Open MPI's or MPICH's mpirun, or srun; without
 /// any of them the process is a job of one. If nobody runs a control server
 /// (COMMSCHED_CONTROL=host:port), rank 0 does: ranks on one host find it by
-/// themselves; on several it listens at MASTER_ADDR and COMMSCHED_PORT, by
-/// default the port after MASTER_PORT, and needs a token, COMMSCHED_TOKEN or in
-/// the file COMMSCHED_TOKEN_FILE.
+/// what the environment says of the job, MASTER_ADDR, MASTER_PORT and the
+/// launcher's name for it; on several it listens at MASTER_ADDR and
+/// COMMSCHED_PORT, by default the port after MASTER_PORT, and needs a token,
+/// COMMSCHED_TOKEN or in the file COMMSCHED_TOKEN_FILE.
 ///
-/// A rank whose process ends or goes silent breaks the sessions of all others
-/// with ABORTED, which names it.
+/// A rank whose process ends or goes silent, or that has not joined when the
+/// time is up, breaks the sessions of all others with ABORTED, which names it.
 ///
 /// Ownership: `desc` is read during the call. Release with
 ///            commsched_world_destroy().
@@ -126,12 +129,17 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
 ///                                 job of another size
 ///            FAILED_PRECONDITION  the backend connects threads only; the ranks
 ///                                 are on several hosts and nothing says where
-///                                 they meet; `abi_version` is newer than the
-///                                 library
+///                                 they meet, or there is no token; the job is
+///                                 another one, or in another epoch;
+///                                 `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`
 ///            UNAUTHENTICATED      the token is not the job's
 ///            ALREADY_EXISTS       another process has joined as this rank
-///            DEADLINE_EXCEEDED    the control server could not be reached
+///            UNAVAILABLE          somebody else listens where rank 0 should
+///            ABORTED              this rank comes too late, or its launcher
+///                                 said that it has ended
+///            DEADLINE_EXCEEDED    the control server could not be reached; the
+///                                 message names rank 0 if that is to run it
 ///            or why the backend cannot make its part of a world
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_world_join(

@@ -88,6 +88,14 @@ uint32_t commsched_control_server_port(
   return server == nullptr ? 0 : server->server->port();
 }
 
+commsched_status_t commsched_control_server_report_exit(
+    commsched_control_server_t* server, int32_t rank, const char* what) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"server", server}, {"what", what}}));
+    return server->server->ReportExit(rank, what);
+  });
+}
+
 void commsched_control_server_destroy(commsched_control_server_t* server) {
   AtVoidBoundary([&] { delete server; });
 }

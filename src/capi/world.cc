@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/env.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
@@ -20,8 +21,6 @@ using commsched::RequireNonNull;
 
 namespace commsched {
 namespace {
-
-constexpr int64_t kJoinTimeoutNs = int64_t{60} * 1000 * 1000 * 1000;
 
 // Ranks that share a device share what is behind it. Nothing for the host.
 absl::Status AddDevice(commsched_device_kind_t kind, int32_t ordinal,
@@ -105,7 +104,12 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
   ASSIGN_OR_RETURN(job.environment, EnvironmentOf(desc));
   RETURN_IF_ERROR(AddDevice(desc.device_kind, desc.device,
                             job.environment.local_rank, &spec.devices));
-  job.timeout_ns = desc.timeout_ns == 0 ? kJoinTimeoutNs : desc.timeout_ns;
+  job.timeout_ns = desc.timeout_ns;
+  if (desc.timeout_ns == 0) {
+    ASSIGN_OR_RETURN(const int64_t seconds,
+                     Env::Process().Get("COMMSCHED_JOIN_TIMEOUT_S"));
+    job.timeout_ns = seconds * 1000 * 1000 * 1000;
+  }
   return World::Join(spec, std::move(job));
 }
 

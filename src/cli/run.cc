@@ -344,6 +344,11 @@ class Launcher {
     const std::string what = "rank " + std::to_string(rank->number) +
                              " (process " + std::to_string(child.pid()) + ") " +
                              child.Describe();
+    // If it has not joined, nobody else knows.
+    const std::string how =
+        "process " + std::to_string(child.pid()) + " " + child.Describe();
+    commsched_control_server_report_exit(server_.get(), rank->number,
+                                         how.c_str());
     // Its children, who hold its pipes.
     child.Signal(SIGKILL);
     if (code == 0) return;

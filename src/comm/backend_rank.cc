@@ -78,6 +78,16 @@ absl::Status BackendRank::OpenTable() {
   desc.oob = &oob_;
   desc.wake = [](void* user) { static_cast<Parker*>(user)->Unpark(); };
   desc.wake_user = &parker_;
+  for (const std::string& host : spec_.roster.hosts) {
+    hosts_.push_back(host.c_str());
+  }
+  for (const std::string& network : spec_.roster.networks) {
+    networks_.push_back(network.c_str());
+  }
+  if (!hosts_.empty()) {
+    desc.hosts = hosts_.data();
+    desc.networks = networks_.data();
+  }
   if (table().wait != nullptr) {
     const auto sleep = [](void* user, int64_t deadline_ns) {
       auto* self = static_cast<BackendRank*>(user);

@@ -16,6 +16,7 @@
 #include "base/parker.h"
 #include "comm/value_store.h"
 #include "commsched/plugin.h"
+#include "control/roster.h"
 #include "device/device.h"
 
 namespace commsched {
@@ -49,6 +50,7 @@ class BackendRank {
     int local_rank = 0;
     int local_size = 0;
     Device* device = nullptr;  // Outlives the rank.
+    Roster roster;             // Where all ranks are; empty: in this process.
   };
 
   static absl::StatusOr<std::unique_ptr<BackendRank>> Open(const Spec& spec);
@@ -107,6 +109,9 @@ class BackendRank {
 
   const Spec spec_;
   commsched_oob_t oob_ = {};
+  // Of spec_.roster, as the backend sees it.
+  std::vector<const char*> hosts_;
+  std::vector<const char*> networks_;
   void* handle_ = nullptr;
   Parker parker_;  // Of who has the turn.
 

@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kEndNs = int64_t{60} * 1000 * 1000 * 1000;
 // The same after a failure, with all that sessions wait for as they end.
 constexpr int64_t kFailedEndNs = int64_t{1} * 1000 * 1000 * 1000;
+// How much later than the server a rank gives up those that do not join.
+constexpr int64_t kRosterGraceNs = int64_t{10} * 1000 * 1000 * 1000;
 // How long a rank waits for the server to take a value.
 constexpr int64_t kPutNs = int64_t{60} * 1000 * 1000 * 1000;
 
@@ -97,8 +99,9 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   world->local_rank_ = environment.local_rank;
   world->local_size_ = environment.local_size;
   World* const raw = world.get();
-  job.on_lost = [raw](int /*rank*/, const std::string& why) {
-    raw->OnLost(why);
+  job.on_lost = [raw](int rank, const std::string& why) {
+    raw->OnLost(rank == ControlClientSpec::kServer ? absl::UnavailableError(why)
+                                                   : absl::AbortedError(why));
   };
   job.on_failed = [raw](int rank, uint64_t scope, const absl::Status& why) {
     raw->OnFailed(rank, scope, why);
@@ -178,6 +181,12 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
   MutexLock lock(&ranks_mu_);
   std::unique_ptr<BackendRank>& opened = ranks_[static_cast<size_t>(rank)];
   if (opened != nullptr) return opened.get();
+  Roster roster;
+  if (job_ != nullptr) {
+    // Ends by the others' limit, not by this one.
+    ASSIGN_OR_RETURN(roster, job_->client().WaitForRoster(DeadlineAfter(
+                                 job_->timeout_ns(), kRosterGraceNs)));
+  }
   ASSIGN_OR_RETURN(
       opened, BackendRank::Open(
                   {.table = table_,
@@ -188,7 +197,8 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
                    .world_size = spec_.size,
                    .local_rank = own_rank_ == kAllRanks ? rank : local_rank_,
                    .local_size = local_size_,
-                   .device = device(rank)}));
+                   .device = device(rank),
+                   .roster = std::move(roster)}));
   return opened.get();
 }
 
@@ -275,18 +285,17 @@ int64_t World::EndTimeoutNs() {
 }
 
 // The first counts: what follows it is its consequence.
-void World::OnLost(const std::string& why) {
-  const absl::Status status = absl::AbortedError(why);
+void World::OnLost(const absl::Status& why) {
   std::vector<Watching> watchers;
   {
     MutexLock lock(&mu_);
     if (!lost_.ok()) return;
-    lost_ = status;
+    lost_ = why;
     NoteFailureLocked();
     watchers = watchers_;
   }
   for (const Watching& watching : watchers) {
-    if (const auto alive = watching.watcher.lock()) alive->OnFailure(status);
+    if (const auto alive = watching.watcher.lock()) alive->OnFailure(why);
   }
 }
 

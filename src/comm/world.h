@@ -73,7 +73,8 @@ class World {
   // That of `rank`, which lives in this process. Lives as long as the world.
   Device* device(int rank) const;
   // `rank`, one that lives in this process, as the backend has opened it. Stays
-  // open with the world.
+  // open with the world. Blocks until all ranks of the job have joined, or one
+  // is lost.
   absl::StatusOr<BackendRank*> Rank(int rank);
 
   // Takes a rank; kAlreadyExists while another holder lives. Give it back with
@@ -105,7 +106,7 @@ class World {
   absl::Status CheckOwn(int rank) const;
   void NoteFailureLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t EndTimeoutNs();
-  void OnLost(const std::string& why);
+  void OnLost(const absl::Status& why);
   void OnFailed(int rank, uint64_t scope, const absl::Status& why);
 
   // Constant after creation.

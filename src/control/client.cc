@@ -1,6 +1,10 @@
 #include "control/client.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -9,7 +13,6 @@
 #include "base/mutex.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
-#include "boost/asio/connect.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
@@ -17,6 +20,7 @@
 #include "control/connection.h"
 #include "control/meeting_table.h"
 #include "control/messages.h"
+#include "control/sockets.h"
 #include "control/token.h"
 
 namespace commsched {
@@ -32,6 +36,9 @@ constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
 constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr int64_t kLeastLeaveNs = int64_t{50} * 1000 * 1000;
 
+// How long the server may be silent once it is connected to: it speaks first.
+constexpr int64_t kSpeakNs = int64_t{5} * 1000 * 1000 * 1000;
+
 std::string Text(absl::string_view view) { return {view.data(), view.size()}; }
 
 std::vector<int32_t> Numbers(absl::Span<const int> members) {
@@ -43,7 +50,10 @@ std::vector<int32_t> Numbers(absl::Span<const int> members) {
 class ControlClient::Impl {
  public:
   explicit Impl(ControlClientSpec spec)
-      : spec_(std::move(spec)), resolver_(io_), timer_(io_) {}
+      : spec_(std::move(spec)),
+        given_(spec_.socket),
+        resolver_(io_),
+        timer_(io_) {}
 
   ~Impl() {
     if (!thread_.joinable()) return;
@@ -123,6 +133,8 @@ class ControlClient::Impl {
                      " had no answer from ", ServerName()));
   }
 
+  int size() const { return spec_.size; }
+
   void Post(SharedFrame frame) {
     boost::asio::post(io_, [this, frame = std::move(frame)] {
       if (connection_ != nullptr) connection_->Send(frame);
@@ -139,43 +151,95 @@ class ControlClient::Impl {
   };
 
   std::string ServerName() const {
-    return absl::StrCat("control server ", spec_.host, ":", spec_.port);
+    return spec_.socket >= 0
+               ? "control server of rank 0"
+               : absl::StrCat("control server ", spec_.host, ":", spec_.port);
   }
 
   // ---- On the thread: joining ----
 
   void Try() {
     step_ = Step::kConnecting;
-    resolver_.async_resolve(
-        spec_.host, absl::StrCat(spec_.port),
-        [this](const error_code& error, tcp::resolver::results_type results) {
-          if (step_ == Step::kOver) return;
-          if (error) return TryAgain(error.message());
-          Open(std::move(results));
-        });
+    if (spec_.socket >= 0) {
+      Begin(given_.Release());
+      return;
+    }
+    error_code not_numeric;
+    const auto address = boost::asio::ip::make_address(spec_.host, not_numeric);
+    if (!not_numeric) {
+      endpoints_ = {tcp::endpoint(address, spec_.port)};
+      return OpenNext();
+    }
+    resolver_.async_resolve(spec_.host, absl::StrCat(spec_.port),
+                            [this](const error_code& error,
+                                   const tcp::resolver::results_type& results) {
+                              if (step_ == Step::kOver) return;
+                              if (error) return TryAgain(error.message());
+                              endpoints_.clear();
+                              for (const auto& result : results) {
+                                endpoints_.push_back(result.endpoint());
+                              }
+                              OpenNext();
+                            });
   }
 
-  void Open(tcp::resolver::results_type results) {
-    auto socket = std::make_shared<tcp::socket>(io_);
-    boost::asio::async_connect(
-        *socket, results,
-        [this, socket](const error_code& error, const tcp::endpoint&) {
-          if (step_ == Step::kOver) return;
-          if (error) return TryAgain(error.message());
-          connection_ = std::make_shared<Connection>(std::move(*socket));
-          connection_->Start(
-              {[this](FrameKind kind, absl::string_view payload) {
-                 return Handle(kind, payload);
-               },
-               [this](const absl::Status& why) { Closed(why); }});
-        });
+  // The first of the endpoints that are left.
+  void OpenNext() {
+    if (endpoints_.empty()) return TryAgain("no address is left");
+    const tcp::endpoint where = endpoints_.front();
+    endpoints_.erase(endpoints_.begin());
+    Descriptor fd = OpenSocket(where.protocol().family(), SOCK_STREAM);
+    auto socket = std::make_shared<Socket>(io_);
+    error_code failed;
+    if (!fd.valid()) {
+      failed = error_code(errno, boost::system::system_category());
+    } else {
+      socket->assign(where.protocol(), fd.get(), failed);
+    }
+    if (failed) return TryAgain(failed.message());
+    fd.Release();
+    socket->async_connect(where, [this, socket](const error_code& error) {
+      if (step_ == Step::kOver) return;
+      if (!error) return Begin(std::move(*socket));
+      if (!endpoints_.empty()) return OpenNext();
+      TryAgain(error.message());
+    });
+  }
+
+  void Begin(int fd) {
+    Socket socket(io_);
+    error_code error;
+    socket.assign(boost::asio::generic::stream_protocol(FamilyOf(fd), 0), fd,
+                  error);
+    if (!error) return Begin(std::move(socket));
+    close(fd);
+    TryAgain(error.message());
+  }
+
+  void Begin(Socket socket) {
+    connection_ = std::make_shared<Connection>(std::move(socket));
+    connection_->Start({[this](FrameKind kind, absl::string_view payload) {
+                          return Handle(kind, payload);
+                        },
+                        [this](const absl::Status& why) { Closed(why); }});
   }
 
   // At the next tick: nobody listens yet, or the server was busy.
   void TryAgain(absl::string_view why) {
     last_error_ = Text(why);
     connection_.reset();
-    try_again_ = true;
+    if (spec_.socket < 0) {
+      try_again_ = true;
+      return;
+    }
+    Fail(absl::UnavailableError(absl::StrCat(ServerName(), " is gone: ", why)));
+  }
+
+  // Somebody else listens there.
+  void FailStrange(absl::string_view why) {
+    Fail(absl::UnavailableError(
+        absl::StrCat("what listens at ", spec_.host, ":", spec_.port,
+                     " is no control server of commsched: ", why)));
   }
 
   void Closed(const absl::Status& why) {
@@ -189,9 +253,23 @@ class ControlClient::Impl {
         return;
       }
     }
-    if (step_ != Step::kJoined) return TryAgain(why.message());
-    Fail(absl::UnavailableError(
-        absl::StrCat(ServerName(), " is lost: ", why.message())));
+    if (step_ == Step::kJoined) return FailLost(why.message());
+    if (step_ == Step::kConnecting &&
+        why.code() != absl::StatusCode::kUnavailable) {
+      return FailStrange(why.message());
+    }
+    TryAgain(why.message());
+  }
+
+  // Once it has joined.
+  void FailLost(absl::string_view why) {
+    if (spec_.rank_0_serves && spec_.rank != 0) {
+      lost_rank_ = 0;
+      Fail(absl::AbortedError(
+          absl::StrCat("rank 0, which serves the job, is lost: ", why)));
+      return;
+    }
+    Fail(absl::UnavailableError(absl::StrCat(ServerName(), " is lost: ", why)));
   }
 
   absl::Status Handle(FrameKind kind, absl::string_view payload) {
@@ -259,6 +337,10 @@ class ControlClient::Impl {
     join.rank = spec_.rank;
     join.world_size = spec_.size;
     join.epoch = spec_.epoch;
+    join.join_timeout_ns = spec_.join_timeout_ns;
+    join.job = spec_.job;
+    join.host = spec_.place.host;
+    join.network = spec_.place.network;
     connection_->Send(FrameOf(join));
     step_ = Step::kProved;
     return absl::OkStatus();
@@ -282,6 +364,12 @@ class ControlClient::Impl {
   absl::Status Hear(FrameKind kind, absl::string_view payload) {
     if (kind == FrameKind::kLost) {
       ASSIGN_OR_RETURN(const auto lost, Decode<LostMessage>(payload));
+      if (lost.rank == spec_.rank) {
+        // The others have given it up; the server ends the connection.
+        lost_rank_ = lost.rank;
+        Fail(absl::AbortedError(lost.why));
+        return absl::OkStatus();
+      }
       if (spec_.on_lost) spec_.on_lost(lost.rank, lost.why);
       return absl::OkStatus();
     }
@@ -319,6 +407,11 @@ class ControlClient::Impl {
           ServerName(), ": rank ", spec_.rank, " could not join within ",
           spec_.connect_timeout_ns / 1'000'000,
           " ms: ", last_error_.empty() ? "no answer" : last_error_)));
+    } else if (step_ == Step::kConnecting && connection_ != nullptr &&
+               spec_.socket < 0 &&
+               now_ns - connection_->heard_ns() > kSpeakNs) {
+      FailStrange(
+          absl::StrCat("it says nothing for ", kSpeakNs / 1'000'000, " ms"));
     } else if (try_again_) {
       try_again_ = false;
       Try();
@@ -337,9 +430,8 @@ class ControlClient::Impl {
     }
     const int64_t silent_ns = now_ns - connection_->heard_ns();
     if (silent_ns <= silence_ns_) return;
-    Fail(absl::UnavailableError(absl::StrCat(
-        ServerName(), " is lost: it has been silent for ",
-        silent_ns / 1'000'000, " ms, the limit is ", silence_ns_ / 1'000'000)));
+    FailLost(absl::StrCat("it has been silent for ", silent_ns / 1'000'000,
+                          " ms, the limit is ", silence_ns_ / 1'000'000));
   }
 
   // The end of it: nothing can be asked any more.
@@ -354,7 +446,7 @@ class ControlClient::Impl {
       changed_.SignalAll();
     }
     if (had_joined && spec_.on_lost) {
-      spec_.on_lost(ControlClientSpec::kServer, Text(why.message()));
+      spec_.on_lost(lost_rank_, Text(why.message()));
     }
   }
 
@@ -370,10 +462,13 @@ class ControlClient::Impl {
   std::thread thread_;
 
   // Owned by the thread.
+  Descriptor given_;  // spec_.socket, until it is connected.
   tcp::resolver resolver_;
   boost::asio::steady_timer timer_;
   std::shared_ptr<Connection> connection_;
+  std::vector<tcp::endpoint> endpoints_;  // Yet to be tried.
   Step step_ = Step::kConnecting;
+  int lost_rank_ = ControlClientSpec::kServer;  // Whom Fail() tells about.
   bool try_again_ = false;
   std::string last_error_;
   std::string server_nonce_;
@@ -400,6 +495,7 @@ ControlClient::~ControlClient() = default;
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     ControlClientSpec spec) {
+  Descriptor given(spec.socket);
   if (spec.size < 1 || spec.rank < 0 || spec.rank >= spec.size) {
     return absl::InvalidArgumentError(
         absl::StrCat("control client: rank ", spec.rank,
@@ -410,7 +506,13 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
         absl::StrCat("control client: token of ", spec.token.size(),
                      " bytes exceeds the limit of ", kMaxTokenBytes));
   }
+  if (spec.job.size() > kMaxJobBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control client: job name of ", spec.job.size(),
+                     " bytes exceeds the limit of ", kMaxJobBytes));
+  }
   auto impl = std::make_unique<Impl>(std::move(spec));
+  given.Release();  // It is the client's now.
   RETURN_IF_ERROR(impl->Connect());
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(impl)));
 }
@@ -462,11 +564,12 @@ absl::StatusOr<bool> ControlClient::Match(absl::Span<const int> members,
                                           absl::string_view key,
                                           absl::Span<const Claim> claims,
                                           int64_t timeout_ns) {
-  ASSIGN_OR_RETURN(const std::string answer,
-                   Only(impl_->Ask(Meeting(MeetingKind::kMatch, members, key,
-                                           EncodeClaims(claims), timeout_ns),
-                                   timeout_ns)));
-  return answer == MeetingTable::kMatches;
+  const absl::StatusOr<std::string> answer =
+      Only(impl_->Ask(Meeting(MeetingKind::kMatch, members, key,
+                              EncodeClaims(claims), timeout_ns),
+                      timeout_ns));
+  RETURN_IF_ERROR(answer.status());
+  return *answer == MeetingTable::kMatches;
 }
 
 absl::StatusOr<std::string> ControlClient::Broadcast(
@@ -514,6 +617,11 @@ absl::StatusOr<std::string> ControlClient::Get(absl::string_view key,
   message.key = Text(key);
   message.timeout_ns = timeout_ns;
   return Only(impl_->Ask(std::move(message), timeout_ns));
+}
+
+absl::StatusOr<Roster> ControlClient::WaitForRoster(int64_t timeout_ns) {
+  ASSIGN_OR_RETURN(const std::string bytes, Get(Hub::kRosterKey, timeout_ns));
+  return Roster::Decode(bytes, impl_->size());
 }
 
 }  // namespace commsched

@@ -13,19 +13,30 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "control/claims.h"
+#include "control/roster.h"
 
 namespace commsched {
 
 struct ControlClientSpec {
   std::string host;  // Name or address of the server.
   uint16_t port = 0;
+  // A connection to the server instead, close-on-exec; taken. There is no
+  // second try.
+  int socket = -1;
+  // The server lives in the process of rank 0: whoever loses it has lost that.
+  bool rank_0_serves = false;
+  std::string job;  // LaunchEnvironment::job
   std::string token;
   int rank = 0;
   int size = 0;
   uint64_t epoch = 0;
+  RankPlace place;
   int64_t connect_timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
-  // A rank is lost, or, with kServer as `rank`, the server is; `why` names it.
-  // On the client's thread; must not block nor destroy the client.
+  // For how long, from here on, ranks that have not joined are waited for.
+  int64_t join_timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
+  // A rank is lost, perhaps this one, because the others have given it up; or,
+  // with kServer as `rank`, the server is. `why` names it. On the client's
+  // thread; must not block nor destroy the client.
   static constexpr int kServer = -1;
   std::function<void(int rank, const std::string& why)> on_lost;
   // Another rank has called Fail(). Likewise.
@@ -35,7 +46,8 @@ struct ControlClientSpec {
 
 // Connects to a server (control/server.h), and keeps the connection alive on a
 // thread of its own. Every call that blocks returns when what it waits for has
-// become impossible: a member is lost, or the server (kUnavailable).
+// become impossible: a member is lost, or the server (kUnavailable, or, if rank
+// 0 serves, kAborted, naming it).
 //
 // Thread-safe.
 class ControlClient {
@@ -44,7 +56,8 @@ class ControlClient {
   // the timeout: kDeadlineExceeded, saying what went wrong at last. A server
   // that refuses ends it at once: kUnauthenticated for another token,
   // kAlreadyExists for a rank that has joined, and so on; as does a server that
-  // does not know the token.
+  // does not know the token, and somebody else who listens there and says
+  // something else, or nothing for five seconds (kUnavailable).
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       ControlClientSpec spec);
   // Leaves the job, if it has not yet.
@@ -92,6 +105,9 @@ class ControlClient {
                    int64_t timeout_ns);
   // Blocks until somebody has put it; fails when a rank is lost or leaves.
   absl::StatusOr<std::string> Get(absl::string_view key, int64_t timeout_ns);
+
+  // Blocks until all ranks have joined: where each is. Fails likewise.
+  absl::StatusOr<Roster> WaitForRoster(int64_t timeout_ns);
 
  private:
   class Impl;

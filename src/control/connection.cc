@@ -4,6 +4,7 @@
 #include "base/running_clock.h"
 #include "boost/asio/buffer.hpp"
 #include "boost/asio/error.hpp"
+#include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/read.hpp"
 #include "boost/asio/write.hpp"
@@ -26,10 +27,10 @@ absl::Status Ended(const error_code& error) {
 
 }  // namespace
 
-Connection::Connection(boost::asio::ip::tcp::socket socket)
+Connection::Connection(Socket socket)
     : socket_(std::move(socket)), heard_ns_(RunningClock::Get().NowNs()) {
   // Messages are small, and somebody waits for each. Not having these options
-  // costs time, nothing else.
+  // costs time, nothing else; sockets of one host need none.
   error_code ignored;
   socket_.set_option(boost::asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(boost::asio::socket_base::keep_alive(true), ignored);
@@ -73,7 +74,7 @@ void Connection::ReadPayload(FrameHeader header) {
 }
 
 void Connection::Send(SharedFrame frame) {
-  if (!open_ || closing_) return;
+  if (!open_ || closing_ || deaf_) return;
   if (frame->size() > kMaxQueuedBytes - queued_bytes_) {
     // Not now: the caller may be in the middle of something.
     boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
@@ -92,7 +93,7 @@ void Connection::WriteNext() {
       socket_, boost::asio::buffer(*queue_.front()),
       [self = shared_from_this()](const error_code& error, size_t) {
         if (!self->open_) return;
-        if (error) return self->Fail(Ended(error));
+        if (error) return self->StopWriting(error);
         self->queued_bytes_ -= self->queue_.front()->size();
         self->queue_.pop_front();
         if (!self->queue_.empty()) return self->WriteNext();
@@ -100,12 +101,23 @@ void Connection::WriteNext() {
       });
 }
 
+// The peer may have said why it ended the connection: that is read first, and
+// then the end.
+void Connection::StopWriting(const error_code& error) {
+  const bool peer_closed = error == boost::asio::error::broken_pipe ||
+                           error == boost::asio::error::connection_reset;
+  if (!peer_closed || closing_) return Fail(Ended(error));
+  deaf_ = true;
+  queue_.clear();
+  queued_bytes_ = 0;
+}
+
 void Connection::Close() {
   if (!open_) return;
   open_ = false;
   callbacks_ = {};
   error_code ignored;
-  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.shutdown(Socket::shutdown_both, ignored);
   socket_.close(ignored);
 }
 

@@ -1,4 +1,4 @@
-// Frames over one TCP connection.
+// Frames over one connection.
 #ifndef COMMSCHED_SRC_CONTROL_CONNECTION_H_
 #define COMMSCHED_SRC_CONTROL_CONNECTION_H_
 
@@ -13,11 +13,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/generic/stream_protocol.hpp"
 #include "control/frame.h"
 #include "control/hub.h"
 
 namespace commsched {
+
+// TCP, or the sockets of one host.
+using Socket = boost::asio::generic::stream_protocol::socket;
 
 // Reads and writes whole frames; either side. Lives as long as something is
 // under way on it. Owned by the thread that runs its socket's io_context, on
@@ -35,7 +38,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     std::function<void(const absl::Status& why)> on_closed;
   };
 
-  explicit Connection(boost::asio::ip::tcp::socket socket);
+  explicit Connection(Socket socket);
 
   // Frames are limited to kMaxHandshakeBytes until AllowLargeFrames.
   void Start(Callbacks callbacks);
@@ -58,9 +61,10 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void ReadHeader();
   void ReadPayload(FrameHeader header);
   void WriteNext();
+  void StopWriting(const boost::system::error_code& error);
   void Fail(const absl::Status& why);
 
-  boost::asio::ip::tcp::socket socket_;
+  Socket socket_;
   Callbacks callbacks_;
   uint32_t max_payload_bytes_ = kMaxHandshakeBytes;
   std::array<char, kFrameHeaderBytes> header_;
@@ -70,6 +74,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   int64_t heard_ns_;
   bool open_ = true;
   bool closing_ = false;  // When the queue is empty.
+  bool deaf_ = false;     // The peer takes nothing any more.
 };
 
 }  // namespace commsched

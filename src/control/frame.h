@@ -42,7 +42,7 @@ struct FrameHeader {
 
 inline constexpr size_t kFrameHeaderBytes = 12;
 // Of a frame's payload: while nobody has proved anything, and after.
-inline constexpr uint32_t kMaxHandshakeBytes = 256;
+inline constexpr uint32_t kMaxHandshakeBytes = 512;
 inline constexpr uint32_t kMaxPayloadBytes = 64 << 20;
 
 // `payload` has at most kMaxPayloadBytes.

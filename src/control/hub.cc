@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 
@@ -18,6 +19,9 @@ absl::Status CheckKey(absl::string_view key) {
                                                  Hub::kMaxKeyBytes));
 }
 
+// Of ranks that are late, in a message.
+constexpr size_t kMaxNamed = 16;
+
 uint32_t CodeOf(const absl::Status& status) {
   return static_cast<uint32_t>(status.code());
 }
@@ -27,22 +31,44 @@ uint32_t CodeOf(const absl::Status& status) {
 Hub::Hub(int size, Send send)
     : send_(std::move(send)),
       ranks_(static_cast<size_t>(size), State::kAbsent),
-      meetings_(size) {}
+      meetings_(size) {
+  roster_.hosts.resize(static_cast<size_t>(size));
+  roster_.networks.resize(static_cast<size_t>(size));
+}
 
-absl::Status Hub::Join(int rank) {
+absl::Status Hub::Join(int rank, RankPlace place, int64_t now_ns,
+                       int64_t join_timeout_ns) {
   if (rank < 0 || rank >= static_cast<int>(ranks_.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", rank, " is not in 0..", ranks_.size() - 1));
   }
-  State& state = ranks_[static_cast<size_t>(rank)];
-  if (state != State::kAbsent) {
+  const auto at = static_cast<size_t>(rank);
+  if (const auto lost = given_up_.find(rank); lost != given_up_.end()) {
+    return absl::AbortedError(
+        absl::StrCat("rank ", rank, " comes too late: ", lost->second));
+  }
+  if (ranks_[at] != State::kAbsent) {
     return absl::AlreadyExistsError(
         absl::StrCat("rank ", rank, " has already joined"));
   }
-  state = State::kPresent;
+  ranks_[at] = State::kPresent;
   ++num_joined_;
   ++num_present_;
+  const int64_t deadline_ns = DeadlineAfter(now_ns, join_timeout_ns);
+  if (deadline_ns < join_deadline_ns_) {
+    join_deadline_ns_ = deadline_ns;
+    join_timeout_ns_ = join_timeout_ns;
+  }
+  roster_.hosts[at] = std::move(place.host);
+  roster_.networks[at] = std::move(place.network);
+  if (num_joined_ == static_cast<int>(ranks_.size())) PutRoster();
   return absl::OkStatus();
+}
+
+void Hub::PutRoster() {
+  std::string value = roster_.Encode();
+  AnswerGetters(kRosterKey, value);
+  store_.emplace(kRosterKey, std::move(value));
 }
 
 void Hub::Greet(int rank) {
@@ -196,17 +222,20 @@ absl::Status Hub::Put(int rank, PutMessage message) {
     return absl::OkStatus();
   }
   store_bytes_ += more;
-  const auto getters = getters_.find(message.key);
-  if (getters != getters_.end()) {
-    for (const auto& [getter, asked] : getters->second) {
-      waiters_.erase({asked.deadline_ns, getter, Wait::kGet, message.key});
-      Answer(getter, asked.number, absl::OkStatus(), {message.value});
-    }
-    getters_.erase(getters);
-  }
+  AnswerGetters(message.key, message.value);
   store_.emplace(std::move(message.key), std::move(message.value));
   Answer(rank, message.number, absl::OkStatus(), {});
   return absl::OkStatus();
+}
+
+void Hub::AnswerGetters(const std::string& key, const std::string& value) {
+  const auto getters = getters_.find(key);
+  if (getters == getters_.end()) return;
+  for (const auto& [getter, asked] : getters->second) {
+    waiters_.erase({asked.deadline_ns, getter, Wait::kGet, key});
+    Answer(getter, asked.number, absl::OkStatus(), {value});
+  }
+  getters_.erase(getters);
 }
 
 absl::Status Hub::Get(int rank, GetMessage message, int64_t now_ns) {
@@ -246,12 +275,42 @@ absl::Status Hub::Leave(int rank) {
 }
 
 void Hub::Lose(int rank, absl::string_view why) {
-  if (ranks_[static_cast<size_t>(rank)] != State::kPresent) return;
+  if (!IsPresent(rank) && !IsAwaited(rank)) return;
   LostMessage lost;
   lost.rank = rank;
   lost.why = absl::StrCat("rank ", rank, " is lost: ", why);
   Depart(rank, State::kLost, absl::AbortedError(lost.why));
   Announce(rank, FrameOf(lost));
+}
+
+absl::optional<LostMessage> Hub::Late(int64_t now_ns) const {
+  if (now_ns < join_deadline_ns_ ||
+      num_joined_ == static_cast<int>(ranks_.size())) {
+    return absl::nullopt;
+  }
+  std::vector<int> late;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (IsAwaited(rank)) late.push_back(rank);
+  }
+  if (late.empty()) return absl::nullopt;
+  LostMessage lost;
+  lost.rank = late.front();
+  const size_t more = late.size() - std::min(late.size(), kMaxNamed);
+  late.resize(late.size() - more);
+  lost.why = absl::StrCat(
+      late.size() == 1 ? "rank " : "ranks ", absl::StrJoin(late, ", "),
+      more == 0 ? "" : absl::StrCat(" and ", more, " more"), " of ",
+      ranks_.size(), late.size() == 1 ? " has" : " have", " not joined within ",
+      static_cast<double>(join_timeout_ns_) * 1e-9, " s");
+  return lost;
+}
+
+void Hub::GiveUpLate(const LostMessage& late) {
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (IsAwaited(rank))
+      Depart(rank, State::kLost, absl::AbortedError(late.why));
+  }
+  Announce(late.rank, FrameOf(late));
 }
 
 void Hub::Announce(int rank, SharedFrame frame) {
@@ -282,8 +341,13 @@ absl::Status Hub::Fail(int rank, FailedMessage message) {
 }
 
 void Hub::Depart(int rank, State state, const absl::Status& why) {
+  if (IsPresent(rank)) {
+    --num_present_;
+  } else {
+    given_up_.emplace(rank, std::string(why.message()));
+    ++num_joined_;
+  }
   ranks_[static_cast<size_t>(rank)] = state;
-  --num_present_;
   // It waits for nothing any more, before meetings are settled.
   absl::erase_if(waiters_, [&](const Waiter& waiter) {
     if (waiter.rank != rank) return false;
@@ -298,15 +362,23 @@ void Hub::Depart(int rank, State state, const absl::Status& why) {
     return true;
   });
   for (const std::string& key : meetings_.Lose(rank, why)) Settle(key);
-  // It may be the one that was to put what others wait for.
+  // It may be the one that was to put what others wait for. Who has joined and
+  // left is on the roster all the same.
   const auto getters = std::exchange(getters_, {});
   for (const auto& [key, asked_by] : getters) {
+    const bool is_roster = key == kRosterKey;
+    if (is_roster && state == State::kLeft) {
+      getters_.emplace(key, asked_by);
+      continue;
+    }
     for (const auto& [getter, asked] : asked_by) {
       waiters_.erase({asked.deadline_ns, getter, Wait::kGet, key});
       Answer(getter, asked.number,
-             absl::Status(why.code(),
-                          absl::StrCat("key '", key, "': rank ", rank,
-                                       " will not put it: ", why.message())),
+             is_roster ? why
+                       : absl::Status(
+                             why.code(),
+                             absl::StrCat("key '", key, "': rank ", rank,
+                                          " will not put it: ", why.message())),
              {});
     }
   }

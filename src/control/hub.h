@@ -14,9 +14,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "base/mutex.h"
 #include "control/frame.h"
 #include "control/meeting_table.h"
 #include "control/messages.h"
+#include "control/roster.h"
 
 namespace commsched {
 
@@ -45,10 +48,16 @@ class Hub {
   // calls below.
   Hub(int size, Send send);
 
-  // kInvalidArgument for a rank outside of the world, kAlreadyExists for one
-  // that has joined before, also if it left or was lost since: a job's ranks
-  // join once.
-  absl::Status Join(int rank);
+  // Where Get() finds the roster (control/roster.h), once all have joined.
+  static constexpr char kRosterKey[] = "roster";
+
+  // `rank`, which is at `place`, joins. It waits for `join_timeout_ns` for
+  // ranks that have not joined. kInvalidArgument for a rank outside of the
+  // world, kAlreadyExists for one that has joined before, also if it left or
+  // was lost since: a job's ranks join once; kAborted for one that is lost
+  // without having joined.
+  absl::Status Join(int rank, RankPlace place = {}, int64_t now_ns = 0,
+                    int64_t join_timeout_ns = kNoDeadlineNs);
   // Once it can be sent to: tells it who was lost, and what failed, before.
   void Greet(int rank);
 
@@ -58,9 +67,15 @@ class Hub {
   absl::Status Handle(int rank, FrameKind kind, absl::string_view payload,
                       int64_t now_ns);
 
-  // A rank that has joined is gone; `why` says what happened to it. The others
-  // are told, and meetings with it fail. Nothing if it is gone already.
+  // A rank is gone, or will not join; `why` says what happened to it. The
+  // others are told, and meetings with it fail. Nothing if it is gone already.
   void Lose(int rank, absl::string_view why);
+
+  // Those that have not joined, though a rank has waited as long as it wanted
+  // to: the first of them, and a sentence about all. None: nobody is late.
+  absl::optional<LostMessage> Late(int64_t now_ns) const;
+  // All that have not joined are lost, as Late() says.
+  void GiveUpLate(const LostMessage& late);
 
   // Fails what has waited too long.
   void Tick(int64_t now_ns);
@@ -68,9 +83,13 @@ class Hub {
   bool IsPresent(int rank) const {
     return ranks_[static_cast<size_t>(rank)] == State::kPresent;
   }
+  // It has not joined, and may still.
+  bool IsAwaited(int rank) const {
+    return ranks_[static_cast<size_t>(rank)] == State::kAbsent;
+  }
   // Ranks that have joined and are not gone.
   int num_present() const { return num_present_; }
-  // Ranks that have ever joined.
+  // Ranks that have ever joined, or are lost without.
   int num_joined() const { return num_joined_; }
 
  private:
@@ -98,6 +117,8 @@ class Hub {
   absl::Status Get(int rank, GetMessage message, int64_t now_ns);
   absl::Status Leave(int rank);
   absl::Status Fail(int rank, FailedMessage message);
+  void PutRoster();
+  void AnswerGetters(const std::string& key, const std::string& value);
   // To all others, now and later.
   void Announce(int rank, SharedFrame frame);
   void Depart(int rank, State state, const absl::Status& why);
@@ -109,6 +130,12 @@ class Hub {
 
   const Send send_;
   std::vector<State> ranks_;
+  // By rank: why it is lost, if it has never joined.
+  absl::flat_hash_map<int, std::string> given_up_;
+  // Of who waits the shortest.
+  int64_t join_deadline_ns_ = kNoDeadlineNs;
+  int64_t join_timeout_ns_ = kNoDeadlineNs;
+  Roster roster_;
   int num_joined_ = 0;
   int num_present_ = 0;
   std::vector<SharedFrame> news_;  // As they were told.

@@ -1,117 +1,109 @@
 #include "control/job.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/mutex.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
+#include "control/host_socket.h"
+#include "control/private_file.h"
 #include "control/server.h"
+#include "control/sockets.h"
 #include "control/token.h"
 
 namespace commsched {
 namespace {
 
-// How often a rank looks for the file, and how long it tries what that says.
+// How often a rank looks for the file.
 constexpr auto kLook = std::chrono::milliseconds(5);
-constexpr int64_t kTryNs = int64_t{1} * 1000 * 1000 * 1000;
-
-absl::Status Failed(const char* what, const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat(path, ": cannot ", what, ": ",
-                   std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)
-}
-
-// That only this user can read and write it.
-absl::Status CheckPrivate(const struct stat& info, const std::string& path) {
-  if (info.st_uid == geteuid() && (info.st_mode & 077) == 0) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(absl::StrCat(
-      path, " belongs to user ", info.st_uid, " and has mode ",
-      absl::StrFormat("%03o", info.st_mode & 0777), "; it must belong to user ",
-      geteuid(), ", and others may not read or write it"));
-}
-
-// All of a small file that only this user can read. kNotFound if there is none.
-absl::StatusOr<std::string> ReadPrivate(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0 && errno == ENOENT) {
-    return absl::NotFoundError(absl::StrCat(path, " does not exist"));
-  }
-  if (fd < 0) return Failed("open it", path);
-  const auto closing = absl::MakeCleanup([fd] { close(fd); });
-  struct stat info;
-  if (fstat(fd, &info) != 0) return Failed("stat it", path);
-  RETURN_IF_ERROR(CheckPrivate(info, path));
-  std::string text(kMaxTokenBytes + 64, '\0');
-  const ssize_t n = read(fd, text.data(), text.size());
-  if (n < 0) return Failed("read it", path);
-  text.resize(static_cast<size_t>(n));
-  return text;
-}
-
-// Whole or not at all.
-absl::Status WritePrivate(const std::string& path, absl::string_view text) {
-  const std::string draft = absl::StrCat(path, ".", getpid());
-  unlink(draft.c_str());
-  const int fd =
-      open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return Failed("create it", draft);
-  const ssize_t n = write(fd, text.data(), text.size());
-  close(fd);
-  if (n == static_cast<ssize_t>(text.size()) &&
-      rename(draft.c_str(), path.c_str()) == 0) {
-    return absl::OkStatus();
-  }
-  const absl::Status status = Failed("write it", path);
-  unlink(draft.c_str());
-  return status;
-}
-
-// The folder of this user for such files.
-absl::StatusOr<std::string> FolderOf(const JobSpec& spec) {
-  std::string parent = spec.folder;
-  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
-    if (!parent.empty()) break;
-    const char* value = getenv(name);  // NOLINT(concurrency-mt-unsafe)
-    if (value != nullptr) parent = value;
-  }
-  if (parent.empty()) parent = "/tmp";
-  const std::string folder = absl::StrCat(parent, "/commsched-", geteuid());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Failed("create it", folder);
-  }
-  struct stat info;
-  if (lstat(folder.c_str(), &info) != 0) return Failed("stat it", folder);
-  if (!S_ISDIR(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(folder, " is not a folder"));
-  }
-  RETURN_IF_ERROR(CheckPrivate(info, folder));
-  return folder;
-}
+// How long rank 0 asks who it is that listens at its port.
+constexpr int64_t kAskNs = int64_t{1} * 1000 * 1000 * 1000;
+// How often a rank looks whether its job has gone on without it.
+constexpr int64_t kCheckEpochNs = int64_t{250} * 1000 * 1000;
 
 absl::StatusOr<std::string> TokenOf(const LaunchEnvironment& environment) {
   if (!environment.token.empty() || environment.token_file.empty()) {
     return environment.token;
   }
-  ASSIGN_OR_RETURN(const std::string text, ReadPrivate(environment.token_file));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadPrivateFile(environment.token_file));
   return std::string(absl::StripAsciiWhitespace(text));
+}
+
+// Whether a process on this host alone can listen at what `host` names.
+bool IsLoopback(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const auto freeing = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    if (each->ai_family == AF_INET) {
+      const auto* in = reinterpret_cast<const sockaddr_in*>(each->ai_addr);
+      if (ntohl(in->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET) return false;
+    } else {
+      const auto* in = reinterpret_cast<const sockaddr_in6*>(each->ai_addr);
+      if (!IN6_IS_ADDR_LOOPBACK(&in->sin6_addr)) return false;
+    }
+  }
+  return true;
+}
+
+// The first ancestor of this process that was not told a rank: what has started
+// the ranks, be it through shells or "timeout", where nothing else is known.
+pid_t LauncherProcess(const std::string& rank_variable) {
+  pid_t process = getppid();
+  while (process > 1) {
+    std::ifstream file(absl::StrCat("/proc/", process, "/environ"));
+    std::stringstream environ;
+    environ << '\0' << file.rdbuf();
+    const std::string set =
+        absl::StrCat(std::string(1, '\0'), rank_variable, "=");
+    if (rank_variable.empty() || environ.str().find(set) == std::string::npos) {
+      return process;
+    }
+    // PID (NAME) STATE PARENT: the name may have anything.
+    std::string stat;
+    std::getline(std::ifstream(absl::StrCat("/proc/", process, "/stat")), stat);
+    int parent = 0;
+    const size_t end = stat.rfind(')');
+    if (end == std::string::npos ||
+        !absl::SimpleAtoi(
+            stat.substr(end + 4, stat.find(' ', end + 4) - end - 4), &parent)) {
+      return process;
+    }
+    process = parent;
+  }
+  return process;
+}
+
+// The name of the job among those of this host.
+std::string NameOf(const LaunchEnvironment& environment) {
+  if (!environment.job.empty()) return environment.job;
+  return absl::StrCat(
+      environment.launcher.empty() ? "ranks" : environment.launcher, " of ",
+      environment.size, " ranks, process ",
+      LauncherProcess(environment.rank_variable));
+}
+
+std::string Seconds(int64_t ns) {
+  return absl::StrCat(static_cast<double>(ns) * 1e-9, " s");
 }
 
 }  // namespace
@@ -132,15 +124,26 @@ class Job::Impl {
         changed_.WaitUntil(&mu_, clock.SleepUntilNs(deadline_ns));
       }
     }
-    if (!path_.empty()) unlink(path_.c_str());
+    socket_.reset();  // Before who listens at it, so that it is still its own.
   }
 
   absl::Status Join() {
     const LaunchEnvironment& environment = spec_.environment;
     deadline_ns_ = DeadlineAfter(RunningClock::Get().NowNs(), spec_.timeout_ns);
-    if (!environment.server_host.empty()) return JoinAtAddress();
-    if (environment.rank == 0) return ServeThisHost();
-    return FindOnThisHost();
+    if (!environment.server_host.empty()) {
+      job_ = environment.job;
+      return JoinAtAddress();
+    }
+    if (size() == 1) return ServeItself();
+    job_ = NameOf(environment);
+    prefix_ = absl::StrCat(FileNameOf(job_), ".");
+    name_ = absl::StrCat(prefix_, environment.epoch);
+    ASSIGN_OR_RETURN(
+        folder_,
+        UserFolder(spec_.folder.empty() ? UsualParents(Env::ProcessLookup())
+                                        : std::vector{spec_.folder}));
+    RETURN_IF_ERROR(CheckEpoch());
+    return environment.rank == 0 ? ServeThisHost() : FindOnThisHost();
   }
 
   void Leave(int64_t timeout_ns) {
@@ -151,109 +154,172 @@ class Job::Impl {
   ControlClient& client() { return *client_; }
   int rank() const { return spec_.environment.rank; }
   int size() const { return spec_.environment.size; }
+  int64_t timeout_ns() const { return spec_.timeout_ns; }
 
  private:
+  // ---- On several hosts ----
+
   absl::Status JoinAtAddress() {
     const LaunchEnvironment& environment = spec_.environment;
     ASSIGN_OR_RETURN(const std::string token, TokenOf(environment));
-    if (environment.rank_0_serves && environment.rank == 0) {
-      RETURN_IF_ERROR(Serve(environment.server_port, token,
-                            token.empty() ? "127.0.0.1" : "0.0.0.0"));
+    ControlClientSpec client = ClientSpec(token, spec_.timeout_ns);
+    client.host = environment.server_host;
+    client.port = environment.server_port;
+    client.rank_0_serves = environment.rank_0_serves;
+    if (!environment.rank_0_serves) return Connect(std::move(client));
+    if (token.empty() && !IsLoopback(client.host)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rank ", rank(), " of ", size(), ": MASTER_ADDR is ", client.host,
+          ", which is not this host's loopback, and there is no token: anybody "
+          "could join. Set COMMSCHED_TOKEN, or COMMSCHED_TOKEN_FILE to a file "
+          "that has it, equal on all ranks"));
     }
-    return Connect(environment.server_host, environment.server_port, token,
-                   spec_.timeout_ns);
+    if (environment.rank == 0) RETURN_IF_ERROR(ServeAtAddress(client));
+    return WithAdvice(Connect(std::move(client)));
+  }
+
+  absl::Status ServeAtAddress(ControlClientSpec ask) {
+    ControlServerSpec server = ServerSpec(ask.token);
+    server.port = ask.port;
+    if (!ask.token.empty()) server.address = "0.0.0.0";
+    const absl::Status status = Serve(std::move(server));
+    if (status.code() != absl::StatusCode::kUnavailable) return status;
+    // If it is this job's server, it says what is wrong.
+    ask.connect_timeout_ns = kAskNs;
+    const auto other = ControlClient::Connect(std::move(ask));
+    if (other.status().code() == absl::StatusCode::kAlreadyExists) {
+      return other.status();
+    }
+    return WithAdvice(status);
+  }
+
+  // What another program at the port does not know.
+  absl::Status WithAdvice(const absl::Status& status) const {
+    if (status.code() != absl::StatusCode::kUnavailable &&
+        status.code() != absl::StatusCode::kUnauthenticated) {
+      return status;
+    }
+    return absl::Status(
+        status.code(),
+        absl::StrCat(status.message(),
+                     "; COMMSCHED_PORT, equal on all ranks, says where rank 0 "
+                     "is to listen, if another program has port ",
+                     spec_.environment.server_port,
+                     ", the one after MASTER_PORT"));
+  }
+
+  // ---- On this host ----
+
+  // Nobody else is to find it.
+  absl::Status ServeItself() {
+    ASSIGN_OR_RETURN(const std::string token, MakeToken());
+    RETURN_IF_ERROR(Serve(ServerSpec(token)));
+    ControlClientSpec client = ClientSpec(token, spec_.timeout_ns);
+    client.host = "127.0.0.1";
+    client.port = server_->port();
+    return Connect(std::move(client));
   }
 
   absl::Status ServeThisHost() {
-    ASSIGN_OR_RETURN(const std::string token, MakeToken());
-    RETURN_IF_ERROR(Serve(0, token, "127.0.0.1"));
-    if (size() > 1) {
-      ASSIGN_OR_RETURN(std::string path, PathOfJob());
-      RETURN_IF_ERROR(
-          WritePrivate(path, absl::StrCat(server_->port(), " ", token, "\n")));
-      path_ = std::move(path);
+    auto socket = HostSocket::Listen(folder_, name_, deadline_ns_);
+    if (socket.status().code() == absl::StatusCode::kAlreadyExists) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("job '", job_,
+                       "' has a rank 0 already: ", socket.status().message()));
     }
-    return Connect("127.0.0.1", server_->port(), token, spec_.timeout_ns);
+    RETURN_IF_ERROR(socket.status());
+    socket_ = *std::move(socket);
+    ControlServerSpec server = ServerSpec("");
+    server.listener = socket_->TakeListener().Release();
+    RETURN_IF_ERROR(Serve(std::move(server)));
+    return ConnectOnThisHost(name_);
   }
 
-  // A file that an earlier job has left leads nowhere; so look again.
   absl::Status FindOnThisHost() {
-    ASSIGN_OR_RETURN(const std::string path, PathOfJob());
-    absl::Status last;
-    while (RunningClock::Get().NowNs() < deadline_ns_) {
-      const absl::StatusOr<std::string> text = ReadPrivate(path);
-      last = text.status();
-      if (text.ok()) {
-        last = ConnectTo(*text);
-        if (last.ok()) return last;
-        // This is the right server, and it does not want this rank.
-        if (last.code() == absl::StatusCode::kAlreadyExists ||
-            last.code() == absl::StatusCode::kInvalidArgument) {
-          return last;
-        }
-      } else if (last.code() != absl::StatusCode::kNotFound) {
+    int64_t check_ns = 0;
+    while (true) {
+      const absl::Status last = ConnectOnThisHost(name_);
+      // Whoever serves has gone, or does not yet.
+      if (last.code() != absl::StatusCode::kNotFound &&
+          last.code() != absl::StatusCode::kUnavailable) {
         return last;
+      }
+      const int64_t now_ns = RunningClock::Get().NowNs();
+      if (now_ns >= deadline_ns_) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank 0 of ", size(), " has not joined within ",
+                         Seconds(spec_.timeout_ns), ": rank ", rank(),
+                         " has not found it on this host, as that of job '",
+                         job_, "': ", last.message()));
+      }
+      if (now_ns >= check_ns) {
+        RETURN_IF_ERROR(CheckEpoch());
+        check_ns = now_ns + kCheckEpochNs;
       }
       std::this_thread::sleep_for(kLook);
     }
-    return absl::DeadlineExceededError(
-        absl::StrCat("rank ", rank(),
-                     " has not found rank 0 on this host: ", last.message()));
   }
 
-  absl::Status ConnectTo(absl::string_view text) {
-    const size_t space = text.find(' ');
-    int port = 0;
-    if (space == absl::string_view::npos || text.back() != '\n' ||
-        !absl::SimpleAtoi(text.substr(0, space), &port) || port < 1 ||
-        port > 65535) {
-      return absl::DataLossError("its file is not one of commsched");
+  // A rank of an earlier epoch that is left over: the job has gone on.
+  absl::Status CheckEpoch() {
+    for (const std::string& name : NamesInFolder(folder_, prefix_)) {
+      uint64_t epoch = 0;
+      if (!absl::SimpleAtoi(name.substr(prefix_.size()), &epoch) ||
+          epoch <= spec_.environment.epoch) {
+        continue;
+      }
+      const absl::Status status = ConnectOnThisHost(name);
+      if (status.code() == absl::StatusCode::kFailedPrecondition) return status;
     }
-    const absl::string_view token =
-        absl::StripAsciiWhitespace(text.substr(space + 1));
-    return Connect("127.0.0.1", static_cast<uint16_t>(port),
-                   std::string(token.data(), token.size()), kTryNs);
+    return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> PathOfJob() const {
-    ASSIGN_OR_RETURN(const std::string folder, FolderOf(spec_));
-    const LaunchEnvironment& environment = spec_.environment;
-    // Ranks of a launcher that says nothing have the same parent.
-    const std::string job = environment.job.empty()
-                                ? absl::StrCat("parent-", getppid())
-                                : environment.job;
-    return absl::StrCat(folder, "/", job, ".", environment.epoch);
+  absl::Status ConnectOnThisHost(const std::string& name) {
+    ASSIGN_OR_RETURN(Descriptor connection, ConnectToHostSocket(folder_, name));
+    const int64_t rest_ns = deadline_ns_ - RunningClock::Get().NowNs();
+    ControlClientSpec client = ClientSpec("", std::max<int64_t>(rest_ns, 1));
+    client.socket = connection.Release();
+    client.rank_0_serves = true;
+    return Connect(std::move(client));
   }
 
-  absl::Status Serve(uint16_t port, const std::string& token,
-                     const char* address) {
+  // ---- Both ----
+
+  ControlServerSpec ServerSpec(const std::string& token) {
     ControlServerSpec server;
     server.size = size();
     server.epoch = spec_.environment.epoch;
-    server.address = address;
-    server.port = port;
+    server.job = job_;
     server.token = token;
     server.on_departed = [this](int present, int /*joined*/) {
       MutexLock lock(&mu_);
       present_ = present;
       changed_.SignalAll();
     };
-    ASSIGN_OR_RETURN(server_, ControlServer::Start(std::move(server)));
+    return server;
+  }
+
+  absl::Status Serve(ControlServerSpec spec) {
+    ASSIGN_OR_RETURN(server_, ControlServer::Start(std::move(spec)));
     return absl::OkStatus();
   }
 
-  absl::Status Connect(const std::string& host, uint16_t port,
-                       const std::string& token, int64_t timeout_ns) {
+  ControlClientSpec ClientSpec(const std::string& token, int64_t timeout_ns) {
     ControlClientSpec client;
-    client.host = host;
-    client.port = port;
+    client.job = job_;
     client.token = token;
     client.rank = rank();
     client.size = size();
     client.epoch = spec_.environment.epoch;
+    client.place = OwnPlace();
     client.connect_timeout_ns = timeout_ns;
+    client.join_timeout_ns = spec_.timeout_ns;
     client.on_lost = spec_.on_lost;
     client.on_failed = spec_.on_failed;
+    return client;
+  }
+
+  absl::Status Connect(ControlClientSpec client) {
     ASSIGN_OR_RETURN(client_, ControlClient::Connect(std::move(client)));
     joined_ = true;
     return absl::OkStatus();
@@ -263,13 +329,18 @@ class Job::Impl {
   int64_t deadline_ns_ = 0;
   int64_t left_by_ns_ = 0;  // 0: not told to leave.
   bool joined_ = false;
-  std::string path_;  // Of the file that this rank has written.
+  std::string job_;  // Its name; "": none.
+  // On one host: where the socket file is, and what begins its name.
+  std::string folder_;
+  std::string prefix_;
+  std::string name_;
 
   Mutex mu_;
   CondVar changed_;
   int present_ ABSL_GUARDED_BY(mu_) = 1;  // At least this one.
 
-  // After what on_over touches.
+  // After what on_departed touches.
+  std::unique_ptr<HostSocket> socket_;
   std::unique_ptr<ControlServer> server_;
   std::unique_ptr<ControlClient> client_;
 };
@@ -287,5 +358,6 @@ void Job::Leave(int64_t timeout_ns) { impl_->Leave(timeout_ns); }
 ControlClient& Job::client() { return impl_->client(); }
 int Job::rank() const { return impl_->rank(); }
 int Job::size() const { return impl_->size(); }
+int64_t Job::timeout_ns() const { return impl_->timeout_ns(); }
 
 }  // namespace commsched

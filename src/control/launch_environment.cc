@@ -2,12 +2,13 @@
 
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "control/messages.h"
+#include "xxhash.h"
 
 namespace commsched {
 namespace {
@@ -108,29 +109,36 @@ absl::Status ReadRanks(const Reader& reader, const Launcher& launcher,
   return absl::OkStatus();
 }
 
-// A name from parts that anybody may have chosen.
-std::string FileName(absl::string_view text) {
-  std::string name(text.data(), text.size());
-  for (char& c : name) {
-    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' &&
-        c != '.') {
-      c = '_';
-    }
-  }
-  constexpr size_t kMaxBytes = 200;
-  return name.substr(0, kMaxBytes);
+bool IsLoopbackName(absl::string_view host) {
+  return host == "localhost" || host == "::1" || host.substr(0, 4) == "127.";
 }
 
+// Two runs of torchrun are called "none" unless told otherwise, and steps of
+// one Slurm job run at once; without torchrun MASTER_PORT is all there is.
 void ReadJob(const Reader& reader, const Launcher& launcher,
              LaunchEnvironment* out) {
-  std::string job = reader.Text(launcher.job);
-  if (job.empty()) return;
-  // Two runs of torchrun are called "none" unless told otherwise, and steps of
-  // one Slurm job run at once.
-  for (const char* more : {"MASTER_PORT", "SLURM_STEP_ID"}) {
-    if (reader.Has(more)) absl::StrAppend(&job, "-", reader.Text(more));
+  out->rank_variable = launcher.rank;
+  std::string stated;
+  const auto add = [&](const char* what, const std::string& value) {
+    if (!value.empty()) absl::StrAppend(&stated, ", ", what, " ", value);
+  };
+  add("id", reader.Text(launcher.job));
+  add("step", reader.Text("SLURM_STEP_ID"));
+  // Ranks on other hosts may call the one of rank 0 by another name.
+  if (out->server_host.empty()) {
+    const std::string host = reader.Text("MASTER_ADDR");
+    add("address", IsLoopbackName(host) ? "localhost" : host);
   }
-  out->job = FileName(absl::StrCat(launcher.name, "-", job));
+  add("port", reader.Text("MASTER_PORT"));
+  add("control port", reader.Text("COMMSCHED_PORT"));
+  if (stated.empty()) return;
+  stated.insert(0, launcher.name);
+  if (stated.size() > kMaxJobBytes) {
+    const uint64_t hash = XXH3_64bits(stated.data(), stated.size());
+    stated.resize(kMaxJobBytes - 20);
+    absl::StrAppend(&stated, "... ", absl::Hex(hash, absl::kZeroPad16));
+  }
+  out->job = stated;
 }
 
 // Where rank 0 serves ranks on several hosts.
@@ -175,7 +183,6 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
   const Launcher* launcher = FindLauncher(reader);
   if (launcher == nullptr) return result;
   RETURN_IF_ERROR(ReadRanks(reader, *launcher, &result));
-  ReadJob(reader, *launcher, &result);
   const std::string control = reader.Text("COMMSCHED_CONTROL");
   if (!control.empty()) {
     RETURN_IF_ERROR(
@@ -183,6 +190,7 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
   } else if (result.local_size < result.size) {
     RETURN_IF_ERROR(ReadMaster(reader, &result));
   }
+  ReadJob(reader, *launcher, &result);
   return result;
 }
 

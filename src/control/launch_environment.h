@@ -18,9 +18,13 @@ struct LaunchEnvironment {
   int local_rank = 0;  // Among those on this host.
   int local_size = 1;
   uint64_t epoch = 0;  // Counts the restarts of the job.
-  // Tells this job from others on this host, as a file name does; "" if the
-  // launcher does not say.
+  // What the environment says that tells this job from others: the launcher,
+  // its name for the job, where rank 0 serves; equal on all ranks, and short
+  // enough for a message. "": it says nothing.
   std::string job;
+  // Set by every process that the launcher starts, and by no other: whoever has
+  // a parent without it is the launcher's child. "" if there is no launcher.
+  std::string rank_variable;
   // A control server that somebody else runs, or, if `rank_0_serves`, where
   // rank 0 does. None if the host is "": all ranks are on one host, or there is
   // one rank.

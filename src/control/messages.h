@@ -16,7 +16,12 @@
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 3;
+inline constexpr uint32_t kControlVersion = 4;
+
+// So that a handshake fits kMaxHandshakeBytes.
+inline constexpr size_t kMaxJobBytes = 128;
+inline constexpr size_t kMaxPlaceBytes = 64;
+inline constexpr size_t kMaxRefusedBytes = 480;
 
 // ---- Handshake --------------------------------------------------------------
 
@@ -58,10 +63,16 @@ struct JoinMessage {
   int32_t rank = 0;
   int32_t world_size = 0;
   uint64_t epoch = 0;  // Counts the restarts of a job.
+  // For how long it waits for ranks that have not joined, from here on.
+  int64_t join_timeout_ns = 0;
+  std::string job;      // LaunchEnvironment::job; up to kMaxJobBytes.
+  std::string host;     // RankPlace (control/roster.h),
+  std::string network;  // each up to kMaxPlaceBytes.
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
-    visit(self.rank, self.world_size, self.epoch);
+    visit(self.rank, self.world_size, self.epoch, self.join_timeout_ns,
+          self.job, self.host, self.network);
   }
 };
 
@@ -78,8 +89,8 @@ struct JoinedMessage {
 
 struct RefusedMessage {
   static constexpr FrameKind kKind = FrameKind::kRefused;
-  uint32_t code = 0;  // absl::StatusCode
-  std::string message;
+  uint32_t code = 0;    // absl::StatusCode
+  std::string message;  // Up to kMaxRefusedBytes.
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {

@@ -3,11 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <list>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -15,11 +17,13 @@
 #include "base/status_macros.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
 #include "control/connection.h"
 #include "control/hub.h"
 #include "control/messages.h"
+#include "control/sockets.h"
 #include "control/token.h"
 
 namespace commsched {
@@ -30,6 +34,9 @@ using boost::system::error_code;
 
 constexpr auto kServerTick = std::chrono::milliseconds(20);
 constexpr int kMaxSize = 65536;
+// How long the connection of a process that has ended may have more to say: it
+// is there already, but this thread may not have got to it.
+constexpr int64_t kLastWordsNs = int64_t{500} * 1000 * 1000;
 
 absl::Status CheckSpec(const ControlServerSpec& spec,
                        const boost::asio::ip::address& address) {
@@ -83,7 +90,7 @@ class ControlServer::Impl {
  public:
   explicit Impl(ControlServerSpec spec)
       : spec_(std::move(spec)),
-        acceptor_(io_),
+        listener_(io_),
         timer_(io_),
         hub_(spec_.size,
              [this](int rank, SharedFrame frame) {
@@ -101,6 +108,7 @@ class ControlServer::Impl {
   }
 
   absl::Status Start() {
+    Descriptor given(std::exchange(spec_.listener, -1));
     error_code error;
     const auto address = boost::asio::ip::make_address(spec_.address, error);
     if (error) {
@@ -109,20 +117,45 @@ class ControlServer::Impl {
     }
     RETURN_IF_ERROR(CheckSpec(spec_, address));
     RETURN_IF_ERROR(RaiseFileLimit(ranks_.size() + spec_.max_handshakes));
-    const tcp::endpoint where(address, spec_.port);
-    acceptor_.open(where.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(where, error);
-    if (!error) acceptor_.listen(4096, error);
-    if (!error) port_ = acceptor_.local_endpoint(error).port();
+    if (!given.valid()) {
+      const tcp::endpoint where(address, spec_.port);
+      auto listening =
+          ListenAt(where.data(), static_cast<socklen_t>(where.size()));
+      if (!listening.ok()) {
+        return absl::UnavailableError(absl::StrCat(
+            "control server: ", spec_.address, ":", spec_.port,
+            " cannot be listened on: ", listening.status().message()));
+      }
+      given = *std::move(listening);
+    }
+    port_ = PortOf(given.get());
+    family_ = FamilyOf(given.get());
+    listener_.assign(given.Release(), error);
     if (error) {
-      return absl::UnavailableError(
-          absl::StrCat("control server: ", spec_.address, ":", spec_.port,
-                       " cannot be listened on: ", error.message()));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("control server: ", error.message()));
     }
     Accept();
     Tick();
     thread_ = std::thread([this] { io_.run(); });
+    return absl::OkStatus();
+  }
+
+  absl::Status ReportExit(int rank, const std::string& what) {
+    if (rank < 0 || rank >= spec_.size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "control server: rank ", rank, " is not in 0..", spec_.size - 1));
+    }
+    boost::asio::post(io_, [this, rank, what] {
+      if (hub_.IsAwaited(rank)) {
+        hub_.Lose(rank, absl::StrCat(what, " before it joined"));
+        Departed();
+      } else if (hub_.IsPresent(rank)) {
+        exits_.try_emplace(rank,
+                           Exit{what, DeadlineAfter(RunningClock::Get().NowNs(),
+                                                    kLastWordsNs)});
+      }
+    });
     return absl::OkStatus();
   }
 
@@ -137,22 +170,37 @@ class ControlServer::Impl {
     bool proved = false;
   };
   using Guests = std::list<Guest>;  // Oldest first.
+  // Of a process whose rank has joined.
+  struct Exit {
+    std::string what;
+    int64_t deadline_ns = 0;  // Then the rank is lost, if it is still there.
+  };
 
   void Accept() {
-    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (!acceptor_.is_open()) return;
-      // Without a descriptor left: go on at the next tick.
-      if (error) {
-        accepting_ = false;
-        return;
-      }
-      Welcome(std::move(socket));
-      Accept();
-    });
+    listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this](const error_code& error) {
+                           if (!listener_.is_open()) return;
+                           Descriptor fd;
+                           if (!error) fd = AcceptAt(listener_.native_handle());
+                           // Without a descriptor left: go on at the next tick.
+                           if (error || (!fd.valid() && errno != EAGAIN &&
+                                         errno != ECONNABORTED)) {
+                             accepting_ = false;
+                             return;
+                           }
+                           if (fd.valid()) Welcome(std::move(fd));
+                           Accept();
+                         });
     accepting_ = true;
   }
 
-  void Welcome(tcp::socket socket) {
+  void Welcome(Descriptor fd) {
+    Socket socket(io_);
+    error_code error;
+    socket.assign(boost::asio::generic::stream_protocol(family_, 0), fd.get(),
+                  error);
+    if (error) return;
+    fd.Release();
     if (guests_.size() >= spec_.max_handshakes) {
       guests_.front().connection->Close();
       guests_.pop_front();
@@ -183,7 +231,7 @@ class ControlServer::Impl {
     if (status.ok()) return status;
     RefusedMessage refused;
     refused.code = static_cast<uint32_t>(status.code());
-    refused.message = std::string(status.message());
+    refused.message = std::string(status.message().substr(0, kMaxRefusedBytes));
     const auto connection = guest->connection;
     guests_.erase(guest);
     connection->Send(FrameOf(refused));
@@ -220,7 +268,12 @@ class ControlServer::Impl {
     if (kind != FrameKind::kJoin) {
       return absl::InvalidArgumentError("a rank joins first");
     }
-    ASSIGN_OR_RETURN(const JoinMessage message, Decode<JoinMessage>(payload));
+    ASSIGN_OR_RETURN(JoinMessage message, Decode<JoinMessage>(payload));
+    if (!spec_.job.empty() && message.job != spec_.job) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", message.rank, " is of job '", message.job,
+                       "', the server of job '", spec_.job, "'"));
+    }
     if (message.world_size != spec_.size) {
       return absl::InvalidArgumentError(absl::StrCat(
           "rank ", message.rank, " has a world of ", message.world_size,
@@ -231,7 +284,12 @@ class ControlServer::Impl {
           absl::StrCat("rank ", message.rank, " is of epoch ", message.epoch,
                        ", the job is in epoch ", spec_.epoch));
     }
-    RETURN_IF_ERROR(hub_.Join(message.rank));
+    if (message.join_timeout_ns < 0) {
+      return absl::InvalidArgumentError("a rank waits for less than 0 ns");
+    }
+    RETURN_IF_ERROR(hub_.Join(
+        message.rank, {std::move(message.host), std::move(message.network)},
+        RunningClock::Get().NowNs(), message.join_timeout_ns));
     const int rank = message.rank;
     const auto connection = guest->connection;
     guests_.erase(guest);
@@ -261,11 +319,47 @@ class ControlServer::Impl {
   void Lose(int rank, const absl::Status& why) {
     if (!hub_.IsPresent(rank)) return;  // It has left.
     const std::string reason(why.message());
-    if (spec_.on_lost) {
+    if (spec_.on_lost && !exits_.contains(rank)) {
       spec_.on_lost(rank, absl::StrCat("rank ", rank, " is lost: ", reason));
     }
     hub_.Lose(rank, reason);
     Departed();
+  }
+
+  void GiveUpLate(int64_t now_ns) {
+    const auto late = hub_.Late(now_ns);
+    if (!late) return;
+    if (spec_.on_lost) spec_.on_lost(late->rank, late->why);
+    hub_.GiveUpLate(*late);
+    Departed();
+  }
+
+  // Those whose process has ended, and whose connection has not.
+  void LoseExited(int64_t now_ns) {
+    for (const auto& [rank, exit] : exits_) {
+      if (now_ns < exit.deadline_ns || !hub_.IsPresent(rank)) continue;
+      ranks_[static_cast<size_t>(rank)]->Close();
+      hub_.Lose(rank, exit.what);
+      Departed();
+    }
+  }
+
+  // It may go on: then it is to know what it was to the others.
+  void LoseSilent(int rank, int64_t silent_ns) {
+    Connection& connection = *ranks_[static_cast<size_t>(rank)];
+    if (!hub_.IsPresent(rank)) {  // And it does not take that.
+      if (silent_ns > 2 * spec_.silence_ns) connection.Close();
+      return;
+    }
+    const absl::Status why = absl::DeadlineExceededError(
+        absl::StrCat("it has been silent for ", silent_ns / 1'000'000,
+                     " ms, the limit is ", spec_.silence_ns / 1'000'000));
+    LostMessage lost;
+    lost.rank = rank;
+    lost.why = absl::StrCat("rank ", rank, " is lost: ", why.message());
+    connection.Send(FrameOf(lost));
+    connection.CloseAfterSending();
+    Lose(rank, why);
   }
 
   // Those who have left stay connected until nobody is left, so that they know
@@ -289,6 +383,8 @@ class ControlServer::Impl {
       guests_.pop_front();
     }
     hub_.Tick(now_ns);
+    GiveUpLate(now_ns);
+    LoseExited(now_ns);
     const bool beat = now_ns >= next_beat_ns_;
     if (beat) next_beat_ns_ = now_ns + spec_.beat_ns;
     const SharedFrame beat_frame = beat ? FrameOf(BeatMessage{}) : nullptr;
@@ -298,11 +394,7 @@ class ControlServer::Impl {
       if (beat) connection->Send(beat_frame);
       const int64_t silent_ns = now_ns - connection->heard_ns();
       if (silent_ns <= spec_.silence_ns) continue;
-      connection->Close();
-      Lose(static_cast<int>(i),
-           absl::DeadlineExceededError(absl::StrCat(
-               "it has been silent for ", silent_ns / 1'000'000,
-               " ms, the limit is ", spec_.silence_ns / 1'000'000)));
+      LoseSilent(static_cast<int>(i), silent_ns);
     }
     timer_.expires_after(kServerTick);
     timer_.async_wait([this](const error_code& error) {
@@ -312,7 +404,7 @@ class ControlServer::Impl {
 
   void Stop() {
     error_code ignored;
-    acceptor_.close(ignored);
+    listener_.close(ignored);
     timer_.cancel();
     for (Guest& guest : guests_) guest.connection->Close();
     guests_.clear();
@@ -324,17 +416,19 @@ class ControlServer::Impl {
 
   ControlServerSpec spec_;
   uint16_t port_ = 0;
+  int family_ = AF_INET;
   boost::asio::io_context io_{1};
   std::thread thread_;
 
   // Owned by the thread.
-  tcp::acceptor acceptor_;
+  boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer timer_;
   bool accepting_ = false;
   int64_t next_beat_ns_ = 0;
   Guests guests_;
   Hub hub_;
   std::vector<std::shared_ptr<Connection>> ranks_;  // By rank; null: absent.
+  absl::flat_hash_map<int, Exit> exits_;            // By rank.
 };
 
 ControlServer::ControlServer(std::unique_ptr<Impl> impl)
@@ -349,5 +443,9 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
 }
 
 uint16_t ControlServer::port() const { return impl_->port(); }
+
+absl::Status ControlServer::ReportExit(int rank, absl::string_view what) {
+  return impl_->ReportExit(rank, std::string(what.data(), what.size()));
+}
 
 }  // namespace commsched

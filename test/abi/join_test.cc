@@ -181,6 +181,41 @@ struct Seen {
   int32_t joined = -1;
 };
 
+TEST(ControlTest, AProcessThatEndedBeforeItJoinedIsNamedToTheOthers) {
+  commsched_control_desc_t desc = commsched_control_desc_init();
+  desc.size = 2;
+  commsched_control_server_t* server = nullptr;
+  ASSERT_EQ(commsched_control_server_start(&desc, &server), COMMSCHED_OK);
+  EXPECT_EQ(commsched_control_server_report_exit(server, 2, "it ended"),
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(commsched_control_server_report_exit(server, 1, nullptr),
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(commsched_control_server_report_exit(
+                server, 1, "process 7 exited with code 3"),
+            COMMSCHED_OK);
+  commsched_join_desc_t join = Alone();
+  const std::string control =
+      "127.0.0.1:" + std::to_string(commsched_control_server_port(server));
+  join.size = 2;
+  join.control = control.c_str();
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_join(&join, &world), COMMSCHED_OK);
+  commsched_context_t* context = nullptr;
+  ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
+  std::vector<std::string> all;
+  commsched_gather_desc_t gather = commsched_gather_desc_init();
+  gather.name = "figures";
+  gather.take = &Keep;
+  gather.user = &all;
+  EXPECT_EQ(commsched_context_gather(context, &gather), COMMSCHED_ABORTED);
+  EXPECT_THAT(std::string(commsched_last_error()),
+              HasSubstr("rank 1 is lost: process 7 exited with code 3 before "
+                        "it joined"));
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+  commsched_control_server_destroy(server);
+}
+
 TEST(ControlTest, AServerIsFoundByItsPortAndToken) {
   char token[COMMSCHED_TOKEN_SIZE] = "";
   ASSERT_EQ(commsched_token_create(token), COMMSCHED_OK);
@@ -233,6 +268,8 @@ TEST(ControlTest, AServerThatCannotBeIsRefused) {
             COMMSCHED_INVALID_ARGUMENT);
   EXPECT_EQ(commsched_token_create(nullptr), COMMSCHED_INVALID_ARGUMENT);
   EXPECT_EQ(commsched_control_server_port(nullptr), 0u);
+  EXPECT_EQ(commsched_control_server_report_exit(nullptr, 0, "it ended"),
+            COMMSCHED_INVALID_ARGUMENT);
   commsched_control_server_destroy(nullptr);
 }
 

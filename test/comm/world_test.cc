@@ -165,6 +165,28 @@ TEST(JoinedWorldTest, ALostRankIsToldToWatchersThatLive) {
               StatusIs(absl::StatusCode::kAborted, "rank 1 is lost: "));
 }
 
+TEST(JoinedWorldTest, ALostServerIsUnavailable) {
+  auto server = Serve(2);
+  ASSERT_OK_AND_ASSIGN(auto world,
+                       World::Join(SpecOf(0, "null"), JobOf(*server, 0, 2)));
+  auto watcher = std::make_shared<Watcher>();
+  world->Watch(watcher, 0, 0);
+  server.reset();
+  ASSERT_TRUE(test::Await([&] { return !watcher->why().ok(); }));
+  EXPECT_THAT(watcher->why(),
+              StatusIs(absl::StatusCode::kUnavailable, "is lost: "));
+}
+
+TEST(JoinedWorldTest, ARankThatDoesNotJoinIsNamed) {
+  const auto server = Serve(3);
+  JobSpec job = JobOf(*server, 0, 3);
+  job.timeout_ns = 50'000'000;
+  ASSERT_OK_AND_ASSIGN(auto world, World::Join(SpecOf(0, "null"), job));
+  EXPECT_THAT(world->Rank(0),
+              StatusIs(absl::StatusCode::kAborted,
+                       "ranks 1, 2 of 3 have not joined within 0.05 s"));
+}
+
 // The first failure of a scope reaches whoever else watches that scope, also if
 // they come later.
 TEST(WorldTest, AFailureIsToldToTheOtherRanksOfItsScope) {
@@ -245,6 +267,8 @@ TEST(JoinedWorldTest, ABackendExchangesValues) {
   EXPECT_EQ(opened->handle(), &looking);
   EXPECT_EQ(looking.rank.world_rank, 0);
   EXPECT_EQ(looking.rank.local_size, 1);
+  EXPECT_STRNE(looking.rank.hosts[0], "");
+  EXPECT_STRNE(looking.rank.networks[0], "");
   EXPECT_EQ(looking.rank.device_kind, uint32_t{COMMSCHED_DEVICE_HOST});
   const commsched_oob_t& oob = looking.oob;
   char message[200] = "";

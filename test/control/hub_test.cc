@@ -116,6 +116,79 @@ TEST_F(HubTest, RanksJoinOnce) {
   EXPECT_EQ(hub_.num_joined(), 1);
 }
 
+TEST_F(HubTest, WhoHasNotJoinedIsNamedWhenTheFirstHasWaitedLongEnough) {
+  ASSERT_OK(hub_.Join(2, {}, /*now_ns=*/0, 500 * kMs));
+  ASSERT_OK(hub_.Join(0, {}, 100 * kMs, 200 * kMs));
+  ASSERT_OK(Say(2, Meet(1, "key", "", kNoDeadlineNs)));
+  ASSERT_OK(Say(2, Get(2, "id", kNoDeadlineNs)));
+  EXPECT_FALSE(hub_.Late(299 * kMs).has_value());
+  const auto late = hub_.Late(300 * kMs);
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->rank, 1);
+  EXPECT_EQ(late->why, "rank 1 of 3 has not joined within 0.2 s");
+  hub_.GiveUpLate(*late);
+  EXPECT_THAT(
+      Sent(2),
+      ElementsAre("1 ABORTED: meeting 'key': rank 1 will not come: rank 1 of 3 "
+                  "has not joined within 0.2 s",
+                  "2 ABORTED: key 'id': rank 1 will not put it: rank 1 of 3 "
+                  "has not joined within 0.2 s",
+                  "lost 1: rank 1 of 3 has not joined within 0.2 s"));
+  EXPECT_FALSE(hub_.Late(300 * kMs).has_value());
+  EXPECT_EQ(hub_.num_joined(), 3);
+  EXPECT_EQ(hub_.num_present(), 2);
+  EXPECT_THAT(hub_.Join(1),
+              StatusIs(absl::StatusCode::kAborted,
+                       "rank 1 comes too late: rank 1 of 3 has not joined"));
+}
+
+TEST_F(HubTest, SeveralThatHaveNotJoinedAreOneSentence) {
+  ASSERT_OK(hub_.Join(1, {}, 0, 60'000 * kMs));
+  const auto late = hub_.Late(60'000 * kMs);
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->why, "ranks 0, 2 of 3 have not joined within 60 s");
+  hub_.GiveUpLate(*late);
+  EXPECT_THAT(Sent(1), ElementsAre(absl::StrCat("lost 0: ", late->why)));
+}
+
+TEST_F(HubTest, NobodyIsLateWhoseJobHasJoined) {
+  JoinAll();
+  EXPECT_FALSE(hub_.Late(kNoDeadlineNs - 1).has_value());
+}
+
+TEST_F(HubTest, ARankCanBeLostBeforeItJoins) {
+  ASSERT_OK(hub_.Join(0));
+  ASSERT_OK(Say(0, Meet(1, "key")));
+  hub_.Lose(2, "process 77 exited with code 1 before it joined");
+  EXPECT_THAT(Sent(0), ElementsAre("1 ABORTED: meeting 'key': rank 2 will not "
+                                   "come: rank 2 is lost: process 77 exited "
+                                   "with code 1 before it joined",
+                                   "lost 2: rank 2 is lost: process 77 exited "
+                                   "with code 1 before it joined"));
+  hub_.Lose(2, "again");
+  EXPECT_THAT(Sent(0), IsEmpty());
+  EXPECT_THAT(hub_.Join(2), StatusIs(absl::StatusCode::kAborted, "too late"));
+  EXPECT_EQ(hub_.num_present(), 1);
+  EXPECT_EQ(hub_.num_joined(), 2);
+}
+
+TEST_F(HubTest, AllLearnWhereAllAre) {
+  ASSERT_OK(hub_.Join(1, {"host", "net:1"}));
+  ASSERT_OK(hub_.Join(0, {"host", "net:2"}));
+  ASSERT_OK(Say(0, Get(1, Hub::kRosterKey)));
+  ASSERT_OK(Say(1, LeaveMessage{}));
+  EXPECT_THAT(Sent(0), IsEmpty());
+  ASSERT_OK(hub_.Join(2, {"other", "net:1"}));
+  Roster roster;
+  roster.hosts = {"host", "host", "other"};
+  roster.networks = {"net:2", "net:1", "net:1"};
+  EXPECT_THAT(Sent(0), ElementsAre(absl::StrCat("1 OK: ", roster.Encode())));
+  ASSERT_OK_AND_ASSIGN(const Roster read, Roster::Decode(roster.Encode(), 3));
+  EXPECT_EQ(read.networks, roster.networks);
+  EXPECT_THAT(Roster::Decode(roster.Encode(), 2),
+              StatusIs(absl::StatusCode::kInvalidArgument, "not one of 2"));
+}
+
 TEST_F(HubTest, AMeetingIsAnsweredWhenTheLastHasCome) {
   JoinAll();
   ASSERT_OK(Say(2, Meet(7, "key", "c")));

@@ -3,7 +3,9 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
+#include "control/messages.h"
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
 
@@ -47,7 +49,8 @@ TEST(LaunchEnvironmentTest, TorchrunOnTwoHosts) {
   EXPECT_EQ(job.local_rank, 1);
   EXPECT_EQ(job.local_size, 4);
   EXPECT_EQ(job.epoch, 2u);
-  EXPECT_EQ(job.job, "torchrun-none-29500");
+  // Not the address: hosts may call the first of them by different names.
+  EXPECT_EQ(job.job, "torchrun, id none, port 29500");
   EXPECT_EQ(job.server_host, "node-a");
   EXPECT_EQ(job.server_port, 29501);
   EXPECT_TRUE(job.rank_0_serves);
@@ -60,6 +63,38 @@ TEST(LaunchEnvironmentTest, RanksOnOneHostNeedNoAddress) {
   ASSERT_OK_AND_ASSIGN(const auto job, Read(variables));
   EXPECT_EQ(job.server_host, "");
   EXPECT_TRUE(job.rank_0_serves);
+  EXPECT_EQ(job.job, "torchrun, id none, address node-a, port 29500");
+  EXPECT_EQ(job.rank_variable, "RANK");
+}
+
+TEST(LaunchEnvironmentTest, AJobIsWhatItsEnvironmentStates) {
+  // As torch.distributed takes it, without torchrun.
+  const Variables first = {{"RANK", "0"},
+                           {"WORLD_SIZE", "2"},
+                           {"LOCAL_RANK", "0"},
+                           {"LOCAL_WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", "29500"}};
+  ASSERT_OK_AND_ASSIGN(const auto job, Read(first));
+  EXPECT_EQ(job.job, "torchrun, address localhost, port 29500");
+  for (const auto& [name, value] :
+       {std::pair("MASTER_PORT", "29501"), std::pair("MASTER_ADDR", "10.0.0.1"),
+        std::pair("TORCHELASTIC_RUN_ID", "other"),
+        std::pair("COMMSCHED_PORT", "4000")}) {
+    Variables other = first;
+    other[name] = value;
+    ASSERT_OK_AND_ASSIGN(const auto another, Read(other));
+    EXPECT_NE(another.job, job.job) << name;
+  }
+  for (const auto& [name, value] :
+       {std::pair("RANK", "1"), std::pair("LOCAL_RANK", "1"),
+        std::pair("MASTER_ADDR", "localhost"),
+        std::pair("COMMSCHED_TOKEN", "secret")}) {
+    Variables same = first;
+    same[name] = value;
+    ASSERT_OK_AND_ASSIGN(const auto rank, Read(same));
+    EXPECT_EQ(rank.job, job.job) << name;
+  }
 }
 
 TEST(LaunchEnvironmentTest, CommschedRunComesFirst) {
@@ -92,7 +127,7 @@ TEST(LaunchEnvironmentTest, MpirunOfOpenMpi) {
   EXPECT_EQ(job.launcher, "mpirun of Open MPI");
   EXPECT_EQ(job.rank, 3);
   EXPECT_EQ(job.local_size, 4);
-  EXPECT_EQ(job.job, "mpirun_of_Open_MPI-3920101377");
+  EXPECT_EQ(job.job, "mpirun of Open MPI, id 3920101377");
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
   EXPECT_THAT(Read(variables),
@@ -129,7 +164,7 @@ TEST(LaunchEnvironmentTest, SrunOnSeveralNodes) {
   EXPECT_EQ(job.local_size, 4);
   EXPECT_EQ(job.server_host, "n03");
   EXPECT_EQ(job.server_port, 20123);
-  EXPECT_EQ(job.job, "srun-40123-0");
+  EXPECT_EQ(job.job, "srun, id 40123, step 0");
   variables["COMMSCHED_PORT"] = "4000";
   ASSERT_OK_AND_ASSIGN(const auto other, Read(variables));
   EXPECT_EQ(other.server_port, 4000);
@@ -162,12 +197,14 @@ TEST(LaunchEnvironmentTest, BadValuesNameVariableValueAndRange) {
   }
 }
 
-TEST(LaunchEnvironmentTest, AJobIsNoPath) {
+TEST(LaunchEnvironmentTest, ALongNameIsCutAndStaysDifferent) {
   Variables variables = Torchrun();
-  variables["TORCHELASTIC_RUN_ID"] = "../x/" + std::string(1000, 'y');
+  variables["TORCHELASTIC_RUN_ID"] = std::string(1000, 'y');
   ASSERT_OK_AND_ASSIGN(const auto job, Read(variables));
-  EXPECT_EQ(job.job.find('/'), std::string::npos);
-  EXPECT_EQ(job.job.size(), 200u);
+  EXPECT_LE(job.job.size(), kMaxJobBytes);
+  variables["TORCHELASTIC_RUN_ID"].back() = 'z';
+  ASSERT_OK_AND_ASSIGN(const auto other, Read(variables));
+  EXPECT_NE(job.job, other.job);
 }
 
 TEST(LaunchEnvironmentTest, SlurmListsAreRead) {

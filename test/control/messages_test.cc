@@ -48,6 +48,14 @@ TEST(MessagesTest, AHandshakeFitsItsLimit) {
   ProofMessage proof;
   proof.nonce.assign(32, 'n');
   proof.proof.assign(32, 'p');
+  JoinMessage join;
+  join.job.assign(kMaxJobBytes, 'j');
+  join.host.assign(kMaxPlaceBytes, 'h');
+  join.network.assign(kMaxPlaceBytes, 'n');
+  RefusedMessage refused;
+  refused.message.assign(kMaxRefusedBytes, 'r');
+  EXPECT_LE(PayloadOfFrame(Encode(join)).size(), kMaxHandshakeBytes);
+  EXPECT_LE(PayloadOfFrame(Encode(refused)).size(), kMaxHandshakeBytes);
   EXPECT_LE(PayloadOfFrame(Encode(challenge)).size(), kMaxHandshakeBytes);
   EXPECT_LE(PayloadOfFrame(Encode(proof)).size(), kMaxHandshakeBytes);
 }

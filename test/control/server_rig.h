@@ -148,6 +148,7 @@ class Stranger {
     JoinMessage join;
     join.rank = rank;
     join.world_size = size;
+    join.join_timeout_ns = kMinuteNs;
     Send(Encode(join));
     return Decode<JoinedMessage>(Receive()).ok();
   }

@@ -1,8 +1,11 @@
 // The server and its clients over loopback.
 #include "control/server.h"
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -214,6 +217,148 @@ TEST(ControlServerTest, ASilentRankIsLost) {
   EXPECT_THAT(losses.all(),
               ElementsAre(testing::Pair(1, HasSubstr("the limit is 400"))));
   EXPECT_OK(client->Put("still", "here", kMinuteNs));
+}
+
+// Where it goes on, it is not to take the server for lost.
+TEST(ControlServerTest, ARankThatWasGivenUpIsToldSo) {
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.beat_ns = 20 * kMs;
+  spec.silence_ns = 200 * kMs;
+  const auto server = Serve(std::move(spec));
+  Stranger frozen(server->port());
+  ASSERT_TRUE(frozen.Join(1, 2));
+  std::string last;
+  FrameKind kind = FrameKind::kBeat;
+  while (kind == FrameKind::kBeat) last = frozen.Receive(&kind);
+  ASSERT_EQ(kind, FrameKind::kLost);
+  ASSERT_OK_AND_ASSIGN(const auto lost, Decode<LostMessage>(last));
+  EXPECT_EQ(lost.rank, 1);
+  EXPECT_THAT(lost.why, HasSubstr("rank 1 is lost: it has been silent for"));
+  EXPECT_TRUE(frozen.SeesTheEnd());
+}
+
+TEST(ControlServerTest, AnExitThatIsReportedIsALoss) {
+  Losses seen;
+  ControlServerSpec spec;
+  spec.size = 3;
+  spec.on_lost = seen.Recorder();
+  std::atomic<int> joined = 0;
+  spec.on_departed = [&](int, int all) { joined = all; };
+  const auto server = Serve(std::move(spec));
+  Losses losses;
+  ControlClientSpec client_spec = SpecOf(*server, 0, 3);
+  client_spec.on_lost = losses.Recorder();
+  ASSERT_OK_AND_ASSIGN(const auto client,
+                       ControlClient::Connect(std::move(client_spec)));
+  EXPECT_THAT(server->ReportExit(3, "x"),
+              StatusIs(StatusCode::kInvalidArgument, "rank 3 is not in 0..2"));
+  // One that has not joined.
+  std::thread waiting([&] {
+    EXPECT_THAT(client->Gather({}, "key", "", kMinuteNs),
+                StatusIs(StatusCode::kAborted,
+                         "rank 1 is lost: process 7 exited with code 3 before "
+                         "it joined"));
+  });
+  ASSERT_OK(server->ReportExit(1, "process 7 exited with code 3"));
+  waiting.join();
+  EXPECT_EQ(joined, 2);
+  // One whose connection a child has kept.
+  Stranger kept(server->port());
+  ASSERT_TRUE(kept.Join(2, 3));
+  ASSERT_OK(server->ReportExit(2, "process 8 was killed"));
+  EXPECT_TRUE(kept.SeesTheEnd());
+  ASSERT_TRUE(test::Await([&] { return losses.all().size() == 2; }));
+  EXPECT_THAT(losses.all()[1],
+              testing::Pair(2, "rank 2 is lost: process 8 was killed"));
+  EXPECT_THAT(seen.all(), testing::IsEmpty());
+  EXPECT_OK(client->Put("still", "here", kMinuteNs));
+}
+
+TEST(ControlServerTest, WhoHasLeftMayEnd) {
+  const auto server = Serve(2);
+  auto clients = JoinAll(*server, 2);
+  clients[1].reset();
+  ASSERT_OK(server->ReportExit(1, "process 7 exited with code 0"));
+  EXPECT_THAT(clients[0]->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kFailedPrecondition, "it has left"));
+}
+
+TEST(ControlServerTest, RanksThatDoNotJoinAreNamedToThoseWhoWait) {
+  Losses seen;
+  ControlServerSpec spec;
+  spec.size = 4;
+  spec.on_lost = seen.Recorder();
+  const auto server = Serve(std::move(spec));
+  ControlClientSpec client = SpecOf(*server, 1, 4);
+  client.join_timeout_ns = 50 * kMs;
+  ASSERT_OK_AND_ASSIGN(const auto first, ControlClient::Connect(client));
+  constexpr char kWhy[] = "ranks 0, 2, 3 of 4 have not joined within 0.05 s";
+  EXPECT_THAT(first->WaitForRoster(kMinuteNs),
+              StatusIs(StatusCode::kAborted, kWhy));
+  EXPECT_THAT(first->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kAborted, kWhy));
+  EXPECT_THAT(seen.all(), ElementsAre(testing::Pair(0, kWhy)));
+  client.rank = 2;
+  EXPECT_THAT(ControlClient::Connect(client),
+              StatusIs(StatusCode::kAborted, "rank 2 comes too late"));
+}
+
+TEST(ControlServerTest, AnotherJobIsRefusedByName) {
+  ControlServerSpec spec;
+  spec.size = 2;
+  spec.job = "torchrun, port 29500";
+  const auto server = Serve(std::move(spec));
+  ControlClientSpec client = SpecOf(*server, 1, 2);
+  client.job = "torchrun, port 29501";
+  EXPECT_THAT(ControlClient::Connect(client),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       "rank 1 is of job 'torchrun, port 29501', the server of "
+                       "job 'torchrun, port 29500'"));
+  client.job = "torchrun, port 29500";
+  EXPECT_OK(ControlClient::Connect(client));
+}
+
+// A child that this process starts has none of its connections: it would hide
+// that the process has ended.
+TEST(ControlServerTest, NoDescriptorSurvivesAnExec) {
+  const auto all = [] {
+    std::set<int> open;
+    for (int fd = 0; fd < 1024; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) open.insert(fd);
+    }
+    return open;
+  };
+  const std::set<int> before = all();
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2);
+  ControlClientSpec named = SpecOf(*server, 0, 2);
+  named.host = "localhost";
+  EXPECT_THAT(ControlClient::Connect(named),
+              StatusIs(StatusCode::kAlreadyExists, "rank 0"));
+  int num_new = 0;
+  for (const int fd : all()) {
+    if (before.contains(fd)) continue;
+    ++num_new;
+    EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
+  }
+  EXPECT_GE(num_new, 5);
+}
+
+TEST(ControlServerTest, WhereRank0ServesItsEndNamesIt) {
+  auto server = Serve(2);
+  Losses losses;
+  ControlClientSpec spec = SpecOf(*server, 1, 2);
+  spec.rank_0_serves = true;
+  spec.on_lost = losses.Recorder();
+  ASSERT_OK_AND_ASSIGN(const auto client, ControlClient::Connect(spec));
+  server.reset();
+  EXPECT_THAT(client->Gather({}, "key", "", kMinuteNs),
+              StatusIs(StatusCode::kAborted,
+                       "rank 0, which serves the job, is lost: its connection "
+                       "was closed"));
+  ASSERT_TRUE(test::Await([&] { return !losses.all().empty(); }));
+  EXPECT_EQ(losses.all().front().first, 0);
 }
 
 TEST(ControlServerTest, ALostServerEndsEveryCall) {

@@ -1,11 +1,16 @@
 // What strangers send to the server, and how many ranks it takes.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/running_clock.h"
+#include "control/sockets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/control/server_rig.h"
@@ -138,6 +143,40 @@ TEST(StrangersTest, ARankThatBreaksTheProtocolIsLost) {
   ASSERT_TRUE(test::Await([&] { return !losses.all().empty(); }));
   EXPECT_THAT(losses.all(), ElementsAre(testing::Pair(
                                 1, "rank 1 is lost: message is too short")));
+}
+
+// Another program listens where the server should: it is named at once, not
+// when the time to join is over.
+TEST(StrangersTest, AProgramThatIsNoServerIsNamed) {
+  const auto listener = [] {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return ListenAt(reinterpret_cast<const sockaddr*>(&address),
+                    sizeof(address));
+  }();
+  ASSERT_OK(listener);
+  std::thread program([&] {
+    Descriptor fd;
+    ASSERT_TRUE(test::Await([&] {
+      fd = AcceptAt(listener->get());
+      return fd.valid();
+    }));
+    const std::string greeting = "220 mail.example ESMTP\r\n";
+    ASSERT_EQ(send(fd.get(), greeting.data(), greeting.size(), 0),
+              static_cast<ssize_t>(greeting.size()));
+    char byte = 0;
+    ASSERT_TRUE(test::Await([&] { return recv(fd.get(), &byte, 1, 0) == 0; }));
+  });
+  ControlClientSpec spec;
+  spec.host = "127.0.0.1";
+  spec.port = PortOf(listener->get());
+  spec.size = 1;
+  EXPECT_THAT(ControlClient::Connect(spec),
+              StatusIs(StatusCode::kUnavailable,
+                       absl::StrCat("what listens at 127.0.0.1:", spec.port,
+                                    " is no control server of commsched")));
+  program.join();
 }
 
 TEST(StrangersTest, AThousandRanksMeet) {

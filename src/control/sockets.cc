@@ -1,0 +1,68 @@
+#include "control/sockets.h"
+
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+
+namespace commsched {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+absl::Status SystemReason() {
+  return absl::UnavailableError(
+      std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+}
+
+}  // namespace
+
+void Descriptor::Close() {
+  if (fd_ >= 0) close(Release());
+}
+
+Descriptor OpenSocket(int family, int type) {
+  return Descriptor(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+absl::StatusOr<Descriptor> ListenAt(const sockaddr* address, socklen_t bytes) {
+  Descriptor fd = OpenSocket(address->sa_family, SOCK_STREAM);
+  const int on = 1;
+  if (!fd.valid() ||
+      (address->sa_family != AF_UNIX &&
+       setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) ||
+      bind(fd.get(), address, bytes) != 0 || listen(fd.get(), kBacklog) != 0) {
+    return SystemReason();
+  }
+  return fd;
+}
+
+Descriptor AcceptAt(int listener) {
+  return Descriptor(
+      accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+int FamilyOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
+  return address.ss_family;
+}
+
+uint16_t PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t bytes = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
+    return 0;
+  }
+  if (address.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
+  }
+  if (address.ss_family != AF_INET) return 0;
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+}  // namespace commsched
