@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,9 @@ constexpr uint64_t kMaxAddressBytes = 64 << 10;
 constexpr uint64_t kMaxUnreadBytes = 1024;
 // Large messages are read from the peer's memory (peer_memory.h).
 constexpr char kDefaultTls[] = "^cma";
+// UCX's shared memory wakes a peer by a socket of its network namespace: one in
+// another is never woken, and finds out when it looks by itself.
+constexpr char kNetworkTls[] = "^sm";
 
 // Over TCP the reply that a large message waits for (rendezvous) queues behind
 // the data that goes the other way, chunk after chunk: half of a link's
@@ -44,6 +48,19 @@ bool HasRdma() {
 Outcome Failed(const char* what, ucs_status_t status) {
   return {COMMSCHED_UNAVAILABLE,
           std::string(what) + ": " + ucs_status_string(status)};
+}
+
+// Whether there are ranks on this machine in different network namespaces.
+bool MachineHasNetworks(const commsched_backend_rank_desc_t& desc) {
+  constexpr uint64_t kNeeded =
+      offsetof(commsched_backend_rank_desc_t, networks) + sizeof(desc.networks);
+  if (desc.struct_size < kNeeded || desc.hosts == nullptr) return false;
+  const std::string host = desc.hosts[desc.world_rank];
+  const std::string network = desc.networks[desc.world_rank];
+  for (int32_t rank = 0; rank < desc.world_size; ++rank) {
+    if (host == desc.hosts[rank] && network != desc.networks[rank]) return true;
+  }
+  return false;
 }
 
 std::string AddressKey(int rank) {
@@ -74,6 +91,7 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
                         const NetworkOptions& options,
                         std::unique_ptr<Network>* out) {
   std::unique_ptr<Network> network(new Network(desc, host));
+  network->one_network_ = !MachineHasNetworks(desc);
   Outcome outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
   if (outcome.ok()) *out = std::move(network);
@@ -94,8 +112,9 @@ Outcome Network::Open(const NetworkOptions& options) {
   std::string tls = options.tls;
   read_peers_ = options.read_peers == NetworkOptions::ReadPeers::kOn;
   if (tls.empty() && getenv("UCX_TLS") == nullptr) {
-    tls = kDefaultTls;
-    read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
+    tls = one_network_ ? kDefaultTls : kNetworkTls;
+    read_peers_ |= one_network_ &&
+                   options.read_peers == NetworkOptions::ReadPeers::kDefault;
   }
   const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
   eager_bytes_ = options.chunk_bytes * 3 / 2;

@@ -196,6 +196,7 @@ class Network {
   const int world_rank_;
   const int world_size_;
   const bool one_machine_;
+  bool one_network_ = true;  // Of the ranks on this machine.
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
   uint64_t window_bytes_ = 0;
