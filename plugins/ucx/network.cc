@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "close_on_exec.h"
+
 namespace commsched::ucx {
 namespace {
 
@@ -99,6 +101,7 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
 }
 
 Outcome Network::Open(const NetworkOptions& options) {
+  const CloseOnExec close_on_exec;
   spin_ns_ = options.spin_ns;
   chunk_bytes_ = options.chunk_bytes;
   window_bytes_ = options.window_bytes;
@@ -263,6 +266,7 @@ Outcome Network::Connect(int peer, int64_t deadline_ns) {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
   params.address =
       reinterpret_cast<const ucp_address_t*>(address.data() + sizeof(card));
+  const CloseOnExec close_on_exec;
   const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
   if (status == UCS_OK) return {};
   endpoint = nullptr;

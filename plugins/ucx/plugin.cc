@@ -21,6 +21,7 @@
 #include <new>
 #include <string>
 
+#include "close_on_exec.h"
 #include "comm.h"
 #include "network.h"
 
@@ -185,6 +186,7 @@ commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
                              uint64_t message_size) {
   return Guard(message, message_size, [&] {
     bool ready = false;
+    const CloseOnExec close_on_exec;  // It connects.
     Outcome outcome = Of(comm).Ready(&ready);
     *out_ready = ready ? 1 : 0;
     return outcome;
@@ -194,8 +196,10 @@ commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
 commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
                               uint32_t num_launches, char* message,
                               uint64_t message_size) {
-  return Guard(message, message_size,
-               [&] { return Of(comm).Expect(launches, num_launches); });
+  return Guard(message, message_size, [&] {
+    const CloseOnExec close_on_exec;  // Peers have connected since.
+    return Of(comm).Expect(launches, num_launches);
+  });
 }
 
 commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
