@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <string>
 #include <utility>
 
 namespace commsched::fault {
@@ -37,6 +39,16 @@ bool ReadNumber(const std::string& key, const std::string& value, uint64_t most,
   return true;
 }
 
+// Whether `key` comes for the first time.
+bool AddKey(const std::string& key, std::set<std::string>* keys,
+            std::string* error) {
+  if (keys->insert(key).second) return true;
+  *error = "configuration: ";
+  *error += key;
+  *error += " is given twice; give it once";
+  return false;
+}
+
 bool ReadKind(const std::string& name, Fault::Kind* kind) {
   constexpr std::pair<const char*, Fault::Kind> kKinds[] = {
       {"delay", Fault::Kind::kDelay},
@@ -61,10 +73,12 @@ bool ReadFault(const std::string& text, Fault* fault, std::string* error) {
     *error += "' begins with none of delay, late, hang, fail_launch, fail_poll";
     return false;
   }
+  std::set<std::string> keys;
   while (begin < text.size()) {
     const size_t end = EndOf(text, ++begin, ',');
     const auto [key, value] = Split(text.substr(begin, end - begin));
     begin = end;
+    if (!AddKey(key, &keys, error)) return false;
     uint64_t number = 0;
     if (key == "axis") {
       fault->axis = value;
@@ -102,12 +116,14 @@ uint64_t Mix(uint64_t value) {
 }  // namespace
 
 bool ReadSpec(const std::string& text, Spec* spec, std::string* error) {
+  std::set<std::string> keys;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = EndOf(text, begin, ';');
     const bool is_rest = text.compare(begin, 13, "inner_config=") == 0;
     if (is_rest) end = text.size();
     const auto [key, value] = Split(text.substr(begin, end - begin));
     begin = end + 1;
+    if (key != "fault" && !AddKey(key, &keys, error)) return false;
     if (key == "inner_config") {
       spec->inner_config = value;
     } else if (key == "inner") {

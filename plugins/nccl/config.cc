@@ -30,6 +30,10 @@ Outcome SetField(const std::string& field, Config* config) {
       equals == field.size() ? "" : field.substr(equals + 1);
   for (const Key& key : keys) {
     if (name != key.name) continue;
+    if (*key.value != Config::kUnset) {
+      return {COMMSCHED_INVALID_ARGUMENT,
+              "configuration: " + name + " is given twice; give it once"};
+    }
     if (ParseNumber(value, key.least, key.most, key.value)) return {};
     return {COMMSCHED_INVALID_ARGUMENT,
             "configuration: " + name + " is '" + value +

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 
 #include "close_on_exec.h"
@@ -80,12 +81,17 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
     Outcome outcome = ReadSpin("COMMSCHED_UCX_SPIN_US", spin, options);
     if (!outcome.ok()) return outcome;
   }
+  std::set<std::string> keys;
   for (size_t begin = 0; begin < config.size();) {
     const size_t end = std::min(config.find(';', begin), config.size());
     const std::string item = config.substr(begin, end - begin);
     begin = end + 1;
     const size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
+    if (!keys.insert(key).second) {
+      return {COMMSCHED_INVALID_ARGUMENT,
+              "configuration: " + key + " is given twice; give it once"};
+    }
     const std::string value =
         equals == std::string::npos ? "" : item.substr(equals + 1);
     if (key == "tls") {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -25,6 +26,11 @@ int64_t EndOf(int64_t start_ns, int64_t duration_ns) {
 constexpr absl::string_view kBandwidthKey = "link_bytes_per_s";
 constexpr absl::string_view kLatencyKey = "link_latency_ns";
 
+// SimpleAtod also reads "0x10", "inf" and " 5".
+bool Consists(absl::string_view text, const char* of) {
+  return text.find_first_not_of(of) == absl::string_view::npos;
+}
+
 absl::Status SetField(absl::string_view field, LinkSpec* link) {
   const std::pair<absl::string_view, absl::string_view> pair =
       absl::StrSplit(field, absl::MaxSplits('=', 1));
@@ -34,16 +40,18 @@ absl::Status SetField(absl::string_view field, LinkSpec* link) {
   };
   if (pair.first == kBandwidthKey) {
     double value = 0;
-    if (!absl::SimpleAtod(pair.second, &value) || !std::isfinite(value) ||
+    if (!Consists(pair.second, "0123456789.eE+-") ||
+        !absl::SimpleAtod(pair.second, &value) || !std::isfinite(value) ||
         value <= 0) {
-      return refuse("it must be a finite number of bytes/s above 0");
+      return refuse("it must be a finite decimal number of bytes/s above 0");
     }
     link->bytes_per_s = value;
     return absl::OkStatus();
   }
   if (pair.first == kLatencyKey) {
     int64_t value = 0;
-    if (!absl::SimpleAtoi(pair.second, &value) || value < 0) {
+    if (!Consists(pair.second, "0123456789") ||
+        !absl::SimpleAtoi(pair.second, &value)) {
       return refuse("it must be an integer, 0 or more");
     }
     link->latency_ns = value;
@@ -59,7 +67,13 @@ absl::Status SetField(absl::string_view field, LinkSpec* link) {
 absl::StatusOr<LinkSpec> ParseLinkConfig(absl::string_view config) {
   LinkSpec link;
   if (config.empty()) return link;
+  std::set<absl::string_view> keys;
   for (const absl::string_view field : absl::StrSplit(config, ',')) {
+    const absl::string_view key = field.substr(0, field.find('='));
+    if (!keys.insert(key).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "configuration: ", key, " is given twice; give it once"));
+    }
     RETURN_IF_ERROR(SetField(field, &link));
   }
   if (link.bytes_per_s == 0) {

@@ -111,12 +111,27 @@ TEST(LinkConfigTest, NonsenseIsRefusedByKeyAndValue) {
       {"link_latency_ns=5", "without link_bytes_per_s"},
       {"link_bytes_per_s=1e9,", "unknown key ''"},
       {"bandwidth=1e9", "unknown key 'bandwidth'"},
+      {"link_bytes_per_s=0x10", "link_bytes_per_s is '0x10'; it must be a "},
+      {"link_bytes_per_s= 5", "link_bytes_per_s is ' 5'"},
+      {"link_bytes_per_s=1e9,link_latency_ns=0x10", "link_latency_ns is '0x1"},
+      {"link_bytes_per_s=1e9,link_latency_ns= 5", "link_latency_ns is ' 5'"},
   };
   for (const auto& [config, text] : cases) {
     EXPECT_THAT(ParseLinkConfig(config),
                 StatusIs(absl::StatusCode::kInvalidArgument, text))
         << config;
   }
+}
+
+TEST(LinkConfigTest, AKeyIsGivenOnce) {
+  EXPECT_THAT(
+      ParseLinkConfig("link_bytes_per_s=1e9,link_bytes_per_s=2e9"),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "configuration: link_bytes_per_s is given twice; give it once"));
+  EXPECT_THAT(ParseLinkConfig(
+                  "link_bytes_per_s=1e9,link_latency_ns=5,link_latency_ns=5"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "link_latency_ns is given twice"));
 }
 
 }  // namespace

@@ -100,6 +100,9 @@ TEST(NcclConfigTest, NonsenseIsRefusedByName) {
       {"cga=2x", "cga is '2x'; it must be"},
       {"cga", "cga is ''; it must be"},
       {"lanes=2", "unknown key 'lanes'; there are max_ctas, min_ctas and cga"},
+      {"cga=1,max_ctas=4,cga=1",
+       "configuration: cga is given twice; give it once"},
+      {"max_ctas=0x10", "max_ctas is '0x10'; it must be a number in 1..32"},
       {"max_ctas=4,min_ctas=5", "min_ctas is 5, above max_ctas, which is 4"},
   };
   for (const auto& [config, why] : refused) {

@@ -107,6 +107,9 @@ TEST(FaultPluginTest, AMistakeInTheConfigurationIsNamed) {
   refused("fault=delay,us=-1", "us is '-1'");
   refused("fault=delay,per_million=1000001", "not an integer in 0..1000000");
   refused("fault=hang,who=1", "'who' is none of rank, axis");
+  refused("seed=0x10", "seed is '0x10', not an integer in 0..");
+  refused("seed=1;fault=hang;seed=1", "configuration: seed is given twice");
+  refused("fault=hang,rank=0,rank=1", "configuration: rank is given twice");
   EXPECT_THAT(FaultWorld("inner=nobody"),
               StatusIs(absl::StatusCode::kNotFound, "'nobody'"));
   EXPECT_THAT(FaultWorld("inner=fault"),

@@ -424,7 +424,10 @@ class BenchTest(unittest.TestCase):
     for config, text in (("speed=11", "'speed=11' is not tls="),
                          ("chunk_bytes=7", "chunk_bytes is '7', not an integer "
                                            "in 1024..1073741824"),
-                         ("spin_us=-1", "spin_us is '-1'")):
+                         ("spin_us=-1", "spin_us is '-1'"),
+                         ("spin_us=0x10", "spin_us is '0x10'"),
+                         ("tls=tcp;spin_us=1;tls=tcp",
+                          "configuration: tls is given twice")):
       done = run("bench", "coll", "--config", config)
       self.assertEqual(done.returncode, 1)
       self.assertIn(text, done.stderr)
