@@ -24,7 +24,27 @@ struct Elements {
 struct Use {
   OpId op;
   const Access* access = nullptr;
+  // Of an all-gather in place: the part of the output that is its input.
+  const Access* except = nullptr;
 };
+
+bool IsInPlace(const Graph& graph, const Op& op) {
+  const CollectiveSpec& spec = op.collective;
+  return op.kind == OpKind::kCollective && op.accesses.size() == 2 &&
+         spec.input.buffer == spec.output.buffer &&
+         MayOverlap(graph, spec.input, spec.output);
+}
+
+// Whether the collective, which is in place, gives its region nothing but what
+// it has read there. Of a broadcast only the root reads.
+bool OnlyPassesOn(const Op& op,
+                  const std::vector<std::vector<int>>& positions) {
+  const CollectiveSpec& spec = op.collective;
+  if (spec.kind == CollectiveKind::kAllGather) return false;
+  if (spec.kind != CollectiveKind::kBroadcast) return true;
+  const std::vector<int>& here = positions[spec.group.value()];
+  return std::find(here.begin(), here.end(), spec.root) != here.end();
+}
 
 bool IsWhole(const Graph& graph, const Access& access) {
   const Region& region = access.region;
@@ -90,7 +110,7 @@ class BufferCheck {
 
   void Add(OpId op, const Access& access) {
     if (Reads(access.mode)) reads_.push_back({op, &access});
-    if (Writes(access.mode)) writes_.push_back({op, &access});
+    if (Writes(access.mode)) AddWrite(op, access);
     const Region& region = access.region;
     if (region.kind != RegionKind::kShard) return;
     if (!graph_.op(op).collective.counts.empty()) has_uneven_ = true;
@@ -114,9 +134,22 @@ class BufferCheck {
   }
 
  private:
+  void AddWrite(OpId id, const Access& access) {
+    const Op& op = graph_.op(id);
+    if (!IsInPlace(graph_, op)) {
+      writes_.push_back({id, &access});
+    } else if (OnlyPassesOn(op, positions_)) {
+      if (!passes_on_.valid()) passes_on_ = id;
+    } else {
+      const bool gathers = op.collective.kind == CollectiveKind::kAllGather;
+      writes_.push_back(
+          {id, &access, gathers ? &op.collective.input : nullptr});
+    }
+  }
+
   // `group`: that of all shards; invalid: there are none.
   absl::Status At(GroupId group, int position) const {
-    const std::vector<Extent> written = ExtentsOf(writes_, position);
+    const std::vector<Extent> written = WrittenAt(position);
     const std::vector<Extent> read = ExtentsOf(reads_, position);
     const uint64_t total = graph_.buffer(reads_[0].access->buffer).count;
     std::vector<Extent> all = written;
@@ -131,6 +164,20 @@ class BufferCheck {
       if (missing) return Refuse(reads_[i], *missing, group, position);
     }
     return absl::OkStatus();
+  }
+
+  // What all-gathers in place find there themselves is left out.
+  std::vector<Extent> WrittenAt(int position) const {
+    std::vector<Extent> written = ExtentsOf(writes_, position);
+    for (size_t i = 0; i < writes_.size(); ++i) {
+      if (writes_[i].except == nullptr || written[i].rows > 1) continue;
+      const Extent own =
+          ResolveRegion(graph_, *writes_[i].except, position, {});
+      const Extent all = written[i];
+      written[i].count = own.offset - all.offset;
+      written.push_back({own.end(), all.end() - own.end()});
+    }
+    return written;
   }
 
   std::vector<Extent> ExtentsOf(const std::vector<Use>& uses,
@@ -168,12 +215,16 @@ class BufferCheck {
         group.valid() ? absl::StrCat(" at position ", position, " of group '",
                                      graph_.group(group).name, "'")
                       : "";
+    const std::string except =
+        passes_on_.valid()
+            ? absl::StrCat(" except '", graph_.op(passes_on_).name,
+                           "', which passes on in place what it reads")
+            : "";
     return absl::InvalidArgumentError(absl::StrCat(
         "op '", graph_.op(use.op).name, "' reads elements ", missing.begin,
         " to ", missing.end - 1, " of OWNED buffer '", buffer.name, "', which ",
-        "has ", buffer.count, ",", where,
-        " but no op of the step writes them: declare what writes them, or make "
-        "the buffer BOUND"));
+        "has ", buffer.count, ",", where, " but no op of the step writes them",
+        except, ": declare what writes them, or make the buffer BOUND"));
   }
 
   const Graph& graph_;
@@ -181,6 +232,7 @@ class BufferCheck {
   std::vector<Use> reads_;
   std::vector<Use> writes_;
   std::vector<GroupId> groups_;  // of shards
+  OpId passes_on_;               // the first that does so in place, if any
   bool has_uneven_ = false;      // one of them is a collective's, with counts
 };
 
@@ -195,7 +247,8 @@ absl::Status CheckOwnedReads(const Graph& graph,
   }
   for (const Op& op : graph.ops()) {
     for (const Access& access : op.accesses) {
-      if (Writes(access.mode) && IsWhole(graph, access)) {
+      if (Writes(access.mode) && IsWhole(graph, access) &&
+          !IsInPlace(graph, op)) {
         fine[access.buffer.value()] = true;
       }
     }

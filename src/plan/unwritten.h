@@ -12,7 +12,8 @@ namespace commsched {
 
 // Whether all that ops read of OWNED buffers is written in the step, by
 // whatever op: also by a later one, as it is then the step before whose
-// contents are read, or by the reader itself.
+// contents are read, or by the reader itself if that computes. A collective in
+// place is no writer of what it reads: it only passes that on.
 //
 // `positions`: by GroupId, where in the group the ranks are that run the graph;
 // a shard is another part at each. Where nobody can tell, as with shards of

@@ -93,6 +93,73 @@ TEST(UnwrittenTest, ACollectiveMayBeTheReader) {
                                    "OWNED buffer 'in'"));
 }
 
+// An op that makes `made` of a buffer of 64 elements, none if it is empty, and
+// a collective on it in place.
+absl::Status InPlace(CollectiveKind kind, Region input, Region output,
+                     const std::vector<Region>& made,
+                     const std::vector<std::vector<int>>& positions = {
+                         {0, 1, 2, 3}}) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 4);
+  const BufferId x = b.Buffer("x", 64, Ownership::kOwned);
+  for (size_t i = 0; i < made.size(); ++i) {
+    b.Compute(absl::StrCat("make.", i), {Write(x, made[i])});
+  }
+  b.Collective("move", test::Spec(kind, dp, Read(x, input), Write(x, output)));
+  b.Compute("use", {Read(x)});
+  return CheckOwnedReads(b.graph(), positions);
+}
+
+TEST(UnwrittenTest, ACollectiveInPlaceIsNoWriterOfWhatItReads) {
+  for (CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kReduce,
+        CollectiveKind::kBroadcast}) {
+    EXPECT_THAT(InPlace(kind, {}, {}, {}),
+                StatusIs(kRefused,
+                         "op 'move' reads elements 0 to 63 of OWNED buffer "
+                         "'x', which has 64, but no op of the step writes them "
+                         "except 'move', which passes on in place what it "
+                         "reads: declare"));
+    EXPECT_THAT(InPlace(kind, {}, {}, {Range(0, 48)}),
+                StatusIs(kRefused, "reads elements 48 to 63 of"));
+    EXPECT_OK(InPlace(kind, {}, {}, {{}}));
+    EXPECT_OK(InPlace(kind, {}, {}, {Range(0, 48), Range(48, 16)}));
+  }
+  EXPECT_THAT(InPlace(CollectiveKind::kReduceScatter, {}, Shard(kDp), {}),
+              StatusIs(kRefused, "op 'move' reads elements 0 to 63 of"));
+  EXPECT_OK(InPlace(CollectiveKind::kReduceScatter, {}, Shard(kDp), {{}}));
+}
+
+TEST(UnwrittenTest, AnAllGatherInPlaceWritesAllButItsOwnShard) {
+  EXPECT_OK(InPlace(CollectiveKind::kAllGather, Shard(kDp), {}, {Shard(kDp)}));
+  EXPECT_OK(InPlace(CollectiveKind::kAllGather, Shard(kDp), {}, {{}}));
+  EXPECT_THAT(InPlace(CollectiveKind::kAllGather, Shard(kDp), {}, {}),
+              StatusIs(kRefused,
+                       "op 'move' reads elements 0 to 15 of OWNED buffer 'x'"));
+  EXPECT_THAT(
+      InPlace(CollectiveKind::kAllGather, Shard(kDp), {}, {Range(0, 48)}),
+      StatusIs(kRefused,
+               "reads elements 48 to 63 of OWNED buffer 'x', which "
+               "has 64, at position 3 of group 'dp'"));
+}
+
+// The root is another role.
+TEST(UnwrittenTest, ABroadcastInPlaceWritesWhereItIsNotTheRoot) {
+  EXPECT_OK(InPlace(CollectiveKind::kBroadcast, {}, {}, {}, {{1, 2, 3}}));
+  EXPECT_THAT(InPlace(CollectiveKind::kBroadcast, {}, {}, {}, {{0}}),
+              StatusIs(kRefused, "op 'move' reads elements 0 to 63 of"));
+}
+
+TEST(UnwrittenTest, TwoCollectivesInPlaceAreNoWritersForEachOther) {
+  GraphBuilder b;
+  const BufferId x = b.Buffer("x", 64, Ownership::kOwned);
+  for (const char* name : {"dp", "tp"}) {
+    b.Collective(name, test::Spec(CollectiveKind::kAllReduce, b.Group(name, 2),
+                                  Read(x), Write(x)));
+  }
+  EXPECT_THAT(Planned(b), StatusIs(kRefused, "op 'dp' reads elements 0 to 63"));
+}
+
 TEST(UnwrittenTest, RangesMustCoverWhatIsRead) {
   EXPECT_OK(WriteAndRead({Range(0, 32), Range(32, 32)}, {}));
   EXPECT_OK(WriteAndRead({Range(40, 8), Range(16, 24)}, Range(20, 28)));
