@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -50,6 +51,21 @@ std::vector<std::string> ProcessFolders() {
   std::string beside = FolderBesideLibrary();
   if (!beside.empty()) folders.push_back(std::move(beside));
   return folders;
+}
+
+// By name; none if the folder cannot be read.
+std::vector<std::string> PluginFilesIn(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind(kPrefix, 0) == 0 && entry->path().extension() == kSuffix) {
+      paths.push_back(entry->path().string());
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 // The door of the built-in backends is the one that plugins have.
@@ -159,16 +175,9 @@ absl::Status PluginRegistry::LoadAll() {
   MutexLock lock(&mu_);
   absl::Status first;
   for (const std::string& folder : folders_) {
-    std::vector<std::string> paths;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.rfind(kPrefix, 0) == 0 && entry.path().extension() == kSuffix) {
-        paths.push_back(entry.path().string());
-      }
+    for (const std::string& path : PluginFilesIn(folder)) {
+      first.Update(LoadFileLocked(path));
     }
-    std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) first.Update(LoadFileLocked(path));
   }
   return first;
 }
@@ -246,6 +255,19 @@ std::string PluginRegistry::NamesLocked(commsched_plugin_kind_t kind) const {
   return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
+std::string PluginRegistry::NotLoadedLocked() const {
+  std::set<std::string> names;
+  for (const std::string& folder : folders_) {
+    for (const std::string& path : PluginFilesIn(folder)) {
+      std::error_code error;
+      if (loaded_.count(fs::canonical(path, error).string()) != 0) continue;
+      const std::string name = fs::path(path).stem().string();
+      names.insert(absl::StrCat("'", name.substr(sizeof(kPrefix) - 1), "'"));
+    }
+  }
+  return absl::StrJoin(names, ", ");
+}
+
 absl::StatusOr<const void*> PluginRegistry::Find(commsched_plugin_kind_t kind,
                                                  absl::string_view name) {
   MutexLock lock(&mu_);
@@ -254,9 +276,12 @@ absl::StatusOr<const void*> PluginRegistry::Find(commsched_plugin_kind_t kind,
   absl::Status loaded = absl::NotFoundError("a plugin's name contains no '/'");
   if (name.find('/') == absl::string_view::npos) loaded = LoadLocked(name);
   if (const void* known = KnownLocked(kind, name)) return known;
+  const std::string others = NotLoadedLocked();
   return absl::NotFoundError(absl::StrCat(
-      "no ", kind_name, " is called '", name, "'; there are: ",
-      NamesLocked(kind), loaded.ok() ? "" : ". ", loaded.message()));
+      "no ", kind_name, " is called '", name,
+      "'; there are: ", NamesLocked(kind),
+      others.empty() ? "" : ", and of some kind, not loaded yet: ", others,
+      loaded.ok() ? "" : ". ", loaded.message()));
 }
 
 absl::StatusOr<const commsched_backend_t*> PluginRegistry::Backend(

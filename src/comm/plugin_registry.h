@@ -84,6 +84,8 @@ class PluginRegistry {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const void*> Find(commsched_plugin_kind_t kind,
                                    absl::string_view name);
+  // Of files on the search path, whose kinds nobody knows yet; "": none.
+  std::string NotLoadedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NamesLocked(commsched_plugin_kind_t kind) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

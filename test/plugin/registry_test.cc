@@ -51,6 +51,23 @@ TEST(PluginRegistryTest, AMissingPluginNamesEveryPathTried) {
                                In("b") + "/commsched_zip.so"));
 }
 
+TEST(PluginRegistryTest, AMissingPluginSaysWhichThereAre) {
+  PluginRegistry registry({In("a"), kPlugins});
+  EXPECT_THAT(registry.Codec("nope").status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "no codec is called 'nope'; there are: none, and of "
+                       "some kind, not loaded yet: 'bf16', 'fault', 'int8'"));
+  ASSERT_OK(registry.Codec("int8"));
+  const absl::Status status = registry.Codec("nope").status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kNotFound,
+                       "there are: 'int8', and of some kind, not loaded yet: "
+                       "'bf16', 'fault'"));
+  EXPECT_THAT(PluginRegistry({In("a")}).Codec("nope").status(),
+              StatusIs(absl::StatusCode::kNotFound,
+                       "there are: none. no plugin 'nope'"));
+}
+
 TEST(PluginRegistryTest, ALoadedFileIsNotLoadedAgain) {
   PluginRegistry registry({});
   const std::string path = In("commsched_int8.so");
