@@ -351,9 +351,9 @@ typedef struct commsched_backend {
   // All that follows is optional: NULL, or not there in a table that ends
   // before.
 
-  /// Whether the communicator can be used. Asked until it says 1, or fails, or
-  /// the host's deadline; may block for some milliseconds. NULL: it can be used
-  /// once comm_create has returned.
+  /// Whether the communicator can be used: 0 or 1; else it is an error. Asked
+  /// until it says 1, or fails, or the host's deadline; may block for some
+  /// milliseconds. NULL: it can be used once comm_create has returned.
   commsched_status_t (*comm_ready)(void* comm, uint32_t* out_ready,
                                    char* message, uint64_t message_size);
   /// The communicator's failure, or COMMSCHED_OK: how a member with nothing in

@@ -90,6 +90,13 @@ absl::Status CheckLaunchResult(const commsched_backend_t& backend,
                    ", which is neither 0 nor 1, in poll"));
 }
 
+absl::Status CheckReady(const commsched_backend_t& backend, uint32_t ready) {
+  if (ready <= 1) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("backend '", backend.name, "' set out_ready to ", ready,
+                   ", which is neither 0 nor 1, in comm_ready"));
+}
+
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc) {
   if (desc == nullptr || desc->config == nullptr || desc->world_size < 1) {
     return absl::InvalidArgumentError(

@@ -53,6 +53,8 @@ absl::Status BackendFailure(const commsched_backend_t& backend,
                             const PluginMessage& message);
 absl::Status CheckLaunchResult(const commsched_backend_t& backend,
                                const commsched_launch_result_t& result);
+// Internal unless `ready`, which comm_ready gave, is 0 or 1.
+absl::Status CheckReady(const commsched_backend_t& backend, uint32_t ready);
 
 // InvalidArgument unless `desc` has a world and a configuration.
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc);

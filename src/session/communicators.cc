@@ -122,6 +122,8 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
         return OfAxis(spec.groups[number],
                       BackendFailure(*backend_, "comm_ready", code, message));
       }
+      const absl::Status valid = CheckReady(*backend_, ready);
+      if (!valid.ok()) return OfAxis(spec.groups[number], valid);
       is_ready[number] = ready == 1;
       if (ready != 1 && waits_for == kNone) waits_for = number;
     }

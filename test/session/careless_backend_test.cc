@@ -166,6 +166,21 @@ TEST(CarelessBackendTest, ALaunchIsDoneOrItIsNot) {
   }
 }
 
+TEST(CarelessBackendTest, ACommunicatorIsReadyOrItIsNot) {
+  commsched_backend_t table = TableOf("inproc");
+  table.comm_ready = [](void*, uint32_t* out_ready, char*,
+                        uint64_t) -> commsched_status_t {
+    *out_ready = 2;
+    return COMMSCHED_OK;
+  };
+  for (const absl::Status& status : {StepOn(table), RecordOn(table)}) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kInternal,
+                         "axis dp: backend 'inproc' set out_ready to 2, which "
+                         "is neither 0 nor 1, in comm_ready"));
+  }
+}
+
 TEST(CarelessBackendTest, WhatCannotBeMadeSaysWhoGaveNoReason) {
   commsched_backend_t table = TableOf("inproc");
   table.comm_create = [](void*, const commsched_comm_desc_t*, void**, char*,
