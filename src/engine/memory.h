@@ -135,6 +135,16 @@ class Array {
     return Status();
   }
 
+  // The same, of which a failure for want of memory says what it was for.
+  static Status Create(const Memory& memory, const Kernels& kernels,
+                       const std::string& what, uint64_t count, Array* out) {
+    const Status status = Create(memory, kernels, count, out);
+    if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
+    return Status(status.code(), "engine: no memory for " + what + " (" +
+                                     std::to_string(count * sizeof(T)) +
+                                     " bytes): " + status.message());
+  }
+
   T* data() const { return data_.get(); }
   uint64_t count() const { return count_; }
   uint64_t bytes() const { return count_ * sizeof(T); }

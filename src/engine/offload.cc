@@ -63,14 +63,12 @@ Status Offload::Init(const Spec& spec, const Layout& layout) {
     bytes_ += state.count * sizeof(float);
   }
   for (uint32_t i = 0; i < layout.staging_slots; ++i) {
-    slots_.push_back(Array<float>::Zeros(layout.staging_count));
-    if (slots_.back().data() != nullptr) continue;
-    return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                  "engine: no memory to stage the optimizer's state (" +
-                      std::to_string(layout.staging_slots *
-                                     layout.staging_count * sizeof(float)) +
-                      " bytes)");
+    ENGINE_RETURN_IF_ERROR(Array<float>::Create(
+        *spec.memory, *spec.kernels, "staging the optimizer's state",
+        layout.staging_count, &slots_.emplace_back()));
   }
+  // Copies of the pool do not wait for the stream of the kernels.
+  ENGINE_RETURN_IF_ERROR(spec.kernels->Synchronize());
   const uint64_t capacity = 2 * kItemsPerCopy * (buckets_.size() + 1);
   ENGINE_RETURN_IF_ERROR(Status::FromCall(
       commsched_host_stream_create(

@@ -37,6 +37,8 @@ class Offload {
     commsched_pool_t pool = commsched_pool_init();
     uint32_t rank = 0;  // For messages.
     StepSpec step;
+    const Memory* memory = nullptr;  // Both outlive it.
+    const Kernels* kernels = nullptr;
   };
 
   // Reserves the pool.

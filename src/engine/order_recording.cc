@@ -31,12 +31,11 @@ Status OrderRecording::Create(const Spec& spec, const Layout& layout,
   }
   made->dtype_ = spec.step.precision.parameters;
   const uint64_t bytes = most * SizeOf(made->dtype_);
-  made->memory_ = Array<std::byte>::Zeros(bytes);
-  if (made->memory_.data() == nullptr) {
-    return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                  "engine: no memory for the largest module (" +
-                      std::to_string(bytes) + " bytes)");
-  }
+  ENGINE_RETURN_IF_ERROR(Bytes::Create(*spec.memory, *spec.kernels,
+                                       "the largest module", bytes,
+                                       &made->memory_));
+  // Gathers do not wait for the stream of the kernels.
+  ENGINE_RETURN_IF_ERROR(spec.kernels->Synchronize());
   commsched_recording_desc_t desc = commsched_recording_desc_init();
   desc.context = spec.context;
   desc.groups = &spec.group;

@@ -30,6 +30,8 @@ class OrderRecording {
     commsched_group_t* group = nullptr;
     int64_t launch_timeout_ns = 0;
     StepSpec step;
+    const Memory* memory = nullptr;  // Outlives the recording.
+    const Kernels* kernels = nullptr;
     std::vector<std::byte*>
         shards;  // By bucket, this rank's; null: not gathered.
   };
@@ -66,7 +68,7 @@ class OrderRecording {
   Status AddBuffer(const std::string& name, std::byte* address, uint64_t count,
                    commsched_buffer_id_t* out_buffer);
 
-  Array<std::byte> memory_;                  // Outlives the recording.
+  Bytes memory_;                             // Outlives the recording.
   commsched_dtype_t dtype_ = COMMSCHED_F32;  // Of parameters.
   std::vector<ModuleGathers> modules_;
   commsched_op_id_t end_ = kNoId;

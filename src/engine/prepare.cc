@@ -17,13 +17,6 @@ constexpr int64_t kDefaultLaunchNs = 20'000;
 // Forwards and backwards of a step.
 constexpr uint64_t kMaxPasses = uint64_t{1} << 20;
 
-Status NoMemory(const std::string& what, uint64_t bytes,
-                const std::string& why) {
-  return Status(COMMSCHED_RESOURCE_EXHAUSTED, "engine: no memory for " + what +
-                                                  " (" + std::to_string(bytes) +
-                                                  " bytes): " + why);
-}
-
 // Of float to the host, at a time.
 constexpr uint64_t kStagingElements = uint64_t{1} << 18;
 
@@ -32,9 +25,7 @@ constexpr uint64_t kStagingElements = uint64_t{1} << 18;
 template <typename T>
 Status Engine::AllocateZeros(const std::string& what, uint64_t count,
                              Array<T>* out) {
-  const Status status = Array<T>::Create(allocator_, kernels_, count, out);
-  if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
-  return NoMemory(what, count * sizeof(T), status.message());
+  return Array<T>::Create(allocator_, kernels_, what, count, out);
 }
 
 Status Engine::Prepare() {
@@ -215,7 +206,9 @@ Status Engine::Allocate() {
   return Offload::Create({.context = desc_.context,
                           .pool = pool_,
                           .rank = group_rank_,
-                          .step = spec_},
+                          .step = spec_,
+                          .memory = &allocator_,
+                          .kernels = &kernels_},
                          layout_, &offload_);
 }
 

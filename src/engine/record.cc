@@ -58,6 +58,8 @@ Status Engine::StartRecording() {
   spec.group = desc_.group;
   spec.launch_timeout_ns = desc_.launch_timeout_ns;
   spec.step = spec_;
+  spec.memory = &allocator_;
+  spec.kernels = &kernels_;
   bool gathers = false;
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     spec.shards.push_back(gathered(b) ? memory_[b].parameters.data() : nullptr);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "commsched/checkpoint.h"
+#include "test/engine/lent_memory.h"
 #include "test/engine/test_pools.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
@@ -110,6 +111,19 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<1>(info.param).name) + "_in_stage_" +
              std::to_string(std::get<0>(info.param));
     });
+
+TEST(OffloadTest, WhatStagesTheStateIsTheCallersMemory) {
+  LentMemory lent;
+  const commsched_engine_memory_t memory = lent.Table();
+  ToyRun run = Offloaded(RunOf(1));
+  run.ranks = 1;
+  run.engine.memory = &memory;
+  const ToyResult result = RunToy(run);
+  ASSERT_EQ(result.error, "");
+  // By default two, each for the largest bucket.
+  EXPECT_EQ(lent.NumOf(result.info.staging_bytes / 2), 2);
+  EXPECT_TRUE(lent.has_all_back());
+}
 
 // ---- Memory -----------------------------------------------------------------
 

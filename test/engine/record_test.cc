@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commsched/engine.h"
+#include "test/engine/lent_memory.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_calls.h"
 #include "test/engine/toy_training.h"
@@ -342,6 +343,38 @@ TEST(RecordErrorTest, AModuleThatIsLeftOutIsNamedAndCanStillCome) {
                 COMMSCHED_OK);
     });
   }
+}
+
+TEST(RecordTest, WhatAForwardGathersIsInTheCallersMemory) {
+  LentMemory lent;
+  const commsched_engine_memory_t memory = lent.Table();
+  ToyRun run = RecordedRun(Order{});
+  run.ranks = 2;
+  run.engine.memory = &memory;
+  SetStage(3, &run);
+  const std::string error =
+      OnRanks(run, [&](ToyRank& toy, int32_t) -> std::string {
+        if (std::string m = toy.Build(); !m.empty()) return m;
+        commsched_engine_t* engine = toy.engine();
+        EXPECT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+        for (uint32_t module : {kBlock1, kEmbed}) {
+          EXPECT_EQ(commsched_engine_forward_begin(engine, module, 0),
+                    COMMSCHED_OK);
+          for (uint32_t parameter : ToyModules()[module].used) {
+            const void* values = nullptr;
+            void* gradient = nullptr;
+            EXPECT_EQ(commsched_engine_parameter_address(engine, parameter,
+                                                         &values, &gradient),
+                      COMMSCHED_OK);
+            EXPECT_TRUE(lent.Holds(values)) << parameter;
+          }
+          EXPECT_EQ(commsched_engine_forward_end(engine, module, 0),
+                    COMMSCHED_OK);
+        }
+        return "";
+      });
+  EXPECT_EQ(error, "");
+  EXPECT_TRUE(lent.has_all_back());
 }
 
 TEST(RecordErrorTest, CallsOutOfOrderNameWhatIsExpected) {
