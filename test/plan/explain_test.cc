@@ -60,6 +60,30 @@ TEST(ExplainTest, SaysWhatIsExposedAndWhyInBothFormats) {
   EXPECT_THAT(text, HasSubstr("dependency "));
 }
 
+// Two lanes on one core: 200 us of compute, of which each lane has half.
+TEST(ExplainTest, PriorityPromisesNoMoreThanTheLowerBoundLeaves) {
+  test::GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  for (uint32_t lane : {0, 1}) {
+    const std::string name(1, static_cast<char>('a' + lane));
+    const BufferId gradient = b.Buffer(name, 2000);
+    b.Compute("make." + name, {test::Write(gradient)},
+              {.lane = lane, .filler = true, .cost_ns = 100'000});
+    b.AllReduce("reduce." + name, dp, gradient);
+  }
+  CostProfile profile;
+  profile.link_bytes_per_s = 1e8;
+  profile.num_cores = 1;
+  ASSERT_OK_AND_ASSIGN(const auto plan, BuildPlan(b.graph(), {}, profile));
+  const auto json = nlohmann::json::parse(ExplainJson(*plan));
+  const int64_t bound_ns = json["prediction"]["lower_bound_ns"];
+  EXPECT_GT(bound_ns, plan->priority.bound_ns);
+  EXPECT_EQ(json["order"]["bound_ns"], bound_ns);
+  EXPECT_GE(json["order"]["as_ready_ns"], bound_ns);
+  EXPECT_THAT(ExplainText(*plan), HasSubstr("; no order is below 200.0 us, so "
+                                            "priority could gain at most"));
+}
+
 TEST(ExplainTest, SaysWhyAMergeWasMadeOrRefused) {
   const auto plan = ZeroPlan();
   const auto json = nlohmann::json::parse(ExplainJson(*plan));

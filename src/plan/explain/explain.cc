@@ -201,6 +201,24 @@ Json PredictionJson(const Prediction& prediction) {
           {"peak_bytes_in_flight", prediction.peak_bytes_in_flight}};
 }
 
+// A step of these launches in no order of theirs is shorter. Where fillers may
+// move, the host may call in another order, for which neither the longest cycle
+// nor the phases are known.
+int64_t OrderBoundNs(const Plan& plan,
+                     const absl::StatusOr<Prediction>& prediction) {
+  if (!prediction.ok()) return 0;
+  const PlanOptions& options = plan.options;
+  const bool fillers_move =
+      options.delay_fillers && options.arena_bytes == 0 &&
+      std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                  [&](const ComputeNode& node) {
+                    return plan.graph->op(node.op).compute.filler;
+                  });
+  return fillers_move
+             ? std::max(prediction->bound_compute_ns, prediction->bound_link_ns)
+             : prediction->lower_bound_ns;
+}
+
 Json OrderJson(const PriorityReport& report) {
   return {{"choice", std::string(ChoiceName(report.choice))},
           {"fillers_delayed", report.fillers_delayed},
@@ -256,7 +274,12 @@ std::string ExplainText(const Plan& plan) {
                       ? "nothing"
                       : absl::StrCat(options.partition_bytes, " bytes"),
                   "; priority ", PriorityName(options.priority), "\n");
-  absl::StrAppend(&text, "order: ", PriorityText(plan.priority), "\n");
+  // A plan's own profile was checked when it was built.
+  const absl::StatusOr<Prediction> prediction = Predict(plan, plan.profile);
+  absl::StrAppend(
+      &text, "order: ",
+      PriorityText(Bounded(plan.priority, OrderBoundNs(plan, prediction))),
+      "\n");
   absl::StrAppend(&text, "window: launches ",
                   Limit(options.max_launches_in_flight), ", bytes ",
                   Limit(options.max_bytes_in_flight), "\n");
@@ -265,8 +288,6 @@ std::string ExplainText(const Plan& plan) {
   absl::StrAppend(&text, "arena: ", plan.arena_bytes, " bytes, limit ",
                   Limit(options.arena_bytes), "\n");
   if (plan.arena_bytes != 0) absl::StrAppend(&text, ArenaTable(plan));
-  // A plan's own profile was checked when it was built.
-  const absl::StatusOr<Prediction> prediction = Predict(plan, plan.profile);
   absl::StrAppend(&text, prediction.ok()
                              ? PredictionText(plan, *prediction)
                              : absl::StrCat("no prediction: ",
@@ -281,7 +302,8 @@ std::string ExplainJson(const Plan& plan) {
   json["format"] = "commsched-plan/1";
   json["fingerprint"] = Hex(plan.fingerprint);
   json["options"] = OptionsJson(plan.options);
-  json["order"] = OrderJson(plan.priority);
+  json["order"] =
+      OrderJson(Bounded(plan.priority, OrderBoundNs(plan, prediction)));
   json["num_waits"] = CountWaits(plan);
   json["num_waits_implied"] = plan.num_waits_implied;
   json["launches"] = Json::array();

@@ -29,6 +29,16 @@ absl::string_view ChoiceName(Choice choice) {
   return "";
 }
 
+PriorityReport Bounded(PriorityReport report, int64_t bound_ns) {
+  if (report.as_ready_ns == 0) return report;
+  for (int64_t* ns : {&report.as_ready_ns, &report.chosen_ns, &report.bound_ns,
+                      &report.by_need_ns}) {
+    if (ns == &report.by_need_ns && !report.by_need_tried) continue;
+    *ns = std::max(*ns, bound_ns);
+  }
+  return report;
+}
+
 std::string PriorityText(const PriorityReport& report) {
   std::string text(ChoiceName(report.choice));
   std::replace(text.begin(), text.end(), '_', ' ');
