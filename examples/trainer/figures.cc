@@ -66,6 +66,8 @@ void Visit(Figures& figures, Visitor& visit) {
   visit(figures.peak_live_bytes);
   visit(figures.copy_ns);
   visit(figures.copy_exposed_ns);
+  visit(figures.process_peak_bytes);
+  visit(figures.save_bytes);
   visit(figures.steps);
   visit(figures.op_costs_ns);
   visit(figures.stalls);
@@ -107,6 +109,14 @@ absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
   figures.op_costs_ns = *std::move(costs);
   if (saver != nullptr) figures.stalls = saver->stalls();
   return figures;
+}
+
+void FillMemory(const std::vector<RankFigures>& ranks, Report* report) {
+  for (const RankFigures& rank : ranks) {
+    if (rank.process_peak_bytes <= report->process_peak_bytes) continue;
+    report->process_peak_bytes = rank.process_peak_bytes;
+    report->save_bytes = rank.save_bytes;
+  }
 }
 
 void FillCopies(const std::vector<RankFigures>& ranks, double steps,

@@ -22,6 +22,8 @@ struct RankFigures {
   uint64_t peak_live_bytes = 0;
   int64_t copy_ns = 0;
   int64_t copy_exposed_ns = 0;
+  uint64_t process_peak_bytes = 0;  // Both: of its process, with its ranks.
+  uint64_t save_bytes = 0;
   std::vector<StepRecord> steps;
   std::vector<int64_t> op_costs_ns;
   std::vector<RankSaver::Stall> stalls;
@@ -37,9 +39,10 @@ absl::StatusOr<RankFigures> DecodeFigures(absl::string_view bytes);
 absl::StatusOr<RankFigures> FiguresOf(Rank& rank, double last_loss,
                                       const RankSaver* saver);
 
-// What figures of all ranks say in the report: copies per step of `steps`, and
-// the bound from measured costs, the mean over the ranks, of the plan that they
-// have in common, that of `rank`.
+// What figures of all ranks say in the report: the process with the most
+// memory, copies per step of `steps`, and the bound from measured costs, the
+// mean over the ranks, of the plan that they have in common, that of `rank`.
+void FillMemory(const std::vector<RankFigures>& ranks, Report* report);
 void FillCopies(const std::vector<RankFigures>& ranks, double steps,
                 Report* report);
 absl::Status FillBound(const std::vector<RankFigures>& ranks,

@@ -114,6 +114,23 @@ std::string TimeLines(const Report& report) {
   return text;
 }
 
+// What was resident; more than is accounted for, and of all ranks in a process.
+std::string ResidentLine(const Report& report) {
+  if (report.process_peak_bytes == 0) return "";
+  std::string text =
+      FormatBytes(static_cast<double>(report.process_peak_bytes));
+  if (report.ranks_per_process > 1) {
+    absl::StrAppend(&text, " of the process with its ",
+                    report.ranks_per_process, " ranks");
+  }
+  if (report.save_bytes > 0) {
+    absl::StrAppend(&text, ", ",
+                    FormatBytes(static_cast<double>(report.save_bytes)),
+                    " of it for saves");
+  }
+  return Line("resident at the peak", text);
+}
+
 // Of gradients, where there is something to accumulate.
 std::string AccumulationLine(const Report& report) {
   if (report.micro_batches == 1) return "";
@@ -217,6 +234,7 @@ std::string FormatTable(const Report& report) {
                " (", cap, ")")),
       Line("memory per rank",
            FormatBytes(static_cast<double>(report.peak_bytes_per_rank()))),
+      ResidentLine(report),
       Line("model state per rank",
            FormatBytes(static_cast<double>(report.state_bytes))),
       Line("activations per rank",
@@ -266,6 +284,9 @@ std::string FormatJson(const Report& report) {
       {"peak_bytes_in_flight", report.peak_bytes_in_flight},
       {"cap_bytes", report.cap_bytes},
       {"peak_bytes_per_rank", report.peak_bytes_per_rank()},
+      {"process_peak_bytes", report.process_peak_bytes},
+      {"ranks_per_process", report.ranks_per_process},
+      {"save_bytes", report.save_bytes},
       {"parameter_bytes", report.parameter_bytes},
       {"gradient_bytes", report.gradient_bytes},
       {"optimizer_bytes", report.optimizer_bytes},

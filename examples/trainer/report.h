@@ -89,6 +89,11 @@ struct Report {
   uint64_t accumulated_bytes = 0;  // Part of gradient_bytes or arena_bytes.
   uint64_t state_bytes = 0;        // All of these: the peak of model state.
   uint64_t activation_bytes = 0;
+  // What the system has seen: the most that was resident of a process, with its
+  // ranks and all that they do not account for; and how much of it saves took.
+  uint64_t process_peak_bytes = 0;  // 0: not known.
+  uint64_t save_bytes = 0;
+  int64_t ranks_per_process = 1;
   uint64_t peak_live_bytes = 0;  // Seen, most of any rank; part of the arena.
   uint64_t num_parameters = 0;
   uint64_t num_buckets = 0;

@@ -23,6 +23,7 @@
 #include "examples/trainer/machine.h"
 #include "examples/trainer/masters.h"
 #include "examples/trainer/matmul.h"
+#include "examples/trainer/memory_watch.h"
 #include "examples/trainer/output_paths.h"
 #include "examples/trainer/progress_bar.h"
 #include "examples/trainer/rank.h"
@@ -92,6 +93,7 @@ class Run {
   void ShowProgress(int64_t step, double loss);
   void PrintValidations();
   absl::StatusOr<std::vector<RankFigures>> GatherFigures();
+  absl::Status Save(RankSaver* saver);
   absl::StatusOr<Report> MakeReport();
   void FillSteps(const std::vector<RankFigures>& ranks, Report* report) const;
   absl::Status CheckOutputs() const;
@@ -112,8 +114,9 @@ class Run {
   std::vector<double> last_losses_;
   std::vector<std::atomic<bool>> writes_;
   std::vector<std::unique_ptr<RankSaver>> savers_;  // Null: none.
-  std::unique_ptr<StepLog> log_;                    // Null: none here.
-  std::unique_ptr<GatheredLog> gathered_;           // Of processes, to it.
+  MemoryWatch memory_;
+  std::unique_ptr<StepLog> log_;           // Null: none here.
+  std::unique_ptr<GatheredLog> gathered_;  // Of processes, to it.
   StepGate gate_;
   std::unique_ptr<JobGate> job_gate_;  // Of a process, instead; else null.
   Validations validations_;
@@ -230,10 +233,12 @@ absl::Status Run::TrainRank(int64_t index) {
   }
   std::unique_ptr<RankSaver>& saver = savers_[LocalOf(index)];
   if (!options_.save_dir.empty()) {
+    memory_.BeforeSaver();
     absl::StatusOr<std::unique_ptr<RankSaver>> created = RankSaver::Create(
         options_, start_.identity, rank.engine(), &writes_[LocalOf(index)]);
     if (!created.ok()) return created.status();
     saver = *std::move(created);
+    memory_.AfterSaver();
   }
   // The log of an earlier run stays as it is where this one is refused.
   if (num_ready_.fetch_add(1) + 1 == job_.count() && log_ != nullptr) {
@@ -301,10 +306,15 @@ absl::Status Run::TrainSteps(int64_t index, RankLog* log) {
     TRAINER_RETURN_IF_ERROR(CheckLoss("loss", *loss, step + 1));
     last_losses_[LocalOf(index)] = *loss;
     if (index == 0) ShowProgress(step, *loss);
-    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(saver->Save());
+    if (SavesAfter(step)) TRAINER_RETURN_IF_ERROR(Save(saver));
   }
   const bool saved = saver == nullptr || SavesAfter(step - 1);
-  return saved ? absl::OkStatus() : saver->Save();
+  return saved ? absl::OkStatus() : Save(saver);
+}
+
+absl::Status Run::Save(RankSaver* saver) {
+  if (saver->stalls().empty()) memory_.BeforeFirstSave();
+  return saver->Save();
 }
 
 absl::Status Run::CheckLoss(const char* what, double loss,
@@ -428,6 +438,8 @@ absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
     absl::StatusOr<RankFigures> figures =
         FiguresOf(*ranks_[local], last_losses_[local], savers_[local].get());
     if (!figures.ok()) return figures.status();
+    figures->process_peak_bytes = memory_.PeakBytes();
+    figures->save_bytes = memory_.SaveBytes();
     all.push_back(*std::move(figures));
   }
   if (!job_.has_processes()) return all;
@@ -493,6 +505,8 @@ absl::StatusOr<Report> Run::MakeReport() {
     report.save_copy_s = stall.copy_s;
     report.save_wait_s = stall.wait_s;
   }
+  report.ranks_per_process = job_.count();
+  FillMemory(*ranks, &report);
   FillSteps(*ranks, &report);
   FillCopies(*ranks, static_cast<double>(End() - start_.resumed.step), &report);
   TRAINER_RETURN_IF_ERROR(

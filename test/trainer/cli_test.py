@@ -183,6 +183,9 @@ class CliTest(unittest.TestCase):
         self.assertEqual(result["steps"], 5)
         self.assertEqual(len(result["weights_sha256"]), 64)
         self.assertGreater(result["step_time_s"], 0)
+        self.assertGreater(result["process_peak_bytes"],
+                           result["peak_bytes_per_rank"])
+        self.assertEqual(result["ranks_per_process"], result["ranks"])
         self.assertGreater(result["lower_bound_s"], 0)
         self.assertAlmostEqual(
             result["ratio_to_lower_bound"],

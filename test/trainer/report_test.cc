@@ -85,6 +85,8 @@ TEST(ReportTest, JsonIsOneLineWithEveryPromisedKey) {
                           "peak_bytes_in_flight",
                           "cap_bytes",
                           "peak_bytes_per_rank",
+                          "process_peak_bytes",
+                          "save_bytes",
                           "lower_bound_s",
                           "ratio_to_lower_bound",
                           "weights_sha256",
@@ -130,6 +132,19 @@ TEST(ReportTest, MemoryPerRankIsModelStateAndActivations) {
   report.activation_bytes = 3 << 20;
   EXPECT_THAT(FormatTable(report),
               HasSubstr("activations per rank     3.00 MiB"));
+}
+
+TEST(ReportTest, WhatWasResidentIsBesideWhatIsAccountedFor) {
+  Report report;
+  EXPECT_THAT(FormatTable(report), Not(HasSubstr("resident")));
+  report.process_peak_bytes = 5 << 20;
+  EXPECT_THAT(FormatTable(report),
+              HasSubstr("resident at the peak     5.00 MiB\n"));
+  report.ranks_per_process = 4;
+  report.save_bytes = 1 << 20;
+  EXPECT_THAT(FormatTable(report),
+              HasSubstr("5.00 MiB of the process with its 4 ranks, 1.00 MiB of "
+                        "it for saves\n"));
 }
 
 TEST(ReportTest, TheTableSaysWhatAccumulatesOverMicroBatches) {
