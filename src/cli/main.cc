@@ -7,6 +7,7 @@
 #include "cli/bench_coll.h"
 #include "cli/rendezvous.h"
 #include "cli/run.h"
+#include "cli/standard_streams.h"
 #include "commsched/commsched.h"
 
 namespace commsched::cli {
@@ -34,7 +35,7 @@ constexpr char kCompletion[] = R"(_commsched() {
   local words="run rendezvous bench info completion --help --version"
   case "${COMP_WORDS[1]}" in
     run) words="--ranks --hosts --agent --address --port --prefix --grace \
---silence --epoch --help --" ;;
+--silence --epoch --export --help --" ;;
     rendezvous) words="--ranks --address --port --token-file --epoch \
 --silence --help" ;;
     bench) words="coll --backend --config --collectives --min-bytes \
@@ -56,8 +57,8 @@ CLI::App* DeclareRun(CLI::App* app, RunOptions* options) {
       ->check(CLI::Range(1, kMaxRanks));
   on_run
       ->add_option("--hosts", options->hosts,
-                   "Where, separated by commas; ranks are dealt out in blocks "
-                   "(this host)")
+                   "Where, separated by commas: host, or host:slots; without "
+                   "slots ranks are dealt out in blocks (this host)")
       ->delimiter(',');
   on_run
       ->add_option("--agent", options->agent,
@@ -66,8 +67,15 @@ CLI::App* DeclareRun(CLI::App* app, RunOptions* options) {
       ->capture_default_str();
   on_run->add_option("--address", options->address,
                      "Where the control server listens: a numeric address "
-                     "that all hosts reach (127.0.0.1)");
+                     "that all hosts reach (found out; 127.0.0.1 without "
+                     "--hosts)");
   on_run->add_option("--port", options->port, "Its port (one that is free)");
+  on_run
+      ->add_option("-x,--export", options->exports,
+                   "NAME or NAME=VALUE, for the environment of all ranks; "
+                   "ranks on hosts have UCX_*, COMMSCHED_* and "
+                   "LD_LIBRARY_PATH from here as well")
+      ->allow_extra_args(false);
   on_run
       ->add_option("--prefix", options->prefix,
                    "Put [rank] before each line of output; auto: if there "
@@ -97,7 +105,8 @@ CLI::App* DeclareRun(CLI::App* app, RunOptions* options) {
   on_run->footer(
       "Example: commsched run -n 4 -- commsched-train --backend ucx --zero 2\n"
       "The exit code is that of the first rank that failed, or 128 + the "
-      "number of the\nsignal that killed it.");
+      "number of the\nsignal that killed it; 141 if nobody reads the output "
+      "any more, and 1 if it cannot\nbe written.");
   return on_run;
 }
 
@@ -229,4 +238,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace commsched::cli
 
-int main(int argc, char** argv) { return commsched::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace commsched::cli;  // NOLINT(google-build-using-namespace)
+  if (!OpenStandardStreams()) return kFailed;
+  return FinishOutput(Main(argc, argv));
+}

@@ -96,7 +96,11 @@ int Rendezvous(const RendezvousOptions& options) {
   std::printf("COMMSCHED_CONTROL=%s:%u\n",
               options.address.empty() ? "127.0.0.1" : options.address.c_str(),
               commsched_control_server_port(server));
-  std::fflush(stdout);
+  // Nobody would find it.
+  if (std::fflush(stdout) != 0) {
+    commsched_control_server_destroy(server);
+    return kFailed;
+  }
   int number = 0;
   sigwait(&set, &number);
   commsched_control_server_destroy(server);

@@ -21,6 +21,30 @@ TEST(LinePrefixTest, ACarriageReturnEndsALineThatIsNotEmpty) {
   EXPECT_EQ(prefix.Add("\rstep 1\rstep 2\r\n"), "> step 1\n> step 2\n> \n");
 }
 
+TEST(LinePrefixTest, OnATerminalALineThatIsDrawnAgainIsABarAndNoLine) {
+  LinePrefix prefix("> ", LinePrefix::Output::kTerminal);
+  EXPECT_EQ(prefix.bar(), "");
+  EXPECT_EQ(prefix.Add("\r[#..] 1/3\033[K"), "");
+  EXPECT_EQ(prefix.bar(), "> [#..] 1/3");
+  EXPECT_EQ(prefix.Add("\r[##.] 2"), "");
+  EXPECT_EQ(prefix.bar(), "> [##.] 2");
+  EXPECT_EQ(prefix.Add("/3\033[K"), "");
+  EXPECT_EQ(prefix.bar(), "> [##.] 2/3");
+  EXPECT_EQ(prefix.Add("\r\033[K"), "");
+  EXPECT_EQ(prefix.bar(), "");
+  EXPECT_EQ(prefix.End(), "");
+}
+
+TEST(LinePrefixTest, OnATerminalABarThatIsEndedIsALine) {
+  LinePrefix prefix("> ", LinePrefix::Output::kTerminal);
+  EXPECT_EQ(prefix.Add("50 %\r"), "");
+  EXPECT_EQ(prefix.bar(), "> 50 %");
+  EXPECT_EQ(prefix.Add("100 %\033[K\nnext"), "> 100 %\n");
+  EXPECT_EQ(prefix.bar(), "");
+  EXPECT_EQ(prefix.Add("\r\n"), "> next\n");
+  EXPECT_EQ(prefix.bar(), "");
+}
+
 TEST(LinePrefixTest, ALineWithoutAnEndDoesNotGrowForEver) {
   LinePrefix prefix("");
   const auto line_of = [](size_t bytes) {

@@ -127,8 +127,8 @@ class RunTest(unittest.TestCase):
       agent.write_text(f'#!/bin/sh\necho "$1" >> {log}\nshift\n'
                        'exec env -i PATH="$PATH" "$@"\n')
       agent.chmod(0o755)
-      done = run("run", "-n", "4", "--hosts", "a,b", "--agent",
-                 f"{agent} {{host}}{{index}}", "--", EXAMPLE)
+      done = run("run", "-n", "4", "--hosts", "a,b", "--address", "127.0.0.1",
+                 "--agent", f"{agent} {{host}}{{index}}", "--", EXAMPLE)
       self.assertEqual(done.returncode, 0, done.stderr)
       self.assertIn(f"[3] rank 3 of 4: {SUMS}", done.stdout)
       self.assertEqual(sorted(log.read_text().split()),
