@@ -19,6 +19,7 @@ std::set<int> OpenDescriptors() {
   while (const dirent* entry = readdir(entries)) {
     if (entry->d_name[0] != '.') all.insert(atoi(entry->d_name));
   }
+  all.erase(dirfd(entries));
   closedir(entries);
   return all;
 }

@@ -24,6 +24,7 @@
 
 #include "close_on_exec.h"
 #include "comm.h"
+#include "exit_gate.h"
 #include "network.h"
 
 namespace commsched::ucx {
@@ -162,6 +163,7 @@ commsched_status_t RankOpen(void* instance,
                             void** out_rank, char* message,
                             uint64_t message_size) {
   return Guard(message, message_size, [&]() -> Outcome {
+    const InUcx in_ucx;
     std::unique_ptr<Network> network;
     Outcome outcome = Network::Create(
         *desc, host, static_cast<Instance*>(instance)->options, &network);
@@ -170,7 +172,10 @@ commsched_status_t RankOpen(void* instance,
   });
 }
 
-void RankClose(void* rank) { delete static_cast<Network*>(rank); }
+void RankClose(void* rank) {
+  const InUcx in_ucx;
+  delete static_cast<Network*>(rank);
+}
 
 using Handle = std::shared_ptr<Comm>;
 
@@ -180,6 +185,7 @@ commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
                               uint64_t message_size) {
   return Guard(message, message_size, [&]() -> Outcome {
+    const InUcx in_ucx;
     auto handle = std::make_unique<Handle>();
     Outcome outcome =
         Comm::Create(static_cast<Network*>(rank), *desc, handle.get());
@@ -192,6 +198,7 @@ commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
                              uint64_t message_size) {
   return Guard(message, message_size, [&] {
     bool ready = false;
+    const InUcx in_ucx;
     const CloseOnExec close_on_exec;  // It connects.
     Outcome outcome = Of(comm).Ready(&ready);
     *out_ready = ready ? 1 : 0;
@@ -239,6 +246,7 @@ commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
                                char* message, uint64_t message_size) {
   const std::unique_ptr<Handle> handle(static_cast<Handle*>(comm));
   return Guard(message, message_size, [&]() -> Outcome {
+    const InUcx in_ucx;
     (*handle)->Leave();
     return {};
   });

@@ -36,9 +36,6 @@ constexpr int64_t kGraceNs = int64_t{5} * 1000 * 1000 * 1000;
 constexpr int64_t kLeaveNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr int64_t kLeastLeaveNs = int64_t{50} * 1000 * 1000;
 
-// How long the server may be silent once it is connected to: it speaks first.
-constexpr int64_t kSpeakNs = int64_t{5} * 1000 * 1000 * 1000;
-
 std::string Text(absl::string_view view) { return {view.data(), view.size()}; }
 
 std::vector<int32_t> Numbers(absl::Span<const int> members) {
@@ -409,9 +406,9 @@ class ControlClient::Impl {
           " ms: ", last_error_.empty() ? "no answer" : last_error_)));
     } else if (step_ == Step::kConnecting && connection_ != nullptr &&
                spec_.socket < 0 &&
-               now_ns - connection_->heard_ns() > kSpeakNs) {
-      FailStrange(
-          absl::StrCat("it says nothing for ", kSpeakNs / 1'000'000, " ms"));
+               now_ns - connection_->heard_ns() > spec_.speak_ns) {
+      FailStrange(absl::StrCat("it says nothing for ",
+                               spec_.speak_ns / 1'000'000, " ms"));
     } else if (try_again_) {
       try_again_ = false;
       Try();

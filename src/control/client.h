@@ -31,6 +31,8 @@ struct ControlClientSpec {
   int size = 0;
   uint64_t epoch = 0;
   RankPlace place;
+  // How long who listens may say nothing: a server speaks first.
+  int64_t speak_ns = int64_t{5} * 1000 * 1000 * 1000;
   int64_t connect_timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
   // For how long, from here on, ranks that have not joined are waited for.
   int64_t join_timeout_ns = int64_t{60} * 1000 * 1000 * 1000;
@@ -57,7 +59,7 @@ class ControlClient {
   // that refuses ends it at once: kUnauthenticated for another token,
   // kAlreadyExists for a rank that has joined, and so on; as does a server that
   // does not know the token, and somebody else who listens there and says
-  // something else, or nothing for five seconds (kUnavailable).
+  // something else, or nothing for `speak_ns` (kUnavailable).
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       ControlClientSpec spec);
   // Leaves the job, if it has not yet.

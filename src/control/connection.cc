@@ -8,6 +8,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/read.hpp"
 #include "boost/asio/write.hpp"
+#include "control/sockets.h"
 
 namespace commsched {
 namespace {
@@ -29,11 +30,16 @@ absl::Status Ended(const error_code& error) {
 
 Connection::Connection(Socket socket)
     : socket_(std::move(socket)), heard_ns_(RunningClock::Get().NowNs()) {
+  KeepFromForks(socket_.native_handle());
   // Messages are small, and somebody waits for each. Not having these options
   // costs time, nothing else; sockets of one host need none.
   error_code ignored;
   socket_.set_option(boost::asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(boost::asio::socket_base::keep_alive(true), ignored);
+}
+
+Connection::~Connection() {
+  if (open_) ReleaseToForks(socket_.native_handle());
 }
 
 void Connection::Start(Callbacks callbacks) {
@@ -116,6 +122,7 @@ void Connection::Close() {
   if (!open_) return;
   open_ = false;
   callbacks_ = {};
+  ReleaseToForks(socket_.native_handle());
   error_code ignored;
   socket_.shutdown(Socket::shutdown_both, ignored);
   socket_.close(ignored);

@@ -39,6 +39,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   };
 
   explicit Connection(Socket socket);
+  ~Connection();
 
   // Frames are limited to kMaxHandshakeBytes until AllowLargeFrames.
   void Start(Callbacks callbacks);

@@ -46,23 +46,30 @@ absl::StatusOr<std::string> TokenOf(const LaunchEnvironment& environment) {
   return std::string(absl::StripAsciiWhitespace(text));
 }
 
-// Whether a process on this host alone can listen at what `host` names.
-bool IsLoopback(const std::string& host) {
+// The numeric address of `host` if it is this host's loopback, as the name of a
+// machine may be ("127.0.1.1"); else "".
+std::string LoopbackOf(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return "";
   const auto freeing = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  const addrinfo* best = nullptr;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     if (each->ai_family == AF_INET) {
       const auto* in = reinterpret_cast<const sockaddr_in*>(each->ai_addr);
-      if (ntohl(in->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET) return false;
+      if (ntohl(in->sin_addr.s_addr) >> 24 != IN_LOOPBACKNET) return "";
+      if (best == nullptr || best->ai_family != AF_INET) best = each;
     } else {
       const auto* in = reinterpret_cast<const sockaddr_in6*>(each->ai_addr);
-      if (!IN6_IS_ADDR_LOOPBACK(&in->sin6_addr)) return false;
+      if (!IN6_IS_ADDR_LOOPBACK(&in->sin6_addr)) return "";
+      if (best == nullptr) best = each;
     }
   }
-  return true;
+  char numeric[NI_MAXHOST] = "";
+  getnameinfo(best->ai_addr, best->ai_addrlen, numeric, sizeof(numeric),
+              nullptr, 0, NI_NUMERICHOST);
+  return numeric;
 }
 
 // The first ancestor of this process that was not told a rank: what has started
@@ -167,9 +174,11 @@ class Job::Impl {
     client.port = environment.server_port;
     client.rank_0_serves = environment.rank_0_serves;
     if (!environment.rank_0_serves) return Connect(std::move(client));
-    if (token.empty() && !IsLoopback(client.host)) {
+    if (token.empty()) client.host = LoopbackOf(client.host);
+    if (client.host.empty()) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "rank ", rank(), " of ", size(), ": MASTER_ADDR is ", client.host,
+          "rank ", rank(), " of ", size(), ": MASTER_ADDR is ",
+          environment.server_host,
           ", which is not this host's loopback, and there is no token: anybody "
           "could join. Set COMMSCHED_TOKEN, or COMMSCHED_TOKEN_FILE to a file "
           "that has it, equal on all ranks"));
@@ -181,7 +190,7 @@ class Job::Impl {
   absl::Status ServeAtAddress(ControlClientSpec ask) {
     ControlServerSpec server = ServerSpec(ask.token);
     server.port = ask.port;
-    if (!ask.token.empty()) server.address = "0.0.0.0";
+    server.address = ask.token.empty() ? ask.host : "0.0.0.0";
     const absl::Status status = Serve(std::move(server));
     if (status.code() != absl::StatusCode::kUnavailable) return status;
     // If it is this job's server, it says what is wrong.

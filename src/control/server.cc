@@ -130,6 +130,7 @@ class ControlServer::Impl {
     }
     port_ = PortOf(given.get());
     family_ = FamilyOf(given.get());
+    KeepFromForks(given.get());
     listener_.assign(given.Release(), error);
     if (error) {
       return absl::ResourceExhaustedError(
@@ -404,6 +405,7 @@ class ControlServer::Impl {
 
   void Stop() {
     error_code ignored;
+    ReleaseToForks(listener_.native_handle());
     listener_.close(ignored);
     timer_.cancel();
     for (Guest& guest : guests_) guest.connection->Close();

@@ -1,12 +1,15 @@
 #include "control/sockets.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 
 namespace commsched {
 namespace {
@@ -18,7 +21,43 @@ absl::Status SystemReason() {
       std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
 }
 
+// Never destroyed: a child may be forked at the very end.
+struct Kept {
+  Mutex mu;
+  std::set<int> fds ABSL_GUARDED_BY(mu);
+};
+
+Kept& ProcessKept();
+
+// Whoever forks has the lock meanwhile, so that the child finds the list whole.
+void BeforeFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { ProcessKept().mu.Lock(); }
+void AfterFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { ProcessKept().mu.Unlock(); }
+void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (const int fd : ProcessKept().fds) close(fd);
+  ProcessKept().mu.Unlock();
+}
+
+Kept& ProcessKept() {
+  static Kept* const kept = [] {
+    pthread_atfork(&BeforeFork, &AfterFork, &AfterForkInChild);
+    return new Kept;
+  }();
+  return *kept;
+}
+
 }  // namespace
+
+void KeepFromForks(int fd) {
+  Kept& kept = ProcessKept();
+  const MutexLock lock(&kept.mu);
+  kept.fds.insert(fd);
+}
+
+void ReleaseToForks(int fd) {
+  Kept& kept = ProcessKept();
+  const MutexLock lock(&kept.mu);
+  kept.fds.erase(fd);
+}
 
 void Descriptor::Close() {
   if (fd_ >= 0) close(Release());

@@ -38,6 +38,11 @@ class Descriptor {
 // None, with errno, if there is no descriptor left.
 Descriptor OpenSocket(int family, int type);
 
+// From here to ReleaseToForks(), a child that this process forks closes `fd`:
+// one that does not start another program would keep the connection, too.
+void KeepFromForks(int fd);
+void ReleaseToForks(int fd);
+
 // Listens at `address`. kUnavailable, with the system's reason, if that cannot
 // be.
 absl::StatusOr<Descriptor> ListenAt(const sockaddr* address, socklen_t bytes);

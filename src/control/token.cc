@@ -11,8 +11,20 @@
 #include "base/status_macros.h"
 
 namespace commsched {
+namespace {
+
+// Unless the program has done so already, OpenSSL is not to be taken down by
+// exit(), where threads of this library may still be in it.
+void KeepOpenSsl() {
+  static const bool kept =
+      OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
+  (void)kept;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> RandomBytes(size_t num_bytes) {
+  KeepOpenSsl();
   std::string bytes(num_bytes, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()),
                  static_cast<int>(num_bytes)) != 1) {
@@ -29,6 +41,7 @@ absl::StatusOr<std::string> MakeToken() {
 std::string Prove(absl::string_view token, Prover prover,
                   absl::string_view server_nonce,
                   absl::string_view client_nonce) {
+  KeepOpenSsl();
   const std::string data = absl::StrCat(
       prover == Prover::kServer ? "commsched server" : "commsched client",
       server_nonce, client_nonce);

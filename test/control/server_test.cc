@@ -2,6 +2,7 @@
 #include "control/server.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <memory>
@@ -343,6 +344,32 @@ TEST(ControlServerTest, NoDescriptorSurvivesAnExec) {
     EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
   }
   EXPECT_GE(num_new, 5);
+}
+
+// Nor do those that are forked and go on by themselves, as loaders of data do.
+TEST(ControlServerTest, AForkedChildHasNoConnection) {
+  std::set<int> sockets;
+  const auto server = Serve(2);
+  const auto clients = JoinAll(*server, 2);
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in address = {};
+    socklen_t bytes = sizeof(address);
+    const bool is_tcp =
+        getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 &&
+        address.sin_family == AF_INET;
+    if (is_tcp) sockets.insert(fd);
+  }
+  EXPECT_GE(sockets.size(), 5u);
+  const pid_t child = fork();
+  if (child == 0) {
+    int num_open = 0;
+    for (const int fd : sockets) num_open += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    _exit(num_open);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_OK(clients[0]->Put("still", "connected", kMinuteNs));
 }
 
 TEST(ControlServerTest, WhereRank0ServesItsEndNamesIt) {
