@@ -266,7 +266,6 @@ Outcome Network::Connect(int peer, int64_t deadline_ns) {
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
   params.address =
       reinterpret_cast<const ucp_address_t*>(address.data() + sizeof(card));
-  const CloseOnExec close_on_exec;
   const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
   if (status == UCS_OK) return {};
   endpoint = nullptr;

@@ -177,9 +177,13 @@ void RankClose(void* rank) {
   delete static_cast<Network*>(rank);
 }
 
-using Handle = std::shared_ptr<Comm>;
+struct Handle {
+  std::shared_ptr<Comm> comm;
+  // From here until it is ready, connections are made.
+  std::unique_ptr<CloseOnExec> connecting = std::make_unique<CloseOnExec>();
+};
 
-Comm& Of(void* comm) { return **static_cast<Handle*>(comm); }
+Comm& Of(void* comm) { return *static_cast<Handle*>(comm)->comm; }
 
 commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
                               void** out_comm, char* message,
@@ -188,7 +192,7 @@ commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
     const InUcx in_ucx;
     auto handle = std::make_unique<Handle>();
     Outcome outcome =
-        Comm::Create(static_cast<Network*>(rank), *desc, handle.get());
+        Comm::Create(static_cast<Network*>(rank), *desc, &handle->comm);
     if (outcome.ok()) *out_comm = handle.release();
     return outcome;
   });
@@ -199,8 +203,8 @@ commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
   return Guard(message, message_size, [&] {
     bool ready = false;
     const InUcx in_ucx;
-    const CloseOnExec close_on_exec;  // It connects.
     Outcome outcome = Of(comm).Ready(&ready);
+    if (ready) static_cast<Handle*>(comm)->connecting.reset();
     *out_ready = ready ? 1 : 0;
     return outcome;
   });
@@ -247,7 +251,7 @@ commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
   const std::unique_ptr<Handle> handle(static_cast<Handle*>(comm));
   return Guard(message, message_size, [&]() -> Outcome {
     const InUcx in_ucx;
-    (*handle)->Leave();
+    handle->comm->Leave();
     return {};
   });
 }

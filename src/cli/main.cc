@@ -138,7 +138,8 @@ CLI::App* DeclareRendezvous(CLI::App* app, RendezvousOptions* options) {
       ->capture_default_str();
   on_rendezvous->footer(
       "Example: commsched rendezvous -n 8 --address 10.0.0.1 --token-file "
-      "~/.job\nThe exit code is 1 if a rank was lost.");
+      "~/.job\nThe exit code is 1 if a rank was lost, or has not joined in "
+      "time after the first.");
   return on_rendezvous;
 }
 

@@ -37,6 +37,8 @@ void ExitWhileAThreadIsInside() {
 }
 
 TEST(ExitGateTest, ExitWaitsForWhoIsInUcxAndLetsNobodyIn) {
+  // In a process of its own, which has threads.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(ExitWhileAThreadIsInside(), testing::ExitedWithCode(0), "");
 }
 
