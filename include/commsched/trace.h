@@ -189,6 +189,29 @@ commsched_trace_write_metrics(const commsched_trace_t* trace, const char* path);
 COMMSCHED_API commsched_status_t commsched_flight_record_read(const char* path,
                                                               char** out_text);
 
+/// Compares flight records of ranks of one job: where each has got to, the
+/// first launch that is not complete on all, who has not issued it, and the
+/// launches around it. Launches of a plan are counted through all steps; ranks
+/// are compared by that number among those with one plan. TEXT or JSON
+/// (docs/trace_formats.md).
+///
+/// A launch that a record does not hold any more, as its ring keeps the last
+/// 8192 events, counts as complete.
+///
+/// Shape:     `paths` holds `num_paths` paths, of one record per rank. One
+/// alone
+///            is compared with nobody: where it has got to.
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    on the file system.
+/// Errors:    INVALID_ARGUMENT  NULL, no path, not a flight record, two records
+///                              of one rank, a format other than TEXT and JSON
+///            UNAVAILABLE       a file cannot be read
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_flight_records_compare(const char* const* paths, uint32_t num_paths,
+                                 commsched_format_t format, char** out_text);
+
 #ifdef __cplusplus
 }
 #endif

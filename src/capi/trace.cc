@@ -1,11 +1,17 @@
 #include "commsched/trace.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "trace/blame.h"
+#include "trace/flight_comparison.h"
 #include "trace/flight_record.h"
 #include "trace/kineto.h"
 #include "trace/perfetto.h"
@@ -95,6 +101,24 @@ commsched_step_metrics_t ToPublic(const StepMetrics& metrics) {
   result.num_collectives = metrics.num_collectives;
   result.peak_bytes_in_flight = metrics.peak_bytes_in_flight;
   return result;
+}
+
+absl::StatusOr<std::string> CompareFlights(absl::Span<const char* const> paths,
+                                           commsched_format_t format) {
+  if (format != COMMSCHED_TEXT && format != COMMSCHED_JSON) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("format is ", format, ", not TEXT (", int{COMMSCHED_TEXT},
+                     ") or JSON (", int{COMMSCHED_JSON}, ")"));
+  }
+  std::vector<FlightLog> logs;
+  for (const char* path : paths) {
+    RETURN_IF_ERROR(RequireNonNull({{"paths[]", path}}));
+    ASSIGN_OR_RETURN(FlightLog log, LoadFlightRecord(path));
+    logs.push_back(std::move(log));
+  }
+  ASSIGN_OR_RETURN(const FlightComparison comparison,
+                   FlightComparison::Make(logs));
+  return format == COMMSCHED_TEXT ? comparison.Text() : comparison.Json();
 }
 
 }  // namespace
@@ -211,6 +235,19 @@ commsched_status_t commsched_flight_record_read(const char* path,
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"path", path}, {"out_text", out_text}}));
     ASSIGN_OR_RETURN(const std::string text, commsched::ReadFlightRecord(path));
+    ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_flight_records_compare(const char* const* paths,
+                                                    uint32_t num_paths,
+                                                    commsched_format_t format,
+                                                    char** out_text) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"paths", paths}, {"out_text", out_text}}));
+    ASSIGN_OR_RETURN(const std::string text,
+                     commsched::CompareFlights({paths, num_paths}, format));
     ASSIGN_OR_RETURN(*out_text, commsched::DuplicateString(text));
     return absl::OkStatus();
   });

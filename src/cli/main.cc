@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/bench_coll.h"
+#include "cli/flight.h"
 #include "cli/rendezvous.h"
 #include "cli/run.h"
 #include "cli/standard_streams.h"
@@ -32,7 +33,7 @@ int Info(bool json) {
 }
 
 constexpr char kCompletion[] = R"(_commsched() {
-  local words="run rendezvous bench info completion --help --version"
+  local words="run rendezvous bench flight info completion --help --version"
   case "${COMP_WORDS[1]}" in
     run) words="--ranks --hosts --agent --address --port --prefix --grace \
 --silence --epoch --export --help --" ;;
@@ -40,6 +41,8 @@ constexpr char kCompletion[] = R"(_commsched() {
 --silence --help" ;;
     bench) words="coll --backend --config --collectives --min-bytes \
 --max-bytes --factor --iterations --warmup --progress --json --help" ;;
+    flight) words="$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") --events \
+--json --help" ;;
     info) words="--json --help" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
@@ -194,6 +197,24 @@ CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
   return on_coll;
 }
 
+CLI::App* DeclareFlight(CLI::App* app, FlightOptions* options) {
+  CLI::App* on_flight = app->add_subcommand(
+      "flight",
+      "Prints flight records, which a session leaves where its flight_path "
+      "says, also if its process is killed, and compares ranks: where each has "
+      "got to, and the first launch that is not complete on all");
+  on_flight->add_option("files", options->files, "Records, one of each rank")
+      ->required();
+  on_flight->add_flag("--events", options->events,
+                      "Then the last events of each");
+  on_flight->add_flag("--json", options->json, "For machines");
+  on_flight->footer(
+      "Example: commsched-train --flight-record DIR ...; commsched flight "
+      "DIR/rank*.flight\nThe exit code is 1 if a file cannot be read or is no "
+      "flight record.");
+  return on_flight;
+}
+
 CLI::App* DeclareInfo(CLI::App* app, bool* json) {
   CLI::App* on_info = app->add_subcommand(
       "info",
@@ -217,6 +238,8 @@ int Main(int argc, char** argv) {
   const CLI::App* const on_rendezvous = DeclareRendezvous(&app, &rendezvous);
   BenchCollOptions coll;
   const CLI::App* const on_coll = DeclareBenchColl(&app, &coll);
+  FlightOptions flight;
+  const CLI::App* const on_flight = DeclareFlight(&app, &flight);
   bool json = false;
   const CLI::App* const on_info = DeclareInfo(&app, &json);
   app.add_subcommand("completion",
@@ -231,6 +254,7 @@ int Main(int argc, char** argv) {
   if (on_run->parsed()) return Run(run);
   if (on_rendezvous->parsed()) return Rendezvous(rendezvous);
   if (on_coll->parsed()) return BenchColl(coll);
+  if (on_flight->parsed()) return Flight(flight);
   if (on_info->parsed()) return Info(json);
   std::fputs(kCompletion, stdout);
   return 0;

@@ -22,6 +22,8 @@
 namespace commsched {
 namespace {
 
+using Entry = FlightLog::Entry;
+
 constexpr char kMagic[8] = {'c', 's', 'f', 'l', 'i', 'g', 'h', '1'};
 constexpr size_t kAlign = 64;
 constexpr size_t kMaxShown = 64;  // events
@@ -72,15 +74,9 @@ const char* EventName(FlightEvent event) {
   return "unknown";
 }
 
-struct Event {
-  int64_t time_ns;
-  uint64_t number;
-  FlightEvent event;
-};
-
 // Those held in `ring`, oldest first; slots half written are left out.
-std::vector<Event> EventsOf(const std::string& ring, const Header& header) {
-  std::vector<Event> events;
+std::vector<Entry> EventsOf(const std::string& ring, const Header& header) {
+  std::vector<Entry> events;
   const uint64_t held = std::min(header.head, header.capacity);
   for (uint64_t p = header.head - held; p < header.head; ++p) {
     uint64_t words[4];
@@ -94,17 +90,8 @@ std::vector<Event> EventsOf(const std::string& ring, const Header& header) {
   return events;
 }
 
-// Of launch `number` over all steps; of a plan without launches there is none.
-std::string LaunchName(uint64_t number, const Header& header,
-                       const std::vector<std::string>& names) {
-  const uint64_t n = header.num_launches;
-  if (n == 0) return absl::StrCat("unknown launch ", number);
-  return absl::StrCat(names[number % n], " of step ", number / n);
-}
-
-std::string DescribeEvent(const Event& event, const Header& header,
-                          const std::vector<std::string>& names) {
-  const uint64_t n = header.num_launches;
+std::string DescribeEvent(const Entry& event, const FlightLog& log) {
+  const uint64_t n = log.launches.size();
   switch (event.event) {
     case FlightEvent::kStepBegin:
       return absl::StrCat("step ", event.number, " begins");
@@ -112,8 +99,7 @@ std::string DescribeEvent(const Event& event, const Header& header,
       return "the session fails";
     case FlightEvent::kDue:
       if (n == 0 || event.number == 0) return "nothing is due";
-      return absl::StrCat("due up to ", names[(event.number - 1) % n],
-                          " of step ", (event.number - 1) / n);
+      return absl::StrCat("due up to ", log.LaunchName(event.number - 1));
     case FlightEvent::kIssue:
     case FlightEvent::kStart:
     case FlightEvent::kComplete:
@@ -121,31 +107,24 @@ std::string DescribeEvent(const Event& event, const Header& header,
       break;
   }
   return absl::StrCat(EventName(event.event), " ",
-                      LaunchName(event.number, header, names));
+                      log.LaunchName(event.number));
 }
 
-std::string Describe(const Header& header, const std::vector<Event>& events,
-                     const std::vector<std::string>& names) {
-  const std::string fingerprint =
-      absl::BytesToHexString({reinterpret_cast<const char*>(header.fingerprint),
-                              sizeof(header.fingerprint)});
-  std::string text = absl::StrCat("rank ", header.rank, ", plan ", fingerprint,
-                                  ", ", header.head, " events\n");
-  if (header.message[0] != '\0') {
-    absl::StrAppend(
-        &text, "failure: ",
-        absl::string_view(header.message,
-                          strnlen(header.message, sizeof(header.message))),
-        "\n");
+std::string Describe(const FlightLog& log) {
+  const std::vector<Entry>& events = log.events;
+  std::string text =
+      absl::StrCat("rank ", log.rank, ", plan ", log.FingerprintText(), ", ",
+                   log.num_events, " events\n");
+  if (!log.failure.empty()) {
+    absl::StrAppend(&text, "failure: ", log.failure, "\n");
   }
   std::set<uint64_t> in_flight;
-  for (const Event& event : events) {
+  for (const Entry& event : events) {
     if (event.event == FlightEvent::kIssue) in_flight.insert(event.number);
     if (event.event == FlightEvent::kRetire) in_flight.erase(event.number);
   }
   for (uint64_t number : in_flight) {
-    absl::StrAppend(&text, "in flight: ", LaunchName(number, header, names),
-                    "\n");
+    absl::StrAppend(&text, "in flight: ", log.LaunchName(number), "\n");
   }
   const size_t shown = std::min(events.size(), kMaxShown);
   for (size_t i = events.size() - shown; i < events.size(); ++i) {
@@ -155,7 +134,7 @@ std::string Describe(const Header& header, const std::vector<Event>& events,
     const double before_s =
         static_cast<double>(static_cast<int64_t>(before_ns)) * 1e-9;
     absl::StrAppendFormat(&text, "-%.6f s  %s\n", before_s,
-                          DescribeEvent(events[i], header, names));
+                          DescribeEvent(events[i], log));
   }
   return text;
 }
@@ -188,6 +167,15 @@ absl::Status CheckHeader(const std::string& path, const Header& header,
     return NotARecord(path, "its sizes do not fit");
   }
   return absl::OkStatus();
+}
+
+// What a terminal would obey is left out.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    if (is_control && c != '\n') c = '?';
+  }
+  return text;
 }
 
 bool IsOtherThanAFile(const std::string& path) {
@@ -262,7 +250,19 @@ void FlightRecord::Fail(absl::string_view message, int64_t now_ns) {
   Add(FlightEvent::kFail, 0, now_ns);
 }
 
-absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
+std::string FlightLog::FingerprintText() const {
+  return absl::BytesToHexString(
+      {reinterpret_cast<const char*>(fingerprint.data()), fingerprint.size()});
+}
+
+// Of a plan without launches there is none.
+std::string FlightLog::LaunchName(uint64_t number) const {
+  const uint64_t n = launches.size();
+  if (n == 0) return absl::StrCat("unknown launch ", number);
+  return absl::StrCat(launches[number % n], " of step ", number / n);
+}
+
+absl::StatusOr<FlightLog> LoadFlightRecord(const std::string& path) {
   // Not to wait for the writer of a pipe.
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return Unavailable(path, "cannot be opened");
@@ -294,9 +294,21 @@ absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
   if (num_names != header.num_launches) {
     return NotARecord(path, "it does not name all launches");
   }
-  std::vector<std::string> names;
-  if (num_names != 0) names = absl::StrSplit(text, '\n');
-  return Describe(header, EventsOf(ring, header), names);
+  FlightLog log;
+  if (num_names != 0) log.launches = absl::StrSplit(Printable(text), '\n');
+  log.rank = header.rank;
+  std::memcpy(log.fingerprint.data(), header.fingerprint,
+              sizeof(header.fingerprint));
+  log.num_events = header.head;
+  log.failure = Printable(std::string(
+      header.message, strnlen(header.message, sizeof(header.message))));
+  log.events = EventsOf(ring, header);
+  return log;
+}
+
+absl::StatusOr<std::string> ReadFlightRecord(const std::string& path) {
+  ASSIGN_OR_RETURN(const FlightLog log, LoadFlightRecord(path));
+  return Describe(log);
 }
 
 }  // namespace commsched

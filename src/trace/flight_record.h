@@ -81,9 +81,32 @@ class FlightRecord {
   Slot* const ring_;
 };
 
+// A record, read back.
+struct FlightLog {
+  struct Entry {
+    int64_t time_ns = 0;
+    uint64_t number = 0;  // as FlightEvent says
+    FlightEvent event = FlightEvent::kStepBegin;
+  };
+  int64_t rank = 0;
+  std::array<uint8_t, 16> fingerprint = {};
+  std::vector<std::string> launches;  // names, in key order
+  uint64_t num_events = 0;            // ever
+  std::string failure;                // "": none
+  std::vector<Entry> events;          // those that are held, oldest first
+
+  std::string FingerprintText() const;
+  // Of launch `number` over all steps: "#1 all_reduce 'g' ... of step 7".
+  std::string LaunchName(uint64_t number) const;
+};
+
+// The record of `path`, also while it is written: what is half written is left
+// out. Trusts nothing in the file. kUnavailable if it cannot be read,
+// kInvalidArgument if it is no flight record.
+absl::StatusOr<FlightLog> LoadFlightRecord(const std::string& path);
+
 // The record of `path` as text: the rank, what was in flight, the failure, and
-// the last events. Trusts nothing in the file. kUnavailable if it cannot be
-// read, kInvalidArgument if it is no flight record.
+// the last events. Fails as LoadFlightRecord().
 absl::StatusOr<std::string> ReadFlightRecord(const std::string& path);
 
 }  // namespace commsched

@@ -127,6 +127,35 @@ static void expect_flight_record(const char* path) {
   EXPECT_NULL("out_text", commsched_flight_record_read(path, NULL));
   EXPECT_FAILS(COMMSCHED_UNAVAILABLE, "/nowhere",
                commsched_flight_record_read("/nowhere/flight", &text));
+
+  EXPECT_OK(commsched_flight_records_compare(&path, 1, COMMSCHED_TEXT, &text));
+  EXPECT(strstr(text, "failed: ") != NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_flight_records_compare(&path, 1, COMMSCHED_JSON, &text));
+  EXPECT(strstr(text, "commsched-flight/1") != NULL);
+  commsched_string_free(text);
+  {
+    const char* const twice[] = {path, path};
+    const char* const none[] = {NULL};
+    const char* const nowhere[] = {"/nowhere/flight"};
+    EXPECT_FAILS(
+        COMMSCHED_INVALID_ARGUMENT, "two flight records are of rank",
+        commsched_flight_records_compare(twice, 2, COMMSCHED_TEXT, &text));
+    EXPECT_FAILS(
+        COMMSCHED_INVALID_ARGUMENT, "no flight record",
+        commsched_flight_records_compare(twice, 0, COMMSCHED_TEXT, &text));
+    EXPECT_NULL("paths[]", commsched_flight_records_compare(
+                               none, 1, COMMSCHED_TEXT, &text));
+    EXPECT_NULL("paths", commsched_flight_records_compare(
+                             NULL, 0, COMMSCHED_TEXT, &text));
+    EXPECT_NULL("out_text", commsched_flight_records_compare(
+                                twice, 1, COMMSCHED_TEXT, NULL));
+    EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 9",
+                 commsched_flight_records_compare(twice, 1, 9, &text));
+    EXPECT_FAILS(
+        COMMSCHED_UNAVAILABLE, "/nowhere/flight",
+        commsched_flight_records_compare(nowhere, 1, COMMSCHED_TEXT, &text));
+  }
 }
 
 /* A step that another rank's failure cuts short. */

@@ -3,11 +3,13 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "test/fuzz/entries.h"
 #include "test/fuzz/source.h"
+#include "trace/flight_comparison.h"
 #include "trace/flight_record.h"
 
 namespace commsched::test {
@@ -54,15 +56,26 @@ std::string MakeFile(Source* source) {
   return file;
 }
 
-// Reads `file` by way of a file that has no name.
+// Reads `file` by way of a file that has no name: what it says, and what a
+// comparison of it says.
 absl::StatusOr<std::string> Read(const std::string& file) {
   const int handle = memfd_create("flight_record", MFD_CLOEXEC);
   Require(handle >= 0);
   Require(write(handle, file.data(), file.size()) ==
           static_cast<ssize_t>(file.size()));
-  auto text = ReadFlightRecord(absl::StrCat("/proc/self/fd/", handle));
+  const std::string path = absl::StrCat("/proc/self/fd/", handle);
+  auto text = ReadFlightRecord(path);
+  const auto log = LoadFlightRecord(path);
   close(handle);
-  return text;
+  Require(log.status() == text.status());
+  if (!log.ok()) return text;
+  std::vector<FlightLog> logs = {*log, *log};
+  logs[1].rank = log->rank ^ 1;
+  if (!log->events.empty()) logs[1].events.pop_back();
+  const auto compared = FlightComparison::Make(logs);
+  Require(compared.ok());
+  Require(compared->Json().front() == '{');
+  return *text + compared->Text();
 }
 
 }  // namespace
