@@ -1,11 +1,14 @@
 // commsched-train: the reference trainer. See commsched-train --help.
 
+#include <signal.h>
+
 #include <cstdio>
 #include <new>
 #include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
+#include "commsched/waits.h"
 #include "examples/trainer/checkpoint.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/interruption.h"
@@ -60,6 +63,8 @@ int TrainAndReport(const Options& options, const Job* job) {
 }
 
 int Main(int argc, char** argv) {
+  // SIGQUIT says what the ranks wait for. Without a thread it does not.
+  commsched_waits_print_on(SIGQUIT);
   Options options;
   std::optional<Job> job;
   const auto join = [&job](const Options& given) -> absl::StatusOr<int64_t> {

@@ -38,6 +38,7 @@
 #include "commsched/trace.h"
 #include "commsched/types.h"
 #include "commsched/version.h"
+#include "commsched/waits.h"
 #include "commsched/world.h"
 
 #endif  // COMMSCHED_COMMSCHED_H_

@@ -91,6 +91,8 @@ void SetMinLogLevel(LogLevel level) {
                                 std::memory_order_relaxed);
 }
 
+void LogAnswer(absl::string_view line) { WriteToSink(LogLevel::kInfo, line); }
+
 void LogLine(LogLevel level, absl::string_view line) {
   if (level < MinLogLevel()) return;
   WriteToSink(level, line);

@@ -36,6 +36,9 @@ void SetMinLogLevel(LogLevel level);
 // Writes one line if `level` is severe enough. kOff is not a line's level.
 void LogLine(LogLevel level, absl::string_view line);
 
+// Writes a line that was asked for, whatever the level: as kInfo.
+void LogAnswer(absl::string_view line);
+
 // Builds the line from pieces, as absl::StrCat does, only if it is written.
 template <typename... Pieces>
 void Log(LogLevel level, const Pieces&... pieces) {

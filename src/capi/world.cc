@@ -7,7 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "base/wait_registry.h"
+#include "base/wait_signal.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -62,6 +65,7 @@ absl::StatusOr<std::shared_ptr<World>> CreateWorld(
     RETURN_IF_ERROR(
         AddDevice(desc.device_kind, desc.device, rank, &spec.devices));
   }
+  PrintWaitersIfAsked();
   return World::Create(spec);
 }
 
@@ -110,7 +114,14 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
                      Env::Process().Get("COMMSCHED_JOIN_TIMEOUT_S"));
     job.timeout_ns = seconds * 1000 * 1000 * 1000;
   }
-  return World::Join(spec, std::move(job));
+  PrintWaitersIfAsked();
+  const WaitingCall waiting(job.environment.rank, "joins the job");
+  const std::string who =
+      absl::StrCat("rank ", job.environment.rank, " of ", job.environment.size);
+  ASSIGN_OR_RETURN(auto world, World::Join(spec, std::move(job)));
+  Log(LogLevel::kInfo, who, " has joined, with backend '",
+      world->backend()->name, "'");
+  return world;
 }
 
 }  // namespace

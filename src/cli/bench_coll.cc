@@ -1,5 +1,7 @@
 #include "cli/bench_coll.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -37,6 +39,7 @@ using Handle = std::unique_ptr<T, Delete<Destroy>>;
 class Bench {
  public:
   explicit Bench(const BenchCollOptions& options) : options_(options) {
+    commsched_waits_print_on(SIGQUIT);  // Best effort.
     commsched_join_desc_t desc = commsched_join_desc_init();
     desc.backend = options.backend.c_str();
     desc.backend_config = options.config.c_str();

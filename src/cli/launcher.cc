@@ -137,6 +137,8 @@ void Launcher::TakeSignals() {
     if (number == SIGCHLD) continue;
     if (number == SIGTSTP) {
       StopAndContinue();
+    } else if (number == SIGQUIT) {
+      TakeQuit();
     } else if (SignalDesk::AsksToEnd(number)) {
       TakeRequestToEnd(number);
     } else {
@@ -153,6 +155,14 @@ void Launcher::TakeRequestToEnd(int number) {
   SignalLiving(number);
   // Who asks twice does not want to wait.
   if (request == EndRequests::Request::kAgain) SignalAll(SIGKILL);
+}
+
+void Launcher::TakeQuit() {
+  if (quits_.MeansEnd(Clock::now())) {
+    TakeRequestToEnd(SIGTERM);
+  } else {
+    SignalLiving(SIGQUIT);
+  }
 }
 
 // Ranks are in process groups of their own, where the terminal does not stop

@@ -13,6 +13,7 @@
 #include "cli/end_requests.h"
 #include "cli/outlet.h"
 #include "cli/output_pump.h"
+#include "cli/quit_requests.h"
 #include "cli/rank_command.h"
 #include "cli/run.h"
 #include "cli/signal_desk.h"
@@ -58,6 +59,7 @@ class Launcher {
 
   void TakeSignals();
   void TakeRequestToEnd(int number);
+  void TakeQuit();
   void StopAndContinue();
 
   void TellEnded();
@@ -80,6 +82,7 @@ class Launcher {
   std::unique_ptr<commsched_control_server_t, ServerDelete> server_;
   SignalDesk signals_;
   EndRequests requests_;
+  QuitRequests quits_;
   Outlet out_;
   Outlet err_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -152,6 +152,10 @@ Child::Spec RankCommand::SpecOf(int rank) const {
       {"COMMSCHED_TERMINAL",
        rank == 0 && columns > 0 ? std::to_string(columns) : ""}};
   for (const auto& [name, value] : own) Set(name, value, &spec.variables);
+  // SIGQUIT, which is passed on, has them say what they wait for.
+  if (getenv("COMMSCHED_SIGQUIT") == nullptr) {
+    Set("COMMSCHED_SIGQUIT", "on", &spec.variables);
+  }
   if (hosts.empty()) {
     Set("COMMSCHED_TOKEN", token, &spec.variables);
     spec.arguments = command;

@@ -9,8 +9,8 @@
 namespace commsched::cli {
 namespace {
 
-constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-constexpr int kOthers[] = {SIGUSR1, SIGUSR2, SIGTSTP};
+constexpr int kEnding[] = {SIGINT, SIGTERM, SIGHUP};
+constexpr int kOthers[] = {SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
 
 void TakeUnlessIgnored(int number, sigset_t* taken) {
   struct sigaction action = {};

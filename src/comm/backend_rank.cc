@@ -119,13 +119,17 @@ BackendRank::~BackendRank() {
 
 // ---- The turn ----
 
-void BackendRank::Take() {
+bool BackendRank::TakeBy(int64_t deadline_ns) {
   num_waiting_.fetch_add(1, std::memory_order_seq_cst);
   parker_.Unpark();  // Whoever sleeps with the turn gives it.
   MutexLock lock(&mu_);
-  while (taken_) given_.Wait(&mu_);
+  bool in_time = true;
+  while (taken_ && in_time) in_time = given_.WaitUntil(&mu_, deadline_ns);
+  const bool had = !taken_;
   taken_ = true;
   num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  if (!had) given_.SignalAll();  // Who takes it only if nobody waits.
+  return had;
 }
 
 // Once nobody else wants it.
@@ -141,6 +145,13 @@ void BackendRank::Give() {
   MutexLock lock(&mu_);
   taken_ = false;
   given_.SignalAll();
+}
+
+bool BackendRank::LookBy(int64_t deadline_ns, absl::FunctionRef<void()> look) {
+  if (!TakeBy(deadline_ns)) return false;
+  look();
+  Give();
+  return true;
 }
 
 void BackendRank::Turn::Sleep(int64_t deadline_ns) {

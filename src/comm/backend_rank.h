@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
@@ -80,6 +81,11 @@ class BackendRank {
   // waits for fails.
   void DriveUntil(const Event& event, uint64_t generation);
 
+  // Calls `look` with the turn, unless it is not to be had before
+  // `deadline_ns`: whether it was. For who looks on from outside: a backend may
+  // not return.
+  bool LookBy(int64_t deadline_ns, absl::FunctionRef<void()> look);
+
   // The turn, while it lives. Short, or by Sleep(). Not from Pump(), and not
   // twice by one thread.
   class Turn {
@@ -100,7 +106,8 @@ class BackendRank {
  private:
   explicit BackendRank(const Spec& spec);
   absl::Status OpenTable();
-  void Take();
+  void Take() { (void)TakeBy(kNoDeadlineNs); }
+  bool TakeBy(int64_t deadline_ns);
   void Give();
   void TakeIdle();
   bool PumpAll();

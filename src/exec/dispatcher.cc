@@ -27,6 +27,7 @@ Dispatcher::Dispatcher(DispatcherSpec spec)
       state_(program_.nodes.size()),
       missing_(program_.launches.size()),
       begun_(recorder_ == nullptr ? 0 : program_.nodes.size()),
+      waits_since_ns_(program_.nodes.size()),
       head_(launches_per_step_) {
   for (uint32_t i = 0; i < missing_.size(); ++i) {
     missing_[i].store(Awaited(i), std::memory_order_relaxed);
@@ -305,14 +306,44 @@ absl::Status Dispatcher::StaleRead(const NodeProgram& node,
                    ", needs ", generation() - read.distance));
 }
 
-// The caller may have to do what it waits for.
-inline void Dispatcher::Wait(Stream* stream, Event* event,
-                             uint64_t generation) {
-  if (stream->is_caller()) {
-    issuer_.Await(event, generation);
-  } else {
+inline void Dispatcher::Wait(const NodeProgram& node, Stream* stream,
+                             Event* event, uint64_t generation) {
+  if (!stream->is_caller()) {
     stream->Wait(event, generation);
+  } else if (!event->IsComplete(generation)) {
+    WaitOnCaller(node, event, generation);
   }
+}
+
+// The caller may have to do what it waits for.
+void Dispatcher::WaitOnCaller(const NodeProgram& node, Event* event,
+                              uint64_t generation) {
+  std::atomic<int64_t>& since_ns =
+      waits_since_ns_[static_cast<size_t>(&node - program_.nodes.data())];
+  since_ns.store(clock_.NowNs(), std::memory_order_relaxed);
+  issuer_.Await(event, generation);
+  since_ns.store(0, std::memory_order_relaxed);
+}
+
+std::vector<Dispatcher::OpAtWork> Dispatcher::OpsAtWork() const {
+  std::vector<OpAtWork> ops;
+  for (uint32_t i = 0; i < program_.nodes.size(); ++i) {
+    const int64_t since_ns = waits_since_ns_[i].load(std::memory_order_relaxed);
+    if (since_ns == 0 &&
+        state_[i].load(std::memory_order_acquire) != Begun(generation())) {
+      continue;
+    }
+    OpAtWork op{.node = i, .since_ns = since_ns};
+    const Span32 waits = program_.nodes[i].waits;
+    for (uint32_t w = 0; w < waits.count && since_ns != 0; ++w) {
+      const ProgramWait& wait = program_.waits[waits.begin + w];
+      if (wait.event->IsComplete(generation() - wait.distance)) continue;
+      op.wait = &wait;
+      break;
+    }
+    ops.push_back(op);
+  }
+  return ops;
 }
 
 inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
@@ -321,7 +352,7 @@ inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
   const ProgramWait* wait = program_.waits.data() + node.waits.begin;
   if (ABSL_PREDICT_TRUE(recorder_ == nullptr)) {
     for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
-      Wait(stream, wait->event, generation_now - wait->distance);
+      Wait(node, stream, wait->event, generation_now - wait->distance);
     }
     return 0;
   }
@@ -330,7 +361,7 @@ inline int64_t Dispatcher::EnqueueWaits(const NodeProgram& node, Stream* stream,
   for (uint32_t i = 0; i < node.waits.count; ++i, ++wait) {
     const uint64_t needed = generation_now - wait->distance;
     blocked |= stream->is_caller() && !wait->event->IsComplete(needed);
-    Wait(stream, wait->event, needed);
+    Wait(node, stream, wait->event, needed);
   }
   if (!blocked) return now_ns;
   const int64_t met = clock_.NowNs();

@@ -94,6 +94,15 @@ class Dispatcher {
   uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   // The step as the program counts it: for messages and records.
   uint64_t named_step() const { return program_.first_step + steps(); }
+  // An op that has been begun and not ended, for who asks.
+  struct OpAtWork {
+    uint32_t node = 0;
+    // Of its `before`, which waits; 0 and null: it has returned.
+    int64_t since_ns = 0;
+    const ProgramWait* wait = nullptr;
+  };
+  // Those of the current step. Of Run(), those that wait. Any thread.
+  std::vector<OpAtWork> OpsAtWork() const;
   // Steps in which `node` has had its `before`. Any thread.
   uint64_t BeforeGenerations(uint32_t node) const {
     return (state_[node].load(std::memory_order_acquire) + 1) / 2;
@@ -144,7 +153,9 @@ class Dispatcher {
   // `now_ns`, for the trace: the current time if the caller has just read it,
   // else 0: where two records touch, they share one. Returns that of when the
   // waits were met, if traced.
-  void Wait(Stream* stream, Event* event, uint64_t generation);
+  void Wait(const NodeProgram& node, Stream* stream, Event* event,
+            uint64_t generation);
+  void WaitOnCaller(const NodeProgram& node, Event* event, uint64_t generation);
   int64_t EnqueueWaits(const NodeProgram& node, Stream* stream,
                        uint64_t generation_now, int64_t now_ns);
   absl::Status CheckLate(uint32_t node,
@@ -220,6 +231,9 @@ class Dispatcher {
   std::vector<std::atomic<uint64_t>> state_;    // by node
   std::vector<std::atomic<uint32_t>> missing_;  // by launch: producers to come
   std::vector<int64_t> begun_;  // by node, if traced: when its waits were met
+  // By node: since when its `before` waits on the calling thread; 0: it does
+  // not. Only told, so relaxed.
+  std::vector<std::atomic<int64_t>> waits_since_ns_;
 
   // Requests to move the head; who takes it from 0 holds the token.
   std::atomic<uint32_t> head_requests_{0};

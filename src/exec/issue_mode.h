@@ -3,6 +3,9 @@
 #define COMMSCHED_SRC_EXEC_ISSUE_MODE_H_
 
 #include <cstdint>
+#include <vector>
+
+#include "exec/watchdog.h"
 
 namespace commsched {
 
@@ -17,6 +20,8 @@ class IssueMode {
   virtual int64_t MakeDue(uint64_t number, int64_t now_ns) = 0;
   virtual bool Pump() = 0;
   virtual int64_t NextWakeNs() const = 0;
+  // In issue order; none where completions are not polled. As Pump().
+  virtual std::vector<PendingLaunch> Pending() const { return {}; }
 };
 
 }  // namespace commsched

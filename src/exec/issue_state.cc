@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "exec/staging.h"
 
 namespace commsched {
@@ -49,6 +50,8 @@ IssueState::IssueState(const IssuerSpec& s)
 void IssueState::Fail(absl::Status status) {
   if (!spec.failure->Set(status)) return;
   instruments.Failed(status);
+  Log(LogLevel::kInfo, "rank ", spec.world_rank,
+      ": the session fails: ", status.message());
   // What the other ranks read names this one.
   spec.abort(absl::Status(status.code(), absl::StrCat("rank ", spec.world_rank,
                                                       ": ", status.message())));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
@@ -95,6 +96,13 @@ class Issuer final : public Pumped {
     }
     return state_.program.enqueue &&
            state_.program.launches[launch].event->IsComplete(generation);
+  }
+  // What is polled and not complete, in issue order. Any thread that has not
+  // the rank's turn: takes it. Nothing if it is not to be had by `deadline_ns`.
+  std::vector<PendingLaunch> PendingBy(int64_t deadline_ns) {
+    std::vector<PendingLaunch> pending;
+    state_.spec.rank->LookBy(deadline_ns, [&] { pending = mode_->Pending(); });
+    return pending;
   }
   // If enqueued: blocks until all launches of the first `steps` steps have
   // retired, or the session has failed. One thread.

@@ -200,6 +200,17 @@ int64_t PolledMode::NextWakeNs() const {
   return std::min(wake_ns, deadline_ns);
 }
 
+std::vector<PendingLaunch> PolledMode::Pending() const {
+  const int64_t now_ns = state_.NowForDeadlinesNs();
+  std::vector<PendingLaunch> pending;
+  for (const InFlight& entry : in_flight_) {
+    if (entry.done) continue;
+    pending.push_back(
+        watchdog_.Pending(entry.launch, entry.step, entry.request, now_ns));
+  }
+  return pending;
+}
+
 // In issue order, so that of a lane the oldest launch is named.
 void PolledMode::CheckDeadlines() {
   if (in_flight_.empty()) return;

@@ -72,6 +72,16 @@ std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
   return ranks;
 }
 
+PendingLaunch Watchdog::Pending(uint32_t index, uint64_t step, uint32_t request,
+                                int64_t now_ns) const {
+  const LaunchProgram& launch = spec_.program->launches[index];
+  const int64_t since_ns = since_ns_[launch.lane];
+  return {.launch = index,
+          .step = spec_.program->first_step + step,
+          .waited_ns = since_ns == kRestarted ? 0 : now_ns - since_ns,
+          .missing = MissingRanks(launch, request)};
+}
+
 absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t request,
                                int64_t now_ns) const {
   const LaunchProgram& launch = spec_.program->launches[index];

@@ -16,6 +16,14 @@ namespace commsched {
 // "0-2, 5": ranks in increasing order, at most 16 ranges.
 std::string RankList(const std::vector<int>& ranks);
 
+// A launch that has been issued and is not complete.
+struct PendingLaunch {
+  uint32_t launch = 0;
+  uint64_t step = 0;  // as the program counts it
+  int64_t waited_ns = 0;
+  std::vector<int> missing;  // world ranks that have not issued it, if known
+};
+
 // A launch has `timeout_ns` from its predecessor's completion, not from its
 // issue: hosts run ahead. Completions are seen per communication lane. Times
 // are those of base/running_clock.h.
@@ -41,6 +49,10 @@ class Watchdog {
   // When the oldest launch in flight of `lane` has taken too long; never before
   // it has been looked at.
   int64_t DeadlineNs(uint32_t lane) const;
+
+  // What Expired() would be about, for who asks.
+  PendingLaunch Pending(uint32_t launch, uint64_t step, uint32_t request,
+                        int64_t now_ns) const;
 
   // The error for such a launch. Names the ranks that have not issued it, if
   // the backend knows them.

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
+#include "base/wait_registry.h"
 #include "exec/flatten.h"
 #include "exec/staging.h"
 #include "plan/planner.h"
@@ -221,6 +222,7 @@ absl::Status SerialRunner::Await(BackendRank::Turn* turn, void* comm,
   const RunningClock& clock = RunningClock::Get();
   const int64_t deadline_ns =
       DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
+  const WaitingCall waiting(spec_.world_rank, "waits for ", what);
   while (true) {
     commsched_launch_result_t result = {};
     const commsched_status_t code = backend_->poll(

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "device/device_counters.h"
@@ -17,8 +19,24 @@
 #include "session/trace_names.h"
 
 namespace commsched {
+namespace {
+
+void LogStart(const SessionSpec& spec) {
+  if (MinLogLevel() > LogLevel::kInfo) return;
+  Log(LogLevel::kInfo, "rank ", spec.world_rank, ": session ", spec.instance,
+      " begins: plan ",
+      absl::BytesToHexString(
+          {reinterpret_cast<const char*>(spec.plan->fingerprint.data()),
+           spec.plan->fingerprint.size()}),
+      ", ", spec.plan->launches.size(), " launches a step, backend '",
+      spec.world->backend()->name, "', a launch may take ",
+      spec.launch_timeout_ns / 1'000'000'000.0, " s");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(SessionSpec spec) {
+  const WaitingCall waiting(spec.world_rank, "creates a session with others");
   std::unique_ptr<Session> session(new Session(std::move(spec)));
   RETURN_IF_ERROR(session->Meet(session->parts_.Bind()));
   return session;
@@ -52,8 +70,13 @@ Session::~Session() {
   // now every event is complete or poisoned, so that they get through.
   for (Stream* lane : parts_.lanes) lane->Synchronize();
   for (const auto& side : parts_.side_streams) side->Synchronize();
-  MutexLock lock(&released_mu_);
-  for (Stream* stream : released_on_) stream->Synchronize();
+  {
+    MutexLock lock(&released_mu_);
+    for (Stream* stream : released_on_) stream->Synchronize();
+  }
+  Unlist();
+  Log(LogLevel::kInfo, "rank ", parts_.spec.world_rank, ": session ",
+      parts_.spec.instance, " ends after ", dispatcher_->steps(), " steps");
 }
 
 absl::Status Session::Meet(const absl::Status& bound) {
@@ -73,6 +96,8 @@ void Session::Start() {
     parts_.spec.recorder->SetNames(TraceNames(parts_.spec));
   }
   issuer_->Start();
+  if (!parts_.spec.manual) List();
+  LogStart(parts_.spec);
 }
 
 // Steps in which `node` is complete. On a worker's stream `after` comes before

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "base/wait_registry.h"
 #include "exec/codec_runner.h"
 #include "exec/dispatcher.h"
 #include "exec/issuer.h"
@@ -36,7 +38,7 @@ struct SessionCounters {
 };
 
 // Behind include/commsched/session.h, which states the contract of each call.
-class Session final {
+class Session final : private Waiter {
  public:
   // Collective.
   static absl::StatusOr<std::unique_ptr<Session>> Create(SessionSpec spec);
@@ -45,7 +47,7 @@ class Session final {
   // meeting would find out. For tests and the simulator.
   static absl::StatusOr<std::vector<std::unique_ptr<Session>>> CreateAll(
       std::vector<SessionSpec> specs);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -137,6 +139,10 @@ class Session final {
   // A session with late-bound buffers captures nothing.
   absl::Status CheckNothingBound(OpId op,
                                  absl::Span<const LateBinding> late) const;
+  // For who asks what the ranks of this process wait for.
+  void DescribeTo(std::string* text) const override;
+  std::vector<std::string> OpLines() const;
+  std::vector<std::string> LaunchLines() const;
   uint64_t CompletedGenerations(NodeRef node) const;
   void AddMemory(SessionCounters* counters) const;
   ProgressAtFailure Progress() const;

@@ -1,6 +1,7 @@
 /* Version, status, log, world and context. */
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +62,23 @@ static void test_log(void) {
   commsched_set_log_callback(NULL, NULL, COMMSCHED_LOG_WARNING);
 }
 
+static void test_waits(void) {
+  char* text = NULL;
+  EXPECT_OK(commsched_waits_describe(&text));
+  EXPECT(text != NULL && strcmp(text, "") == 0);
+  commsched_string_free(text);
+  EXPECT_NULL("out_text", commsched_waits_describe(NULL));
+  EXPECT_OK(commsched_waits_print_on(SIGUSR2));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "9 is not a signal that can be",
+               commsched_waits_print_on(SIGKILL));
+  signal(SIGUSR1, SIG_IGN);
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "ignores signal",
+               commsched_waits_print_on(SIGUSR1));
+  signal(SIGUSR1, SIG_DFL);
+}
+
 void test_basics(void) {
+  test_waits();
   test_version();
   test_status_names();
   test_last_error();
