@@ -32,7 +32,7 @@ typedef struct commsched_agree_desc {
   const commsched_group_t* compare;
   const commsched_fact_t* facts;  ///< In the same order on all ranks.
   uint64_t num_facts;
-  int64_t timeout_ns;  ///< 0: 600 s.
+  int64_t timeout_ns;  ///< 0: COMMSCHED_TIMEOUT_S, or 600 s.
 } commsched_agree_desc_t;
 
 static inline commsched_agree_desc_t commsched_agree_desc_init(void) {

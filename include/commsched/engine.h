@@ -107,7 +107,7 @@ typedef struct commsched_engine_desc {
   uint32_t measure_steps;  ///< Measure ops in this many first steps; 0: none.
   const commsched_engine_kernels_t* kernels;  ///< NULL: all ours. Copied.
   commsched_trace_t* trace;                   ///< NULL: record nothing.
-  int64_t launch_timeout_ns;                  ///< Of the session; 0: 600 s.
+  int64_t launch_timeout_ns;                  ///< Of the session.
   /// Of the first and the last bucket, if less than `bucket_bytes`: the next
   /// forward waits for the first, and reduction begins with the last. 0: all
   /// buckets alike.

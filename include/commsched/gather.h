@@ -21,7 +21,7 @@ typedef struct commsched_gather_desc {
   const char* name;  ///< What is shown. Ranks meet by it.
   const void* data;  ///< What this rank shows; NULL only if `bytes` is 0.
   uint64_t bytes;
-  int64_t timeout_ns;  ///< 0: 600 s.
+  int64_t timeout_ns;  ///< 0: COMMSCHED_TIMEOUT_S, or 600 s.
   /// Called on the calling thread for each rank of the world, in their order,
   /// with what it shows, which is valid during the call. None is called if the
   /// gathering fails.

@@ -49,7 +49,7 @@ typedef struct commsched_recording_desc {
   uint32_t num_lanes;
   uint32_t steps_to_record;     ///< Equal steps before freezing; 0: 2.
   uint32_t max_recorded_steps;  ///< Then it is frozen or fails; 0: 16.
-  int64_t launch_timeout_ns;    ///< As of a session; 0: 600 s.
+  int64_t launch_timeout_ns;    ///< As of a session.
   /// 1: the calls of a frozen step must be those recorded. One that is not is
   /// FAILED_PRECONDITION, naming it and the one expected, and changes nothing:
   /// the program can make that one, or abort. What the recorded steps differed

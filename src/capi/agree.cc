@@ -8,9 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/wait_registry.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "capi/timeout.h"
 #include "comm/comparison.h"
 
 using commsched::AtBoundary;
@@ -18,8 +20,6 @@ using commsched::RequireNonNull;
 
 namespace commsched {
 namespace {
-
-constexpr int64_t kDefaultTimeoutNs = int64_t{600} * 1'000'000'000;
 
 absl::Status CheckGroup(const char* field, const commsched_group_t* group,
                         const Context& context) {
@@ -63,10 +63,8 @@ absl::StatusOr<uint64_t> Agree(Context& context,
   RETURN_IF_ERROR(CheckGroup("compare", desc.compare, context));
   RETURN_IF_ERROR(RequireArrayField("desc.facts", desc.facts, "desc.num_facts",
                                     desc.num_facts));
-  if (desc.timeout_ns < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("desc.timeout_ns is ", desc.timeout_ns, ", below 0"));
-  }
+  ASSIGN_OR_RETURN(const int64_t timeout_ns,
+                   TimeoutNs("timeout_ns", desc.timeout_ns));
   std::vector<Fact> facts;
   for (uint64_t i = 0; i < desc.num_facts; ++i) {
     const commsched_fact_t& fact = desc.facts[i];
@@ -79,8 +77,7 @@ absl::StatusOr<uint64_t> Agree(Context& context,
     const GroupSpec& group = desc.compare->spec;
     scope = absl::StrCat(group.axis, " ", absl::StrJoin(group.ranks, ","));
   }
-  const int64_t timeout_ns =
-      desc.timeout_ns == 0 ? kDefaultTimeoutNs : desc.timeout_ns;
+  const WaitingCall waiting(context.rank(), "agrees on something with others");
   return context.comparisons().Compare(NameOf(desc, context), scope, facts,
                                        timeout_ns);
 }

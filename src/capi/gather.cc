@@ -6,17 +6,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/wait_registry.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "capi/timeout.h"
 
 using commsched::AtBoundary;
 using commsched::RequireNonNull;
 
 namespace commsched {
 namespace {
-
-constexpr int64_t kDefaultGatherTimeoutNs = int64_t{600} * 1'000'000'000;
 
 absl::Status TooLarge(absl::string_view name, uint64_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -35,10 +35,7 @@ absl::StatusOr<commsched_gather_desc_t> Read(
     return absl::InvalidArgumentError("desc.name is empty");
   }
   RETURN_IF_ERROR(RequireArray("desc.data", desc.data, desc.bytes));
-  if (desc.timeout_ns < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("desc.timeout_ns is ", desc.timeout_ns, ", below 0"));
-  }
+  RETURN_IF_ERROR(TimeoutNs("timeout_ns", desc.timeout_ns).status());
   if (desc.bytes > COMMSCHED_MAX_GATHER_BYTES) {
     return TooLarge(desc.name, desc.bytes);
   }
@@ -47,17 +44,18 @@ absl::StatusOr<commsched_gather_desc_t> Read(
 
 absl::StatusOr<std::vector<std::string>> Gather(
     Context& context, const commsched_gather_desc_t& desc) {
+  ASSIGN_OR_RETURN(const int64_t timeout_ns,
+                   TimeoutNs("timeout_ns", desc.timeout_ns));
+  const WaitingCall waiting(context.rank(), "gathers something of all ranks");
   const uint64_t number = context.TakeGatherNumber(desc.name);
   std::string shown;
   if (desc.bytes != 0) {
     shown.assign(static_cast<const char*>(desc.data), desc.bytes);
   }
-  ASSIGN_OR_RETURN(
-      std::vector<std::string> all,
-      context.world()->meeting()->AllGather(
-          absl::StrCat("gathering '", desc.name, "' ", number), context.rank(),
-          std::move(shown),
-          desc.timeout_ns == 0 ? kDefaultGatherTimeoutNs : desc.timeout_ns));
+  ASSIGN_OR_RETURN(std::vector<std::string> all,
+                   context.world()->meeting()->AllGather(
+                       absl::StrCat("gathering '", desc.name, "' ", number),
+                       context.rank(), std::move(shown), timeout_ns));
   uint64_t bytes = 0;
   for (const std::string& one : all) bytes += one.size();
   if (bytes > COMMSCHED_MAX_GATHER_BYTES) return TooLarge(desc.name, bytes);

@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/streams.h"
+#include "capi/timeout.h"
 
 namespace commsched {
 
@@ -13,10 +14,8 @@ absl::Status CheckRankDesc(const RankDesc& desc) {
                                     "desc.num_groups", desc.num_groups));
   RETURN_IF_ERROR(RequireArrayField("desc.lanes", desc.lanes, "desc.num_lanes",
                                     desc.num_lanes));
-  if (desc.launch_timeout_ns < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "desc.launch_timeout_ns is ", desc.launch_timeout_ns, ", below 0"));
-  }
+  RETURN_IF_ERROR(
+      TimeoutNs("launch_timeout_ns", desc.launch_timeout_ns).status());
   if (desc.trace != nullptr && desc.trace->context != desc.context->context) {
     return absl::InvalidArgumentError(
         absl::StrCat("desc.trace belongs to another context, that of rank ",

@@ -10,6 +10,7 @@
 #include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
+#include "capi/timeout.h"
 #include "recording/recording.h"
 
 using commsched::AtBoundary;
@@ -60,7 +61,8 @@ absl::Status ReadDesc(const commsched_recording_desc_t& desc,
       desc.steps_to_record == 0 ? kDefaultSteps : desc.steps_to_record;
   spec->max_recorded_steps =
       desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
-  spec->launch_timeout_ns = desc.launch_timeout_ns;
+  ASSIGN_OR_RETURN(spec->launch_timeout_ns,
+                   TimeoutNs("launch_timeout_ns", desc.launch_timeout_ns));
   if (desc.reserved != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));

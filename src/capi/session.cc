@@ -11,6 +11,7 @@
 #include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
+#include "capi/timeout.h"
 #include "comm/plugin_registry.h"
 #include "session/agreement.h"
 
@@ -115,7 +116,8 @@ absl::Status ReadDesc(const commsched_session_desc_t& desc,
   if (desc.trace != nullptr) handle->recorder = desc.trace->recorder;
   spec->recorder = handle->recorder.get();
   RETURN_IF_ERROR(AddObservers(desc, spec));
-  spec->launch_timeout_ns = desc.launch_timeout_ns;
+  ASSIGN_OR_RETURN(spec->launch_timeout_ns,
+                   TimeoutNs("launch_timeout_ns", desc.launch_timeout_ns));
   if (desc.flight_path != nullptr) spec->flight_path = desc.flight_path;
   RETURN_IF_ERROR(ReadAllocator(desc.allocator, &spec->allocator));
   spec->by_caller = desc.progress == COMMSCHED_PROGRESS_CALLER;

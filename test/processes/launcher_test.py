@@ -105,6 +105,54 @@ class RunTest(unittest.TestCase):
     self.assertEqual(out.count("got it"), 2, err)
     self.assertEqual(job.returncode, 0)
 
+  def test_sigquit_says_what_ranks_wait_for_and_the_job_goes_on(self):
+    job = start("run", "-n", "3", "--silence", "60", "--", EXAMPLE, "100000000",
+                "1000")
+    for _ in range(9):  # Three steps of each rank.
+      job.stdout.readline()
+    first, stopped, _ = children_of(job.pid)
+    os.kill(stopped, signal.SIGSTOP)
+    told = re.compile(r"\[0\] commsched info: rank 0: session 0: "
+                      r"(launch |all |\d+ launch)")
+    waits = (r"commsched info: rank {0}: session 0: launch #0 all_reduce "
+             r"'reduce' on axis dp of step \d+ has been in flight for ")
+
+    def read_until(pattern):
+      line = job.stderr.readline()
+      while not re.search(pattern, line):
+        self.assertNotEqual(line, "")
+        line = job.stderr.readline()
+      return line
+
+    line = ""
+    while not re.search(waits.format(0), line):  # What is done ends.
+      os.kill(first, signal.SIGQUIT)
+      line = read_until(told)
+    job.send_signal(signal.SIGQUIT)
+    read_until(waits.format(2))
+    os.kill(stopped, signal.SIGCONT)
+    self.assertIsNone(job.poll())
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=LIMIT_S)
+    self.assertEqual(job.returncode, 128 + signal.SIGTERM)
+
+  def test_the_environment_reaches_programs_that_set_nothing(self):
+    done = run("run", "-n", "2", "--", EXAMPLE, COMMSCHED_LOG="info",
+               COMMSCHED_TIMEOUT_S="7")
+    self.assertEqual(done.returncode, 0, done.stderr)
+    for rank in range(2):
+      self.assertRegex(done.stderr, rf"commsched info: rank {rank} of 2 has "
+                       "joined, with backend 'ucx'")
+      self.assertRegex(done.stderr, rf"commsched info: rank {rank}: session 0 "
+                       "begins: plan [0-9a-f]+, 1 launches a step, backend "
+                       "'ucx', a launch may take 7 s")
+      self.assertRegex(done.stderr, rf"commsched info: rank {rank}: session 0 "
+                       r"ends after \d+ steps")
+    done = run("run", "-n", "1", "--", EXAMPLE, COMMSCHED_TIMEOUT_S="never")
+    self.assertNotEqual(done.returncode, 0)
+    self.assertIn("environment variable COMMSCHED_TIMEOUT_S is 'never', not an "
+                  "integer in 1..31536000", done.stderr)
+
   def test_nothing_outlives_the_launcher(self):
     job = start("run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 300")
     ranks = [int(job.stdout.readline().split()[1]) for _ in range(2)]
@@ -445,13 +493,13 @@ class CommandLineTest(unittest.TestCase):
     for arguments in ((), ("walk",), ("run", "--", "true"),
                       ("run", "-n", "0", "--", "true"), ("run", "-n", "2"),
                       ("run", "-n", "1", "--prefix", "some", "--", "true"),
-                      ("rendezvous",)):
+                      ("rendezvous",), ("flight",)):
       done = run(*arguments)
       self.assertEqual(done.returncode, 2, arguments)
       self.assertNotEqual(done.stderr, "", arguments)
 
   def test_help_has_an_example(self):
-    for command in ("run", "rendezvous", "info", "completion"):
+    for command in ("run", "rendezvous", "flight", "info", "completion"):
       done = run(command, "--help")
       self.assertEqual(done.returncode, 0)
       self.assertIn("Example: ", done.stdout)
@@ -471,6 +519,15 @@ class CommandLineTest(unittest.TestCase):
     for name in ("inproc", "null", "ucx", "COMMSCHED_CONTROL"):
       self.assertIn(name, names)
     self.assertNotIn("COMMSCHED_TOKEN\"", names)
+
+  def test_a_file_that_is_no_flight_record_is_named(self):
+    done = run("flight", EXAMPLE)
+    self.assertEqual(done.returncode, 1)
+    self.assertEqual(done.stdout, "")
+    self.assertIn(f"'{EXAMPLE}' is not a flight record", done.stderr)
+    done = run("flight", "--json", "/nowhere/rank0.flight")
+    self.assertEqual(done.returncode, 1)
+    self.assertIn("/nowhere/rank0.flight", done.stderr)
 
   def test_completion_is_a_script(self):
     done = run("completion")
