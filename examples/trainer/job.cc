@@ -40,7 +40,7 @@ absl::StatusOr<Job> Job::OfThreads(const Options& options) {
   commsched_world_t* world = nullptr;
   TRAINER_RETURN_IF_ERROR(
       FromCore(commsched_world_create_inproc(&desc, &world)));
-  return Job(world);
+  return Job(world, options);
 }
 
 absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
@@ -54,7 +54,7 @@ absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
   }
   commsched_world_t* world = nullptr;
   TRAINER_RETURN_IF_ERROR(FromCore(commsched_world_join(&desc, &world)));
-  return Job(world);
+  return Job(world, options);
 }
 
 absl::Status Job::TakeFromRank0(std::string* text) const {
@@ -66,7 +66,7 @@ absl::Status Job::TakeFromRank0(std::string* text) const {
                         HandleDelete<commsched_context_destroy>>
       context(handle);
   const absl::StatusOr<std::vector<std::string>> all =
-      Gather(context.get(), "of rank 0", *text);
+      Gather(context.get(), "of rank 0", *text, timeout());
   if (!all.ok()) return all.status();
   *text = all->front();
   return absl::OkStatus();

@@ -36,13 +36,19 @@ class Job {
   // Whether rank 0, which speaks for all, is here.
   bool leads() const { return first() == 0; }
 
+  // How long a rank waits for others to show something: --timeout, or 0, which
+  // is the library's choice.
+  std::chrono::nanoseconds timeout() const { return timeout_; }
+
   // Makes `*text` that of rank 0. Collective; before there are contexts.
   absl::Status TakeFromRank0(std::string* text) const;
 
  private:
-  explicit Job(commsched_world_t* world) : world_(world) {}
+  Job(commsched_world_t* world, const Options& options)
+      : world_(world), timeout_(std::chrono::seconds(options.timeout_s)) {}
 
   WorldHandle world_;
+  std::chrono::nanoseconds timeout_;
 };
 
 // The ranks that share this machine's cores and memory.

@@ -50,10 +50,11 @@ int TrainAndReport(const Options& options, const Job* job) {
             {.out = leads ? stdout : nullptr,
              .job = job,
              .on_failure = [](const absl::Status& status) { Fail(status); },
+             .on_built = &Interruption::Defer,
              .end_early = &interruption.signal()});
   if (!report.ok()) return kFailed;
   const int ended =
-      report->ended_early ? kSignalled + interruption.signal().load() : kDone;
+      report->end_signal != 0 ? kSignalled + report->end_signal : kDone;
   if (!leads) return ended;
   absl::PrintF("loss %.4f, val_loss %.4f nats/byte; %.0f tokens/s\n\n%s",
                report->loss, report->val_loss, report->tokens_per_s,

@@ -43,7 +43,7 @@ absl::Status GatherPieces(Rank& rank, uint32_t parameter, const Job& job,
     mine.append(reinterpret_cast<const char*>(values->data() + from),
                 (to - from) * sizeof(float));
     const absl::StatusOr<std::vector<std::string>> all =
-        Gather(rank.context(), "master weights", mine);
+        Gather(rank.context(), "master weights", mine, job.timeout());
     if (!all.ok()) return all.status();
     for (const std::string& piece : *all) {
       uint64_t at = 0;

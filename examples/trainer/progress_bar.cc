@@ -14,13 +14,14 @@ constexpr int64_t kWidth = 30;
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::FILE* stream, int64_t total)
+ProgressBar::ProgressBar(std::FILE* stream, int64_t total, const char* relay)
     : stream_(stream),
       total_(std::max<int64_t>(total, 1)),
-      is_terminal_(isatty(fileno(stream)) == 1) {}
+      draws_(isatty(fileno(stream)) == 1 ||
+             (relay != nullptr && *relay != '\0')) {}
 
 void ProgressBar::Update(int64_t done, absl::string_view note) {
-  if (!is_terminal_) return;
+  if (!draws_) return;
   done = std::clamp<int64_t>(done, 0, total_);
   const int64_t thousandths = done * 1000 / total_;
   if (thousandths == drawn_thousandths_) return;
@@ -32,13 +33,13 @@ void ProgressBar::Update(int64_t done, absl::string_view note) {
 }
 
 void ProgressBar::Clear() {
-  if (!is_terminal_ || drawn_thousandths_ < 0) return;
+  if (!draws_ || drawn_thousandths_ < 0) return;
   drawn_thousandths_ = -1;
   Erase();
 }
 
 void ProgressBar::Erase() const {
-  if (!is_terminal_) return;
+  if (!draws_) return;
   absl::FPrintF(stream_, "\r\033[K");
   std::fflush(stream_);
 }

@@ -8,14 +8,16 @@
 
 namespace commsched::trainer {
 
-// One line that is redrawn in place. Draws only on a terminal: in a file or a
-// pipe it would be noise.
+// One line that is redrawn in place. Draws only on a terminal, or on a pipe to
+// who draws on one: elsewhere it would be noise.
 //
 // Thread-compatible.
 class ProgressBar {
  public:
-  // `stream`, usually stderr, outlives the bar.
-  ProgressBar(std::FILE* stream, int64_t total);
+  // `stream`, usually stderr, outlives the bar. `relay` is the variable
+  // COMMSCHED_TERMINAL, with which the launcher says that it passes a bar on;
+  // null or "": it does not.
+  ProgressBar(std::FILE* stream, int64_t total, const char* relay = nullptr);
 
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -33,7 +35,7 @@ class ProgressBar {
  private:
   std::FILE* const stream_;
   const int64_t total_;
-  const bool is_terminal_;
+  const bool draws_;
   int64_t drawn_thousandths_ = -1;
 };
 

@@ -262,7 +262,7 @@ std::string FormatJson(const Report& report) {
       {"schedule", report.schedule},
       {"steps", report.steps},
       {"first_step", report.first_step},
-      {"ended_early", report.ended_early},
+      {"ended_early", report.end_signal != 0},
       {"steady_steps", s.steps},
       {"loss", report.loss},
       {"val_loss", report.val_loss},

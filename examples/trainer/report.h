@@ -72,8 +72,8 @@ struct Report {
   std::string model;
   std::string schedule;
   int64_t steps = 0;
-  bool ended_early = false;  // On a signal: before --steps.
-  int64_t first_step = 0;    // After those of the checkpoint.
+  int end_signal = 0;      // With which it was ended early, before --steps.
+  int64_t first_step = 0;  // After those of the checkpoint.
   int64_t micro_batches = 1;
   double loss = 0;      // Of the last step, nats per byte, mean over the batch.
   double val_loss = 0;  // After the last step.

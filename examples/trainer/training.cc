@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -44,8 +45,9 @@ struct Start {
   Resumed resumed;
 };
 
-// How long ranks that are asked to end wait for the others to be asked.
-constexpr std::chrono::seconds kRequestTimeout{10};
+// How long ranks that show each other whether they are asked to end wait for
+// one that is late, before they begin anew.
+constexpr std::chrono::seconds kGateTimeout{2};
 
 // --timeout is also how long a rank may stay behind at the end.
 std::chrono::seconds StragglingLimit(const Options& options) {
@@ -69,7 +71,7 @@ class Run {
         savers_(static_cast<size_t>(job.count())),
         gate_(start_.resumed.step, options.end_step(), hooks.end_early),
         validations_(options.ranks),
-        bar_(stderr, options.steps) {}
+        bar_(stderr, options.steps, std::getenv("COMMSCHED_TERMINAL")) {}
 
   absl::StatusOr<Report> Go();
 
@@ -128,6 +130,10 @@ class Run {
   int64_t End() const { return job_gate_ ? job_gate_->end() : gate_.end(); }
   bool EndedEarly() const {
     return job_gate_ ? job_gate_->ended_early() : gate_.ended_early();
+  }
+  int EndSignal() const {
+    if (!EndedEarly()) return 0;
+    return job_gate_ ? job_gate_->signal() : hooks_.end_early->load();
   }
   std::unique_ptr<JobGate> MakeJobGate();
   size_t LocalOf(int64_t index) const {
@@ -205,7 +211,7 @@ absl::StatusOr<Report> Run::Go() {
   bar_.Clear();
   if (!status.ok()) return status;
   if (job_.has_processes()) {
-    // What the others have saved is there.
+    // What the others have saved is there, which takes as long as it does.
     const auto ended = Gather(ranks_[0]->context(), "ended", "");
     if (!ended.ok()) return ended.status();
   }
@@ -227,6 +233,7 @@ absl::StatusOr<Report> Run::Go() {
 absl::Status Run::TrainRank(int64_t index) {
   Rank& rank = *ranks_[LocalOf(index)];
   TRAINER_RETURN_IF_ERROR(rank.Build(start_.resumed.checkpoint.get()));
+  if (hooks_.on_built) hooks_.on_built();
   // Open files keep their room on the disk when a save has removed them.
   if (num_built_.fetch_add(1) + 1 == job_.count()) {
     start_.resumed.checkpoint.reset();
@@ -272,18 +279,21 @@ std::unique_ptr<JobGate> Run::MakeJobGate() {
   commsched_context_t* const context = ranks_[0]->context();
   return std::make_unique<JobGate>(
       start_.resumed.step, options_.end_step(), hooks_.end_early,
-      [context](int64_t begun) -> absl::StatusOr<std::vector<int64_t>> {
+      [context](const JobGate::Shown& mine)
+          -> absl::StatusOr<std::vector<JobGate::Shown>> {
         const absl::StatusOr<std::vector<std::string>> shown =
-            Gather(context, "last step",
-                   absl::string_view(reinterpret_cast<const char*>(&begun),
-                                     sizeof(begun)),
-                   kRequestTimeout);
+            Gather(context, "gate",
+                   absl::string_view(reinterpret_cast<const char*>(&mine),
+                                     sizeof(mine)),
+                   kGateTimeout);
         if (!shown.ok()) return shown.status();
-        std::vector<int64_t> all;
-        for (const std::string& one : *shown) {
-          int64_t step = 0;
-          std::memcpy(&step, one.data(), std::min(one.size(), sizeof(step)));
-          all.push_back(step);
+        std::vector<JobGate::Shown> all(shown->size());
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+          const std::string& bytes = (*shown)[rank];
+          if (bytes.size() != sizeof(mine)) {
+            return absl::DataLossError("a rank shows something else");
+          }
+          std::memcpy(&all[rank], bytes.data(), sizeof(mine));
         }
         return all;
       });
@@ -335,9 +345,12 @@ absl::Status Run::Evaluate(int64_t index, int64_t steps_done) {
     validations_.Add(index, steps_done, *loss);
     return absl::OkStatus();
   }
+  // A run that ends early waits for checkpoints first, each as long as its disk
+  // takes.
   const absl::StatusOr<std::vector<std::string>> all = Gather(
       rank.context(), "val_loss",
-      absl::string_view(reinterpret_cast<const char*>(&*loss), sizeof(double)));
+      absl::string_view(reinterpret_cast<const char*>(&*loss), sizeof(double)),
+      EndedEarly() ? std::chrono::nanoseconds(0) : job_.timeout());
   if (!all.ok()) return all.status();
   for (size_t other = 0; other < all->size(); ++other) {
     double part = 0;
@@ -443,8 +456,8 @@ absl::StatusOr<std::vector<RankFigures>> Run::GatherFigures() {
     all.push_back(*std::move(figures));
   }
   if (!job_.has_processes()) return all;
-  const absl::StatusOr<std::vector<std::string>> shown =
-      Gather(ranks_[0]->context(), "figures", EncodeFigures(all[0]));
+  const absl::StatusOr<std::vector<std::string>> shown = Gather(
+      ranks_[0]->context(), "figures", EncodeFigures(all[0]), job_.timeout());
   if (!shown.ok()) return shown.status();
   all.clear();
   for (const std::string& bytes : *shown) {
@@ -464,7 +477,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.model = options_.model;
   report.schedule = options_.serial ? "serial" : "overlap";
   report.steps = End();
-  report.ended_early = EndedEarly();
+  report.end_signal = EndSignal();
   report.first_step = start_.resumed.step;
   report.micro_batches = options_.micro_batches;
   report.cap_bytes = options_.cap_bytes;

@@ -28,7 +28,12 @@ struct RunHooks {
   // code 1.
   std::function<void(const absl::Status&)> on_failure;
 
-  // Not 0: end after the step at hand, as if it were the last.
+  // The model is built on a rank of this process, and with it on all; steps
+  // follow. On the ranks' threads, by each of them.
+  std::function<void()> on_built;
+
+  // Not 0: end after the step at hand, as if it were the last. Of ranks that
+  // are processes one that is asked is enough.
   const std::atomic<int>* end_early = nullptr;
 };
 

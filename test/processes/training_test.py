@@ -9,7 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+
+from launcher_test import children_of, environment, wait_for
 
 COMMSCHED = None
 TRAIN = None
@@ -121,16 +124,51 @@ class RunTest(unittest.TestCase):
                            "fail_launch,rank=1,launch=20")
       self.assertEqual(done.returncode, 1, done.stderr)
 
+  def start_long(self, root):
+    """Two ranks that train for long and save, after their first steps."""
+    job = subprocess.Popen(
+        [COMMSCHED, "run", "-n", "2", "--", TRAIN, "--backend", "ucx", *QUICK,
+         "--steps", "100000", "--eval-every", "2", "--save",
+         str(root / "save")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True)
+    self.addCleanup(job.kill)
+    while "val_loss" not in job.stdout.readline():
+      self.assertIsNone(job.poll())
+    return job
+
+  def expect_saved(self, job, number, root):
+    out, err = job.communicate(timeout=LIMIT_S)
+    self.assertEqual(job.returncode, 128 + number, err)
+    report = json.loads(out[out.index("{"):].splitlines()[0])
+    self.assertTrue(report["ended_early"])
+    done = run_processes(2, "--resume", str(root / "save"), "--steps",
+                         "100000", "--stop-after", str(report["steps"]))
+    self.assertIn(f"has taken {report['steps']} steps", done.stderr)
+    return err
+
+  def test_one_rank_that_is_asked_to_end_ends_all(self):
+    for victim in range(2):
+      with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        job = self.start_long(root)
+        os.kill(sorted(children_of(job.pid))[victim], signal.SIGTERM)
+        err = self.expect_saved(job, signal.SIGTERM, root)
+        self.assertNotIn("lost", err)
+
+  # As timeout(1) does.
+  def test_copies_of_a_signal_do_not_keep_it_from_saving(self):
+    with tempfile.TemporaryDirectory() as folder:
+      root = pathlib.Path(folder)
+      job = self.start_long(root)
+      ranks = children_of(job.pid)
+      for pid in (job.pid, job.pid, *ranks):
+        os.kill(pid, signal.SIGTERM)
+      self.expect_saved(job, signal.SIGTERM, root)
+
   def test_a_signal_ends_the_run_after_a_step_and_saves_it(self):
     with tempfile.TemporaryDirectory() as folder:
       root = pathlib.Path(folder)
-      job = subprocess.Popen(
-          [COMMSCHED, "run", "-n", "2", "--", TRAIN, "--backend", "ucx",
-           *QUICK, "--steps", "100000", "--eval-every", "2", "--save",
-           str(root / "save")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-          text=True)
-      while "val_loss" not in job.stdout.readline():
-        self.assertIsNone(job.poll())
+      job = self.start_long(root)
       job.send_signal(signal.SIGINT)
       out, err = job.communicate(timeout=LIMIT_S)
       self.assertEqual(job.returncode, 128 + signal.SIGINT, err)
@@ -161,6 +199,46 @@ class RunTest(unittest.TestCase):
     done = run_processes(2, "--arena-bytes", "1")
     self.assertNotEqual(done.returncode, 0)
     self.assertIn("commsched run: rank ", done.stderr)
+
+
+class BuildTest(unittest.TestCase):
+  """A rank that builds while the other one does not come."""
+
+  def start_alone(self, *arguments):
+    server = subprocess.Popen(
+        [COMMSCHED, "rendezvous", "-n", "2"], stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.DEVNULL, env=environment(COMMSCHED_TOKEN="secret"))
+    self.addCleanup(server.communicate)
+    self.addCleanup(server.kill)
+    control = server.stdout.readline().strip().split("=")[1]
+    rank = subprocess.Popen(
+        [TRAIN, "--backend", "ucx", *QUICK, *arguments], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(COMMSCHED_RANK="0", COMMSCHED_WORLD_SIZE="2",
+                        COMMSCHED_CONTROL=control, COMMSCHED_TOKEN="secret"))
+    self.addCleanup(rank.communicate)
+    self.addCleanup(rank.kill)
+    return rank
+
+  def test_a_rank_that_does_not_come_is_waited_for_as_long_as_asked_for(self):
+    with tempfile.TemporaryDirectory() as folder:
+      for save in ((), ("--save", folder)):
+        rank = self.start_alone("--timeout", "1", *save)
+        _, err = rank.communicate(timeout=20)
+        self.assertEqual(rank.returncode, 1)
+        self.assertRegex(err, r"rank 0 waited \d+ ms; missing of 2 ranks: 1")
+
+  def test_a_signal_ends_it_at_once(self):
+    rank = self.start_alone()
+    status = pathlib.Path(f"/proc/{rank.pid}/status")
+    wait_for(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16)
+             & 1 << (signal.SIGTERM - 1))
+    begin = time.monotonic()
+    rank.send_signal(signal.SIGTERM)
+    _, err = rank.communicate(timeout=20)
+    self.assertEqual(rank.returncode, 128 + signal.SIGTERM, err)
+    self.assertIn("before the first step", err)
+    self.assertLess(time.monotonic() - begin, 10)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,18 @@ TEST(ProgressBarTest, WritesNothingToAFile) {
   std::fclose(file);
 }
 
+TEST(ProgressBarTest, IsDrawnForALauncherThatPassesItOn) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  ProgressBar quiet(file, 10, "");
+  quiet.Update(5, "");
+  EXPECT_EQ(std::ftell(file), 0);
+  ProgressBar bar(file, 10, "80");
+  bar.Update(5, "");
+  EXPECT_GT(std::ftell(file), 30);
+  std::fclose(file);
+}
+
 // What a bar draws on a terminal, as seen by the terminal.
 class TerminalTest : public testing::Test {
  protected:
