@@ -264,7 +264,6 @@ int Main(int argc, char** argv) {
 }  // namespace commsched::cli
 
 int main(int argc, char** argv) {
-  using namespace commsched::cli;  // NOLINT(google-build-using-namespace)
-  if (!OpenStandardStreams()) return kFailed;
-  return FinishOutput(Main(argc, argv));
+  if (!commsched::cli::OpenStandardStreams()) return commsched::cli::kFailed;
+  return commsched::cli::FinishOutput(commsched::cli::Main(argc, argv));
 }

@@ -2,6 +2,8 @@
 """`commsched run` between its ranks and who started it: readers, terminals,
 signals and hosts: terminal_test.py COMMSCHED EXAMPLE"""
 
+import array
+import fcntl
 import os
 import pathlib
 import pty
@@ -10,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -38,6 +41,12 @@ def run(*arguments, **options):
 
 def state_of(pid):
   return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def unread_bytes(pipe):
+  count = array.array("i", [0])
+  fcntl.ioctl(pipe, termios.FIONREAD, count)
+  return count[0]
 
 
 class StopTest(unittest.TestCase):
@@ -85,8 +94,8 @@ class ReaderTest(unittest.TestCase):
     self.addCleanup(job.kill)
     for _ in range(2):
       job.stderr.readline()
-    wait_for(lambda: all("pipe" in pathlib.Path(f"/proc/{pid}/wchan").read_text()
-                         for pid in children_of(job.pid)))
+    capacity = fcntl.fcntl(job.stdout, fcntl.F_GETPIPE_SZ)
+    wait_for(lambda: unread_bytes(job.stdout) > capacity // 2)
     job.send_signal(signal.SIGTERM)
     job.send_signal(signal.SIGINT)
     wait_for(lambda: not children_of(job.pid))
@@ -179,7 +188,7 @@ class BarTest(unittest.TestCase):
     with os.fdopen(terminal, "w") as stderr:
       job = start("-n", 2, "--", "sh", "-c",
                   'if [ -n "$COMMSCHED_TERMINAL" ]; then '
-                  'printf "\\r[##] 2/2\\033[K" >&2; sleep 0.2; '
+                  'printf "\\r[##] 2/2\\033[K" >&2; '
                   'else echo plain; fi', stderr=stderr)
       out, _ = job.communicate(timeout=LIMIT_S)
     self.assertEqual(out, "[1] plain\n")
