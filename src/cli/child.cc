@@ -119,6 +119,10 @@ std::unique_ptr<Child> Child::Start(const Spec& spec, std::string* why) {
   }
   // Fits the pipe, so that this does not block.
   (void)!write(in.write, spec.input.data(), spec.input.size());
+  if (spec.relays) {
+    child->relay_ = std::exchange(in.write, -1);
+    DontBlock(child->relay_);
+  }
   child->out_ = std::exchange(out.read, -1);
   child->err_ = std::exchange(err.read, -1);
   DontBlock(child->out_);
@@ -131,6 +135,7 @@ Child::~Child() {
   CloseErr();
   Signal(SIGKILL);
   if (!ended_ && pid_ > 0) waitpid(pid_, &status_, 0);
+  if (relay_ >= 0) close(relay_);
 }
 
 void Child::CloseOut() {
@@ -142,7 +147,14 @@ void Child::CloseErr() {
 }
 
 void Child::Signal(int number) const {
-  if (pid_ > 0) kill(-pid_, number);
+  if (pid_ <= 0) return;
+  if (relay_ >= 0) {
+    const std::string line = std::string(sigabbrev_np(number)) + "\n";
+    // Who does not read is beyond reach.
+    (void)!write(relay_, line.data(), line.size());
+    if (number != SIGKILL) return;
+  }
+  kill(-pid_, number);
 }
 
 bool Child::HasEnded() {

@@ -20,6 +20,9 @@ class Child {
     // Set in its environment, beside what this process has.
     std::vector<std::pair<std::string, std::string>> variables;
     std::string input;  // What it finds on stdin; "": nothing.
+    // It passes on the signals whose names ("TERM") it then finds there, a line
+    // each: it is only the way to the process that is meant, on another host.
+    bool relays = false;
   };
 
   // Null, with the reason in `*why`, if it cannot be started.
@@ -36,7 +39,8 @@ class Child {
   void CloseOut();
   void CloseErr();
 
-  // To the whole process group, also after the child itself has ended.
+  // To the whole process group, also after the child itself has ended. Of one
+  // that relays, to the process that is meant; SIGKILL to both.
   void Signal(int number) const;
 
   // Whether it has ended; reaps it. Does not block.
@@ -53,6 +57,7 @@ class Child {
   pid_t pid_ = -1;
   int out_ = -1;
   int err_ = -1;
+  int relay_ = -1;  // Where it reads signals; -1: it does not relay.
   bool ended_ = false;
   int exit_code_ = 0;
   int status_ = 0;

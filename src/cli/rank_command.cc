@@ -19,6 +19,14 @@ constexpr const char* kOwn[] = {
     "COMMSCHED_TOKEN",      "COMMSCHED_TOKEN_FILE",
     "COMMSCHED_TERMINAL"};
 
+// ssh passes on no signals: a part of the shell, whose number the rank keeps,
+// reads their names and sends them. It ends with its standard input.
+constexpr char kRelay[] =
+    "exec 3<&0 0</dev/null && "
+    "{ { while read -r s <&3; do kill -s \"$s\" $$; done; } >/dev/null 2>&1 & "
+    "} "
+    "&& ";
+
 bool IsOwn(const std::string& name) {
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
 }
@@ -161,20 +169,24 @@ Child::Spec RankCommand::SpecOf(int rank) const {
     spec.arguments = command;
     return spec;
   }
+  const size_t index = hosts.HostOf(rank);
+  spec.arguments = AgentWords(agent, hosts.names()[index], index);
+  spec.relays = spec.arguments.front().ends_with("ssh");
   // The token comes through stdin: command lines can be read by everybody.
   std::string shell_command =
       "read -r COMMSCHED_TOKEN; export COMMSCHED_TOKEN; cd " +
-      Quoted(WorkingFolder()) + " && exec env";
+      Quoted(WorkingFolder()) + " && ";
+  if (spec.relays) shell_command += kRelay;
+  shell_command += "exec env";
   for (const auto& [name, value] : spec.variables) {
     shell_command.append(" ").append(name).append("=").append(Quoted(value));
   }
   for (const std::string& word : command) {
     shell_command.append(" ").append(Quoted(word));
   }
-  const size_t index = hosts.HostOf(rank);
-  spec.arguments = AgentWords(agent, hosts.names()[index], index);
+  if (spec.relays) shell_command += " 3<&-";
   // A remote shell takes it apart again; without one, sh does.
-  if (!spec.arguments.front().ends_with("ssh")) {
+  if (!spec.relays) {
     spec.arguments.emplace_back("sh");
     spec.arguments.emplace_back("-c");
   }

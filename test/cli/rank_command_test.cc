@@ -102,6 +102,16 @@ TEST(RankCommandTest, AnAgentGetsACommandForAShellWithoutTheToken) {
   EXPECT_EQ(spec.input, "secret\n");
 }
 
+TEST(RankCommandTest, SignalsAreRelayedWhereSshPassesOnNone) {
+  RankCommand command = CommandOf({"a"});
+  EXPECT_FALSE(command.SpecOf(0).relays);
+  command.agent = "/usr/bin/ssh {host}";
+  const Child::Spec spec = command.SpecOf(0);
+  EXPECT_TRUE(spec.relays);
+  ASSERT_EQ(spec.arguments.size(), 3);
+  EXPECT_NE(spec.arguments[2].find("kill -s"), std::string::npos);
+}
+
 TEST(RankCommandTest, AnAddressWithColonsIsInBrackets) {
   RankCommand command = CommandOf({});
   command.address = "fe80::1";

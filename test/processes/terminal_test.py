@@ -220,6 +220,27 @@ class HostsTest(unittest.TestCase):
     self.assertEqual(sorted(done.stdout.splitlines()),
                      [f"[0] a 0 {rest}", f"[1] b 0 {rest}", f"[2] b 1 {rest}"])
 
+  def test_signals_reach_ranks_behind_ssh(self):
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder) / "ssh"
+      # The command runs elsewhere: what this process gets does not reach it.
+      path.write_text('#!/bin/sh\nexec setsid -w sh -c "$2"\n')
+      path.chmod(0o755)
+      job = start("-n", 2, "--hosts", "127.0.0.1", "--agent",
+                  f"{path} {{host}}", "--", "sh", "-c",
+                  "trap 'echo got it; exit 0' TERM; echo $$; "
+                  "while true; do sleep 0.05; done", preexec_fn=os.setpgrp)
+      self.addCleanup(job.kill)
+      ranks = [int(job.stdout.readline().split()[1]) for _ in range(2)]
+      job.send_signal(signal.SIGTSTP)
+      wait_for(lambda: [state_of(pid) for pid in (job.pid, *ranks)] == ["T"] * 3)
+      job.send_signal(signal.SIGCONT)
+      wait_for(lambda: "T" not in [state_of(pid) for pid in ranks])
+      job.send_signal(signal.SIGTERM)
+      out, err = job.communicate(timeout=LIMIT_S)
+    self.assertEqual((job.returncode, err), (0, ""))
+    self.assertEqual(out.count("got it"), 2)
+
   def test_a_numeric_host_needs_no_address(self):
     with tempfile.TemporaryDirectory() as folder:
       done = run("-n", 2, "--hosts", "127.0.0.1", "--agent",
