@@ -10,6 +10,7 @@
 #include <future>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -108,6 +109,9 @@ void RankThreads::Run(int64_t rank) {
     status = work_.run(rank);
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("out of memory");
+  } catch (const std::system_error& e) {
+    status = absl::ResourceExhaustedError(
+        absl::StrFormat("a thread of it cannot be started: %s", e.what()));
   } catch (const std::exception& e) {
     status = absl::InternalError(e.what());
   }

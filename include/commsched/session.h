@@ -144,7 +144,7 @@ static inline commsched_session_desc_t commsched_session_desc_init(void) {
 ///                                 it names the group, two ranks and what they
 ///                                 have
 ///            DEADLINE_EXCEEDED    not all ranks came; names those missing
-///            RESOURCE_EXHAUSTED   no memory for the arena
+///            RESOURCE_EXHAUSTED   no memory for the arena, no thread (named)
 ///            or what the allocator returned
 ///            NOT_FOUND            no observer or codec of that name
 /// Since:     0.1

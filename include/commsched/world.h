@@ -140,6 +140,7 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
 ///                                 said that it has ended
 ///            DEADLINE_EXCEEDED    the control server could not be reached; the
 ///                                 message names rank 0 if that is to run it
+///            RESOURCE_EXHAUSTED   no thread or descriptor, here or there
 ///            or why the backend cannot make its part of a world
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_world_join(

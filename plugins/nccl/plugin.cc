@@ -68,8 +68,10 @@ commsched_status_t RankOpen(void* instance,
       return {COMMSCHED_INVALID_ARGUMENT, "the rank is not on a CUDA device"};
     }
     const Config& config = *static_cast<const Config*>(instance);
-    *out_rank = new Rank(host, &library, config, *desc);
-    return {};
+    auto opened = std::make_unique<Rank>(host, &library, config, *desc);
+    Outcome started = opened->Start(desc->world_rank);
+    if (started.ok()) *out_rank = opened.release();
+    return started;
   });
 }
 

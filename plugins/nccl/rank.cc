@@ -24,8 +24,18 @@ Rank::Rank(const commsched_host_t* host, const Library* library,
       wake_user_(desc.wake_user),
       id_prefix_("nccl epoch " + std::to_string(desc.epoch) + " "),
       world_size_(desc.world_size),
-      device_(desc.device),
-      thread_([this] { Run(); }) {}
+      device_(desc.device) {}
+
+Outcome Rank::Start(int world_rank) {
+  try {
+    thread_ = std::thread([this] { Run(); });
+    return {};
+  } catch (const std::system_error& e) {
+    return {COMMSCHED_RESOURCE_EXHAUSTED,
+            "cannot start the thread for NCCL of rank " +
+                std::to_string(world_rank) + ": " + e.code().message()};
+  }
+}
 
 Rank::~Rank() {
   {
@@ -36,7 +46,7 @@ Rank::~Rank() {
   // The rank's thread frees the scratch memory when it ends, so the threads of
   // aborts, whose communicators use that memory, are joined before it.
   for (std::thread& each : aside_) each.join();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Rank::Close(Rank* rank) {

@@ -33,6 +33,8 @@ class Rank {
  public:
   Rank(const commsched_host_t* host, const Library* library,
        const Config& config, const commsched_backend_rank_desc_t& desc);
+  // Its thread: before all else.
+  Outcome Start(int world_rank);
   // What the thread still has to do is done first.
   ~Rank();
   // Deletes `rank`; or, if some job of its threads waits for ranks that do not

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "close_on_exec.h"
+#include "resources.h"
 
 namespace commsched::ucx {
 namespace {
@@ -48,7 +49,10 @@ bool HasRdma() {
 }
 
 Outcome Failed(const char* what, ucs_status_t status) {
-  return {COMMSCHED_UNAVAILABLE,
+  const bool is_scarcity = status == UCS_ERR_NO_MEMORY ||
+                           status == UCS_ERR_NO_RESOURCE ||
+                           status == UCS_ERR_EXCEEDS_LIMIT;
+  return {is_scarcity ? COMMSCHED_RESOURCE_EXHAUSTED : COMMSCHED_UNAVAILABLE,
           std::string(what) + ": " + ucs_status_string(status)};
 }
 
@@ -109,6 +113,8 @@ Outcome Network::Open(const NetworkOptions& options) {
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
     ucs_global_opts_set_value("LOG_LEVEL", "error");
   }
+  const Outcome enough = CheckResources();
+  if (!enough.ok()) return enough;
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Failed("ucp_config_read", status);
@@ -156,12 +162,20 @@ Outcome Network::Open(const NetworkOptions& options) {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   status = ucp_worker_create(context_, &params, &worker_);
+  // UCX does not say that there is no thread, or no descriptor.
+  if (status == UCS_ERR_IO_ERROR) {
+    return {COMMSCHED_RESOURCE_EXHAUSTED,
+            "ucp_worker_create: UCX cannot start its thread, or open a "
+            "descriptor (" +
+                std::string(ucs_status_string(status)) + ")"};
+  }
   if (status != UCS_OK) return Failed("ucp_worker_create", status);
   status = ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return Failed("ucp_worker_get_efd", status);
   interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (interrupt_fd_ < 0) {
-    return {COMMSCHED_RESOURCE_EXHAUSTED, "no descriptor is left"};
+    return {COMMSCHED_RESOURCE_EXHAUSTED,
+            "no descriptor is left to be woken by"};
   }
   return {};
 }

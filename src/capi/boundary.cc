@@ -61,6 +61,14 @@ commsched_status_t ReportFailure(commsched_status_t code,
   return code;
 }
 
+commsched_status_t CodeOf(const std::error_code& error) noexcept {
+  const bool is_scarcity = error == std::errc::resource_unavailable_try_again ||
+                           error == std::errc::too_many_files_open ||
+                           error == std::errc::too_many_files_open_in_system ||
+                           error == std::errc::not_enough_memory;
+  return is_scarcity ? COMMSCHED_RESOURCE_EXHAUSTED : COMMSCHED_INTERNAL;
+}
+
 uint64_t NumFailuresReported() noexcept { return ThisThreadsError().count; }
 
 commsched_status_t ReportFailure(const absl::Status& status) noexcept {

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -32,6 +33,10 @@ commsched_status_t ReportFailure(const absl::Status& status) noexcept;
 // caller's code, which may call us, left a message.
 uint64_t NumFailuresReported() noexcept;
 
+// RESOURCE_EXHAUSTED for what the process, or the machine, has no more of:
+// threads, descriptors, memory; else INTERNAL. For what is not a Status yet.
+commsched_status_t CodeOf(const std::error_code& error) noexcept;
+
 // Where a Status becomes a code. Success touches nothing but the status.
 inline commsched_status_t Report(const absl::Status& status) noexcept {
   if (ABSL_PREDICT_TRUE(status.ok())) return COMMSCHED_OK;
@@ -47,6 +52,8 @@ commsched_status_t AtBoundary(Body&& body) noexcept {
     return Report(std::forward<Body>(body)());
   } catch (const std::bad_alloc&) {
     return ReportFailure(COMMSCHED_RESOURCE_EXHAUSTED, "out of host memory");
+  } catch (const std::system_error& e) {
+    return ReportFailure(CodeOf(e.code()), e.what());
   } catch (const std::exception& e) {
     return ReportFailure(COMMSCHED_INTERNAL, e.what());
   } catch (...) {

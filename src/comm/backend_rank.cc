@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/prompt_thread.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "comm/table_support.h"
 
 namespace commsched {
@@ -210,18 +211,31 @@ void BackendRank::DriveUntil(const Event& event, uint64_t generation) {
 
 // ---- The thread ----
 
-void BackendRank::Attach(Pumped* pumped, By by) {
+absl::Status BackendRank::Attach(Pumped* pumped, By by) {
   MutexLock lock(&thread_mu_);
+  // What can fail comes first.
+  on_thread_.reserve(on_thread_.size() + 1);
+  {
+    const Turn turn(this);
+    pumped_.reserve(pumped_.size() + 1);
+  }
+  if (by == By::kThread && !thread_.joinable()) RETURN_IF_ERROR(StartLocked());
   {
     const Turn turn(this);
     pumped_.push_back(pumped);
   }
-  if (by == By::kCaller) return;
-  on_thread_.push_back(pumped);
-  if (thread_.joinable()) return;
-  thread_ = std::thread([this] { ThreadMain(); });
+  if (by == By::kThread) on_thread_.push_back(pumped);
+  return absl::OkStatus();
+}
+
+absl::Status BackendRank::StartLocked() {
   const std::string name = absl::StrCat("commsched/", spec_.world_rank);
+  ASSIGN_OR_RETURN(thread_, StartThread(absl::StrCat("the progress thread of "
+                                                     "rank ",
+                                                     spec_.world_rank),
+                                        [this] { ThreadMain(); }));
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+  return absl::OkStatus();
 }
 
 void BackendRank::Detach(Pumped* pumped) {

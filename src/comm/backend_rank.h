@@ -69,8 +69,9 @@ class BackendRank {
   // Who pumps it: the progress thread, which lives while it is needed, or who
   // calls Drive() and DriveUntil(), which pump everything.
   enum class By { kThread, kCaller };
-  // It is pumped from here to Detach().
-  void Attach(Pumped* pumped, By by = By::kThread);
+  // It is pumped from here to Detach(). kResourceExhausted if there is no
+  // progress thread and none to be had: it is not attached.
+  absl::Status Attach(Pumped* pumped, By by = By::kThread);
   // It is not pumped any more when this returns. Not from Pump().
   void Detach(Pumped* pumped);
 
@@ -112,6 +113,7 @@ class BackendRank {
   void TakeIdle();
   bool PumpAll();
   void Park(int64_t deadline_ns);
+  absl::Status StartLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(thread_mu_);
   void ThreadMain();
 
   const Spec spec_;

@@ -13,10 +13,12 @@
 #include "base/mutex.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "control/asio_failure.h"
 #include "control/connection.h"
 #include "control/meeting_table.h"
 #include "control/messages.h"
@@ -87,7 +89,10 @@ class ControlClient::Impl {
       Tick();
       Try();
     });
-    thread_ = std::thread([this] { io_.run(); });
+    ASSIGN_OR_RETURN(
+        thread_,
+        StartThread(absl::StrCat("the control thread of rank ", spec_.rank),
+                    [this] { Run(); }));
     MutexLock lock(&mu_);
     while (!joined_ && failure_.ok()) changed_.Wait(&mu_);
     return failure_;
@@ -153,6 +158,15 @@ class ControlClient::Impl {
                : absl::StrCat("control server ", spec_.host, ":", spec_.port);
   }
 
+  // A handler may lack memory, or the thread that resolves names.
+  void Run() {
+    try {
+      io_.run();
+    } catch (...) {
+      Fail(CaughtOnThread(absl::StrCat("control thread of rank ", spec_.rank)));
+    }
+  }
+
   // ---- On the thread: joining ----
 
   void Try() {
@@ -192,6 +206,12 @@ class ControlClient::Impl {
       failed = error_code(errno, boost::system::system_category());
     } else {
       socket->assign(where.protocol(), fd.get(), failed);
+    }
+    // Trying again would not help.
+    if (IsScarcity(failed)) {
+      return Fail(absl::ResourceExhaustedError(
+          absl::StrCat(ServerName(), ": rank ", spec_.rank,
+                       " cannot open a socket: ", failed.message())));
     }
     if (failed) return TryAgain(failed.message());
     fd.Release();
@@ -508,7 +528,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
         absl::StrCat("control client: job name of ", spec.job.size(),
                      " bytes exceeds the limit of ", kMaxJobBytes));
   }
-  auto impl = std::make_unique<Impl>(std::move(spec));
+  const std::string what = absl::StrCat("control client of rank ", spec.rank);
+  ASSIGN_OR_RETURN(auto impl, MakeWithAsio<Impl>(what, std::move(spec)));
   given.Release();  // It is the client's now.
   RETURN_IF_ERROR(impl->Connect());
   return std::unique_ptr<ControlClient>(new ControlClient(std::move(impl)));

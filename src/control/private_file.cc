@@ -15,7 +15,10 @@
 namespace commsched {
 
 absl::Status SystemFailure(const char* what, const std::string& path) {
-  return absl::UnavailableError(
+  const bool is_scarcity = errno == EMFILE || errno == ENFILE;
+  return absl::Status(
+      is_scarcity ? absl::StatusCode::kResourceExhausted
+                  : absl::StatusCode::kUnavailable,
       absl::StrCat(path, ": cannot ", what, ": ",
                    std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)
 }

@@ -12,14 +12,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
+#include "base/thread.h"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
 #include "boost/asio/posix/stream_descriptor.hpp"
 #include "boost/asio/post.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "control/asio_failure.h"
 #include "control/connection.h"
 #include "control/hub.h"
 #include "control/messages.h"
@@ -122,14 +125,20 @@ class ControlServer::Impl {
       auto listening =
           ListenAt(where.data(), static_cast<socklen_t>(where.size()));
       if (!listening.ok()) {
-        return absl::UnavailableError(absl::StrCat(
-            "control server: ", spec_.address, ":", spec_.port,
-            " cannot be listened on: ", listening.status().message()));
+        return absl::Status(listening.status().code(),
+                            absl::StrCat("control server: ", spec_.address, ":",
+                                         spec_.port, " cannot be listened on: ",
+                                         listening.status().message()));
       }
       given = *std::move(listening);
     }
     port_ = PortOf(given.get());
     family_ = FamilyOf(given.get());
+    spare_ = OpenSocket(family_, SOCK_STREAM);
+    if (!spare_.valid()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "control server: no descriptor is left to refuse ranks with"));
+    }
     KeepFromForks(given.get());
     listener_.assign(given.Release(), error);
     if (error) {
@@ -138,7 +147,8 @@ class ControlServer::Impl {
     }
     Accept();
     Tick();
-    thread_ = std::thread([this] { io_.run(); });
+    ASSIGN_OR_RETURN(thread_, StartThread("the thread of the control server",
+                                          [this] { Run(); }));
     return absl::OkStatus();
   }
 
@@ -163,6 +173,17 @@ class ControlServer::Impl {
   uint16_t port() const { return port_; }
 
  private:
+  // Without memory for a handler it ends, which the ranks see.
+  void Run() {
+    try {
+      io_.run();
+    } catch (...) {
+      const absl::Status why = CaughtOnThread("the control server ends");
+      Log(LogLevel::kError, why.message());
+      Stop();
+    }
+  }
+
   // A connection that has not joined.
   struct Guest {
     std::shared_ptr<Connection> connection;
@@ -178,21 +199,45 @@ class ControlServer::Impl {
   };
 
   void Accept() {
-    listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                         [this](const error_code& error) {
-                           if (!listener_.is_open()) return;
-                           Descriptor fd;
-                           if (!error) fd = AcceptAt(listener_.native_handle());
-                           // Without a descriptor left: go on at the next tick.
-                           if (error || (!fd.valid() && errno != EAGAIN &&
-                                         errno != ECONNABORTED)) {
-                             accepting_ = false;
-                             return;
-                           }
-                           if (fd.valid()) Welcome(std::move(fd));
-                           Accept();
-                         });
+    listener_.async_wait(
+        boost::asio::posix::stream_descriptor::wait_read,
+        [this](const error_code& error) {
+          if (!listener_.is_open()) return;
+          Descriptor fd;
+          if (!error) fd = AcceptAt(listener_.native_handle());
+          const int why = errno;
+          // Goes on at the next tick.
+          if (error || (!fd.valid() && why != EAGAIN && why != ECONNABORTED)) {
+            accepting_ = false;
+            if (!error) RefuseOne();
+            return;
+          }
+          if (fd.valid()) Welcome(std::move(fd));
+          Accept();
+        });
     accepting_ = true;
+  }
+
+  // Without a descriptor left. Who waits to be accepted would do so in vain.
+  void RefuseOne() {
+    spare_.Close();
+    Descriptor fd = AcceptAt(listener_.native_handle());
+    if (!fd.valid()) return;  // Nobody does.
+    Socket socket(io_);
+    error_code error;
+    socket.assign(boost::asio::generic::stream_protocol(family_, 0), fd.get(),
+                  error);
+    if (error) return;
+    fd.Release();
+    RefusedMessage refused;
+    refused.code = static_cast<uint32_t>(absl::StatusCode::kResourceExhausted);
+    refused.message = "the server's process has no descriptor left for it";
+    const auto connection = std::make_shared<Connection>(std::move(socket));
+    connection->Start(
+        {[](FrameKind, absl::string_view) { return absl::OkStatus(); },
+         [](const absl::Status&) {}});
+    connection->Send(FrameOf(refused));
+    connection->CloseAfterSending();
   }
 
   void Welcome(Descriptor fd) {
@@ -378,6 +423,7 @@ class ControlServer::Impl {
 
   void Tick() {
     const int64_t now_ns = RunningClock::Get().NowNs();
+    if (!spare_.valid()) spare_ = OpenSocket(family_, SOCK_STREAM);
     if (!accepting_) Accept();
     while (!guests_.empty() && guests_.front().deadline_ns <= now_ns) {
       guests_.front().connection->Close();
@@ -407,6 +453,7 @@ class ControlServer::Impl {
     error_code ignored;
     ReleaseToForks(listener_.native_handle());
     listener_.close(ignored);
+    spare_.Close();
     timer_.cancel();
     for (Guest& guest : guests_) guest.connection->Close();
     guests_.clear();
@@ -424,6 +471,7 @@ class ControlServer::Impl {
 
   // Owned by the thread.
   boost::asio::posix::stream_descriptor listener_;
+  Descriptor spare_;  // What makes room to refuse a connection.
   boost::asio::steady_timer timer_;
   bool accepting_ = false;
   int64_t next_beat_ns_ = 0;
@@ -439,7 +487,8 @@ ControlServer::~ControlServer() = default;
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(
     ControlServerSpec spec) {
-  auto impl = std::make_unique<Impl>(std::move(spec));
+  ASSIGN_OR_RETURN(auto impl,
+                   MakeWithAsio<Impl>("control server", std::move(spec)));
   RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }

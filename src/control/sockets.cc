@@ -17,8 +17,10 @@ namespace {
 constexpr int kBacklog = 4096;
 
 absl::Status SystemReason() {
-  return absl::UnavailableError(
-      std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+  const bool is_scarcity = errno == EMFILE || errno == ENFILE;
+  return absl::Status(is_scarcity ? absl::StatusCode::kResourceExhausted
+                                  : absl::StatusCode::kUnavailable,
+                      std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
 }
 
 // Never destroyed: a child may be forked at the very end.

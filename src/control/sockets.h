@@ -43,8 +43,8 @@ Descriptor OpenSocket(int family, int type);
 void KeepFromForks(int fd);
 void ReleaseToForks(int fd);
 
-// Listens at `address`. kUnavailable, with the system's reason, if that cannot
-// be.
+// Listens at `address`. kUnavailable, or without a descriptor
+// kResourceExhausted, with the system's reason, if that cannot be.
 absl::StatusOr<Descriptor> ListenAt(const sockaddr* address, socklen_t bytes);
 
 // A connection that waits at `listener`: none, with errno, if there is none.

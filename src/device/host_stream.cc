@@ -3,7 +3,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -11,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/parker.h"
+#include "base/status_macros.h"
+#include "base/thread.h"
 #include "device/device_counters.h"
 #include "device/host_device.h"
 #include "device/waitable_counter.h"
@@ -52,12 +53,9 @@ class HostStreamImpl final : public HostStream {
 
   // Separate from construction, as it can fail.
   absl::Status Start() {
-    try {
-      worker_ = std::thread([this] { RunWorker(); });
-    } catch (const std::system_error& e) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "cannot start the thread of stream '", name_, "': ", e.what()));
-    }
+    ASSIGN_OR_RETURN(
+        worker_, StartThread(absl::StrCat("the thread of stream '", name_, "'"),
+                             [this] { RunWorker(); }));
     return absl::OkStatus();
   }
 

@@ -270,8 +270,13 @@ Status Engine::CompareValues() {
   const commsched_agree_desc_t desc = ComparisonOfValues();
   Status agreed;
   {
-    const SessionWatch watch([this] { return FailureOfSessions(); },
-                             context_.get(), desc);
+    SessionWatch watch([this] { return FailureOfSessions(); });
+    const Status watched = watch.Start(context_.get(), desc);
+    if (!watched.ok()) {
+      commsched_context_decline(context_.get(), &desc, watched.code(),
+                                watched.message().c_str());
+      return watched;
+    }
     agreed = facts.Agree(context_.get(), desc, nullptr);
   }
   if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(SessionFailure());

@@ -9,6 +9,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "engine.h"
 #include "status.h"
@@ -37,6 +38,11 @@ commsched_status_t AtBoundary(Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     commsched_set_last_error("out of memory");
     return COMMSCHED_RESOURCE_EXHAUSTED;
+  } catch (const std::system_error& e) {
+    commsched_set_last_error(e.what());
+    return e.code() == std::errc::resource_unavailable_try_again
+               ? COMMSCHED_RESOURCE_EXHAUSTED
+               : COMMSCHED_INTERNAL;
   } catch (const std::exception& e) {
     commsched_set_last_error(e.what());
     return COMMSCHED_INTERNAL;

@@ -11,6 +11,7 @@
 #include "files.h"
 #include "json_text.h"
 #include "safetensors.h"
+#include "thread.h"
 
 namespace commsched::engine {
 namespace {
@@ -180,14 +181,8 @@ Status Saver::Prepare() {
                   "engine: no memory for the copy of a checkpoint (" +
                       std::to_string(count * sizeof(float)) + " bytes)");
   }
-  try {
-    writer_ = std::thread([this] { WriteSaves(); });
-  } catch (const std::system_error& e) {
-    return Status(
-        COMMSCHED_RESOURCE_EXHAUSTED,
-        std::string("engine: no thread to write checkpoints: ") + e.what());
-  }
-  return Status();
+  return StartThread(
+      "the thread that writes checkpoints", [this] { WriteSaves(); }, &writer_);
 }
 
 Saver::~Saver() {

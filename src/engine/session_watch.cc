@@ -3,12 +3,15 @@
 #include <chrono>
 #include <utility>
 
+#include "thread.h"
+
 namespace commsched::engine {
 
-SessionWatch::SessionWatch(Failure failure, commsched_context_t* context,
-                           const commsched_agree_desc_t& desc)
-    : failure_(std::move(failure)) {
-  thread_ = std::thread([this, context, &desc] { Run(context, desc); });
+Status SessionWatch::Start(commsched_context_t* context,
+                           const commsched_agree_desc_t& desc) {
+  return StartThread(
+      "the thread that watches sessions",
+      [this, context, &desc] { Run(context, desc); }, &thread_);
 }
 
 SessionWatch::~SessionWatch() {
@@ -17,7 +20,7 @@ SessionWatch::~SessionWatch() {
     over_ = true;
   }
   changed_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void SessionWatch::Run(commsched_context_t* context,

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "commsched/agree.h"
 #include "commsched/world.h"
@@ -22,12 +23,14 @@ class SessionWatch {
   // Called on a thread of its own, over and over until it is not OK.
   using Failure = std::function<Status()>;
 
-  // `context` and `desc` outlive this.
-  SessionWatch(Failure failure, commsched_context_t* context,
-               const commsched_agree_desc_t& desc);
+  explicit SessionWatch(Failure failure) : failure_(std::move(failure)) {}
   ~SessionWatch();
   SessionWatch(const SessionWatch&) = delete;
   SessionWatch& operator=(const SessionWatch&) = delete;
+
+  // Once. `context` and `desc` outlive this.
+  Status Start(commsched_context_t* context,
+               const commsched_agree_desc_t& desc);
 
  private:
   void Run(commsched_context_t* context, const commsched_agree_desc_t& desc);

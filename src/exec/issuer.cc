@@ -1,5 +1,8 @@
 #include "exec/issuer.h"
 
+#include <new>
+
+#include "base/status_macros.h"
 #include "exec/enqueued_mode.h"
 #include "exec/inline_mode.h"
 #include "exec/polled_mode.h"
@@ -22,15 +25,26 @@ Issuer::~Issuer() {
   state_.instruments.TellFailed(*state_.spec.failure);
 }
 
-void Issuer::Start() {
+absl::Status Issuer::Start() {
   if (state_.program.issue_inline || state_.spec.manual ||
       state_.launches_per_step == 0) {
-    return;
+    return absl::OkStatus();
   }
+  RETURN_IF_ERROR(state_.spec.rank->Attach(
+      this, state_.spec.by_caller ? BackendRank::By::kCaller
+                                  : BackendRank::By::kThread));
   attached_ = true;
-  state_.spec.rank->Attach(this, state_.spec.by_caller
-                                     ? BackendRank::By::kCaller
-                                     : BackendRank::By::kThread);
+  return absl::OkStatus();
+}
+
+// On the progress thread nobody else would catch it.
+bool Issuer::Pump() {
+  try {
+    return mode_->Pump();
+  } catch (const std::bad_alloc&) {
+    Fail(absl::ResourceExhaustedError("out of host memory"));
+    return false;
+  }
 }
 
 void Issuer::AwaitRetired(uint64_t steps) {

@@ -37,12 +37,12 @@ class Issuer final : public Pumped {
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
-  // Hands it to who pumps it.
-  void Start();
+  // Hands it to who pumps it. As of BackendRank::Attach.
+  absl::Status Start();
 
   // One round of polling and issuing; whether it got on. False once failed. If
-  // `manual` only (and who pumps the rank).
-  bool Pump() override { return mode_->Pump(); }
+  // `manual` only (and who pumps the rank). Without memory for it, it fails.
+  bool Pump() override;
 
   // When Pump() may get on though nothing else happens: the next deadline, or
   // an end that the backend foretold. Before, if that is far and the time that

@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
   for (const auto& session : sessions) {
     RETURN_IF_ERROR(session->parts_.Connect());
   }
-  for (const auto& session : sessions) session->Start();
+  for (const auto& session : sessions) RETURN_IF_ERROR(session->Start());
   return sessions;
 }
 
@@ -81,12 +81,12 @@ Session::~Session() {
 
 absl::Status Session::Meet(const absl::Status& bound) {
   RETURN_IF_ERROR(AgreeOnPlan(parts_.spec, bound));
-  RETURN_IF_ERROR(AgreeOnReadiness(parts_.spec, parts_.Connect()));
-  Start();
-  return absl::OkStatus();
+  absl::Status ready = parts_.Connect();
+  if (ready.ok()) ready = Start();
+  return AgreeOnReadiness(parts_.spec, ready);
 }
 
-void Session::Start() {
+absl::Status Session::Start() {
   parts_.Finish();
   issuer_ = std::make_unique<Issuer>(parts_.ForIssuer());
   DispatcherSpec dispatcher = parts_.ForDispatcher();
@@ -95,9 +95,10 @@ void Session::Start() {
   if (parts_.spec.recorder != nullptr) {
     parts_.spec.recorder->SetNames(TraceNames(parts_.spec));
   }
-  issuer_->Start();
+  RETURN_IF_ERROR(issuer_->Start());
   if (!parts_.spec.manual) List();
   LogStart(parts_.spec);
+  return absl::OkStatus();
 }
 
 // Steps in which `node` is complete. On a worker's stream `after` comes before

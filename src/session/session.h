@@ -127,7 +127,7 @@ class Session final : private Waiter {
   // `bound`: what binding the parts returned; the other ranks learn of a
   // failure. Collective.
   absl::Status Meet(const absl::Status& bound);
-  void Start();
+  absl::Status Start();
 
   uint32_t NodeOf(OpId op) const {
     const std::vector<uint32_t>& nodes = parts_.spec.plan->node_of_op;

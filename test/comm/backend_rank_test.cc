@@ -52,8 +52,8 @@ TEST(BackendRankTest, TheThreadPumpsWhatIsAttachedWhenThereIsNews) {
   EXPECT_EQ(world->Rank(0).value(), rank);
   EXPECT_NE(world->Rank(1).value(), rank);
   Work first, second;
-  rank->Attach(&first);
-  rank->Attach(&second);
+  ASSERT_OK(rank->Attach(&first));
+  ASSERT_OK(rank->Attach(&second));
   for (int round = 0; round < 100; ++round) {
     first.Give(3);
     second.Give(2);
@@ -75,7 +75,7 @@ TEST(BackendRankTest, TheThreadSleepsNoLongerThanItIsTold) {
   BackendRank* const rank = world->Rank(0).value();
   Work work;
   work.WakeAt(SystemClock::Get().NowNs() + 1'000'000);
-  rank->Attach(&work);
+  ASSERT_OK(rank->Attach(&work));
   ASSERT_TRUE(test::Await([&] { return work.num_pumped() >= 2; }));
   rank->Detach(&work);
 }
@@ -90,7 +90,7 @@ TEST(BackendRankTest, OneAtATimeHasTheTurn) {
   for (const bool is_busy : {true, false}) {
     Work idle;
     Work* const work = is_busy ? &busy : &idle;
-    rank->Attach(work);
+    ASSERT_OK(rank->Attach(work));
     int num_inside = 0;  // Guarded by the turn.
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -114,7 +114,7 @@ TEST(BackendRankTest, WhoSleepsPumps) {
   const auto world = MakeWorld();
   BackendRank* const rank = world->Rank(0).value();
   Work work;
-  rank->Attach(&work);
+  ASSERT_OK(rank->Attach(&work));
   {
     BackendRank::Turn turn(rank);
     work.Give(3);

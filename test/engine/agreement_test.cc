@@ -480,21 +480,20 @@ TEST(EngineValuesTest, AnAbortEndsTheComparison) {
 // Whatever of the engine has failed: rank 1 never comes.
 TEST(SessionWatchTest, AFailureEndsTheComparisonThatTheRankWaitsIn) {
   EXPECT_THAT(
-      OnWorld(
-          2,
-          [](Rank& rank, int32_t me) {
-            if (me == 1) return std::string("the evaluation failed");
-            commsched_agree_desc_t desc = commsched_agree_desc_init();
-            desc.name = "values";
-            const SessionWatch watch(
-                [] {
+      OnWorld(2,
+              [](Rank& rank, int32_t me) {
+                if (me == 1) return std::string("the evaluation failed");
+                commsched_agree_desc_t desc = commsched_agree_desc_init();
+                desc.name = "values";
+                SessionWatch watch([] {
                   return Status(COMMSCHED_INTERNAL, "the evaluation failed");
-                },
-                rank.context(), desc);
-            EXPECT_EQ(commsched_context_agree(rank.context(), &desc, nullptr),
-                      COMMSCHED_ABORTED);
-            return std::string(commsched_last_error());
-          }),
+                });
+                EXPECT_TRUE(watch.Start(rank.context(), desc).ok());
+                EXPECT_EQ(
+                    commsched_context_agree(rank.context(), &desc, nullptr),
+                    COMMSCHED_ABORTED);
+                return std::string(commsched_last_error());
+              }),
       Each(HasSubstr("the evaluation failed")));
 }
 

@@ -124,7 +124,7 @@ Issuer& IssuerRig::issuer() {
     spec.side_streams.push_back(stream.get());
   }
   issuer_ = std::make_unique<Issuer>(spec);
-  issuer_->Start();
+  if (!issuer_->Start().ok()) GiveUp("no progress thread");
   return *issuer_;
 }
 

@@ -151,6 +151,15 @@ class TextRulesTest(PlantedTree):
         self.assertTrue(waits("step.cc", lock))
         self.assertTrue(waits("record.cc", lock.replace("abort_", "other_")))
 
+    def test_threads_in_src_are_started_in_one_place(self):
+        for text in ("t_ = std::thread([this] { Run(); });",
+                     "std::thread worker(Run);", "std::async(Run);"):
+            self.assertTrue(self.refused("src/x/a.cc", text), text)
+        for text in ("return std::thread(std::move(body));",
+                     "std::thread thread_;", "std::this_thread::yield();",
+                     "std::thread::hardware_concurrency();"):
+            self.assertFalse(self.refused("src/x/a.cc", text), text)
+
     def test_std_string_view_in_src_is_refused(self):
         self.assertTrue(self.refused("src/x/a.h", "f(std::string_view s);"))
         self.assertTrue(self.refused("src/x/a.h", "#include <string_view>"))

@@ -22,6 +22,9 @@ RULES = [
      ("src",), _CODE),
     ("locks in src/ are those of base/mutex.h",
      re.compile(r"\babsl::(Mutex|CondVar|Notification)\b"), ("src",), _CODE),
+    ("threads in src/ are started by StartThread()",
+     re.compile(r"\bstd::(j?thread(\s+\w+)?\s*[({](?!std::move\(body\))|async\b)"),
+     ("src",), _CODE),
     ("what runs a plan knows devices, streams and events by their interfaces",
      re.compile(r"\bHostDevice\b|\bHostEvent\b|\bCuda(Device|Event|Stream)\b"),
      ("src/exec", "src/session", "src/recording", "src/comm"), _CODE),
@@ -62,7 +65,7 @@ _WAITS = re.compile(
     r"|session_drain|session_run|session_buffer_release)\b")
 _OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc",
                  "folder_lock.cc", "folder_lock.h", "session_watch.cc",
-                 "session_watch.h", "cuda_tables.cc"}
+                 "session_watch.h", "thread.h", "cuda_tables.cc"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
