@@ -23,7 +23,8 @@ RULES = [
     ("locks in src/ are those of base/mutex.h",
      re.compile(r"\babsl::(Mutex|CondVar|Notification)\b"), ("src",), _CODE),
     ("threads in src/ are started by StartThread()",
-     re.compile(r"\bstd::(j?thread(\s+\w+)?\s*[({](?!std::move\(body\))|async\b)"),
+     re.compile(r"\bstd::(j?thread(\s+\w+)?\s*[({](?!std::move\(body\))"
+                r"|async\b)"),
      ("src",), _CODE),
     ("what runs a plan knows devices, streams and events by their interfaces",
      re.compile(r"\bHostDevice\b|\bHostEvent\b|\bCuda(Device|Event|Stream)\b"),
