@@ -216,8 +216,9 @@ absl::StatusOr<std::unique_ptr<HostSocket>> HostSocket::Listen(
   const FileAddress address(folder, name);
   auto listener = ListenAt(address.get(), FileAddress::size());
   if (!listener.ok()) {
-    return absl::UnavailableError(absl::StrCat(
-        path, " cannot be listened on: ", listener.status().message()));
+    return absl::Status(listener.status().code(),
+                        absl::StrCat(path, " cannot be listened on: ",
+                                     listener.status().message()));
   }
   socket->listener_ = *std::move(listener);
   struct stat info;
