@@ -121,6 +121,7 @@ TEST(FlattenTest, EveryEnqueuedLaunchHasAnEvent) {
   // Taken out, so that nobody waits for a launch.
   for (ComputeNode& node : plan.nodes) node.waits.clear();
   for (Launch& launch : plan.launches) launch.waits.clear();
+  for (ComputeNode& node : plan.nodes) node.waits.clear();
   two.plan = std::make_shared<Plan>(plan);
   const auto polled = two.Flatten(/*caller_lanes=*/true).value();
   const auto enqueued = two.Flatten(true, false, /*enqueue=*/true).value();
@@ -141,6 +142,7 @@ TEST(FlattenTest, ALaunchOnTheCallersMemoryHasAnEvent) {
   const BufferId owned = builder.Buffer("owned", 4, Ownership::kOwned);
   const BufferId bound = builder.Buffer("bound", 4, Ownership::kBound);
   const BufferId last = builder.Buffer("last", 4, Ownership::kOwned);
+  builder.Compute("make", {test::Write(owned), test::Write(last)});
   for (BufferId x : {owned, bound, last}) {
     builder.AllReduce("sum_" + builder.graph().buffer(x).name, dp, x);
   }
