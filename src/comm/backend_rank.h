@@ -51,7 +51,7 @@ class BackendRank {
     int local_rank = 0;
     int local_size = 0;
     Device* device = nullptr;  // Outlives the rank.
-    Roster roster;             // Where all ranks are; empty: in this process.
+    Roster roster = {};        // Where all ranks are; empty: in this process.
   };
 
   static absl::StatusOr<std::unique_ptr<BackendRank>> Open(const Spec& spec);
