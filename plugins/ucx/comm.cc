@@ -74,7 +74,8 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       id_(desc.id),
       block_inputs_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
-      peers_(static_cast<size_t>(desc.size)) {
+      peers_(static_cast<size_t>(desc.size)),
+      unsent_(std::make_shared<std::vector<uint32_t>>(peers_.size())) {
   order_.reserve(desc.max_in_flight);
   spare_.reserve(desc.max_in_flight);
 }
@@ -109,35 +110,52 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
 
 // Members may be asked in another order for what they have made: so whichever
 // communicator this rank is asked for, the others hear of all.
-Outcome Comm::Ready(bool* ready) {
+Outcome Comm::Ready(bool* ready, std::string* waits_for) {
   *ready = false;
+  const commsched_host_t* host = network_->host();
+  const int64_t deadline_ns = host->now_ns(host->user) + kReadyNs;
   for (const std::weak_ptr<Comm>& each : network_->TakeJoining()) {
     const std::shared_ptr<Comm> comm = each.lock();
     if (comm == nullptr) continue;
-    const Outcome outcome = comm->Join();
+    std::string missing;
+    const Outcome outcome = comm->Join(deadline_ns, &missing);
     if (!comm->connected_) network_->WillJoin(comm);
+    if (comm.get() == this) *waits_for = missing;
     if (comm.get() == this && !outcome.ok()) return outcome;
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
   network_->Progress();
-  if (!connected_) return failure_;  // Though the others may be.
+  if (!connected_ || !failure_.ok()) return failure_;
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_ || !failure_.ok()) continue;
-    if (!peers_[static_cast<size_t>(peer)].has_joined) return {};
+    if (peer == rank_ || peers_[static_cast<size_t>(peer)].has_joined) continue;
+    *waits_for = Name(peer) + " has not said that it has joined";
+    return {};
   }
-  *ready = failure_.ok();
-  return failure_;
+  if (const int peer = UnsentTo(); peer >= 0) {
+    *waits_for = Name(peer) + " has not taken that this rank has joined";
+    return {};
+  }
+  *ready = true;
+  return {};
+}
+
+int Comm::UnsentTo() const {
+  for (int peer = 0; peer < size(); ++peer) {
+    if ((*unsent_)[static_cast<size_t>(peer)] != 0) return peer;
+  }
+  return -1;
 }
 
 // Connects, if all members have told their addresses, and says so.
-Outcome Comm::Join() {
-  const commsched_host_t* host = network_->host();
-  const int64_t deadline_ns = host->now_ns(host->user) + kReadyNs;
+Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
     const Outcome outcome =
         network_->Connect(ranks_[static_cast<size_t>(peer)], deadline_ns);
-    if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) return {};
+    if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) {
+      *waits_for = Name(peer) + " has not told its address";
+      return {};
+    }
     if (!outcome.ok()) return outcome;
   }
   const std::lock_guard<std::mutex> lock(network_->mu());

@@ -46,9 +46,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   ~Comm() override;
 
   // Connects to the members that have told their addresses. Ready once all have
-  // said that they have joined: from then on each of them is waited for when
-  // the communicator fails.
-  Outcome Ready(bool* ready);
+  // said that they have joined, since from then on each of them is waited for
+  // when the communicator fails; and once what this member has said is out,
+  // since who is ready may wait elsewhere and make no progress. Else
+  // `*waits_for` says what is missing.
+  Outcome Ready(bool* ready, std::string* waits_for);
   // Makes room for launches like these.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   Outcome Launch(const commsched_launch_t& launch, uint32_t request);
@@ -59,6 +61,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   // The host lets go of it.
   void Leave();
+  // Whether messages of launches are under way.
+  bool Sends() const;
 
  private:
   // What passes between this member and another, for kind SEND.
@@ -104,7 +108,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
   void TellAll(uint32_t kind);
-  Outcome Join();
+  Outcome Join(int64_t deadline_ns, std::string* waits_for);
+  // The first member that a notice is still on its way to; -1: none.
+  int UnsentTo() const;
+  void AwaitSent(int64_t deadline_ns);
   void FailLocked(commsched_status_t status, const std::string& reason);
   std::string MissedFrom(int peer) const;
   void FailIfLeft(int peer);
@@ -112,7 +119,6 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   std::string Name(int peer) const;
   std::string RanksText() const;
   bool Receives() const;
-  bool Sends() const;
   bool IsRead() const;
   bool MaySend(int peer) const;
   int64_t TakesUntilNs(int64_t begin_ns, int64_t end_ns) const;
@@ -161,6 +167,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   int64_t suspicion_deadline_ns_ = 0;
   bool stopped_ = false;
   bool left_ = false;
+  // Notices under way, by peer; they may outlive the communicator.
+  const std::shared_ptr<std::vector<uint32_t>> unsent_;
   Notice heard_;
   Message notice_message_;
   MessageId answered_;

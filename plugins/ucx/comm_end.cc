@@ -205,6 +205,28 @@ void Comm::Stop() {
   }
 }
 
+// The others must hear what this member has said, whoever makes progress next:
+// perhaps nobody. Who does not take it in time is waited for once.
+void Comm::AwaitSent(int64_t deadline_ns) {
+  const commsched_host_t* host = network_->host();
+  const auto in_time = [&] { return host->now_ns(host->user) < deadline_ns; };
+  const auto is_taken = [&](int peer) {
+    const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
+    return (*unsent_)[static_cast<size_t>(peer)] == 0 ||
+           network_->IsDeaf(world_rank) || network_->IsAbsent(world_rank);
+  };
+  for (int peer = 0; peer < size() && !network_->stopped(); ++peer) {
+    while (!is_taken(peer) && in_time()) {
+      network_->Progress();
+      std::this_thread::yield();  // Others may need this core to take it.
+    }
+    if (!is_taken(peer)) network_->SetDeaf(ranks_[static_cast<size_t>(peer)]);
+  }
+  void* flush = nullptr;
+  while (!network_->IsFlushed(&flush) && in_time()) std::this_thread::yield();
+  network_->DropFlush(&flush);
+}
+
 void Comm::Leave() {
   const std::lock_guard<std::mutex> lock(network_->mu());
   Notice notice;
@@ -227,11 +249,10 @@ void Comm::Leave() {
   left_ = true;
   network_->Cancel(&notice_message_);
   network_->Cancel(&answer_message_);
-  // The others must hear of it, whoever makes progress next. A peer that is
-  // gone takes nothing.
+  // A peer that is gone takes nothing.
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
-  network_->Flush(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
-                             : now_ns + kFlushNs);
+  AwaitSent(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
+                       : now_ns + kFlushNs);
   network_->Remove(this);
   network_->GiveId(id_, tags_);
   if (Sends() || notice_message_.request != nullptr ||

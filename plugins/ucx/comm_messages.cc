@@ -13,10 +13,12 @@ namespace {
 struct SentNotice final : Receiver {
   void OnDone(Message* /*message*/, ucs_status_t /*status*/,
               uint64_t /*bytes*/) override {
+    --(*unsent)[static_cast<size_t>(message.peer)];
     delete this;
   }
 
   Notice notice;
+  std::shared_ptr<std::vector<uint32_t>> unsent;  // By peer.
   Message message;
 };
 
@@ -186,6 +188,8 @@ void Comm::Tell(const Notice& notice, int peer) {
   auto* sent = new SentNotice;
   sent->notice = notice;
   sent->notice.rank = rank_;
+  sent->unsent = unsent_;
+  ++(*unsent_)[static_cast<size_t>(peer)];
   sent->message.receiver = sent;
   sent->message.peer = peer;
   sent->message.data = &sent->notice;

@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "close_on_exec.h"
+#include "comm.h"
 #include "resources.h"
+#include "shared_memory.h"
 
 namespace commsched::ucx {
 namespace {
@@ -22,6 +24,9 @@ namespace {
 // How long all that follows a failure may wait for others.
 constexpr int64_t kEndNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr uint64_t kMaxAddressBytes = 64 << 10;
+// Rounds of progress at once. Where memory is short UCX may report work for
+// ever that it cannot do.
+constexpr int kMaxRounds = 4096;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
 // Large messages are read from the peer's memory (peer_memory.h).
@@ -67,6 +72,17 @@ bool MachineHasNetworks(const commsched_backend_rank_desc_t& desc) {
     if (host == desc.hosts[rank] && network != desc.networks[rank]) return true;
   }
   return false;
+}
+
+// While a rank is opened. Names what the environment asks of UCX, and how much
+// shared memory there is if it is little.
+Outcome OpenFailed(const char* what, ucs_status_t status) {
+  Outcome failed = Failed(what, status);
+  const char* const tls = getenv("UCX_TLS");
+  if (tls != nullptr) failed.reason += std::string(", with UCX_TLS=") + tls;
+  const std::string text = SharedMemoryText(SharedMemoryFolder());
+  if (!text.empty()) failed.reason += "; " + text;
+  return failed;
 }
 
 std::string AddressKey(int rank) {
@@ -157,7 +173,7 @@ Outcome Network::Open(const NetworkOptions& options) {
     status = ucp_init(&params, config, &context_);
   }
   ucp_config_release(config);
-  if (status != UCS_OK) return Failed("ucp_init", status);
+  if (status != UCS_OK) return OpenFailed("ucp_init", status);
   ucp_worker_params_t params = {};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -169,9 +185,9 @@ Outcome Network::Open(const NetworkOptions& options) {
             "descriptor (" +
                 std::string(ucs_status_string(status)) + ")"};
   }
-  if (status != UCS_OK) return Failed("ucp_worker_create", status);
+  if (status != UCS_OK) return OpenFailed("ucp_worker_create", status);
   status = ucp_worker_get_efd(worker_, &event_fd_);
-  if (status != UCS_OK) return Failed("ucp_worker_get_efd", status);
+  if (status != UCS_OK) return OpenFailed("ucp_worker_get_efd", status);
   interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (interrupt_fd_ < 0) {
     return {COMMSCHED_RESOURCE_EXHAUSTED,
@@ -197,12 +213,35 @@ Outcome Network::PutAddress() {
 }
 
 Network::~Network() {
-  if (worker_ != nullptr) {
-    if (!stopped_) DropUnread();
-    ucp_worker_destroy(worker_);
-  }
-  if (context_ != nullptr) ucp_cleanup(context_);
   if (interrupt_fd_ >= 0) close(interrupt_fd_);
+  if (worker_ != nullptr && !stopped_) DropUnread();
+  const bool sends =
+      std::any_of(buried_.begin(), buried_.end(),
+                  [](const auto& comm) { return comm->Sends(); });
+  if (stopped_ || sends) {
+    Abandon();
+    return;
+  }
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+// After a failure messages may be under way that never end, as their receiver
+// is gone or does not take them any more. Only more progress would let go of
+// what they hold, and that could touch memory which its owner has back. From
+// version 1.18 on UCX ends the process if a worker is destroyed with such
+// messages; so the worker stays, uncalled, until the process ends.
+void Network::Abandon() {
+  struct Abandoned {
+    ucp_context_h context;
+    ucp_worker_h worker;
+    std::vector<std::shared_ptr<Comm>> comms;  // Who the messages belong to.
+  };
+  static std::mutex mu;
+  // Never destroyed; a root, for tools that look for leaks.
+  static auto* const abandoned = new std::vector<Abandoned>;
+  const std::lock_guard<std::mutex> lock(mu);
+  abandoned->push_back({context_, worker_, std::move(buried_)});
 }
 
 void Network::Stop() {
@@ -216,16 +255,23 @@ int64_t Network::EndByNs() {
   return end_by_ns_;
 }
 
-void Network::Flush(int64_t deadline_ns) {
-  if (stopped_) return;
-  ucp_request_param_t none = {};
-  void* request = ucp_worker_flush_nbx(worker_, &none);
-  if (!UCS_PTR_IS_PTR(request)) return;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS &&
-         NowNs() < deadline_ns) {
-    ucp_worker_progress(worker_);
+bool Network::IsFlushed(void** flush) {
+  if (stopped_) return true;  // Nothing gets out any more.
+  ucp_worker_progress(worker_);
+  if (*flush == nullptr) {
+    ucp_request_param_t none = {};
+    void* const request = ucp_worker_flush_nbx(worker_, &none);
+    if (!UCS_PTR_IS_PTR(request)) return true;
+    *flush = request;
   }
-  ucp_request_free(request);  // Which may still be under way.
+  if (ucp_request_check_status(*flush) == UCS_INPROGRESS) return false;
+  DropFlush(flush);
+  return true;
+}
+
+void Network::DropFlush(void** flush) {
+  if (*flush != nullptr) ucp_request_free(*flush);  // Or once it is done.
+  *flush = nullptr;
 }
 
 // Notices to communicators that are gone, which UCX would complain about.
@@ -338,7 +384,8 @@ void Network::Cancel(Message* message) {
 }
 
 void Network::Progress() {
-  while (!stopped_ && ucp_worker_progress(worker_) != 0) {
+  for (int i = 0; i < kMaxRounds && !stopped_; ++i) {
+    if (ucp_worker_progress(worker_) == 0) return;
   }
 }
 
@@ -383,9 +430,9 @@ void Network::Wait(int64_t deadline_ns) {
       }
     }
     if (TakeInterrupt()) return;
-    if (armed == UCS_ERR_BUSY) continue;
     const int64_t now_ns = NowNs();
     if (now_ns >= deadline_ns) return;
+    if (armed == UCS_ERR_BUSY) continue;
     sleeps_.store(true, std::memory_order_seq_cst);
     if (!interrupted_.load(std::memory_order_seq_cst)) {
       pollfd fds[] = {{event_fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}};

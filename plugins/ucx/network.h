@@ -124,7 +124,7 @@ class Network {
   void Receive(uint64_t tag, uint64_t mask, Message* message);
   // Receives that nothing has arrived for are done soon, as canceled.
   void Cancel(Message* message);
-  // Until nothing more is to be done at once.
+  // Until nothing more is to be done at once, or much has been.
   void Progress();
   // From now on UCX makes no progress, because it would touch memory that its
   // owner has back. What is sent and received hereafter stays under way.
@@ -133,8 +133,14 @@ class Network {
   // World ranks that did not answer when a communicator was left.
   void SetAbsent(int peer) { absent_[static_cast<size_t>(peer)] = true; }
   bool IsAbsent(int peer) const { return absent_[static_cast<size_t>(peer)]; }
-  // Until what has been sent has been handed over.
-  void Flush(int64_t deadline_ns);
+  // Those that did not take what they were told when one was left.
+  void SetDeaf(int peer) { deaf_[static_cast<size_t>(peer)] = true; }
+  bool IsDeaf(int peer) const { return deaf_[static_cast<size_t>(peer)]; }
+  // Whether all that this rank has sent, to whomever, has been handed over to
+  // the peers' side or to the kernel. Looks once; `*flush`, null at first, is
+  // kept by the caller from look to look, until this is true or DropFlush().
+  bool IsFlushed(void** flush);
+  void DropFlush(void** flush);
 
   // Communicators that have not been left.
   void Add(Comm* comm) { comms_.push_back(comm); }
@@ -157,8 +163,9 @@ class Network {
   std::vector<std::weak_ptr<Comm>> TakeJoining() {
     return std::exchange(joining_, {});
   }
-  // Keeps what UCX may still refer to until the network is gone.
-  void Bury(std::shared_ptr<void> body) { buried_.push_back(std::move(body)); }
+  // Keeps what UCX may still refer to until the network is gone, or for ever if
+  // a message is under way even then.
+  void Bury(std::shared_ptr<Comm> comm) { buried_.push_back(std::move(comm)); }
 
   // Tells the host that there may be news.
   void Wake() const { wake_(wake_user_); }
@@ -179,10 +186,12 @@ class Network {
         one_machine_(desc.local_size == desc.world_size),
         endpoints_(static_cast<size_t>(desc.world_size)),
         readable_(static_cast<size_t>(desc.world_size)),
-        absent_(static_cast<size_t>(desc.world_size)) {}
+        absent_(static_cast<size_t>(desc.world_size)),
+        deaf_(static_cast<size_t>(desc.world_size)) {}
   Outcome Open(const NetworkOptions& options);
   Outcome PutAddress();
   void DropUnread();
+  void Abandon();
   void Started(ucs_status_ptr_t request, Message* message);
   bool TakeInterrupt() {
     return interrupted_.exchange(false, std::memory_order_seq_cst);
@@ -214,12 +223,13 @@ class Network {
   // connected.
   std::vector<pid_t> readable_;
   std::vector<bool> absent_;  // By world rank.
+  std::vector<bool> deaf_;    // Likewise.
   std::vector<Comm*> comms_;
   int64_t end_by_ns_ = 0;
   std::map<std::string, uint64_t> uses_;  // How often an id was taken.
   std::set<std::string> ids_;
   std::set<uint64_t> tags_;
-  std::vector<std::shared_ptr<void>> buried_;
+  std::vector<std::shared_ptr<Comm>> buried_;
   bool stopped_ = false;
 
   // Who interrupts sets the first and then looks at the second; who waits does

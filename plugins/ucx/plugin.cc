@@ -26,6 +26,7 @@
 #include "comm.h"
 #include "exit_gate.h"
 #include "network.h"
+#include "signals.h"
 
 namespace commsched::ucx {
 namespace {
@@ -131,6 +132,7 @@ commsched_status_t Init(const commsched_host_t* given, char* message,
                   message, message_size);
   }
   host = given;
+  GiveSignalsBack();
   return COMMSCHED_OK;
 }
 
@@ -202,10 +204,14 @@ commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
                              uint64_t message_size) {
   return Guard(message, message_size, [&] {
     bool ready = false;
+    std::string waits_for;
     const InUcx in_ucx;
-    Outcome outcome = Of(comm).Ready(&ready);
+    Outcome outcome = Of(comm).Ready(&ready, &waits_for);
     if (ready) static_cast<Handle*>(comm)->connecting.reset();
     *out_ready = ready ? 1 : 0;
+    if (outcome.ok() && !ready && message_size != 0) {
+      snprintf(message, message_size, "%s", waits_for.c_str());
+    }
     return outcome;
   });
 }

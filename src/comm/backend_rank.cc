@@ -251,6 +251,15 @@ void BackendRank::Detach(Pumped* pumped) {
   stop_.store(false, std::memory_order_relaxed);
 }
 
+BackendRank::Driven::Driven(BackendRank* rank)
+    : rank_(rank != nullptr && rank->table().wait != nullptr ? rank : nullptr) {
+  if (rank_ != nullptr && !rank_->Attach(&nothing_).ok()) rank_ = nullptr;
+}
+
+BackendRank::Driven::~Driven() {
+  if (rank_ != nullptr) rank_->Detach(&nothing_);
+}
+
 void BackendRank::ThreadMain() {
   // Ranks compute on the cores that it is woken on.
   MakeThreadPrompt();

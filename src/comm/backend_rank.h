@@ -104,6 +104,29 @@ class BackendRank {
     BackendRank* const rank_;
   };
 
+  // While it lives a thread makes progress, for one that waits for other ranks
+  // elsewhere, as in a meeting: what it has sent may not be out yet, and what
+  // others send may fill what they share. Nothing for a backend that sleeps on
+  // the parker, which needs no progress of the caller, if `rank` is null, and if
+  // no thread can be had.
+  class Driven {
+   public:
+    explicit Driven(BackendRank* rank);
+    ~Driven();
+    Driven(const Driven&) = delete;
+    Driven& operator=(const Driven&) = delete;
+
+   private:
+    class Nothing final : public Pumped {
+     public:
+      bool Pump() override { return false; }
+      int64_t NextWakeNs() const override { return kNoDeadlineNs; }
+    };
+
+    BackendRank* rank_;  // Null: not driven.
+    Nothing nothing_;
+  };
+
  private:
   explicit BackendRank(const Spec& spec);
   absl::Status OpenTable();

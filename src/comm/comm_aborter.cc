@@ -22,6 +22,11 @@ void CommAborter::OnFailure(const absl::Status& why) {
   AbortLocked();
 }
 
+absl::Status CommAborter::failure() {
+  MutexLock lock(&mu_);
+  return failure_;
+}
+
 void CommAborter::AbortLocked() {
   if (comms_.empty()) return;
   const std::string message(failure_.message());

@@ -23,6 +23,8 @@ class CommAborter final : public FailureWatcher {
   void Close();
 
   void OnFailure(const absl::Status& why) override;
+  // The first; OK: there was none.
+  absl::Status failure();
 
  private:
   void AbortLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

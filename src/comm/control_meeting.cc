@@ -15,6 +15,7 @@ absl::Status ControlMeeting::CheckRank(absl::string_view key, int rank) const {
 absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGather(
     absl::string_view key, int rank, std::string payload, int64_t timeout_ns) {
   RETURN_IF_ERROR(CheckRank(key, rank));
+  const BackendRank::Driven driven(Opened());
   return client_->Gather({}, key, payload, timeout_ns);
 }
 
@@ -29,6 +30,7 @@ absl::StatusOr<bool> ControlMeeting::MatchAmong(absl::Span<const int> members,
                                                 absl::Span<const Claim> claims,
                                                 int64_t timeout_ns) {
   RETURN_IF_ERROR(CheckRank(key, rank));
+  const BackendRank::Driven driven(Opened());
   return client_->Match(members, key, claims, timeout_ns);
 }
 
@@ -41,6 +43,7 @@ absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGatherAmong(
     absl::Span<const int> members, absl::string_view key, int rank,
     std::string payload, int64_t timeout_ns) {
   RETURN_IF_ERROR(CheckRank(key, rank));
+  const BackendRank::Driven driven(Opened());
   return client_->Gather(members, key, payload, timeout_ns);
 }
 

@@ -61,7 +61,9 @@ World::World(WorldSpec spec, const commsched_backend_t* table)
 
 World::~World() {
   if (created_ && job_ != nullptr) {
-    // Who still waits for this rank learns that it does not come.
+    // Who still waits for this rank learns that it does not come, and gets
+    // what this rank has sent.
+    const BackendRank::Driven driven(Opened());
     job_->Leave(EndTimeoutNs());
   }
   {
@@ -107,8 +109,9 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
     raw->OnFailed(rank, scope, why);
   };
   ASSIGN_OR_RETURN(world->job_, Job::Join(std::move(job)));
-  world->meeting_ = std::make_unique<ControlMeeting>(&world->job_->client(),
-                                                     environment.rank);
+  world->meeting_ =
+      std::make_unique<ControlMeeting>(&world->job_->client(), environment.rank,
+                                       [raw] { return raw->Opened(); });
   world->store_ = std::make_unique<ControlStore>(&world->job_->client());
   RETURN_IF_ERROR(world->CreateInstance());
   return world;
@@ -174,6 +177,11 @@ absl::Status World::CheckOwn(int rank) const {
   if (own_rank_ == kAllRanks || rank == own_rank_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "rank ", rank, " is another process; this one is rank ", own_rank_));
+}
+
+BackendRank* World::Opened() {
+  MutexLock lock(&ranks_mu_);
+  return ranks_[static_cast<size_t>(own_rank_)].get();
 }
 
 absl::StatusOr<BackendRank*> World::Rank(int rank) {

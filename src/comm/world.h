@@ -104,6 +104,8 @@ class World {
   absl::Status CreateInstance();
   absl::Status CheckDevices() const;
   absl::Status CheckOwn(int rank) const;
+  // The rank that this process is, if it is open; else null.
+  BackendRank* Opened();
   void NoteFailureLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t EndTimeoutNs();
   void OnLost(const absl::Status& why);

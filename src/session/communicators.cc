@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
@@ -31,6 +32,13 @@ uint32_t LargestLaunch(const Plan* plan) {
   return static_cast<uint32_t>(members);
 }
 
+// "rank 3: ", unless that is how it begins.
+absl::Status OfRank(int rank, const absl::Status& failure) {
+  const std::string name = absl::StrCat("rank ", rank, ": ");
+  if (absl::StartsWith(failure.message(), name)) return failure;
+  return absl::Status(failure.code(), absl::StrCat(name, failure.message()));
+}
+
 absl::Status OfAxis(const GroupSpec& group, const absl::Status& failure) {
   return absl::Status(failure.code(),
                       absl::StrCat("session: communicator of axis ", group.axis,
@@ -44,9 +52,23 @@ Communicators::Communicators(std::shared_ptr<World> world)
 
 Communicators::~Communicators() { Close(/*timeout_ns=*/0).IgnoreError(); }
 
+// The others may wait for this rank in comm_ready, which only a failure of the
+// session ends.
 absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests) {
-  ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
   scope_ = spec.instance;
+  const absl::Status created = CreateAll(spec, requests);
+  if (created.ok()) return created;
+  if (aborter_ != nullptr) {
+    const absl::Status first = aborter_->failure();
+    if (!first.ok()) return first;  // This one is its consequence.
+  }
+  world_->Tell(spec.world_rank, scope_, OfRank(spec.world_rank, created));
+  return created;
+}
+
+absl::Status Communicators::CreateAll(const SessionSpec& spec,
+                                      uint32_t requests) {
+  ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
   aborter_ = std::make_shared<CommAborter>(rank_);
   // All ranks in one order, whatever number a group has in their graphs. It is
   // known by the name that the planner knows it by.
@@ -105,13 +127,14 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
 absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
   if (backend_->comm_ready == nullptr) return absl::OkStatus();
   const RunningClock& clock = RunningClock::Get();
-  const int64_t deadline_ns =
-      DeadlineAfter(clock.NowNs(), spec.launch_timeout_ns);
+  const int64_t limit_ns = std::min(kConnectNs, spec.launch_timeout_ns);
+  const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), limit_ns);
   BackendRank::Turn turn(rank_);
   std::vector<bool> is_ready(comms_.size());
   while (true) {
     // All of them each time: members may look at theirs in other orders.
     size_t waits_for = kNone;
+    std::string missing;
     for (size_t number = 0; number < comms_.size(); ++number) {
       if (is_ready[number]) continue;
       PluginMessage message;
@@ -125,15 +148,18 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
       const absl::Status valid = CheckReady(*backend_, ready);
       if (!valid.ok()) return OfAxis(spec.groups[number], valid);
       is_ready[number] = ready == 1;
-      if (ready != 1 && waits_for == kNone) waits_for = number;
+      if (ready == 1 || waits_for != kNone) continue;
+      waits_for = number;
+      missing = std::string(message.text());
     }
     if (waits_for == kNone) return absl::OkStatus();
     if (clock.NowNs() >= deadline_ns) {
-      return OfAxis(spec.groups[waits_for],
-                    absl::DeadlineExceededError(absl::StrCat(
-                        "backend '", backend_->name, "': rank ",
-                        spec.world_rank, " is not connected after ",
-                        spec.launch_timeout_ns / 1'000'000, " ms")));
+      return OfAxis(
+          spec.groups[waits_for],
+          absl::DeadlineExceededError(absl::StrCat(
+              "backend '", backend_->name, "': rank ", spec.world_rank,
+              " is not connected after ", limit_ns / 1'000'000, " ms",
+              missing.empty() ? "" : ": ", missing)));
     }
     turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
   }

@@ -27,9 +27,14 @@ class Communicators {
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
+  // How long all of them may take to connect once all ranks have come.
+  static constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
+
   // Creates one per group of `spec`, each for `requests` launches in flight,
-  // and blocks until all can be used: kDeadlineExceeded, naming one that
-  // cannot, after spec.launch_timeout_ns.
+  // and blocks until all can be used: kDeadlineExceeded, naming a group that
+  // cannot and what it waits for, after kConnectNs, or spec.launch_timeout_ns
+  // if that is less. If a rank fails here all others do at once, with what it
+  // has failed with.
   absl::Status Create(const SessionSpec& spec, uint32_t requests);
 
   // Tells the backend of the launches to come, each of which gets its slot:
@@ -54,6 +59,7 @@ class Communicators {
   const std::vector<void*>& comms() const { return comms_; }  // by GroupId
 
  private:
+  absl::Status CreateAll(const SessionSpec& spec, uint32_t requests);
   absl::Status CreateOne(const SessionSpec& spec, size_t group,
                          const std::string& id, uint32_t requests);
   absl::Status AwaitReady(const SessionSpec& spec);

@@ -451,6 +451,61 @@ class NamespaceTest(unittest.TestCase):
       self.assertLess(row["time_us"], 20_000, row)
 
 
+class OpeningTest(unittest.TestCase):
+  """A rank that cannot open its backend is what every rank names, at once."""
+
+  def expect_all_say(self, done, ranks, text):
+    self.assertNotEqual(done.returncode, 0)
+    for rank in range(ranks):
+      self.assertRegex(done.stderr, rf"(?m)^\[{rank}\] session: .*{text}")
+
+  def test_transports_that_one_rank_does_not_have(self):
+    done = run("run", "-n", "3", "--", "sh", "-c",
+               'if [ "$COMMSCHED_RANK" = 1 ]; then export UCX_TLS=bogus; fi; '
+               f"exec {EXAMPLE}")
+    self.expect_all_say(done, 3, "rank 1: ucp_init: .*, with UCX_TLS=bogus")
+
+  def test_little_shared_memory_is_named_with_what_there_is(self):
+    alone = ["unshare", "-rm", "sh", "-c",
+             'mount -t tmpfs -o size=8m tmpfs /dev/shm && exec "$@"', "sh"]
+    if subprocess.run([*alone, "true"], capture_output=True,
+                      check=False).returncode != 0:
+      self.skipTest("may not mount another /dev/shm")
+    done = subprocess.run([*alone, COMMSCHED, "run", "-n", "2", "--", EXAMPLE],
+                          capture_output=True, text=True, timeout=LIMIT_S,
+                          env=environment(), check=False)
+    self.expect_all_say(
+        done, 2, r"rank \d: ucp_worker_create: .*; /dev/shm has 8192 KiB, of "
+                 r"which \d+ KiB are free, and UCX takes \d+ KiB")
+
+
+class SignalsTest(unittest.TestCase):
+  """Signals are the program's, whatever UCX would do with them."""
+
+  def caught(self, **more):
+    """What a rank at work handles. A hang-up ends it, if it is none of that."""
+    job = start("run", "-n", "1", "--", EXAMPLE, "100000000", "1000", **more)
+    job.stdout.readline()
+    rank = children_of(job.pid)[0]
+    status = pathlib.Path(f"/proc/{rank}/status").read_text()
+    mask = int(re.search(r"SigCgt:\s*([0-9a-f]+)", status)[1], 16)
+    caught = {one for one in signal.Signals if mask >> (one - 1) & 1}
+    hangs_up = signal.SIGHUP not in caught
+    os.kill(rank, signal.SIGHUP if hangs_up else signal.SIGKILL)
+    job.communicate(timeout=LIMIT_S)
+    self.assertEqual(job.returncode,
+                     128 + (signal.SIGHUP if hangs_up else signal.SIGKILL))
+    return caught
+
+  def test_a_rank_has_the_signals_that_its_program_has(self):
+    self.assertEqual(self.caught() & {
+        signal.SIGHUP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE,
+        signal.SIGILL}, set())
+
+  def test_ucx_handles_signals_where_that_is_asked_for(self):
+    self.assertIn(signal.SIGSEGV, self.caught(UCX_HANDLE_ERRORS="bt"))
+
+
 class BenchTest(unittest.TestCase):
 
   def test_collectives_are_timed_and_right(self):

@@ -73,8 +73,12 @@ void Unregister(void*, void* handle) {
   calls->unregistered.fetch_add(1);
 }
 
-commsched_status_t Ready(void*, uint32_t* out_ready, char*, uint64_t) {
+commsched_status_t Ready(void*, uint32_t* out_ready, char* message,
+                         uint64_t message_size) {
   *out_ready = calls->looks_left.fetch_sub(1) <= 1 ? 1 : 0;
+  if (*out_ready == 0) {
+    std::strncpy(message, "rank 7 has no card", message_size);
+  }
   return COMMSCHED_OK;
 }
 
@@ -177,8 +181,35 @@ TEST_F(BackendCallsTest, ACommunicatorThatIsNeverReadyIsAnErrorOfAllRanks) {
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("communicator of axis dp: backend 'inproc': rank "));
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(" is not connected after 300 ms"));
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr(" is not connected after 300 ms: rank 7 has no card"));
+  }
+}
+
+// They would look for that rank until their deadline.
+TEST_F(BackendCallsTest, WhoWaitsToConnectLearnsThatARankCannotBeOpened) {
+  calls_.looks_left = 1 << 30;
+  table_.rank_open = [](void* instance,
+                        const commsched_backend_rank_desc_t* desc, void** out,
+                        char* message, uint64_t size) -> commsched_status_t {
+    if (desc->world_rank == 0) {
+      return below.rank_open(instance, desc, out, message, size);
+    }
+    std::strncpy(message, "no card", size);
+    return COMMSCHED_UNAVAILABLE;
+  };
+  table_.comm_ready = [](void* comm, uint32_t* out_ready, char* message,
+                         uint64_t size) -> commsched_status_t {
+    const commsched_status_t failed = below.comm_status(comm, message, size);
+    return failed != COMMSCHED_OK ? failed
+                                  : Ready(comm, out_ready, message, size);
+  };
+  const std::vector<absl::Status> statuses = rig().RunRanks(
+      [&](int rank) { return Session::Create(rig().Spec(rank)).status(); });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kUnavailable, "rank 1: no card"));
   }
 }
 

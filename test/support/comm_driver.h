@@ -93,6 +93,19 @@ class CommDriver {
     return AwaitReady(&turn);
   }
 
+  // One look at that.
+  absl::StatusOr<bool> LookReady() {
+    const BackendRank::Turn turn(rank_);
+    uint32_t ready = 1;
+    if (!ready_ && table_->comm_ready != nullptr) {
+      const absl::Status status = Checked(
+          table_->comm_ready(comm_, &ready, message_, sizeof(message_)));
+      if (!status.ok()) return status;
+    }
+    ready_ = ready == 1;
+    return ready_;
+  }
+
   // `launch` and its members must stay until Wait() has returned.
   absl::Status Launch(const commsched_launch_t& launch, uint32_t request = 0) {
     BackendRank::Turn turn(rank_);
