@@ -474,6 +474,9 @@ class OpeningTest(unittest.TestCase):
     done = subprocess.run([*alone, COMMSCHED, "run", "-n", "2", "--", EXAMPLE],
                           capture_output=True, text=True, timeout=LIMIT_S,
                           env=environment(), check=False)
+    if done.returncode == 0:  # UCX 1.22 gets by without it.
+      self.assertIn("[0] rank 0 of 2: ", done.stdout)
+      return
     self.expect_all_say(
         done, 2, r"rank \d: ucp_worker_create: .*; /dev/shm has 8192 KiB, of "
                  r"which \d+ KiB are free, and UCX takes \d+ KiB")
