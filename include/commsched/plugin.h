@@ -353,10 +353,10 @@ typedef struct commsched_backend {
 
   /// Whether the communicator can be used: 0 or 1; else it is an error. Asked
   /// until it says 1, or fails, or the host's deadline; may block for some
-  /// milliseconds. Once it says 1 this rank may make no progress until its first launch: nothing that others wait
-  /// for may still have to go out. With 0 `message` may say what is missing
-  /// ("rank 5 has not told its address"). NULL: it can be used once comm_create
-  /// has returned.
+  /// milliseconds. Once it says 1 this rank may make no progress until its
+  /// first launch: nothing that others wait for may still have to go out. With
+  /// 0 `message` may say what is missing ("rank 5 has not told its address").
+  /// NULL: it can be used once comm_create has returned.
   commsched_status_t (*comm_ready)(void* comm, uint32_t* out_ready,
                                    char* message, uint64_t message_size);
   /// The communicator's failure, or COMMSCHED_OK: how a member with nothing in

@@ -88,7 +88,9 @@ typedef struct commsched_session_desc {
   uint32_t reserved;  ///< 0.
   /// A launch that is not complete this long after its predecessor fails the
   /// session. Time in which the process did not run (stopped, or frozen with
-  /// its machine) does not count. 0: COMMSCHED_TIMEOUT_S, or 600 s.
+  /// its machine) does not count. 0: COMMSCHED_TIMEOUT_S, or 600 s. When a
+  /// session is created, its communicators have 60 s to connect, or this if it
+  /// is less.
   int64_t launch_timeout_ns;
   /// Names of observer plugins (commsched/info.h), separated by commas; NULL:
   /// none. They cannot make a step fail.
