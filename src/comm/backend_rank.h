@@ -107,8 +107,8 @@ class BackendRank {
   // While it lives a thread makes progress, for one that waits for other ranks
   // elsewhere, as in a meeting: what it has sent may not be out yet, and what
   // others send may fill what they share. Nothing for a backend that sleeps on
-  // the parker, which needs no progress of the caller, if `rank` is null, and if
-  // no thread can be had.
+  // the parker, which needs no progress of the caller, if `rank` is null, and
+  // if no thread can be had.
   class Driven {
    public:
     explicit Driven(BackendRank* rank);

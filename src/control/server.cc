@@ -1,5 +1,6 @@
 #include "control/server.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -134,7 +135,7 @@ class ControlServer::Impl {
     }
     port_ = PortOf(given.get());
     family_ = FamilyOf(given.get());
-    spare_ = OpenSocket(family_, SOCK_STREAM);
+    spare_ = OpenSpare();
     if (!spare_.valid()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "control server: no descriptor is left to refuse ranks with"));
@@ -216,6 +217,10 @@ class ControlServer::Impl {
           Accept();
         });
     accepting_ = true;
+  }
+
+  static Descriptor OpenSpare() {
+    return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
   }
 
   // Without a descriptor left. Who waits to be accepted would do so in vain.
@@ -423,7 +428,7 @@ class ControlServer::Impl {
 
   void Tick() {
     const int64_t now_ns = RunningClock::Get().NowNs();
-    if (!spare_.valid()) spare_ = OpenSocket(family_, SOCK_STREAM);
+    if (!spare_.valid()) spare_ = OpenSpare();
     if (!accepting_) Accept();
     while (!guests_.empty() && guests_.front().deadline_ns <= now_ns) {
       guests_.front().connection->Close();

@@ -255,6 +255,9 @@ TEST(ScarcityTest, SoIsOneOfAProcess) {
   const size_t threads = NumThreads();
   const size_t descriptors = NumDescriptors();
   std::vector<std::string> messages;
+  // In its few meetings a rank does without the thread that makes progress
+  // meanwhile.
+  int num_spared = 0;
   for (int k = 1;; ++k) {
     ASSERT_LT(k, kManyTries);
     threads_refused = 0;
@@ -265,14 +268,19 @@ TEST(ScarcityTest, SoIsOneOfAProcess) {
       EXPECT_TRUE(status.ok()) << status.ToString();
       break;
     }
-    EXPECT_EQ(status.code(), COMMSCHED_RESOURCE_EXHAUSTED)
-        << k << ": " << status.ToString();
-    messages.push_back(status.message());
+    if (status.ok()) {
+      ++num_spared;
+    } else {
+      EXPECT_EQ(status.code(), COMMSCHED_RESOURCE_EXHAUSTED)
+          << k << ": " << status.ToString();
+      messages.push_back(status.message());
+    }
     ExpectThreads(threads);
     EXPECT_EQ(NumDescriptors(), descriptors) << k;
     const cs::Status again = LifeOfAProcess();
     EXPECT_TRUE(again.ok()) << k << ": " << again.ToString();
   }
+  EXPECT_LE(num_spared, 4);
   for (const char* what :
        {"cannot start the thread of the control server: Resource",
         "cannot start the control thread of rank 0: Resource",

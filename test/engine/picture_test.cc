@@ -132,7 +132,8 @@ TEST(PictureTest, ThePageShowsWhatIsPlanned) {
   std::ifstream file(COMMSCHED_ENGINE_PAGE);
   std::stringstream page;
   page << file.rdbuf();
-  EXPECT_NE(page.str().find("```\n" + pictures + "```\n"), std::string::npos)
+  EXPECT_NE(page.str().find("```text\n" + pictures + "```\n"),
+            std::string::npos)
       << "docs/engine.md should have\n"
       << pictures;
 }
