@@ -82,10 +82,10 @@ absl::Status MeetAll(const JobSpec& spec) {
 
 TEST_F(JobTest, WhatADeadJobHasLeftIsRemovedByTheNext) {
   const std::string folder = UserFolder({folder_}).value();
+  std::vector<std::unique_ptr<HostSocket>> left;
   for (const char* name : {"dead.0", "other.3"}) {
-    auto left = HostSocket::Listen(folder, name, kMinuteNs).value();
-    left->TakeListener();  // Closed; as after a kill, nobody removes the file.
-    left.release();        // NOLINT(bugprone-unused-return-value)
+    left.push_back(HostSocket::Listen(folder, name, kMinuteNs).value());
+    left.back()->TakeListener();  // Closed, as by a kill; the file is there.
   }
   EXPECT_OK(RunAllRanks(2, [&](int rank) { return MeetAll(SpecOf(rank, 2)); }));
   EXPECT_TRUE(std::filesystem::is_empty(Own()));

@@ -25,7 +25,7 @@ namespace commsched {
 namespace {
 
 #ifdef COMMSCHED_TEST_UCX
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kEndRanks = 3;
 constexpr int kEndGroups = 5;
@@ -131,11 +131,11 @@ TEST_P(JobEndTest, TakesASecondForAllGroupsAndTheWorldBesideAStuckRank) {
       if (rank == kStuck) {
         ended.Wait();
       } else {
-        const Clock::time_point begin = Clock::now();
+        const SteadyClock::time_point begin = SteadyClock::now();
         statuses[rank] = StepInVain(*session);
         session.reset();
         worlds[rank].reset();
-        took[rank] = Clock::now() - begin - kTimeout;
+        took[rank] = SteadyClock::now() - begin - kTimeout;
       }
     });
   }
