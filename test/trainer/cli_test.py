@@ -161,11 +161,12 @@ class CliTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("on each of 4096 ranks", done.stderr)
 
-    # Stacks of 4 GiB in 10 GiB of addresses: the third rank gets no thread.
+    # Stacks of 4 GiB in 14 GiB of addresses, one of them for the thread that says
+    # what ranks wait for: the third rank gets no thread.
     def test_a_rank_without_a_thread_is_a_failure_and_nobody_waits(self):
         done = program.run(*self.small, timeout=60,
                            limits={resource.RLIMIT_STACK: 4 << 30,
-                                   resource.RLIMIT_AS: 10 << 30})
+                                   resource.RLIMIT_AS: 14 << 30})
         self.assertEqual(done.returncode, 1)
         self.assertIn("no thread for it; 2 of 4 ranks have one", done.stderr)
 
