@@ -11,6 +11,26 @@ set(COMMSCHED_ABSL
     absl::function_ref absl::inlined_vector absl::optional absl::span
     absl::status absl::statusor absl::str_format absl::strings absl::cleanup)
 
+# Checks for null pointers keep g++ from comparing a function with null at compile
+# time, which newer versions of Abseil do. (The address sanitizer sees null, too.)
+if(COMMSCHED_SANITIZE MATCHES undefined)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS -fsanitize=${COMMSCHED_SANITIZE})
+  set(CMAKE_REQUIRED_LIBRARIES absl::flat_hash_map)
+  check_cxx_source_compiles("
+    #include <absl/container/flat_hash_map.h>
+    int main() {
+      absl::flat_hash_map<int, int> map;
+      map.try_emplace(1, 1);
+    }" COMMSCHED_ABSEIL_TAKES_NULL_CHECKS)
+  unset(CMAKE_REQUIRED_FLAGS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NOT COMMSCHED_ABSEIL_TAKES_NULL_CHECKS)
+    add_compile_options(
+      -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute)
+  endif()
+endif()
+
 find_package(GTest QUIET)
 find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
 find_package(benchmark QUIET)
