@@ -102,12 +102,11 @@ TEST_F(CallerProgressTest, ALaunchThatHangsMissesItsDeadline) {
       [&](int rank) { return Run(&rig, rank, 3, /*timeout_ns=*/300'000'000); });
   // By who is the first to look at its deadline: that of the launch itself, or
   // of one that waits for the rank whose launch hangs.
-  EXPECT_THAT(
-      statuses[1],
-      testing::AnyOf(StatusIs(absl::StatusCode::kDeadlineExceeded,
-                              "launch #0 all_reduce"),
-                     StatusIs(absl::StatusCode::kDeadlineExceeded,
-                              "rank 1 has not issued")));
+  EXPECT_THAT(statuses[1],
+              testing::AnyOf(StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                      "launch #0 all_reduce"),
+                             StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                      "rank 1 has not issued")));
   for (const absl::Status& status : statuses) EXPECT_FALSE(status.ok());
 }
 
