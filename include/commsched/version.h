@@ -14,7 +14,7 @@ extern "C" {
 /// callers; a new patch version never does.
 enum {
   COMMSCHED_VERSION_MAJOR = 0,
-  COMMSCHED_VERSION_MINOR = 1,
+  COMMSCHED_VERSION_MINOR = 2,
   COMMSCHED_VERSION_PATCH = 0
 };
 
