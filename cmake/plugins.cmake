@@ -14,6 +14,9 @@ function(commsched_plugin target folder)
   add_library(commsched_plugin_${target} MODULE ${sources})
   target_include_directories(commsched_plugin_${target} PRIVATE
     ${PROJECT_SOURCE_DIR}/include)
+  # What is released with the library has its version.
+  target_compile_definitions(commsched_plugin_${target} PRIVATE
+    COMMSCHED_VERSION_STRING="${PROJECT_VERSION}")
   target_link_libraries(commsched_plugin_${target} PRIVATE Threads::Threads)
   # The same bits everywhere: a * b + c is not fused.
   target_compile_options(commsched_plugin_${target} PRIVATE -ffp-contract=off)

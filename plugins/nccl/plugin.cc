@@ -197,7 +197,7 @@ constexpr commsched_backend_t kBackend = {
                     COMMSCHED_BACKEND_STREAM_ORDERED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "nccl",
-    .version = "0.2.0",
+    .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,
     .dtypes = 0,
     .reductions = 0,

@@ -286,7 +286,7 @@ const commsched_backend_t table = {
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "ucx",
-    .version = "0.2.0",
+    .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,  // All of them, as of what follows.
     .dtypes = 0,
     .reductions = 0,

@@ -293,6 +293,21 @@ class VersionsTest(PlantedTree):
     def test_the_header_has_the_same_version(self):
         self.assertTrue(self.found("## Unreleased\n", header="0.1.0"))
 
+    def test_docs_and_consumers_name_the_version_that_is_linked_with(self):
+        self.plant("docs/abi.md", "`libcommsched.so.0.2` and\n"
+                   "`libcommsched_engine.so.0.2`\n")
+        self.plant("test/consumer/project/CMakeLists.txt",
+                   "find_package(commsched 0.2 REQUIRED)\n")
+        self.assertEqual(self.found("## Unreleased\n"), [])
+        self.plant("docs/abi.md", "`libcommsched.so.0.2` and\n"
+                   "`libcommsched_engine.so.0.1`\n")
+        self.plant("test/consumer/project/CMakeLists.txt",
+                   "find_package(commsched 0.1 REQUIRED)\n")
+        self.assertEqual(self.found("## Unreleased\n"),
+                         ["docs/abi.md:2: has version 0.1, CMakeLists.txt 0.2",
+                          "test/consumer/project/CMakeLists.txt:1: has version "
+                          "0.1, CMakeLists.txt 0.2"])
+
 
 class DocsCheckTest(PlantedTree):
 

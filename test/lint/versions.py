@@ -7,6 +7,10 @@ import sys
 
 import sources
 
+# A soname, or a version that find_package() is to take.
+NAMED = re.compile(r"(?:libcommsched(?:_engine)?\.so\.|find_package\(commsched )"
+                   r"(\d+\.\d+)")
+
 
 def triple(text):
     return tuple(int(part) for part in text.split("."))
@@ -24,6 +28,17 @@ def violations(root):
     if ".".join(parts) != version:
         found.append(f"{header}:1: has version {'.'.join(parts)}, CMakeLists.txt "
                      f"{version}")
+
+    # What users link with, where it is written down. (CHANGELOG has old ones.)
+    minor = version.rpartition(".")[0]
+    for path in (*sorted(root.glob("docs/*.md")),
+                 *sorted(root.glob("test/consumer/*/CMakeLists.txt"))):
+        path = path.relative_to(root)
+        for number, line in enumerate(sources.read_lines(root, path), 1):
+            for named in NAMED.findall(line):
+                if named != minor:
+                    found.append(f"{path}:{number}: has version {named}, "
+                                 f"CMakeLists.txt {minor}")
 
     # What is released is below what is being worked on, newest first.
     newest = None
