@@ -38,7 +38,8 @@ enum {
 typedef struct commsched_plan_options {
   uint64_t struct_size;
   commsched_schedule_t schedule;
-  uint32_t deterministic;           ///< 1: reductions sum in rank order (I4).
+  uint32_t deterministic;           ///< 1: sums in the order of the tree (I4,
+                                    ///< commsched/plugin.h).
   uint32_t max_launches_in_flight;  ///< Window; 0: no limit.
   uint32_t num_comm_lanes;          ///< 0 means 1.
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
@@ -56,7 +57,7 @@ typedef struct commsched_plan_options {
   /// commsched_context_backend(): the plan has nothing that it cannot do.
   /// Merged collectives are packed where it takes no lists, and none is split
   /// that would take strides. FAILED_PRECONDITION, naming the collective, if
-  /// the backend lacks its kind, dtype or reduction, or rank order for a
+  /// the backend lacks its kind, dtype or reduction, or the order of sums of a
   /// deterministic plan; NOT_FOUND if no backend has that name. NULL: one that
   /// can do everything; a session on a lesser one is then refused.
   const char* backend;

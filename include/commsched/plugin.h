@@ -33,6 +33,48 @@
 extern "C" {
 #endif
 
+// ---- The order of sums -------------------------------------------------------
+//
+// Reductions that are to give the same bits everywhere combine what the
+// positions of a group, which are its ranks in order, have in the order of a
+// binary tree: that of [lo, hi) is that of [lo, m) and that of [m, hi), in this
+// order, with m - lo the largest power of two below hi - lo. Its nodes are
+// aligned blocks of 2^k positions, and those that end where the group does: so
+// who has all of a node can sum it up, and send one partial sum.
+//
+// f16 and bf16 are combined in f32, and rounded once, at the end. AVG divides
+// once, by the size of the group, at the end. Integers wrap in their own type;
+// for AVG they are summed exactly.
+
+/// What a sum is made of: the elements of one position, or the partial sum of a
+/// node. Elements of partial sums: f32 for f16 and bf16; for AVG int64_t for i8,
+/// u8 and i32, and 128 bits, aligned to 16 bytes, for i64; else the type itself.
+/// Never grows.
+typedef struct commsched_piece {
+  uint32_t lo;  ///< Positions lo..hi-1: a node of the tree.
+  uint32_t hi;
+  uint32_t is_partial;  ///< 0: elements, of one position. 1: partial sums.
+  uint32_t reserved;    ///< 0.
+  const void* data;
+} commsched_piece_t;
+
+/// The sum of a node of the tree from pieces of it.
+typedef struct commsched_tree_sum {
+  uint64_t struct_size;
+  commsched_dtype_t dtype;
+  commsched_reduce_op_t op;
+  uint32_t size;        ///< Positions of the group.
+  uint32_t num_pieces;  ///< At least 1.
+  /// In the order of positions, each beginning where the one before ends.
+  const commsched_piece_t* pieces;
+  uint64_t count;  ///< Elements of each.
+  /// Overlaps no piece, or is one of as wide elements.
+  void* output;
+  uint32_t output_is_partial;  ///< 0: all positions are there, and the result
+                               ///< is divided and rounded.
+  uint32_t reserved;           ///< 0.
+} commsched_tree_sum_t;
+
 // ---- Host and list ----------------------------------------------------------
 
 /// What the library offers to plugins. Passed to init; valid until the process
@@ -48,11 +90,11 @@ typedef struct commsched_host {
   /// Memory aligned to 64 bytes; NULL if there is none. `free` takes NULL.
   void* (*alloc)(void* user, uint64_t bytes);
   void (*free)(void* user, void* address);
-  /// The library's deterministic reduction: `count` elements of each of the
-  /// `num_inputs` arrays, combined one by one in the order of `inputs`, so that
-  /// every backend that uses it gives the same bits. Sums are accumulated in
-  /// f32 for f16 and bf16. `output` may be one of the inputs, or overlap none.
-  /// INVALID_ARGUMENT for an unknown dtype or operation, or no inputs.
+  /// The library's deterministic reduction of what every position of a group
+  /// has: that of reduce_tree, of raw pieces 0..num_inputs-1 of as many. So
+  /// every backend that uses it gives the same bits. `output` may be one of the
+  /// inputs, or overlap none. INVALID_ARGUMENT for an unknown dtype or
+  /// operation, or no inputs.
   commsched_status_t (*reduce)(void* user, commsched_dtype_t dtype,
                                commsched_reduce_op_t op, uint32_t num_inputs,
                                const void* const* inputs, uint64_t count,
@@ -60,6 +102,12 @@ typedef struct commsched_host {
   /// The table of the backend called `name`, whose file is loaded if need be,
   /// or NULL: how a backend stands on another one. Not in init; may block.
   const struct commsched_backend* (*backend)(void* user, const char* name);
+  /// The library's deterministic reduction of a node of the tree
+  /// (commsched_tree_sum_t). INVALID_ARGUMENT for an unknown dtype or
+  /// operation, a piece that is no node, or pieces that do not follow each other
+  /// or are not a node together. Never blocks, never allocates.
+  commsched_status_t (*reduce_tree)(void* user,
+                                    const commsched_tree_sum_t* sum);
 } commsched_host_t;
 
 typedef uint32_t commsched_plugin_kind_t;
@@ -147,7 +195,8 @@ enum {
   /// launch() enqueues on a device stream; poll() is not called, completion is
   /// seen through events of that stream.
   COMMSCHED_BACKEND_STREAM_ORDERED = 4,
-  /// Reductions can be asked to sum in rank order.
+  /// Not asked for any more: reductions could be asked to sum in the order of
+  /// ranks, 0 + 1 + 2 ..., until 0.1. Now it is COMMSCHED_BACKEND_TREE_SUMS.
   COMMSCHED_BACKEND_DETERMINISTIC = 8,
   /// Takes members whose parts are not dense (input_stride, output_stride).
   COMMSCHED_BACKEND_STRIDED = 16,
@@ -155,7 +204,9 @@ enum {
   /// matched per pair of ranks in the order of launches and of lists.
   COMMSCHED_BACKEND_P2P = 32,
   /// The ranks of a world may be processes, on several hosts.
-  COMMSCHED_BACKEND_PROCESSES = 64
+  COMMSCHED_BACKEND_PROCESSES = 64,
+  /// Reductions can be asked to sum in the order of the tree, above.
+  COMMSCHED_BACKEND_TREE_SUMS = 128
 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
@@ -260,7 +311,7 @@ typedef struct commsched_launch {
   commsched_dtype_t dtype;
   commsched_reduce_op_t reduce_op;
   int32_t root;
-  uint32_t deterministic;  ///< 1: sum in rank order 0..n-1 (design: I4).
+  uint32_t deterministic;  ///< 1: sum in the order of the tree (I4).
   uint32_t num_members;
   uint32_t reserved;  ///< 0.
   const commsched_member_t* members;

@@ -100,8 +100,8 @@ Outcome CheckKind(const commsched_launch_t& launch);
 // a rank's own data is copied where it belongs.
 //
 //   all-gather, all-to-all   every rank sends each other rank its part
-//   reduce-scatter           the same; parts are reduced in rank order, a chunk
-//                            as soon as it has come from all
+//   reduce-scatter           the same; a chunk of a part is reduced, in the order
+//                            of the tree, as soon as it has come from all
 //   all-reduce               reduce-scatter of equal parts, of which a chunk is
 //                            sent to all once it is reduced; small ones: every
 //                            rank sends all, and reduces all

@@ -16,7 +16,7 @@ namespace commsched {
 // (inproc_runner.h).
 struct Transfer {
   int size = 0;  // Members of the communicator.
-  // Rank whose data a sum starts with; 0 when deterministic (I4).
+  // Rank whose data is the first of a sum's; 0 when deterministic (I4).
   int first_rank = 0;
   // What each member posted, by rank; normalized and equal but for addresses
   // and strides.

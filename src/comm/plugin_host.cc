@@ -62,6 +62,43 @@ commsched_status_t ReduceForPlugin(void* /*user*/, commsched_dtype_t dtype,
   return COMMSCHED_OK;
 }
 
+// Whether the pieces are nodes that follow each other and are one together; a
+// result that is not partial has all positions.
+bool AreNodes(const commsched_tree_sum_t& sum) {
+  if (sum.num_pieces < 1 || sum.num_pieces > INT32_MAX) return false;
+  uint32_t end = sum.pieces[0].lo;
+  for (uint32_t i = 0; i < sum.num_pieces; ++i) {
+    const commsched_piece_t& piece = sum.pieces[i];
+    if (piece.lo != end || !IsTreeNode(piece.lo, piece.hi, sum.size) ||
+        (piece.is_partial == 0 && piece.hi - piece.lo != 1)) {
+      return false;
+    }
+    end = piece.hi;
+  }
+  const uint32_t begin = sum.pieces[0].lo;
+  if (sum.output_is_partial == 0) return begin == 0 && end == sum.size;
+  return IsTreeNode(begin, end, sum.size);
+}
+
+commsched_status_t ReduceTreeForPlugin(void* /*user*/,
+                                       const commsched_tree_sum_t* sum) {
+  if (sum == nullptr || sum->struct_size < sizeof(*sum) ||
+      !DTypeFromInt(sum->dtype).ok() || !ReduceOpFromInt(sum->op).ok() ||
+      !AreNodes(*sum)) {
+    return COMMSCHED_INVALID_ARGUMENT;
+  }
+  Reduction reduction;
+  reduction.op = static_cast<ReduceOp>(sum->op);
+  reduction.num_inputs = static_cast<int>(sum->num_pieces);
+  reduction.pieces = sum->pieces;
+  reduction.size = sum->size;
+  reduction.result = sum->output;
+  reduction.result_is_partial = sum->output_is_partial != 0;
+  reduction.count = sum->count;
+  Reduce(static_cast<DType>(sum->dtype), reduction);
+  return COMMSCHED_OK;
+}
+
 const commsched_backend_t* FindBackend(void* /*user*/, const char* name) {
   const auto found =
       PluginRegistry::Process().Backend(name == nullptr ? "" : name);
@@ -81,7 +118,8 @@ const commsched_host_t* NewPluginHost(const std::string& origin) {
                  .alloc = &Allocate,
                  .free = &Free,
                  .reduce = &ReduceForPlugin,
-                 .backend = &FindBackend};
+                 .backend = &FindBackend,
+                 .reduce_tree = &ReduceTreeForPlugin};
   return &host->table;
 }
 

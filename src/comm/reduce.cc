@@ -1,5 +1,7 @@
 #include "comm/reduce.h"
 
+#include <algorithm>
+#include <bit>
 #include <type_traits>
 
 #include "kernels/formats.h"
@@ -34,48 +36,171 @@ using kernels::WideSum;
 // first-level cache or registers. The sizes of tiles are constants: there are
 // no calls and no scalar tails in a tile.
 constexpr uint64_t kTileBytes = 256;
+constexpr uint64_t kLineBytes = 64;
+// Inputs whose subtree is summed up in registers, if there are as many.
+constexpr int kWidestLeaf = 8;
+
+bool IsMean(const Reduction& reduction) {
+  return reduction.op == ReduceOp::kAvg;
+}
+
+COMMSCHED_ELEMENT const void* DataOf(const Reduction& reduction, int input) {
+  return reduction.pieces != nullptr ? reduction.pieces[input].data
+                                     : reduction.inputs[input];
+}
+
+COMMSCHED_ELEMENT uint32_t SizeOf(const Reduction& reduction) {
+  return reduction.size != 0 ? reduction.size
+                             : static_cast<uint32_t>(reduction.num_inputs);
+}
+
+COMMSCHED_ELEMENT bool IsPartial(const Reduction& reduction, int input) {
+  return reduction.pieces != nullptr &&
+         reduction.pieces[input].is_partial != 0;
+}
+
+// Positions: [begin, end).
+struct Node {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  COMMSCHED_ELEMENT uint32_t size() const { return end - begin; }
+};
+
+COMMSCHED_ELEMENT Node NodeOf(const Reduction& reduction, int input) {
+  if (reduction.pieces == nullptr) {
+    const auto position = static_cast<uint32_t>(input);
+    return {position, position + 1};
+  }
+  return {reduction.pieces[input].lo, reduction.pieces[input].hi};
+}
+
+// Whether a node and the next one are the halves of an aligned block.
+COMMSCHED_ELEMENT bool AreSiblings(Node left, Node right) {
+  return left.size() == right.size() && left.begin % (2 * left.size()) == 0;
+}
+
+// How many inputs from `first` on make a block: 8, 4, 2 or 1.
+COMMSCHED_ELEMENT int LeafWidth(const Reduction& reduction, int first) {
+  int rest = reduction.num_inputs - first;
+  const uint32_t begin = NodeOf(reduction, first).begin;
+  if (reduction.pieces != nullptr) {
+    int raw = 0;
+    while (raw < std::min(rest, kWidestLeaf) &&
+           !IsPartial(reduction, first + raw)) {
+      ++raw;
+    }
+    rest = std::max(raw, 1);
+  }
+  int width = kWidestLeaf;
+  while (width > rest || begin % static_cast<uint32_t>(width) != 0) width /= 2;
+  return width;
+}
 
 template <typename Format>
 COMMSCHED_ELEMENT const typename Format::Element* InputAt(
     const Reduction& reduction, int input, uint64_t first) {
-  return static_cast<const typename Format::Element*>(reduction.inputs[input]) +
+  return static_cast<const typename Format::Element*>(
+             DataOf(reduction, input)) +
          first;
 }
 
-// Loads the first input, or the sum of the first four: sums are what is mostly
-// asked for, and so the memory of four inputs is under way at once. Returns how
-// many inputs that is.
-template <typename Format, uint64_t kCount>
-COMMSCHED_ELEMENT int LoadTile(const Reduction& reduction, uint64_t first,
-                               typename Format::Accumulator* __restrict sum) {
-  const auto* const a = InputAt<Format>(reduction, 0, first);
-  const bool sums =
-      reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kAvg;
-  if (!sums || reduction.num_inputs < 4) {
-    for (uint64_t i = 0; i < kCount; ++i) sum[i] = Format::Widen(a[i]);
+// What the first kWidth inputs are together, as the tree of as many has it.
+template <typename Format, typename Op, int kWidth>
+COMMSCHED_ELEMENT typename Format::Accumulator TreeOf(
+    const typename Format::Element* const* in, uint64_t i) {
+  if constexpr (kWidth == 1) {
+    return Format::Widen(in[0][i]);
+  } else {
+    constexpr auto kLeft =
+        static_cast<int>(std::bit_floor(static_cast<uint32_t>(kWidth) - 1));
+    return Op::Of(TreeOf<Format, Op, kLeft>(in, i),
+                  TreeOf<Format, Op, kWidth - kLeft>(in + kLeft, i));
+  }
+}
+
+template <typename Format, typename Op, uint64_t kCount, int kWidth>
+COMMSCHED_ELEMENT void LoadLeaf(const Reduction& reduction, int input,
+                                uint64_t first,
+                                typename Format::Accumulator* __restrict sum) {
+  const typename Format::Element* in[kWidth];
+  for (int w = 0; w < kWidth; ++w) {
+    in[w] = InputAt<Format>(reduction, input + w, first);
+  }
+  for (uint64_t i = 0; i < kCount; ++i) {
+    sum[i] = TreeOf<Format, Op, kWidth>(in, i);
+  }
+}
+
+// Loads the block that begins with input `input` to `sum`. Returns how many
+// inputs that were.
+template <typename Format, typename Op, uint64_t kCount>
+COMMSCHED_ELEMENT int LoadBlock(const Reduction& reduction, int input,
+                                uint64_t first,
+                                typename Format::Accumulator* __restrict sum) {
+  using Accumulator = typename Format::Accumulator;
+  if (IsPartial(reduction, input)) {
+    const auto* const in =
+        static_cast<const Accumulator*>(DataOf(reduction, input)) + first;
+    for (uint64_t i = 0; i < kCount; ++i) sum[i] = in[i];
     return 1;
   }
-  const auto* const b = InputAt<Format>(reduction, 1, first);
-  const auto* const c = InputAt<Format>(reduction, 2, first);
-  const auto* const d = InputAt<Format>(reduction, 3, first);
-  for (uint64_t i = 0; i < kCount; ++i) {
-    sum[i] = Sum::Of(Sum::Of(Sum::Of(Format::Widen(a[i]), Format::Widen(b[i])),
-                             Format::Widen(c[i])),
-                     Format::Widen(d[i]));
+  // Sums are what is mostly asked for.
+  const bool is_sum = std::is_same_v<Op, Sum>;
+  switch (is_sum ? LeafWidth(reduction, input) : 1) {
+    case 8:
+      LoadLeaf<Format, Op, kCount, 8>(reduction, input, first, sum);
+      return 8;
+    case 4:
+      LoadLeaf<Format, Op, kCount, 4>(reduction, input, first, sum);
+      return 4;
+    case 2:
+      LoadLeaf<Format, Op, kCount, 2>(reduction, input, first, sum);
+      return 2;
+    default:
+      LoadLeaf<Format, Op, kCount, 1>(reduction, input, first, sum);
+      return 1;
   }
-  return 4;
+}
+
+// Blocks that wait for their siblings, the latest one last: at most one of each
+// size.
+template <typename Accumulator, uint64_t kCount>
+struct Waiting {
+  static constexpr int kMost = 32;
+  alignas(64) Accumulator sums[kMost][kCount];
+  Node nodes[kMost];
+  int count = 0;
+};
+
+// The last one that waits, and `sum`, to `sum`.
+template <typename Op, typename Accumulator, uint64_t kCount>
+COMMSCHED_ELEMENT void AddToLast(Waiting<Accumulator, kCount>* waiting,
+                                 Accumulator* __restrict sum) {
+  const Accumulator* __restrict const left = waiting->sums[--waiting->count];
+  for (uint64_t i = 0; i < kCount; ++i) sum[i] = Op::Of(left[i], sum[i]);
 }
 
 template <typename Format, typename Op, uint64_t kCount>
 COMMSCHED_ELEMENT void CombineTile(
-    const Reduction& reduction, int next, uint64_t first,
+    const Reduction& reduction, uint64_t first,
+    Waiting<typename Format::Accumulator, kCount>* waiting,
     typename Format::Accumulator* __restrict sum) {
-  for (; next < reduction.num_inputs; ++next) {
-    const auto* const in = InputAt<Format>(reduction, next, first);
-    for (uint64_t i = 0; i < kCount; ++i) {
-      sum[i] = Op::Of(sum[i], Format::Widen(in[i]));
+  for (int input = 0;;) {
+    const Node begin = NodeOf(reduction, input);
+    input += LoadBlock<Format, Op, kCount>(reduction, input, first, sum);
+    Node node = {begin.begin, NodeOf(reduction, input - 1).end};
+    while (waiting->count != 0 &&
+           AreSiblings(waiting->nodes[waiting->count - 1], node)) {
+      node.begin = waiting->nodes[waiting->count - 1].begin;
+      AddToLast<Op>(waiting, sum);
     }
+    if (input == reduction.num_inputs) break;
+    waiting->nodes[waiting->count] = node;
+    auto* __restrict const kept = waiting->sums[waiting->count++];
+    for (uint64_t i = 0; i < kCount; ++i) kept[i] = sum[i];
   }
+  // Those that the end of the group leaves without a sibling.
+  while (waiting->count != 0) AddToLast<Op>(waiting, sum);
 }
 
 template <typename Format, uint64_t kCount>
@@ -83,25 +208,86 @@ COMMSCHED_ELEMENT void StoreTile(
     const Reduction& reduction, uint64_t first,
     const typename Format::Accumulator* accumulators) {
   using Accumulator = typename Format::Accumulator;
+  auto* __restrict sum = accumulators;
+  if (reduction.result_is_partial) {
+    auto* __restrict out = static_cast<Accumulator*>(reduction.result) + first;
+    for (uint64_t i = 0; i < kCount; ++i) out[i] = sum[i];
+    return;
+  }
   auto* __restrict out =
       static_cast<typename Format::Element*>(reduction.result) + first;
-  auto* __restrict sum = accumulators;
-  if (reduction.op != ReduceOp::kAvg) {
+  if (!IsMean(reduction)) {
     for (uint64_t i = 0; i < kCount; ++i) out[i] = Format::Narrow(sum[i]);
   } else if constexpr (!std::is_integral_v<Accumulator>) {
-    const auto factor =
-        MeanFactor<Accumulator>(static_cast<uint32_t>(reduction.num_inputs));
+    const auto factor = MeanFactor<Accumulator>(SizeOf(reduction));
     for (uint64_t i = 0; i < kCount; ++i) {
       out[i] = Format::Narrow(sum[i] * factor);
     }
   }
 }
 
+// The sum of few inputs, which stays in registers.
+template <typename Format, uint64_t kCount, int kInputs>
+COMMSCHED_ELEMENT void AddFew(const Reduction& reduction, uint64_t first) {
+  using Accumulator = typename Format::Accumulator;
+  constexpr uint64_t kAtOnce =
+      std::min<uint64_t>(kCount, kLineBytes / sizeof(typename Format::Element));
+  const typename Format::Element* in[kInputs];
+  for (int i = 0; i < kInputs; ++i) in[i] = InputAt<Format>(reduction, i, first);
+  auto* const out =
+      static_cast<typename Format::Element*>(reduction.result) + first;
+  const bool is_mean = IsMean(reduction);
+  for (uint64_t begin = 0; begin < kCount; begin += kAtOnce) {
+    Accumulator sum[kAtOnce];
+    for (uint64_t i = 0; i < kAtOnce; ++i) {
+      sum[i] = TreeOf<Format, Sum, kInputs>(in, begin + i);
+    }
+    if (is_mean) {
+      for (uint64_t i = 0; i < kAtOnce; ++i) {
+        sum[i] *= MeanFactor<Accumulator>(kInputs);
+      }
+    }
+    for (uint64_t i = 0; i < kAtOnce; ++i) {
+      out[begin + i] = Format::Narrow(sum[i]);
+    }
+  }
+}
+
+// Whether that is what is asked for, and done.
+template <typename Format, uint64_t kCount>
+COMMSCHED_ELEMENT bool AddedFew(const Reduction& reduction, uint64_t first) {
+  if (reduction.op != ReduceOp::kSum && !IsMean(reduction)) return false;
+  if (reduction.pieces != nullptr) return false;
+  switch (reduction.num_inputs) {
+    case 2:
+      AddFew<Format, kCount, 2>(reduction, first);
+      return true;
+    case 3:
+      AddFew<Format, kCount, 3>(reduction, first);
+      return true;
+    case 4:
+      AddFew<Format, kCount, 4>(reduction, first);
+      return true;
+    case 5:
+      AddFew<Format, kCount, 5>(reduction, first);
+      return true;
+    case 6:
+      AddFew<Format, kCount, 6>(reduction, first);
+      return true;
+    case 7:
+      AddFew<Format, kCount, 7>(reduction, first);
+      return true;
+    case 8:
+      AddFew<Format, kCount, 8>(reduction, first);
+      return true;
+  }
+  return false;
+}
+
 // As many bytes of what is next as the tile at `first` has.
 template <typename Format, uint64_t kCount>
 COMMSCHED_ELEMENT void PrefetchTile(const Reduction& reduction,
                                     uint64_t first) {
-  constexpr uint64_t kLineBytes = 64;
   constexpr uint64_t kElementBytes = sizeof(typename Format::Element);
   const auto prefetch = [&](const void* memory) {
     const char* const tile =
@@ -117,29 +303,30 @@ COMMSCHED_ELEMENT void PrefetchTile(const Reduction& reduction,
 }
 
 template <typename Format, uint64_t kCount>
-COMMSCHED_ELEMENT void ReduceTile(const Reduction& reduction, uint64_t first,
-                                  typename Format::Accumulator* accumulators) {
+COMMSCHED_ELEMENT void ReduceTile(
+    const Reduction& reduction, uint64_t first,
+    Waiting<typename Format::Accumulator, kCount>* waiting,
+    typename Format::Accumulator* sum) {
   if (kCount > 1 && reduction.next_inputs != nullptr) {
     PrefetchTile<Format, kCount>(reduction, first);
   }
-  const int next = LoadTile<Format, kCount>(reduction, first, accumulators);
+  if (AddedFew<Format, kCount>(reduction, first)) return;
   switch (reduction.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
-      CombineTile<Format, Sum, kCount>(reduction, next, first, accumulators);
+      CombineTile<Format, Sum, kCount>(reduction, first, waiting, sum);
       break;
     case ReduceOp::kMin:
-      CombineTile<Format, Min, kCount>(reduction, next, first, accumulators);
+      CombineTile<Format, Min, kCount>(reduction, first, waiting, sum);
       break;
     case ReduceOp::kMax:
-      CombineTile<Format, Max, kCount>(reduction, next, first, accumulators);
+      CombineTile<Format, Max, kCount>(reduction, first, waiting, sum);
       break;
     case ReduceOp::kProd:
-      CombineTile<Format, Product, kCount>(reduction, next, first,
-                                           accumulators);
+      CombineTile<Format, Product, kCount>(reduction, first, waiting, sum);
       break;
   }
-  StoreTile<Format, kCount>(reduction, first, accumulators);
+  StoreTile<Format, kCount>(reduction, first, sum);
 }
 
 // Reduces from `first` on as many whole tiles as there are. Returns where that
@@ -147,9 +334,11 @@ COMMSCHED_ELEMENT void ReduceTile(const Reduction& reduction, uint64_t first,
 template <typename Format, uint64_t kElements>
 COMMSCHED_ELEMENT uint64_t ReduceTiles(const Reduction& reduction,
                                        uint64_t first) {
-  alignas(64) typename Format::Accumulator accumulators[kElements];
+  using Accumulator = typename Format::Accumulator;
+  alignas(64) Accumulator sum[kElements] = {};
+  Waiting<Accumulator, kElements> waiting;
   for (; reduction.count - first >= kElements; first += kElements) {
-    ReduceTile<Format, kElements>(reduction, first, accumulators);
+    ReduceTile<Format, kElements>(reduction, first, &waiting, sum);
   }
   return first;
 }
@@ -162,21 +351,32 @@ COMMSCHED_ELEMENT void ReduceAll(const Reduction& reduction) {
   ReduceTiles<Format, 1>(reduction, first);
 }
 
-// Means of integers, whose sums are wider than the elements.
+// Means of integers, whose sums are wider than the elements, and exact: their
+// order is all one.
 template <typename T, uint64_t kCount>
 COMMSCHED_ELEMENT uint64_t MeanTiles(const Reduction& reduction,
                                      uint64_t first) {
-  const auto num_inputs = static_cast<uint32_t>(reduction.num_inputs);
-  alignas(64) WideSum<T> sums[kCount];
+  using Wide = WideSum<T>;
+  const uint32_t size = SizeOf(reduction);
+  alignas(64) Wide sums[kCount];
   for (; reduction.count - first >= kCount; first += kCount) {
     for (uint64_t i = 0; i < kCount; ++i) sums[i] = 0;
     for (int input = 0; input < reduction.num_inputs; ++input) {
-      const auto* const in = InputAt<Plain<T>>(reduction, input, first);
-      for (uint64_t i = 0; i < kCount; ++i) sums[i] += in[i];
+      if (IsPartial(reduction, input)) {
+        const auto* const in =
+            static_cast<const Wide*>(DataOf(reduction, input)) + first;
+        for (uint64_t i = 0; i < kCount; ++i) sums[i] += in[i];
+      } else {
+        const auto* const in = InputAt<Plain<T>>(reduction, input, first);
+        for (uint64_t i = 0; i < kCount; ++i) sums[i] += in[i];
+      }
     }
-    auto* const out = static_cast<T*>(reduction.result) + first;
-    for (uint64_t i = 0; i < kCount; ++i) {
-      out[i] = MeanOf<T>(sums[i], num_inputs);
+    if (reduction.result_is_partial) {
+      auto* const out = static_cast<Wide*>(reduction.result) + first;
+      for (uint64_t i = 0; i < kCount; ++i) out[i] = sums[i];
+    } else {
+      auto* const out = static_cast<T*>(reduction.result) + first;
+      for (uint64_t i = 0; i < kCount; ++i) out[i] = MeanOf<T>(sums[i], size);
     }
   }
   return first;
@@ -184,7 +384,7 @@ COMMSCHED_ELEMENT uint64_t MeanTiles(const Reduction& reduction,
 
 template <typename T>
 COMMSCHED_ELEMENT void ReduceIntegers(const Reduction& reduction) {
-  if (reduction.op != ReduceOp::kAvg) return ReduceAll<Plain<T>>(reduction);
+  if (!IsMean(reduction)) return ReduceAll<Plain<T>>(reduction);
   const uint64_t first =
       MeanTiles<T, kTileBytes / sizeof(WideSum<T>)>(reduction, 0);
   MeanTiles<T, 1>(reduction, first);
@@ -206,6 +406,36 @@ COMMSCHED_DEFINE_REDUCE(I64, ReduceIntegers<int64_t>)
 COMMSCHED_DEFINE_REDUCE(U8, ReduceIntegers<uint8_t>)
 
 }  // namespace
+
+bool IsTreeNode(uint32_t lo, uint32_t hi, uint32_t size) {
+  if (lo >= hi || hi > size) return false;
+  if (std::has_single_bit(hi - lo) && lo % (hi - lo) == 0) return true;
+  if (hi != size) return false;
+  // Those that end with the group: the right half of the right half ...
+  uint32_t begin = 0;
+  while (begin < lo) begin += std::bit_floor(size - begin - 1);
+  return begin == lo;
+}
+
+uint64_t PartialBytes(DType dtype, ReduceOp op) {
+  const bool is_mean = op == ReduceOp::kAvg;
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return sizeof(float);
+    case DType::kF64:
+      return sizeof(double);
+    case DType::kI8:
+    case DType::kU8:
+      return is_mean ? sizeof(WideSum<int8_t>) : sizeof(int8_t);
+    case DType::kI32:
+      return is_mean ? sizeof(WideSum<int32_t>) : sizeof(int32_t);
+    case DType::kI64:
+      return is_mean ? sizeof(WideSum<int64_t>) : sizeof(int64_t);
+  }
+  return 0;
+}
 
 void Reduce(DType dtype, const Reduction& reduction) {
   switch (dtype) {

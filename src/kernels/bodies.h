@@ -176,8 +176,9 @@ struct Fill {
   }
 };
 
-// out[i] = what reduces inputs[i], inputs[stride + i], ..., in that order: the
-// sum that every backend gives which promises one (src/comm/reduce.h).
+// out[i] = what reduces inputs[i], inputs[stride + i], ... in the order of the
+// tree: the sum that every backend gives which promises one
+// (src/comm/reduce.h).
 struct ReduceRanksArgs {
   const void* inputs;
   void* out;
@@ -187,14 +188,37 @@ struct ReduceRanksArgs {
   commsched_reduce_op_t op;
 };
 
+// A world has at most 4096 ranks (src/comm/world.h).
+inline constexpr uint32_t kMaxTreeLevels = 13;
+
+// Counts inputs in binary: where bit k is set, the block of 2^k inputs before
+// the last lower bits' waits for its sibling in `blocks[k]`. No index depends on
+// data once the loops are unrolled, so that blocks are in registers.
 template <typename Format, typename Op>
 COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
     const ReduceRanksArgs& a, uint64_t i) {
   const auto* const in =
       static_cast<const typename Format::Element*>(a.inputs) + i;
-  auto sum = Format::Widen(in[0]);
-  for (uint32_t r = 1; r < a.num_inputs; ++r) {
-    sum = Op::Of(sum, Format::Widen(in[r * a.stride]));
+  typename Format::Accumulator blocks[kMaxTreeLevels] = {};
+  for (uint32_t r = 0; r < a.num_inputs; ++r) {
+    auto sum = Format::Widen(in[r * a.stride]);
+    COMMSCHED_UNROLL
+    for (uint32_t k = 0; k < kMaxTreeLevels; ++k) {
+      if ((r >> k & 1) == 0) {
+        blocks[k] = sum;
+        break;
+      }
+      sum = Op::Of(blocks[k], sum);
+    }
+  }
+  // What the end leaves without a sibling.
+  typename Format::Accumulator sum{};
+  bool has_sum = false;
+  COMMSCHED_UNROLL
+  for (uint32_t k = 0; k < kMaxTreeLevels; ++k) {
+    if ((a.num_inputs >> k & 1) == 0) continue;
+    sum = has_sum ? Op::Of(blocks[k], sum) : blocks[k];
+    has_sum = true;
   }
   return sum;
 }

@@ -10,4 +10,11 @@
 #define COMMSCHED_ELEMENT inline __attribute__((always_inline))
 #endif
 
+// In front of a loop whose number of rounds is a constant.
+#if defined(__CUDACC__) || defined(__clang__)
+#define COMMSCHED_UNROLL _Pragma("unroll")
+#else
+#define COMMSCHED_UNROLL _Pragma("GCC unroll 64")
+#endif
+
 #endif  // COMMSCHED_SRC_KERNELS_ELEMENT_H_

@@ -33,7 +33,7 @@ struct CodecModel {
 // concerned (include/commsched/plugin.h).
 struct BackendModel {
   bool lists = true;          // takes several members in a launch
-  bool deterministic = true;  // sums in rank order if asked to
+  bool deterministic = true;  // sums in the order of the tree if asked to
   bool strided = true;        // moves parts that are not dense
   bool point_to_point = true;
   // A launch starts once the one before it on its lane is complete, as on a

@@ -66,8 +66,8 @@ absl::Status CheckCollective(const Graph& graph, const Op& op,
   }
   if (options.deterministic && !backend.deterministic) {
     return Cannot(op,
-                  "sum in rank order (COMMSCHED_BACKEND_DETERMINISTIC), which "
-                  "options.deterministic asks for");
+                  "sum in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS), "
+                  "which options.deterministic asks for");
   }
   return absl::OkStatus();
 }

@@ -49,7 +49,7 @@ std::string LackOf(const BackendModel& backend, const Plan& plan,
     return absl::StrCat("reduce by ", ReduceOpName(launch.reduce_op));
   }
   if (plan.options.deterministic && !backend.deterministic) {
-    return "sum in rank order (COMMSCHED_BACKEND_DETERMINISTIC)";
+    return "sum in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)";
   }
   return "";
 }
@@ -61,7 +61,7 @@ BackendModel ModelOf(const commsched_backend_t& backend) {
     return (backend.capabilities & capability) != 0;
   };
   return {.lists = can(COMMSCHED_BACKEND_VECTORED),
-          .deterministic = can(COMMSCHED_BACKEND_DETERMINISTIC),
+          .deterministic = can(COMMSCHED_BACKEND_TREE_SUMS),
           .strided = can(COMMSCHED_BACKEND_STRIDED),
           .point_to_point = can(COMMSCHED_BACKEND_P2P),
           .serial_lanes = can(COMMSCHED_BACKEND_STREAM_ORDERED),

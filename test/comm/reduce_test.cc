@@ -2,14 +2,20 @@
 // what is settled about single values.
 #include "comm/reduce.h"
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <limits>
+#include <ostream>
 #include <random>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/float16.h"
+#include "kernels/formats.h"
 
 namespace commsched {
 namespace {
@@ -29,18 +35,29 @@ T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values) {
   return result;
 }
 
-// Arrays of random floats, and their sums one after the other.
+// What [lo, hi) of `values` is by the definition of the tree.
+template <typename T>
+T OverTree(const std::vector<T>& values, size_t lo, size_t hi) {
+  if (hi - lo == 1) return values[lo];
+  size_t half = 1;
+  while (2 * half < hi - lo) half *= 2;
+  const T left = OverTree(values, lo, lo + half);
+  return left + OverTree(values, lo + half, hi);
+}
+
+// Arrays of random floats, and their sums in the order of the tree.
 class RandomFloats {
  public:
   RandomFloats(int num_inputs, uint64_t count) : sums_(count) {
     std::minstd_rand random(static_cast<uint32_t>(num_inputs));
     std::uniform_real_distribution<float> values(-1, 1);
     for (int i = 0; i < num_inputs; ++i) {
-      std::vector<float>& input = inputs_.emplace_back(count);
-      for (uint64_t e = 0; e < count; ++e) {
-        input[e] = values(random);
-        sums_[e] = i == 0 ? input[e] : sums_[e] + input[e];
-      }
+      for (float& value : inputs_.emplace_back(count)) value = values(random);
+    }
+    for (uint64_t e = 0; e < count; ++e) {
+      std::vector<float> of_element;
+      for (const auto& input : inputs_) of_element.push_back(input[e]);
+      sums_[e] = OverTree(of_element, 0, of_element.size());
     }
     for (const std::vector<float>& input : inputs_) {
       addresses_.push_back(input.data());
@@ -63,6 +80,96 @@ class RandomFloats {
   std::vector<std::vector<float>> inputs_;
   std::vector<const void*> addresses_;
   std::vector<float> sums_;
+};
+
+// A group whose positions have random elements of some type.
+class RandomGroup {
+ public:
+  using Bytes = std::vector<unsigned char>;
+
+  explicit RandomGroup(uint32_t seed)
+      : random_(seed),
+        dtype_(static_cast<DType>(random_() % kNumDTypes)),
+        op_(static_cast<ReduceOp>(random_() % kNumReduceOps)),
+        size_(1 + random_() % 40),
+        count_(1 + random_() % 150),
+        bytes_(count_ * static_cast<uint64_t>(DTypeSize(dtype_))),
+        inputs_(size_, Bytes(bytes_)) {
+    const uint64_t last = DTypeSize(dtype_) - 1;
+    for (Bytes& input : inputs_) {
+      for (uint64_t b = 0; b < bytes_; ++b) {
+        input[b] = static_cast<unsigned char>(random_());
+        // Of floats, of either sign, so near 1 that products stay finite.
+        if (b % (last + 1) == last) input[b] = (input[b] & 0x80) | 0x3c;
+      }
+    }
+  }
+
+  // Of all positions at once.
+  Bytes Sum() {
+    std::vector<commsched_piece_t> all;
+    for (uint32_t i = 0; i < size_; ++i) all.push_back(Raw(i));
+    return Result(all);
+  }
+
+  // Of which random nodes were summed up before.
+  Bytes SumOfRandomPieces() { return Result(RandomPieces(0, size_)); }
+
+  friend std::ostream& operator<<(std::ostream& out, const RandomGroup& g) {
+    return out << g.size_ << " x " << g.count_ << " " << DTypeName(g.dtype_)
+               << ", " << ReduceOpName(g.op_);
+  }
+
+ private:
+  commsched_piece_t Raw(uint32_t position) const {
+    return {position, position + 1, 0, 0, inputs_[position].data()};
+  }
+
+  std::vector<commsched_piece_t> RandomPieces(uint32_t lo, uint32_t hi) {
+    std::vector<commsched_piece_t> pieces;
+    if (hi - lo == 1) {
+      pieces.push_back(Raw(lo));
+    } else {
+      const uint32_t middle = lo + std::bit_floor(hi - lo - 1);
+      pieces = RandomPieces(lo, middle);
+      const auto right = RandomPieces(middle, hi);
+      pieces.insert(pieces.end(), right.begin(), right.end());
+    }
+    if (random_() % 3 != 0) return pieces;
+    const uint64_t bytes = count_ * PartialBytes(dtype_, op_);
+    auto& sum = partial_sums_.emplace_back((bytes + 15) / 16);
+    Reduce(dtype_, Of(pieces, sum.data(), true));
+    return {{lo, hi, 1, 0, sum.data()}};
+  }
+
+  Bytes Result(const std::vector<commsched_piece_t>& pieces) const {
+    Bytes result(bytes_);
+    Reduce(dtype_, Of(pieces, result.data(), false));
+    return result;
+  }
+
+  Reduction Of(const std::vector<commsched_piece_t>& pieces, void* result,
+               bool is_partial) const {
+    Reduction reduction;
+    reduction.op = op_;
+    reduction.num_inputs = static_cast<int>(pieces.size());
+    reduction.pieces = pieces.data();
+    reduction.size = size_;
+    reduction.count = count_;
+    reduction.result = result;
+    reduction.result_is_partial = is_partial;
+    return reduction;
+  }
+
+  std::minstd_rand random_;
+  const DType dtype_;
+  const ReduceOp op_;
+  const uint32_t size_;
+  const uint64_t count_;
+  const uint64_t bytes_;
+  std::vector<Bytes> inputs_;
+  // Aligned for every type.
+  std::deque<std::vector<kernels::Int128>> partial_sums_;
 };
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -120,18 +227,48 @@ TEST(ReduceTest, HalfSumsAreKeptInSinglePrecisionAndRoundedOnce) {
             258);
 }
 
-TEST(ReduceTest, SumsAreTakenInTheOrderOfTheInputs) {
+TEST(ReduceTest, SumsAreTakenInTheOrderOfTheTree) {
   const float big = 0x1p24f;
   EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {big, 1, 1}), big);
   EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kSum, {1, 1, big}),
             big + 2);
   for (const uint64_t count : {1, 16, 63, 64, 65, 300}) {
-    for (int num_inputs = 1; num_inputs <= 9; ++num_inputs) {
+    for (int num_inputs = 1; num_inputs <= 40; ++num_inputs) {
       const RandomFloats floats(num_inputs, count);
       std::vector<float> result(count);
       Reduce(DType::kF32, floats.SumTo(result.data()));
       EXPECT_EQ(result, floats.sums()) << num_inputs << " x " << count;
     }
+  }
+}
+
+TEST(ReduceTest, NodesOfTheTreeAreBlocksAndWhatEndsTheGroup) {
+  for (uint32_t size = 1; size <= 40; ++size) {
+    std::set<std::pair<uint32_t, uint32_t>> nodes;
+    std::vector<std::pair<uint32_t, uint32_t>> left = {{0, size}};
+    while (!left.empty()) {
+      const auto [lo, hi] = left.back();
+      left.pop_back();
+      nodes.insert({lo, hi});
+      if (hi - lo == 1) continue;
+      uint32_t half = 1;
+      while (2 * half < hi - lo) half *= 2;
+      left.push_back({lo, lo + half});
+      left.push_back({lo + half, hi});
+    }
+    for (uint32_t lo = 0; lo <= size; ++lo) {
+      for (uint32_t hi = 0; hi <= size + 1; ++hi) {
+        EXPECT_EQ(IsTreeNode(lo, hi, size), nodes.count({lo, hi}) == 1)
+            << "[" << lo << ", " << hi << ") of " << size;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, WhoeverHasANodeMaySumItUp) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    RandomGroup group(seed);
+    ASSERT_EQ(group.SumOfRandomPieces(), group.Sum()) << group;
   }
 }
 

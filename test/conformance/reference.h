@@ -44,7 +44,8 @@ uint64_t OutputElements(const Shape& shape, const MemberCase& member, int rank);
 // put together (REDUCE_SCATTER, ALL_GATHER).
 uint64_t PartOffset(const MemberCase& member, int rank);
 
-// The outputs of all ranks from their inputs, reductions in rank order.
+// The outputs of all ranks from their inputs, reductions in the order of the
+// tree (plugin.h).
 std::vector<Bytes> ReferenceOutputs(const Shape& shape,
                                     const MemberCase& member,
                                     const std::vector<Bytes>& inputs);

@@ -173,7 +173,7 @@ class CudaSessionTest : public testing::TestWithParam<bool> {
  protected:
   ~CudaSessionTest() override { fake_gpu_delay(0, 0); }
 
-  // To the bits of the plain loop, which adds in the order of the ranks.
+  // To the bits of the plain loop, which adds in the order of the tree.
   void Train(PlanOptions options, uint64_t num_steps) {
     options.deterministic = true;
     const ZeroStep step = MakeZeroStep();

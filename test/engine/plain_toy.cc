@@ -50,14 +50,21 @@ float AddBackwards(const ToyRun& run, const Element& element, ToyPlace at,
   return sum;
 }
 
-// The mean over the ranks, summed in rank order.
+// What the ranks in [begin, end) have, summed in the order of the tree.
+template <typename OfRank>
+float PlainSum(const ToyRun& run, const OfRank& of_rank, int32_t begin,
+               int32_t end) {
+  if (end - begin == 1) return Rounded(of_rank(begin), run.engine.reduce_dtype);
+  int32_t half = 1;
+  while (2 * half < end - begin) half *= 2;
+  const float left = PlainSum(run, of_rank, begin, begin + half);
+  return left + PlainSum(run, of_rank, begin + half, end);
+}
+
 template <typename OfRank>
 float PlainMean(const ToyRun& run, OfRank&& of_rank) {
   const uint32_t dtype = run.engine.reduce_dtype;
-  float sum = Rounded(of_rank(0), dtype);
-  for (int32_t rank = 1; rank < run.ranks; ++rank) {
-    sum += Rounded(of_rank(rank), dtype);
-  }
+  const float sum = PlainSum(run, of_rank, 0, run.ranks);
   return Rounded(sum * (1.0f / static_cast<float>(run.ranks)), dtype);
 }
 

@@ -139,7 +139,7 @@ void CheckInProcess(int ranks, const Options& options, Results* results) {
     results->Add(
         absl::StrCat("collectives on device memory, ", ranks, " rank",
                      ranks == 1 ? "" : "s",
-                     in_rank_order ? ", in rank order" : ", NCCL's sums"),
+                     in_rank_order ? ", in the tree's order" : ", NCCL's sums"),
         status, figures);
   }
 }

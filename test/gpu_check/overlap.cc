@@ -95,7 +95,7 @@ absl::StatusOr<double> StepSeconds(const StepShape& shape,
   return times.step_s;
 }
 
-// One rank: a gather is a copy on the device, and a sum in rank order a copy
+// One rank: a gather is a copy on the device, and a sum in the tree's order a copy
 // and a kernel of ours.
 absl::Status CheckBeside(const Options& options, StepShape shape,
                          PlanOptions plan, std::string* figures) {

@@ -173,7 +173,7 @@ void RunMember(absl::string_view task, const Options& options,
     const absl::Status status = RunCollectives(
         world->get(), (*world)->own_rank(), options, in_rank_order, &figures);
     results->Add(
-        absl::StrCat("collectives", in_rank_order ? " in rank order" : ""),
+        absl::StrCat("collectives", in_rank_order ? " in the tree's order" : ""),
         status, figures);
     if (!status.ok()) return;  // The communicator has failed.
   }

@@ -40,7 +40,7 @@ void CheckSessions(const Options& options, Results* results) {
   plan.coalesce_bytes = shape.elements * sizeof(float) * 4;
   run("coalesced all-reduces", plan);
   plan.deterministic = true;
-  run("all-reduces in rank order", plan);
+  run("all-reduces in the tree's order", plan);
   plan = {};
   plan.num_comm_lanes = 2;
   plan.max_launches_in_flight = 2;

@@ -70,7 +70,7 @@ TEST(BackendModelTest, WhatItCannotDoAtAllIsNamed) {
                 StatusIs(absl::StatusCode::kFailedPrecondition, why));
   };
   refused([](BackendModel* b) { b->deterministic = false; },
-          "collective 'ar.x': the backend cannot sum in rank order");
+          "collective 'ar.x': the backend cannot sum in the order of the tree");
   refused([](BackendModel* b) { b->kinds = 1u << 3; },
           "'ar.x': the backend cannot do all_reduce");
   refused([](BackendModel* b) { b->dtypes = 1u << 7; },

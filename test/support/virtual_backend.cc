@@ -139,7 +139,7 @@ VirtualBackend::VirtualBackend(const Clock* clock)
       table_({.struct_size = sizeof(commsched_backend_t),
               .abi = COMMSCHED_BACKEND_ABI,
               .capabilities = COMMSCHED_BACKEND_VECTORED |
-                              COMMSCHED_BACKEND_DETERMINISTIC |
+                              COMMSCHED_BACKEND_TREE_SUMS |
                               COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
               .name = "virtual",
               .version = "0",

@@ -28,7 +28,7 @@ class VirtualComm;
 // Step() or Complete(). So one thread can run the ranks of a job through any
 // order of completions, and through every moment at which a transfer may have
 // read some of its inputs and written some of its outputs. Bytes are moved by
-// the code of the in-process backend, sums in rank order always.
+// the code of the in-process backend, sums in the order of the tree always.
 //
 // All kinds, strides, lists, sends and receives. As with any backend, launches
 // of a communicator are *reported* done in the order of launching.

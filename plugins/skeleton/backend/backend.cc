@@ -504,7 +504,7 @@ const commsched_backend_t kBackend = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED |
-                    COMMSCHED_BACKEND_DETERMINISTIC | COMMSCHED_BACKEND_STRIDED,
+                    COMMSCHED_BACKEND_TREE_SUMS | COMMSCHED_BACKEND_STRIDED,
     .name = "skeleton",
     .version = "3",
     .kinds = 0,  // All of them, as of what follows.

@@ -1,5 +1,6 @@
-// Element types, and what a reduction makes of them. Sums go in rank order, the
-// 16-bit floats as f32: any backend that says DETERMINISTIC gives these bits.
+// Element types, and what a reduction makes of them. Sums go in the order of the
+// tree over the ranks (plugin.h), the 16-bit floats as f32: any backend that
+// says TREE_SUMS gives these bits.
 #ifndef COMMSCHED_PLUGINS_SKELETON_BACKEND_ELEMENTS_H_
 #define COMMSCHED_PLUGINS_SKELETON_BACKEND_ELEMENTS_H_
 
@@ -93,6 +94,16 @@ T CombineTwo(commsched_reduce_op_t op, T a, T b) {
   }
 }
 
+// What the values `load(begin)` to `load(end - 1)` are together.
+template <typename Sum, typename Load>
+Sum CombineTree(commsched_reduce_op_t op, const Load& load, size_t begin,
+                size_t end) {
+  if (end - begin == 1) return load(begin);
+  const size_t middle = begin + std::bit_floor(end - begin - 1);
+  return CombineTwo(op, CombineTree<Sum>(op, load, begin, middle),
+                    CombineTree<Sum>(op, load, middle, end));
+}
+
 // The mean of integers fits their type, and their sum may not.
 __extension__ typedef __int128 WideInteger;
 
@@ -110,10 +121,9 @@ void CombineAs(const commsched_launch_t& launch,
     }
   };
   for (uint64_t i = 0; i < count; ++i) {
-    Sum sum = load(0, i);
-    for (size_t rank = 1; rank < inputs.size(); ++rank) {
-      sum = CombineTwo(launch.reduce_op, sum, load(rank, i));
-    }
+    Sum sum = CombineTree<Sum>(
+        launch.reduce_op, [&](size_t rank) { return load(rank, i); }, 0,
+        inputs.size());
     if (launch.reduce_op == COMMSCHED_AVG) {
       if constexpr (std::is_integral_v<Sum>) {
         WideInteger exact = 0;

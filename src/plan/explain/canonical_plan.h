@@ -62,7 +62,7 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   const BackendModel& backend = options.backend;
   if (backend == BackendModel()) return;  // Nothing is asked of it.
   out->Number(" backend lists ", backend.lists);
-  out->Number(" in rank order ", backend.deterministic);
+  out->Number(" tree sums ", backend.deterministic);
   out->Number(" strided ", backend.strided);
   out->Number(" point to point ", backend.point_to_point);
   if (backend.serial_lanes) out->Number(" serial lanes ", 1);

@@ -1,0 +1,59 @@
+// Plugins that were right for an earlier version, and are refused by name where
+// what they promise is no longer what is asked for.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "comm/plugin_registry.h"
+#include "gtest/gtest.h"
+#include "plan/planner.h"
+#include "session/backend_model.h"
+#include "test/support/graph_builder.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+Graph OneSum() {
+  test::GraphBuilder builder;
+  const BufferId gradient = builder.Buffer("gradient", 1000);
+  builder.Compute("backward", {test::Write(gradient)});
+  builder.AllReduce("sum", builder.Group("dp", 4), gradient);
+  return builder.graph();
+}
+
+class RankOrderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(registry_.Load("rank_order"));
+    ASSERT_OK_AND_ASSIGN(backend_, registry_.Backend("rank_order"));
+  }
+
+  PluginRegistry registry_{
+      {absl::StrCat(COMMSCHED_TEST_PLUGINS, "/older")}};
+  const commsched_backend_t* backend_ = nullptr;
+};
+
+TEST_F(RankOrderTest, IsNotPlannedForWhereBitsMustBeThoseOfTheTree) {
+  PlanOptions options;
+  options.backend = ModelOf(*backend_);
+  EXPECT_OK(BuildPlan(OneSum(), options, CostProfile()).status());
+  options.deterministic = true;
+  EXPECT_THAT(BuildPlan(OneSum(), options, CostProfile()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "collective 'sum': the backend cannot sum in the order "
+                       "of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
+}
+
+TEST_F(RankOrderTest, DoesNotRunAPlanThatWantsThem) {
+  PlanOptions options;
+  options.deterministic = true;
+  ASSERT_OK_AND_ASSIGN(const auto plan,
+                       BuildPlan(OneSum(), options, CostProfile()));
+  EXPECT_THAT(CheckBackend(*plan, *backend_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "the launch of 'sum': backend 'rank_order' cannot sum "
+                       "in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
+}
+
+}  // namespace
+}  // namespace commsched
