@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "collectives.h"
 #include "tags.h"
 
 namespace commsched::ucx {
@@ -56,6 +57,15 @@ Outcome CheckDesc(const commsched_comm_desc_t& desc, int world_size) {
   return {};
 }
 
+std::vector<int> HostsOf(const Network& network,
+                         const commsched_comm_desc_t& desc) {
+  std::vector<int> hosts;
+  for (int32_t i = 0; i < desc.size; ++i) {
+    hosts.push_back(network.HostOf(desc.ranks[i]));
+  }
+  return hosts;
+}
+
 Outcome NetworkStopped(int world_rank) {
   return {COMMSCHED_UNAVAILABLE,
           "rank " + std::to_string(world_rank) +
@@ -70,9 +80,10 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       axis_(desc.axis),
       ranks_(desc.ranks, desc.ranks + desc.size),
       rank_(desc.rank),
+      layout_(HostsOf(*network, desc)),
       max_members_(desc.max_members),
       id_(desc.id),
-      block_inputs_(static_cast<size_t>(desc.size)),
+      pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
       peers_(static_cast<size_t>(desc.size)),
       unsent_(std::make_shared<std::vector<uint32_t>>(peers_.size())) {
@@ -180,10 +191,11 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
   for (uint32_t i = 0; i < num_launches; ++i) {
     Outcome outcome = CheckKind(launches[i]);
     if (!outcome.ok()) return outcome;
+    Operation one;
     scratch_bytes = std::max(
-        scratch_bytes,
-        ScratchBytes(launches[i], rank_, size(), network_->chunk_bytes()));
-    Measure(launches[i], rank_, size(), network_->chunk_bytes(), &largest);
+        scratch_bytes, ScratchBytes(launches[i], layout_, rank_,
+                                    network_->chunk_bytes(), &one));
+    Measure(launches[i], layout_, rank_, network_->chunk_bytes(), &largest);
   }
   const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
   for (Operation& operation : operations_) operation.Reserve(largest);
@@ -206,7 +218,7 @@ uint64_t Comm::DataTag(const Operation& operation,
   return Tag(message.is_receive ? message.peer : rank_,
              operation.kind == COMMSCHED_SEND
                  ? kPeersType
-                 : operation.number % kNumLaunches * 2 + message.phase);
+                 : operation.number % kNumLaunches * kNumPhases + message.phase);
 }
 
 std::string Comm::Name(int peer) const {
@@ -288,11 +300,13 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   Outcome outcome = CheckLaunch(launch, request);
   if (outcome.ok()) outcome = CheckKind(launch);
   if (outcome.ok()) {
-    outcome = Lend(ScratchBytes(launch, rank_, size(), network_->chunk_bytes()),
-                   &operations_[request].scratch);
+    Operation* const operation = &operations_[request];
+    outcome = Lend(ScratchBytes(launch, layout_, rank_,
+                                network_->chunk_bytes(), operation),
+                   &operation->scratch);
   }
   if (outcome.ok()) {
-    Build(launch, rank_, size(), network_->chunk_bytes(),
+    Build(launch, layout_, rank_, network_->chunk_bytes(),
           &operations_[request]);
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
@@ -456,69 +470,91 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
 }
 
 void Comm::Advance(Operation* operation) {
-  while (true) {
-    Step* step = nullptr;
-    {
-      const std::lock_guard<std::mutex> lock(network_->mu());
-      // After a message that failed, what is to be reduced may not be there.
-      if (!failure_.ok() || !suspicion_.empty()) return;
-      if (operation->next_step == operation->steps.size()) return;
-      if (operation->is_held) return;
-      step = &operation->steps[operation->next_step];
-      if (step->waiting != 0) return;
+  for (uint32_t kind = 0; kind < kNumStepKinds; ++kind) {
+    while (TakeStep(operation, kind)) {
     }
-    Outcome reduced;
-    if (step->count != 0) reduced = Reduce(*operation, *step);
-    const std::lock_guard<std::mutex> lock(network_->mu());
-    if (!failure_.ok()) return;
-    if (!reduced.ok()) return Suspect(reduced.reason);
-    for (int peer = 0; step->count != 0 && peer < size(); ++peer) {
-      const uint32_t index =
-          operation
-              ->input_messages[step->first_input + static_cast<size_t>(peer)];
-      if (index == Operation::kNoMessage) continue;
-      Message& message = operation->messages[index];
-      if (message.offer.magic != 0) Answer(&message);
-    }
-    ++operation->next_step;
-    Post(operation, step->first_post, step->num_posts);
   }
 }
 
+// The next one of its kind, if it is due.
+bool Comm::TakeStep(Operation* operation, uint32_t kind) {
+  Step* step = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(network_->mu());
+    // After a message that failed, what is to be summed up may not be there.
+    if (!failure_.ok() || !suspicion_.empty()) return false;
+    if (operation->is_held) return false;
+    const uint32_t next = operation->next_step[kind];
+    if (next == operation->end_step[kind]) return false;
+    step = &operation->steps[next];
+    if (step->waiting != 0) return false;
+  }
+  Outcome summed;
+  if (step->num_inputs != 0) summed = Sum(*operation, *step);
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  if (!failure_.ok()) return false;
+  if (!summed.ok()) {
+    Suspect(summed.reason);
+    return false;
+  }
+  for (uint32_t i = 0; i < step->num_inputs; ++i) {
+    const uint32_t index = operation->inputs[step->first_input + i].message;
+    if (index == Operation::kNoMessage) continue;
+    Message& message = operation->messages[index];
+    if (message.offer.magic != 0) Answer(&message);
+  }
+  ++operation->next_step[kind];
+  Post(operation, step->first_post, step->num_posts);
+  return true;
+}
+
 // What has only been offered is read here, block by block.
-Outcome Comm::Reduce(const Operation& operation, const Step& step) {
+Outcome Comm::Sum(const Operation& operation, const Step& step) {
   const commsched_host_t* host = network_->host();
+  const Input* const inputs = operation.inputs.data() + step.first_input;
   const uint64_t element = ElementBytes(operation.dtype);
-  const void* const* inputs = operation.inputs.data() + step.first_input;
-  const uint32_t* messages = operation.input_messages.data() + step.first_input;
-  const auto offer_of = [&](int peer) -> const Offer* {
-    if (messages[peer] == Operation::kNoMessage) return nullptr;
-    const Offer& offer = operation.messages[messages[peer]].offer;
+  const uint64_t partial =
+      PartialBytes(operation.dtype, operation.reduce_op);
+  const auto offer_of = [&](const Input& input) -> const Offer* {
+    if (input.message == Operation::kNoMessage) return nullptr;
+    const Offer& offer = operation.messages[input.message].offer;
     return offer.magic == 0 ? nullptr : &offer;
   };
-  bool any_offered = false;
-  for (int peer = 0; peer < size(); ++peer) {
-    any_offered |= offer_of(peer) != nullptr;
-  }
+  const bool any_offered =
+      std::any_of(inputs, inputs + step.num_inputs,
+                  [&](const Input& input) { return offer_of(input) != nullptr; });
   const uint64_t block =
-      any_offered ? std::max<uint64_t>(1, kBlockBytes / element) : step.count;
+      any_offered ? std::max<uint64_t>(1, kBlockBytes / partial) : step.count;
+  commsched_tree_sum_t sum = {};
+  sum.struct_size = sizeof(sum);
+  sum.dtype = operation.dtype;
+  sum.op = operation.reduce_op;
+  sum.size = static_cast<uint32_t>(size());
+  sum.num_pieces = step.num_inputs;
+  sum.pieces = pieces_.data();
+  sum.output_is_partial = step.output_is_partial ? 1 : 0;
+  const uint64_t output_bytes = step.output_is_partial ? partial : element;
   for (uint64_t done = 0; done < step.count; done += block) {
-    const uint64_t count = std::min(block, step.count - done);
-    for (int peer = 0; peer < size(); ++peer) {
-      const Offer* offer = offer_of(peer);
-      block_inputs_[static_cast<size_t>(peer)] =
-          static_cast<const char*>(inputs[peer]) +
-          (offer == nullptr ? done * element : 0);
+    sum.count = std::min(block, step.count - done);
+    for (uint32_t i = 0; i < step.num_inputs; ++i) {
+      const Input& input = inputs[i];
+      const uint64_t bytes = input.is_partial ? partial : element;
+      const Offer* const offer = offer_of(input);
+      pieces_[i] = {static_cast<uint32_t>(input.node.begin),
+                    static_cast<uint32_t>(input.node.end),
+                    input.is_partial ? 1U : 0U, 0,
+                    static_cast<const char*>(input.data) +
+                        (offer == nullptr ? done * bytes : 0)};
       if (offer == nullptr) continue;
       // Each block into the same memory, which is in the cache.
+      const int peer = operation.messages[input.message].peer;
       Outcome read = network_->Read(
-          ranks_[static_cast<size_t>(peer)], offer->address + done * element,
-          const_cast<void*>(inputs[peer]), count * element);
+          ranks_[static_cast<size_t>(peer)], offer->address + done * bytes,
+          const_cast<void*>(input.data), sum.count * bytes);
       if (!read.ok()) return {read.code, Name(peer) + ": " + read.reason};
     }
-    host->reduce(host->user, operation.dtype, operation.reduce_op,
-                 static_cast<uint32_t>(size()), block_inputs_.data(), count,
-                 static_cast<char*>(step.output) + done * element);
+    sum.output = static_cast<char*>(step.output) + done * output_bytes;
+    host->reduce_tree(host->user, &sum);
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "commsched/plugin.h"
 #include "network.h"
+#include "layout.h"
 #include "operation.h"
 
 namespace commsched::ucx {
@@ -128,7 +129,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Without it: takes steps that have become possible.
   void Advance(Operation* operation);
-  Outcome Reduce(const Operation& operation, const Step& step);
+  bool TakeStep(Operation* operation, uint32_t kind);
+  Outcome Sum(const Operation& operation, const Step& step);
 
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
@@ -142,14 +144,15 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   const std::string axis_;
   const std::vector<int32_t> ranks_;
   const int rank_;
+  const Layout layout_;
   const uint32_t max_members_;
   const std::string id_;
-  uint64_t tags_ = 0;  // Upper 40 bits of every tag.
+  uint64_t tags_ = 0;  // Upper bits of every tag.
 
   // Owned by who launches and polls.
   bool connected_ = false;
   std::vector<Scratch> spare_;  // The last one is the one that was used last.
-  std::vector<const void*> block_inputs_;  // Of Reduce().
+  std::vector<commsched_piece_t> pieces_;  // Of Sum().
 
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.

@@ -66,7 +66,7 @@ void Comm::OnOffer(Message* message) {
   }
   HearData(&operation, message->peer);
   const bool has_step = message->step != Operation::kNoStep;
-  if (has_step && operation.steps[message->step].count != 0) {
+  if (has_step && operation.steps[message->step].num_inputs != 0) {
     --operation.steps[message->step].waiting;
     return WakeIfDue(operation);
   }
@@ -138,9 +138,7 @@ void Comm::HearData(Operation* operation, int peer) {
 }
 
 void Comm::WakeIfDue(const Operation& operation) {
-  const bool step_is_due = operation.next_step < operation.steps.size() &&
-                           operation.steps[operation.next_step].waiting == 0;
-  if (step_is_due || operation.IsDone()) network_->Wake();
+  if (operation.HasDueStep() || operation.IsDone()) network_->Wake();
 }
 
 void Comm::MessageFailed(const Operation& operation, const Message& message,

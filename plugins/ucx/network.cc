@@ -17,6 +17,7 @@
 #include "comm.h"
 #include "resources.h"
 #include "shared_memory.h"
+#include "tags.h"
 
 namespace commsched::ucx {
 namespace {
@@ -61,11 +62,15 @@ Outcome Failed(const char* what, ucs_status_t status) {
           std::string(what) + ": " + ucs_status_string(status)};
 }
 
-// Whether there are ranks on this machine in different network namespaces.
-bool MachineHasNetworks(const commsched_backend_rank_desc_t& desc) {
+bool HasHosts(const commsched_backend_rank_desc_t& desc) {
   constexpr uint64_t kNeeded =
       offsetof(commsched_backend_rank_desc_t, networks) + sizeof(desc.networks);
-  if (desc.struct_size < kNeeded || desc.hosts == nullptr) return false;
+  return desc.struct_size >= kNeeded && desc.hosts != nullptr;
+}
+
+// Whether there are ranks on this machine in different network namespaces.
+bool MachineHasNetworks(const commsched_backend_rank_desc_t& desc) {
+  if (!HasHosts(desc)) return false;
   const std::string host = desc.hosts[desc.world_rank];
   const std::string network = desc.networks[desc.world_rank];
   for (int32_t rank = 0; rank < desc.world_size; ++rank) {
@@ -114,10 +119,33 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
                         std::unique_ptr<Network>* out) {
   std::unique_ptr<Network> network(new Network(desc, host));
   network->one_network_ = !MachineHasNetworks(desc);
+  network->FindHosts(desc, options.ranks_per_host);
   Outcome outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
   if (outcome.ok()) *out = std::move(network);
   return outcome;
+}
+
+// Where it is not known that ranks share a host, they do not.
+void Network::FindHosts(const commsched_backend_rank_desc_t& desc,
+                        uint64_t ranks_per_host) {
+  const bool knows_hosts = HasHosts(desc);
+  std::map<std::string, int> numbers;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    std::string host = "rank " + std::to_string(rank);
+    if (!knows_hosts) {
+      host = "this one";  // All ranks are of one process.
+    } else if (*desc.hosts[rank] != '\0') {
+      host = std::string(desc.hosts[rank]) + '\n' + desc.networks[rank];
+    }
+    if (ranks_per_host != 0) {
+      const uint64_t part = static_cast<uint64_t>(rank) / ranks_per_host;
+      host += "\npart " + std::to_string(part);
+    }
+    hosts_.push_back(
+        numbers.try_emplace(host, static_cast<int>(numbers.size()))
+            .first->second);
+  }
 }
 
 Outcome Network::Open(const NetworkOptions& options) {
@@ -397,7 +425,7 @@ bool Network::TakeId(const std::string& id, uint64_t* tags) {
   for (const char c : id + "#" + std::to_string(uses_[id]++)) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
-  *tags = (hash ^ hash >> 40) & 0xffffffffff;
+  *tags = (hash ^ hash >> kCommBits) & ((uint64_t{1} << kCommBits) - 1);
   if (tags_.insert(*tags).second) return true;
   ids_.erase(id);
   return false;

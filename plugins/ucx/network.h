@@ -16,57 +16,13 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "message.h"
 #include "outcome.h"
 #include "peer_memory.h"
 
 namespace commsched::ucx {
 
 class Comm;
-
-// Who is told that a message has been sent or received.
-class Receiver {
- public:
-  virtual ~Receiver() = default;
-  // With the network's mutex held, from whatever thread makes progress.
-  // `bytes` is what has been received.
-  virtual void OnDone(struct Message* message, ucs_status_t status,
-                      uint64_t bytes) = 0;
-};
-
-// Sent instead of data that the receiver reads by itself, and what it answers
-// when it has: who the message is to the sender.
-struct MessageId {
-  uint64_t serial = 0;  // Of the launch.
-  uint32_t request = 0;
-  uint32_t index = 0;
-};
-struct Offer {
-  static constexpr uint64_t kMagic = 0x5d1c8a36f0e9b274;
-
-  uint64_t magic = 0;  // kMagic: it is one.
-  uint64_t address = 0;
-  uint64_t bytes = 0;
-  MessageId id;
-};
-
-// One message under way. Stays where it is until OnDone().
-struct Message {
-  Receiver* receiver = nullptr;
-  int peer = 0;  // Rank in the group of its owner.
-  bool is_receive = false;
-  uint32_t owner = 0;  // For the receiver, as are `step` and `phase`.
-  uint32_t step = 0;
-  uint32_t phase = 0;
-  void* data = nullptr;
-  uint64_t bytes = 0;
-  void* request = nullptr;  // UCX's, while it is under way.
-  uint32_t num_posts = 0;   // Receives: how often posted and done.
-  // For the receiver. A send that is offered: until it has gone out and has
-  // been read. A receive that was: until the answer has gone out.
-  Offer offer;
-  uint32_t unread = 0;
-  bool answers = false;
-};
 
 struct NetworkOptions {
   std::string tls;          // UCX_TLS; "": as the environment says.
@@ -77,6 +33,9 @@ struct NetworkOptions {
   // Of the launches of a communicator: while so much is still to go out, later
   // ones send nothing.
   uint64_t window_bytes = 8 << 20;
+  // Ranks of a machine are taken to be on several hosts, so many on each in
+  // their order, as if links were between them. 0: they are on one.
+  uint64_t ranks_per_host = 0;
   // Whether ranks of one machine read each other's memory: with UCX's choice
   // of transports only, unless it says so.
   enum class ReadPeers { kDefault, kOn, kOff };
@@ -100,6 +59,9 @@ class Network {
   std::mutex& mu() { return mu_; }
   uint64_t chunk_bytes() const { return chunk_bytes_; }
   uint64_t window_bytes() const { return window_bytes_; }
+  // Equal for world ranks that share a host, which is a kernel and a network
+  // namespace of it.
+  int HostOf(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
   // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
@@ -152,8 +114,8 @@ class Network {
   int64_t EndByNs();
 
   // Takes the id of a communicator and the tags that it gets, which are the
-  // same on all members: 40 bits. False if this rank has a communicator of that
-  // id, or whose tags are the same.
+  // same on all members: kCommBits (tags.h). False if this rank has a
+  // communicator of that id, or whose tags are the same.
   bool TakeId(const std::string& id, uint64_t* tags);
   void GiveId(const std::string& id, uint64_t tags);
   // Communicators that are made and not connected yet; host's calls only.
@@ -188,6 +150,8 @@ class Network {
         readable_(static_cast<size_t>(desc.world_size)),
         absent_(static_cast<size_t>(desc.world_size)),
         deaf_(static_cast<size_t>(desc.world_size)) {}
+  void FindHosts(const commsched_backend_rank_desc_t& desc,
+                 uint64_t ranks_per_host);
   Outcome Open(const NetworkOptions& options);
   Outcome PutAddress();
   void DropUnread();
@@ -206,6 +170,7 @@ class Network {
   const int world_size_;
   const bool one_machine_;
   bool one_network_ = true;  // Of the ranks on this machine.
+  std::vector<int> hosts_;   // By world rank.
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
   uint64_t window_bytes_ = 0;

@@ -2,31 +2,61 @@
 #ifndef COMMSCHED_PLUGINS_UCX_OPERATION_H_
 #define COMMSCHED_PLUGINS_UCX_OPERATION_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "commsched/plugin.h"
-#include "network.h"
+#include "layout.h"
+#include "message.h"
+#include "outcome.h"
 
 namespace commsched::ucx {
 
-// A part of a launch that waits for messages, reduces, and sends on. Steps of a
-// launch are taken in order, so that the messages between two ranks are sent in
-// the order in which the other has posted receives for them.
+// What messages between two ranks are told apart by, besides their launch. Those
+// of a phase are sent in the order in which the other has posted receives.
+enum Phase : uint32_t {
+  kInputs,      // To who owns the result, or, of an all-to-all, wants the part.
+  kNodeInputs,  // To who sums up a node of the tree on its host.
+  kPartials,    // What such a node has, to who owns the result.
+  kResults,     // And what is gathered or broadcast, from its owner,
+  kForwarded,   // and from who hands it on to the other ranks of its host.
+  kSmall,       // Members that are sent to all directly.
+  kNumPhases
+};
+
+// One piece of a sum (commsched_piece_t).
+struct Input {
+  const void* data = nullptr;
+  uint32_t message = 0;  // That it comes with; kNoMessage: this rank has it.
+  Node node;
+  bool is_partial = false;
+  // Of one that comes with a message: who sends it; -1: this rank has it.
+  int peer = -1;
+  Phase phase = kInputs;
+};
+
+// A part of a launch that waits for messages, sums up, and sends on.
 struct Step {
   uint32_t waiting = 0;  // Messages that have to be done first.
-  // If `count` is not 0, this many elements of each rank's input are combined.
-  uint64_t count = 0;
-  uint32_t first_input = 0;  // In Operation::inputs, one per rank.
+  uint64_t count = 0;    // Elements of each input.
+  uint32_t first_input = 0;
+  uint32_t num_inputs = 0;  // 0: nothing is summed up.
   void* output = nullptr;
-  // What has come or been reduced, and is sent on.
-  bool sends_on = false;
-  void* sent = nullptr;
-  uint64_t sent_count = 0;
-  // The messages that are posted then, in Operation::messages: those that do
-  // so, and receives into the scratch that this step has read.
+  bool output_is_partial = false;
+  // The messages that are posted then, in Operation::messages: those that send
+  // on, and receives into the scratch that this step has read.
   uint32_t first_post = 0;
   uint32_t num_posts = 0;
+};
+
+// Steps of each kind are taken in order, and do not wait for those of another
+// kind.
+enum StepKind : uint32_t {
+  kNodeSums,  // Of other ranks' results, on this host.
+  kOwnSums,   // And what is broadcast by way of this rank.
+  kForwards,
+  kNumStepKinds
 };
 
 // Memory of a launch, which its communicator lends it.
@@ -51,14 +81,15 @@ struct Operation {
   // Posted at once are the first `num_posted`; the rest belongs to steps.
   std::vector<Message> messages;
   uint32_t num_posted = 0;
-  std::vector<Step> steps;
-  std::vector<const void*> inputs;
-  // What each of `inputs` comes with, in `messages`; kNoMessage: own ones.
-  std::vector<uint32_t> input_messages;
+  std::vector<Step> steps;  // Kind by kind.
+  // Of each kind: the next one, and where they end.
+  std::array<uint32_t, kNumStepKinds> next_step = {};
+  std::array<uint32_t, kNumStepKinds> end_step = {};
+  std::vector<Input> inputs;
   Scratch scratch;
 
-  // While it is built: which step has which part of the scratch, and receives
-  // that are posted once step `after` has been taken.
+  // While it is built: which step has which part of the scratch; receives that
+  // are posted once step `after` has been taken; what steps send on.
   struct Room {
     uint64_t begin = 0;
     uint64_t end = 0;
@@ -69,10 +100,20 @@ struct Operation {
     uint32_t step = 0;
     char* to = nullptr;
   };
+  struct SentOn {
+    uint32_t after = 0;
+    int peer = 0;
+    Phase phase = kResults;
+    const void* data = nullptr;
+    uint64_t bytes = 0;
+    uint32_t waited_for_by = kNoStep;
+  };
   std::vector<Room> rooms;
   std::vector<Late> late;
+  std::vector<SentOn> sent_on;
+  std::vector<HostLoad> loads;
+  std::vector<int64_t> shares;
 
-  uint32_t next_step = 0;
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
   std::vector<bool> heard;   // Peers that something has come from, by rank.
@@ -82,46 +123,21 @@ struct Operation {
 
   // Room for what `other` holds.
   void Reserve(const Operation& other);
+  bool StepsAreDone() const { return next_step == end_step; }
   bool IsDone() const {
-    return next_step == steps.size() && outstanding == 0 && !is_held;
+    return StepsAreDone() && outstanding == 0 && !is_held;
   }
+  // Whether a step can be taken.
+  bool HasDueStep() const;
 };
-
-// The bytes of scratch that Build() needs. Few, whatever the launch has: what
-// has been reduced makes room for what comes next.
-uint64_t ScratchBytes(const commsched_launch_t& launch, int rank, int size,
-                      uint64_t chunk_bytes);
 
 // INVALID_ARGUMENT for a kind or an element type that is none.
 Outcome CheckKind(const commsched_launch_t& launch);
 
-// Writes what rank `rank` of `size` does for `launch`, in chunks of
-// `chunk_bytes`, into `operation`, which has scratch for it. Nothing is posted;
-// a rank's own data is copied where it belongs.
-//
-//   all-gather, all-to-all   every rank sends each other rank its part
-//   reduce-scatter           the same; a chunk of a part is reduced, in the order
-//                            of the tree, as soon as it has come from all
-//   all-reduce               reduce-scatter of equal parts, of which a chunk is
-//                            sent to all once it is reduced; small ones: every
-//                            rank sends all, and reduces all
-//   reduce                   reduce-scatter, whose chunks are sent to the root
-//   broadcast                the root sends each other rank one part, which
-//                            sends it on by chunks; small ones: all to all
-//
-// So reductions have one order, and their bits do not depend on sizes or on
-// arrival. A link carries as many bytes as with a ring, in fewer steps.
-// Sends and receives (kind SEND) have no steps.
-void Build(const commsched_launch_t& launch, int rank, int size,
-           uint64_t chunk_bytes, Operation* operation);
-
-// Makes `largest` hold, of everything, at least as much as Build() writes for
-// `launch`. Its memory is not looked at.
-void Measure(const commsched_launch_t& launch, int rank, int size,
-             uint64_t chunk_bytes, Operation* largest);
-
 // Bytes of an element; 0 if `dtype` is none.
 uint64_t ElementBytes(commsched_dtype_t dtype);
+// Of an element of a partial sum (commsched_piece_t).
+uint64_t PartialBytes(commsched_dtype_t dtype, commsched_reduce_op_t op);
 
 }  // namespace commsched::ucx
 

@@ -111,6 +111,10 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       Outcome outcome = ReadNumber("configuration: window_bytes", value, 1,
                                    uint64_t{1} << 40, &options->window_bytes);
       if (!outcome.ok()) return outcome;
+    } else if (key == "ranks_per_host") {
+      Outcome outcome = ReadNumber("configuration: ranks_per_host", value, 1,
+                                   1 << 20, &options->ranks_per_host);
+      if (!outcome.ok()) return outcome;
     } else if (key == "read_peers" && (value == "on" || value == "off")) {
       options->read_peers = value == "on" ? NetworkOptions::ReadPeers::kOn
                                           : NetworkOptions::ReadPeers::kOff;
@@ -118,7 +122,7 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
                   "' is not tls=, net_devices=, spin_us=, chunk_bytes=, "
-                  "window_bytes= or read_peers=on|off"};
+                  "window_bytes=, ranks_per_host= or read_peers=on|off"};
     }
   }
   return {};
@@ -127,7 +131,7 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
 commsched_status_t Init(const commsched_host_t* given, char* message,
                         uint64_t message_size) {
   if (given->struct_size <
-      offsetof(commsched_host_t, reduce) + sizeof(given->reduce)) {
+      offsetof(commsched_host_t, reduce_tree) + sizeof(given->reduce_tree)) {
     return Report({COMMSCHED_UNAVAILABLE, "the library is too old for it"},
                   message, message_size);
   }

@@ -46,7 +46,7 @@ BackendCase NamedBackend(int size) {
       PluginRegistry::Process().Backend(one.backend).value();
   one.name = absl::StrCat(one.backend, "_n", size);
   one.capabilities = table->capabilities & BackendCase{}.capabilities;
-  one.deterministic = one.capabilities & COMMSCHED_BACKEND_DETERMINISTIC;
+  one.deterministic = one.capabilities & COMMSCHED_BACKEND_TREE_SUMS;
   one.processes = table->capabilities & COMMSCHED_BACKEND_PROCESSES;
   one.on_cuda = table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED;
   one.keeps_nan = !one.on_cuda;
@@ -113,7 +113,7 @@ std::vector<BackendCase> AllBackends() {
         {absl::StrCat("skeleton_n", size), "skeleton", size, true, "",
          Wrap::kNone,
          COMMSCHED_TEST_PLUGINS "/skeletons/commsched_skeleton_backend.so",
-         COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_DETERMINISTIC |
+         COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
              COMMSCHED_BACKEND_STRIDED,
          false});
   }
@@ -136,7 +136,7 @@ std::vector<BackendCase> AllBackends() {
     one.size = size;
     one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_nccl.so";
     one.capabilities = COMMSCHED_BACKEND_VECTORED |
-                       COMMSCHED_BACKEND_DETERMINISTIC | COMMSCHED_BACKEND_P2P;
+                       COMMSCHED_BACKEND_TREE_SUMS | COMMSCHED_BACKEND_P2P;
     one.checks_launches = false;
     one.on_cuda = true;
     one.keeps_nan = false;

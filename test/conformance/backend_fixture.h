@@ -36,7 +36,7 @@ struct BackendCase {
   std::string plugin = {};
   // COMMSCHED_BACKEND_*: what it must say that it can do.
   uint32_t capabilities = COMMSCHED_BACKEND_VECTORED |
-                          COMMSCHED_BACKEND_DETERMINISTIC |
+                          COMMSCHED_BACKEND_TREE_SUMS |
                           COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P;
   // Looks at the arguments of launches, and whether members gave the same. One
   // that does not relies on the planner and on the ranks' comparing of plans.

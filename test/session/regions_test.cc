@@ -273,9 +273,9 @@ TEST(RegionsTest, APlanForItsBackendHasNoPiecesThatItDoesNotTake) {
   EXPECT_EQ(rig.Spec(0).plan->launches.size(), 1u);
 }
 
-TEST(RegionsTest, ADeterministicPlanNeedsABackendThatSumsInRankOrder) {
+TEST(RegionsTest, ADeterministicPlanNeedsABackendThatSumsInTheOrderOfTheTree) {
   static commsched_backend_t table;
-  table = Without(COMMSCHED_BACKEND_DETERMINISTIC);
+  table = Without(COMMSCHED_BACKEND_TREE_SUMS);
   WorldSpec world = Ranks(kGroupSize);
   world.table = &table;
   PlanOptions options;
@@ -284,7 +284,7 @@ TEST(RegionsTest, ADeterministicPlanNeedsABackendThatSumsInRankOrder) {
                  options);
   EXPECT_THAT(Session::CreateAll({rig.Spec(0)}),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "COMMSCHED_BACKEND_DETERMINISTIC"));
+                       "COMMSCHED_BACKEND_TREE_SUMS"));
 }
 
 TEST(RegionsTest, AKindNeedsABackendThatTakesIt) {

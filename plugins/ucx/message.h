@@ -1,0 +1,58 @@
+// One message between two ranks.
+#ifndef COMMSCHED_PLUGINS_UCX_MESSAGE_H_
+#define COMMSCHED_PLUGINS_UCX_MESSAGE_H_
+
+#include <ucs/type/status.h>
+
+#include <cstdint>
+
+namespace commsched::ucx {
+
+// Who is told that a message has been sent or received.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  // With the network's mutex held, from whatever thread makes progress.
+  // `bytes` is what has been received.
+  virtual void OnDone(struct Message* message, ucs_status_t status,
+                      uint64_t bytes) = 0;
+};
+
+// Sent instead of data that the receiver reads by itself, and what it answers
+// when it has: who the message is to the sender.
+struct MessageId {
+  uint64_t serial = 0;  // Of the launch.
+  uint32_t request = 0;
+  uint32_t index = 0;
+};
+struct Offer {
+  static constexpr uint64_t kMagic = 0x5d1c8a36f0e9b274;
+
+  uint64_t magic = 0;  // kMagic: it is one.
+  uint64_t address = 0;
+  uint64_t bytes = 0;
+  MessageId id;
+};
+
+// One message under way. Stays where it is until OnDone().
+struct Message {
+  Receiver* receiver = nullptr;
+  int peer = 0;  // Rank in the group of its owner.
+  bool is_receive = false;
+  uint32_t owner = 0;  // For the receiver, as are `step` and `phase`.
+  uint32_t step = 0;
+  uint32_t phase = 0;
+  void* data = nullptr;
+  uint64_t bytes = 0;
+  void* request = nullptr;  // UCX's, while it is under way.
+  uint32_t num_posts = 0;   // Receives: how often posted and done.
+  // For the receiver. A send that is offered: until it has gone out and has
+  // been read. A receive that was: until the answer has gone out.
+  Offer offer;
+  uint32_t unread = 0;
+  bool answers = false;
+};
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_MESSAGE_H_
