@@ -320,7 +320,7 @@ class Job::Impl {
     client.rank = rank();
     client.size = size();
     client.epoch = spec_.environment.epoch;
-    client.place = OwnPlace();
+    client.place = OwnPlace(spec_.environment.host_id);
     client.connect_timeout_ns = timeout_ns;
     client.join_timeout_ns = spec_.timeout_ns;
     client.on_lost = spec_.on_lost;

@@ -31,6 +31,7 @@ struct LaunchEnvironment {
   std::string server_host;
   uint16_t server_port = 0;
   bool rank_0_serves = true;
+  std::string host_id;     // Ranks with another one are on another host.
   std::string token;       // The job token, or
   std::string token_file;  // the file that has it; "": none.
 };
@@ -45,7 +46,8 @@ struct LaunchEnvironment {
 // the port after MASTER_PORT by default, or under srun on the first node of the
 // step, if the ranks are on several hosts. The token is that of COMMSCHED_TOKEN
 // or in the file COMMSCHED_TOKEN_FILE, the epoch COMMSCHED_EPOCH or torchrun's
-// TORCHELASTIC_RESTART_COUNT.
+// TORCHELASTIC_RESTART_COUNT. COMMSCHED_HOST_ID parts the ranks of one machine
+// among hosts.
 //
 // kInvalidArgument, naming the variable, its value and what is allowed;
 // kFailedPrecondition if the ranks are on several hosts and nothing says where

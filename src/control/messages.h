@@ -21,6 +21,8 @@ inline constexpr uint32_t kControlVersion = 4;
 // So that a handshake fits kMaxHandshakeBytes.
 inline constexpr size_t kMaxJobBytes = 128;
 inline constexpr size_t kMaxPlaceBytes = 64;
+// Of it, COMMSCHED_HOST_ID.
+inline constexpr size_t kMaxHostIdBytes = 24;
 inline constexpr size_t kMaxRefusedBytes = 480;
 
 // ---- Handshake --------------------------------------------------------------

@@ -13,7 +13,7 @@
 
 namespace commsched {
 
-RankPlace OwnPlace() {
+RankPlace OwnPlace(const std::string& host_id) {
   RankPlace place;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), place.host);
   char text[kMaxPlaceBytes] = "";
@@ -22,7 +22,9 @@ RankPlace OwnPlace() {
   }
   const ssize_t n = readlink("/proc/self/ns/net", text, sizeof(text));
   if (n > 0) place.network.assign(text, static_cast<size_t>(n));
-  place.host.resize(std::min(place.host.size(), kMaxPlaceBytes));
+  place.host.resize(
+      std::min(place.host.size(), kMaxPlaceBytes - kMaxHostIdBytes - 1));
+  if (!host_id.empty()) absl::StrAppend(&place.host, "/", host_id);
   return place;
 }
 

@@ -16,8 +16,8 @@ struct RankPlace {
   std::string network;  // Of one host: equal in one network namespace.
 };
 
-// Of this process.
-RankPlace OwnPlace();
+// Of this process. Those with another `host_id` are on another host.
+RankPlace OwnPlace(const std::string& host_id);
 
 // The places of all ranks, by rank.
 struct Roster {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "control/messages.h"
+#include "control/roster.h"
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
 
@@ -205,6 +206,21 @@ TEST(LaunchEnvironmentTest, ALongNameIsCutAndStaysDifferent) {
   variables["TORCHELASTIC_RUN_ID"].back() = 'z';
   ASSERT_OK_AND_ASSIGN(const auto other, Read(variables));
   EXPECT_NE(job.job, other.job);
+}
+
+TEST(LaunchEnvironmentTest, AHostIdIsTakenAndLimited) {
+  Variables variables = Torchrun();
+  ASSERT_OK_AND_ASSIGN(const auto without, Read(variables));
+  EXPECT_EQ(without.host_id, "");
+  variables["COMMSCHED_HOST_ID"] = std::string(24, 'x');
+  ASSERT_OK_AND_ASSIGN(const auto with, Read(variables));
+  EXPECT_EQ(with.host_id, std::string(24, 'x'));
+  EXPECT_NE(OwnPlace("a").host, OwnPlace("b").host);
+  EXPECT_LE(OwnPlace(with.host_id).host.size(), kMaxPlaceBytes);
+  variables["COMMSCHED_HOST_ID"] += 'x';
+  EXPECT_THAT(Read(variables),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "COMMSCHED_HOST_ID has 25 characters, not at most 24"));
 }
 
 TEST(LaunchEnvironmentTest, SlurmListsAreRead) {

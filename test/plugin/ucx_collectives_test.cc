@@ -325,7 +325,9 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
     shape.kind = link.kind;
     shape.dtype = link.dtype;
     shape.size = static_cast<int>(std::string(link.hosts).size());
-    const CollectiveCase launch(shape, {{.count = CountOf(link, kArrayBytes)}},
+    MemberCase member;
+    member.count = CountOf(link, kArrayBytes);
+    const CollectiveCase launch(shape, {member},
                                 /*in_place=*/false, /*deterministic=*/true,
                                 random);
     Job job(HostsOf(link.hosts), kChunkBytes,
