@@ -166,8 +166,7 @@ Outcome Network::Open(const NetworkOptions& options) {
   read_peers_ = options.read_peers == NetworkOptions::ReadPeers::kOn;
   if (tls.empty() && getenv("UCX_TLS") == nullptr) {
     tls = one_network_ ? kDefaultTls : kNetworkTls;
-    read_peers_ |= one_network_ &&
-                   options.read_peers == NetworkOptions::ReadPeers::kDefault;
+    read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
   }
   const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
   eager_bytes_ = options.chunk_bytes * 3 / 2;
@@ -344,7 +343,8 @@ Outcome Network::Connect(int peer, int64_t deadline_ns) {
                                     std::to_string(bytes) + " bytes"};
   }
   std::memcpy(&card, address.data(), sizeof(card));
-  const bool reads = read_peers_ && CanRead(card);
+  const bool reads =
+      read_peers_ && HostOf(peer) == HostOf(world_rank_) && CanRead(card);
   const std::lock_guard<std::mutex> lock(mu_);
   ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
   if (endpoint != nullptr) return {};

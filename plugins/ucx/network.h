@@ -36,8 +36,8 @@ struct NetworkOptions {
   // Ranks of a machine are taken to be on several hosts, so many on each in
   // their order, as if links were between them. 0: they are on one.
   uint64_t ranks_per_host = 0;
-  // Whether ranks of one machine read each other's memory: with UCX's choice
-  // of transports only, unless it says so.
+  // Whether ranks of one host read each other's memory: with UCX's choice of
+  // transports only, unless it says so.
   enum class ReadPeers { kDefault, kOn, kOff };
   ReadPeers read_peers = ReadPeers::kDefault;
 };
