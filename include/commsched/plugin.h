@@ -33,7 +33,8 @@
 extern "C" {
 #endif
 
-// ---- The order of sums -------------------------------------------------------
+// ---- The order of sums
+// -------------------------------------------------------
 //
 // Reductions that are to give the same bits everywhere combine what the
 // positions of a group, which are its ranks in order, have in the order of a
@@ -47,9 +48,9 @@ extern "C" {
 // for AVG they are summed exactly.
 
 /// What a sum is made of: the elements of one position, or the partial sum of a
-/// node. Elements of partial sums: f32 for f16 and bf16; for AVG int64_t for i8,
-/// u8 and i32, and 128 bits, aligned to 16 bytes, for i64; else the type itself.
-/// Never grows.
+/// node. Elements of partial sums: f32 for f16 and bf16; for AVG int64_t for
+/// i8, u8 and i32, and 128 bits, aligned to 16 bytes, for i64; else the type
+/// itself. Never grows.
 typedef struct commsched_piece {
   uint32_t lo;  ///< Positions lo..hi-1: a node of the tree.
   uint32_t hi;
@@ -104,8 +105,8 @@ typedef struct commsched_host {
   const struct commsched_backend* (*backend)(void* user, const char* name);
   /// The library's deterministic reduction of a node of the tree
   /// (commsched_tree_sum_t). INVALID_ARGUMENT for an unknown dtype or
-  /// operation, a piece that is no node, or pieces that do not follow each other
-  /// or are not a node together. Never blocks, never allocates.
+  /// operation, a piece that is no node, or pieces that do not follow each
+  /// other or are not a node together. Never blocks, never allocates.
   commsched_status_t (*reduce_tree)(void* user,
                                     const commsched_tree_sum_t* sum);
 } commsched_host_t;

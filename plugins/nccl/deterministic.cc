@@ -1,6 +1,6 @@
 // Reductions in the order of the tree, which is not NCCL's to give: each rank
-// gets the inputs of what it reduces, and a kernel adds them up. An all-reduce is
-// a part of it per rank, gathered afterwards.
+// gets the inputs of what it reduces, and a kernel adds them up. An all-reduce
+// is a part of it per rank, gathered afterwards.
 #include <algorithm>
 
 #include "comm.h"

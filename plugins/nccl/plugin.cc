@@ -192,8 +192,7 @@ void MemStats(void* rank, commsched_backend_memory_t* out_memory) {
 constexpr commsched_backend_t kBackend = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities = COMMSCHED_BACKEND_VECTORED |
-                    COMMSCHED_BACKEND_TREE_SUMS |
+    .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
                     COMMSCHED_BACKEND_STREAM_ORDERED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "nccl",

@@ -111,8 +111,7 @@ void Builder::Sum(uint64_t count, void* output, bool output_is_partial) {
   const uint32_t number = LastStep();
   Step& step = op_.steps.back();
   step.count = count;
-  step.num_inputs =
-      static_cast<uint32_t>(op_.inputs.size()) - step.first_input;
+  step.num_inputs = static_cast<uint32_t>(op_.inputs.size()) - step.first_input;
   step.output = output;
   step.output_is_partial = output_is_partial;
   uint64_t bytes = 0;
@@ -232,8 +231,9 @@ void Builder::Finish() {
     for (; sent_on != op_.sent_on.end() && sent_on->after == number;
          ++sent_on) {
       // It was counted when the slot was taken again.
-      Add(false, sent_on->peer, sent_on->phase, const_cast<void*>(sent_on->data),
-          sent_on->bytes, sent_on->waited_for_by);
+      Add(false, sent_on->peer, sent_on->phase,
+          const_cast<void*>(sent_on->data), sent_on->bytes,
+          sent_on->waited_for_by);
     }
     step->num_posts =
         static_cast<uint32_t>(op_.messages.size()) - step->first_post;

@@ -80,24 +80,23 @@ class Collective {
       const commsched_member_t& member = launch_.members[m];
       ForNodeSums(member, [&](int /*owner*/, Range chunk) {
         ScratchNeeds* const sums = &needs[kNodeSums];
-        sums->AddRoom(
-            ScratchBytesOf(chunk.count * element_) *
-            static_cast<uint64_t>(layout_.NodeOf(rank_).size() - 1));
-        sums->slot_bytes = std::max(sums->slot_bytes,
-                                    ScratchBytesOf(chunk.count * partial_));
+        sums->AddRoom(ScratchBytesOf(chunk.count * element_) *
+                      static_cast<uint64_t>(layout_.NodeOf(rank_).size() - 1));
+        sums->slot_bytes =
+            std::max(sums->slot_bytes, ScratchBytesOf(chunk.count * partial_));
       });
       ForOwnChunks(member, [&](Range chunk) {
         ScratchNeeds* const sums = &needs[kOwnSums];
         uint64_t room = 0;
         ForPieces(member, [&](Node, bool is_partial, int peer, Phase) {
           if (peer == rank_) return;
-          room += ScratchBytesOf(chunk.count *
-                                 (is_partial ? partial_ : element_));
+          room +=
+              ScratchBytesOf(chunk.count * (is_partial ? partial_ : element_));
         });
         sums->AddRoom(room);
         if (!OnlySendsOn()) return;
-        sums->slot_bytes = std::max(sums->slot_bytes,
-                                    ScratchBytesOf(chunk.count * element_));
+        sums->slot_bytes =
+            std::max(sums->slot_bytes, ScratchBytesOf(chunk.count * element_));
       });
     }
     return needs;
@@ -198,9 +197,9 @@ class Collective {
     const int host = layout_.HostOf(owner);
     const int root_host = layout_.HostOf(launch_.root);
     if (host == root_host) return {};
-    const Range share = EqualPart(
-        {0, count}, static_cast<uint64_t>(layout_.num_hosts() - 1),
-        static_cast<uint64_t>(host - (host > root_host)));
+    const Range share =
+        EqualPart({0, count}, static_cast<uint64_t>(layout_.num_hosts() - 1),
+                  static_cast<uint64_t>(host - (host > root_host)));
     return HostPart(share, owner);
   }
 
@@ -239,8 +238,8 @@ class Collective {
     return {range, range.count != 0};
   }
 
-  // Calls each(owner, chunk): the first chunk of every part, beginning with that
-  // of rank `first`, then the second, and so on.
+  // Calls each(owner, chunk): the first chunk of every part, beginning with
+  // that of rank `first`, then the second, and so on.
   template <typename Each>
   void ForChunks(const commsched_member_t& member, int first,
                  const Each& each) const {
@@ -337,7 +336,8 @@ class Collective {
   void AddOwnSteps(const commsched_member_t& member) {
     if (IsReducing()) {
       const uint64_t begin = PartOf(member, rank_).range.begin;
-      ForOwnChunks(member, [&](Range chunk) { AddOwnSum(member, begin, chunk); });
+      ForOwnChunks(member,
+                   [&](Range chunk) { AddOwnSum(member, begin, chunk); });
     } else if (launch_.kind == COMMSCHED_BROADCAST && !IsSmall(member)) {
       ForOwnChunks(member, [&](Range chunk) {
         AddForward(member, launch_.root, rank_, chunk);
@@ -455,8 +455,7 @@ class Collective {
 
   // A small sum may overwrite the input, of which what is sent goes first.
   void SendInputs(const commsched_member_t& member) {
-    const bool waits =
-        launch_.kind == COMMSCHED_ALL_REDUCE && IsSmall(member);
+    const bool waits = launch_.kind == COMMSCHED_ALL_REDUCE && IsSmall(member);
     ForChunks(member, AfterOwn(), [&](int owner, Range chunk) {
       const Hop hop = InputTo(member, owner);
       if (!hop.exists() || hop.phase == kNodeInputs) return;

@@ -29,9 +29,9 @@ uint64_t ScratchBytes(const commsched_launch_t& launch, const Layout& layout,
 //                    each gets its part from the root and hands it on
 //
 // Small members are sent to all who want them directly: of an all-reduce every
-// rank sends all, and sums up all. Sums are those of the tree, whose bits do not
-// depend on sizes, layout or arrival. Sends and receives (kind SEND) have no
-// steps.
+// rank sends all, and sums up all. Sums are those of the tree, whose bits do
+// not depend on sizes, layout or arrival. Sends and receives (kind SEND) have
+// no steps.
 void Build(const commsched_launch_t& launch, const Layout& layout, int rank,
            uint64_t chunk_bytes, Operation* operation);
 

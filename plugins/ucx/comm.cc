@@ -192,9 +192,9 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     Outcome outcome = CheckKind(launches[i]);
     if (!outcome.ok()) return outcome;
     Operation one;
-    scratch_bytes = std::max(
-        scratch_bytes, ScratchBytes(launches[i], layout_, rank_,
-                                    network_->chunk_bytes(), &one));
+    scratch_bytes =
+        std::max(scratch_bytes, ScratchBytes(launches[i], layout_, rank_,
+                                             network_->chunk_bytes(), &one));
     Measure(launches[i], layout_, rank_, network_->chunk_bytes(), &largest);
   }
   const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
@@ -215,10 +215,11 @@ uint64_t Comm::Tag(int source, uint64_t type) const {
 
 uint64_t Comm::DataTag(const Operation& operation,
                        const Message& message) const {
-  return Tag(message.is_receive ? message.peer : rank_,
-             operation.kind == COMMSCHED_SEND
-                 ? kPeersType
-                 : operation.number % kNumLaunches * kNumPhases + message.phase);
+  return Tag(
+      message.is_receive ? message.peer : rank_,
+      operation.kind == COMMSCHED_SEND
+          ? kPeersType
+          : operation.number % kNumLaunches * kNumPhases + message.phase);
 }
 
 std::string Comm::Name(int peer) const {
@@ -301,8 +302,8 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   if (outcome.ok()) outcome = CheckKind(launch);
   if (outcome.ok()) {
     Operation* const operation = &operations_[request];
-    outcome = Lend(ScratchBytes(launch, layout_, rank_,
-                                network_->chunk_bytes(), operation),
+    outcome = Lend(ScratchBytes(launch, layout_, rank_, network_->chunk_bytes(),
+                                operation),
                    &operation->scratch);
   }
   if (outcome.ok()) {
@@ -513,16 +514,15 @@ Outcome Comm::Sum(const Operation& operation, const Step& step) {
   const commsched_host_t* host = network_->host();
   const Input* const inputs = operation.inputs.data() + step.first_input;
   const uint64_t element = ElementBytes(operation.dtype);
-  const uint64_t partial =
-      PartialBytes(operation.dtype, operation.reduce_op);
+  const uint64_t partial = PartialBytes(operation.dtype, operation.reduce_op);
   const auto offer_of = [&](const Input& input) -> const Offer* {
     if (input.message == Operation::kNoMessage) return nullptr;
     const Offer& offer = operation.messages[input.message].offer;
     return offer.magic == 0 ? nullptr : &offer;
   };
-  const bool any_offered =
-      std::any_of(inputs, inputs + step.num_inputs,
-                  [&](const Input& input) { return offer_of(input) != nullptr; });
+  const bool any_offered = std::any_of(
+      inputs, inputs + step.num_inputs,
+      [&](const Input& input) { return offer_of(input) != nullptr; });
   const uint64_t block =
       any_offered ? std::max<uint64_t>(1, kBlockBytes / partial) : step.count;
   commsched_tree_sum_t sum = {};

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "commsched/plugin.h"
-#include "network.h"
 #include "layout.h"
+#include "network.h"
 #include "operation.h"
 
 namespace commsched::ucx {

@@ -32,8 +32,8 @@ void Layout::FindNodes(int begin, int end) {
     }
     return;
   }
-  const auto half = static_cast<int>(
-      std::bit_floor(static_cast<unsigned>(end - begin - 1)));
+  const auto half =
+      static_cast<int>(std::bit_floor(static_cast<unsigned>(end - begin - 1)));
   FindNodes(begin, begin + half);
   FindNodes(begin + half, end);
 }

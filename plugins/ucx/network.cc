@@ -142,9 +142,8 @@ void Network::FindHosts(const commsched_backend_rank_desc_t& desc,
       const uint64_t part = static_cast<uint64_t>(rank) / ranks_per_host;
       host += "\npart " + std::to_string(part);
     }
-    hosts_.push_back(
-        numbers.try_emplace(host, static_cast<int>(numbers.size()))
-            .first->second);
+    hosts_.push_back(numbers.try_emplace(host, static_cast<int>(numbers.size()))
+                         .first->second);
   }
 }
 

@@ -13,8 +13,9 @@
 
 namespace commsched::ucx {
 
-// What messages between two ranks are told apart by, besides their launch. Those
-// of a phase are sent in the order in which the other has posted receives.
+// What messages between two ranks are told apart by, besides their launch.
+// Those of a phase are sent in the order in which the other has posted
+// receives.
 enum Phase : uint32_t {
   kInputs,      // To who owns the result, or, of an all-to-all, wants the part.
   kNodeInputs,  // To who sums up a node of the tree on its host.
@@ -124,9 +125,7 @@ struct Operation {
   // Room for what `other` holds.
   void Reserve(const Operation& other);
   bool StepsAreDone() const { return next_step == end_step; }
-  bool IsDone() const {
-    return StepsAreDone() && outstanding == 0 && !is_held;
-  }
+  bool IsDone() const { return StepsAreDone() && outstanding == 0 && !is_held; }
   // Whether a step can be taken.
   bool HasDueStep() const;
 };

@@ -285,8 +285,7 @@ void Interrupt(void* rank) { static_cast<Network*>(rank)->Interrupt(); }
 const commsched_backend_t table = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities = COMMSCHED_BACKEND_VECTORED |
-                    COMMSCHED_BACKEND_TREE_SUMS |
+    .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_PROCESSES,
     .name = "ucx",

@@ -58,9 +58,9 @@ class Routes {
 
   // Whether the sum of a node travels instead of its inputs.
   bool IsSummedUp(Node node) const {
-    return node.size() > 1 && partial_bytes_ <= static_cast<uint64_t>(
-                                                    node.size()) *
-                                                    element_bytes_;
+    return node.size() > 1 &&
+           partial_bytes_ <=
+               static_cast<uint64_t>(node.size()) * element_bytes_;
   }
   // Which of its ranks makes it for `owner`.
   int SummerOf(Node node, int owner) const {

@@ -286,8 +286,7 @@ commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
 constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities = COMMSCHED_BACKEND_VECTORED |
-                    COMMSCHED_BACKEND_TREE_SUMS |
+    .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,

@@ -121,9 +121,8 @@ constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_INLINE |
-                    COMMSCHED_BACKEND_TREE_SUMS |
-                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
-                    COMMSCHED_BACKEND_PROCESSES,
+                    COMMSCHED_BACKEND_TREE_SUMS | COMMSCHED_BACKEND_STRIDED |
+                    COMMSCHED_BACKEND_P2P | COMMSCHED_BACKEND_PROCESSES,
     .name = "null",
     .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,  // All of them, as of what follows.

@@ -55,8 +55,7 @@ COMMSCHED_ELEMENT uint32_t SizeOf(const Reduction& reduction) {
 }
 
 COMMSCHED_ELEMENT bool IsPartial(const Reduction& reduction, int input) {
-  return reduction.pieces != nullptr &&
-         reduction.pieces[input].is_partial != 0;
+  return reduction.pieces != nullptr && reduction.pieces[input].is_partial != 0;
 }
 
 // Positions: [begin, end).
@@ -233,7 +232,8 @@ COMMSCHED_ELEMENT void AddFew(const Reduction& reduction, uint64_t first) {
   constexpr uint64_t kAtOnce =
       std::min<uint64_t>(kCount, kLineBytes / sizeof(typename Format::Element));
   const typename Format::Element* in[kInputs];
-  for (int i = 0; i < kInputs; ++i) in[i] = InputAt<Format>(reduction, i, first);
+  for (int i = 0; i < kInputs; ++i)
+    in[i] = InputAt<Format>(reduction, i, first);
   auto* const out =
       static_cast<typename Format::Element*>(reduction.result) + first;
   const bool is_mean = IsMean(reduction);

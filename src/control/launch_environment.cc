@@ -176,10 +176,9 @@ absl::StatusOr<LaunchEnvironment> ReadLaunchEnvironment(
   result.token_file = reader.Text("COMMSCHED_TOKEN_FILE");
   result.host_id = reader.Text("COMMSCHED_HOST_ID");
   if (result.host_id.size() > kMaxHostIdBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("environment variable COMMSCHED_HOST_ID has ",
-                     result.host_id.size(), " characters, not at most ",
-                     kMaxHostIdBytes));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "environment variable COMMSCHED_HOST_ID has ", result.host_id.size(),
+        " characters, not at most ", kMaxHostIdBytes));
   }
   ASSIGN_OR_RETURN(
       const int64_t restarts,

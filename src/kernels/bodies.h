@@ -192,8 +192,8 @@ struct ReduceRanksArgs {
 inline constexpr uint32_t kMaxTreeLevels = 13;
 
 // Counts inputs in binary: where bit k is set, the block of 2^k inputs before
-// the last lower bits' waits for its sibling in `blocks[k]`. No index depends on
-// data once the loops are unrolled, so that blocks are in registers.
+// the last lower bits' waits for its sibling in `blocks[k]`. No index depends
+// on data once the loops are unrolled, so that blocks are in registers.
 template <typename Format, typename Op>
 COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
     const ReduceRanksArgs& a, uint64_t i) {

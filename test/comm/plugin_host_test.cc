@@ -53,8 +53,9 @@ TEST(PluginHostTest, PartialSumsGiveTheBitsOfTheWhole) {
   EXPECT_EQ(whole, 3 * (1.0f / 5));  // (1e8 + 1) + (-1e8 + 1) = 0
   ASSERT_EQ(sum_of({raw(2), raw(3)}, true, &back), COMMSCHED_OK);
   EXPECT_EQ(back, -1e8f);
-  ASSERT_EQ(sum_of({raw(0), raw(1), {2, 4, 1, 0, &back}, raw(4)}, false, &parts),
-            COMMSCHED_OK);
+  ASSERT_EQ(
+      sum_of({raw(0), raw(1), {2, 4, 1, 0, &back}, raw(4)}, false, &parts),
+      COMMSCHED_OK);
   EXPECT_EQ(parts, whole);
 
   // Not the whole group; no node; gaps; a raw piece of two positions.

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "kernels/float16.h"
 #include "kernels/formats.h"
+#include "test/support/tree_sum.h"
 
 namespace commsched {
 namespace {
@@ -35,16 +36,6 @@ T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values) {
   return result;
 }
 
-// What [lo, hi) of `values` is by the definition of the tree.
-template <typename T>
-T OverTree(const std::vector<T>& values, size_t lo, size_t hi) {
-  if (hi - lo == 1) return values[lo];
-  size_t half = 1;
-  while (2 * half < hi - lo) half *= 2;
-  const T left = OverTree(values, lo, lo + half);
-  return left + OverTree(values, lo + half, hi);
-}
-
 // Arrays of random floats, and their sums in the order of the tree.
 class RandomFloats {
  public:
@@ -55,9 +46,9 @@ class RandomFloats {
       for (float& value : inputs_.emplace_back(count)) value = values(random);
     }
     for (uint64_t e = 0; e < count; ++e) {
-      std::vector<float> of_element;
-      for (const auto& input : inputs_) of_element.push_back(input[e]);
-      sums_[e] = OverTree(of_element, 0, of_element.size());
+      sums_[e] = test::OverTree(
+          0, num_inputs, [&](int i) { return inputs_[i][e]; },
+          [](float a, float b) { return a + b; });
     }
     for (const std::vector<float>& input : inputs_) {
       addresses_.push_back(input.data());

@@ -109,13 +109,13 @@ std::vector<BackendCase> AllBackends() {
   // Without faults the wrapper must be a backend like any other.
   cases.push_back({"faultless_n3", "inproc", 3, true, "", Wrap::kFaultless});
   for (const int size : {1, 2, 3, 4}) {
-    cases.push_back(
-        {absl::StrCat("skeleton_n", size), "skeleton", size, true, "",
-         Wrap::kNone,
-         COMMSCHED_TEST_PLUGINS "/skeletons/commsched_skeleton_backend.so",
-         COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
-             COMMSCHED_BACKEND_STRIDED,
-         false});
+    cases.push_back({absl::StrCat("skeleton_n", size), "skeleton", size, true,
+                     "", Wrap::kNone,
+                     COMMSCHED_TEST_PLUGINS
+                     "/skeletons/commsched_skeleton_backend.so",
+                     COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
+                         COMMSCHED_BACKEND_STRIDED,
+                     false});
   }
   // As the plugin that injects faults, where it only delays some launches.
   BackendCase delayed;

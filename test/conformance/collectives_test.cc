@@ -408,8 +408,8 @@ COMMSCHED_INSTANTIATE_CONFORMANCE(StridedCollectivesTest,
 COMMSCHED_INSTANTIATE_CONFORMANCE(VectoredCollectivesTest,
                                   BackendsWith(COMMSCHED_BACKEND_VECTORED));
 COMMSCHED_INSTANTIATE_CONFORMANCE(DeterministicCollectivesTest,
-                                  BackendsWith(COMMSCHED_BACKEND_TREE_SUMS,
-                                               1, [](const BackendCase& one) {
+                                  BackendsWith(COMMSCHED_BACKEND_TREE_SUMS, 1,
+                                               [](const BackendCase& one) {
                                                  return one.deterministic;
                                                }));
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "test/support/tree_sum.h"
+
 namespace commsched {
 namespace {
 
@@ -96,18 +98,6 @@ T CombineFloats(commsched_reduce_op_t op, T a, T b) {
   return a + b;
 }
 
-// `of(rank)` of all ranks in [lo, hi), in the order of the tree: what the two
-// halves have, the first of which has as many ranks as the largest power of two
-// that leaves some to the other.
-template <typename T, typename Of, typename Combine>
-T OverTree(int lo, int hi, const Of& of, const Combine& combine) {
-  if (hi - lo == 1) return of(lo);
-  int half = 1;
-  while (2 * half < hi - lo) half *= 2;
-  const T left = OverTree<T>(lo, lo + half, of, combine);
-  return combine(left, OverTree<T>(lo + half, hi, of, combine));
-}
-
 // The mean of the exact sum, truncated towards zero, as long division of that
 // sum gives it: no type need be wide enough for the sum.
 template <typename T>
@@ -155,8 +145,8 @@ void ReduceFloats(const Shape& shape, const std::vector<Bytes>& inputs,
     }
   };
   for (uint64_t i = 0; i < count; ++i) {
-    Sum sum = OverTree<Sum>(
-        0, shape.size, [&](int rank) { return decode(rank, from + i); },
+    Sum sum = test::OverTree(
+        0, shape.size, [&](int rank) -> Sum { return decode(rank, from + i); },
         [&](Sum a, Sum b) { return CombineFloats(shape.reduce_op, a, b); });
     if (shape.reduce_op == COMMSCHED_AVG) {
       const Sum factor = Sum{1} / static_cast<Sum>(shape.size);

@@ -5,6 +5,8 @@
 #include <ranges>
 #include <string>
 
+#include "test/support/tree_sum.h"
+
 namespace commsched::engine {
 
 namespace {
@@ -50,21 +52,13 @@ float AddBackwards(const ToyRun& run, const Element& element, ToyPlace at,
   return sum;
 }
 
-// What the ranks in [begin, end) have, summed in the order of the tree.
-template <typename OfRank>
-float PlainSum(const ToyRun& run, const OfRank& of_rank, int32_t begin,
-               int32_t end) {
-  if (end - begin == 1) return Rounded(of_rank(begin), run.engine.reduce_dtype);
-  int32_t half = 1;
-  while (2 * half < end - begin) half *= 2;
-  const float left = PlainSum(run, of_rank, begin, begin + half);
-  return left + PlainSum(run, of_rank, begin + half, end);
-}
-
+// The mean over the ranks, summed in the order of the tree.
 template <typename OfRank>
 float PlainMean(const ToyRun& run, OfRank&& of_rank) {
   const uint32_t dtype = run.engine.reduce_dtype;
-  const float sum = PlainSum(run, of_rank, 0, run.ranks);
+  const float sum = test::OverTree(
+      0, run.ranks, [&](int rank) { return Rounded(of_rank(rank), dtype); },
+      [](float a, float b) { return a + b; });
   return Rounded(sum * (1.0f / static_cast<float>(run.ranks)), dtype);
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/kernels.h"
+#include "test/support/tree_sum.h"
 
 namespace commsched::engine {
 namespace {
@@ -122,10 +123,16 @@ std::vector<float> PlainTraining::MeanGradient(uint32_t step,
   GradientPlace place = {};
   place.step = step;
   place.parameter = parameter;
-  std::vector<float> sum = GradientOf(place, first, last);
-  for (place.rank = 1; place.rank < case_.ranks; ++place.rank) {
-    Add(GradientOf(place, first, last), sum);
-  }
+  std::vector<float> sum = test::OverTree(
+      0, case_.ranks,
+      [&](int rank) {
+        place.rank = rank;
+        return GradientOf(place, first, last);
+      },
+      [](std::vector<float> left, const std::vector<float>& right) {
+        Add(right, left);
+        return left;
+      });
   const float factor = 1.0f / static_cast<float>(case_.ranks);
   for (float& each : sum) each *= factor;
   Round(case_.engine.reduce_dtype, sum);

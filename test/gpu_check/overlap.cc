@@ -95,8 +95,8 @@ absl::StatusOr<double> StepSeconds(const StepShape& shape,
   return times.step_s;
 }
 
-// One rank: a gather is a copy on the device, and a sum in the tree's order a copy
-// and a kernel of ours.
+// One rank: a gather is a copy on the device, and a sum in the tree's order a
+// copy and a kernel of ours.
 absl::Status CheckBeside(const Options& options, StepShape shape,
                          PlanOptions plan, std::string* figures) {
   const uint64_t steps = options.quick ? 2 : 20;

@@ -172,9 +172,9 @@ void RunMember(absl::string_view task, const Options& options,
     std::string figures;
     const absl::Status status = RunCollectives(
         world->get(), (*world)->own_rank(), options, in_rank_order, &figures);
-    results->Add(
-        absl::StrCat("collectives", in_rank_order ? " in the tree's order" : ""),
-        status, figures);
+    results->Add(absl::StrCat("collectives",
+                              in_rank_order ? " in the tree's order" : ""),
+                 status, figures);
     if (!status.ok()) return;  // The communicator has failed.
   }
   std::string figures;

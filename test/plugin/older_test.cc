@@ -28,8 +28,7 @@ class RankOrderTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(backend_, registry_.Backend("rank_order"));
   }
 
-  PluginRegistry registry_{
-      {absl::StrCat(COMMSCHED_TEST_PLUGINS, "/older")}};
+  PluginRegistry registry_{{absl::StrCat(COMMSCHED_TEST_PLUGINS, "/older")}};
   const commsched_backend_t* backend_ = nullptr;
 };
 
@@ -49,10 +48,11 @@ TEST_F(RankOrderTest, DoesNotRunAPlanThatWantsThem) {
   options.deterministic = true;
   ASSERT_OK_AND_ASSIGN(const auto plan,
                        BuildPlan(OneSum(), options, CostProfile()));
-  EXPECT_THAT(CheckBackend(*plan, *backend_),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "the launch of 'sum': backend 'rank_order' cannot sum "
-                       "in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
+  EXPECT_THAT(
+      CheckBackend(*plan, *backend_),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               "the launch of 'sum': backend 'rank_order' cannot sum "
+               "in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
 }
 
 }  // namespace

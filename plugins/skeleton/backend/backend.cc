@@ -503,8 +503,8 @@ uint32_t CommMissing(void* opaque, uint32_t request, int32_t* out_ranks,
 const commsched_backend_t kBackend = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
-    .capabilities = COMMSCHED_BACKEND_VECTORED |
-                    COMMSCHED_BACKEND_TREE_SUMS | COMMSCHED_BACKEND_STRIDED,
+    .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
+                    COMMSCHED_BACKEND_STRIDED,
     .name = "skeleton",
     .version = "3",
     .kinds = 0,  // All of them, as of what follows.

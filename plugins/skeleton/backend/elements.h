@@ -1,6 +1,6 @@
-// Element types, and what a reduction makes of them. Sums go in the order of the
-// tree over the ranks (plugin.h), the 16-bit floats as f32: any backend that
-// says TREE_SUMS gives these bits.
+// Element types, and what a reduction makes of them. Sums go in the order of
+// the tree over the ranks (plugin.h), the 16-bit floats as f32: any backend
+// that says TREE_SUMS gives these bits.
 #ifndef COMMSCHED_PLUGINS_SKELETON_BACKEND_ELEMENTS_H_
 #define COMMSCHED_PLUGINS_SKELETON_BACKEND_ELEMENTS_H_
 
