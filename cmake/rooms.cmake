@@ -81,10 +81,16 @@ function(commsched_fatbin fatbin source)
     list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.h)
+  # What is indexed is in registers; elsewhere it is slow.
+  set(warnings -warn-lmem-usage)
+  if(COMMSCHED_WERROR)
+    list(APPEND warnings -Werror)
+  endif()
+  list(JOIN warnings "," warnings)
   # a * b + c is not fused: the same bits as the processor's.
   add_custom_command(OUTPUT ${fatbin}
     COMMAND ${COMMSCHED_NVCC} -std=c++20 -O3 -fmad=false
-      --expt-relaxed-constexpr ${codes} -fatbin -I${PROJECT_SOURCE_DIR}
+      --expt-relaxed-constexpr -Xptxas ${warnings} ${codes} -fatbin -I${PROJECT_SOURCE_DIR}
       -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
       -o ${fatbin} ${source}
     DEPENDS ${source} ${headers} ${arg_DEPENDS}

@@ -202,13 +202,13 @@ COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
   typename Format::Accumulator blocks[kMaxTreeLevels] = {};
   for (uint32_t r = 0; r < a.num_inputs; ++r) {
     auto sum = Format::Widen(in[r * a.stride]);
+    bool carries = true;
     COMMSCHED_UNROLL
     for (uint32_t k = 0; k < kMaxTreeLevels; ++k) {
-      if ((r >> k & 1) == 0) {
-        blocks[k] = sum;
-        break;
-      }
-      sum = Op::Of(blocks[k], sum);
+      const bool waits = carries && (r >> k & 1) == 0;
+      carries = carries && !waits;
+      if (waits) blocks[k] = sum;
+      if (carries) sum = Op::Of(blocks[k], sum);
     }
   }
   // What the end leaves without a sibling.

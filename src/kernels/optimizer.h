@@ -59,12 +59,15 @@ COMMSCHED_ELEMENT double SquaresOfBlock(uint64_t count, const Load& load) {
   double partial[8] = {};
   uint64_t i = 0;
   for (; i + 8 <= count; i += 8) {
+    COMMSCHED_UNROLL
     for (uint64_t j = 0; j < 8; ++j) {
       const double x = load(i + j);
       partial[j] += x * x;
     }
   }
-  for (uint64_t j = 0; i + j < count; ++j) {
+  COMMSCHED_UNROLL
+  for (uint64_t j = 0; j < 7; ++j) {
+    if (i + j >= count) continue;
     const double x = load(i + j);
     partial[j] += x * x;
   }

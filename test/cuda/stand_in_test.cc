@@ -233,5 +233,17 @@ TEST(RacesTest, CopiesAndFillsSayWhatTheyTouch) {
   EXPECT_EQ(fake_gpu_races(), 1u);
 }
 
+TEST(RacesTest, ACopyFromPageableMemoryMayEndLater) {
+  SeededStreams on(1);
+  const char bytes[64] = {};
+  cudaMemcpy(on.memory, bytes, sizeof(bytes), cudaMemcpyHostToDevice);
+  on.Read(0, 0, 64, "read");
+  EXPECT_EQ(fake_gpu_races(), 1u);
+  cudaMemcpy(on.memory + 64, bytes, sizeof(bytes), cudaMemcpyHostToDevice);
+  cudaStreamSynchronize(nullptr);
+  on.Read(0, 64, 128, "read");
+  EXPECT_EQ(fake_gpu_races(), 1u);
+}
+
 }  // namespace
 }  // namespace commsched

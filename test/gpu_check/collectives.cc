@@ -73,6 +73,9 @@ class LaunchOnDevice {
       members[m].output = moved(members[m].output);
       to += Aligned(arena.size());
     }
+    // Such a copy may return before it has ended, and the lane does not wait.
+    RETURN_IF_ERROR(cuda.Check("cudaStreamSynchronize",
+                               cuda.StreamSynchronize(/*stream=*/nullptr)));
     launch.members = members.data();
     RETURN_IF_ERROR(comm.LaunchAndWait(launch));
     char* from = memory.address();

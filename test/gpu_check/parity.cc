@@ -218,6 +218,9 @@ class Parity {
     RETURN_IF_ERROR(cuda_->Check(
         "cudaMemcpy", cuda_->Memcpy(memory_, bytes.data(), bytes.size(),
                                     cudaMemcpyHostToDevice)));
+    // It may return before it has ended, and stream_ does not wait for it.
+    RETURN_IF_ERROR(cuda_->Check("cudaStreamSynchronize",
+                                 cuda_->StreamSynchronize(nullptr)));
     typename Kernel::Args there = args;
     Kernel::MapPointers(there, [&](auto& pointer) {
       pointer = arena.OnDevice(pointer, memory_);

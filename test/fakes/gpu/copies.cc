@@ -26,6 +26,17 @@ void CopyBytes(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+// From pageable memory, which the caller may change once this has returned.
+void EnqueueStaged(const char* call, void* to, const void* from, size_t bytes,
+                   Stream* stream) {
+  const auto* const first = static_cast<const char*>(from);
+  stream->Enqueue(call, {Writes(to, bytes)},
+                  {[to, staged = std::vector<char>(first, first + bytes)] {
+                     std::memcpy(Twin(to), staged.data(), staged.size());
+                   },
+                   nullptr});
+}
+
 std::atomic<bool> malloc_waits{false};
 
 }  // namespace
@@ -65,13 +76,23 @@ cudaError_t cudaFree(void* address) {
   return static_cast<cudaError_t>(code);
 }
 
-// Of the default stream, and for the host to wait for.
+// Of the default stream, and for the host to wait for; but "for transfers from
+// pageable host memory to device memory, a stream sync is performed before the
+// copy is initiated. The function will return once the pageable buffer has been
+// copied to the staging memory for DMA transfer to device memory, but the DMA
+// to final destination may not have completed" (Runtime API, API
+// synchronization behavior).
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes,
                        cudaMemcpyKind /*kind*/) {
   FAKE_ENTER();
   FAKE_CHECK(fake_gpu::CheckUnsafe());
   FAKE_CHECK(fake_gpu::CheckWork(nullptr));
   fake_gpu::Stream* const stream = StreamOf(nullptr);
+  if (fake_gpu::IsPageable(from) && !fake_gpu::IsPageable(to)) {
+    stream->Synchronize();
+    fake_gpu::EnqueueStaged(__func__, to, from, bytes, stream);
+    return cudaSuccess;
+  }
   stream->Enqueue(
       __func__, {Reads(from, bytes), Writes(to, bytes)},
       {[=] { std::memcpy(fake_gpu::Twin(to), fake_gpu::Twin(from), bytes); },
@@ -91,13 +112,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes,
   FAKE_CHECK(fake_gpu::CheckWork(stream));
   if (fake_gpu::is_null.load(std::memory_order_relaxed)) return cudaSuccess;
   if (fake_gpu::IsPageable(from)) {
-    const auto* const first = static_cast<const char*>(from);
-    StreamOf(stream)->Enqueue(
-        __func__, {Writes(to, bytes)},
-        {[to, staged = std::vector<char>(first, first + bytes)] {
-           std::memcpy(fake_gpu::Twin(to), staged.data(), staged.size());
-         },
-         nullptr});
+    fake_gpu::EnqueueStaged(__func__, to, from, bytes, StreamOf(stream));
     return cudaSuccess;
   }
   StreamOf(stream)->Enqueue(__func__, {Reads(from, bytes), Writes(to, bytes)},

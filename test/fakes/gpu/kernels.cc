@@ -197,7 +197,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
 }
 
 // A launch of no blocks, no threads or "too many threads"
-// (cudaErrorInvalidConfiguration) fails, and one on a stream of another device
+// (cudaErrorInvalidConfiguration) fails, with what CUDA 13.0 says, and one on a stream of another device
 // than the current one (CUDA C++ Programming Guide, Stream and Event Behavior).
 // The arguments are copied by the call: args[i] are where "the actual parameter
 // will be copied" from (cudaLaunchKernel).
@@ -208,7 +208,7 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
   if (!fake_gpu::IsTwin(function))
     return fake_gpu::Failed(cudaErrorInvalidDeviceFunction);
   if (grid.x == 0 || block.x == 0 || block.x > 1024) {
-    return fake_gpu::Failed(cudaErrorInvalidConfiguration);
+    return fake_gpu::Failed(cudaErrorInvalidValue);
   }
   fake_gpu::Stream* const on = fake_gpu::StreamOf(stream);
   if (on->device() != fake_gpu::CurrentDevice()) {

@@ -209,6 +209,21 @@ std::string PageableMemoryIsReadWhenTheCallReturns() {
   return b.error();
 }
 
+// What it may do before is the stand-in's alone to show.
+std::string ACopyFromPageableMemoryHasEndedOnceTheStreamHas() {
+  Bench b;
+  const std::vector<unsigned char> source(kBytes, 12);
+  std::vector<unsigned char> target(kBytes);
+  b.Must(b.cuda.Memcpy(b.buffers[0], source.data(), kBytes,
+                       cudaMemcpyHostToDevice));
+  b.Must(b.cuda.StreamSynchronize(nullptr));
+  b.Must(b.cuda.MemcpyAsync(target.data(), b.buffers[0], kBytes,
+                            cudaMemcpyDeviceToHost, b.streams[0]));
+  b.Must(b.cuda.StreamSynchronize(b.streams[0]));
+  REQUIRE(target == source);
+  return b.error();
+}
+
 std::string PageableMemoryIsWrittenWhenTheCallReturns() {
   Bench b;
   std::vector<unsigned char> target(kBytes);
@@ -239,6 +254,7 @@ std::string RowsHavePitches() {
   std::iota(numbers.begin(), numbers.end(), 0);
   b.Must(
       b.cuda.Memcpy(b.buffers[0], numbers.data(), 256, cudaMemcpyHostToDevice));
+  b.Must(b.cuda.StreamSynchronize(nullptr));
   b.Must(b.cuda.Memcpy2DAsync(b.buffers[1], 8, b.buffers[0], 32, 8, 8,
                               cudaMemcpyDefault, b.streams[0]));
   b.Must(b.cuda.StreamSynchronize(b.streams[0]));
@@ -382,6 +398,9 @@ std::vector<Rule> CudaRules() {
       RULE(PageableMemoryIsReadWhenTheCallReturns, "API synchronization",
            "The function will return once the pageable buffer has been copied "
            "to the staging memory"),
+      RULE(ACopyFromPageableMemoryHasEndedOnceTheStreamHas,
+           "API synchronization",
+           "but the DMA to final destination may not have completed."),
       RULE(PageableMemoryIsWrittenWhenTheCallReturns, "API synchronization",
            "For transfers from device to either pageable or pinned host "
            "memory, the function returns only once the copy has completed."),

@@ -44,6 +44,7 @@ struct Rank {
     const std::vector<float> values(count, value);
     Must(cuda.Memcpy(to, values.data(), count * sizeof(float),
                      cudaMemcpyHostToDevice));
+    Must(cuda.StreamSynchronize(nullptr));  // `stream` does not wait for it.
   }
 };
 

@@ -149,6 +149,7 @@ std::string TheAverageOfIntegersIsOneOfThem() {
     const int32_t mine = r.rank == 0 ? 7 : 8;
     int32_t average = 0;
     r.Must(r.cuda.Memcpy(r.send, &mine, sizeof(mine), cudaMemcpyHostToDevice));
+    r.Must(r.cuda.StreamSynchronize(nullptr));
     r.Must(r.nccl.AllReduce(r.send, r.receive, 1, ncclInt32, ncclAvg, r.comm,
                             r.stream));
     r.Synchronize();
