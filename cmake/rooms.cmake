@@ -82,7 +82,7 @@ function(commsched_fatbin fatbin source)
   endforeach()
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.h)
   # What is indexed is in registers; elsewhere it is slow.
-  set(warnings -warn-lmem-usage)
+  set(warnings -warn-lmem-usage -warn-spills)
   if(COMMSCHED_WERROR)
     list(APPEND warnings -Werror)
   endif()

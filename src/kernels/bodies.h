@@ -188,37 +188,64 @@ struct ReduceRanksArgs {
   commsched_reduce_op_t op;
 };
 
-// A world has at most 4096 ranks (src/comm/world.h).
-inline constexpr uint32_t kMaxTreeLevels = 13;
+// The tree over the 2^kLog inputs from `in` on.
+template <typename Format, typename Op, uint32_t kLog>
+COMMSCHED_ELEMENT typename Format::Accumulator ReduceBlock(
+    const typename Format::Element* in, uint64_t stride) {
+  if constexpr (kLog == 0) {
+    return Format::Widen(*in);
+  } else {
+    const auto* const half = in + (stride << (kLog - 1));
+    return Op::Of(ReduceBlock<Format, Op, kLog - 1>(in, stride),
+                  ReduceBlock<Format, Op, kLog - 1>(half, stride));
+  }
+}
 
-// Counts inputs in binary: where bit k is set, the block of 2^k inputs before
-// the last lower bits' waits for its sibling in `blocks[k]`. No index depends
-// on data once the loops are unrolled, so that blocks are in registers.
+// A world has at most 4096 ranks (src/comm/world.h): blocks of eight, counted.
+inline constexpr uint32_t kMaxBlockBits = 10;
+
+// Counts blocks of eight inputs in binary: where bit k is set, the 2^k blocks
+// before those of the lower bits wait for their siblings in `waiting[k]`. No
+// index depends on data once the loops are unrolled, so that all of it is in
+// registers; a `break` would undo that.
 template <typename Format, typename Op>
 COMMSCHED_ELEMENT typename Format::Accumulator ReduceElement(
     const ReduceRanksArgs& a, uint64_t i) {
-  const auto* const in =
-      static_cast<const typename Format::Element*>(a.inputs) + i;
-  typename Format::Accumulator blocks[kMaxTreeLevels] = {};
-  for (uint32_t r = 0; r < a.num_inputs; ++r) {
-    auto sum = Format::Widen(in[r * a.stride]);
+  using Accumulator = typename Format::Accumulator;
+  const auto* in = static_cast<const typename Format::Element*>(a.inputs) + i;
+  const uint32_t num_blocks = a.num_inputs / 8;
+  Accumulator waiting[kMaxBlockBits] = {};
+  for (uint32_t b = 0; b < num_blocks; ++b) {
+    Accumulator sum = ReduceBlock<Format, Op, 3>(in, a.stride);
+    in += 8 * a.stride;
     bool carries = true;
     COMMSCHED_UNROLL
-    for (uint32_t k = 0; k < kMaxTreeLevels; ++k) {
-      const bool waits = carries && (r >> k & 1) == 0;
+    for (uint32_t k = 0; k < kMaxBlockBits; ++k) {
+      const bool waits = carries && (b >> k & 1) == 0;
       carries = carries && !waits;
-      if (waits) blocks[k] = sum;
-      if (carries) sum = Op::Of(blocks[k], sum);
+      if (waits) waiting[k] = sum;
+      if (carries) sum = Op::Of(waiting[k], sum);
     }
   }
-  // What the end leaves without a sibling.
-  typename Format::Accumulator sum{};
+  // What the end leaves without a sibling, the smallest first.
+  Accumulator sum{};
   bool has_sum = false;
-  COMMSCHED_UNROLL
-  for (uint32_t k = 0; k < kMaxTreeLevels; ++k) {
-    if ((a.num_inputs >> k & 1) == 0) continue;
-    sum = has_sum ? Op::Of(blocks[k], sum) : blocks[k];
+  const auto take = [&](Accumulator left) {
+    sum = has_sum ? Op::Of(left, sum) : left;
     has_sum = true;
+  };
+  const uint32_t rest = a.num_inputs % 8;
+  if ((rest & 1) != 0) {
+    take(ReduceBlock<Format, Op, 0>(in + (rest & 6) * a.stride, a.stride));
+  }
+  if ((rest & 2) != 0) {
+    take(ReduceBlock<Format, Op, 1>(in + (rest & 4) * a.stride, a.stride));
+  }
+  if ((rest & 4) != 0) take(ReduceBlock<Format, Op, 2>(in, a.stride));
+  if (num_blocks == 0) return sum;
+  COMMSCHED_UNROLL
+  for (uint32_t k = 0; k < kMaxBlockBits; ++k) {
+    if ((num_blocks >> k & 1) != 0) take(waiting[k]);
   }
   return sum;
 }

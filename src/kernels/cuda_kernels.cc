@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/device_kernel.h"
+
 // The fat binary that nvcc makes of kernels.cu, as bytes of this library.
 asm(R"(
   .section .rodata
@@ -18,7 +20,6 @@ extern "C" const unsigned char commsched_kernels_fatbin[];
 namespace commsched::kernels {
 namespace {
 
-constexpr unsigned kThreads = 256;
 // Enough to fill the largest devices several times over.
 constexpr uint64_t kMostBlocks = 4096;
 

@@ -6,6 +6,8 @@
 
 namespace commsched::kernels {
 
+inline constexpr unsigned kThreads = 256;  // Of a block.
+
 #ifdef __CUDACC__
 // Each thread takes every so-many-th index.
 template <typename Kernel>
