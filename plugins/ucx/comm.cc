@@ -15,6 +15,9 @@ constexpr uint64_t kOfferedBytes = 32 << 10;
 // What is read of each peer and reduced at once: that much of all ranks stays
 // in the core's cache.
 constexpr uint64_t kBlockBytes = 128 << 10;
+// Messages that may come before their receives are given room for beforehand,
+// up to so many.
+constexpr size_t kMostEarly = 4 << 10;
 // How long one look at whether the others are there may take.
 constexpr int64_t kReadyNs = int64_t{10} * 1000 * 1000;
 
@@ -169,6 +172,14 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
     }
     if (!outcome.ok()) return outcome;
   }
+  const Outcome outcome = network_->AwaitConnected(deadline_ns);
+  if (!outcome.ok()) return outcome;
+  for (int peer = 0; peer < size(); ++peer) {
+    const int world_rank = ranks_[static_cast<size_t>(peer)];
+    if (peer == rank_ || network_->IsConnected(world_rank)) continue;
+    *waits_for = Name(peer) + " has not handed over its shared memory";
+    return {};
+  }
   const std::lock_guard<std::mutex> lock(network_->mu());
   connected_ = true;
   Notice joined;
@@ -205,6 +216,9 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     if (!outcome.ok()) return outcome;
     spare_.push_back(scratch);
   }
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  network_->ReserveEarly(std::min<size_t>(
+      kMostEarly, operations_.size() * largest.messages.capacity()));
   return {};
 }
 
@@ -345,7 +359,8 @@ void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
 void Comm::PostOne(Operation* operation, Message* message) {
   ++operation->outstanding;
   if (message->is_receive) {
-    network_->Receive(DataTag(*operation, *message), kWholeTag, message);
+    network_->Receive(ranks_[static_cast<size_t>(message->peer)],
+                      DataTag(*operation, *message), message);
   } else {
     PostSend(operation, message);
   }

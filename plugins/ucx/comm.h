@@ -86,9 +86,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
+  void OnHeard(Message* message, const void* data, uint64_t bytes) override;
   // Of messages that are offered, and read by their receiver.
   void OnOffer(Message* message);
   void OnAnswer(ucs_status_t status, uint64_t bytes);
+  void HearAnswer(const MessageId& id);
   void Answer(Message* message);
   void Finish(Message* message, ucs_status_t status, uint64_t bytes);
   void HearData(Operation* operation, int peer);
@@ -125,6 +127,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   int64_t TakesUntilNs(int64_t begin_ns, int64_t end_ns) const;
   void GiveUpOnOthers();
   void BeginStop();
+  void DropLocalSends();
   void Stop();
 
   // Without it: takes steps that have become possible.

@@ -60,7 +60,7 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
     for (const Message& message : operation.messages) {
       // One that nobody has taken over: its receiver has not come.
       is_missing |= message.peer == peer && !message.is_receive &&
-                    (message.request != nullptr || message.unread != 0) &&
+                    (message.IsUnderWay() || message.unread != 0) &&
                     operation.kind == COMMSCHED_SEND;
     }
     if (!is_missing) continue;
@@ -75,7 +75,7 @@ bool Comm::Receives() const {
   for (const Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (const Message& message : operation.messages) {
-      if (message.is_receive && message.request != nullptr) return true;
+      if (message.is_receive && message.IsUnderWay()) return true;
     }
   }
   return false;
@@ -94,9 +94,9 @@ bool Comm::IsRead() const {
     if (operation.outstanding == 0) continue;
     for (const Message& message : operation.messages) {
       if (message.is_receive) continue;
-      if (message.request == nullptr && message.unread == 0) continue;
-      const bool is_eager =
-          message.unread == 0 && message.bytes <= network_->eager_bytes();
+      if (!message.IsUnderWay() && message.unread == 0) continue;
+      const bool is_eager = message.unread == 0 && !message.IsLocal() &&
+                            message.bytes <= network_->eager_bytes();
       if (is_eager || !peers_[static_cast<size_t>(message.peer)].has_stopped) {
         return true;
       }
@@ -153,6 +153,16 @@ void Comm::BeginStop() {
   }
 }
 
+// What is still to be copied from this rank's memory to the host's others.
+void Comm::DropLocalSends() {
+  for (Operation& operation : operations_) {
+    if (operation.outstanding == 0) continue;
+    for (Message& message : operation.messages) {
+      if (!message.is_receive && message.IsLocal()) network_->Cancel(&message);
+    }
+  }
+}
+
 // After this the memory of launches is not touched any more. Cancels what
 // nothing has come for, waits for what is being received, and for the others to
 // have done the same; each takes what others still send meanwhile. All
@@ -190,12 +200,16 @@ void Comm::Stop() {
     return host->now_ns(host->user) < until_ns;
   };
   for (Comm* comm : stopping) comm->BeginStop();
-  if (network_->stopped()) return;
+  if (network_->stopped()) {
+    for (Comm* comm : stopping) comm->DropLocalSends();
+    return;
+  }
   do {
     progress();
   } while (any(&Comm::Receives) && within(end_ns));
   for (Comm* comm : stopping) comm->TellAll(Notice::kStopped);
   while (any(&Comm::IsRead) && within(end_ns)) progress();
+  for (Comm* comm : stopping) comm->DropLocalSends();
   if (any(&Comm::IsRead) || any(&Comm::Receives)) return network_->Stop();
   for (Comm* comm : stopping) comm->TellAll(Notice::kDrained);
   while (within(takes_until_ns())) progress();

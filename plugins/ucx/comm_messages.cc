@@ -58,6 +58,20 @@ void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
   Finish(message, status, bytes);
 }
 
+void Comm::OnHeard(Message* message, const void* data, uint64_t bytes) {
+  if (left_) return;
+  if (message == &notice_message_) {
+    Notice notice;
+    if (bytes != sizeof(notice)) return;
+    std::memcpy(&notice, data, sizeof(notice));
+    return Hear(notice);
+  }
+  MessageId id;
+  if (bytes != sizeof(id)) return;
+  std::memcpy(&id, data, sizeof(id));
+  HearAnswer(id);
+}
+
 // Data of a reduction is read when it is reduced, all else at once.
 void Comm::OnOffer(Message* message) {
   Operation& operation = operations_[message->owner];
@@ -93,7 +107,11 @@ void Comm::OnAnswer(ucs_status_t status, uint64_t bytes) {
   if (status != UCS_OK || left_) return;
   const MessageId id = answered_;
   ReceiveAnswers();
-  if (bytes != sizeof(id) || id.request >= operations_.size()) return;
+  if (bytes == sizeof(id)) HearAnswer(id);
+}
+
+void Comm::HearAnswer(const MessageId& id) {
+  if (id.request >= operations_.size()) return;
   Operation& operation = operations_[id.request];
   if (!operation.active || operation.serial != id.serial ||
       id.index >= operation.messages.size()) {
@@ -170,7 +188,7 @@ void Comm::ReceiveNotices() {
   notice_message_.is_receive = true;
   notice_message_.data = &heard_;
   notice_message_.bytes = sizeof(heard_);
-  network_->Receive(Tag(0, kNoticeType), kAnySource, &notice_message_);
+  network_->ReceiveAny(Tag(0, kNoticeType), &notice_message_);
 }
 
 void Comm::ReceiveAnswers() {
@@ -178,7 +196,7 @@ void Comm::ReceiveAnswers() {
   answer_message_.is_receive = true;
   answer_message_.data = &answered_;
   answer_message_.bytes = sizeof(answered_);
-  network_->Receive(Tag(0, kAnswerType), kAnySource, &answer_message_);
+  network_->ReceiveAny(Tag(0, kAnswerType), &answer_message_);
 }
 
 void Comm::Tell(const Notice& notice, int peer) {

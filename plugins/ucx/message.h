@@ -16,6 +16,10 @@ class Receiver {
   // `bytes` is what has been received.
   virtual void OnDone(struct Message* message, ucs_status_t status,
                       uint64_t bytes) = 0;
+  // Likewise: `bytes` at `data`, valid in here, have come from a rank of this
+  // host for a receive from any source, which stays posted.
+  virtual void OnHeard(struct Message* /*message*/, const void* /*data*/,
+                       uint64_t /*bytes*/) {}
 };
 
 // Sent instead of data that the receiver reads by itself, and what it answers
@@ -34,6 +38,17 @@ struct Offer {
   MessageId id;
 };
 
+struct Transfer;
+
+// Where a message is that does not go by UCX (local_links.h).
+enum class LocalPlace : uint8_t {
+  kNone,
+  kPosted,     // A receive that nothing has come for,
+  kPostedAny,  // and one from any source.
+  kUnsent,     // A send that waits for room.
+  kTransfer,   // Of which the other side knows, and which goes in parts.
+};
+
 // One message under way. Stays where it is until OnDone().
 struct Message {
   Receiver* receiver = nullptr;
@@ -45,12 +60,24 @@ struct Message {
   void* data = nullptr;
   uint64_t bytes = 0;
   void* request = nullptr;  // UCX's, while it is under way.
-  uint32_t num_posts = 0;   // Receives: how often posted and done.
+  uint32_t num_posts = 0;   // Receives by UCX: how often posted and done.
+  // Of one to or from a rank of this host: what matches it, its number of the
+  // other rank, what is sent, and who is next where it is.
+  LocalPlace place = LocalPlace::kNone;
+  int link = 0;
+  uint64_t tag = 0;
+  const void* sent = nullptr;
+  uint64_t sent_bytes = 0;
+  Transfer* transfer = nullptr;
+  Message* next = nullptr;
   // For the receiver. A send that is offered: until it has gone out and has
   // been read. A receive that was: until the answer has gone out.
   Offer offer;
   uint32_t unread = 0;
   bool answers = false;
+
+  bool IsLocal() const { return place != LocalPlace::kNone; }
+  bool IsUnderWay() const { return request != nullptr || IsLocal(); }
 };
 
 }  // namespace commsched::ucx

@@ -16,7 +16,6 @@
 #include "close_on_exec.h"
 #include "comm.h"
 #include "resources.h"
-#include "shared_memory.h"
 #include "tags.h"
 
 namespace commsched::ucx {
@@ -30,11 +29,9 @@ constexpr uint64_t kMaxAddressBytes = 64 << 10;
 constexpr int kMaxRounds = 4096;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
-// Large messages are read from the peer's memory (peer_memory.h).
-constexpr char kDefaultTls[] = "^cma";
-// UCX's shared memory wakes a peer by a socket of its network namespace: one in
-// another is never woken, and finds out when it looks by itself.
-constexpr char kNetworkTls[] = "^sm";
+// Ranks of a host need none of it (local_links.h), and it would take room in
+// /dev/shm, where names stay when a process is killed.
+constexpr char kDefaultTls[] = "^sm";
 
 // Over TCP the reply that a large message waits for (rendezvous) queues behind
 // the data that goes the other way, chunk after chunk: half of a link's
@@ -68,26 +65,24 @@ bool HasHosts(const commsched_backend_rank_desc_t& desc) {
   return desc.struct_size >= kNeeded && desc.hosts != nullptr;
 }
 
-// Whether there are ranks on this machine in different network namespaces.
-bool MachineHasNetworks(const commsched_backend_rank_desc_t& desc) {
-  if (!HasHosts(desc)) return false;
-  const std::string host = desc.hosts[desc.world_rank];
-  const std::string network = desc.networks[desc.world_rank];
-  for (int32_t rank = 0; rank < desc.world_size; ++rank) {
-    if (host == desc.hosts[rank] && network != desc.networks[rank]) return true;
-  }
-  return false;
-}
-
-// While a rank is opened. Names what the environment asks of UCX, and how much
-// shared memory there is if it is little.
+// While a rank is opened. Names what the environment asks of UCX.
 Outcome OpenFailed(const char* what, ucs_status_t status) {
   Outcome failed = Failed(what, status);
   const char* const tls = getenv("UCX_TLS");
   if (tls != nullptr) failed.reason += std::string(", with UCX_TLS=") + tls;
-  const std::string text = SharedMemoryText(SharedMemoryFolder());
-  if (!text.empty()) failed.reason += "; " + text;
   return failed;
+}
+
+// What a rank tells others. Its address to UCX follows.
+struct AddressCard {
+  MemoryCard memory;
+  SegmentCard segment;
+};
+
+AddressCard CardIn(const std::string& told) {
+  AddressCard card;
+  std::memcpy(&card, told.data(), sizeof(card));
+  return card;
 }
 
 std::string AddressKey(int rank) {
@@ -118,9 +113,10 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
                         const NetworkOptions& options,
                         std::unique_ptr<Network>* out) {
   std::unique_ptr<Network> network(new Network(desc, host));
-  network->one_network_ = !MachineHasNetworks(desc);
   network->FindHosts(desc, options.ranks_per_host);
-  Outcome outcome = network->Open(options);
+  network->local_ = options.local;
+  Outcome outcome = network->OpenLocal();
+  if (outcome.ok()) outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
   if (outcome.ok()) *out = std::move(network);
   return outcome;
@@ -145,6 +141,24 @@ void Network::FindHosts(const commsched_backend_rank_desc_t& desc,
     hosts_.push_back(numbers.try_emplace(host, static_cast<int>(numbers.size()))
                          .first->second);
   }
+  uses_ucx_ = numbers.size() > 1;
+}
+
+Outcome Network::OpenLocal() {
+  int num_local = 0;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (HostOf(rank) != HostOf(world_rank_)) continue;
+    local_ranks_[static_cast<size_t>(rank)] = num_local++;
+  }
+  if (local_ == NetworkOptions::Local::kNet || num_local < 2 ||
+      num_local > kMostBellRanks) {
+    return {};
+  }
+  Outcome outcome = LocalLinks::Create(
+      local_ranks_[static_cast<size_t>(world_rank_)], num_local, &links_);
+  if (!outcome.ok()) return outcome;
+  return Handover::Open(world_rank_, world_size_, links_->segment(),
+                        links_->event_fd(), &handover_);
 }
 
 Outcome Network::Open(const NetworkOptions& options) {
@@ -162,11 +176,7 @@ Outcome Network::Open(const NetworkOptions& options) {
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Failed("ucp_config_read", status);
   std::string tls = options.tls;
-  read_peers_ = options.read_peers == NetworkOptions::ReadPeers::kOn;
-  if (tls.empty() && getenv("UCX_TLS") == nullptr) {
-    tls = one_network_ ? kDefaultTls : kNetworkTls;
-    read_peers_ |= options.read_peers == NetworkOptions::ReadPeers::kDefault;
-  }
+  if (tls.empty() && getenv("UCX_TLS") == nullptr) tls = kDefaultTls;
   const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
   eager_bytes_ = options.chunk_bytes * 3 / 2;
   if (one_machine_) eager_bytes_ = std::min(eager_bytes_, kLocalEagerBytes);
@@ -227,7 +237,11 @@ Outcome Network::PutAddress() {
   size_t bytes = 0;
   const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
   if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
-  const MemoryCard card = read_peers_ ? OwnMemoryCard() : MemoryCard();
+  AddressCard card;
+  if (handover_ != nullptr) {
+    card.memory = OwnMemoryCard();
+    card.segment = handover_->card();
+  }
   std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
   value.append(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
@@ -239,6 +253,7 @@ Outcome Network::PutAddress() {
 }
 
 Network::~Network() {
+  links_.reset();
   if (interrupt_fd_ >= 0) close(interrupt_fd_);
   if (worker_ != nullptr && !stopped_) DropUnread();
   const bool sends =
@@ -283,6 +298,9 @@ int64_t Network::EndByNs() {
 
 bool Network::IsFlushed(void** flush) {
   if (stopped_) return true;  // Nothing gets out any more.
+  if (links_ != nullptr) links_->Progress();
+  if (HasUnsentLocally()) return false;
+  if (!uses_ucx_) return true;
   ucp_worker_progress(worker_);
   if (*flush == nullptr) {
     ucp_request_param_t none = {};
@@ -293,6 +311,15 @@ bool Network::IsFlushed(void** flush) {
   if (ucp_request_check_status(*flush) == UCS_INPROGRESS) return false;
   DropFlush(flush);
   return true;
+}
+
+// To those who take what they are sent.
+bool Network::HasUnsentLocally() const {
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (!IsLinked(rank) || IsAbsent(rank) || IsDeaf(rank)) continue;
+    if (links_->HasUnsent(local_ranks_[static_cast<size_t>(rank)])) return true;
+  }
+  return false;
 }
 
 void Network::DropFlush(void** flush) {
@@ -324,36 +351,77 @@ void Network::DropUnread() {
 }
 
 Outcome Network::Connect(int peer, int64_t deadline_ns) {
-  {
-    const std::lock_guard<std::mutex> lock(mu_);
-    if (endpoints_[static_cast<size_t>(peer)] != nullptr) return {};
-  }
-  std::string address(kMaxAddressBytes, '\0');
-  uint64_t bytes = address.size();
+  if (IsConnected(peer) || cards_.contains(peer)) return {};
+  std::string told(kMaxAddressBytes, '\0');
+  uint64_t bytes = told.size();
   char message[512] = "";
   const commsched_status_t code =
-      oob_->get(oob_->user, AddressKey(peer).c_str(), address.data(), &bytes,
+      oob_->get(oob_->user, AddressKey(peer).c_str(), told.data(), &bytes,
                 deadline_ns, message, sizeof(message));
   if (code != COMMSCHED_OK) return {code, message};
-  MemoryCard card;
-  if (bytes <= sizeof(card)) {
+  if (bytes <= sizeof(AddressCard)) {
     return {COMMSCHED_INTERNAL, "rank " + std::to_string(peer) +
                                     ": its address has " +
                                     std::to_string(bytes) + " bytes"};
   }
-  std::memcpy(&card, address.data(), sizeof(card));
-  const bool reads =
-      read_peers_ && HostOf(peer) == HostOf(world_rank_) && CanRead(card);
+  told.resize(bytes);
+  if (handover_ == nullptr || HostOf(peer) != HostOf(world_rank_)) {
+    return ConnectByUcx(peer, told);
+  }
+  handover_->Begin(peer, CardIn(told).segment);
+  cards_[peer] = std::move(told);
+  return {};
+}
+
+Outcome Network::AwaitConnected(int64_t deadline_ns) {
+  for (int wait_ms = 0; !cards_.empty(); wait_ms = 1) {
+    Outcome outcome = handover_->Step(wait_ms);
+    if (!outcome.ok()) return outcome;
+    for (auto one = cards_.begin(); one != cards_.end();) {
+      const auto& [peer, card] = *one;
+      const Handover::State state = handover_->StateOf(peer);
+      if (state == Handover::State::kBegun) {
+        ++one;
+        continue;
+      }
+      if (state == Handover::State::kShared) {
+        ConnectLocally(peer, card);
+      } else {
+        outcome = ConnectByUcx(peer, card);
+      }
+      if (!outcome.ok()) return outcome;
+      one = cards_.erase(one);
+    }
+    if (NowNs() >= deadline_ns) break;
+  }
+  return {};
+}
+
+bool Network::IsConnected(int peer) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return is_connected_[static_cast<size_t>(peer)];
+}
+
+void Network::ConnectLocally(int peer, const std::string& card) {
+  const MemoryCard memory = CardIn(card).memory;
+  const bool reads = local_ == NetworkOptions::Local::kRead && CanRead(memory);
+  const auto index = static_cast<size_t>(peer);
+  const std::lock_guard<std::mutex> lock(mu_);
+  links_->Add(local_ranks_[index], handover_->TakeParts(peer));
+  readable_[index] = reads ? static_cast<pid_t>(memory.pid) : 0;
+  is_connected_[index] = true;
+}
+
+Outcome Network::ConnectByUcx(int peer, const std::string& card) {
   const std::lock_guard<std::mutex> lock(mu_);
   ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
-  if (endpoint != nullptr) return {};
-  readable_[static_cast<size_t>(peer)] =
-      reads ? static_cast<pid_t>(card.pid) : 0;
+  uses_ucx_ = true;
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
   params.address =
-      reinterpret_cast<const ucp_address_t*>(address.data() + sizeof(card));
+      reinterpret_cast<const ucp_address_t*>(card.data() + sizeof(AddressCard));
   const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
+  is_connected_[static_cast<size_t>(peer)] = status == UCS_OK;
   if (status == UCS_OK) return {};
   endpoint = nullptr;
   return Failed(("rank " + std::to_string(peer) + ": ucp_ep_create").c_str(),
@@ -376,6 +444,10 @@ Outcome Network::Read(int peer, uint64_t address, void* to,
 
 void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
                    uint64_t bytes) {
+  if (IsLinked(peer)) {
+    return links_->Send(local_ranks_[static_cast<size_t>(peer)], tag, message,
+                        data, bytes);
+  }
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &OnSent;
@@ -385,9 +457,19 @@ void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
           message);
 }
 
+void Network::Receive(int peer, uint64_t tag, Message* message) {
+  if (IsLinked(peer)) return links_->Receive(tag, message);
+  ReceiveByUcx(tag, kWholeTag, message);
+}
+
+void Network::ReceiveAny(uint64_t tag, Message* message) {
+  if (links_ != nullptr) links_->ReceiveAny(tag, message);
+  ReceiveByUcx(tag, kAnySource, message);
+}
+
 // Always by the callback, which may be called in here and may post the message
 // again: UCX 1.13 does not tell the size of what is received at once.
-void Network::Receive(uint64_t tag, uint64_t mask, Message* message) {
+void Network::ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                        UCP_OP_ATTR_FIELD_USER_DATA |
@@ -405,12 +487,15 @@ void Network::Receive(uint64_t tag, uint64_t mask, Message* message) {
 }
 
 void Network::Cancel(Message* message) {
-  if (message->request != nullptr) {
+  if (links_ != nullptr) links_->Cancel(message);
+  if (message->request != nullptr && message->is_receive) {
     ucp_request_cancel(worker_, message->request);
   }
 }
 
 void Network::Progress() {
+  if (links_ != nullptr && !stopped_) links_->Progress();
+  if (!uses_ucx_) return;
   for (int i = 0; i < kMaxRounds && !stopped_; ++i) {
     if (ucp_worker_progress(worker_) == 0) return;
   }
@@ -433,6 +518,7 @@ bool Network::TakeId(const std::string& id, uint64_t* tags) {
 void Network::GiveId(const std::string& id, uint64_t tags) {
   ids_.erase(id);
   tags_.erase(tags);
+  if (links_ != nullptr) links_->Retire(tags);
 }
 
 // ---- Sleeping ----
@@ -442,35 +528,55 @@ void Network::Interrupt() {
   if (sleeps_.load(std::memory_order_seq_cst)) eventfd_write(interrupt_fd_, 1);
 }
 
+ucs_status_t Network::Arm() {
+  if (links_ != nullptr && !links_->Arm()) return UCS_ERR_BUSY;
+  if (!uses_ucx_) return UCS_OK;
+  const ucs_status_t armed = ucp_worker_arm(worker_);
+  if (armed == UCS_ERR_BUSY && links_ != nullptr) links_->Disarm();
+  return armed;
+}
+
+// `rest_ns` at most; INT64_MAX: for ever.
+void Network::Sleep(bool with_ucx, int64_t rest_ns) {
+  pollfd fds[] = {{interrupt_fd_, POLLIN, 0},
+                  {with_ucx ? event_fd_ : -1, POLLIN, 0},
+                  {links_ != nullptr ? links_->event_fd() : -1, POLLIN, 0}};
+  const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
+  sleeps_.store(true, std::memory_order_seq_cst);
+  if (!interrupted_.load(std::memory_order_seq_cst)) {
+    ppoll(fds, 3, rest_ns == INT64_MAX ? nullptr : &rest, nullptr);
+  }
+  sleeps_.store(false, std::memory_order_seq_cst);
+  // Of an interrupt that is seen here, or is taken by who has called.
+  eventfd_t ignored = 0;
+  eventfd_read(interrupt_fd_, &ignored);  // Does not block.
+  if (fds[2].revents != 0) eventfd_read(links_->event_fd(), &ignored);
+}
+
 void Network::Wait(int64_t deadline_ns) {
   const int64_t spin_until_ns = spin_ns_ == 0 ? 0 : NowNs() + spin_ns_;
   while (true) {
     ucs_status_t armed = UCS_ERR_BUSY;
+    bool with_ucx = false;
     const bool spins = spin_ns_ != 0 && NowNs() < spin_until_ns;
     {
       const std::lock_guard<std::mutex> lock(mu_);
       Progress();
+      with_ucx = uses_ucx_;
       if (stopped_) {
         armed = UCS_OK;  // Nothing comes but interrupts.
       } else if (!spins) {
-        armed = ucp_worker_arm(worker_);
+        armed = Arm();
       }
     }
-    if (TakeInterrupt()) return;
-    const int64_t now_ns = NowNs();
-    if (now_ns >= deadline_ns) return;
-    if (armed == UCS_ERR_BUSY) continue;
-    sleeps_.store(true, std::memory_order_seq_cst);
-    if (!interrupted_.load(std::memory_order_seq_cst)) {
-      pollfd fds[] = {{event_fd_, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}};
-      const int64_t rest_ns = deadline_ns - now_ns;
-      const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
-      ppoll(fds, 2, deadline_ns == INT64_MAX ? nullptr : &rest, nullptr);
+    const bool is_over = TakeInterrupt() || NowNs() >= deadline_ns;
+    if (armed == UCS_ERR_BUSY && !is_over) continue;
+    if (!is_over) {
+      Sleep(with_ucx,
+            deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - NowNs());
     }
-    sleeps_.store(false, std::memory_order_seq_cst);
-    // Of an interrupt that is seen here, or is taken below.
-    eventfd_t ignored = 0;
-    eventfd_read(interrupt_fd_, &ignored);  // Does not block.
+    if (armed != UCS_ERR_BUSY && links_ != nullptr) links_->Disarm();
+    if (is_over) return;
   }
 }
 

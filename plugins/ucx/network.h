@@ -1,5 +1,6 @@
-// This process' part of UCX: one worker, an endpoint per peer, and how threads
-// sleep until something arrives.
+// How a rank reaches others: those of its host by shared memory
+// (local_links.h), the rest by UCX, with one worker and an endpoint per peer;
+// and how threads sleep until something arrives.
 #ifndef COMMSCHED_PLUGINS_UCX_NETWORK_H_
 #define COMMSCHED_PLUGINS_UCX_NETWORK_H_
 
@@ -16,6 +17,8 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "handover.h"
+#include "local_links.h"
 #include "message.h"
 #include "outcome.h"
 #include "peer_memory.h"
@@ -36,10 +39,14 @@ struct NetworkOptions {
   // Ranks of a machine are taken to be on several hosts, so many on each in
   // their order, as if links were between them. 0: they are on one.
   uint64_t ranks_per_host = 0;
-  // Whether ranks of one host read each other's memory: with UCX's choice of
-  // transports only, unless it says so.
-  enum class ReadPeers { kDefault, kOn, kOff };
-  ReadPeers read_peers = ReadPeers::kDefault;
+  // How ranks of one host reach each other.
+  enum class Local {
+    kRead,  // By segments, and large messages are read from the peer's memory
+            // where the kernel lets them be,
+    kShm,   // by segments alone,
+    kNet,   // or by UCX, as others.
+  };
+  Local local = Local::kRead;
 };
 
 // Thread-safe where it says so; the rest needs the mutex.
@@ -66,9 +73,12 @@ class Network {
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
 
-  // DEADLINE_EXCEEDED if world rank `peer` has not told its address by then.
-  // Takes the mutex.
+  // Begins to connect with world rank `peer`. DEADLINE_EXCEEDED if it has not
+  // told its address by then. Takes the mutex, as does what follows.
   Outcome Connect(int peer, int64_t deadline_ns);
+  // Until all are connected that Connect() has begun with, or the deadline.
+  Outcome AwaitConnected(int64_t deadline_ns);
+  bool IsConnected(int peer);
 
   // Whether this process may read the memory of world rank `peer`, which is
   // connected.
@@ -83,9 +93,17 @@ class Network {
   // `bytes` at `data`, which stay until then.
   void Send(int peer, uint64_t tag, Message* message, const void* data,
             uint64_t bytes);
-  void Receive(uint64_t tag, uint64_t mask, Message* message);
-  // Receives that nothing has arrived for are done soon, as canceled.
+  void Receive(int peer, uint64_t tag, Message* message);
+  // From whomever (kAnySource), once by UCX; what comes from ranks of this host
+  // is heard until it is canceled (Receiver::OnHeard).
+  void ReceiveAny(uint64_t tag, Message* message);
+  // Receives that nothing has arrived for are done soon, as canceled, and all
+  // messages from and to ranks of this host at once.
   void Cancel(Message* message);
+  // Room for so many messages that may come before their receives.
+  void ReserveEarly(size_t num_messages) {
+    if (links_ != nullptr) links_->Reserve(num_messages);
+  }
   // Until nothing more is to be done at once, or much has been.
   void Progress();
   // From now on UCX makes no progress, because it would touch memory that its
@@ -146,6 +164,8 @@ class Network {
         world_rank_(desc.world_rank),
         world_size_(desc.world_size),
         one_machine_(desc.local_size == desc.world_size),
+        local_ranks_(static_cast<size_t>(desc.world_size), kNotLocal),
+        is_connected_(static_cast<size_t>(desc.world_size)),
         endpoints_(static_cast<size_t>(desc.world_size)),
         readable_(static_cast<size_t>(desc.world_size)),
         absent_(static_cast<size_t>(desc.world_size)),
@@ -153,10 +173,24 @@ class Network {
   void FindHosts(const commsched_backend_rank_desc_t& desc,
                  uint64_t ranks_per_host);
   Outcome Open(const NetworkOptions& options);
+  Outcome OpenLocal();
   Outcome PutAddress();
   void DropUnread();
   void Abandon();
+  Outcome ConnectByUcx(int peer, const std::string& card);
+  void ConnectLocally(int peer, const std::string& card);
+  // Whether messages to world rank `peer` go by its segment.
+  bool IsLinked(int peer) const {
+    const int local_rank = local_ranks_[static_cast<size_t>(peer)];
+    return links_ != nullptr && local_rank != kNotLocal &&
+           links_->Has(local_rank);
+  }
+  bool HasUnsentLocally() const;
+  void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void Started(ucs_status_ptr_t request, Message* message);
+  // UCS_ERR_BUSY: there is something to do.
+  ucs_status_t Arm();
+  void Sleep(bool with_ucx, int64_t rest_ns);
   bool TakeInterrupt() {
     return interrupted_.exchange(false, std::memory_order_seq_cst);
   }
@@ -169,20 +203,29 @@ class Network {
   const int world_rank_;
   const int world_size_;
   const bool one_machine_;
-  bool one_network_ = true;  // Of the ranks on this machine.
-  std::vector<int> hosts_;   // By world rank.
+  std::vector<int> hosts_;  // By world rank.
+  // By world rank, its number among the ranks of this host.
+  static constexpr int kNotLocal = -1;
+  std::vector<int> local_ranks_;
   int64_t spin_ns_ = 0;
   uint64_t chunk_bytes_ = 0;
   uint64_t window_bytes_ = 0;
   uint64_t eager_bytes_ = 0;
-  bool read_peers_ = false;
+  NetworkOptions::Local local_ = NetworkOptions::Local::kRead;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
 
   std::vector<std::weak_ptr<Comm>> joining_;
+  // Host's calls only. What those have told that are not connected yet.
+  std::map<int, std::string> cards_;
+  std::unique_ptr<Handover> handover_;
 
-  std::mutex mu_;                    // Guards the worker and what follows.
+  std::mutex mu_;                      // Guards the worker and what follows.
+  std::unique_ptr<LocalLinks> links_;  // Null: there is nobody to share with.
+  // Whether anybody can only be reached by UCX: else it is left alone.
+  bool uses_ucx_ = false;
+  std::vector<bool> is_connected_;   // By world rank.
   std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.
   // By world rank: the process, if its memory can be read, or 0. Constant once
   // connected.

@@ -7,17 +7,15 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <random>
+
+#include "random_word.h"
 
 namespace commsched::ucx {
 namespace {
 
 // Random, so that another process with the same id has another one.
 const uint64_t& OwnValue() {
-  static const uint64_t value = [] {
-    std::random_device random;
-    return uint64_t{random()} << 32 | random();
-  }();
+  static const uint64_t value = RandomWord();
   return value;
 }
 

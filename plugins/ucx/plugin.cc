@@ -9,9 +9,12 @@
 //   chunk_bytes  what is reduced at once, while the next chunk travels
 //   window_bytes while a communicator has so much to send its later launches
 //                send nothing
-//   read_peers   on or off: whether ranks of one machine read large messages
-//                from each other's memory; off by default where transports are
-//                named, by tls or by UCX_TLS
+//   ranks_per_host  as if so many ranks, in their order, were on a host each
+//   local        how ranks of one host reach each other: read (by shared
+//   memory,
+//                and large messages are read from each other's), shm (by shared
+//                memory alone) or net (as others do); COMMSCHED_UCX_LOCAL, or
+//                read by default
 #include "commsched/plugin.h"
 
 #include <cstdio>
@@ -77,12 +80,36 @@ Outcome ReadSpin(const std::string& what, const std::string& text,
   return outcome;
 }
 
-Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
-  const char* spin = getenv("COMMSCHED_UCX_SPIN_US");
+Outcome ReadLocal(const std::string& what, const std::string& text,
+                  NetworkOptions* options) {
+  using Local = NetworkOptions::Local;
+  if (text == "read") {
+    options->local = Local::kRead;
+  } else if (text == "shm") {
+    options->local = Local::kShm;
+  } else if (text == "net") {
+    options->local = Local::kNet;
+  } else {
+    return {COMMSCHED_INVALID_ARGUMENT,
+            what + " is '" + text + "', not read, shm or net"};
+  }
+  return {};
+}
+
+Outcome ReadEnvironment(NetworkOptions* options) {
+  const char* const spin = getenv("COMMSCHED_UCX_SPIN_US");
   if (spin != nullptr && *spin != '\0') {
     Outcome outcome = ReadSpin("COMMSCHED_UCX_SPIN_US", spin, options);
     if (!outcome.ok()) return outcome;
   }
+  const char* const local = getenv("COMMSCHED_UCX_LOCAL");
+  if (local == nullptr || *local == '\0') return {};
+  return ReadLocal("COMMSCHED_UCX_LOCAL", local, options);
+}
+
+Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
+  const Outcome environment = ReadEnvironment(options);
+  if (!environment.ok()) return environment;
   std::set<std::string> keys;
   for (size_t begin = 0; begin < config.size();) {
     const size_t end = std::min(config.find(';', begin), config.size());
@@ -115,14 +142,14 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       Outcome outcome = ReadNumber("configuration: ranks_per_host", value, 1,
                                    1 << 20, &options->ranks_per_host);
       if (!outcome.ok()) return outcome;
-    } else if (key == "read_peers" && (value == "on" || value == "off")) {
-      options->read_peers = value == "on" ? NetworkOptions::ReadPeers::kOn
-                                          : NetworkOptions::ReadPeers::kOff;
+    } else if (key == "local") {
+      Outcome outcome = ReadLocal("configuration: local", value, options);
+      if (!outcome.ok()) return outcome;
     } else {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
                   "' is not tls=, net_devices=, spin_us=, chunk_bytes=, "
-                  "window_bytes=, ranks_per_host= or read_peers=on|off"};
+                  "window_bytes=, ranks_per_host= or local="};
     }
   }
   return {};

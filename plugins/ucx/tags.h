@@ -19,10 +19,19 @@ inline constexpr uint64_t kPeersType = 0x3f80;
 inline constexpr uint64_t kNoticeType = 0x3f81;
 inline constexpr uint64_t kAnswerType = 0x3f82;
 static_assert(kNumLaunches * kNumPhases <= kPeersType);
+static_assert(kPeersType < kNoticeType);
 // What a receive looks at.
 inline constexpr uint64_t kWholeTag = ~uint64_t{0};
 inline constexpr uint64_t kAnySource =
     ~(((uint64_t{1} << kRankBits) - 1) << kTypeBits);
+
+// Whether messages of such a tag are received from any source.
+inline constexpr bool IsFromAny(uint64_t tag) {
+  return (tag & ((uint64_t{1} << kTypeBits) - 1)) >= kNoticeType;
+}
+inline constexpr uint64_t CommOf(uint64_t tag) {
+  return tag >> (kRankBits + kTypeBits);
+}
 
 }  // namespace commsched::ucx
 

@@ -124,6 +124,13 @@ constexpr EnvVariable kTable[] = {
      .default_text = "",
      .doc = "A file, of mode 0600, with the job's token, unless "
             "COMMSCHED_TOKEN has it."},
+    {.name = "COMMSCHED_UCX_LOCAL",
+     .type = EnvVariable::Type::kChoice,
+     .min = 0,
+     .max = 0,
+     .choices = "read|shm|net",
+     .default_text = "read",
+     .doc = "How ranks of one host reach each other with the backend ucx."},
     {.name = "COMMSCHED_UCX_SPIN_US",
      .type = EnvVariable::Type::kText,
      .min = 0,

@@ -144,9 +144,8 @@ std::vector<BackendCase> AllBackends() {
   }
 #endif
 #ifdef COMMSCHED_TEST_UCX
-  // Over what UCX finds on this machine, which is shared memory, with large
-  // messages read from the peer's memory, and without; as if half of the ranks
-  // were on another host; and over TCP.
+  // By shared memory, with large messages read from the peer's memory, and
+  // without; as if half of the ranks were on another host; and over TCP.
   struct Way {
     const char* name;
     const char* config;
@@ -154,11 +153,9 @@ std::vector<BackendCase> AllBackends() {
   };
   for (const auto& [name, config, sizes] :
        {Way{"ucx", "", {1, 2, 3, 4}},
-        Way{"ucx_copies",
-            "read_peers=off;chunk_bytes=8192;window_bytes=1",
-            {3}},
+        Way{"ucx_shm", "local=shm;chunk_bytes=40000;window_bytes=1", {3}},
         Way{"ucx_hosts", "ranks_per_host=2;chunk_bytes=8192", {4}},
-        Way{"ucx_tcp", "tls=tcp", {1, 2, 3, 4}}}) {
+        Way{"ucx_net", "local=net", {1, 2, 3, 4}}}) {
     for (const int size : sizes) {
       BackendCase one;
       one.name = absl::StrCat(name, "_n", size);

@@ -38,7 +38,8 @@ class Job:
     self.seed = seed
     self.size = self.chance.randint(2, 5)
     self.command = [program, str(seed * RUNS), str(RUNS)]
-    self.more = self.chance.choice([{}, {}, {"UCX_TLS": "tcp"}])
+    self.more = self.chance.choice([{}, {"COMMSCHED_UCX_LOCAL": "shm"},
+                                      {"COMMSCHED_UCX_LOCAL": "net"}])
 
   def launchers(self):
     found = [self.run, self.run_hosts, self.torch, self.mpirun_variables,

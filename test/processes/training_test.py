@@ -59,7 +59,7 @@ class BitsTest(unittest.TestCase):
       self.expect_same(4, "--zero", str(stage))
 
   def test_three_processes_over_tcp(self):
-    self.expect_same(3, "--zero", "3", UCX_TLS="tcp")
+    self.expect_same(3, "--zero", "3", COMMSCHED_UCX_LOCAL="net")
 
   def test_shared_sequences(self):
     self.expect_same(4, "--zero", "2", "--sp", "2")

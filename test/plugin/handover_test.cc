@@ -1,0 +1,248 @@
+// How ranks of a host get each other's memory with backend "ucx".
+#include "plugins/ucx/handover.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace commsched::ucx {
+namespace {
+
+using State = Handover::State;
+
+constexpr uint64_t kSharedBytes = 16 << 10;
+
+// A rank, as far as it is to be handed over.
+struct HandedRank {
+  HandedRank(int rank, int world_size, uint64_t bytes = kSharedBytes) {
+    EXPECT_TRUE(Segment::Create(bytes, &segment).ok());
+    const uint64_t nonce = 1000 + static_cast<uint64_t>(rank);
+    std::memcpy(segment.data(), &nonce, sizeof(nonce));
+    EXPECT_TRUE(
+        Handover::Open(rank, world_size, segment, event_fd.get(), &handover)
+            .ok());
+  }
+  State StateOf(int peer) const { return handover->StateOf(peer); }
+
+  Segment segment;
+  Descriptor event_fd{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::unique_ptr<Handover> handover;
+};
+
+void StepBoth(HandedRank* one, HandedRank* other) {
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(one->handover->Step(0).ok());
+    ASSERT_TRUE(other->handover->Step(0).ok());
+  }
+}
+
+std::string NameOf(const SegmentCard& card) {
+  char name[64];
+  snprintf(name, sizeof(name), "commsched-ucx-%016llx",
+           static_cast<unsigned long long>(card.name));
+  return name;
+}
+
+bool IsListed(const SegmentCard& card) {
+  std::ifstream file("/proc/net/unix");
+  const std::string all((std::istreambuf_iterator<char>(file)),
+                        std::istreambuf_iterator<char>());
+  EXPECT_NE(all, "");
+  return all.find("@" + NameOf(card)) != std::string::npos;
+}
+
+std::set<std::string> NamesIn(const char* folder) {
+  std::set<std::string> names;
+  DIR* const entries = opendir(folder);
+  if (entries == nullptr) return names;
+  while (const dirent* entry = readdir(entries)) names.insert(entry->d_name);
+  closedir(entries);
+  return names;
+}
+
+Descriptor Call(const SegmentCard& card) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string name = NameOf(card);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  Descriptor fd(
+      socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                           name.size())),
+            0);
+  return fd;
+}
+
+TEST(HandoverTest, RanksOfAHostGetEachOthersSegments) {
+  HandedRank zero(0, 2), one(1, 2);
+  EXPECT_EQ(zero.StateOf(1), State::kUnknown);
+  zero.handover->Begin(1, one.handover->card());
+  EXPECT_EQ(zero.StateOf(1), State::kBegun);
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  ASSERT_EQ(zero.StateOf(1), State::kShared);
+  ASSERT_EQ(one.StateOf(0), State::kShared);
+  const SharedParts parts = zero.handover->TakeParts(1);
+  parts.segment.data()[100] = 'x';
+  EXPECT_EQ(one.segment.data()[100], 'x');
+  eventfd_write(parts.event_fd.get(), 5);
+  eventfd_t value = 0;
+  EXPECT_EQ(eventfd_read(one.event_fd.get(), &value), 0);
+  EXPECT_EQ(value, 5u);
+}
+
+TEST(HandoverTest, WhoIsEarlyWaitsForTheOther) {
+  HandedRank zero(0, 2), one(1, 2);
+  zero.handover->Begin(1, one.handover->card());
+  StepBoth(&zero, &one);  // Heard, but rank 1 does not know the card yet.
+  EXPECT_EQ(zero.StateOf(1), State::kBegun);
+  EXPECT_EQ(one.StateOf(0), State::kUnknown);
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kShared);
+  EXPECT_EQ(one.StateOf(0), State::kShared);
+}
+
+TEST(HandoverTest, ANameThatIsNotHereIsOfAnotherHost) {
+  HandedRank zero(0, 3);
+  SegmentCard card = zero.handover->card();
+  ++card.name;
+  zero.handover->Begin(1, card);
+  zero.handover->Begin(2, SegmentCard());  // It shares nothing.
+  EXPECT_EQ(zero.StateOf(2), State::kApart);
+  ASSERT_TRUE(zero.handover->Step(0).ok());
+  EXPECT_EQ(zero.StateOf(1), State::kApart);
+}
+
+// Such as one of a machine that is a copy of this one.
+TEST(HandoverTest, OneOfWhomTheOtherHasNothingIsApartForBoth) {
+  HandedRank zero(0, 2), one(1, 2);
+  SegmentCard wrong = one.handover->card();
+  wrong.nonce = 7;
+  zero.handover->Begin(1, wrong);
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kApart);
+  EXPECT_EQ(one.StateOf(0), State::kApart);
+  EXPECT_EQ(one.handover->TakeParts(0).segment.data(), nullptr);
+}
+
+TEST(HandoverTest, OneThatCannotBeReachedIsApartForBoth) {
+  HandedRank zero(0, 2), one(1, 2);
+  SegmentCard wrong = one.handover->card();
+  ++wrong.name;
+  one.handover->Begin(0, zero.handover->card());
+  ASSERT_TRUE(one.handover->Step(0).ok());  // It is first.
+  zero.handover->Begin(1, wrong);
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kApart);
+  EXPECT_EQ(one.StateOf(0), State::kApart);
+}
+
+TEST(HandoverTest, ASegmentOfAnotherSizeIsNotTaken) {
+  HandedRank zero(0, 2), one(1, 2, 2 * kSharedBytes);
+  zero.handover->Begin(1, one.handover->card());
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kApart);
+  EXPECT_EQ(one.StateOf(0), State::kApart);
+}
+
+TEST(HandoverTest, WhoDoesNotKnowTheSecretIsHungUpOn) {
+  HandedRank zero(0, 2), one(1, 2);
+  SegmentCard guessed = zero.handover->card();
+  ++guessed.secret[1];
+  one.handover->Begin(0, guessed);
+  zero.handover->Begin(1, one.handover->card());
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kApart);
+  EXPECT_EQ(one.StateOf(0), State::kApart);
+}
+
+TEST(HandoverTest, StrangersDoNotHinderOthers) {
+  HandedRank zero(0, 2), one(1, 2);
+  const Descriptor silent = Call(zero.handover->card());
+  const Descriptor loud = Call(zero.handover->card());
+  ASSERT_EQ(send(loud.get(), "let me in", 9, MSG_NOSIGNAL), 9);
+  const Descriptor gone = [&] { return Call(zero.handover->card()); }();
+  zero.handover->Begin(1, one.handover->card());
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  EXPECT_EQ(zero.StateOf(1), State::kShared);
+  EXPECT_EQ(one.StateOf(0), State::kShared);
+  char byte = 0;
+  EXPECT_EQ(recv(loud.get(), &byte, 1, MSG_DONTWAIT), 0) << "not hung up on";
+}
+
+TEST(HandoverTest, ProgramsThatAreStartedInheritNothing) {
+  const std::set<std::string> before = NamesIn("/proc/self/fd");
+  HandedRank zero(0, 2), one(1, 2);
+  zero.handover->Begin(1, one.handover->card());
+  one.handover->Begin(0, zero.handover->card());
+  StepBoth(&zero, &one);
+  const SharedParts parts = zero.handover->TakeParts(1);
+  int num_new = 0;
+  for (const std::string& name : NamesIn("/proc/self/fd")) {
+    const int flags = fcntl(atoi(name.c_str()), F_GETFD);
+    if (before.contains(name) || flags < 0) continue;
+    ++num_new;
+    EXPECT_NE(flags & FD_CLOEXEC, 0) << name;
+  }
+  EXPECT_GE(num_new, 8);
+}
+
+// A process of its own, and rank 1; its card comes by a pipe.
+TEST(HandoverTest, NothingIsLeftOfAProcessThatIsKilled) {
+  const std::set<std::string> before = NamesIn("/dev/shm");
+  HandedRank zero(0, 2);
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    HandedRank one(1, 2);
+    one.segment.data()[100] = 'y';
+    one.handover->Begin(0, zero.handover->card());
+    const SegmentCard card = one.handover->card();
+    if (write(pipe_fds[1], &card, sizeof(card)) != sizeof(card)) _exit(1);
+    while (one.handover->Step(1000).ok()) {
+    }
+    _exit(1);
+  }
+  SegmentCard card;
+  ASSERT_EQ(read(pipe_fds[0], &card, sizeof(card)),
+            static_cast<ssize_t>(sizeof(card)));
+  zero.handover->Begin(1, card);
+  while (zero.StateOf(1) == State::kBegun) {
+    ASSERT_TRUE(zero.handover->Step(1000).ok());
+  }
+  EXPECT_EQ(zero.StateOf(1), State::kShared);
+  EXPECT_TRUE(IsListed(card));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(IsListed(card));
+  EXPECT_EQ(NamesIn("/dev/shm"), before);
+  const SharedParts parts = zero.handover->TakeParts(1);
+  EXPECT_EQ(parts.segment.data()[100], 'y');  // It stays as long as this does.
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+}
+
+}  // namespace
+}  // namespace commsched::ucx

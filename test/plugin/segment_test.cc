@@ -1,0 +1,110 @@
+// The memory that ranks of a host share with backend "ucx".
+#include "plugins/ucx/segment.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace commsched::ucx {
+namespace {
+
+constexpr uint64_t kSegmentBytes = 64 << 10;
+
+Descriptor Copy(const Segment& segment) {
+  return Descriptor(fcntl(segment.fd(), F_DUPFD_CLOEXEC, 0));
+}
+
+TEST(SegmentTest, IsZerosAndSharedWithWhoAttaches) {
+  Segment created;
+  ASSERT_TRUE(Segment::Create(kSegmentBytes, &created).ok());
+  ASSERT_EQ(created.bytes(), kSegmentBytes);
+  EXPECT_EQ(std::string(created.data(), kSegmentBytes),
+            std::string(kSegmentBytes, '\0'));
+  Segment attached;
+  ASSERT_TRUE(Segment::Attach(Copy(created), kSegmentBytes, &attached).ok());
+  ASSERT_NE(attached.data(), created.data());
+  attached.data()[kSegmentBytes - 1] = 'x';
+  EXPECT_EQ(created.data()[kSegmentBytes - 1], 'x');
+}
+
+TEST(SegmentTest, StaysMappedWhenItsCreatorIsGone) {
+  Segment attached;
+  {
+    Segment created;
+    ASSERT_TRUE(Segment::Create(kSegmentBytes, &created).ok());
+    ASSERT_TRUE(Segment::Attach(Copy(created), kSegmentBytes, &attached).ok());
+  }
+  std::memset(attached.data(), 1, kSegmentBytes);
+}
+
+TEST(SegmentTest, NobodyMakesItSmaller) {
+  Segment created;
+  ASSERT_TRUE(Segment::Create(kSegmentBytes, &created).ok());
+  EXPECT_NE(ftruncate(created.fd(), 0), 0);
+  EXPECT_NE(ftruncate(created.fd(), 2 * kSegmentBytes), 0);
+}
+
+TEST(SegmentTest, WhatMayShrinkOrHasAnotherSizeIsNotAttached) {
+  Segment created, attached;
+  ASSERT_TRUE(Segment::Create(kSegmentBytes, &created).ok());
+  EXPECT_EQ(Segment::Attach(Copy(created), 2 * kSegmentBytes, &attached).code,
+            COMMSCHED_INVALID_ARGUMENT);
+  Descriptor loose(memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(loose.get(), kSegmentBytes), 0);
+  EXPECT_EQ(Segment::Attach(std::move(loose), kSegmentBytes, &attached).code,
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(Segment::Attach(Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC)),
+                            kSegmentBytes, &attached)
+                .code,
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(attached.data(), nullptr);
+}
+
+TEST(SegmentTest, WhatCannotBeReservedIsAnErrorThatNamesTheSize) {
+  // A limit of the size of files is one of this memory, too. The signal that
+  // comes with it would end the child.
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit = {kSegmentBytes / 2, kSegmentBytes / 2};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Segment segment;
+    const Outcome outcome = Segment::Create(kSegmentBytes, &segment);
+    const bool is_named =
+        outcome.code == COMMSCHED_RESOURCE_EXHAUSTED &&
+        outcome.reason.find("65536 bytes") != std::string::npos &&
+        segment.data() == nullptr;
+    _exit(is_named ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "ended by a signal";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(SegmentTest, WhatCannotBeMappedIsAnErrorThatNamesTheSize) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit = {1 << 20, 1 << 20};
+    Segment segment;
+    setrlimit(RLIMIT_AS, &limit);
+    const Outcome outcome = Segment::Create(kSegmentBytes, &segment);
+    _exit(outcome.code == COMMSCHED_RESOURCE_EXHAUSTED ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+#ifndef __SANITIZE_ADDRESS__  // Which needs more than that by itself.
+  EXPECT_EQ(status, 0);
+#endif
+}
+
+}  // namespace
+}  // namespace commsched::ucx
