@@ -215,8 +215,7 @@ Outcome Handover::Step(int wait_ms) {
 // Both sides learn of it, by the end of their connections.
 void Handover::Part(Peer* peer) {
   peer->is_apart = true;
-  peer->given.Reset();
-  peer->got.Reset();
+  peer->HangUp();
   peer->segment_fd.Reset();
   peer->parts = {};
 }
@@ -256,13 +255,17 @@ Outcome Handover::Give(Peer* peer) {
 }
 
 void Handover::AwaitConfirmation(Peer* peer) {
-  if (peer->is_apart || !peer->is_sent || peer->is_confirmed) return;
+  if (peer->is_apart || !peer->is_sent) return;
+  if (peer->IsDecided()) return peer->HangUp();
   char answer = 0;
   const ssize_t bytes = recv(peer->given.get(), &answer, 1, MSG_DONTWAIT);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (bytes != 1 || answer != kConfirmation) return Part(peer);
+  // What comes after the confirmation is the end: the other has parted since.
+  if (peer->is_confirmed || bytes != 1 || answer != kConfirmation) {
+    return Part(peer);
+  }
   peer->is_confirmed = true;
-  peer->given.Reset();
+  if (peer->IsDecided()) peer->HangUp();
 }
 
 // ---- What it gets ----
@@ -334,7 +337,6 @@ Outcome Handover::Take(Peer* peer) {
     return {};
   }
   peer->has_confirmed = true;
-  peer->got.Reset();
   return {};
 }
 

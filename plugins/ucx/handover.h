@@ -6,7 +6,7 @@
 // rank connects, looks whose socket it is, and sends descriptors of its own
 // segment and eventfd. Who has mapped what it was sent, and found in it what
 // the card says, confirms. Two ranks share a host once each has confirmed what
-// it got and was confirmed; a connection that is refused, or closed instead,
+// it got and was confirmed; a connection that is refused, or closed before,
 // parts them, on both sides alike. Who does not know the card's secret, or is
 // another user, gets nothing.
 #ifndef COMMSCHED_PLUGINS_UCX_HANDOVER_H_
@@ -70,10 +70,10 @@ class Handover {
     bool has_begun = false;
     bool is_apart = false;
     SegmentCard card;
-    Descriptor given;  // Connected, and sent to; until it is confirmed.
+    Descriptor given;  // Connected, and sent to; until it is decided.
     bool is_sent = false;
     bool is_confirmed = false;
-    Descriptor got;  // Accepted, and received from; until it is confirmed.
+    Descriptor got;  // Accepted, and received from; until it is decided.
     bool has_parts = false;
     bool has_confirmed = false;
     Descriptor segment_fd;
@@ -81,6 +81,10 @@ class Handover {
 
     bool IsDecided() const {
       return is_apart || (is_confirmed && has_confirmed);
+    }
+    void HangUp() {
+      given.Reset();
+      got.Reset();
     }
   };
 
