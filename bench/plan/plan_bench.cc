@@ -52,9 +52,9 @@ void Measure(benchmark::State& state, const Graph& graph, Body body) {
 
 void MeasureBuild(benchmark::State& state,
                   const std::shared_ptr<const Graph>& graph,
-                  const PlanOptions& options) {
+                  const PlanOptions& options, const CostProfile& profile = {}) {
   Measure(state, *graph, [&] {
-    auto plan = BuildPlan(graph, options, {});
+    auto plan = BuildPlan(graph, options, profile);
     if (!plan.ok()) state.SkipWithError(plan.status().ToString().c_str());
     benchmark::DoNotOptimize(plan);
   });
@@ -66,6 +66,23 @@ void BM_Plan(benchmark::State& state) {
 }
 BENCHMARK(BM_Plan)->ArgName("ops")->Arg(1000)->Arg(10000)->Arg(100000)->Unit(
     benchmark::kMillisecond);
+
+// As by default: merged by cost, over a link whose latency is worth it. Above
+// kMaxOpsCompared only the simulations of MergeByCost() come on top.
+void BM_PlanByCost(benchmark::State& state) {
+  const auto graph = std::make_shared<const Graph>(GraphOf(state.range(0)));
+  PlanOptions options = Options();
+  options.coalesce_bytes = kCoalesceAuto;
+  CostProfile profile;
+  profile.link_latency_ns = 50'000;
+  MeasureBuild(state, graph, options, profile);
+}
+BENCHMARK(BM_PlanByCost)
+    ->ArgName("ops")
+    ->Arg(1000)
+    ->Arg(10000)
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
 
 // With memory for half of what is owned: lifetimes, sharing, arena edges.
 void BM_PlanInTightArena(benchmark::State& state) {

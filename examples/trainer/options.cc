@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "commsched/plan.h"
 #include "commsched/version.h"
 #include "examples/trainer/head_split.h"
 #include "examples/trainer/model.h"
@@ -45,7 +46,7 @@ struct RawOptions {
   std::string sp_dtype;
   std::string bucket_bytes;
   std::string cap_bytes = "0";
-  std::string coalesce_bytes = "0";
+  std::string coalesce_bytes = "auto";
   std::string arena_bytes;
   std::string max_live_bytes = "0";
   std::string persist_below = "0";
@@ -179,7 +180,8 @@ void DeclareRanks(CLI::App& app, Options& o, RawOptions& raw) {
 void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
   const FlagAdder flag(app);
   flag("--coalesce-bytes", raw.coalesce_bytes,
-       "Merge neighbouring collectives up to this; 0: do not");
+       "Merge neighbouring collectives up to this; auto: where the step is "
+       "predicted to get shorter; 0: do not");
   flag("--partition-bytes", raw.partition_bytes,
        "Split larger collectives, so that an urgent one can pass; 0: do not");
   flag("--priority", o.priority,
@@ -304,6 +306,12 @@ absl::Status SetBytes(const char* flag, const std::string& text,
   return absl::OkStatus();
 }
 
+absl::Status SetCoalesceBytes(const std::string& text, uint64_t* out_bytes) {
+  if (text != "auto") return SetBytes("--coalesce-bytes", text, out_bytes);
+  *out_bytes = COMMSCHED_COALESCE_AUTO;
+  return absl::OkStatus();
+}
+
 absl::Status CheckStage3(const char* flag, uint64_t bytes, int64_t zero) {
   if (bytes == 0 || zero == 3) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
@@ -343,7 +351,7 @@ absl::Status SetPrecision(const RawOptions& raw, Options& o) {
 absl::Status SetUnits(const RawOptions& raw, Options& o) {
   for (const absl::Status& status : {
            SetBytes("--cap-bytes", raw.cap_bytes, &o.cap_bytes),
-           SetBytes("--coalesce-bytes", raw.coalesce_bytes, &o.coalesce_bytes),
+           SetCoalesceBytes(raw.coalesce_bytes, &o.coalesce_bytes),
            SetBytes("--edge-bytes", raw.edge_bytes, &o.edge_bytes),
            SetBytes("--partition-bytes", raw.partition_bytes,
                     &o.partition_bytes),

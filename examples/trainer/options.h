@@ -46,7 +46,8 @@ struct Options {
   uint64_t bucket_bytes = 0;  // The model's by default.
   uint64_t cap_bytes = 0;     // 0: no cap.
   int64_t cap_launches = 0;   // 0: no cap.
-  uint64_t coalesce_bytes = 0;
+  // 0: no merging; COMMSCHED_COALESCE_AUTO: by cost.
+  uint64_t coalesce_bytes = UINT64_MAX;
   uint64_t arena_bytes = 0;       // 0: the engine's choice.
   uint64_t max_live_bytes = 0;    // 0: no limit.
   uint64_t persist_below = 0;     // 0: nothing stays.

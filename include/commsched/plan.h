@@ -35,6 +35,15 @@ enum {
   COMMSCHED_PRIORITY_ON = 2     ///< By need.
 };
 
+/// A value of commsched_plan_options_t::coalesce_bytes. Neighbours are merged
+/// where the cost model predicts that the step gets shorter: a launch and a
+/// latency less, against what its members wait for each other, its first
+/// consumer for all of it, and the copies or the list that carry it. Nothing is
+/// merged across a compute op whose cost is not known (no estimate in the
+/// graph, and none measured), as nobody can tell what it hides. The plan's text
+/// says of each launch why. With a policy: as far as it leaves the decision.
+#define COMMSCHED_COALESCE_AUTO UINT64_MAX
+
 typedef struct commsched_plan_options {
   uint64_t struct_size;
   commsched_schedule_t schedule;
@@ -43,8 +52,10 @@ typedef struct commsched_plan_options {
   uint32_t max_launches_in_flight;  ///< Window; 0: no limit.
   uint32_t num_comm_lanes;          ///< 0 means 1.
   uint64_t max_bytes_in_flight;     ///< Window; 0: no limit.
-  uint64_t coalesce_bytes;  ///< Merge neighbours up to this; 0: no merging.
-  uint64_t arena_bytes;     ///< Limit of the arena; 0: no limit.
+  /// Merge neighbours up to this; 0: no merging; COMMSCHED_COALESCE_AUTO, which
+  /// commsched_plan_options_init() sets: by cost.
+  uint64_t coalesce_bytes;
+  uint64_t arena_bytes;  ///< Limit of the arena; 0: no limit.
   /// Split larger collectives; 0: none. The pieces of those that give each
   /// rank a part, as ALL_GATHER and REDUCE_SCATTER, take a backend with
   /// COMMSCHED_BACKEND_STRIDED; those of ALL_REDUCE, for one, do not.
@@ -67,6 +78,7 @@ static inline commsched_plan_options_t commsched_plan_options_init(void) {
   commsched_plan_options_t options;
   memset(&options, 0, sizeof(options));
   options.struct_size = sizeof(options);
+  options.coalesce_bytes = COMMSCHED_COALESCE_AUTO;
   return options;
 }
 

@@ -16,6 +16,7 @@ static_assert(static_cast<int>(Schedule::kSerial) == COMMSCHED_SERIAL);
 static_assert(static_cast<int>(Priority::kAuto) == COMMSCHED_PRIORITY_AUTO);
 static_assert(static_cast<int>(Priority::kOff) == COMMSCHED_PRIORITY_OFF);
 static_assert(static_cast<int>(Priority::kOn) == COMMSCHED_PRIORITY_ON);
+static_assert(kCoalesceAuto == COMMSCHED_COALESCE_AUTO);
 
 // Leaves `*ours`, the default, where the caller's value is 0.
 absl::Status SetRate(absl::string_view field, double value, double* ours) {

@@ -27,7 +27,7 @@ namespace {
 
 absl::StatusOr<PlanOptions> ReadOptions(
     const commsched_plan_options_t* options) {
-  if (options == nullptr) return PlanOptions();
+  if (options == nullptr) return ToPlanOptions(commsched_plan_options_init());
   ASSIGN_OR_RETURN(const commsched_plan_options_t ours,
                    ReadStruct(options, "commsched_plan_options_t"));
   return ToPlanOptions(ours);

@@ -246,6 +246,11 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
     desc.num_after = 1;
   }
   desc.flops = op.backward ? m.backward_flops : m.forward_flops;
+  // Its work is in ops of its own; without a cost it would be one of which
+  // nothing is known.
+  if (desc.flops == 0 && !m.steps[op.backward ? 1 : 0].empty()) {
+    desc.cost_ns = 1;
+  }
   ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
   for (uint32_t b : op.zeroed) {
     commsched_op_id_t& first = out_.buckets[b].first_backward;

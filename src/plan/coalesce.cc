@@ -19,8 +19,9 @@ class JobCoalescer {
  public:
   JobCoalescer(absl::Span<const RoleSpec> roles,
                absl::Span<const Dependencies* const> dependencies,
-               const JobOrder& job, const PlanOptions& options)
-      : job_(job) {
+               const JobOrder& job, const PlanOptions& options,
+               MergeClock* clock)
+      : job_(job), clock_(clock) {
     roles_.reserve(roles.size());
     for (size_t r = 0; r < roles.size(); ++r) {
       roles_.emplace_back(*roles[r].graph, *dependencies[r], job.roles[r],
@@ -69,14 +70,22 @@ class JobCoalescer {
         !roles_[event[0].role].LeavesChoice(event[0].op)) {
       illegal.end = End::kOtherRole;
     }
-    ASSIGN_OR_RETURN(const Obstacle obstacle,
-                     roles_[event[0].role].Decide(event[0].op, illegal));
+    const bool by_cost = clock_ != nullptr && illegal.end == End::kNone;
+    Obstacle cost;
+    if (by_cost) cost = CostOf(clock_->Ask(event[0]));
+    ASSIGN_OR_RETURN(Obstacle obstacle,
+                     roles_[event[0].role].Decide(event[0].op, illegal,
+                                                  by_cost ? &cost : nullptr));
+    if (clock_ != nullptr) {
+      obstacle.end == End::kNone ? clock_->Join(event[0])
+                                 : clock_->Open(event[0]);
+    }
     for (const RoleOp& each : event) {
       RoleCoalescer& role = roles_[each.role];
       if (obstacle.end != End::kNone) {
         // Another role's ops mean nothing here.
         Obstacle own = obstacle;
-        if (!(each == event[0])) {
+        if (!(each == event[0]) && !IsOfCost(obstacle.end)) {
           own = role.Illegal(each.op);
           if (own.end == End::kNone) own.end = End::kOtherRole;
         }
@@ -84,8 +93,39 @@ class JobCoalescer {
         role.Open(each.op, key);
       }
       role.Join(each.op);
+      if (obstacle.end == End::kNone && by_cost && cost.end == End::kNone) {
+        role.Explain(cost);
+      }
     }
     return absl::OkStatus();
+  }
+
+  static Obstacle CostOf(const MergeVerdict& verdict) {
+    using Why = MergeVerdict::Why;
+    Obstacle obstacle;
+    obstacle.saved_ns = verdict.saved_ns;
+    obstacle.late_ns = verdict.late_ns;
+    obstacle.merged_ns = verdict.merged_ns;
+    switch (verdict.why) {
+      case Why::kJoins:
+        break;
+      case Why::kUnknownCost:
+        obstacle.end = End::kUnknownCost;
+        break;
+      case Why::kTooLittle:
+        obstacle.end = End::kTooLittle;
+        break;
+      case Why::kCosts:
+        obstacle.end = End::kCosts;
+        break;
+    }
+    return obstacle;
+  }
+
+  // Whatever the role.
+  static bool IsOfCost(End end) {
+    return end == End::kUnknownCost || end == End::kTooLittle ||
+           end == End::kCosts;
   }
 
   // Each role decides for itself.
@@ -99,6 +139,7 @@ class JobCoalescer {
       if (obstacle.end != End::kNone) {
         role.Close(obstacle, ops[0].op);
         role.Open(ops[0].op, key);
+        if (clock_ != nullptr) clock_->Open(ops[0]);
       }
       for (const RoleOp& each : ops) role.Join(each.op);
       event.remove_prefix(own);
@@ -157,6 +198,7 @@ class JobCoalescer {
   }
 
   const JobOrder& job_;
+  MergeClock* const clock_;
   std::vector<RoleCoalescer> roles_;
 };
 
@@ -165,8 +207,8 @@ class JobCoalescer {
 absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
-    const PlanOptions& options) {
-  return JobCoalescer(roles, dependencies, job, options).Run();
+    const PlanOptions& options, MergeClock* clock) {
+  return JobCoalescer(roles, dependencies, job, options, clock).Run();
 }
 
 }  // namespace commsched

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
+#include "plan/merge_clock.h"
 #include "plan/order.h"
 #include "plan/plan.h"
 #include "plan/roles.h"
@@ -22,7 +23,8 @@ namespace commsched {
 //   - kind, group, dtype and, where they count, reduction and root are equal;
 //   - the launch stays within options.coalesce_bytes of payload, and within
 //     options.partition_bytes, if set: what would be too large to stay whole is
-//     not put together;
+//     not put together; or, by cost, `clock` says that it saves more than it
+//     costs (merge_by_cost.h);
 //   - it depends on no member directly. It cannot do so through another node: a
 //     collective between them would lie between them in key order, and a
 //     compute op is excluded by the next rule;
@@ -61,11 +63,11 @@ namespace commsched {
 // complete, hence the caps may count pipeline ticks like other launches.
 //
 // kInvalidArgument, naming policy and ops, if a policy merges what must stay
-// apart. The result is by role.
+// apart. The result is by role. `clock`: new, or null, if only limits count.
 absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
-    const PlanOptions& options);
+    const PlanOptions& options, MergeClock* clock = nullptr);
 
 }  // namespace commsched
 

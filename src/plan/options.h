@@ -9,6 +9,8 @@
 namespace commsched {
 
 inline constexpr uint32_t kMaxCommLanes = 16;
+// PlanOptions::coalesce_bytes: merge what costs less merged.
+inline constexpr uint64_t kCoalesceAuto = UINT64_MAX;
 
 enum class Schedule : uint8_t { kOverlap = 0, kSerial = 1 };
 
@@ -54,7 +56,7 @@ struct PlanOptions {
   uint32_t max_launches_in_flight = 0;  // 0: no limit
   uint64_t max_bytes_in_flight = 0;     // 0: no limit
   uint32_t num_comm_lanes = 1;
-  uint64_t coalesce_bytes = 0;  // 0: no merging
+  uint64_t coalesce_bytes = 0;  // 0: no merging; kCoalesceAuto: by cost
   uint64_t arena_bytes = 0;     // 0: no limit
   Priority priority = Priority::kAuto;
   uint64_t partition_bytes = 0;  // split larger collectives; 0: none

@@ -15,6 +15,7 @@
 #include "graph/dependencies.h"
 #include "graph/graph.h"
 #include "plan/explain/launch_reason.h"
+#include "plan/explain/merge_report.h"
 #include "plan/explain/priority_report.h"
 #include "plan/options.h"
 
@@ -161,6 +162,7 @@ struct Plan {
   uint32_t num_comm_lanes = 1;
   uint64_t num_waits_implied = 0;
   PriorityReport priority;
+  MergeReport merging;
   std::array<uint8_t, 16> fingerprint = {};
   // By GroupId: of the launches on that group, in key order, equal on all its
   // members, of whatever role.

@@ -13,10 +13,12 @@
 #include "plan/explain/fingerprint.h"
 #include "plan/lanes.h"
 #include "plan/markers.h"
+#include "plan/merge_by_cost.h"
 #include "plan/order.h"
 #include "plan/partition.h"
 #include "plan/place.h"
 #include "plan/predict/cost_model.h"
+#include "plan/predict/predict.h"
 #include "plan/prioritize.h"
 #include "plan/sequence.h"
 #include "plan/unwritten.h"
@@ -237,9 +239,29 @@ absl::Status Arrange(const Plans& plans, const PlanOptions& options,
 
 using ConstPlans = std::vector<std::shared_ptr<const Plan>>;
 
-// `reorder`: whether prioritize may choose.
-absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
-                                     const PlanOptions& options, bool reorder) {
+// What the passes may choose.
+struct Choices {
+  bool reorder = true;  // prioritize
+  // By cost: launches of no more bytes; 0: nothing is merged.
+  uint64_t merge_bytes = kCoalesceAuto;
+};
+
+absl::StatusOr<std::vector<std::vector<Launch>>> MakeLaunches(
+    absl::Span<const RoleSpec> roles,
+    absl::Span<const Dependencies* const> dependencies,
+    const PlanOptions& options, uint64_t merge_bytes, JobOrder* job,
+    MergeReport* report) {
+  if (options.coalesce_bytes != kCoalesceAuto) {
+    return Coalesce(roles, dependencies, *job, options);
+  }
+  if (merge_bytes == 0) return LeaveApart(roles, dependencies, *job, options);
+  PlanOptions limited = options;
+  limited.coalesce_bytes = merge_bytes;
+  return MergeByCost(roles, dependencies, job, limited, report);
+}
+
+absl::StatusOr<Plans> BuildOnce(absl::Span<const RoleSpec> roles,
+                                const PlanOptions& options, Choices choices) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Meetings meetings, FindMeetings(roles));
   for (uint32_t r = 0; r < roles.size(); ++r) {
@@ -247,18 +269,21 @@ absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
         InRole(r, roles.size(),
                CheckOwnedReads(*roles[r].graph, PositionsOf(roles, r))));
   }
-  ASSIGN_OR_RETURN(const Plans plans, BeginPlans(roles, options));
+  ASSIGN_OR_RETURN(Plans plans, BeginPlans(roles, options));
   std::vector<const Dependencies*> dependencies;
   for (const auto& plan : plans) dependencies.push_back(&plan->dependencies);
 
   ASSIGN_OR_RETURN(JobOrder job, OrderJob(roles, dependencies, meetings));
+  MergeReport merging;
   ASSIGN_OR_RETURN(std::vector<std::vector<Launch>> launches,
-                   Coalesce(roles, dependencies, job, options));
+                   MakeLaunches(roles, dependencies, options,
+                                choices.merge_bytes, &job, &merging));
   launches = Partition(roles, options, std::move(launches));
   for (size_t r = 0; r < roles.size(); ++r) {
     plans[r]->launches = std::move(launches[r]);
+    plans[r]->merging = merging;
   }
-  if (reorder) RETURN_IF_ERROR(Arrange(plans, options, &job));
+  if (choices.reorder) RETURN_IF_ERROR(Arrange(plans, options, &job));
   for (size_t r = 0; r < roles.size(); ++r) {
     RETURN_IF_ERROR(
         InRole(r, roles.size(), FinishPlan(job.roles[r], plans[r].get())));
@@ -268,20 +293,108 @@ absl::StatusOr<ConstPlans> BuildOnce(absl::Span<const RoleSpec> roles,
   RETURN_IF_ERROR(VerifyRoles(roles, made));
   FingerprintGroups(roles, made);
   for (Plan* plan : made) plan->fingerprint = FingerprintOf(*plan);
-  return ConstPlans(plans.begin(), plans.end());
+  return plans;
+}
+
+bool IsExhausted(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kResourceExhausted;
+}
+
+absl::StatusOr<Plans> BuildWithin(absl::Span<const RoleSpec> roles,
+                                  const PlanOptions& options,
+                                  uint64_t merge_bytes) {
+  Choices choices{.reorder = true, .merge_bytes = merge_bytes};
+  absl::StatusOr<Plans> plans = BuildOnce(roles, options, choices);
+  // The arena may have room for the launches as they get ready only. Nobody has
+  // asked for another order.
+  const bool retry = IsExhausted(plans.status()) &&
+                     options.priority == Priority::kAuto &&
+                     options.policy == nullptr;
+  if (!retry) return plans;
+  choices.reorder = false;
+  return BuildOnce(roles, options, choices);
+}
+
+absl::StatusOr<int64_t> PredictedStep(const Plans& plans) {
+  std::vector<PlayedRole> roles;
+  for (const auto& plan : plans) {
+    roles.push_back({plan.get(), &plan->profile});
+  }
+  return PredictStep(roles);
+}
+
+absl::StatusOr<Plans> WithReport(absl::StatusOr<Plans> plans,
+                                 const MergeReport& report) {
+  if (!plans.ok()) return plans;
+  for (const auto& plan : *plans) plan->merging = report;
+  return plans;
+}
+
+size_t NumOps(absl::Span<const RoleSpec> roles) {
+  size_t num_ops = 0;
+  for (const RoleSpec& role : roles) num_ops += role.graph->ops().size();
+  return num_ops;
+}
+
+bool HasMerged(const absl::StatusOr<Plans>& plans) {
+  return plans.ok() &&
+         plans->front()->merging.choice == MergeReport::Choice::kMerged;
+}
+
+// The faster ones, predicted whole.
+absl::StatusOr<Plans> FasterOf(Plans merged, Plans apart) {
+  MergeReport report;
+  ASSIGN_OR_RETURN(report.merged_ns, PredictedStep(merged));
+  ASSIGN_OR_RETURN(report.apart_ns, PredictedStep(apart));
+  const bool slower = report.merged_ns > report.apart_ns;
+  report.choice =
+      slower ? MergeReport::Choice::kApart : MergeReport::Choice::kMerged;
+  return WithReport(slower ? std::move(apart) : std::move(merged), report);
+}
+
+// What travels together lives until all of it has arrived. So launches are
+// limited, further and further, until the arena has room.
+absl::StatusOr<Plans> MergeWithinArena(absl::Span<const RoleSpec> roles,
+                                       const PlanOptions& options) {
+  absl::StatusOr<Plans> plans =
+      absl::ResourceExhaustedError("no merge fits the arena");
+  uint64_t limit = options.arena_bytes / 2;
+  for (int i = 0; i < kMaxArenaTries && limit > 0; ++i, limit /= 2) {
+    plans = BuildWithin(roles, options, limit);
+    if (!IsExhausted(plans.status())) break;
+  }
+  return plans;
+}
+
+absl::StatusOr<Plans> BuildByCost(absl::Span<const RoleSpec> roles,
+                                  const PlanOptions& options) {
+  absl::StatusOr<Plans> merged = BuildWithin(roles, options, kCoalesceAuto);
+  const bool compares = NumOps(roles) <= kMaxOpsCompared;
+  const bool exhausted = IsExhausted(merged.status());
+  // A policy's merges stay, whatever they cost.
+  if (options.policy != nullptr) return merged;
+  if (!exhausted && !(HasMerged(merged) && compares)) return merged;
+  absl::StatusOr<Plans> apart = BuildWithin(roles, options, /*merge_bytes=*/0);
+  // There may be room for them only if they are merged.
+  if (!apart.ok()) return merged.ok() ? std::move(merged) : std::move(apart);
+  if (exhausted) merged = MergeWithinArena(roles, options);
+  if (!HasMerged(merged)) {
+    return WithReport(std::move(apart),
+                      {.choice = MergeReport::Choice::kNoRoom});
+  }
+  return compares ? FasterOf(*std::move(merged), *std::move(apart))
+                  : std::move(merged);
 }
 
 }  // namespace
 
 absl::StatusOr<ConstPlans> BuildPlans(absl::Span<const RoleSpec> roles,
                                       const PlanOptions& options) {
-  absl::StatusOr<ConstPlans> plans = BuildOnce(roles, options, true);
-  // The arena may have room for the launches as they get ready only. Nobody has
-  // asked for another order.
-  const bool retry =
-      plans.status().code() == absl::StatusCode::kResourceExhausted &&
-      options.priority == Priority::kAuto && options.policy == nullptr;
-  return retry ? BuildOnce(roles, options, false) : std::move(plans);
+  ASSIGN_OR_RETURN(const Plans plans,
+                   options.coalesce_bytes == kCoalesceAuto
+                       ? BuildByCost(roles, options)
+                       : BuildWithin(roles, options, /*merge_bytes=*/0));
+  return ConstPlans(plans.begin(), plans.end());
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> BuildPlan(

@@ -11,10 +11,22 @@
 
 namespace commsched {
 
+// Merging by cost is predicted on the whole plan for up to so many ops of all
+// roles; that takes several times as long as planning does.
+inline constexpr size_t kMaxOpsCompared = 4096;
+
+// By cost: how often launches are limited, each time to half as much, from half
+// the arena on, where it has no room for them.
+inline constexpr int kMaxArenaTries = 4;
+
 // Runs the passes, one file each: roles, order, coalesce, partition,
 // prioritize, place, lanes, window, verify, fingerprint. Pure (I8): no clock,
 // thread, file or device. All roles of a job together, as their orders are
 // parts of one; a plan per role.
+//
+// By cost (kCoalesceAuto) the plan with merged launches stays only if it is
+// predicted to be no slower than the one without, of jobs up to kMaxOpsCompared
+// ops, and if it fits into the arena, if need be with smaller launches.
 absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
     absl::Span<const RoleSpec> roles, const PlanOptions& options);
 

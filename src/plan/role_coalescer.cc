@@ -10,7 +10,7 @@
 namespace commsched {
 namespace {
 
-// No more than partition would leave whole.
+// No more than partition would leave whole. By cost there is no other limit.
 uint64_t LimitOf(const PlanOptions& options) {
   return options.partition_bytes == 0
              ? options.coalesce_bytes
@@ -57,13 +57,14 @@ bool RoleCoalescer::WouldBeList(OpId op) const {
 }
 
 absl::StatusOr<RoleCoalescer::Obstacle> RoleCoalescer::Decide(
-    OpId op, const Obstacle& illegal) const {
+    OpId op, const Obstacle& illegal, const Obstacle* by_cost) const {
   if (launches_.empty()) return illegal;
   if (limit_ == 0 && options_.policy == nullptr) {
     return Obstacle{End::kMergingOff, OpId()};
   }
-  const Obstacle ours =
-      illegal.end == End::kNone ? Obstacle{TooMuch(op), OpId()} : illegal;
+  Obstacle ours = illegal;
+  if (ours.end == End::kNone) ours.end = TooMuch(op);
+  if (ours.end == End::kNone && by_cost != nullptr) ours = *by_cost;
   return options_.policy == nullptr ? ours : AskPolicy(op, illegal, ours);
 }
 
@@ -89,6 +90,9 @@ void RoleCoalescer::Close(const Obstacle& obstacle, OpId next) {
   launch.reason.next = next;
   launch.reason.needer = obstacle.needer;
   launch.reason.limit_bytes = limit_;
+  launch.reason.next_saved_ns = obstacle.saved_ns;
+  launch.reason.next_late_ns = obstacle.late_ns;
+  launch.reason.next_merged_ns = obstacle.merged_ns;
   ways_.Choose(&launch);
 }
 
@@ -115,6 +119,13 @@ void RoleCoalescer::Join(OpId op) {
   first_need_ = std::min(first_need_, order_.first_need[op.value()]);
   ready_ = std::max(ready_, order_.ready[op.value()]);
   priority_ = std::max(priority_, graph_.op(op).priority);
+}
+
+void RoleCoalescer::Explain(const Obstacle& by_cost) {
+  LaunchReason& reason = launches_.back().reason;
+  reason.by_cost = true;
+  reason.saved_ns += by_cost.saved_ns;
+  reason.late_ns += by_cost.late_ns;
 }
 
 void RoleCoalescer::TakeApart(absl::Span<Launch* const> launches) const {

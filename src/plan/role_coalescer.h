@@ -26,6 +26,10 @@ class RoleCoalescer {
   struct Obstacle {
     LaunchReason::End end = LaunchReason::End::kNone;
     OpId needer;
+    // By cost: what merging saves and costs, and what it comes to.
+    int64_t saved_ns = 0;
+    int64_t late_ns = 0;
+    int64_t merged_ns = 0;
   };
 
   RoleCoalescer(const Graph& graph, const Dependencies& dependencies,
@@ -34,8 +38,10 @@ class RoleCoalescer {
 
   // What no policy can overrule.
   Obstacle Illegal(OpId op) const;
-  // Whether `op`, which may join or not, shall.
-  absl::StatusOr<Obstacle> Decide(OpId op, const Obstacle& illegal) const;
+  // Whether `op`, which may join or not, shall. `by_cost`: what the clock says
+  // of it; null: only limits count.
+  absl::StatusOr<Obstacle> Decide(OpId op, const Obstacle& illegal,
+                                  const Obstacle* by_cost) const;
   // Of the sends and receives of this role in one event.
   Obstacle NotOfTick(absl::Span<const RoleOp> event) const;
 
@@ -43,6 +49,8 @@ class RoleCoalescer {
   void Close(const Obstacle& obstacle, OpId next);
   void Open(OpId op, uint64_t key);
   void Join(OpId op);
+  // `op`, which has joined the open launch, did so by cost.
+  void Explain(const Obstacle& by_cost);
 
   // Whether all members leave every way open.
   bool LeavesChoice(OpId op) const { return ways_.LeavesChoice(op); }

@@ -340,7 +340,7 @@ TEST(LayoutTest, EnumeratorsKeepTheirNumbers) {
   EXPECT_EQ(COMMSCHED_ABI_VERSION, 1);
 }
 
-TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
+TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_world_desc_init().struct_size, 40u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
@@ -353,6 +353,8 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndNothingElse) {
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 88u);
+  EXPECT_EQ(commsched_plan_options_init().coalesce_bytes,
+            COMMSCHED_COALESCE_AUTO);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);

@@ -84,6 +84,24 @@ TEST(ExplainTest, PriorityPromisesNoMoreThanTheLowerBoundLeaves) {
                                             "priority could gain at most"));
 }
 
+TEST(ExplainTest, SaysWhatMergingByCostHasFound) {
+  PlanOptions options;
+  options.coalesce_bytes = kCoalesceAuto;
+  CostProfile profile;
+  profile.link_latency_ns = 50'000;
+  ASSERT_OK_AND_ASSIGN(const auto plan,
+                       BuildPlan(test::ZeroStep(), options, profile));
+  ASSERT_EQ(plan->merging.choice, MergeReport::Choice::kMerged);
+  const auto json = nlohmann::json::parse(ExplainJson(*plan));
+  EXPECT_EQ(json["options"]["coalesce_bytes"], "auto");
+  EXPECT_EQ(json["merging"]["choice"], "merged");
+  EXPECT_LE(json["merging"]["merged_ns"], json["merging"]["apart_ns"]);
+  const std::string text = ExplainText(*plan);
+  EXPECT_THAT(text, HasSubstr("; merge by cost; "));
+  EXPECT_THAT(text, HasSubstr("merging: by cost: predicted step merged "));
+  EXPECT_THAT(text, HasSubstr("; merged: saves "));
+}
+
 TEST(ExplainTest, SaysWhyAMergeWasMadeOrRefused) {
   const auto plan = ZeroPlan();
   const auto json = nlohmann::json::parse(ExplainJson(*plan));

@@ -400,7 +400,14 @@ TEST(PredictPropertyTest, NoPlanBeatsItsLowerBoundAndNoCapIsPassed) {
     profile.link_latency_ns = static_cast<int64_t>(random() % 500);
     const auto plan = MakePlan(graph, options, profile);
     ASSERT_NE(plan, nullptr);
+    if (random() % 2 == 0) {
+      profile.num_ranks_sharing = 1 + static_cast<uint32_t>(random() % 4);
+      profile.num_cores = 2;
+    }
     ASSERT_OK_AND_ASSIGN(const Prediction p, Predict(*plan, profile));
+    ASSERT_OK_AND_ASSIGN(const int64_t step_ns,
+                         PredictStep({{plan.get(), &profile}}));
+    ASSERT_EQ(step_ns, p.step_ns);
     ASSERT_GE(p.step_ns, p.lower_bound_ns);
     ASSERT_LE(p.bound_link_ns, p.lower_bound_ns);
     ASSERT_LE(p.exposed_ns, p.comm_ns);

@@ -218,7 +218,7 @@ class CliTest(unittest.TestCase):
 
     def test_one_launch_at_a_time_bounds_bytes_by_the_heaviest(self):
         result = program.run_json(*self.small, "--bucket-bytes", "64KiB",
-                                  "--cap-launches", 1)
+                                  "--cap-launches", 1, "--coalesce-bytes", 0)
         # The heaviest bucket: c_fc or mlp.c_proj, 128 x 512 floats.
         self.assertLessEqual(result["peak_bytes_in_flight"], 128 * 512 * 4)
 

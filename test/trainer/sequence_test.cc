@@ -155,6 +155,7 @@ class OverlapPlan {
     options.sp = 2;
     options.sp_chunks = 2;
     options.link = {.bytes_per_s = 1e8, .latency_ns = 50'000};
+    options.coalesce_bytes = 0;  // Each exchange by itself.
     TrainingRanks ranks(options);
     char* text = nullptr;
     EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(ranks.engine()),
@@ -335,6 +336,7 @@ TEST(SequenceOverlapTest, TheTraceShowsEachBesideCompute) {
   options.sp_chunks = 2;
   options.steps = 4;
   options.link = {.bytes_per_s = 1e9, .latency_ns = 2'000'000};
+  options.coalesce_bytes = 0;
   options.trace_dir = folder;
   const Dataset dataset = NoiseDataset();
   const absl::StatusOr<Report> report = Train(options, dataset);

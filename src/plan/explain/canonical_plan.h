@@ -50,7 +50,11 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   out->Number(" max launches ", options.max_launches_in_flight);
   out->Number(" max bytes ", options.max_bytes_in_flight);
   out->Number(" lanes ", options.num_comm_lanes);
-  out->Number(" coalesce ", options.coalesce_bytes);
+  if (options.coalesce_bytes == kCoalesceAuto) {
+    out->Text(" coalesce ", "auto");
+  } else {
+    out->Number(" coalesce ", options.coalesce_bytes);
+  }
   out->Number(" arena ", options.arena_bytes);
   out->Enum(" priority ", options.priority, PriorityName);
   out->Number(" split ", options.partition_bytes);

@@ -24,6 +24,17 @@ std::string Limit(uint64_t limit) {
   return limit == 0 ? "no limit" : absl::StrCat(limit);
 }
 
+std::string MergeLimit(const PlanOptions& options) {
+  if (options.coalesce_bytes == kCoalesceAuto) return "by cost";
+  if (options.coalesce_bytes == 0) return "up to nothing";
+  return absl::StrCat("up to ", options.coalesce_bytes, " bytes");
+}
+
+Json CoalesceJson(const PlanOptions& options) {
+  if (options.coalesce_bytes == kCoalesceAuto) return "auto";
+  return options.coalesce_bytes;
+}
+
 std::string WaitNames(const Plan& plan, absl::Span<const Wait> waits) {
   if (waits.empty()) return "-";
   return absl::StrJoin(waits, " ", [&](std::string* out, const Wait& wait) {
@@ -234,7 +245,7 @@ Json OptionsJson(const PlanOptions& options) {
           {"max_launches_in_flight", options.max_launches_in_flight},
           {"max_bytes_in_flight", options.max_bytes_in_flight},
           {"num_comm_lanes", options.num_comm_lanes},
-          {"coalesce_bytes", options.coalesce_bytes},
+          {"coalesce_bytes", CoalesceJson(options)},
           {"arena_bytes", options.arena_bytes},
           {"partition_bytes", options.partition_bytes},
           {"priority", std::string(PriorityName(options.priority))},
@@ -264,16 +275,15 @@ std::string ExplainText(const Plan& plan) {
                    plan.launches.size(), " launches, ", CountWaits(plan),
                    " waits (", plan.num_waits_implied, " implied)\n");
   absl::StrAppend(&text, "schedule: ", ScheduleName(options.schedule),
-                  options.deterministic ? ", deterministic" : "",
-                  "; merge up to ",
-                  options.coalesce_bytes == 0
-                      ? "nothing"
-                      : absl::StrCat(options.coalesce_bytes, " bytes"),
-                  "; split above ",
+                  options.deterministic ? ", deterministic" : "", "; merge ",
+                  MergeLimit(options), "; split above ",
                   options.partition_bytes == 0
                       ? "nothing"
                       : absl::StrCat(options.partition_bytes, " bytes"),
                   "; priority ", PriorityName(options.priority), "\n");
+  if (plan.merging.choice != MergeReport::Choice::kNotAsked) {
+    absl::StrAppend(&text, "merging: ", MergeText(plan.merging), "\n");
+  }
   // A plan's own profile was checked when it was built.
   const absl::StatusOr<Prediction> prediction = Predict(plan, plan.profile);
   absl::StrAppend(
@@ -304,6 +314,9 @@ std::string ExplainJson(const Plan& plan) {
   json["options"] = OptionsJson(plan.options);
   json["order"] =
       OrderJson(Bounded(plan.priority, OrderBoundNs(plan, prediction)));
+  json["merging"] = {{"choice", std::string(ChoiceName(plan.merging.choice))},
+                     {"apart_ns", plan.merging.apart_ns},
+                     {"merged_ns", plan.merging.merged_ns}};
   json["num_waits"] = CountWaits(plan);
   json["num_waits_implied"] = plan.num_waits_implied;
   json["launches"] = Json::array();

@@ -1,5 +1,7 @@
 #include "plan/explain/launch_reason.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "plan/plan.h"
 #include "plan/predict/cost_model.h"
@@ -32,6 +34,33 @@ std::string HowText(const LaunchReason& reason) {
       return "encoded";
     case LaunchReason::How::kNoLists:
       return "pack: the backend takes no lists";
+  }
+  return "";
+}
+
+std::string NsText(int64_t ns) { return absl::StrCat(ns, " ns"); }
+
+// Of a launch that was merged by cost.
+std::string SavedText(const LaunchReason& reason) {
+  if (!reason.by_cost) return "";
+  return absl::StrCat("; merged: saves ", NsText(reason.saved_ns),
+                      reason.late_ns == 0
+                          ? " and keeps nobody waiting"
+                          : absl::StrCat(", and keeps ops waiting for ",
+                                         NsText(reason.late_ns)));
+}
+
+// Of one that was not.
+std::string NextCostText(const LaunchReason& reason) {
+  if (reason.end == LaunchReason::End::kTooLittle) {
+    return absl::StrCat(": ",
+                        NsText(std::max<int64_t>(0, reason.next_saved_ns)),
+                        " of ", NsText(reason.next_merged_ns));
+  }
+  if (reason.end == LaunchReason::End::kCosts) {
+    return absl::StrCat(" than it costs: ", NsText(reason.next_saved_ns),
+                        " for ", NsText(reason.next_late_ns),
+                        " that ops would wait");
   }
   return "";
 }
@@ -112,6 +141,15 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
       return absl::StrCat("with ", name(next),
                           " it would be a list, which the backend does not "
                           "take");
+    case LaunchReason::End::kUnknownCost:
+      return absl::StrCat("between it and ", name(next),
+                          " is an op whose cost is not known");
+    case LaunchReason::End::kTooLittle:
+      return absl::StrCat("with ", name(next), " it would save too little");
+    case LaunchReason::End::kCosts:
+      return absl::StrCat("with ", name(next), " it would save less");
+    case LaunchReason::End::kNotShorter:
+      return "no merge makes the step shorter";
   }
   return "";
 }
@@ -127,11 +165,13 @@ std::string ReasonText(const Plan& plan, const Launch& launch) {
     absl::StrAppend(&text, " by '", plan.options.codec.name,
                     "': ", launch.payload_bytes, " bytes travel for ", bytes);
   }
+  absl::StrAppend(&text, SavedText(reason));
   if (reason.end != LaunchReason::End::kNone) {
     absl::StrAppend(&text,
                     reason.how == LaunchReason::How::kAlone ? ": " : "; ends: ",
                     EndText(*plan.graph, reason.end, reason.next, reason.needer,
-                            reason.limit_bytes));
+                            reason.limit_bytes),
+                    NextCostText(reason));
   }
   if (launch.piece.of > 1) {
     absl::StrAppend(&text, "; piece ", launch.piece.index + 1, " of ",

@@ -37,16 +37,20 @@ struct LaunchReason {
     kDType,
     kReduction,
     kRoot,
-    kLimit,      // the launch would pass `limit_bytes`
-    kNeeded,     // `needer` needs a member before `next` is ready
-    kDependent,  // `next` depends on a member
-    kPolicy,     // the policy said so
-    kLater,      // of a pipeline tick: `next` is due later
-    kWanted,     // of a pipeline tick: `next` is needed later
-    kOtherRole,  // another role of the group keeps them apart
-    kTile,       // one is a tile, which is copied; or an uneven tile
-    kCodec,      // one goes through the codec
-    kNoLists,    // what cannot be packed would make a list
+    kLimit,        // the launch would pass `limit_bytes`
+    kNeeded,       // `needer` needs a member before `next` is ready
+    kDependent,    // `next` depends on a member
+    kPolicy,       // the policy said so
+    kLater,        // of a pipeline tick: `next` is due later
+    kWanted,       // of a pipeline tick: `next` is needed later
+    kOtherRole,    // another role of the group keeps them apart
+    kTile,         // one is a tile, which is copied; or an uneven tile
+    kCodec,        // one goes through the codec
+    kNoLists,      // what cannot be packed would make a list
+    kUnknownCost,  // by cost: an op between them has none
+    kTooLittle,    // by cost: it would save nothing to speak of
+    kCosts,        // by cost: steps could get longer by more than it saves
+    kNotShorter,   // by cost: no merge of the plan makes its step shorter
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {
@@ -69,6 +73,16 @@ struct LaunchReason {
   uint64_t limit_bytes = 0;
   int64_t pack_ns = 0;
   int64_t list_ns = 0;
+  // Merged by cost: the link is free so much earlier than if each member had
+  // its launch, and its consumers would start so much later than steps allow.
+  bool by_cost = false;
+  int64_t saved_ns = 0;
+  int64_t late_ns = 0;
+  // The same of `next`, and what the launch would take with it, of kTooLittle
+  // and kCosts.
+  int64_t next_saved_ns = 0;
+  int64_t next_late_ns = 0;
+  int64_t next_merged_ns = 0;
 };
 
 // "'rs.3' is of another kind". `limit_bytes`: of kLimit.

@@ -11,14 +11,15 @@
 namespace commsched {
 
 // A role's link in a simulation: when it is free, what is in flight on it.
-// Transfers complete in the order in which they are issued.
+// Transfers complete in the order in which they are issued, by one issuer, who
+// gives each its overhead before the next.
 class LinkState {
  public:
   LinkState(uint32_t max_launches, uint64_t max_bytes)
       : max_launches_(max_launches), max_bytes_(max_bytes) {}
 
   int64_t free() const { return free_; }
-  int64_t last_issue() const { return last_issue_; }
+  int64_t issuer_free() const { return issuer_free_; }
   int64_t last_done() const { return last_done_; }
 
   // When one more launch, of no bytes, enters the window.
@@ -39,8 +40,9 @@ class LinkState {
     return at;
   }
 
-  void Issue(int64_t at, int64_t off_link, int64_t done, uint64_t bytes) {
-    last_issue_ = at;
+  void Issue(int64_t issuer_free, int64_t off_link, int64_t done,
+             uint64_t bytes) {
+    issuer_free_ = issuer_free;
     free_ = off_link;
     last_done_ = done;
     if (max_launches_ == 0 && max_bytes_ == 0) return;
@@ -57,17 +59,22 @@ class LinkState {
   uint32_t max_launches_;
   uint64_t max_bytes_;
   int64_t free_ = 0;
-  int64_t last_issue_ = 0;
+  int64_t issuer_free_ = 0;
   int64_t last_done_ = 0;
   std::vector<Flight> flights_;  // all so far
   size_t first_ = 0;             // of those that count against the bytes
   uint64_t in_flight_ = 0;       // bytes from first_ on
 };
 
+struct Issued {
+  int64_t issue = 0;
+  int64_t done = 0;  // complete
+};
+
 // Issues `transfer` on the links of its roles at `issue`, or when the bytes
-// enter the window, and returns when it is complete.
-int64_t IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
-                      std::vector<LinkState>* links, const JobModel& model);
+// enter the window.
+Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
+                     std::vector<LinkState>* links, const JobModel& model);
 
 }  // namespace commsched
 

@@ -242,7 +242,7 @@ class Scheduler {
     int64_t at = 0;
     for (uint32_t role : each.roles) {
       const LinkState& link = links_[role];
-      at = std::max({at, link.last_issue(), link.free() - model_.launch_ns,
+      at = std::max({at, link.issuer_free(), link.free() - model_.launch_ns,
                      link.RoomForLaunch()});
     }
     return at;
@@ -315,11 +315,10 @@ class Scheduler {
 
   void Issue(uint32_t t, int64_t at) {
     const JobModel::Transfer& transfer = model_.transfers[t];
-    const int64_t done = IssueTransfer(transfer, at, &links_, model_);
+    const Issued issued = IssueTransfer(transfer, at, &links_, model_);
     issued_[t] = true;
     ++num_issued_;
-    Start(step_, NodeOf(t),
-          links_[model_.SidesOf(transfer)[0].role].last_issue(), done);
+    Start(step_, NodeOf(t), issued.issue, issued.done);
     if (num_issued_ < model_.transfers.size()) return;
     ++step_;
     OpenStep();

@@ -34,8 +34,8 @@ struct ListSchedule {
 // Simulates the job and decides, whenever a link comes free, which of the
 // transfers that are ready goes next. Compute lanes run in host order; a link
 // carries one transfer at a time, and the next is issued launch_ns before it
-// comes free; the window holds; all transfers of a step are issued before those
-// of the next one.
+// comes free, one after the other; the window holds; all transfers of a step
+// are issued before those of the next one.
 //
 // The order of issue is legal as key order: every start follows the completion
 // of what it depends on, and no transfer passes one that is needed, in the
@@ -56,8 +56,12 @@ enum class LinkUse : uint8_t {
 };
 
 struct Played {
-  std::vector<int64_t> start;  // by node, in the last step, from its beginning
-  int64_t step_ns = 0;         // from step to step, once it has settled
+  // By node, in the last step, from its beginning: when all that it needs was
+  // complete, when it started, of a transfer its issue, and ended.
+  std::vector<int64_t> ready;
+  std::vector<int64_t> start;
+  std::vector<int64_t> end;
+  int64_t step_ns = 0;  // from step to step, once it has settled
 };
 
 // Plays steps in the order of `sequence` until they repeat.

@@ -42,6 +42,15 @@ double RanksPerCore(const CostProfile& profile) {
          std::max(1u, profile.num_cores);
 }
 
+int64_t ComputeBound(const Plan& plan, const CostProfile& profile) {
+  int64_t cpu_ns = 0;
+  for (uint32_t i = 0; i < plan.graph->ops().size(); ++i) {
+    cpu_ns += OpCostNs(*plan.graph, OpId(i), profile);
+  }
+  return static_cast<int64_t>(
+      std::floor(static_cast<double>(cpu_ns) * RanksPerCore(profile)));
+}
+
 std::vector<LowerBound> LowerBoundsOf(absl::Span<const PlayedRole> roles) {
   const int64_t cycle_ns = LongestCycle(roles);
   std::vector<LowerBound> bounds;
@@ -49,12 +58,7 @@ std::vector<LowerBound> LowerBoundsOf(absl::Span<const PlayedRole> roles) {
   for (const PlayedRole& role : roles) {
     const Plan& plan = *role.plan;
     LowerBound bound;
-    int64_t cpu_ns = 0;
-    for (uint32_t i = 0; i < plan.graph->ops().size(); ++i) {
-      cpu_ns += OpCostNs(*plan.graph, OpId(i), *role.profile);
-    }
-    bound.compute_ns = static_cast<int64_t>(
-        std::floor(static_cast<double>(cpu_ns) * RanksPerCore(*role.profile)));
+    bound.compute_ns = ComputeBound(plan, *role.profile);
     bound.link_ns = LinkBound(plan, *role.profile);
     bound.cycle_ns = cycle_ns;
     bound.phases_ns = PhasesBound(plan, *role.profile);

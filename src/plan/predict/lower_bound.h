@@ -24,6 +24,9 @@ struct LowerBound {
 // through several of them, and step_ns is the same for all.
 std::vector<LowerBound> LowerBoundsOf(absl::Span<const PlayedRole> roles);
 
+// LowerBound::compute_ns alone.
+int64_t ComputeBound(const Plan& plan, const CostProfile& profile);
+
 // Of one role.
 LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile);
 

@@ -135,9 +135,7 @@ class PhaseTable {
     }
     const size_t c = cuts_.size();
     link_.assign(c, std::vector<int64_t>(c + 1, 0));
-    for (size_t a = 0; a < c; ++a) {
-      for (size_t k = 1; k <= c; ++k) FillLink(launches, a, k);
-    }
+    for (size_t a = 0; a < c; ++a) FillLinks(launches, a);
   }
 
   size_t num_cuts() const { return cuts_.size(); }
@@ -157,16 +155,20 @@ class PhaseTable {
     const size_t c = cuts_.size();
     return cuts_[(a + k) % c] + (a + k >= c ? m_ : 0);
   }
-  void FillLink(const std::vector<Confined>& launches, size_t a, size_t k) {
+  void FillLinks(const std::vector<Confined>& launches, size_t a) {
+    const size_t c = cuts_.size();
     const int64_t begin = cuts_[a];
-    const int64_t end = Position(a, k);
+    std::vector<int64_t> ends(c + 1, begin);  // by number of cuts on
+    for (size_t k = 1; k <= c; ++k) ends[k] = Position(a, k);
     for (const Confined& launch : launches) {
       if (launch.ready == -kUnbounded || launch.need == kUnbounded) continue;
       // The occurrence whose `ready` is in [begin, begin + m).
       const int64_t offset = (((launch.ready - begin) % m_) + m_) % m_;
       const int64_t need = begin + offset + (launch.need - launch.ready);
-      if (need <= end) link_[a][k] += launch.link_ns;
+      const auto end = std::lower_bound(ends.begin() + 1, ends.end(), need);
+      if (end != ends.end()) link_[a][end - ends.begin()] += launch.link_ns;
     }
+    std::partial_sum(link_[a].begin(), link_[a].end(), link_[a].begin());
   }
 
   const int64_t m_;

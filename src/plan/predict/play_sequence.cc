@@ -19,6 +19,7 @@ class Player {
         use_(use),
         lane_free_(model.lanes.size(), 0),
         links_(model.num_roles, LinkState(model.max_launches, model.max_bytes)),
+        ready_(model.num_nodes(), 0),
         start_(model.num_nodes(), 0),
         end_(model.num_nodes(), 0),
         end_before_(model.num_nodes(), 0) {}
@@ -40,8 +41,12 @@ class Player {
       origin = std::min(origin, start_[i]);
     }
     if (model_.num_compute() == 0) origin = 0;
-    for (int64_t& start : start_) start -= origin;
+    for (std::vector<int64_t>* times : {&ready_, &start_, &end_}) {
+      for (int64_t& time : *times) time -= origin;
+    }
+    result.ready = std::move(ready_);
     result.start = std::move(start_);
+    result.end = std::move(end_);
     return result;
   }
 
@@ -62,6 +67,7 @@ class Player {
       ready = std::max(
           ready, edge.distance == 0 ? end_[edge.node] : end_before_[edge.node]);
     }
+    ready_[node] = ready;
     if (model_.IsTransfer(node)) {
       Transfer(node, ready);
       return;
@@ -89,9 +95,9 @@ class Player {
     int64_t issue = ready;
     for (const JobModel::Side& side : model_.SidesOf(transfer)) {
       LinkState& link = links_[side.role];
-      issue = std::max({issue, link.last_issue(), link.RoomForLaunch()});
+      issue = std::max({issue, link.issuer_free(), link.RoomForLaunch()});
     }
-    end_[node] = IssueTransfer(transfer, issue, &links_, model_);
+    end_[node] = IssueTransfer(transfer, issue, &links_, model_).done;
     start_[node] = issue;
   }
 
@@ -100,15 +106,16 @@ class Player {
   const LinkUse use_;
   std::vector<int64_t> lane_free_;
   std::vector<LinkState> links_;  // by role
-  std::vector<int64_t> start_;    // by node
+  std::vector<int64_t> ready_;    // by node
+  std::vector<int64_t> start_;
   std::vector<int64_t> end_;
   std::vector<int64_t> end_before_;  // in the step before
 };
 
 }  // namespace
 
-int64_t IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
-                      std::vector<LinkState>* links, const JobModel& model) {
+Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
+                     std::vector<LinkState>* links, const JobModel& model) {
   int64_t begin = 0;
   for (const JobModel::Side& side : model.SidesOf(transfer)) {
     LinkState& link = (*links)[side.role];
@@ -122,9 +129,10 @@ int64_t IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
     done = std::max(done, (*links)[side.role].last_done());
   }
   for (const JobModel::Side& side : model.SidesOf(transfer)) {
-    (*links)[side.role].Issue(issue, off_link, done, transfer.bytes);
+    (*links)[side.role].Issue(issue + transfer.overhead_ns, off_link, done,
+                              transfer.bytes);
   }
-  return done;
+  return {issue, done};
 }
 
 Played PlaySequence(const JobModel& model,

@@ -133,7 +133,7 @@ void Playback::RunOp(Role* role) {
 void Playback::Arrive(Role* role, uint32_t index) {
   const Launch& launch = role->plan->launches[index];
   LaunchTimes& times = role->now.launches[index];
-  times.order_ns = role->last_issue;
+  times.order_ns = role->issuer_free;
   for (OpId op : launch.producers) {
     times.ready_ns = std::max(times.ready_ns,
                               role->now.end[role->sequence.of_op[op.value()]]);
@@ -146,7 +146,7 @@ void Playback::Arrive(Role* role, uint32_t index) {
   }
   times.issue_ns = std::max({times.ready_ns, times.limits_ns, times.order_ns});
   times.link_free_ns = role->link_free;
-  role->last_issue = times.issue_ns;
+  role->issuer_free = times.issue_ns + role->overhead_ns[index];
 }
 
 void Playback::Carry(Role* role, uint32_t index, int64_t begin_ns) {
@@ -176,6 +176,7 @@ SteadyPlay Settle(Playback* playback) {
     if (result.steps.size() > 2) result.steps.erase(result.steps.begin());
   }
   result.period_ns = steady.Period();
+  result.exact = steady.exact();
   result.middle = result.steps.size() - 1;
   for (int i = 0; i < 2; ++i) result.steps.push_back(playback->Step());
   return result;

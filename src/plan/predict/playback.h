@@ -16,7 +16,7 @@ namespace commsched {
 struct LaunchTimes {
   int64_t ready_ns = 0;   // producers and waits met, other than limits
   int64_t limits_ns = 0;  // waits for the window and for the arena met
-  int64_t order_ns = 0;   // the launch before has been issued
+  int64_t order_ns = 0;   // the launch before has been issued, and set up
   int64_t issue_ns = 0;   // all of them
   int64_t link_free_ns = 0;
   int64_t begin_ns = 0;     // on the link: all roles are there
@@ -37,11 +37,11 @@ struct PlayedRole {
 };
 
 // A compute lane runs its ops in host order, launches are issued in key order
-// as their waits are met, and a rank's link carries one at a time in that
-// order. A launch that several roles share begins when the last of them is
-// there. Everything a node waits for comes before it in its role's sequence,
-// and shared launches have equal keys that rise in each role, so one sweep over
-// all roles gives the times of a step.
+// as their waits are met, each set up before the next, and a rank's link
+// carries one at a time in that order. A launch that several roles share begins
+// when the last of them is there. Everything a node waits for comes before it
+// in its role's sequence, and shared launches have equal keys that rise in each
+// role, so one sweep over all roles gives the times of a step.
 class Playback {
  public:
   explicit Playback(absl::Span<const PlayedRole> roles);
@@ -67,7 +67,7 @@ class Playback {
     std::vector<int64_t> overhead_ns;  // by launch
     std::vector<int64_t> lane_free;
     std::vector<int64_t> lane_complete;
-    int64_t last_issue = 0;
+    int64_t issuer_free = 0;
     int64_t link_free = 0;
     uint32_t next = 0;  // position
     StepTimes now;
@@ -92,6 +92,7 @@ struct SteadyPlay {
   std::vector<std::vector<StepTimes>> steps;  // by step, by role
   size_t middle = 0;
   int64_t period_ns = 0;
+  bool exact = false;  // SteadyState::exact()
 };
 SteadyPlay Settle(Playback* playback);
 

@@ -204,6 +204,23 @@ absl::StatusOr<std::vector<Prediction>> PredictJob(
   return predictions;
 }
 
+absl::StatusOr<int64_t> PredictStep(absl::Span<const PlayedRole> roles) {
+  // Whether steps as they are played keep all bounds but that of the CPU: no
+  // lane is slower than it is played, and no step shorter than they settle at.
+  bool keeps_bounds = true;
+  int64_t cpu_ns = 0;
+  for (const PlayedRole& role : roles) {
+    RETURN_IF_ERROR(CheckProfile(*role.plan->graph, *role.profile));
+    cpu_ns = std::max(cpu_ns, ComputeBound(*role.plan, *role.profile));
+    keeps_bounds = keeps_bounds && RanksPerCore(*role.profile) <= 1;
+  }
+  Playback playback(roles);
+  const SteadyPlay steady = Settle(&playback);
+  const int64_t step_ns = std::max(steady.period_ns, cpu_ns);
+  if (keeps_bounds && steady.exact) return step_ns;
+  return std::max(step_ns, LowerBoundsOf(roles).front().step_ns);
+}
+
 absl::StatusOr<Prediction> Predict(const Plan& plan,
                                    const CostProfile& profile) {
   ASSIGN_OR_RETURN(auto predictions, PredictJob({{&plan, &profile}}));

@@ -54,6 +54,9 @@ struct Prediction {
 absl::StatusOr<std::vector<Prediction>> PredictJob(
     absl::Span<const PlayedRole> roles);
 
+// Prediction::step_ns of the same, for less.
+absl::StatusOr<int64_t> PredictStep(absl::Span<const PlayedRole> roles);
+
 // Of one role, as if none kept it waiting.
 absl::StatusOr<Prediction> Predict(const Plan& plan,
                                    const CostProfile& profile);

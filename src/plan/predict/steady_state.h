@@ -29,6 +29,9 @@ class SteadyState {
     return exact_ || ends_.size() == kMaxSteps;
   }
 
+  // Whether the steps have come to repeat, so that Period() is no mean.
+  bool exact() const { return exact_; }
+
   // The period: exact, or else the mean of the second half of the steps, which
   // is exact if the steps repeat in a cycle of 1, 2, 4, 8, 16 or 32.
   int64_t Period() const {

@@ -1,0 +1,233 @@
+#include "plan/merge_times.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "plan/launch_way.h"
+#include "plan/predict/cost_model.h"
+
+namespace commsched {
+namespace {
+
+// A consumer in the step after: its slack is known from the round before.
+constexpr int kRounds = 2;
+
+// By node, the latest ends: backwards from what has to start when it does, the
+// first op of each lane and the first transfer of each link in the next step.
+class LatestEnds {
+ public:
+  struct Ends {
+    std::vector<int64_t> need;    // MergeItem::need_ns
+    std::vector<int64_t> latest;  // MergeItem::latest_ns
+  };
+
+  LatestEnds(const JobModel& model, const std::vector<uint32_t>& sequence,
+             const Played& played)
+      : model_(model), sequence_(sequence), played_(played) {}
+
+  Ends Run() {
+    std::vector<int64_t> slack(model_.num_nodes(), 0);
+    for (int round = 0; round < kRounds; ++round) {
+      if (round > 0) {
+        for (uint32_t i = 0; i < slack.size(); ++i) {
+          slack[i] = std::max<int64_t>(0, latest_[i] - played_.end[i]);
+        }
+      }
+      GoBack(slack);
+    }
+    return {std::move(need_), std::move(latest_)};
+  }
+
+ private:
+  int64_t LinkNs(uint32_t node) const {
+    const JobModel::Transfer& transfer = model_.TransferOf(node);
+    return std::max(transfer.link_ns, transfer.cpu_ns);
+  }
+
+  void GoBack(const std::vector<int64_t>& slack) {
+    need_.assign(model_.num_nodes(), MergeItem::kNever);
+    latest_.assign(model_.num_nodes(), MergeItem::kNever);
+    StartNextStep(slack);
+    for (uint32_t node = 0; node < model_.num_nodes(); ++node) {
+      const int64_t start = played_.start[node] + slack[node] + played_.step_ns;
+      Relax(node, /*distance=*/1, start);
+    }
+    for (auto node = sequence_.rbegin(); node != sequence_.rend(); ++node) {
+      Relax(*node, /*distance=*/0, LatestStart(*node));
+    }
+  }
+
+  // What the last op of a lane and the last transfer of a link make room for.
+  void StartNextStep(const std::vector<int64_t>& slack) {
+    lanes_.assign(model_.lanes.size(), MergeItem::kNever);
+    links_.assign(model_.num_roles, MergeItem::kNever);
+    for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+      if (model_.lanes[lane].empty()) continue;
+      const uint32_t first = model_.lanes[lane].front();
+      lanes_[lane] = played_.start[first] + slack[first] + played_.step_ns;
+    }
+    for (uint32_t node = model_.num_nodes(); node-- > model_.num_compute();) {
+      for (const JobModel::Side& side :
+           model_.SidesOf(model_.TransferOf(node))) {
+        links_[side.role] =
+            played_.end[node] + slack[node] + played_.step_ns - LinkNs(node);
+      }
+    }
+  }
+
+  // Also makes `node` what its lane, or links, make room for.
+  int64_t LatestStart(uint32_t node) {
+    int64_t& end = latest_[node];
+    need_[node] = end;
+    if (!model_.IsTransfer(node)) {
+      int64_t& next = lanes_[model_.compute[node].lane];
+      end = std::min(end, next);
+      next = end == MergeItem::kNever ? MergeItem::kNever
+                                      : end - model_.compute[node].cpu_ns;
+      return next;
+    }
+    const JobModel::Transfer& transfer = model_.TransferOf(node);
+    for (const JobModel::Side& side : model_.SidesOf(transfer)) {
+      end = std::min(end, links_[side.role]);
+    }
+    if (end == MergeItem::kNever) return MergeItem::kNever;
+    for (const JobModel::Side& side : model_.SidesOf(transfer)) {
+      links_[side.role] = end - LinkNs(node);
+    }
+    return end - LinkNs(node) - transfer.overhead_ns;
+  }
+
+  void Relax(uint32_t node, uint32_t distance, int64_t start) {
+    for (const JobModel::Edge& edge : model_.In(node)) {
+      if (edge.distance != distance) continue;
+      latest_[edge.node] = std::min(latest_[edge.node], start);
+    }
+  }
+
+  const JobModel& model_;
+  const std::vector<uint32_t>& sequence_;
+  const Played& played_;
+  std::vector<int64_t> need_;    // by node
+  std::vector<int64_t> latest_;  // by node
+  std::vector<int64_t> lanes_;   // when what comes next has to start
+  std::vector<int64_t> links_;   // by role
+};
+
+bool IsUnknown(const RoleDraft& draft, OpId op) {
+  // What was measured is known, nothing too.
+  return draft.profile->op_cost_ns.empty() &&
+         OpCostNs(*draft.graph, op, *draft.profile) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<MergeTimes> MergeTimes::Create(
+    absl::Span<const RoleDraft> drafts, const PlanOptions& options) {
+  MergeTimes times(drafts, options);
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> sequence,
+                   SequenceInKeyOrder(times.model_));
+  const Played played = PlaySequence(times.model_, sequence, LinkUse::kShared);
+  times.step_ns_ = played.step_ns;
+  times.AddItems(drafts, options, played);
+  const LatestEnds::Ends ends =
+      LatestEnds(times.model_, sequence, played).Run();
+  for (uint32_t t = 0; t < times.items_.size(); ++t) {
+    times.items_[t].need_ns = ends.need[times.model_.num_compute() + t];
+    times.items_[t].latest_ns = ends.latest[times.model_.num_compute() + t];
+  }
+  if (options.schedule == Schedule::kSerial) {
+    times.HideNothing();
+  } else {
+    times.CountUnknown(drafts);
+  }
+  return times;
+}
+
+MergeTimes::MergeTimes(absl::Span<const RoleDraft> drafts,
+                       const PlanOptions& options)
+    : model_(ModelJob(drafts, options)) {}
+
+void MergeTimes::AddItems(absl::Span<const RoleDraft> drafts,
+                          const PlanOptions& options, const Played& played) {
+  std::vector<LaunchWays> ways;
+  ways.reserve(drafts.size());
+  for (const RoleDraft& draft : drafts) {
+    ways.emplace_back(*draft.graph, options, *draft.profile);
+    item_of_op_.emplace_back(draft.graph->ops().size(), Plan::kNone);
+  }
+  items_.reserve(model_.transfers.size());
+  for (uint32_t t = 0; t < model_.transfers.size(); ++t) {
+    const JobModel::Transfer& transfer = model_.transfers[t];
+    MergeItem& item = items_.emplace_back();
+    item.ready_ns = played.ready[model_.num_compute() + t];
+    item.link_ns = transfer.link_ns;
+    item.cpu_ns = transfer.cpu_ns;
+    item.first_side = transfer.first_side;
+    item.num_sides = transfer.num_sides;
+    for (const JobModel::Side& side : model_.SidesOf(transfer)) {
+      const RoleDraft& draft = drafts[side.role];
+      const Launch& launch = (*draft.launches)[side.launch];
+      item.launch_ns = std::max(item.launch_ns, draft.profile->launch_ns);
+      item.latency_ns =
+          std::max(item.latency_ns, draft.profile->link_latency_ns);
+      item.packed = item.packed || launch.way == Way::kPack;
+      for (OpId op : launch.members) {
+        item_of_op_[side.role][op.value()] = t;
+        item.list_only = item.list_only || ways[side.role].NeedsList(op);
+        const CollectiveSpec& spec = draft.graph->op(op).collective;
+        item.copy_ns =
+            std::max(item.copy_ns, CopyNs(InputBytes(*draft.graph, spec) +
+                                              OutputBytes(*draft.graph, spec),
+                                          *draft.profile));
+      }
+    }
+    item.latency_ns = std::min(item.latency_ns, item.link_ns);
+    item.link_ns -= item.latency_ns;
+  }
+}
+
+// Each op waits for all that is due, so that what is due together may as well
+// go together.
+void MergeTimes::HideNothing() {
+  for (MergeItem& item : items_) {
+    item.need_ns = MergeItem::kNever;
+    item.latest_ns = MergeItem::kNever;
+    item.unknown_before_due = SidesOf(item).front().ready;
+  }
+}
+
+void MergeTimes::CountUnknown(absl::Span<const RoleDraft> drafts) {
+  for (uint32_t r = 0; r < drafts.size(); ++r) CountUnknownOf(drafts[r], r);
+}
+
+void MergeTimes::CountUnknownOf(const RoleDraft& draft, uint32_t role) {
+  const PlannedOrder& order = *draft.order;
+  // Of this step and the next.
+  const size_t num_host = order.host.size();
+  std::vector<uint32_t> before(2 * num_host + 1, 0);
+  for (size_t i = 0; i < 2 * num_host; ++i) {
+    const bool unknown = IsUnknown(draft, order.host[i % num_host]);
+    before[i + 1] = before[i] + (unknown ? 1 : 0);
+  }
+  if (before.back() == 0) return;
+  std::vector<size_t> need(draft.graph->ops().size(), 2 * num_host);
+  for (const Dependency& edge : draft.dependencies->edges) {
+    const uint32_t at = order.host_position[edge.to.value()];
+    if (at == PlannedOrder::kNone) continue;
+    size_t& first = need[edge.from.value()];
+    first = std::min(first, at + edge.distance * num_host);
+  }
+  for (MergeItem& item : items_) {
+    const JobModel::Side& side = SidesOf(item).front();
+    if (side.role != role) continue;
+    size_t first = 2 * num_host;
+    for (OpId op : (*draft.launches)[side.launch].members) {
+      first = std::min(first, need[op.value()]);
+    }
+    item.unknown_before_due = before[side.ready];
+    item.unknown_before_need = before[first];
+  }
+}
+
+}  // namespace commsched
