@@ -145,9 +145,10 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   // Without emulation the links are memory: their cost is the CPU time of the
   // copies. Of a launch, only what was measured counts.
-  profile.link_bytes_per_s =
-      options.link.bytes_per_s > 0 ? options.link.bytes_per_s : 1e18;
-  profile.link_latency_ns = options.link.latency_ns;
+  const absl::StatusOr<bool> known =
+      SetLinks(options, rank->context(), &profile);
+  if (!known.ok()) return known.status();
+  if (!*known) profile.link_bytes_per_s = 1e18;
   profile.launch_ns = 1;
   const int64_t sharing = NumSharing(options, rank->context());
   profile.num_ranks_sharing = static_cast<uint32_t>(sharing);

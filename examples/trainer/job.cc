@@ -46,6 +46,9 @@ absl::StatusOr<Job> Job::OfThreads(const Options& options) {
 absl::StatusOr<Job> Job::OfProcesses(const Options& options) {
   commsched_join_desc_t desc = commsched_join_desc_init();
   desc.backend = options.backend.c_str();
+  if (!options.link_profile.empty()) {
+    desc.link_profile = options.link_profile.c_str();
+  }
   std::string config;
   if (!options.faults.empty()) {
     config = FaultConfig(options, "");
@@ -75,6 +78,32 @@ absl::Status Job::TakeFromRank0(std::string* text) const {
 int64_t NumSharing(const Options& options, commsched_context_t* context) {
   return options.sharing != 0 ? options.sharing
                               : commsched_context_local_size(context);
+}
+
+absl::StatusOr<bool> SetLinks(const Options& options,
+                              commsched_context_t* context,
+                              commsched_cost_profile_t* costs) {
+  if (options.link.bytes_per_s > 0) {
+    costs->link_bytes_per_s = options.link.bytes_per_s;
+    costs->link_latency_ns = options.link.latency_ns;
+    return true;
+  }
+  commsched_link_profile_t links = commsched_link_profile_init();
+  int32_t given = 0;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_context_link_profile(context, &links, &given)));
+  if (!options.has_processes() && !options.link_profile.empty()) {
+    TRAINER_RETURN_IF_ERROR(FromCore(
+        commsched_link_profile_read(options.link_profile.c_str(), &links)));
+    given = 1;
+  }
+  if (given == 0) return false;
+  int32_t num_hosts = 0;
+  TRAINER_RETURN_IF_ERROR(
+      FromCore(commsched_context_hosts(context, nullptr, 0, &num_hosts)));
+  TRAINER_RETURN_IF_ERROR(FromCore(commsched_cost_profile_set_links(
+      &links, commsched_context_world_size(context), num_hosts, costs)));
+  return true;
 }
 
 absl::StatusOr<std::vector<std::string>> Gather(

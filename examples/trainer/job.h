@@ -54,6 +54,12 @@ class Job {
 // The ranks that share this machine's cores and memory.
 int64_t NumSharing(const Options& options, commsched_context_t* context);
 
+// Sets what `costs` has of links to those of --link, or of the job's profile of
+// links; false: neither is known. Waits until all ranks have joined.
+absl::StatusOr<bool> SetLinks(const Options& options,
+                              commsched_context_t* context,
+                              commsched_cost_profile_t* costs);
+
 // What each rank shows, by rank. Collective; `timeout` 0: that of the library.
 absl::StatusOr<std::vector<std::string>> Gather(
     commsched_context_t* context, const char* name, absl::string_view mine,

@@ -214,6 +214,10 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
                "cap and schedule");
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
+  app.add_option("--link-profile", o.link_profile,
+                 "Plan for the links of this file, which commsched bench coll "
+                 "--profile writes; rank 0's holds for all "
+                 "[COMMSCHED_LINK_PROFILE]");
   app.add_option("--sharing", o.sharing,
                  "Ranks that share this machine's cores and memory, where the "
                  "launcher's hosts are parts of one; 0: those of its host");
@@ -408,6 +412,11 @@ absl::Status SetUnits(const RawOptions& raw, Options& o) {
         "--optimizer is '", o.optimizer, "'; it must be adamw or sgd"));
   }
   if (raw.link.empty()) return absl::OkStatus();
+  if (!o.link_profile.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--link is ", raw.link, " and --link-profile '", o.link_profile,
+        "'; only one of them says what the links are"));
+  }
   const absl::StatusOr<LinkSpeed> link = ParseLink(raw.link);
   if (!link.ok()) {
     return absl::InvalidArgumentError(

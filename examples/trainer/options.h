@@ -59,13 +59,14 @@ struct Options {
   std::string priority = "auto";  // "auto", "off" or "on".
   bool serial = false;
   bool deterministic = false;
-  LinkSpeed link;          // bytes_per_s 0: no emulation.
-  std::string trace_dir;   // Empty: none.
-  std::string save_dir;    // Empty: no checkpoints.
-  int64_t save_every = 0;  // 0: after the last step only.
-  std::string resume_dir;  // Empty: from the start.
-  bool overwrite = false;  // The checkpoint of another run in save_dir.
-  bool force = false;      // To resume a run with other settings.
+  LinkSpeed link;            // bytes_per_s 0: no emulation.
+  std::string link_profile;  // A file; empty: the environment's, or none.
+  std::string trace_dir;     // Empty: none.
+  std::string save_dir;      // Empty: no checkpoints.
+  int64_t save_every = 0;    // 0: after the last step only.
+  std::string resume_dir;    // Empty: from the start.
+  bool overwrite = false;    // The checkpoint of another run in save_dir.
+  bool force = false;        // To resume a run with other settings.
   std::string export_path;
   int64_t stop_after = 0;  // 0: --steps.
   int64_t eval_every = 0;  // 0: after the last step only.

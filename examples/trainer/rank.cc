@@ -1,9 +1,12 @@
 #include "examples/trainer/rank.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
@@ -26,6 +29,18 @@ int64_t LaunchTimeoutNs(const Options& options) {
     seconds = kLaunchTimeoutS;
   }
   return seconds * 1'000'000'000;
+}
+
+// The job's links are known once all have joined; --timeout says how long that
+// may take.
+absl::Status FillLinks(const Options& options, commsched_context_t* context,
+                       commsched_cost_profile_t* profile) {
+  if (options.has_processes()) {
+    const absl::StatusOr<std::vector<std::string>> joined =
+        Gather(context, "joined", "", std::chrono::seconds(options.timeout_s));
+    if (!joined.ok()) return joined.status();
+  }
+  return SetLinks(options, context, profile).status();
 }
 
 // Records that a trace keeps at most: 40 bytes each.
@@ -152,10 +167,7 @@ absl::Status Rank::CreateEngine() {
   desc.trace = trace_.get();
   desc.plan = &plan;
   commsched_cost_profile_t profile = commsched_cost_profile_init();
-  if (options_.link.bytes_per_s > 0) {
-    profile.link_bytes_per_s = options_.link.bytes_per_s;
-    profile.link_latency_ns = options_.link.latency_ns;
-  }
+  TRAINER_RETURN_IF_ERROR(FillLinks(options_, context_.get(), &profile));
   desc.profile = &profile;
   if (!options_.observers.empty()) desc.observers = options_.observers.c_str();
   const std::string flight_path =

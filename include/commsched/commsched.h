@@ -29,6 +29,7 @@
 #include "commsched/graph.h"
 #include "commsched/group.h"
 #include "commsched/info.h"
+#include "commsched/link_profile.h"
 #include "commsched/log.h"
 #include "commsched/plan.h"
 #include "commsched/recording.h"

@@ -11,6 +11,7 @@
 
 #include "commsched/export.h"
 #include "commsched/graph.h"
+#include "commsched/link_profile.h"
 #include "commsched/status.h"
 
 #ifdef __cplusplus
@@ -109,6 +110,27 @@ static inline commsched_cost_profile_t commsched_cost_profile_init(void) {
   profile.struct_size = sizeof(profile);
   return profile;
 }
+
+/// Sets what a plan's costs have of links, from a profile of them:
+/// `link_bytes_per_s`, `link_latency_ns` and `launch_ns` of `costs`, for groups
+/// of all of `num_ranks` ranks on `num_hosts` hosts.
+///
+/// Ranks on one host move bytes at that level's rate. Between hosts all ranks
+/// of a host share its link, over which what they reduce or gather goes once;
+/// the rate is per rank such that this takes as long as it does there. A
+/// collective has the latency of a message to others and one back, on each
+/// level that it crosses, and a launch costs the messages that a rank sends and
+/// receives for it on its way through all others.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set, a value outside
+///                              its range, not
+///                              1 <= `num_hosts` <= `num_ranks`
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_cost_profile_set_links(
+    const commsched_link_profile_t* links, int32_t num_ranks, int32_t num_hosts,
+    commsched_cost_profile_t* costs);
 
 /// Steady state of the plan under a profile. Times in ns, per step and rank.
 typedef struct commsched_prediction {

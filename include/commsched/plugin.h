@@ -25,6 +25,7 @@
 
 #include <stdint.h>
 
+#include "commsched/link_profile.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
 #include "commsched/types.h"
@@ -260,6 +261,10 @@ typedef struct commsched_backend_rank_desc {
   /// ranks are threads of this process. Valid as long as the rank is open.
   const char* const* hosts;
   const char* const* networks;
+  /// The job's profile of links, equal on all ranks; NULL: none was given, so
+  /// that commsched_link_profile_init() holds. Valid as long as the rank is
+  /// open.
+  const commsched_link_profile_t* links;
 } commsched_backend_rank_desc_t;
 
 /// How a communicator is made.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "commsched/export.h"
+#include "commsched/link_profile.h"
 #include "commsched/status.h"
 #include "commsched/types.h"
 #include "commsched/version.h"
@@ -93,6 +94,10 @@ typedef struct commsched_join_desc {
   /// As in commsched_world_desc_t; `device` of -1: local rank r uses the r-th.
   commsched_device_kind_t device_kind;
   int32_t device;
+  /// File with the job's profile of links (commsched/link_profile.h): that of
+  /// rank 0 holds for all, and on other ranks no file is opened. NULL:
+  /// COMMSCHED_LINK_PROFILE; "", or neither: the defaults hold.
+  const char* link_profile;
 } commsched_join_desc_t;
 
 static inline commsched_join_desc_t commsched_join_desc_init(void) {
@@ -132,7 +137,9 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
 ///                                 they meet, or there is no token; the job is
 ///                                 another one, or in another epoch;
 ///                                 `abi_version` is newer than the library
-///            NOT_FOUND            no backend is called `backend`
+///            NOT_FOUND            no backend is called `backend`; on rank 0,
+///                                 no file is called
+///                                 `link_profile`
 ///            UNAUTHENTICATED      the token is not the job's
 ///            ALREADY_EXISTS       another process has joined as this rank
 ///            UNAVAILABLE          somebody else listens where rank 0 should
@@ -237,6 +244,35 @@ COMMSCHED_API const char* commsched_context_backend(
 /// Since:     0.1
 COMMSCHED_API commsched_device_kind_t commsched_context_device(
     const commsched_context_t* context, int32_t* out_device);
+
+/// Returns the profile of the context's job, which is that of rank 0, equal on
+/// all ranks, and whether it was given one: 0 where the defaults hold, as they
+/// do in a world of threads. `out_given` may be NULL.
+///
+/// Threads:   any.
+/// Blocks:    until all ranks of the job have joined, or one is lost.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            or why the ranks have not joined
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_context_link_profile(
+    commsched_context_t* context, commsched_link_profile_t* out_profile,
+    int32_t* out_given);
+
+/// Tells on which host each rank of the context's world is: hosts are numbered
+/// from 0 in the order of their first ranks. Ranks share one if they share a
+/// kernel, a network namespace of it and COMMSCHED_HOST_ID. Threads of one
+/// process do; a rank of which that is not known is on a host of its own.
+///
+/// Shape:     `out_hosts` has room for `num_ranks`, the size of the world; NULL
+///            and 0: only `*out_num_hosts` is asked for.
+/// Threads:   any.
+/// Blocks:    until all ranks of the job have joined, or one is lost.
+/// Errors:    INVALID_ARGUMENT  NULL, another `num_ranks`
+///            or why the ranks have not joined
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_context_hosts(commsched_context_t* context, int32_t* out_hosts,
+                        int32_t num_ranks, int32_t* out_num_hosts);
 
 #ifdef __cplusplus
 }

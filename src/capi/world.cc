@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "comm/link_profile.h"
 #include "control/launch_environment.h"
 #include "device/cuda_device.h"
 #include "device/device.h"
@@ -92,6 +95,18 @@ absl::StatusOr<LaunchEnvironment> EnvironmentOf(
   return environment;
 }
 
+// `path`: commsched_join_desc_t::link_profile.
+absl::Status ReadLinks(const char* path,
+                       std::optional<commsched_link_profile_t>* out) {
+  std::string file = path == nullptr ? "" : path;
+  if (path == nullptr) {
+    ASSIGN_OR_RETURN(file, Env::Process().GetText("COMMSCHED_LINK_PROFILE"));
+  }
+  if (file.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(*out, ReadLinkProfile(file));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<World>> JoinWorld(
     const commsched_join_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_join_desc_t desc,
@@ -113,6 +128,9 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
     ASSIGN_OR_RETURN(const int64_t seconds,
                      Env::Process().Get("COMMSCHED_JOIN_TIMEOUT_S"));
     job.timeout_ns = seconds * 1000 * 1000 * 1000;
+  }
+  if (job.environment.rank == 0) {
+    RETURN_IF_ERROR(ReadLinks(desc.link_profile, &spec.links));
   }
   PrintWaitersIfAsked();
   const WaitingCall waiting(job.environment.rank, "joins the job");

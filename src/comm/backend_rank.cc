@@ -89,6 +89,7 @@ absl::Status BackendRank::OpenTable() {
     desc.hosts = hosts_.data();
     desc.networks = networks_.data();
   }
+  if (spec_.links.has_value()) desc.links = &*spec_.links;
   if (table().wait != nullptr) {
     const auto sleep = [](void* user, int64_t deadline_ns) {
       auto* self = static_cast<BackendRank*>(user);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,6 +53,8 @@ class BackendRank {
     int local_size = 0;
     Device* device = nullptr;  // Outlives the rank.
     Roster roster = {};        // Where all ranks are; empty: in this process.
+    // The job's; none: it was given none.
+    std::optional<commsched_link_profile_t> links = std::nullopt;
   };
 
   static absl::StatusOr<std::unique_ptr<BackendRank>> Open(const Spec& spec);

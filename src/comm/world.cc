@@ -7,6 +7,7 @@
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/control_meeting.h"
+#include "comm/link_profile.h"
 #include "comm/memory_meeting.h"
 #include "comm/memory_store.h"
 #include "comm/plugin_registry.h"
@@ -108,6 +109,7 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   job.on_failed = [raw](int rank, uint64_t scope, const absl::Status& why) {
     raw->OnFailed(rank, scope, why);
   };
+  if (spec.links.has_value()) job.links = EncodeLinks(*spec.links);
   ASSIGN_OR_RETURN(world->job_, Job::Join(std::move(job)));
   world->meeting_ =
       std::make_unique<ControlMeeting>(&world->job_->client(), environment.rank,
@@ -184,17 +186,25 @@ BackendRank* World::Opened() {
   return ranks_[static_cast<size_t>(own_rank_)].get();
 }
 
+absl::StatusOr<Roster> World::WaitForRoster() {
+  if (job_ == nullptr) return Roster();
+  // Ends by the others' limit, not by this one.
+  return job_->client().WaitForRoster(
+      DeadlineAfter(job_->timeout_ns(), kRosterGraceNs));
+}
+
+absl::StatusOr<std::optional<commsched_link_profile_t>> World::Links() {
+  ASSIGN_OR_RETURN(const Roster roster, WaitForRoster());
+  return DecodeLinks(roster.links);
+}
+
 absl::StatusOr<BackendRank*> World::Rank(int rank) {
   RETURN_IF_ERROR(CheckOwn(rank));
   MutexLock lock(&ranks_mu_);
   std::unique_ptr<BackendRank>& opened = ranks_[static_cast<size_t>(rank)];
   if (opened != nullptr) return opened.get();
-  Roster roster;
-  if (job_ != nullptr) {
-    // Ends by the others' limit, not by this one.
-    ASSIGN_OR_RETURN(roster, job_->client().WaitForRoster(DeadlineAfter(
-                                 job_->timeout_ns(), kRosterGraceNs)));
-  }
+  ASSIGN_OR_RETURN(Roster roster, WaitForRoster());
+  ASSIGN_OR_RETURN(auto links, DecodeLinks(roster.links));
   ASSIGN_OR_RETURN(
       opened, BackendRank::Open(
                   {.table = table_,
@@ -206,7 +216,8 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
                    .local_rank = own_rank_ == kAllRanks ? rank : local_rank_,
                    .local_size = local_size_,
                    .device = device(rank),
-                   .roster = std::move(roster)}));
+                   .roster = std::move(roster),
+                   .links = std::move(links)}));
   return opened.get();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "comm/backend_rank.h"
 #include "comm/meeting.h"
 #include "comm/value_store.h"
+#include "commsched/link_profile.h"
 #include "commsched/plugin.h"
 #include "control/job.h"
 #include "device/device.h"
@@ -30,6 +32,8 @@ struct WorldSpec {
   // By rank, of those that live in this process, in their order; empty: all
   // compute on the host.
   std::vector<std::shared_ptr<Device>> devices;
+  // Of Join, on rank 0: the job's profile of links.
+  std::optional<commsched_link_profile_t> links;
 };
 
 // Who is told that a rank is gone, or has failed. Thread-safe.
@@ -72,6 +76,11 @@ class World {
   const commsched_backend_t* backend() const { return table_; }
   // That of `rank`, which lives in this process. Lives as long as the world.
   Device* device(int rank) const;
+  // Where all ranks of the job are; empty if they are threads of this process.
+  // Blocks until all have joined, or one is lost.
+  absl::StatusOr<Roster> WaitForRoster();
+  // What rank 0 was given (WorldSpec::links); none: nothing. Blocks likewise.
+  absl::StatusOr<std::optional<commsched_link_profile_t>> Links();
   // `rank`, one that lives in this process, as the backend has opened it. Stays
   // open with the world. Blocks until all ranks of the job have joined, or one
   // is lost.

@@ -358,6 +358,7 @@ class ControlClient::Impl {
     join.job = spec_.job;
     join.host = spec_.place.host;
     join.network = spec_.place.network;
+    join.links = spec_.place.links;
     connection_->Send(FrameOf(join));
     step_ = Step::kProved;
     return absl::OkStatus();

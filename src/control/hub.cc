@@ -61,6 +61,7 @@ absl::Status Hub::Join(int rank, RankPlace place, int64_t now_ns,
   }
   roster_.hosts[at] = std::move(place.host);
   roster_.networks[at] = std::move(place.network);
+  if (rank == 0) roster_.links = std::move(place.links);
   if (num_joined_ == static_cast<int>(ranks_.size())) PutRoster();
   return absl::OkStatus();
 }

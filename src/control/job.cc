@@ -321,6 +321,7 @@ class Job::Impl {
     client.size = size();
     client.epoch = spec_.environment.epoch;
     client.place = OwnPlace(spec_.environment.host_id);
+    client.place.links = spec_.links;
     client.connect_timeout_ns = timeout_ns;
     client.join_timeout_ns = spec_.timeout_ns;
     client.on_lost = spec_.on_lost;

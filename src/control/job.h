@@ -22,6 +22,8 @@ struct JobSpec {
   // ControlClientSpec::on_failed.
   std::function<void(int rank, uint64_t scope, const absl::Status& why)>
       on_failed;
+  // Of rank 0: what Roster::links of all ranks becomes.
+  std::string links;
   // Where ranks on one host find each other (UserFolder,
   // control/host_socket.h).
   std::string folder;

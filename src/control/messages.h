@@ -16,13 +16,14 @@
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 4;
+inline constexpr uint32_t kControlVersion = 5;
 
 // So that a handshake fits kMaxHandshakeBytes.
 inline constexpr size_t kMaxJobBytes = 128;
 inline constexpr size_t kMaxPlaceBytes = 64;
 // Of it, COMMSCHED_HOST_ID.
 inline constexpr size_t kMaxHostIdBytes = 24;
+inline constexpr size_t kMaxLinksBytes = 64;
 inline constexpr size_t kMaxRefusedBytes = 480;
 
 // ---- Handshake --------------------------------------------------------------
@@ -69,12 +70,13 @@ struct JoinMessage {
   int64_t join_timeout_ns = 0;
   std::string job;      // LaunchEnvironment::job; up to kMaxJobBytes.
   std::string host;     // RankPlace (control/roster.h),
-  std::string network;  // each up to kMaxPlaceBytes.
+  std::string network;  // each up to kMaxPlaceBytes;
+  std::string links;    // up to kMaxLinksBytes.
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
     visit(self.rank, self.world_size, self.epoch, self.join_timeout_ns,
-          self.job, self.host, self.network);
+          self.job, self.host, self.network, self.links);
   }
 };
 

@@ -30,14 +30,14 @@ RankPlace OwnPlace(const std::string& host_id) {
 
 std::string Roster::Encode() const {
   WireWriter writer;
-  writer(hosts, networks);
+  writer(hosts, networks, links);
   return writer.Take();
 }
 
 absl::StatusOr<Roster> Roster::Decode(absl::string_view bytes, int size) {
   Roster roster;
   WireReader reader(bytes);
-  reader(roster.hosts, roster.networks);
+  reader(roster.hosts, roster.networks, roster.links);
   RETURN_IF_ERROR(reader.Finish());
   const auto ranks = static_cast<size_t>(size);
   if (roster.hosts.size() == ranks && roster.networks.size() == ranks) {

@@ -14,6 +14,8 @@ namespace commsched {
 struct RankPlace {
   std::string host;     // Equal where the kernel is the same.
   std::string network;  // Of one host: equal in one network namespace.
+  // What it says of links (Roster::links); up to kMaxLinksBytes.
+  std::string links = {};
 };
 
 // Of this process. Those with another `host_id` are on another host.
@@ -23,6 +25,8 @@ RankPlace OwnPlace(const std::string& host_id);
 struct Roster {
   std::vector<std::string> hosts;
   std::vector<std::string> networks;
+  // What rank 0 has said of the job's links (comm/link_profile.h); "": nothing.
+  std::string links;
 
   std::string Encode() const;
   // kInvalidArgument for bytes that are no roster of `size` ranks.

@@ -338,9 +338,11 @@ class ControlServer::Impl {
     if (message.join_timeout_ns < 0) {
       return absl::InvalidArgumentError("a rank waits for less than 0 ns");
     }
-    RETURN_IF_ERROR(hub_.Join(
-        message.rank, {std::move(message.host), std::move(message.network)},
-        RunningClock::Get().NowNs(), message.join_timeout_ns));
+    RETURN_IF_ERROR(
+        hub_.Join(message.rank,
+                  {std::move(message.host), std::move(message.network),
+                   std::move(message.links)},
+                  RunningClock::Get().NowNs(), message.join_timeout_ns));
     const int rank = message.rank;
     const auto connection = guest->connection;
     guests_.erase(guest);

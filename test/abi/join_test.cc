@@ -1,10 +1,15 @@
 // commsched_world_join and the control server, across the C ABI.
+#include <cstring>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "commsched/control.h"
 #include "commsched/gather.h"
+#include "commsched/graph.h"
+#include "commsched/link_profile.h"
+#include "commsched/plan.h"
 #include "commsched/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -45,6 +50,133 @@ TEST(JoinTest, AProcessAloneIsAWorldOfOne) {
   EXPECT_EQ(device, 0);
   commsched_context_destroy(context);
   commsched_world_destroy(world);
+}
+
+TEST(JoinTest, TheLinksAreThoseOfTheFile) {
+  const std::string path = testing::TempDir() + "/join_links.json";
+  commsched_link_profile_t given = commsched_link_profile_init();
+  given.network.latency_ns = 77;
+  ASSERT_EQ(commsched_link_profile_write(&given, "a note", path.c_str()),
+            COMMSCHED_OK);
+  commsched_join_desc_t desc = Alone();
+  desc.link_profile = path.c_str();
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_join(&desc, &world), COMMSCHED_OK);
+  commsched_context_t* context = nullptr;
+  ASSERT_EQ(commsched_context_create(world, 0, &context), COMMSCHED_OK);
+  commsched_link_profile_t links = commsched_link_profile_init();
+  int32_t is_given = 0;
+  EXPECT_EQ(commsched_context_link_profile(context, &links, &is_given),
+            COMMSCHED_OK);
+  EXPECT_EQ(links.network.latency_ns, 77);
+  EXPECT_EQ(is_given, 1);
+  int32_t host = -1;
+  int32_t num_hosts = 0;
+  EXPECT_EQ(commsched_context_hosts(context, &host, 1, &num_hosts),
+            COMMSCHED_OK);
+  EXPECT_EQ(host, 0);
+  EXPECT_EQ(num_hosts, 1);
+  EXPECT_EQ(commsched_context_hosts(context, &host, 2, &num_hosts),
+            COMMSCHED_INVALID_ARGUMENT);
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+}
+
+TEST(JoinTest, LinksThatCannotBeReadFailTheJoin) {
+  commsched_join_desc_t desc = Alone();
+  desc.link_profile = "/nowhere/links.json";
+  ExpectRefused(desc, COMMSCHED_NOT_FOUND, "/nowhere/links.json: ");
+  const std::string path = testing::TempDir() + "/join_bad_links.json";
+  std::ofstream(path) << R"({"format": "commsched-links/1", "rack": {}})";
+  desc.link_profile = path.c_str();
+  ExpectRefused(desc, COMMSCHED_INVALID_ARGUMENT, "rack");
+}
+
+TEST(JoinTest, ThreadsShareAHostAndHaveTheDefaults) {
+  commsched_world_desc_t desc = commsched_world_desc_init();
+  desc.size = 2;
+  commsched_world_t* world = nullptr;
+  ASSERT_EQ(commsched_world_create_inproc(&desc, &world), COMMSCHED_OK);
+  commsched_context_t* context = nullptr;
+  ASSERT_EQ(commsched_context_create(world, 1, &context), COMMSCHED_OK);
+  commsched_link_profile_t links = commsched_link_profile_init();
+  links.host.latency_ns = 0;
+  int32_t given = 1;
+  EXPECT_EQ(commsched_context_link_profile(context, &links, &given),
+            COMMSCHED_OK);
+  EXPECT_EQ(given, 0);
+  EXPECT_EQ(links.host.latency_ns,
+            commsched_link_profile_init().host.latency_ns);
+  int32_t num_hosts = 0;
+  EXPECT_EQ(commsched_context_hosts(context, nullptr, 0, &num_hosts),
+            COMMSCHED_OK);
+  EXPECT_EQ(num_hosts, 1);
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+}
+
+// What ranks on hosts have of a link that they share: a collective of all takes
+// as long as the host's link does for what crosses it once.
+TEST(LinkCostsTest, RanksOfAHostShareItsLink) {
+  commsched_link_profile_t links = commsched_link_profile_init();
+  links.host = {1000, 8e9, 100};
+  links.network = {20'000, 1e9, 300};
+  commsched_cost_profile_t costs = commsched_cost_profile_init();
+  costs.copy_bytes_per_s = 3;
+  const auto set = [&](int32_t ranks, int32_t hosts) {
+    return commsched_cost_profile_set_links(&links, ranks, hosts, &costs);
+  };
+  ASSERT_EQ(set(4, 1), COMMSCHED_OK);
+  EXPECT_EQ(costs.link_bytes_per_s, 8e9);
+  EXPECT_EQ(costs.link_latency_ns, 2000);
+  EXPECT_EQ(costs.launch_ns, 400);  // Two rounds of two messages.
+  EXPECT_EQ(costs.copy_bytes_per_s, 3);
+  ASSERT_EQ(set(4, 4), COMMSCHED_OK);
+  EXPECT_EQ(costs.link_bytes_per_s, 1e9);
+  EXPECT_EQ(costs.link_latency_ns, 40'000);
+  EXPECT_EQ(costs.launch_ns, 1200);
+  ASSERT_EQ(set(8, 2), COMMSCHED_OK);
+  // 7/8 of the bytes at this rate take as long as 1/2 of them at 1e9.
+  EXPECT_DOUBLE_EQ(costs.link_bytes_per_s, 1.75e9);
+  EXPECT_EQ(costs.link_latency_ns, 42'000);
+  EXPECT_EQ(set(2, 3), COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_THAT(std::string(commsched_last_error()),
+              HasSubstr("num_hosts is 3 for 2 ranks"));
+  links.host.bytes_per_s = 0;
+  EXPECT_EQ(set(2, 1), COMMSCHED_INVALID_ARGUMENT);
+}
+
+TEST(LinkProfileTest, IsReadAndWrittenAsText) {
+  commsched_link_profile_t profile = commsched_link_profile_init();
+  char* text = nullptr;
+  ASSERT_EQ(commsched_link_profile_to_json(&profile, nullptr, &text),
+            COMMSCHED_OK);
+  profile.host.latency_ns = 0;
+  EXPECT_EQ(commsched_link_profile_from_json(text, strlen(text), &profile),
+            COMMSCHED_OK);
+  EXPECT_EQ(profile.host.latency_ns,
+            commsched_link_profile_init().host.latency_ns);
+  commsched_string_free(text);
+  EXPECT_EQ(commsched_link_profile_to_json(&profile, "\xff", &text),
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(commsched_link_profile_from_json("[", 1, &profile),
+            COMMSCHED_INVALID_ARGUMENT);
+}
+
+TEST(LinkProfileTest, IsReadAndWrittenAsAFile) {
+  const std::string path = testing::TempDir() + "/profile.json";
+  commsched_link_profile_t profile = commsched_link_profile_init();
+  profile.host.message_ns = 7;
+  ASSERT_EQ(commsched_link_profile_write(&profile, nullptr, path.c_str()),
+            COMMSCHED_OK);
+  profile.host.message_ns = 0;
+  EXPECT_EQ(commsched_link_profile_read(path.c_str(), &profile), COMMSCHED_OK);
+  EXPECT_EQ(profile.host.message_ns, 7);
+  EXPECT_EQ(commsched_link_profile_read((path + ".none").c_str(), &profile),
+            COMMSCHED_NOT_FOUND);
+  EXPECT_EQ(
+      commsched_link_profile_write(&profile, nullptr, "/nowhere/links.json"),
+      COMMSCHED_UNAVAILABLE);
 }
 
 TEST(JoinTest, ThreadsHaveNoRankOfTheirProcess) {

@@ -53,7 +53,8 @@ TEST(LayoutTest, WorldDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_join_desc_t, timeout_ns, 64);
   EXPECT_OFFSET(commsched_join_desc_t, device_kind, 72);
   EXPECT_OFFSET(commsched_join_desc_t, device, 76);
-  EXPECT_SIZE(commsched_join_desc_t, 80);
+  EXPECT_OFFSET(commsched_join_desc_t, link_profile, 80);
+  EXPECT_SIZE(commsched_join_desc_t, 88);
   EXPECT_OFFSET(commsched_control_desc_t, struct_size, 0);
   EXPECT_OFFSET(commsched_control_desc_t, abi_version, 8);
   EXPECT_OFFSET(commsched_control_desc_t, size, 12);
@@ -191,6 +192,17 @@ TEST(LayoutTest, CostProfileKeepsItsFields) {
   EXPECT_OFFSET(commsched_cost_profile_t, op_cost_ns, 64);
   EXPECT_OFFSET(commsched_cost_profile_t, num_ops, 72);
   EXPECT_SIZE(commsched_cost_profile_t, 80);
+}
+
+TEST(LayoutTest, LinkProfileKeepsItsFields) {
+  EXPECT_OFFSET(commsched_link_level_t, latency_ns, 0);
+  EXPECT_OFFSET(commsched_link_level_t, bytes_per_s, 8);
+  EXPECT_OFFSET(commsched_link_level_t, message_ns, 16);
+  EXPECT_SIZE(commsched_link_level_t, 24);
+  EXPECT_OFFSET(commsched_link_profile_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_link_profile_t, host, 8);
+  EXPECT_OFFSET(commsched_link_profile_t, network, 32);
+  EXPECT_SIZE(commsched_link_profile_t, 56);
 }
 
 TEST(LayoutTest, PredictionKeepsItsFields) {
@@ -344,7 +356,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_world_desc_init().struct_size, 40u);
   EXPECT_EQ(commsched_world_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_world_desc_init().backend, nullptr);
-  EXPECT_EQ(commsched_join_desc_init().struct_size, 80u);
+  EXPECT_EQ(commsched_join_desc_init().struct_size, 88u);
   EXPECT_EQ(commsched_join_desc_init().abi_version, 1u);
   EXPECT_EQ(commsched_join_desc_init().rank, -1);
   EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
@@ -355,6 +367,8 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_plan_options_init().struct_size, 88u);
   EXPECT_EQ(commsched_plan_options_init().coalesce_bytes,
             COMMSCHED_COALESCE_AUTO);
+  EXPECT_EQ(commsched_link_profile_init().struct_size, 56u);
+  EXPECT_EQ(commsched_link_profile_init().network.bytes_per_s, 1.25e9);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);

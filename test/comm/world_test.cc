@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "comm/plugin_registry.h"
 #include "control/server.h"
 #include "gtest/gtest.h"
@@ -229,6 +230,31 @@ TEST(JoinedWorldTest, AFailureReachesTheOtherProcesses) {
   }));
 }
 
+TEST(JoinedWorldTest, RankZeroSaysWhatTheLinksAre) {
+  const auto server = Serve(3);
+  EXPECT_OK(RunAllRanks(3, [&](int rank) -> absl::Status {
+    WorldSpec spec = SpecOf(0, "null");
+    spec.links = commsched_link_profile_init();
+    spec.links->host.latency_ns = 100 + rank;
+    if (rank == 2) spec.links.reset();
+    auto world = World::Join(spec, JobOf(*server, rank, 3));
+    RETURN_IF_ERROR(world.status());
+    const auto links = (*world)->Links();
+    RETURN_IF_ERROR(links.status());
+    EXPECT_TRUE(links->has_value());
+    EXPECT_EQ((*links)->host.latency_ns, 100);
+    return absl::OkStatus();
+  }));
+}
+
+TEST(JoinedWorldTest, WhoSaysNothingOfLinksGetsNothing) {
+  const auto server = Serve(1);
+  ASSERT_OK_AND_ASSIGN(auto world,
+                       World::Join(SpecOf(0, "null"), JobOf(*server, 0, 1)));
+  ASSERT_OK_AND_ASSIGN(const auto links, world->Links());
+  EXPECT_FALSE(links.has_value());
+}
+
 // A backend that only looks at what it is given.
 struct Looking {
   commsched_instance_desc_t desc = {};
@@ -260,6 +286,8 @@ TEST(JoinedWorldTest, ABackendExchangesValues) {
   table.rank_close = [](void*) {};
   WorldSpec spec;
   spec.table = &table;
+  spec.links = commsched_link_profile_init();
+  spec.links->network.latency_ns = 77;
   ASSERT_OK_AND_ASSIGN(auto world, World::Join(spec, JobOf(*server, 0, 1)));
   EXPECT_EQ(looking.desc.world_rank, 0);
   EXPECT_EQ(looking.desc.world_size, 1);
@@ -269,6 +297,8 @@ TEST(JoinedWorldTest, ABackendExchangesValues) {
   EXPECT_EQ(looking.rank.local_size, 1);
   EXPECT_STRNE(looking.rank.hosts[0], "");
   EXPECT_STRNE(looking.rank.networks[0], "");
+  ASSERT_NE(looking.rank.links, nullptr);
+  EXPECT_EQ(looking.rank.links->network.latency_ns, 77);
   EXPECT_EQ(looking.rank.device_kind, uint32_t{COMMSCHED_DEVICE_HOST});
   const commsched_oob_t& oob = looking.oob;
   char message[200] = "";

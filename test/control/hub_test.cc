@@ -173,18 +173,20 @@ TEST_F(HubTest, ARankCanBeLostBeforeItJoins) {
 }
 
 TEST_F(HubTest, AllLearnWhereAllAre) {
-  ASSERT_OK(hub_.Join(1, {"host", "net:1"}));
-  ASSERT_OK(hub_.Join(0, {"host", "net:2"}));
+  ASSERT_OK(hub_.Join(1, {"host", "net:1", "links of rank 1"}));
+  ASSERT_OK(hub_.Join(0, {"host", "net:2", "links of rank 0"}));
   ASSERT_OK(Say(0, Get(1, Hub::kRosterKey)));
   ASSERT_OK(Say(1, LeaveMessage{}));
   EXPECT_THAT(Sent(0), IsEmpty());
-  ASSERT_OK(hub_.Join(2, {"other", "net:1"}));
+  ASSERT_OK(hub_.Join(2, {"other", "net:1", "links of rank 2"}));
   Roster roster;
   roster.hosts = {"host", "host", "other"};
   roster.networks = {"net:2", "net:1", "net:1"};
+  roster.links = "links of rank 0";
   EXPECT_THAT(Sent(0), ElementsAre(absl::StrCat("1 OK: ", roster.Encode())));
   ASSERT_OK_AND_ASSIGN(const Roster read, Roster::Decode(roster.Encode(), 3));
   EXPECT_EQ(read.networks, roster.networks);
+  EXPECT_EQ(read.links, roster.links);
   EXPECT_THAT(Roster::Decode(roster.Encode(), 2),
               StatusIs(absl::StatusCode::kInvalidArgument, "not one of 2"));
 }

@@ -52,6 +52,7 @@ TEST(MessagesTest, AHandshakeFitsItsLimit) {
   join.job.assign(kMaxJobBytes, 'j');
   join.host.assign(kMaxPlaceBytes, 'h');
   join.network.assign(kMaxPlaceBytes, 'n');
+  join.links.assign(kMaxLinksBytes, 'l');
   RefusedMessage refused;
   refused.message.assign(kMaxRefusedBytes, 'r');
   EXPECT_LE(PayloadOfFrame(Encode(join)).size(), kMaxHandshakeBytes);

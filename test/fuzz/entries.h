@@ -15,6 +15,10 @@ using FuzzEntry = size_t (*)(const uint8_t* data, size_t size);
 // dependencies or a cycle.
 size_t FuzzGraphJson(const uint8_t* data, size_t size);
 
+// A profile of links, as JSON and as ranks send it: what is accepted is within
+// its ranges, and is written and read back equal.
+size_t FuzzLinkProfile(const uint8_t* data, size_t size);
+
 // A list of plugins whose tables are made of `data`: sizes, versions, flags,
 // texts, and which functions are there.
 size_t FuzzPluginTables(const uint8_t* data, size_t size);

@@ -104,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Parser{"environment", FuzzEnvironment, 20000},
                     Parser{"flight_record", FuzzFlightRecord, 1000},
                     Parser{"graph_json", FuzzGraphJson, 20000},
+                    Parser{"link_profile", FuzzLinkProfile, 20000},
                     Parser{"plan_structs", FuzzPlanStructs, 5000},
                     Parser{"plugin_tables", FuzzPluginTables, 20000},
                     Parser{"safetensors", FuzzSafetensors, 20000}),

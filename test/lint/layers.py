@@ -38,7 +38,7 @@ ROOMS = {
 PUBLIC_HEADERS = {
     "kernels": re.compile(r"commsched/(engine_kernels|types)\.h"),
     "device": re.compile(r"commsched/(stream|types|status|export)\.h"),
-    "comm": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
+    "comm": re.compile(r"commsched/(plugin|link_profile|stream|types|status|export)\.h"),
     "exec": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
     "session": re.compile(r"commsched/(plugin|stream|types|status|export)\.h"),
     "capi": re.compile(r"commsched/\w+\.h"),
