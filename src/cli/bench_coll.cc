@@ -7,34 +7,18 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <stdexcept>
 
+#include "cli/checked.h"
 #include "cli/coll_case.h"
+#include "cli/link_bench.h"
 #include "commsched/commsched.h"
 
 namespace commsched::cli {
 namespace {
 
 constexpr int kFailed = 1;
-
-void Check(commsched_status_t status, const char* what) {
-  if (status == COMMSCHED_OK) return;
-  throw std::runtime_error(std::string(what) + ": " +
-                           commsched_status_name(status) + ": " +
-                           commsched_last_error());
-}
-
-template <auto Destroy>
-struct Delete {
-  template <typename T>
-  void operator()(T* handle) const {
-    Destroy(handle);
-  }
-};
-template <typename T, auto Destroy>
-using Handle = std::unique_ptr<T, Delete<Destroy>>;
 
 class Bench {
  public:
@@ -43,6 +27,7 @@ class Bench {
     commsched_join_desc_t desc = commsched_join_desc_init();
     desc.backend = options.backend.c_str();
     desc.backend_config = options.config.c_str();
+    if (!options.profile.empty()) desc.link_profile = "";
     commsched_world_t* world = nullptr;
     Check(commsched_world_join(&desc, &world), "join");
     world_.reset(world);
@@ -61,6 +46,10 @@ class Bench {
   }
 
   int Run() {
+    if (!options_.profile.empty()) {
+      BenchLinks(context_.get(), options_);
+      return 0;
+    }
     PrintHead();
     uint64_t wrong = 0;
     for (const std::string& name : options_.kinds) {
@@ -91,11 +80,11 @@ class Bench {
   CollFigures Measure(CollCase* one) {
     commsched_op_id_t op = 0;
     const auto session = MakeSession(one, &op);
-    for (int i = 0; i < options_.warmup; ++i) Step(session.get(), op);
+    for (int i = 0; i < options_.warmup; ++i) RunStep(session.get(), op);
     Gather("ready", {});  // A barrier.
     const double cpu = CpuSeconds();
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < options_.iterations; ++i) Step(session.get(), op);
+    for (int i = 0; i < options_.iterations; ++i) RunStep(session.get(), op);
     const std::chrono::duration<double> wall =
         std::chrono::steady_clock::now() - begin;
     CollFigures mine;
@@ -105,8 +94,7 @@ class Bench {
     return Mean(Gather("figures", mine));
   }
 
-  Handle<commsched_session_t, commsched_session_destroy> MakeSession(
-      CollCase* one, commsched_op_id_t* out_op) {
+  Session MakeSession(CollCase* one, commsched_op_id_t* out_op) {
     commsched_graph_t* graph_handle = nullptr;
     Check(commsched_graph_create(&graph_handle), "graph");
     const Handle<commsched_graph_t, commsched_graph_destroy> graph(
@@ -163,16 +151,7 @@ class Bench {
                                        : COMMSCHED_PROGRESS_THREAD;
     commsched_session_t* session = nullptr;
     Check(commsched_session_create(&desc, &session), "session");
-    return Handle<commsched_session_t, commsched_session_destroy>(session);
-  }
-
-  static void Step(commsched_session_t* session, commsched_op_id_t fill) {
-    const commsched_stream_t here = commsched_stream_caller();
-    Check(commsched_session_step_begin(session), "step_begin");
-    Check(commsched_session_before(session, fill, here), "before");
-    Check(commsched_session_after(session, fill, here), "after");
-    Check(commsched_session_step_end(session), "step_end");
-    Check(commsched_session_drain(session), "drain");
+    return Session(session);
   }
 
   std::vector<CollFigures> Gather(const char* name, const CollFigures& mine) {

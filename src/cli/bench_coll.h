@@ -19,11 +19,14 @@ struct BenchCollOptions {
   int warmup = 5;
   bool by_caller = false;  // COMMSCHED_PROGRESS_CALLER
   bool json = false;
+  // Where a profile of the links goes, which is measured instead; "": none.
+  std::string profile;
 };
 
 // Times collectives among the processes of the job that this is one rank of,
 // and checks what they give. Prints, on rank 0, a table in the columns of
-// nccl-tests, or JSON lines. Returns the exit code: 1 if a value was wrong.
+// nccl-tests, or JSON lines; or times links (link_bench.h). Returns the exit
+// code: 1 if a value was wrong.
 int BenchColl(const BenchCollOptions& options);
 
 }  // namespace commsched::cli

@@ -40,7 +40,8 @@ constexpr char kCompletion[] = R"(_commsched() {
     rendezvous) words="--ranks --address --port --token-file --epoch \
 --silence --help" ;;
     bench) words="coll --backend --config --collectives --min-bytes \
---max-bytes --factor --iterations --warmup --progress --json --help" ;;
+--max-bytes --factor --iterations --warmup --progress --profile --json \
+--help" ;;
     flight) words="$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") --events \
 --json --help" ;;
     info) words="--json --help" ;;
@@ -188,6 +189,11 @@ CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
           "Who drives: a thread of the library, or the caller, who waits")
       ->check(CLI::IsMember({"thread", "caller"}))
       ->default_str("thread");
+  on_coll->add_option(
+      "--profile", options->profile,
+      "Times messages between ranks of a host, and of different hosts, instead "
+      "of collectives, and writes the profile of links to this file, for "
+      "COMMSCHED_LINK_PROFILE");
   on_coll->add_flag("--json", options->json, "JSON lines");
   on_coll->footer(
       "Sizes are those of the larger side, algbw and busbw as in nccl-tests; "

@@ -573,6 +573,34 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(row["ranks"], 3)
         self.assertGreater(row["time_us"], 0)
 
+  def profile(self, ranks, host):
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder, "links.json")
+      done = run("run", "-n", str(ranks), "--prefix", "off", "--", "bash", "-c",
+                 f'export COMMSCHED_HOST_ID={host}; exec "$0" bench coll '
+                 '--profile "$1" --json -n 1 -w 1', COMMSCHED, str(path))
+      self.assertEqual(done.returncode, 0, done.stderr)
+      rows = [json.loads(line) for line in done.stdout.splitlines()]
+      return rows[:-2], rows[-2:], json.loads(path.read_text())
+
+  def test_a_profile_has_what_was_measured_on_both_levels(self):
+    rows, levels, profile = self.profile(4, "$((COMMSCHED_RANK / 2))")
+    self.assertEqual({(row["level"], *row["ranks"]) for row in rows},
+                     {("host", 0, 1), ("host", 2, 3), ("network", 0, 2)})
+    for level in levels:
+      self.assertTrue(level["measured"], level)
+      self.assertGreater(level["bytes_per_s"], 0)
+      self.assertEqual(profile[level["level"]]["latency_ns"],
+                       level["latency_ns"])
+
+  def test_on_one_host_the_network_keeps_its_default_and_that_is_said(self):
+    rows, levels, profile = self.profile(2, "h")
+    self.assertEqual({row["level"] for row in rows}, {"host"})
+    self.assertEqual([level["measured"] for level in levels], [True, False])
+    self.assertEqual(profile["network"], {
+        "latency_ns": 50000, "bytes_per_s": 1.25e9, "message_ns": 5000})
+    self.assertIn("network: default", profile["note"])
+
   def test_a_configuration_that_the_backend_does_not_know_is_named(self):
     for config, text in (("speed=11", "'speed=11' is not tls="),
                          ("chunk_bytes=7", "chunk_bytes is '7', not an integer "

@@ -197,10 +197,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
 }
 
 // A launch of no blocks, no threads or "too many threads"
-// (cudaErrorInvalidConfiguration) fails, with what CUDA 13.0 says, and one on a stream of another device
-// than the current one (CUDA C++ Programming Guide, Stream and Event Behavior).
-// The arguments are copied by the call: args[i] are where "the actual parameter
-// will be copied" from (cudaLaunchKernel).
+// (cudaErrorInvalidConfiguration) fails, with what CUDA 13.0 says, and one on a
+// stream of another device than the current one (CUDA C++ Programming Guide,
+// Stream and Event Behavior). The arguments are copied by the call: args[i] are
+// where "the actual parameter will be copied" from (cudaLaunchKernel).
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
                              void** args, size_t, cudaStream_t stream) {
   FAKE_ENTER();
