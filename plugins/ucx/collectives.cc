@@ -11,6 +11,10 @@ namespace {
 
 // Members up to here go to all who want them directly: latency counts.
 constexpr uint64_t kSmallBytes = 16 << 10;
+// Chunks are not cut smaller, and one per owner is at most this part of a
+// launch.
+constexpr uint64_t kLeastChunkBytes = 64 << 10;
+constexpr uint64_t kIdleParts = 16;
 // What the inputs of one chunk may be together.
 constexpr uint64_t kMostInputBytes = 8 << 20;
 
@@ -171,9 +175,29 @@ class Collective {
       op_.loads.push_back(routes_.LoadOf(host, piece_bytes));
     }
     FindShares(op_.loads, &op_.shares);
+    CutSmaller();
     for (size_t host = 1; host < op_.shares.size(); ++host) {
       op_.shares[host] += op_.shares[host - 1];
     }
+  }
+
+  // A host that owns nothing has sent a chunk to each owner before the first
+  // result comes back, and waits as long for the last: its link idles for so
+  // much of either direction.
+  void CutSmaller() {
+    int num_owners = 0;
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto host = static_cast<size_t>(layout_.HostOf(rank));
+      num_owners += op_.shares[host] != 0 ? 1 : 0;
+    }
+    if (num_owners == size_ || launch_.kind != COMMSCHED_ALL_REDUCE) return;
+    uint64_t count = 0;
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      count += launch_.members[m].count;
+    }
+    const uint64_t chunk =
+        count / (kIdleParts * static_cast<uint64_t>(num_owners));
+    chunk_ = std::min(chunk_, std::max(chunk, kLeastChunkBytes / element_));
   }
 
   Range ShareOf(int host, uint64_t count) const {
@@ -541,7 +565,7 @@ class Collective {
   const int size_;
   const uint64_t element_;
   const uint64_t partial_;
-  const uint64_t chunk_;  // Elements.
+  uint64_t chunk_;  // Elements.
   const bool measures_;
   Operation& op_;
   Builder build_;
