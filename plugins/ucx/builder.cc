@@ -42,6 +42,7 @@ Builder::Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
   op_.next_step = {};
   op_.end_step = {};
   op_.inputs.clear();
+  op_.copies.clear();
   op_.rooms.clear();
   op_.late.clear();
   op_.sent_on.clear();
@@ -52,8 +53,8 @@ Builder::Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
   op_.cpu_ns = 0;
 }
 
-void Builder::SetScratch(const AllScratchNeeds& needs) {
-  uint64_t begin = 0;
+void Builder::SetScratch(const AllScratchNeeds& needs, uint64_t fixed_bytes) {
+  uint64_t begin = fixed_bytes;
   for (size_t kind = 0; kind < needs.size(); ++kind) {
     areas_[kind].begin = begin;
     areas_[kind].room_bytes = needs[kind].RoomBytes();
@@ -79,8 +80,9 @@ uint32_t Builder::LastStep() const {
 
 uint32_t Builder::AddStep() {
   EndSlot();
-  op_.steps.emplace_back().first_input =
-      static_cast<uint32_t>(op_.inputs.size());
+  Step& step = op_.steps.emplace_back();
+  step.first_input = static_cast<uint32_t>(op_.inputs.size());
+  step.first_copy = static_cast<uint32_t>(op_.copies.size());
   for (size_t k = kind_; k < kNumStepKinds; ++k) {
     op_.end_step[k] = static_cast<uint32_t>(op_.steps.size());
     if (k > kind_) op_.next_step[k] = op_.end_step[k];
@@ -184,6 +186,27 @@ void Builder::EndSlot() {
   slots_[(areas_[kind_].num_slots_taken - 1) % kNumSlots].end =
       op_.sent_on.size();
   is_slot_open_ = false;
+}
+
+void Builder::AddCopy(const void* from, void* to, uint64_t bytes) {
+  if (bytes == 0 || from == to) return;
+  // As numbers: nothing is there where a launch is only measured.
+  const auto is_behind = [](const void* address, const void* last,
+                            uint64_t last_bytes) {
+    return reinterpret_cast<uintptr_t>(address) ==
+           reinterpret_cast<uintptr_t>(last) + last_bytes;
+  };
+  Step& step = op_.steps.back();
+  if (step.num_copies != 0) {
+    StepCopy& last = op_.copies.back();
+    if (is_behind(from, last.from, last.bytes) &&
+        is_behind(to, last.to, last.bytes)) {
+      last.bytes += bytes;
+      return;
+    }
+  }
+  op_.copies.push_back({from, to, bytes});
+  ++step.num_copies;
 }
 
 void Builder::SendOn(int peer, Phase phase, const void* data, uint64_t bytes) {

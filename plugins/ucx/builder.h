@@ -32,7 +32,8 @@ class Builder {
   Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
           Operation* operation);
 
-  void SetScratch(const AllScratchNeeds& needs);
+  // Behind the first `fixed_bytes` of the scratch, which are the caller's.
+  void SetScratch(const AllScratchNeeds& needs, uint64_t fixed_bytes = 0);
   // Of the steps that are added from now on. Kinds come in their order.
   void BeginSteps(StepKind kind);
 
@@ -46,6 +47,9 @@ class Builder {
   // Where the last step may write what it only sends on. It waits until what
   // was written there before has gone out.
   void* TakeSlot();
+  // The last step copies, after its sum. What is next to each other on both
+  // sides becomes one copy.
+  void AddCopy(const void* from, void* to, uint64_t bytes);
   // Sends what the last step has made, or waited for.
   void SendOn(int peer, Phase phase, const void* data, uint64_t bytes);
 

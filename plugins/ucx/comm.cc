@@ -9,9 +9,6 @@
 namespace commsched::ucx {
 namespace {
 
-// From here on a message costs less if it is read from the peer's memory: an
-// offer and an answer, but one copy instead of two.
-constexpr uint64_t kOfferedBytes = 32 << 10;
 // What is read of each peer and reduced at once: that much of all ranks stays
 // in the core's cache.
 constexpr uint64_t kBlockBytes = 128 << 10;
@@ -86,6 +83,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       layout_(HostsOf(*network, desc)),
       max_members_(desc.max_members),
       id_(desc.id),
+      choices_(layout_, network->choice()),
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
       peers_(static_cast<size_t>(desc.size)),
@@ -185,7 +183,7 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   Notice joined;
   joined.kind = Notice::kJoined;
   joined.in_flight = static_cast<uint32_t>(operations_.size());
-  joined.SetText(RanksText());
+  joined.SetTexts(RanksText(), choices_.Text());
   for (int peer = 0; peer < size(); ++peer) {
     joined.reads = network_->Reads(ranks_[static_cast<size_t>(peer)]) ? 1 : 0;
     Tell(joined, peer);
@@ -201,12 +199,10 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
   uint64_t scratch_bytes = 0;
   for (uint32_t i = 0; i < num_launches; ++i) {
     Outcome outcome = CheckKind(launches[i]);
+    if (outcome.ok()) outcome = CheckChoice(launches[i]);
     if (!outcome.ok()) return outcome;
-    Operation one;
     scratch_bytes =
-        std::max(scratch_bytes, ScratchBytes(launches[i], layout_, rank_,
-                                             network_->chunk_bytes(), &one));
-    Measure(launches[i], layout_, rank_, network_->chunk_bytes(), &largest);
+        std::max(scratch_bytes, Measure(Task(launches[i]), &largest));
   }
   const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
   for (Operation& operation : operations_) operation.Reserve(largest);
@@ -307,6 +303,12 @@ Outcome Comm::CheckLaunch(const commsched_launch_t& launch,
           "axis '" + axis_ + "', launch of " + Name(rank_) + ": " + why};
 }
 
+Outcome Comm::CheckChoice(const commsched_launch_t& launch) {
+  Outcome outcome = choices_.Check(launch);
+  if (!outcome.ok()) outcome.reason = "axis '" + axis_ + "', " + outcome.reason;
+  return outcome;
+}
+
 Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   {
     const std::lock_guard<std::mutex> lock(network_->mu());
@@ -314,15 +316,13 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   Outcome outcome = CheckLaunch(launch, request);
   if (outcome.ok()) outcome = CheckKind(launch);
+  if (outcome.ok()) outcome = CheckChoice(launch);
   if (outcome.ok()) {
     Operation* const operation = &operations_[request];
-    outcome = Lend(ScratchBytes(launch, layout_, rank_, network_->chunk_bytes(),
-                                operation),
+    const Algorithm& algorithm = *choices_.Of(launch).algorithm;
+    outcome = Lend(ScratchBytes(algorithm, Task(launch), operation),
                    &operation->scratch);
-  }
-  if (outcome.ok()) {
-    Build(launch, layout_, rank_, network_->chunk_bytes(),
-          &operations_[request]);
+    if (outcome.ok()) Build(algorithm, Task(launch), operation);
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!outcome.ok()) {
@@ -507,6 +507,7 @@ bool Comm::TakeStep(Operation* operation, uint32_t kind) {
   }
   Outcome summed;
   if (step->num_inputs != 0) summed = Sum(*operation, *step);
+  if (summed.ok()) TakeCopies(*operation, *step);
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!failure_.ok()) return false;
   if (!summed.ok()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "choice.h"
 #include "commsched/plugin.h"
 #include "layout.h"
 #include "network.h"
@@ -33,9 +34,12 @@ struct Notice {
   uint64_t launches = 0;    // kLeft: collectives that it has posted.
   uint64_t sent = 0;        // kLeft: sends to, and receives from, the reader.
   uint64_t received = 0;
-  char text[480] = "";  // kJoined: the ranks.
+  // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
+  // to what there is room for.
+  char ranks[480] = "";
+  char choices[240] = "";
 
-  void SetText(const std::string& ranks);  // Cut to what there is room for.
+  void SetTexts(const std::string& all_ranks, const std::string& all_choices);
 };
 
 // Thread rules are those of commsched_backend_t. What an abort touches, and
@@ -84,6 +88,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Comm(Network* network, const commsched_comm_desc_t& desc);
   int size() const { return static_cast<int>(ranks_.size()); }
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
+  Outcome CheckChoice(const commsched_launch_t& launch);
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
   void OnHeard(Message* message, const void* data, uint64_t bytes) override;
@@ -98,6 +103,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);
   void Hear(const Notice& notice);
+  void HearJoined(const Notice& notice);
 
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
@@ -135,6 +141,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool TakeStep(Operation* operation, uint32_t kind);
   Outcome Sum(const Operation& operation, const Step& step);
 
+  LaunchTask Task(const commsched_launch_t& launch) const {
+    return {launch, layout_, rank_, choices_.chunk_bytes()};
+  }
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
   Outcome Allocate(uint64_t bytes, Scratch* scratch);
@@ -153,6 +162,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t tags_ = 0;  // Upper bits of every tag.
 
   // Owned by who launches and polls.
+  Choices choices_;
   bool connected_ = false;
   std::vector<Scratch> spare_;  // The last one is the one that was used last.
   std::vector<commsched_piece_t> pieces_;  // Of Sum().

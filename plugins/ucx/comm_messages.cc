@@ -24,8 +24,10 @@ struct SentNotice final : Receiver {
 
 }  // namespace
 
-void Notice::SetText(const std::string& ranks) {
-  snprintf(text, sizeof(text), "%s", ranks.c_str());
+void Notice::SetTexts(const std::string& all_ranks,
+                      const std::string& all_choices) {
+  snprintf(ranks, sizeof(ranks), "%s", all_ranks.c_str());
+  snprintf(choices, sizeof(choices), "%s", all_choices.c_str());
 }
 
 std::string Comm::RanksText() const {
@@ -217,8 +219,6 @@ void Comm::Tell(const Notice& notice, int peer) {
 void Comm::Hear(const Notice& notice) {
   if (notice.rank < 0 || notice.rank >= size()) return;
   Peer& peer = peers_[static_cast<size_t>(notice.rank)];
-  const std::string text(notice.text,
-                         strnlen(notice.text, sizeof(notice.text)));
   switch (notice.kind) {
     case Notice::kLeft:
       peer.has_left = true;
@@ -233,27 +233,38 @@ void Comm::Hear(const Notice& notice) {
     case Notice::kDrained:
       peer.has_drained = true;
       return;
-    case Notice::kJoined: {
+    case Notice::kJoined:
       peer.reads = notice.reads != 0;
       peer.has_joined = true;
       network_->Wake();
-      Notice own;
-      own.SetText(RanksText());
-      std::string why;
-      if (notice.in_flight != operations_.size()) {
-        why = std::to_string(notice.in_flight) + " launches in flight, " +
-              Name(rank_) + " " + std::to_string(operations_.size());
-      } else if (text != own.text) {
-        why = "ranks " + text + ", " + Name(rank_) + " " + own.text;
-      }
-      if (why.empty()) return;
-      return FailLocked(COMMSCHED_INVALID_ARGUMENT,
-                        "communicator of axis '" + axis_ +
-                            "': " + Name(notice.rank) + " gave " + why);
-    }
+      return HearJoined(notice);
     default:
       return;
   }
+}
+
+// Who has joined has to have given what this rank has.
+void Comm::HearJoined(const Notice& notice) {
+  const auto text_of = [](const char* text, size_t size) {
+    return std::string(text, strnlen(text, size));
+  };
+  const std::string ranks = text_of(notice.ranks, sizeof(notice.ranks));
+  const std::string choices = text_of(notice.choices, sizeof(notice.choices));
+  Notice own;
+  own.SetTexts(RanksText(), choices_.Text());
+  std::string why;
+  if (notice.in_flight != operations_.size()) {
+    why = std::to_string(notice.in_flight) + " launches in flight, " +
+          Name(rank_) + " " + std::to_string(operations_.size());
+  } else if (ranks != own.ranks) {
+    why = "ranks " + ranks + ", " + Name(rank_) + " " + own.ranks;
+  } else if (choices != own.choices) {
+    why = choices + "; " + Name(rank_) + " " + own.choices;
+  }
+  if (why.empty()) return;
+  FailLocked(COMMSCHED_INVALID_ARGUMENT, "communicator of axis '" + axis_ +
+                                             "': " + Name(notice.rank) +
+                                             " gave " + why);
 }
 
 // What this rank waits for and `peer` never does.

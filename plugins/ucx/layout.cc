@@ -19,14 +19,39 @@ Layout::Layout(const std::vector<int>& keys)
     ranks.push_back(rank);
   }
   if (size() > 0) FindNodes(0, size());
+  FindPlaces();
+}
+
+bool Layout::AreOnOneHost(int begin, int end) const {
+  for (int rank = begin; rank < end; ++rank) {
+    if (!ShareHost(begin, rank)) return false;
+  }
+  return true;
+}
+
+void Layout::FindPlaces() {
+  for (const std::vector<int>& ranks : ranks_) {
+    first_place_.push_back(static_cast<int>(rank_at_.size()));
+    most_ranks_per_host_ =
+        std::max(most_ranks_per_host_, static_cast<int>(ranks.size()));
+    for (const int rank : ranks) {
+      const auto place = static_cast<int>(rank_at_.size());
+      places_are_ranks_ = places_are_ranks_ && rank == place;
+      rank_at_.push_back(rank);
+    }
+  }
+  first_place_.push_back(size());
+  const auto are_blocks_on_hosts = [&](int block) {
+    for (int begin = 0; begin < size(); begin += block) {
+      if (!AreOnOneHost(begin, std::min(begin + block, size()))) return false;
+    }
+    return true;
+  };
+  while (block_ < size() && are_blocks_on_hosts(2 * block_)) block_ *= 2;
 }
 
 void Layout::FindNodes(int begin, int end) {
-  bool is_on_one = true;
-  for (int rank = begin; rank < end; ++rank) {
-    is_on_one = is_on_one && ShareHost(begin, rank);
-  }
-  if (is_on_one) {
+  if (AreOnOneHost(begin, end)) {
     for (int rank = begin; rank < end; ++rank) {
       node_of_[Index(rank)] = {begin, end};
     }
@@ -85,8 +110,7 @@ Sums SumsOf(const std::vector<HostLoad>& loads, int64_t limit) {
 
 }  // namespace
 
-void FindShares(const std::vector<HostLoad>& loads,
-                std::vector<int64_t>* shares) {
+int64_t LeastLoad(const std::vector<HostLoad>& loads) {
   int64_t high = 0;  // What all of it on one host takes, or more.
   for (const HostLoad& host : loads) {
     for (const LinkLoad& load : {host.out, host.in}) {
@@ -102,6 +126,12 @@ void FindShares(const std::vector<HostLoad>& loads,
       low = middle + 1;
     }
   }
+  return high;
+}
+
+void FindShares(const std::vector<HostLoad>& loads,
+                std::vector<int64_t>* shares) {
+  const int64_t high = LeastLoad(loads);
   // Between their bounds, all as far.
   const Sums sums = SumsOf(loads, high);
   const int64_t room = sums.most - sums.least;

@@ -164,7 +164,7 @@ Outcome Network::OpenLocal() {
 Outcome Network::Open(const NetworkOptions& options) {
   const CloseOnExec close_on_exec;
   spin_ns_ = options.spin_ns;
-  chunk_bytes_ = options.chunk_bytes;
+  choice_ = options.choice;
   window_bytes_ = options.window_bytes;
   // What a broken communicator leaves behind is worth a warning to UCX.
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
@@ -178,7 +178,7 @@ Outcome Network::Open(const NetworkOptions& options) {
   std::string tls = options.tls;
   if (tls.empty() && getenv("UCX_TLS") == nullptr) tls = kDefaultTls;
   const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
-  eager_bytes_ = options.chunk_bytes * 3 / 2;
+  eager_bytes_ = choice_.chunk_bytes * 3 / 2;
   if (one_machine_) eager_bytes_ = std::min(eager_bytes_, kLocalEagerBytes);
   if (asks_ucx) eager_bytes_ = 0;
   const std::string threshold = std::to_string(eager_bytes_);

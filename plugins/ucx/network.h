@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "choice.h"
 #include "commsched/plugin.h"
 #include "handover.h"
 #include "local_links.h"
@@ -31,8 +32,9 @@ struct NetworkOptions {
   std::string tls;          // UCX_TLS; "": as the environment says.
   std::string net_devices;  // UCX_NET_DEVICES, likewise.
   int64_t spin_ns = 0;      // How long a thread polls before it sleeps.
-  // What is reduced, or sent on, at once, while the next one travels.
-  uint64_t chunk_bytes = 1 << 20;
+  // What is reduced, or sent on, at once, while the next one travels; and how
+  // algorithms are chosen.
+  ChoiceOptions choice;
   // Of the launches of a communicator: while so much is still to go out, later
   // ones send nothing.
   uint64_t window_bytes = 8 << 20;
@@ -64,7 +66,8 @@ class Network {
   int world_rank() const { return world_rank_; }
   int world_size() const { return world_size_; }
   std::mutex& mu() { return mu_; }
-  uint64_t chunk_bytes() const { return chunk_bytes_; }
+  // Of all communicators.
+  const ChoiceOptions& choice() const { return choice_; }
   uint64_t window_bytes() const { return window_bytes_; }
   // Equal for world ranks that share a host, which is a kernel and a network
   // namespace of it.
@@ -208,7 +211,7 @@ class Network {
   static constexpr int kNotLocal = -1;
   std::vector<int> local_ranks_;
   int64_t spin_ns_ = 0;
-  uint64_t chunk_bytes_ = 0;
+  ChoiceOptions choice_;
   uint64_t window_bytes_ = 0;
   uint64_t eager_bytes_ = 0;
   NetworkOptions::Local local_ = NetworkOptions::Local::kRead;

@@ -1,6 +1,7 @@
 #include "operation.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace commsched::ucx {
 
@@ -54,12 +55,28 @@ void Operation::Reserve(const Operation& other) {
   messages.reserve(other.messages.capacity());
   steps.reserve(other.steps.capacity());
   inputs.reserve(other.inputs.capacity());
+  copies.reserve(other.copies.capacity());
   rooms.reserve(other.rooms.capacity());
   late.reserve(other.late.capacity());
   sent_on.reserve(other.sent_on.capacity());
   loads.reserve(other.loads.capacity());
   shares.reserve(other.shares.capacity());
+  part_begins.reserve(other.part_begins.capacity());
+  part_fills.reserve(other.part_fills.capacity());
   heard.reserve(other.heard.capacity());
+}
+
+void TakeCopies(const Operation& operation, const Step& step) {
+  for (uint32_t i = 0; i < step.num_copies; ++i) {
+    const StepCopy& copy = operation.copies[step.first_copy + i];
+    std::memmove(copy.to, copy.from, copy.bytes);
+  }
+}
+
+void MarkPeers(const Operation& operation, std::vector<bool>* peers) {
+  for (const Message& message : operation.messages) {
+    (*peers)[static_cast<size_t>(message.peer)] = true;
+  }
 }
 
 bool Operation::HasDueStep() const {

@@ -37,7 +37,15 @@ struct Input {
   Phase phase = kInputs;
 };
 
-// A part of a launch that waits for messages, sums up, and sends on.
+// Memory of a launch that a step moves when it has its sum: between what
+// travels and the launch's members.
+struct StepCopy {
+  const void* from = nullptr;
+  void* to = nullptr;
+  uint64_t bytes = 0;
+};
+
+// A part of a launch that waits for messages, sums up, copies, and sends on.
 struct Step {
   uint32_t waiting = 0;  // Messages that have to be done first.
   uint64_t count = 0;    // Elements of each input.
@@ -45,6 +53,8 @@ struct Step {
   uint32_t num_inputs = 0;  // 0: nothing is summed up.
   void* output = nullptr;
   bool output_is_partial = false;
+  uint32_t first_copy = 0;  // In Operation::copies.
+  uint32_t num_copies = 0;
   // The messages that are posted then, in Operation::messages: those that send
   // on, and receives into the scratch that this step has read.
   uint32_t first_post = 0;
@@ -87,6 +97,7 @@ struct Operation {
   std::array<uint32_t, kNumStepKinds> next_step = {};
   std::array<uint32_t, kNumStepKinds> end_step = {};
   std::vector<Input> inputs;
+  std::vector<StepCopy> copies;
   Scratch scratch;
 
   // While it is built: which step has which part of the scratch; receives that
@@ -114,6 +125,9 @@ struct Operation {
   std::vector<SentOn> sent_on;
   std::vector<HostLoad> loads;
   std::vector<int64_t> shares;
+  // Where parts begin: of all, by place or rank, and while they are filled.
+  std::vector<uint64_t> part_begins;
+  std::vector<uint64_t> part_fills;
 
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
@@ -129,6 +143,14 @@ struct Operation {
   // Whether a step can be taken.
   bool HasDueStep() const;
 };
+
+// Does the copies of a step.
+void TakeCopies(const Operation& operation, const Step& step);
+
+// Marks, in `peers` by rank of the group, those that the rank exchanges
+// messages with. So the marks of all launches of a plan are the connections
+// that it takes.
+void MarkPeers(const Operation& operation, std::vector<bool>* peers);
 
 // INVALID_ARGUMENT for a kind or an element type that is none.
 Outcome CheckKind(const commsched_launch_t& launch);

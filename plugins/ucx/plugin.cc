@@ -11,10 +11,13 @@
 //                send nothing
 //   ranks_per_host  as if so many ranks, in their order, were on a host each
 //   local        how ranks of one host reach each other: read (by shared
-//   memory,
-//                and large messages are read from each other's), shm (by shared
-//                memory alone) or net (as others do); COMMSCHED_UCX_LOCAL, or
-//                read by default
+//                memory, and large messages are read from each other's), shm
+//                (by shared memory alone) or net (as others do);
+//                COMMSCHED_UCX_LOCAL, or read by default
+//   algorithm    how launches are made: auto, by predicted cost, as by default;
+//                exchange, levels or tree (algorithm.h), and launches that it
+//                does not do are refused; or, such as tree,auto, are done by
+//                cost
 #include "commsched/plugin.h"
 
 #include <cstdio>
@@ -132,7 +135,7 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       if (!outcome.ok()) return outcome;
     } else if (key == "chunk_bytes") {
       Outcome outcome = ReadNumber("configuration: chunk_bytes", value, 1024,
-                                   1 << 30, &options->chunk_bytes);
+                                   1 << 30, &options->choice.chunk_bytes);
       if (!outcome.ok()) return outcome;
     } else if (key == "window_bytes") {
       Outcome outcome = ReadNumber("configuration: window_bytes", value, 1,
@@ -145,11 +148,14 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
     } else if (key == "local") {
       Outcome outcome = ReadLocal("configuration: local", value, options);
       if (!outcome.ok()) return outcome;
+    } else if (key == "algorithm") {
+      Outcome outcome = ReadAlgorithm(value, &options->choice);
+      if (!outcome.ok()) return outcome;
     } else {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
                   "' is not tls=, net_devices=, spin_us=, chunk_bytes=, "
-                  "window_bytes=, ranks_per_host= or local="};
+                  "window_bytes=, ranks_per_host=, local= or algorithm="};
     }
   }
   return {};

@@ -1,13 +1,15 @@
 #include "routes.h"
 
+#include <algorithm>
+
 namespace commsched::ucx {
 
-Routes::Routes(const Layout& layout, const commsched_launch_t& launch)
+Routes::Routes(const Layout& layout, const LaunchShape& shape)
     : layout_(layout),
-      kind_(launch.kind),
-      root_(launch.root),
-      element_bytes_(ElementBytes(launch.dtype)),
-      partial_bytes_(PartialBytes(launch.dtype, launch.reduce_op)) {}
+      kind_(shape.kind),
+      root_(shape.root),
+      element_bytes_(shape.element_bytes),
+      partial_bytes_(shape.partial_bytes) {}
 
 Hop Routes::InputTo(int rank, int owner) const {
   if (rank == owner) return {};
@@ -63,6 +65,33 @@ int64_t Routes::PieceBytes(int host) const {
   return static_cast<int64_t>(bytes);
 }
 
+int64_t Routes::AllPieceBytes() const {
+  int64_t bytes = 0;
+  for (int host = 0; host < layout_.num_hosts(); ++host) {
+    bytes += PieceBytes(host);
+  }
+  return bytes;
+}
+
+uint64_t Routes::MostInputs() const {
+  const int64_t all = AllPieceBytes();
+  uint64_t most = 1;
+  for (int host = 0; host < layout_.num_hosts(); ++host) {
+    const auto others = static_cast<uint64_t>(all - PieceBytes(host));
+    most =
+        std::max(most, others / element_bytes_ + layout_.RanksOf(host).size());
+  }
+  return most;
+}
+
+void Routes::FindLoads(std::vector<HostLoad>* loads) const {
+  const int64_t all = AllPieceBytes();
+  loads->clear();
+  for (int host = 0; host < layout_.num_hosts(); ++host) {
+    loads->push_back(LoadOf(host, all));
+  }
+}
+
 // With a share s of the result: pieces for the rest of it go out and those of
 // others for s come in. Of an all-reduce s goes to each other host and the rest
 // comes in; of a reduce all but the root's share goes to its host.
@@ -75,6 +104,8 @@ HostLoad Routes::LoadOf(int host, int64_t all_piece_bytes) const {
     load.out.slope += element * (layout_.num_hosts() - 1);
     load.in.fixed += element;
     load.in.slope -= element;
+  } else if (kind_ != COMMSCHED_REDUCE) {
+    return load;
   } else if (layout_.HostOf(root_) == host) {
     load.in.fixed += element;
     load.in.slope -= element;

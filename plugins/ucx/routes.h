@@ -10,7 +10,9 @@
 #define COMMSCHED_PLUGINS_UCX_ROUTES_H_
 
 #include <cstdint>
+#include <vector>
 
+#include "algorithm.h"
 #include "commsched/plugin.h"
 #include "layout.h"
 #include "operation.h"
@@ -30,7 +32,9 @@ struct Hop {
 class Routes {
  public:
   // Of launches of a kind, root and type. `layout` must outlive it.
-  Routes(const Layout& layout, const commsched_launch_t& launch);
+  Routes(const Layout& layout, const commsched_launch_t& launch)
+      : Routes(layout, ShapeOf(launch, layout.size())) {}
+  Routes(const Layout& layout, const LaunchShape& shape);
 
   // Whom `rank` gives its input for what `owner` owns. Nobody, if it keeps it.
   Hop InputTo(int rank, int owner) const;
@@ -67,13 +71,17 @@ class Routes {
     return node.begin + layout_.IndexOf(owner) % node.size();
   }
 
-  // Of one element, all that the ranks of a host have for another host.
-  int64_t PieceBytes(int host) const;
-  // Bytes that cross a host's link, per element of an all-reduce or reduce, by
-  // the share of it that the host owns. `all_piece_bytes`: of all hosts.
-  HostLoad LoadOf(int host, int64_t all_piece_bytes) const;
+  // Bytes that cross each host's link, per element of an all-reduce or reduce,
+  // by the share of it that the host owns; of a reduce-scatter those of inputs.
+  void FindLoads(std::vector<HostLoad>* loads) const;
+  // How many inputs, or as many bytes, an owner may get of one element.
+  uint64_t MostInputs() const;
 
  private:
+  // Of one element, all that the ranks of a host have for another host.
+  int64_t PieceBytes(int host) const;
+  int64_t AllPieceBytes() const;
+  HostLoad LoadOf(int host, int64_t all_piece_bytes) const;
   int HandsOnAt(int host, int owner) const;
 
   const Layout& layout_;

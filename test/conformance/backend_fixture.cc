@@ -145,7 +145,8 @@ std::vector<BackendCase> AllBackends() {
 #endif
 #ifdef COMMSCHED_TEST_UCX
   // By shared memory, with large messages read from the peer's memory, and
-  // without; as if half of the ranks were on another host; and over TCP.
+  // without; as if half of the ranks were on another host; by one algorithm
+  // wherever it fits; and over TCP.
   struct Way {
     const char* name;
     const char* config;
@@ -154,7 +155,11 @@ std::vector<BackendCase> AllBackends() {
   for (const auto& [name, config, sizes] :
        {Way{"ucx", "", {1, 2, 3, 4}},
         Way{"ucx_shm", "local=shm;chunk_bytes=40000;window_bytes=1", {3}},
-        Way{"ucx_hosts", "ranks_per_host=2;chunk_bytes=8192", {4}},
+        Way{"ucx_hosts",
+            "ranks_per_host=2;chunk_bytes=8192;algorithm=levels,auto",
+            {4}},
+        Way{"ucx_tree", "ranks_per_host=2;algorithm=tree,auto", {3, 4}},
+        Way{"ucx_exchange", "algorithm=exchange,auto", {3}},
         Way{"ucx_net", "local=net", {1, 2, 3, 4}}}) {
     for (const int size : sizes) {
       BackendCase one;

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "comm/reduce.h"
 #include "gtest/gtest.h"
+#include "plugins/ucx/choice.h"
 #include "plugins/ucx/collectives.h"
 #include "plugins/ucx/routes.h"
 #include "test/conformance/collective_case.h"
@@ -42,28 +43,36 @@ class Job {
  public:
   using LaunchOf = std::function<const commsched_launch_t&(int rank)>;
 
-  Job(const std::vector<int>& hosts, uint64_t chunk_bytes,
+  Job(const std::vector<int>& hosts, const ucx::ChoiceOptions& options,
       const LaunchOf& launch_of)
       : layout_(hosts), ranks_(hosts.size()), links_(layout_.num_hosts()) {
+    ucx::Choices choices(layout_, options);
+    algorithm_ = choices.Of(launch_of(0)).algorithm;
     for (int rank = 0; rank < layout_.size(); ++rank) {
       const commsched_launch_t& launch = launch_of(rank);
+      EXPECT_EQ(choices.Of(launch).algorithm, algorithm_);
+      const ucx::LaunchTask task = {launch, layout_, rank, options.chunk_bytes};
       Operation& op = ranks_[rank].operation;
       Operation measured;
-      scratch_bytes_.push_back(
-          ucx::ScratchBytes(launch, layout_, rank, chunk_bytes, &measured));
+      const uint64_t scratch_bytes =
+          ucx::ScratchBytes(*algorithm_, task, &measured);
       // Guarded: nothing may be written behind it.
-      ranks_[rank].scratch.assign(scratch_bytes_.back() + kGuardBytes, kGuard);
-      op.scratch = {ranks_[rank].scratch.data(), scratch_bytes_.back()};
-      ucx::Measure(launch, layout_, rank, chunk_bytes, &op);
-      const std::array<size_t, 5> room = RoomOf(op);
-      ucx::Build(launch, layout_, rank, chunk_bytes, &op);
+      ranks_[rank].scratch.assign(scratch_bytes + kGuardBytes, kGuard);
+      op.scratch = {ranks_[rank].scratch.data(), scratch_bytes};
+      EXPECT_GE(ucx::Measure(task, &op), scratch_bytes);
+      const std::array<size_t, 8> room = RoomOf(op);
+      ucx::Build(*algorithm_, task, &op);
       EXPECT_EQ(RoomOf(op), room) << "memory was allocated at a launch";
     }
   }
 
-  // Until nothing more happens. False: somebody waits for ever.
-  bool Run(Random& random) {
-    for (Rank& rank : ranks_) Post(rank, 0, rank.operation.num_posted);
+  // Until nothing more happens, without rank `late`. False: somebody waits for
+  // ever.
+  bool Run(Random& random, int late = -1) {
+    for (Rank& rank : ranks_) {
+      if (&rank - ranks_.data() == late) continue;
+      Post(rank, 0, rank.operation.num_posted);
+    }
     while (Act(random)) {
     }
     return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
@@ -73,9 +82,7 @@ class Job {
     });
   }
 
-  const Layout& layout() const { return layout_; }
-  const std::vector<LinkBytes>& links() const { return links_; }
-  uint64_t scratch_bytes(int rank) const { return scratch_bytes_[rank]; }
+  const ucx::Algorithm& algorithm() const { return *algorithm_; }
   const Operation& operation(int rank) const { return ranks_[rank].operation; }
 
   uint64_t BusiestLink() const {
@@ -104,9 +111,11 @@ class Job {
     std::deque<Posted> receives;
   };
 
-  static std::array<size_t, 5> RoomOf(const Operation& op) {
-    return {op.messages.capacity(), op.steps.capacity(), op.inputs.capacity(),
-            op.sent_on.capacity(), op.shares.capacity()};
+  static std::array<size_t, 8> RoomOf(const Operation& op) {
+    return {op.messages.capacity(),    op.steps.capacity(),
+            op.inputs.capacity(),      op.copies.capacity(),
+            op.sent_on.capacity(),     op.shares.capacity(),
+            op.part_begins.capacity(), op.part_fills.capacity()};
   }
 
   void Post(Rank& rank, uint32_t first, uint32_t count) {
@@ -196,12 +205,13 @@ class Job {
       sum.count = step.count;
       Reduce(static_cast<DType>(op.dtype), sum);
     }
+    ucx::TakeCopies(op, step);
     Post(rank, step.first_post, step.num_posts);
   }
 
   const Layout layout_;
   std::vector<Rank> ranks_;
-  std::vector<uint64_t> scratch_bytes_;
+  const ucx::Algorithm* algorithm_ = nullptr;
   std::map<std::tuple<int, int, uint32_t>, Channel> channels_;
   std::vector<LinkBytes> links_;
 };
@@ -212,7 +222,8 @@ std::string Text(const std::vector<int>& hosts) {
 }
 
 std::vector<int> RandomHosts(Random& random) {
-  const int size = 1 + static_cast<int>(random() % 12);
+  const uint64_t most = random() % 8 == 0 ? 36 : 12;
+  const int size = 1 + static_cast<int>(random() % most);
   const int per_host = 1 + static_cast<int>(random() % 5);
   const uint64_t way = random() % 3;  // In a row, round robin, anyhow.
   std::vector<int> hosts;
@@ -225,31 +236,231 @@ std::vector<int> RandomHosts(Random& random) {
   return hosts;
 }
 
+// Each algorithm forced, and the choice by cost.
+std::vector<const ucx::Algorithm*> AllWays() {
+  std::vector<const ucx::Algorithm*> ways(ucx::kAlgorithms.begin(),
+                                          ucx::kAlgorithms.end());
+  ways.push_back(nullptr);
+  return ways;
+}
+
 TEST(UcxCollectivesTest,
-     RandomLaunchesOnRandomHostsGiveTheBitsOfTheDefinition) {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+     RandomLaunchesOnRandomHostsGiveTheBitsOfTheDefinitionByEveryAlgorithm) {
+  std::map<std::string, int> launches_by;
+  for (uint64_t seed = 0; seed < 150; ++seed) {
     Random random(seed);
     const std::vector<int> hosts = RandomHosts(random);
     Shape shape = RandomShape(static_cast<int>(hosts.size()), random);
     if (shape.kind == COMMSCHED_BARRIER) continue;
-    const uint64_t max_elements = random() % 4 == 0 ? 40'000 : 300;
+    const bool is_large = hosts.size() <= 12 && random() % 4 == 0;
     std::vector<MemberCase> members;
     for (uint64_t m = 0; m < 1 + random() % 3; ++m) {
-      members.push_back(RandomMember(shape, max_elements, random));
+      members.push_back(RandomMember(shape, is_large ? 40'000 : 300, random));
+      if (members.back().counts.empty()) members.back().gap = random() % 3;
     }
-    const CollectiveCase launch(shape, members, random() % 2 == 0,
-                                /*deterministic=*/true, random);
-    const uint64_t chunk_bytes = random() % 2 == 0 ? 4096 : 1 << 20;
-    Job job(hosts, chunk_bytes, [&](int rank) -> const commsched_launch_t& {
-      return launch.launch(rank);
-    });
-    const std::string what = absl::StrCat("seed ", seed, ", hosts ",
-                                          Text(hosts), ": ", launch.Describe());
-    ASSERT_TRUE(job.Run(random)) << what;
-    for (int rank = 0; rank < shape.size; ++rank) {
-      ASSERT_OK(launch.Check(rank)) << what;
+    CollectiveCase launch(shape, members, random() % 2 == 0,
+                          /*deterministic=*/true, random);
+    ucx::ChoiceOptions options;
+    options.chunk_bytes = random() % 2 == 0 ? 4096 : 1 << 20;
+    options.or_by_cost = true;
+    for (const ucx::Algorithm* const forced : AllWays()) {
+      options.forced = forced;
+      for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
+      Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+        return launch.launch(rank);
+      });
+      ++launches_by[job.algorithm().name];
+      const std::string what =
+          absl::StrCat(job.algorithm().name, ", seed ", seed, ", hosts ",
+                       Text(hosts), ": ", launch.Describe());
+      ASSERT_TRUE(job.Run(random)) << what;
+      for (int rank = 0; rank < shape.size; ++rank) {
+        ASSERT_OK(launch.Check(rank)) << what;
+      }
     }
   }
+  for (const ucx::Algorithm* const algorithm : ucx::kAlgorithms) {
+    EXPECT_GE(launches_by[algorithm->name], 60) << algorithm->name;
+  }
+}
+
+TEST(UcxCollectivesTest, AResultDoesNotOverwriteAnInputThatStillGoesOut) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    const std::vector<int> layouts[] = {
+        {0, 1}, {0, 0}, {0, 1, 2, 3}, {0, 1, 0}};
+    const std::vector<int>& hosts = layouts[seed % 4];
+    Shape shape;
+    shape.kind =
+        random() % 2 == 0 ? COMMSCHED_ALL_REDUCE : COMMSCHED_REDUCE_SCATTER;
+    shape.size = static_cast<int>(hosts.size());
+    MemberCase member;
+    member.count = 5;
+    CollectiveCase launch(shape, {member}, /*in_place=*/true,
+                          /*deterministic=*/true, random);
+    for (const ucx::Algorithm* const forced : ucx::kAlgorithms) {
+      for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
+      ucx::ChoiceOptions options;
+      options.forced = forced;
+      Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+        return launch.launch(rank);
+      });
+      ASSERT_EQ(&job.algorithm(), forced);
+      ASSERT_TRUE(job.Run(random));
+      for (int rank = 0; rank < shape.size; ++rank) {
+        ASSERT_OK(launch.Check(rank)) << forced->name << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(UcxCollectivesTest, NobodyLeavesABarrierBeforeAllHaveCome) {
+  Random random(1);
+  commsched_launch_t launch = {};
+  launch.kind = COMMSCHED_BARRIER;
+  for (int i = 0; i < 100; ++i) {
+    const std::vector<int> hosts = RandomHosts(random);
+    ucx::ChoiceOptions options;
+    options.forced = i % 2 == 0 ? &ucx::kTree : &ucx::kExchange;
+    const auto launch_of = [&](int) -> const commsched_launch_t& {
+      return launch;
+    };
+    EXPECT_TRUE(Job(hosts, options, launch_of).Run(random)) << Text(hosts);
+    const auto size = static_cast<int>(hosts.size());
+    const int late = static_cast<int>(random() % hosts.size());
+    Job job(hosts, options, launch_of);
+    job.Run(random, late);
+    for (int rank = 0; rank < size && size > 1; ++rank) {
+      if (rank == late) continue;
+      EXPECT_FALSE(job.operation(rank).IsDone())
+          << "rank " << rank << " without " << late << ", hosts "
+          << Text(hosts);
+    }
+  }
+}
+
+struct SmallLaunch {
+  commsched_collective_t kind;
+  commsched_dtype_t dtype;
+  uint64_t elements;  // Of the array, or of all parts.
+};
+
+// Of the rank of `ranks` that has most.
+int64_t MostMessages(const Layout& layout, const std::vector<int>& ranks,
+                     const SmallLaunch& small, Operation* operation) {
+  const bool has_parts = small.kind == COMMSCHED_ALL_GATHER ||
+                         small.kind == COMMSCHED_REDUCE_SCATTER;
+  commsched_member_t member = {};
+  member.count = has_parts ? small.elements / layout.size() : small.elements;
+  commsched_launch_t launch = {};
+  launch.kind = small.kind;
+  launch.dtype = small.dtype;
+  launch.num_members = small.kind == COMMSCHED_BARRIER ? 0 : 1;
+  launch.members = &member;
+  launch.root =
+      small.kind == COMMSCHED_REDUCE ? layout.size() - 1 : layout.size() / 2;
+  const ucx::Algorithm& algorithm =
+      *ucx::Choices(layout, {}).Of(launch).algorithm;
+  operation->scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+  int64_t most = 0;
+  for (const int rank : ranks) {
+    ucx::Build(algorithm, {launch, layout, rank, 1 << 20, /*measures=*/true},
+               operation);
+    int64_t messages = 0;
+    for (const ucx::Message& message : operation->messages) {
+      const bool is_offered = layout.ShareHost(rank, message.peer) &&
+                              message.bytes >= ucx::kOfferedBytes;
+      messages += is_offered ? 2 : 1;
+    }
+    most = std::max(most, messages);
+  }
+  return most;
+}
+
+// All of few, of many those that have most to do in trees, and some.
+std::vector<int> LookedAt(int size, Random& random) {
+  std::vector<int> ranks;
+  if (size <= 40) {
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+    return ranks;
+  }
+  for (int bit = 1; bit < size; bit *= 2) ranks.push_back(bit);
+  for (const int rank : {0, 3, size / 2, size - 2, size - 1}) {
+    ranks.push_back(rank);
+  }
+  for (int i = 0; i < 6; ++i) {
+    ranks.push_back(static_cast<int>(random() % static_cast<uint64_t>(size)));
+  }
+  return ranks;
+}
+
+// Of up to 16 ranks per host: in a row, round robin, anyhow.
+std::vector<int> RandomHostsOf(int size, Random& random) {
+  const int per_host = 1 + static_cast<int>(random() % 16);
+  const int num_hosts = (size + per_host - 1) / per_host;
+  const uint64_t way = random() % 3;
+  std::vector<int> places;
+  for (int rank = 0; rank < size; ++rank) places.push_back(rank);
+  if (way == 2) std::shuffle(places.begin(), places.end(), random);
+  std::vector<int> hosts;
+  for (const int place : places) {
+    hosts.push_back(way == 1 ? place % num_hosts : place / per_host);
+  }
+  return hosts;
+}
+
+TEST(UcxCollectivesTest, SmallLaunchesTakeLog2OfAnyRanksMessages) {
+  Random random(1);
+  Operation operation;
+  std::vector<int> sizes;
+  for (int size = 1; size <= 130; ++size) sizes.push_back(size);
+  for (int size = 256; size <= 4096; size *= 2) {
+    for (const int near : {-1, 0, 1}) {
+      if (size + near <= 4096) sizes.push_back(size + near);
+    }
+  }
+  for (int i = 0; i < 10; ++i) {
+    sizes.push_back(131 + static_cast<int>(random() % 3965));
+  }
+  for (const int size : sizes) {
+    const std::vector<int> hosts = RandomHostsOf(size, random);
+    const Layout layout(hosts);
+    const std::vector<int> ranks = LookedAt(size, random);
+    for (const SmallLaunch& small : std::initializer_list<SmallLaunch>{
+             {COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 1 << 12},
+             {COMMSCHED_ALL_REDUCE, COMMSCHED_BF16, 1 << 13},
+             {COMMSCHED_REDUCE, COMMSCHED_F32, 1},
+             {COMMSCHED_REDUCE_SCATTER, COMMSCHED_F32, 1 << 12},
+             {COMMSCHED_ALL_GATHER, COMMSCHED_F32, 1 << 12},
+             {COMMSCHED_BROADCAST, COMMSCHED_F32, 1 << 12},
+             {COMMSCHED_BARRIER, COMMSCHED_F32, 0}}) {
+      EXPECT_LE(MostMessages(layout, ranks, small, &operation),
+                ucx::MostSmallMessages(size))
+          << size << " ranks, kind " << small.kind << ", hosts "
+          << (size <= 130 ? Text(hosts) : "");
+    }
+  }
+}
+
+TEST(UcxCollectivesTest, PeersAreThoseThatMessagesGoToAndComeFrom) {
+  const Layout layout({0, 0, 1, 1});
+  commsched_member_t member = {};
+  member.count = 4;
+  commsched_launch_t launch = {};
+  launch.kind = COMMSCHED_ALL_REDUCE;
+  launch.num_members = 1;
+  launch.members = &member;
+  const auto peers_of = [&](int rank) {
+    Operation operation;
+    ucx::Measure({launch, layout, rank, 1 << 20}, &operation);
+    ucx::Build(ucx::kTree, {launch, layout, rank, 1 << 20, /*measures=*/true},
+               &operation);
+    std::vector<bool> peers(4);
+    ucx::MarkPeers(operation, &peers);
+    return peers;
+  };
+  EXPECT_EQ(peers_of(0), (std::vector<bool>{false, true, true, false}));
+  EXPECT_EQ(peers_of(3), (std::vector<bool>{false, false, true, false}));
 }
 
 // What the busiest direction of a link carries, in units of the array's bytes.
@@ -318,7 +529,10 @@ constexpr LinkCase kLinkCases[] = {
 
 TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
   constexpr uint64_t kArrayBytes = 1 << 18;
-  constexpr uint64_t kChunkBytes = 1 << 14;
+  ucx::ChoiceOptions options;
+  options.chunk_bytes = 1 << 14;
+  options.forced = &ucx::kLevels;
+  options.or_by_cost = true;
   for (const LinkCase& link : kLinkCases) {
     Random random(1);
     Shape shape;
@@ -330,7 +544,7 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
     const CollectiveCase launch(shape, {member},
                                 /*in_place=*/false, /*deterministic=*/true,
                                 random);
-    Job job(HostsOf(link.hosts), kChunkBytes,
+    Job job(HostsOf(link.hosts), options,
             [&](int rank) -> const commsched_launch_t& {
               return launch.launch(rank);
             });
@@ -361,7 +575,8 @@ TEST(UcxCollectivesTest, ScratchIsBoundedWhateverALaunchHas) {
         launch.members = &member;
         Operation operation;
         EXPECT_LE(
-            ucx::ScratchBytes(launch, layout, size / 2, 1 << 20, &operation),
+            ucx::ScratchBytes(*ucx::Choices(layout, {}).Of(launch).algorithm,
+                              {launch, layout, size / 2, 1 << 20}, &operation),
             kMostBytes)
             << size << " ranks, " << per_host << " per host, kind " << kind;
       }

@@ -605,6 +605,8 @@ class BenchTest(unittest.TestCase):
     for config, text in (("speed=11", "'speed=11' is not tls="),
                          ("chunk_bytes=7", "chunk_bytes is '7', not an integer "
                                            "in 1024..1073741824"),
+                         ("algorithm=ring", "algorithm is 'ring', not one of "
+                                            "auto, exchange, levels, tree"),
                          ("spin_us=-1", "spin_us is '-1'"),
                          ("spin_us=0x10", "spin_us is '0x10'"),
                          ("tls=tcp;spin_us=1;tls=tcp",
@@ -612,6 +614,22 @@ class BenchTest(unittest.TestCase):
       done = run("bench", "coll", "--config", config)
       self.assertEqual(done.returncode, 1)
       self.assertIn(text, done.stderr)
+
+  def test_what_a_forced_algorithm_does_not_do_is_named(self):
+    done = run("run", "-n", "2", "--", COMMSCHED, "bench", "coll", "--config",
+               "algorithm=tree", "-b", "1MiB", "-e", "1MiB", "-n", "1",
+               "--collectives", "all_reduce")
+    self.assertNotEqual(done.returncode, 0)
+    self.assertRegex(done.stderr, "all-reduce of 1048576 bytes on 2 ranks: "
+                                  "algorithm=tree does all but .* 256 KiB")
+
+  def test_ranks_with_other_options_of_collectives_are_refused(self):
+    done = run("run", "-n", "2", "--", "sh", "-c",
+               f"exec {COMMSCHED} bench coll -b 4KiB -e 4KiB -n 1 --config "
+               "algorithm=tree,auto\\;chunk_bytes=$((4096 + COMMSCHED_RANK))")
+    self.assertNotEqual(done.returncode, 0)
+    self.assertRegex(done.stderr, "gave algorithms [0-9]+, algorithm=tree,auto,"
+                                  " chunk_bytes=409[67], ")
 
   def test_the_table_has_the_columns_of_nccl_tests(self):
     done = run("bench", "coll", "-b", "4KiB", "-e", "4KiB", "-n", "1")
