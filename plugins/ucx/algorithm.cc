@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "packed_launch.h"
+
 namespace commsched::ucx {
 namespace {
 
@@ -15,37 +17,41 @@ uint64_t PartElements(const commsched_member_t& member, uint64_t num_parts,
 
 }  // namespace
 
+uint64_t MemberElements(const commsched_launch_t& launch,
+                        const commsched_member_t& member, int size) {
+  const auto n = static_cast<uint64_t>(size);
+  switch (launch.kind) {
+    case COMMSCHED_ALL_GATHER:
+    case COMMSCHED_REDUCE_SCATTER:
+      return PartElements(member, n, n);
+    case COMMSCHED_ALL_TO_ALL:  // Counts are those of all pairs.
+      return member.counts == nullptr ? member.count * n
+                                      : PartElements(member, n, n * n) / n;
+    default:
+      return member.count;
+  }
+}
+
 LaunchShape ShapeOf(const commsched_launch_t& launch, int size) {
+  // Sends and receives of a rank are its own affair.
+  if (launch.kind == COMMSCHED_SEND) return {.kind = COMMSCHED_SEND};
   LaunchShape shape;
   shape.kind = launch.kind;
-  shape.num_members = launch.num_members;
   shape.element_bytes = ElementBytes(launch.dtype);
   shape.partial_bytes = shape.element_bytes;
   if (shape.sums()) {
     shape.partial_bytes = PartialBytes(launch.dtype, launch.reduce_op);
   }
-  const auto n = static_cast<uint64_t>(size);
+  PackRule rule(launch, size);
   for (uint32_t m = 0; m < launch.num_members; ++m) {
     const commsched_member_t& member = launch.members[m];
-    switch (launch.kind) {
-      case COMMSCHED_ALL_GATHER:
-      case COMMSCHED_REDUCE_SCATTER:
-        shape.elements += PartElements(member, n, n);
-        break;
-      case COMMSCHED_ALL_TO_ALL:  // Counts are those of all pairs.
-        shape.elements += member.counts == nullptr
-                              ? member.count * n
-                              : PartElements(member, n, n * n) / n;
-        break;
-      default:
-        shape.elements += member.count;
-    }
+    shape.elements += MemberElements(launch, member, size);
+    shape.num_arrays += rule.IsPacked(member) ? 0 : 1;
   }
+  if (rule.has_packed()) ++shape.num_arrays;
   if (launch.kind == COMMSCHED_REDUCE || launch.kind == COMMSCHED_BROADCAST) {
     shape.root = launch.root;
   }
-  // Sends and receives of a rank are its own affair.
-  if (launch.kind == COMMSCHED_SEND) shape = {.kind = COMMSCHED_SEND};
   return shape;
 }
 

@@ -17,7 +17,8 @@ namespace commsched::ucx {
 struct LaunchShape {
   commsched_collective_t kind = 0;
   int root = 0;  // 0 where the kind has none.
-  uint32_t num_members = 0;
+  // Arrays that are cut into parts: members, of which small ones are one.
+  uint32_t num_arrays = 0;
   uint64_t element_bytes = 0;
   uint64_t partial_bytes = 0;
   // Of all members together: elements of the array or, of kinds with a part for
@@ -32,6 +33,9 @@ struct LaunchShape {
   }
 };
 LaunchShape ShapeOf(const commsched_launch_t& launch, int size);
+// Of a member: what is added up in LaunchShape::elements.
+uint64_t MemberElements(const commsched_launch_t& launch,
+                        const commsched_member_t& member, int size);
 
 // What costs are predicted from.
 struct CostContext {
@@ -54,6 +58,10 @@ struct LaunchTask {
   int rank = 0;
   uint64_t chunk_bytes = 0;
   bool measures = false;  // Nothing is at the launch's addresses.
+  // Which members travel as one (packed_launch.h); others than small ones only
+  // where it is measured.
+  enum class Packs { kSmall, kNone, kAll };
+  Packs packs = Packs::kSmall;
 };
 
 // Functions are pure, and allocate nothing where there is room for it.

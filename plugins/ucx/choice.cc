@@ -10,7 +10,7 @@ constexpr size_t kNumRemembered = 256;
 size_t HashOf(const LaunchShape& shape) {
   uint64_t hash = shape.kind;
   for (const uint64_t value :
-       {static_cast<uint64_t>(shape.root), uint64_t{shape.num_members},
+       {static_cast<uint64_t>(shape.root), uint64_t{shape.num_arrays},
         shape.element_bytes, shape.partial_bytes, shape.elements}) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15;
     hash ^= hash >> 29;

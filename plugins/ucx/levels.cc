@@ -12,13 +12,14 @@
 
 #include "algorithm.h"
 #include "builder.h"
+#include "packed_launch.h"
 #include "routes.h"
 
 namespace commsched::ucx {
 namespace {
 
 // What the inputs of one chunk may be together.
-constexpr uint64_t kMostInputBytes = 8 << 20;
+constexpr uint64_t kMostInputBytes = 7 << 20;
 // Chunks that are not summed up are not made smaller than this so that there
 // are many of them.
 constexpr uint64_t kLeastUnsummedBytes = 64 << 10;
@@ -52,7 +53,8 @@ uint64_t ChunkElements(const LaunchShape& shape, const Layout& layout,
 class Levels {
  public:
   Levels(const LaunchTask& task, Operation* operation)
-      : launch_(task.launch),
+      : packed_(task, operation),
+        launch_(packed_.launch()),
         layout_(task.layout),
         routes_(task.layout, task.launch),
         rank_(task.rank),
@@ -71,13 +73,14 @@ class Levels {
   static Cost CostOf(const CostContext& context);
 
   uint64_t ScratchBytes() {
-    uint64_t bytes = 0;
+    uint64_t bytes = packed_.scratch_bytes();
     for (const ScratchNeeds& needs : Needs()) bytes += needs.Bytes();
     return bytes;
   }
 
   void Build() {
-    build_.SetScratch(Needs());
+    packed_.CopyIn();
+    build_.SetScratch(Needs(), packed_.scratch_bytes());
     build_.BeginSteps(kNodeSums);
     if (IsReducing()) ForMembers(&Levels::AddNodeSums);
     build_.BeginSteps(kOwnSums);
@@ -338,6 +341,7 @@ class Levels {
       output = At(member.output, chunk.begin);
     }
     build_.Sum(chunk.count, output, false);
+    if (!OnlySendsOn()) CopyOut(member, rank_, chunk);
     SendResultOn(rank_, output, chunk.count);
   }
 
@@ -354,7 +358,14 @@ class Levels {
     char* const to = At(member.output, chunk.begin);
     const uint32_t step = build_.AddStep();
     build_.Receive(from, kResults, to, chunk.count * element_, step);
+    CopyOut(member, owner, chunk);
     SendResultOn(owner, to, chunk.count);
+  }
+
+  // Of a chunk that the last step completes.
+  void CopyOut(const commsched_member_t& member, int owner, Range chunk) {
+    if (!packed_.IsPack(member)) return;
+    packed_.CopyOut(owner, chunk.begin, chunk.count, &build_);
   }
 
   // To those who get it of this rank, beginning with those of other hosts. Who
@@ -387,14 +398,18 @@ class Levels {
 
   // ---- What is posted at once ----
 
+  // Steps wait for those of a pack only to copy them out.
   void ReceiveResults(const commsched_member_t& member) {
     ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
       if (routes_.HandsOn(rank_, owner)) return;
       if (launch_.kind == COMMSCHED_BROADCAST && owner == rank_) return;
       const Hop hop = routes_.ResultFrom(rank_, owner);
       if (!hop.exists()) return;
+      const uint32_t step =
+          packed_.IsPack(member) ? build_.AddStep() : Operation::kNoStep;
       build_.Receive(hop.peer, hop.phase, At(member.output, chunk.begin),
-                     chunk.count * element_);
+                     chunk.count * element_, step);
+      CopyOut(member, owner, chunk);
     });
   }
 
@@ -440,6 +455,7 @@ class Levels {
     });
   }
 
+  const PackedLaunch packed_;
   const commsched_launch_t& launch_;
   const Layout& layout_;
   const Routes routes_;
@@ -585,7 +601,7 @@ Cost Levels::CostOf(const CostContext& context) {
       ChunkElements(shape, context.layout, context.chunk_bytes);
   const uint64_t chunks_of_part = (shape.elements / size + chunk - 1) / chunk;
   const auto num_chunks = static_cast<int64_t>(
-      std::max<uint64_t>({chunks_of_part, shape.num_members, 1}));
+      std::max<uint64_t>({chunks_of_part, shape.num_arrays, 1}));
   const int64_t core_ns =
       num_chunks * (traffic.far_messages * between.message_ns +
                     traffic.near_messages * within.message_ns) +

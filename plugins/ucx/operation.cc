@@ -64,6 +64,24 @@ void Operation::Reserve(const Operation& other) {
   part_begins.reserve(other.part_begins.capacity());
   part_fills.reserve(other.part_fills.capacity());
   heard.reserve(other.heard.capacity());
+  pack.members.reserve(other.pack.members.capacity());
+  pack.arrays.reserve(other.pack.arrays.capacity());
+  pack.counts.reserve(other.pack.counts.capacity());
+  pack.begins.reserve(other.pack.begins.capacity());
+  pack.places.reserve(other.pack.places.capacity());
+}
+
+void Operation::Append(const Operation& other) {
+  const auto append = [](auto* to, const auto& from) {
+    to->insert(to->end(), from.begin(), from.end());
+  };
+  append(&messages, other.messages);
+  append(&steps, other.steps);
+  append(&inputs, other.inputs);
+  append(&copies, other.copies);
+  append(&rooms, other.rooms);
+  append(&late, other.late);
+  append(&sent_on, other.sent_on);
 }
 
 void TakeCopies(const Operation& operation, const Step& step) {

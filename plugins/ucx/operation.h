@@ -123,6 +123,17 @@ struct Operation {
   std::vector<Room> rooms;
   std::vector<Late> late;
   std::vector<SentOn> sent_on;
+  // Of small members that travel as one (packed_launch.h).
+  struct Pack {
+    std::vector<uint32_t> members;           // Their numbers.
+    std::vector<commsched_member_t> arrays;  // The pack, and other members.
+    // Of kinds with a part for each rank: how many elements its parts have, and
+    // where they begin; and, member by member, where those of it begin.
+    std::vector<uint64_t> counts;
+    std::vector<uint64_t> begins;
+    std::vector<uint64_t> places;
+  };
+  Pack pack;
   std::vector<HostLoad> loads;
   std::vector<int64_t> shares;
   // Where parts begin: of all, by place or rank, and while they are filled.
@@ -138,6 +149,8 @@ struct Operation {
 
   // Room for what `other` holds.
   void Reserve(const Operation& other);
+  // Adds what `other` holds to this, so that there is room for both.
+  void Append(const Operation& other);
   bool StepsAreDone() const { return next_step == end_step; }
   bool IsDone() const { return StepsAreDone() && outstanding == 0 && !is_held; }
   // Whether a step can be taken.

@@ -38,6 +38,18 @@ struct LinkBytes {
   uint64_t in = 0;
 };
 
+// Memory that launches of an operation need.
+using Room = std::array<size_t, 13>;
+Room RoomOf(const Operation& op) {
+  return {op.messages.capacity(),     op.steps.capacity(),
+          op.inputs.capacity(),       op.copies.capacity(),
+          op.sent_on.capacity(),      op.shares.capacity(),
+          op.part_begins.capacity(),  op.part_fills.capacity(),
+          op.pack.members.capacity(), op.pack.arrays.capacity(),
+          op.pack.counts.capacity(),  op.pack.begins.capacity(),
+          op.pack.places.capacity()};
+}
+
 // The ranks of a group in one launch.
 class Job {
  public:
@@ -60,7 +72,7 @@ class Job {
       ranks_[rank].scratch.assign(scratch_bytes + kGuardBytes, kGuard);
       op.scratch = {ranks_[rank].scratch.data(), scratch_bytes};
       EXPECT_GE(ucx::Measure(task, &op), scratch_bytes);
-      const std::array<size_t, 8> room = RoomOf(op);
+      const Room room = RoomOf(op);
       ucx::Build(*algorithm_, task, &op);
       EXPECT_EQ(RoomOf(op), room) << "memory was allocated at a launch";
     }
@@ -110,13 +122,6 @@ class Job {
     std::deque<Posted> sends;
     std::deque<Posted> receives;
   };
-
-  static std::array<size_t, 8> RoomOf(const Operation& op) {
-    return {op.messages.capacity(),    op.steps.capacity(),
-            op.inputs.capacity(),      op.copies.capacity(),
-            op.sent_on.capacity(),     op.shares.capacity(),
-            op.part_begins.capacity(), op.part_fills.capacity()};
-  }
 
   void Post(Rank& rank, uint32_t first, uint32_t count) {
     const auto number = static_cast<int>(&rank - ranks_.data());
@@ -281,6 +286,114 @@ TEST(UcxCollectivesTest,
   }
   for (const ucx::Algorithm* const algorithm : ucx::kAlgorithms) {
     EXPECT_GE(launches_by[algorithm->name], 60) << algorithm->name;
+  }
+}
+
+// Of a kind that goes by levels.
+Shape RandomLevelsShape(int size, Random& random) {
+  for (;;) {
+    Shape shape = RandomShape(size, random);
+    commsched_launch_t launch = {};
+    launch.kind = shape.kind;
+    const Layout layout(std::vector<int>(static_cast<size_t>(size)));
+    if (ucx::kLevels.fits(ucx::ShapeOf(launch, size), layout)) return shape;
+  }
+}
+
+TEST(UcxCollectivesTest, SmallMembersAmongLargeOnesTravelAsOneByLevels) {
+  int num_mixed = 0;
+  ucx::ChoiceOptions options;
+  options.forced = &ucx::kLevels;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    Random random(seed);
+    std::vector<int> hosts = RandomHosts(random);
+    hosts.resize(1 + hosts.size() % 6);
+    const Shape shape =
+        RandomLevelsShape(static_cast<int>(hosts.size()), random);
+    std::vector<MemberCase> members;
+    for (uint64_t m = 0; m < 2 + random() % 8; ++m) {
+      const uint64_t most = random() % 4 == 0 ? 80'000 : 300;
+      members.push_back(RandomMember(shape, most, random));
+      if (members.back().counts.empty()) members.back().gap = random() % 3;
+    }
+    CollectiveCase launch(shape, members, random() % 2 == 0,
+                          /*deterministic=*/true, random);
+    for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
+    options.chunk_bytes = random() % 2 == 0 ? 4096 : 1 << 20;
+    Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+      return launch.launch(rank);
+    });
+    ASSERT_TRUE(job.Run(random)) << "seed " << seed;
+    for (int rank = 0; rank < shape.size; ++rank) {
+      ASSERT_OK(launch.Check(rank)) << "seed " << seed << ", hosts "
+                                    << Text(hosts) << ": " << launch.Describe();
+    }
+    const uint32_t num_arrays =
+        ucx::ShapeOf(launch.launch(0), shape.size).num_arrays;
+    num_mixed += num_arrays > 1 && num_arrays < members.size() ? 1 : 0;
+  }
+  EXPECT_GE(num_mixed, 10);
+}
+
+// `num_members` members of `count` elements, or of that part for each rank.
+size_t MessagesByLevels(const Layout& layout, commsched_collective_t kind,
+                        size_t num_members, uint64_t count) {
+  commsched_member_t member = {};
+  member.count = count;
+  const std::vector<commsched_member_t> members(num_members, member);
+  commsched_launch_t launch = {};
+  launch.kind = kind;
+  launch.num_members = static_cast<uint32_t>(num_members);
+  launch.members = members.data();
+  Operation operation;
+  operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+  ucx::Build(ucx::kLevels, {launch, layout, 0, 1 << 20, /*measures=*/true},
+             &operation);
+  return operation.messages.size();
+}
+
+TEST(UcxCollectivesTest, ManySmallMembersTakeTheMessagesOfOneByLevels) {
+  const Layout layout({0, 0, 0, 0, 1, 1, 1, 1});
+  for (const commsched_collective_t kind :
+       {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE, COMMSCHED_BROADCAST,
+        COMMSCHED_ALL_GATHER, COMMSCHED_REDUCE_SCATTER}) {
+    EXPECT_EQ(MessagesByLevels(layout, kind, 64, 1000),
+              MessagesByLevels(layout, kind, 1, 64'000))
+        << "kind " << kind;
+  }
+}
+
+TEST(UcxCollectivesTest, WhatWasMeasuredHasRoomForLaunchesWithSmallerCounts) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    const std::vector<int> hosts = RandomHosts(random);
+    const Layout layout(hosts);
+    const Shape shape = RandomLevelsShape(layout.size(), random);
+    std::vector<commsched_member_t> members(2 + random() % 6);
+    for (commsched_member_t& member : members) {
+      member.count = random() % (random() % 2 == 0 ? 1000 : 1'000'000);
+    }
+    commsched_launch_t launch = {};
+    launch.kind = shape.kind;
+    launch.num_members = static_cast<uint32_t>(members.size());
+    launch.members = members.data();
+    const int rank = static_cast<int>(random() % hosts.size());
+    const ucx::LaunchTask task = {launch, layout, rank, 1 << 16,
+                                  /*measures=*/true};
+    Operation operation;
+    operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+    const uint64_t scratch_bytes = ucx::Measure(task, &operation);
+    const Room room = RoomOf(operation);
+    for (int i = 0; i < 4; ++i) {
+      for (commsched_member_t& member : members) {
+        member.count =
+            random() % 3 == 0 ? member.count : random() % (member.count + 1);
+      }
+      EXPECT_LE(ucx::ScratchBytes(ucx::kLevels, task, &operation),
+                scratch_bytes);
+      ucx::Build(ucx::kLevels, task, &operation);
+      EXPECT_EQ(RoomOf(operation), room) << "seed " << seed;
+    }
   }
 }
 
@@ -574,10 +687,20 @@ TEST(UcxCollectivesTest, ScratchIsBoundedWhateverALaunchHas) {
         launch.num_members = 1;
         launch.members = &member;
         Operation operation;
-        EXPECT_LE(
-            ucx::ScratchBytes(*ucx::Choices(layout, {}).Of(launch).algorithm,
-                              {launch, layout, size / 2, 1 << 20}, &operation),
-            kMostBytes)
+        const auto scratch_bytes = [&] {
+          return ucx::ScratchBytes(
+              *ucx::Choices(layout, {}).Of(launch).algorithm,
+              {launch, layout, size / 2, 1 << 20}, &operation);
+        };
+        EXPECT_LE(scratch_bytes(), kMostBytes)
+            << size << " ranks, " << per_host << " per host, kind " << kind;
+        // Small members behind it, more than are packed.
+        std::vector<commsched_member_t> members(5000, member);
+        for (commsched_member_t& each : members) each.count = 1000;
+        members[0].count = member.count;
+        launch.members = members.data();
+        launch.num_members = static_cast<uint32_t>(members.size());
+        EXPECT_LE(scratch_bytes(), kMostBytes)
             << size << " ranks, " << per_host << " per host, kind " << kind;
       }
     }

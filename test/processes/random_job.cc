@@ -2,11 +2,13 @@
 //
 // Joins the job that its environment states and runs COUNT random runs
 // (test/support/random_run.h), those of SEED, SEED + 1 ..., each with a session
-// of its own over the backend ucx. Exits with 0 if its memory is always what
+// of its own over the backend ucx, with options of collectives that are drawn,
+// too. Exits with 0 if its memory is always what
 // the sequential reference says, with 3 if it differs, and with 1 on an error.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -34,18 +36,29 @@ absl::StatusOr<std::string> RunOne(uint64_t seed,
   return buffer.empty() ? "" : absl::StrCat("buffer '", buffer, "' is wrong");
 }
 
-absl::StatusOr<std::shared_ptr<World>> Join() {
+// Equal on all ranks.
+std::string DrawConfig(uint64_t seed) {
+  constexpr const char* kAlgorithms[] = {"auto", "exchange,auto", "levels,auto",
+                                         "tree,auto"};
+  std::mt19937_64 random(seed);
+  return absl::StrCat("algorithm=", kAlgorithms[random() % 4],
+                      ";ranks_per_host=", 1 + random() % 4,
+                      ";chunk_bytes=", random() % 2 == 0 ? 1024 : 1 << 20);
+}
+
+absl::StatusOr<std::shared_ptr<World>> Join(uint64_t seed) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.environment, ReadLaunchEnvironment([](const char* name) {
                      return getenv(name);
                    }));
   WorldSpec spec;
   spec.backend = "ucx";
+  spec.backend_config = DrawConfig(seed);
   return World::Join(spec, std::move(job));
 }
 
 int Main(uint64_t seed, uint64_t count) {
-  const absl::StatusOr<std::shared_ptr<World>> world = Join();
+  const absl::StatusOr<std::shared_ptr<World>> world = Join(seed);
   if (!world.ok()) {
     std::fprintf(stderr, "join: %s\n", world.status().ToString().c_str());
     return 1;
