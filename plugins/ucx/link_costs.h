@@ -5,26 +5,16 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "commsched/link_profile.h"
+
 namespace commsched::ucx {
 
-// One level of links.
-struct LinkLevel {
-  int64_t latency_ns = 0;  // Until a message of no bytes is there.
-  // In each direction: of a rank, within a host; of a host's link, which its
-  // ranks share, between hosts.
-  double bytes_per_s = 1;
-  int64_t message_ns = 0;  // Of a core, at the sender and at the receiver.
-};
-
 // Equal on all ranks, since choices depend on it.
-struct LinkProfile {
-  LinkLevel host;
-  LinkLevel network;
-};
+using LinkLevel = commsched_link_level_t;
+using LinkProfile = commsched_link_profile_t;
 
-// Memory that several ranks of a host copy through, and 10 Gbit/s.
 inline LinkProfile DefaultLinkProfile() {
-  return {{20'000, 4e9, 2'000}, {50'000, 1.25e9, 5'000}};
+  return commsched_link_profile_init();
 }
 
 // A whole number: what is computed with it is the same on every machine.

@@ -59,6 +59,14 @@ Outcome Failed(const char* what, ucs_status_t status) {
           std::string(what) + ": " + ucs_status_string(status)};
 }
 
+// Those of the job, if it has any.
+LinkProfile LinksOf(const commsched_backend_rank_desc_t& desc) {
+  constexpr uint64_t kNeeded =
+      offsetof(commsched_backend_rank_desc_t, links) + sizeof(desc.links);
+  const bool has_links = desc.struct_size >= kNeeded && desc.links != nullptr;
+  return has_links ? *desc.links : DefaultLinkProfile();
+}
+
 bool HasHosts(const commsched_backend_rank_desc_t& desc) {
   constexpr uint64_t kNeeded =
       offsetof(commsched_backend_rank_desc_t, networks) + sizeof(desc.networks);
@@ -115,6 +123,8 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
   std::unique_ptr<Network> network(new Network(desc, host));
   network->FindHosts(desc, options.ranks_per_host);
   network->local_ = options.local;
+  network->choice_ = options.choice;
+  network->choice_.links = LinksOf(desc);
   Outcome outcome = network->OpenLocal();
   if (outcome.ok()) outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
@@ -164,7 +174,6 @@ Outcome Network::OpenLocal() {
 Outcome Network::Open(const NetworkOptions& options) {
   const CloseOnExec close_on_exec;
   spin_ns_ = options.spin_ns;
-  choice_ = options.choice;
   window_bytes_ = options.window_bytes;
   // What a broken communicator leaves behind is worth a warning to UCX.
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
