@@ -20,6 +20,10 @@ namespace {
 
 // What the inputs of one chunk may be together.
 constexpr uint64_t kMostInputBytes = 7 << 20;
+// One chunk of each owner is a sixteenth of a launch at most, where links would
+// wait for it, but none is smaller than this.
+constexpr uint64_t kIdleParts = 16;
+constexpr uint64_t kLeastChunkBytes = 64 << 10;
 // Chunks that are not summed up are not made smaller than this so that there
 // are many of them.
 constexpr uint64_t kLeastUnsummedBytes = 64 << 10;
@@ -161,9 +165,29 @@ class Levels {
   void ShareOut() {
     routes_.FindLoads(&op_.loads);
     FindShares(op_.loads, &op_.shares);
+    CutSmaller();
     for (size_t host = 1; host < op_.shares.size(); ++host) {
       op_.shares[host] += op_.shares[host - 1];
     }
+  }
+
+  // A host that owns nothing has sent a chunk to each owner before the first
+  // result comes back, and waits as long for the last: its link idles for so
+  // much of either direction.
+  void CutSmaller() {
+    int num_owners = 0;
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto host = static_cast<size_t>(layout_.HostOf(rank));
+      num_owners += op_.shares[host] != 0 ? 1 : 0;
+    }
+    if (num_owners == size_ || launch_.kind != COMMSCHED_ALL_REDUCE) return;
+    uint64_t count = 0;
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      count += launch_.members[m].count;
+    }
+    const uint64_t chunk =
+        count / (kIdleParts * static_cast<uint64_t>(num_owners));
+    chunk_ = std::min(chunk_, std::max(chunk, kLeastChunkBytes / element_));
   }
 
   Range ShareOf(int host, uint64_t count) const {
@@ -463,7 +487,7 @@ class Levels {
   const int size_;
   const uint64_t element_;
   const uint64_t partial_;
-  const uint64_t chunk_;  // Elements.
+  uint64_t chunk_;  // Elements.
   const bool measures_;
   Operation& op_;
   Builder build_;
