@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <memory>
+#include <string>
 
 #include "benchmark/benchmark.h"
 #include "plan/explain/fingerprint.h"
@@ -98,6 +99,38 @@ void BM_PlanInTightArena(benchmark::State& state) {
 }
 BENCHMARK(BM_PlanInTightArena)
     ->ArgName("ops")
+    ->Arg(10000)
+    ->Arg(100000)
+    ->Unit(benchmark::kMillisecond);
+
+// By cost, with memory for four gradients besides the shards, a fifth of what
+// is owned, and none to pack much in. Merged launches do not fit: the plan
+// without merges comes on top, and of up to kMaxOpsCompared ops those with
+// limits. The label says what came of it.
+void BM_PlanByCostInTightArena(benchmark::State& state) {
+  const auto graph = std::make_shared<const Graph>(GraphOf(state.range(0)));
+  CostProfile profile;
+  profile.link_latency_ns = 50'000;
+  PlanOptions options = Options();
+  options.coalesce_bytes = 0;
+  options.backend.lists = false;
+  auto plan = BuildPlan(graph, options, profile);
+  if (plan.ok()) {
+    options.arena_bytes = (*plan)->arena_bytes / 5 +
+                          4 * sizeof(float) * test::ZeroStepSpec().count;
+    options.coalesce_bytes = kCoalesceAuto;
+    plan = BuildPlan(graph, options, profile);
+  }
+  if (!plan.ok()) {
+    state.SkipWithError(plan.status().ToString().c_str());
+    return;
+  }
+  state.SetLabel(std::string(ChoiceName((*plan)->merging.choice)));
+  MeasureBuild(state, graph, options, profile);
+}
+BENCHMARK(BM_PlanByCostInTightArena)
+    ->ArgName("ops")
+    ->Arg(1000)
     ->Arg(10000)
     ->Arg(100000)
     ->Unit(benchmark::kMillisecond);

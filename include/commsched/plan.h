@@ -41,8 +41,9 @@ enum {
 /// latency less, against what its members wait for each other, its first
 /// consumer for all of it, and the copies or the list that carry it. Nothing is
 /// merged across a compute op whose cost is not known (no estimate in the
-/// graph, and none measured), as nobody can tell what it hides. The plan's text
-/// says of each launch why. With a policy: as far as it leaves the decision.
+/// graph, and none measured), as nobody can tell what it hides, and none beyond
+/// `max_bytes_in_flight` or `partition_bytes`. The plan's text says of each
+/// launch why. With a policy: as far as it leaves the decision.
 #define COMMSCHED_COALESCE_AUTO UINT64_MAX
 
 typedef struct commsched_plan_options {
@@ -187,7 +188,9 @@ static inline commsched_plan_info_t commsched_plan_info_init(void) {
 ///
 /// Ownership: arguments are copied; the graph may be changed or destroyed.
 /// Threads:   any; the graph must not be changed meanwhile.
-/// Blocks:    no; about 1 us per op.
+/// Blocks:    no; about 1 us per op; by cost (`coalesce_bytes`) up to 2 us, and
+///            up to 10 us where merged launches do not fit `arena_bytes`, as
+///            several plans are tried then.
 /// Errors:    NOT_FOUND           no policy or codec of that name: says what
 ///                                there is, and where it was looked for
 ///            INVALID_ARGUMENT    an op that reads what no op of the step
@@ -244,7 +247,7 @@ static inline commsched_role_desc_t commsched_role_desc_init(void) {
 /// Ownership: arguments are copied; the graphs may be changed or destroyed.
 ///            Each plan is released with commsched_plan_destroy().
 /// Threads:   any; the graphs must not be changed meanwhile.
-/// Blocks:    no; about 2 us per op of all roles.
+/// Blocks:    no; about 2 us per op of all roles, by cost as said there.
 /// Errors:    as commsched_plan_build(), naming the role, and
 ///            INVALID_ARGUMENT  no roles or too many, a NULL graph, groups
 ///                              whose roles differ or do not exist, a

@@ -500,8 +500,8 @@ typedef struct commsched_merge_question {
   uint64_t struct_size;
   const commsched_policy_item_t* open;
   const commsched_policy_item_t* next;
-  uint64_t limit_bytes;  ///< coalesce_bytes of the options; 0: no merging;
-                         ///< UINT64_MAX: by cost.
+  uint64_t limit_bytes;  ///< coalesce_bytes of the options; 0: no merging, or
+                         ///< by cost, which only `ours` says.
   uint32_t legal;        ///< 1: JOIN may be answered.
   commsched_merge_answer_t ours;  ///< JOIN or SPLIT.
 } commsched_merge_question_t;

@@ -20,12 +20,12 @@ class JobCoalescer {
   JobCoalescer(absl::Span<const RoleSpec> roles,
                absl::Span<const Dependencies* const> dependencies,
                const JobOrder& job, const PlanOptions& options,
-               MergeClock* clock)
+               MergeClock* clock, LaunchReason::End off)
       : job_(job), clock_(clock) {
     roles_.reserve(roles.size());
     for (size_t r = 0; r < roles.size(); ++r) {
       roles_.emplace_back(*roles[r].graph, *dependencies[r], job.roles[r],
-                          options, roles[r].profile);
+                          options, roles[r].profile, off);
     }
   }
 
@@ -125,7 +125,7 @@ class JobCoalescer {
   // Whatever the role.
   static bool IsOfCost(End end) {
     return end == End::kUnknownCost || end == End::kTooLittle ||
-           end == End::kCosts;
+           end == End::kCosts || end == End::kNotShorter || end == End::kNoRoom;
   }
 
   // Each role decides for itself.
@@ -207,8 +207,8 @@ class JobCoalescer {
 absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
-    const PlanOptions& options, MergeClock* clock) {
-  return JobCoalescer(roles, dependencies, job, options, clock).Run();
+    const PlanOptions& options, MergeClock* clock, LaunchReason::End off) {
+  return JobCoalescer(roles, dependencies, job, options, clock, off).Run();
 }
 
 }  // namespace commsched

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
+#include "plan/explain/launch_reason.h"
 #include "plan/merge_clock.h"
 #include "plan/order.h"
 #include "plan/plan.h"
@@ -64,10 +65,13 @@ namespace commsched {
 //
 // kInvalidArgument, naming policy and ops, if a policy merges what must stay
 // apart. The result is by role. `clock`: new, or null, if only limits count.
+// `off`: why what may be merged is not where the limit is 0; if that is not
+// kMergingOff, what may not has its own reason.
 absl::StatusOr<std::vector<std::vector<Launch>>> Coalesce(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
-    const PlanOptions& options, MergeClock* clock = nullptr);
+    const PlanOptions& options, MergeClock* clock = nullptr,
+    LaunchReason::End off = LaunchReason::End::kMergingOff);
 
 }  // namespace commsched
 

@@ -19,13 +19,6 @@ size_t NumLaunches(const LaunchLists& launches) {
   return count;
 }
 
-PlanOptions Apart(const PlanOptions& options) {
-  PlanOptions apart = options;
-  apart.coalesce_bytes = 0;
-  apart.policy = nullptr;
-  return apart;
-}
-
 class Merger {
  public:
   Merger(absl::Span<const RoleSpec> roles,
@@ -37,19 +30,23 @@ class Merger {
         options_(options) {}
 
   absl::StatusOr<LaunchLists> Run(MergeReport* report) {
-    const PlanOptions unmerged = Apart(options_);
+    PlanOptions unasked = options_;
+    unasked.policy = nullptr;
     ASSIGN_OR_RETURN(LaunchLists apart,
-                     Coalesce(roles_, dependencies_, *job_, unmerged));
+                     LeaveApart(roles_, dependencies_, *job_, unasked));
     report->choice = MergeReport::Choice::kNothing;
     const size_t num_apart = NumLaunches(apart);
     if (num_apart < 2) return apart;
     ASSIGN_OR_RETURN(const MergeTimes times,
                      MergeTimes::Create(DraftsOf(&apart), options_));
-    report->apart_ns = best_ns_ = times.step_ns();
+    best_ns_ = times.step_ns();
+    // The model knows of no step in which compute waits for all that is due.
+    const bool serial = options_.schedule == Schedule::kSerial;
+    if (!serial) report->apart_ns = best_ns_;
     ASSIGN_OR_RETURN(best_, Try(times, MergeRule::kNothing));
     // What a policy merges stays; and if nothing is hidden, there is nothing to
     // play.
-    if (options_.policy != nullptr || options_.schedule == Schedule::kSerial) {
+    if (options_.policy != nullptr || serial) {
       if (NumLaunches(best_) < num_apart) {
         report->choice = MergeReport::Choice::kMerged;
       }
@@ -71,7 +68,8 @@ class Merger {
   absl::StatusOr<LaunchLists> Try(const MergeTimes& times,
                                   MergeRule rule) const {
     MergeClock clock(times, rule, options_.backend.lists);
-    return Coalesce(roles_, dependencies_, *job_, options_, &clock);
+    return Coalesce(roles_, dependencies_, *job_, options_, &clock,
+                    LaunchReason::End::kNotShorter);
   }
 
   // Keeps `launches` if they make the shortest step so far: merged ones also if
@@ -130,18 +128,10 @@ absl::StatusOr<LaunchLists> LeaveApart(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,
     const PlanOptions& options) {
-  const PlanOptions unmerged = Apart(options);
-  ASSIGN_OR_RETURN(LaunchLists launches,
-                   Coalesce(roles, dependencies, job, unmerged));
-  for (auto& role : launches) {
-    for (Launch& launch : role) {
-      LaunchReason::End& end = launch.reason.end;
-      if (end == LaunchReason::End::kMergingOff) {
-        end = LaunchReason::End::kNotShorter;
-      }
-    }
-  }
-  return launches;
+  PlanOptions unmerged = options;
+  unmerged.coalesce_bytes = 0;
+  return Coalesce(roles, dependencies, job, unmerged, /*clock=*/nullptr,
+                  LaunchReason::End::kNotShorter);
 }
 
 }  // namespace commsched

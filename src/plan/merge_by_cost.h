@@ -44,7 +44,8 @@ absl::StatusOr<std::vector<std::vector<Launch>>> MergeByCost(
     absl::Span<const Dependencies* const> dependencies, JobOrder* job,
     const PlanOptions& options, MergeReport* report);
 
-// The launches of `options` unmerged, which no merge has improved.
+// The launches of `options` unmerged, as far as a policy leaves them so. What
+// could have been merged ends because of kNotShorter.
 absl::StatusOr<std::vector<std::vector<Launch>>> LeaveApart(
     absl::Span<const RoleSpec> roles,
     absl::Span<const Dependencies* const> dependencies, const JobOrder& job,

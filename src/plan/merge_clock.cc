@@ -18,8 +18,7 @@ MergeVerdict MergeClock::Ask(RoleOp op) const {
   const MergeItem& next = times_.Of(op);
   const OpenLaunch& open = launches_[open_[op.role]];
   MergeVerdict verdict;
-  if (open.first->unknown_before_due != next.unknown_before_due ||
-      open.first->unknown_before_need != next.unknown_before_need) {
+  if (times_.UnknownOf(*open.first) != times_.UnknownOf(next)) {
     verdict.why = MergeVerdict::Why::kUnknownCost;
     return verdict;
   }

@@ -114,11 +114,49 @@ class LatestEnds {
   std::vector<int64_t> links_;   // by role
 };
 
+// What was measured is known, nothing too, and so is what was estimated.
 bool IsUnknown(const RoleDraft& draft, OpId op) {
-  // What was measured is known, nothing too.
-  return draft.profile->op_cost_ns.empty() &&
-         OpCostNs(*draft.graph, op, *draft.profile) == 0;
+  if (!draft.profile->op_cost_ns.empty()) return false;
+  const ComputeSpec& spec = draft.graph->op(op).compute;
+  return spec.cost_ns == 0 && spec.flops == 0 && spec.bytes == 0;
 }
+
+// The ops of one role whose cost is not known.
+class UnknownCounts {
+ public:
+  explicit UnknownCounts(const RoleDraft& draft) : draft_(draft) {
+    // Of this step and the next.
+    const PlannedOrder& order = *draft.order;
+    const size_t num_host = order.host.size();
+    before_.resize(2 * num_host + 1, 0);
+    for (size_t i = 0; i < 2 * num_host; ++i) {
+      const bool unknown = IsUnknown(draft, order.host[i % num_host]);
+      before_[i + 1] = before_[i] + (unknown ? 1 : 0);
+    }
+    if (before_.back() == 0) return;
+    need_.resize(draft.graph->ops().size(), 2 * num_host);
+    for (const Dependency& edge : draft.dependencies->edges) {
+      const uint32_t at = order.host_position[edge.to.value()];
+      if (at == PlannedOrder::kNone) continue;
+      size_t& first = need_[edge.from.value()];
+      first = std::min(first, at + edge.distance * num_host);
+    }
+  }
+
+  UnknownOps Of(const JobModel::Side& side) const {
+    if (before_.back() == 0) return {};
+    size_t first = before_.size() - 1;
+    for (OpId op : (*draft_.launches)[side.launch].members) {
+      first = std::min(first, need_[op.value()]);
+    }
+    return {.before_due = before_[side.ready], .before_need = before_[first]};
+  }
+
+ private:
+  const RoleDraft& draft_;
+  std::vector<uint32_t> before_;  // by position in host order
+  std::vector<size_t> need_;      // by op: position of the first consumer
+};
 
 }  // namespace
 
@@ -193,40 +231,20 @@ void MergeTimes::HideNothing() {
   for (MergeItem& item : items_) {
     item.need_ns = MergeItem::kNever;
     item.latest_ns = MergeItem::kNever;
-    item.unknown_before_due = SidesOf(item).front().ready;
+  }
+  unknown_.reserve(model_.sides.size());
+  for (const JobModel::Side& side : model_.sides) {
+    unknown_.push_back({.before_due = side.ready});
   }
 }
 
 void MergeTimes::CountUnknown(absl::Span<const RoleDraft> drafts) {
-  for (uint32_t r = 0; r < drafts.size(); ++r) CountUnknownOf(drafts[r], r);
-}
-
-void MergeTimes::CountUnknownOf(const RoleDraft& draft, uint32_t role) {
-  const PlannedOrder& order = *draft.order;
-  // Of this step and the next.
-  const size_t num_host = order.host.size();
-  std::vector<uint32_t> before(2 * num_host + 1, 0);
-  for (size_t i = 0; i < 2 * num_host; ++i) {
-    const bool unknown = IsUnknown(draft, order.host[i % num_host]);
-    before[i + 1] = before[i] + (unknown ? 1 : 0);
-  }
-  if (before.back() == 0) return;
-  std::vector<size_t> need(draft.graph->ops().size(), 2 * num_host);
-  for (const Dependency& edge : draft.dependencies->edges) {
-    const uint32_t at = order.host_position[edge.to.value()];
-    if (at == PlannedOrder::kNone) continue;
-    size_t& first = need[edge.from.value()];
-    first = std::min(first, at + edge.distance * num_host);
-  }
-  for (MergeItem& item : items_) {
-    const JobModel::Side& side = SidesOf(item).front();
-    if (side.role != role) continue;
-    size_t first = 2 * num_host;
-    for (OpId op : (*draft.launches)[side.launch].members) {
-      first = std::min(first, need[op.value()]);
-    }
-    item.unknown_before_due = before[side.ready];
-    item.unknown_before_need = before[first];
+  std::vector<UnknownCounts> counts;
+  counts.reserve(drafts.size());
+  for (const RoleDraft& draft : drafts) counts.emplace_back(draft);
+  unknown_.reserve(model_.sides.size());
+  for (const JobModel::Side& side : model_.sides) {
+    unknown_.push_back(counts[side.role].Of(side));
   }
 }
 

@@ -33,11 +33,15 @@ struct MergeItem {
   bool list_only = false;   // what it is merged with goes as a list
   uint32_t first_side = 0;  // in JobModel::sides
   uint32_t num_sides = 0;
-  // Of the first role that takes part: compute ops without a cost, in host
-  // order, before it is due and before its first consumer, of this step or the
-  // next. With Schedule::kSerial all ops are such, and no consumer counts.
-  uint32_t unknown_before_due = 0;
-  uint32_t unknown_before_need = 0;
+};
+
+// Of a transfer in one of its roles: compute ops without a cost, in host order,
+// before it is due and before its first consumer, of this step or the next.
+// With Schedule::kSerial all ops are such, and no consumer counts.
+struct UnknownOps {
+  uint32_t before_due = 0;
+  uint32_t before_need = 0;
+  friend bool operator==(const UnknownOps&, const UnknownOps&) = default;
 };
 
 // One simulated step of a job (list_schedule.h) in its steady state, and by
@@ -62,6 +66,10 @@ class MergeTimes {
   absl::Span<const JobModel::Side> SidesOf(const MergeItem& item) const {
     return {&model_.sides[item.first_side], item.num_sides};
   }
+  // By side.
+  absl::Span<const UnknownOps> UnknownOf(const MergeItem& item) const {
+    return {&unknown_[item.first_side], item.num_sides};
+  }
 
  private:
   MergeTimes(absl::Span<const RoleDraft> drafts, const PlanOptions& options);
@@ -70,11 +78,11 @@ class MergeTimes {
                 const Played& played);
   void HideNothing();
   void CountUnknown(absl::Span<const RoleDraft> drafts);
-  void CountUnknownOf(const RoleDraft& draft, uint32_t role);
 
   JobModel model_;
   int64_t step_ns_ = 0;
   std::vector<MergeItem> items_;                   // by transfer
+  std::vector<UnknownOps> unknown_;                // by side
   std::vector<std::vector<uint32_t>> item_of_op_;  // by role and OpId
 };
 

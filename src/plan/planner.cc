@@ -257,6 +257,10 @@ absl::StatusOr<std::vector<std::vector<Launch>>> MakeLaunches(
   if (merge_bytes == 0) return LeaveApart(roles, dependencies, *job, options);
   PlanOptions limited = options;
   limited.coalesce_bytes = merge_bytes;
+  // A larger launch would make the window as large as itself (I3).
+  if (options.max_bytes_in_flight != 0) {
+    limited.coalesce_bytes = std::min(merge_bytes, options.max_bytes_in_flight);
+  }
   return MergeByCost(roles, dependencies, job, limited, report);
 }
 
@@ -323,10 +327,8 @@ absl::StatusOr<int64_t> PredictedStep(const Plans& plans) {
   return PredictStep(roles);
 }
 
-absl::StatusOr<Plans> WithReport(absl::StatusOr<Plans> plans,
-                                 const MergeReport& report) {
-  if (!plans.ok()) return plans;
-  for (const auto& plan : *plans) plan->merging = report;
+Plans WithReport(Plans plans, const MergeReport& report) {
+  for (const auto& plan : plans) plan->merging = report;
   return plans;
 }
 
@@ -358,32 +360,47 @@ absl::StatusOr<Plans> MergeWithinArena(absl::Span<const RoleSpec> roles,
                                        const PlanOptions& options) {
   absl::StatusOr<Plans> plans =
       absl::ResourceExhaustedError("no merge fits the arena");
-  uint64_t limit = options.arena_bytes / 2;
-  for (int i = 0; i < kMaxArenaTries && limit > 0; ++i, limit /= 2) {
+  uint64_t limit = options.arena_bytes;
+  if (options.max_bytes_in_flight != 0) {
+    limit = std::min(limit, options.max_bytes_in_flight);
+  }
+  for (int i = 0; i < kMaxArenaTries && limit > 1; ++i) {
+    limit /= 2;
     plans = BuildWithin(roles, options, limit);
     if (!IsExhausted(plans.status())) break;
   }
   return plans;
 }
 
+// That no limit leaves room for what could be merged.
+Plans WithoutRoom(Plans apart) {
+  for (const auto& plan : apart) {
+    plan->merging = {.choice = MergeReport::Choice::kNoRoom};
+    for (Launch& launch : plan->launches) {
+      LaunchReason::End& end = launch.reason.end;
+      if (end == LaunchReason::End::kNotShorter) {
+        end = LaunchReason::End::kNoRoom;
+      }
+    }
+  }
+  return apart;
+}
+
 absl::StatusOr<Plans> BuildByCost(absl::Span<const RoleSpec> roles,
                                   const PlanOptions& options) {
   absl::StatusOr<Plans> merged = BuildWithin(roles, options, kCoalesceAuto);
-  const bool compares = NumOps(roles) <= kMaxOpsCompared;
-  const bool exhausted = IsExhausted(merged.status());
+  const bool small = NumOps(roles) <= kMaxOpsCompared;
   // A policy's merges stay, whatever they cost.
-  if (options.policy != nullptr) return merged;
+  const bool compares = small && options.policy == nullptr;
+  const bool exhausted = IsExhausted(merged.status());
   if (!exhausted && !(HasMerged(merged) && compares)) return merged;
   absl::StatusOr<Plans> apart = BuildWithin(roles, options, /*merge_bytes=*/0);
   // There may be room for them only if they are merged.
   if (!apart.ok()) return merged.ok() ? std::move(merged) : std::move(apart);
-  if (exhausted) merged = MergeWithinArena(roles, options);
-  if (!HasMerged(merged)) {
-    return WithReport(std::move(apart),
-                      {.choice = MergeReport::Choice::kNoRoom});
-  }
-  return compares ? FasterOf(*std::move(merged), *std::move(apart))
-                  : std::move(merged);
+  if (exhausted && small) merged = MergeWithinArena(roles, options);
+  if (IsExhausted(merged.status())) return WithoutRoom(*std::move(apart));
+  if (!HasMerged(merged) || !compares) return merged;
+  return FasterOf(*std::move(merged), *std::move(apart));
 }
 
 }  // namespace

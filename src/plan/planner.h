@@ -11,8 +11,9 @@
 
 namespace commsched {
 
-// Merging by cost is predicted on the whole plan for up to so many ops of all
-// roles; that takes several times as long as planning does.
+// Merging by cost is predicted on the whole plan, and limited where the arena
+// has no room for it, for up to so many ops of all roles; that takes several
+// times as long as planning does.
 inline constexpr size_t kMaxOpsCompared = 4096;
 
 // By cost: how often launches are limited, each time to half as much, from half
@@ -26,7 +27,8 @@ inline constexpr int kMaxArenaTries = 4;
 //
 // By cost (kCoalesceAuto) the plan with merged launches stays only if it is
 // predicted to be no slower than the one without, of jobs up to kMaxOpsCompared
-// ops, and if it fits into the arena, if need be with smaller launches.
+// ops, and if it fits into the arena, of these jobs if need be with smaller
+// launches. A policy is asked in each of these plans, and what it merges stays.
 absl::StatusOr<std::vector<std::shared_ptr<const Plan>>> BuildPlans(
     absl::Span<const RoleSpec> roles, const PlanOptions& options);
 

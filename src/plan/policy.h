@@ -36,7 +36,7 @@ struct PolicyItem {
 struct MergeQuestion {
   PolicyItem open;
   PolicyItem next;
-  uint64_t limit_bytes = 0;  // PlanOptions::coalesce_bytes
+  uint64_t limit_bytes = 0;  // PlanOptions::coalesce_bytes; by cost 0
   // Whether kJoin may be answered: kind, group, dtype and reduction agree,
   // `next` does not depend on `open`, and nothing needs `open` before `next` is
   // ready. The limit is not among these: it is a wish, and the policy's to

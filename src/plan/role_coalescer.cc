@@ -10,7 +10,7 @@
 namespace commsched {
 namespace {
 
-// No more than partition would leave whole. By cost there is no other limit.
+// No more than partition would leave whole.
 uint64_t LimitOf(const PlanOptions& options) {
   return options.partition_bytes == 0
              ? options.coalesce_bytes
@@ -23,13 +23,14 @@ RoleCoalescer::RoleCoalescer(const Graph& graph,
                              const Dependencies& dependencies,
                              const PlannedOrder& order,
                              const PlanOptions& options,
-                             const CostProfile& profile)
+                             const CostProfile& profile, End off)
     : graph_(graph),
       dependencies_(dependencies),
       order_(order),
       options_(options),
       profile_(profile),
       limit_(LimitOf(options)),
+      off_(off),
       ways_(graph, options, profile),
       launch_of_op_(graph.ops().size(), Plan::kNone) {}
 
@@ -59,7 +60,7 @@ bool RoleCoalescer::WouldBeList(OpId op) const {
 absl::StatusOr<RoleCoalescer::Obstacle> RoleCoalescer::Decide(
     OpId op, const Obstacle& illegal, const Obstacle* by_cost) const {
   if (launches_.empty()) return illegal;
-  if (limit_ == 0 && options_.policy == nullptr) {
+  if (limit_ == 0 && off_ == End::kMergingOff && options_.policy == nullptr) {
     return Obstacle{End::kMergingOff, OpId()};
   }
   Obstacle ours = illegal;
@@ -144,7 +145,7 @@ void RoleCoalescer::TakeApart(absl::Span<Launch* const> launches) const {
 
 // The limits.
 LaunchReason::End RoleCoalescer::TooMuch(OpId op) const {
-  if (limit_ == 0) return End::kMergingOff;
+  if (limit_ == 0) return off_;
   const uint64_t payload = ways_.PayloadOf(graph_.op(op).collective);
   const bool fits =
       payload <= limit_ && launches_.back().payload_bytes <= limit_ - payload;
@@ -163,7 +164,8 @@ absl::StatusOr<RoleCoalescer::Obstacle> RoleCoalescer::AskPolicy(
   question.open.ready = ready_;
   question.open.first_need = first_need_;
   question.next = ItemOf(op);
-  question.limit_bytes = options_.coalesce_bytes;
+  const bool by_cost = off_ != End::kMergingOff;
+  question.limit_bytes = by_cost ? 0 : options_.coalesce_bytes;
   question.legal = illegal.end == End::kNone;
   question.ours = ours.end == End::kNone;
   const absl::StatusOr<MergeAnswer> answer = options_.policy->Merge(question);

@@ -32,9 +32,11 @@ class RoleCoalescer {
     int64_t merged_ns = 0;
   };
 
+  // `off`: why a limit of 0 keeps apart what may be merged: by cost anything
+  // but kMergingOff.
   RoleCoalescer(const Graph& graph, const Dependencies& dependencies,
                 const PlannedOrder& order, const PlanOptions& options,
-                const CostProfile& profile);
+                const CostProfile& profile, LaunchReason::End off);
 
   // What no policy can overrule.
   Obstacle Illegal(OpId op) const;
@@ -79,6 +81,7 @@ class RoleCoalescer {
   const PlanOptions& options_;
   const CostProfile& profile_;
   const uint64_t limit_;
+  const End off_;
   const LaunchWays ways_;
   std::vector<uint32_t> launch_of_op_;
 

@@ -4,14 +4,18 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "graph/collective_shape.h"
 #include "gtest/gtest.h"
+#include "plan/planner.h"
 #include "plan/policy.h"
 #include "plan/predict/predict.h"
 #include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
+#include "test/support/pipeline.h"
 #include "test/support/property.h"
 #include "test/support/random_job.h"
 #include "test/support/random_step.h"
@@ -47,20 +51,22 @@ int64_t StepNs(const std::shared_ptr<const Plan>& plan) {
   return prediction.ok() ? prediction->step_ns : 0;
 }
 
-// Two sums of 64 floats, of which the second is made `apart_ns` after the
-// first, and an op that needs both.
-Graph TwoSums(int64_t apart_ns) {
+// Two sums of 64 floats, of which `between` makes the second after the first,
+// and an op that needs both.
+Graph TwoSums(const ComputeSpec& between) {
   GraphBuilder b;
   const GroupId dp = b.Group("dp", 2);
   const BufferId x = b.Buffer("x", 64);
   const BufferId y = b.Buffer("y", 64);
   b.Compute("make_x", {Write(x)}, OnLane(0, 1000));
   b.AllReduce("sum_x", dp, x);
-  b.Compute("make_y", {Write(y)}, OnLane(0, apart_ns));
+  b.Compute("make_y", {Write(y)}, between);
   b.AllReduce("sum_y", dp, y);
   b.Compute("use", {Read(x), Read(y)}, OnLane(0, 1000));
   return b.graph();
 }
+
+Graph TwoSums(int64_t apart_ns) { return TwoSums(OnLane(0, apart_ns)); }
 
 TEST(MergeByCostTest, WhatIsReadySoonIsWorthWaitingFor) {
   const Graph graph = TwoSums(10);
@@ -148,6 +154,19 @@ TEST(MergeByCostTest, PartitionBytesIsALimitToo) {
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum0+sum1", "sum2+sum3"));
 }
 
+// A launch of 128 bytes would make the window as large (I3).
+TEST(MergeByCostTest, SoIsTheByteWindow) {
+  PlanOptions options = ByCost();
+  options.max_bytes_in_flight = 32;
+  const auto plan = MakePlan(Chain(8, 4, 10), options, Link());
+  EXPECT_THAT(LaunchNames(*plan),
+              ElementsAre("sum0+sum1", "sum2+sum3", "sum4+sum5", "sum6+sum7"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("with 'sum2' it would exceed 32 bytes"));
+  options.max_bytes_in_flight = 8;
+  EXPECT_EQ(MakePlan(Chain(8, 4, 10), options, Link())->launches.size(), 8u);
+}
+
 TEST(MergeByCostTest, NothingIsMergedAcrossAnOpWithoutACost) {
   const auto plan = MakePlan(TwoSums(0), ByCost(), Link());
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum_x", "sum_y"));
@@ -168,17 +187,43 @@ TEST(MergeByCostTest, AMeasuredCostOfNothingIsACost) {
   EXPECT_EQ(MakePlan(graph, ByCost(), measured)->launches.size(), 1u);
 }
 
+TEST(MergeByCostTest, SoIsAnEstimateThatRoundsToNothing) {
+  ComputeSpec few;
+  few.flops = 1;
+  EXPECT_EQ(MakePlan(TwoSums(few), ByCost(), Link())->launches.size(), 1u);
+}
+
+// Whichever of the roles that share the sums has it.
+TEST(MergeByCostTest, AnOpWithoutACostInOneRoleKeepsThemApartInAll) {
+  const auto launches = [](int64_t first_ns, int64_t second_ns) {
+    const std::vector<Graph> graphs = {TwoSums(first_ns), TwoSums(second_ns)};
+    const auto plans = BuildPlans(test::RolesOf(graphs, Link()), ByCost());
+    EXPECT_OK(plans);
+    return plans.ok() ? (*plans)[1]->launches.size() : 0;
+  };
+  EXPECT_EQ(launches(10, 10), 1u);
+  EXPECT_EQ(launches(0, 10), 2u);
+  EXPECT_EQ(launches(10, 0), 2u);
+}
+
 TEST(MergeByCostTest, SeriallyOnlyWhatIsDueTogetherIsMerged) {
   PlanOptions options = ByCost();
   options.schedule = Schedule::kSerial;
-  EXPECT_EQ(MakePlan(TwoSums(10), options, Link())->launches.size(), 2u);
+  const auto apart = MakePlan(TwoSums(10), options, Link());
+  EXPECT_EQ(apart->launches.size(), 2u);
+  EXPECT_EQ(apart->merging.apart_ns, 0);  // Not predicted.
   EXPECT_EQ(MakePlan(Chain(4, 4, 0), options, Link())->launches.size(), 1u);
+}
+
+PlanOptions ByCostWithoutLists() {
+  PlanOptions options = ByCost();
+  options.backend.lists = false;
+  return options;
 }
 
 // What is packed would need memory that there is not.
 TEST(MergeByCostTest, WhereMergesDoNotFitTheArenaNothingIsMerged) {
-  PlanOptions options = ByCost();
-  options.backend.lists = false;
+  PlanOptions options = ByCostWithoutLists();
   const Graph graph = Chain(4, 4, 10);
   const auto free = MakePlan(graph, options, Link());
   ASSERT_EQ(free->launches.size(), 1u);
@@ -188,13 +233,33 @@ TEST(MergeByCostTest, WhereMergesDoNotFitTheArenaNothingIsMerged) {
   EXPECT_EQ(plan->launches.size(), 4u);
   EXPECT_EQ(plan->merging.choice, MergeReport::Choice::kNoRoom);
   EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
-              HasSubstr("no merge makes the step shorter"));
+              HasSubstr("merged launches do not fit the arena"));
+}
+
+TEST(MergeByCostTest, WhatCouldNotBeMergedAnywaySaysWhy) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 4);
+  const BufferId y = b.Buffer("y", 4);
+  const BufferId z = b.Buffer("z", 4);
+  b.Compute("make", {Write(x), Write(y), Write(z)}, OnLane(0, 1000));
+  b.AllReduce("sum_x", dp, x);
+  b.AllReduce("sum_y", dp, y);
+  b.AllGather("gather_z", dp, z);
+  b.Compute("use", {Read(x), Read(y), Read(z)}, OnLane(0, 1000));
+  PlanOptions options = ByCostWithoutLists();
+  options.arena_bytes = 1;
+  const auto plan = MakePlan(b.graph(), options, Link());
+  EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum_x", "sum_y", "gather_z"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("merged launches do not fit the arena"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[1]),
+              HasSubstr("'gather_z' is of another kind"));
 }
 
 // Staging memory for pairs.
 TEST(MergeByCostTest, WhereTheArenaIsSmallLaunchesAre) {
-  PlanOptions options = ByCost();
-  options.backend.lists = false;
+  PlanOptions options = ByCostWithoutLists();
   const Graph graph = Chain(8, 64, 10);
   ASSERT_EQ(MakePlan(graph, options, Link())->launches.size(), 1u);
   options.arena_bytes = 1024;
@@ -205,12 +270,32 @@ TEST(MergeByCostTest, WhereTheArenaIsSmallLaunchesAre) {
   EXPECT_THAT(ReasonText(*plan, plan->launches[0]), HasSubstr("512"));
 }
 
+// Pairs would fit here, too, but each try is a whole plan.
+TEST(MergeByCostTest, OfLargeJobsNoLimitIsSought) {
+  PlanOptions options = ByCostWithoutLists();
+  options.arena_bytes = 1024;
+  const Graph graph = Chain(kMaxOpsCompared / 2 + 1, 64, 10);
+  const auto plan = MakePlan(graph, options, Link());
+  EXPECT_EQ(plan->launches.size(), kMaxOpsCompared / 2 + 1);
+  EXPECT_EQ(plan->merging.choice, MergeReport::Choice::kNoRoom);
+}
+
+// No limit leaves room for two, so that none is out of room.
+TEST(MergeByCostTest, WhereLimitsLeaveNothingToMergeTheyAreTheReason) {
+  PlanOptions options = ByCostWithoutLists();
+  options.arena_bytes = 300;
+  const auto plan = MakePlan(Chain(4, 64, 10), options, Link());
+  EXPECT_EQ(plan->launches.size(), 4u);
+  EXPECT_EQ(plan->merging.choice, MergeReport::Choice::kNothing);
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("it would exceed 150 bytes"));
+}
+
 class Splitter : public Policy {
  public:
   absl::string_view name() const override { return "splitter"; }
   absl::StatusOr<MergeAnswer> Merge(
       const MergeQuestion& question) const override {
-    EXPECT_EQ(question.limit_bytes, kCoalesceAuto);
     EXPECT_TRUE(question.ours);
     return question.next.name == "sum2" ? MergeAnswer::kSplit
                                         : MergeAnswer::kOurs;
@@ -224,7 +309,55 @@ TEST(MergeByCostTest, APolicyMayDecideOtherwise) {
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum0+sum1", "sum2+sum3"));
 }
 
+// As policies do that have not heard of merging by cost: no limit is no merge.
+class WithinLimit : public Policy {
+ public:
+  absl::string_view name() const override { return "within_limit"; }
+  absl::StatusOr<MergeAnswer> Merge(
+      const MergeQuestion& question) const override {
+    return question.legal && question.open.bytes + question.next.bytes <=
+                                 question.limit_bytes
+               ? MergeAnswer::kJoin
+               : MergeAnswer::kSplit;
+  }
+};
+
+TEST(MergeByCostTest, APolicyThatCountsBytesMergesNoneByCost) {
+  PlanOptions options = ByCost();
+  options.policy = std::make_shared<WithinLimit>();
+  EXPECT_EQ(MakePlan(Chain(4, 4, 10), options, Link())->launches.size(), 4u);
+  options.coalesce_bytes = 32;
+  EXPECT_EQ(MakePlan(Chain(4, 4, 10), options, Link())->launches.size(), 2u);
+}
+
+// Leaves everything to us.
+class Indifferent : public Policy {
+ public:
+  absl::string_view name() const override { return "indifferent"; }
+};
+
+TEST(MergeByCostTest, UnderAPolicyTheArenaIsMadeDoWithToo) {
+  PlanOptions options = ByCostWithoutLists();
+  options.policy = std::make_shared<Indifferent>();
+  options.arena_bytes = 1024;
+  EXPECT_EQ(MakePlan(Chain(8, 64, 10), options, Link())->launches.size(), 4u);
+  options.arena_bytes = 1;
+  const auto plan = MakePlan(Chain(4, 4, 10), options, Link());
+  EXPECT_EQ(plan->launches.size(), 4u);
+  EXPECT_EQ(plan->merging.choice, MergeReport::Choice::kNoRoom);
+}
+
 // ---- Properties ----
+
+// Of several members, none is above the window (I3).
+void ExpectWithinWindow(const Plan& plan) {
+  const uint64_t window = plan.options.max_bytes_in_flight;
+  for (const Launch& launch : plan.launches) {
+    if (launch.members.size() == 1 || IsPointToPoint(launch.kind)) continue;
+    EXPECT_TRUE(window == 0 || launch.payload_bytes <= window)
+        << launch.payload_bytes << " bytes in a window of " << window;
+  }
+}
 
 CostProfile RandomProfile(const Graph& graph, std::mt19937_64* random) {
   CostProfile profile = PlainLink();
@@ -277,6 +410,7 @@ TEST(MergeByCostPropertyTest, NoStepIsPredictedLongerAndEqualInputsAgree) {
     const auto plan = MakePlan(graph, options, profile);
     ASSERT_NE(plan, nullptr);
     ASSERT_OK(VerifyPlan(*plan));
+    ExpectWithinWindow(*plan);
     EXPECT_EQ(MakePlan(graph, options, profile)->fingerprint,
               plan->fingerprint);
     options.coalesce_bytes = 0;

@@ -150,6 +150,8 @@ std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
       return absl::StrCat("with ", name(next), " it would save less");
     case LaunchReason::End::kNotShorter:
       return "no merge makes the step shorter";
+    case LaunchReason::End::kNoRoom:
+      return "merged launches do not fit the arena";
   }
   return "";
 }

@@ -51,6 +51,7 @@ struct LaunchReason {
     kTooLittle,    // by cost: it would save nothing to speak of
     kCosts,        // by cost: steps could get longer by more than it saves
     kNotShorter,   // by cost: no merge of the plan makes its step shorter
+    kNoRoom,       // by cost: merged launches do not fit the arena
   };
   // Why a collective above PlanOptions::partition_bytes was not split.
   enum class Whole : uint8_t {

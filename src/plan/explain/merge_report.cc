@@ -33,7 +33,7 @@ std::string MergeText(const MergeReport& report) {
       text = "none, as the step would be longer";
       break;
     case MergeReport::Choice::kNoRoom:
-      return "none, as the arena is too small";
+      return "none by cost, as the arena is too small";
     case MergeReport::Choice::kMerged:
       text = "by cost";
       break;
