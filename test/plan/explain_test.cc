@@ -93,7 +93,8 @@ TEST(ExplainTest, SaysWhatMergingByCostHasFound) {
                        BuildPlan(test::ZeroStep(), options, profile));
   ASSERT_EQ(plan->merging.choice, MergeReport::Choice::kMerged);
   const auto json = nlohmann::json::parse(ExplainJson(*plan));
-  EXPECT_EQ(json["options"]["coalesce_bytes"], "auto");
+  EXPECT_EQ(json["options"]["coalesce_bytes"], kCoalesceAuto);
+  EXPECT_EQ(json["options"]["coalesce_auto"], true);
   EXPECT_EQ(json["merging"]["choice"], "merged");
   EXPECT_LE(json["merging"]["merged_ns"], json["merging"]["apart_ns"]);
   const std::string text = ExplainText(*plan);

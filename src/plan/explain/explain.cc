@@ -30,11 +30,6 @@ std::string MergeLimit(const PlanOptions& options) {
   return absl::StrCat("up to ", options.coalesce_bytes, " bytes");
 }
 
-Json CoalesceJson(const PlanOptions& options) {
-  if (options.coalesce_bytes == kCoalesceAuto) return "auto";
-  return options.coalesce_bytes;
-}
-
 std::string WaitNames(const Plan& plan, absl::Span<const Wait> waits) {
   if (waits.empty()) return "-";
   return absl::StrJoin(waits, " ", [&](std::string* out, const Wait& wait) {
@@ -245,7 +240,8 @@ Json OptionsJson(const PlanOptions& options) {
           {"max_launches_in_flight", options.max_launches_in_flight},
           {"max_bytes_in_flight", options.max_bytes_in_flight},
           {"num_comm_lanes", options.num_comm_lanes},
-          {"coalesce_bytes", CoalesceJson(options)},
+          {"coalesce_bytes", options.coalesce_bytes},
+          {"coalesce_auto", options.coalesce_bytes == kCoalesceAuto},
           {"arena_bytes", options.arena_bytes},
           {"partition_bytes", options.partition_bytes},
           {"priority", std::string(PriorityName(options.priority))},
