@@ -1,5 +1,7 @@
 #include "examples/trainer/job.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/trainer/c_status.h"
@@ -20,6 +22,28 @@ std::string FaultConfig(const Options& options, absl::string_view config) {
     absl::StrAppend(&text, ";fault=", fault);
   }
   return absl::StrCat(text, ";inner_config=", config);
+}
+
+// What the join reads where ranks are processes.
+absl::Status ReadLinks(const Options& options, commsched_link_profile_t* links,
+                       int32_t* given) {
+  constexpr char kVariable[] = "COMMSCHED_LINK_PROFILE";
+  std::string path = options.link_profile;
+  std::string whose;
+  if (path.empty()) {
+    const char* const variable = std::getenv(kVariable);
+    if (variable == nullptr || *variable == '\0') return absl::OkStatus();
+    path = variable;
+    whose = absl::StrCat("environment variable ", kVariable, ": ");
+  }
+  const absl::Status status =
+      FromCore(commsched_link_profile_read(path.c_str(), links));
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("profile of links, ", whose,
+                                                    status.message()));
+  }
+  *given = 1;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -92,10 +116,8 @@ absl::StatusOr<bool> SetLinks(const Options& options,
   int32_t given = 0;
   TRAINER_RETURN_IF_ERROR(
       FromCore(commsched_context_link_profile(context, &links, &given)));
-  if (!options.has_processes() && !options.link_profile.empty()) {
-    TRAINER_RETURN_IF_ERROR(FromCore(
-        commsched_link_profile_read(options.link_profile.c_str(), &links)));
-    given = 1;
+  if (!options.has_processes()) {
+    TRAINER_RETURN_IF_ERROR(ReadLinks(options, &links, &given));
   }
   if (given == 0) return false;
   int32_t num_hosts = 0;

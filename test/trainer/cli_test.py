@@ -287,26 +287,37 @@ class CliTest(unittest.TestCase):
         self.assertNotEqual(first["weights_sha256"], other["weights_sha256"])
 
     def test_launches_are_merged_where_links_make_that_worth_it(self):
-        def train(*more):
-            return program.run_json(*self.small, "--deterministic", *more)
+        def train(*more, variables=None):
+            return program.run_json(*self.small, "--deterministic", *more,
+                                    variables=variables)
 
-        def launches(latency_ns):
+        def launches(latency_ns, by_variable=False):
             path = os.path.join(self.folder, "links.json")
             with open(path, "w") as file:
                 json.dump({"format": "commsched-links/1",
                            "host": {"latency_ns": latency_ns,
                                     "bytes_per_s": 1e9, "message_ns": 0}}, file)
-            return train("--link-profile", path)["launches_per_step"]
+            done = (train(variables={"COMMSCHED_LINK_PROFILE": path})
+                    if by_variable else train("--link-profile", path))
+            return done["launches_per_step"]
 
         merged, apart = train(), train("--coalesce-bytes", 0)
         self.assertLess(merged["launches_per_step"], apart["launches_per_step"])
         self.assertEqual(merged["weights_sha256"], apart["weights_sha256"])
         self.assertLess(launches(1_000_000), launches(100))
+        self.assertEqual(launches(1_000_000, by_variable=True),
+                         launches(1_000_000))
+        self.assertEqual(launches(100, by_variable=True), launches(100))
 
     def test_a_profile_of_links_that_cannot_be_read_is_named(self):
         done = program.run(*self.small, "--link-profile", "/nowhere/l.json")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("/nowhere/l.json: ", done.stderr)
+        self.assertIn("profile of links, /nowhere/l.json: ", done.stderr)
+        done = program.run(*self.small,
+                           variables={"COMMSCHED_LINK_PROFILE": "/nowhere/v"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("profile of links, environment variable "
+                      "COMMSCHED_LINK_PROFILE: /nowhere/v: ", done.stderr)
         self.expect_usage_error(
             ["--link-profile", "l.json", "--link", "1Gbit,100us"],
             "--link-profile 'l.json'", "only one of them")

@@ -22,20 +22,22 @@ def main(unittest):
     unittest.main(verbosity=2)
 
 
-def run(*arguments, timeout=600, limits=None):
-    """Runs the program, within `limits` of the resource module if given."""
+def run(*arguments, timeout=600, limits=None, variables=None):
+    """Runs the program, within `limits` of the resource module if given, with
+    these `variables` in its environment, too."""
     def set_limits():
         for name, value in limits.items():
             resource.setrlimit(name, (value, resource.getrlimit(name)[1]))
     return subprocess.run([program(), *map(str, arguments)],
                           capture_output=True, text=True, timeout=timeout,
                           check=False,
+                          env={**os.environ, **(variables or {})},
                           preexec_fn=set_limits if limits else None)
 
 
-def run_json(*arguments, timeout=600):
+def run_json(*arguments, timeout=600, variables=None):
     """The object that a run with --json prints as its last line."""
-    done = run(*arguments, "--json", timeout=timeout)
+    done = run(*arguments, "--json", timeout=timeout, variables=variables)
     if done.returncode != 0:
         raise AssertionError(f"{arguments}: exit code {done.returncode}\n"
                              f"{done.stdout}{done.stderr}")
