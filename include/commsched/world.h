@@ -131,23 +131,26 @@ static inline commsched_join_desc_t commsched_join_desc_init(void) {
 /// Blocks:    until this rank has joined, up to `timeout_ns`.
 /// Errors:    INVALID_ARGUMENT     NULL, a field or a variable of the
 ///                                 environment outside its range (named), a
-///                                 job of another size
+///                                 job of another size; on rank 0, the file of
+///                                 links holds no profile
 ///            FAILED_PRECONDITION  the backend connects threads only; the ranks
 ///                                 are on several hosts and nothing says where
 ///                                 they meet, or there is no token; the job is
 ///                                 another one, or in another epoch;
 ///                                 `abi_version` is newer than the library
 ///            NOT_FOUND            no backend is called `backend`; on rank 0,
-///                                 no file is called
-///                                 `link_profile`
+///                                 there is no file of links
 ///            UNAUTHENTICATED      the token is not the job's
 ///            ALREADY_EXISTS       another process has joined as this rank
-///            UNAVAILABLE          somebody else listens where rank 0 should
+///            UNAVAILABLE          somebody else listens where rank 0 should;
+///                                 rank 0 cannot read the file of links
 ///            ABORTED              this rank comes too late, or its launcher
 ///                                 said that it has ended
 ///            DEADLINE_EXCEEDED    the control server could not be reached; the
 ///                                 message names rank 0 if that is to run it
-///            RESOURCE_EXHAUSTED   no thread or descriptor, here or there
+///            RESOURCE_EXHAUSTED   no thread or descriptor, here or there; on
+///                                 rank 0, a file of links of more than 65536
+///                                 bytes
 ///            or why the backend cannot make its part of a world
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_world_join(

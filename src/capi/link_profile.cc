@@ -97,7 +97,7 @@ int64_t RoundsOf(int32_t num) {
 
 void SetLinks(const commsched_link_profile_t& links, int32_t num_ranks,
               int32_t num_hosts, commsched_cost_profile_t* costs) {
-  const int32_t ranks_per_host = (num_ranks + num_hosts - 1) / num_hosts;
+  const int32_t ranks_per_host = (num_ranks - 1) / num_hosts + 1;
   costs->link_bytes_per_s = num_hosts == 1 ? links.host.bytes_per_s
                             : ranks_per_host == 1
                                 ? links.network.bytes_per_s
@@ -164,7 +164,8 @@ commsched_status_t commsched_link_profile_write(
     RETURN_IF_ERROR(RequireNonNull({{"profile", profile}, {"path", path}}));
     ASSIGN_OR_RETURN(const std::string text, commsched::ToJson(profile, note));
     return commsched::WriteTraceFile(
-        path, /*rank=*/0, [&](commsched::TraceSink sink) { sink(text); });
+        path, /*rank=*/0, [&](commsched::TraceSink sink) { sink(text); },
+        "profile of links");
   });
 }
 

@@ -103,7 +103,17 @@ absl::Status ReadLinks(const char* path,
     ASSIGN_OR_RETURN(file, Env::Process().GetText("COMMSCHED_LINK_PROFILE"));
   }
   if (file.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(*out, ReadLinkProfile(file));
+  const auto links = ReadLinkProfile(file);
+  if (!links.ok()) {
+    return absl::Status(
+        links.status().code(),
+        absl::StrCat("profile of links, ",
+                     path == nullptr
+                         ? "environment variable COMMSCHED_LINK_PROFILE"
+                         : "desc.link_profile",
+                     ": ", links.status().message()));
+  }
+  *out = *links;
   return absl::OkStatus();
 }
 

@@ -61,6 +61,20 @@ nlohmann::ordered_json LevelJson(const commsched_link_level_t& level) {
           {"message_ns", level.message_ns}};
 }
 
+absl::StatusOr<commsched_link_profile_t> DecodeProfile(
+    absl::string_view bytes) {
+  commsched_link_profile_t profile = commsched_link_profile_init();
+  WireReader reader(bytes);
+  for (commsched_link_level_t* level : {&profile.host, &profile.network}) {
+    uint64_t bytes_per_s = 0;
+    reader(level->latency_ns, bytes_per_s, level->message_ns);
+    level->bytes_per_s = std::bit_cast<double>(bytes_per_s);
+  }
+  RETURN_IF_ERROR(reader.Finish());
+  RETURN_IF_ERROR(CheckLinkProfile(profile));
+  return profile;
+}
+
 struct Close {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
@@ -81,9 +95,9 @@ absl::Status CheckLinkProfile(const commsched_link_profile_t& profile) {
 absl::StatusOr<commsched_link_profile_t> LinkProfileFromJson(
     absl::string_view text) {
   if (text.size() > kMaxLinkProfileBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a profile of links has ", text.size(), " bytes; at most ",
-                     kMaxLinkProfileBytes, " are read"));
+    // A file is read no further, so that its size is not known.
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a profile of links has more than ", kMaxLinkProfileBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const nlohmann::json root, ParseJson(text));
   ASSIGN_OR_RETURN(JsonFields fields, JsonFields::Of(root, ""));
@@ -143,16 +157,11 @@ std::string EncodeLinks(const commsched_link_profile_t& profile) {
 absl::StatusOr<std::optional<commsched_link_profile_t>> DecodeLinks(
     absl::string_view bytes) {
   if (bytes.empty()) return std::nullopt;
-  commsched_link_profile_t profile = commsched_link_profile_init();
-  WireReader reader(bytes);
-  for (commsched_link_level_t* level : {&profile.host, &profile.network}) {
-    uint64_t bytes_per_s = 0;
-    reader(level->latency_ns, bytes_per_s, level->message_ns);
-    level->bytes_per_s = std::bit_cast<double>(bytes_per_s);
-  }
-  RETURN_IF_ERROR(reader.Finish());
-  RETURN_IF_ERROR(CheckLinkProfile(profile));
-  return profile;
+  const auto profile = DecodeProfile(bytes);
+  if (profile.ok()) return *profile;
+  return absl::Status(
+      profile.status().code(),
+      absl::StrCat("rank 0's profile of links: ", profile.status().message()));
 }
 
 }  // namespace commsched

@@ -37,7 +37,8 @@ absl::StatusOr<commsched_link_profile_t> ReadLinkProfile(
 
 // For Roster::links: kMaxLinksBytes at most.
 std::string EncodeLinks(const commsched_link_profile_t& profile);
-// None of "". kInvalidArgument for what is no profile.
+// None of "". kInvalidArgument for what is no profile, naming rank 0, whose it
+// is.
 absl::StatusOr<std::optional<commsched_link_profile_t>> DecodeLinks(
     absl::string_view bytes);
 

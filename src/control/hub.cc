@@ -42,6 +42,11 @@ absl::Status Hub::Join(int rank, RankPlace place, int64_t now_ns,
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", rank, " is not in 0..", ranks_.size() - 1));
   }
+  if (place.links.size() > kMaxLinksBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " joins with a profile of links of ",
+                     place.links.size(), " bytes; at most ", kMaxLinksBytes));
+  }
   const auto at = static_cast<size_t>(rank);
   if (const auto lost = given_up_.find(rank); lost != given_up_.end()) {
     return absl::AbortedError(

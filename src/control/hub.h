@@ -53,9 +53,9 @@ class Hub {
 
   // `rank`, which is at `place`, joins. It waits for `join_timeout_ns` for
   // ranks that have not joined. kInvalidArgument for a rank outside of the
-  // world, kAlreadyExists for one that has joined before, also if it left or
-  // was lost since: a job's ranks join once; kAborted for one that is lost
-  // without having joined.
+  // world or more than kMaxLinksBytes of links, kAlreadyExists for one that has
+  // joined before, also if it left or was lost since: a job's ranks join once;
+  // kAborted for one that is lost without having joined.
   absl::Status Join(int rank, RankPlace place = {}, int64_t now_ns = 0,
                     int64_t join_timeout_ns = kNoDeadlineNs);
   // Once it can be sent to: tells it who was lost, and what failed, before.

@@ -193,9 +193,9 @@ std::string TraceMetricsText(const Recorder& recorder) {
 
 absl::Status WriteTraceMetrics(const Recorder& recorder,
                                absl::string_view path) {
-  return WriteTraceFile(path, recorder.names().rank, [&](TraceSink sink) {
-    sink(TraceMetricsText(recorder));
-  });
+  return WriteTraceFile(
+      path, recorder.names().rank,
+      [&](TraceSink sink) { sink(TraceMetricsText(recorder)); }, "metrics");
 }
 
 }  // namespace commsched

@@ -54,7 +54,8 @@ std::string OpNameOf(const RecordNames& names, uint32_t op) {
 }
 
 absl::Status WriteTraceFile(absl::string_view path, int rank,
-                            absl::FunctionRef<void(TraceSink)> write) {
+                            absl::FunctionRef<void(TraceSink)> write,
+                            absl::string_view what) {
   // Beside the target, so that the rename stays on one file system, and by a
   // name that no other process or rank uses.
   const std::string target(path);
@@ -66,8 +67,8 @@ absl::Status WriteTraceFile(absl::string_view path, int rank,
   }
   if (error == 0) return absl::OkStatus();
   std::remove(unfinished.c_str());
-  return absl::UnavailableError(
-      absl::StrCat("cannot write trace '", path, "': ", std::strerror(error)));
+  return absl::UnavailableError(absl::StrCat("cannot write ", what, " '", path,
+                                             "': ", std::strerror(error)));
 }
 
 }  // namespace commsched

@@ -25,9 +25,10 @@ std::string OpNameOf(const RecordNames& names, uint32_t op);
 
 // Writes what `write` hands to its sink to a file beside `path`, then renames
 // it. `rank` keeps the unfinished files of ranks apart. kUnavailable if the
-// file cannot be written; never leaves half a file.
+// file, which is called `what`, cannot be written; never leaves half a file.
 absl::Status WriteTraceFile(absl::string_view path, int rank,
-                            absl::FunctionRef<void(TraceSink)> write);
+                            absl::FunctionRef<void(TraceSink)> write,
+                            absl::string_view what = "trace");
 
 }  // namespace commsched
 

@@ -85,7 +85,8 @@ TEST(JoinTest, TheLinksAreThoseOfTheFile) {
 TEST(JoinTest, LinksThatCannotBeReadFailTheJoin) {
   commsched_join_desc_t desc = Alone();
   desc.link_profile = "/nowhere/links.json";
-  ExpectRefused(desc, COMMSCHED_NOT_FOUND, "/nowhere/links.json: ");
+  ExpectRefused(desc, COMMSCHED_NOT_FOUND,
+                "profile of links, desc.link_profile: /nowhere/links.json: ");
   const std::string path = testing::TempDir() + "/join_bad_links.json";
   std::ofstream(path) << R"({"format": "commsched-links/1", "rack": {}})";
   desc.link_profile = path.c_str();
@@ -139,6 +140,8 @@ TEST(LinkCostsTest, RanksOfAHostShareItsLink) {
   // 7/8 of the bytes at this rate take as long as 1/2 of them at 1e9.
   EXPECT_DOUBLE_EQ(costs.link_bytes_per_s, 1.75e9);
   EXPECT_EQ(costs.link_latency_ns, 42'000);
+  ASSERT_EQ(set(INT32_MAX, 2), COMMSCHED_OK);
+  EXPECT_EQ(costs.launch_ns, 2 * 30 * 100 + 2 * 300);  // 2^30 on a host.
   EXPECT_EQ(set(2, 3), COMMSCHED_INVALID_ARGUMENT);
   EXPECT_THAT(std::string(commsched_last_error()),
               HasSubstr("num_hosts is 3 for 2 ranks"));
@@ -177,6 +180,8 @@ TEST(LinkProfileTest, IsReadAndWrittenAsAFile) {
   EXPECT_EQ(
       commsched_link_profile_write(&profile, nullptr, "/nowhere/links.json"),
       COMMSCHED_UNAVAILABLE);
+  EXPECT_THAT(std::string(commsched_last_error()),
+              HasSubstr("cannot write profile of links '/nowhere/links.json'"));
 }
 
 TEST(JoinTest, ThreadsHaveNoRankOfTheirProcess) {

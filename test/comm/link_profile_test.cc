@@ -85,8 +85,9 @@ TEST(LinkProfileTest, TextHasALimit) {
   EXPECT_THAT(LinkProfileFromJson(absl::StrCat(
                   R"({"format": "commsched-links/1", "note": ")", note, "\"}")),
               StatusIs(StatusCode::kInvalidArgument, "note has 4097 bytes"));
-  EXPECT_THAT(LinkProfileFromJson(std::string(kMaxLinkProfileBytes + 1, ' ')),
-              StatusIs(StatusCode::kResourceExhausted, "has 65537 bytes"));
+  EXPECT_THAT(
+      LinkProfileFromJson(std::string(kMaxLinkProfileBytes + 1, ' ')),
+      StatusIs(StatusCode::kResourceExhausted, "has more than 65536 bytes"));
 }
 
 TEST(LinkProfileTest, AFileIsNamedByWhatIsWrongWithIt) {
@@ -113,8 +114,11 @@ TEST(LinkProfileTest, TravelsAsFewBytes) {
   ExpectEqual(again->network, profile.network);
   ASSERT_OK_AND_ASSIGN(const auto none, DecodeLinks(""));
   EXPECT_FALSE(none.has_value());
-  EXPECT_FALSE(DecodeLinks(bytes.substr(1)).ok());
-  EXPECT_FALSE(DecodeLinks(std::string(bytes.size(), '\xff')).ok());
+  for (const std::string& wrong :
+       {bytes.substr(1), std::string(bytes.size(), '\xff')}) {
+    EXPECT_THAT(DecodeLinks(wrong), StatusIs(StatusCode::kInvalidArgument,
+                                             "rank 0's profile of links: "));
+  }
 }
 
 }  // namespace

@@ -172,6 +172,16 @@ TEST_F(HubTest, ARankCanBeLostBeforeItJoins) {
   EXPECT_EQ(hub_.num_joined(), 2);
 }
 
+TEST_F(HubTest, LinksHaveALimit) {
+  const std::string most(kMaxLinksBytes, 'l');
+  EXPECT_THAT(hub_.Join(1, {"host", "net", most + "l"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "rank 1 joins with a profile of links of 65 bytes; at "
+                       "most 64"));
+  EXPECT_TRUE(hub_.IsAwaited(1));
+  EXPECT_OK(hub_.Join(1, {"host", "net", most}));
+}
+
 TEST_F(HubTest, AllLearnWhereAllAre) {
   ASSERT_OK(hub_.Join(1, {"host", "net:1", "links of rank 1"}));
   ASSERT_OK(hub_.Join(0, {"host", "net:2", "links of rank 0"}));

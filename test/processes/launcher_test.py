@@ -175,6 +175,13 @@ class RunTest(unittest.TestCase):
     self.assertIn("environment variable COMMSCHED_TIMEOUT_S is 'never', not an "
                   "integer in 1..31536000", done.stderr)
 
+  def test_a_profile_of_links_that_cannot_be_read_names_the_variable(self):
+    done = run("run", "-n", "1", "--", EXAMPLE,
+               COMMSCHED_LINK_PROFILE="/nowhere/links.json")
+    self.assertNotEqual(done.returncode, 0)
+    self.assertIn("profile of links, environment variable COMMSCHED_LINK_PROFILE: "
+                  "/nowhere/links.json: ", done.stderr)
+
   def test_nothing_outlives_the_launcher(self):
     job = start("run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 300")
     ranks = [int(job.stdout.readline().split()[1]) for _ in range(2)]
