@@ -16,7 +16,8 @@ struct BellState {
   // Who tells sets its bit and then looks at `sleeps`; who sleeps does it the
   // other way round. So one sees the other.
   alignas(64) std::atomic<uint64_t> news[kWords];
-  alignas(64) std::atomic<uint32_t> sleeps;
+  // The number of the sleep that nobody has ended; 0: none.
+  alignas(64) std::atomic<uint64_t> sleeps;
 };
 
 // Tells a rank. `event_fd` is an eventfd of that rank, which only one who
@@ -28,7 +29,11 @@ class Bell {
   Bell(BellState* state, int from, int event_fd)
       : state_(state), from_(from), event_fd_(event_fd) {}
 
-  void Ring() const;
+  void Ring() const { Wake(Tell()); }
+
+  // The two steps of Ring(). The first returns the sleep that is to be ended.
+  uint64_t Tell() const;
+  void Wake(uint64_t sleep) const;
 
  private:
   BellState* state_ = nullptr;
@@ -66,6 +71,7 @@ class BellEar {
  private:
   BellState* state_ = nullptr;
   int num_words_ = 0;
+  uint64_t num_sleeps_ = 0;
 };
 
 }  // namespace commsched::ucx

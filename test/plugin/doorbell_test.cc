@@ -62,6 +62,26 @@ TEST_F(DoorbellTest, WhoHasNewsDoesNotSleep) {
   EXPECT_FALSE(IsWoken());
 }
 
+// Such as a process that is killed between the two.
+TEST_F(DoorbellTest, WhoTellsAndDoesNotGetAsFarAsWakingLeavesItToTheNextOne) {
+  ASSERT_TRUE(ear_.Arm());
+  EXPECT_NE(BellOf(1).Tell(), 0u);
+  BellOf(2).Ring();
+  EXPECT_TRUE(IsWoken());
+}
+
+TEST_F(DoorbellTest, WhoWakesLateDoesNotEndTheNextSleep) {
+  ASSERT_TRUE(ear_.Arm());
+  const uint64_t sleep = BellOf(1).Tell();
+  ear_.Disarm();
+  News();
+  ASSERT_TRUE(ear_.Arm());
+  BellOf(1).Wake(sleep);
+  EXPECT_TRUE(IsWoken());  // For nothing.
+  BellOf(2).Ring();
+  EXPECT_TRUE(IsWoken());
+}
+
 TEST_F(DoorbellTest, NoRingIsLost) {
   constexpr int kRings = 10'000;
   std::atomic<int> rung{0};
