@@ -256,6 +256,7 @@ bool LocalLinks::PutMessage(Link* link) {
     transfer->message = message;
     transfer->is_send = true;
     transfer->link = link->rank;
+    transfer->other = 0;  // It is not known yet.
     transfer->bytes = bytes;
     message->place = LocalPlace::kTransfer;
     message->transfer = transfer;
@@ -390,9 +391,8 @@ void LocalLinks::Visit(Link* link) {
       Bell(&HeadOf(segment_)->bell, link->rank, event_fd_.get()).Ring();
       break;
     }
-    const EntryHeader header = *entry;
-    Read(link, header, payload);
-    if (header.payload_bytes < kLargeEntryBytes) continue;
+    Read(link, *entry, payload);
+    if (entry->payload_bytes < kLargeEntryBytes) continue;
     TellOfRoom(link);
   }
   if (num_read != 0) TellOfRoom(link);
@@ -476,6 +476,7 @@ void LocalLinks::ReadAny(Link* link, const EntryHeader& header,
 
 void LocalLinks::ReadAsk(Link* link, const EntryHeader& header) {
   link->in.Pop();
+  if (header.from == 0) return;  // It is no question.
   Message* const message = posted_.Take(header.tag);
   if (message != nullptr) {
     return AnswerAsk(link, message, header.from, header.bytes);
@@ -513,6 +514,8 @@ void LocalLinks::ReadGo(Link* link, const EntryHeader& header) {
   link->in.Pop();
   Transfer* const transfer = transfers_.Find(header.to);
   if (transfer == nullptr || !transfer->is_send) return;  // It was canceled.
+  // Nobody but who was asked answers, and once.
+  if (transfer->link != link->rank || transfer->other != 0) return;
   if (header.from != 0) {
     transfer->other = header.from;
     link->running.Push(transfer);
@@ -528,7 +531,7 @@ void LocalLinks::ReadPart(Link* link, const EntryHeader& header,
   Transfer* const transfer = transfers_.Find(header.to);
   const uint64_t bytes = header.payload_bytes;
   if (transfer == nullptr || transfer->is_send ||
-      transfer->message == nullptr ||
+      transfer->link != link->rank || transfer->message == nullptr ||
       bytes > transfer->bytes - transfer->done) {
     return link->in.Pop();  // It was canceled.
   }

@@ -67,17 +67,22 @@ const EntryHeader* RingReader::Peek(const char** payload) {
       tail_ = control_->tail.load(std::memory_order_acquire);
       if (head_ == tail_) return nullptr;
     }
+    const uint64_t written = tail_ - head_;
+    if (written > bytes_) return nullptr;
     const uint64_t at = head_ & (bytes_ - 1);
-    const auto* const header = reinterpret_cast<const EntryHeader*>(data_ + at);
-    if (header->kind == kFiller) {
-      head_ += bytes_ - at;
+    const uint64_t to_end = bytes_ - at;
+    std::memcpy(&header_, data_ + at, sizeof(header_));
+    if (header_.kind == kFiller) {
+      // An entry follows it, so it is never first in the ring.
+      if (at == 0 || to_end > written) return nullptr;
+      head_ += to_end;
       continue;
     }
-    const uint64_t bytes = EntryBytes(header->payload_bytes);
-    if (bytes > bytes_ - at || bytes > tail_ - head_) return nullptr;
+    const uint64_t bytes = EntryBytes(header_.payload_bytes);
+    if (bytes > to_end || bytes > written) return nullptr;
     next_ = head_ + bytes;
     *payload = data_ + at + sizeof(EntryHeader);
-    return header;
+    return &header_;
   }
 }
 

@@ -76,7 +76,8 @@ class RingReader {
       : control_(control), data_(data), bytes_(bytes) {}
 
   // The first entry, and its payload, until Pop(). Null if there is none, or
-  // the writer has written what is no entry: then there never is one again.
+  // the writer has written what is no entry: then there never is one again. The
+  // header is a copy, which the writer cannot change any more.
   const EntryHeader* Peek(const char** payload);
   void Pop();
   // Once after some Pop(). True if the writer has waited for room that there is
@@ -89,8 +90,9 @@ class RingReader {
   char* data_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t head_ = 0;
-  uint64_t next_ = 0;  // Where the entry ends that Peek() has shown.
-  uint64_t tail_ = 0;  // As it was when it was looked at.
+  EntryHeader header_;  // Of the entry that Peek() has shown,
+  uint64_t next_ = 0;   // and where it ends.
+  uint64_t tail_ = 0;   // As it was when it was looked at.
   uint64_t given_back_ = 0;
 };
 

@@ -380,6 +380,93 @@ TEST_F(LocalLinksTest, ProcessesWakeEachOther) {
   EXPECT_EQ(status, 0);
 }
 
+// Rank 2, or another one, is out of its mind.
+class WrongEntriesTest : public LocalLinksTest {
+ protected:
+  enum Kind : uint32_t { kAsk = 2, kGo, kPart };  // As in local_links.h.
+  // The number of the first transfer of a rank, and what it is more each time.
+  static constexpr uint64_t kFirstTransfer = 1;
+  static constexpr uint64_t kNextTransfer = uint64_t{1} << 32;
+  static constexpr uint64_t kLargeBytes = 1'000'000;
+
+  WrongEntriesTest() : LocalLinksTest(3) {}
+
+  // As if `from` had written that to rank 0.
+  void Write(int from, EntryHeader wrong) {
+    const uint64_t mark = DataTagOf(9) + num_wrong_++;
+    TestMessage sent("0123456789");
+    Send(&sent, mark, from, 0);
+    wrong.payload_bytes = 10;
+    const Segment& segment = ranks_[0]->segment();
+    for (uint64_t at = 0; at < segment.bytes(); at += 64) {
+      EntryHeader header;
+      std::memcpy(&header, segment.data() + at, sizeof(header));
+      if (header.tag != mark) continue;
+      std::memcpy(segment.data() + at, &wrong, sizeof(wrong));
+      ranks_[0]->Progress();
+      return;
+    }
+    FAIL() << "nothing was sent";
+  }
+  void ExpectReceived(const TestMessage& sent, const TestMessage& received) {
+    Progress();
+    EXPECT_TRUE(sent.is_done);
+    EXPECT_TRUE(received.is_done);
+    EXPECT_EQ(received.status, UCS_OK);
+    EXPECT_EQ(received.text, sent.text);
+  }
+
+  uint64_t num_wrong_ = 0;
+};
+
+TEST_F(WrongEntriesTest, NobodyAnswersForAnother) {
+  uint64_t transfer = kFirstTransfer;
+  for (const uint64_t from : {0, 7}) {
+    TestMessage sent(TextOf(kLargeBytes, from));
+    TestMessage received(std::string(kLargeBytes, '\0'));
+    Send(&sent, DataTagOf(1));
+    Write(2, {.kind = kGo, .from = from, .to = transfer});
+    EXPECT_FALSE(sent.is_done);
+    Receive(&received, DataTagOf(1));
+    ExpectReceived(sent, received);
+    transfer += kNextTransfer;
+  }
+}
+
+TEST_F(WrongEntriesTest, NobodyAnswersTwice) {
+  uint64_t transfer = kFirstTransfer;
+  for (const uint64_t from : {0, 7}) {
+    TestMessage sent(TextOf(kLargeBytes, from));
+    TestMessage received(std::string(kLargeBytes, '\0'));
+    Receive(&received, DataTagOf(1));
+    Send(&sent, DataTagOf(1));
+    ranks_[1]->Progress();
+    ranks_[0]->Progress();  // It has begun.
+    Write(1, {.kind = kGo, .from = from, .to = transfer});
+    EXPECT_FALSE(sent.is_done);
+    ExpectReceived(sent, received);
+    transfer += kNextTransfer;
+  }
+}
+
+TEST_F(WrongEntriesTest, NobodySendsForAnother) {
+  TestMessage sent(TextOf(kLargeBytes, 1));
+  TestMessage received(std::string(kLargeBytes, '\0'));
+  Receive(&received, DataTagOf(1), 0);
+  Send(&sent, DataTagOf(1), 1, 0);
+  ranks_[0]->Progress();
+  Write(2, {.kind = kPart, .to = kFirstTransfer});
+  ExpectReceived(sent, received);
+}
+
+TEST_F(WrongEntriesTest, AQuestionOfNobodyIsNone) {
+  TestMessage received(std::string(kLargeBytes, '\0'));
+  Write(2, {.kind = kAsk, .tag = DataTagOf(1), .bytes = kLargeBytes});
+  Receive(&received, DataTagOf(1), 0);
+  EXPECT_FALSE(received.is_done);
+  ranks_[0]->Cancel(&received.message);
+}
+
 class ManyLocalRanksTest : public LocalLinksTest {
  protected:
   ManyLocalRanksTest() : LocalLinksTest(70) {}

@@ -116,12 +116,47 @@ TEST(RingTest, WhoWaitsForALargeEntryIsNotToldBeforeItFits) {
 }
 
 TEST(RingTest, WhatIsNoEntryIsNotRead) {
+  constexpr uint32_t kFiller = UINT32_MAX;
+  constexpr uint64_t kLine = 64;
+  struct Wrong {
+    uint64_t at;
+    EntryHeader header;
+    uint64_t tail;
+  };
+  for (const Wrong& wrong : {
+           Wrong{0, {.kind = 1, .payload_bytes = 1 << 20}, 2 * kLine},
+           Wrong{0, {.kind = 1, .payload_bytes = kLine}, kLine},
+           // Fillers that go further than what has been written, and round and
+           // round.
+           Wrong{kLine, {.kind = kFiller}, 2 * kLine},
+           Wrong{0, {.kind = kFiller}, kRingBytes},
+           Wrong{0, {.kind = kFiller}, kRingBytes * 1000},
+           // More than a ring has.
+           Wrong{0, {.kind = 1, .payload_bytes = 1}, kRingBytes + kLine},
+           Wrong{kLine, {.kind = 1, .payload_bytes = 1}, 0},
+       }) {
+    TestRing ring;
+    ASSERT_TRUE(ring.Write("x"));
+    if (wrong.at != 0) {
+      ASSERT_EQ(ring.Read(), "x");
+    }
+    std::memcpy(ring.data + wrong.at, &wrong.header, sizeof(wrong.header));
+    ring.control.tail = wrong.tail;
+    const char* payload = nullptr;
+    EXPECT_EQ(ring.reader.Peek(&payload), nullptr) << wrong.tail;
+    EXPECT_EQ(ring.reader.Peek(&payload), nullptr) << wrong.tail;
+  }
+}
+
+TEST(RingTest, AHeaderThatHasBeenLookedAtDoesNotChange) {
   TestRing ring;
   ASSERT_TRUE(ring.Write("x"));
-  const EntryHeader wrong = {.kind = 1, .payload_bytes = 1 << 20};
-  std::memcpy(ring.data, &wrong, sizeof(wrong));
   const char* payload = nullptr;
-  EXPECT_EQ(ring.reader.Peek(&payload), nullptr);
+  const EntryHeader* const header = ring.reader.Peek(&payload);
+  ASSERT_NE(header, nullptr);
+  const EntryHeader later = {.kind = 1, .payload_bytes = 1 << 20};
+  std::memcpy(ring.data, &later, sizeof(later));
+  EXPECT_EQ(header->payload_bytes, 1u);
 }
 
 TEST(RingTest, OneThreadWritesWhatAnotherReads) {
