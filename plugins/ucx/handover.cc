@@ -17,8 +17,10 @@
 namespace commsched::ucx {
 namespace {
 
-// More than that say nothing only if they are strangers: the first one goes.
-constexpr size_t kMostCallers = 4096;
+// More callers than ranks, and so many, that say nothing: the first one goes.
+constexpr size_t kMostStrangers = 16;
+// Who is accepted at once. The rest wait for the next step.
+constexpr int kMostAccepted = 256;
 // How often what finds no room at another rank is tried again.
 constexpr int kRetryMs = 1;
 constexpr char kConfirmation = 'y';
@@ -56,7 +58,8 @@ Descriptor NewSocket() {
 }
 
 Outcome NoDescriptor(const char* what, int error) {
-  return {COMMSCHED_RESOURCE_EXHAUSTED,
+  return {IsForbidden(error) ? COMMSCHED_PERMISSION_DENIED
+                             : COMMSCHED_RESOURCE_EXHAUSTED,
           std::string(what) +
               " by which ranks of a host share memory: " + strerror(error)};
 }
@@ -64,6 +67,11 @@ Outcome NoDescriptor(const char* what, int error) {
 bool IsScarcity(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM ||
          error == ENOBUFS;
+}
+
+// Of what is sent to who has hung up, and not got it.
+bool IsHungUp(int error) {
+  return error == EPIPE || error == ECONNRESET || error == ECONNREFUSED;
 }
 
 // Whether the other end is this user's.
@@ -98,7 +106,8 @@ int SendHello(int to, const Hello& hello, const int (&fds)[kNumFds]) {
 }
 
 struct Heard {
-  bool is_whole = false;
+  bool is_whole = false;  // But for its descriptors.
+  bool has_fds = false;
   bool is_over = false;  // Nothing comes any more.
   bool no_room = false;  // For its descriptors.
   Hello hello;
@@ -134,7 +143,8 @@ Heard ReceiveHello(int from) {
     }
   }
   heard.no_room = (message.msg_flags & MSG_CTRUNC) != 0;
-  heard.is_whole = bytes == sizeof(heard.hello) && count == kNumFds;
+  heard.is_whole = bytes == sizeof(heard.hello);
+  heard.has_fds = count == kNumFds;
   heard.is_over = !heard.is_whole;
   return heard;
 }
@@ -200,7 +210,8 @@ SharedParts Handover::TakeParts(int peer) {
 
 Outcome Handover::Step(int wait_ms) {
   WaitForOthers(wait_ms);
-  Outcome outcome = Accept();
+  Outcome outcome = HearCallers();
+  if (outcome.ok()) outcome = Accept();
   if (!outcome.ok()) return outcome;
   for (Peer& peer : peers_) {
     if (!peer.has_begun || peer.IsDecided()) continue;
@@ -209,7 +220,18 @@ Outcome Handover::Step(int wait_ms) {
     if (!outcome.ok()) return outcome;
     AwaitConfirmation(&peer);
   }
-  return {};
+  if (IsWaiting()) return {};
+  for (Descriptor& caller : callers_) {
+    if (outcome.ok()) outcome = Dismiss(&caller);
+  }
+  callers_.clear();
+  return outcome;
+}
+
+bool Handover::IsWaiting() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.has_begun && !peer.IsDecided();
+  });
 }
 
 // Both sides learn of it, by the end of their connections.
@@ -223,7 +245,8 @@ void Handover::Part(Peer* peer) {
 // ---- What this rank gives ----
 
 // What finds no room now is tried again at the next step: the other has a
-// thousand callers, or too many descriptors are on their way.
+// thousand callers, or has dismissed this one before it said anything, or too
+// many descriptors are on their way.
 Outcome Handover::Give(Peer* peer) {
   if (peer->is_sent) return {};
   Descriptor call = NewSocket();
@@ -242,7 +265,7 @@ Outcome Handover::Give(Peer* peer) {
                        .rank = rank_};
   const int error = SendHello(call.get(), hello, {segment_fd_, event_fd_});
   if (error == ETOOMANYREFS || error == EAGAIN || error == EINTR ||
-      IsScarcity(error)) {
+      IsScarcity(error) || IsHungUp(error)) {
     return {};
   }
   if (error != 0) {
@@ -270,8 +293,18 @@ void Handover::AwaitConfirmation(Peer* peer) {
 
 // ---- What it gets ----
 
+Outcome Handover::HearCallers() {
+  Outcome outcome;
+  for (Descriptor& caller : callers_) {
+    if (outcome.ok()) outcome = Hear(&caller);
+  }
+  std::erase_if(callers_, [](const Descriptor& fd) { return !fd.is_open(); });
+  return outcome;
+}
+
 Outcome Handover::Accept() {
-  while (true) {
+  Outcome outcome;
+  for (int i = 0; i < kMostAccepted && outcome.ok(); ++i) {
     Descriptor caller(accept4(listener_.get(), nullptr, nullptr,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!caller.is_open()) {
@@ -280,30 +313,38 @@ Outcome Handover::Accept() {
       return NoDescriptor("no descriptor for the socket", errno);
     }
     if (!IsOwn(caller.get())) continue;
-    if (callers_.size() >= kMostCallers) callers_.erase(callers_.begin());
+    outcome = Hear(&caller);
+    if (!caller.is_open()) continue;
     callers_.push_back(std::move(caller));
+    if (callers_.size() <= peers_.size() + kMostStrangers) continue;
+    outcome = Dismiss(&callers_.front());
+    callers_.erase(callers_.begin());
   }
-  for (Descriptor& caller : callers_) {
-    const Outcome outcome = Hear(&caller);
-    if (!outcome.ok()) return outcome;
-  }
-  std::erase_if(callers_, [](const Descriptor& fd) { return !fd.is_open(); });
-  return {};
+  return outcome;
+}
+
+// Whoever has not said anything yet, and was about to, calls again (Give()).
+Outcome Handover::Dismiss(Descriptor* caller) {
+  shutdown(caller->get(), SHUT_RD);
+  const Outcome outcome = Hear(caller);
+  caller->Reset();
+  return outcome;
 }
 
 // Keeps what is a rank's until it has begun here, too.
 Outcome Handover::Hear(Descriptor* caller) {
   Heard heard = ReceiveHello(caller->get());
-  if (heard.no_room) return NoDescriptor("no descriptor is left", EMFILE);
   if (heard.is_over) caller->Reset();
   if (!heard.is_whole) return {};
   const Hello& hello = heard.hello;
   const bool knows =
       hello.secret[0] == card_.secret[0] && hello.secret[1] == card_.secret[1];
   if (!knows || hello.rank < 0 ||
-      hello.rank >= static_cast<int64_t>(peers_.size())) {
+      hello.rank >= static_cast<int64_t>(peers_.size()) || !heard.has_fds) {
     caller->Reset();
-    return {};
+    // So the other learns that it is apart, and nobody waits.
+    if (!knows || !heard.no_room) return {};
+    return NoDescriptor("no descriptor is left", EMFILE);
   }
   Peer& peer = peers_[static_cast<size_t>(hello.rank)];
   if (peer.is_apart || peer.has_parts) {
@@ -314,7 +355,7 @@ Outcome Handover::Hear(Descriptor* caller) {
   peer.segment_fd = std::move(heard.fds[0]);
   peer.parts.event_fd = std::move(heard.fds[1]);
   peer.has_parts = true;
-  return {};
+  return Take(&peer);  // Which needs no descriptor of the segment any more.
 }
 
 // Confirms only what is sure to be returned: so that the other side does not
@@ -324,9 +365,11 @@ Outcome Handover::Take(Peer* peer) {
       !peer->is_sent) {
     return {};
   }
-  const Outcome attached = Segment::Attach(
-      std::move(peer->segment_fd), segment_bytes_, &peer->parts.segment);
+  const Outcome attached =
+      Segment::Attach(peer->segment_fd, segment_bytes_, &peer->parts.segment);
+  // Tried again at the next step.
   if (attached.code == COMMSCHED_RESOURCE_EXHAUSTED) return attached;
+  peer->segment_fd.Reset();
   uint64_t nonce = 0;
   if (attached.ok()) {
     std::memcpy(&nonce, peer->parts.segment.data(), sizeof(nonce));

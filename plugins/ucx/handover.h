@@ -48,6 +48,7 @@ class Handover {
 
   // Of world rank `rank`, whose `segment` begins with a word that nobody knows.
   // Both descriptors stay the caller's. All segments have the same size.
+  // RESOURCE_EXHAUSTED; PERMISSION_DENIED if this process may not listen.
   static Outcome Open(int rank, int world_size, const Segment& segment,
                       int event_fd, std::unique_ptr<Handover>* out);
 
@@ -60,8 +61,8 @@ class Handover {
   SharedParts TakeParts(int peer);
   // Does what can be done at once for all that have begun; if that is nothing
   // new, waits for `wait_ms` for the others first.
-  // RESOURCE_EXHAUSTED: what has been handed over finds no descriptor or no
-  // room here.
+  // RESOURCE_EXHAUSTED: what has been handed over finds no room here, or no
+  // descriptor; who has handed over what found none is apart.
   Outcome Step(int wait_ms);
 
  private:
@@ -90,8 +91,11 @@ class Handover {
 
   Handover(int rank, int world_size, const Segment& segment, int event_fd);
   Outcome Listen();
+  Outcome HearCallers();
   Outcome Accept();
   Outcome Hear(Descriptor* caller);
+  Outcome Dismiss(Descriptor* caller);
+  bool IsWaiting() const;
   Outcome Take(Peer* peer);
   Outcome Give(Peer* peer);
   void AwaitConfirmation(Peer* peer);

@@ -166,9 +166,13 @@ Outcome Network::OpenLocal() {
   }
   Outcome outcome = LocalLinks::Create(
       local_ranks_[static_cast<size_t>(world_rank_)], num_local, &links_);
-  if (!outcome.ok()) return outcome;
-  return Handover::Open(world_rank_, world_size_, links_->segment(),
-                        links_->event_fd(), &handover_);
+  if (outcome.ok()) {
+    outcome = Handover::Open(world_rank_, world_size_, links_->segment(),
+                             links_->event_fd(), &handover_);
+  }
+  if (outcome.code != COMMSCHED_PERMISSION_DENIED) return outcome;
+  links_.reset();  // All go by UCX.
+  return {};
 }
 
 Outcome Network::Open(const NetworkOptions& options) {

@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_PLUGINS_UCX_OUTCOME_H_
 #define COMMSCHED_PLUGINS_UCX_OUTCOME_H_
 
+#include <cerrno>
 #include <string>
 
 #include "commsched/plugin.h"
@@ -14,6 +15,11 @@ struct Outcome {
 
   bool ok() const { return code == COMMSCHED_OK; }
 };
+
+// Whether it is refused for what this process is, and not for what is scarce.
+inline bool IsForbidden(int error) {
+  return error == EACCES || error == EPERM || error == ENOSYS;
+}
 
 }  // namespace commsched::ucx
 

@@ -17,38 +17,55 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Outcome NoMemory(const char* what, uint64_t bytes, int error) {
-  return {COMMSCHED_RESOURCE_EXHAUSTED,
+  return {IsForbidden(error) ? COMMSCHED_PERMISSION_DENIED
+                             : COMMSCHED_RESOURCE_EXHAUSTED,
           "cannot " + std::string(what) + " a segment of " +
               std::to_string(bytes) +
               " bytes, which ranks of a host share: " + strerror(error)};
 }
 
-// A limit of the size of files (ulimit -f), which this memory is to the kernel,
-// would end the process by a signal.
-class HeldSizeSignal {
+// Any signal has the kernel give back what it has reserved so far: those of a
+// timer might never let it get to the end. And a limit of the size of files
+// (ulimit -f), which this memory is to the kernel, would end the process by
+// one.
+class HeldSignals {
  public:
-  HeldSizeSignal() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  HeldSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
   }
-  ~HeldSizeSignal() {
-    const timespec now = {};
-    if (sigismember(&before_, SIGXFSZ) == 1) return;
-    sigtimedwait(&signal_, nullptr, &now);
+  ~HeldSignals() {
+    if (sigismember(&before_, SIGXFSZ) == 0) {
+      const timespec now = {};
+      sigset_t of_size;
+      sigemptyset(&of_size);
+      sigaddset(&of_size, SIGXFSZ);
+      sigtimedwait(&of_size, nullptr, &now);
+    }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  HeldSizeSignal(const HeldSizeSignal&) = delete;
-  HeldSizeSignal& operator=(const HeldSizeSignal&) = delete;
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
 
  private:
-  sigset_t signal_;
   sigset_t before_;
 };
 
+// Not to be executed, which vm.memfd_noexec=2 demands. Kernels before 6.3 do
+// not know of it.
+Descriptor NewMemory() {
+  constexpr char kName[] = "commsched-ucx";
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL
+  Descriptor fd(memfd_create(kName, kFlags | kNoExecSeal));
+  if (fd.is_open() || errno != EINVAL) return fd;
+  return Descriptor(memfd_create(kName, kFlags));
+}
+
 // 0, or the error.
 int Reserve(int fd, uint64_t bytes) {
-  const HeldSizeSignal held;
+  const HeldSignals held;
   while (fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0) {
     if (errno != EINTR) return errno;
   }
@@ -58,7 +75,7 @@ int Reserve(int fd, uint64_t bytes) {
 }  // namespace
 
 Outcome Segment::Create(uint64_t bytes, Segment* out) {
-  Descriptor fd(memfd_create("commsched-ucx", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Descriptor fd = NewMemory();
   if (!fd.is_open()) return NoMemory("create", bytes, errno);
   const int error = Reserve(fd.get(), bytes);
   if (error != 0) return NoMemory("reserve", bytes, error);
@@ -73,7 +90,7 @@ Outcome Segment::Create(uint64_t bytes, Segment* out) {
   return {};
 }
 
-Outcome Segment::Attach(Descriptor fd, uint64_t bytes, Segment* out) {
+Outcome Segment::Attach(const Descriptor& fd, uint64_t bytes, Segment* out) {
   struct stat found = {};
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||

@@ -16,11 +16,12 @@ class Segment {
   // New memory, all zeros. All of it is taken from the system now, so that a
   // lack of it is RESOURCE_EXHAUSTED here, with the size, and no SIGBUS later;
   // and nobody can make it smaller. Its pages are on the caller's node.
+  // PERMISSION_DENIED if the kernel makes no such memory for this process.
   static Outcome Create(uint64_t bytes, Segment* out);
-  // Memory that another process has created. INVALID_ARGUMENT if `fd` is no
-  // memory of that size that stays so; RESOURCE_EXHAUSTED if it cannot be
-  // mapped.
-  static Outcome Attach(Descriptor fd, uint64_t bytes, Segment* out);
+  // Memory that another process has created. `fd` stays the caller's.
+  // INVALID_ARGUMENT if it is no memory of that size that stays so;
+  // RESOURCE_EXHAUSTED if it cannot be mapped.
+  static Outcome Attach(const Descriptor& fd, uint64_t bytes, Segment* out);
 
   Segment() = default;
   ~Segment();
