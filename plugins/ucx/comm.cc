@@ -213,8 +213,12 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     spare_.push_back(scratch);
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
-  network_->ReserveEarly(std::min<size_t>(
-      kMostEarly, operations_.size() * largest.messages.capacity()));
+  const size_t num_early = std::min<size_t>(
+      kMostEarly, operations_.size() * largest.messages.capacity());
+  if (num_early > num_early_) {
+    network_->ReserveEarly(num_early - num_early_);
+    num_early_ = num_early;
+  }
   return {};
 }
 

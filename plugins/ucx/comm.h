@@ -170,6 +170,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.
   std::vector<uint32_t> order_;        // Requests in flight, oldest first.
+  size_t num_early_ = 0;               // Network::ReserveEarly().
   // First sends of collectives: the bytes that are under way, and how many
   // launches hold theirs back.
   uint64_t unsent_bytes_ = 0;

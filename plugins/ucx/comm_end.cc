@@ -268,6 +268,7 @@ void Comm::Leave() {
   AwaitSent(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
                        : now_ns + kFlushNs);
   network_->Remove(this);
+  network_->GiveBackEarly(num_early_);
   network_->GiveId(id_, tags_);
   if (Sends() || notice_message_.request != nullptr ||
       answer_message_.request != nullptr) {

@@ -61,10 +61,15 @@ char* RingOf(const Segment& segment, int writer, int num_ranks) {
          static_cast<uint64_t>(writer) * RingBytes(num_ranks);
 }
 
-// How many blocks a whole message may take of its receiver.
-uint64_t BlocksOf(uint64_t tag, uint64_t bytes, uint64_t short_bytes) {
-  if (bytes <= short_bytes || IsFromAny(tag)) return 0;
-  return BlockPool::CountOf(bytes);
+// Of a message that is so short that it needs no block.
+constexpr uint64_t kShortBytes = 64;
+constexpr uint64_t kCreditPerBlock = BlockPool::kBytes / kShortBytes;
+
+// What a whole message may take of its receiver's room.
+uint64_t CreditOf(uint64_t tag, uint64_t bytes) {
+  if (IsFromAny(tag)) return 0;
+  if (bytes <= kShortBytes) return 1;
+  return BlockPool::CountOf(bytes) * kCreditPerBlock;
 }
 
 void Copy(void* to, const void* from, uint64_t bytes) {
@@ -121,9 +126,12 @@ LocalLinks::LocalLinks(int own, int num_ranks)
       whole_bytes_(std::min(kMostWholeBytes, LargestPayload(ring_bytes_))),
       part_bytes_(std::min(kMostPartBytes, ring_bytes_ / 4) -
                   sizeof(EntryHeader)),
-      blocks_per_link_(ring_bytes_ / BlockPool::kBytes),
+      credit_per_link_(ring_bytes_ / kShortBytes),
       links_(static_cast<size_t>(num_ranks)),
-      blocks_(blocks_per_link_ * static_cast<uint64_t>(num_ranks)) {}
+      blocks_(ring_bytes_ / BlockPool::kBytes *
+              static_cast<uint64_t>(num_ranks)) {
+  static_assert(sizeof(Early::text) == kShortBytes);
+}
 
 Outcome LocalLinks::Create(int own, int num_ranks,
                            std::unique_ptr<LocalLinks>* out) {
@@ -162,8 +170,9 @@ void LocalLinks::Add(int rank, SharedParts parts) {
 }
 
 void LocalLinks::Reserve(size_t num_messages) {
-  early_pool_.Reserve(num_messages);
-  transfers_.Reserve(num_messages);
+  num_reserved_ += num_messages;
+  early_pool_.Reserve(num_reserved_);
+  transfers_.Reserve(num_reserved_);
 }
 
 bool LocalLinks::HasUnsent(int rank) const {
@@ -231,11 +240,9 @@ bool LocalLinks::PutAnswer(Link* link) {
 
 bool LocalLinks::GoesWhole(const Link& link, const Message& message) const {
   if (message.sent_bytes > whole_bytes_) return false;
-  const uint64_t lent = link.blocks_lent - link.out.control().given_back.load(
+  const uint64_t used = link.credit_used - link.out.control().given_back.load(
                                                std::memory_order_acquire);
-  return lent +
-             BlocksOf(message.tag, message.sent_bytes, sizeof(Early::text)) <=
-         blocks_per_link_;
+  return used + CreditOf(message.tag, message.sent_bytes) <= credit_per_link_;
 }
 
 bool LocalLinks::PutMessage(Link* link) {
@@ -250,7 +257,7 @@ bool LocalLinks::PutMessage(Link* link) {
     header.kind = kWhole;
     header.payload_bytes = static_cast<uint32_t>(bytes);
     Copy(room, message->sent, bytes);
-    link->blocks_lent += BlocksOf(message->tag, bytes, sizeof(Early::text));
+    link->credit_used += CreditOf(message->tag, bytes);
   } else {
     Transfer* const transfer = transfers_.Take();
     transfer->message = message;
@@ -337,9 +344,9 @@ void LocalLinks::ReceiveEarly(Message* message, Early* early) {
 }
 
 void LocalLinks::Drop(Early* early) {
-  if (early->first_block != BlockPool::kNone) {
+  if (early->from == 0) {
     blocks_.TakeBack(early->first_block);
-    LinkOf(early->link).in.GiveBack(BlockPool::CountOf(early->bytes));
+    LinkOf(early->link).in.GiveBack(CreditOf(early->tag, early->bytes));
   }
   early_pool_.Give(early);
 }
@@ -429,24 +436,23 @@ void LocalLinks::ReadWhole(Link* link, const EntryHeader& header,
   const bool fits = bytes <= message->bytes;
   if (fits) Copy(message->data, payload, bytes);
   link->in.Pop();
-  const uint64_t blocks = BlocksOf(header.tag, bytes, sizeof(Early::text));
-  if (blocks != 0) link->in.GiveBack(blocks);
+  link->in.GiveBack(CreditOf(header.tag, bytes));
   Finish(message, fits ? UCS_OK : UCS_ERR_MESSAGE_TRUNCATED, bytes);
 }
 
 void LocalLinks::KeepEarly(Link* link, const EntryHeader& header,
                            const char* payload) {
   const uint64_t bytes = header.payload_bytes;
-  const uint64_t blocks = BlocksOf(header.tag, bytes, sizeof(Early::text));
+  const bool is_short = bytes <= kShortBytes;
   uint32_t first = BlockPool::kNone;
   bool is_kept = !retired_.contains(CommOf(header.tag));
-  if (is_kept && blocks != 0) {
+  if (is_kept && !is_short) {
     first = blocks_.Store(payload, bytes);
     is_kept = first != BlockPool::kNone;  // Else the other had no credit.
   }
   if (!is_kept) {
     link->in.Pop();
-    if (blocks != 0) link->in.GiveBack(blocks);
+    link->in.GiveBack(CreditOf(header.tag, bytes));
     return;
   }
   Early* const early = early_pool_.Take();
@@ -455,7 +461,7 @@ void LocalLinks::KeepEarly(Link* link, const EntryHeader& header,
   early->bytes = bytes;
   early->from = 0;
   early->first_block = first;
-  if (blocks == 0) Copy(early->text, payload, bytes);
+  if (is_short) Copy(early->text, payload, bytes);
   link->in.Pop();
   early_.Push(early);
 }

@@ -6,7 +6,10 @@
 // nobody has posted a receive for yet is kept aside here. What is kept is
 // bounded all the same, because a rank sends only so much ahead of the receives
 // (credit); beyond that, and for messages that are large, it asks, and sends in
-// parts what a receive has been posted for.
+// parts what a receive has been posted for. Questions are kept, too: as many as
+// their senders have messages under way. What is received from any source needs
+// no credit: it is kept until there is a communicator, to which each rank has
+// said little by then.
 //
 //   kWhole  a message
 //   kAsk    a message is there, so large
@@ -106,8 +109,10 @@ class LocalLinks {
 
   // Whether something still waits for room on its way to `rank`.
   bool HasUnsent(int rank) const;
-  // Room for so many messages that come before their receives.
+  // Room for so many more messages that come before their receives, until it
+  // is given back: then others use it.
   void Reserve(size_t num_messages);
+  void GiveBack(size_t num_messages) { num_reserved_ -= num_messages; }
   // Messages of this communicator (tags.h) will not be received any more.
   void Retire(uint64_t comm);
 
@@ -136,7 +141,7 @@ class LocalLinks {
     Bell bell;
     RingReader in;
     RingWriter out;
-    uint64_t blocks_lent = 0;  // Of the other's BlockPool, in all.
+    uint64_t credit_used = 0;  // Of the other's room, in all.
     LinkedQueue<Transfer> answers;
     LinkedQueue<Message> unsent;
     LinkedQueue<Transfer> running;
@@ -177,7 +182,7 @@ class LocalLinks {
   const uint64_t ring_bytes_;
   const uint64_t whole_bytes_;
   const uint64_t part_bytes_;
-  const uint64_t blocks_per_link_;
+  const uint64_t credit_per_link_;
   Segment segment_;
   Descriptor event_fd_;
   BellEar ear_;
@@ -189,6 +194,7 @@ class LocalLinks {
   Pool<Early> early_pool_;
   BlockPool blocks_;
   TransferPool transfers_;
+  size_t num_reserved_ = 0;
   std::set<uint64_t> retired_;
 };
 

@@ -103,14 +103,20 @@ class Network {
   // Receives that nothing has arrived for are done soon, as canceled, and all
   // messages from and to ranks of this host at once.
   void Cancel(Message* message);
-  // Room for so many messages that may come before their receives.
+  // Room for so many more messages that may come before their receives, and
+  // back.
   void ReserveEarly(size_t num_messages) {
     if (links_ != nullptr) links_->Reserve(num_messages);
   }
+  void GiveBackEarly(size_t num_messages) {
+    if (links_ != nullptr) links_->GiveBack(num_messages);
+  }
   // Until nothing more is to be done at once, or much has been.
   void Progress();
-  // From now on UCX makes no progress, because it would touch memory that its
-  // owner has back. What is sent and received hereafter stays under way.
+  // From now on nothing makes progress, because UCX would touch memory that its
+  // owner has back. What is sent and received hereafter stays under way, but
+  // for what finds room in the segment of a rank of this host at once, and what
+  // has already come from one.
   void Stop();
   bool stopped() const { return stopped_; }
   // World ranks that did not answer when a communicator was left.

@@ -18,6 +18,7 @@
 
 #include "gtest/gtest.h"
 #include "plugins/ucx/tags.h"
+#include "test/support/alloc_counter.h"
 
 namespace commsched::ucx {
 namespace {
@@ -305,6 +306,7 @@ TEST_F(LocalLinksTest, WhatFindsNoRoomGoesOnceThereIsSome) {
   for (const auto& one : sent) {
     TestMessage received(std::string(40, '\0'));
     Receive(&received, DataTagOf(1));
+    while (!received.is_done) Progress(1);
     ASSERT_EQ(received.text, one->text);
   }
 }
@@ -312,10 +314,11 @@ TEST_F(LocalLinksTest, WhatFindsNoRoomGoesOnceThereIsSome) {
 // So many messages are sent whole, ahead of their receives, as if there had
 // been none before them that nobody has received.
 TEST_F(LocalLinksTest, MessagesOfACommunicatorThatIsGoneAreForgotten) {
+  uint64_t bytes = 0;
   const auto num_ahead = [&](uint64_t comm) {
     int num_done = 0;
-    for (bool is_done = true; is_done; ++num_done) {
-      TestMessage sent(TextOf(30'000, 1));
+    for (bool is_done = true; is_done && num_done < 10'000; ++num_done) {
+      TestMessage sent(TextOf(bytes, 1));
       Send(&sent, DataTagOf(1, comm));
       Progress(1);
       is_done = sent.is_done;
@@ -323,15 +326,50 @@ TEST_F(LocalLinksTest, MessagesOfACommunicatorThatIsGoneAreForgotten) {
     }
     return num_done;
   };
-  const int first = num_ahead(1);
-  EXPECT_GT(first, 2);
-  ranks_[1]->Retire(1);
-  EXPECT_EQ(num_ahead(2), first);
-  ranks_[1]->Retire(2);
-  TestMessage late(TextOf(30'000, 1));
-  Send(&late, DataTagOf(1, 2));
-  Progress();
-  EXPECT_EQ(num_ahead(3), first);
+  uint64_t comm = 1;
+  for (const uint64_t each : {40, 30'000}) {
+    bytes = each;
+    const int first = num_ahead(comm);
+    EXPECT_GT(first, 2);
+    EXPECT_LT(first, 10'000);
+    ranks_[1]->Retire(comm++);
+    EXPECT_EQ(num_ahead(comm), first);
+    ranks_[1]->Retire(comm);
+    TestMessage late(TextOf(bytes, 1));
+    Send(&late, DataTagOf(1, comm++));
+    Progress();
+    EXPECT_EQ(num_ahead(comm), first);
+    ranks_[1]->Retire(comm++);
+  }
+}
+
+TEST_F(LocalLinksTest, ThereIsRoomForTheMessagesOfAllThatReserveIt) {
+  constexpr uint64_t kEach = 400;
+  for (int round = 0; round < 2; ++round) {
+    const uint64_t before = HeapAllocations();
+    ranks_[1]->Reserve(kEach);
+    ranks_[1]->Reserve(kEach);
+    // What has been given back is used again.
+    EXPECT_TRUE(round == 0 || HeapAllocations() == before);
+    std::vector<std::unique_ptr<TestMessage>> sent;
+    for (uint64_t i = 0; i < 2 * kEach; ++i) {
+      sent.push_back(std::make_unique<TestMessage>(TextOf(4, i)));
+    }
+    const uint64_t reserved = HeapAllocations();
+    for (uint64_t i = 0; i < 2 * kEach; ++i) {
+      Send(sent[i].get(), DataTagOf(1, 1 + i / kEach));
+      ranks_[1]->Progress();
+    }
+    EXPECT_EQ(HeapAllocations(), reserved);
+    for (const uint64_t comm : {1, 2}) {
+      for (uint64_t i = 0; i < kEach; ++i) {
+        TestMessage received("1234");
+        Receive(&received, DataTagOf(1, comm));
+        ASSERT_TRUE(received.is_done);
+      }
+      ranks_[1]->GiveBack(kEach);
+    }
+  }
 }
 
 TEST_F(LocalLinksTest, WhoHasSomethingToDoDoesNotSleep) {
