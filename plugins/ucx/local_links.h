@@ -63,7 +63,7 @@ class TransferPool {
 };
 
 // Ranks of a host are numbered from 0. All calls need the network's mutex, but
-// for the reading of event_fd().
+// for event_fd() and Disarm().
 class LocalLinks {
  public:
   // What is not larger may be sent whole.
@@ -103,7 +103,8 @@ class LocalLinks {
 
   void Progress();
   // Between the two event_fd() becomes readable when there is something to do.
-  // False, and nothing has changed: there is now.
+  // False, and nothing has changed: there is now. Disarm() is for the thread
+  // that has armed it, and needs no mutex.
   bool Arm() { return ear_.Arm(); }
   void Disarm() { ear_.Disarm(); }
 

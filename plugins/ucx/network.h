@@ -232,7 +232,8 @@ class Network {
 
   std::mutex mu_;                      // Guards the worker and what follows.
   std::unique_ptr<LocalLinks> links_;  // Null: there is nobody to share with.
-  // Whether anybody can only be reached by UCX: else it is left alone.
+  // Whether anybody can only be reached by UCX: else it makes no progress, and
+  // what ReceiveAny() posts stays as it is until it is canceled.
   bool uses_ucx_ = false;
   std::vector<bool> is_connected_;   // By world rank.
   std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.

@@ -1,5 +1,5 @@
-// Backend "ucx": collectives of processes over UCP, on shared memory, TCP or
-// RDMA as UCX finds them.
+// Backend "ucx": collectives of processes, by shared memory of its own between
+// ranks of a host, and over UCP between hosts, on TCP or RDMA as UCX finds it.
 //
 // The configuration is a list "key=value;key=value" of
 //   tls          as UCX_TLS, such as tls=tcp,self
@@ -12,7 +12,7 @@
 //   ranks_per_host  as if so many ranks, in their order, were on a host each
 //   local        how ranks of one host reach each other: read (by shared
 //                memory, and large messages are read from each other's), shm
-//                (by shared memory alone) or net (as others do);
+//                (by shared memory alone) or net (by UCX, as hosts do);
 //                COMMSCHED_UCX_LOCAL, or read by default
 //   algorithm    how launches are made: auto, by predicted cost, as by default;
 //                exchange, levels or tree (algorithm.h), and launches that it
