@@ -39,11 +39,11 @@ def start(*arguments, **more):
                           env=environment(**more))
 
 
-# A program that starts another one which the kernel refuses process_vm_readv,
-# as a container may.
-NO_READS = """
+# A program that starts another one which the kernel refuses a system call, as a
+# container may: its numbers on x86-64 and elsewhere come first.
+REFUSED = """
 import ctypes, os, struct, sys
-number = 310 if os.uname().machine == "x86_64" else 270
+number = int(sys.argv[1].split(",")[os.uname().machine != "x86_64"])
 filters = b"".join(struct.pack("HBBI", *one) for one in (
     (0x20, 0, 0, 0),              # the number of the call
     (0x15, 0, 1, number),         # if it is that one:
@@ -56,8 +56,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 given = Program(4, ctypes.cast(program, ctypes.c_void_p).value)
 assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
 assert libc.prctl(22, 2, ctypes.byref(given), 0, 0) == 0  # PR_SET_SECCOMP
-os.execv(sys.argv[1], sys.argv[1:])
+os.execv(sys.argv[2], sys.argv[2:])
 """
+NO_READS = (sys.executable, "-c", REFUSED, "310,270")  # process_vm_readv
+NO_MEMORY = (sys.executable, "-c", REFUSED, "319,279")  # memfd_create
 
 
 def children_of(pid):
@@ -73,8 +75,10 @@ def wait_for(condition):
     os.sched_yield()
 
 
-def segments():
-  return set(os.listdir("/dev/shm"))
+def segments_of(pid):
+  """How many that ranks of a host share it has mapped."""
+  maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+  return maps.count("memfd:commsched-ucx")
 
 
 class RunTest(unittest.TestCase):
@@ -216,7 +220,6 @@ class LossTest(unittest.TestCase):
 
   def kill_one(self, seed, **more):
     chance = random.Random(seed)
-    before = segments()
     job = start("run", "-n", "4", "--", EXAMPLE, "100000000",
                 str(chance.choice([1000, 300000])), **more)
     ranks = {}
@@ -249,7 +252,6 @@ class LossTest(unittest.TestCase):
       self.assertIn(f"rank {victim} is lost", named[0], f"seed {seed}")
     for pid in ranks.values():
       self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
-    self.assertEqual(segments() - before, set())
 
   def test_every_survivor_names_who_was_killed(self):
     for seed in range(4):
@@ -529,9 +531,32 @@ class SharedMemoryTest(unittest.TestCase):
                        r"segment of \d+ bytes, which ranks of a host share: ")
 
   def test_ranks_that_may_not_read_each_other_share_all_the_same(self):
-    # No process_vm_readv (310 of x86-64, 270 elsewhere) for what is started.
-    done = run("run", "-n", "3", "--", sys.executable, "-c", NO_READS, EXAMPLE,
-               "5", "300000")
+    done = run("run", "-n", "3", "--", *NO_READS, EXAMPLE, "5", "300000")
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertIn("[0] rank 0 of 3: 6 12 18", done.stdout)
+    self.assertEqual(self.mapped(*NO_READS, EXAMPLE), [3, 3, 3])
+
+  def mapped(self, *command, **more):
+    """Of ranks 0, 1, 2 at work."""
+    job = start("run", "-n", "3", "--", *command, "100000000", "1000", **more)
+    for _ in range(9):
+      self.assertNotEqual(job.stdout.readline(), "")
+    counts = [segments_of(rank) for rank in children_of(job.pid)]
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=LIMIT_S)
+    return counts
+
+  def test_each_rank_maps_the_segments_of_all(self):
+    self.assertEqual(self.mapped(EXAMPLE), [3, 3, 3])
+    for local, count in (("shm", 3), ("net", 0)):
+      self.assertEqual(self.mapped(EXAMPLE, COMMSCHED_UCX_LOCAL=local),
+                       [count] * 3)
+
+  def test_a_rank_that_may_have_no_segment_talks_by_ucx(self):
+    self.assertEqual(self.mapped(
+        "sh", "-c", '[ "$COMMSCHED_RANK" = 1 ] || shift 4; exec "$@"', "sh",
+        *NO_MEMORY, EXAMPLE), [2, 0, 2])
+    done = run("run", "-n", "3", "--", *NO_MEMORY, EXAMPLE, "5", "300000")
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertIn("[0] rank 0 of 3: 6 12 18", done.stdout)
 
