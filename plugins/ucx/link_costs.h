@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "commsched/link_profile.h"
+#include "commsched/plugin.h"
 
 namespace commsched::ucx {
 
