@@ -35,6 +35,48 @@ uint64_t MeasurePacks(LaunchTask measured, uint64_t bytes, Operation* largest) {
          ScratchBytesOf(std::min(bytes, PackRule::kMostBytes));
 }
 
+// Whether all that a rank waits for first is a peer's own data: not where
+// others may have to hand it on. With `levels` each of all ranks has a part.
+bool HearsIssuers(const Algorithm& algorithm, const LaunchTask& task) {
+  if (&algorithm == &kExchange) return true;
+  if (&algorithm != &kLevels || task.layout.num_hosts() > 1) return false;
+  const LaunchShape shape = ShapeOf(task.launch, task.layout.size());
+  const auto size = static_cast<uint64_t>(task.layout.size());
+  return shape.kind == COMMSCHED_ALL_GATHER ||
+         shape.kind == COMMSCHED_REDUCE_SCATTER ||
+         (shape.kind == COMMSCHED_ALL_REDUCE &&
+          shape.elements >= size * shape.num_arrays);
+}
+
+// What launches with smaller counts need of an algorithm that `shape` is too
+// large for: as much as the largest that it does.
+uint64_t ScratchOfSmaller(const Algorithm& algorithm,
+                          const LaunchTask& measured, LaunchShape shape,
+                          Operation* one) {
+  uint64_t fits = 0;
+  for (uint64_t above = shape.elements; above - fits > 1;) {
+    shape.elements = fits + (above - fits) / 2;
+    if (algorithm.fits(shape, measured.layout)) {
+      fits = shape.elements;
+    } else {
+      above = shape.elements;
+    }
+  }
+  const auto size = static_cast<uint64_t>(measured.layout.size());
+  const bool has_parts = shape.kind == COMMSCHED_ALL_GATHER ||
+                         shape.kind == COMMSCHED_REDUCE_SCATTER ||
+                         shape.kind == COMMSCHED_ALL_TO_ALL;
+  commsched_member_t member = {};
+  member.count = has_parts ? fits / size : fits;
+  commsched_launch_t launch = measured.launch;
+  launch.members = &member;
+  launch.num_members = 1;
+  return ScratchBytes(algorithm,
+                      {launch, measured.layout, measured.rank,
+                       measured.chunk_bytes, /*measures=*/true},
+                      one);
+}
+
 }  // namespace
 
 uint64_t ScratchBytes(const Algorithm& algorithm, const LaunchTask& task,
@@ -47,6 +89,7 @@ void Build(const Algorithm& algorithm, const LaunchTask& task,
   operation->kind = task.launch.kind;
   operation->dtype = task.launch.dtype;
   operation->reduce_op = task.launch.reduce_op;
+  operation->hears_issuers = HearsIssuers(algorithm, task);
   algorithm.build(task, operation);
 }
 
@@ -65,10 +108,11 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
       continue;
     }
     Operation one;
-    if (algorithm->fits(shape, task.layout)) {
-      scratch_bytes =
-          std::max(scratch_bytes, ScratchBytes(*algorithm, measured, &one));
-    }
+    const uint64_t needed =
+        algorithm->fits(shape, task.layout)
+            ? ScratchBytes(*algorithm, measured, &one)
+            : ScratchOfSmaller(*algorithm, measured, shape, &one);
+    scratch_bytes = std::max(scratch_bytes, needed);
     MeasureOne(*algorithm, measured, &one);
     largest->Reserve(one);
   }

@@ -54,6 +54,7 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
   network_->Progress();
   if (request >= operations_.size() || !operations_[request].active) return 0;
   const Operation& operation = operations_[request];
+  if (!operation.hears_issuers) return 0;
   uint32_t count = 0;
   for (int peer = 0; peer < size(); ++peer) {
     bool is_missing = !operation.heard[static_cast<size_t>(peer)];

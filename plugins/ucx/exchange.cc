@@ -323,9 +323,11 @@ bool Exchange::Fits(const LaunchShape& shape, const Layout& layout) {
     case COMMSCHED_SEND:
       return true;
     case COMMSCHED_ALL_GATHER:
-    case COMMSCHED_REDUCE_SCATTER:
       return shape.bytes() <= n * kMostExchangedBytes &&
              shape.bytes() <= kMostExchangedPartsBytes;
+    case COMMSCHED_REDUCE_SCATTER:  // One rank may have all of it.
+      return shape.bytes() <= n * kMostExchangedBytes &&
+             n * shape.bytes() <= kMostReceivedBytes;
     default:
       return shape.bytes() <= kMostExchangedBytes &&
              n * shape.bytes() <= kMostReceivedBytes;
@@ -374,7 +376,9 @@ Cost Exchange::CostOf(const CostContext& context) {
 
 const Algorithm kExchange = {
     .name = "exchange",
-    .does = "all-to-all, barriers, sends, and all else up to 64 KiB",
+    .does =
+        "all-to-all, barriers, sends, and all else up to 64 KiB, of all ranks "
+        "8 MiB",
     .fits = &Exchange::Fits,
     .cost = &Exchange::CostOf,
     .scratch_bytes = &ScratchBytesWith<Exchange>,

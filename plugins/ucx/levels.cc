@@ -23,7 +23,7 @@ constexpr uint64_t kMostInputBytes = 7 << 20;
 // One chunk of each owner is a sixteenth of a launch at most, where links would
 // wait for it, but none is smaller than this.
 constexpr uint64_t kIdleParts = 16;
-constexpr uint64_t kLeastChunkBytes = 64 << 10;
+constexpr uint64_t kLeastIdleChunkBytes = 64 << 10;
 // Chunks that are not summed up are not made smaller than this so that there
 // are many of them.
 constexpr uint64_t kLeastUnsummedBytes = 64 << 10;
@@ -185,9 +185,9 @@ class Levels {
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
       count += launch_.members[m].count;
     }
-    const uint64_t chunk =
-        count / (kIdleParts * static_cast<uint64_t>(num_owners));
-    chunk_ = std::min(chunk_, std::max(chunk, kLeastChunkBytes / element_));
+    const uint64_t num_chunks = kIdleParts * static_cast<uint64_t>(num_owners);
+    const uint64_t chunk = (count + num_chunks - 1) / num_chunks;
+    chunk_ = std::min(chunk_, std::max(chunk, kLeastIdleChunkBytes / element_));
   }
 
   Range ShareOf(int host, uint64_t count) const {

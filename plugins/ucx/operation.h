@@ -144,6 +144,9 @@ struct Operation {
   bool is_held = false;      // The first sends have still to be posted.
   std::vector<bool> heard;   // Peers that something has come from, by rank.
   uint32_t num_unheard = 0;  // Of those that something is to come from.
+  // What is to come first from a peer is its own, so that one of which nothing
+  // has come has not issued the launch.
+  bool hears_issuers = false;
   int64_t started_ns = 0;
   int64_t cpu_ns = 0;
 

@@ -480,7 +480,8 @@ Cost Tree::CostOf(const CostContext& context) {
 
 const Algorithm kTree = {
     .name = "tree",
-    .does = "all but all-to-all and sends, up to 256 KiB",
+    .does =
+        "all but all-to-all and sends, up to 256 KiB and 1 MiB of partial sums",
     .fits = &Tree::Fits,
     .cost = &Tree::CostOf,
     .scratch_bytes = &ScratchBytesWith<Tree>,

@@ -133,10 +133,11 @@ TEST(UcxChoiceTest, WhatAForcedAlgorithmDoesNotFitIsRefusedByName) {
   EXPECT_TRUE(choices.Check(small.launch).ok());
   const OneMember large(layout, COMMSCHED_ALL_REDUCE, 1 << 17);
   EXPECT_EQ(choices.Check(large.launch).code, COMMSCHED_INVALID_ARGUMENT);
-  EXPECT_EQ(choices.Check(large.launch).reason,
-            "all-reduce of 524288 bytes on 4 ranks: algorithm=tree does all "
-            "but all-to-all and sends, up to 256 KiB; algorithm=tree,auto does "
-            "the rest by cost");
+  EXPECT_EQ(
+      choices.Check(large.launch).reason,
+      "all-reduce of 524288 bytes on 4 ranks: algorithm=tree does all "
+      "but all-to-all and sends, up to 256 KiB and 1 MiB of partial sums; "
+      "algorithm=tree,auto does the rest by cost");
   const OneMember barrier(layout, COMMSCHED_BARRIER, 0);
   EXPECT_NE(Choices(layout, Reading("levels"))
                 .Check(barrier.launch)

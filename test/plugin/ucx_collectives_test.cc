@@ -397,6 +397,72 @@ TEST(UcxCollectivesTest, WhatWasMeasuredHasRoomForLaunchesWithSmallerCounts) {
   }
 }
 
+// Whatever is chosen for them.
+TEST(UcxCollectivesTest, WhatWasMeasuredHasScratchForAnySmallerLaunch) {
+  const std::vector<std::vector<int>> layouts = {
+      std::vector<int>(16, 0), {0, 0, 0, 1}, [] {
+        std::vector<int> apart(64);
+        for (size_t i = 0; i < apart.size(); ++i)
+          apart[i] = static_cast<int>(i);
+        return apart;
+      }()};
+  for (const std::vector<int>& hosts : layouts) {
+    const Layout layout(hosts);
+    ucx::Choices choices(layout, {});
+    for (const commsched_collective_t kind :
+         {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE_SCATTER, COMMSCHED_ALL_GATHER,
+          COMMSCHED_BROADCAST, COMMSCHED_REDUCE}) {
+      commsched_member_t member = {};
+      member.count = kind == COMMSCHED_ALL_GATHER ? 16'384 : 960'000;
+      commsched_launch_t launch = {};
+      launch.kind = kind;
+      launch.dtype = COMMSCHED_F32;
+      launch.num_members = 1;
+      launch.members = &member;
+      const ucx::LaunchTask task = {launch, layout, /*rank=*/0, 1 << 20,
+                                    /*measures=*/true};
+      Operation operation;
+      operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+      const uint64_t scratch_bytes = ucx::Measure(task, &operation);
+      const Room room = RoomOf(operation);
+      for (member.count -= 1; member.count > 0;
+           member.count -= 1 + member.count / 7) {
+        const ucx::Algorithm& chosen = *choices.Of(launch).algorithm;
+        EXPECT_LE(ucx::ScratchBytes(chosen, task, &operation), scratch_bytes)
+            << chosen.name << ", kind " << kind << ", " << member.count;
+        ucx::Build(chosen, task, &operation);
+        EXPECT_EQ(RoomOf(operation), room)
+            << chosen.name << ", kind " << kind << ", " << member.count;
+      }
+    }
+  }
+}
+
+// Others are said to be late only where what is waited for is their own.
+TEST(UcxCollectivesTest, WhoHandsOnIsNotSaidToBeLate) {
+  const auto hears_issuers = [](const std::vector<int>& hosts, uint64_t count,
+                                const ucx::Algorithm& algorithm) {
+    const Layout layout(hosts);
+    commsched_member_t member = {};
+    member.count = count;
+    commsched_launch_t launch = {};
+    launch.kind = COMMSCHED_ALL_REDUCE;
+    launch.dtype = COMMSCHED_F32;
+    launch.num_members = 1;
+    launch.members = &member;
+    Operation operation;
+    operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
+    ucx::Build(algorithm, {launch, layout, 0, 1 << 20, /*measures=*/true},
+               &operation);
+    return operation.hears_issuers;
+  };
+  EXPECT_TRUE(hears_issuers({0, 1, 2}, 100, ucx::kExchange));
+  EXPECT_FALSE(hears_issuers({0, 0, 0}, 100, ucx::kTree));
+  EXPECT_TRUE(hears_issuers({0, 0, 0}, 100'000, ucx::kLevels));
+  EXPECT_FALSE(hears_issuers({0, 0, 0}, 2, ucx::kLevels));
+  EXPECT_FALSE(hears_issuers({0, 0, 1}, 100'000, ucx::kLevels));
+}
+
 TEST(UcxCollectivesTest, AResultDoesNotOverwriteAnInputThatStillGoesOut) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
@@ -667,6 +733,25 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
         << "hosts " << link.hosts << ", kind " << link.kind << ", dtype "
         << link.dtype;
   }
+}
+
+TEST(UcxCollectivesTest, ScratchIsBoundedWhereOneRankHasAllParts) {
+  std::vector<int> hosts(256);
+  for (size_t i = 0; i < hosts.size(); ++i) hosts[i] = static_cast<int>(i);
+  const Layout layout(hosts);
+  std::vector<uint64_t> counts(hosts.size());
+  counts[0] = 131'072;
+  commsched_member_t member = {};
+  member.counts = counts.data();
+  commsched_launch_t launch = {};
+  launch.kind = COMMSCHED_REDUCE_SCATTER;
+  launch.dtype = COMMSCHED_F32;
+  launch.num_members = 1;
+  launch.members = &member;
+  Operation operation;
+  EXPECT_LE(ucx::ScratchBytes(*ucx::Choices(layout, {}).Of(launch).algorithm,
+                              {launch, layout, 0, 1 << 20}, &operation),
+            uint64_t{64} << 20);
 }
 
 TEST(UcxCollectivesTest, ScratchIsBoundedWhateverALaunchHas) {
