@@ -81,30 +81,6 @@ TEST(SegmentTest, NobodyExecutesItWhereTheKernelCanSeeToThat) {
   EXPECT_EQ((seals & kSealExec) != 0, probe.is_open());
 }
 
-// Such as those of a profiler's timer.
-TEST(SegmentTest, SignalsDoNotKeepItFromBeingReserved) {
-  constexpr uint64_t kLargeBytes = 64 << 20;
-  const pid_t child = fork();
-  if (child == 0) {
-    static int num_signals = 0;
-    struct sigaction action = {};
-    action.sa_handler = [](int) {
-      if (++num_signals == 5000) _exit(2);
-    };
-    sigaction(SIGALRM, &action, nullptr);
-    const itimerval often = {{0, 200}, {0, 200}};
-    setitimer(ITIMER_REAL, &often, nullptr);
-    Segment segment;
-    const bool is_created = Segment::Create(kLargeBytes, &segment).ok();
-    const int before = num_signals;
-    while (num_signals < before + 2) sched_yield();  // They come again.
-    _exit(is_created ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-}
-
 TEST(SegmentTest, WhatCannotBeReservedIsAnErrorThatNamesTheSize) {
   // A limit of the size of files is one of this memory, too. The signal that
   // comes with it would end the child.
