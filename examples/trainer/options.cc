@@ -210,7 +210,7 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
   app.add_flag("--deterministic", o.deterministic,
-               "Sum in rank order: the same bits for every stage, bucket size, "
+               "Sum in a fixed order: the same bits for every stage, bucket size, "
                "cap and schedule");
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
