@@ -209,9 +209,10 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
        "Most memory for such state on its way; 0: for two buckets");
   flag("--schedule", raw.schedule,
        "overlap, or serial: no communication beside compute");
-  app.add_flag("--deterministic", o.deterministic,
-               "Sum in a fixed order: the same bits for every stage, bucket size, "
-               "cap and schedule");
+  app.add_flag(
+      "--deterministic", o.deterministic,
+      "Sum in a fixed order: the same bits for every stage, bucket size, "
+      "cap and schedule");
   app.add_option("--link", raw.link,
                  "Emulate a link per rank, such as 1Gbit,100us");
   app.add_option("--link-profile", o.link_profile,
