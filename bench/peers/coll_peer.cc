@@ -1,6 +1,6 @@
 #include "bench/peers/coll_peer.h"
 
-#include <chrono>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -14,6 +14,7 @@ struct Options {
   uint64_t factor = 4;
   uint64_t iterations = 20;
   uint64_t warmup = 5;
+  commsched_dtype_t dtype = COMMSCHED_F32;
   std::vector<std::string> kinds = {"all_reduce", "all_gather",
                                     "reduce_scatter", "all_to_all"};
 };
@@ -28,6 +29,11 @@ bool ReadOptions(const std::vector<std::string>& arguments, Options* options) {
       for (std::string kind; std::getline(list, kind, ',');) {
         options->kinds.push_back(kind);
       }
+      continue;
+    }
+    if (name == "--type") {
+      if (value != "f32" && value != "bf16") return false;
+      options->dtype = value == "bf16" ? COMMSCHED_BF16 : COMMSCHED_F32;
       continue;
     }
     uint64_t* const number = name == "--min-bytes"    ? &options->min_bytes
@@ -45,7 +51,7 @@ bool ReadOptions(const std::vector<std::string>& arguments, Options* options) {
 
 uint64_t Measure(CollPeer* peer, const cli::CollKind& kind, uint64_t bytes,
                  const Options& options) {
-  cli::CollCase one(kind, peer->rank(), peer->size(), bytes);
+  cli::CollCase one(kind, options.dtype, peer->rank(), peer->size(), bytes);
   peer->Prepare(&one);
   peer->Run();
   cli::CollFigures mean;
@@ -53,14 +59,13 @@ uint64_t Measure(CollPeer* peer, const cli::CollKind& kind, uint64_t bytes,
       static_cast<uint64_t>(peer->Sum(static_cast<double>(one.CountWrong())));
   for (uint64_t i = 0; i < options.warmup; ++i) peer->Run();
   peer->Barrier();
-  const double cpu = cli::CpuSeconds();
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = cli::CollClock::Now();
   for (uint64_t i = 0; i < options.iterations; ++i) peer->Run();
-  const std::chrono::duration<double> wall =
-      std::chrono::steady_clock::now() - begin;
-  const auto runs = static_cast<double>(options.iterations) * peer->size();
-  mean.seconds = peer->Sum(wall.count()) / runs;
-  mean.cpu_seconds = peer->Sum(cli::CpuSeconds() - cpu) / runs;
+  const cli::CollFigures mine = cli::CollClock::Now().Since(
+      begin, static_cast<double>(options.iterations));
+  mean.seconds = peer->Sum(mine.seconds) / peer->size();
+  mean.cpu_seconds = peer->Sum(mine.cpu_seconds) / peer->size();
+  mean.busy_seconds = peer->Sum(mine.busy_seconds) / peer->size();
   if (peer->rank() == 0) {
     std::printf("%s\n", cli::CollJson(one, peer->name(), mean).c_str());
     std::fflush(stdout);
@@ -68,23 +73,33 @@ uint64_t Measure(CollPeer* peer, const cli::CollKind& kind, uint64_t bytes,
   return mean.wrong;
 }
 
+float Widened(uint16_t half) {
+  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+}
+
 }  // namespace
+
+void AddBf16(uint16_t* sum, const uint16_t* a, const uint16_t* b,
+             uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(Widened(a[i]) + Widened(b[i]));
+    sum[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+}
 
 int RunCollPeer(CollPeer* peer, const std::vector<std::string>& arguments) {
   Options options;
   if (!ReadOptions(arguments, &options)) {
     std::fprintf(stderr,
                  "usage: [--min-bytes N] [--max-bytes N] [--factor N] "
-                 "[--iterations N] [--warmup N] [--collectives LIST]\n");
+                 "[--iterations N] [--warmup N] [--type f32|bf16] "
+                 "[--collectives LIST]\n");
     return 2;
   }
   uint64_t wrong = 0;
   for (const std::string& name : options.kinds) {
     for (const cli::CollKind& kind : cli::kCollKinds) {
-      // The libraries are compared by the four that engines use.
-      const bool has_root =
-          kind.kind == COMMSCHED_BROADCAST || kind.kind == COMMSCHED_REDUCE;
-      if (name != kind.name || has_root) continue;
+      if (name != kind.name) continue;
       for (uint64_t bytes = options.min_bytes; bytes <= options.max_bytes;
            bytes *= options.factor) {
         wrong += Measure(peer, kind, bytes, options);

@@ -4,6 +4,7 @@
 #ifndef COMMSCHED_BENCH_PEERS_COLL_PEER_H_
 #define COMMSCHED_BENCH_PEERS_COLL_PEER_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ class CollPeer {
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The next runs are of `one`, f32, summing. It stays until the next call.
+  // The next runs are of `one`, summing. It stays until the next call.
   virtual void Prepare(cli::CollCase* one) = 0;
   virtual void Run() = 0;
   virtual void Barrier() = 0;
@@ -26,7 +27,12 @@ class CollPeer {
   virtual double Sum(double mine) = 0;
 };
 
-// Reads --min-bytes, --max-bytes, --factor, --iterations, --warmup and
+// The sum of bf16 elements as PyTorch makes it: in f32, rounded to the nearest,
+// ties to even, after each addition. `sum` may be `a` or `b`.
+void AddBf16(uint16_t* sum, const uint16_t* a, const uint16_t* b,
+             uint64_t count);
+
+// Reads --min-bytes, --max-bytes, --factor, --iterations, --warmup, --type and
 // --collectives as `commsched bench coll` does, runs, and prints on rank 0 a
 // JSON line per size. Returns the exit code: 1 if a value is wrong, 2 for
 // arguments that are not understood.

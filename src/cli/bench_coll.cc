@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -69,7 +68,7 @@ class Bench {
     uint64_t wrong = 0;
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes;
          bytes *= options_.factor) {
-      CollCase one(kind, rank_, size_, bytes);
+      CollCase one(kind, options_.dtype, rank_, size_, bytes);
       const CollFigures mean = Measure(&one);
       Print(one, mean);
       wrong += mean.wrong;
@@ -82,14 +81,9 @@ class Bench {
     const auto session = MakeSession(one, &op);
     for (int i = 0; i < options_.warmup; ++i) RunStep(session.get(), op);
     Gather("ready", {});  // A barrier.
-    const double cpu = CpuSeconds();
-    const auto begin = std::chrono::steady_clock::now();
+    const CollClock begin = CollClock::Now();
     for (int i = 0; i < options_.iterations; ++i) RunStep(session.get(), op);
-    const std::chrono::duration<double> wall =
-        std::chrono::steady_clock::now() - begin;
-    CollFigures mine;
-    mine.seconds = wall.count() / options_.iterations;
-    mine.cpu_seconds = (CpuSeconds() - cpu) / options_.iterations;
+    CollFigures mine = CollClock::Now().Since(begin, options_.iterations);
     mine.wrong = one->CountWrong();
     return Mean(Gather("figures", mine));
   }
@@ -104,19 +98,19 @@ class Bench {
                                     static_cast<uint32_t>(size_), &group),
           "group");
     commsched_binding_t bindings[2] = {};
-    std::vector<float>* const sides[] = {&one->input, &one->output};
+    std::vector<std::byte>* const sides[] = {&one->input, &one->output};
     const char* const names[] = {"input", "output"};
     for (int i = 0; i < 2; ++i) {
       commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
       buffer.name = names[i];
-      buffer.dtype = COMMSCHED_F32;
+      buffer.dtype = one->dtype;
       buffer.ownership = COMMSCHED_BOUND;
-      buffer.count = sides[i]->size();
+      buffer.count = sides[i]->size() / one->element_bytes();
       Check(
           commsched_graph_add_buffer(graph.get(), &buffer, &bindings[i].buffer),
           "buffer");
       bindings[i].address = sides[i]->data();
-      bindings[i].bytes = sides[i]->size() * sizeof(float);
+      bindings[i].bytes = sides[i]->size();
     }
     commsched_access_t writes = {};
     writes.buffer = bindings[0].buffer;
@@ -135,9 +129,12 @@ class Bench {
     commsched_op_id_t op = 0;
     Check(commsched_graph_add_collective(graph.get(), &collective, &op),
           "collective");
+    commsched_plan_options_t plan_options = commsched_plan_options_init();
+    plan_options.deterministic = options_.deterministic ? 1 : 0;
     commsched_plan_t* plan_handle = nullptr;
-    Check(commsched_plan_build(graph.get(), nullptr, nullptr, &plan_handle),
-          "plan");
+    Check(
+        commsched_plan_build(graph.get(), &plan_options, nullptr, &plan_handle),
+        "plan");
     const Handle<commsched_plan_t, commsched_plan_destroy> plan(plan_handle);
     commsched_group_t* const groups[] = {group_.get()};
     commsched_session_desc_t desc = commsched_session_desc_init();
@@ -175,6 +172,7 @@ class Bench {
     for (const CollFigures& one : all) {
       mean.seconds += one.seconds / static_cast<double>(all.size());
       mean.cpu_seconds += one.cpu_seconds / static_cast<double>(all.size());
+      mean.busy_seconds += one.busy_seconds / static_cast<double>(all.size());
       mean.wrong += one.wrong;
     }
     return mean;
@@ -198,10 +196,10 @@ class Bench {
     } else {
       std::printf("%-14s %12" PRIu64 " %12" PRIu64
                   " %6s %6s %10.1f %8.3f %8.3f %7" PRIu64 " %9.1f\n",
-                  one.kind.name, one.bytes(), one.bytes() / sizeof(float),
-                  "f32", one.kind.reduces ? "sum" : "none", mean.seconds * 1e6,
-                  AlgBandwidth(one, mean), BusBandwidth(one, mean), mean.wrong,
-                  mean.cpu_seconds * 1e6);
+                  one.kind.name, one.bytes(), one.bytes() / one.element_bytes(),
+                  one.type(), one.kind.reduces ? "sum" : "none",
+                  mean.seconds * 1e6, AlgBandwidth(one, mean),
+                  BusBandwidth(one, mean), mean.wrong, mean.cpu_seconds * 1e6);
     }
     std::fflush(stdout);
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "commsched/types.h"
+
 namespace commsched::cli {
 
 struct BenchCollOptions {
@@ -17,7 +19,9 @@ struct BenchCollOptions {
   uint64_t factor = 4;  // From one size to the next.
   int iterations = 20;
   int warmup = 5;
-  bool by_caller = false;  // COMMSCHED_PROGRESS_CALLER
+  bool by_caller = false;                   // COMMSCHED_PROGRESS_CALLER
+  commsched_dtype_t dtype = COMMSCHED_F32;  // Or COMMSCHED_BF16.
+  bool deterministic = false;
   bool json = false;
   // Where a profile of the links goes, which is measured instead; "": none.
   std::string profile;

@@ -1,64 +1,123 @@
 #include "cli/coll_case.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 
 namespace commsched::cli {
 namespace {
 
-uint64_t PartCount(const CollKind& kind, int size, uint64_t bytes) {
+uint64_t BytesOf(commsched_dtype_t dtype) {
+  return dtype == COMMSCHED_BF16 ? 2 : 4;
+}
+
+uint64_t PartCount(const CollKind& kind, uint64_t element, int size,
+                   uint64_t bytes) {
   const bool parts = kind.input_has_parts || kind.output_has_parts;
   const auto divisor = parts ? static_cast<uint64_t>(size) : 1;
-  return std::max<uint64_t>(1, bytes / sizeof(float) / divisor);
+  return std::max<uint64_t>(1, bytes / element / divisor);
 }
 
 // What rank `rank` has at element `i` of its input: small, so that sums of any
-// order are exact.
-float Value(int rank, uint64_t i) {
-  return static_cast<float>((static_cast<uint64_t>(rank) * 31 + i * 7) % 61);
+// order are exact, bf16's of up to 85 ranks.
+float Value(commsched_dtype_t dtype, int rank, uint64_t i) {
+  const uint64_t values = dtype == COMMSCHED_BF16 ? 4 : 61;
+  return static_cast<float>((static_cast<uint64_t>(rank) * 31 + i * 7) %
+                            values);
+}
+
+// A bf16 is the upper half of the f32 of its value.
+void Put(commsched_dtype_t dtype, float value, std::byte* at) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (dtype == COMMSCHED_BF16) {
+    const auto half = static_cast<uint16_t>(bits >> 16);
+    std::memcpy(at, &half, sizeof(half));
+  } else {
+    std::memcpy(at, &bits, sizeof(bits));
+  }
+}
+
+float Get(commsched_dtype_t dtype, const std::byte* at) {
+  uint32_t bits = 0;
+  if (dtype == COMMSCHED_BF16) {
+    uint16_t half = 0;
+    std::memcpy(&half, at, sizeof(half));
+    bits = static_cast<uint32_t>(half) << 16;
+  } else {
+    std::memcpy(&bits, at, sizeof(bits));
+  }
+  return std::bit_cast<float>(bits);
+}
+
+double BusySeconds() {
+  std::ifstream stat("/proc/stat");
+  std::string name;
+  // user, nice, system, idle, iowait, irq, softirq, steal
+  double ticks[8] = {};
+  stat >> name;
+  for (double& one : ticks) stat >> one;
+  const double busy = ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6];
+  return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 }  // namespace
 
-CollCase::CollCase(const CollKind& of, int own_rank, int num_ranks,
-                   uint64_t wanted_bytes)
+CollCase::CollCase(const CollKind& of, commsched_dtype_t of_type, int own_rank,
+                   int num_ranks, uint64_t wanted_bytes)
     : kind(of),
+      dtype(of_type),
       rank(own_rank),
       size(num_ranks),
-      count(PartCount(of, num_ranks, wanted_bytes)),
-      input(of.input_has_parts ? count * static_cast<uint64_t>(num_ranks)
-                               : count),
-      output(of.output_has_parts ? count * static_cast<uint64_t>(num_ranks)
-                                 : count) {
-  for (uint64_t i = 0; i < input.size(); ++i) input[i] = Value(rank, i);
+      count(PartCount(of, BytesOf(of_type), num_ranks, wanted_bytes)),
+      input(BytesOf(of_type) * (of.input_has_parts
+                                    ? count * static_cast<uint64_t>(num_ranks)
+                                    : count)),
+      output(BytesOf(of_type) * (of.output_has_parts
+                                     ? count * static_cast<uint64_t>(num_ranks)
+                                     : count)) {
+  const uint64_t element = element_bytes();
+  for (uint64_t i = 0; i < input.size() / element; ++i) {
+    Put(dtype, Value(dtype, rank, i), &input[i * element]);
+  }
 }
 
 uint64_t CollCase::CountWrong() const {
   const auto me = static_cast<uint64_t>(rank);
+  const uint64_t element = element_bytes();
   uint64_t wrong = 0;
   if (kind.kind == COMMSCHED_REDUCE && rank != 0) return 0;
-  for (uint64_t i = 0; i < output.size(); ++i) {
+  for (uint64_t i = 0; i < output.size() / element; ++i) {
     float expected = 0;
     if (kind.reduces) {
       const uint64_t at = kind.input_has_parts ? me * count + i : i;
-      for (int r = 0; r < size; ++r) expected += Value(r, at);
+      for (int r = 0; r < size; ++r) expected += Value(dtype, r, at);
     } else if (kind.kind == COMMSCHED_BROADCAST) {
-      expected = Value(0, i);
+      expected = Value(dtype, 0, i);
     } else {
       const uint64_t from = i / count;
       const uint64_t at = kind.input_has_parts ? me * count : 0;
-      expected = Value(static_cast<int>(from), at + i % count);
+      expected = Value(dtype, static_cast<int>(from), at + i % count);
     }
-    if (output[i] != expected) ++wrong;
+    if (Get(dtype, &output[i * element]) != expected) ++wrong;
   }
   return wrong;
 }
 
 uint64_t CollCase::bytes() const {
-  return std::max(input.size(), output.size()) * sizeof(float);
+  return std::max(input.size(), output.size());
+}
+
+uint64_t CollCase::element_bytes() const { return BytesOf(dtype); }
+
+const char* CollCase::type() const {
+  return dtype == COMMSCHED_BF16 ? "bf16" : "f32";
 }
 
 double CpuSeconds() {
@@ -69,6 +128,18 @@ double CpuSeconds() {
            static_cast<double>(time.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+CollClock CollClock::Now() {
+  const std::chrono::duration<double> wall =
+      std::chrono::steady_clock::now().time_since_epoch();
+  return {.wall = wall.count(), .cpu = CpuSeconds(), .busy = BusySeconds()};
+}
+
+CollFigures CollClock::Since(const CollClock& begin, double iterations) const {
+  return {.seconds = (wall - begin.wall) / iterations,
+          .cpu_seconds = (cpu - begin.cpu) / iterations,
+          .busy_seconds = (busy - begin.busy) / iterations};
 }
 
 double AlgBandwidth(const CollCase& one, const CollFigures& mean) {
@@ -95,13 +166,14 @@ std::string CollJson(const CollCase& one, const std::string& backend,
   std::snprintf(line, sizeof(line),
                 "{\"collective\":\"%s\",\"ranks\":%d,\"backend\":\"%s\","
                 "\"bytes\":%" PRIu64 ",\"count\":%" PRIu64
-                ",\"type\":\"f32\",\"redop\":\"%s\",\"time_us\":%.3f,"
+                ",\"type\":\"%s\",\"redop\":\"%s\",\"time_us\":%.3f,"
                 "\"algbw_gb_s\":%.4f,\"busbw_gb_s\":%.4f,\"wrong\":%" PRIu64
-                ",\"cpu_us_per_rank\":%.3f}",
+                ",\"cpu_us_per_rank\":%.3f,\"busy_us\":%.3f}",
                 one.kind.name, one.size, backend.c_str(), one.bytes(),
-                one.bytes() / sizeof(float), one.kind.reduces ? "sum" : "none",
-                mean.seconds * 1e6, AlgBandwidth(one, mean),
-                BusBandwidth(one, mean), mean.wrong, mean.cpu_seconds * 1e6);
+                one.bytes() / one.element_bytes(), one.type(),
+                one.kind.reduces ? "sum" : "none", mean.seconds * 1e6,
+                AlgBandwidth(one, mean), BusBandwidth(one, mean), mean.wrong,
+                mean.cpu_seconds * 1e6, mean.busy_seconds * 1e6);
   return line;
 }
 

@@ -4,6 +4,7 @@
 #ifndef COMMSCHED_SRC_CLI_COLL_CASE_H_
 #define COMMSCHED_SRC_CLI_COLL_CASE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,28 +31,46 @@ inline constexpr CollKind kCollKinds[] = {
 };
 
 // One rank's memory for a kind. As nccl-tests do, sizes are of the larger side:
-// `bytes` is what that has, rounded down to whole parts of at least one f32.
+// `bytes` is what that has, rounded down to whole parts of at least an element.
+// COMMSCHED_F32 or COMMSCHED_BF16.
 struct CollCase {
-  CollCase(const CollKind& kind, int rank, int size, uint64_t bytes);
+  CollCase(const CollKind& kind, commsched_dtype_t dtype, int rank, int size,
+           uint64_t bytes);
 
   // Output elements that are not what the definition says.
   uint64_t CountWrong() const;
   // Of the larger side.
   uint64_t bytes() const;
+  uint64_t element_bytes() const;
+  const char* type() const;  // f32 or bf16.
 
   const CollKind& kind;
+  const commsched_dtype_t dtype;
   const int rank;
   const int size;
   const uint64_t count;  // Elements of a part.
-  std::vector<float> input;
-  std::vector<float> output;
+  std::vector<std::byte> input;
+  std::vector<std::byte> output;
 };
 
 // Of one iteration, the ranks' mean; `wrong` is of all.
 struct CollFigures {
   double seconds = 0;
   double cpu_seconds = 0;
+  double busy_seconds = 0;  // Of all cores of the machine, whoever took them.
   uint64_t wrong = 0;
+};
+
+// Time since some moment in the past: `cpu` of this process on processors,
+// `busy` of all cores that were not idle (/proc/stat, in ticks of 10 ms).
+struct CollClock {
+  static CollClock Now();
+  // From `begin` to this one, of one of `iterations`.
+  CollFigures Since(const CollClock& begin, double iterations) const;
+
+  double wall = 0;
+  double cpu = 0;
+  double busy = 0;
 };
 
 // The processor's time that this process has taken.

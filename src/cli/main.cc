@@ -40,8 +40,8 @@ constexpr char kCompletion[] = R"(_commsched() {
     rendezvous) words="--ranks --address --port --token-file --epoch \
 --silence --help" ;;
     bench) words="coll --backend --config --collectives --min-bytes \
---max-bytes --factor --iterations --warmup --progress --profile --json \
---help" ;;
+--max-bytes --factor --iterations --warmup --type --deterministic --progress \
+--profile --json --help" ;;
     flight) words="$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") --events \
 --json --help" ;;
     info) words="--json --help" ;;
@@ -180,6 +180,17 @@ CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
   on_coll->add_option("-w,--warmup", options->warmup, "Before those")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
+  on_coll
+      ->add_option_function<std::string>(
+          "--type",
+          [options](const std::string& type) {
+            options->dtype = type == "bf16" ? COMMSCHED_BF16 : COMMSCHED_F32;
+          },
+          "Of the elements")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->default_str("f32");
+  on_coll->add_flag("--deterministic", options->deterministic,
+                    "Sums in the order of the tree");
   on_coll
       ->add_option_function<std::string>(
           "--progress",
