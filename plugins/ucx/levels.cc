@@ -42,16 +42,22 @@ Range EqualPart(Range whole, uint64_t parts, uint64_t part) {
           each + (part < more ? 1 : 0)};
 }
 
-// Equal on all ranks.
+// Equal on all ranks. No message is larger than a chunk, partial sums of wider
+// elements neither: UCX sends so much without asking (Network::eager_bytes).
 uint64_t ChunkElements(const LaunchShape& shape, const Layout& layout,
                        uint64_t chunk_bytes) {
   const auto size = static_cast<uint64_t>(layout.size());
-  uint64_t most_bytes = std::max(kMostInputBytes / size, kLeastUnsummedBytes);
+  uint64_t most = std::min(chunk_bytes, std::max(kMostInputBytes / size,
+                                                 kLeastUnsummedBytes)) /
+                  shape.element_bytes;
   if (shape.sums()) {
-    most_bytes = kMostInputBytes / Routes(layout, shape).MostInputs();
+    const bool has_partials = layout.num_hosts() > 1;
+    most = std::min(chunk_bytes / (has_partials ? shape.partial_bytes
+                                                : shape.element_bytes),
+                    kMostInputBytes / Routes(layout, shape).MostInputs() /
+                        shape.element_bytes);
   }
-  return std::max<uint64_t>(
-      1, std::min(chunk_bytes, most_bytes) / shape.element_bytes);
+  return std::max<uint64_t>(1, most);
 }
 
 class Levels {

@@ -56,15 +56,15 @@ float Get(commsched_dtype_t dtype, const std::byte* at) {
   return std::bit_cast<float>(bits);
 }
 
-double BusySeconds() {
+// What was not idle: the kernel counts idle time exactly, all else by ticks.
+double BusySeconds(double wall) {
   std::ifstream stat("/proc/stat");
   std::string name;
-  // user, nice, system, idle, iowait, irq, softirq, steal
-  double ticks[8] = {};
-  stat >> name;
-  for (double& one : ticks) stat >> one;
-  const double busy = ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6];
-  return busy / static_cast<double>(sysconf(_SC_CLK_TCK));
+  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0;
+  stat >> name >> user >> nice >> system >> idle >> iowait;
+  const auto cores = static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  const auto per_second = static_cast<double>(sysconf(_SC_CLK_TCK));
+  return wall * cores - (idle + iowait) / per_second;
 }
 
 }  // namespace
@@ -133,7 +133,9 @@ double CpuSeconds() {
 CollClock CollClock::Now() {
   const std::chrono::duration<double> wall =
       std::chrono::steady_clock::now().time_since_epoch();
-  return {.wall = wall.count(), .cpu = CpuSeconds(), .busy = BusySeconds()};
+  return {.wall = wall.count(),
+          .cpu = CpuSeconds(),
+          .busy = BusySeconds(wall.count())};
 }
 
 CollFigures CollClock::Since(const CollClock& begin, double iterations) const {

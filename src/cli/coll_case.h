@@ -62,7 +62,7 @@ struct CollFigures {
 };
 
 // Time since some moment in the past: `cpu` of this process on processors,
-// `busy` of all cores that were not idle (/proc/stat, in ticks of 10 ms).
+// `busy` of all cores that were not idle (/proc/stat, to 10 ms).
 struct CollClock {
   static CollClock Now();
   // From `begin` to this one, of one of `iterations`.

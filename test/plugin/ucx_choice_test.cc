@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "plugins/ucx/choice.h"
+#include "plugins/ucx/collectives.h"
 
 namespace commsched {
 namespace {
@@ -92,6 +93,35 @@ TEST(UcxChoiceTest, LargeLaunchesGoByLevels) {
     for (const int size : {2, 3, 16, 1024}) {
       EXPECT_EQ(NameOf(HostsOf(size, 1), kind, 1 << 24), "levels");
       EXPECT_EQ(NameOf(HostsOf(size, 4), kind, 1 << 24), "levels");
+    }
+  }
+}
+
+// More than a chunk UCX would ask for first, and the reply would wait behind
+// what goes the other way.
+TEST(UcxChoiceTest, NoMessageByLevelsIsLargerThanAChunk) {
+  constexpr uint64_t kChunkBytes = 1 << 20;
+  for (const commsched_dtype_t dtype : {COMMSCHED_F32, COMMSCHED_BF16}) {
+    for (const commsched_collective_t kind : kKinds) {
+      if (kind == COMMSCHED_BARRIER) continue;
+      const Layout layout = HostsOf(4, 2);
+      OneMember one(layout, kind, 1 << 23);
+      one.launch.dtype = dtype;
+      const ucx::Algorithm* const algorithm =
+          Choices(layout, {}).Of(one.launch).algorithm;
+      ASSERT_STREQ(algorithm->name, "levels");
+      ucx::Operation operation;
+      algorithm->build({.launch = one.launch,
+                        .layout = layout,
+                        .rank = 1,
+                        .chunk_bytes = kChunkBytes,
+                        .measures = true},
+                       &operation);
+      ASSERT_FALSE(operation.messages.empty());
+      for (const ucx::Message& message : operation.messages) {
+        EXPECT_LE(message.bytes, kChunkBytes)
+            << "kind " << kind << ", type " << dtype;
+      }
     }
   }
 }
