@@ -2,10 +2,8 @@
 
 #include <signal.h>
 
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <new>
 #include <stdexcept>
 
@@ -80,12 +78,12 @@ class Bench {
     commsched_op_id_t op = 0;
     const auto session = MakeSession(one, &op);
     for (int i = 0; i < options_.warmup; ++i) RunStep(session.get(), op);
-    Gather("ready", {});  // A barrier.
+    Gather(context_.get(), "ready", CollFigures{});  // A barrier.
     const CollClock begin = CollClock::Now();
     for (int i = 0; i < options_.iterations; ++i) RunStep(session.get(), op);
     CollFigures mine = CollClock::Now().Since(begin, options_.iterations);
     mine.wrong = one->CountWrong();
-    return Mean(Gather("figures", mine));
+    return Mean(Gather(context_.get(), "figures", mine));
   }
 
   Session MakeSession(CollCase* one, commsched_op_id_t* out_op) {
@@ -149,22 +147,6 @@ class Bench {
     commsched_session_t* session = nullptr;
     Check(commsched_session_create(&desc, &session), "session");
     return Session(session);
-  }
-
-  std::vector<CollFigures> Gather(const char* name, const CollFigures& mine) {
-    std::vector<CollFigures> all;
-    commsched_gather_desc_t desc = commsched_gather_desc_init();
-    desc.name = name;
-    desc.data = &mine;
-    desc.bytes = sizeof(mine);
-    desc.user = &all;
-    desc.take = [](void* user, int32_t, const void* data, uint64_t bytes) {
-      CollFigures figures;
-      std::memcpy(&figures, data, std::min<uint64_t>(bytes, sizeof(figures)));
-      static_cast<std::vector<CollFigures>*>(user)->push_back(figures);
-    };
-    Check(commsched_context_gather(context_.get(), &desc), name);
-    return all;
   }
 
   static CollFigures Mean(const std::vector<CollFigures>& all) {

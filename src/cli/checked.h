@@ -2,9 +2,13 @@
 #ifndef COMMSCHED_SRC_CLI_CHECKED_H_
 #define COMMSCHED_SRC_CLI_CHECKED_H_
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include "commsched/commsched.h"
 
@@ -38,6 +42,26 @@ inline void RunStep(commsched_session_t* session, commsched_op_id_t op) {
   Check(commsched_session_after(session, op, here), "after");
   Check(commsched_session_step_end(session), "step_end");
   Check(commsched_session_drain(session), "drain");
+}
+
+// What each rank gives, in their order; waits for all.
+template <typename T>
+std::vector<T> Gather(commsched_context_t* context, const char* name,
+                      const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all;
+  commsched_gather_desc_t desc = commsched_gather_desc_init();
+  desc.name = name;
+  desc.data = &mine;
+  desc.bytes = sizeof(mine);
+  desc.user = &all;
+  desc.take = [](void* user, int32_t, const void* data, uint64_t bytes) {
+    T one;
+    std::memcpy(&one, data, std::min<uint64_t>(bytes, sizeof(one)));
+    static_cast<std::vector<T>*>(user)->push_back(one);
+  };
+  Check(commsched_context_gather(context, &desc), name);
+  return all;
 }
 
 }  // namespace commsched::cli

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -160,13 +159,13 @@ class LinkBench {
     std::vector<LinkSample> rounds;
     for (int round = 0; round <= kRounds; ++round) {
       const bool warms_up = round == 0;
-      Gather("ready", {});  // A barrier.
+      Gather(context_, "ready", LinkSample{});  // A barrier.
       LinkSample mine;
       if (takes_part) {
         mine = TimeSteps(session.get(), exchange.fill(),
                          warms_up ? options_.warmup : steps);
       }
-      const std::vector<LinkSample> all = Gather("figures", mine);
+      const std::vector<LinkSample> all = Gather(context_, "figures", mine);
       if (warms_up) continue;
       const LinkSample& a = all[static_cast<size_t>(pair.first)];
       const LinkSample& b = all[static_cast<size_t>(pair.second)];
@@ -224,22 +223,6 @@ class LinkBench {
     commsched_session_t* session = nullptr;
     Check(commsched_session_create(&desc, &session), "session");
     return Session(session);
-  }
-
-  std::vector<LinkSample> Gather(const char* name, const LinkSample& mine) {
-    std::vector<LinkSample> all;
-    commsched_gather_desc_t desc = commsched_gather_desc_init();
-    desc.name = name;
-    desc.data = &mine;
-    desc.bytes = sizeof(mine);
-    desc.user = &all;
-    desc.take = [](void* user, int32_t, const void* data, uint64_t bytes) {
-      LinkSample sample;
-      std::memcpy(&sample, data, std::min<uint64_t>(bytes, sizeof(sample)));
-      static_cast<std::vector<LinkSample>*>(user)->push_back(sample);
-    };
-    Check(commsched_context_gather(context_, &desc), name);
-    return all;
   }
 
   // ---- On rank 0 ----
