@@ -280,7 +280,7 @@ typedef struct commsched_comm_desc {
   /// Launches of the session, on this and other communicators, that may be
   /// under way side by side: lanes of its plan. At least 1.
   uint32_t num_lanes;
-  uint32_t reserved;  ///< 0.
+  uint32_t asks_starts;  ///< 1: comm_starts will be called on this member.
 } commsched_comm_desc_t;
 
 /// One collective of a launch. Addresses are resolved; counts are elements.
@@ -328,9 +328,24 @@ typedef struct commsched_launch_result {
   uint32_t reserved;
   int64_t wake_at_ns;  ///< If not done: poll again then at the latest; 0: on
                        ///< wake.
-  int64_t started_ns;  ///< If done: when all members had arrived.
-  int64_t cpu_ns;      ///< If done: thread-CPU spent by this member.
+  /// If done: when the last of the members that it waited for had issued it, by
+  /// the host's clock here. 0: it is not known, or not yet (comm_starts). The
+  /// first data of a member does not say when the member issued: it may have
+  /// come by way of others, and took time on links.
+  int64_t started_ns;
+  int64_t cpu_ns;  ///< If done: thread-CPU spent by this member.
 } commsched_launch_result_t;
+
+/// When all members had issued a launch, and who was the last. Never grows.
+typedef struct commsched_launch_start {
+  uint64_t step;  ///< Of commsched_launch_t, as is `key`.
+  uint64_t key;
+  int64_t started_ns;  ///< When the last had, by the host's clock here.
+  int64_t error_ns;    ///< At most so far from that: clocks of several hosts
+                       ///< have been compared. 0: there is one clock.
+  int32_t last_rank;   ///< Of the group: who that was.
+  uint32_t reserved;   ///< 0.
+} commsched_launch_start_t;
 
 /// What a backend has allocated for itself on the device of a rank.
 typedef struct commsched_backend_memory {
@@ -430,9 +445,13 @@ typedef struct commsched_backend {
                                     uint32_t num_launches, char* message,
                                     uint64_t message_size);
   /// Fills `out_ranks` with the first `capacity` members, as ranks of the
-  /// group, that have not issued what `request`, which is not done, waits for;
-  /// returns how many there are. 0: all have, or it is not known. Never blocks.
-  /// NULL: errors name no missing rank.
+  /// group, that are known not to have issued `request`, which is not done and
+  /// may be waiting for them; returns how many there are. 0: all have, or it is
+  /// not known. Missing data is no proof: it may come by way of others. A
+  /// backend that cannot see what members have issued lists those that answered
+  /// so within the last second, and then asks anew those who may have issued
+  /// since: comm_silent has them until they answer, when the rank is woken.
+  /// Never blocks. NULL: errors name no missing rank.
   uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
   /// (both or none) Makes memory known to communicators of the rank before
@@ -458,6 +477,21 @@ typedef struct commsched_backend {
   /// Fills in what `out_memory->struct_size` has room for. Any thread, beside
   /// other calls. NULL: the backend allocates nothing on devices.
   void (*mem_stats)(void* rank, commsched_backend_memory_t* out_memory);
+  /// Likewise the members that comm_missing has asked about `request` and that
+  /// have not answered: nobody makes progress for them, as of a process that is
+  /// stopped, or of a rank that is driven by its caller only, who computes; or
+  /// they are out of reach. Whether they have issued is not known. 0: nobody is
+  /// asked, or all have answered. NULL: comm_missing knows at once.
+  uint32_t (*comm_silent)(void* comm, uint32_t request, int32_t* out_ranks,
+                          uint32_t capacity);
+  /// Fills `out_starts` with up to `capacity` starts of launches that have
+  /// become known, each once, and returns how many it has filled. Only of
+  /// collectives whose results had `started_ns` 0; some time after them, the
+  /// rank being woken; perhaps never, as of the last ones of a communicator.
+  /// Called on members whose `asks_starts` is 1; members that do not ask do
+  /// their part all the same. Never blocks. NULL: results say it.
+  uint32_t (*comm_starts)(void* comm, commsched_launch_start_t* out_starts,
+                          uint32_t capacity);
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

@@ -129,9 +129,9 @@ COMMSCHED_API commsched_status_t
 commsched_trace_step_blame(const commsched_trace_t* trace, uint64_t index,
                            commsched_blame_t* out_blame);
 
-/// Says which launches were exposed in the complete steps held, and why: a
-/// table (TEXT, mean per step), or steps and totals per launch (JSON,
-/// docs/blame.md).
+/// Says which launches were exposed in the complete steps held, and why, and
+/// which rank was late, if that is known: a table (TEXT, mean per step), or
+/// steps and totals per launch (JSON, docs/blame.md).
 ///
 /// Ownership: release `*out_text` with commsched_string_free().
 /// Threads:   no session may be running a step.

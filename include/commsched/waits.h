@@ -15,11 +15,13 @@ extern "C" {
 /// library that wait for other ranks (joining, creating a session, agreeing),
 /// and of each session its step, the op whose `before` waits and for which
 /// launch, the oldest launch that is not complete, since when, and which ranks
-/// have not issued it, if the backend knows. "" if there is neither.
+/// have not issued it, or do not say, if the backend knows. "" if there is
+/// neither.
 ///
 /// Ownership: release `*out_text` with commsched_string_free().
 /// Threads:   any, also while other threads wait in calls of the library.
-/// Blocks:    for 50 ms a session at most, where a backend does not return.
+/// Blocks:    for 50 ms a session at most, where a backend does not return, or
+///            another rank does not say what it has issued.
 /// Errors:    INVALID_ARGUMENT    NULL
 ///            RESOURCE_EXHAUSTED  no memory for the text
 /// Since:     0.1

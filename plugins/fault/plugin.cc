@@ -83,6 +83,19 @@ class Comm {
     }
     return inner_.comm_missing(comm_, request, out_ranks, capacity);
   }
+  uint32_t Silent(uint32_t request, int32_t* out_ranks,
+                  uint32_t capacity) const {
+    if (inner_.comm_silent == nullptr || request >= requests_.size() ||
+        !requests_[request].issued) {
+      return 0;
+    }
+    return inner_.comm_silent(comm_, request, out_ranks, capacity);
+  }
+  uint32_t Starts(commsched_launch_start_t* out_starts,
+                  uint32_t capacity) const {
+    if (inner_.comm_starts == nullptr) return 0;
+    return inner_.comm_starts(comm_, out_starts, capacity);
+  }
 
  private:
   struct Request {
@@ -365,6 +378,16 @@ uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
   return static_cast<Comm*>(comm)->Missing(request, out_ranks, capacity);
 }
 
+uint32_t CommSilent(void* comm, uint32_t request, int32_t* out_ranks,
+                    uint32_t capacity) {
+  return static_cast<Comm*>(comm)->Silent(request, out_ranks, capacity);
+}
+
+uint32_t CommStarts(void* comm, commsched_launch_start_t* out_starts,
+                    uint32_t capacity) {
+  return static_cast<Comm*>(comm)->Starts(out_starts, capacity);
+}
+
 commsched_status_t MemRegister(void* opaque, void* const* comms,
                                uint32_t num_comms, void* address,
                                uint64_t bytes, void** out_handle, char* message,
@@ -447,6 +470,8 @@ const commsched_backend_t table = {
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
+    .comm_silent = &CommSilent,
+    .comm_starts = &CommStarts,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

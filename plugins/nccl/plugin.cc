@@ -221,6 +221,8 @@ constexpr commsched_backend_t kBackend = {
     .mem_alloc = &MemAlloc,
     .mem_free = &MemFree,
     .mem_stats = &MemStats,
+    .comm_silent = nullptr,
+    .comm_starts = nullptr,
 };
 
 constexpr commsched_plugin_t kPlugins[] = {

@@ -347,6 +347,8 @@ const commsched_backend_t table = {
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
+    .comm_silent = nullptr,
+    .comm_starts = nullptr,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

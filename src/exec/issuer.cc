@@ -1,6 +1,9 @@
 #include "exec/issuer.h"
 
+#include <algorithm>
+#include <chrono>
 #include <new>
+#include <thread>
 
 #include "base/status_macros.h"
 #include "exec/enqueued_mode.h"
@@ -9,6 +12,9 @@
 
 namespace commsched {
 namespace {
+
+// How often one looks for the answers of other ranks.
+constexpr int64_t kAnswerLookNs = int64_t{1} * 1000 * 1000;
 
 std::unique_ptr<IssueMode> ModeOf(IssueState* state) {
   if (state->program.issue_inline) return std::make_unique<InlineMode>(state);
@@ -45,6 +51,22 @@ bool Issuer::Pump() {
     Fail(absl::ResourceExhaustedError("out of host memory"));
     return false;
   }
+}
+
+std::vector<PendingLaunch> Issuer::PendingBy(int64_t deadline_ns) {
+  std::vector<PendingLaunch> pending;
+  const auto any_is_asked = [&] {
+    return std::any_of(
+        pending.begin(), pending.end(),
+        [](const PendingLaunch& launch) { return !launch.silent.empty(); });
+  };
+  while (state_.spec.rank->LookBy(deadline_ns,
+                                  [&] { pending = mode_->Pending(); })) {
+    if (!any_is_asked()) break;
+    if (SystemClock::Get().NowNs() + kAnswerLookNs >= deadline_ns) break;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kAnswerLookNs));
+  }
+  return pending;
 }
 
 void Issuer::AwaitRetired(uint64_t steps) {

@@ -99,11 +99,9 @@ class Issuer final : public Pumped {
   }
   // What is polled and not complete, in issue order. Any thread that has not
   // the rank's turn: takes it. Nothing if it is not to be had by `deadline_ns`.
-  std::vector<PendingLaunch> PendingBy(int64_t deadline_ns) {
-    std::vector<PendingLaunch> pending;
-    state_.spec.rank->LookBy(deadline_ns, [&] { pending = mode_->Pending(); });
-    return pending;
-  }
+  // Blocks no longer than that: for the answers of ranks that are asked whether
+  // they have issued it.
+  std::vector<PendingLaunch> PendingBy(int64_t deadline_ns);
   // If enqueued: blocks until all launches of the first `steps` steps have
   // retired, or the session has failed. One thread.
   void AwaitRetired(uint64_t steps);

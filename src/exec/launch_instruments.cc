@@ -26,7 +26,9 @@ void LaunchInstruments::Completed(uint32_t launch, uint64_t step,
                                   int64_t started_ns, LaunchMark* mark) {
   mark->hold.started_ns = started_ns;
   if (spec_.flight == nullptr) return;
-  AddFlight(FlightEvent::kStart, launch, step, started_ns);
+  if (started_ns != 0) {
+    AddFlight(FlightEvent::kStart, launch, step, started_ns);
+  }
   AddFlight(FlightEvent::kComplete, launch, step, spec_.clock->NowNs());
 }
 

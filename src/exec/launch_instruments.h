@@ -107,10 +107,16 @@ class LaunchInstruments {
     spec_.observers->Issued(launch, step, mark.begin_ns);
   }
   // The backend says that it is done, and that its members had met at
-  // `started_ns`. Not of launches that are done when the backend has taken
-  // them, nor of those on a device.
+  // `started_ns`, if that is not 0. Not of launches that are done when the
+  // backend has taken them, nor of those on a device.
   void Completed(uint32_t launch, uint64_t step, int64_t started_ns,
                  LaunchMark* mark);
+  // When they had, the backend has found out later. Whether anybody wants to
+  // know; `step` as the program calls it.
+  bool wants_starts() const { return holds_.traces(); }
+  void Started(uint32_t launch, uint64_t step, const Start& start) {
+    writer_.Add(StartRecord(start, step, launch));
+  }
   // It is over, and its result in place. Returns when that was, for the trace
   // of what follows at once; 0 if there is none, or if observers, whose time is
   // no launch's, were told since.

@@ -7,6 +7,11 @@
 #include "device/host_device.h"
 
 namespace commsched {
+namespace {
+
+constexpr uint32_t kStartsAtOnce = 16;
+
+}  // namespace
 
 uint32_t PolledMode::RequestsFor(const Plan& plan) {
   const uint32_t cap = plan.options.max_launches_in_flight;
@@ -16,6 +21,8 @@ uint32_t PolledMode::RequestsFor(const Plan& plan) {
 PolledMode::PolledMode(IssueState* state)
     : state_(*state),
       requests_(RequestsFor(*state_.program.plan)),
+      reads_starts_(state_.instruments.wants_starts() &&
+                    state_.spec.backend->comm_starts != nullptr),
       issued_(state_.launches_per_step),
       comm_issued_(state_.spec.comms.size()),
       watchdog_(state_.ForWatchdog()) {
@@ -41,6 +48,7 @@ bool PolledMode::Pump() {
   bool progressed = PollInFlight();
   while (!state_.failed() && TryIssue()) progressed = true;
   if (progressed) return true;
+  if (ABSL_PREDICT_FALSE(reads_starts_)) ReadStarts();
   CheckDeadlines();
   if (in_flight_.empty()) state_.CheckCommunicators();
   if (!state_.failed()) state_.instruments.Stalled(stall_cause_);
@@ -104,6 +112,12 @@ bool PolledMode::LaneIsEmpty(uint32_t lane) const {
   return std::none_of(
       in_flight_.begin(), in_flight_.end(),
       [&](const InFlight& entry) { return LaneOf(entry) == lane; });
+}
+
+bool PolledMode::IsOldest(const InFlight& entry) const {
+  return std::none_of(in_flight_.data(), &entry, [&](const InFlight& older) {
+    return LaneOf(older) == LaneOf(entry);
+  });
 }
 
 // ---- Completion ----
@@ -182,6 +196,41 @@ void PolledMode::Retire(const InFlight& entry) {
   }
 }
 
+// What ranks have told each other of when launches were issued.
+void PolledMode::ReadStarts() {
+  commsched_launch_start_t starts[kStartsAtOnce];
+  for (uint32_t group = 0; group < state_.spec.comms.size(); ++group) {
+    uint32_t count = kStartsAtOnce;
+    while (count == kStartsAtOnce) {
+      count = std::min(kStartsAtOnce,
+                       state_.spec.backend->comm_starts(
+                           state_.spec.comms[group], starts, kStartsAtOnce));
+      for (uint32_t i = 0; i < count; ++i) ReadStart(group, starts[i]);
+    }
+  }
+}
+
+void PolledMode::ReadStart(uint32_t group,
+                           const commsched_launch_start_t& start) {
+  const std::vector<LaunchProgram>& launches = state_.program.launches;
+  const auto found =
+      std::lower_bound(launches.begin(), launches.end(), start.key,
+                       [](const LaunchProgram& launch, uint64_t key) {
+                         return launch.call.key < key;
+                       });
+  const std::vector<int>& ranks = state_.spec.group_ranks[group];
+  const size_t last = static_cast<size_t>(start.last_rank);
+  if (found == launches.end() || found->call.key != start.key ||
+      found->group != group || last >= ranks.size()) {
+    return;
+  }
+  state_.instruments.Started(static_cast<uint32_t>(found - launches.begin()),
+                             start.step,
+                             {.started_ns = start.started_ns,
+                              .error_ns = start.error_ns,
+                              .last_rank = ranks[last]});
+}
+
 // ---- Deadlines ----
 
 // An end that the backend foretold, or the next deadline.
@@ -189,7 +238,7 @@ int64_t PolledMode::NextWakeNs() const {
   int64_t wake_ns = kNoDeadlineNs;
   int64_t deadline_ns = kNoDeadlineNs;
   for (const InFlight& entry : in_flight_) {
-    deadline_ns = std::min(deadline_ns, watchdog_.DeadlineNs(LaneOf(entry)));
+    deadline_ns = std::min(deadline_ns, watchdog_.NextLookNs(LaneOf(entry)));
     if (!entry.done && entry.wake_at_ns != 0) {
       wake_ns = std::min(wake_ns, entry.wake_at_ns);
     }
@@ -211,13 +260,14 @@ std::vector<PendingLaunch> PolledMode::Pending() const {
   return pending;
 }
 
-// In issue order, so that of a lane the oldest launch is named.
+// Of a lane the oldest launch is named.
 void PolledMode::CheckDeadlines() {
   if (in_flight_.empty()) return;
   const int64_t now_ns = state_.NowForDeadlinesNs();
   watchdog_.Look(now_ns);
   for (const InFlight& entry : in_flight_) {
-    if (now_ns < watchdog_.DeadlineNs(LaneOf(entry))) continue;
+    if (now_ns < watchdog_.AskNs(LaneOf(entry)) || !IsOldest(entry)) continue;
+    if (!watchdog_.HasExpired(entry.launch, entry.request, now_ns)) continue;
     state_.Fail(
         watchdog_.Expired(entry.launch, entry.step, entry.request, now_ns));
     return;

@@ -52,10 +52,13 @@ class PolledMode final : public IssueMode {
   bool TryIssue();
   bool MayIssue(const LaunchProgram& launch, uint64_t step);
   bool LaneIsEmpty(uint32_t lane) const;
+  bool IsOldest(const InFlight& entry) const;  // of its lane
   bool PollInFlight();
   absl::Status Poll(InFlight* entry);
   void RetireInOrder();
   void Retire(const InFlight& entry);
+  void ReadStarts();
+  void ReadStart(uint32_t group, const commsched_launch_start_t& start);
   void CheckDeadlines();
   uint32_t LaneOf(const InFlight& entry) const {
     return state_.program.launches[entry.launch].lane;
@@ -63,6 +66,7 @@ class PolledMode final : public IssueMode {
 
   IssueState& state_;
   const uint32_t requests_;
+  const bool reads_starts_;
 
   // Owned by who pumps.
   LaunchCursor issued_;

@@ -13,16 +13,23 @@ namespace {
 
 constexpr uint32_t kMaxNamedRanks = 256;
 constexpr int kMaxRanges = 16;
-
-// Tables of older plugins end before the function.
-bool KnowsMissing(const commsched_backend_t& backend) {
-  return backend.struct_size >= offsetof(commsched_backend_t, comm_missing) +
-                                    sizeof(backend.comm_missing) &&
-         backend.comm_missing != nullptr;
-}
+// Who makes progress at all answers within less.
+constexpr int64_t kMostAnswerNs = int64_t{1} * 1000 * 1000 * 1000;
 
 std::string Seconds(int64_t ns) {
   return absl::StrFormat("%.1f s", static_cast<double>(ns) * 1e-9);
+}
+
+int64_t AnswerNs(const Watchdog::Spec& spec) {
+  if (spec.backend->comm_silent == nullptr) return 0;
+  return std::min(kMostAnswerNs, spec.timeout_ns / 2);
+}
+
+// Takes those of `others` out. Both ascend.
+void Remove(const std::vector<int>& others, std::vector<int>* ranks) {
+  std::erase_if(*ranks, [&](int rank) {
+    return std::binary_search(others.begin(), others.end(), rank);
+  });
 }
 
 }  // namespace
@@ -44,24 +51,75 @@ std::string RankList(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string SilentText(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "";
+  const bool is_one = ranks.size() == 1;
+  return absl::StrCat(is_one ? "; rank " : "; ranks ", RankList(ranks),
+                      is_one ? " has not said whether it has"
+                             : " have not said whether they have",
+                      " issued it");
+}
+
 Watchdog::Watchdog(Spec spec)
-    : spec_(std::move(spec)), since_ns_(spec_.program->plan->num_comm_lanes) {}
+    : spec_(std::move(spec)),
+      answer_ns_(AnswerNs(spec_)),
+      lanes_(spec_.program->plan->num_comm_lanes) {}
 
 void Watchdog::Look(int64_t now_ns) {
-  std::replace(since_ns_.begin(), since_ns_.end(), kRestarted, now_ns);
+  for (Lane& lane : lanes_) {
+    if (lane.since_ns == kRestarted) lane.since_ns = now_ns;
+  }
 }
 
 int64_t Watchdog::DeadlineNs(uint32_t lane) const {
-  return DeadlineAfter(since_ns_[lane], spec_.timeout_ns);
+  return DeadlineAfter(lanes_[lane].since_ns, spec_.timeout_ns);
 }
 
-std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
-                                        uint32_t request) const {
-  if (!KnowsMissing(*spec_.backend)) return {};
+int64_t Watchdog::AskNs(uint32_t lane) const {
+  const int64_t deadline_ns = DeadlineNs(lane);
+  return deadline_ns == kNoDeadlineNs ? deadline_ns : deadline_ns - answer_ns_;
+}
+
+bool Watchdog::HasExpired(uint32_t index, uint32_t request, int64_t now_ns) {
+  const LaunchProgram& launch = spec_.program->launches[index];
+  if (now_ns < AskNs(launch.lane)) return false;
+  Lane* const lane = &lanes_[launch.lane];
+  const int64_t deadline_ns = DeadlineNs(launch.lane);
+  if (lane->asked == Asked::kNobody) {
+    MissingRanks(launch, request);  // Asks.
+    lane->asked = Asked::kBefore;
+    // Whoever looks late gives them time all the same.
+    lane->answers_by_ns = std::max(deadline_ns, now_ns + answer_ns_ / 2);
+  }
+  if (now_ns < deadline_ns) {
+    lane->next_look_ns = deadline_ns;
+    return false;
+  }
+  if (HasAnswers(lane, launch, request, now_ns)) return true;
+  lane->next_look_ns = lane->answers_by_ns;
+  return false;
+}
+
+bool Watchdog::HasAnswers(Lane* lane, const LaunchProgram& launch,
+                          uint32_t request, int64_t now_ns) const {
+  if (lane->asked == Asked::kBefore) {
+    lane->silent = SilentRanks(launch, request);
+    if (!lane->silent.empty() && now_ns < lane->answers_by_ns) return false;
+    MissingRanks(launch, request);  // Asks those that have answered.
+    lane->asked = Asked::kAgain;
+    lane->answers_by_ns = now_ns + answer_ns_;
+  }
+  std::vector<int> silent = SilentRanks(launch, request);
+  Remove(lane->silent, &silent);
+  return silent.empty() || now_ns >= lane->answers_by_ns;
+}
+
+std::vector<int> Watchdog::RanksOf(ListRanks list, const LaunchProgram& launch,
+                                   uint32_t request) const {
+  if (list == nullptr) return {};
   std::vector<int32_t> found(kMaxNamedRanks);
   const uint32_t count = std::min(
-      kMaxNamedRanks, spec_.backend->comm_missing(
-                          launch.comm, request, found.data(), kMaxNamedRanks));
+      kMaxNamedRanks, list(launch.comm, request, found.data(), kMaxNamedRanks));
   std::vector<int> ranks;
   const std::vector<int>& members = spec_.group_ranks[launch.group];
   for (uint32_t i = 0; i < count; ++i) {
@@ -72,14 +130,45 @@ std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
   return ranks;
 }
 
+std::vector<int> Watchdog::MissingRanks(const LaunchProgram& launch,
+                                        uint32_t request) const {
+  return RanksOf(spec_.backend->comm_missing, launch, request);
+}
+
+std::vector<int> Watchdog::SilentRanks(const LaunchProgram& launch,
+                                       uint32_t request) const {
+  return RanksOf(spec_.backend->comm_silent, launch, request);
+}
+
+// Of kinds in which not all wait for all only this rank is.
+std::vector<int> Watchdog::WaitingRanks(const LaunchProgram& launch,
+                                        const std::vector<int>& missing,
+                                        const std::vector<int>& silent) const {
+  const commsched_collective_t kind = launch.call.kind;
+  if (kind == COMMSCHED_SEND || kind == COMMSCHED_BROADCAST ||
+      kind == COMMSCHED_REDUCE) {
+    return {spec_.world_rank};
+  }
+  std::vector<int> waiting = spec_.group_ranks[launch.group];
+  std::sort(waiting.begin(), waiting.end());
+  Remove(missing, &waiting);
+  Remove(silent, &waiting);
+  return waiting;
+}
+
 PendingLaunch Watchdog::Pending(uint32_t index, uint64_t step, uint32_t request,
                                 int64_t now_ns) const {
   const LaunchProgram& launch = spec_.program->launches[index];
-  const int64_t since_ns = since_ns_[launch.lane];
-  return {.launch = index,
-          .step = spec_.program->first_step + step,
-          .waited_ns = since_ns == kRestarted ? 0 : now_ns - since_ns,
-          .missing = MissingRanks(launch, request)};
+  const int64_t since_ns = lanes_[launch.lane].since_ns;
+  PendingLaunch pending = {
+      .launch = index,
+      .step = spec_.program->first_step + step,
+      .waited_ns = since_ns == kRestarted ? 0 : now_ns - since_ns,
+      .missing = MissingRanks(launch, request),
+      .silent = {}};
+  pending.silent = SilentRanks(launch, request);
+  Remove(pending.silent, &pending.missing);  // These are asked again.
+  return pending;
 }
 
 absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t request,
@@ -87,32 +176,28 @@ absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t request,
   const LaunchProgram& launch = spec_.program->launches[index];
   step += spec_.program->first_step;
   const std::string name = spec_.program->LaunchName(index);
-  const std::string waited = Seconds(now_ns - since_ns_[launch.lane]);
+  const Lane& lane = lanes_[launch.lane];
+  const std::string waited = Seconds(now_ns - lane.since_ns);
   const std::string limit = Seconds(spec_.timeout_ns);
-  const std::vector<int> missing = MissingRanks(launch, request);
+  // In this order: who is missing is asked again.
+  std::vector<int> silent = SilentRanks(launch, request);
+  std::vector<int> missing = MissingRanks(launch, request);
+  Remove(missing, &silent);
+  // They may have answered what they were asked before the deadline.
+  if (lane.asked == Asked::kAgain) Remove(lane.silent, &missing);
   if (missing.empty()) {
-    return absl::DeadlineExceededError(absl::StrCat(
-        "launch ", name, " of step ", step, " is not complete on rank ",
-        spec_.world_rank, " after ", waited, "; the limit is ", limit));
+    return absl::DeadlineExceededError(
+        absl::StrCat("launch ", name, " of step ", step,
+                     " is not complete on rank ", spec_.world_rank, " after ",
+                     waited, "; the limit is ", limit, SilentText(silent)));
   }
-  // Of sends and receives only this rank is known to wait.
-  std::vector<int> waiting = {spec_.world_rank};
-  if (launch.call.kind != COMMSCHED_SEND) {
-    waiting = spec_.group_ranks[launch.group];
-    std::sort(waiting.begin(), waiting.end());
-    waiting.erase(std::remove_if(waiting.begin(), waiting.end(),
-                                 [&](int rank) {
-                                   return std::binary_search(
-                                       missing.begin(), missing.end(), rank);
-                                 }),
-                  waiting.end());
-  }
+  const std::vector<int> waiting = WaitingRanks(launch, missing, silent);
   return absl::DeadlineExceededError(absl::StrCat(
       missing.size() == 1 ? "rank " : "ranks ", RankList(missing),
       missing.size() == 1 ? " has" : " have", " not issued ", name, " of step ",
       step, "; ", waiting.size() == 1 ? "rank " : "ranks ", RankList(waiting),
       waiting.size() == 1 ? " has" : " have", " waited for ", waited,
-      ", the limit is ", limit));
+      ", the limit is ", limit, SilentText(silent)));
 }
 
 }  // namespace commsched

@@ -107,6 +107,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   desc.rank = group.rank;
   desc.max_in_flight = requests;
   desc.max_members = LargestLaunch(spec.plan.get());
+  desc.asks_starts = spec.recorder == nullptr ? 0 : 1;
   desc.num_lanes = spec.plan == nullptr ? 1 : spec.plan->num_comm_lanes;
   PluginMessage message;
   commsched_status_t code = COMMSCHED_OK;

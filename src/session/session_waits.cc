@@ -67,7 +67,7 @@ std::string PendingLine(const Program& program, const PendingLaunch& launch) {
         RankList(launch.missing), launch.missing.size() == 1 ? " has" : " have",
         " not issued it");
   }
-  return text;
+  return absl::StrCat(text, SilentText(launch.silent));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -22,6 +23,7 @@ struct Flight {
   int64_t end_ns = 0;
   int64_t owned_from_ns = 0;  // up to end_ns
   Hold hold;
+  int last_rank = -1;  // -1: it is not known
 };
 
 struct Window {
@@ -54,7 +56,8 @@ std::vector<Flight> Flights(const std::vector<Record>& records,
     Flight flight{.launch = record.index,
                   .begin_ns = record.begin_ns,
                   .end_ns = record.end_ns,
-                  .hold = holds.Of(record)};
+                  .hold = holds.Of(record),
+                  .last_rank = holds.LastRankOf(record)};
     flight.owned_from_ns = flights.empty()
                                ? record.begin_ns
                                : std::max(record.begin_ns, accounted_ns);
@@ -132,15 +135,40 @@ Blame Total(const std::vector<Blame>& launches) {
   return total;
 }
 
-std::string Line(const Blame& blame, uint64_t num_steps,
-                 absl::string_view name) {
+// What is owed to whom for being late.
+class Debts {
+ public:
+  void Add(int rank, int64_t ns) {
+    if (rank >= 0) by_rank_[rank] += ns;
+  }
+  Straggler Greatest() const {
+    Straggler greatest;
+    for (const auto& [rank, ns] : by_rank_) {
+      if (ns > greatest.ns) greatest = {rank, ns};
+    }
+    return greatest;
+  }
+
+ private:
+  std::map<int, int64_t> by_rank_;
+};
+
+std::string Line(const Blame& blame, const Straggler& straggler,
+                 uint64_t num_steps, absl::string_view name) {
   const auto us = [&](int64_t ns) {
     return static_cast<double>(ns) / 1e3 / static_cast<double>(num_steps);
   };
-  return absl::StrFormat("%12.1f %10.1f %10.1f %10.1f %10.1f %10.1f  %s\n",
+  const std::string rank =
+      straggler.rank < 0 ? "-" : absl::StrCat(straggler.rank);
+  return absl::StrFormat("%12.1f %10.1f %10.1f %10.1f %10.1f %10.1f %5s  %s\n",
                          us(blame.total_ns()), us(blame.cap_ns),
                          us(blame.dependency_ns), us(blame.order_ns),
-                         us(blame.link_ns), us(blame.straggler_ns), name);
+                         us(blame.link_ns), us(blame.straggler_ns), rank, name);
+}
+
+void WriteStraggler(const Straggler& straggler, JsonWriter* json) {
+  if (straggler.rank < 0) return;
+  json->Field("straggler_rank", straggler.rank);
 }
 
 void WriteParts(const Blame& blame, JsonWriter* json) {
@@ -160,6 +188,8 @@ RunBlame ComputeBlame(const Recorder& recorder) {
   const std::vector<Flight> flights = Flights(records, LaunchHolds(recorder));
   RunBlame result;
   result.launches.resize(recorder.names().launches.size());
+  std::vector<Debts> debts(result.launches.size());
+  Debts all_debts;
   size_t first = 0;  // flights before it are over; owned parts do not overlap
   for (const Window& window : CompleteSteps(records)) {
     StepBlame step;
@@ -172,12 +202,21 @@ RunBlame ComputeBlame(const Recorder& recorder) {
          i < flights.size() && flights[i].begin_ns < window.span.end_ns; ++i) {
       const Blame blame = BlameOf(flights[i], window, compute);
       const size_t launch = flights[i].launch;
-      if (launch >= result.launches.size()) result.launches.resize(launch + 1);
+      if (launch >= result.launches.size()) {
+        result.launches.resize(launch + 1);
+        debts.resize(launch + 1);
+      }
       result.launches[launch] += blame;
+      debts[launch].Add(flights[i].last_rank, blame.straggler_ns);
+      all_debts.Add(flights[i].last_rank, blame.straggler_ns);
       step.blame += blame;
     }
     result.steps.push_back(step);
   }
+  for (const Debts& of_launch : debts) {
+    result.stragglers.push_back(of_launch.Greatest());
+  }
+  result.straggler = all_debts.Greatest();
   return result;
 }
 
@@ -188,14 +227,16 @@ std::string BlameText(const Recorder& recorder) {
       absl::StrCat("exposed communication of rank ", names.rank,
                    ", us per step, mean of ", run.steps.size(), " steps\n");
   if (run.steps.empty()) return text;
-  absl::StrAppendFormat(&text, "%12s %10s %10s %10s %10s %10s  launch\n",
+  absl::StrAppendFormat(&text, "%12s %10s %10s %10s %10s %10s %5s  launch\n",
                         "exposed", "cap", "dependency", "order", "link",
-                        "straggler");
+                        "straggler", "rank");
+  const uint64_t num_steps = run.steps.size();
   for (size_t k : Worst(run.launches)) {
-    absl::StrAppend(&text, Line(run.launches[k], run.steps.size(),
+    absl::StrAppend(&text, Line(run.launches[k], run.stragglers[k], num_steps,
                                 absl::StrCat("#", k, " ", NameOf(names, k))));
   }
-  absl::StrAppend(&text, Line(Total(run.launches), run.steps.size(), "all"));
+  absl::StrAppend(&text,
+                  Line(Total(run.launches), run.straggler, num_steps, "all"));
   return text;
 }
 
@@ -228,6 +269,7 @@ std::string BlameJson(const Recorder& recorder) {
     json.Field("launch", k);
     json.Field("name", NameOf(names, k));
     WriteParts(run.launches[k], &json);
+    WriteStraggler(run.stragglers[k], &json);
     json.EndObject();
   }
   json.EndArray();

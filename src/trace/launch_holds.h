@@ -11,8 +11,9 @@
 
 namespace commsched {
 
-// The holds of a recorder by step and launch. Should two sessions share the
-// recorder there are several of a number; the one that fits in time is meant.
+// The holds of a recorder by step and launch, and when launches started. Should
+// two sessions share the recorder there are several of a number; the one that
+// fits in time is meant.
 //
 // Thread-compatible.
 class LaunchHolds {
@@ -20,12 +21,21 @@ class LaunchHolds {
   explicit LaunchHolds(const Recorder& recorder);
 
   // Of a launch's record, with times that lie where they must: ready no later
-  // than its begin, started within it. Nothing held a launch of which nothing
-  // is known.
+  // than its begin, started within it, at its begin if this rank issued it
+  // last. Nothing held a launch of which nothing is known.
   Hold Of(const Record& launch) const;
+  // The world rank that issued it last; -1: it is not known.
+  int LastRankOf(const Record& launch) const;
 
  private:
-  absl::flat_hash_map<std::pair<uint64_t, uint32_t>, std::vector<Hold>> holds_;
+  using Launch = std::pair<uint64_t, uint32_t>;
+
+  // Null: none is known.
+  const Start* StartOf(const Record& launch) const;
+
+  const int rank_;
+  absl::flat_hash_map<Launch, std::vector<Hold>> holds_;
+  absl::flat_hash_map<Launch, std::vector<Start>> starts_;
 };
 
 }  // namespace commsched

@@ -39,6 +39,23 @@ Hold HoldOf(const Record& record) {
           .cap_ns = static_cast<int64_t>(record.value & 0xffffffff)};
 }
 
+Record StartRecord(const Start& start, uint64_t step, uint32_t launch) {
+  const uint64_t error = static_cast<uint64_t>(std::clamp<int64_t>(
+      start.error_ns, 0, std::numeric_limits<uint32_t>::max()));
+  return {.begin_ns = start.started_ns,
+          .end_ns = start.started_ns,
+          .step = step,
+          .value = error << 32 | static_cast<uint32_t>(start.last_rank),
+          .index = launch,
+          .kind = RecordKind::kStart};
+}
+
+Start StartOf(const Record& record) {
+  return {.started_ns = record.begin_ns,
+          .error_ns = static_cast<int64_t>(record.value >> 32),
+          .last_rank = static_cast<int>(static_cast<uint32_t>(record.value))};
+}
+
 absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Create(uint64_t capacity) {
   if (capacity < kMinCapacity || capacity > kMaxCapacity) {
     return absl::InvalidArgumentError(
@@ -67,9 +84,32 @@ Record Recorder::Slot::Load() const {
   return record;
 }
 
-std::vector<Record> Recorder::Snapshot() const { return Held(false); }
+std::vector<Record> Recorder::Snapshot() const {
+  return Held(Wanted::kIntervals);
+}
 
-std::vector<Record> Recorder::SnapshotOfHolds() const { return Held(true); }
+std::vector<Record> Recorder::SnapshotOfHolds() const {
+  return Held(Wanted::kHolds);
+}
+
+std::vector<Record> Recorder::SnapshotOfStarts() const {
+  return Held(Wanted::kStarts);
+}
+
+Recorder::Wanted Recorder::WantedBy(RecordKind kind) {
+  switch (kind) {
+    case RecordKind::kHold:
+      return Wanted::kHolds;
+    case RecordKind::kStart:
+      return Wanted::kStarts;
+    case RecordKind::kStepBegin:
+    case RecordKind::kCompute:
+    case RecordKind::kLaunch:
+    case RecordKind::kWait:
+      break;
+  }
+  return Wanted::kIntervals;
+}
 
 // A writer may use up a block that it took some steps before: one that adds at
 // least a record per step has done so kBlock steps later.
@@ -83,16 +123,16 @@ std::vector<Record> Recorder::SnapshotOfLast(uint64_t steps) const {
       ++begins;
     }
   }
-  return HeldIn(begin, end, /*holds=*/false);
+  return HeldIn(begin, end, Wanted::kIntervals);
 }
 
-std::vector<Record> Recorder::Held(bool holds) const {
+std::vector<Record> Recorder::Held(Wanted wanted) const {
   const uint64_t end = next_.load(std::memory_order_relaxed);
-  return HeldIn(end > mask_ ? end - (mask_ + 1) : 0, end, holds);
+  return HeldIn(end > mask_ ? end - (mask_ + 1) : 0, end, wanted);
 }
 
 std::vector<Record> Recorder::HeldIn(uint64_t begin, uint64_t end,
-                                     bool holds) const {
+                                     Wanted wanted) const {
   std::vector<Record> records;
   records.reserve(end - begin);
   for (uint64_t i = begin; i < end; ++i) {
@@ -103,8 +143,8 @@ std::vector<Record> Recorder::HeldIn(uint64_t begin, uint64_t end,
     if (record.kind == RecordKind::kStepBegin) record.end_ns = record.begin_ns;
   }
   std::erase_if(records, [&](const Record& record) {
-    const bool is_hold = record.kind == RecordKind::kHold;
-    return is_hold != holds || (!is_hold && record.end_ns < record.begin_ns);
+    if (WantedBy(record.kind) != wanted) return true;
+    return wanted == Wanted::kIntervals && record.end_ns < record.begin_ns;
   });
   std::stable_sort(
       records.begin(), records.end(),

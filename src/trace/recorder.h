@@ -17,6 +17,7 @@ enum class RecordKind : uint8_t {
   kLaunch,     // [lane's waits met, complete] of a launch
   kWait,       // host time blocked in `before`
   kHold,       // what held a launch back: HoldRecord
+  kStart,      // when all members had issued a launch: StartRecord
 };
 
 // One interval, on the clock of base/clock.h. 40 bytes in the ring.
@@ -33,8 +34,10 @@ struct Record {
 // What a launch waited for, as far as its rank knows. A record of its own: a
 // launch's has no room.
 struct Hold {
-  int64_t ready_ns = 0;    // its producers had had their `after`
-  int64_t started_ns = 0;  // all members had arrived; 0: nobody says
+  int64_t ready_ns = 0;  // its producers had had their `after`
+  // All members had issued it; 0: nobody has said so by its end. Then there may
+  // be a Start.
+  int64_t started_ns = 0;
   // From `ready_ns` until the launch before it in key order had been issued; 0
   // if it then had to wait for events.
   int64_t order_ns = 0;
@@ -45,6 +48,16 @@ struct Hold {
 Record HoldRecord(const Hold& hold, uint64_t step, uint32_t launch,
                   uint8_t lane);
 Hold HoldOf(const Record& record);
+
+// When the last member issued a launch, where that is known some time later.
+struct Start {
+  int64_t started_ns = 0;
+  int64_t error_ns = 0;  // at most so far off
+  int last_rank = 0;     // in the world: who that was
+};
+// An error stops at 4.29 s.
+Record StartRecord(const Start& start, uint64_t step, uint32_t launch);
+Start StartOf(const Record& record);
 
 // Names for the records of one plan, set once when a session binds.
 struct RecordNames {
@@ -110,8 +123,9 @@ class Recorder {
   // Held records of intervals, sorted by begin_ns; those that begin together,
   // oldest first.
   std::vector<Record> Snapshot() const;
-  // Those of kind kHold, in the same order.
+  // Those of kind kHold, or kStart, in the same order.
   std::vector<Record> SnapshotOfHolds() const;
+  std::vector<Record> SnapshotOfStarts() const;
   // Those of the last `steps` steps that have begun, as Snapshot() has them,
   // and some before. May be called while others add: what is being added may be
   // left out.
@@ -121,9 +135,12 @@ class Recorder {
   // Slots that a writer takes at once; a locked add is what a store costs most.
   static constexpr uint64_t kBlock = 8;
 
-  std::vector<Record> Held(bool holds) const;
+  // What of a launch is no interval is asked for by its kind.
+  enum class Wanted { kIntervals, kHolds, kStarts };
+  static Wanted WantedBy(RecordKind kind);
+  std::vector<Record> Held(Wanted wanted) const;
   // The records in the slots from `begin` to `end`.
-  std::vector<Record> HeldIn(uint64_t begin, uint64_t end, bool holds) const;
+  std::vector<Record> HeldIn(uint64_t begin, uint64_t end, Wanted wanted) const;
 
   // A record as words, each written at once: a slot that two threads write is
   // no data race.

@@ -205,6 +205,208 @@ TEST(PolledModeTest, ALaunchHasItsTimeFromTheEndOfTheOneBefore) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, "'sum_b'"));
 }
 
+// A sum of four ranks for each of them.
+Graph SumsOfFour(const std::vector<std::string>& groups = {"dp"}) {
+  test::GraphBuilder builder;
+  for (const std::string& name : groups) {
+    const GroupId group = builder.Group(name, 4);
+    const BufferId buffer = builder.Buffer("of_" + name, 4);
+    builder.Compute("make_" + name, {test::Write(buffer)});
+    builder.AllReduce("sum_" + name, group, buffer);
+  }
+  return builder.graph();
+}
+
+// One launch that has taken too long, on a rank of four.
+class LateLaunchTest : public testing::Test {
+ protected:
+  LateLaunchTest()
+      : rig_({.graph = SumsOfFour(),
+              .launch_timeout_ns = kLaunchTimeoutNs,
+              .recorder = &recorder_}) {
+    rig_.backend().KnowsWhoIsLate();
+    rig_.Make("make_dp");
+    rig_.issuer().MakeDue(1, 0);
+    rig_.PumpAll();
+  }
+  void Advance(int64_t ns) {
+    rig_.clock().AdvanceNs(ns);
+    rig_.PumpAll();
+  }
+  // Until ranks are asked, and from then to the deadline.
+  void AdvanceToAsking() { Advance(kLaunchTimeoutNs / 2); }
+  void AdvanceToDeadline() { Advance(kLaunchTimeoutNs / 2); }
+  // Who is asked does not answer before the test says so.
+  void AnswersTakeTime(const std::vector<int32_t>& ranks) {
+    rig_.backend().on_asked = [this, ranks] { rig_.backend().silent = ranks; };
+  }
+
+  Recorder recorder_{1024};
+  IssuerRig rig_;
+};
+
+TEST_F(LateLaunchTest, NobodyIsAskedEarlierThanHalfOfItsTime) {
+  Advance(kLaunchTimeoutNs / 2 - 1);
+  EXPECT_EQ(rig_.backend().num_asked(), 0u);
+  EXPECT_EQ(rig_.issuer().NextWakeNs(), rig_.clock().NowNs() + 1);
+  Advance(1);
+  EXPECT_EQ(rig_.backend().num_asked(), 1u);
+  EXPECT_EQ(rig_.issuer().NextWakeNs(),
+            rig_.clock().NowNs() + kLaunchTimeoutNs / 2);
+}
+
+TEST_F(LateLaunchTest, WhoIsMissingIsNamedAtOnceIfNobodyIsAsked) {
+  rig_.backend().missing = {1};
+  AdvanceToAsking();
+  EXPECT_OK(rig_.failure().status());
+  AdvanceToDeadline();
+  EXPECT_THAT(
+      rig_.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               "rank 1 has not issued #0 all_reduce 'sum_dp' on axis dp of "
+               "step 0; ranks 0, 2-3 have waited for 1.0 s, the limit is "
+               "1.0 s"));
+}
+
+TEST_F(LateLaunchTest, WhoHasAnsweredIsAskedAgainAtTheDeadlineAndWaitedFor) {
+  rig_.backend().missing = {1, 3};
+  AdvanceToAsking();
+  AnswersTakeTime({1, 3});
+  AdvanceToDeadline();
+  EXPECT_OK(rig_.failure().status());
+  EXPECT_GT(rig_.issuer().NextWakeNs(), rig_.clock().NowNs());
+  // Rank 1 has issued it meanwhile.
+  rig_.backend().silent = {};
+  rig_.backend().missing = {3};
+  rig_.PumpAll();
+  EXPECT_THAT(
+      rig_.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               "rank 3 has not issued #0 all_reduce 'sum_dp' on axis dp of "
+               "step 0; ranks 0-2 have waited for 1.0 s, the limit is 1.0 s"));
+}
+
+// Others may wait for this rank, which waits for that one.
+TEST_F(LateLaunchTest, WhoHasNotAnsweredBeforeTheDeadlineIsNotWaitedFor) {
+  AnswersTakeTime({1});
+  AdvanceToAsking();
+  rig_.backend().on_asked = nullptr;
+  AdvanceToDeadline();
+  EXPECT_THAT(
+      rig_.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded,
+               "launch #0 all_reduce 'sum_dp' on axis dp of step 0 is not "
+               "complete on rank 0 after 1.0 s; the limit is 1.0 s; rank 1 has "
+               "not said whether it has issued it"));
+}
+
+TEST_F(LateLaunchTest, AnAnswerFromBeforeTheDeadlineNamesNobody) {
+  AnswersTakeTime({1, 2});
+  AdvanceToAsking();
+  rig_.backend().silent = {1};
+  AnswersTakeTime({1, 2});
+  AdvanceToDeadline();
+  EXPECT_OK(rig_.failure().status());
+  // Rank 1 answers at last, to what it was asked long ago.
+  rig_.backend().silent = {};
+  rig_.backend().missing = {1, 2};
+  rig_.PumpAll();
+  EXPECT_THAT(
+      rig_.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 2 has not issued"));
+}
+
+TEST_F(LateLaunchTest, WhoDoesNotAnswerAgainIsWaitedForForSomeTime) {
+  AdvanceToAsking();
+  AnswersTakeTime({1});
+  AdvanceToDeadline();
+  EXPECT_OK(rig_.failure().status());
+  const int64_t answers_by_ns = rig_.issuer().NextWakeNs();
+  Advance(answers_by_ns - rig_.clock().NowNs());
+  EXPECT_THAT(rig_.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "after 1.5 s; the limit is 1.0 s; rank 1 has not said"));
+}
+
+// As of a process that was stopped meanwhile.
+TEST_F(LateLaunchTest, WhoLooksLateAsksAllTheSame) {
+  AnswersTakeTime({1});
+  Advance(3 * kLaunchTimeoutNs);
+  EXPECT_OK(rig_.failure().status());
+  rig_.backend().on_asked = nullptr;
+  rig_.backend().silent = {};
+  rig_.backend().missing = {1};
+  rig_.PumpAll();
+  EXPECT_THAT(
+      rig_.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 1 has not issued"));
+}
+
+TEST_F(LateLaunchTest, ALaunchThatEndsMeanwhileIsNotLate) {
+  AdvanceToAsking();
+  AnswersTakeTime({1});
+  AdvanceToDeadline();
+  rig_.backend().Finish(0);
+  rig_.PumpAll();
+  Advance(10 * kLaunchTimeoutNs);
+  EXPECT_OK(rig_.failure().status());
+}
+
+TEST_F(LateLaunchTest, WhoIsAskedAnewIsNotSaidToBeMissing) {
+  rig_.backend().missing = {1, 2};
+  AnswersTakeTime({1});
+  const std::vector<PendingLaunch> pending =
+      rig_.issuer().PendingBy(SystemClock::Get().NowNs() + 1'000'000'000);
+  ASSERT_EQ(pending.size(), 1u);
+  EXPECT_EQ(pending[0].missing, std::vector<int>{2});
+  EXPECT_EQ(pending[0].silent, std::vector<int>{1});
+}
+
+// Launches of another lane end while answers are waited for.
+TEST(PolledModeTest, EachLaneHasItsOwnTimeForAnswers) {
+  IssuerRig rig({.graph = SumsOfFour({"dp", "tp"}),
+                 .options = With(&PlanOptions::num_comm_lanes, 2),
+                 .launch_timeout_ns = kLaunchTimeoutNs});
+  rig.program().launches[1].lane = 1 - rig.program().launches[0].lane;
+  rig.backend().KnowsWhoIsLate();
+  rig.backend().on_asked = [&rig] { rig.backend().silent = {1}; };
+  rig.issuer().MakeDue(4, 0);
+  for (const uint64_t step : {0, 1}) {
+    rig.Make("make_dp", step);
+    rig.Make("make_tp", step);
+  }
+  rig.PumpAll();
+  rig.clock().AdvanceNs(kLaunchTimeoutNs / 2);
+  rig.PumpAll();
+  rig.backend().Finish(rig.Launch("sum_tp"));
+  rig.clock().AdvanceNs(kLaunchTimeoutNs / 2);
+  rig.PumpAll();
+  EXPECT_THAT(rig.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "'sum_dp'"));
+}
+
+TEST_F(LateLaunchTest, WhenItStartedComesToTheTraceLater) {
+  rig_.backend().Finish(0);
+  rig_.PumpAll();
+  const uint64_t key = rig_.program().launches[0].call.key;
+  commsched_launch_start_t start = {};
+  start.key = key;
+  start.started_ns = 12;
+  start.error_ns = 3;
+  start.last_rank = 2;
+  commsched_launch_start_t other = start;  // Of nobody's.
+  ++other.key;
+  rig_.backend().starts = {start, other};
+  rig_.PumpAll();
+  const std::vector<Record> starts = recorder_.SnapshotOfStarts();
+  ASSERT_EQ(starts.size(), 1u);
+  EXPECT_EQ(starts[0].step, 0u);
+  EXPECT_EQ(starts[0].index, 0u);
+  EXPECT_EQ(StartOf(starts[0]).started_ns, 12);
+  EXPECT_EQ(StartOf(starts[0]).error_ns, 3);
+  EXPECT_EQ(StartOf(starts[0]).last_rank, 2);
+}
+
 TEST(PolledModeTest, AnEndThatTheBackendForetoldIsWokenFor) {
   IssuerRig rig({.graph = Buckets(1), .launch_timeout_ns = kLaunchTimeoutNs});
   rig.Make("make_a");

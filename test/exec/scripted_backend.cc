@@ -1,5 +1,7 @@
 #include "test/exec/scripted_backend.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "comm/table_support.h"
@@ -58,6 +60,36 @@ struct ScriptedTable {
     return Fails("no launch has this request", message, size);
   }
 
+  static uint32_t List(const std::vector<int32_t>& ranks, int32_t* out_ranks,
+                       uint32_t capacity) {
+    std::copy_n(ranks.begin(), std::min<size_t>(ranks.size(), capacity),
+                out_ranks);
+    return static_cast<uint32_t>(ranks.size());
+  }
+  static uint32_t Missing(void* comm, uint32_t /*request*/, int32_t* out_ranks,
+                          uint32_t capacity) {
+    ScriptedBackend& self = *static_cast<Comm*>(comm)->backend;
+    ++self.num_asked_;
+    const uint32_t count = List(self.missing, out_ranks, capacity);
+    if (self.on_asked) self.on_asked();
+    return count;
+  }
+  static uint32_t Silent(void* comm, uint32_t /*request*/, int32_t* out_ranks,
+                         uint32_t capacity) {
+    return List(static_cast<Comm*>(comm)->backend->silent, out_ranks, capacity);
+  }
+  static uint32_t Starts(void* comm, commsched_launch_start_t* out_starts,
+                         uint32_t capacity) {
+    std::deque<commsched_launch_start_t>& starts =
+        static_cast<Comm*>(comm)->backend->starts;
+    uint32_t count = 0;
+    for (; count < capacity && !starts.empty(); ++count) {
+      out_starts[count] = starts.front();
+      starts.pop_front();
+    }
+    return count;
+  }
+
   static commsched_status_t Status(void* comm, char* message, uint64_t size) {
     const ScriptedBackend& self = *static_cast<Comm*>(comm)->backend;
     if (self.status_error.empty()) return COMMSCHED_OK;
@@ -76,6 +108,12 @@ ScriptedBackend::ScriptedBackend(uint32_t num_groups) {
   table_.poll = &ScriptedTable::Poll;
   table_.comm_status = &ScriptedTable::Status;
   for (uint32_t i = 0; i < num_groups; ++i) comms_.push_back({this, i});
+}
+
+void ScriptedBackend::KnowsWhoIsLate() {
+  table_.comm_missing = &ScriptedTable::Missing;
+  table_.comm_silent = &ScriptedTable::Silent;
+  table_.comm_starts = &ScriptedTable::Starts;
 }
 
 std::vector<void*> ScriptedBackend::comms() {

@@ -36,6 +36,16 @@ class ScriptedBackend {
   commsched_backend_t* mutable_table() { return &table_; }
   std::vector<void*> comms();
 
+  // From here on it has comm_missing and comm_silent, which give these, and
+  // comm_starts.
+  void KnowsWhoIsLate();
+  std::vector<int32_t> missing;
+  std::vector<int32_t> silent;
+  std::deque<commsched_launch_start_t> starts;
+  // What comm_missing does after it has listed them.
+  std::function<void()> on_asked;
+  uint64_t num_asked() const { return num_asked_; }
+
   // Called at the end of each launch(), before it returns.
   std::function<void(const Launched&)> on_launch;
   // What the next launch(), every poll() and every comm_status() fails with.
@@ -59,6 +69,7 @@ class ScriptedBackend {
   std::deque<Comm> comms_;
   std::vector<Launched> launched_;
   uint64_t num_polls_ = 0;
+  uint64_t num_asked_ = 0;
 };
 
 }  // namespace commsched::test

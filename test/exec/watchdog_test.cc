@@ -26,11 +26,13 @@ class WatchdogTest : public testing::Test {
   Watchdog::Spec Spec() const {
     Watchdog::Spec spec;
     spec.program = &program_;
+    spec.backend = &backend_;
     spec.timeout_ns = kTimeoutNs;
     return spec;
   }
 
   const Program program_;
+  const commsched_backend_t backend_ = {};
   Watchdog watchdog_;
 };
 

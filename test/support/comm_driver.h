@@ -26,6 +26,7 @@ struct CommSpec {
   std::vector<int32_t> ranks = {};  // Empty: the whole world.
   uint32_t max_in_flight = 4;
   uint32_t max_members = 16;
+  bool asks_starts = false;
   // Members that fail fail those of the same scope.
   uint64_t scope = 0;
 };
@@ -62,6 +63,7 @@ class CommDriver {
     }
     desc.max_in_flight = spec.max_in_flight;
     desc.max_members = spec.max_members;
+    desc.asks_starts = spec.asks_starts ? 1 : 0;
     const BackendRank::Turn turn(rank_);
     const commsched_status_t code = table_->comm_create(
         rank_->handle(), &desc, &comm_, message_, sizeof(message_));
@@ -165,12 +167,23 @@ class CommDriver {
 
   // Group ranks that launch `request` waits for, as comm_missing says.
   std::vector<int32_t> Missing(uint32_t request = 0) {
+    return Ranks(table_->comm_missing, request);
+  }
+  // Those of them that have been asked and do not answer.
+  std::vector<int32_t> Silent(uint32_t request = 0) {
+    return Ranks(table_->comm_silent, request);
+  }
+
+  // What comm_starts says next.
+  std::vector<commsched_launch_start_t> Starts() {
     const BackendRank::Turn turn(rank_);
-    std::vector<int32_t> ranks(16);
-    const uint32_t num_missing = table_->comm_missing(
-        comm_, request, ranks.data(), static_cast<uint32_t>(ranks.size()));
-    ranks.resize(num_missing);
-    return ranks;
+    std::vector<commsched_launch_start_t> starts(64);
+    starts.resize(
+        table_->comm_starts == nullptr
+            ? 0
+            : table_->comm_starts(comm_, starts.data(),
+                                  static_cast<uint32_t>(starts.size())));
+    return starts;
   }
 
   void Abort(commsched_status_t code, const char* message) {
@@ -205,6 +218,18 @@ class CommDriver {
       if (!ready_) turn->Sleep(SystemClock::Get().NowNs() + 1'000'000);
     }
     return absl::OkStatus();
+  }
+
+  std::vector<int32_t> Ranks(uint32_t (*list)(void*, uint32_t, int32_t*,
+                                              uint32_t),
+                             uint32_t request) {
+    if (list == nullptr) return {};
+    const BackendRank::Turn turn(rank_);
+    std::vector<int32_t> ranks(16);
+    const uint32_t count =
+        list(comm_, request, ranks.data(), static_cast<uint32_t>(ranks.size()));
+    ranks.resize(count);
+    return ranks;
   }
 
   absl::StatusOr<commsched_launch_result_t> PollWithTurn(uint32_t request) {

@@ -545,7 +545,9 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .interrupt = nullptr,
             .mem_alloc = nullptr,
             .mem_free = nullptr,
-            .mem_stats = nullptr};
+            .mem_stats = nullptr,
+            .comm_silent = nullptr,
+            .comm_starts = nullptr};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

@@ -146,6 +146,8 @@ WorldSpec SpyBackend::Spec(const WorldSpec& inner) {
   table_.mem_alloc = nullptr;
   table_.mem_free = nullptr;
   table_.mem_stats = nullptr;
+  table_.comm_silent = nullptr;
+  table_.comm_starts = nullptr;
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

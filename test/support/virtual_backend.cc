@@ -166,7 +166,9 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .interrupt = nullptr,
               .mem_alloc = nullptr,
               .mem_free = nullptr,
-              .mem_stats = nullptr}) {}
+              .mem_stats = nullptr,
+              .comm_silent = nullptr,
+              .comm_starts = nullptr}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

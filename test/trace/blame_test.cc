@@ -151,6 +151,55 @@ TEST(RunBlameTest, ALaunchThatRunsOnIsCutAtTheStep) {
   EXPECT_EQ(blame.steps[1].blame.total_ns(), 30);
 }
 
+// Ranks tell each other later who was late.
+TEST(RunBlameTest, AStartThatIsKnownLaterCountsAndNamesTheStraggler) {
+  BlameHistory run;
+  run.Begin(0, 0);
+  run.Launch(0, 0, 200, 250, {.ready_ns = 200});
+  run.Launch(0, 0, 260, 300, {.ready_ns = 260});
+  run.Begin(1, 300);
+  // Of the first; of the second, a little before its begin, by another host's
+  // clock; and of neither.
+  for (const Start& start :
+       {Start{.started_ns = 230, .error_ns = 4, .last_rank = 3},
+        Start{.started_ns = 257, .error_ns = 4, .last_rank = 2},
+        Start{.started_ns = 900, .error_ns = 4, .last_rank = 1}}) {
+    run.recorder().Add(StartRecord(start, 0, 0));
+  }
+  const RunBlame blame = run.Computed();
+  EXPECT_EQ(blame.launches[0].straggler_ns, 30);
+  EXPECT_EQ(blame.stragglers[0].rank, 3);
+  EXPECT_EQ(blame.stragglers[0].ns, 30);
+  EXPECT_EQ(blame.straggler.rank, 3);
+  EXPECT_EQ(run.recorder().Snapshot().size(), 4u);
+  const auto json = nlohmann::json::parse(BlameJson(run.recorder()));
+  EXPECT_EQ(json["launches"][0]["straggler_rank"], 3);
+}
+
+// Which it has issued a little after its record begins.
+TEST(RunBlameTest, ARankIsNotItsOwnStraggler) {
+  BlameHistory run;
+  run.Begin(0, 0);
+  run.Launch(0, 0, 200, 250, {.ready_ns = 200});
+  run.Begin(1, 300);
+  const int own_rank = run.recorder().names().rank;
+  run.recorder().Add(
+      StartRecord({.started_ns = 230, .last_rank = own_rank}, 0, 0));
+  EXPECT_EQ(run.Computed().launches[0].straggler_ns, 0);
+  EXPECT_EQ(run.Computed().straggler.rank, -1);
+}
+
+TEST(RunBlameTest, NobodyIsNamedWhereItIsNotKnown) {
+  BlameHistory run;
+  run.Begin(0, 0);
+  run.Launch(0, 0, 200, 250, {.ready_ns = 200, .started_ns = 230});
+  run.Begin(1, 300);
+  EXPECT_EQ(run.Computed().launches[0].straggler_ns, 30);
+  EXPECT_EQ(run.Computed().stragglers[0].rank, -1);
+  const auto json = nlohmann::json::parse(BlameJson(run.recorder()));
+  EXPECT_FALSE(json["launches"][0].contains("straggler_rank"));
+}
+
 TEST(RunBlameTest, TextAndJsonNameTheLaunches) {
   BlameHistory run;
   RecordNames names;

@@ -533,6 +533,8 @@ const commsched_backend_t kBackend = {
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
+    .comm_silent = nullptr,  // Members see each other.
+    .comm_starts = nullptr,
 };
 
 const commsched_plugin_t kPlugins[] = {
