@@ -30,7 +30,7 @@ uint64_t ScratchNeeds::Bytes() const {
   return RoomBytes() + kSlotsAtOnce * slot_bytes;
 }
 
-Builder::Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
+Builder::Builder(uint64_t element_bytes, uint64_t partial_bytes,
                  Operation* operation)
     : element_bytes_(element_bytes),
       partial_bytes_(partial_bytes),
@@ -47,7 +47,6 @@ Builder::Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
   op_.late.clear();
   op_.sent_on.clear();
   op_.outstanding = 0;
-  op_.heard.assign(static_cast<size_t>(size), true);
   op_.num_unheard = 0;
   op_.started_ns = 0;
   op_.cpu_ns = 0;
@@ -229,9 +228,6 @@ void Builder::Receive(int peer, Phase phase, void* data, uint64_t bytes,
                       uint32_t step) {
   Add(true, peer, phase, data, bytes, step);
   if (step != Operation::kNoStep) ++op_.steps[step].waiting;
-  if (!op_.heard[static_cast<size_t>(peer)]) return;
-  op_.heard[static_cast<size_t>(peer)] = false;
-  ++op_.num_unheard;
 }
 
 void Builder::Send(int peer, Phase phase, const void* data, uint64_t bytes,

@@ -29,8 +29,7 @@ uint64_t ScratchBytesOf(uint64_t bytes);
 // Thread-compatible. Allocates nothing where the operation's vectors have room.
 class Builder {
  public:
-  Builder(int size, uint64_t element_bytes, uint64_t partial_bytes,
-          Operation* operation);
+  Builder(uint64_t element_bytes, uint64_t partial_bytes, Operation* operation);
 
   // Behind the first `fixed_bytes` of the scratch, which are the caller's.
   void SetScratch(const AllScratchNeeds& needs, uint64_t fixed_bytes = 0);

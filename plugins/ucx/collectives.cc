@@ -35,17 +35,11 @@ uint64_t MeasurePacks(LaunchTask measured, uint64_t bytes, Operation* largest) {
          ScratchBytesOf(std::min(bytes, PackRule::kMostBytes));
 }
 
-// Whether all that a rank waits for first is a peer's own data: not where
-// others may have to hand it on. With `levels` each of all ranks has a part.
-bool HearsIssuers(const Algorithm& algorithm, const LaunchTask& task) {
-  if (&algorithm == &kExchange) return true;
-  if (&algorithm != &kLevels || task.layout.num_hosts() > 1) return false;
-  const LaunchShape shape = ShapeOf(task.launch, task.layout.size());
-  const auto size = static_cast<uint64_t>(task.layout.size());
-  return shape.kind == COMMSCHED_ALL_GATHER ||
-         shape.kind == COMMSCHED_REDUCE_SCATTER ||
-         (shape.kind == COMMSCHED_ALL_REDUCE &&
-          shape.elements >= size * shape.num_arrays);
+// Whether data of a rank may come by way of one that waits for others itself.
+// (With `levels` on one host data of a root may, but only of a root.)
+bool HandsOn(const Algorithm& algorithm, const Layout& layout) {
+  return &algorithm == &kTree ||
+         (&algorithm == &kLevels && layout.num_hosts() > 1);
 }
 
 // What launches with smaller counts need of an algorithm that `shape` is too
@@ -89,7 +83,7 @@ void Build(const Algorithm& algorithm, const LaunchTask& task,
   operation->kind = task.launch.kind;
   operation->dtype = task.launch.dtype;
   operation->reduce_op = task.launch.reduce_op;
-  operation->hears_issuers = HearsIssuers(algorithm, task);
+  operation->hands_on = HandsOn(algorithm, task.layout);
   algorithm.build(task, operation);
 }
 

@@ -83,6 +83,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       layout_(HostsOf(*network, desc)),
       max_members_(desc.max_members),
       id_(desc.id),
+      asks_starts_(desc.asks_starts != 0),
       choices_(layout_, network->choice()),
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
@@ -147,6 +148,7 @@ Outcome Comm::Ready(bool* ready, std::string* waits_for) {
     *waits_for = Name(peer) + " has not taken that this rank has joined";
     return {};
   }
+  BeginExchange();
   *ready = true;
   return {};
 }
@@ -183,6 +185,7 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   Notice joined;
   joined.kind = Notice::kJoined;
   joined.in_flight = static_cast<uint32_t>(operations_.size());
+  joined.asks_starts = asks_starts_ ? 1 : 0;
   joined.SetTexts(RanksText(), choices_.Text());
   for (int peer = 0; peer < size(); ++peer) {
     joined.reads = network_->Reads(ranks_[static_cast<size_t>(peer)]) ? 1 : 0;
@@ -223,8 +226,7 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
 }
 
 uint64_t Comm::Tag(int source, uint64_t type) const {
-  return tags_ << (kRankBits + kTypeBits) |
-         static_cast<uint64_t>(source) << kTypeBits | type;
+  return TagOf(tags_, source, type);
 }
 
 uint64_t Comm::DataTag(const Operation& operation,
@@ -314,6 +316,8 @@ Outcome Comm::CheckChoice(const commsched_launch_t& launch) {
 }
 
 Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
+  const commsched_host_t* host = network_->host();
+  const int64_t begin_ns = exchange_ == nullptr ? 0 : host->now_ns(host->user);
   {
     const std::lock_guard<std::mutex> lock(network_->mu());
     if (!failure_.ok()) return failure_;
@@ -335,23 +339,37 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   Operation& operation = operations_[request];
   operation.active = true;
+  operation.root = launch.root;
   order_.push_back(request);
   operation.serial = num_launches_++;
   if (launch.kind != COMMSCHED_SEND) operation.number = num_collectives_++;
   for (Message& message : operation.messages) {
     message.owner = request;
     message.receiver = this;
-    if (launch.kind != COMMSCHED_SEND) continue;
-    Peer& peer = peers_[static_cast<size_t>(message.peer)];
-    ++(message.is_receive ? peer.receives : peer.sends);
   }
-  if (operation.num_unheard == 0) {
-    operation.started_ns = network_->host()->now_ns(network_->host()->user);
+  if (launch.kind == COMMSCHED_SEND) CountPeers(&operation);
+  if (size() == 1 ||
+      (launch.kind == COMMSCHED_SEND && operation.num_unheard == 0)) {
+    operation.started_ns = host->now_ns(host->user);
   }
   PostFirst(&operation);
+  if (exchange_ != nullptr && launch.kind != COMMSCHED_SEND) {
+    exchange_->Issued(launch.step, launch.key, begin_ns);
+  }
   for (int peer = 0; peer < size(); ++peer) FailIfLeft(peer);
   if (!failure_.ok()) Stop();
   return failure_;
+}
+
+// Sends and receives between two ranks are matched by their numbers.
+void Comm::CountPeers(Operation* operation) {
+  for (Message& message : operation->messages) {
+    Peer& peer = peers_[static_cast<size_t>(message.peer)];
+    message.number = ++(message.is_receive ? peer.receives : peer.sends);
+    if (!message.is_receive || peer.received_in == operation->serial) continue;
+    peer.received_in = operation->serial;
+    ++operation->num_unheard;
+  }
 }
 
 void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {

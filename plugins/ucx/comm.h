@@ -12,6 +12,7 @@
 #include "layout.h"
 #include "network.h"
 #include "operation.h"
+#include "start_exchange.h"
 
 namespace commsched::ucx {
 
@@ -25,14 +26,20 @@ struct Notice {
   // After that: nothing of its sends is under way any more, so that the reader
   // need not take them.
   static constexpr uint32_t kDrained = 5;
+  // How many launches has the reader posted? And so many.
+  static constexpr uint32_t kAsked = 6;
+  static constexpr uint32_t kPosted = 7;
 
   uint32_t kind = 0;
-  int32_t rank = 0;         // Of the group; who says it.
-  uint32_t in_flight = 0;   // kJoined: launches that it was made for.
-  uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
-  uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
-  uint64_t launches = 0;    // kLeft: collectives that it has posted.
-  uint64_t sent = 0;        // kLeft: sends to, and receives from, the reader.
+  int32_t rank = 0;          // Of the group; who says it.
+  uint32_t in_flight = 0;    // kJoined: launches that it was made for.
+  uint32_t reads = 0;        // kJoined: 1: it reads the hearer's memory.
+  uint32_t has_failed = 0;   // kLeft: 1: because of a failure.
+  uint32_t asks_starts = 0;  // kJoined: 1: commsched_comm_desc_t says so.
+  // kLeft, kPosted: collectives that it has posted; sends to, and receives
+  // from, the reader.
+  uint64_t launches = 0;
+  uint64_t sent = 0;
   uint64_t received = 0;
   // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
   // to what there is room for.
@@ -63,7 +70,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // With the network's mutex.
   void Abort(commsched_status_t status, const char* message);
   Outcome Status();
+  // Those that have not posted what `request` waits for: who has said so, and
+  // is asked anew; and who has been asked and says nothing.
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
+  uint32_t Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity);
+  uint32_t TakeStarts(commsched_launch_start_t* out_starts, uint32_t capacity);
   // The host lets go of it.
   void Leave();
   // Whether messages of launches are under way.
@@ -83,6 +94,17 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     uint64_t launches_at_end = 0;  // Of one that has left.
     uint64_t sends_at_end = 0;     // To this member.
     uint64_t receives_at_end = 0;
+    // What it has posted, at least: as it has said, or as data shows.
+    uint64_t launches_posted = 0;
+    uint64_t sends_posted = 0;  // To this member.
+    uint64_t receives_posted = 0;
+    // Since when it has not answered; 0: nothing is asked. When it was asked
+    // for its last answer, and whether nothing has been asked since.
+    int64_t asked_ns = 0;
+    int64_t answer_asked_ns = 0;
+    bool answer_counts = false;
+    // The last launch of kind SEND with a receive of it.
+    uint64_t received_in = UINT64_MAX;
   };
 
   Comm(Network* network, const commsched_comm_desc_t& desc);
@@ -98,12 +120,24 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void HearAnswer(const MessageId& id);
   void Answer(Message* message);
   void Finish(Message* message, ucs_status_t status, uint64_t bytes);
-  void HearData(Operation* operation, int peer);
+  void HearData(Operation* operation, Message* message);
+  void CountPeers(Operation* operation);
   void WakeIfDue(const Operation& operation);
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);
   void Hear(const Notice& notice);
   void HearJoined(const Notice& notice);
+  // Who has not posted (comm_late.cc).
+  void Ask(const Operation& operation, int64_t now_ns);
+  void AnswerAsked(int peer);
+  void HearPosted(const Notice& notice);
+  bool HasOpen(const Operation& operation, int peer) const;
+  bool WaitsFor(const Operation& operation, int peer) const;
+  bool HasPosted(const Operation& operation, int peer) const;
+  template <typename Is>
+  uint32_t List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
+                const Is& is);
+  void BeginExchange();
 
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
@@ -159,6 +193,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   const Layout layout_;
   const uint32_t max_members_;
   const std::string id_;
+  const bool asks_starts_;
   uint64_t tags_ = 0;  // Upper bits of every tag.
 
   // Owned by who launches and polls.
@@ -186,6 +221,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool left_ = false;
   // Notices under way, by peer; they may outlive the communicator.
   const std::shared_ptr<std::vector<uint32_t>> unsent_;
+  std::unique_ptr<StartExchange> exchange_;  // Null: nobody asks for starts.
+  bool any_asks_starts_ = false;
   Notice heard_;
   Message notice_message_;
   MessageId answered_;

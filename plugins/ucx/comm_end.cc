@@ -48,29 +48,6 @@ Outcome Comm::Status() {
   return failure_;
 }
 
-uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
-                       uint32_t capacity) {
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  network_->Progress();
-  if (request >= operations_.size() || !operations_[request].active) return 0;
-  const Operation& operation = operations_[request];
-  if (!operation.hears_issuers) return 0;
-  uint32_t count = 0;
-  for (int peer = 0; peer < size(); ++peer) {
-    bool is_missing = !operation.heard[static_cast<size_t>(peer)];
-    for (const Message& message : operation.messages) {
-      // One that nobody has taken over: its receiver has not come.
-      is_missing |= message.peer == peer && !message.is_receive &&
-                    (message.IsUnderWay() || message.unread != 0) &&
-                    operation.kind == COMMSCHED_SEND;
-    }
-    if (!is_missing) continue;
-    if (count < capacity) out_ranks[count] = peer;
-    ++count;
-  }
-  return count;
-}
-
 // Whether memory of launches may still be written to.
 bool Comm::Receives() const {
   for (const Operation& operation : operations_) {
@@ -264,6 +241,7 @@ void Comm::Leave() {
   left_ = true;
   network_->Cancel(&notice_message_);
   network_->Cancel(&answer_message_);
+  if (exchange_ != nullptr) exchange_->End();
   // A peer that is gone takes nothing.
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
   AwaitSent(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
@@ -272,7 +250,8 @@ void Comm::Leave() {
   network_->GiveBackEarly(num_early_);
   network_->GiveId(id_, tags_);
   if (Sends() || notice_message_.request != nullptr ||
-      answer_message_.request != nullptr) {
+      answer_message_.request != nullptr ||
+      (exchange_ != nullptr && exchange_->IsUnderWay())) {
     network_->Bury(shared_from_this());
   }
 }

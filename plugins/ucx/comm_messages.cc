@@ -1,5 +1,6 @@
 // What a communicator does with messages that have come or gone, and what its
 // members tell each other.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -8,6 +9,14 @@
 
 namespace commsched::ucx {
 namespace {
+
+// Whether nothing has come of the rank that `message` comes from.
+bool IsFirstHeard(const Operation& operation, const Message& message) {
+  return std::none_of(operation.messages.begin(), operation.messages.end(),
+                      [&](const Message& other) {
+                        return other.peer == message.peer && other.has_come;
+                      });
+}
 
 // A notice on its way, which deletes itself.
 struct SentNotice final : Receiver {
@@ -80,7 +89,7 @@ void Comm::OnOffer(Message* message) {
   if (left_ || stopped_ || message->offer.bytes != message->bytes) {
     return Finish(message, UCS_OK, message->offer.bytes);
   }
-  HearData(&operation, message->peer);
+  HearData(&operation, message);
   const bool has_step = message->step != Operation::kNoStep;
   if (has_step && operation.steps[message->step].num_inputs != 0) {
     --operation.steps[message->step].waiting;
@@ -145,16 +154,22 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   if (status != UCS_OK || other_size) {
     return MessageFailed(operation, *message, status, bytes);
   }
-  if (message->is_receive) HearData(&operation, message->peer);
+  if (message->is_receive) HearData(&operation, message);
   WakeIfDue(operation);
 }
 
-void Comm::HearData(Operation* operation, int peer) {
-  if (operation->heard[static_cast<size_t>(peer)]) return;
-  operation->heard[static_cast<size_t>(peer)] = true;
-  if (--operation->num_unheard == 0) {
-    operation->started_ns = network_->host()->now_ns(network_->host()->user);
+void Comm::HearData(Operation* operation, Message* message) {
+  if (operation->kind != COMMSCHED_SEND) {
+    uint64_t* const posted =
+        &peers_[static_cast<size_t>(message->peer)].launches_posted;
+    *posted = std::max(*posted, operation->number + 1);
+  } else if (operation->num_unheard != 0 &&
+             IsFirstHeard(*operation, *message)) {
+    if (--operation->num_unheard == 0) {
+      operation->started_ns = network_->host()->now_ns(network_->host()->user);
+    }
   }
+  message->has_come = true;
 }
 
 void Comm::WakeIfDue(const Operation& operation) {
@@ -233,8 +248,13 @@ void Comm::Hear(const Notice& notice) {
     case Notice::kDrained:
       peer.has_drained = true;
       return;
+    case Notice::kAsked:
+      return AnswerAsked(notice.rank);
+    case Notice::kPosted:
+      return HearPosted(notice);
     case Notice::kJoined:
       peer.reads = notice.reads != 0;
+      any_asks_starts_ |= notice.asks_starts != 0;
       peer.has_joined = true;
       network_->Wake();
       return HearJoined(notice);

@@ -29,8 +29,7 @@ class Exchange {
         size_(task.layout.size()),
         element_(ElementBytes(task.launch.dtype)),
         op_(*operation),
-        build_(size_, element_,
-               PartialBytes(task.launch.dtype, task.launch.reduce_op),
+        build_(element_, PartialBytes(task.launch.dtype, task.launch.reduce_op),
                operation),
         packing_(task, operation) {
     if (Packs()) FindAreas();

@@ -75,7 +75,7 @@ class Levels {
                              task.chunk_bytes)),
         measures_(task.measures),
         op_(*operation),
-        build_(size_, element_, partial_, operation) {
+        build_(element_, partial_, operation) {
     if (HasShares()) ShareOut();
   }
 

@@ -58,9 +58,12 @@ struct Message {
   Receiver* receiver = nullptr;
   int peer = 0;  // Rank in the group of its owner.
   bool is_receive = false;
-  uint32_t owner = 0;  // For the receiver, as are `step` and `phase`.
+  uint32_t owner = 0;  // For the receiver, as is what follows.
   uint32_t step = 0;
   uint32_t phase = 0;
+  bool has_come = false;  // Of a receive: something has.
+  // Of kind SEND: which one of this direction it is between the two, from 1.
+  uint64_t number = 0;
   void* data = nullptr;
   uint64_t bytes = 0;
   void* request = nullptr;  // UCX's, while it is under way.

@@ -63,7 +63,6 @@ void Operation::Reserve(const Operation& other) {
   shares.reserve(other.shares.capacity());
   part_begins.reserve(other.part_begins.capacity());
   part_fills.reserve(other.part_fills.capacity());
-  heard.reserve(other.heard.capacity());
   pack.members.reserve(other.pack.members.capacity());
   pack.arrays.reserve(other.pack.arrays.capacity());
   pack.counts.reserve(other.pack.counts.capacity());

@@ -88,6 +88,8 @@ struct Operation {
   commsched_collective_t kind = 0;
   commsched_dtype_t dtype = 0;
   commsched_reduce_op_t reduce_op = 0;
+  int root = 0;
+  bool hands_on = false;  // Data of ranks may come by way of others that wait.
 
   // Posted at once are the first `num_posted`; the rest belongs to steps.
   std::vector<Message> messages;
@@ -142,11 +144,9 @@ struct Operation {
 
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
-  std::vector<bool> heard;   // Peers that something has come from, by rank.
-  uint32_t num_unheard = 0;  // Of those that something is to come from.
-  // What is to come first from a peer is its own, so that one of which nothing
-  // has come has not issued the launch.
-  bool hears_issuers = false;
+  // Kind SEND: ranks that it receives of and nothing has come from; and when
+  // there were none any more.
+  uint32_t num_unheard = 0;
   int64_t started_ns = 0;
   int64_t cpu_ns = 0;
 

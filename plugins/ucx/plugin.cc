@@ -309,6 +309,16 @@ uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
   return Of(comm).Missing(request, out_ranks, capacity);
 }
 
+uint32_t CommSilent(void* comm, uint32_t request, int32_t* out_ranks,
+                    uint32_t capacity) {
+  return Of(comm).Silent(request, out_ranks, capacity);
+}
+
+uint32_t CommStarts(void* comm, commsched_launch_start_t* out_starts,
+                    uint32_t capacity) {
+  return Of(comm).TakeStarts(out_starts, capacity);
+}
+
 void Wait(void* rank, int64_t deadline_ns) {
   static_cast<Network*>(rank)->Wait(deadline_ns);
 }
@@ -347,8 +357,8 @@ const commsched_backend_t table = {
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
-    .comm_silent = nullptr,
-    .comm_starts = nullptr,
+    .comm_silent = &CommSilent,
+    .comm_starts = &CommStarts,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

@@ -18,6 +18,7 @@ inline constexpr uint64_t kNumLaunches = 0x7c0;
 inline constexpr uint64_t kPeersType = 0x3f80;
 inline constexpr uint64_t kNoticeType = 0x3f81;
 inline constexpr uint64_t kAnswerType = 0x3f82;
+inline constexpr uint64_t kTimesType = 0x3f83;
 static_assert(kNumLaunches * kNumPhases <= kPeersType);
 static_assert(kPeersType < kNoticeType);
 // What a receive looks at.
@@ -31,6 +32,11 @@ inline constexpr bool IsFromAny(uint64_t tag) {
 }
 inline constexpr uint64_t CommOf(uint64_t tag) {
   return tag >> (kRankBits + kTypeBits);
+}
+// `comm`: its 38 bits.
+inline constexpr uint64_t TagOf(uint64_t comm, int source, uint64_t type) {
+  return comm << (kRankBits + kTypeBits) |
+         static_cast<uint64_t>(source) << kTypeBits | type;
 }
 
 }  // namespace commsched::ucx

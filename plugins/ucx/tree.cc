@@ -42,8 +42,7 @@ class Tree {
         size_(task.layout.size()),
         partial_bytes_(PartialBytes(task.launch.dtype, task.launch.reduce_op)),
         op_(*operation),
-        build_(size_, ElementBytes(task.launch.dtype), partial_bytes_,
-               operation),
+        build_(ElementBytes(task.launch.dtype), partial_bytes_, operation),
         packing_(task, operation),
         block_(launch_.kind == COMMSCHED_REDUCE ? 0 : ExchangedBlock(layout_)),
         sum_place_(FindSumPlace(SummedHere(), rank_, SumRoot())) {

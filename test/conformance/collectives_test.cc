@@ -391,8 +391,10 @@ TEST_P(PolledCollectivesTest, ResultsSayWhenTheLaunchStarted) {
     const auto result = comm.Wait();
     if (!result.ok()) return result.status();
     if (comm.is_inline()) return absl::OkStatus();
-    EXPECT_GE(result->started_ns, before_ns);
     EXPECT_LE(result->started_ns, SystemClock::Get().NowNs());
+    if (result->started_ns != 0) {  // Else it may be known later (late_test).
+      EXPECT_GE(result->started_ns, before_ns);
+    }
     EXPECT_GE(result->cpu_ns, 0);
     return absl::OkStatus();
   }));

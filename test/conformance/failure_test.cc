@@ -82,7 +82,6 @@ class StridedRefusalTest : public FailureTest {};
 class MismatchTest : public FailureTest {};
 
 class PolledFailureTest : public FailureTest {};
-class OneProcessPolledFailureTest : public FailureTest {};
 class OneProcessFailureTest : public FailureTest {};
 class SeveralMembersTest : public FailureTest {};
 // Of members that see each other's descriptions when they are made.
@@ -233,31 +232,6 @@ TEST_P(StridedRefusalTest, AStrideOfUnevenPartsIsRefused) {
 TEST_P(RefusalTest, AReceiveIsNoKindOfLaunch) {
   ExpectRefusal([](Posted& p) { p.launch.kind = COMMSCHED_RECV; },
                 absl::StatusCode::kInvalidArgument, "recv is not a kind");
-}
-
-TEST_P(OneProcessPolledFailureTest, ThoseThatHaveNotComeAreNamed) {
-  std::atomic<int> num_asked{0};
-  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
-    Posted posted(size());
-    const int last = size() - 1;
-    if (rank == last) {
-      EXPECT_TRUE(test::Await([&] { return num_asked.load() == last; }));
-    }
-    if (auto ok = comm.Launch(posted.launch); !ok.ok()) return ok;
-    if (rank != last) {
-      const std::vector<int32_t> missing = comm.Missing();
-      EXPECT_FALSE(missing.empty());
-      EXPECT_EQ(missing.back(), last);
-      EXPECT_EQ(std::count(missing.begin(), missing.end(), rank), 0);
-      num_asked.fetch_add(1);
-    } else {
-      // What they have sent may still be on its way from another process.
-      EXPECT_TRUE(test::Await([&] { return comm.Missing().empty(); }));
-    }
-    if (auto done = comm.Wait(); !done.ok()) return done.status();
-    EXPECT_TRUE(comm.Missing().empty());  // It is not in flight any more.
-    return absl::OkStatus();
-  }));
 }
 
 TEST_P(PolledFailureTest, ARequestInUseIsRefused) {
@@ -476,15 +450,7 @@ bool IsShared(const BackendCase& one) {
 bool IsDistant(const BackendCase& one) { return one.processes; }
 bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
 
-// Whose ranks all get something of each other, whatever the algorithm.
-bool HearsAllRanks(const BackendCase& one) {
-  return IsOneProcess(one) && IsPolled(one) &&
-         one.config.find("algorithm=") == std::string::npos;
-}
-
 COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
-COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessPolledFailureTest,
-                                  BackendsWith(0, 1, HearsAllRanks));
 COMMSCHED_INSTANTIATE_CONFORMANCE(PolledFailureTest,
                                   BackendsWith(0, 1, IsPolled));
 COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessFailureTest,

@@ -394,11 +394,15 @@ TEST_P(OneProcessPeersTest, ThePeerThatHasNotComeIsNamed) {
     if (rank == 0) tick.Receive(1, Values(1, 0, 0, 5));
     if (rank == 1) tick.Send(0, Values(1, 0, 0, 5));
     if (rank == 1) {
-      EXPECT_TRUE(test::Await([&] { return asked.load(); }));
+      EXPECT_TRUE(test::Await([&] {
+        EXPECT_OK(comm.status());  // Answers.
+        return asked.load();
+      }));
     }
     if (auto ok = comm.Launch(tick.launch()); !ok.ok()) return ok;
     if (rank == 0) {
-      EXPECT_EQ(comm.Missing(), std::vector<int32_t>{1});
+      EXPECT_TRUE(test::Await(
+          [&] { return comm.Missing() == std::vector<int32_t>{1}; }));
     } else {
       // That the other has come may still be on its way from another process.
       EXPECT_TRUE(test::Await([&] { return comm.Missing().empty(); }));

@@ -1,0 +1,181 @@
+// Who is late: which members have not issued what a launch waits for, and when
+// launches had been issued by all.
+//
+// Missing data does not tell: it may come by way of others who wait themselves.
+// So members are asked how many launches they have posted; whoever makes
+// progress for them answers, though they compute.
+#include <algorithm>
+
+#include "comm.h"
+
+namespace commsched::ucx {
+namespace {
+
+// How long an answer counts, from when it was asked for, unless it is asked for
+// again; what has been posted stays so. And how soon that may be.
+constexpr int64_t kFreshNs = int64_t{1} * 1000 * 1000 * 1000;
+constexpr int64_t kAskAgainNs = int64_t{50} * 1000 * 1000;
+
+bool IsOpen(const Message& message) {
+  if (message.is_receive) return !message.has_come;
+  return message.IsUnderWay() || message.unread != 0;
+}
+
+bool HasOpenReceive(const Operation& operation) {
+  return std::any_of(operation.messages.begin(), operation.messages.end(),
+                     [](const Message& message) {
+                       return message.is_receive && IsOpen(message);
+                     });
+}
+
+}  // namespace
+
+// ---- Who has not issued ----
+
+// Whether a message is to come from `peer`, or has not been taken by it.
+bool Comm::HasOpen(const Operation& operation, int peer) const {
+  return std::any_of(operation.messages.begin(), operation.messages.end(),
+                     [&](const Message& message) {
+                       return message.peer == peer && IsOpen(message);
+                     });
+}
+
+// Of most kinds everybody needs something of everybody. Of others only whom a
+// message is to come from, or is not taken by; and of a broadcast the root,
+// whose data others may hand on. By some algorithms who hands on may itself
+// wait for anybody.
+bool Comm::WaitsFor(const Operation& operation, int peer) const {
+  if (peer == rank_) return false;
+  const auto is_handed_on = [&] {
+    return operation.hands_on && HasOpenReceive(operation);
+  };
+  switch (operation.kind) {
+    case COMMSCHED_SEND:
+      return HasOpen(operation, peer);
+    case COMMSCHED_BROADCAST:
+      return peer == operation.root || is_handed_on() ||
+             HasOpen(operation, peer);
+    case COMMSCHED_REDUCE:
+      return rank_ == operation.root || is_handed_on() ||
+             HasOpen(operation, peer);
+    default:
+      return true;
+  }
+}
+
+// Of sends and receives, what is open.
+bool Comm::HasPosted(const Operation& operation, int peer) const {
+  const Peer& other = peers_[static_cast<size_t>(peer)];
+  if (operation.kind != COMMSCHED_SEND) {
+    return other.launches_posted > operation.number;
+  }
+  return std::all_of(operation.messages.begin(), operation.messages.end(),
+                     [&](const Message& message) {
+                       return message.peer != peer || !IsOpen(message) ||
+                              message.number <= (message.is_receive
+                                                     ? other.sends_posted
+                                                     : other.receives_posted);
+                     });
+}
+
+// Members that have not posted what `request` waits for, as far as is known,
+// and that `is` is true of. Also after a failure: another rank's may come while
+// the host says what it waits for.
+template <typename Is>
+uint32_t Comm::List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
+                    const Is& is) {
+  if (request >= operations_.size() || !operations_[request].active) return 0;
+  const Operation& operation = operations_[request];
+  if (operation.IsDone()) return 0;
+  uint32_t count = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!WaitsFor(operation, peer) || HasPosted(operation, peer) ||
+        !is(peers_[static_cast<size_t>(peer)])) {
+      continue;
+    }
+    if (count < capacity) out_ranks[count] = peer;
+    ++count;
+  }
+  return count;
+}
+
+uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
+                       uint32_t capacity) {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  network_->Progress();
+  const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
+  const uint32_t count =
+      List(request, out_ranks, capacity, [&](const Peer& peer) {
+        return peer.answer_counts && now_ns < peer.answer_asked_ns + kFreshNs;
+      });
+  if (request < operations_.size() && operations_[request].active &&
+      failure_.ok() && !network_->stopped()) {
+    Ask(operations_[request], now_ns);
+  }
+  return count;
+}
+
+uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  return List(request, out_ranks, capacity,
+              [](const Peer& peer) { return peer.asked_ns != 0; });
+}
+
+// One question at a time is under way to each.
+void Comm::Ask(const Operation& operation, int64_t now_ns) {
+  if (operation.IsDone()) return;
+  Notice notice;
+  notice.kind = Notice::kAsked;
+  for (int peer = 0; peer < size(); ++peer) {
+    Peer& other = peers_[static_cast<size_t>(peer)];
+    if (other.asked_ns != 0 || now_ns < other.answer_asked_ns + kAskAgainNs ||
+        !WaitsFor(operation, peer) || HasPosted(operation, peer)) {
+      continue;
+    }
+    other.asked_ns = now_ns;
+    other.answer_counts = false;
+    Tell(notice, peer);
+  }
+}
+
+void Comm::AnswerAsked(int peer) {
+  Notice notice;
+  notice.kind = Notice::kPosted;
+  notice.launches = num_collectives_;
+  notice.sent = peers_[static_cast<size_t>(peer)].sends;
+  notice.received = peers_[static_cast<size_t>(peer)].receives;
+  Tell(notice, peer);
+}
+
+void Comm::HearPosted(const Notice& notice) {
+  Peer& peer = peers_[static_cast<size_t>(notice.rank)];
+  peer.launches_posted = std::max(peer.launches_posted, notice.launches);
+  peer.sends_posted = std::max(peer.sends_posted, notice.sent);
+  peer.receives_posted = std::max(peer.receives_posted, notice.received);
+  peer.answer_asked_ns = peer.asked_ns;
+  peer.asked_ns = 0;
+  peer.answer_counts = true;
+  network_->Wake();  // The host may look again.
+}
+
+// ---- When all had issued ----
+
+// All members have joined, so they know alike whether anybody asks.
+void Comm::BeginExchange() {
+  if (exchange_ != nullptr || size() == 1) return;
+  if (!asks_starts_ && !any_asks_starts_) return;
+  exchange_ = std::make_unique<StartExchange>(
+      network_, StartExchange::Spec{.ranks = &ranks_,
+                                    .layout = &layout_,
+                                    .rank = rank_,
+                                    .tags = tags_,
+                                    .is_asked = asks_starts_});
+}
+
+uint32_t Comm::TakeStarts(commsched_launch_start_t* out_starts,
+                          uint32_t capacity) {
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  return exchange_ == nullptr ? 0 : exchange_->Take(out_starts, capacity);
+}
+
+}  // namespace commsched::ucx
