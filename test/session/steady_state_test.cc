@@ -16,6 +16,7 @@
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 #include "test/support/surprises.h"
+#include "trace/recorder.h"
 
 namespace commsched {
 namespace {
@@ -80,11 +81,16 @@ Graph ZeroStep() {
 }
 
 // Runs the rig's ranks through warm-up and then kSteps steps, of which rank 0
-// counts what happens in the whole process.
-void ExpectNoSurprises(test::SessionRig& rig, bool by_calls) {
+// counts what happens in the whole process. Null: nothing is traced.
+void ExpectNoSurprises(test::SessionRig& rig, bool by_calls,
+                       Recorder* recorder = nullptr) {
   Surprises begin, end;
   const std::vector<absl::Status> statuses =
-      rig.RunSessions([&](Session& session, int rank) -> absl::Status {
+      rig.RunRanks([&](int rank) -> absl::Status {
+        SessionSpec spec = rig.Spec(rank);
+        spec.recorder = recorder;
+        ASSIGN_OR_RETURN(const auto owned, Session::Create(spec));
+        Session& session = *owned;
         auto nothing = [](void*, OpId, Stream*) { return absl::OkStatus(); };
         auto run = [&](uint64_t steps) -> absl::Status {
           if (!by_calls) return session.Run(nothing, nullptr, steps);
@@ -102,7 +108,8 @@ void ExpectNoSurprises(test::SessionRig& rig, bool by_calls) {
         if (rank == 0) begin = Surprises();
         RETURN_IF_ERROR(run(kSteps));
         if (rank == 0) end = Surprises();
-        return run(kWarmUpSteps);
+        RETURN_IF_ERROR(run(kWarmUpSteps));
+        return session.Drain();
       });
   for (const absl::Status& status : statuses) EXPECT_OK(status);
   test::ExpectNoneBetween(begin, end);
@@ -142,7 +149,8 @@ TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
 
 #ifdef COMMSCHED_TEST_UCX
 // Beats would allocate: not in the time that this takes.
-std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank) {
+std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank,
+                               const std::string& host_id) {
   WorldSpec spec;
   spec.backend = "ucx";
   JobSpec job;
@@ -153,10 +161,12 @@ std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank) {
   job.environment.server_host = "127.0.0.1";
   job.environment.server_port = server.port();
   job.environment.rank_0_serves = false;
+  job.environment.host_id = host_id;
   return World::Join(spec, job).value();
 }
 
-TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
+// The ranks have `hosts` hosts. Null: nothing is traced.
+void ExpectNoSurprisesOfUcx(int hosts, bool by_calls, Recorder* recorder) {
   ASSERT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_UCX));
   ControlServerSpec spec;
   spec.size = kSteadyRanks;
@@ -165,16 +175,30 @@ TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
   ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(spec));
   std::vector<std::shared_ptr<World>> worlds;
   for (int rank = 0; rank < kSteadyRanks; ++rank) {
-    worlds.push_back(JoinUcx(*server, rank));
+    const std::string host =
+        hosts == 1 ? "" : absl::StrCat("host", rank * hosts / kSteadyRanks);
+    worlds.push_back(JoinUcx(*server, rank, host));
   }
   test::SessionRig rig(std::move(worlds), ZeroStep(), PlanOptions{});
-  ExpectNoSurprises(rig, by_calls());
+  ExpectNoSurprises(rig, by_calls, recorder);
   // They leave together.
   std::vector<std::thread> ends;
   for (std::shared_ptr<World>& world : worlds = rig.TakeWorlds()) {
     ends.emplace_back([&world] { world.reset(); });
   }
   for (std::thread& end : ends) end.join();
+}
+
+TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
+  ExpectNoSurprisesOfUcx(1, by_calls(), nullptr);
+}
+
+// Ranks that trace tell each other when they issue launches, and compare the
+// clocks of their hosts.
+TEST_P(SteadyStateTest, NeitherDoRanksOfSeveralHostsThatTrace) {
+  Recorder recorder(1024);
+  ExpectNoSurprisesOfUcx(2, by_calls(), &recorder);
+  EXPECT_FALSE(recorder.SnapshotOfStarts().empty());
 }
 #endif
 
