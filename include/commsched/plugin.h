@@ -329,9 +329,9 @@ typedef struct commsched_launch_result {
   int64_t wake_at_ns;  ///< If not done: poll again then at the latest; 0: on
                        ///< wake.
   /// If done: when the last of the members that it waited for had issued it, by
-  /// the host's clock here. 0: it is not known, or not yet (comm_starts). The
-  /// first data of a member does not say when the member issued: it may have
-  /// come by way of others, and took time on links.
+  /// the host's clock here. 0: it is not known, or not yet (comm_starts). First
+  /// data does not say it: it may come by way of others, and took time on
+  /// links. Of kind SEND it may: when something of each sender had come.
   int64_t started_ns;
   int64_t cpu_ns;  ///< If done: thread-CPU spent by this member.
 } commsched_launch_result_t;
@@ -447,11 +447,11 @@ typedef struct commsched_backend {
   /// Fills `out_ranks` with the first `capacity` members, as ranks of the
   /// group, that are known not to have issued `request`, which is not done and
   /// may be waiting for them; returns how many there are. 0: all have, or it is
-  /// not known. Missing data is no proof: it may come by way of others. A
-  /// backend that cannot see what members have issued lists those that answered
-  /// so within the last second, and then asks anew those who may have issued
-  /// since: comm_silent has them until they answer, when the rank is woken.
-  /// Never blocks. NULL: errors name no missing rank.
+  /// not known. Missing data is no proof: it may come by way of others. If
+  /// there is comm_silent, `capacity` 0 asks members anew, and those are listed
+  /// whose answer to what they were asked last, within two seconds, says so.
+  /// Until it comes, when the rank is woken, comm_silent has them. Never
+  /// blocks. NULL: errors name no missing rank.
   uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
   /// (both or none) Makes memory known to communicators of the rank before

@@ -70,8 +70,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // With the network's mutex.
   void Abort(commsched_status_t status, const char* message);
   Outcome Status();
-  // Those that have not posted what `request` waits for: who has said so, and
-  // is asked anew; and who has been asked and says nothing.
+  // Those that have not posted what `request` waits for: who has said so (are
+  // asked anew if `capacity` is 0); and who has been asked and says nothing.
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t TakeStarts(commsched_launch_start_t* out_starts, uint32_t capacity);
@@ -98,9 +98,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     uint64_t launches_posted = 0;
     uint64_t sends_posted = 0;  // To this member.
     uint64_t receives_posted = 0;
-    // Since when it has not answered; 0: nothing is asked. When it was asked
-    // for its last answer, and whether nothing has been asked since.
+    // Since when it has not answered; 0: nothing is asked. Whether it is to be
+    // asked again when it has. When it was asked for its last answer, and
+    // whether nothing has been asked since.
     int64_t asked_ns = 0;
+    bool asks_again = false;
     int64_t answer_asked_ns = 0;
     bool answer_counts = false;
     // The last launch of kind SEND with a receive of it.
@@ -129,6 +131,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void HearJoined(const Notice& notice);
   // Who has not posted (comm_late.cc).
   void Ask(const Operation& operation, int64_t now_ns);
+  void AskPeer(int peer, int64_t now_ns);
   void AnswerAsked(int peer);
   void HearPosted(const Notice& notice);
   bool HasOpen(const Operation& operation, int peer) const;

@@ -12,9 +12,8 @@ namespace commsched::ucx {
 namespace {
 
 // How long an answer counts, from when it was asked for, unless it is asked for
-// again; what has been posted stays so. And how soon that may be.
-constexpr int64_t kFreshNs = int64_t{1} * 1000 * 1000 * 1000;
-constexpr int64_t kAskAgainNs = int64_t{50} * 1000 * 1000;
+// again; what has been posted stays so.
+constexpr int64_t kFreshNs = int64_t{2} * 1000 * 1000 * 1000;
 
 bool IsOpen(const Message& message) {
   if (message.is_receive) return !message.has_come;
@@ -104,15 +103,13 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
   const std::lock_guard<std::mutex> lock(network_->mu());
   network_->Progress();
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
-  const uint32_t count =
-      List(request, out_ranks, capacity, [&](const Peer& peer) {
-        return peer.answer_counts && now_ns < peer.answer_asked_ns + kFreshNs;
-      });
-  if (request < operations_.size() && operations_[request].active &&
-      failure_.ok() && !network_->stopped()) {
+  if (capacity == 0 && request < operations_.size() &&
+      operations_[request].active) {
     Ask(operations_[request], now_ns);
   }
-  return count;
+  return List(request, out_ranks, capacity, [&](const Peer& peer) {
+    return peer.answer_counts && now_ns < peer.answer_asked_ns + kFreshNs;
+  });
 }
 
 uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
@@ -123,19 +120,29 @@ uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
 
 // One question at a time is under way to each.
 void Comm::Ask(const Operation& operation, int64_t now_ns) {
-  if (operation.IsDone()) return;
-  Notice notice;
-  notice.kind = Notice::kAsked;
+  if (operation.IsDone() || !failure_.ok() || network_->stopped()) return;
   for (int peer = 0; peer < size(); ++peer) {
     Peer& other = peers_[static_cast<size_t>(peer)];
-    if (other.asked_ns != 0 || now_ns < other.answer_asked_ns + kAskAgainNs ||
-        !WaitsFor(operation, peer) || HasPosted(operation, peer)) {
+    if (other.has_left || !WaitsFor(operation, peer) ||
+        HasPosted(operation, peer)) {
       continue;
     }
-    other.asked_ns = now_ns;
-    other.answer_counts = false;
-    Tell(notice, peer);
+    if (other.asked_ns != 0) {
+      other.asks_again = true;
+    } else {
+      AskPeer(peer, now_ns);
+    }
   }
+}
+
+void Comm::AskPeer(int peer, int64_t now_ns) {
+  Peer& other = peers_[static_cast<size_t>(peer)];
+  other.asked_ns = now_ns;
+  other.asks_again = false;
+  other.answer_counts = false;
+  Notice notice;
+  notice.kind = Notice::kAsked;
+  Tell(notice, peer);
 }
 
 void Comm::AnswerAsked(int peer) {
@@ -154,6 +161,10 @@ void Comm::HearPosted(const Notice& notice) {
   peer.receives_posted = std::max(peer.receives_posted, notice.received);
   peer.answer_asked_ns = peer.asked_ns;
   peer.asked_ns = 0;
+  if (peer.asks_again && failure_.ok() && !network_->stopped()) {
+    return AskPeer(notice.rank,
+                   network_->host()->now_ns(network_->host()->user));
+  }
   peer.answer_counts = true;
   network_->Wake();  // The host may look again.
 }

@@ -241,6 +241,9 @@ void Comm::Hear(const Notice& notice) {
       peer.launches_at_end = notice.launches;
       peer.sends_at_end = notice.sent;
       peer.receives_at_end = notice.received;
+      peer.asks_again = false;  // It answers no more.
+      HearPosted(notice);
+      peer.answer_counts = false;  // Who fails may have posted more.
       return FailIfLeft(notice.rank);
     case Notice::kStopped:
       peer.has_stopped = true;

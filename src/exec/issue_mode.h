@@ -20,6 +20,8 @@ class IssueMode {
   virtual int64_t MakeDue(uint64_t number, int64_t now_ns) = 0;
   virtual bool Pump() = 0;
   virtual int64_t NextWakeNs() const = 0;
+  // Asks other ranks what they have issued, for Pending(). As Pump().
+  virtual void Ask() const {}
   // In issue order; none where completions are not polled. As Pump().
   virtual std::vector<PendingLaunch> Pending() const { return {}; }
 };

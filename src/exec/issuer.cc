@@ -60,8 +60,12 @@ std::vector<PendingLaunch> Issuer::PendingBy(int64_t deadline_ns) {
         pending.begin(), pending.end(),
         [](const PendingLaunch& launch) { return !launch.silent.empty(); });
   };
-  while (state_.spec.rank->LookBy(deadline_ns,
-                                  [&] { pending = mode_->Pending(); })) {
+  bool asks = true;
+  while (state_.spec.rank->LookBy(deadline_ns, [&] {
+    if (asks) mode_->Ask();
+    pending = mode_->Pending();
+  })) {
+    asks = false;
     if (!any_is_asked()) break;
     if (SystemClock::Get().NowNs() + kAnswerLookNs >= deadline_ns) break;
     std::this_thread::sleep_for(std::chrono::nanoseconds(kAnswerLookNs));

@@ -249,6 +249,12 @@ int64_t PolledMode::NextWakeNs() const {
   return std::min(wake_ns, deadline_ns);
 }
 
+void PolledMode::Ask() const {
+  for (const InFlight& entry : in_flight_) {
+    if (!entry.done) watchdog_.Ask(entry.launch, entry.request);
+  }
+}
+
 std::vector<PendingLaunch> PolledMode::Pending() const {
   const int64_t now_ns = state_.NowForDeadlinesNs();
   std::vector<PendingLaunch> pending;

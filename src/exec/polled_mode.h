@@ -35,6 +35,7 @@ class PolledMode final : public IssueMode {
   int64_t MakeDue(uint64_t number, int64_t now_ns) override;
   bool Pump() override;
   int64_t NextWakeNs() const override;
+  void Ask() const override;
   std::vector<PendingLaunch> Pending() const override;
 
  private:

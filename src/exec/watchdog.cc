@@ -11,9 +11,9 @@
 namespace commsched {
 namespace {
 
-constexpr uint32_t kMaxNamedRanks = 256;
 constexpr int kMaxRanges = 16;
-// Who makes progress at all answers within less.
+// Who makes progress at all answers within less. Answers count for twice as
+// long (comm_missing).
 constexpr int64_t kMostAnswerNs = int64_t{1} * 1000 * 1000 * 1000;
 
 std::string Seconds(int64_t ns) {
@@ -29,6 +29,13 @@ int64_t AnswerNs(const Watchdog::Spec& spec) {
 void Remove(const std::vector<int>& others, std::vector<int>* ranks) {
   std::erase_if(*ranks, [&](int rank) {
     return std::binary_search(others.begin(), others.end(), rank);
+  });
+}
+
+// Takes those out that are not of `others`. Both ascend.
+void KeepOnly(const std::vector<int>& others, std::vector<int>* ranks) {
+  std::erase_if(*ranks, [&](int rank) {
+    return !std::binary_search(others.begin(), others.end(), rank);
   });
 }
 
@@ -86,42 +93,54 @@ bool Watchdog::HasExpired(uint32_t index, uint32_t request, int64_t now_ns) {
   Lane* const lane = &lanes_[launch.lane];
   const int64_t deadline_ns = DeadlineNs(launch.lane);
   if (lane->asked == Asked::kNobody) {
-    MissingRanks(launch, request);  // Asks.
+    Ask(index, request);
     lane->asked = Asked::kBefore;
+    lane->silent = SilentRanks(launch, request);
     // Whoever looks late gives them time all the same.
     lane->answers_by_ns = std::max(deadline_ns, now_ns + answer_ns_ / 2);
+  } else if (lane->asked == Asked::kBefore && !lane->silent.empty()) {
+    // Who has answered may be asked anew, about another lane's launch.
+    KeepOnly(SilentRanks(launch, request), &lane->silent);
   }
   if (now_ns < deadline_ns) {
     lane->next_look_ns = deadline_ns;
     return false;
   }
-  if (HasAnswers(lane, launch, request, now_ns)) return true;
+  if (HasAnswers(lane, index, request, now_ns)) return true;
   lane->next_look_ns = lane->answers_by_ns;
   return false;
 }
 
-bool Watchdog::HasAnswers(Lane* lane, const LaunchProgram& launch,
-                          uint32_t request, int64_t now_ns) const {
+bool Watchdog::HasAnswers(Lane* lane, uint32_t index, uint32_t request,
+                          int64_t now_ns) const {
   if (lane->asked == Asked::kBefore) {
-    lane->silent = SilentRanks(launch, request);
     if (!lane->silent.empty() && now_ns < lane->answers_by_ns) return false;
-    MissingRanks(launch, request);  // Asks those that have answered.
+    Ask(index, request);
     lane->asked = Asked::kAgain;
     lane->answers_by_ns = now_ns + answer_ns_;
   }
-  std::vector<int> silent = SilentRanks(launch, request);
+  std::vector<int> silent =
+      SilentRanks(spec_.program->launches[index], request);
   Remove(lane->silent, &silent);
   return silent.empty() || now_ns >= lane->answers_by_ns;
+}
+
+void Watchdog::Ask(uint32_t launch, uint32_t request) const {
+  const commsched_backend_t& backend = *spec_.backend;
+  if (backend.comm_missing == nullptr || backend.comm_silent == nullptr) return;
+  backend.comm_missing(spec_.program->launches[launch].comm, request, nullptr,
+                       /*capacity=*/0);
 }
 
 std::vector<int> Watchdog::RanksOf(ListRanks list, const LaunchProgram& launch,
                                    uint32_t request) const {
   if (list == nullptr) return {};
-  std::vector<int32_t> found(kMaxNamedRanks);
-  const uint32_t count = std::min(
-      kMaxNamedRanks, list(launch.comm, request, found.data(), kMaxNamedRanks));
-  std::vector<int> ranks;
   const std::vector<int>& members = spec_.group_ranks[launch.group];
+  std::vector<int32_t> found(members.size());
+  const auto capacity = static_cast<uint32_t>(found.size());
+  const uint32_t count =
+      std::min(capacity, list(launch.comm, request, found.data(), capacity));
+  std::vector<int> ranks;
   for (uint32_t i = 0; i < count; ++i) {
     const size_t member = static_cast<size_t>(found[i]);
     if (member < members.size()) ranks.push_back(members[member]);
@@ -164,10 +183,10 @@ PendingLaunch Watchdog::Pending(uint32_t index, uint64_t step, uint32_t request,
       .launch = index,
       .step = spec_.program->first_step + step,
       .waited_ns = since_ns == kRestarted ? 0 : now_ns - since_ns,
-      .missing = MissingRanks(launch, request),
-      .silent = {}};
-  pending.silent = SilentRanks(launch, request);
-  Remove(pending.silent, &pending.missing);  // These are asked again.
+      .missing = {},
+      .silent = SilentRanks(launch, request)};
+  pending.missing = MissingRanks(launch, request);
+  Remove(pending.missing, &pending.silent);  // They have answered just now.
   return pending;
 }
 
@@ -176,15 +195,12 @@ absl::Status Watchdog::Expired(uint32_t index, uint64_t step, uint32_t request,
   const LaunchProgram& launch = spec_.program->launches[index];
   step += spec_.program->first_step;
   const std::string name = spec_.program->LaunchName(index);
-  const Lane& lane = lanes_[launch.lane];
-  const std::string waited = Seconds(now_ns - lane.since_ns);
+  const std::string waited = Seconds(now_ns - lanes_[launch.lane].since_ns);
   const std::string limit = Seconds(spec_.timeout_ns);
-  // In this order: who is missing is asked again.
+  // In this order: who answers in between is in both.
   std::vector<int> silent = SilentRanks(launch, request);
-  std::vector<int> missing = MissingRanks(launch, request);
+  const std::vector<int> missing = MissingRanks(launch, request);
   Remove(missing, &silent);
-  // They may have answered what they were asked before the deadline.
-  if (lane.asked == Asked::kAgain) Remove(lane.silent, &missing);
   if (missing.empty()) {
     return absl::DeadlineExceededError(
         absl::StrCat("launch ", name, " of step ", step,

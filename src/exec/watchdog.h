@@ -76,8 +76,9 @@ class Watchdog {
     return of.asked == Asked::kNobody ? AskNs(lane) : of.next_look_ns;
   }
 
-  // What Expired() would be about, for who asks. What other ranks are asked
-  // may be known the next time.
+  // Has ranks asked anew about a launch in flight, if the backend has to ask.
+  void Ask(uint32_t launch, uint32_t request) const;
+  // What Expired() would be about, for who asks: as is known.
   PendingLaunch Pending(uint32_t launch, uint64_t step, uint32_t request,
                         int64_t now_ns) const;
 
@@ -94,12 +95,12 @@ class Watchdog {
     // Unless kNobody:
     int64_t answers_by_ns = 0;
     int64_t next_look_ns = 0;
-    std::vector<int> silent;  // kAgain: who has not answered before
+    std::vector<int> silent;  // who was not seen to answer before the deadline
   };
   using ListRanks = uint32_t (*)(void* comm, uint32_t request,
                                  int32_t* out_ranks, uint32_t capacity);
   // Whether all have answered, or have had their time.
-  bool HasAnswers(Lane* lane, const LaunchProgram& launch, uint32_t request,
+  bool HasAnswers(Lane* lane, uint32_t launch, uint32_t request,
                   int64_t now_ns) const;
   // World ranks, ascending; none if the backend has no `list`.
   std::vector<int> RanksOf(ListRanks list, const LaunchProgram& launch,

@@ -15,8 +15,10 @@
 namespace commsched {
 namespace {
 
-// Longer than the time in which nobody is asked again.
+// Enough for answers to come.
 constexpr int64_t kLongNs = int64_t{60} * 1000 * 1000;
+// As long as hosts wait for them.
+constexpr int64_t kMostAnswerNs = int64_t{1} * 1000 * 1000 * 1000;
 
 int64_t NowNs() { return SystemClock::Get().NowNs(); }
 
@@ -24,9 +26,10 @@ int64_t NowNs() { return SystemClock::Get().NowNs(); }
 struct LargeLaunch {
   static constexpr uint64_t kCount = 20'000;
 
-  explicit LargeLaunch(commsched_collective_t kind = COMMSCHED_ALL_REDUCE)
-      : data(kCount, 1.0f) {
-    member = {data.data(), data.data(), kCount, nullptr, 0, 0, 0, 0};
+  explicit LargeLaunch(commsched_collective_t kind = COMMSCHED_ALL_REDUCE,
+                       uint64_t count = kCount)
+      : data(count, 1.0f) {
+    member = {data.data(), data.data(), count, nullptr, 0, 0, 0, 0};
     launch =
         LaunchOf(kind, COMMSCHED_F32, COMMSCHED_SUM, /*root=*/0, 1, 1, &member);
   }
@@ -77,8 +80,9 @@ class LateTest : public BackendTest {
         ++num_launched;
         if (only < 0 || rank == only) {
           EXPECT_TRUE(test::Await([&] {
-            EXPECT_FALSE(Has(comm.Missing(), rank));
-            return num_launched == num_others && Answered(comm) == Ranks{late};
+            const Ranks missing = Answered(comm);
+            EXPECT_FALSE(Has(missing, rank));
+            return num_launched == num_others && missing == Ranks{late};
           }));
           ++num_told;
         }
@@ -97,6 +101,7 @@ class LateTest : public BackendTest {
 class LateHostsTest : public LateTest {};
 class AskedLateTest : public LateTest {};
 class LatePeersTest : public LateTest {};
+class LateTreeTest : public LateTest {};
 
 TEST_P(LateTest, WhoHasNotIssuedIsNamedAndNobodyElse) {
   for (int late = 0; late < size(); ++late) {
@@ -141,17 +146,116 @@ TEST_P(AskedLateTest, WhoHasIssuedSinceItAnsweredIsNotNamed) {
         const Ranks missing = Answered(comm);
         return Has(missing, 1) && Has(missing, 2);
       }));
-      const int64_t named_ns = NowNs();
       both_are_named = true;
       EXPECT_TRUE(test::Await([&] { return one_has_issued.load(); }));
-      // Long enough for it to be asked again.
-      AnswerUntil(&comm, [&] { return NowNs() > named_ns + kLongNs; });
-      comm.Missing();
+      comm.Ask();
       EXPECT_TRUE(Has(comm.Silent(), 1));
       EXPECT_FALSE(Has(comm.Missing(), 1));
       is_over = true;
     }
     AnswerUntil(&comm, [&] { return is_over.load(); });
+    return comm.Wait().status();
+  }));
+}
+
+// What it answers first is of before it has issued, and of before it was asked
+// anew.
+TEST_P(AskedLateTest, AnAnswerToAnEarlierQuestionNamesNobody) {
+  std::atomic<bool> is_asked{false};
+  std::atomic<bool> one_has_issued{false};
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    // Of rank 1 nothing comes before the root's data has.
+    LargeLaunch large(COMMSCHED_BROADCAST);
+    large.launch.root = 2;
+    if (rank == 1) {
+      EXPECT_TRUE(test::Await([&] { return is_asked.load(); }));
+      const int64_t asked_ns = NowNs();
+      AnswerUntil(&comm, [&] { return NowNs() > asked_ns + kLongNs; });
+    }
+    if (rank == 2) AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (auto ok = comm.Launch(large.launch); !ok.ok()) return ok;
+    if (rank == 1) {
+      one_has_issued = true;
+      EXPECT_TRUE(
+          test::Await([&] { return is_over.load(); }));  // Stands still.
+    }
+    if (rank == 0) {
+      comm.Ask();
+      comm.Ask();
+      is_asked = true;
+      EXPECT_TRUE(test::Await([&] { return one_has_issued.load(); }));
+      const int64_t issued_ns = NowNs();
+      AnswerUntil(&comm, [&] { return NowNs() > issued_ns + kLongNs; });
+      EXPECT_FALSE(Has(comm.Missing(), 1));
+      is_over = true;
+    }
+    AnswerUntil(&comm, [&] { return is_over.load(); });
+    return comm.Wait().status();
+  }));
+}
+
+// Who waits for the other's answer still knows of the first.
+TEST_P(AskedLateTest, WhoAnswersIsNamedAsLongAsAnotherMay) {
+  std::atomic<bool> both_are_named{false};
+  std::atomic<bool> is_still{false};
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch large;
+    if (rank == 1) AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (rank == 2) {
+      AnswerUntil(&comm, [&] { return both_are_named.load(); });
+      is_still = true;
+      EXPECT_TRUE(test::Await([&] { return is_over.load(); }));
+    }
+    if (auto ok = comm.Launch(large.launch); !ok.ok()) return ok;
+    if (rank == 0) {
+      EXPECT_TRUE(test::Await([&] {
+        const Ranks missing = Answered(comm);
+        return Has(missing, 1) && Has(missing, 2);
+      }));
+      both_are_named = true;
+      EXPECT_TRUE(test::Await([&] { return is_still.load(); }));
+      const int64_t asked_ns = NowNs();
+      comm.Ask();
+      AnswerUntil(&comm, [&] { return NowNs() > asked_ns + kMostAnswerNs; });
+      EXPECT_EQ(comm.Silent(), Ranks{2});
+      EXPECT_EQ(comm.Missing(), Ranks{1});
+      is_over = true;
+    }
+    AnswerUntil(&comm, [&] { return is_over.load(); });
+    return comm.Wait().status();
+  }));
+}
+
+// Its data waits on the way.
+TEST_P(LateTreeTest, WhoHasLeftHasDoneItsPart) {
+  constexpr uint64_t kFewElements = 5;
+  std::atomic<int> num_left{0};
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch small(COMMSCHED_BROADCAST, kFewElements);
+    const auto launch_and_wait = [&] {
+      return comm.LaunchAndWait(small.launch);
+    };
+    if (rank < 2) {
+      if (auto ok = launch_and_wait(); !ok.ok()) return ok;
+      comm.Destroy();
+      ++num_left;
+      return absl::OkStatus();
+    }
+    // Stands still, and hands on what rank 3 waits for.
+    if (rank == 2) {
+      EXPECT_TRUE(test::Await([&] { return is_over.load(); }));
+      return launch_and_wait();
+    }
+    EXPECT_TRUE(test::Await([&] { return num_left == 2; }));
+    if (auto ok = comm.Launch(small.launch); !ok.ok()) return ok;
+    comm.Ask();
+    const int64_t asked_ns = NowNs();
+    AnswerUntil(&comm, [&] { return NowNs() > asked_ns + kLongNs; });
+    EXPECT_EQ(comm.Silent(), Ranks{2});
+    is_over = true;
     return comm.Wait().status();
   }));
 }
@@ -388,10 +492,15 @@ COMMSCHED_INSTANTIATE_CONFORMANCE(LatePeersTest,
                                   BackendsWith(COMMSCHED_BACKEND_P2P, 2,
                                                IsAsked));
 COMMSCHED_INSTANTIATE_CONFORMANCE(LateHostsTest, ThreeHosts());
+COMMSCHED_INSTANTIATE_CONFORMANCE(LateTreeTest,
+                                  BackendsWith(0, 4, [](const auto& one) {
+                                    return one.name == "ucx_tree_n4";
+                                  }));
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LateTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AskedLateTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LatePeersTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LateHostsTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LateTreeTest);
 
 }  // namespace
 }  // namespace commsched

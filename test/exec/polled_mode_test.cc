@@ -300,20 +300,36 @@ TEST_F(LateLaunchTest, WhoHasNotAnsweredBeforeTheDeadlineIsNotWaitedFor) {
                "not said whether it has issued it"));
 }
 
-TEST_F(LateLaunchTest, AnAnswerFromBeforeTheDeadlineNamesNobody) {
+// Though it is not waited for.
+TEST_F(LateLaunchTest, WhoAnswersAtLastIsNamed) {
   AnswersTakeTime({1, 2});
   AdvanceToAsking();
   rig_.backend().silent = {1};
+  rig_.backend().missing = {2};
+  rig_.PumpAll();
   AnswersTakeTime({1, 2});
   AdvanceToDeadline();
   EXPECT_OK(rig_.failure().status());
-  // Rank 1 answers at last, to what it was asked long ago.
   rig_.backend().silent = {};
   rig_.backend().missing = {1, 2};
   rig_.PumpAll();
-  EXPECT_THAT(
-      rig_.failure().status(),
-      StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 2 has not issued"));
+  EXPECT_THAT(rig_.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "ranks 1-2 have not issued"));
+}
+
+TEST_F(LateLaunchTest, WhoAnsweredIsNamedThoughAnotherDoesNotAnswerAgain) {
+  rig_.backend().missing = {1, 2};
+  AdvanceToAsking();
+  AnswersTakeTime({2});
+  AdvanceToDeadline();
+  EXPECT_OK(rig_.failure().status());
+  Advance(kLaunchTimeoutNs / 2);
+  EXPECT_THAT(rig_.failure().status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "rank 1 has not issued #0 all_reduce 'sum_dp' on axis "
+                       "dp of step 0; ranks 0, 3 have waited for 1.5 s, the "
+                       "limit is 1.0 s; rank 2 has not said"));
 }
 
 TEST_F(LateLaunchTest, WhoDoesNotAnswerAgainIsWaitedForForSomeTime) {
@@ -356,10 +372,43 @@ TEST_F(LateLaunchTest, WhoIsAskedAnewIsNotSaidToBeMissing) {
   rig_.backend().missing = {1, 2};
   AnswersTakeTime({1});
   const std::vector<PendingLaunch> pending =
-      rig_.issuer().PendingBy(SystemClock::Get().NowNs() + 1'000'000'000);
+      rig_.issuer().PendingBy(SystemClock::Get().NowNs() + 20'000'000);
   ASSERT_EQ(pending.size(), 1u);
   EXPECT_EQ(pending[0].missing, std::vector<int>{2});
   EXPECT_EQ(pending[0].silent, std::vector<int>{1});
+  EXPECT_EQ(rig_.backend().num_asked(), 1u);
+}
+
+// Whose launch is of the same group.
+TEST(PolledModeTest, WhoIsAskedForAnotherLaneHasTimeToAnswer) {
+  test::GraphBuilder builder;
+  const GroupId group = builder.Group("dp", 4);
+  for (const std::string name : {"a", "b"}) {
+    const BufferId buffer = builder.Buffer(name, 4);
+    builder.Compute("make_" + name, {test::Write(buffer)});
+    builder.AllReduce("sum_" + name, group, buffer);
+  }
+  IssuerRig rig({.graph = builder.graph(),
+                 .options = With(&PlanOptions::num_comm_lanes, 2),
+                 .launch_timeout_ns = kLaunchTimeoutNs});
+  rig.program().launches[1].lane = 1 - rig.program().launches[0].lane;
+  rig.backend().KnowsWhoIsLate();
+  rig.backend().missing = {1};
+  rig.Make("make_a");
+  rig.Make("make_b");
+  rig.issuer().MakeDue(2, 0);
+  rig.PumpAll();
+  rig.clock().AdvanceNs(kLaunchTimeoutNs / 2);
+  rig.PumpAll();
+  rig.backend().on_asked = [&rig] { rig.backend().silent = {1}; };
+  rig.clock().AdvanceNs(kLaunchTimeoutNs / 2);
+  rig.PumpAll();
+  EXPECT_OK(rig.failure().status());
+  rig.backend().silent = {};
+  rig.PumpAll();
+  EXPECT_THAT(
+      rig.failure().status(),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 1 has not issued"));
 }
 
 // Launches of another lane end while answers are waited for.

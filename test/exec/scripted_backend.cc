@@ -69,10 +69,15 @@ struct ScriptedTable {
   static uint32_t Missing(void* comm, uint32_t /*request*/, int32_t* out_ranks,
                           uint32_t capacity) {
     ScriptedBackend& self = *static_cast<Comm*>(comm)->backend;
-    ++self.num_asked_;
-    const uint32_t count = List(self.missing, out_ranks, capacity);
-    if (self.on_asked) self.on_asked();
-    return count;
+    if (capacity == 0) {
+      ++self.num_asked_;
+      if (self.on_asked) self.on_asked();
+    }
+    std::vector<int32_t> answered = self.missing;
+    std::erase_if(answered, [&](int32_t rank) {
+      return std::count(self.silent.begin(), self.silent.end(), rank) != 0;
+    });
+    return List(answered, out_ranks, capacity);
   }
   static uint32_t Silent(void* comm, uint32_t /*request*/, int32_t* out_ranks,
                          uint32_t capacity) {

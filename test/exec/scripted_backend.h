@@ -36,13 +36,13 @@ class ScriptedBackend {
   commsched_backend_t* mutable_table() { return &table_; }
   std::vector<void*> comms();
 
-  // From here on it has comm_missing and comm_silent, which give these, and
-  // comm_starts.
+  // From here on it has comm_missing and comm_silent, which give these (nobody
+  // who is silent is missing), and comm_starts.
   void KnowsWhoIsLate();
   std::vector<int32_t> missing;
   std::vector<int32_t> silent;
   std::deque<commsched_launch_start_t> starts;
-  // What comm_missing does after it has listed them.
+  // What comm_missing does when it asks.
   std::function<void()> on_asked;
   uint64_t num_asked() const { return num_asked_; }
 

@@ -165,9 +165,17 @@ class CommDriver {
     return Checked(table_->comm_status(comm_, message_, sizeof(message_)));
   }
 
-  // Group ranks that launch `request` waits for, as comm_missing says.
+  // Group ranks that launch `request` waits for, as comm_missing says. Has them
+  // asked anew once all have answered.
   std::vector<int32_t> Missing(uint32_t request = 0) {
-    return Ranks(table_->comm_missing, request);
+    std::vector<int32_t> missing = Ranks(table_->comm_missing, request);
+    if (Silent(request).empty()) Ask(request);
+    return missing;
+  }
+  void Ask(uint32_t request = 0) {
+    if (table_->comm_silent == nullptr) return;
+    const BackendRank::Turn turn(rank_);
+    table_->comm_missing(comm_, request, nullptr, 0);
   }
   // Those of them that have been asked and do not answer.
   std::vector<int32_t> Silent(uint32_t request = 0) {
