@@ -87,7 +87,7 @@ absl::Status SerialRunner::Connect() {
   session.instance = spec_.instance;
   session.groups = spec_.groups;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
-  return communicators_.Create(session, /*requests=*/1);
+  return communicators_.Create(session, /*requests=*/1, /*reads_starts=*/false);
 }
 
 absl::Status SerialRunner::Run(OpId op, uint64_t step) {

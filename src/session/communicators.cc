@@ -54,8 +54,10 @@ Communicators::~Communicators() { Close(/*timeout_ns=*/0).IgnoreError(); }
 
 // The others may wait for this rank in comm_ready, which only a failure of the
 // session ends.
-absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests) {
+absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
+                                   bool reads_starts) {
   scope_ = spec.instance;
+  asks_starts_ = reads_starts && backend_->comm_starts != nullptr;
   const absl::Status created = CreateAll(spec, requests);
   if (created.ok()) return created;
   if (aborter_ != nullptr) {
@@ -107,7 +109,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   desc.rank = group.rank;
   desc.max_in_flight = requests;
   desc.max_members = LargestLaunch(spec.plan.get());
-  desc.asks_starts = spec.recorder == nullptr ? 0 : 1;
+  desc.asks_starts = asks_starts_ ? 1 : 0;
   desc.num_lanes = spec.plan == nullptr ? 1 : spec.plan->num_comm_lanes;
   PluginMessage message;
   commsched_status_t code = COMMSCHED_OK;

@@ -34,8 +34,10 @@ class Communicators {
   // and blocks until all can be used: kDeadlineExceeded, naming a group that
   // cannot and what it waits for, after kConnectNs, or spec.launch_timeout_ns
   // if that is less. If a rank fails here all others do at once, with what it
-  // has failed with.
-  absl::Status Create(const SessionSpec& spec, uint32_t requests);
+  // has failed with. `reads_starts`: comm_starts will be called, if there is
+  // one.
+  absl::Status Create(const SessionSpec& spec, uint32_t requests,
+                      bool reads_starts);
 
   // Tells the backend of the launches to come, each of which gets its slot:
   // `launches[i]` goes to the communicator of group `groups[i]`.
@@ -68,6 +70,7 @@ class Communicators {
   const commsched_backend_t* const backend_;
   BackendRank* rank_ = nullptr;
   uint64_t scope_ = 0;
+  bool asks_starts_ = false;
   std::vector<void*> comms_;  // null: not created
   std::vector<void*> registered_;
   std::shared_ptr<CommAborter> aborter_;

@@ -188,8 +188,11 @@ void SessionParts::FindWriters() {
 }
 
 absl::Status SessionParts::Connect() {
-  absl::Status connected =
-      communicators.Create(spec, PolledMode::RequestsFor(*spec.plan));
+  // Of launches that are polled, as PolledMode does.
+  const bool reads_starts =
+      spec.recorder != nullptr && !program->issue_inline && !program->enqueue;
+  absl::Status connected = communicators.Create(
+      spec, PolledMode::RequestsFor(*spec.plan), reads_starts);
   if (connected.ok()) connected = ExpectLaunches();
   if (connected.ok()) connected = RegisterMemory();
   // Others may wait for this rank to connect.

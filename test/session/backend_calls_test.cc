@@ -14,6 +14,7 @@
 #include "test/session/bucket_graph.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
+#include "trace/recorder.h"
 
 namespace commsched {
 namespace {
@@ -35,10 +36,20 @@ struct BackendCalls {
   std::vector<commsched_launch_t> launched ABSL_GUARDED_BY(mu);
   std::atomic<int> registered{0}, unregistered{0};
   std::atomic<int> looks_left{0};  // Until a communicator is ready.
+  std::atomic<int> asking{0};      // Members created with asks_starts.
   std::atomic<bool> ends_in_time{true};
 };
 BackendCalls* calls = nullptr;
 commsched_backend_t below;
+
+commsched_status_t CreateBelow(void* rank, const commsched_comm_desc_t* desc,
+                               void** out_comm, char* message,
+                               uint64_t message_size) {
+  calls->asking += static_cast<int>(desc->asks_starts);
+  return below.comm_create(rank, desc, out_comm, message, message_size);
+}
+
+uint32_t NoStarts(void*, commsched_launch_start_t*, uint32_t) { return 0; }
 
 commsched_status_t ExpectBelow(void* comm, const commsched_launch_t* launches,
                                uint32_t num_launches, char* message,
@@ -97,6 +108,7 @@ class BackendCallsTest : public testing::Test {
     calls = &calls_;
     below = *PluginRegistry::Process().Backend("inproc").value();
     table_ = below;
+    table_.comm_create = &CreateBelow;
     table_.launch = &LaunchBelow;
     table_.comm_destroy = &Destroy;
     table_.comm_ready = &Ready;
@@ -120,6 +132,19 @@ class BackendCallsTest : public testing::Test {
          rig().RunSessions([&](Session&session, int rank) {
            const absl::Status first = RunStep(session, rig(), made_, rank);
            return first.ok() ? RunStep(session, rig(), made_, rank) : first;
+         })) {
+      EXPECT_OK(status);
+    }
+  }
+
+  // Sessions, traced or not, of ranks that do nothing.
+  void Create(bool traced) {
+    for (const absl::Status& status :
+         rig().RunRanks([&](int rank) -> absl::Status {
+           Recorder recorder(1024);
+           SessionSpec spec = rig().Spec(rank);
+           if (traced) spec.recorder = &recorder;
+           return Session::Create(spec).status();
          })) {
       EXPECT_OK(status);
     }
@@ -162,6 +187,16 @@ TEST_F(BackendCallsTest, MemoryIsRegisteredOnceAndGivenBack) {
   Run();
   EXPECT_EQ(calls_.registered, kCallers * kCalledBuckets);
   EXPECT_EQ(calls_.unregistered, calls_.registered);
+}
+
+TEST_F(BackendCallsTest, WhoTracesAsksWhenLaunchesStartedIfThatIsToBeHad) {
+  Create(/*traced=*/true);
+  EXPECT_EQ(calls_.asking, 0);
+  table_.comm_starts = &NoStarts;
+  Create(/*traced=*/false);
+  EXPECT_EQ(calls_.asking, 0);
+  Create(/*traced=*/true);
+  EXPECT_EQ(calls_.asking, kCallers);
 }
 
 TEST_F(BackendCallsTest, ACommunicatorIsLookedAtUntilItIsReady) {
