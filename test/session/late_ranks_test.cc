@@ -99,7 +99,8 @@ class LateRanksTest : public testing::TestWithParam<LateCase> {
     std::atomic<int> num_failed{0};
     return OnRanks([&](SessionRig& rig, int rank) {
       SessionSpec spec = rig.Spec(rank);
-      spec.launch_timeout_ns = int64_t{1000} * 1000 * 1000;
+      // Ranks have a second each time to answer.
+      spec.launch_timeout_ns = int64_t{2000} * 1000 * 1000;
       spec.by_caller = by_caller && rank == late;
       auto session = Session::Create(spec);
       if (!session.ok()) return session.status();

@@ -81,14 +81,16 @@ Graph ZeroStep() {
 }
 
 // Runs the rig's ranks through warm-up and then kSteps steps, of which rank 0
-// counts what happens in the whole process. Null: nothing is traced.
+// counts what happens in the whole process. `recorders`: of each; none: nothing
+// is traced.
+using Recorders = std::vector<std::unique_ptr<Recorder>>;
 void ExpectNoSurprises(test::SessionRig& rig, bool by_calls,
-                       Recorder* recorder = nullptr) {
+                       const Recorders& recorders = {}) {
   Surprises begin, end;
   const std::vector<absl::Status> statuses =
       rig.RunRanks([&](int rank) -> absl::Status {
         SessionSpec spec = rig.Spec(rank);
-        spec.recorder = recorder;
+        if (!recorders.empty()) spec.recorder = recorders[rank].get();
         ASSIGN_OR_RETURN(const auto owned, Session::Create(spec));
         Session& session = *owned;
         auto nothing = [](void*, OpId, Stream*) { return absl::OkStatus(); };
@@ -165,8 +167,9 @@ std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank,
   return World::Join(spec, job).value();
 }
 
-// The ranks have `hosts` hosts. Null: nothing is traced.
-void ExpectNoSurprisesOfUcx(int hosts, bool by_calls, Recorder* recorder) {
+// The ranks have `hosts` hosts.
+void ExpectNoSurprisesOfUcx(int hosts, bool by_calls,
+                            const Recorders& recorders) {
   ASSERT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_UCX));
   ControlServerSpec spec;
   spec.size = kSteadyRanks;
@@ -180,7 +183,7 @@ void ExpectNoSurprisesOfUcx(int hosts, bool by_calls, Recorder* recorder) {
     worlds.push_back(JoinUcx(*server, rank, host));
   }
   test::SessionRig rig(std::move(worlds), ZeroStep(), PlanOptions{});
-  ExpectNoSurprises(rig, by_calls, recorder);
+  ExpectNoSurprises(rig, by_calls, recorders);
   // They leave together.
   std::vector<std::thread> ends;
   for (std::shared_ptr<World>& world : worlds = rig.TakeWorlds()) {
@@ -190,15 +193,20 @@ void ExpectNoSurprisesOfUcx(int hosts, bool by_calls, Recorder* recorder) {
 }
 
 TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
-  ExpectNoSurprisesOfUcx(1, by_calls(), nullptr);
+  ExpectNoSurprisesOfUcx(1, by_calls(), {});
 }
 
 // Ranks that trace tell each other when they issue launches, and compare the
 // clocks of their hosts.
 TEST_P(SteadyStateTest, NeitherDoRanksOfSeveralHostsThatTrace) {
-  Recorder recorder(1024);
-  ExpectNoSurprisesOfUcx(2, by_calls(), &recorder);
-  EXPECT_FALSE(recorder.SnapshotOfStarts().empty());
+  Recorders recorders;
+  for (int rank = 0; rank < kSteadyRanks; ++rank) {
+    recorders.push_back(std::make_unique<Recorder>(1024));
+  }
+  ExpectNoSurprisesOfUcx(2, by_calls(), recorders);
+  for (const auto& recorder : recorders) {
+    EXPECT_FALSE(recorder->SnapshotOfStarts().empty());
+  }
 }
 #endif
 
