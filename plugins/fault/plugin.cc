@@ -470,6 +470,8 @@ const commsched_backend_t table = {
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
+    // There whatever the inner backend has: then nobody is silent, and nothing
+    // starts later.
     .comm_silent = &CommSilent,
     .comm_starts = &CommStarts,
 };

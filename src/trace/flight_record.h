@@ -19,7 +19,7 @@ enum class FlightEvent : uint32_t {
   kStepBegin,  // number: the step
   kDue,        // launches below number are due
   kIssue,      // of launch number (over all steps), as the next three
-  kStart,      // all members had arrived
+  kStart,      // all had issued it; not of backends that learn that later
   kComplete,   // the backend says so
   kRetire,     // its event is complete
   kFail,       // the session has failed
