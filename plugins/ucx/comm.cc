@@ -388,17 +388,22 @@ void Comm::PostOne(Operation* operation, Message* message) {
   }
 }
 
-bool Comm::IsFirstSend(const Operation& operation,
-                       const Message& message) const {
-  return !message.is_receive && operation.kind != COMMSCHED_SEND &&
-         &message - operation.messages.data() < operation.num_posted;
+// Of the connections to several peers some are faster than others, as TCP
+// shares a link: a launch all of whose sends were posted would end only when
+// the last of all launches does, on the slowest. So later ones do not begin to
+// send until little of what was begun is left, of all its phases. The oldest
+// launch of a communicator is never held: all its members have the same one,
+// while launches of several communicators have no common order.
+bool Comm::MustWait(const Operation& operation) const {
+  if (num_held_ == 0 && !network_->IsWindowFull()) return false;
+  for (const uint32_t request : order_) {
+    const Operation& first = operations_[request];
+    if (first.kind != COMMSCHED_SEND) return &first != &operation;
+  }
+  return true;
 }
 
-// Receives at once. Of the connections to several peers some are faster than
-// others, as TCP shares a link: a launch all of whose sends were posted would
-// end only when the last of all launches does, on the slowest. So what later
-// ones send waits until little of the earlier ones is left. Launches of a
-// communicator have one order on all members, so the first is never held.
+// Receives at once.
 void Comm::PostFirst(Operation* operation) {
   if (operation->kind == COMMSCHED_SEND) {
     return Post(operation, 0, operation->num_posted);
@@ -407,10 +412,10 @@ void Comm::PostFirst(Operation* operation) {
     Message* const message = &operation->messages[i];
     if (message->is_receive) PostOne(operation, message);
   }
-  operation->is_held =
-      num_held_ != 0 || unsent_bytes_ >= network_->window_bytes();
+  operation->is_held = MustWait(*operation);
   if (operation->is_held) {
     ++num_held_;
+    network_->AddHeld();
   } else {
     PostFirstSends(operation);
   }
@@ -419,23 +424,33 @@ void Comm::PostFirst(Operation* operation) {
 void Comm::PostFirstSends(Operation* operation) {
   for (uint32_t i = 0; i < operation->num_posted; ++i) {
     Message* const message = &operation->messages[i];
-    if (message->is_receive) continue;
-    unsent_bytes_ += message->bytes;
-    PostOne(operation, message);
+    if (!message->is_receive) PostOne(operation, message);
   }
 }
 
 // In their order.
 void Comm::PostHeld() {
+  bool is_first = true;
   for (const uint32_t request : order_) {
-    if (num_held_ == 0 || unsent_bytes_ >= network_->window_bytes()) return;
     Operation& operation = operations_[request];
+    if (num_held_ == 0) return;
+    if (operation.kind == COMMSCHED_SEND) continue;
+    if (!is_first && network_->IsWindowFull()) return;
+    is_first = false;
     if (!operation.is_held) continue;
     operation.is_held = false;
     --num_held_;
+    network_->TakeHeld();
     PostFirstSends(&operation);
     WakeIfDue(operation);  // What it waits for may be there.
   }
+}
+
+// What is under way or held back now stays so.
+void Comm::LeaveWindow() {
+  network_->TakeUnsent(unsent_bytes_);
+  unsent_bytes_ = 0;
+  for (; num_held_ != 0; --num_held_) network_->TakeHeld();
 }
 
 // Never from a callback of UCX, where a message may overtake those that UCX has
@@ -445,6 +460,11 @@ void Comm::PostSend(Operation* operation, Message* message) {
   const uint64_t tag = DataTag(*operation, *message);
   if (message->bytes < kOfferedBytes ||
       !peers_[static_cast<size_t>(message->peer)].reads) {
+    if (operation->kind != COMMSCHED_SEND) {
+      message->is_in_window = true;
+      unsent_bytes_ += message->bytes;
+      network_->AddUnsent(message->bytes);
+    }
     network_->Send(world_rank, tag, message, message->data, message->bytes);
     return;
   }

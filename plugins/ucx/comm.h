@@ -149,7 +149,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void PostFirst(Operation* operation);
   void PostFirstSends(Operation* operation);
   void PostHeld();
-  bool IsFirstSend(const Operation& operation, const Message& message) const;
+  bool MustWait(const Operation& operation) const;
+  void LeaveWindow();
   void ReceiveNotices();
   void ReceiveAnswers();
   void Tell(const Notice& notice, int peer);
@@ -209,8 +210,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   std::vector<Operation> operations_;  // By request; never moved.
   std::vector<uint32_t> order_;        // Requests in flight, oldest first.
   size_t num_early_ = 0;               // Network::ReserveEarly().
-  // First sends of collectives: the bytes that are under way, and how many
-  // launches hold theirs back.
+  // This communicator's share of the network's window: its bytes under way, and
+  // how many of its launches hold their first sends back.
   uint64_t unsent_bytes_ = 0;
   uint32_t num_held_ = 0;
   uint64_t num_collectives_ = 0;

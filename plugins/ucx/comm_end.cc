@@ -239,6 +239,7 @@ void Comm::Leave() {
   const bool has_failed = !failure_.ok();
   if (Sends() || has_failed) Stop();
   left_ = true;
+  LeaveWindow();
   network_->Cancel(&notice_message_);
   network_->Cancel(&answer_message_);
   if (exchange_ != nullptr) exchange_->End();

@@ -138,11 +138,11 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   Operation& operation = operations_[message->owner];
   --operation.outstanding;
   message->unread = 0;
-  if (IsFirstSend(operation, *message)) {
+  if (message->is_in_window && !left_) {
+    message->is_in_window = false;
     unsent_bytes_ -= message->bytes;
-    if (num_held_ != 0 && unsent_bytes_ < network_->window_bytes()) {
-      network_->Wake();
-    }
+    network_->TakeUnsent(message->bytes);
+    if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
   }
   const bool is_data = !message->answers;  // Else it has been counted.
   if (is_data && message->step != Operation::kNoStep) {

@@ -82,6 +82,7 @@ struct Message {
   Offer offer;
   uint32_t unread = 0;
   bool answers = false;
+  bool is_in_window = false;  // A send whose bytes the window counts.
 
   bool IsLocal() const { return place != LocalPlace::kNone; }
   bool IsUnderWay() const { return request != nullptr || IsLocal(); }

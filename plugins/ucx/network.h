@@ -35,8 +35,8 @@ struct NetworkOptions {
   // What is reduced, or sent on, at once, while the next one travels; and how
   // algorithms are chosen.
   ChoiceOptions choice;
-  // Of the launches of a communicator: while so much is still to go out, later
-  // ones send nothing.
+  // While collectives still have so much to send, of all communicators, only
+  // the oldest launch of each may begin to send.
   uint64_t window_bytes = 8 << 20;
   // Ranks of a machine are taken to be on several hosts, so many on each in
   // their order, as if links were between them. 0: they are on one.
@@ -68,7 +68,16 @@ class Network {
   std::mutex& mu() { return mu_; }
   // Of all communicators.
   const ChoiceOptions& choice() const { return choice_; }
-  uint64_t window_bytes() const { return window_bytes_; }
+  // The window: bytes of collectives of all communicators that Send() has been
+  // given and that are not out yet. Offers do not count, since peers read what
+  // is offered by themselves.
+  void AddUnsent(uint64_t bytes) { unsent_bytes_ += bytes; }
+  void TakeUnsent(uint64_t bytes) { unsent_bytes_ -= bytes; }
+  bool IsWindowFull() const { return unsent_bytes_ >= window_bytes_; }
+  // Launches that wait for room in the window: who makes room wakes the host.
+  void AddHeld() { ++num_held_; }
+  void TakeHeld() { --num_held_; }
+  bool HasHeld() const { return num_held_ != 0; }
   // Equal for world ranks that share a host, which is a kernel and a network
   // namespace of it.
   int HostOf(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
@@ -249,6 +258,8 @@ class Network {
   std::set<uint64_t> tags_;
   std::vector<std::shared_ptr<Comm>> buried_;
   bool stopped_ = false;
+  uint64_t unsent_bytes_ = 0;
+  uint32_t num_held_ = 0;
 
   // Who interrupts sets the first and then looks at the second; who waits does
   // it the other way round. So one sees the other.

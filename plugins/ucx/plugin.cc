@@ -7,8 +7,8 @@
 //   spin_us      how long a thread polls before it sleeps; 0 by default, or
 //                COMMSCHED_UCX_SPIN_US
 //   chunk_bytes  what is reduced at once, while the next chunk travels
-//   window_bytes while a communicator has so much to send its later launches
-//                send nothing
+//   window_bytes while so much is still to be sent, of all communicators, only
+//                the oldest launch of each may begin to send
 //   ranks_per_host  as if so many ranks, in their order, were on a host each
 //   local        how ranks of one host reach each other: read (by shared
 //                memory, and large messages are read from each other's), shm
