@@ -369,6 +369,7 @@ class ControlClient::Impl {
     ASSIGN_OR_RETURN(const auto joined, Decode<JoinedMessage>(payload));
     beat_ns_ = joined.beat_ns;
     silence_ns_ = joined.silence_ns;
+    next_beat_ns_ = RunningClock::Get().NowNs() + beat_ns_;
     connection_->AllowLargeFrames();
     step_ = Step::kJoined;
     MutexLock lock(&mu_);
