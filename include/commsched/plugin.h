@@ -175,10 +175,10 @@ typedef struct commsched_plugin_list {
 // become done in the order in which they were launched: poll the oldest first.
 //
 // Threads. The host makes the calls of one rank one after the other, from
-// whatever thread; of the same rank only `abort`, `comm_status` and `interrupt`
-// may run beside another call, `launch` of an INLINE backend beside that of
-// another communicator, and `launch` of a STREAM_ORDERED backend beside calls
-// of other communicators. Different ranks are called at once.
+// whatever thread; of the same rank only `abort`, `comm_status`, `wait` and
+// `interrupt` may run beside another call, `launch` of an INLINE backend beside
+// that of another communicator, and `launch` of a STREAM_ORDERED backend beside
+// calls of other communicators. Different ranks are called at once.
 //
 // Failures. A launch that fails, or a communicator, is a matter of this rank
 // alone: the host tells the others, and calls `abort` on all ranks. A backend
@@ -464,6 +464,7 @@ typedef struct commsched_backend {
   /// (both or none) How the host sleeps instead of on `wake`: until a poll() or
   /// comm_status() of the rank may have become useful, or `deadline_ns` of the
   /// host's clock (INT64_MAX: none), or an interrupt. May return for no reason.
+  /// Other threads launch and poll meanwhile; only one waits.
   void (*wait)(void* rank, int64_t deadline_ns);
   /// Ends the wait() that is under way, or else the next one.
   void (*interrupt)(void* rank);

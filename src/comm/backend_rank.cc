@@ -19,6 +19,13 @@ namespace {
 // How long a caller that waits polls before it sleeps: somewhat more than a
 // wake-up costs.
 constexpr int64_t kYieldNs = int64_t{50} * 1000;
+// How long a caller drives before it hands over to the thread, and how long
+// after the last caller the thread rests.
+constexpr int64_t kSoonNs = int64_t{1} * 1000 * 1000;
+// So many waits in a row that leave nothing to do let the thread rest. A launch
+// that nobody has waited for when the rest ends costs kAmends more.
+constexpr int kPromptWaits = 4;
+constexpr int kAmends = 32;
 
 std::string OobKey(const char* key) { return absl::StrCat("backend ", key); }
 
@@ -121,49 +128,39 @@ BackendRank::~BackendRank() {
 
 // ---- The turn ----
 
-bool BackendRank::TakeBy(int64_t deadline_ns) {
-  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  parker_.Unpark();  // Whoever sleeps with the turn gives it.
-  MutexLock lock(&mu_);
-  bool in_time = true;
-  while (taken_ && in_time) in_time = given_.WaitUntil(&mu_, deadline_ns);
-  const bool had = !taken_;
-  taken_ = true;
-  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
-  if (!had) given_.SignalAll();  // Who takes it only if nobody waits.
-  return had;
-}
-
-// Once nobody else wants it.
-void BackendRank::TakeIdle() {
-  MutexLock lock(&mu_);
-  while (taken_ || num_waiting_.load(std::memory_order_seq_cst) != 0) {
-    given_.Wait(&mu_);
-  }
-  taken_ = true;
-}
-
 void BackendRank::Give() {
-  MutexLock lock(&mu_);
-  taken_ = false;
-  given_.SignalAll();
+  // The sleeping thread does not know about work that was begun meanwhile.
+  const bool leaves_work = thread_sleeps() && HasWork();
+  turn_.Give();
+  if (leaves_work) parker_.Unpark();
 }
 
 bool BackendRank::LookBy(int64_t deadline_ns, absl::FunctionRef<void()> look) {
-  if (!TakeBy(deadline_ns)) return false;
+  if (!turn_.TakeBy(deadline_ns)) return false;
   look();
   Give();
   return true;
 }
 
+void BackendRank::Turn::Take() {
+  rank_->Take();
+  has_parker_ = !rank_->thread_sleeps();
+}
+
 void BackendRank::Turn::Sleep(int64_t deadline_ns) {
-  if (rank_->num_waiting_.load(std::memory_order_seq_cst) != 0) {
+  if (rank_->turn_.IsWanted()) {
     rank_->Give();
     std::this_thread::yield();
-    rank_->Take();
-    return;
+    return Take();
   }
-  if (!rank_->PumpAll()) rank_->Park(deadline_ns);
+  // Only one may sleep on the parker. What the thread was woken for until now
+  // has to be looked at first.
+  const bool may_sleep = std::exchange(has_parker_, true);
+  while (rank_->thread_sleeps()) {
+    rank_->parker_.Unpark();
+    std::this_thread::yield();
+  }
+  if (!rank_->PumpAll() && may_sleep) rank_->Park(deadline_ns);
 }
 
 // ---- With the turn ----
@@ -174,16 +171,108 @@ bool BackendRank::PumpAll() {
   return any;
 }
 
-void BackendRank::Park(int64_t deadline_ns) {
-  for (Pumped* pumped : pumped_) {
-    deadline_ns = std::min(deadline_ns, pumped->NextWakeNs());
+bool BackendRank::HasWork() const {
+  return std::any_of(pumped_.begin(), pumped_.end(),
+                     [](const Pumped* pumped) { return pumped->HasWork(); });
+}
+
+int64_t BackendRank::NextWakeNs() const {
+  int64_t wake_ns = kNoDeadlineNs;
+  for (const Pumped* pumped : pumped_) {
+    wake_ns = std::min(wake_ns, pumped->NextWakeNs());
   }
+  return wake_ns;
+}
+
+void BackendRank::Park(int64_t deadline_ns) {
   // The token of who asked for the turn may be gone already.
-  if (num_waiting_.load(std::memory_order_seq_cst) != 0) return;
-  parker_.ParkUntil(deadline_ns);
+  if (turn_.IsWanted()) return;
+  parker_.ParkUntil(std::min(deadline_ns, NextWakeNs()));
 }
 
 // ---- Callers ----
+
+bool BackendRank::ThreadRests() const {
+  const int64_t until_ns = rest_until_ns_.load(std::memory_order_relaxed);
+  return until_ns != 0 && SystemClock::Get().NowNs() < until_ns;
+}
+
+void BackendRank::LetThreadRest() {
+  rest_until_ns_.store(SystemClock::Get().NowNs() + kSoonNs,
+                       std::memory_order_relaxed);
+}
+
+void BackendRank::Begin() {
+  if (!ThreadRests() || !turn_.TryTake()) return parker_.Unpark();
+  PumpAll();
+  LetThreadRest();
+  Give();
+}
+
+void BackendRank::Await(Event* event, uint64_t generation) {
+  if (event->IsComplete(generation)) return;
+  if (table().wait == nullptr) return event->Synchronize(generation);
+  bool has_turn = TakeSoon(*event, generation);
+  if (has_turn && !DriveSoon(*event, generation)) {
+    HandOver();
+    has_turn = false;
+  }
+  event->Synchronize(generation);
+  if (has_turn || turn_.TryTake()) GiveAfterWait();
+}
+
+// Polls for the turn, which a thread that is awake gives soon.
+bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
+  if (turn_.TryTake()) return true;
+  const int64_t until_ns = SystemClock::Get().NowNs() + kYieldNs;
+  while (!event.IsComplete(generation) &&
+         SystemClock::Get().NowNs() < until_ns) {
+    std::this_thread::yield();
+    if (turn_.TryTake()) return true;
+  }
+  return false;
+}
+
+// False: the event is not complete soon, or another thread wants the turn.
+bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
+  const int64_t begin_ns = SystemClock::Get().NowNs();
+  while (!event.IsComplete(generation)) {
+    if (turn_.IsWanted()) return false;
+    // Before the look: the thread may leave the parker with news at any time.
+    const bool may_sleep = !thread_sleeps();
+    if (PumpAll()) continue;
+    const int64_t now_ns = SystemClock::Get().NowNs();
+    if (now_ns < begin_ns + kYieldNs) {
+      std::this_thread::yield();
+    } else if (now_ns >= begin_ns + kSoonNs || !may_sleep) {
+      return false;
+    } else {
+      Park(begin_ns + kSoonNs);
+    }
+  }
+  return true;
+}
+
+void BackendRank::HandOver() {
+  rest_until_ns_.store(0, std::memory_order_relaxed);
+  turn_.Give();
+  parker_.Unpark();
+  standby_.Unpark();
+}
+
+// Predicts that the next waits will be like the last ones.
+void BackendRank::GiveAfterWait() {
+  const bool all_is_done = !HasWork();
+  num_prompt_waits_ = all_is_done
+                          ? std::min(num_prompt_waits_ + 1, kPromptWaits)
+                          : std::min(num_prompt_waits_, 0);
+  if (!all_is_done) return HandOver();
+  const bool rests = num_prompt_waits_ == kPromptWaits;
+  if (rests) LetThreadRest();
+  const bool is_elsewhere = rests && thread_sleeps();
+  turn_.Give();
+  if (is_elsewhere) parker_.Unpark();
+}
 
 void BackendRank::Drive() {
   const Turn turn(this);
@@ -225,6 +314,7 @@ absl::Status BackendRank::Attach(Pumped* pumped, By by) {
     const Turn turn(this);
     pumped_.push_back(pumped);
   }
+  parker_.Unpark();
   if (by == By::kThread) on_thread_.push_back(pumped);
   return absl::OkStatus();
 }
@@ -246,8 +336,9 @@ void BackendRank::Detach(Pumped* pumped) {
     std::erase(pumped_, pumped);
   }
   if (std::erase(on_thread_, pumped) == 0 || !on_thread_.empty()) return;
-  stop_.store(true, std::memory_order_release);  // acquired in ThreadMain()
+  stop_.store(true, std::memory_order_release);  // acquired in IsStopped()
   parker_.Unpark();
+  standby_.Unpark();
   thread_.join();
   stop_.store(false, std::memory_order_relaxed);
 }
@@ -264,14 +355,41 @@ BackendRank::Driven::~Driven() {
 void BackendRank::ThreadMain() {
   // Ranks compute on the cores that it is woken on.
   MakeThreadPrompt();
-  while (!stop_.load(std::memory_order_acquire)) {
-    TakeIdle();
-    while (!stop_.load(std::memory_order_acquire) &&
-           num_waiting_.load(std::memory_order_seq_cst) == 0) {
-      if (!PumpAll()) Park(kNoDeadlineNs);
+  while (!IsStopped()) {
+    if (!TakeOver()) continue;
+    bool got_on = true;
+    while (got_on && !IsStopped() && !turn_.IsWanted()) got_on = PumpAll();
+    if (got_on || ThreadRests()) {
+      turn_.Give();
+    } else {
+      SleepWithoutTurn();
     }
-    Give();
   }
+}
+
+// Takes the turn unless callers do without the thread. False: it has slept
+// instead.
+bool BackendRank::TakeOver() {
+  if (ThreadRests()) {
+    standby_.ParkUntil(rest_until_ns_.load(std::memory_order_relaxed));
+    return false;
+  }
+  if (!turn_.TakeLast()) return false;
+  const bool was_resting = rest_until_ns_.load(std::memory_order_relaxed) != 0;
+  if (was_resting && !ThreadRests()) {
+    rest_until_ns_.store(0, std::memory_order_relaxed);
+    if (HasWork()) num_prompt_waits_ = -kAmends;
+  }
+  return true;
+}
+
+// Whoever takes the turn next sees that the thread sleeps on the parker.
+void BackendRank::SleepWithoutTurn() {
+  const int64_t wake_ns = NextWakeNs();
+  thread_sleeps_.store(true, std::memory_order_relaxed);
+  turn_.Give();
+  parker_.ParkUntil(wake_ns);
+  thread_sleeps_.store(false, std::memory_order_release);
 }
 
 }  // namespace commsched

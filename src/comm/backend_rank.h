@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/parker.h"
+#include "comm/rank_turn.h"
 #include "comm/value_store.h"
 #include "commsched/plugin.h"
 #include "control/roster.h"
@@ -33,11 +34,24 @@ class Pumped {
   // When Pump() may get on though the parker gets no token; kNoDeadlineNs:
   // never.
   virtual int64_t NextWakeNs() const = 0;
+  // Whether something is under way, or to be begun, that Pump() gets on. As
+  // Pump().
+  virtual bool HasWork() const = 0;
 };
 
 // A rank that a backend has opened (commsched_backend_t::rank_open). The table
 // is called by one thread at a time, who has the turn: a progress thread, which
 // pumps what is attached, or who asks for it.
+//
+// The thread sleeps without the turn. Where the backend sleeps by itself
+// (commsched_backend_t::wait), a caller that waits takes the turn and pumps in
+// the thread's place, for up to a millisecond, so that small collectives need
+// no hand-over between threads. After that it hands the turn to the thread.
+//
+// After some waits that left nothing to do, the thread rests: callers begin
+// their launches themselves, and messages do not wake the thread. It looks
+// again a millisecond after the last caller had the turn. If it then finds a
+// launch that nobody has waited for, it does not rest again for many waits.
 //
 // Thread-safe.
 class BackendRank {
@@ -78,6 +92,13 @@ class BackendRank {
   // It is not pumped any more when this returns. Not from Pump().
   void Detach(Pumped* pumped);
 
+  // There is something to begin. If the thread rests, this caller begins it,
+  // otherwise the thread does.
+  void Begin();
+  // Waits until `event` is complete in `generation`, and pumps meanwhile if the
+  // turn becomes free soon. The event is poisoned if what it waits for fails.
+  void Await(Event* event, uint64_t generation);
+
   // Pumps as long as that gets anything on.
   void Drive();
   // Pumps until `event` is complete in `generation`. In between polls, giving
@@ -94,7 +115,7 @@ class BackendRank {
   // twice by one thread.
   class Turn {
    public:
-    explicit Turn(BackendRank* rank) : rank_(rank) { rank_->Take(); }
+    explicit Turn(BackendRank* rank) : rank_(rank) { Take(); }
     ~Turn() { rank_->Give(); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -104,7 +125,10 @@ class BackendRank {
     void Sleep(int64_t deadline_ns);
 
    private:
+    void Take();
+
     BackendRank* const rank_;
+    bool has_parker_ = false;  // The progress thread does not sleep there.
   };
 
   // While it lives a thread makes progress, for one that waits for other ranks
@@ -124,6 +148,7 @@ class BackendRank {
      public:
       bool Pump() override { return false; }
       int64_t NextWakeNs() const override { return kNoDeadlineNs; }
+      bool HasWork() const override { return false; }
     };
 
     BackendRank* rank_;  // Null: not driven.
@@ -133,14 +158,31 @@ class BackendRank {
  private:
   explicit BackendRank(const Spec& spec);
   absl::Status OpenTable();
-  void Take() { (void)TakeBy(kNoDeadlineNs); }
-  bool TakeBy(int64_t deadline_ns);
+
+  void Take() { (void)turn_.TakeBy(kNoDeadlineNs); }
   void Give();
-  void TakeIdle();
+
+  // With the turn.
   bool PumpAll();
+  bool HasWork() const;
+  int64_t NextWakeNs() const;
   void Park(int64_t deadline_ns);
+  bool thread_sleeps() const {
+    return thread_sleeps_.load(std::memory_order_acquire);
+  }
+  void LetThreadRest();
+
+  bool ThreadRests() const;
+  bool TakeSoon(const Event& event, uint64_t generation);
+  bool DriveSoon(const Event& event, uint64_t generation);
+  void HandOver();
+  void GiveAfterWait();
+
   absl::Status StartLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(thread_mu_);
+  bool IsStopped() const { return stop_.load(std::memory_order_acquire); }
   void ThreadMain();
+  bool TakeOver();
+  void SleepWithoutTurn();
 
   const Spec spec_;
   commsched_oob_t oob_ = {};
@@ -148,16 +190,24 @@ class BackendRank {
   std::vector<const char*> hosts_;
   std::vector<const char*> networks_;
   void* handle_ = nullptr;
-  Parker parker_;  // Of who has the turn.
+  // Where one thread at a time sleeps until there is news of the backend: the
+  // progress thread, or whoever has the turn.
+  Parker parker_;
+  Parker standby_;  // Where the progress thread sleeps while callers drive.
+  RankTurn turn_{&parker_, &standby_};
 
   // Owned by who has the turn.
   std::vector<Pumped*> pumped_;
+  // Consecutive waits that left nothing to do. Negative after a launch that
+  // nobody has waited for.
+  int num_prompt_waits_ = 0;
 
-  // Who wants the turn: the progress thread does not keep it from them.
-  std::atomic<int> num_waiting_{0};
-  Mutex mu_;
-  CondVar given_;
-  bool taken_ ABSL_GUARDED_BY(mu_) = false;
+  // The progress thread sleeps on the parker, or is about to. It sets this with
+  // the turn, and clears it (release) for whoever sleeps there next (acquire).
+  std::atomic<bool> thread_sleeps_{false};
+  // Until when the thread rests; 0: it does not. Written with the turn. A stale
+  // value costs its reader one wake-up, or up to a millisecond.
+  std::atomic<int64_t> rest_until_ns_{0};
 
   std::atomic<bool> stop_{false};
   Mutex thread_mu_;  // Outside of the turn.

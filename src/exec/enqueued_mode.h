@@ -29,6 +29,7 @@ class EnqueuedMode final : public IssueMode {
   int64_t MakeDue(uint64_t number, int64_t now_ns) override;
   bool Pump() override;
   int64_t NextWakeNs() const override;
+  bool HasWork() const override { return true; }
 
  private:
   bool EnqueueNext(int64_t now_ns);

@@ -26,6 +26,7 @@ class InlineMode final : public IssueMode {
   int64_t MakeDue(uint64_t number, int64_t now_ns) override;
   bool Pump() override { return false; }
   int64_t NextWakeNs() const override { return kNoDeadlineNs; }
+  bool HasWork() const override { return false; }
 
  private:
   int64_t IssueUntil(uint64_t number, int64_t now_ns);

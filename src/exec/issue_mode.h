@@ -22,6 +22,7 @@ class IssueMode {
   virtual int64_t NextWakeNs() const = 0;
   // Asks other ranks what they have issued, for Pending(). As Pump().
   virtual void Ask() const {}
+  virtual bool HasWork() const = 0;
   // In issue order; none where completions are not polled. As Pump().
   virtual std::vector<PendingLaunch> Pending() const { return {}; }
 };

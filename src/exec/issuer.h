@@ -26,9 +26,10 @@ namespace commsched {
 // How they are issued is the program's: inline (InlineMode), on streams of a
 // device (EnqueuedMode), or else polled (PolledMode). What is polled is pumped
 // from Start() on by the progress thread of the rank, which is parked whenever
-// there is nothing to do; or, if `by_caller`, by MakeDue() and Await() on their
-// callers' threads; or, if `manual`, by who calls Pump(). What is enqueued is
-// pumped by the progress thread; what is inline, by nobody.
+// there is nothing to do, or by callers in its place (BackendRank); or, if
+// `by_caller`, by MakeDue() and Await() on their callers' threads; or, if
+// `manual`, by who calls Pump(). What is enqueued is pumped by the progress
+// thread; what is inline, by nobody.
 class Issuer final : public Pumped {
  public:
   explicit Issuer(const IssuerSpec& spec);
@@ -50,6 +51,8 @@ class Issuer final : public Pumped {
   int64_t NextWakeNs() const override {
     return state_.failed() ? kNoDeadlineNs : mode_->NextWakeNs();
   }
+
+  bool HasWork() const override { return !state_.failed() && mode_->HasWork(); }
 
   // Launches below `number` are due. Numbers only grow; the dispatcher's token
   // holder, one at a time.
@@ -74,8 +77,10 @@ class Issuer final : public Pumped {
   void Await(Event* event, uint64_t generation) {
     if (ABSL_PREDICT_FALSE(state_.spec.by_caller)) {
       state_.spec.rank->DriveUntil(*event, generation);
-    } else {
+    } else if (state_.program.enqueue) {
       event->Synchronize(generation);
+    } else {
+      state_.spec.rank->Await(event, generation);
     }
   }
 

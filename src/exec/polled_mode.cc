@@ -34,7 +34,7 @@ int64_t PolledMode::MakeDue(uint64_t number, int64_t /*now_ns*/) {
   if (ABSL_PREDICT_FALSE(state_.spec.by_caller)) {
     state_.spec.rank->Drive();
   } else {
-    state_.spec.rank->parker()->Unpark();
+    state_.spec.rank->Begin();
   }
   return 0;
 }

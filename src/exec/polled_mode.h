@@ -36,6 +36,10 @@ class PolledMode final : public IssueMode {
   bool Pump() override;
   int64_t NextWakeNs() const override;
   void Ask() const override;
+  bool HasWork() const override {
+    return !in_flight_.empty() ||
+           issued_.number() != state_.due.load(std::memory_order_acquire);
+  }
   std::vector<PendingLaunch> Pending() const override;
 
  private:

@@ -1,11 +1,14 @@
 #include "comm/backend_rank.h"
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "comm/world.h"
+#include "commsched/plugin.h"
+#include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "test/support/await.h"
 #include "test/support/status_matchers.h"
@@ -32,6 +35,7 @@ class Work final : public Pumped {
     return got_on;
   }
   int64_t NextWakeNs() const override { return wake_ns_.load(); }
+  bool HasWork() const override { return num_left_.load() != 0; }
 
   void Give(int num) { num_left_.fetch_add(num); }
   void WakeAt(int64_t ns) { wake_ns_.store(ns); }
@@ -122,6 +126,193 @@ TEST(BackendRankTest, WhoSleepsPumps) {
     EXPECT_EQ(work.num_left(), 0);
   }
   rank->Detach(&work);
+}
+
+// ---- Callers that wait ----
+
+// A backend that sleeps by itself and does nothing else.
+class SleepingBackend {
+ public:
+  SleepingBackend() {
+    table_.struct_size = sizeof(table_);
+    table_.name = "sleeping";
+    table_.rank_open = [](void* instance, const commsched_backend_rank_desc_t*,
+                          void** out_rank, char*, uint64_t) {
+      *out_rank = instance;
+      return commsched_status_t{COMMSCHED_OK};
+    };
+    table_.rank_close = [](void*) {};
+    table_.wait = [](void* rank, int64_t deadline_ns) {
+      auto* self = static_cast<SleepingBackend*>(rank);
+      self->num_waits_.fetch_add(1);
+      EXPECT_FALSE(self->waits_.exchange(true));
+      self->parker_.ParkUntil(deadline_ns);
+      self->waits_.store(false);
+    };
+    table_.interrupt = [](void* rank) {
+      auto* self = static_cast<SleepingBackend*>(rank);
+      self->num_interrupts_.fetch_add(1);
+      self->parker_.Unpark();
+    };
+    BackendRank::Spec spec;
+    spec.table = &table_;
+    spec.instance = this;
+    spec.device = &device_;
+    rank_ = BackendRank::Open(spec).value();
+  }
+
+  BackendRank* rank() { return rank_.get(); }
+  int num_waits() const { return num_waits_.load(); }
+  int num_interrupts() const { return num_interrupts_.load(); }
+  bool AwaitAsleep() {
+    return test::Await([&] { return waits_.load(); });
+  }
+  std::unique_ptr<Event> NewEvent() { return device_.CreateEvent(1).value(); }
+
+ private:
+  commsched_backend_t table_ = {};
+  HostDevice device_;
+  Parker parker_;
+  std::atomic<int> num_waits_{0};
+  std::atomic<int> num_interrupts_{0};
+  std::atomic<bool> waits_{false};
+  std::unique_ptr<BackendRank> rank_;
+};
+
+// Completes the next generation when it is pumped and has something to do.
+class Launches final : public Pumped {
+ public:
+  explicit Launches(Event* event) : event_(event) {}
+
+  bool Pump() override {
+    if (num_begun_.load() == num_done_) return false;
+    if (std::this_thread::get_id() == excluded_.load()) return false;
+    by_ = std::this_thread::get_id();
+    event_->Complete(++num_done_);
+    return true;
+  }
+  int64_t NextWakeNs() const override { return kNoDeadlineNs; }
+  bool HasWork() const override { return num_begun_.load() != num_done_; }
+
+  uint64_t BeginOne() { return num_begun_.fetch_add(1) + 1; }
+  // Who can no longer complete any.
+  void Exclude(std::thread::id thread) { excluded_.store(thread); }
+  std::thread::id by() const { return by_; }
+
+ private:
+  Event* const event_;
+  std::atomic<uint64_t> num_begun_{0};
+  std::atomic<std::thread::id> excluded_{std::thread::id()};
+  uint64_t num_done_ = 0;  // Guarded by the turn, as is the next.
+  std::thread::id by_;
+};
+
+TEST(BackendRankTest, ACallerThatWaitsPumpsInPlaceOfAThreadThatSleeps) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  ASSERT_TRUE(backend.AwaitAsleep());
+  const int interrupts = backend.num_interrupts();
+  backend.rank()->Await(event.get(), launches.BeginOne());
+  EXPECT_EQ(launches.by(), std::this_thread::get_id());
+  EXPECT_EQ(backend.num_interrupts(), interrupts);
+  backend.rank()->Detach(&launches);
+}
+
+TEST(BackendRankTest, AfterWaitsThatLeftNothingTheThreadRests) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  // A caller that loses its core for a millisecond is not prompt: a machine
+  // that is busy needs several tries.
+  const auto begins_alone = [&] {
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t generation = launches.BeginOne();
+      backend.rank()->Begin();
+      backend.rank()->Await(event.get(), generation);
+    }
+    const int interrupts = backend.num_interrupts();
+    const uint64_t generation = launches.BeginOne();
+    backend.rank()->Begin();
+    const bool is_done = event->IsComplete(generation);
+    backend.rank()->Await(event.get(), generation);
+    return is_done && launches.by() == std::this_thread::get_id() &&
+           backend.num_interrupts() == interrupts;
+  };
+  EXPECT_TRUE(test::Await(begins_alone));
+  backend.rank()->Detach(&launches);
+}
+
+// What a caller cannot complete, as if it took long, goes to the thread,
+// whether that sleeps or rests.
+TEST(BackendRankTest, AWaitThatIsNotOverSoonIsHandedToTheThread) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  for (const int prompt_waits : {0, 100}) {
+    for (int i = 0; i < prompt_waits; ++i) {
+      const uint64_t generation = launches.BeginOne();
+      backend.rank()->Begin();
+      backend.rank()->Await(event.get(), generation);
+    }
+    launches.Exclude(std::this_thread::get_id());
+    const uint64_t generation = launches.BeginOne();
+    backend.rank()->Begin();
+    backend.rank()->Await(event.get(), generation);
+    EXPECT_TRUE(event->IsComplete(generation));
+    launches.Exclude({});
+  }
+  backend.rank()->Detach(&launches);
+}
+
+// The thread does not rest for ever, whatever the caller does.
+TEST(BackendRankTest, WhatNobodyWaitsForIsDoneByTheThread) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  for (int round = 0; round < 20; ++round) {
+    launches.Exclude({});
+    for (int i = 0; i < 20; ++i) {
+      const uint64_t generation = launches.BeginOne();
+      backend.rank()->Begin();
+      backend.rank()->Await(event.get(), generation);
+    }
+    launches.Exclude(std::this_thread::get_id());
+    const uint64_t generation = launches.BeginOne();
+    backend.rank()->Begin();
+    ASSERT_TRUE(test::Await([&] { return event->IsComplete(generation); }));
+  }
+  backend.rank()->Detach(&launches);
+}
+
+// Callers of all sorts at once, on a rank whose thread sleeps, rests and works.
+TEST(BackendRankTest, CallersThatWaitAndThoseThatTakeTheTurnGetOn) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        const uint64_t generation = launches.BeginOne();
+        backend.rank()->Begin();
+        backend.rank()->Await(event.get(), generation);
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    for (int i = 0; i < 200; ++i) {
+      BackendRank::Turn turn(backend.rank());
+      if (i % 4 == 0) turn.Sleep(SystemClock::Get().NowNs() + 10'000);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  backend.rank()->Detach(&launches);
 }
 
 TEST(BackendRankTest, RanksOutsideOfTheWorldAreRefused) {
