@@ -19,9 +19,11 @@ namespace {
 // How long a caller that waits polls before it sleeps: somewhat more than a
 // wake-up costs.
 constexpr int64_t kYieldNs = int64_t{50} * 1000;
-// How long a caller drives before it hands over to the thread, and how long
-// after the last caller the thread rests.
-constexpr int64_t kSoonNs = int64_t{1} * 1000 * 1000;
+// How long a caller drives before it hands over to the thread, which costs more
+// than the rest of what takes a little longer.
+constexpr int64_t kDriveNs = int64_t{3} * 1000 * 1000;
+// How long after the last caller the thread rests.
+constexpr int64_t kRestNs = int64_t{1} * 1000 * 1000;
 // So many waits in a row that leave nothing to do let the thread rest. A launch
 // that nobody has waited for when the rest ends costs kAmends more.
 constexpr int kPromptWaits = 4;
@@ -197,9 +199,12 @@ bool BackendRank::ThreadRests() const {
   return until_ns != 0 && SystemClock::Get().NowNs() < until_ns;
 }
 
+void BackendRank::LetThreadRestUntil(int64_t until_ns) {
+  rest_until_ns_.store(until_ns, std::memory_order_relaxed);
+}
+
 void BackendRank::LetThreadRest() {
-  rest_until_ns_.store(SystemClock::Get().NowNs() + kSoonNs,
-                       std::memory_order_relaxed);
+  LetThreadRestUntil(SystemClock::Get().NowNs() + kRestNs);
 }
 
 void BackendRank::Begin() {
@@ -211,23 +216,36 @@ void BackendRank::Begin() {
 
 void BackendRank::Await(Event* event, uint64_t generation) {
   if (event->IsComplete(generation)) return;
-  if (table().wait == nullptr) return event->Synchronize(generation);
+  if (table().wait == nullptr || !MayPoll()) {
+    return event->Synchronize(generation);
+  }
   bool has_turn = TakeSoon(*event, generation);
-  if (has_turn && !DriveSoon(*event, generation)) {
+  if (has_turn && (!DriveSoon(*event, generation) || !MayPoll())) {
     HandOver();
     has_turn = false;
   }
   event->Synchronize(generation);
-  if (has_turn || turn_.TryTake()) GiveAfterWait();
+  if (has_turn || (MayPoll() && turn_.TryTake())) GiveAfterWait();
+}
+
+bool BackendRank::MayPoll() const {
+  return polling_.IsWorthwhile(SystemClock::Get().NowNs());
+}
+
+int64_t BackendRank::Yield(int64_t now_ns) {
+  std::this_thread::yield();
+  const int64_t back_ns = SystemClock::Get().NowNs();
+  polling_.OnYield(now_ns, back_ns);
+  return back_ns;
 }
 
 // Polls for the turn, which a thread that is awake gives soon.
 bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
   if (turn_.TryTake()) return true;
-  const int64_t until_ns = SystemClock::Get().NowNs() + kYieldNs;
-  while (!event.IsComplete(generation) &&
-         SystemClock::Get().NowNs() < until_ns) {
-    std::this_thread::yield();
+  int64_t now_ns = SystemClock::Get().NowNs();
+  const int64_t until_ns = now_ns + kYieldNs;
+  while (!event.IsComplete(generation) && now_ns < until_ns) {
+    now_ns = Yield(now_ns);
     if (turn_.TryTake()) return true;
   }
   return false;
@@ -243,11 +261,12 @@ bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
     if (PumpAll()) continue;
     const int64_t now_ns = SystemClock::Get().NowNs();
     if (now_ns < begin_ns + kYieldNs) {
-      std::this_thread::yield();
-    } else if (now_ns >= begin_ns + kSoonNs || !may_sleep) {
+      Yield(now_ns);
+    } else if (now_ns >= begin_ns + kDriveNs || !may_sleep) {
       return false;
     } else {
-      Park(begin_ns + kSoonNs);
+      if (ThreadRests()) LetThreadRestUntil(begin_ns + kDriveNs + kRestNs);
+      Park(begin_ns + kDriveNs);
     }
   }
   return true;

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/parker.h"
+#include "comm/polling.h"
 #include "comm/rank_turn.h"
 #include "comm/value_store.h"
 #include "commsched/plugin.h"
@@ -45,13 +46,15 @@ class Pumped {
 //
 // The thread sleeps without the turn. Where the backend sleeps by itself
 // (commsched_backend_t::wait), a caller that waits takes the turn and pumps in
-// the thread's place, for up to a millisecond, so that small collectives need
+// the thread's place, for some milliseconds, so that small collectives need
 // no hand-over between threads. After that it hands the turn to the thread.
 //
 // After some waits that left nothing to do, the thread rests: callers begin
 // their launches themselves, and messages do not wake the thread. It looks
-// again a millisecond after the last caller had the turn. If it then finds a
-// launch that nobody has waited for, it does not rest again for many waits.
+// again some milliseconds after the last caller had the turn. If it then finds
+// a launch that nobody has waited for, it does not rest again for many waits.
+//
+// Where other threads compute, callers leave all to the thread (Polling).
 //
 // Thread-safe.
 class BackendRank {
@@ -170,9 +173,13 @@ class BackendRank {
   bool thread_sleeps() const {
     return thread_sleeps_.load(std::memory_order_acquire);
   }
-  void LetThreadRest();
+  void LetThreadRestUntil(int64_t until_ns);
+  void LetThreadRest();  // For a moment.
 
   bool ThreadRests() const;
+  bool MayPoll() const;
+  // Gives the core away at `now_ns`. Returns the time after that.
+  int64_t Yield(int64_t now_ns);
   bool TakeSoon(const Event& event, uint64_t generation);
   bool DriveSoon(const Event& event, uint64_t generation);
   void HandOver();
@@ -206,8 +213,9 @@ class BackendRank {
   // the turn, and clears it (release) for whoever sleeps there next (acquire).
   std::atomic<bool> thread_sleeps_{false};
   // Until when the thread rests; 0: it does not. Written with the turn. A stale
-  // value costs its reader one wake-up, or up to a millisecond.
+  // value costs its reader one wake-up, or some milliseconds.
   std::atomic<int64_t> rest_until_ns_{0};
+  Polling polling_;  // Of callers.
 
   std::atomic<bool> stop_{false};
   Mutex thread_mu_;  // Outside of the turn.
