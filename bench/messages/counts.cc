@@ -67,7 +67,10 @@ LaunchCounts CountLaunch(const LaunchCase& one,
   member.output = reinterpret_cast<void*>(uintptr_t{1} << 60);
 
   LaunchCounts counts;
-  counts.choice = ucx::Choices(layout, options).Of(launch);
+  const ucx::Estimate estimate =
+      ucx::Choices(layout, options).EstimateOf(launch);
+  counts.choice = estimate.choice;
+  counts.told = estimate.crossing;
   counts.array_bytes = member.count * ucx::ElementBytes(one.dtype) * parts;
   const ucx::Algorithm& algorithm = *counts.choice.algorithm;
   ucx::Operation operation;

@@ -23,6 +23,7 @@ struct LaunchCase {
 // The most that a rank or host has of each, of those that were looked at.
 struct LaunchCounts {
   ucx::Choice choice;
+  ucx::Crossing told;        // What a session would tell of it.
   uint64_t array_bytes = 0;  // After rounding to equal parts of elements.
   int64_t messages = 0;      // Sends, receives, offers, answers.
   int64_t endpoints = 0;

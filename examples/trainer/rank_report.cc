@@ -13,8 +13,13 @@ namespace commsched::trainer {
 
 absl::StatusOr<std::string> Rank::Explain() {
   char* text = nullptr;
-  TRAINER_RETURN_IF_ERROR(FromCore(commsched_plan_explain(
-      commsched_engine_plan(engine_.get()), COMMSCHED_TEXT, &text)));
+  // What the backend does only a session knows.
+  const commsched_session_t* session = commsched_engine_session(engine_.get());
+  TRAINER_RETURN_IF_ERROR(FromCore(
+      session != nullptr
+          ? commsched_session_explain(session, COMMSCHED_TEXT, &text)
+          : commsched_plan_explain(commsched_engine_plan(engine_.get()),
+                                   COMMSCHED_TEXT, &text)));
   std::string explanation = text;
   commsched_string_free(text);
   return explanation;

@@ -25,6 +25,7 @@
 
 #include <stdint.h>
 
+#include "commsched/launch_estimate.h"
 #include "commsched/link_profile.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
@@ -493,6 +494,16 @@ typedef struct commsched_backend {
   /// their part all the same. Never blocks. NULL: results say it.
   uint32_t (*comm_starts)(void* comm, commsched_launch_start_t* out_starts,
                           uint32_t capacity);
+  /// Fills in what `out_estimate->struct_size` has room for: how `launch`,
+  /// whose addresses may be NULL, would be done, and what that takes. It
+  /// depends on the launch and on what all members have in common, so that all
+  /// have the same answer, and nothing is moved. Any thread, beside other
+  /// calls, between comm_create and comm_destroy; may allocate. UNIMPLEMENTED:
+  /// it is not known. NULL: of no launch.
+  commsched_status_t (*comm_estimate)(void* comm,
+                                      const commsched_launch_t* launch,
+                                      commsched_launch_estimate_t* out_estimate,
+                                      char* message, uint64_t message_size);
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include "commsched/export.h"
 #include "commsched/graph.h"
 #include "commsched/group.h"
+#include "commsched/launch_estimate.h"
 #include "commsched/plan.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
@@ -548,6 +549,35 @@ commsched_session_get_counters(const commsched_session_t* session,
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_metrics_text(
     const commsched_session_t* session, char** out_text);
+
+/// Fills `out_estimate`, made by commsched_launch_estimate_init(), with how the
+/// backend does launch `launch` of the plan, in key order from 0, and what it
+/// takes that to need.
+///
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, `struct_size` not set
+///            OUT_OF_RANGE      the plan has no such launch
+///            UNIMPLEMENTED     the backend does not tell; a launch on
+///                              LATE_BOUND buffers, whose size each step tells
+/// Since:     0.1
+COMMSCHED_API commsched_status_t commsched_session_launch_estimate(
+    const commsched_session_t* session, uint64_t launch,
+    commsched_launch_estimate_t* out_estimate);
+
+/// Explains the session's plan as commsched_plan_explain() does and, in TEXT
+/// and JSON, how the backend does each launch, with its prediction beside the
+/// one that the plan was made by. A backend that does not tell is left out.
+///
+/// Ownership: release `*out_text` with commsched_string_free().
+/// Threads:   any.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT  NULL, an unknown format
+///            or why the backend would refuse a launch
+/// Since:     0.1
+COMMSCHED_API commsched_status_t
+commsched_session_explain(const commsched_session_t* session,
+                          commsched_format_t format, char** out_text);
 
 /// Adds up, per op, the thread-CPU ns spent by the library on collective `op`
 /// (copies and reductions) since the session was created: what a runner hands

@@ -193,6 +193,19 @@ class Session
     const auto code = commsched_session_metrics_text(get(), &text);
     return internal::StringOf(code, text);
   }
+  /// How the backend does a launch of the plan, in key order.
+  Result<commsched_launch_estimate_t> LaunchEstimate(uint64_t launch) const {
+    commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
+    const auto code =
+        commsched_session_launch_estimate(get(), launch, &estimate);
+    return internal::ResultOf(code, [&] { return estimate; });
+  }
+  Result<std::string> Explain(
+      commsched_format_t format = COMMSCHED_TEXT) const {
+    char* text = nullptr;
+    const auto code = commsched_session_explain(get(), format, &text);
+    return internal::StringOf(code, text);
+  }
   /// By op id; `num_ops` is that of the graph.
   Result<std::vector<int64_t>> CollectiveCpuNs(uint64_t num_ops) const {
     std::vector<int64_t> ns(num_ops);

@@ -412,6 +412,15 @@ void MemUnregister(void* opaque, void* handle) {
     inner.mem_unregister(rank->inner, handle);
 }
 
+commsched_status_t CommEstimate(void* comm, const commsched_launch_t* launch,
+                                commsched_launch_estimate_t* out_estimate,
+                                char* message, uint64_t message_size) {
+  const auto* own = static_cast<Comm*>(comm);
+  if (own->inner().comm_estimate == nullptr) return COMMSCHED_UNIMPLEMENTED;
+  return own->inner().comm_estimate(own->inner_comm(), launch, out_estimate,
+                                    message, message_size);
+}
+
 void Wait(void* opaque, int64_t deadline_ns) {
   auto* rank = static_cast<Rank*>(opaque);
   if (rank->instance->inner->wait != nullptr) {
@@ -474,6 +483,7 @@ const commsched_backend_t table = {
     // starts later.
     .comm_silent = &CommSilent,
     .comm_starts = &CommStarts,
+    .comm_estimate = &CommEstimate,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

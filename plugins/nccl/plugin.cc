@@ -223,6 +223,7 @@ constexpr commsched_backend_t kBackend = {
     .mem_stats = &MemStats,
     .comm_silent = nullptr,
     .comm_starts = nullptr,
+    .comm_estimate = nullptr,
 };
 
 constexpr commsched_plugin_t kPlugins[] = {

@@ -51,6 +51,15 @@ struct Cost {
   int64_t messages = 0;  // Of the rank with most of them.
 };
 
+// What crosses the links between hosts. Where parts are uneven, as if they were
+// equal.
+struct Crossing {
+  uint64_t link_bytes = 0;  // Over the busiest direction of any host's link.
+  // In which what a host's ranks have of an element of a sum leaves it, of the
+  // host with most.
+  uint32_t pieces = 0;
+};
+
 // One rank's part of a launch.
 struct LaunchTask {
   const commsched_launch_t& launch;
@@ -71,6 +80,8 @@ struct Algorithm {
   // Whether it does launches like this.
   bool (*fits)(const LaunchShape& shape, const Layout& layout);
   Cost (*cost)(const CostContext& context);
+  // For people: costs do not take it from here. On several hosts.
+  Crossing (*crossing)(const CostContext& context);
   // Scratch that build() needs. Uses room of `operation`.
   uint64_t (*scratch_bytes)(const LaunchTask& task, Operation* operation);
   // Writes what the rank does into `operation`, which has its scratch. Nothing

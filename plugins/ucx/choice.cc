@@ -109,18 +109,28 @@ Choice Choices::Of(const commsched_launch_t& launch) {
   Remembered& remembered = remembered_[HashOf(shape)];
   if (remembered.choice.algorithm == nullptr || remembered.shape != shape) {
     remembered.shape = shape;
-    remembered.choice = Choose({.shape = shape,
-                                .layout = layout_,
-                                .links = options_.links,
-                                .chunk_bytes = options_.chunk_bytes,
-                                .loads = &loads_},
-                               options_);
+    remembered.choice = Choose(ContextOf(shape, &loads_), options_);
   }
   return remembered.choice;
 }
 
-Outcome Choices::Check(const commsched_launch_t& launch) {
-  if (Of(launch).algorithm != nullptr) return {};
+Estimate Choices::EstimateOf(const commsched_launch_t& launch) const {
+  const LaunchShape shape = ShapeOf(launch, layout_.size());
+  std::vector<HostLoad> loads;
+  const CostContext context = ContextOf(shape, &loads);
+  Estimate estimate;
+  estimate.choice = Choose(context, options_);
+  if (estimate.choice.algorithm == nullptr) return estimate;
+  estimate.messages = estimate.choice.algorithm->cost(context).messages;
+  if (layout_.num_hosts() > 1) {
+    estimate.crossing = estimate.choice.algorithm->crossing(context);
+  }
+  return estimate;
+}
+
+Outcome Choices::Refusal(const commsched_launch_t& launch,
+                         const Choice& choice) const {
+  if (choice.algorithm != nullptr) return {};
   const LaunchShape shape = ShapeOf(launch, layout_.size());
   const std::string name = options_.forced->name;
   return {COMMSCHED_INVALID_ARGUMENT,

@@ -43,6 +43,13 @@ int64_t MostSmallMessages(int size);
 // launch.
 Choice Choose(const CostContext& context, const ChoiceOptions& options);
 
+// What is said of a launch to those who ask.
+struct Estimate {
+  Choice choice;
+  int64_t messages = 0;  // Predicted, of the rank with most of them.
+  Crossing crossing;
+};
+
 // Choices of a communicator, which are remembered by the launch's shape.
 // Allocates nothing after it is made. Thread-compatible.
 class Choices {
@@ -52,13 +59,28 @@ class Choices {
 
   Choice Of(const commsched_launch_t& launch);
   // INVALID_ARGUMENT, with what is refused and why, if Of() finds none.
-  Outcome Check(const commsched_launch_t& launch);
+  Outcome Check(const commsched_launch_t& launch) {
+    return Refusal(launch, Of(launch));
+  }
+  // Of a launch for which `choice` is none.
+  Outcome Refusal(const commsched_launch_t& launch, const Choice& choice) const;
+  // Of the one that Of() gives, if that is one. Allocates; thread-safe.
+  Estimate EstimateOf(const commsched_launch_t& launch) const;
   uint64_t chunk_bytes() const { return options_.chunk_bytes; }
   // All that choices depend on, and what is built: ranks with one text have the
   // same.
   std::string Text() const;
 
  private:
+  CostContext ContextOf(const LaunchShape& shape,
+                        std::vector<HostLoad>* loads) const {
+    return {.shape = shape,
+            .layout = layout_,
+            .links = options_.links,
+            .chunk_bytes = options_.chunk_bytes,
+            .loads = loads};
+  }
+
   struct Remembered {
     LaunchShape shape;
     Choice choice;

@@ -310,9 +310,28 @@ Outcome Comm::CheckLaunch(const commsched_launch_t& launch,
 }
 
 Outcome Comm::CheckChoice(const commsched_launch_t& launch) {
-  Outcome outcome = choices_.Check(launch);
+  return OnAxis(choices_.Check(launch));
+}
+
+Outcome Comm::OnAxis(Outcome outcome) const {
   if (!outcome.ok()) outcome.reason = "axis '" + axis_ + "', " + outcome.reason;
   return outcome;
+}
+
+Outcome Comm::Estimate(const commsched_launch_t& launch,
+                       commsched_launch_estimate_t* out_estimate) const {
+  Outcome outcome = CheckKind(launch);
+  if (!outcome.ok()) return outcome;
+  const ucx::Estimate estimate = choices_.EstimateOf(launch);
+  outcome = OnAxis(choices_.Refusal(launch, estimate.choice));
+  if (!outcome.ok()) return outcome;
+  out_estimate->algorithm = estimate.choice.algorithm->name;
+  out_estimate->predicted_ns = estimate.choice.predicted_ns;
+  out_estimate->link_bytes = estimate.crossing.link_bytes;
+  out_estimate->messages = static_cast<uint64_t>(estimate.messages);
+  out_estimate->pieces = estimate.crossing.pieces;
+  out_estimate->num_hosts = static_cast<uint32_t>(layout_.num_hosts());
+  return {};
 }
 
 Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {

@@ -65,6 +65,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   Outcome Ready(bool* ready, std::string* waits_for);
   // Makes room for launches like these.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
+  // Thread-safe.
+  Outcome Estimate(const commsched_launch_t& launch,
+                   commsched_launch_estimate_t* out_estimate) const;
   Outcome Launch(const commsched_launch_t& launch, uint32_t request);
   Outcome Poll(uint32_t request, commsched_launch_result_t* out_result);
   // With the network's mutex.
@@ -113,6 +116,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   int size() const { return static_cast<int>(ranks_.size()); }
   Outcome CheckLaunch(const commsched_launch_t& launch, uint32_t request) const;
   Outcome CheckChoice(const commsched_launch_t& launch);
+  Outcome OnAxis(Outcome outcome) const;
 
   void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
   void OnHeard(Message* message, const void* data, uint64_t bytes) override;

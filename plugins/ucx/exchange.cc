@@ -37,6 +37,7 @@ class Exchange {
 
   static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
+  static Crossing CrossingOf(const CostContext& context);
 
   uint64_t ScratchBytes() const {
     return input_bytes_ + output_bytes_ + needs_[kOwnSums].Bytes();
@@ -371,6 +372,40 @@ Cost Exchange::CostOf(const CostContext& context) {
           ways * (size - 1)};
 }
 
+// Of a host with r of n ranks r (n - r) messages each way, which is most where
+// r is: no two hosts have more than half of the ranks. The root has one for
+// each rank of other hosts, or of them.
+Crossing Exchange::CrossingOf(const CostContext& context) {
+  const LaunchShape& shape = context.shape;
+  const Layout& layout = context.layout;
+  const auto size = static_cast<uint64_t>(layout.size());
+  auto near = static_cast<uint64_t>(layout.most_ranks_per_host());
+  uint64_t senders = near;
+  uint64_t bytes = shape.bytes();
+  switch (shape.kind) {
+    case COMMSCHED_SEND:
+      return {};
+    case COMMSCHED_REDUCE:
+    case COMMSCHED_BROADCAST:
+      near = layout.RanksOf(layout.HostOf(shape.root)).size();
+      senders = 1;
+      break;
+    case COMMSCHED_ALL_GATHER:
+    case COMMSCHED_REDUCE_SCATTER:
+    case COMMSCHED_ALL_TO_ALL:
+      bytes /= size;
+      break;
+    default:
+      break;
+  }
+  Crossing crossing;
+  crossing.link_bytes = senders * (size - near) * bytes;
+  if (shape.sums()) {
+    crossing.pieces = static_cast<uint32_t>(layout.most_ranks_per_host());
+  }
+  return crossing;
+}
+
 }  // namespace
 
 const Algorithm kExchange = {
@@ -380,6 +415,7 @@ const Algorithm kExchange = {
         "8 MiB",
     .fits = &Exchange::Fits,
     .cost = &Exchange::CostOf,
+    .crossing = &Exchange::CrossingOf,
     .scratch_bytes = &ScratchBytesWith<Exchange>,
     .build = &BuildWith<Exchange>,
 };

@@ -81,6 +81,7 @@ class Levels {
 
   static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
+  static Crossing CrossingOf(const CostContext& context);
 
   uint64_t ScratchBytes() {
     uint64_t bytes = packed_.scratch_bytes();
@@ -616,6 +617,15 @@ Traffic TrafficOf(const CostContext& context) {
   return traffic;
 }
 
+Crossing Levels::CrossingOf(const CostContext& context) {
+  Crossing crossing;
+  crossing.link_bytes = TrafficOf(context).link_bytes;
+  if (context.shape.sums()) {
+    crossing.pieces = Routes(context.layout, context.shape).MostPieces();
+  }
+  return crossing;
+}
+
 // Chunks travel while others are summed up: what is slowest counts.
 Cost Levels::CostOf(const CostContext& context) {
   const LaunchShape& shape = context.shape;
@@ -655,6 +665,7 @@ const Algorithm kLevels = {
     .does = "all but all-to-all, barriers and sends",
     .fits = &Levels::Fits,
     .cost = &Levels::CostOf,
+    .crossing = &Levels::CrossingOf,
     .scratch_bytes = &ScratchBytesWith<Levels>,
     .build = &BuildWith<Levels>,
 };

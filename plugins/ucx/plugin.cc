@@ -319,6 +319,14 @@ uint32_t CommStarts(void* comm, commsched_launch_start_t* out_starts,
   return Of(comm).TakeStarts(out_starts, capacity);
 }
 
+// The library that calls it knows at least today's fields.
+commsched_status_t CommEstimate(void* comm, const commsched_launch_t* launch,
+                                commsched_launch_estimate_t* out_estimate,
+                                char* message, uint64_t message_size) {
+  return Guard(message, message_size,
+               [&] { return Of(comm).Estimate(*launch, out_estimate); });
+}
+
 void Wait(void* rank, int64_t deadline_ns) {
   static_cast<Network*>(rank)->Wait(deadline_ns);
 }
@@ -359,6 +367,7 @@ const commsched_backend_t table = {
     .mem_stats = nullptr,
     .comm_silent = &CommSilent,
     .comm_starts = &CommStarts,
+    .comm_estimate = &CommEstimate,
 };
 
 const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};

@@ -73,6 +73,19 @@ int64_t Routes::AllPieceBytes() const {
   return bytes;
 }
 
+uint32_t Routes::MostPieces() const {
+  uint32_t most = 0;
+  for (int host = 0; host < layout_.num_hosts(); ++host) {
+    uint32_t pieces = 0;
+    for (const int rank : layout_.RanksOf(host)) {
+      const Node node = layout_.NodeOf(rank);
+      if (!IsSummedUp(node) || node.begin == rank) ++pieces;
+    }
+    most = std::max(most, pieces);
+  }
+  return most;
+}
+
 uint64_t Routes::MostInputs() const {
   const int64_t all = AllPieceBytes();
   uint64_t most = 1;

@@ -74,6 +74,9 @@ class Routes {
   // Bytes that cross each host's link, per element of an all-reduce or reduce,
   // by the share of it that the host owns; of a reduce-scatter those of inputs.
   void FindLoads(std::vector<HostLoad>* loads) const;
+  // In how many pieces a host's ranks send what they have for another host, of
+  // the host with most.
+  uint32_t MostPieces() const;
   // How many inputs, or as many bytes, an owner may get of one element.
   uint64_t MostInputs() const;
 

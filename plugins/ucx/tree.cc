@@ -51,6 +51,7 @@ class Tree {
 
   static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
+  static Crossing CrossingOf(const CostContext& context);
 
   uint64_t ScratchBytes() const {
     return input_bytes_ + output_bytes_ + needs_[kOwnSums].Bytes();
@@ -475,6 +476,117 @@ Cost Tree::CostOf(const CostContext& context) {
   return {cost.ns(), messages};
 }
 
+// Adds up what crosses each host's link: the messages that Tree builds.
+class TreeCrossing {
+ public:
+  explicit TreeCrossing(const CostContext& context)
+      : shape_(context.shape),
+        layout_(context.layout),
+        size_(context.layout.size()),
+        block_(shape_.kind == COMMSCHED_REDUCE ? 0 : ExchangedBlock(layout_)),
+        links_(*context.loads),
+        pieces_(static_cast<size_t>(layout_.num_hosts())) {
+    links_.assign(static_cast<size_t>(layout_.num_hosts()), {});
+  }
+
+  Crossing Count() {
+    for (int rank = 0; rank < size_; ++rank) {
+      if (shape_.sums()) AddSum(rank);
+      if (shape_.kind == COMMSCHED_BROADCAST) {
+        AddFan(FindFan(layout_, rank, shape_.root), rank);
+      }
+    }
+    if (shape_.kind == COMMSCHED_ALL_GATHER) AddHostsExchange();
+    Crossing crossing;
+    for (const HostLoad& link : links_) {
+      const int64_t most = std::max(link.out.fixed, link.in.fixed);
+      crossing.link_bytes =
+          std::max(crossing.link_bytes, static_cast<uint64_t>(most));
+    }
+    crossing.pieces = *std::max_element(pieces_.begin(), pieces_.end());
+    return crossing;
+  }
+
+ private:
+  size_t HostOf(int rank) const {
+    return static_cast<size_t>(layout_.HostOf(rank));
+  }
+  void Add(int from, int to, uint64_t bytes) {
+    if (layout_.ShareHost(from, to)) return;
+    links_[HostOf(from)].out.fixed += static_cast<int64_t>(bytes);
+    links_[HostOf(to)].in.fixed += static_cast<int64_t>(bytes);
+  }
+  uint64_t PieceBytes(int num_inputs) const {
+    return shape_.elements *
+           (num_inputs > 1 ? shape_.partial_bytes : shape_.element_bytes);
+  }
+  // Of what has a part for each place.
+  uint64_t BytesOfPlaces(int count) const {
+    return shape_.bytes() / static_cast<uint64_t>(size_) *
+           static_cast<uint64_t>(count);
+  }
+
+  void AddSum(int rank) {
+    const int first = block_ == 0 ? 0 : rank / block_ * block_;
+    const Node whole = {first, block_ == 0 ? size_ : first + block_};
+    const int root = shape_.kind == COMMSCHED_REDUCE ? shape_.root : first;
+    const SumPlace place = FindSumPlace(whole, rank, root);
+    if (place.parent != kNobody) {
+      Add(rank, place.parent, PieceBytes(place.node.size()));
+      if (!layout_.ShareHost(rank, place.parent)) ++pieces_[HostOf(rank)];
+    }
+    if (block_ == 0) {
+      if (shape_.kind != COMMSCHED_REDUCE)
+        AddFan(FindFan(layout_, rank, 0), rank);
+      return;
+    }
+    if (rank != first) return;
+    ++pieces_[HostOf(rank)];
+    for (int half = block_; half < size_; half *= 2) {
+      Add(rank, rank ^ half, PieceBytes(half));
+    }
+  }
+
+  void AddFan(const Fan& fan, int rank) {
+    for (int i = 0; i < fan.num_children; ++i) {
+      const Fan::Child& child = fan.children[static_cast<size_t>(i)];
+      Add(rank, child.rank,
+          shape_.kind == COMMSCHED_REDUCE_SCATTER
+              ? BytesOfPlaces(child.end - child.begin)
+              : shape_.bytes());
+    }
+  }
+
+  void AddHostsExchange() {
+    const int num_hosts = layout_.num_hosts();
+    const auto first_of = [&](int host) {
+      return layout_.RanksOf((host + num_hosts) % num_hosts)[0];
+    };
+    for (int distance = 1; distance < num_hosts; distance *= 2) {
+      const int count = std::min(distance, num_hosts - distance);
+      for (int host = 0; host < num_hosts; ++host) {
+        int places = 0;
+        for (int i = 0; i < count; ++i) {
+          const auto& ranks = layout_.RanksOf((host + i) % num_hosts);
+          places += static_cast<int>(ranks.size());
+        }
+        Add(first_of(host), first_of(host - distance), BytesOfPlaces(places));
+      }
+    }
+  }
+
+  const LaunchShape& shape_;
+  const Layout& layout_;
+  const int size_;
+  const int block_;
+  std::vector<HostLoad>& links_;
+  std::vector<uint32_t> pieces_;  // By host.
+};
+
+Crossing Tree::CrossingOf(const CostContext& context) {
+  return TreeCrossing(context).Count();
+}
+
 }  // namespace
 
 const Algorithm kTree = {
@@ -483,6 +595,7 @@ const Algorithm kTree = {
         "all but all-to-all and sends, up to 256 KiB and 1 MiB of partial sums",
     .fits = &Tree::Fits,
     .cost = &Tree::CostOf,
+    .crossing = &Tree::CrossingOf,
     .scratch_bytes = &ScratchBytesWith<Tree>,
     .build = &BuildWith<Tree>,
 };

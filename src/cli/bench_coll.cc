@@ -67,16 +67,18 @@ class Bench {
     for (uint64_t bytes = options_.min_bytes; bytes <= options_.max_bytes;
          bytes *= options_.factor) {
       CollCase one(kind, options_.dtype, rank_, size_, bytes);
-      const CollFigures mean = Measure(&one);
-      Print(one, mean);
+      CollEstimate estimate;
+      const CollFigures mean = Measure(&one, &estimate);
+      Print(one, mean, estimate);
       wrong += mean.wrong;
     }
     return wrong;
   }
 
-  CollFigures Measure(CollCase* one) {
+  CollFigures Measure(CollCase* one, CollEstimate* estimate) {
     commsched_op_id_t op = 0;
     const auto session = MakeSession(one, &op);
+    *estimate = EstimateOf(session.get());
     for (int i = 0; i < options_.warmup; ++i) RunStep(session.get(), op);
     Gather(context_.get(), "ready", CollFigures{});  // A barrier.
     const CollClock begin = CollClock::Now();
@@ -84,6 +86,15 @@ class Bench {
     CollFigures mine = CollClock::Now().Since(begin, options_.iterations);
     mine.wrong = one->CountWrong();
     return Mean(Gather(context_.get(), "figures", mine));
+  }
+
+  static CollEstimate EstimateOf(const commsched_session_t* session) {
+    commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
+    const commsched_status_t code =
+        commsched_session_launch_estimate(session, 0, &estimate);
+    if (code != COMMSCHED_UNIMPLEMENTED) Check(code, "estimate");
+    return {estimate.algorithm,
+            static_cast<double>(estimate.predicted_ns) * 1e-9};
   }
 
   Session MakeSession(CollCase* one, commsched_op_id_t* out_op) {
@@ -164,24 +175,30 @@ class Bench {
     if (rank_ != 0 || options_.json) return;
     std::printf("# %d ranks, backend %s, %d iterations after %d\n", size_,
                 options_.backend.c_str(), options_.iterations, options_.warmup);
-    std::printf("%-14s %12s %12s %6s %6s %10s %8s %8s %7s %9s\n", "collective",
-                "size(B)", "count", "type", "redop", "time(us)", "algbw",
-                "busbw", "#wrong", "cpu(us)");
-    std::printf("%-14s %12s %12s %6s %6s %10s %8s %8s %7s %9s\n", "", "", "",
-                "", "", "", "(GB/s)", "(GB/s)", "", "per rank");
+    const char* const row =
+        "%-14s %12s %12s %6s %6s %10s %8s %8s %7s %9s %13s  %s\n";
+    std::printf(row, "collective", "size(B)", "count", "type", "redop",
+                "time(us)", "algbw", "busbw", "#wrong", "cpu(us)",
+                "predicted(us)", "algorithm");
+    std::printf(row, "", "", "", "", "", "", "(GB/s)", "(GB/s)", "", "per rank",
+                "", "");
   }
 
-  void Print(const CollCase& one, const CollFigures& mean) const {
+  void Print(const CollCase& one, const CollFigures& mean,
+             const CollEstimate& estimate) const {
     if (rank_ != 0) return;
     if (options_.json) {
-      std::printf("%s\n", CollJson(one, options_.backend, mean).c_str());
+      std::printf("%s\n",
+                  CollJson(one, options_.backend, mean, estimate).c_str());
     } else {
       std::printf("%-14s %12" PRIu64 " %12" PRIu64
-                  " %6s %6s %10.1f %8.3f %8.3f %7" PRIu64 " %9.1f\n",
+                  " %6s %6s %10.1f %8.3f %8.3f %7" PRIu64 " %9.1f %13.1f  %s\n",
                   one.kind.name, one.bytes(), one.bytes() / one.element_bytes(),
                   one.type(), one.kind.reduces ? "sum" : "none",
                   mean.seconds * 1e6, AlgBandwidth(one, mean),
-                  BusBandwidth(one, mean), mean.wrong, mean.cpu_seconds * 1e6);
+                  BusBandwidth(one, mean), mean.wrong, mean.cpu_seconds * 1e6,
+                  estimate.seconds * 1e6,
+                  estimate.algorithm == nullptr ? "-" : estimate.algorithm);
     }
     std::fflush(stdout);
   }

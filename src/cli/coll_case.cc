@@ -163,19 +163,25 @@ double BusBandwidth(const CollCase& one, const CollFigures& mean) {
 }
 
 std::string CollJson(const CollCase& one, const std::string& backend,
-                     const CollFigures& mean) {
-  char line[512];
+                     const CollFigures& mean, const CollEstimate& estimate) {
+  char predicted[128] = "";
+  if (estimate.algorithm != nullptr) {
+    std::snprintf(predicted, sizeof(predicted),
+                  ",\"algorithm\":\"%s\",\"predicted_us\":%.3f",
+                  estimate.algorithm, estimate.seconds * 1e6);
+  }
+  char line[640];
   std::snprintf(line, sizeof(line),
                 "{\"collective\":\"%s\",\"ranks\":%d,\"backend\":\"%s\","
                 "\"bytes\":%" PRIu64 ",\"count\":%" PRIu64
                 ",\"type\":\"%s\",\"redop\":\"%s\",\"time_us\":%.3f,"
                 "\"algbw_gb_s\":%.4f,\"busbw_gb_s\":%.4f,\"wrong\":%" PRIu64
-                ",\"cpu_us_per_rank\":%.3f,\"busy_us\":%.3f}",
+                ",\"cpu_us_per_rank\":%.3f,\"busy_us\":%.3f%s}",
                 one.kind.name, one.size, backend.c_str(), one.bytes(),
                 one.bytes() / one.element_bytes(), one.type(),
                 one.kind.reduces ? "sum" : "none", mean.seconds * 1e6,
                 AlgBandwidth(one, mean), BusBandwidth(one, mean), mean.wrong,
-                mean.cpu_seconds * 1e6, mean.busy_seconds * 1e6);
+                mean.cpu_seconds * 1e6, mean.busy_seconds * 1e6, predicted);
   return line;
 }
 

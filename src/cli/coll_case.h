@@ -73,6 +73,12 @@ struct CollClock {
   double busy = 0;
 };
 
+// What a backend says beforehand of a case.
+struct CollEstimate {
+  const char* algorithm = nullptr;  // Null: it does not tell.
+  double seconds = 0;               // 0: not known.
+};
+
 // The processor's time that this process has taken.
 double CpuSeconds();
 
@@ -83,7 +89,8 @@ double BusBandwidth(const CollCase& one, const CollFigures& mean);
 
 // A line of JSON, without its end.
 std::string CollJson(const CollCase& one, const std::string& backend,
-                     const CollFigures& mean);
+                     const CollFigures& mean,
+                     const CollEstimate& estimate = {});
 
 }  // namespace commsched::cli
 

@@ -316,6 +316,7 @@ constexpr commsched_backend_t kTable = {
     .mem_stats = nullptr,
     .comm_silent = nullptr,  // They are seen.
     .comm_starts = nullptr,
+    .comm_estimate = nullptr,
 };
 
 }  // namespace

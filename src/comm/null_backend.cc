@@ -151,6 +151,7 @@ constexpr commsched_backend_t kTable = {
     .mem_stats = nullptr,
     .comm_silent = nullptr,
     .comm_starts = nullptr,
+    .comm_estimate = nullptr,
 };
 
 }  // namespace

@@ -192,6 +192,23 @@ absl::Status Communicators::Expect(
   return absl::OkStatus();
 }
 
+absl::StatusOr<commsched_launch_estimate_t> Communicators::Estimate(
+    const commsched_launch_t& launch, uint32_t group) const {
+  commsched_status_t code = COMMSCHED_UNIMPLEMENTED;
+  commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
+  PluginMessage message;
+  if (backend_->comm_estimate != nullptr) {
+    code = backend_->comm_estimate(comms_[group], &launch, &estimate,
+                                   message.Begin(), PluginMessage::size());
+  }
+  if (code == COMMSCHED_OK) return estimate;
+  if (code == COMMSCHED_UNIMPLEMENTED && message.text().empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "backend '", backend_->name, "' does not tell how it does a launch"));
+  }
+  return BackendFailure(*backend_, "comm_estimate", code, message);
+}
+
 absl::Status Communicators::Register(void* address, uint64_t bytes,
                                      uint64_t* counter) {
   if (backend_->mem_register == nullptr || comms_.empty()) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/backend_rank.h"
 #include "comm/comm_aborter.h"
@@ -43,6 +44,12 @@ class Communicators {
   // `launches[i]` goes to the communicator of group `groups[i]`.
   absl::Status Expect(absl::Span<commsched_launch_t* const> launches,
                       absl::Span<const uint32_t> groups);
+
+  // How the backend would do `launch` on the communicator of `group`
+  // (commsched_backend_t::comm_estimate). kUnimplemented: it does not tell. Any
+  // thread, after Create().
+  absl::StatusOr<commsched_launch_estimate_t> Estimate(
+      const commsched_launch_t& launch, uint32_t group) const;
 
   // Makes memory known to the communicators, if the backend asks for that; adds
   // the number of registrations to `*counter`.

@@ -340,6 +340,35 @@ void Session::AddMemory(SessionCounters* counters) const {
   counters->launch_allocations = memory.launch_allocations;
 }
 
+// The call itself is the issuer's, who writes the number of the step into it.
+absl::StatusOr<commsched_launch_estimate_t> Session::EstimateOf(
+    uint64_t launch) const {
+  const std::vector<LaunchProgram>& launches = parts_.program->launches;
+  if (launch >= launches.size()) {
+    return absl::OutOfRangeError(absl::StrCat("launch_estimate: launch is ",
+                                              launch, ", the plan has ",
+                                              launches.size()));
+  }
+  const LaunchProgram& program = launches[launch];
+  if (program.late.count != 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        "launch_estimate: each step tells the size of launch ",
+        parts_.program->LaunchName(static_cast<uint32_t>(launch))));
+  }
+  commsched_launch_t call = {};
+  call.struct_size = sizeof(call);
+  call.key = program.call.key;
+  call.slot = UINT32_MAX;
+  call.kind = program.call.kind;
+  call.dtype = program.call.dtype;
+  call.reduce_op = program.call.reduce_op;
+  call.root = program.call.root;
+  call.deterministic = program.call.deterministic;
+  call.num_members = program.call.num_members;
+  call.members = program.call.members;
+  return parts_.communicators.Estimate(call, program.group);
+}
+
 absl::StatusOr<CodecError> Session::CodecErrorOf(OpId op) const {
   const Plan& plan = *parts_.spec.plan;
   const bool known = op.value() < plan.launch_of_op.size();

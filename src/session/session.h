@@ -117,6 +117,9 @@ class Session final : private Waiter {
   SessionCounters counters() const;
   // By op id; 0 for compute ops.
   std::vector<int64_t> CollectiveCpuNs() const;
+  // How the backend does a launch. kUnimplemented: it does not tell, or the
+  // launch's size is bound late; kOutOfRange. Any thread.
+  absl::StatusOr<commsched_launch_estimate_t> EstimateOf(uint64_t launch) const;
   // What encoding did to the launches of collective `op`. NotFound, naming it,
   // if it does not travel through a codec.
   absl::StatusOr<CodecError> CodecErrorOf(OpId op) const;

@@ -99,6 +99,24 @@ static void expect_counters(const struct c_rank* rank,
   EXPECT(cpu_ns[step->update] == 0);
 }
 
+/* "inproc" tells nothing of how it does a launch. */
+static void expect_explanation(const struct c_rank* rank) {
+  commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
+  char* text = NULL;
+  EXPECT_FAILS(COMMSCHED_UNIMPLEMENTED, "backend 'inproc' does not tell",
+               commsched_session_launch_estimate(rank->session, 0, &estimate));
+  EXPECT_OK(commsched_session_explain(rank->session, COMMSCHED_TEXT, &text));
+  EXPECT(strstr(text, "launches, in key order:") != NULL);
+  EXPECT(strstr(text, "backend '") == NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_session_explain(rank->session, COMMSCHED_JSON, &text));
+  EXPECT(strstr(text, "\"backend\": \"inproc\"") != NULL);
+  commsched_string_free(text);
+  EXPECT_OK(commsched_session_explain(rank->session, COMMSCHED_DOT, &text));
+  EXPECT(strstr(text, "digraph") != NULL);
+  commsched_string_free(text);
+}
+
 /* The framework drives: before and after around its own work. */
 static void drive(struct job* job, struct c_rank* rank) {
   const commsched_stream_t here = commsched_stream_caller();
@@ -122,6 +140,7 @@ static void drive(struct job* job, struct c_rank* rank) {
   EXPECT_OK(commsched_session_status(rank->session));
   expect_weights(rank, STEPS);
   expect_counters(rank, step);
+  expect_explanation(rank);
 }
 
 /* The session drives and calls back. */

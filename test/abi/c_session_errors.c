@@ -182,6 +182,7 @@ static void test_arguments(const struct c_step* step,
   char* text = NULL;
   const commsched_stream_t here = commsched_stream_caller();
   commsched_session_counters_t counters = commsched_session_counters_init();
+  commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
   uint64_t version = 0;
   int64_t cpu_ns[4];
   EXPECT_NULL("session", commsched_session_step_begin(NULL));
@@ -214,6 +215,15 @@ static void test_arguments(const struct c_step* step,
   EXPECT_UNSIZED(commsched_session_get_counters(session, &counters));
   EXPECT_NULL("session", commsched_session_metrics_text(NULL, &text));
   EXPECT_NULL("out_text", commsched_session_metrics_text(session, NULL));
+  EXPECT_NULL("session", commsched_session_launch_estimate(NULL, 0, &estimate));
+  EXPECT_NULL("out_estimate",
+              commsched_session_launch_estimate(session, 0, NULL));
+  EXPECT_FAILS(COMMSCHED_OUT_OF_RANGE, "launch is 7, the plan has 1",
+               commsched_session_launch_estimate(session, 7, &estimate));
+  EXPECT_NULL("session", commsched_session_explain(NULL, 0, &text));
+  EXPECT_NULL("out_text", commsched_session_explain(session, 0, NULL));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "format is 3",
+               commsched_session_explain(session, 3, &text));
   EXPECT_NULL("session", commsched_session_collective_cpu_ns(NULL, cpu_ns, 3));
   EXPECT_NULL("out_ns", commsched_session_collective_cpu_ns(session, NULL, 3));
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "num_ops is 4",

@@ -303,6 +303,17 @@ TEST(LayoutTest, SessionCountersKeepTheirFields) {
   EXPECT_SIZE(commsched_session_counters_t, 160);
 }
 
+TEST(LayoutTest, LaunchEstimatesKeepTheirFields) {
+  EXPECT_OFFSET(commsched_launch_estimate_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_launch_estimate_t, algorithm, 8);
+  EXPECT_OFFSET(commsched_launch_estimate_t, predicted_ns, 16);
+  EXPECT_OFFSET(commsched_launch_estimate_t, link_bytes, 24);
+  EXPECT_OFFSET(commsched_launch_estimate_t, messages, 32);
+  EXPECT_OFFSET(commsched_launch_estimate_t, pieces, 40);
+  EXPECT_OFFSET(commsched_launch_estimate_t, num_hosts, 44);
+  EXPECT_SIZE(commsched_launch_estimate_t, 48);
+}
+
 TEST(LayoutTest, LateBindingsNeverGrow) {
   EXPECT_OFFSET(commsched_late_binding_t, buffer, 0);
   EXPECT_OFFSET(commsched_late_binding_t, num_counts, 4);
@@ -374,6 +385,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
   EXPECT_EQ(commsched_session_desc_init().struct_size, 112u);
   EXPECT_EQ(commsched_session_counters_init().struct_size, 160u);
+  EXPECT_EQ(commsched_launch_estimate_init().struct_size, 48u);
   EXPECT_EQ(commsched_allocator_init().struct_size, 40u);
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);
 }

@@ -167,6 +167,9 @@ TEST(WrapperTest, RunCallsBackAnyCallable) {
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(grad, std::vector<float>(4, 3.0f));
   EXPECT_EQ(Value(session.GetCounters()).steps, 3u);
+  EXPECT_NE(Value(session.Explain()).find("launches, in key order"),
+            std::string::npos);
+  EXPECT_EQ(session.LaunchEstimate(0).status().code(), COMMSCHED_UNIMPLEMENTED);
   EXPECT_EQ(Value(session.BufferVersion(step.grad)), 3u);
   EXPECT_EQ(Value(session.Address(step.backward, step.grad)), grad.data());
   EXPECT_EQ(Value(session.CollectiveCpuNs(2)).size(), 2u);

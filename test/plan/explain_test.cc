@@ -103,6 +103,46 @@ TEST(ExplainTest, SaysWhatMergingByCostHasFound) {
   EXPECT_THAT(text, HasSubstr("; merged: saves "));
 }
 
+TEST(ExplainTest, SaysHowTheBackendOfASessionDoesALaunch) {
+  const auto plan = ZeroPlan();
+  BackendReport report;
+  report.backend = "ucx";
+  report.launches.resize(plan->launches.size());
+  report.launches[1] = {.known = true,
+                        .algorithm = "levels",
+                        .predicted_ns = 37'100'000,
+                        .link_bytes = 33'600'000,
+                        .messages = 12,
+                        .pieces = 2,
+                        .num_hosts = 3};
+  const std::string text = ExplainText(*plan, report);
+  EXPECT_THAT(text, HasSubstr("backend 'ucx', of each launch alone:\n"));
+  EXPECT_THAT(text,
+              testing::ContainsRegex("  #1  +levels  +37100.0 us  +[0-9.]+"
+                                     " us  +3  +33600000  +2  +12\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("  #0   -")));
+  const auto json = nlohmann::json::parse(ExplainJson(*plan, report));
+  EXPECT_EQ(json["backend"], "ucx");
+  EXPECT_FALSE(json["launches"][0].contains("estimate"));
+  const auto& estimate = json["launches"][1]["estimate"];
+  EXPECT_EQ(estimate["algorithm"], "levels");
+  EXPECT_EQ(estimate["predicted_ns"], 37'100'000);
+  EXPECT_EQ(estimate["link_bytes"], 33'600'000);
+  EXPECT_EQ(estimate["pieces"], 2);
+  EXPECT_EQ(estimate["messages"], 12);
+  EXPECT_EQ(estimate["num_hosts"], 3);
+  EXPECT_GT(estimate["planned_ns"], 0);
+}
+
+TEST(ExplainTest, ABackendThatTellsOfNoLaunchIsLeftOut) {
+  const auto plan = ZeroPlan();
+  BackendReport report;
+  report.backend = "older";
+  EXPECT_EQ(ExplainText(*plan, report), ExplainText(*plan));
+  report.launches.resize(plan->launches.size());
+  EXPECT_EQ(ExplainText(*plan, report), ExplainText(*plan));
+}
+
 TEST(ExplainTest, SaysWhyAMergeWasMadeOrRefused) {
   const auto plan = ZeroPlan();
   const auto json = nlohmann::json::parse(ExplainJson(*plan));

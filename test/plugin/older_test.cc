@@ -7,7 +7,9 @@
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/backend_model.h"
+#include "session/session.h"
 #include "test/support/graph_builder.h"
+#include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -53,6 +55,21 @@ TEST_F(RankOrderTest, DoesNotRunAPlanThatWantsThem) {
       StatusIs(absl::StatusCode::kFailedPrecondition,
                "the launch of 'sum': backend 'rank_order' cannot sum "
                "in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
+}
+
+TEST_F(RankOrderTest, IsExplainedWithoutWhatItDoesNotTell) {
+  WorldSpec spec;
+  spec.size = 1;
+  spec.table = backend_;
+  test::GraphBuilder builder;
+  const BufferId gradient = builder.Buffer("gradient", 1000);
+  builder.Compute("backward", {test::Write(gradient)});
+  builder.AllReduce("sum", builder.Group("dp", 1), gradient);
+  test::SessionRig rig(spec, builder.graph(), {});
+  ASSERT_OK_AND_ASSIGN(const auto session, Session::Create(rig.Spec(0)));
+  EXPECT_THAT(session->EstimateOf(0).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "backend 'rank_order' does not tell"));
 }
 
 }  // namespace

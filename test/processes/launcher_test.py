@@ -604,6 +604,8 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(row["wrong"], 0, row)
         self.assertEqual(row["ranks"], 3)
         self.assertGreater(row["time_us"], 0)
+        self.assertIn(row["algorithm"], ("exchange", "levels", "tree"))
+        self.assertGreater(row["predicted_us"], 0)
 
   def profile(self, ranks, host):
     with tempfile.TemporaryDirectory() as folder:
@@ -666,7 +668,8 @@ class BenchTest(unittest.TestCase):
   def test_the_table_has_the_columns_of_nccl_tests(self):
     done = run("bench", "coll", "-b", "4KiB", "-e", "4KiB", "-n", "1")
     self.assertEqual(done.returncode, 0, done.stderr)
-    for column in ("size(B)", "time(us)", "algbw", "busbw", "#wrong"):
+    for column in ("size(B)", "time(us)", "algbw", "busbw", "#wrong",
+                   "predicted(us)", "algorithm"):
       self.assertIn(column, done.stdout)
 
 

@@ -13,6 +13,7 @@
 #include "test/recording/recording_rig.h"
 #include "test/session/bucket_graph.h"
 #include "test/support/await.h"
+#include "test/support/graph_builder.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
@@ -201,6 +202,78 @@ TEST(CarelessBackendTest, WhatCannotBeMadeSaysWhoGaveNoReason) {
               StatusIs(absl::StatusCode::kUnavailable,
                        "backend 'inproc': it gave no reason why "
                        "instance_create failed"));
+}
+
+// ---- What a backend tells of its launches ----
+
+commsched_status_t EstimateSaysLevels(void*, const commsched_launch_t* launch,
+                                      commsched_launch_estimate_t* estimate,
+                                      char*, uint64_t) {
+  estimate->algorithm = "levels";
+  estimate->predicted_ns = static_cast<int64_t>(launch->members[0].count);
+  estimate->pieces = launch->num_members;
+  return COMMSCHED_OK;
+}
+template <commsched_status_t kCode>
+commsched_status_t EstimateSays(void*, const commsched_launch_t*,
+                                commsched_launch_estimate_t*, char* message,
+                                uint64_t message_size) {
+  std::strncpy(message, "too large", message_size);
+  return kCode;
+}
+
+absl::StatusOr<commsched_launch_estimate_t> EstimateOn(
+    const commsched_backend_t& table, uint64_t launch) {
+  const BucketGraph made = MakeBuckets(1, 2, 8);
+  WorldSpec world = test::Ranks(1);
+  world.table = &table;
+  SessionRig rig(world, made.graph, {});
+  ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                   Session::Create(rig.Spec(0)));
+  return session->EstimateOf(launch);
+}
+
+TEST(EstimateTest, IsWhatTheBackendTellsOfTheLaunchAsItIsBound) {
+  commsched_backend_t table = TableOf("null");
+  table.comm_estimate = &EstimateSaysLevels;
+  ASSERT_OK_AND_ASSIGN(const auto estimate, EstimateOn(table, 1));
+  EXPECT_STREQ(estimate.algorithm, "levels");
+  EXPECT_EQ(estimate.predicted_ns, 8);
+  EXPECT_EQ(estimate.pieces, 1u);
+  EXPECT_THAT(
+      EstimateOn(table, 2).status(),
+      StatusIs(absl::StatusCode::kOutOfRange, "launch is 2, the plan has 2"));
+}
+
+TEST(EstimateTest, WhatIsBoundLateHasNone) {
+  test::GraphBuilder builder;
+  const BufferId late = builder.Buffer("late", 8, Ownership::kLateBound);
+  builder.Compute("make", {test::Write(late)});
+  builder.AllReduce("sum", builder.Group("dp", 1), late);
+  builder.Compute("use", {test::Read(late)});
+  commsched_backend_t table = TableOf("null");
+  table.comm_estimate = &EstimateSaysLevels;
+  WorldSpec world = test::Ranks(1);
+  world.table = &table;
+  SessionRig rig(world, builder.graph(), {});
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Session> session,
+                       Session::Create(rig.Spec(0)));
+  EXPECT_THAT(session->EstimateOf(0).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "each step tells the size of launch #0"));
+}
+
+TEST(EstimateTest, WhatABackendDoesNotTellIsNoFailureOfIts) {
+  EXPECT_THAT(EstimateOn(TableOf("null"), 0).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "backend 'null' does not tell"));
+  commsched_backend_t table = TableOf("null");
+  table.comm_estimate = &EstimateSays<COMMSCHED_INVALID_ARGUMENT>;
+  EXPECT_THAT(EstimateOn(table, 0).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "too large"));
+  table.comm_estimate = &EstimateSays<kNoStatus>;
+  EXPECT_THAT(EstimateOn(table, 0).status(),
+              StatusIs(absl::StatusCode::kInternal, "comm_estimate"));
 }
 
 }  // namespace

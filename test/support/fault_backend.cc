@@ -547,7 +547,8 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .mem_free = nullptr,
             .mem_stats = nullptr,
             .comm_silent = nullptr,
-            .comm_starts = nullptr};
+            .comm_starts = nullptr,
+            .comm_estimate = nullptr};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

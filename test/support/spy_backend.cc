@@ -148,6 +148,7 @@ WorldSpec SpyBackend::Spec(const WorldSpec& inner) {
   table_.mem_stats = nullptr;
   table_.comm_silent = nullptr;
   table_.comm_starts = nullptr;
+  table_.comm_estimate = nullptr;
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

@@ -168,7 +168,8 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .mem_free = nullptr,
               .mem_stats = nullptr,
               .comm_silent = nullptr,
-              .comm_starts = nullptr}) {}
+              .comm_starts = nullptr,
+              .comm_estimate = nullptr}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

@@ -535,6 +535,7 @@ const commsched_backend_t kBackend = {
     .mem_stats = nullptr,
     .comm_silent = nullptr,  // Members see each other.
     .comm_starts = nullptr,
+    .comm_estimate = nullptr,
 };
 
 const commsched_plugin_t kPlugins[] = {

@@ -263,7 +263,7 @@ Json OpJson(const Plan& plan, size_t i, const Prediction* times) {
 
 }  // namespace
 
-std::string ExplainText(const Plan& plan) {
+std::string ExplainText(const Plan& plan, const BackendReport& report) {
   const PlanOptions& options = plan.options;
   std::string text =
       absl::StrCat("plan ", Hex(plan.fingerprint), ": ", plan.nodes.size(),
@@ -290,6 +290,7 @@ std::string ExplainText(const Plan& plan) {
                   Limit(options.max_launches_in_flight), ", bytes ",
                   Limit(options.max_bytes_in_flight), "\n");
   absl::StrAppend(&text, "launches, in key order:\n", LaunchTable(plan));
+  absl::StrAppend(&text, BackendText(plan, report));
   absl::StrAppend(&text, "ops, in host order:\n", OpTable(plan));
   absl::StrAppend(&text, "arena: ", plan.arena_bytes, " bytes, limit ",
                   Limit(options.arena_bytes), "\n");
@@ -301,12 +302,13 @@ std::string ExplainText(const Plan& plan) {
   return text;
 }
 
-std::string ExplainJson(const Plan& plan) {
+std::string ExplainJson(const Plan& plan, const BackendReport& report) {
   const absl::StatusOr<Prediction> prediction = Predict(plan, plan.profile);
   const Prediction* times = prediction.ok() ? &*prediction : nullptr;
   Json json;
   json["format"] = "commsched-plan/1";
   json["fingerprint"] = Hex(plan.fingerprint);
+  if (!report.backend.empty()) json["backend"] = report.backend;
   json["options"] = OptionsJson(plan.options);
   json["order"] =
       OrderJson(Bounded(plan.priority, OrderBoundNs(plan, prediction)));
@@ -317,7 +319,12 @@ std::string ExplainJson(const Plan& plan) {
   json["num_waits_implied"] = plan.num_waits_implied;
   json["launches"] = Json::array();
   for (size_t k = 0; k < plan.launches.size(); ++k) {
-    json["launches"].push_back(LaunchJson(plan, k, times));
+    Json launch = LaunchJson(plan, k, times);
+    if (k < report.launches.size() && report.launches[k].known) {
+      launch["estimate"] =
+          EstimateJson(plan, plan.launches[k], report.launches[k]);
+    }
+    json["launches"].push_back(std::move(launch));
   }
   json["ops"] = Json::array();
   for (size_t i = 0; i < plan.nodes.size(); ++i) {

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "plan/explain/backend_report.h"
 #include "plan/plan.h"
 
 namespace commsched {
 
-std::string ExplainText(const Plan& plan);
-std::string ExplainJson(const Plan& plan);
+// With what the backend of a session says of it.
+std::string ExplainText(const Plan& plan, const BackendReport& report = {});
+std::string ExplainJson(const Plan& plan, const BackendReport& report = {});
 
 }  // namespace commsched
 

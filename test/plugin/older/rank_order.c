@@ -1,5 +1,7 @@
 /* A backend as they were until 0.1: it sums in the order of ranks, and knows
  * nothing of the tree. Its one rank does nothing. */
+#include <stddef.h>
+
 #include "commsched/plugin.h"
 
 static commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
@@ -70,7 +72,7 @@ static commsched_status_t CommDestroy(void* comm, int64_t deadline_ns,
 }
 
 static const commsched_backend_t kBackend = {
-    .struct_size = sizeof(commsched_backend_t),
+    .struct_size = offsetof(commsched_backend_t, comm_estimate),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_INLINE |
                     COMMSCHED_BACKEND_DETERMINISTIC,
