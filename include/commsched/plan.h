@@ -74,6 +74,14 @@ typedef struct commsched_plan_options {
   /// deterministic plan; NOT_FOUND if no backend has that name. NULL: one that
   /// can do everything; a session on a lesser one is then refused.
   const char* backend;
+  /// On which host each rank of the job is, as commsched_context_hosts() tells
+  /// all ranks alike; copied. A `lossy` REDUCE_SCATTER of all of them is then
+  /// left unencoded where no host's link carries less with `codec`: encoded,
+  /// every rank sends every other one its part, where a `backend` with
+  /// COMMSCHED_BACKEND_HOST_SUMS sends sums of a host's ranks. The plan's text
+  /// gives both numbers. NULL: not known.
+  const int32_t* host_of_rank;
+  uint64_t num_ranks;  ///< Length of `host_of_rank`, at most 4096; 0 of NULL.
 } commsched_plan_options_t;
 
 static inline commsched_plan_options_t commsched_plan_options_init(void) {

@@ -209,7 +209,11 @@ enum {
   /// The ranks of a world may be processes, on several hosts.
   COMMSCHED_BACKEND_PROCESSES = 64,
   /// Reductions can be asked to sum in the order of the tree, above.
-  COMMSCHED_BACKEND_TREE_SUMS = 128
+  COMMSCHED_BACKEND_TREE_SUMS = 128,
+  /// What the ranks of a host have for a reduction leaves it as partial sums of
+  /// the nodes that the host has all positions of, or as it is where that is no
+  /// more bytes.
+  COMMSCHED_BACKEND_HOST_SUMS = 256
 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,

@@ -6,6 +6,7 @@
 #include "capi/convert.h"
 #include "capi/plugin_policy.h"
 #include "comm/plugin_registry.h"
+#include "comm/world.h"
 #include "session/backend_model.h"
 
 namespace commsched {
@@ -66,6 +67,21 @@ absl::Status SetOpCosts(const commsched_cost_profile_t& profile,
   return absl::OkStatus();
 }
 
+absl::Status SetHosts(const commsched_plan_options_t& options,
+                      PlanOptions* ours) {
+  RETURN_IF_ERROR(RequireArrayField("options.host_of_rank",
+                                    options.host_of_rank, "options.num_ranks",
+                                    options.num_ranks));
+  if (options.num_ranks > World::kMaxRanks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("options.num_ranks is ", options.num_ranks, "; at most ",
+                     World::kMaxRanks));
+  }
+  ours->hosts = HostLinksOf(
+      {options.host_of_rank, static_cast<size_t>(options.num_ranks)});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PlanOptions> ToPlanOptions(
@@ -97,6 +113,7 @@ absl::StatusOr<PlanOptions> ToPlanOptions(
                      PluginRegistry::Process().Backend(options.backend));
     ours.backend = ModelOf(*backend);
   }
+  RETURN_IF_ERROR(SetHosts(options, &ours));
   ours.schedule = static_cast<Schedule>(options.schedule);
   ASSIGN_OR_RETURN(ours.deterministic,
                    ToFlag("options.deterministic", options.deterministic));

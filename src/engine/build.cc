@@ -54,6 +54,9 @@ commsched_plan_options_t PlanOptions(const commsched_engine_desc_t& desc,
   if (options.codec != nullptr) options.codec = codec.c_str();
   // Whatever a caller says, this is what its plans run on.
   options.backend = commsched_context_backend(desc.context);
+  // None of its collectives is lossy.
+  options.host_of_rank = nullptr;
+  options.num_ranks = 0;
   return options;
 }
 

@@ -63,20 +63,20 @@ void SetWayOfTick(Launch* launch) {
 LaunchWays::LaunchWays(const Graph& graph, const PlanOptions& options,
                        const CostProfile& profile)
     : graph_(graph),
-      codec_(options.codec),
+      options_(options),
       profile_(profile),
       takes_lists_(options.backend.lists),
       demands_nothing_(DemandsNothing(graph)) {}
 
 bool LaunchWays::IsCoded(const CollectiveSpec& spec) const {
-  return commsched::IsCoded(graph_, spec, codec_);
+  return commsched::IsCoded(graph_, spec, options_);
 }
 
 uint64_t LaunchWays::PayloadOf(const CollectiveSpec& spec) const {
   if (!IsCoded(spec)) {
     return PayloadBytes(graph_, spec);
   }
-  const CodedSides sides = CodedSidesOf(graph_, spec, codec_);
+  const CodedSides sides = CodedSidesOf(graph_, spec, options_.codec);
   return std::max(sides.input, sides.output);
 }
 
@@ -209,7 +209,7 @@ void LaunchWays::SetCoded(Launch* launch) const {
   CodedSides all;
   for (OpId op : launch->members) {
     const CodedSides sides =
-        CodedSidesOf(graph_, graph_.op(op).collective, codec_);
+        CodedSidesOf(graph_, graph_.op(op).collective, options_.codec);
     all.input += sides.input;
     all.output += sides.output;
   }

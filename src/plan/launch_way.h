@@ -52,7 +52,7 @@ class LaunchWays {
   void SetPacked(Launch* launch) const;
 
   const Graph& graph_;
-  const CodecModel& codec_;
+  const PlanOptions& options_;
   const CostProfile& profile_;
   const bool takes_lists_;
   const bool demands_nothing_;  // any collective, of its memory

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "plan/host_links.h"
+
 namespace commsched {
 
 inline constexpr uint32_t kMaxCommLanes = 16;
@@ -41,6 +43,7 @@ struct BackendModel {
   // A launch starts once the one before it on its lane is complete, as on a
   // stream of a device; else launches of a lane are under way side by side.
   bool serial_lanes = false;
+  bool host_sums = false;  // what leaves a host is summed up (host_links.h)
   uint32_t kinds = UINT32_MAX;       // bit k: CollectiveKind k
   uint32_t dtypes = UINT32_MAX;      // bit d: DType d
   uint32_t reductions = UINT32_MAX;  // bit r: ReduceOp r
@@ -63,6 +66,9 @@ struct PlanOptions {
   bool delay_fillers = true;     // move filler ops to where compute would wait
   CodecModel codec;
   BackendModel backend;
+  // Of collectives of all ranks. Not part of the fingerprint: which are encoded
+  // is.
+  HostLinks hosts;
   // Replaces the decisions of coalesce and prioritize; null: ours. Not part of
   // the fingerprint: what it decides is.
   std::shared_ptr<const Policy> policy;

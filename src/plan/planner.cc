@@ -50,7 +50,7 @@ absl::Status CheckCollective(const Graph& graph, const Op& op,
   const auto has = [](uint32_t mask, auto bit) {
     return (mask >> static_cast<uint32_t>(bit) & 1) != 0;
   };
-  const bool coded = IsCoded(graph, spec, options.codec);
+  const bool coded = IsCoded(graph, spec, options);
   const CollectiveKind kind = coded ? CodedKind(spec.kind) : spec.kind;
   if (IsPointToPoint(kind) ? !backend.point_to_point
                            : !has(backend.kinds, kind)) {

@@ -65,6 +65,7 @@ BackendModel ModelOf(const commsched_backend_t& backend) {
           .strided = can(COMMSCHED_BACKEND_STRIDED),
           .point_to_point = can(COMMSCHED_BACKEND_P2P),
           .serial_lanes = can(COMMSCHED_BACKEND_STREAM_ORDERED),
+          .host_sums = can(COMMSCHED_BACKEND_HOST_SUMS),
           .kinds = MaskOf(backend.kinds),
           .dtypes = MaskOf(backend.dtypes),
           .reductions = MaskOf(backend.reductions)};

@@ -8,6 +8,7 @@
 static void test_build(const struct c_step* step) {
   commsched_plan_options_t options = commsched_plan_options_init();
   commsched_plan_t* plan = NULL;
+  const int32_t hosts[2] = {0, 1};
   EXPECT_NULL("graph", commsched_plan_build(NULL, &options, NULL, &plan));
   EXPECT_NULL("out_plan",
               commsched_plan_build(step->graph, &options, NULL, NULL));
@@ -26,6 +27,15 @@ static void test_build(const struct c_step* step) {
   EXPECT_UNSIZED(commsched_plan_build(step->graph, &options, NULL, &plan));
   EXPECT(plan == NULL);
   options = commsched_plan_options_init();
+  options.num_ranks = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "options.host_of_rank",
+               commsched_plan_build(step->graph, &options, NULL, &plan));
+  options.host_of_rank = hosts;
+  options.num_ranks = 4097;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT,
+               "options.num_ranks is 4097; at most 4096",
+               commsched_plan_build(step->graph, &options, NULL, &plan));
+  options.num_ranks = 2;
   options.max_launches_in_flight = 1;
   EXPECT_OK(commsched_plan_build(step->graph, &options, NULL, &plan));
   commsched_plan_destroy(plan);

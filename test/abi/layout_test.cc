@@ -176,7 +176,9 @@ TEST(LayoutTest, PlanOptionsKeepTheirFields) {
   EXPECT_OFFSET(commsched_plan_options_t, policy, 64);
   EXPECT_OFFSET(commsched_plan_options_t, codec, 72);
   EXPECT_OFFSET(commsched_plan_options_t, backend, 80);
-  EXPECT_SIZE(commsched_plan_options_t, 88);
+  EXPECT_OFFSET(commsched_plan_options_t, host_of_rank, 88);
+  EXPECT_OFFSET(commsched_plan_options_t, num_ranks, 96);
+  EXPECT_SIZE(commsched_plan_options_t, 104);
 }
 
 TEST(LayoutTest, CostProfileKeepsItsFields) {
@@ -375,7 +377,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
-  EXPECT_EQ(commsched_plan_options_init().struct_size, 88u);
+  EXPECT_EQ(commsched_plan_options_init().struct_size, 104u);
   EXPECT_EQ(commsched_plan_options_init().coalesce_bytes,
             COMMSCHED_COALESCE_AUTO);
   EXPECT_EQ(commsched_link_profile_init().struct_size, 56u);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "plan/coding.h"
 #include "plan/plan.h"
 #include "plan/predict/cost_model.h"
 
@@ -89,6 +90,22 @@ const char* WholeText(LaunchReason::Whole whole) {
   return "";
 }
 
+// Of a launch that the codec could take.
+std::string UncodedText(const Plan& plan, const Launch& launch) {
+  uint64_t plain = 0;
+  uint64_t coded = 0;
+  for (OpId op : launch.members) {
+    const auto left =
+        LeftUncoded(*plan.graph, plan.graph->op(op).collective, plan.options);
+    if (!left.has_value()) continue;
+    plain += left->plain;
+    coded += left->coded;
+  }
+  if (coded == 0) return "";
+  return absl::StrCat(", not encoded: a host's link carries ", plain,
+                      " bytes, by '", plan.options.codec.name, "' ", coded);
+}
+
 }  // namespace
 
 std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
@@ -166,6 +183,8 @@ std::string ReasonText(const Plan& plan, const Launch& launch) {
     }
     absl::StrAppend(&text, " by '", plan.options.codec.name,
                     "': ", launch.payload_bytes, " bytes travel for ", bytes);
+  } else {
+    absl::StrAppend(&text, UncodedText(plan, launch));
   }
   absl::StrAppend(&text, SavedText(reason));
   if (reason.end != LaunchReason::End::kNone) {

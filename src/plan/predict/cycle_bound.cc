@@ -20,7 +20,6 @@ constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
 int64_t LinkDelay(const Plan& plan, OpId op, const CostProfile& profile) {
   const Graph& graph = *plan.graph;
   const CollectiveSpec& spec = graph.op(op).collective;
-  const CodecModel& codec = plan.options.codec;
   const absl::Span<const LaunchId> launches = plan.LaunchesOf(op);
   if (launches.size() > 1) {
     int64_t sum = 0;
@@ -29,8 +28,8 @@ int64_t LinkDelay(const Plan& plan, OpId op, const CostProfile& profile) {
     }
     return sum;
   }
-  if (!IsCoded(graph, spec, codec)) return LinkNs(graph, spec, profile);
-  const CodedSides sides = CodedSidesOf(graph, spec, codec);
+  if (!IsCoded(graph, spec, plan.options)) return LinkNs(graph, spec, profile);
+  const CodedSides sides = CodedSidesOf(graph, spec, plan.options.codec);
   return LinkNs(spec.kind, graph.group(spec.group).size,
                 std::max(sides.input, sides.output), profile);
 }
