@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_PLUGINS_UCX_ALGORITHM_H_
 #define COMMSCHED_PLUGINS_UCX_ALGORITHM_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -72,6 +73,16 @@ struct LaunchTask {
   enum class Packs { kSmall, kNone, kAll };
   Packs packs = Packs::kSmall;
 };
+
+// Of what is `chunk_bytes` large where no order counts. A rank that is alone on
+// its host fills the link to one peer at a time (pacer.h), and where two ranks
+// send to the same one, a third one waits until the next chunk.
+inline uint64_t ChunkBytesOn(const Layout& layout, uint64_t chunk_bytes) {
+  constexpr uint64_t kTurnBytes = 256 << 10;
+  const bool takes_turns =
+      layout.num_hosts() > 2 && layout.most_ranks_per_host() == 1;
+  return takes_turns ? std::min(chunk_bytes, kTurnBytes) : chunk_bytes;
+}
 
 // Functions are pure, and allocate nothing where there is room for it.
 struct Algorithm {

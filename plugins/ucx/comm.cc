@@ -87,6 +87,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       choices_(layout_, network->choice()),
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
+      pacer_(ChunkBytesOn(layout_, network->choice().chunk_bytes)),
       peers_(static_cast<size_t>(desc.size)),
       unsent_(std::make_shared<std::vector<uint32_t>>(peers_.size())) {
   order_.reserve(desc.max_in_flight);
@@ -371,7 +372,9 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
       (launch.kind == COMMSCHED_SEND && operation.num_unheard == 0)) {
     operation.started_ns = host->now_ns(host->user);
   }
+  operation.is_paced = IsPaced(operation);
   PostFirst(&operation);
+  PostPaced();
   if (exchange_ != nullptr && launch.kind != COMMSCHED_SEND) {
     exchange_->Issued(launch.step, launch.key, begin_ns);
   }
@@ -475,17 +478,13 @@ void Comm::LeaveWindow() {
 // Never from a callback of UCX, where a message may overtake those that UCX has
 // queued: the tags of chunks are equal.
 void Comm::PostSend(Operation* operation, Message* message) {
-  const int world_rank = ranks_[static_cast<size_t>(message->peer)];
-  const uint64_t tag = DataTag(*operation, *message);
+  if (operation->is_paced && !layout_.ShareHost(rank_, message->peer)) {
+    return pacer_.Add(message,
+                      network_->host()->now_ns(network_->host()->user));
+  }
   if (message->bytes < kOfferedBytes ||
       !peers_[static_cast<size_t>(message->peer)].reads) {
-    if (operation->kind != COMMSCHED_SEND) {
-      message->is_in_window = true;
-      unsent_bytes_ += message->bytes;
-      network_->AddUnsent(message->bytes);
-    }
-    network_->Send(world_rank, tag, message, message->data, message->bytes);
-    return;
+    return SendData(*operation, message);
   }
   message->offer = {.magic = Offer::kMagic,
                     .address = reinterpret_cast<uint64_t>(message->data),
@@ -495,8 +494,50 @@ void Comm::PostSend(Operation* operation, Message* message) {
                            .index = static_cast<uint32_t>(
                                message - operation->messages.data())}};
   message->unread = 2;  // Until it has gone out, and until it is answered.
-  network_->Send(world_rank, tag, message, &message->offer,
+  network_->Send(ranks_[static_cast<size_t>(message->peer)],
+                 DataTag(*operation, *message), message, &message->offer,
                  sizeof(message->offer));
+}
+
+void Comm::SendData(const Operation& operation, Message* message) {
+  if (operation.kind != COMMSCHED_SEND) {
+    message->is_in_window = true;
+    unsent_bytes_ += message->bytes;
+    network_->AddUnsent(message->bytes);
+  }
+  network_->Send(ranks_[static_cast<size_t>(message->peer)],
+                 DataTag(operation, *message), message, message->data,
+                 message->bytes);
+}
+
+// More than a chunk to several ranks of other hosts.
+bool Comm::IsPaced(const Operation& operation) const {
+  if (operation.kind == COMMSCHED_SEND) return false;
+  uint64_t bytes = 0;
+  int first = rank_;
+  bool has_several = false;
+  for (const Message& message : operation.messages) {
+    if (message.is_receive || layout_.ShareHost(rank_, message.peer)) continue;
+    bytes += message.bytes;
+    if (first == rank_) first = message.peer;
+    has_several |= message.peer != first;
+  }
+  return has_several && bytes > choices_.chunk_bytes();
+}
+
+void Comm::PostPaced() {
+  if (!pacer_.IsWaiting()) return;
+  const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
+  while (Message* const message = pacer_.Next(now_ns)) {
+    SendData(operations_[message->owner], message);
+  }
+}
+
+// What has not been sent never is.
+void Comm::DropPaced() {
+  while (const Message* const message = pacer_.Drop()) {
+    --operations_[message->owner].outstanding;
+  }
 }
 
 Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
@@ -523,7 +564,11 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
     return failure_;
   }
   Operation& operation = operations_[request];
-  if (suspicion_.empty()) PostHeld();
+  if (suspicion_.empty()) {
+    PostHeld();
+    PostPaced();
+  }
+  if (pacer_.IsWaiting()) out_result->wake_at_ns = pacer_.StallsAtNs();
   operation.cpu_ns += ThreadCpuNs() - begin_ns;
   // A message that failed is under way no more, but nothing is complete.
   if (!suspicion_.empty()) {

@@ -12,6 +12,7 @@
 #include "layout.h"
 #include "network.h"
 #include "operation.h"
+#include "pacer.h"
 #include "start_exchange.h"
 
 namespace commsched::ucx {
@@ -150,6 +151,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void Post(Operation* operation, uint32_t first, uint32_t count);
   void PostOne(Operation* operation, Message* message);
   void PostSend(Operation* operation, Message* message);
+  void SendData(const Operation& operation, Message* message);
+  bool IsPaced(const Operation& operation) const;
+  void PostPaced();
+  void DropPaced();
   void PostFirst(Operation* operation);
   void PostFirstSends(Operation* operation);
   void PostHeld();
@@ -218,6 +223,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // how many of its launches hold their first sends back.
   uint64_t unsent_bytes_ = 0;
   uint32_t num_held_ = 0;
+  Pacer pacer_;
   uint64_t num_collectives_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;

@@ -123,6 +123,7 @@ void Comm::TellAll(uint32_t kind) {
 
 void Comm::BeginStop() {
   stopped_ = true;
+  DropPaced();
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {

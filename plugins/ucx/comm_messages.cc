@@ -144,6 +144,11 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
     network_->TakeUnsent(message->bytes);
     if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
   }
+  if (message->is_paced) {
+    message->is_paced = false;
+    pacer_.Done(*message, network_->host()->now_ns(network_->host()->user));
+    if (pacer_.IsDue()) network_->Wake();
+  }
   const bool is_data = !message->answers;  // Else it has been counted.
   if (is_data && message->step != Operation::kNoStep) {
     --operation.steps[message->step].waiting;

@@ -257,7 +257,7 @@ class Exchange {
 
   uint64_t ChunkElements() const {
     const uint64_t bytes =
-        std::min(task_.chunk_bytes,
+        std::min(ChunkBytesOn(layout_, task_.chunk_bytes),
                  std::max(kMostReceivedBytes / static_cast<uint64_t>(size_),
                           kLeastChunkBytes));
     return std::max<uint64_t>(1, bytes / element_);

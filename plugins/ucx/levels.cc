@@ -47,17 +47,18 @@ Range EqualPart(Range whole, uint64_t parts, uint64_t part) {
 uint64_t ChunkElements(const LaunchShape& shape, const Layout& layout,
                        uint64_t chunk_bytes) {
   const auto size = static_cast<uint64_t>(layout.size());
-  uint64_t most = std::min(chunk_bytes, std::max(kMostInputBytes / size,
-                                                 kLeastUnsummedBytes)) /
-                  shape.element_bytes;
-  if (shape.sums()) {
-    const bool has_partials = layout.num_hosts() > 1;
-    most = std::min(chunk_bytes / (has_partials ? shape.partial_bytes
-                                                : shape.element_bytes),
-                    kMostInputBytes / Routes(layout, shape).MostInputs() /
-                        shape.element_bytes);
+  const uint64_t largest = ChunkBytesOn(layout, chunk_bytes);
+  if (!shape.sums()) {
+    const uint64_t most = std::max(kMostInputBytes / size, kLeastUnsummedBytes);
+    return std::max<uint64_t>(1, std::min(largest, most) / shape.element_bytes);
   }
-  return std::max<uint64_t>(1, most);
+  const bool has_partials =
+      layout.num_hosts() > 1 && layout.most_ranks_per_host() > 1;
+  const uint64_t most = kMostInputBytes / Routes(layout, shape).MostInputs() /
+                        shape.element_bytes;
+  const uint64_t widest =
+      has_partials ? shape.partial_bytes : shape.element_bytes;
+  return std::max<uint64_t>(1, std::min(largest / widest, most));
 }
 
 class Levels {

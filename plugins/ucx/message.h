@@ -83,6 +83,7 @@ struct Message {
   uint32_t unread = 0;
   bool answers = false;
   bool is_in_window = false;  // A send whose bytes the window counts.
+  bool is_paced = false;      // A send that Pacer::Next() gave.
 
   bool IsLocal() const { return place != LocalPlace::kNone; }
   bool IsUnderWay() const { return request != nullptr || IsLocal(); }

@@ -39,6 +39,10 @@ constexpr char kDefaultTls[] = "^sm";
 // once, is received where it belongs. Segments of 8 KiB, which is UCX's own
 // choice, cost twice the time of the processor.
 constexpr char kTcpSegment[] = "64k";
+// What a connection to another host may hold that is not out yet. The kernel's
+// own choice is several MB, so that what is sent to several peers one after the
+// other (pacer.h) would be on its way at once after all.
+constexpr char kTcpSendBuffer[] = "256k";
 // Between processes of one machine there is no link to be lost: from here on
 // the copy that rendezvous saves costs more than its reply.
 constexpr uint64_t kLocalEagerBytes = 384 << 10;
@@ -95,6 +99,17 @@ AddressCard CardIn(const std::string& told) {
 
 std::string AddressKey(int rank) {
   return "ucx address of rank " + std::to_string(rank);
+}
+
+// Of what belongs to a transport, UCX 1.13 takes the name without its prefix,
+// and later versions take it with it. Names that UCX does not know it ignores.
+ucs_status_t Modify(ucp_config_t* config, const std::string& name,
+                    const std::string& value) {
+  const std::string prefix = "TCP_";
+  const ucs_status_t status =
+      ucp_config_modify(config, name.c_str(), value.c_str());
+  if (status != UCS_OK || !name.starts_with(prefix)) return status;
+  return ucp_config_modify(config, name.c_str() + prefix.size(), value.c_str());
 }
 
 void OnSent(void* request, ucs_status_t status, void* user) {
@@ -204,12 +219,12 @@ Outcome Network::Open(const NetworkOptions& options) {
       {"TLS", "", tls},
       {"NET_DEVICES", "", options.net_devices},
       {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
+      {"TCP_SNDBUF", "UCX_TCP_SNDBUF", one_machine_ ? "" : kTcpSendBuffer},
       {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {
     if (value.empty() || getenv(variable) != nullptr) continue;
-    if (status != UCS_OK) break;
-    status = ucp_config_modify(config, name, value.c_str());
+    if (status == UCS_OK) status = Modify(config, name, value);
   }
   if (status == UCS_OK) {
     ucp_params_t params = {};
@@ -560,9 +575,10 @@ void Network::Sleep(bool with_ucx, int64_t rest_ns) {
     ppoll(fds, 3, rest_ns == INT64_MAX ? nullptr : &rest, nullptr);
   }
   sleeps_.store(false, std::memory_order_seq_cst);
-  // Of an interrupt that is seen here, or is taken by who has called.
+  // Of an interrupt that is seen here, or is taken by who has called. One that
+  // comes now wakes the next sleep, for nothing.
   eventfd_t ignored = 0;
-  eventfd_read(interrupt_fd_, &ignored);  // Does not block.
+  if (fds[0].revents != 0) eventfd_read(interrupt_fd_, &ignored);
   if (fds[2].revents != 0) eventfd_read(links_->event_fd(), &ignored);
 }
 

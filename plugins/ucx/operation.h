@@ -144,6 +144,7 @@ struct Operation {
 
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
+  bool is_paced = false;     // Sends to other hosts go by the pacer.
   // Kind SEND: ranks that it receives of and nothing has come from; and when
   // there were none any more.
   uint32_t num_unheard = 0;

@@ -1,0 +1,43 @@
+#include "pacer.h"
+
+namespace commsched::ucx {
+
+void Pacer::Add(Message* message, int64_t now_ns) {
+  message->next = nullptr;
+  if (first_ == nullptr) {
+    first_ = message;
+    last_ns_ = now_ns;
+  } else {
+    last_->next = message;
+  }
+  last_ = message;
+}
+
+bool Pacer::IsDue() const {
+  return first_ != nullptr &&
+         (bytes_ == 0 || bytes_ + first_->bytes <= room_bytes_);
+}
+
+Message* Pacer::Next(int64_t now_ns) {
+  const bool stalls = first_ != nullptr && now_ns >= StallsAtNs();
+  if (!IsDue() && !stalls) return nullptr;
+  Message* const message = Drop();
+  message->is_paced = true;
+  bytes_ += message->bytes;
+  return message;
+}
+
+void Pacer::Done(const Message& message, int64_t now_ns) {
+  bytes_ -= message.bytes;
+  last_ns_ = now_ns;
+}
+
+Message* Pacer::Drop() {
+  Message* const message = first_;
+  if (message == nullptr) return nullptr;
+  first_ = message->next;
+  message->next = nullptr;
+  return message;
+}
+
+}  // namespace commsched::ucx

@@ -1,0 +1,85 @@
+// How sends of large launches take turns.
+#include <cstdint>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "plugins/ucx/pacer.h"
+
+namespace commsched {
+namespace {
+
+constexpr uint64_t kRoom = 100;
+constexpr int64_t kNow = 5;
+
+ucx::Message MessageOf(uint64_t bytes) {
+  ucx::Message message;
+  message.bytes = bytes;
+  return message;
+}
+
+TEST(UcxPacerTest, MessagesGoInTheirOrderAsFarAsThereIsRoom) {
+  std::vector<ucx::Message> messages = {MessageOf(60), MessageOf(40),
+                                        MessageOf(1)};
+  ucx::Pacer pacer(kRoom);
+  for (ucx::Message& message : messages) pacer.Add(&message, kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[0]);
+  EXPECT_EQ(pacer.Next(kNow), &messages[1]);
+  EXPECT_FALSE(pacer.IsDue());
+  EXPECT_EQ(pacer.Next(kNow), nullptr);
+  pacer.Done(messages[1], kNow);
+  EXPECT_TRUE(pacer.IsDue());
+  EXPECT_EQ(pacer.Next(kNow), &messages[2]);
+  EXPECT_FALSE(pacer.IsWaiting());
+  EXPECT_EQ(pacer.Next(kNow), nullptr);
+}
+
+TEST(UcxPacerTest, AMessageAboveTheRoomGoesAlone) {
+  std::vector<ucx::Message> messages = {MessageOf(1), MessageOf(kRoom + 1)};
+  ucx::Pacer pacer(kRoom);
+  for (ucx::Message& message : messages) pacer.Add(&message, kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[0]);
+  EXPECT_EQ(pacer.Next(kNow), nullptr);
+  pacer.Done(messages[0], kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[1]);
+}
+
+TEST(UcxPacerTest, WhoTakesNothingHoldsUpTheOthersForAWhileOnly) {
+  std::vector<ucx::Message> messages = {MessageOf(kRoom), MessageOf(kRoom),
+                                        MessageOf(kRoom), MessageOf(kRoom)};
+  ucx::Pacer pacer(kRoom);
+  for (ucx::Message& message : messages) pacer.Add(&message, kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[0]);
+  pacer.Done(messages[0], kNow + 1);
+  EXPECT_EQ(pacer.Next(kNow + 1), &messages[1]);
+  const int64_t stalls_at = kNow + 1 + ucx::Pacer::kStallNs;
+  EXPECT_EQ(pacer.StallsAtNs(), stalls_at);
+  EXPECT_EQ(pacer.Next(stalls_at - 1), nullptr);
+  EXPECT_EQ(pacer.Next(stalls_at), &messages[2]);
+  EXPECT_EQ(pacer.Next(stalls_at), &messages[3]);
+}
+
+// The time in which there is nothing to send is no stall.
+TEST(UcxPacerTest, TheFirstToWaitWaitsAsLong) {
+  std::vector<ucx::Message> messages = {MessageOf(kRoom), MessageOf(kRoom)};
+  ucx::Pacer pacer(kRoom);
+  pacer.Add(&messages[0], kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[0]);
+  const int64_t late = kNow + 2 * ucx::Pacer::kStallNs;
+  pacer.Add(&messages[1], late);
+  EXPECT_EQ(pacer.Next(late), nullptr);
+  EXPECT_EQ(pacer.StallsAtNs(), late + ucx::Pacer::kStallNs);
+}
+
+TEST(UcxPacerTest, WhatIsDroppedTakesNoRoom) {
+  std::vector<ucx::Message> messages = {MessageOf(kRoom), MessageOf(kRoom)};
+  ucx::Pacer pacer(kRoom);
+  for (ucx::Message& message : messages) pacer.Add(&message, kNow);
+  EXPECT_EQ(pacer.Drop(), &messages[0]);
+  EXPECT_FALSE(messages[0].is_paced);
+  EXPECT_EQ(pacer.Next(kNow), &messages[1]);
+  EXPECT_TRUE(messages[1].is_paced);
+  EXPECT_EQ(pacer.Drop(), nullptr);
+}
+
+}  // namespace
+}  // namespace commsched
