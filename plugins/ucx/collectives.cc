@@ -35,6 +35,21 @@ uint64_t MeasurePacks(LaunchTask measured, uint64_t bytes, Operation* largest) {
          ScratchBytesOf(std::min(bytes, PackRule::kMostBytes));
 }
 
+// Of an all-to-all, likewise: both sides of a pack.
+uint64_t MeasureParts(LaunchTask measured, Operation* largest) {
+  Operation apart;
+  Operation packed;
+  measured.packs = LaunchTask::Packs::kNone;
+  MeasureOne(kExchange, measured, &apart);
+  measured.packs = LaunchTask::Packs::kAll;
+  const uint64_t bytes = ScratchBytes(kExchange, measured, &packed);
+  MeasureOne(kExchange, measured, &packed);
+  largest->Reserve(packed);
+  apart.Append(packed);
+  largest->Reserve(apart);
+  return std::min(bytes, 2 * ScratchBytesOf(PackRule::kMostBytes));
+}
+
 // Whether data of a rank may come by way of one that waits for others itself.
 // (With `levels` on one host data of a root may, but only of a root.)
 bool HandsOn(const Algorithm& algorithm, const Layout& layout) {
@@ -99,6 +114,10 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
     if (algorithm == &kLevels && task.launch.num_members > 1) {
       scratch_bytes = std::max(scratch_bytes,
                                MeasurePacks(measured, shape.bytes(), largest));
+      continue;
+    }
+    if (shape.kind == COMMSCHED_ALL_TO_ALL && task.launch.num_members > 1) {
+      scratch_bytes = std::max(scratch_bytes, MeasureParts(measured, largest));
       continue;
     }
     Operation one;

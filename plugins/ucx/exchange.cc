@@ -1,10 +1,11 @@
 // Every rank sends to every other directly: all that it has for it in one
-// message, but for all-to-all, whose parts go by chunks.
+// message, but for all-to-all, whose large parts go by chunks.
 #include <algorithm>
 #include <cstring>
 
 #include "algorithm.h"
 #include "builder.h"
+#include "packed_parts.h"
 #include "packing.h"
 
 namespace commsched::ucx {
@@ -31,7 +32,8 @@ class Exchange {
         op_(*operation),
         build_(element_, PartialBytes(task.launch.dtype, task.launch.reduce_op),
                operation),
-        packing_(task, operation) {
+        packing_(task, operation),
+        parts_(task, operation) {
     if (Packs()) FindAreas();
   }
 
@@ -40,7 +42,8 @@ class Exchange {
   static Crossing CrossingOf(const CostContext& context);
 
   uint64_t ScratchBytes() const {
-    return input_bytes_ + output_bytes_ + needs_[kOwnSums].Bytes();
+    return input_bytes_ + output_bytes_ + needs_[kOwnSums].Bytes() +
+           parts_.scratch_bytes();
   }
 
   void Build() {
@@ -54,9 +57,7 @@ class Exchange {
         Broadcast();
         break;
       case COMMSCHED_ALL_TO_ALL:
-        for (uint32_t m = 0; m < launch_.num_members; ++m) {
-          ExchangeParts(launch_.members[m]);
-        }
+        AllToAll();
         break;
       case COMMSCHED_BARRIER:
         ForPeers([&](int peer) {
@@ -223,13 +224,10 @@ class Exchange {
     std::memmove(to, from, count * element_);
   }
 
-  // Calls each(peer, begin, bytes) for the first chunk of every part, then for
-  // the second, and so on: all links are busy. Part p is `member.count`
-  // elements, `stride` (0: none between them) apart, or as long as entry
-  // first + p * step of the counts says.
-  template <typename Each>
-  void ForChunks(const commsched_member_t& member, uint64_t stride,
-                 uint64_t first, uint64_t step, const Each& each) const {
+  // Where the parts begin that are as long as entry first + p * step of the
+  // counts says, or `member.count`, and `stride` (0: none between them) apart.
+  void FindBegins(const commsched_member_t& member, uint64_t stride,
+                  uint64_t first, uint64_t step) const {
     std::vector<uint64_t>& begins = op_.part_begins;
     begins.assign(1, 0);
     for (uint64_t p = 0; p < static_cast<uint64_t>(size_); ++p) {
@@ -239,6 +237,14 @@ class Exchange {
                                            : member.count;
       begins.push_back(begins.back() + count);
     }
+  }
+
+  // Calls each(peer, begin, bytes) for the first chunk of every part, then for
+  // the second, and so on: all links are busy. A part is `count` elements, or
+  // (nullptr) ends where the next one begins.
+  template <typename Each>
+  void ForChunks(const uint64_t* count, const Each& each) const {
+    const std::vector<uint64_t>& begins = op_.part_begins;
     const uint64_t chunk = ChunkElements();
     bool more = true;
     for (uint64_t done = 0; more; done += chunk) {
@@ -246,11 +252,11 @@ class Exchange {
       ForPeers([&](int peer) {
         const auto p = static_cast<size_t>(peer);
         const uint64_t part =
-            member.counts == nullptr ? member.count : begins[p + 1] - begins[p];
+            count != nullptr ? *count : begins[p + 1] - begins[p];
         if (done != 0 && done >= part) return;
-        const uint64_t count = std::min(chunk, part - done);
-        each(peer, begins[p] + done, count * element_);
-        more |= done + count < part;
+        const uint64_t elements = std::min(chunk, part - done);
+        each(peer, begins[p] + done, elements * element_);
+        more |= done + elements < part;
       });
     }
   }
@@ -269,22 +275,57 @@ class Exchange {
                                    element * element_);
   }
 
+  void AllToAll() {
+    for (uint32_t m = 0; m < launch_.num_members; ++m) {
+      if (parts_.IsPacked(m)) {
+        CopyOwnPart(launch_.members[m]);
+      } else {
+        ExchangeParts(launch_.members[m]);
+      }
+    }
+    if (parts_.has_packed()) ExchangePack();
+  }
+
   // Row r of the counts is what rank r sends, column r what it gets.
   void ExchangeParts(const commsched_member_t& member) {
     const auto n = static_cast<uint64_t>(size_);
     const auto me = static_cast<uint64_t>(rank_);
-    ForChunks(member, member.output_stride, me, n,
-              [&](int peer, uint64_t begin, uint64_t bytes) {
-                build_.Receive(peer, kInputs, At(member.output, begin), bytes);
-              });
-    char* const own_to = At(member.output, op_.part_begins[me]);
-    ForChunks(member, member.input_stride, me * n, 1,
-              [&](int peer, uint64_t begin, uint64_t bytes) {
-                build_.Send(peer, kInputs, At(member.input, begin), bytes);
-              });
+    const uint64_t* const count =
+        member.counts == nullptr ? &member.count : nullptr;
+    FindBegins(member, member.output_stride, me, n);
+    ForChunks(count, [&](int peer, uint64_t begin, uint64_t bytes) {
+      build_.Receive(peer, kInputs, At(member.output, begin), bytes);
+    });
+    FindBegins(member, member.input_stride, me * n, 1);
+    ForChunks(count, [&](int peer, uint64_t begin, uint64_t bytes) {
+      build_.Send(peer, kInputs, At(member.input, begin), bytes);
+    });
+    CopyOwnPart(member);
+  }
+
+  void CopyOwnPart(const commsched_member_t& member) {
+    const auto n = static_cast<uint64_t>(size_);
+    const auto me = static_cast<uint64_t>(rank_);
+    FindBegins(member, member.output_stride, me, n);
+    char* const to = At(member.output, op_.part_begins[me]);
+    FindBegins(member, member.input_stride, me * n, 1);
     CopyOwn(
-        At(member.input, op_.part_begins[me]), own_to,
+        At(member.input, op_.part_begins[me]), to,
         member.counts == nullptr ? member.count : member.counts[me * n + me]);
+  }
+
+  void ExchangePack() {
+    parts_.CopyIn();
+    ForChunks(nullptr, [&](int peer, uint64_t begin, uint64_t bytes) {
+      build_.Send(peer, kSmall, At(parts_.sent(), begin), bytes);
+    });
+    const uint32_t first = parts_.AddSteps(&build_);
+    ForChunks(nullptr, [&](int peer, uint64_t begin, uint64_t bytes) {
+      const auto distance =
+          static_cast<uint32_t>((peer - rank_ + size_) % size_);
+      build_.Receive(peer, kSmall, At(parts_.received(), begin), bytes,
+                     first + distance - 1);
+    });
   }
 
   // Of the members, each is one message.
@@ -309,6 +350,7 @@ class Exchange {
   Operation& op_;
   Builder build_;
   const Packing packing_;
+  const PackedParts parts_;
   AllScratchNeeds needs_;
   bool packs_input_ = false;
   uint64_t input_bytes_ = 0;

@@ -31,6 +31,8 @@ class PackRule {
   uint64_t elements() const { return elements_; }
 
  private:
+  uint64_t ElementsOf(const commsched_member_t& member) const;
+
   const commsched_launch_t& launch_;
   const int size_;
   const LaunchTask::Packs packs_;
