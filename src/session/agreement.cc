@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<std::string>> Gather(const SessionSpec& spec,
                                                 std::string mine) {
   return spec.world->meeting()->AllGather(MeetingKey(spec, subject),
                                           spec.world_rank, std::move(mine),
-                                          spec.launch_timeout_ns);
+                                          spec.JoinTimeoutNs());
 }
 
 // What a rank that has failed claims, and one that has not: the same of nobody.
@@ -52,9 +52,8 @@ Claim ClaimOf(const absl::Status& local) {
 // Whether what the ranks claim of `subject` holds together.
 absl::StatusOr<bool> Match(const SessionSpec& spec, absl::string_view subject,
                            absl::Span<const Claim> claims) {
-  return spec.world->meeting()->Match(MeetingKey(spec, subject),
-                                      spec.world_rank, claims,
-                                      spec.launch_timeout_ns);
+  return spec.world->meeting()->Match(
+      MeetingKey(spec, subject), spec.world_rank, claims, spec.JoinTimeoutNs());
 }
 
 // Shows all ranks `mine`, or this rank's failure, and returns what they show. A

@@ -20,7 +20,7 @@ namespace commsched {
 // for it.
 //
 // kFailedPrecondition if a plan or group differs or a rank could not bind;
-// kDeadlineExceeded if not all ranks come within spec.launch_timeout_ns.
+// kDeadlineExceeded if not all ranks come within spec.JoinTimeoutNs().
 absl::Status AgreeOnPlan(const SessionSpec& spec, const absl::Status& bound);
 
 // Instead of AgreeOnPlan(), by a rank that cannot even bind, because of `why`:

@@ -130,7 +130,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
 absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
   if (backend_->comm_ready == nullptr) return absl::OkStatus();
   const RunningClock& clock = RunningClock::Get();
-  const int64_t limit_ns = std::min(kConnectNs, spec.launch_timeout_ns);
+  const int64_t limit_ns = std::min(kConnectNs, spec.JoinTimeoutNs());
   const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), limit_ns);
   BackendRank::Turn turn(rank_);
   std::vector<bool> is_ready(comms_.size());

@@ -33,10 +33,9 @@ class Communicators {
 
   // Creates one per group of `spec`, each for `requests` launches in flight,
   // and blocks until all can be used: kDeadlineExceeded, naming a group that
-  // cannot and what it waits for, after kConnectNs, or spec.launch_timeout_ns
-  // if that is less. If a rank fails here all others do at once, with what it
-  // has failed with. `reads_starts`: comm_starts will be called, if there is
-  // one.
+  // cannot and what it waits for, after kConnectNs, or spec.JoinTimeoutNs() if
+  // that is less. If a rank fails here all others do at once, with what it has
+  // failed with. `reads_starts`: comm_starts will be called, if there is one.
   absl::Status Create(const SessionSpec& spec, uint32_t requests,
                       bool reads_starts);
 

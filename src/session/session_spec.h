@@ -54,6 +54,8 @@ struct SessionSpec {
   std::function<void(const absl::Status&)> on_failure;
   std::string flight_path;  // of the flight record; empty: none
   int64_t launch_timeout_ns = 0;
+  // How long ranks may take to meet when the session is made. 0: as a launch.
+  int64_t join_timeout_ns = 0;
   uint64_t first_step = 0;  // Program::first_step
   Allocator allocator;
   // For tests and the simulator: no progress thread; Pump() does its work. Then
@@ -64,6 +66,10 @@ struct SessionSpec {
   // are the caller.
   bool by_caller = false;
   const Clock* clock = &SystemClock::Get();
+
+  int64_t JoinTimeoutNs() const {
+    return join_timeout_ns != 0 ? join_timeout_ns : launch_timeout_ns;
+  }
 };
 
 }  // namespace commsched

@@ -40,6 +40,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kLateTestRanks = 4;
+// However busy the machine is when ranks join.
+constexpr int64_t kLateTestJoinNs = int64_t{60} * 1000 * 1000 * 1000;
 // Large enough to go by way of ranks of other hosts.
 constexpr uint64_t kLateTestCount = 20'000;
 
@@ -101,6 +103,7 @@ class LateRanksTest : public testing::TestWithParam<LateCase> {
       SessionSpec spec = rig.Spec(rank);
       // Ranks have a second each time to answer.
       spec.launch_timeout_ns = int64_t{2000} * 1000 * 1000;
+      spec.join_timeout_ns = kLateTestJoinNs;
       spec.by_caller = by_caller && rank == late;
       auto session = Session::Create(spec);
       if (!session.ok()) return session.status();
@@ -147,6 +150,17 @@ TEST_P(LateRanksTest, WhoDoesNotAnswerIsSaidNotToHave) {
                          "; rank 2 has not said whether it has issued it"));
     EXPECT_THAT(std::string(status.message()),
                 Not(HasSubstr("has not issued")));
+  }
+}
+
+TEST_P(LateRanksTest, ToMeetTakesAsLongAsItMayWhateverALaunchMayTake) {
+  for (const absl::Status& status : OnRanks([](SessionRig&rig, int rank) {
+         SessionSpec spec = rig.Spec(rank);
+         spec.launch_timeout_ns = 1;
+         spec.join_timeout_ns = kLateTestJoinNs;
+         return Session::Create(spec).status();
+       })) {
+    EXPECT_OK(status);
   }
 }
 
