@@ -228,6 +228,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
   Outcome failure_;
+  int64_t failed_ns_ = 0;
   int64_t end_by_ns_ = 0;  // Network::EndByNs(), of when it failed.
   std::string suspicion_;  // A message that failed; "": none.
   int64_t suspicion_deadline_ns_ = 0;

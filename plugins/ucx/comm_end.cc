@@ -24,6 +24,7 @@ constexpr int64_t kLateFlushNs = int64_t{10} * 1000 * 1000;
 void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
   if (!failure_.ok() || left_) return;
   failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
+  failed_ns_ = network_->host()->now_ns(network_->host()->user);
   end_by_ns_ = network_->EndByNs();
   network_->Wake();
 }

@@ -107,8 +107,10 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
       operations_[request].active) {
     Ask(operations_[request], now_ns);
   }
+  // Nobody is asked after a failure: what was known then stays.
+  const int64_t known_ns = failure_.ok() ? now_ns : failed_ns_;
   return List(request, out_ranks, capacity, [&](const Peer& peer) {
-    return peer.answer_counts && now_ns < peer.answer_asked_ns + kFreshNs;
+    return peer.answer_counts && known_ns < peer.answer_asked_ns + kFreshNs;
   });
 }
 
