@@ -138,6 +138,11 @@ TEST(LeftUncodedTest, RanksThatDecideOtherwiseHaveOtherPlans) {
             MakePlan(graph, Encoding({}))->fingerprint);
   EXPECT_EQ(MakePlan(graph, Encoding({0, 0, 1, 1, 2, 2, 3, 3}))->fingerprint,
             MakePlan(graph, Encoding({}))->fingerprint);
+  // As ranks that are threads and ranks that are processes.
+  PlanOptions without = Encoding({});
+  without.backend.host_sums = false;
+  EXPECT_EQ(MakePlan(graph, without)->fingerprint,
+            MakePlan(graph, Encoding({}))->fingerprint);
 }
 
 }  // namespace

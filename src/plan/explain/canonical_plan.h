@@ -63,7 +63,8 @@ void VisitOptions(const PlanOptions& options, Sink* out) {
   out->Number(" of blocks of ", options.codec.block_elements);
   out->Number(" in bytes ", options.codec.block_bytes);
   out->Number(" dtypes ", options.codec.dtypes);
-  const BackendModel& backend = options.backend;
+  BackendModel backend = options.backend;
+  backend.host_sums = false;  // Only launches show it: whether they are coded.
   if (backend == BackendModel()) return;  // Nothing is asked of it.
   out->Number(" backend lists ", backend.lists);
   out->Number(" tree sums ", backend.deterministic);
