@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_SRC_COMM_POLLING_H_
 #define COMMSCHED_SRC_COMM_POLLING_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -9,28 +10,36 @@ namespace commsched {
 
 // Threads that poll give the core away in between. Where another thread
 // computes, that costs a time slice of its, some milliseconds, whereas a thread
-// that is woken may run at once (base/prompt_thread.h). So what one of them has
-// lost, all pay back by not polling for many times as long.
+// that is woken may run at once (base/prompt_thread.h). So after a loss nobody
+// polls for as long as it took; after the next one for twice as long, and so
+// on, up to kMostPauses times. Losses that are far apart do not add up.
 //
 // Thread-safe.
 class Polling {
  public:
-  static constexpr int64_t kSliceNs = int64_t{1} * 1000 * 1000;  // At least.
-  static constexpr int64_t kPause = 32;
+  static constexpr int64_t kLossNs = int64_t{1} * 1000 * 1000;
+  static constexpr int64_t kMostPauses = 32;
 
   bool IsWorthwhile(int64_t now_ns) const {
     return now_ns >= paused_until_ns_.load(std::memory_order_relaxed);
   }
-  // The core was given away at `begin_ns` and came back at `end_ns`.
+  // The core was given away at `begin_ns` and came back at `end_ns`. What
+  // threads tell at once may be counted once or twice.
   void OnYield(int64_t begin_ns, int64_t end_ns) {
     const int64_t lost_ns = end_ns - begin_ns;
-    if (lost_ns < kSliceNs) return;
-    paused_until_ns_.store(end_ns + kPause * lost_ns,
+    if (lost_ns < kLossNs) return;
+    const int64_t last_ns = paused_until_ns_.load(std::memory_order_relaxed);
+    const bool again = begin_ns < last_ns + kMostPauses * lost_ns;
+    const int64_t before = num_pauses_.load(std::memory_order_relaxed);
+    const int64_t pauses = again ? std::min(2 * before, kMostPauses) : 1;
+    num_pauses_.store(pauses, std::memory_order_relaxed);
+    paused_until_ns_.store(end_ns + pauses * lost_ns,
                            std::memory_order_relaxed);
   }
 
  private:
-  std::atomic<int64_t> paused_until_ns_{0};
+  std::atomic<int64_t> paused_until_ns_{INT64_MIN / 2};
+  std::atomic<int64_t> num_pauses_{1};  // As long as the loss, in that one.
 };
 
 }  // namespace commsched

@@ -5,21 +5,38 @@
 namespace commsched {
 namespace {
 
+constexpr int64_t kLossNs = 2 * Polling::kLossNs;
+
+// Loses the core at `now_ns`. Returns when the pause is over.
+int64_t Lose(Polling* polling, int64_t now_ns, int64_t pauses) {
+  const int64_t back_ns = now_ns + kLossNs;
+  const int64_t again_ns = back_ns + pauses * kLossNs;
+  polling->OnYield(now_ns, back_ns);
+  EXPECT_FALSE(polling->IsWorthwhile(back_ns));
+  EXPECT_FALSE(polling->IsWorthwhile(again_ns - 1));
+  EXPECT_TRUE(polling->IsWorthwhile(again_ns));
+  return again_ns;
+}
+
 TEST(PollingTest, IsWorthwhileAsLongAsTheCoreComesBackSoon) {
   Polling polling;
   EXPECT_TRUE(polling.IsWorthwhile(0));
-  polling.OnYield(100, 100 + Polling::kSliceNs - 1);
-  EXPECT_TRUE(polling.IsWorthwhile(100 + Polling::kSliceNs));
+  polling.OnYield(0, Polling::kLossNs - 1);
+  EXPECT_TRUE(polling.IsWorthwhile(Polling::kLossNs));
 }
 
-TEST(PollingTest, ATimeSliceThatIsLostIsPaidBack) {
+TEST(PollingTest, PausesDoubleFromLossToLoss) {
   Polling polling;
-  constexpr int64_t kBackNs = 100 + 2 * Polling::kSliceNs;
-  constexpr int64_t kAgainNs = kBackNs + 64 * Polling::kSliceNs;
-  polling.OnYield(100, kBackNs);
-  EXPECT_FALSE(polling.IsWorthwhile(kBackNs));
-  EXPECT_FALSE(polling.IsWorthwhile(kAgainNs - 1));
-  EXPECT_TRUE(polling.IsWorthwhile(kAgainNs));
+  int64_t now_ns = 0;
+  for (const int64_t pauses : {1, 2, 4, 8, 16, 32, 32}) {
+    now_ns = Lose(&polling, now_ns, pauses);
+  }
+}
+
+TEST(PollingTest, ALossLongAfterTheLastOneIsTheFirst) {
+  Polling polling;
+  const int64_t now_ns = Lose(&polling, Lose(&polling, 0, 1), 2);
+  Lose(&polling, now_ns + Polling::kMostPauses * kLossNs, 1);
 }
 
 }  // namespace
