@@ -78,7 +78,7 @@ struct LaunchTask {
 // its host fills the link to one peer at a time (pacer.h), and where two ranks
 // send to the same one, a third one waits until the next chunk.
 inline uint64_t ChunkBytesOn(const Layout& layout, uint64_t chunk_bytes) {
-  constexpr uint64_t kTurnBytes = 256 << 10;
+  constexpr uint64_t kTurnBytes = 128 << 10;
   const bool takes_turns =
       layout.num_hosts() > 2 && layout.most_ranks_per_host() == 1;
   return takes_turns ? std::min(chunk_bytes, kTurnBytes) : chunk_bytes;

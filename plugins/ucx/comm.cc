@@ -522,7 +522,7 @@ bool Comm::IsPaced(const Operation& operation) const {
     if (first == rank_) first = message.peer;
     has_several |= message.peer != first;
   }
-  return has_several && bytes > choices_.chunk_bytes();
+  return has_several && bytes > pacer_.room_bytes();
 }
 
 void Comm::PostPaced() {

@@ -219,7 +219,8 @@ Outcome Network::Open(const NetworkOptions& options) {
       {"TLS", "", tls},
       {"NET_DEVICES", "", options.net_devices},
       {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
-      {"TCP_SNDBUF", "UCX_TCP_SNDBUF", one_machine_ ? "" : kTcpSendBuffer},
+      {"TCP_SNDBUF", "UCX_TCP_SNDBUF",
+       one_machine_ || world_size_ == 2 ? "" : kTcpSendBuffer},
       {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {

@@ -24,6 +24,7 @@ class Pacer {
   // Lets messages of `room_bytes` be under way, or one that is larger.
   explicit Pacer(uint64_t room_bytes) : room_bytes_(room_bytes) {}
 
+  uint64_t room_bytes() const { return room_bytes_; }
   // Takes a message, which stays where it is until it is done, or dropped.
   void Add(Message* message, int64_t now_ns);
   // The next one that may be sent now; null: none. It is under way from then

@@ -145,8 +145,9 @@ std::vector<BackendCase> AllBackends() {
 #endif
 #ifdef COMMSCHED_TEST_UCX
   // By shared memory, with large messages read from the peer's memory, and
-  // without; as if half of the ranks were on another host; by one algorithm
-  // wherever it fits; and over TCP.
+  // without; as if half of the ranks were on another host, or each on one of
+  // its own, where sends take turns; by one algorithm wherever it fits; and
+  // over TCP.
   struct Way {
     const char* name;
     const char* config;
@@ -158,6 +159,7 @@ std::vector<BackendCase> AllBackends() {
         Way{"ucx_hosts",
             "ranks_per_host=2;chunk_bytes=8192;algorithm=levels,auto",
             {4}},
+        Way{"ucx_apart", "ranks_per_host=1;chunk_bytes=4096", {3}},
         Way{"ucx_tree", "ranks_per_host=2;algorithm=tree,auto", {3, 4}},
         Way{"ucx_exchange", "algorithm=exchange,auto", {3}},
         Way{"ucx_net", "local=net", {1, 2, 3, 4}}}) {
