@@ -16,38 +16,41 @@ void MeasureOne(const Algorithm& algorithm, const LaunchTask& measured,
   Build(algorithm, measured, one);
 }
 
-// By levels: with smaller counts any of the members may be packed, so that
-// there is what the others make, and what a pack of all would.
-uint64_t MeasurePacks(LaunchTask measured, uint64_t bytes, Operation* largest) {
+// With smaller counts any of the members may be packed, so that there is what
+// the others make, and what a pack of all would.
+struct PackNeeds {
+  uint64_t apart_bytes = 0;
+  uint64_t packed_bytes = 0;
+};
+PackNeeds MeasurePacks(const Algorithm& algorithm, LaunchTask measured,
+                       Operation* largest) {
   Operation apart;
   Operation packed;
+  PackNeeds needs;
   measured.packs = LaunchTask::Packs::kNone;
-  const uint64_t apart_bytes = ScratchBytes(kLevels, measured, &apart);
-  MeasureOne(kLevels, measured, &apart);
+  needs.apart_bytes = ScratchBytes(algorithm, measured, &apart);
+  MeasureOne(algorithm, measured, &apart);
   measured.packs = LaunchTask::Packs::kAll;
-  const uint64_t packed_bytes =
-      ScratchBytes(kLevels, measured, &packed) - ScratchBytesOf(bytes);
-  MeasureOne(kLevels, measured, &packed);
+  needs.packed_bytes = ScratchBytes(algorithm, measured, &packed);
+  MeasureOne(algorithm, measured, &packed);
   largest->Reserve(packed);
   apart.Append(packed);
   largest->Reserve(apart);
-  return std::max(apart_bytes, packed_bytes) +
+  return needs;
+}
+
+uint64_t MeasureLevels(const LaunchTask& measured, uint64_t bytes,
+                       Operation* largest) {
+  const PackNeeds needs = MeasurePacks(kLevels, measured, largest);
+  return std::max(needs.apart_bytes,
+                  needs.packed_bytes - ScratchBytesOf(bytes)) +
          ScratchBytesOf(std::min(bytes, PackRule::kMostBytes));
 }
 
-// Of an all-to-all, likewise: both sides of a pack.
-uint64_t MeasureParts(LaunchTask measured, Operation* largest) {
-  Operation apart;
-  Operation packed;
-  measured.packs = LaunchTask::Packs::kNone;
-  MeasureOne(kExchange, measured, &apart);
-  measured.packs = LaunchTask::Packs::kAll;
-  const uint64_t bytes = ScratchBytes(kExchange, measured, &packed);
-  MeasureOne(kExchange, measured, &packed);
-  largest->Reserve(packed);
-  apart.Append(packed);
-  largest->Reserve(apart);
-  return std::min(bytes, 2 * ScratchBytesOf(PackRule::kMostBytes));
+// Both sides of a pack.
+uint64_t MeasureAllToAll(const LaunchTask& measured, Operation* largest) {
+  return std::min(MeasurePacks(kExchange, measured, largest).packed_bytes,
+                  2 * ScratchBytesOf(PackRule::kMostBytes));
 }
 
 // Whether data of a rank may come by way of one that waits for others itself.
@@ -113,11 +116,12 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
     if (!algorithm->fits(smallest, task.layout)) continue;
     if (algorithm == &kLevels && task.launch.num_members > 1) {
       scratch_bytes = std::max(scratch_bytes,
-                               MeasurePacks(measured, shape.bytes(), largest));
+                               MeasureLevels(measured, shape.bytes(), largest));
       continue;
     }
     if (shape.kind == COMMSCHED_ALL_TO_ALL && task.launch.num_members > 1) {
-      scratch_bytes = std::max(scratch_bytes, MeasureParts(measured, largest));
+      scratch_bytes =
+          std::max(scratch_bytes, MeasureAllToAll(measured, largest));
       continue;
     }
     Operation one;
