@@ -6,6 +6,7 @@
 
 #include "plugins/ucx/collectives.h"
 #include "plugins/ucx/message.h"
+#include "plugins/ucx/tree_shape.h"
 
 namespace commsched {
 namespace {
@@ -39,6 +40,7 @@ void AddRank(const ucx::Operation& operation, const ucx::Layout& layout,
   }
   std::vector<bool> peers(static_cast<size_t>(layout.size()));
   ucx::MarkPeers(operation, &peers);
+  ucx::MarkJoinPeers(layout, rank, &peers);
   counts->messages = std::max(counts->messages, messages);
   counts->endpoints = std::max<int64_t>(
       counts->endpoints, std::count(peers.begin(), peers.end(), true));

@@ -26,6 +26,7 @@ struct LaunchCounts {
   ucx::Crossing told;        // What a session would tell of it.
   uint64_t array_bytes = 0;  // After rounding to equal parts of elements.
   int64_t messages = 0;      // Sends, receives, offers, answers.
+  // Peers that it exchanges messages with, and those that it joins by.
   int64_t endpoints = 0;
   uint64_t scratch_bytes = 0;
   uint64_t link_bytes = 0;  // Over the busiest direction of a host's link.

@@ -10,12 +10,6 @@ namespace {
 // Any address will do that can be counted on from.
 char* const kNoScratch = reinterpret_cast<char*>(uintptr_t{1} << 32);
 
-void MeasureOne(const Algorithm& algorithm, const LaunchTask& measured,
-                Operation* one) {
-  one->scratch.address = kNoScratch;
-  Build(algorithm, measured, one);
-}
-
 // With smaller counts any of the members may be packed, so that there is what
 // the others make, and what a pack of all would.
 struct PackNeeds {
@@ -29,10 +23,10 @@ PackNeeds MeasurePacks(const Algorithm& algorithm, LaunchTask measured,
   PackNeeds needs;
   measured.packs = LaunchTask::Packs::kNone;
   needs.apart_bytes = ScratchBytes(algorithm, measured, &apart);
-  MeasureOne(algorithm, measured, &apart);
+  BuildNowhere(algorithm, measured, &apart);
   measured.packs = LaunchTask::Packs::kAll;
   needs.packed_bytes = ScratchBytes(algorithm, measured, &packed);
-  MeasureOne(algorithm, measured, &packed);
+  BuildNowhere(algorithm, measured, &packed);
   largest->Reserve(packed);
   apart.Append(packed);
   largest->Reserve(apart);
@@ -105,6 +99,12 @@ void Build(const Algorithm& algorithm, const LaunchTask& task,
   algorithm.build(task, operation);
 }
 
+void BuildNowhere(const Algorithm& algorithm, const LaunchTask& task,
+                  Operation* operation) {
+  operation->scratch.address = kNoScratch;
+  Build(algorithm, task, operation);
+}
+
 uint64_t Measure(const LaunchTask& task, Operation* largest) {
   LaunchTask measured = task;
   measured.measures = true;
@@ -130,7 +130,7 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
             ? ScratchBytes(*algorithm, measured, &one)
             : ScratchOfSmaller(*algorithm, measured, shape, &one);
     scratch_bytes = std::max(scratch_bytes, needed);
-    MeasureOne(*algorithm, measured, &one);
+    BuildNowhere(*algorithm, measured, &one);
     largest->Reserve(one);
   }
   return scratch_bytes;

@@ -23,6 +23,11 @@ uint64_t ScratchBytes(const Algorithm& algorithm, const LaunchTask& task,
 void Build(const Algorithm& algorithm, const LaunchTask& task,
            Operation* operation);
 
+// What Build() writes, where there is neither scratch nor a launch's memory
+// (LaunchTask::measures).
+void BuildNowhere(const Algorithm& algorithm, const LaunchTask& task,
+                  Operation* operation);
+
 // Makes `largest` hold, of everything, at least as much as Build() writes for
 // this launch, or for one with smaller counts, which may take another
 // algorithm. Its memory is not looked at. Returns the scratch that it needs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "close_on_exec.h"
 #include "collectives.h"
 #include "tags.h"
 
@@ -114,9 +115,15 @@ Outcome Comm::Create(Network* network, const commsched_comm_desc_t& desc,
             "rank " + std::to_string(network->world_rank()) +
                 " has already joined '" + comm->id_ + "'"};
   }
-  comm->ReceiveNotices();
+  comm->join_ = std::make_unique<GroupJoin>(
+      network, comm->layout_,
+      GroupJoin::Spec{.ranks = &comm->ranks_,
+                      .rank = comm->rank_,
+                      .tags = comm->tags_,
+                      .asks_starts = comm->asks_starts_});
   comm->ReceiveAnswers();
   network->Add(comm.get());
+  network->notices()->Joined(comm->tags_);
   network->WillJoin(comm);
   *out = std::move(comm);
   return {};
@@ -130,67 +137,49 @@ Outcome Comm::Ready(bool* ready, std::string* waits_for) {
   const int64_t deadline_ns = host->now_ns(host->user) + kReadyNs;
   for (const std::weak_ptr<Comm>& each : network_->TakeJoining()) {
     const std::shared_ptr<Comm> comm = each.lock();
-    if (comm == nullptr) continue;
+    if (comm == nullptr || comm->left_) continue;
     std::string missing;
     const Outcome outcome = comm->Join(deadline_ns, &missing);
-    if (!comm->connected_) network_->WillJoin(comm);
+    if (comm->join_ != nullptr) network_->WillJoin(comm);
     if (comm.get() == this) *waits_for = missing;
     if (comm.get() == this && !outcome.ok()) return outcome;
   }
   const std::lock_guard<std::mutex> lock(network_->mu());
-  network_->Progress();
-  if (!connected_ || !failure_.ok()) return failure_;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_ || peers_[static_cast<size_t>(peer)].has_joined) continue;
-    *waits_for = Name(peer) + " has not said that it has joined";
-    return {};
-  }
-  if (const int peer = UnsentTo(); peer >= 0) {
-    *waits_for = Name(peer) + " has not taken that this rank has joined";
-    return {};
-  }
+  if (join_ != nullptr || !failure_.ok()) return failure_;
   BeginExchange();
   *ready = true;
   return {};
 }
 
-int Comm::UnsentTo() const {
-  for (int peer = 0; peer < size(); ++peer) {
-    if ((*unsent_)[static_cast<size_t>(peer)] != 0) return peer;
-  }
-  return -1;
-}
-
-// Connects, if all members have told their addresses, and says so.
 Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
+  for (const int peer : join_->neighbors()) {
     const Outcome outcome =
-        network_->Connect(ranks_[static_cast<size_t>(peer)], deadline_ns);
+        network_->AwaitCard(ranks_[static_cast<size_t>(peer)], deadline_ns);
     if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) {
       *waits_for = Name(peer) + " has not told its address";
       return {};
     }
     if (!outcome.ok()) return outcome;
   }
-  const Outcome outcome = network_->AwaitConnected(deadline_ns);
+  const std::lock_guard<std::mutex> lock(network_->mu());
+  if (network_->stopped()) return NetworkStopped(network_->world_rank());
+  for (const int peer : join_->neighbors()) Introduce(peer);
+  network_->Progress();
+  Outcome outcome = failure_.ok() ? join_->Advance() : failure_;
   if (!outcome.ok()) return outcome;
-  for (int peer = 0; peer < size(); ++peer) {
-    const int world_rank = ranks_[static_cast<size_t>(peer)];
-    if (peer == rank_ || network_->IsConnected(world_rank)) continue;
+  for (const int peer : join_->neighbors()) {
+    if (network_->IsConnected(ranks_[static_cast<size_t>(peer)])) continue;
     *waits_for = Name(peer) + " has not handed over its shared memory";
     return {};
   }
-  const std::lock_guard<std::mutex> lock(network_->mu());
-  connected_ = true;
-  Notice joined;
-  joined.kind = Notice::kJoined;
-  joined.in_flight = static_cast<uint32_t>(operations_.size());
-  joined.asks_starts = asks_starts_ ? 1 : 0;
-  joined.SetTexts(RanksText(), choices_.Text());
+  *waits_for = join_->WaitsFor();
+  if (!join_->IsDone()) return {};
+  any_asks_starts_ = join_->any_asks_starts();
+  join_.reset();
+  // Who was ready before may have wanted to meet this member.
   for (int peer = 0; peer < size(); ++peer) {
-    joined.reads = network_->Reads(ranks_[static_cast<size_t>(peer)]) ? 1 : 0;
-    Tell(joined, peer);
+    if (peers_[static_cast<size_t>(peer)].has_joined) Introduce(peer);
+    if (peers_[static_cast<size_t>(peer)].is_answer_due) AnswerAsked(peer);
   }
   return {};
 }
@@ -201,12 +190,14 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
                      uint32_t num_launches) {
   Operation largest;
   uint64_t scratch_bytes = 0;
+  std::vector<bool> peers(peers_.size());
   for (uint32_t i = 0; i < num_launches; ++i) {
     Outcome outcome = CheckKind(launches[i]);
     if (outcome.ok()) outcome = CheckChoice(launches[i]);
     if (!outcome.ok()) return outcome;
     scratch_bytes =
         std::max(scratch_bytes, Measure(Task(launches[i]), &largest));
+    MarkPeersOf(launches[i], &peers);
   }
   const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
   for (Operation& operation : operations_) operation.Reserve(largest);
@@ -223,7 +214,20 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     network_->ReserveEarly(num_early - num_early_);
     num_early_ = num_early;
   }
-  return {};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peers[static_cast<size_t>(peer)]) Introduce(peer);
+  }
+  network_->Progress();
+  return failure_;
+}
+
+void Comm::MarkPeersOf(const commsched_launch_t& launch,
+                       std::vector<bool>* peers) {
+  Operation operation;
+  LaunchTask task = Task(launch);
+  task.measures = true;
+  BuildNowhere(*choices_.Of(launch).algorithm, task, &operation);
+  MarkPeers(operation, peers);
 }
 
 uint64_t Comm::Tag(int source, uint64_t type) const {
@@ -367,6 +371,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
     message.owner = request;
     message.receiver = this;
   }
+  MeetPeers(operation);
   if (launch.kind == COMMSCHED_SEND) CountPeers(&operation);
   if (size() == 1 ||
       (launch.kind == COMMSCHED_SEND && operation.num_unheard == 0)) {
@@ -381,6 +386,18 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   for (int peer = 0; peer < size(); ++peer) FailIfLeft(peer);
   if (!failure_.ok()) Stop();
   return failure_;
+}
+
+// Of a launch that has not been expected.
+void Comm::MeetPeers(const Operation& operation) {
+  const bool have_met = std::all_of(
+      operation.messages.begin(), operation.messages.end(),
+      [&](const Message& message) {
+        return peers_[static_cast<size_t>(message.peer)].is_introduced;
+      });
+  if (have_met) return;
+  const CloseOnExec close_on_exec;
+  for (const Message& message : operation.messages) Introduce(message.peer);
 }
 
 // Sends and receives between two ranks are matched by their numbers.
@@ -400,8 +417,16 @@ void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
   }
 }
 
+// In the order in which they were posted, once the two have met.
 void Comm::PostOne(Operation* operation, Message* message) {
   ++operation->outstanding;
+  Peer& peer = peers_[static_cast<size_t>(message->peer)];
+  if (peer.is_open) return PostNow(operation, message);
+  message->place = LocalPlace::kUnposted;
+  peer.unposted.Push(message);
+}
+
+void Comm::PostNow(Operation* operation, Message* message) {
   if (message->is_receive) {
     network_->Receive(ranks_[static_cast<size_t>(message->peer)],
                       DataTag(*operation, *message), message);

@@ -9,47 +9,24 @@
 
 #include "choice.h"
 #include "commsched/plugin.h"
+#include "group_join.h"
 #include "layout.h"
 #include "network.h"
+#include "notices.h"
 #include "operation.h"
 #include "pacer.h"
 #include "start_exchange.h"
+#include "tag_table.h"
 
 namespace commsched::ucx {
 
-// What members tell each other besides data.
-struct Notice {
-  static constexpr uint32_t kLeft = 2;
-  // What makes two communicators with one id different: the first notice.
-  static constexpr uint32_t kJoined = 3;
-  // After a failure: the reader's memory is not read any more.
-  static constexpr uint32_t kStopped = 4;
-  // After that: nothing of its sends is under way any more, so that the reader
-  // need not take them.
-  static constexpr uint32_t kDrained = 5;
-  // How many launches has the reader posted? And so many.
-  static constexpr uint32_t kAsked = 6;
-  static constexpr uint32_t kPosted = 7;
-
-  uint32_t kind = 0;
-  int32_t rank = 0;          // Of the group; who says it.
-  uint32_t in_flight = 0;    // kJoined: launches that it was made for.
-  uint32_t reads = 0;        // kJoined: 1: it reads the hearer's memory.
-  uint32_t has_failed = 0;   // kLeft: 1: because of a failure.
-  uint32_t asks_starts = 0;  // kJoined: 1: commsched_comm_desc_t says so.
-  // kLeft, kPosted: collectives that it has posted; sends to, and receives
-  // from, the reader.
-  uint64_t launches = 0;
-  uint64_t sent = 0;
-  uint64_t received = 0;
-  // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
-  // to what there is room for.
-  char ranks[480] = "";
-  char choices[240] = "";
-
-  void SetTexts(const std::string& all_ranks, const std::string& all_choices);
-};
-
+// Members that exchange messages meet first: each tells the other that it has
+// joined, as the first one does when it expects a launch with such messages, or
+// has one, and the other in answer. Until then messages wait. So whoever may
+// have something of this member under way, or wait for something of it, is
+// known here, and is told when this member fails or leaves; the others, with
+// whom it has nothing to do, are not.
+//
 // Thread rules are those of commsched_backend_t. What an abort touches, and
 // what UCX does while somebody waits, is behind the network's mutex.
 class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
@@ -58,13 +35,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
                         std::shared_ptr<Comm>* out);
   ~Comm() override;
 
-  // Connects to the members that have told their addresses. Ready once all have
-  // said that they have joined, since from then on each of them is waited for
-  // when the communicator fails; and once what this member has said is out,
+  // Joins (group_join.h). Ready once all have, and what others wait for is out,
   // since who is ready may wait elsewhere and make no progress. Else
   // `*waits_for` says what is missing.
   Outcome Ready(bool* ready, std::string* waits_for);
-  // Makes room for launches like these.
+  // Makes room for launches like these, and meets whom they need.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   // Thread-safe.
   Outcome Estimate(const commsched_launch_t& launch,
@@ -81,16 +56,25 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint32_t TakeStarts(commsched_launch_start_t* out_starts, uint32_t capacity);
   // The host lets go of it.
   void Leave();
-  // Whether messages of launches are under way.
-  bool Sends() const;
+  // Whether messages are under way that refer to it.
+  bool IsUnderWay() const;
+
+  // With the network's mutex, not in callbacks of UCX: notices to it, and that
+  // other ranks have been connected.
+  uint64_t tags() const { return tags_; }
+  void Hear(const Notice& notice);
+  void OnConnected();
 
  private:
-  // What passes between this member and another, for kind SEND.
+  // What passes between this member and another.
   struct Peer {
-    uint64_t sends = 0;  // Posted here.
+    uint64_t sends = 0;  // Posted here, of kind SEND.
     uint64_t receives = 0;
-    bool reads = false;  // This rank's memory.
-    bool has_joined = false;
+    bool reads = false;          // This rank's memory.
+    bool is_introduced = false;  // It has been told that this member joined,
+    bool has_joined = false;     // and has said so itself.
+    bool is_open = false;        // Both, and messages may be posted.
+    LinkedQueue<Message> unposted;
     bool has_stopped = false;
     bool has_drained = false;
     bool has_left = false;
@@ -109,6 +93,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     bool asks_again = false;
     int64_t answer_asked_ns = 0;
     bool answer_counts = false;
+    bool is_answer_due = false;  // It has asked, and cannot be answered yet.
     // The last launch of kind SEND with a receive of it.
     uint64_t received_in = UINT64_MAX;
   };
@@ -128,11 +113,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void Answer(Message* message);
   void Finish(Message* message, ucs_status_t status, uint64_t bytes);
   void HearData(Operation* operation, Message* message);
+  void MeetPeers(const Operation& operation);
   void CountPeers(Operation* operation);
   void WakeIfDue(const Operation& operation);
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);
-  void Hear(const Notice& notice);
   void HearJoined(const Notice& notice);
   // Who has not posted (comm_late.cc).
   void Ask(const Operation& operation, int64_t now_ns);
@@ -150,6 +135,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // With the mutex held.
   void Post(Operation* operation, uint32_t first, uint32_t count);
   void PostOne(Operation* operation, Message* message);
+  void PostNow(Operation* operation, Message* message);
   void PostSend(Operation* operation, Message* message);
   void SendData(const Operation& operation, Message* message);
   bool IsPaced(const Operation& operation) const;
@@ -160,13 +146,12 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void PostHeld();
   bool MustWait(const Operation& operation) const;
   void LeaveWindow();
-  void ReceiveNotices();
   void ReceiveAnswers();
+  void Introduce(int peer);
+  void Open(int peer);
   void Tell(const Notice& notice, int peer);
   void TellAll(uint32_t kind);
   Outcome Join(int64_t deadline_ns, std::string* waits_for);
-  // The first member that a notice is still on its way to; -1: none.
-  int UnsentTo() const;
   void AwaitSent(int64_t deadline_ns);
   void FailLocked(commsched_status_t status, const std::string& reason);
   std::string MissedFrom(int peer) const;
@@ -174,12 +159,14 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void Suspect(const std::string& reason);
   std::string Name(int peer) const;
   std::string RanksText() const;
+  bool Sends() const;
   bool Receives() const;
   bool IsRead() const;
   bool MaySend(int peer) const;
   int64_t TakesUntilNs(int64_t begin_ns, int64_t end_ns) const;
   void GiveUpOnOthers();
   void BeginStop();
+  void DropUnposted();
   void DropLocalSends();
   void Stop();
 
@@ -193,6 +180,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   }
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
+  // Marks, by rank of the group, whom a launch exchanges messages with.
+  void MarkPeersOf(const commsched_launch_t& launch, std::vector<bool>* peers);
   Outcome Allocate(uint64_t bytes, Scratch* scratch);
   void TakeBack(Scratch* scratch);
 
@@ -211,7 +200,6 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Owned by who launches and polls.
   Choices choices_;
-  bool connected_ = false;
   std::vector<Scratch> spare_;  // The last one is the one that was used last.
   std::vector<commsched_piece_t> pieces_;  // Of Sum().
 
@@ -233,13 +221,12 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   std::string suspicion_;  // A message that failed; "": none.
   int64_t suspicion_deadline_ns_ = 0;
   bool stopped_ = false;
+  bool leaves_ = false;
   bool left_ = false;
-  // Notices under way, by peer; they may outlive the communicator.
-  const std::shared_ptr<std::vector<uint32_t>> unsent_;
+  const UnsentNotices unsent_;
+  std::unique_ptr<GroupJoin> join_;          // Null: this member has joined.
   std::unique_ptr<StartExchange> exchange_;  // Null: nobody asks for starts.
   bool any_asks_starts_ = false;
-  Notice heard_;
-  Message notice_message_;
   MessageId answered_;
   Message answer_message_;
 };

@@ -66,6 +66,12 @@ bool Comm::Sends() const {
       [](const Operation& operation) { return operation.outstanding != 0; });
 }
 
+bool Comm::IsUnderWay() const {
+  return Sends() || answer_message_.request != nullptr ||
+         (join_ != nullptr && join_->IsUnderWay()) ||
+         (exchange_ != nullptr && exchange_->IsUnderWay());
+}
+
 // Whether memory of launches that this rank has sent may still be read, by a
 // peer that has not stopped or, of what is sent without asking, by UCX here.
 bool Comm::IsRead() const {
@@ -85,10 +91,11 @@ bool Comm::IsRead() const {
 }
 
 // Whether `peer` may still have sends under way, which only progress of this
-// rank ends. Who has left in good order has none, and says nothing.
+// rank ends. Who has left in good order has none, and says nothing; who has not
+// heard of this member has posted none.
 bool Comm::MaySend(int peer) const {
   const Peer& other = peers_[static_cast<size_t>(peer)];
-  return peer != rank_ && !other.has_drained &&
+  return other.is_introduced && !other.has_drained &&
          (!other.has_left || other.has_failed);
 }
 
@@ -119,12 +126,26 @@ void Comm::GiveUpOnOthers() {
 void Comm::TellAll(uint32_t kind) {
   Notice notice;
   notice.kind = kind;
-  for (int peer = 0; peer < size(); ++peer) Tell(notice, peer);
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peers_[static_cast<size_t>(peer)].is_introduced) Tell(notice, peer);
+  }
+}
+
+void Comm::DropUnposted() {
+  for (Peer& peer : peers_) {
+    while (!peer.unposted.empty()) {
+      Message* const message = peer.unposted.front();
+      peer.unposted.Pop();
+      message->place = LocalPlace::kNone;
+      Finish(message, UCS_ERR_CANCELED, 0);
+    }
+  }
 }
 
 void Comm::BeginStop() {
   stopped_ = true;
   DropPaced();
+  DropUnposted();
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {
@@ -200,14 +221,16 @@ void Comm::Stop() {
 }
 
 // The others must hear what this member has said, whoever makes progress next:
-// perhaps nobody. Who does not take it in time is waited for once.
+// perhaps nobody. Who does not take it in time is waited for once. Who is not
+// connected has not met this member, and asks when it wants to.
 void Comm::AwaitSent(int64_t deadline_ns) {
   const commsched_host_t* host = network_->host();
   const auto in_time = [&] { return host->now_ns(host->user) < deadline_ns; };
   const auto is_taken = [&](int peer) {
     const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
     return (*unsent_)[static_cast<size_t>(peer)] == 0 ||
-           network_->IsDeaf(world_rank) || network_->IsAbsent(world_rank);
+           !network_->IsConnected(world_rank) || network_->IsDeaf(world_rank) ||
+           network_->IsAbsent(world_rank);
   };
   for (int peer = 0; peer < size() && !network_->stopped(); ++peer) {
     while (!is_taken(peer) && in_time()) {
@@ -223,8 +246,11 @@ void Comm::AwaitSent(int64_t deadline_ns) {
 
 void Comm::Leave() {
   const std::lock_guard<std::mutex> lock(network_->mu());
+  leaves_ = true;
   Notice notice;
   notice.kind = Notice::kLeft;
+  notice.tags = tags_;
+  notice.rank = rank_;
   notice.launches = num_collectives_;
   for (const uint32_t request : order_) {
     const Operation& operation = operations_[request];
@@ -234,6 +260,7 @@ void Comm::Leave() {
   // This may be there before the host's word of what failed.
   notice.has_failed = failure_.ok() ? 0 : 1;
   for (int peer = 0; peer < size(); ++peer) {
+    if (!peers_[static_cast<size_t>(peer)].is_introduced) continue;
     notice.sent = peers_[static_cast<size_t>(peer)].sends;
     notice.received = peers_[static_cast<size_t>(peer)].receives;
     Tell(notice, peer);
@@ -242,21 +269,24 @@ void Comm::Leave() {
   if (Sends() || has_failed) Stop();
   left_ = true;
   LeaveWindow();
-  network_->Cancel(&notice_message_);
+  network_->Remove(this);
+  network_->notices()->Left(notice);
+  for (int peer = 0; peer < size(); ++peer) {
+    const Peer& other = peers_[static_cast<size_t>(peer)];
+    if (!other.has_joined || other.is_introduced) continue;
+    network_->notices()->AnswerForWhoLeft(tags_, peer,
+                                          ranks_[static_cast<size_t>(peer)]);
+  }
   network_->Cancel(&answer_message_);
+  if (join_ != nullptr) join_->End();
   if (exchange_ != nullptr) exchange_->End();
   // A peer that is gone takes nothing.
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
   AwaitSent(has_failed ? std::max(end_by_ns_, now_ns + kLateFlushNs)
                        : now_ns + kFlushNs);
-  network_->Remove(this);
   network_->GiveBackEarly(num_early_);
   network_->GiveId(id_, tags_);
-  if (Sends() || notice_message_.request != nullptr ||
-      answer_message_.request != nullptr ||
-      (exchange_ != nullptr && exchange_->IsUnderWay())) {
-    network_->Bury(shared_from_this());
-  }
+  if (IsUnderWay()) network_->Bury(shared_from_this());
 }
 
 }  // namespace commsched::ucx

@@ -14,6 +14,9 @@ namespace {
 // How long an answer counts, from when it was asked for, unless it is asked for
 // again; what has been posted stays so.
 constexpr int64_t kFreshNs = int64_t{2} * 1000 * 1000 * 1000;
+// Of larger groups only those are asked that this member has met: connections
+// to all would take longer, and more descriptors, than there may be.
+constexpr int kMostAskedUnmet = 64;
 
 bool IsOpen(const Message& message) {
   if (message.is_receive) return !message.has_come;
@@ -125,6 +128,7 @@ void Comm::Ask(const Operation& operation, int64_t now_ns) {
   if (operation.IsDone() || !failure_.ok() || network_->stopped()) return;
   for (int peer = 0; peer < size(); ++peer) {
     Peer& other = peers_[static_cast<size_t>(peer)];
+    if (!other.is_introduced && size() > kMostAskedUnmet) continue;
     if (other.has_left || !WaitsFor(operation, peer) ||
         HasPosted(operation, peer)) {
       continue;
@@ -147,12 +151,17 @@ void Comm::AskPeer(int peer, int64_t now_ns) {
   Tell(notice, peer);
 }
 
+// Who asks before this member has joined is answered then.
 void Comm::AnswerAsked(int peer) {
+  Introduce(peer);
+  Peer& other = peers_[static_cast<size_t>(peer)];
+  other.is_answer_due = !other.is_introduced;
+  if (other.is_answer_due) return;
   Notice notice;
   notice.kind = Notice::kPosted;
   notice.launches = num_collectives_;
-  notice.sent = peers_[static_cast<size_t>(peer)].sends;
-  notice.received = peers_[static_cast<size_t>(peer)].receives;
+  notice.sent = other.sends;
+  notice.received = other.receives;
   Tell(notice, peer);
 }
 

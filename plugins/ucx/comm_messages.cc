@@ -1,7 +1,6 @@
 // What a communicator does with messages that have come or gone, and what its
 // members tell each other.
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "comm.h"
@@ -18,26 +17,7 @@ bool IsFirstHeard(const Operation& operation, const Message& message) {
                       });
 }
 
-// A notice on its way, which deletes itself.
-struct SentNotice final : Receiver {
-  void OnDone(Message* /*message*/, ucs_status_t /*status*/,
-              uint64_t /*bytes*/) override {
-    --(*unsent)[static_cast<size_t>(message.peer)];
-    delete this;
-  }
-
-  Notice notice;
-  std::shared_ptr<std::vector<uint32_t>> unsent;  // By peer.
-  Message message;
-};
-
 }  // namespace
-
-void Notice::SetTexts(const std::string& all_ranks,
-                      const std::string& all_choices) {
-  snprintf(ranks, sizeof(ranks), "%s", all_ranks.c_str());
-  snprintf(choices, sizeof(choices), "%s", all_choices.c_str());
-}
 
 std::string Comm::RanksText() const {
   std::string text;
@@ -49,12 +29,6 @@ std::string Comm::RanksText() const {
 }
 
 void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
-  if (message == &notice_message_) {
-    if (status != UCS_OK || left_) return;
-    if (bytes == sizeof(heard_)) Hear(heard_);
-    if (!left_) ReceiveNotices();
-    return;
-  }
   if (message == &answer_message_) return OnAnswer(status, bytes);
   if (status == UCS_OK && !message->is_receive && message->unread != 0) {
     if (--message->unread == 0) Finish(message, status, bytes);
@@ -69,14 +43,8 @@ void Comm::OnDone(Message* message, ucs_status_t status, uint64_t bytes) {
   Finish(message, status, bytes);
 }
 
-void Comm::OnHeard(Message* message, const void* data, uint64_t bytes) {
+void Comm::OnHeard(Message* /*message*/, const void* data, uint64_t bytes) {
   if (left_) return;
-  if (message == &notice_message_) {
-    Notice notice;
-    if (bytes != sizeof(notice)) return;
-    std::memcpy(&notice, data, sizeof(notice));
-    return Hear(notice);
-  }
   MessageId id;
   if (bytes != sizeof(id)) return;
   std::memcpy(&id, data, sizeof(id));
@@ -205,14 +173,6 @@ void Comm::MessageFailed(const Operation& operation, const Message& message,
 
 // ---- Notices ----
 
-void Comm::ReceiveNotices() {
-  notice_message_.receiver = this;
-  notice_message_.is_receive = true;
-  notice_message_.data = &heard_;
-  notice_message_.bytes = sizeof(heard_);
-  network_->ReceiveAny(Tag(0, kNoticeType), &notice_message_);
-}
-
 void Comm::ReceiveAnswers() {
   answer_message_.receiver = this;
   answer_message_.is_receive = true;
@@ -221,23 +181,62 @@ void Comm::ReceiveAnswers() {
   network_->ReceiveAny(Tag(0, kAnswerType), &answer_message_);
 }
 
+// Also of one that this member has not met.
 void Comm::Tell(const Notice& notice, int peer) {
-  if (peer == rank_ || !connected_) return;
-  auto* sent = new SentNotice;
-  sent->notice = notice;
-  sent->notice.rank = rank_;
-  sent->unsent = unsent_;
-  ++(*unsent_)[static_cast<size_t>(peer)];
-  sent->message.receiver = sent;
-  sent->message.peer = peer;
-  sent->message.data = &sent->notice;
-  sent->message.bytes = sizeof(sent->notice);
-  network_->Send(ranks_[static_cast<size_t>(peer)], Tag(rank_, kNoticeType),
-                 &sent->message, &sent->notice, sizeof(sent->notice));
+  if (notice.kind != Notice::kJoined) Introduce(peer);
+  if (!peers_[static_cast<size_t>(peer)].is_introduced) return;
+  Notice told = notice;
+  told.tags = tags_;
+  told.rank = rank_;
+  network_->notices()->Send(told, ranks_[static_cast<size_t>(peer)], peer,
+                            unsent_);
+}
+
+// Until the card of `peer` is known, which only comes before this member has
+// joined, it is not answered; nor is who comes when this member stops, or
+// leaves, and has told the others so. That one is told once it has left.
+void Comm::Introduce(int peer) {
+  Peer& other = peers_[static_cast<size_t>(peer)];
+  const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
+  if (other.is_introduced || peer == rank_ || stopped_ || leaves_ ||
+      network_->stopped() || network_->CardOf(world_rank).empty()) {
+    return;
+  }
+  const Outcome begun = network_->Connect(world_rank);
+  if (!begun.ok()) return FailLocked(begun.code, begun.reason);
+  other.is_introduced = true;
+  Notice joined;
+  joined.kind = Notice::kJoined;
+  joined.in_flight = static_cast<uint32_t>(operations_.size());
+  joined.reads = network_->Reads(world_rank) ? 1 : 0;
+  joined.SetTexts(RanksText(), choices_.Text());
+  Tell(joined, peer);
+  Open(peer);
+}
+
+// Posts what has waited, if there is nothing more to be waited for.
+void Comm::Open(int peer) {
+  Peer& other = peers_[static_cast<size_t>(peer)];
+  if (other.is_open || !other.is_introduced || !other.has_joined ||
+      !failure_.ok() ||
+      !network_->IsConnected(ranks_[static_cast<size_t>(peer)])) {
+    return;
+  }
+  other.is_open = true;
+  while (!other.unposted.empty()) {
+    Message* const message = other.unposted.front();
+    other.unposted.Pop();
+    message->place = LocalPlace::kNone;
+    PostNow(&operations_[message->owner], message);
+  }
+}
+
+void Comm::OnConnected() {
+  for (int peer = 0; peer < size(); ++peer) Open(peer);
 }
 
 void Comm::Hear(const Notice& notice) {
-  if (notice.rank < 0 || notice.rank >= size()) return;
+  if (left_ || notice.rank < 0 || notice.rank >= size()) return;
   Peer& peer = peers_[static_cast<size_t>(notice.rank)];
   switch (notice.kind) {
     case Notice::kLeft:
@@ -262,10 +261,11 @@ void Comm::Hear(const Notice& notice) {
       return HearPosted(notice);
     case Notice::kJoined:
       peer.reads = notice.reads != 0;
-      any_asks_starts_ |= notice.asks_starts != 0;
       peer.has_joined = true;
-      network_->Wake();
-      return HearJoined(notice);
+      Introduce(notice.rank);
+      HearJoined(notice);
+      Open(notice.rank);
+      return network_->Wake();
     default:
       return;
   }

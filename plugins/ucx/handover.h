@@ -57,6 +57,15 @@ class Handover {
   // With world rank `peer`, which has told such a card.
   void Begin(int peer, const SegmentCard& card);
   State StateOf(int peer) const;
+  // Whether `peer` has handed over its parts, and Begin() has not been called.
+  bool HasCalled(int peer) const {
+    const Peer& other = peers_[static_cast<size_t>(peer)];
+    return other.has_parts && !other.has_begun;
+  }
+  // Whether one that has begun is not decided yet.
+  bool IsWaiting() const;
+  // Readable when somebody calls.
+  int listener_fd() const { return listener_.get(); }
   // Once, of a peer that shares the host.
   SharedParts TakeParts(int peer);
   // Does what can be done at once for all that have begun; if that is nothing
@@ -95,7 +104,6 @@ class Handover {
   Outcome Accept();
   Outcome Hear(Descriptor* caller);
   Outcome Dismiss(Descriptor* caller);
-  bool IsWaiting() const;
   Outcome Take(Peer* peer);
   Outcome Give(Peer* peer);
   void AwaitConfirmation(Peer* peer);

@@ -41,6 +41,13 @@ void IssueTimes::AddChild(const Layout& layout, int rank) {
   children_.push_back(child);
 }
 
+std::vector<int> IssueTimes::Neighbors() const {
+  std::vector<int> neighbors;
+  if (parent_ >= 0) neighbors.push_back(parent_);
+  for (const Child& child : children_) neighbors.push_back(child.rank);
+  return neighbors;
+}
+
 // ---- Batches ----
 
 IssueTimes::Batch* IssueTimes::Open(uint64_t number) {

@@ -59,6 +59,8 @@ class IssueTimes {
   // What is to be sent next, and to whom; -1: nothing. `now_ns`: when it is.
   int Next(int64_t now_ns, TimesMessage* out_message);
 
+  // Whom Next() names.
+  std::vector<int> Neighbors() const;
   // Whether there is something to be taken.
   bool HasStarts() const { return num_known_ != 0; }
   // Up to `capacity` launches that it has become known of, by the clock of this

@@ -167,6 +167,16 @@ void LocalLinks::Add(int rank, SharedParts parts) {
       RingOf(link.segment, own_, static_cast<int>(links_.size())), ring_bytes_);
   link.is_up = true;
   TellOfRoom(&link);
+  Flush(&link);
+}
+
+LinkedQueue<Message> LocalLinks::TakeUnsent(int rank) {
+  const LinkedQueue<Message> unsent = LinkOf(rank).unsent;
+  LinkOf(rank).unsent = {};
+  for (Message* one = unsent.front(); one != nullptr; one = one->next) {
+    one->place = LocalPlace::kNone;
+  }
+  return unsent;
 }
 
 void LocalLinks::Reserve(size_t num_messages) {
@@ -354,6 +364,7 @@ void LocalLinks::Drop(Early* early) {
 void LocalLinks::Cancel(Message* message) {
   switch (message->place) {
     case LocalPlace::kNone:
+    case LocalPlace::kUnposted:
       return;
     case LocalPlace::kPostedAny:
       posted_any_.Remove(message);

@@ -85,8 +85,11 @@ class LocalLinks {
   const Segment& segment() const { return segment_; }
   int event_fd() const { return event_fd_.get(); }
 
-  // From now on messages may be sent to `rank`, which has handed over `parts`.
+  // Messages to `rank`, which has handed over `parts`, go from now on; those
+  // that were sent before have waited.
   void Add(int rank, SharedParts parts);
+  // What has waited, of a rank that is not added.
+  LinkedQueue<Message> TakeUnsent(int rank);
   bool Has(int rank) const { return LinkOf(rank).is_up; }
 
   // As Network::Send() and Receive(). What has been sent whole is done before

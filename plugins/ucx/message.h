@@ -47,6 +47,7 @@ struct Transfer;
 // Where a message is that does not go by UCX (local_links.h).
 enum class LocalPlace : uint8_t {
   kNone,
+  kUnposted,   // Its owner keeps it still,
   kPosted,     // A receive that nothing has come for,
   kPostedAny,  // and one from any source.
   kUnsent,     // A send that waits for room.

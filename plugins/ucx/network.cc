@@ -23,10 +23,13 @@ namespace {
 
 // How long all that follows a failure may wait for others.
 constexpr int64_t kEndNs = int64_t{1} * 1000 * 1000 * 1000;
-constexpr uint64_t kMaxAddressBytes = 64 << 10;
 // Rounds of progress at once. Where memory is short UCX may report work for
 // ever that it cannot do.
 constexpr int kMaxRounds = 4096;
+// How often those who make progress without sleeping look for callers.
+constexpr uint32_t kRoundsPerLook = 64;
+// How long who hands over sleeps: not all that happens then wakes it.
+constexpr int64_t kHandingOverNs = int64_t{1} * 1000 * 1000;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
 // Ranks of a host need none of it (local_links.h), and it would take room in
@@ -143,6 +146,7 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
   Outcome outcome = network->OpenLocal();
   if (outcome.ok()) outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
+  if (outcome.ok()) network->notices_.Begin();
   if (outcome.ok()) *out = std::move(network);
   return outcome;
 }
@@ -274,6 +278,7 @@ Outcome Network::PutAddress() {
   std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
   value.append(reinterpret_cast<const char*>(address), bytes);
   ucp_worker_release_address(worker_, address);
+  cards_[static_cast<size_t>(world_rank_)] = value;
   char message[512] = "";
   const commsched_status_t code =
       oob_->put(oob_->user, AddressKey(world_rank_).c_str(), value.data(),
@@ -282,12 +287,13 @@ Outcome Network::PutAddress() {
 }
 
 Network::~Network() {
+  if (worker_ != nullptr) notices_.End();
   links_.reset();
   if (interrupt_fd_ >= 0) close(interrupt_fd_);
   if (worker_ != nullptr && !stopped_) DropUnread();
   const bool sends =
       std::any_of(buried_.begin(), buried_.end(),
-                  [](const auto& comm) { return comm->Sends(); });
+                  [](const auto& comm) { return comm->IsUnderWay(); });
   if (stopped_ || sends) {
     Abandon();
     return;
@@ -344,9 +350,12 @@ bool Network::IsFlushed(void** flush) {
 
 // To those who take what they are sent.
 bool Network::HasUnsentLocally() const {
+  if (links_ == nullptr) return false;
   for (int rank = 0; rank < world_size_; ++rank) {
-    if (!IsLinked(rank) || IsAbsent(rank) || IsDeaf(rank)) continue;
-    if (links_->HasUnsent(local_ranks_[static_cast<size_t>(rank)])) return true;
+    const int local_rank = local_ranks_[static_cast<size_t>(rank)];
+    if (local_rank == kNotLocal || !links_->Has(local_rank)) continue;
+    if (IsAbsent(rank) || IsDeaf(rank)) continue;
+    if (links_->HasUnsent(local_rank)) return true;
   }
   return false;
 }
@@ -379,78 +388,146 @@ void Network::DropUnread() {
   }
 }
 
-Outcome Network::Connect(int peer, int64_t deadline_ns) {
-  if (IsConnected(peer) || cards_.contains(peer)) return {};
-  std::string told(kMaxAddressBytes, '\0');
+// ---- Connecting ----
+
+Outcome Network::Learn(int peer, std::string card) {
+  if (card.size() <= sizeof(AddressCard)) {
+    return {COMMSCHED_INTERNAL, "rank " + std::to_string(peer) +
+                                    ": its address has " +
+                                    std::to_string(card.size()) + " bytes"};
+  }
+  std::string& known = cards_[static_cast<size_t>(peer)];
+  if (known.empty()) known = std::move(card);
+  is_called_ = true;  // By it, perhaps.
+  return {};
+}
+
+Outcome Network::AwaitCard(int peer, int64_t deadline_ns) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (!CardOf(peer).empty()) return {};
+  }
+  std::string told(kMostCardBytes, '\0');
   uint64_t bytes = told.size();
   char message[512] = "";
   const commsched_status_t code =
       oob_->get(oob_->user, AddressKey(peer).c_str(), told.data(), &bytes,
                 deadline_ns, message, sizeof(message));
   if (code != COMMSCHED_OK) return {code, message};
-  if (bytes <= sizeof(AddressCard)) {
-    return {COMMSCHED_INTERNAL, "rank " + std::to_string(peer) +
-                                    ": its address has " +
-                                    std::to_string(bytes) + " bytes"};
-  }
   told.resize(bytes);
-  if (handover_ == nullptr || HostOf(peer) != HostOf(world_rank_)) {
-    return ConnectByUcx(peer, told);
+  told.shrink_to_fit();
+  const std::lock_guard<std::mutex> lock(mu_);
+  return Learn(peer, std::move(told));
+}
+
+Outcome Network::Connect(int peer) {
+  const auto index = static_cast<size_t>(peer);
+  if (has_begun_[index]) return {};
+  if (cards_[index].empty()) {
+    return {COMMSCHED_INTERNAL,
+            "rank " + std::to_string(peer) + ": its address is not known"};
   }
-  handover_->Begin(peer, CardIn(told).segment);
-  cards_[peer] = std::move(told);
+  if (handover_ == nullptr || HostOf(peer) != HostOf(world_rank_)) {
+    return ConnectByUcx(peer);
+  }
+  if (!handover_failure_.ok()) return handover_failure_;
+  BeginHandover(peer);
+  Interrupt();  // Who sleeps does not know that it is to watch for more.
   return {};
 }
 
-Outcome Network::AwaitConnected(int64_t deadline_ns) {
-  for (int wait_ms = 0; !cards_.empty(); wait_ms = 1) {
-    Outcome outcome = handover_->Step(wait_ms);
-    if (!outcome.ok()) return outcome;
-    for (auto one = cards_.begin(); one != cards_.end();) {
-      const auto& [peer, card] = *one;
+void Network::BeginHandover(int peer) {
+  const auto index = static_cast<size_t>(peer);
+  const AddressCard card = CardIn(cards_[index]);
+  const bool reads =
+      local_ == NetworkOptions::Local::kRead && CanRead(card.memory);
+  readable_[index] = reads ? static_cast<pid_t>(card.memory.pid) : 0;
+  has_begun_[index] = true;
+  handover_->Begin(peer, card.segment);
+  ++num_handing_over_;
+}
+
+// Who sleeps learns of callers by that.
+bool Network::IsHandoverDue() {
+  if (handover_ == nullptr || !handover_failure_.ok()) return false;
+  if (num_handing_over_ != 0 || is_called_) {
+    is_called_ = false;
+    return true;
+  }
+  if (++num_rounds_ % kRoundsPerLook != 0) return false;
+  pollfd callers = {handover_->listener_fd(), POLLIN, 0};
+  return poll(&callers, 1, 0) > 0;
+}
+
+// What is scarce then is scarce for all that this rank does.
+void Network::HandOver() {
+  handover_failure_ = TryHandOver();
+  if (handover_failure_.ok()) return;
+  num_handing_over_ = 0;
+  for (Comm* const comm : comms_) {
+    comm->Abort(handover_failure_.code, handover_failure_.reason.c_str());
+  }
+}
+
+Outcome Network::TryHandOver() {
+  bool is_changed = false;
+  for (bool any_begun = true; any_begun;) {
+    Outcome outcome = handover_->Step(/*wait_ms=*/0);
+    any_begun = false;
+    for (int peer = 0; peer < world_size_ && outcome.ok(); ++peer) {
+      const auto index = static_cast<size_t>(peer);
+      if (local_ranks_[index] == kNotLocal || is_connected_[index]) continue;
+      if (!has_begun_[index] && !cards_[index].empty() &&
+          handover_->HasCalled(peer)) {
+        BeginHandover(peer);
+        any_begun = true;
+      }
       const Handover::State state = handover_->StateOf(peer);
-      if (state == Handover::State::kBegun) {
-        ++one;
+      if (state != Handover::State::kShared &&
+          state != Handover::State::kApart) {
         continue;
       }
-      if (state == Handover::State::kShared) {
-        ConnectLocally(peer, card);
-      } else {
-        outcome = ConnectByUcx(peer, card);
-      }
-      if (!outcome.ok()) return outcome;
-      one = cards_.erase(one);
+      outcome = Decide(peer, state);
+      is_changed = true;
     }
-    if (NowNs() >= deadline_ns) break;
+    if (!outcome.ok()) return outcome;
   }
+  if (!is_changed) return {};
+  for (Comm* const comm : comms_) comm->OnConnected();
+  Wake();
   return {};
 }
 
-bool Network::IsConnected(int peer) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return is_connected_[static_cast<size_t>(peer)];
-}
-
-void Network::ConnectLocally(int peer, const std::string& card) {
-  const MemoryCard memory = CardIn(card).memory;
-  const bool reads = local_ == NetworkOptions::Local::kRead && CanRead(memory);
+Outcome Network::Decide(int peer, Handover::State state) {
   const auto index = static_cast<size_t>(peer);
-  const std::lock_guard<std::mutex> lock(mu_);
-  links_->Add(local_ranks_[index], handover_->TakeParts(peer));
-  readable_[index] = reads ? static_cast<pid_t>(memory.pid) : 0;
+  const int local_rank = local_ranks_[index];
+  --num_handing_over_;
   is_connected_[index] = true;
+  if (state == Handover::State::kShared) {
+    links_->Add(local_rank, handover_->TakeParts(peer));
+    return {};
+  }
+  is_apart_[index] = true;
+  Outcome outcome = ConnectByUcx(peer);
+  LinkedQueue<Message> waiting = links_->TakeUnsent(local_rank);
+  while (outcome.ok() && !waiting.empty()) {
+    Message* const message = waiting.front();
+    waiting.Pop();
+    Send(peer, message->tag, message, message->sent, message->sent_bytes);
+  }
+  return outcome;
 }
 
-Outcome Network::ConnectByUcx(int peer, const std::string& card) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  ucp_ep_h& endpoint = endpoints_[static_cast<size_t>(peer)];
+Outcome Network::ConnectByUcx(int peer) {
+  const auto index = static_cast<size_t>(peer);
+  ucp_ep_h& endpoint = endpoints_[index];
   uses_ucx_ = true;
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address =
-      reinterpret_cast<const ucp_address_t*>(card.data() + sizeof(AddressCard));
+  params.address = reinterpret_cast<const ucp_address_t*>(cards_[index].data() +
+                                                          sizeof(AddressCard));
   const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
-  is_connected_[static_cast<size_t>(peer)] = status == UCS_OK;
+  has_begun_[index] = is_connected_[index] = status == UCS_OK;
   if (status == UCS_OK) return {};
   endpoint = nullptr;
   return Failed(("rank " + std::to_string(peer) + ": ucp_ep_create").c_str(),
@@ -473,7 +550,7 @@ Outcome Network::Read(int peer, uint64_t address, void* to,
 
 void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
                    uint64_t bytes) {
-  if (IsLinked(peer)) {
+  if (GoesByLink(peer)) {
     return links_->Send(local_ranks_[static_cast<size_t>(peer)], tag, message,
                         data, bytes);
   }
@@ -487,7 +564,7 @@ void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
 }
 
 void Network::Receive(int peer, uint64_t tag, Message* message) {
-  if (IsLinked(peer)) return links_->Receive(tag, message);
+  if (GoesByLink(peer)) return links_->Receive(tag, message);
   ReceiveByUcx(tag, kWholeTag, message);
 }
 
@@ -523,11 +600,13 @@ void Network::Cancel(Message* message) {
 }
 
 void Network::Progress() {
-  if (links_ != nullptr && !stopped_) links_->Progress();
-  if (!uses_ucx_) return;
-  for (int i = 0; i < kMaxRounds && !stopped_; ++i) {
-    if (ucp_worker_progress(worker_) == 0) return;
+  if (stopped_) return;
+  if (links_ != nullptr) links_->Progress();
+  if (IsHandoverDue()) HandOver();
+  for (int i = 0; i < kMaxRounds && uses_ucx_ && !stopped_; ++i) {
+    if (ucp_worker_progress(worker_) == 0) break;
   }
+  notices_.Deliver();
 }
 
 bool Network::TakeId(const std::string& id, uint64_t* tags) {
@@ -539,6 +618,7 @@ bool Network::TakeId(const std::string& id, uint64_t* tags) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   *tags = (hash ^ hash >> kCommBits) & ((uint64_t{1} << kCommBits) - 1);
+  if (*tags == 0) *tags = 1;  // Those of notices.
   if (tags_.insert(*tags).second) return true;
   ids_.erase(id);
   return false;
@@ -566,14 +646,16 @@ ucs_status_t Network::Arm() {
 }
 
 // `rest_ns` at most; INT64_MAX: for ever.
-void Network::Sleep(bool with_ucx, int64_t rest_ns) {
+void Network::Sleep(const Watched& watched, int64_t rest_ns) {
   pollfd fds[] = {{interrupt_fd_, POLLIN, 0},
-                  {with_ucx ? event_fd_ : -1, POLLIN, 0},
-                  {links_ != nullptr ? links_->event_fd() : -1, POLLIN, 0}};
+                  {watched.with_ucx ? event_fd_ : -1, POLLIN, 0},
+                  {links_ != nullptr ? links_->event_fd() : -1, POLLIN, 0},
+                  {watched.callers_fd, POLLIN, 0}};
+  if (watched.is_handing_over) rest_ns = std::min(rest_ns, kHandingOverNs);
   const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
   sleeps_.store(true, std::memory_order_seq_cst);
   if (!interrupted_.load(std::memory_order_seq_cst)) {
-    ppoll(fds, 3, rest_ns == INT64_MAX ? nullptr : &rest, nullptr);
+    ppoll(fds, 4, rest_ns == INT64_MAX ? nullptr : &rest, nullptr);
   }
   sleeps_.store(false, std::memory_order_seq_cst);
   // Of an interrupt that is seen here, or is taken by who has called. One that
@@ -581,18 +663,23 @@ void Network::Sleep(bool with_ucx, int64_t rest_ns) {
   eventfd_t ignored = 0;
   if (fds[0].revents != 0) eventfd_read(interrupt_fd_, &ignored);
   if (fds[2].revents != 0) eventfd_read(links_->event_fd(), &ignored);
+  if (fds[3].revents != 0) is_called_ = true;
 }
 
 void Network::Wait(int64_t deadline_ns) {
   const int64_t spin_until_ns = spin_ns_ == 0 ? 0 : NowNs() + spin_ns_;
   while (true) {
     ucs_status_t armed = UCS_ERR_BUSY;
-    bool with_ucx = false;
+    Watched watched;
     const bool spins = spin_ns_ != 0 && NowNs() < spin_until_ns;
     {
       const std::lock_guard<std::mutex> lock(mu_);
       Progress();
-      with_ucx = uses_ucx_;
+      watched.with_ucx = uses_ucx_;
+      watched.is_handing_over = num_handing_over_ != 0;
+      if (handover_ != nullptr && handover_failure_.ok() && !stopped_) {
+        watched.callers_fd = handover_->listener_fd();
+      }
       if (stopped_) {
         armed = UCS_OK;  // Nothing comes but interrupts.
       } else if (!spins) {
@@ -602,7 +689,7 @@ void Network::Wait(int64_t deadline_ns) {
     const bool is_over = TakeInterrupt() || NowNs() >= deadline_ns;
     if (armed == UCS_ERR_BUSY && !is_over) continue;
     if (!is_over) {
-      Sleep(with_ucx,
+      Sleep(watched,
             deadline_ns == INT64_MAX ? INT64_MAX : deadline_ns - NowNs());
     }
     if (armed != UCS_ERR_BUSY && links_ != nullptr) links_->Disarm();

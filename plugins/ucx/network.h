@@ -1,6 +1,7 @@
 // How a rank reaches others: those of its host by shared memory
-// (local_links.h), the rest by UCX, with one worker and an endpoint per peer;
-// and how threads sleep until something arrives.
+// (local_links.h), the rest by UCX, with one worker and an endpoint per peer
+// that it exchanges messages with; and how threads sleep until something
+// arrives.
 #ifndef COMMSCHED_PLUGINS_UCX_NETWORK_H_
 #define COMMSCHED_PLUGINS_UCX_NETWORK_H_
 
@@ -21,6 +22,7 @@
 #include "handover.h"
 #include "local_links.h"
 #include "message.h"
+#include "notices.h"
 #include "outcome.h"
 #include "peer_memory.h"
 
@@ -85,24 +87,41 @@ class Network {
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
 
-  // Begins to connect with world rank `peer`. DEADLINE_EXCEEDED if it has not
-  // told its address by then. Takes the mutex, as does what follows.
-  Outcome Connect(int peer, int64_t deadline_ns);
-  // Until all are connected that Connect() has begun with, or the deadline.
-  Outcome AwaitConnected(int64_t deadline_ns);
-  bool IsConnected(int peer);
+  // What a rank tells others so that they can connect with it; "": it is not
+  // known here. By the job's store, or by others who know it.
+  static constexpr uint64_t kMostCardBytes = 64 << 10;
+  const std::string& CardOf(int peer) const {
+    return cards_[static_cast<size_t>(peer)];
+  }
+  Outcome Learn(int peer, std::string card);
+  // Waits for it: DEADLINE_EXCEEDED. Host's calls only; takes the mutex.
+  Outcome AwaitCard(int peer, int64_t deadline_ns);
 
-  // Whether this process may read the memory of world rank `peer`, which is
-  // connected.
+  // Begins to connect with world rank `peer`, whose card is known: so messages
+  // may be sent to it, and go once it is connected. A rank of this host has to
+  // make progress until then. Not for callbacks.
+  Outcome Connect(int peer);
+  bool HasBegun(int peer) const {
+    return has_begun_[static_cast<size_t>(peer)];
+  }
+  // Whether it is known which way messages of world rank `peer` come.
+  bool IsConnected(int peer) const {
+    return is_connected_[static_cast<size_t>(peer)];
+  }
+  Notices* notices() { return &notices_; }
+
+  // Whether this process may read the memory of world rank `peer`, with which
+  // Connect() has begun.
   bool Reads(int peer) const {
     return readable_[static_cast<size_t>(peer)] != 0;
   }
   // Copies from its memory. Any thread, without the mutex.
   Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
 
-  // Starts a message to or from world rank `peer`, which is connected. It may
-  // be done, and its receiver told so, before this returns. What is sent is
-  // `bytes` at `data`, which stay until then.
+  // Starts a message to world rank `peer`, with which Connect() has begun, or
+  // from one that is connected. It may be done, and its receiver told so,
+  // before this returns. What is sent is `bytes` at `data`, which stay until
+  // then.
   void Send(int peer, uint64_t tag, Message* message, const void* data,
             uint64_t bytes);
   void Receive(int peer, uint64_t tag, Message* message);
@@ -183,7 +202,11 @@ class Network {
         world_size_(desc.world_size),
         one_machine_(desc.local_size == desc.world_size),
         local_ranks_(static_cast<size_t>(desc.world_size), kNotLocal),
+        notices_(this),
+        cards_(static_cast<size_t>(desc.world_size)),
+        has_begun_(static_cast<size_t>(desc.world_size)),
         is_connected_(static_cast<size_t>(desc.world_size)),
+        is_apart_(static_cast<size_t>(desc.world_size)),
         endpoints_(static_cast<size_t>(desc.world_size)),
         readable_(static_cast<size_t>(desc.world_size)),
         absent_(static_cast<size_t>(desc.world_size)),
@@ -195,20 +218,30 @@ class Network {
   Outcome PutAddress();
   void DropUnread();
   void Abandon();
-  Outcome ConnectByUcx(int peer, const std::string& card);
-  void ConnectLocally(int peer, const std::string& card);
-  // Whether messages to world rank `peer` go by its segment.
-  bool IsLinked(int peer) const {
-    const int local_rank = local_ranks_[static_cast<size_t>(peer)];
-    return links_ != nullptr && local_rank != kNotLocal &&
-           links_->Has(local_rank);
+  Outcome ConnectByUcx(int peer);
+  void BeginHandover(int peer);
+  void HandOver();
+  Outcome TryHandOver();
+  Outcome Decide(int peer, Handover::State state);
+  // Whether messages to world rank `peer` go by its segment, or wait for it.
+  bool GoesByLink(int peer) const {
+    const auto index = static_cast<size_t>(peer);
+    return links_ != nullptr && local_ranks_[index] != kNotLocal &&
+           !is_apart_[index];
   }
+  bool IsHandoverDue();
   bool HasUnsentLocally() const;
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void Started(ucs_status_ptr_t request, Message* message);
   // UCS_ERR_BUSY: there is something to do.
   ucs_status_t Arm();
-  void Sleep(bool with_ucx, int64_t rest_ns);
+  // What ends a sleep besides interrupts and ranks of this host.
+  struct Watched {
+    bool with_ucx = false;
+    int callers_fd = -1;
+    bool is_handing_over = false;  // It ends soon.
+  };
+  void Sleep(const Watched& watched, int64_t rest_ns);
   bool TakeInterrupt() {
     return interrupted_.exchange(false, std::memory_order_seq_cst);
   }
@@ -235,19 +268,26 @@ class Network {
   int event_fd_ = -1;
 
   std::vector<std::weak_ptr<Comm>> joining_;
-  // Host's calls only. What those have told that are not connected yet.
-  std::map<int, std::string> cards_;
-  std::unique_ptr<Handover> handover_;
 
-  std::mutex mu_;                      // Guards the worker and what follows.
-  std::unique_ptr<LocalLinks> links_;  // Null: there is nobody to share with.
+  std::mutex mu_;                       // Guards the worker and what follows.
+  std::unique_ptr<LocalLinks> links_;   // Null: there is nobody to share with.
+  std::unique_ptr<Handover> handover_;  // Likewise.
+  Outcome handover_failure_;            // Nothing is handed over any more.
+  uint32_t num_handing_over_ = 0;       // Ranks that are not decided.
+  uint32_t num_rounds_ = 0;             // Of progress.
+  std::atomic<bool> is_called_{false};  // Somebody calls, who sleeps has seen.
+  Notices notices_;
   // Whether anybody can only be reached by UCX: else it makes no progress, and
   // what ReceiveAny() posts stays as it is until it is canceled.
   bool uses_ucx_ = false;
-  std::vector<bool> is_connected_;   // By world rank.
-  std::vector<ucp_ep_h> endpoints_;  // By world rank; null: not connected.
+  // By world rank.
+  std::vector<std::string> cards_;
+  std::vector<bool> has_begun_;  // Connect() has.
+  std::vector<bool> is_connected_;
+  std::vector<bool> is_apart_;       // Of this host's: they share no memory.
+  std::vector<ucp_ep_h> endpoints_;  // Null: there is none.
   // By world rank: the process, if its memory can be read, or 0. Constant once
-  // connected.
+  // Connect() has begun.
   std::vector<pid_t> readable_;
   std::vector<bool> absent_;  // By world rank.
   std::vector<bool> deaf_;    // Likewise.

@@ -10,6 +10,10 @@ namespace commsched::ucx {
 StartExchange::StartExchange(Network* network, const Spec& spec)
     : network_(network), spec_(spec), times_(*spec.layout, spec.rank) {
   Receive();
+  for (const int peer : times_.Neighbors()) {
+    // What fails there fails launches, too.
+    (void)network_->Connect((*spec_.ranks)[static_cast<size_t>(peer)]);
+  }
   Send();  // Clocks are compared from now on.
 }
 
@@ -63,6 +67,8 @@ void StartExchange::Send() {
     if (sent.is_under_way) continue;
     const int peer = times_.Next(NowNs(), &sent.times);
     if (peer < 0) return;
+    const int32_t world_rank = (*spec_.ranks)[static_cast<size_t>(peer)];
+    if (!network_->HasBegun(world_rank)) return;
     sent.is_under_way = true;
     sent.message = Message();
     sent.message.receiver = this;
@@ -70,9 +76,8 @@ void StartExchange::Send() {
     sent.message.owner = i;
     sent.message.data = &sent.times;
     sent.message.bytes = sizeof(sent.times);
-    network_->Send((*spec_.ranks)[static_cast<size_t>(peer)],
-                   TagOf(spec_.tags, spec_.rank, kTimesType), &sent.message,
-                   &sent.times, sizeof(sent.times));
+    network_->Send(world_rank, TagOf(spec_.tags, spec_.rank, kTimesType),
+                   &sent.message, &sent.times, sizeof(sent.times));
   }
 }
 

@@ -28,6 +28,7 @@ class StartExchange final : public Receiver {
     bool is_asked = false;  // Whether Take() will be called.
   };
 
+  // Begins to connect with those that it tells. Not for callbacks.
   StartExchange(Network* network, const Spec& spec);
 
   // As IssueTimes.

@@ -15,11 +15,13 @@ inline constexpr int kCommBits = 64 - kRankBits - kTypeBits;
 // A collective's data has its number modulo this, times the number of phases,
 // and its phase (operation.h). Other messages have one of these.
 inline constexpr uint64_t kNumLaunches = 0x7c0;
+inline constexpr uint64_t kCardsType = 0x3f7f;
 inline constexpr uint64_t kPeersType = 0x3f80;
+// Of all communicators: these bits of theirs are 0, which none has.
 inline constexpr uint64_t kNoticeType = 0x3f81;
 inline constexpr uint64_t kAnswerType = 0x3f82;
 inline constexpr uint64_t kTimesType = 0x3f83;
-static_assert(kNumLaunches * kNumPhases <= kPeersType);
+static_assert(kNumLaunches * kNumPhases <= kCardsType);
 static_assert(kPeersType < kNoticeType);
 // What a receive looks at.
 inline constexpr uint64_t kWholeTag = ~uint64_t{0};

@@ -113,6 +113,15 @@ Fan FindFan(const Layout& layout, int rank, int root) {
   return fan;
 }
 
+void MarkJoinPeers(const Layout& layout, int rank, std::vector<bool>* peers) {
+  const Fan fan = FindJoinFan(layout, rank);
+  if (fan.parent != kNobody) (*peers)[static_cast<size_t>(fan.parent)] = true;
+  for (int i = 0; i < fan.num_children; ++i) {
+    const Fan::Child& child = fan.children[static_cast<size_t>(i)];
+    (*peers)[static_cast<size_t>(child.rank)] = true;
+  }
+}
+
 Fan FindHostFan(const Layout& layout, int rank) {
   const int host = layout.HostOf(rank);
   Fan fan;

@@ -3,6 +3,7 @@
 #define COMMSCHED_PLUGINS_UCX_TREE_SHAPE_H_
 
 #include <array>
+#include <vector>
 
 #include "layout.h"
 
@@ -43,6 +44,12 @@ struct Fan {
   int end = 0;
 };
 Fan FindFan(const Layout& layout, int rank, int root);
+// The tree by which a communicator is joined (group_join.h).
+inline Fan FindJoinFan(const Layout& layout, int rank) {
+  return FindFan(layout, rank, 0);
+}
+// Marks, in `peers` by rank of the group, whom it connects a rank with.
+void MarkJoinPeers(const Layout& layout, int rank, std::vector<bool>* peers);
 // Of the host's ranks alone, and of those of a block (Layout::block()).
 Fan FindHostFan(const Layout& layout, int rank);
 Fan FindBlockFan(const Layout& layout, int block, int rank);

@@ -470,6 +470,32 @@ TEST_P(PeersTest, APeerThatLeavesIsNamed) {
               StatusIs(absl::StatusCode::kAborted, "rank 1 left axis 'dp'"));
 }
 
+// The two have had nothing to do with each other until then. Who has left makes
+// progress while it waits for others.
+TEST_P(DistantPeersTest, WhoHasLeftIsNamedByWhoNeedsItLater) {
+  const int last = size() - 1;
+  const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+    const auto meet = [&](const char* key) {
+      constexpr int64_t kMeetingNs = int64_t{60} * 1000 * 1000 * 1000;
+      EXPECT_OK(
+          WorldOf(rank)->meeting()->AllGather(key, rank, "here", kMeetingNs));
+    };
+    if (rank == last) comm.Destroy();
+    meet("left");
+    absl::Status status;
+    Tick tick;
+    if (rank == last - 1) {
+      tick.Receive(last, Values(last, rank, 0, 5));
+      status = comm.LaunchAndWait(tick.launch());
+    }
+    meet("named");
+    return status;
+  });
+  EXPECT_THAT(statuses[last - 1],
+              StatusIs(absl::StatusCode::kAborted,
+                       absl::StrCat("rank ", last, " left axis 'dp'")));
+}
+
 TEST_P(PeersTest, APeerOutsideTheGroupIsRefused) {
   for (const int peer : {-1, size(), 0}) {
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -163,10 +164,26 @@ TEST(HandoverTest, WhoIsEarlyWaitsForTheOther) {
   StepBoth(&zero, &one);  // Heard, but rank 1 does not know the card yet.
   EXPECT_EQ(zero.StateOf(1), State::kBegun);
   EXPECT_EQ(one.StateOf(0), State::kUnknown);
+  EXPECT_TRUE(one.handover->HasCalled(0));
+  EXPECT_FALSE(one.handover->IsWaiting());  // Its own word is not due.
   one.handover->Begin(0, zero.handover->card());
   StepBoth(&zero, &one);
   EXPECT_EQ(zero.StateOf(1), State::kShared);
   EXPECT_EQ(one.StateOf(0), State::kShared);
+}
+
+TEST(HandoverTest, WhoIsCalledCanSleepUntilThen) {
+  HandedRank zero(0, 2), one(1, 2);
+  pollfd listens = {one.handover->listener_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&listens, 1, 0), 0);
+  zero.handover->Begin(1, one.handover->card());
+  EXPECT_TRUE(zero.handover->IsWaiting());
+  ASSERT_TRUE(zero.handover->Step(0).ok());
+  EXPECT_EQ(poll(&listens, 1, 0), 1);
+  EXPECT_FALSE(one.handover->HasCalled(0));
+  ASSERT_TRUE(one.handover->Step(0).ok());
+  EXPECT_EQ(poll(&listens, 1, 0), 0);
+  EXPECT_TRUE(one.handover->HasCalled(0));
 }
 
 TEST(HandoverTest, ANameThatIsNotHereIsOfAnotherHost) {

@@ -311,6 +311,48 @@ TEST_F(LocalLinksTest, WhatFindsNoRoomGoesOnceThereIsSome) {
   }
 }
 
+// Neither has been added to the other.
+class UnlinkedTest : public LocalLinksTest {
+ protected:
+  UnlinkedTest() : LocalLinksTest(0) {
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks_.emplace_back();
+      EXPECT_TRUE(LocalLinks::Create(rank, 2, &ranks_.back()).ok());
+    }
+  }
+};
+
+TEST_F(UnlinkedTest, MessagesWaitUntilTheOtherIsAdded) {
+  TestMessage first("one"), second("two");
+  Send(&first, DataTagOf(1));
+  Send(&second, DataTagOf(1));
+  Progress();
+  EXPECT_FALSE(first.is_done);
+  Introduce(0, 1);
+  EXPECT_TRUE(first.is_done && second.is_done);
+  for (const char* const text : {"one", "two"}) {
+    TestMessage received("...");
+    Receive(&received, DataTagOf(1));
+    Progress();
+    EXPECT_EQ(received.text, text);
+  }
+}
+
+TEST_F(UnlinkedTest, WhatWaitsCanBeTakenBack) {
+  TestMessage first("one"), second("two");
+  Send(&first, DataTagOf(1));
+  Send(&second, DataTagOf(2));
+  LinkedQueue<Message> unsent = ranks_[0]->TakeUnsent(1);
+  EXPECT_FALSE(ranks_[0]->HasUnsent(1));
+  for (TestMessage* const one : {&first, &second}) {
+    ASSERT_EQ(unsent.front(), &one->message);
+    unsent.Pop();
+    EXPECT_FALSE(one->message.IsLocal());
+    EXPECT_FALSE(one->is_done);
+  }
+  EXPECT_TRUE(unsent.empty());
+}
+
 // So many messages are sent whole, ahead of their receives, as if there had
 // been none before them that nobody has received.
 TEST_F(LocalLinksTest, MessagesOfACommunicatorThatIsGoneAreForgotten) {
