@@ -69,7 +69,9 @@ class CommDriver {
         rank_->handle(), &desc, &comm_, message_, sizeof(message_));
     if (code != COMMSCHED_OK) {
       comm_ = nullptr;
-      return Status(code);
+      const absl::Status failed = Status(code);
+      world_->Tell(world_rank, scope_, failed);  // Others wait for this rank.
+      return failed;
     }
     if (is_stream_ordered()) {
       absl::StatusOr<std::unique_ptr<Stream>> stream =
