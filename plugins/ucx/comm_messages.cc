@@ -229,6 +229,8 @@ void Comm::Open(int peer) {
     message->place = LocalPlace::kNone;
     PostNow(&operations_[message->owner], message);
   }
+  PostPaced();
+  if (pacer_.IsWaiting()) network_->Wake();  // A poll says until when it waits.
 }
 
 void Comm::OnConnected() {
