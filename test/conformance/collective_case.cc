@@ -1,6 +1,7 @@
 #include "test/conformance/collective_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -63,6 +64,75 @@ void FillElement(commsched_dtype_t dtype, std::byte* at,
     case COMMSCHED_I64:
       PutElement(at, bits);
       break;
+  }
+}
+
+bool IsSumOfFloats(const Shape& shape) {
+  const bool sums =
+      shape.reduce_op == COMMSCHED_SUM || shape.reduce_op == COMMSCHED_AVG;
+  return IsReducingKind(shape.kind) && sums && shape.dtype <= COMMSCHED_BF16;
+}
+
+// A number of a floating-point type: (-1)^sign * 1.mantissa * 2^exponent.
+void PutNumber(commsched_dtype_t dtype, std::byte* at, bool is_negative,
+               int exponent, uint64_t mantissa) {
+  const auto small = [&](int mantissa_bits, int bias) {
+    return static_cast<uint16_t>((is_negative ? 0x8000 : 0) |
+                                 ((exponent + bias) << mantissa_bits) |
+                                 (mantissa & ((1 << mantissa_bits) - 1)));
+  };
+  const double value =
+      std::ldexp(1 + static_cast<double>(mantissa & 0x7fffff) * 0x1p-23,
+                 exponent) *
+      (is_negative ? -1 : 1);
+  switch (dtype) {
+    case COMMSCHED_F32:
+      PutElement(at, static_cast<float>(value));
+      break;
+    case COMMSCHED_F64:
+      PutElement(at, value);
+      break;
+    case COMMSCHED_F16:
+      PutElement(at, small(10, 15));
+      break;
+    case COMMSCHED_BF16:
+      PutElement(at, small(7, 127));
+      break;
+  }
+}
+
+// Exponents such that a sum of a large and a small number, of the type in which
+// `dtype` is summed, loses some or all of the small one.
+struct Exponents {
+  int large;
+  int least_small;
+  int most_small;
+};
+
+Exponents ExponentsOf(commsched_dtype_t dtype) {
+  if (dtype == COMMSCHED_F64) return {50, -12, 0};
+  if (dtype == COMMSCHED_F16) return {14, -14, -7};
+  return {20, -12, 0};
+}
+
+// The same element of all ranks, `at`.
+void FillCancelling(commsched_dtype_t dtype, std::vector<std::byte*> at,
+                    std::mt19937_64& random) {
+  const Exponents exponents = ExponentsOf(dtype);
+  const auto num_small =
+      static_cast<uint64_t>(exponents.most_small - exponents.least_small + 1);
+  std::shuffle(at.begin(), at.end(), random);
+  size_t num_large = 0;
+  if (at.size() > 2) num_large = 2 * (1 + random() % ((at.size() - 1) / 2));
+  for (size_t i = 0; i < num_large; i += 2) {
+    const uint64_t mantissa = random();
+    PutNumber(dtype, at[i], false, exponents.large, mantissa);
+    PutNumber(dtype, at[i + 1], true, exponents.large, mantissa);
+  }
+  for (size_t i = num_large; i < at.size(); ++i) {
+    const int exponent =
+        exponents.least_small + static_cast<int>(random() % num_small);
+    PutNumber(dtype, at[i], random() % 2 == 0, exponent, random());
   }
 }
 
@@ -135,25 +205,41 @@ CollectiveCase::Memory CollectiveCase::LayOut(const MemberCase& member,
   return memory;
 }
 
+std::vector<Bytes> CollectiveCase::DrawInputs(const MemberCase& member,
+                                              Values values,
+                                              std::mt19937_64& random) const {
+  const uint64_t element = ElementBytes(shape_.dtype);
+  std::vector<Bytes> inputs;
+  for (int rank = 0; rank < shape_.size; ++rank) {
+    Bytes& input =
+        inputs.emplace_back(InputElements(shape_, member, rank) * element);
+    for (uint64_t i = 0; i < input.size(); i += element) {
+      FillElement(shape_.dtype, input.data() + i, random);
+    }
+  }
+  if (values == Values::kModerate || !IsSumOfFloats(shape_)) return inputs;
+  for (uint64_t i = 0; i < inputs[0].size(); i += element) {
+    std::vector<std::byte*> at;
+    for (Bytes& input : inputs) at.push_back(input.data() + i);
+    FillCancelling(shape_.dtype, std::move(at), random);
+  }
+  return inputs;
+}
+
 CollectiveCase::CollectiveCase(const Shape& shape,
                                std::vector<MemberCase> members, bool in_place,
-                               bool deterministic, std::mt19937_64& random)
+                               bool deterministic, std::mt19937_64& random,
+                               Values values)
     : shape_(shape),
       members_(std::move(members)),
       in_place_(in_place),
       deterministic_(deterministic),
       ranks_(shape.size) {
-  const uint64_t element = ElementBytes(shape.dtype);
   for (const MemberCase& member : members_) {
-    std::vector<Bytes> inputs;
+    const std::vector<Bytes> inputs = DrawInputs(member, values, random);
     for (int rank = 0; rank < shape.size; ++rank) {
       Memory memory = LayOut(member, rank);
-      Bytes input(InputElements(shape, member, rank) * element);
-      for (uint64_t i = 0; i < input.size(); i += element) {
-        FillElement(shape.dtype, input.data() + i, random);
-      }
-      Scatter(input.data(), memory.input, &memory.arena);
-      inputs.push_back(std::move(input));
+      Scatter(inputs[rank].data(), memory.input, &memory.arena);
       memory.initial = memory.arena;
       ranks_[rank].memories.push_back(std::move(memory));
     }

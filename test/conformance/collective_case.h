@@ -17,9 +17,19 @@ namespace commsched {
 // own outputs.
 class CollectiveCase {
  public:
+  // What inputs are filled with.
+  enum class Values {
+    kModerate,
+    // Where floating-point numbers are summed: for each element ranks whose
+    // values cancel out, large ones, among others with small ones. In another
+    // order other small ones are lost.
+    kCancelling,
+  };
+
   // Fills inputs with values by `random`. `in_place` where the kind allows it.
   CollectiveCase(const Shape& shape, std::vector<MemberCase> members,
-                 bool in_place, bool deterministic, std::mt19937_64& random);
+                 bool in_place, bool deterministic, std::mt19937_64& random,
+                 Values values = Values::kModerate);
 
   // The launch of one rank; valid as long as the case.
   const commsched_launch_t& launch(int rank) const {
@@ -74,6 +84,8 @@ class CollectiveCase {
     commsched_launch_t launch{};
   };
 
+  std::vector<Bytes> DrawInputs(const MemberCase& member, Values values,
+                                std::mt19937_64& random) const;
   Memory LayOut(const MemberCase& member, int rank) const;
   absl::Status CheckMember(int rank, size_t member) const;
 

@@ -40,14 +40,15 @@ def start(*arguments, **more):
 
 
 # A program that starts another one which the kernel refuses a system call, as a
-# container may: its numbers on x86-64 and elsewhere come first.
+# container may: its numbers on x86-64 and elsewhere come first, and the error.
 REFUSED = """
 import ctypes, os, struct, sys
-number = int(sys.argv[1].split(",")[os.uname().machine != "x86_64"])
+numbers = [int(number) for number in sys.argv[1].split(",")]
+number = numbers[os.uname().machine != "x86_64"]
 filters = b"".join(struct.pack("HBBI", *one) for one in (
     (0x20, 0, 0, 0),              # the number of the call
     (0x15, 0, 1, number),         # if it is that one:
-    (0x06, 0, 0, 0x00050000 | 1), # EPERM,
+    (0x06, 0, 0, 0x00050000 | numbers[2]),  # that error,
     (0x06, 0, 0, 0x7fff0000)))    # else go on.
 program = ctypes.create_string_buffer(filters)
 class Program(ctypes.Structure):
@@ -58,8 +59,8 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
 assert libc.prctl(22, 2, ctypes.byref(given), 0, 0) == 0  # PR_SET_SECCOMP
 os.execv(sys.argv[2], sys.argv[2:])
 """
-NO_READS = (sys.executable, "-c", REFUSED, "310,270")  # process_vm_readv
-NO_MEMORY = (sys.executable, "-c", REFUSED, "319,279")  # memfd_create
+NO_READS = (sys.executable, "-c", REFUSED, "310,270,1")  # process_vm_readv
+NO_MEMORY = (sys.executable, "-c", REFUSED, "319,279,1")  # memfd_create
 
 
 def children_of(pid):

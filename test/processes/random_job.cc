@@ -1,10 +1,11 @@
 // One rank of random jobs of processes: random_job SEED COUNT
 //
-// Joins the job that its environment states and runs COUNT random runs
-// (test/support/random_run.h), those of SEED, SEED + 1 ..., each with a session
-// of its own over the backend ucx, with options of collectives that are drawn,
-// too. Exits with 0 if its memory is always what
-// the sequential reference says, with 3 if it differs, and with 1 on an error.
+// Joins the job that its environment states and runs COUNT random jobs, those
+// of SEED, SEED + 1 ..., over the backend ucx, with options of collectives that
+// are drawn, too. Each is a random run (test/support/random_run.h) with a
+// session of its own, and random launches (random_launches.h), on which the
+// order of sums shows. Exits with 0 if its memory is always what the references
+// say, with 3 if it differs, and with 1 on an error.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -17,14 +18,15 @@
 #include "base/status_macros.h"
 #include "comm/world.h"
 #include "control/launch_environment.h"
+#include "test/processes/random_launches.h"
 #include "test/support/random_run.h"
 
 namespace commsched::test {
 namespace {
 
-// "" or how the memory of `rank` differs.
-absl::StatusOr<std::string> RunOne(uint64_t seed,
-                                   const std::shared_ptr<World>& world) {
+// "" or how the memory of the own rank differs.
+absl::StatusOr<std::string> RunSession(uint64_t seed,
+                                       const std::shared_ptr<World>& world) {
   const int size = world->spec().size;
   const int rank = world->own_rank();
   const RandomRun run = DrawRandomRun(seed, size, size);
@@ -36,14 +38,24 @@ absl::StatusOr<std::string> RunOne(uint64_t seed,
   return buffer.empty() ? "" : absl::StrCat("buffer '", buffer, "' is wrong");
 }
 
+absl::StatusOr<std::string> RunOne(uint64_t seed,
+                                   const std::shared_ptr<World>& world) {
+  ASSIGN_OR_RETURN(std::string wrong, RunSession(seed, world));
+  if (!wrong.empty()) return wrong;
+  const absl::Status launches = RunRandomLaunches(seed, world.get());
+  if (absl::IsInternal(launches)) return std::string(launches.message());
+  RETURN_IF_ERROR(launches);
+  return wrong;
+}
+
 // Equal on all ranks.
 std::string DrawConfig(uint64_t seed) {
   constexpr const char* kAlgorithms[] = {"auto", "exchange,auto", "levels,auto",
                                          "tree,auto"};
   std::mt19937_64 random(seed);
   return absl::StrCat("algorithm=", kAlgorithms[random() % 4],
-                      ";ranks_per_host=", 1 + random() % 4,
-                      ";chunk_bytes=", random() % 2 == 0 ? 1024 : 1 << 20);
+                      ";chunk_bytes=", random() % 2 == 0 ? 1024 : 1 << 20,
+                      ";window_bytes=", random() % 3 == 0 ? 1 : 8 << 20);
 }
 
 absl::StatusOr<std::shared_ptr<World>> Join(uint64_t seed) {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Random jobs of 2 to 5 ranks, started in every way that is documented.
+"""Random jobs of 2 to 8 ranks, on layouts of hosts that are drawn, started in
+every way that is documented.
 
 random_jobs_test.py COMMSCHED RANDOM_JOB [JOBS [SEED]]
 
-Two jobs at a time, as people start them from one shell. Every rank compares its
-memory with the sequential reference (random_job.cc). One failing job is repeated
-by its seed, with JOBS 1.
+RUNS of the jobs share processes that have joined once; two such joins at a
+time, as people start them from one shell. Every rank compares its memory with
+what it should be (random_job.cc). A failing join is repeated by its seed, with
+JOBS 1.
 """
 
 import concurrent.futures
@@ -17,8 +19,10 @@ import subprocess
 import sys
 import time
 
+from layouts import on_hosts
+
 LIMIT_S = 60
-RUNS = 3  # Of each job.
+RUNS = 2  # Of each join.
 CLEARED = ("COMMSCHED_", "OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_",
            "MASTER_")
 
@@ -29,14 +33,26 @@ def environment(**more):
   return {**clean, **more}
 
 
+def draw_hosts(chance, size):
+  """The host of each rank."""
+  most = chance.randint(1, size)  # Of a host.
+  return chance.choice([
+      [0] * size,
+      [rank // most for rank in range(size)],
+      [0 if rank < most else 1 + (rank - most) // 2 for rank in range(size)],
+      [rank % most for rank in range(size)],
+      [chance.randrange(most) for _ in range(size)]])
+
+
 class Job:
-  """What is drawn of one job, and its outcome."""
+  """What is drawn of one join, and its outcome."""
 
   def __init__(self, commsched, program, seed):
     self.chance = random.Random(seed)
     self.commsched = commsched
     self.seed = seed
-    self.size = self.chance.randint(2, 5)
+    self.size = self.chance.choice([2, 3, 4, 4, 5, 6, 7, 8])
+    self.hosts = draw_hosts(self.chance, self.size)
     self.command = [program, str(seed * RUNS), str(RUNS)]
     self.more = self.chance.choice([{}, {"COMMSCHED_UCX_LOCAL": "shm"},
                                       {"COMMSCHED_UCX_LOCAL": "net"}])
@@ -63,12 +79,14 @@ class Job:
       command = self.command
       if self.chance.random() < 0.3:
         command = ["sh", "-c", '"$0" "$@"; exit $?', *command]
-      started.append(self.start(command, **variables_of(rank)))
+      host = f"h{self.hosts[rank]}"
+      started.append(self.start(command, COMMSCHED_HOST_ID=host,
+                                **variables_of(rank)))
     return started
 
   def run(self):
     return [self.start([self.commsched, "run", "-n", str(self.size), "--",
-                        *self.command])]
+                        *on_hosts(self.hosts, self.command)])]
 
   def run_hosts(self):
     # The agent starts all here.
@@ -76,7 +94,7 @@ class Job:
                         "a,b", "--address", "127.0.0.1", "--agent", "env", "--",
                         "env", *(f"{name}={value}"
                                  for name, value in self.more.items()),
-                        *self.command])]
+                        *on_hosts(self.hosts, self.command)])]
 
   def torch(self):
     # No run id: what tells such jobs apart is the port, which nobody listens on.
@@ -100,7 +118,8 @@ class Job:
       command.append("--allow-run-as-root")
     for name in (*self.more, "COMMSCHED_PLUGIN_PATH"):
       command += ["-x", name]
-    return [self.start(command + self.command)]
+    return [self.start(command + on_hosts(self.hosts, self.command,
+                                          "OMPI_COMM_WORLD_RANK"))]
 
   def at_a_rendezvous(self, variables_of):
     server = subprocess.Popen(
@@ -124,7 +143,10 @@ class Job:
 
 
 def outcome(commsched, program, seed):
-  """("right" | "wrong" | "hung", how it was started, what it has printed)"""
+  """("right" | "wrong" | "hung", how it was started, what it has printed)
+
+  Of a join.
+  """
   job = Job(commsched, program, seed)
   launchers = job.launchers()
   launcher = launchers[seed % len(launchers)]
@@ -145,23 +167,25 @@ def outcome(commsched, program, seed):
       any(process.returncode != 0 for process in started)
       or text.count(f"{RUNS} runs are right") != job.size):
     verdict = "wrong"
-  return verdict, launcher.__name__, text
+  how = f"{launcher.__name__}, ranks on hosts {job.hosts}, {job.more}"
+  return verdict, how, text
 
 
 def main():
   commsched, program = sys.argv[1:3]
-  count = int(sys.argv[3]) if len(sys.argv) > 3 else 7
+  jobs = int(sys.argv[3]) if len(sys.argv) > 3 else 40
   first = int(sys.argv[4]) if len(sys.argv) > 4 else 20261125
+  count = (jobs + RUNS - 1) // RUNS  # Of joins.
   found = {"right": 0, "wrong": 0, "hung": 0}
   with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
     seeds = range(first, first + count)
     outcomes = pool.map(lambda seed: outcome(commsched, program, seed), seeds)
-    for seed, (verdict, launcher, text) in zip(seeds, outcomes):
+    for seed, (verdict, how, text) in zip(seeds, outcomes):
       found[verdict] += 1
       if verdict != "right":
-        print(f"seed {seed}, {launcher}: {verdict}\n{text}", flush=True)
-  print(f"{count} random jobs from seed {first}: {found['wrong']} wrong, "
-        f"{found['hung']} hangs")
+        print(f"seed {seed}, {how}: {verdict}\n{text}", flush=True)
+  print(f"{count * RUNS} random jobs over {count} joins from seed {first}: "
+        f"{found['wrong']} joins wrong, {found['hung']} hung")
   return 0 if found["right"] == count > 0 else 1
 
 
