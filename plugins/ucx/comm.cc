@@ -504,11 +504,13 @@ void Comm::LeaveWindow() {
 // queued: the tags of chunks are equal.
 void Comm::PostSend(Operation* operation, Message* message) {
   if (operation->is_paced && !layout_.ShareHost(rank_, message->peer)) {
+    AddToWindow(message);
     return pacer_.Add(message,
                       network_->host()->now_ns(network_->host()->user));
   }
   if (message->bytes < kOfferedBytes ||
       !peers_[static_cast<size_t>(message->peer)].reads) {
+    if (operation->kind != COMMSCHED_SEND) AddToWindow(message);
     return SendData(*operation, message);
   }
   message->offer = {.magic = Offer::kMagic,
@@ -525,19 +527,30 @@ void Comm::PostSend(Operation* operation, Message* message) {
 }
 
 void Comm::SendData(const Operation& operation, Message* message) {
-  if (operation.kind != COMMSCHED_SEND) {
-    message->is_in_window = true;
-    unsent_bytes_ += message->bytes;
-    network_->AddUnsent(message->bytes);
-  }
   network_->Send(ranks_[static_cast<size_t>(message->peer)],
                  DataTag(operation, *message), message, message->data,
                  message->bytes);
 }
 
+void Comm::AddToWindow(Message* message) {
+  message->is_in_window = true;
+  unsent_bytes_ += message->bytes;
+  network_->AddUnsent(message->bytes);
+}
+
+void Comm::TakeFromWindow(Message* message) {
+  if (!message->is_in_window) return;
+  message->is_in_window = false;
+  unsent_bytes_ -= message->bytes;
+  network_->TakeUnsent(message->bytes);
+  if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
+}
+
 // More than a chunk to several ranks of other hosts.
 bool Comm::IsPaced(const Operation& operation) const {
   if (operation.kind == COMMSCHED_SEND) return false;
+  // Where UCX asks first, a message would end only after the reply.
+  if (network_->eager_bytes() == 0) return false;
   uint64_t bytes = 0;
   int first = rank_;
   bool has_several = false;
@@ -560,7 +573,8 @@ void Comm::PostPaced() {
 
 // What has not been sent never is.
 void Comm::DropPaced() {
-  while (const Message* const message = pacer_.Drop()) {
+  while (Message* const message = pacer_.Drop()) {
+    TakeFromWindow(message);
     --operations_[message->owner].outstanding;
   }
 }

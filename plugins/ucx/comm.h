@@ -138,6 +138,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void PostNow(Operation* operation, Message* message);
   void PostSend(Operation* operation, Message* message);
   void SendData(const Operation& operation, Message* message);
+  void AddToWindow(Message* message);
+  void TakeFromWindow(Message* message);
   bool IsPaced(const Operation& operation) const;
   void PostPaced();
   void DropPaced();

@@ -106,12 +106,7 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   Operation& operation = operations_[message->owner];
   --operation.outstanding;
   message->unread = 0;
-  if (message->is_in_window && !left_) {
-    message->is_in_window = false;
-    unsent_bytes_ -= message->bytes;
-    network_->TakeUnsent(message->bytes);
-    if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
-  }
+  if (!left_) TakeFromWindow(message);
   if (message->is_paced) {
     message->is_paced = false;
     pacer_.Done(*message, network_->host()->now_ns(network_->host()->user));

@@ -15,12 +15,14 @@ void Pacer::Add(Message* message, int64_t now_ns) {
 
 bool Pacer::IsDue() const {
   return first_ != nullptr &&
-         (bytes_ == 0 || bytes_ + first_->bytes <= room_bytes_);
+         (stalls_ || bytes_ == 0 || bytes_ + first_->bytes <= room_bytes_);
 }
 
 Message* Pacer::Next(int64_t now_ns) {
-  const bool stalls = first_ != nullptr && now_ns >= StallsAtNs();
-  if (!IsDue() && !stalls) return nullptr;
+  if (first_ != nullptr && bytes_ != 0 && now_ns >= StallsAtNs()) {
+    stalls_ = true;
+  }
+  if (!IsDue()) return nullptr;
   Message* const message = Drop();
   message->is_paced = true;
   bytes_ += message->bytes;
@@ -29,6 +31,7 @@ Message* Pacer::Next(int64_t now_ns) {
 
 void Pacer::Done(const Message& message, int64_t now_ns) {
   bytes_ -= message.bytes;
+  if (bytes_ == 0) stalls_ = false;
   last_ns_ = now_ns;
 }
 

@@ -15,7 +15,7 @@ namespace commsched::ucx {
 // rank behind it, are in each other's way as little as in a ring.
 //
 // Who does not take what it is sent holds up the others only for a while: then
-// all that waits goes out. Thread-compatible.
+// all goes out at once, until nothing is under way. Thread-compatible.
 class Pacer {
  public:
   // For so long no message ends.
@@ -43,7 +43,8 @@ class Pacer {
 
  private:
   const uint64_t room_bytes_;
-  uint64_t bytes_ = 0;  // Under way.
+  uint64_t bytes_ = 0;   // Under way.
+  bool stalls_ = false;  // Some of it is not taken.
   Message* first_ = nullptr;
   Message* last_ = nullptr;
   int64_t last_ns_ = 0;  // When a message ended, or had to wait for none.

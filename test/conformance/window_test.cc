@@ -293,11 +293,14 @@ std::vector<BackendCase> SmallWindows(const std::vector<std::string>& configs) {
 }
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(
-    WindowTest, SmallWindows({"local=shm;algorithm=exchange,auto"}));
+    WindowTest, SmallWindows({"local=shm;algorithm=exchange,auto",
+                              "ranks_per_host=1;chunk_bytes=4096"}));
 COMMSCHED_INSTANTIATE_CONFORMANCE(OrderTest,
                                   SmallWindows({"local=shm",
                                                 "local=net;tls=tcp,self",
-                                                "ranks_per_host=2;local=shm"}));
+                                                "ranks_per_host=2;local=shm",
+                                                "ranks_per_host=1;"
+                                                "chunk_bytes=4096"}));
 // Without UCX there is none such.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(WindowTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OrderTest);

@@ -58,6 +58,27 @@ TEST(UcxPacerTest, WhoTakesNothingHoldsUpTheOthersForAWhileOnly) {
   EXPECT_EQ(pacer.Next(stalls_at), &messages[3]);
 }
 
+TEST(UcxPacerTest, WhoTakesNothingHoldsUpTheOthersOnce) {
+  std::vector<ucx::Message> messages = {MessageOf(kRoom), MessageOf(kRoom),
+                                        MessageOf(kRoom), MessageOf(kRoom)};
+  ucx::Pacer pacer(kRoom);
+  pacer.Add(&messages[0], kNow);
+  EXPECT_EQ(pacer.Next(kNow), &messages[0]);
+  pacer.Add(&messages[1], kNow);
+  const int64_t stalls_at = kNow + ucx::Pacer::kStallNs;
+  EXPECT_EQ(pacer.Next(stalls_at), &messages[1]);
+  pacer.Done(messages[1], stalls_at);
+  pacer.Add(&messages[2], stalls_at + 1);
+  EXPECT_TRUE(pacer.IsDue());
+  EXPECT_EQ(pacer.Next(stalls_at + 1), &messages[2]);
+  pacer.Done(messages[2], stalls_at + 2);
+  pacer.Done(messages[0], stalls_at + 2);
+  pacer.Add(&messages[3], stalls_at + 3);
+  EXPECT_EQ(pacer.Next(stalls_at + 3), &messages[3]);
+  pacer.Add(&messages[0], stalls_at + 3);
+  EXPECT_EQ(pacer.Next(stalls_at + 3), nullptr);
+}
+
 // The time in which there is nothing to send is no stall.
 TEST(UcxPacerTest, TheFirstToWaitWaitsAsLong) {
   std::vector<ucx::Message> messages = {MessageOf(kRoom), MessageOf(kRoom)};
