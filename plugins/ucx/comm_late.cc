@@ -92,7 +92,7 @@ uint32_t Comm::List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
   uint32_t count = 0;
   for (int peer = 0; peer < size(); ++peer) {
     if (!WaitsFor(operation, peer) || HasPosted(operation, peer) ||
-        !is(peers_[static_cast<size_t>(peer)], peer)) {
+        !is(peers_[static_cast<size_t>(peer)])) {
       continue;
     }
     if (count < capacity) out_ranks[count] = peer;
@@ -112,19 +112,15 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
   }
   // Nobody is asked after a failure: what was known then stays.
   const int64_t known_ns = failure_.ok() ? now_ns : failed_ns_;
-  return List(request, out_ranks, capacity, [&](const Peer& peer, int) {
+  return List(request, out_ranks, capacity, [&](const Peer& peer) {
     return peer.answer_counts && known_ns < peer.answer_asked_ns + kFreshNs;
   });
 }
 
 uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
   const std::lock_guard<std::mutex> lock(network_->mu());
-  // Who has never met this member, and nothing is to come from, may have left,
-  // or need not meet anybody any more: others wait for its word, if at all.
-  return List(request, out_ranks, capacity, [&](const Peer& other, int peer) {
-    return other.asked_ns != 0 &&
-           (other.is_open || HasOpen(operations_[request], peer));
-  });
+  return List(request, out_ranks, capacity,
+              [](const Peer& peer) { return peer.asked_ns != 0; });
 }
 
 // One question at a time is under way to each.

@@ -234,6 +234,9 @@ TEST_P(LateTreeTest, WhoHasLeftHasDoneItsPart) {
   std::atomic<int> num_left{0};
   std::atomic<bool> is_over{false};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    // Who has met the others tells them that it leaves.
+    LargeLaunch large;
+    if (auto ok = comm.LaunchAndWait(large.launch); !ok.ok()) return ok;
     LargeLaunch small(COMMSCHED_BROADCAST, kFewElements);
     const auto launch_and_wait = [&] {
       return comm.LaunchAndWait(small.launch);
