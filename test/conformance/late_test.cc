@@ -228,15 +228,38 @@ TEST_P(AskedLateTest, WhoAnswersIsNamedAsLongAsAnotherMay) {
   }));
 }
 
+// A message from rank `from` to rank `to`, as one of them posts it.
+struct LateMessage {
+  LateMessage(int rank, int from, int to, uint64_t count) : data(count, 1.0f) {
+    member.count = count;
+    if (rank == from) member.input = data.data();
+    if (rank == to) member.output = data.data();
+    member.peer = rank == from ? to : from;
+    member.direction = rank == from ? COMMSCHED_SEND : COMMSCHED_RECV;
+    launch.kind = COMMSCHED_SEND;
+    launch.dtype = COMMSCHED_F32;
+    launch.num_members = 1;
+    launch.members = &member;
+  }
+  LateMessage(const LateMessage&) = delete;
+
+  std::vector<float> data;
+  commsched_member_t member{};
+  commsched_launch_t launch{};
+};
+
 // Its data waits on the way.
 TEST_P(LateTreeTest, WhoHasLeftHasDoneItsPart) {
   constexpr uint64_t kFewElements = 5;
   std::atomic<int> num_left{0};
   std::atomic<bool> is_over{false};
   EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
-    // Who has met the others tells them that it leaves.
-    LargeLaunch large;
-    if (auto ok = comm.LaunchAndWait(large.launch); !ok.ok()) return ok;
+    // Who has met the last rank tells it that it leaves.
+    for (int from = 0; from < 2; ++from) {
+      if (rank != from && rank != 3) continue;
+      LateMessage message(rank, from, 3, kFewElements);
+      if (auto ok = comm.LaunchAndWait(message.launch); !ok.ok()) return ok;
+    }
     LargeLaunch small(COMMSCHED_BROADCAST, kFewElements);
     const auto launch_and_wait = [&] {
       return comm.LaunchAndWait(small.launch);
@@ -262,26 +285,6 @@ TEST_P(LateTreeTest, WhoHasLeftHasDoneItsPart) {
     return comm.Wait().status();
   }));
 }
-
-// A message from rank `from` to rank `to`, as one of them posts it.
-struct LateMessage {
-  LateMessage(int rank, int from, int to, uint64_t count) : data(count, 1.0f) {
-    member.count = count;
-    if (rank == from) member.input = data.data();
-    if (rank == to) member.output = data.data();
-    member.peer = rank == from ? to : from;
-    member.direction = rank == from ? COMMSCHED_SEND : COMMSCHED_RECV;
-    launch.kind = COMMSCHED_SEND;
-    launch.dtype = COMMSCHED_F32;
-    launch.num_members = 1;
-    launch.members = &member;
-  }
-  LateMessage(const LateMessage&) = delete;
-
-  std::vector<float> data;
-  commsched_member_t member{};
-  commsched_launch_t launch{};
-};
 
 // Whatever else there is between the two.
 TEST_P(LatePeersTest, WhoHasPostedWhatIsStillOnItsWayIsNotNamed) {
