@@ -17,6 +17,39 @@ class RankTurnTest : public testing::Test {
   RankTurn turn_{&sleeper_, &last_};
 };
 
+// The last thread: it takes the turn whenever it gets it.
+class Last {
+ public:
+  Last(RankTurn* turn, Parker* parker)
+      : parker_(parker), thread_([this, turn] {
+          while (!is_over_.load()) {
+            if (!turn->TakeLast()) continue;
+            num_taken_.fetch_add(1);
+            turn->Give();
+            std::this_thread::yield();
+          }
+        }) {}
+  ~Last() {
+    is_over_.store(true);
+    parker_->Unpark();
+    thread_.join();
+  }
+  Last(const Last&) = delete;
+  Last& operator=(const Last&) = delete;
+
+  int num_taken() const { return num_taken_.load(); }
+  // Whether it takes the turn again without being woken by the test.
+  bool TakesMoreThan(int num) const {
+    return test::Await([&] { return num_taken() > num; });
+  }
+
+ private:
+  Parker* const parker_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<int> num_taken_{0};
+  std::thread thread_;
+};
+
 TEST_F(RankTurnTest, OneHasItAtATime) {
   EXPECT_TRUE(turn_.TryTake());
   EXPECT_FALSE(turn_.TryTake());
@@ -52,29 +85,43 @@ TEST_F(RankTurnTest, AHolderWhoSleepsIsWokenByWhoWaits) {
 }
 
 TEST_F(RankTurnTest, TheLastIsWokenWhenTheTurnIsGiven) {
-  ASSERT_TRUE(turn_.TryTake());
-  std::thread last([&] {
-    while (!turn_.TakeLast()) {
-    }
+  const Last last(&turn_, &last_);
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_TRUE(turn_.TakeBy(kNoDeadlineNs));
+    const int num_taken = last.num_taken();
+    std::this_thread::yield();  // It sleeps, or is about to.
     turn_.Give();
-  });
-  turn_.Give();
-  last.join();
+    ASSERT_TRUE(last.TakesMoreThan(num_taken));
+  }
 }
 
 TEST_F(RankTurnTest, TheLastIsWokenWhenWhoWaitsGivesUp) {
-  ASSERT_TRUE(turn_.TryTake());
+  constexpr int kRounds = 1000;
+  const Last last(&turn_, &last_);
+  std::atomic<int> num_begun{0};
+  std::atomic<int> num_given_up{0};
   std::thread other([&] {
-    EXPECT_FALSE(turn_.TakeBy(SystemClock::Get().NowNs() + 1'000'000));
+    for (int i = 1; i <= kRounds; ++i) {
+      while (num_begun.load() < i) std::this_thread::yield();
+      if (turn_.TakeBy(0)) turn_.Give();
+      num_given_up.store(i);
+    }
   });
-  std::thread last([&] {
-    while (!turn_.TakeLast()) {
+  // The turn is given at about the time at which the other one gives up.
+  for (int i = 1; i <= kRounds; ++i) {
+    EXPECT_TRUE(turn_.TakeBy(kNoDeadlineNs));
+    const int num_taken = last.num_taken();
+    std::this_thread::yield();
+    num_begun.store(i);
+    for (int looks = i % 100; looks > 0 && num_given_up.load() < i; --looks) {
     }
     turn_.Give();
-  });
+    EXPECT_TRUE(test::Await([&] { return num_given_up.load() == i; }));
+    EXPECT_TRUE(last.TakesMoreThan(num_taken));
+    if (HasFailure()) break;
+  }
+  num_begun.store(kRounds);
   other.join();
-  turn_.Give();
-  last.join();
 }
 
 TEST_F(RankTurnTest, ATokenEndsTheSleepOfTheLast) {
@@ -85,7 +132,7 @@ TEST_F(RankTurnTest, ATokenEndsTheSleepOfTheLast) {
 
 TEST_F(RankTurnTest, AllSortsOfTakersGetIt) {
   int num_taken = 0;  // Guarded by the turn.
-  std::atomic<bool> is_over{false};
+  const Last last(&turn_, &last_);
   std::vector<std::thread> takers;
   for (int t = 0; t < 3; ++t) {
     takers.emplace_back([&] {
@@ -98,16 +145,9 @@ TEST_F(RankTurnTest, AllSortsOfTakersGetIt) {
       }
     });
   }
-  std::thread last([&] {
-    while (!is_over.load()) {
-      if (turn_.TakeLast()) turn_.Give();
-    }
-  });
   for (std::thread& taker : takers) taker.join();
-  is_over.store(true);
-  last_.Unpark();
-  last.join();
   EXPECT_EQ(num_taken, 3000);
+  EXPECT_TRUE(last.TakesMoreThan(last.num_taken()));
 }
 
 }  // namespace
