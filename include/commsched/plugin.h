@@ -179,7 +179,9 @@ typedef struct commsched_plugin_list {
 // whatever thread; of the same rank only `abort`, `comm_status`, `wait` and
 // `interrupt` may run beside another call, `launch` of an INLINE backend beside
 // that of another communicator, and `launch` of a STREAM_ORDERED backend beside
-// calls of other communicators. Different ranks are called at once.
+// calls of other communicators; `wait` only where the backend is WAITS_BESIDE.
+// Different ranks are called at once. Callers of a session call `launch` and
+// `poll`, too: one that does not return holds its caller.
 //
 // Failures. A launch that fails, or a communicator, is a matter of this rank
 // alone: the host tells the others, and calls `abort` on all ranks. A backend
@@ -213,7 +215,10 @@ enum {
   /// What the ranks of a host have for a reduction leaves it as partial sums of
   /// the nodes that the host has all positions of, or as it is where that is no
   /// more bytes.
-  COMMSCHED_BACKEND_HOST_SUMS = 256
+  COMMSCHED_BACKEND_HOST_SUMS = 256,
+  /// `wait` may run beside other calls of its rank. Without this, as in 0.1, no
+  /// thread launches or polls while one waits.
+  COMMSCHED_BACKEND_WAITS_BESIDE = 512
 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
@@ -469,7 +474,8 @@ typedef struct commsched_backend {
   /// (both or none) How the host sleeps instead of on `wake`: until a poll() or
   /// comm_status() of the rank may have become useful, or `deadline_ns` of the
   /// host's clock (INT64_MAX: none), or an interrupt. May return for no reason.
-  /// Other threads launch and poll meanwhile; only one waits.
+  /// One thread at a time; others launch and poll meanwhile if the backend is
+  /// WAITS_BESIDE.
   void (*wait)(void* rank, int64_t deadline_ns);
   /// Ends the wait() that is under way, or else the next one.
   void (*interrupt)(void* rank);

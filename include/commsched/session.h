@@ -33,8 +33,9 @@ typedef struct commsched_binding {
 typedef uint32_t commsched_progress_t;
 enum {
   /// One of the library's, which all sessions of a rank share: while the caller
-  /// computes, too. It sleeps when there is nothing to do. A caller that waits
-  /// may take its place for a moment.
+  /// computes, too. It sleeps when there is nothing to do. A caller that waits,
+  /// or makes launches due, may take its place for a moment: a call of the
+  /// backend that does not return then holds the caller.
   COMMSCHED_PROGRESS_THREAD = 0,
   /// The caller's, while it is in a call of a session of the rank: no hand-off
   /// to another thread, which costs more than a small collective where ranks

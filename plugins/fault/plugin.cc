@@ -240,7 +240,7 @@ commsched_status_t Init(const commsched_host_t* given, char* message,
 constexpr uint32_t kCapabilities =
     COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
-    COMMSCHED_BACKEND_PROCESSES;
+    COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_WAITS_BESIDE;
 
 commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
                                   void** out_instance, char* message,
@@ -260,6 +260,10 @@ commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
   // What the table says that it can do it can by the inner one only.
   uint32_t needed = kCapabilities;
   if (desc->world_rank < 0) needed &= ~uint32_t{COMMSCHED_BACKEND_PROCESSES};
+  // In place of one that does not wait waits this one.
+  if (instance->inner->wait == nullptr) {
+    needed &= ~uint32_t{COMMSCHED_BACKEND_WAITS_BESIDE};
+  }
   const uint32_t lacks = needed & ~instance->inner->capabilities;
   if (lacks != 0 || instance->inner->poll == nullptr) {
     return Refuse(COMMSCHED_FAILED_PRECONDITION,

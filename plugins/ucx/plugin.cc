@@ -338,7 +338,8 @@ const commsched_backend_t table = {
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
-                    COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_HOST_SUMS,
+                    COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_HOST_SUMS |
+                    COMMSCHED_BACKEND_WAITS_BESIDE,
     .name = "ucx",
     .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,  // All of them, as of what follows.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/prompt_thread.h"
@@ -22,7 +23,7 @@ constexpr int64_t kYieldNs = int64_t{50} * 1000;
 // How long a caller drives before it hands over to the thread, which costs more
 // than the rest of what takes a little longer.
 constexpr int64_t kDriveNs = int64_t{3} * 1000 * 1000;
-// How long after the last caller the thread rests.
+// How long after the last wait the thread rests.
 constexpr int64_t kRestNs = int64_t{1} * 1000 * 1000;
 // So many waits in a row that leave nothing to do let the thread rest. A launch
 // that nobody has waited for when the rest ends costs kAmends more.
@@ -132,15 +133,17 @@ BackendRank::~BackendRank() {
 
 void BackendRank::Give() {
   // The sleeping thread does not know about work that was begun meanwhile.
-  const bool leaves_work = thread_sleeps() && HasWork();
+  const bool leaves_work = (thread_sleeps() || ThreadRests()) && HasWork();
   turn_.Give();
-  if (leaves_work) parker_.Unpark();
+  if (!leaves_work) return;
+  EndRest();
+  parker_.Unpark();
 }
 
 bool BackendRank::LookBy(int64_t deadline_ns, absl::FunctionRef<void()> look) {
   if (!turn_.TakeBy(deadline_ns)) return false;
+  const absl::Cleanup give = [this] { Give(); };
   look();
-  Give();
   return true;
 }
 
@@ -207,23 +210,37 @@ void BackendRank::LetThreadRest() {
   LetThreadRestUntil(SystemClock::Get().NowNs() + kRestNs);
 }
 
+void BackendRank::EndRest() {
+  if (!ThreadRests()) return;
+  rest_until_ns_.store(0, std::memory_order_relaxed);
+  standby_.Unpark();
+}
+
+// The rest goes on as it would have: only waits prolong it. So launches that
+// are begun while their caller computes are found by the thread.
 void BackendRank::Begin() {
-  if (!ThreadRests() || !turn_.TryTake()) return parker_.Unpark();
+  if (!ThreadRests() || !turn_.TryTake()) {
+    EndRest();
+    return parker_.Unpark();
+  }
+  absl::Cleanup hand_over = [this] { HandOver(); };
   PumpAll();
-  LetThreadRest();
-  Give();
+  std::move(hand_over).Cancel();
+  const bool leaves_work = thread_sleeps() && HasWork();
+  turn_.Give();
+  if (leaves_work) parker_.Unpark();
 }
 
 void BackendRank::Await(Event* event, uint64_t generation) {
   if (event->IsComplete(generation)) return;
-  if (table().wait == nullptr || !MayPoll()) {
-    return event->Synchronize(generation);
+  if (!WaitsBeside()) return event->Synchronize(generation);
+  bool has_turn = MayPoll() && TakeSoon(*event, generation);
+  if (has_turn) {
+    absl::Cleanup hand_over = [this] { HandOver(); };
+    has_turn = DriveSoon(*event, generation) && MayPoll();
+    if (has_turn) std::move(hand_over).Cancel();
   }
-  bool has_turn = TakeSoon(*event, generation);
-  if (has_turn && (!DriveSoon(*event, generation) || !MayPoll())) {
-    HandOver();
-    has_turn = false;
-  }
+  if (!event->IsComplete(generation)) EndRest();
   event->Synchronize(generation);
   if (has_turn || (MayPoll() && turn_.TryTake())) GiveAfterWait();
 }
@@ -251,18 +268,21 @@ bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
   return false;
 }
 
-// False: the event is not complete soon, or another thread wants the turn.
+// False: the event is not complete soon, or another thread wants the turn, or
+// is to have it.
 bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
   const int64_t begin_ns = SystemClock::Get().NowNs();
   while (!event.IsComplete(generation)) {
     if (turn_.IsWanted()) return false;
     // Before the look: the thread may leave the parker with news at any time.
     const bool may_sleep = !thread_sleeps();
-    if (PumpAll()) continue;
+    const bool got_on = PumpAll();
     const int64_t now_ns = SystemClock::Get().NowNs();
+    if (now_ns >= begin_ns + kDriveNs) return false;
+    if (got_on) continue;
     if (now_ns < begin_ns + kYieldNs) {
       Yield(now_ns);
-    } else if (now_ns >= begin_ns + kDriveNs || !may_sleep) {
+    } else if (!may_sleep) {
       return false;
     } else {
       if (ThreadRests()) LetThreadRestUntil(begin_ns + kDriveNs + kRestNs);
@@ -381,9 +401,20 @@ void BackendRank::ThreadMain() {
     if (got_on || ThreadRests()) {
       turn_.Give();
     } else {
-      SleepWithoutTurn();
+      Sleep();
     }
   }
+}
+
+bool BackendRank::WaitsBeside() const {
+  return table().wait != nullptr &&
+         (table().capabilities & COMMSCHED_BACKEND_WAITS_BESIDE) != 0;
+}
+
+void BackendRank::Sleep() {
+  if (table().wait == nullptr || WaitsBeside()) return SleepWithoutTurn();
+  Park(kNoDeadlineNs);
+  turn_.Give();
 }
 
 // Takes the turn unless callers do without the thread. False: it has slept

@@ -44,15 +44,21 @@ class Pumped {
 // is called by one thread at a time, who has the turn: a progress thread, which
 // pumps what is attached, or who asks for it.
 //
-// The thread sleeps without the turn. Where the backend sleeps by itself
-// (commsched_backend_t::wait), a caller that waits takes the turn and pumps in
-// the thread's place, for some milliseconds, so that small collectives need
-// no hand-over between threads. After that it hands the turn to the thread.
+// The thread sleeps without the turn, or where that is too much for a backend
+// that sleeps by itself (commsched_backend_t::wait without WAITS_BESIDE), with
+// it.
+//
+// Where the backend waits beside other calls, a caller that waits takes the
+// turn and pumps in the thread's place, so that small collectives need no
+// hand-over between threads. It polls, and hands the turn to the thread soon
+// if that sleeps in the backend, and otherwise after some milliseconds, in
+// which it may sleep.
 //
 // After some waits that left nothing to do, the thread rests: callers begin
 // their launches themselves, and messages do not wake the thread. It looks
-// again some milliseconds after the last caller had the turn. If it then finds
-// a launch that nobody has waited for, it does not rest again for many waits.
+// again some milliseconds after the last wait, or when a caller gives up
+// driving. If it finds a launch that nobody has waited for, it does not rest
+// again for many waits.
 //
 // Where other threads compute, callers leave all to the thread (Polling).
 //
@@ -164,6 +170,7 @@ class BackendRank {
 
   void Take() { (void)turn_.TakeBy(kNoDeadlineNs); }
   void Give();
+  bool WaitsBeside() const;
 
   // With the turn.
   bool PumpAll();
@@ -175,6 +182,7 @@ class BackendRank {
   }
   void LetThreadRestUntil(int64_t until_ns);
   void LetThreadRest();  // For a moment.
+  void EndRest();        // With or without the turn.
 
   bool ThreadRests() const;
   bool MayPoll() const;
@@ -189,6 +197,7 @@ class BackendRank {
   bool IsStopped() const { return stop_.load(std::memory_order_acquire); }
   void ThreadMain();
   bool TakeOver();
+  void Sleep();
   void SleepWithoutTurn();
 
   const Spec spec_;
@@ -212,7 +221,7 @@ class BackendRank {
   // The progress thread sleeps on the parker, or is about to. It sets this with
   // the turn, and clears it (release) for whoever sleeps there next (acquire).
   std::atomic<bool> thread_sleeps_{false};
-  // Until when the thread rests; 0: it does not. Written with the turn. A stale
+  // Until when the thread rests; 0: it does not. Set with the turn. A stale
   // value costs its reader one wake-up, or some milliseconds.
   std::atomic<int64_t> rest_until_ns_{0};
   Polling polling_;  // Of callers.

@@ -105,7 +105,7 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
              {"launch", table->launch != nullptr},
              {"abort", table->abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
-  table->capabilities &= 2 * COMMSCHED_BACKEND_HOST_SUMS - 1;
+  table->capabilities &= 2 * COMMSCHED_BACKEND_WAITS_BESIDE - 1;
   const bool stream_ordered =
       (table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
   const bool is_inline = (table->capabilities & COMMSCHED_BACKEND_INLINE) != 0;

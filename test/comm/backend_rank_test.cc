@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 #include "device/host_device.h"
@@ -133,8 +135,10 @@ TEST(BackendRankTest, WhoSleepsPumps) {
 // A backend that sleeps by itself and does nothing else.
 class SleepingBackend {
  public:
-  SleepingBackend() {
+  explicit SleepingBackend(
+      uint32_t capabilities = COMMSCHED_BACKEND_WAITS_BESIDE) {
     table_.struct_size = sizeof(table_);
+    table_.capabilities = capabilities;
     table_.name = "sleeping";
     table_.rank_open = [](void* instance, const commsched_backend_rank_desc_t*,
                           void** out_rank, char*, uint64_t) {
@@ -143,16 +147,10 @@ class SleepingBackend {
     };
     table_.rank_close = [](void*) {};
     table_.wait = [](void* rank, int64_t deadline_ns) {
-      auto* self = static_cast<SleepingBackend*>(rank);
-      self->num_waits_.fetch_add(1);
-      EXPECT_FALSE(self->waits_.exchange(true));
-      self->parker_.ParkUntil(deadline_ns);
-      self->waits_.store(false);
+      static_cast<SleepingBackend*>(rank)->Wait(deadline_ns);
     };
     table_.interrupt = [](void* rank) {
-      auto* self = static_cast<SleepingBackend*>(rank);
-      self->num_interrupts_.fetch_add(1);
-      self->parker_.Unpark();
+      static_cast<SleepingBackend*>(rank)->Interrupt();
     };
     BackendRank::Spec spec;
     spec.table = &table_;
@@ -162,20 +160,45 @@ class SleepingBackend {
   }
 
   BackendRank* rank() { return rank_.get(); }
-  int num_waits() const { return num_waits_.load(); }
-  int num_interrupts() const { return num_interrupts_.load(); }
-  bool AwaitAsleep() {
-    return test::Await([&] { return waits_.load(); });
+  int num_interrupts() {
+    MutexLock lock(&mu_);
+    return num_interrupts_;
+  }
+  // In a sleep that no interrupt is about to end.
+  bool IsAsleep() {
+    MutexLock lock(&mu_);
+    return waits_ && !interrupted_;
+  }
+  bool Waits() {
+    MutexLock lock(&mu_);
+    return waits_;
   }
   std::unique_ptr<Event> NewEvent() { return device_.CreateEvent(1).value(); }
 
  private:
+  void Wait(int64_t deadline_ns) {
+    MutexLock lock(&mu_);
+    EXPECT_FALSE(waits_);
+    waits_ = true;
+    while (!interrupted_ && changed_.WaitUntil(&mu_, deadline_ns)) {
+    }
+    interrupted_ = false;
+    waits_ = false;
+  }
+  void Interrupt() {
+    MutexLock lock(&mu_);
+    ++num_interrupts_;
+    interrupted_ = true;
+    changed_.SignalAll();
+  }
+
   commsched_backend_t table_ = {};
   HostDevice device_;
-  Parker parker_;
-  std::atomic<int> num_waits_{0};
-  std::atomic<int> num_interrupts_{0};
-  std::atomic<bool> waits_{false};
+  Mutex mu_;
+  CondVar changed_;
+  int num_interrupts_ ABSL_GUARDED_BY(mu_) = 0;
+  bool interrupted_ ABSL_GUARDED_BY(mu_) = false;
+  bool waits_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<BackendRank> rank_;
 };
 
@@ -185,8 +208,12 @@ class Launches final : public Pumped {
   explicit Launches(Event* event) : event_(event) {}
 
   bool Pump() override {
+    EXPECT_FALSE(alone_with_ != nullptr && alone_with_->Waits());
     if (num_begun_.load() == num_done_) return false;
-    if (std::this_thread::get_id() == excluded_.load()) return false;
+    if (std::this_thread::get_id() == excluded_.load()) {
+      if (throws_.load()) throw std::bad_alloc();
+      return false;
+    }
     by_ = std::this_thread::get_id();
     event_->Complete(++num_done_);
     return true;
@@ -197,12 +224,18 @@ class Launches final : public Pumped {
   uint64_t BeginOne() { return num_begun_.fetch_add(1) + 1; }
   // Who can no longer complete any.
   void Exclude(std::thread::id thread) { excluded_.store(thread); }
+  // Who is excluded throws.
+  void Throw() { throws_.store(true); }
+  // Is not pumped while `backend` waits.
+  void BeAloneWith(SleepingBackend* backend) { alone_with_ = backend; }
   std::thread::id by() const { return by_; }
 
  private:
   Event* const event_;
   std::atomic<uint64_t> num_begun_{0};
   std::atomic<std::thread::id> excluded_{std::thread::id()};
+  std::atomic<bool> throws_{false};
+  SleepingBackend* alone_with_ = nullptr;
   uint64_t num_done_ = 0;  // Guarded by the turn, as is the next.
   std::thread::id by_;
 };
@@ -212,7 +245,7 @@ TEST(BackendRankTest, ACallerThatWaitsPumpsInPlaceOfAThreadThatSleeps) {
   const auto event = backend.NewEvent();
   Launches launches(event.get());
   ASSERT_OK(backend.rank()->Attach(&launches));
-  ASSERT_TRUE(backend.AwaitAsleep());
+  ASSERT_TRUE(test::Await([&] { return backend.IsAsleep(); }));
   const int interrupts = backend.num_interrupts();
   backend.rank()->Await(event.get(), launches.BeginOne());
   EXPECT_EQ(launches.by(), std::this_thread::get_id());
@@ -286,6 +319,89 @@ TEST(BackendRankTest, WhatNobodyWaitsForIsDoneByTheThread) {
     backend.rank()->Begin();
     ASSERT_TRUE(test::Await([&] { return event->IsComplete(generation); }));
   }
+  backend.rank()->Detach(&launches);
+}
+
+// A caller computes in between, and waits for nothing.
+TEST(BackendRankTest, BeginningWithoutAWaitDoesNotProlongTheRest) {
+  constexpr int64_t kBetweenNs = 300'000;
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t generation = launches.BeginOne();
+    backend.rank()->Begin();
+    backend.rank()->Await(event.get(), generation);
+  }
+  launches.Exclude(std::this_thread::get_id());
+  const uint64_t generation = launches.BeginOne();
+  EXPECT_TRUE(test::Await([&] {
+    backend.rank()->Begin();
+    const int64_t until_ns = SystemClock::Get().NowNs() + kBetweenNs;
+    while (SystemClock::Get().NowNs() < until_ns) {
+    }
+    return event->IsComplete(generation);
+  }));
+  backend.rank()->Detach(&launches);
+}
+
+TEST(BackendRankTest, AnExceptionOfWhatIsPumpedGivesTheTurn) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  launches.Throw();
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  // Not each try has the turn before the thread.
+  for (const bool waits : {false, true}) {
+    EXPECT_TRUE(test::Await([&] {
+      launches.Exclude({});
+      for (int i = 0; i < 20; ++i) {
+        const uint64_t generation = launches.BeginOne();
+        backend.rank()->Begin();
+        backend.rank()->Await(event.get(), generation);
+      }
+      launches.Exclude(std::this_thread::get_id());
+      const uint64_t generation = launches.BeginOne();
+      bool has_thrown = false;
+      try {
+        if (waits) {
+          backend.rank()->Await(event.get(), generation);
+        } else {
+          backend.rank()->Begin();
+        }
+      } catch (const std::bad_alloc&) {
+        has_thrown = true;
+      }
+      event->Synchronize(generation);
+      return has_thrown;
+    }));
+    const int64_t soon_ns = SystemClock::Get().NowNs() + 5'000'000'000;
+    ASSERT_TRUE(backend.rank()->LookBy(soon_ns, [] {}));
+  }
+  backend.rank()->Detach(&launches);
+}
+
+// As plugins of 0.1 were made.
+TEST(BackendRankTest, ABackendThatDoesNotSayOtherwiseWaitsAlone) {
+  SleepingBackend backend(/*capabilities=*/0);
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  launches.BeAloneWith(&backend);
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const uint64_t generation = launches.BeginOne();
+        backend.rank()->Begin();
+        backend.rank()->Await(event.get(), generation);
+        const BackendRank::Turn turn(backend.rank());
+        EXPECT_FALSE(backend.Waits());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
   backend.rank()->Detach(&launches);
 }
 
