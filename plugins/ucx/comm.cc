@@ -493,11 +493,12 @@ void Comm::PostHeld() {
   }
 }
 
-// What is under way or held back now stays so.
+// What is under way or held back now stays so, and keeps nobody waiting.
 void Comm::LeaveWindow() {
   network_->TakeUnsent(unsent_bytes_);
   unsent_bytes_ = 0;
   for (; num_held_ != 0; --num_held_) network_->TakeHeld();
+  if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
 }
 
 // Never from a callback of UCX, where a message may overtake those that UCX has

@@ -146,6 +146,7 @@ void Comm::BeginStop() {
   stopped_ = true;
   DropPaced();
   DropUnposted();
+  LeaveWindow();
   for (Operation& operation : operations_) {
     if (operation.outstanding == 0) continue;
     for (Message& message : operation.messages) {

@@ -106,7 +106,7 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   Operation& operation = operations_[message->owner];
   --operation.outstanding;
   message->unread = 0;
-  if (!left_) TakeFromWindow(message);
+  if (!left_ && !stopped_) TakeFromWindow(message);
   if (message->is_paced) {
     message->is_paced = false;
     pacer_.Done(*message, network_->host()->now_ns(network_->host()->user));

@@ -71,8 +71,9 @@ class Network {
   // Of all communicators.
   const ChoiceOptions& choice() const { return choice_; }
   // The window: bytes of collectives of all communicators that Send() has been
-  // given and that are not out yet. Offers do not count, since peers read what
-  // is offered by themselves.
+  // given and that are not out yet, be it to ranks of this host. Offers do not
+  // count, since peers read what is offered by themselves, nor does what a
+  // communicator that has failed leaves behind.
   void AddUnsent(uint64_t bytes) { unsent_bytes_ += bytes; }
   void TakeUnsent(uint64_t bytes) { unsent_bytes_ -= bytes; }
   bool IsWindowFull() const { return unsent_bytes_ >= window_bytes_; }
