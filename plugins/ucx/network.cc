@@ -673,7 +673,8 @@ void Network::Wait(int64_t deadline_ns) {
     Watched watched;
     const bool spins = spin_ns_ != 0 && NowNs() < spin_until_ns;
     {
-      const std::lock_guard<std::mutex> lock(mu_);
+      const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+      if (!lock.owns_lock()) return;  // Who has it makes progress.
       Progress();
       watched.with_ucx = uses_ucx_;
       watched.is_handing_over = num_handing_over_ != 0;
