@@ -161,6 +161,7 @@ TEST_P(AskedLateTest, WhoHasIssuedSinceItAnsweredIsNotNamed) {
 // What it answers first is of before it has issued, and of before it was asked
 // anew.
 TEST_P(AskedLateTest, AnAnswerToAnEarlierQuestionNamesNobody) {
+  std::atomic<bool> one_is_there{false};
   std::atomic<bool> is_asked{false};
   std::atomic<bool> one_has_issued{false};
   std::atomic<bool> is_over{false};
@@ -169,6 +170,7 @@ TEST_P(AskedLateTest, AnAnswerToAnEarlierQuestionNamesNobody) {
     LargeLaunch large(COMMSCHED_BROADCAST);
     large.launch.root = 2;
     if (rank == 1) {
+      one_is_there = true;  // And answers nothing, as it did while it joined.
       EXPECT_TRUE(test::Await([&] { return is_asked.load(); }));
       const int64_t asked_ns = NowNs();
       AnswerUntil(&comm, [&] { return NowNs() > asked_ns + kLongNs; });
@@ -181,6 +183,7 @@ TEST_P(AskedLateTest, AnAnswerToAnEarlierQuestionNamesNobody) {
           test::Await([&] { return is_over.load(); }));  // Stands still.
     }
     if (rank == 0) {
+      AnswerUntil(&comm, [&] { return one_is_there.load(); });
       comm.Ask();
       comm.Ask();
       is_asked = true;
