@@ -65,7 +65,7 @@ void RunJob(const std::vector<int>& hosts, uint64_t chunk_bytes,
   }
 }
 
-std::vector<int> RandomHosts(Random& random) {
+std::vector<int> DrawnHosts(Random& random) {
   std::vector<int> hosts(1 + random() % 7);
   for (int& host : hosts) host = static_cast<int>(random() % 3);
   return hosts;
@@ -82,7 +82,7 @@ TEST(UcxAllToAllTest, SmallMembersAmongLargeOnesTravelAsOne) {
   int num_mixed = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
-    const std::vector<int> hosts = RandomHosts(random);
+    const std::vector<int> hosts = DrawnHosts(random);
     const Shape shape = RandomAllToAll(static_cast<int>(hosts.size()), random);
     std::vector<MemberCase> members;
     for (uint64_t m = 0; m < 1 + random() % 9; ++m) {
@@ -145,7 +145,7 @@ struct Members {
   std::vector<commsched_member_t> members;
 };
 
-std::vector<size_t> RoomOf(const Operation& op) {
+std::vector<size_t> NumbersOf(const Operation& op) {
   return {op.messages.capacity(),     op.steps.capacity(),
           op.copies.capacity(),       op.part_begins.capacity(),
           op.pack.members.capacity(), op.pack.places.capacity()};
@@ -154,7 +154,7 @@ std::vector<size_t> RoomOf(const Operation& op) {
 TEST(UcxAllToAllTest, WhatWasMeasuredHasRoomForSmallerCounts) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
-    const Layout layout(RandomHosts(random));
+    const Layout layout(DrawnHosts(random));
     Members all(layout.size(), random);
     commsched_launch_t launch = {};
     launch.kind = COMMSCHED_ALL_TO_ALL;
@@ -168,13 +168,13 @@ TEST(UcxAllToAllTest, WhatWasMeasuredHasRoomForSmallerCounts) {
     operation.scratch.address = kNoScratch;
     const uint64_t scratch_bytes = ucx::Measure(task, &operation);
     EXPECT_LE(scratch_bytes, 2 * ucx::PackRule::kMostBytes);
-    const std::vector<size_t> room = RoomOf(operation);
+    const std::vector<size_t> room = NumbersOf(operation);
     for (int i = 0; i < 4; ++i) {
       all.Shrink(random);
       EXPECT_LE(ucx::ScratchBytes(ucx::kExchange, task, &operation),
                 scratch_bytes);
       ucx::Build(ucx::kExchange, task, &operation);
-      EXPECT_EQ(RoomOf(operation), room) << "seed " << seed;
+      EXPECT_EQ(NumbersOf(operation), room) << "seed " << seed;
     }
   }
 }
