@@ -311,13 +311,16 @@ void Network::Abandon() {
   struct Abandoned {
     ucp_context_h context;
     ucp_worker_h worker;
-    std::vector<std::shared_ptr<Comm>> comms;  // Who the messages belong to.
+    // Who the messages belong to.
+    std::vector<std::shared_ptr<Comm>> comms;
+    Notices::Sent notices;
   };
   static std::mutex mu;
   // Never destroyed; a root, for tools that look for leaks.
   static auto* const abandoned = new std::vector<Abandoned>;
   const std::lock_guard<std::mutex> lock(mu);
-  abandoned->push_back({context_, worker_, std::move(buried_)});
+  abandoned->push_back(
+      {context_, worker_, std::move(buried_), notices_.TakeSent()});
 }
 
 void Network::Stop() {

@@ -14,17 +14,18 @@ namespace {
 // What ranks of a host take from any source (local_links.cc).
 static_assert(sizeof(Notice) <= 1024);
 
-// A notice on its way, which deletes itself.
+// A notice on its way.
 struct SentNotice final : Receiver {
   void OnDone(Message* /*message*/, ucs_status_t /*status*/,
               uint64_t /*bytes*/) override {
     if (unsent != nullptr) --(*unsent)[static_cast<size_t>(message.peer)];
-    delete this;
+    all->erase(this);  // And with it this.
   }
 
   Notice notice;
   UnsentNotices unsent;
   Message message;
+  Notices::Sent* all = nullptr;
 };
 
 }  // namespace
@@ -52,7 +53,10 @@ void Notices::End() {
 
 void Notices::Send(const Notice& notice, int to, int peer,
                    const UnsentNotices& unsent) {
-  auto* sent = new SentNotice;
+  auto owned = std::make_unique<SentNotice>();
+  SentNotice* const sent = owned.get();
+  sent->all = &sent_;
+  sent_[sent] = std::move(owned);
   sent->notice = notice;
   sent->notice.world_rank = network_->world_rank();
   sent->unsent = unsent;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "message.h"
@@ -65,6 +66,11 @@ class Notices final : public Receiver {
   void Begin();
   void End();
 
+  // Those under way, which are gone with this object.
+  using Sent = std::map<Receiver*, std::unique_ptr<Receiver>>;
+  // They stay, and nothing is called any more.
+  Sent TakeSent() { return std::move(sent_); }
+
   // To world rank `to`, which is `peer` in the group: a connection to it has
   // begun.
   void Send(const Notice& notice, int to, int peer,
@@ -95,6 +101,7 @@ class Notices final : public Receiver {
   };
 
   Network* const network_;
+  Sent sent_;
   Notice received_;
   Message message_;
   bool has_ended_ = false;
