@@ -132,7 +132,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
                 const Is& is);
   void BeginExchange();
 
-  // With the mutex held.
+  // With the mutex held (comm_sends.cc).
   void Post(Operation* operation, uint32_t first, uint32_t count);
   void PostOne(Operation* operation, Message* message);
   void PostNow(Operation* operation, Message* message);
@@ -214,6 +214,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t unsent_bytes_ = 0;
   uint32_t num_held_ = 0;
   Pacer pacer_;
+  bool posts_paced_ = false;  // Who is due is posted without a wake-up.
   uint64_t num_collectives_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;

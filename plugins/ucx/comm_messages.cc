@@ -110,7 +110,7 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   if (message->is_paced) {
     message->is_paced = false;
     pacer_.Done(*message, network_->host()->now_ns(network_->host()->user));
-    if (pacer_.IsDue()) network_->Wake();
+    if (pacer_.IsDue() && !posts_paced_) network_->Wake();
   }
   const bool is_data = !message->answers;  // Else it has been counted.
   if (is_data && message->step != Operation::kNoStep) {

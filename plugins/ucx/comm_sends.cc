@@ -1,0 +1,180 @@
+// When a communicator's messages go out: once the two have met, within the
+// window of all communicators (Network::IsWindowFull), and, of large launches,
+// to one other host at a time (pacer.h).
+#include "comm.h"
+#include "tags.h"
+
+namespace commsched::ucx {
+
+void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
+  for (uint32_t i = first; i < first + count; ++i) {
+    PostOne(operation, &operation->messages[i]);
+  }
+}
+
+// In the order in which they were posted, once the two have met.
+void Comm::PostOne(Operation* operation, Message* message) {
+  ++operation->outstanding;
+  Peer& peer = peers_[static_cast<size_t>(message->peer)];
+  if (peer.is_open) return PostNow(operation, message);
+  message->place = LocalPlace::kUnposted;
+  peer.unposted.Push(message);
+}
+
+void Comm::PostNow(Operation* operation, Message* message) {
+  if (message->is_receive) {
+    network_->Receive(ranks_[static_cast<size_t>(message->peer)],
+                      DataTag(*operation, *message), message);
+  } else {
+    PostSend(operation, message);
+  }
+}
+
+// Of the connections to several peers some are faster than others, as TCP
+// shares a link: a launch all of whose sends were posted would end only when
+// the last of all launches does, on the slowest. So later ones do not begin to
+// send until little of what was begun is left, of all its phases. The oldest
+// launch of a communicator is never held: all its members have the same one,
+// while launches of several communicators have no common order.
+bool Comm::MustWait(const Operation& operation) const {
+  if (num_held_ == 0 && !network_->IsWindowFull()) return false;
+  for (const uint32_t request : order_) {
+    const Operation& first = operations_[request];
+    if (first.kind != COMMSCHED_SEND) return &first != &operation;
+  }
+  return true;
+}
+
+// Receives at once.
+void Comm::PostFirst(Operation* operation) {
+  if (operation->kind == COMMSCHED_SEND) {
+    return Post(operation, 0, operation->num_posted);
+  }
+  for (uint32_t i = 0; i < operation->num_posted; ++i) {
+    Message* const message = &operation->messages[i];
+    if (message->is_receive) PostOne(operation, message);
+  }
+  operation->is_held = MustWait(*operation);
+  if (operation->is_held) {
+    ++num_held_;
+    network_->AddHeld();
+  } else {
+    PostFirstSends(operation);
+  }
+}
+
+void Comm::PostFirstSends(Operation* operation) {
+  for (uint32_t i = 0; i < operation->num_posted; ++i) {
+    Message* const message = &operation->messages[i];
+    if (!message->is_receive) PostOne(operation, message);
+  }
+}
+
+// In their order.
+void Comm::PostHeld() {
+  bool is_first = true;
+  for (const uint32_t request : order_) {
+    Operation& operation = operations_[request];
+    if (num_held_ == 0) return;
+    if (operation.kind == COMMSCHED_SEND) continue;
+    if (!is_first && network_->IsWindowFull()) return;
+    is_first = false;
+    if (!operation.is_held) continue;
+    operation.is_held = false;
+    --num_held_;
+    network_->TakeHeld();
+    PostFirstSends(&operation);
+    WakeIfDue(operation);  // What it waits for may be there.
+  }
+}
+
+// What is under way or held back now stays so, and keeps nobody waiting.
+void Comm::LeaveWindow() {
+  network_->TakeUnsent(unsent_bytes_);
+  unsent_bytes_ = 0;
+  for (; num_held_ != 0; --num_held_) network_->TakeHeld();
+  if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
+}
+
+// Never from a callback of UCX, where a message may overtake those that UCX has
+// queued: the tags of chunks are equal.
+void Comm::PostSend(Operation* operation, Message* message) {
+  if (operation->is_paced && !layout_.ShareHost(rank_, message->peer)) {
+    AddToWindow(message);
+    return pacer_.Add(message,
+                      network_->host()->now_ns(network_->host()->user));
+  }
+  if (message->bytes < kOfferedBytes ||
+      !peers_[static_cast<size_t>(message->peer)].reads) {
+    if (operation->kind != COMMSCHED_SEND) AddToWindow(message);
+    return SendData(*operation, message);
+  }
+  message->offer = {.magic = Offer::kMagic,
+                    .address = reinterpret_cast<uint64_t>(message->data),
+                    .bytes = message->bytes,
+                    .id = {.serial = operation->serial,
+                           .request = message->owner,
+                           .index = static_cast<uint32_t>(
+                               message - operation->messages.data())}};
+  message->unread = 2;  // Until it has gone out, and until it is answered.
+  network_->Send(ranks_[static_cast<size_t>(message->peer)],
+                 DataTag(*operation, *message), message, &message->offer,
+                 sizeof(message->offer));
+}
+
+void Comm::SendData(const Operation& operation, Message* message) {
+  network_->Send(ranks_[static_cast<size_t>(message->peer)],
+                 DataTag(operation, *message), message, message->data,
+                 message->bytes);
+}
+
+void Comm::AddToWindow(Message* message) {
+  message->is_in_window = true;
+  unsent_bytes_ += message->bytes;
+  network_->AddUnsent(message->bytes);
+}
+
+void Comm::TakeFromWindow(Message* message) {
+  if (!message->is_in_window) return;
+  message->is_in_window = false;
+  unsent_bytes_ -= message->bytes;
+  network_->TakeUnsent(message->bytes);
+  if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
+}
+
+// More than a chunk to several ranks of other hosts.
+bool Comm::IsPaced(const Operation& operation) const {
+  if (operation.kind == COMMSCHED_SEND) return false;
+  // Where UCX asks first, a message would end only after the reply.
+  if (network_->eager_bytes() == 0) return false;
+  uint64_t bytes = 0;
+  int first = rank_;
+  bool has_several = false;
+  for (const Message& message : operation.messages) {
+    if (message.is_receive || layout_.ShareHost(rank_, message.peer)) continue;
+    bytes += message.bytes;
+    if (first == rank_) first = message.peer;
+    has_several |= message.peer != first;
+  }
+  return has_several && bytes > pacer_.room_bytes();
+}
+
+void Comm::PostPaced() {
+  if (!pacer_.IsWaiting()) return;
+  const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
+  posts_paced_ = true;
+  while (Message* const message = pacer_.Next(now_ns)) {
+    SendData(operations_[message->owner], message);
+  }
+  posts_paced_ = false;
+}
+
+// What has not been sent never is.
+void Comm::DropPaced() {
+  while (Message* const message = pacer_.Drop()) {
+    TakeFromWindow(message);
+    --operations_[message->owner].outstanding;
+  }
+}
+
+}  // namespace commsched::ucx
