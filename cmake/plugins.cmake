@@ -1,7 +1,7 @@
 # Plugins: modules that see commsched/plugin.h and what it includes, and nothing
 # else of this project.
 #
-#   plugins/<name>/*.c*           -> lib/commsched/plugins/commsched_<name>.so
+#   plugins/<name>/**.c*          -> lib/commsched/plugins/commsched_<name>.so
 #   plugins/skeleton/<kind>/*.c*  -> .../skeletons/commsched_skeleton_<kind>.so
 #
 # The first are installed. Skeletons are there to be copied; tests load them.
@@ -10,7 +10,8 @@
 # sources in FOLDER.
 function(commsched_plugin target folder)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "SUBFOLDER" "")
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c ${folder}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS
+    ${folder}/*.c ${folder}/*.cc ${folder}/*/*.cc)
   add_library(commsched_plugin_${target} MODULE ${sources})
   target_include_directories(commsched_plugin_${target} PRIVATE
     ${PROJECT_SOURCE_DIR}/include)
@@ -44,6 +45,8 @@ function(commsched_add_plugins)
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   if(COMMSCHED_HAVE_UCX)
     commsched_plugin(ucx ${PROJECT_SOURCE_DIR}/plugins/ucx)
+    target_include_directories(commsched_plugin_ucx PRIVATE
+      ${PROJECT_SOURCE_DIR}/plugins)
     target_link_libraries(commsched_plugin_ucx PRIVATE PkgConfig::ucx)
     install(TARGETS commsched_plugin_ucx
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)

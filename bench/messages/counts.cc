@@ -4,9 +4,9 @@
 #include <bit>
 #include <set>
 
-#include "plugins/ucx/collectives.h"
+#include "plugins/ucx/algorithms/collectives.h"
+#include "plugins/ucx/algorithms/tree_shape.h"
 #include "plugins/ucx/message.h"
-#include "plugins/ucx/tree_shape.h"
 
 namespace commsched {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plugins/ucx/choice.h"
+#include "plugins/ucx/algorithms/choice.h"
 
 namespace commsched {
 

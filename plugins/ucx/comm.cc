@@ -1,11 +1,11 @@
-#include "comm.h"
+#include "ucx/comm.h"
 
 #include <algorithm>
 #include <ctime>
 
-#include "close_on_exec.h"
-#include "collectives.h"
-#include "tags.h"
+#include "ucx/algorithms/collectives.h"
+#include "ucx/process/close_on_exec.h"
+#include "ucx/tags.h"
 
 namespace commsched::ucx {
 namespace {

@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "choice.h"
 #include "commsched/plugin.h"
-#include "group_join.h"
-#include "layout.h"
-#include "network.h"
-#include "notices.h"
-#include "operation.h"
-#include "pacer.h"
-#include "start_exchange.h"
-#include "tag_table.h"
+#include "ucx/algorithms/choice.h"
+#include "ucx/algorithms/layout.h"
+#include "ucx/algorithms/operation.h"
+#include "ucx/group_join.h"
+#include "ucx/network/network.h"
+#include "ucx/network/notices.h"
+#include "ucx/network/pacer.h"
+#include "ucx/tag_table.h"
+#include "ucx/times/start_exchange.h"
 
 namespace commsched::ucx {
 

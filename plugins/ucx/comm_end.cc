@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "comm.h"
+#include "ucx/comm.h"
 
 namespace commsched::ucx {
 namespace {

@@ -6,7 +6,7 @@
 // progress for them answers, though they compute.
 #include <algorithm>
 
-#include "comm.h"
+#include "ucx/comm.h"
 
 namespace commsched::ucx {
 namespace {

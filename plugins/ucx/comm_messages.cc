@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm.h"
-#include "tags.h"
+#include "ucx/comm.h"
+#include "ucx/tags.h"
 
 namespace commsched::ucx {
 namespace {

@@ -1,8 +1,8 @@
 // When a communicator's messages go out: once the two have met, within the
 // window of all communicators (Network::IsWindowFull), and, of large launches,
 // to one other host at a time (pacer.h).
-#include "comm.h"
-#include "tags.h"
+#include "ucx/comm.h"
+#include "ucx/tags.h"
 
 namespace commsched::ucx {
 

@@ -1,10 +1,10 @@
-#include "group_join.h"
+#include "ucx/group_join.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "tags.h"
+#include "ucx/tags.h"
 
 namespace commsched::ucx {
 namespace {

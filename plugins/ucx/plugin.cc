@@ -15,9 +15,19 @@
 //                (by shared memory alone) or net (by UCX, as hosts do);
 //                COMMSCHED_UCX_LOCAL, or read by default
 //   algorithm    how launches are made: auto, by predicted cost, as by default;
-//                exchange, levels or tree (algorithm.h), and launches that it
+//                exchange, levels or tree (algorithms/), and launches that it
 //                does not do are refused; or, such as tree,auto, are done by
 //                cost
+//
+// Where to find what, from below:
+//   process/     what the process has of its own: descriptors and its exit
+//   host/        messages between ranks of a host, in memory that they share
+//   network/     endpoints of UCX, notices, and when large messages go
+//   algorithms/  a launch, made into steps on messages: by which algorithm, of
+//                which parts, in which order; without UCX
+//   times/       when ranks issue what, on one clock
+//   group_join   ranks become a communicator
+//   comm*.cc     a communicator: its launches, messages, failures and end
 #include "commsched/plugin.h"
 
 #include <cstdio>
@@ -28,11 +38,11 @@
 #include <set>
 #include <string>
 
-#include "close_on_exec.h"
-#include "comm.h"
-#include "exit_gate.h"
-#include "network.h"
-#include "signals.h"
+#include "ucx/comm.h"
+#include "ucx/network/network.h"
+#include "ucx/network/signals.h"
+#include "ucx/process/close_on_exec.h"
+#include "ucx/process/exit_gate.h"
 
 namespace commsched::ucx {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "operation.h"
+#include "ucx/algorithms/operation.h"
 
 namespace commsched::ucx {
 

@@ -1,4 +1,4 @@
-#include "plugins/ucx/close_on_exec.h"
+#include "plugins/ucx/process/close_on_exec.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
 // How ranks of a host wake each other with backend "ucx".
-#include "plugins/ucx/doorbell.h"
+#include "plugins/ucx/host/doorbell.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

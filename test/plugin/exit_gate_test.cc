@@ -1,4 +1,4 @@
-#include "plugins/ucx/exit_gate.h"
+#include "plugins/ucx/process/exit_gate.h"
 
 #include <unistd.h>
 

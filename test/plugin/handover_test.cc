@@ -1,5 +1,5 @@
 // How ranks of a host get each other's memory with backend "ucx".
-#include "plugins/ucx/handover.h"
+#include "plugins/ucx/host/handover.h"
 
 #include <dirent.h>
 #include <fcntl.h>

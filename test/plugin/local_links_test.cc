@@ -1,5 +1,5 @@
 // Messages between ranks of a host with backend "ucx".
-#include "plugins/ucx/local_links.h"
+#include "plugins/ucx/host/local_links.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // How backend "ucx" reads memory of other processes.
-#include "plugins/ucx/peer_memory.h"
+#include "plugins/ucx/host/peer_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

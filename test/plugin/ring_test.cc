@@ -1,5 +1,5 @@
 // A queue of entries between two ranks of backend "ucx".
-#include "plugins/ucx/ring.h"
+#include "plugins/ucx/host/ring.h"
 
 #include <cstring>
 #include <deque>

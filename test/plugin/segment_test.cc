@@ -1,5 +1,5 @@
 // The memory that ranks of a host share with backend "ucx".
-#include "plugins/ucx/segment.h"
+#include "plugins/ucx/host/segment.h"
 
 #include <fcntl.h>
 #include <sched.h>

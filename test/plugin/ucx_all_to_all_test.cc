@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plugins/ucx/collectives.h"
-#include "plugins/ucx/packed_launch.h"
+#include "plugins/ucx/algorithms/collectives.h"
+#include "plugins/ucx/algorithms/packed_launch.h"
 #include "test/conformance/collective_case.h"
 #include "test/support/status_matchers.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plugins/ucx/choice.h"
-#include "plugins/ucx/collectives.h"
+#include "plugins/ucx/algorithms/choice.h"
+#include "plugins/ucx/algorithms/collectives.h"
 
 namespace commsched {
 namespace {

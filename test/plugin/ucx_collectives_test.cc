@@ -18,9 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "comm/reduce.h"
 #include "gtest/gtest.h"
-#include "plugins/ucx/choice.h"
-#include "plugins/ucx/collectives.h"
-#include "plugins/ucx/routes.h"
+#include "plugins/ucx/algorithms/choice.h"
+#include "plugins/ucx/algorithms/collectives.h"
+#include "plugins/ucx/algorithms/routes.h"
 #include "test/conformance/collective_case.h"
 #include "test/support/status_matchers.h"
 

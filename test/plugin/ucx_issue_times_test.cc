@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plugins/ucx/clock_offset.h"
-#include "plugins/ucx/issue_times.h"
+#include "plugins/ucx/times/clock_offset.h"
+#include "plugins/ucx/times/issue_times.h"
 #include "test/support/property.h"
 
 namespace commsched {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "plugins/ucx/pacer.h"
+#include "plugins/ucx/network/pacer.h"
 
 namespace commsched {
 namespace {

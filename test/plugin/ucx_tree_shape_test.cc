@@ -4,8 +4,8 @@
 
 #include "comm/reduce.h"
 #include "gtest/gtest.h"
-#include "plugins/ucx/algorithm.h"
-#include "plugins/ucx/tree_shape.h"
+#include "plugins/ucx/algorithms/algorithm.h"
+#include "plugins/ucx/algorithms/tree_shape.h"
 
 namespace commsched {
 namespace {

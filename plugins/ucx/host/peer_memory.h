@@ -1,0 +1,39 @@
+// Memory of other processes of this machine, read by the kernel
+// (process_vm_readv): a byte is copied once, where it goes through a shared
+// segment twice. UCX has a transport for that, too ("cma"), but 1.13 ends the
+// process when the other one is gone in the middle of it.
+#ifndef COMMSCHED_PLUGINS_UCX_HOST_PEER_MEMORY_H_
+#define COMMSCHED_PLUGINS_UCX_HOST_PEER_MEMORY_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "ucx/outcome.h"
+
+namespace commsched::ucx {
+
+// What a process tells others, so that they can find out whether they may read
+// its memory. Sent as it is.
+struct MemoryCard {
+  char machine[96] = "";  // Equal where process ids mean the same.
+  int64_t pid = 0;
+  uint64_t address = 0;  // Of a value that only this process has,
+  uint64_t value = 0;    // and the value.
+};
+
+// Of this process.
+MemoryCard OwnMemoryCard();
+
+// Whether this process may read the memory of the one that `card` is of: the
+// same machine and user, and no rule against it (Yama's ptrace_scope). Tries.
+bool CanRead(const MemoryCard& card);
+
+// Copies `bytes` at `address` of process `pid` to `to`. UNAVAILABLE, saying
+// why, if not all of them could be read: the process, or the memory, is gone.
+Outcome ReadMemory(pid_t pid, uint64_t address, void* to, uint64_t bytes);
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_HOST_PEER_MEMORY_H_

@@ -1,0 +1,46 @@
+// Memory that ranks of a host share. It has no name, so none is left when a
+// process is killed: who is to map it is handed the descriptor (handover.h).
+#ifndef COMMSCHED_PLUGINS_UCX_HOST_SEGMENT_H_
+#define COMMSCHED_PLUGINS_UCX_HOST_SEGMENT_H_
+
+#include <cstdint>
+
+#include "ucx/host/descriptor.h"
+#include "ucx/outcome.h"
+
+namespace commsched::ucx {
+
+// Owns a mapping, or none. Moves; the memory stays where it is.
+class Segment {
+ public:
+  // New memory, all zeros. All of it is taken from the system now, so that a
+  // lack of it is RESOURCE_EXHAUSTED here, with the size, and no SIGBUS later;
+  // and nobody can make it smaller. Its pages are on the caller's node.
+  // PERMISSION_DENIED if the kernel makes no such memory for this process.
+  static Outcome Create(uint64_t bytes, Segment* out);
+  // Memory that another process has created. `fd` stays the caller's.
+  // INVALID_ARGUMENT if it is no memory of that size that stays so;
+  // RESOURCE_EXHAUSTED if it cannot be mapped.
+  static Outcome Attach(const Descriptor& fd, uint64_t bytes, Segment* out);
+
+  Segment() = default;
+  ~Segment();
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+
+  char* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  // Of memory that was created here; else -1.
+  int fd() const { return fd_.get(); }
+
+ private:
+  Outcome Map(int fd, uint64_t bytes);
+
+  char* data_ = nullptr;
+  uint64_t bytes_ = 0;
+  Descriptor fd_;
+};
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_HOST_SEGMENT_H_

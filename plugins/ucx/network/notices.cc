@@ -1,0 +1,131 @@
+#include "ucx/network/notices.h"
+
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "ucx/comm.h"
+#include "ucx/network/network.h"
+#include "ucx/tags.h"
+
+namespace commsched::ucx {
+namespace {
+
+// What ranks of a host take from any source (local_links.cc).
+static_assert(sizeof(Notice) <= 1024);
+
+// A notice on its way.
+struct SentNotice final : Receiver {
+  void OnDone(Message* /*message*/, ucs_status_t /*status*/,
+              uint64_t /*bytes*/) override {
+    if (unsent != nullptr) --(*unsent)[static_cast<size_t>(message.peer)];
+    all->erase(this);  // And with it this.
+  }
+
+  Notice notice;
+  UnsentNotices unsent;
+  Message message;
+  Notices::Sent* all = nullptr;
+};
+
+}  // namespace
+
+void Notice::SetTexts(const std::string& all_ranks,
+                      const std::string& all_choices) {
+  snprintf(ranks, sizeof(ranks), "%s", all_ranks.c_str());
+  snprintf(choices, sizeof(choices), "%s", all_choices.c_str());
+}
+
+void Notices::Begin() {
+  message_.receiver = this;
+  message_.is_receive = true;
+  message_.data = &received_;
+  message_.bytes = sizeof(received_);
+  Receive();
+}
+
+void Notices::Receive() { network_->ReceiveAny(kNoticeType, &message_); }
+
+void Notices::End() {
+  has_ended_ = true;
+  network_->Cancel(&message_);
+}
+
+void Notices::Send(const Notice& notice, int to, int peer,
+                   const UnsentNotices& unsent) {
+  auto owned = std::make_unique<SentNotice>();
+  SentNotice* const sent = owned.get();
+  sent->all = &sent_;
+  sent_[sent] = std::move(owned);
+  sent->notice = notice;
+  sent->notice.world_rank = network_->world_rank();
+  sent->unsent = unsent;
+  if (unsent != nullptr) ++(*unsent)[static_cast<size_t>(peer)];
+  sent->message.receiver = sent;
+  sent->message.peer = peer;
+  sent->message.data = &sent->notice;
+  sent->message.bytes = sizeof(sent->notice);
+  network_->Send(to, kNoticeType, &sent->message, &sent->notice,
+                 sizeof(sent->notice));
+}
+
+void Notices::OnDone(Message* /*message*/, ucs_status_t status,
+                     uint64_t bytes) {
+  if (status != UCS_OK || has_ended_) return;
+  if (bytes == sizeof(received_)) heard_.push_back(received_);
+  Receive();
+}
+
+void Notices::OnHeard(Message* /*message*/, const void* data, uint64_t bytes) {
+  if (bytes != sizeof(Notice)) return;
+  std::memcpy(&heard_.emplace_back(), data, sizeof(Notice));
+}
+
+void Notices::Deliver() {
+  while (!heard_.empty()) {
+    const Notice notice = heard_.front();
+    heard_.pop_front();
+    Hear(notice);
+  }
+}
+
+void Notices::Hear(const Notice& notice) {
+  for (Comm* const comm : network_->comms()) {
+    if (comm->tags() == notice.tags) return comm->Hear(notice);
+  }
+  if (!left_.contains(notice.tags)) return early_.push_back(notice);
+  // Who has heard it from the communicator itself hears it again.
+  const bool is_rank =
+      notice.world_rank >= 0 && notice.world_rank < network_->world_size();
+  if (notice.kind != Notice::kJoined || !is_rank) return;
+  AnswerForWhoLeft(notice.tags, notice.rank, notice.world_rank);
+}
+
+void Notices::Joined(uint64_t tags) {
+  for (size_t i = 0; i < early_.size();) {
+    if (early_[i].tags != tags) {
+      ++i;
+      continue;
+    }
+    heard_.push_back(early_[i]);
+    early_.erase(early_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
+void Notices::Left(const Notice& last) {
+  left_[last.tags] = {last.rank, last.has_failed, last.launches};
+}
+
+void Notices::AnswerForWhoLeft(uint64_t tags, int peer, int world_rank) {
+  if (network_->stopped() || !network_->Connect(world_rank).ok()) return;
+  const LastWord& last = left_[tags];
+  Notice answer;
+  answer.kind = Notice::kLeft;
+  answer.tags = tags;
+  answer.rank = last.rank;
+  answer.has_failed = last.has_failed;
+  answer.launches = last.launches;
+  Send(answer, world_rank, peer, nullptr);
+}
+
+}  // namespace commsched::ucx

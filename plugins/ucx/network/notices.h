@@ -1,0 +1,115 @@
+// What members of communicators tell each other besides data.
+#ifndef COMMSCHED_PLUGINS_UCX_NETWORK_NOTICES_H_
+#define COMMSCHED_PLUGINS_UCX_NETWORK_NOTICES_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ucx/message.h"
+
+namespace commsched::ucx {
+
+class Network;
+
+struct Notice {
+  static constexpr uint32_t kLeft = 2;
+  // The first notice to a member that this one exchanges messages with, and the
+  // answer to it. What makes two communicators with one id different.
+  static constexpr uint32_t kJoined = 3;
+  // After a failure: the reader's memory is not read any more.
+  static constexpr uint32_t kStopped = 4;
+  // After that: nothing of its sends is under way any more, so that the reader
+  // need not take them.
+  static constexpr uint32_t kDrained = 5;
+  // How many launches has the reader posted? And so many.
+  static constexpr uint32_t kAsked = 6;
+  static constexpr uint32_t kPosted = 7;
+
+  uint32_t kind = 0;
+  int32_t rank = 0;         // Of the group; who says it,
+  int32_t world_rank = 0;   // and of the world.
+  uint32_t in_flight = 0;   // kJoined: launches that it was made for.
+  uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
+  uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
+  uint64_t tags = 0;        // Of the communicator.
+  // kLeft, kPosted: collectives that it has posted; sends to, and receives
+  // from, the reader.
+  uint64_t launches = 0;
+  uint64_t sent = 0;
+  uint64_t received = 0;
+  // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
+  // to what there is room for.
+  char ranks[480] = "";
+  char choices[240] = "";
+
+  void SetTexts(const std::string& all_ranks, const std::string& all_choices);
+};
+
+// How many notices are under way to each member; they may outlive who has sent
+// them.
+using UnsentNotices = std::shared_ptr<std::vector<uint32_t>>;
+
+// Of all communicators of a rank. They are received from whomever, for
+// communicators that are there, are not there yet, or have been left.
+//
+// With the network's mutex.
+class Notices final : public Receiver {
+ public:
+  explicit Notices(Network* network) : network_(network) {}
+
+  // From here to End() they are received.
+  void Begin();
+  void End();
+
+  // Those under way, which are gone with this object.
+  using Sent = std::map<Receiver*, std::unique_ptr<Receiver>>;
+  // They stay, and nothing is called any more.
+  Sent TakeSent() { return std::move(sent_); }
+
+  // To world rank `to`, which is `peer` in the group: a connection to it has
+  // begun.
+  void Send(const Notice& notice, int to, int peer,
+            const UnsentNotices& unsent);
+
+  // Gives what has come to the communicators that it is for. Not for callbacks:
+  // who hears a notice may send.
+  void Deliver();
+  // A communicator has been made: what came before is its own.
+  void Joined(uint64_t tags);
+  // One has been left, and `last` says how: that is what members are answered
+  // who want to meet it.
+  void Left(const Notice& last);
+  // So to `peer`, which is `world_rank` in the world.
+  void AnswerForWhoLeft(uint64_t tags, int peer, int world_rank);
+
+  void OnDone(Message* message, ucs_status_t status, uint64_t bytes) override;
+  void OnHeard(Message* message, const void* data, uint64_t bytes) override;
+
+ private:
+  void Receive();
+  void Hear(const Notice& notice);
+
+  struct LastWord {
+    int32_t rank = 0;
+    uint32_t has_failed = 0;
+    uint64_t launches = 0;
+  };
+
+  Network* const network_;
+  Sent sent_;
+  Notice received_;
+  Message message_;
+  bool has_ended_ = false;
+  std::deque<Notice> heard_;
+  std::deque<Notice> early_;           // For those that are not there yet.
+  std::map<uint64_t, LastWord> left_;  // By tags.
+};
+
+}  // namespace commsched::ucx
+
+#endif  // COMMSCHED_PLUGINS_UCX_NETWORK_NOTICES_H_
