@@ -40,7 +40,7 @@ const commsched_backend_t* HostSummingBackend() {
   return &table;
 }
 
-Access AllOf(BufferId buffer, AccessMode mode) { return {buffer, mode, {}}; }
+Access WholeOf(BufferId buffer, AccessMode mode) { return {buffer, mode, {}}; }
 
 // One rank of a job, which records steps with a lossy reduce-scatter.
 class LossyRank {
@@ -60,18 +60,18 @@ class LossyRank {
     recording_ = Recording::Create(std::move(spec)).value();
     const BufferId gradient = Declare("gradient", &gradient_);
     const BufferId sum = Declare("sum", &sum_);
-    backward_ = DeclareOp("backward", AllOf(gradient, AccessMode::kWrite));
+    backward_ = DeclareOp("backward", WholeOf(gradient, AccessMode::kWrite));
     Op scatter;
     scatter.name = "scatter";
     scatter.kind = OpKind::kCollective;
     scatter.collective.kind = CollectiveKind::kReduceScatter;
     scatter.collective.group = GroupId(0);
     scatter.collective.lossy = true;
-    scatter.collective.input = AllOf(gradient, AccessMode::kRead);
-    scatter.collective.output = AllOf(sum, AccessMode::kWrite);
+    scatter.collective.input = WholeOf(gradient, AccessMode::kRead);
+    scatter.collective.output = WholeOf(sum, AccessMode::kWrite);
     scatter_ =
         recording_->AddCollective(scatter, 0, {.early = true}).value().value();
-    update_ = DeclareOp("update", AllOf(sum, AccessMode::kRead));
+    update_ = DeclareOp("update", WholeOf(sum, AccessMode::kRead));
   }
 
   absl::Status Step() {

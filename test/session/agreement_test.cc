@@ -125,7 +125,7 @@ TEST(AgreementTest, ACollectiveThatIsEncodedOnOneRankOnlyIsNamed) {
     return PlansOf({b.graph()}, options)[0];
   };
   const auto results = Agree({plan({}), plan({0, 1})});
-  ExpectAll(results, "rank 0 has <launch #0 reduce_scatter");
+  ExpectAll(results, "rank 0 has <launch 0 reduce_scatter");
   ExpectAll(results, " coded lane ");
 }
 
