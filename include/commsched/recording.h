@@ -40,8 +40,10 @@ typedef struct commsched_recording commsched_recording_t;
 typedef struct commsched_recording_desc {
   uint64_t struct_size;
   commsched_context_t* context;
-  commsched_group_t* const* groups;         ///< By group id; axes differ.
-  const commsched_plan_options_t* options;  ///< As commsched_plan_build().
+  commsched_group_t* const* groups;  ///< By group id; axes differ.
+  /// As commsched_plan_build(), for the backend of `context` and, unless
+  /// `host_of_rank` is given, for the hosts of its ranks.
+  const commsched_plan_options_t* options;
   const commsched_cost_profile_t* profile;  ///< Without `op_cost_ns`.
   const commsched_stream_t* lanes;  ///< By compute lane; NULL: all the caller.
   commsched_trace_t* trace;         ///< NULL: record no times.

@@ -64,6 +64,15 @@ class Context
   commsched_device_kind_t device(int32_t* out_device = nullptr) const {
     return commsched_context_device(get(), out_device);
   }
+  /// On which host each rank of the world is: what plans take as
+  /// `host_of_rank`. Blocks until all ranks of the job have joined.
+  Result<std::vector<int32_t>> Hosts() const {
+    std::vector<int32_t> hosts(static_cast<size_t>(world_size()));
+    int32_t num_hosts = 0;
+    const auto code = commsched_context_hosts(
+        get(), hosts.data(), static_cast<int32_t>(hosts.size()), &num_hosts);
+    return internal::ResultOf(code, [&] { return hosts; });
+  }
 
  private:
   explicit Context(commsched_context_t* context) : Handle(context) {}

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "comm/hosts.h"
 #include "comm/link_profile.h"
 #include "trace/trace_file.h"
 
@@ -61,23 +61,6 @@ absl::StatusOr<std::string> ToJson(const commsched_link_profile_t* profile,
   }
   if (!IsUtf8(text)) return absl::InvalidArgumentError("note is not UTF-8");
   return LinkProfileToJson(ours, text);
-}
-
-// By rank.
-std::vector<int32_t> NumberHosts(const Roster& roster, int num_ranks) {
-  std::vector<int32_t> hosts(static_cast<size_t>(num_ranks), 0);
-  if (roster.hosts.empty()) return hosts;
-  std::map<std::pair<std::string, std::string>, int32_t> numbers;
-  int32_t next = 0;
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    std::pair<std::string, std::string> place = {roster.hosts[rank],
-                                                 roster.networks[rank]};
-    if (place.first.empty()) place = {"", absl::StrCat("rank ", rank)};
-    const auto [at, is_new] = numbers.try_emplace(std::move(place), next);
-    if (is_new) ++next;
-    hosts[rank] = at->second;
-  }
-  return hosts;
 }
 
 // What a rank's rate has to be so that a collective of all ranks, which moves
@@ -217,9 +200,8 @@ commsched_status_t commsched_context_hosts(commsched_context_t* context,
     }
     const commsched::WaitingCall waiting(context->context->rank(),
                                          "asks for the job's hosts");
-    ASSIGN_OR_RETURN(const commsched::Roster roster,
-                     context->context->world()->WaitForRoster());
-    const std::vector<int32_t> hosts = commsched::NumberHosts(roster, size);
+    ASSIGN_OR_RETURN(const std::vector<int32_t> hosts,
+                     commsched::HostsOf(context->context->world().get()));
     if (out_hosts != nullptr) {
       std::copy(hosts.begin(), hosts.end(), out_hosts);
     }

@@ -94,7 +94,8 @@ class Bench {
         commsched_session_launch_estimate(session, 0, &estimate);
     if (code != COMMSCHED_UNIMPLEMENTED) Check(code, "estimate");
     return {estimate.algorithm,
-            static_cast<double>(estimate.predicted_ns) * 1e-9};
+            static_cast<double>(estimate.predicted_ns) * 1e-9,
+            estimate.link_bytes};
   }
 
   Session MakeSession(CollCase* one, commsched_op_id_t* out_op) {

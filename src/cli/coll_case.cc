@@ -167,8 +167,10 @@ std::string CollJson(const CollCase& one, const std::string& backend,
   char predicted[128] = "";
   if (estimate.algorithm != nullptr) {
     std::snprintf(predicted, sizeof(predicted),
-                  ",\"algorithm\":\"%s\",\"predicted_us\":%.3f",
-                  estimate.algorithm, estimate.seconds * 1e6);
+                  ",\"algorithm\":\"%s\",\"predicted_us\":%.3f"
+                  ",\"link_bytes\":%" PRIu64,
+                  estimate.algorithm, estimate.seconds * 1e6,
+                  estimate.link_bytes);
   }
   char line[640];
   std::snprintf(line, sizeof(line),

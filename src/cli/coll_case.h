@@ -77,6 +77,7 @@ struct CollClock {
 struct CollEstimate {
   const char* algorithm = nullptr;  // Null: it does not tell.
   double seconds = 0;               // 0: not known.
+  uint64_t link_bytes = 0;          // Over the busiest link between hosts.
 };
 
 // The processor's time that this process has taken.

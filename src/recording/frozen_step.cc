@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "comm/hosts.h"
 #include "device/host_device.h"
+#include "plan/host_links.h"
 #include "session/agreement.h"
 
 namespace commsched {
@@ -65,6 +67,12 @@ absl::Status FrozenStep::MakePlan() {
   plan.flag_lane = flag_lane;
   plan.options = spec_.options;
   plan.profile = spec_.profile;
+  // Only what a codec could take is planned by hosts.
+  if (!plan.options.codec.name.empty() && plan.options.hosts.num_ranks == 0) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> hosts,
+                     HostsOf(spec_.world.get()));
+    plan.options.hosts = HostLinksOf(hosts);
+  }
   ASSIGN_OR_RETURN(frozen_, PlanFrozen(plan));
   if (lanes_.empty()) {
     lanes_.assign(frozen_.plan->num_compute_lanes, CallerStream());

@@ -104,6 +104,12 @@ TEST(WrapperTest, AccessHelpersSetWhatTheyName) {
   EXPECT_EQ(shard.group, 1u);
 }
 
+TEST(WrapperTest, ThreadsAreOnOneHost) {
+  const cs::World world = Value(cs::World::CreateInproc(3));
+  const cs::Context context = Value(cs::Context::Create(world, 2));
+  EXPECT_EQ(Value(context.Hosts()), std::vector<int32_t>(3));
+}
+
 TEST(WrapperTest, MeshGivesTheGroupOfAnAxis) {
   const cs::World world = Value(cs::World::CreateInproc(6));
   const cs::Context context = Value(cs::Context::Create(world, 4));

@@ -636,6 +636,24 @@ class BenchTest(unittest.TestCase):
         "latency_ns": 50000, "bytes_per_s": 1.25e9, "message_ns": 5000})
     self.assertIn("network: default", profile["note"])
 
+  def test_another_profile_flips_the_algorithm(self):
+    chosen = []
+    with tempfile.TemporaryDirectory() as folder:
+      path = pathlib.Path(folder, "links.json")
+      # One hop with everything, or two with little.
+      for latency_ns, bytes_per_s in ((10_000_000, 1e10), (1_000, 1e6)):
+        path.write_text(json.dumps({
+            "format": "commsched-links/1",
+            "network": {"latency_ns": latency_ns, "bytes_per_s": bytes_per_s,
+                        "message_ns": 1_000}}))
+        done = run("run", "-n", "4", "--prefix", "off", "--", "bash", "-c",
+                   'export COMMSCHED_HOST_ID=$COMMSCHED_RANK; exec "$0" bench '
+                   'coll --json --collectives all_reduce -b 32KiB -e 32KiB '
+                   '-n 1 -w 1', COMMSCHED, COMMSCHED_LINK_PROFILE=str(path))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        chosen.append(json.loads(done.stdout)["algorithm"])
+    self.assertEqual(chosen, ["exchange", "levels"])
+
   def test_a_configuration_that_the_backend_does_not_know_is_named(self):
     for config, text in (("speed=11", "'speed=11' is not tls="),
                          ("chunk_bytes=7", "chunk_bytes is '7', not an integer "

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/host_links.h"
 #include "plan/planner.h"
 #include "test/session/bucket_graph.h"
 #include "test/support/graph_builder.h"
@@ -106,6 +107,26 @@ TEST(AgreementTest, ACollectiveThatIsLossyOnOneRankOnlyIsNamed) {
             "rank 0 has <collective #0 'gather' all_gather accesses "
             "[r 'x'/'dp', w 'x']>, rank 1 has <collective #0 'gather'"
             " all_gather accesses [r 'x'/'dp', w 'x'] lossy>");
+}
+
+TEST(AgreementTest, ACollectiveThatIsEncodedOnOneRankOnlyIsNamed) {
+  auto plan = [](const std::vector<int32_t>& hosts) {
+    GraphBuilder b;
+    const GroupId dp = b.Group("dp", 2);
+    CollectiveSpec spec = test::Spec(CollectiveKind::kReduceScatter, dp,
+                                     test::Read(b.Buffer("x", 512)),
+                                     test::Write(b.Buffer("y", 256)));
+    spec.lossy = true;
+    b.Collective("scatter", spec);
+    PlanOptions options;
+    options.codec = {"same", 256, 1024, UINT32_MAX};
+    options.backend.host_sums = true;
+    options.hosts = HostLinksOf(hosts);
+    return PlansOf({b.graph()}, options)[0];
+  };
+  const auto results = Agree({plan({}), plan({0, 1})});
+  ExpectAll(results, "rank 0 has <launch 0 reduce_scatter");
+  ExpectAll(results, " coded lane ");
 }
 
 // Rank 0 runs the same ops in both jobs; only other stages send more.

@@ -110,6 +110,15 @@ class CommDriver {
     return ready_;
   }
 
+  // Once, before the first launch; of a backend that wants to be told.
+  absl::Status Expect(const std::vector<commsched_launch_t>& launches) {
+    BackendRank::Turn turn(rank_);
+    if (absl::Status ready = AwaitReady(&turn); !ready.ok()) return ready;
+    return Checked(table_->comm_expect(comm_, launches.data(),
+                                       static_cast<uint32_t>(launches.size()),
+                                       message_, sizeof(message_)));
+  }
+
   // `launch` and its members must stay until Wait() has returned.
   absl::Status Launch(const commsched_launch_t& launch, uint32_t request = 0) {
     BackendRank::Turn turn(rank_);
