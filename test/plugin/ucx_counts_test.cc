@@ -1,11 +1,11 @@
 // What ranks of a real communicator send and allocate, beside what is counted
 // of launches as they are built (bench/messages).
 #include <dlfcn.h>
-#include <ucp/api/ucp.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -39,7 +39,7 @@ std::array<Sent, kCountedRanks> g_sent;
 // The largest block that backends have allocated.
 std::atomic<uint64_t> g_most_allocated{0};
 
-void CountSend(ucp_tag_t tag, size_t bytes) {
+void CountSend(uint64_t tag, size_t bytes) {
   using commsched::ucx::kRankBits;
   using commsched::ucx::kTypeBits;
   const uint64_t type = tag & ((uint64_t{1} << kTypeBits) - 1);
@@ -54,13 +54,14 @@ void CountSend(ucp_tag_t tag, size_t bytes) {
 // In place of those of the libraries.
 extern "C" {
 
-__attribute__((visibility("default"))) ucs_status_ptr_t ucp_tag_send_nbx(
-    ucp_ep_h ep, const void* buffer, size_t count, ucp_tag_t tag,
-    const ucp_request_param_t* param) {
+// With UCX's handles as plain addresses: its headers are the plugin's.
+__attribute__((visibility("default"))) void* ucp_tag_send_nbx(
+    void* endpoint, const void* data, size_t bytes, uint64_t tag,
+    const void* param) {
   static const auto send = reinterpret_cast<decltype(&ucp_tag_send_nbx)>(
       dlsym(dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD), "ucp_tag_send_nbx"));
-  CountSend(tag, count);
-  return send(ep, buffer, count, tag, param);
+  CountSend(tag, bytes);
+  return send(endpoint, data, bytes, tag, param);
 }
 
 void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
