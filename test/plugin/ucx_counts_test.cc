@@ -19,7 +19,7 @@
 #include "comm/world.h"
 #include "control/server.h"
 #include "gtest/gtest.h"
-#include "plugins/ucx/collectives.h"
+#include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/tags.h"
 #include "test/support/comm_driver.h"
 #include "test/support/launches.h"
