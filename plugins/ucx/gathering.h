@@ -11,7 +11,7 @@ namespace commsched::ucx {
 
 // Launches of which at least so much has still to be sent or received between
 // hosts are in no hurry. Those of which less is left are about to end.
-inline constexpr uint64_t kUnhurriedBytes = 1 << 20;
+inline constexpr uint64_t kUnhurriedBytes = 4 << 20;
 
 // A slow link delivers a few packets at a time, and each of them would wake who
 // sleeps. So that one sleeps for as long as the link needs for some of what a
