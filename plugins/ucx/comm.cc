@@ -378,6 +378,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
     operation.started_ns = host->now_ns(host->user);
   }
   operation.is_paced = IsPaced(operation);
+  if (network_->gathers()) operation.far_bytes = FarBytes(operation);
   PostFirst(&operation);
   PostPaced();
   if (exchange_ != nullptr && launch.kind != COMMSCHED_SEND) {
@@ -435,10 +436,8 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
     return failure_;
   }
   Operation& operation = operations_[request];
-  if (suspicion_.empty()) {
-    PostHeld();
-    PostPaced();
-  }
+  if (suspicion_.empty()) PostHeld();
+  PostPaced();
   if (pacer_.IsWaiting()) out_result->wake_at_ns = pacer_.StallsAtNs();
   operation.cpu_ns += ThreadCpuNs() - begin_ns;
   // A message that failed is under way no more, but nothing is complete.

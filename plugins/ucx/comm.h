@@ -58,12 +58,18 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void Leave();
   // Whether messages are under way that refer to it.
   bool IsUnderWay() const;
+  // Of its launches in flight the one with the least that has still to be sent
+  // or received between hosts; UINT64_MAX: there is none. With the network's
+  // mutex; Network::gathers() only.
+  uint64_t LeastFarBytes() const;
 
   // With the network's mutex, not in callbacks of UCX: notices to it, and that
   // other ranks have been connected.
   uint64_t tags() const { return tags_; }
   void Hear(const Notice& notice);
   void OnConnected();
+  // Likewise: sends what waits for its turn (pacer.h).
+  void PostPaced();
 
  private:
   // What passes between this member and another.
@@ -141,7 +147,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void AddToWindow(Message* message);
   void TakeFromWindow(Message* message);
   bool IsPaced(const Operation& operation) const;
-  void PostPaced();
+  uint64_t FarBytes(const Operation& operation) const;
   void DropPaced();
   void PostFirst(Operation* operation);
   void PostFirstSends(Operation* operation);
@@ -214,7 +220,6 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t unsent_bytes_ = 0;
   uint32_t num_held_ = 0;
   Pacer pacer_;
-  bool posts_paced_ = false;  // Who is due is posted without a wake-up.
   uint64_t num_collectives_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;

@@ -106,11 +106,13 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
   Operation& operation = operations_[message->owner];
   --operation.outstanding;
   message->unread = 0;
+  if (!layout_.ShareHost(rank_, message->peer)) {
+    operation.far_bytes -= std::min(operation.far_bytes, message->bytes);
+  }
   if (!left_ && !stopped_) TakeFromWindow(message);
   if (message->is_paced) {
     message->is_paced = false;
     pacer_.Done(*message, network_->host()->now_ns(network_->host()->user));
-    if (pacer_.IsDue() && !posts_paced_) network_->Wake();
   }
   const bool is_data = !message->answers;  // Else it has been counted.
   if (is_data && message->step != Operation::kNoStep) {

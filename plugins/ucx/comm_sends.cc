@@ -1,6 +1,8 @@
 // When a communicator's messages go out: once the two have met, within the
 // window of all communicators (Network::IsWindowFull), and, of large launches,
 // to one other host at a time (pacer.h).
+#include <algorithm>
+
 #include "ucx/comm.h"
 #include "ucx/tags.h"
 
@@ -159,14 +161,28 @@ bool Comm::IsPaced(const Operation& operation) const {
   return has_several && bytes > pacer_.room_bytes();
 }
 
+uint64_t Comm::FarBytes(const Operation& operation) const {
+  uint64_t bytes = 0;
+  for (const Message& message : operation.messages) {
+    if (!layout_.ShareHost(rank_, message.peer)) bytes += message.bytes;
+  }
+  return bytes;
+}
+
+uint64_t Comm::LeastFarBytes() const {
+  uint64_t least = UINT64_MAX;
+  for (const uint32_t request : order_) {
+    least = std::min(least, operations_[request].far_bytes);
+  }
+  return least;
+}
+
 void Comm::PostPaced() {
-  if (!pacer_.IsWaiting()) return;
+  if (!pacer_.IsWaiting() || !failure_.ok() || !suspicion_.empty()) return;
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
-  posts_paced_ = true;
   while (Message* const message = pacer_.Next(now_ns)) {
     SendData(operations_[message->owner], message);
   }
-  posts_paced_ = false;
 }
 
 // What has not been sent never is.

@@ -608,6 +608,19 @@ class BenchTest(unittest.TestCase):
         self.assertIn(row["algorithm"], ("exchange", "levels", "tree"))
         self.assertGreater(row["predicted_us"], 0)
 
+  def test_large_collectives_on_slow_links_are_right(self):
+    with tempfile.TemporaryDirectory() as folder:
+      links = pathlib.Path(folder, "links.json")
+      links.write_text(json.dumps({"format": "commsched-links/1",
+                                   "network": {"bytes_per_s": 1.25e8}}))
+      done = run("run", "-n", "3", "--prefix", "off", "--", COMMSCHED, "bench",
+                 "coll", "--json", "-b", "6MiB", "-e", "6MiB", "-n", "3", "-w",
+                 "1", "--config", "ranks_per_host=1", "--collectives",
+                 "all_reduce,broadcast", COMMSCHED_LINK_PROFILE=str(links))
+    self.assertEqual(done.returncode, 0, done.stderr)
+    for row in map(json.loads, done.stdout.splitlines()):
+      self.assertEqual(row["wrong"], 0, row)
+
   def profile(self, ranks, host):
     with tempfile.TemporaryDirectory() as folder:
       path = pathlib.Path(folder, "links.json")

@@ -145,6 +145,9 @@ struct Operation {
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
   bool is_paced = false;     // Sends to other hosts go by the pacer.
+  // To and from other hosts, in messages that are not done. Counted if
+  // Network::gathers().
+  uint64_t far_bytes = 0;
   // Kind SEND: ranks that it receives of and nothing has come from; and when
   // there were none any more.
   uint32_t num_unheard = 0;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ucx/comm.h"
+#include "ucx/network/gathering.h"
 #include "ucx/network/resources.h"
 #include "ucx/process/close_on_exec.h"
 #include "ucx/tags.h"
@@ -143,6 +144,7 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
   network->local_ = options.local;
   network->choice_ = options.choice;
   network->choice_.links = LinksOf(desc);
+  network->gathering_ns_ = GatheringNs(network->choice_.links.network);
   Outcome outcome = network->OpenLocal();
   if (outcome.ok()) outcome = network->Open(options);
   if (outcome.ok()) outcome = network->PutAddress();
@@ -602,14 +604,18 @@ void Network::Cancel(Message* message) {
   }
 }
 
-void Network::Progress() {
-  if (stopped_) return;
+bool Network::Progress() {
+  if (stopped_) return false;
   if (links_ != nullptr) links_->Progress();
   if (IsHandoverDue()) HandOver();
+  bool got_on = false;
   for (int i = 0; i < kMaxRounds && uses_ucx_ && !stopped_; ++i) {
     if (ucp_worker_progress(worker_) == 0) break;
+    got_on = true;
   }
   notices_.Deliver();
+  for (Comm* const comm : comms_) comm->PostPaced();
+  return got_on;
 }
 
 bool Network::TakeId(const std::string& id, uint64_t* tags) {
@@ -640,9 +646,18 @@ void Network::Interrupt() {
   if (sleeps_.load(std::memory_order_seq_cst)) eventfd_write(interrupt_fd_, 1);
 }
 
-ucs_status_t Network::Arm() {
+bool Network::MayGather() const {
+  if (!gathers()) return false;
+  uint64_t least = UINT64_MAX;
+  for (const Comm* const comm : comms_) {
+    least = std::min(least, comm->LeastFarBytes());
+  }
+  return least >= kUnhurriedBytes && least != UINT64_MAX;
+}
+
+ucs_status_t Network::Arm(bool with_ucx) {
   if (links_ != nullptr && !links_->Arm()) return UCS_ERR_BUSY;
-  if (!uses_ucx_) return UCS_OK;
+  if (!with_ucx) return UCS_OK;
   const ucs_status_t armed = ucp_worker_arm(worker_);
   if (armed == UCS_ERR_BUSY && links_ != nullptr) links_->Disarm();
   return armed;
@@ -655,6 +670,7 @@ void Network::Sleep(const Watched& watched, int64_t rest_ns) {
                   {links_ != nullptr ? links_->event_fd() : -1, POLLIN, 0},
                   {watched.callers_fd, POLLIN, 0}};
   if (watched.is_handing_over) rest_ns = std::min(rest_ns, kHandingOverNs);
+  if (watched.gathers) rest_ns = std::min(rest_ns, gathering_ns_);
   const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
   sleeps_.store(true, std::memory_order_seq_cst);
   if (!interrupted_.load(std::memory_order_seq_cst)) {
@@ -678,8 +694,9 @@ void Network::Wait(int64_t deadline_ns) {
     {
       const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
       if (!lock.owns_lock()) return;  // Who has it makes progress.
-      Progress();
-      watched.with_ucx = uses_ucx_;
+      // Where nothing has come, nothing gathers.
+      watched.gathers = Progress() && !spins && MayGather();
+      watched.with_ucx = uses_ucx_ && !watched.gathers;
       watched.is_handing_over = num_handing_over_ != 0;
       if (handover_ != nullptr && handover_failure_.ok() && !stopped_) {
         watched.callers_fd = handover_->listener_fd();
@@ -687,7 +704,7 @@ void Network::Wait(int64_t deadline_ns) {
       if (stopped_) {
         armed = UCS_OK;  // Nothing comes but interrupts.
       } else if (!spins) {
-        armed = Arm();
+        armed = Arm(watched.with_ucx);
       }
     }
     const bool is_over = TakeInterrupt() || NowNs() >= deadline_ns;

@@ -84,6 +84,8 @@ class Network {
   // Equal for world ranks that share a host, which is a kernel and a network
   // namespace of it.
   int HostOf(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
+  // Whether who sleeps may let bytes gather (gathering.h).
+  bool gathers() const { return gathering_ns_ != 0; }
   // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
@@ -140,8 +142,9 @@ class Network {
   void GiveBackEarly(size_t num_messages) {
     if (links_ != nullptr) links_->GiveBack(num_messages);
   }
-  // Until nothing more is to be done at once, or much has been.
-  void Progress();
+  // Until nothing more is to be done at once, or much has been. Whether UCX had
+  // anything to do.
+  bool Progress();
   // From now on nothing makes progress, because UCX would touch memory that its
   // owner has back. What is sent and received hereafter stays under way, but
   // for what finds room in the segment of a rank of this host at once, and what
@@ -234,11 +237,14 @@ class Network {
   bool HasUnsentLocally() const;
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void Started(ucs_status_ptr_t request, Message* message);
+  // Whether all launches that are in flight, if any, are in no hurry.
+  bool MayGather() const;
   // UCS_ERR_BUSY: there is something to do.
-  ucs_status_t Arm();
+  ucs_status_t Arm(bool with_ucx);
   // What ends a sleep besides interrupts and ranks of this host.
   struct Watched {
     bool with_ucx = false;
+    bool gathers = false;  // It ends once bytes have gathered.
     int callers_fd = -1;
     bool is_handing_over = false;  // It ends soon.
   };
@@ -263,6 +269,7 @@ class Network {
   ChoiceOptions choice_;
   uint64_t window_bytes_ = 0;
   uint64_t eager_bytes_ = 0;
+  int64_t gathering_ns_ = 0;
   NetworkOptions::Local local_ = NetworkOptions::Local::kRead;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
