@@ -39,7 +39,7 @@ struct LinkBytes {
 };
 
 // Memory that launches of an operation need.
-using Room = std::array<size_t, 13>;
+using Room = std::array<size_t, 15>;
 Room RoomOf(const Operation& op) {
   return {op.messages.capacity(),     op.steps.capacity(),
           op.inputs.capacity(),       op.copies.capacity(),
@@ -47,7 +47,8 @@ Room RoomOf(const Operation& op) {
           op.part_begins.capacity(),  op.part_fills.capacity(),
           op.pack.members.capacity(), op.pack.arrays.capacity(),
           op.pack.counts.capacity(),  op.pack.begins.capacity(),
-          op.pack.places.capacity()};
+          op.pack.places.capacity(),  op.spreads.capacity(),
+          op.relayed.capacity()};
 }
 
 // The ranks of a group in one launch.
@@ -392,7 +393,9 @@ TEST(UcxCollectivesTest, WhatWasMeasuredHasRoomForLaunchesWithSmallerCounts) {
       EXPECT_LE(ucx::ScratchBytes(ucx::kLevels, task, &operation),
                 scratch_bytes);
       ucx::Build(ucx::kLevels, task, &operation);
-      EXPECT_EQ(RoomOf(operation), room) << "seed " << seed;
+      EXPECT_EQ(RoomOf(operation), room)
+          << "seed " << seed << ", kind " << launch.kind << ", hosts "
+          << Text(hosts);
     }
   }
 }
@@ -693,7 +696,9 @@ constexpr LinkCase kLinkCases[] = {
     {"0001", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 0.75},
     {"0001", COMMSCHED_REDUCE_SCATTER, COMMSCHED_F32, 0.75},
     {"00001122", COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 4.0 / 3},
-    {"00001122", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 1},
+    // One host sends half of its four parts straight to both others, and the
+    // rest to one of them each; those get six parts.
+    {"00001122", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 0.75},
     {"00001122", COMMSCHED_REDUCE, COMMSCHED_F32, 1},
     // Round robin: no host has a node of two.
     {"0101", COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 1.5},
@@ -732,6 +737,67 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
         << "hosts " << link.hosts << ", kind " << link.kind << ", dtype "
         << link.dtype;
   }
+}
+
+uint64_t NumRelayed(const Operation& operation) {
+  return static_cast<uint64_t>(
+      std::count_if(operation.messages.begin(), operation.messages.end(),
+                    [](const ucx::Message& message) {
+                      return message.phase == ucx::kRelayed;
+                    }));
+}
+
+// Parts of any counts on any hosts: each host gets what it has not, and none
+// sends more than the most that one has to get, or has.
+TEST(UcxCollectivesTest, UnevenPartsAreGatheredWithTheLeastOfEachLink) {
+  int num_relayed = 0;
+  ucx::ChoiceOptions options;
+  options.forced = &ucx::kLevels;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    std::vector<int> hosts = RandomHosts(random);
+    hosts.resize(std::min<size_t>(hosts.size(), 10));
+    Shape shape;
+    shape.kind = COMMSCHED_ALL_GATHER;
+    shape.dtype = COMMSCHED_F32;
+    shape.size = static_cast<int>(hosts.size());
+    std::vector<MemberCase> members(1 + random() % 2);
+    const Layout layout(hosts);
+    std::vector<uint64_t> own(layout.num_hosts());
+    uint64_t all = 0;
+    for (MemberCase& member : members) {
+      for (int rank = 0; rank < shape.size; ++rank) {
+        const uint64_t count = random() % (random() % 2 == 0 ? 300 : 90'000);
+        member.counts.push_back(count);
+        own[layout.HostOf(rank)] += count * 4;
+        all += count * 4;
+      }
+    }
+    uint64_t least = 0;
+    for (const uint64_t bytes : own) {
+      least = std::max({least, bytes, all - bytes});
+    }
+    options.chunk_bytes = random() % 2 == 0 ? 1 << 14 : 1 << 20;
+    CollectiveCase launch(shape, members, random() % 2 == 0,
+                          /*deterministic=*/true, random);
+    Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+      return launch.launch(rank);
+    });
+    ASSERT_TRUE(job.Run(random)) << "seed " << seed;
+    bool is_relayed = false;
+    for (int rank = 0; rank < shape.size; ++rank) {
+      ASSERT_OK(launch.Check(rank)) << "seed " << seed;
+      is_relayed |= NumRelayed(job.operation(rank)) != 0;
+    }
+    num_relayed += is_relayed ? 1 : 0;
+    if (layout.num_hosts() < 2) continue;
+    // Below that much nothing is relayed.
+    constexpr uint64_t kNotWorthwhile = 64 << 10;
+    EXPECT_LE(job.BusiestLink(), least + kNotWorthwhile)
+        << "seed " << seed << ", hosts " << Text(hosts);
+    EXPECT_GE(job.BusiestLink(), least - 64 * hosts.size());
+  }
+  EXPECT_GE(num_relayed, 15);
 }
 
 TEST(UcxCollectivesTest, ScratchIsBoundedWhereOneRankHasAllParts) {
