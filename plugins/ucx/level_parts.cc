@@ -10,6 +10,8 @@ namespace {
 // wait for it, but none is smaller than this.
 constexpr uint64_t kIdleParts = 16;
 constexpr uint64_t kLeastIdleChunkBytes = 64 << 10;
+// Nor than this where all own something, so that links have work meanwhile.
+constexpr uint64_t kLeastSharedChunkBytes = 128 << 10;
 // What goes straight, beside what is relayed: so that links are shared evenly.
 constexpr uint64_t kMostRelayingBytes = 256 << 10;
 
@@ -71,7 +73,10 @@ void LevelParts::CutSmaller() {
   }
   const uint64_t num_chunks = kIdleParts * num_owners;
   const uint64_t chunk = (count + num_chunks - 1) / num_chunks;
-  chunk_ = std::min(chunk_, std::max(chunk, kLeastIdleChunkBytes / element_));
+  const bool all_own = num_owners == static_cast<uint64_t>(size_);
+  const uint64_t least_bytes =
+      all_own ? kLeastSharedChunkBytes : kLeastIdleChunkBytes;
+  chunk_ = std::min(chunk_, std::max(chunk, least_bytes / element_));
 }
 
 // Owners of which links have to wait for a chunk; 0: they do not. A host that

@@ -89,21 +89,24 @@ void Relays::Reserve(const commsched_launch_t& launch, int rank, uint64_t chunk,
   const auto size = static_cast<uint64_t>(layout_.size());
   const auto num_hosts = static_cast<uint64_t>(layout_.num_hosts());
   const auto near = static_cast<uint64_t>(layout_.most_ranks_per_host());
+  if (launch.kind != COMMSCHED_ALL_GATHER || num_hosts < 3) return;
   bool are_even = size == near * num_hosts;
   uint64_t own_chunks = 0;
   uint64_t all_chunks = 0;
   for (uint32_t m = 0; m < launch.num_members; ++m) {
     const commsched_member_t& member = launch.members[m];
-    are_even = are_even && member.counts == nullptr;
     for (uint64_t owner = 0; owner < size; ++owner) {
       const uint64_t count =
           member.counts == nullptr ? member.count : member.counts[owner];
+      const bool is_like_first =
+          member.counts == nullptr || count == member.counts[0];
+      are_even = are_even && is_like_first;
       const uint64_t chunks = count / chunk + 3;  // Some are cut.
       if (owner == static_cast<uint64_t>(rank)) own_chunks += chunks;
       all_chunks += chunks;
     }
   }
-  if (are_even || num_hosts < 3) return;
+  if (are_even) return;
   const uint64_t messages =
       all_chunks * (near + 1) + own_chunks * (num_hosts + near);
   operation->messages.reserve(messages);

@@ -739,6 +739,42 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
   }
 }
 
+// The largest message of rank 0 for an array of 16 MiB.
+uint64_t LargestMessage(const std::vector<int>& hosts,
+                        commsched_collective_t kind) {
+  const Layout layout(hosts);
+  commsched_member_t member = {};
+  member.count = 4 << 20;
+  commsched_launch_t launch = {};
+  launch.kind = kind;
+  launch.dtype = COMMSCHED_F32;
+  launch.num_members = 1;
+  launch.members = &member;
+  Operation operation;
+  ucx::BuildNowhere(ucx::kLevels,
+                    {launch, layout, 0, 1 << 20, /*measures=*/true},
+                    &operation);
+  uint64_t most = 0;
+  for (const ucx::Message& message : operation.messages) {
+    most = std::max(most, message.bytes);
+  }
+  return most;
+}
+
+// Where a host's link waits until each owner has got a chunk, all of these are
+// a sixteenth of the array.
+TEST(UcxCollectivesTest, ChunksAreSmallerWhereLinksWaitForThem) {
+  const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 2, 2};
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_ALL_REDUCE), 128u << 10);
+  // Of the host of the root nobody owns anything.
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_REDUCE), 256u << 10);
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_BROADCAST), 256u << 10);
+  const std::vector<int> two_hosts = {0, 0, 1, 1};
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_ALL_REDUCE), 1u << 20);
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_REDUCE), 1u << 20);
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_BROADCAST), 1u << 20);
+}
+
 uint64_t NumRelayed(const Operation& operation) {
   return static_cast<uint64_t>(
       std::count_if(operation.messages.begin(), operation.messages.end(),
