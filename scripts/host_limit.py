@@ -3,8 +3,9 @@
 `host_of` is the host of each rank. Bytes are of the larger side, as those of
 `commsched bench coll`, so that a part of n ranks has `num_bytes` / n.
 
-Parts go from their host straight to each other host. A deterministic sum is a
-tree over the ranks, T(lo, hi) = T(lo, m) + T(m, hi), with m - lo the largest power
+Parts that are gathered leave their host once at least, and each host gets those of
+all others: that is enough where hosts send on what others have (see below). Those
+of an all-to-all go straight to their host. A deterministic sum is a tree over the ranks, T(lo, hi) = T(lo, m) + T(m, hi), with m - lo the largest power
 of two below hi - lo; a host sends a partial sum (a piece) for each largest node of
 the tree that covers its own ranks only. Each element is added up on one host, which
 sends the result to those that want it. Where the result is not in parts, the shares
@@ -85,8 +86,11 @@ def reduce_scatter(host_of, sent):
 
 
 def all_gather(host_of, sent):
-  return max(max(share * (len(sent) - 1), 1 - share)
-             for share in shares_of_ranks(host_of))
+  # A host that spreads s of the array, its own parts or others', sends its own
+  # ones once and each of these to the len(sent) - 2 hosts that lack it still:
+  # hosts can spread all of it within this, since the others have to get
+  # len(sent) - 1 arrays in all.
+  return max(max(share, 1 - share) for share in shares_of_ranks(host_of))
 
 
 def broadcast(host_of, sent):

@@ -50,7 +50,10 @@ void AddRank(const ucx::Operation& operation, const ucx::Layout& layout,
 
 std::vector<int> LaunchCase::Hosts() const {
   std::vector<int> hosts;
-  for (int rank = 0; rank < size; ++rank) hosts.push_back(rank / per_host);
+  const int first = first_host == 0 ? per_host : first_host;
+  for (int rank = 0; rank < size; ++rank) {
+    hosts.push_back(rank < first ? 0 : 1 + (rank - first) / per_host);
+  }
   return hosts;
 }
 

@@ -16,6 +16,7 @@ struct LaunchCase {
   int size = 1;
   int per_host = 1;
   uint64_t array_bytes = 0;
+  int first_host = 0;  // Ranks of the first host, if they are not `per_host`.
 
   std::vector<int> Hosts() const;
 };

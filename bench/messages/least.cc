@@ -107,8 +107,8 @@ double LeastLinkBytes(const LeastCase& least) {
       case COMMSCHED_REDUCE_SCATTER:
         most = std::max({most, own * (1 - ranks[host]), others * ranks[host]});
         break;
-      case COMMSCHED_ALL_GATHER:
-        most = std::max({most, ranks[host] * (num_hosts - 1), 1 - ranks[host]});
+      case COMMSCHED_ALL_GATHER:  // Whatever has to leave, and to come.
+        most = std::max({most, ranks[host], 1 - ranks[host]});
         break;
       case COMMSCHED_ALL_TO_ALL:
         most = std::max(most, ranks[host] * (1 - ranks[host]) * size);

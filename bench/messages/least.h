@@ -24,9 +24,10 @@ struct LeastCase {
 
 // Bytes over the busiest direction of all links; the root is rank 0.
 //
-// Parts go from their host straight to each other host. A deterministic sum is
-// a tree over the ranks, T(lo, hi) = T(lo, m) + T(m, hi), with m - lo the
-// largest power of two below hi - lo: a host sends one sum for each largest
+// Parts that are gathered leave their host at least once, and come to each
+// other one, which may send them on; other parts go straight. A deterministic
+// sum is a tree over the ranks, T(lo, hi) = T(lo, m) + T(m, hi), with m - lo
+// the largest power of two below hi - lo: a host sends one sum for each largest
 // node that covers ranks of its own only. Where a result is not in parts, the
 // shares, of whole elements, that hosts add up are those with which the busiest
 // link carries least.

@@ -69,6 +69,20 @@ std::vector<LaunchCase> Table() {
     table.push_back(
         {COMMSCHED_ALL_REDUCE, COMMSCHED_BF16, 64, per_host, 1 << 20});
   }
+  // The first host has more ranks: 4+2+2, 8+4+4, 3+1+1+1, ...
+  for (const Kind& kind : kKinds) {
+    for (const int per_host : {1, 2, 4, 16}) {
+      for (const int num_others : {2, 3, 31}) {
+        for (const uint64_t bytes : {4 << 10, 1 << 20, 64 << 20}) {
+          const int first = per_host * (num_others < 4 ? 2 : 4);
+          const LaunchCase one = {
+              kind.kind, COMMSCHED_F32, first + num_others * per_host,
+              per_host,  bytes,         first};
+          if (IsInTable(one)) table.push_back(one);
+        }
+      }
+    }
+  }
   return table;
 }
 

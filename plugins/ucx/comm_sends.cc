@@ -101,7 +101,12 @@ void Comm::LeaveWindow() {
 // Never from a callback of UCX, where a message may overtake those that UCX has
 // queued: the tags of chunks are equal.
 void Comm::PostSend(Operation* operation, Message* message) {
-  if (operation->is_paced && !layout_.ShareHost(rank_, message->peer)) {
+  // Results of a reduce do not wait behind what is to be summed up: where the
+  // root owns no sums it gets nothing else, and its link would idle.
+  const bool is_result =
+      operation->kind == COMMSCHED_REDUCE && message->phase == kResults;
+  if (operation->is_paced && !is_result &&
+      !layout_.ShareHost(rank_, message->peer)) {
     AddToWindow(message);
     return pacer_.Add(message,
                       network_->host()->now_ns(network_->host()->user));

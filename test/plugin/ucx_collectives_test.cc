@@ -2,26 +2,21 @@
 // are matched in the order of their posts, and progress is made in a random
 // one.
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <ostream>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "comm/reduce.h"
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/choice.h"
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/algorithms/routes.h"
 #include "test/conformance/collective_case.h"
+#include "test/plugin/built_job.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -31,195 +26,6 @@ using ucx::Layout;
 using ucx::Operation;
 
 using Random = std::mt19937_64;
-
-// Of a host's link, in bytes.
-struct LinkBytes {
-  uint64_t out = 0;
-  uint64_t in = 0;
-};
-
-// Memory that launches of an operation need.
-using Room = std::array<size_t, 13>;
-Room RoomOf(const Operation& op) {
-  return {op.messages.capacity(),     op.steps.capacity(),
-          op.inputs.capacity(),       op.copies.capacity(),
-          op.sent_on.capacity(),      op.shares.capacity(),
-          op.part_begins.capacity(),  op.part_fills.capacity(),
-          op.pack.members.capacity(), op.pack.arrays.capacity(),
-          op.pack.counts.capacity(),  op.pack.begins.capacity(),
-          op.pack.places.capacity()};
-}
-
-// The ranks of a group in one launch.
-class Job {
- public:
-  using LaunchOf = std::function<const commsched_launch_t&(int rank)>;
-
-  Job(const std::vector<int>& hosts, const ucx::ChoiceOptions& options,
-      const LaunchOf& launch_of)
-      : layout_(hosts), ranks_(hosts.size()), links_(layout_.num_hosts()) {
-    ucx::Choices choices(layout_, options);
-    algorithm_ = choices.Of(launch_of(0)).algorithm;
-    for (int rank = 0; rank < layout_.size(); ++rank) {
-      const commsched_launch_t& launch = launch_of(rank);
-      EXPECT_EQ(choices.Of(launch).algorithm, algorithm_);
-      const ucx::LaunchTask task = {launch, layout_, rank, options.chunk_bytes};
-      Operation& op = ranks_[rank].operation;
-      Operation measured;
-      const uint64_t scratch_bytes =
-          ucx::ScratchBytes(*algorithm_, task, &measured);
-      // Guarded: nothing may be written behind it.
-      ranks_[rank].scratch.assign(scratch_bytes + kGuardBytes, kGuard);
-      op.scratch = {ranks_[rank].scratch.data(), scratch_bytes};
-      EXPECT_GE(ucx::Measure(task, &op), scratch_bytes);
-      const Room room = RoomOf(op);
-      ucx::Build(*algorithm_, task, &op);
-      EXPECT_EQ(RoomOf(op), room) << "memory was allocated at a launch";
-    }
-  }
-
-  // Until nothing more happens, without rank `late`. False: somebody waits for
-  // ever.
-  bool Run(Random& random, int late = -1) {
-    for (Rank& rank : ranks_) {
-      if (&rank - ranks_.data() == late) continue;
-      Post(rank, 0, rank.operation.num_posted);
-    }
-    while (Act(random)) {
-    }
-    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-      return rank.operation.IsDone() &&
-             std::all_of(rank.scratch.end() - kGuardBytes, rank.scratch.end(),
-                         [](char c) { return c == kGuard; });
-    });
-  }
-
-  const ucx::Algorithm& algorithm() const { return *algorithm_; }
-  const Operation& operation(int rank) const { return ranks_[rank].operation; }
-
-  uint64_t BusiestLink() const {
-    uint64_t most = 0;
-    for (const LinkBytes& link : links_) {
-      most = std::max({most, link.out, link.in});
-    }
-    return most;
-  }
-
- private:
-  static constexpr size_t kGuardBytes = 64;
-  static constexpr char kGuard = 0x5a;
-
-  struct Rank {
-    Operation operation;
-    std::vector<char> scratch;
-  };
-  struct Posted {
-    int rank;
-    uint32_t index;
-  };
-  // Of one pair of ranks and phase.
-  struct Channel {
-    std::deque<Posted> sends;
-    std::deque<Posted> receives;
-  };
-
-  void Post(Rank& rank, uint32_t first, uint32_t count) {
-    const auto number = static_cast<int>(&rank - ranks_.data());
-    for (uint32_t i = first; i < first + count; ++i) {
-      const ucx::Message& message = rank.operation.messages[i];
-      ++rank.operation.outstanding;
-      const int from = message.is_receive ? message.peer : number;
-      const int to = message.is_receive ? number : message.peer;
-      Channel& channel = channels_[{from, to, message.phase}];
-      (message.is_receive ? channel.receives : channel.sends)
-          .push_back({number, i});
-    }
-  }
-
-  void Finish(const Posted& posted) {
-    Operation& op = ranks_[posted.rank].operation;
-    --op.outstanding;
-    const uint32_t step = op.messages[posted.index].step;
-    if (step != Operation::kNoStep) --op.steps[step].waiting;
-  }
-
-  // Something that can be done, at random; false if there is nothing.
-  bool Act(Random& random) {
-    std::vector<Channel*> matched;
-    for (auto& [key, channel] : channels_) {
-      if (!channel.sends.empty() && !channel.receives.empty()) {
-        matched.push_back(&channel);
-      }
-    }
-    std::vector<std::pair<Rank*, uint32_t>> due;
-    for (Rank& rank : ranks_) {
-      const Operation& op = rank.operation;
-      for (uint32_t kind = 0; kind < ucx::kNumStepKinds; ++kind) {
-        const uint32_t next = op.next_step[kind];
-        if (next == op.end_step[kind] || op.steps[next].waiting != 0) continue;
-        due.emplace_back(&rank, kind);
-      }
-    }
-    if (matched.empty() && due.empty()) return false;
-    const size_t chosen = random() % (matched.size() + due.size());
-    if (chosen < matched.size()) {
-      Deliver(matched[chosen]);
-    } else {
-      Take(*due[chosen - matched.size()].first,
-           due[chosen - matched.size()].second);
-    }
-    return true;
-  }
-
-  void Deliver(Channel* channel) {
-    const Posted send = channel->sends.front();
-    const Posted receive = channel->receives.front();
-    channel->sends.pop_front();
-    channel->receives.pop_front();
-    const ucx::Message& from = ranks_[send.rank].operation.messages[send.index];
-    const ucx::Message& to =
-        ranks_[receive.rank].operation.messages[receive.index];
-    ASSERT_EQ(from.bytes, to.bytes);
-    if (from.bytes != 0) std::memcpy(to.data, from.data, from.bytes);
-    if (!layout_.ShareHost(send.rank, receive.rank)) {
-      links_[layout_.HostOf(send.rank)].out += from.bytes;
-      links_[layout_.HostOf(receive.rank)].in += from.bytes;
-    }
-    Finish(send);
-    Finish(receive);
-  }
-
-  void Take(Rank& rank, uint32_t kind) {
-    Operation& op = rank.operation;
-    const ucx::Step step = op.steps[op.next_step[kind]++];
-    if (step.num_inputs != 0) {
-      std::vector<commsched_piece_t> pieces;
-      for (uint32_t i = 0; i < step.num_inputs; ++i) {
-        const ucx::Input& input = op.inputs[step.first_input + i];
-        pieces.push_back({static_cast<uint32_t>(input.node.begin),
-                          static_cast<uint32_t>(input.node.end),
-                          input.is_partial ? 1u : 0u, 0, input.data});
-      }
-      Reduction sum;
-      sum.op = static_cast<ReduceOp>(op.reduce_op);
-      sum.num_inputs = static_cast<int>(pieces.size());
-      sum.pieces = pieces.data();
-      sum.size = static_cast<uint32_t>(layout_.size());
-      sum.result = step.output;
-      sum.result_is_partial = step.output_is_partial;
-      sum.count = step.count;
-      Reduce(static_cast<DType>(op.dtype), sum);
-    }
-    ucx::TakeCopies(op, step);
-    Post(rank, step.first_post, step.num_posts);
-  }
-
-  const Layout layout_;
-  std::vector<Rank> ranks_;
-  const ucx::Algorithm* algorithm_ = nullptr;
-  std::map<std::tuple<int, int, uint32_t>, Channel> channels_;
-  std::vector<LinkBytes> links_;
-};
 
 // "0,0,1": ranks 0 and 1 on one host.
 std::string Text(const std::vector<int>& hosts) {
@@ -271,7 +77,7 @@ TEST(UcxCollectivesTest,
     for (const ucx::Algorithm* const forced : AllWays()) {
       options.forced = forced;
       for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
-      Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+      BuiltJob job(hosts, options, [&](int rank) -> const commsched_launch_t& {
         return launch.launch(rank);
       });
       ++launches_by[job.algorithm().name];
@@ -320,7 +126,7 @@ TEST(UcxCollectivesTest, SmallMembersAmongLargeOnesTravelAsOneByLevels) {
                           /*deterministic=*/true, random);
     for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
     options.chunk_bytes = random() % 2 == 0 ? 4096 : 1 << 20;
-    Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+    BuiltJob job(hosts, options, [&](int rank) -> const commsched_launch_t& {
       return launch.launch(rank);
     });
     ASSERT_TRUE(job.Run(random)) << "seed " << seed;
@@ -392,7 +198,9 @@ TEST(UcxCollectivesTest, WhatWasMeasuredHasRoomForLaunchesWithSmallerCounts) {
       EXPECT_LE(ucx::ScratchBytes(ucx::kLevels, task, &operation),
                 scratch_bytes);
       ucx::Build(ucx::kLevels, task, &operation);
-      EXPECT_EQ(RoomOf(operation), room) << "seed " << seed;
+      EXPECT_EQ(RoomOf(operation), room)
+          << "seed " << seed << ", kind " << launch.kind << ", hosts "
+          << Text(hosts);
     }
   }
 }
@@ -480,7 +288,7 @@ TEST(UcxCollectivesTest, AResultDoesNotOverwriteAnInputThatStillGoesOut) {
       for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
       ucx::ChoiceOptions options;
       options.forced = forced;
-      Job job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+      BuiltJob job(hosts, options, [&](int rank) -> const commsched_launch_t& {
         return launch.launch(rank);
       });
       ASSERT_EQ(&job.algorithm(), forced);
@@ -503,10 +311,10 @@ TEST(UcxCollectivesTest, NobodyLeavesABarrierBeforeAllHaveCome) {
     const auto launch_of = [&](int) -> const commsched_launch_t& {
       return launch;
     };
-    EXPECT_TRUE(Job(hosts, options, launch_of).Run(random)) << Text(hosts);
+    EXPECT_TRUE(BuiltJob(hosts, options, launch_of).Run(random)) << Text(hosts);
     const auto size = static_cast<int>(hosts.size());
     const int late = static_cast<int>(random() % hosts.size());
-    Job job(hosts, options, launch_of);
+    BuiltJob job(hosts, options, launch_of);
     job.Run(random, late);
     for (int rank = 0; rank < size && size > 1; ++rank) {
       if (rank == late) continue;
@@ -693,7 +501,9 @@ constexpr LinkCase kLinkCases[] = {
     {"0001", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 0.75},
     {"0001", COMMSCHED_REDUCE_SCATTER, COMMSCHED_F32, 0.75},
     {"00001122", COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 4.0 / 3},
-    {"00001122", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 1},
+    // One host sends half of its four parts straight to both others, and the
+    // rest to one of them each; those get six parts.
+    {"00001122", COMMSCHED_ALL_GATHER, COMMSCHED_F32, 0.75},
     {"00001122", COMMSCHED_REDUCE, COMMSCHED_F32, 1},
     // Round robin: no host has a node of two.
     {"0101", COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 1.5},
@@ -722,16 +532,113 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
     const CollectiveCase launch(shape, {member},
                                 /*in_place=*/false, /*deterministic=*/true,
                                 random);
-    Job job(HostsOf(link.hosts), options,
-            [&](int rank) -> const commsched_launch_t& {
-              return launch.launch(rank);
-            });
+    BuiltJob job(HostsOf(link.hosts), options,
+                 [&](int rank) -> const commsched_launch_t& {
+                   return launch.launch(rank);
+                 });
     ASSERT_TRUE(job.Run(random));
     EXPECT_NEAR(static_cast<double>(job.BusiestLink()) / kArrayBytes,
                 link.least, 0.01 * link.least)
         << "hosts " << link.hosts << ", kind " << link.kind << ", dtype "
         << link.dtype;
   }
+}
+
+// The largest message of rank 0 for an array of 16 MiB.
+uint64_t LargestMessage(const std::vector<int>& hosts,
+                        commsched_collective_t kind) {
+  const Layout layout(hosts);
+  commsched_member_t member = {};
+  member.count = 4 << 20;
+  commsched_launch_t launch = {};
+  launch.kind = kind;
+  launch.dtype = COMMSCHED_F32;
+  launch.num_members = 1;
+  launch.members = &member;
+  Operation operation;
+  ucx::BuildNowhere(ucx::kLevels,
+                    {launch, layout, 0, 1 << 20, /*measures=*/true},
+                    &operation);
+  uint64_t most = 0;
+  for (const ucx::Message& message : operation.messages) {
+    most = std::max(most, message.bytes);
+  }
+  return most;
+}
+
+// Where a host's link waits until each owner has got a chunk, all of these are
+// a sixteenth of the array.
+TEST(UcxCollectivesTest, ChunksAreSmallerWhereLinksWaitForThem) {
+  const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 2, 2};
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_ALL_REDUCE), 128u << 10);
+  // Of the host of the root nobody owns anything.
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_REDUCE), 256u << 10);
+  EXPECT_EQ(LargestMessage(hosts, COMMSCHED_BROADCAST), 256u << 10);
+  const std::vector<int> two_hosts = {0, 0, 1, 1};
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_ALL_REDUCE), 1u << 20);
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_REDUCE), 1u << 20);
+  EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_BROADCAST), 1u << 20);
+}
+
+uint64_t NumRelayed(const Operation& operation) {
+  return static_cast<uint64_t>(
+      std::count_if(operation.messages.begin(), operation.messages.end(),
+                    [](const ucx::Message& message) {
+                      return message.phase == ucx::kRelayed;
+                    }));
+}
+
+// Parts of any counts on any hosts: each host gets what it has not, and none
+// sends more than the most that one has to get, or has.
+TEST(UcxCollectivesTest, UnevenPartsAreGatheredWithTheLeastOfEachLink) {
+  int num_relayed = 0;
+  ucx::ChoiceOptions options;
+  options.forced = &ucx::kLevels;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Random random(seed);
+    std::vector<int> hosts = RandomHosts(random);
+    hosts.resize(std::min<size_t>(hosts.size(), 10));
+    Shape shape;
+    shape.kind = COMMSCHED_ALL_GATHER;
+    shape.dtype = COMMSCHED_F32;
+    shape.size = static_cast<int>(hosts.size());
+    std::vector<MemberCase> members(1 + random() % 2);
+    const Layout layout(hosts);
+    std::vector<uint64_t> own(layout.num_hosts());
+    uint64_t all = 0;
+    for (MemberCase& member : members) {
+      for (int rank = 0; rank < shape.size; ++rank) {
+        const uint64_t count = random() % (random() % 2 == 0 ? 300 : 90'000);
+        member.counts.push_back(count);
+        own[layout.HostOf(rank)] += count * 4;
+        all += count * 4;
+      }
+    }
+    uint64_t least = 0;
+    for (const uint64_t bytes : own) {
+      least = std::max({least, bytes, all - bytes});
+    }
+    options.chunk_bytes = random() % 2 == 0 ? 1 << 14 : 1 << 20;
+    CollectiveCase launch(shape, members, random() % 2 == 0,
+                          /*deterministic=*/true, random);
+    BuiltJob job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+      return launch.launch(rank);
+    });
+    ASSERT_TRUE(job.Run(random)) << "seed " << seed;
+    bool is_relayed = false;
+    for (int rank = 0; rank < shape.size; ++rank) {
+      ASSERT_OK(launch.Check(rank)) << "seed " << seed;
+      is_relayed |= NumRelayed(job.operation(rank)) != 0;
+    }
+    num_relayed += is_relayed ? 1 : 0;
+    if (layout.num_hosts() < 2) continue;
+    // Below that much nothing is relayed.
+    constexpr uint64_t kNotWorthwhile = 64 << 10;
+    EXPECT_LE(job.BusiestLink(), least + kNotWorthwhile)
+        << "seed " << seed << ", hosts " << Text(hosts);
+    EXPECT_GE(job.BusiestLink(), least - 64 * hosts.size());
+  }
+  EXPECT_GE(num_relayed, 15);
 }
 
 TEST(UcxCollectivesTest, ScratchIsBoundedWhereOneRankHasAllParts) {

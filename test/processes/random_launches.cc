@@ -29,7 +29,9 @@ struct Launches {
 std::unique_ptr<CollectiveCase> DrawCase(int size, Random& random) {
   const Shape shape = RandomShape(size, random);
   const bool is_large = random() % 6 == 0;
-  const uint64_t most = is_large ? 60'000 / static_cast<uint64_t>(size) : 200;
+  // Of an all-gather enough for hosts with more to have it relayed.
+  const uint64_t large = shape.kind == COMMSCHED_ALL_GATHER ? 240'000 : 60'000;
+  const uint64_t most = is_large ? large / static_cast<uint64_t>(size) : 200;
   std::vector<MemberCase> members;
   const uint64_t num_members = is_large ? 1 : 1 + random() % 4;
   for (uint64_t m = 0; m < num_members; ++m) {

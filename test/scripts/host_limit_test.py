@@ -109,8 +109,14 @@ class LeastTest(unittest.TestCase):
         self.check("reduce_scatter", {"3+1": 0.75})
         self.check("reduce_scatter", {"2x3": 1, "4+2+2": 1})
 
-    def test_all_gather_sends_a_host_s_parts_to_each_other_host(self):
-        self.check("all_gather", {"3+1": 0.75, "2x3": 0.5, "4+2+2": 1})
+    def test_all_gather_gets_the_parts_of_all_other_hosts(self):
+        self.check("all_gather", {"3+1": 0.75, "2x3": 0.5, "4x1": 0.75})
+        # Six of eight parts, while four of them, straight to two hosts, would
+        # be eight.
+        self.check("all_gather", {"4+2+2": 0.75, "6+1+1": 0.875})
+
+    def test_all_gather_sends_each_part_once_at_least(self):
+        self.check("all_gather", {"7+1": 0.875})
 
     def test_all_to_all_sends_from_each_rank_to_each_rank_elsewhere(self):
         self.check("all_to_all", {"3+1": 0.75, "2x3": 1.5, "4+2+2": 2})

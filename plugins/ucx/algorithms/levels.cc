@@ -1,6 +1,7 @@
 // Each byte crosses a host's link once (routes.h), in chunks.
 //
-//   all-gather       every rank owns its part, which goes to all
+//   all-gather       every rank owns its part, which goes to all, some of it by
+//                    way of a third host
 //   reduce-scatter   every rank owns its part, whose inputs come from all
 //   all-reduce       hosts own shares, cut among their ranks: a chunk goes to
 //                    all once it is summed up
@@ -12,7 +13,9 @@
 
 #include "ucx/algorithms/algorithm.h"
 #include "ucx/algorithms/builder.h"
+#include "ucx/algorithms/level_parts.h"
 #include "ucx/algorithms/packed_launch.h"
+#include "ucx/algorithms/relays.h"
 #include "ucx/algorithms/routes.h"
 
 namespace commsched::ucx {
@@ -20,27 +23,9 @@ namespace {
 
 // What the inputs of one chunk may be together.
 constexpr uint64_t kMostInputBytes = 7 << 20;
-// One chunk of each owner is a sixteenth of a launch at most, where links would
-// wait for it, but none is smaller than this.
-constexpr uint64_t kIdleParts = 16;
-constexpr uint64_t kLeastIdleChunkBytes = 64 << 10;
 // Chunks that are not summed up are not made smaller than this so that there
 // are many of them.
 constexpr uint64_t kLeastUnsummedBytes = 64 << 10;
-
-// Where the elements of a part begin, and how many there are.
-struct Range {
-  uint64_t begin = 0;
-  uint64_t count = 0;
-};
-
-// Part `part` of `parts` nearly equal ones.
-Range EqualPart(Range whole, uint64_t parts, uint64_t part) {
-  const uint64_t each = whole.count / parts;
-  const uint64_t more = whole.count % parts;
-  return {whole.begin + part * each + std::min(part, more),
-          each + (part < more ? 1 : 0)};
-}
 
 // Equal on all ranks. No message is larger than a chunk, partial sums of wider
 // elements neither: UCX sends so much without asking (Network::eager_bytes).
@@ -72,13 +57,14 @@ class Levels {
         size_(task.layout.size()),
         element_(ElementBytes(task.launch.dtype)),
         partial_(PartialBytes(task.launch.dtype, task.launch.reduce_op)),
-        chunk_(ChunkElements(ShapeOf(task.launch, size_), task.layout,
-                             task.chunk_bytes)),
         measures_(task.measures),
         op_(*operation),
-        build_(element_, partial_, operation) {
-    if (HasShares()) ShareOut();
-  }
+        parts_(launch_, task.layout,
+               ChunkElements(ShapeOf(task.launch, size_), task.layout,
+                             task.chunk_bytes),
+               operation),
+        relays_(parts_.relays()),
+        build_(element_, partial_, operation) {}
 
   static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
@@ -99,19 +85,22 @@ class Levels {
     ForMembers(&Levels::AddOwnSteps);
     build_.BeginSteps(kForwards);
     ForMembers(&Levels::AddForwards);
+    if (relays_.exist()) ForMembers(&Levels::AddRelayForwards);
+    if (relays_.exist()) ForMembers(&Levels::ReceiveRelayed);
     ForMembers(&Levels::ReceiveResults);
     if (IsReducing()) ForMembers(&Levels::SendNodeInputs);
+    if (relays_.exist()) ForMembers(&Levels::SendRelayed);
     ForMembers(&Levels::SendFirst);
     build_.Finish();
+    if (measures_)
+      relays_.Reserve(launch_, rank_, parts_.relayed_chunk(), &op_);
   }
 
  private:
-  bool HasShares() const {
-    return launch_.kind == COMMSCHED_ALL_REDUCE ||
-           launch_.kind == COMMSCHED_REDUCE;
-  }
   bool IsReducing() const {
-    return HasShares() || launch_.kind == COMMSCHED_REDUCE_SCATTER;
+    return launch_.kind == COMMSCHED_ALL_REDUCE ||
+           launch_.kind == COMMSCHED_REDUCE ||
+           launch_.kind == COMMSCHED_REDUCE_SCATTER;
   }
   bool IsRoot() const { return rank_ == launch_.root; }
   // The results that this rank owns are not its own.
@@ -121,7 +110,7 @@ class Levels {
 
   void ForMembers(void (Levels::*each)(const commsched_member_t&)) {
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      FindParts(launch_.members[m]);
+      parts_.Find(launch_.members[m]);
       (this->*each)(launch_.members[m]);
     }
   }
@@ -131,7 +120,7 @@ class Levels {
     if (!IsReducing()) return needs;
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
       const commsched_member_t& member = launch_.members[m];
-      FindParts(member);
+      parts_.Find(member);
       ForNodeSums(member, [&](int /*owner*/, Range chunk) {
         ScratchNeeds* const sums = &needs[kNodeSums];
         sums->AddRoom(ScratchBytesOf(chunk.count * element_) *
@@ -167,139 +156,16 @@ class Levels {
     std::memmove(to, from, count * element_);
   }
 
-  // ---- Parts and chunks ----
-
-  // Which end of the whole each host's share has, of kWholeShare.
-  void ShareOut() {
-    routes_.FindLoads(&op_.loads);
-    FindShares(op_.loads, &op_.shares);
-    CutSmaller();
-    for (size_t host = 1; host < op_.shares.size(); ++host) {
-      op_.shares[host] += op_.shares[host - 1];
-    }
-  }
-
-  // A host that owns nothing has sent a chunk to each owner before the first
-  // result comes back, and waits as long for the last: its link idles for so
-  // much of either direction.
-  void CutSmaller() {
-    int num_owners = 0;
-    for (int rank = 0; rank < size_; ++rank) {
-      const auto host = static_cast<size_t>(layout_.HostOf(rank));
-      num_owners += op_.shares[host] != 0 ? 1 : 0;
-    }
-    if (num_owners == size_ || launch_.kind != COMMSCHED_ALL_REDUCE) return;
-    uint64_t count = 0;
-    for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      count += launch_.members[m].count;
-    }
-    const uint64_t num_chunks = kIdleParts * static_cast<uint64_t>(num_owners);
-    const uint64_t chunk = (count + num_chunks - 1) / num_chunks;
-    chunk_ = std::min(chunk_, std::max(chunk, kLeastIdleChunkBytes / element_));
-  }
-
-  Range ShareOf(int host, uint64_t count) const {
-    __extension__ typedef unsigned __int128 Wide;
-    const auto end_of = [&](int h) {
-      const auto end =
-          static_cast<uint64_t>(op_.shares[static_cast<size_t>(h)]);
-      return static_cast<uint64_t>(Wide{count} * end / kWholeShare);
-    };
-    const uint64_t begin = host == 0 ? 0 : end_of(host - 1);
-    return {begin, end_of(host) - begin};
-  }
-
-  // Of the hosts without the root, or of the ranks without it, equal ones.
-  Range BroadcastPart(uint64_t count, int owner) const {
-    if (layout_.num_hosts() == 1) {
-      if (owner == launch_.root) return {};
-      return EqualPart({0, count}, static_cast<uint64_t>(size_ - 1),
-                       static_cast<uint64_t>(owner - (owner > launch_.root)));
-    }
-    const int host = layout_.HostOf(owner);
-    const int root_host = layout_.HostOf(launch_.root);
-    if (host == root_host) return {};
-    const Range share =
-        EqualPart({0, count}, static_cast<uint64_t>(layout_.num_hosts() - 1),
-                  static_cast<uint64_t>(host - (host > root_host)));
-    return HostPart(share, owner);
-  }
-
-  // Of a host's share, a rank's.
-  Range HostPart(Range share, int owner) const {
-    return EqualPart(share, layout_.RanksOf(layout_.HostOf(owner)).size(),
-                     static_cast<uint64_t>(layout_.IndexOf(owner)));
-  }
-
-  struct Part {
-    Range range;
-    bool exists = true;  // A part of nothing may be a message all the same.
-  };
-
-  // Where parts of uneven counts begin. Called before anything is made of a
-  // member.
-  void FindParts(const commsched_member_t& member) {
-    if (member.counts == nullptr) return;
-    op_.part_begins.assign(1, 0);
-    for (int rank = 0; rank < size_; ++rank) {
-      op_.part_begins.push_back(op_.part_begins.back() +
-                                member.counts[static_cast<size_t>(rank)]);
-    }
-  }
-
-  // Of a side with a part for each rank, `stride` (0: none between them) apart.
-  Range SidePart(const commsched_member_t& member, uint64_t stride,
-                 int part) const {
-    const auto p = static_cast<size_t>(part);
-    if (member.counts != nullptr) {
-      return {op_.part_begins[p], member.counts[p]};
-    }
-    return {p * (stride != 0 ? stride : member.count), member.count};
-  }
-
-  // What `owner` owns of a member, in its whole, or in the side that has parts.
-  Part PartOf(const commsched_member_t& member, int owner) const {
-    Range range;
-    switch (launch_.kind) {
-      case COMMSCHED_ALL_GATHER:
-        return {SidePart(member, member.output_stride, owner)};
-      case COMMSCHED_REDUCE_SCATTER:
-        return {SidePart(member, member.input_stride, owner)};
-      case COMMSCHED_BROADCAST:
-        range = BroadcastPart(member.count, owner);
-        break;
-      default:
-        range = HostPart(ShareOf(layout_.HostOf(owner), member.count), owner);
-    }
-    return {range, range.count != 0};
-  }
-
-  // Calls each(owner, chunk): the first chunk of every part, beginning with
-  // that of rank `first`, then the second, and so on.
-  template <typename Each>
-  void ForChunks(const commsched_member_t& member, int first,
-                 const Each& each) const {
-    bool more = true;
-    for (uint64_t done = 0; more; done += chunk_) {
-      more = false;
-      for (int distance = 0; distance < size_; ++distance) {
-        const int owner = (first + distance) % size_;
-        const auto [part, exists] = PartOf(member, owner);
-        if (!exists || (done != 0 && done >= part.count)) continue;
-        const uint64_t count = std::min(chunk_, part.count - done);
-        each(owner, Range{part.begin + done, count});
-        more |= done + count < part.count;
-      }
-    }
-  }
+  // ---- Chunks ----
 
   // Calls each(chunk), at least once for a part that exists.
   template <typename Each>
   void ForOwnChunks(const commsched_member_t& member, const Each& each) const {
-    const auto [part, exists] = PartOf(member, rank_);
-    for (uint64_t done = 0; exists; done += chunk_) {
+    const auto [part, exists] = parts_.Of(member, rank_);
+    const uint64_t chunk = parts_.chunk();
+    for (uint64_t done = 0; exists; done += chunk) {
       if (done != 0 && done >= part.count) return;
-      each(Range{part.begin + done, std::min(chunk_, part.count - done)});
+      each(Range{part.begin + done, std::min(chunk, part.count - done)});
     }
   }
 
@@ -315,7 +181,7 @@ class Levels {
   void ForNodeSums(const commsched_member_t& member, const Each& each) const {
     const Node node = layout_.NodeOf(rank_);
     if (!routes_.IsSummedUp(node)) return;
-    ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
+    parts_.ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
       if (layout_.ShareHost(rank_, owner)) return;
       if (routes_.SummerOf(node, owner) == rank_) each(owner, chunk);
     });
@@ -343,13 +209,19 @@ class Levels {
 
   void AddOwnSteps(const commsched_member_t& member) {
     if (IsReducing()) {
-      const uint64_t begin = PartOf(member, rank_).range.begin;
+      const uint64_t begin = parts_.Of(member, rank_).range.begin;
       ForOwnChunks(member,
                    [&](Range chunk) { AddOwnSum(member, begin, chunk); });
     } else if (launch_.kind == COMMSCHED_BROADCAST) {
       ForOwnChunks(member, [&](Range chunk) {
         AddForward(member, launch_.root, rank_, chunk);
       });
+    } else if (relays_.exist()) {
+      relays_.ForChunks(parts_.relayed_chunk(),
+                        [&](int owner, int via, Range chunk) {
+                          if (routes_.GetterAt(via, owner) != rank_) return;
+                          AddRelayed(member, owner, via, chunk);
+                        });
     }
   }
 
@@ -378,7 +250,7 @@ class Levels {
   }
 
   void AddForwards(const commsched_member_t& member) {
-    ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
+    parts_.ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
       if (routes_.HandsOn(rank_, owner))
         AddForward(member, owner, owner, chunk);
     });
@@ -387,11 +259,36 @@ class Levels {
   // Of a chunk of what `owner` owns, which comes from rank `from`.
   void AddForward(const commsched_member_t& member, int from, int owner,
                   Range chunk) {
-    char* const to = At(member.output, chunk.begin);
+    ReceiveToSendOn(member, {from, kResults}, owner, chunk);
+    SendResultOn(owner, At(member.output, chunk.begin), chunk.count);
+  }
+
+  void ReceiveToSendOn(const commsched_member_t& member, const Hop& from,
+                       int owner, Range chunk) {
     const uint32_t step = build_.AddStep();
-    build_.Receive(from, kResults, to, chunk.count * element_, step);
+    build_.Receive(from.peer, from.phase, At(member.output, chunk.begin),
+                   chunk.count * element_, step);
     CopyOut(member, owner, chunk);
-    SendResultOn(owner, to, chunk.count);
+  }
+
+  // Of what `owner` sends by way of host `via`: to those who get it of this
+  // rank, which is not the owner.
+  void AddRelayed(const commsched_member_t& member, int owner, int via,
+                  Range chunk) {
+    ReceiveToSendOn(member, routes_.RelayedFrom(rank_, owner, via), owner,
+                    chunk);
+    ForRelayReceivers(owner, via, [&](int rank, Phase phase) {
+      build_.SendOn(rank, phase, At(member.output, chunk.begin),
+                    chunk.count * element_);
+    });
+  }
+
+  void AddRelayForwards(const commsched_member_t& member) {
+    relays_.ForChunks(parts_.relayed_chunk(),
+                      [&](int owner, int via, Range chunk) {
+                        if (!routes_.HandsOnRelayed(rank_, owner, via)) return;
+                        AddRelayed(member, owner, via, chunk);
+                      });
   }
 
   // Of a chunk that the last step completes.
@@ -422,6 +319,22 @@ class Levels {
     }
   }
 
+  // Likewise, of what goes by way of host `via`.
+  template <typename Send>
+  void ForRelayReceivers(int owner, int via, const Send& send) const {
+    const auto send_to = [&](int rank) {
+      const Hop hop = routes_.RelayedFrom(rank, owner, via);
+      if (hop.peer == rank_) send(rank, hop.phase);
+    };
+    const int host = layout_.HostOf(rank_);
+    for (int distance = 1; distance < layout_.num_hosts(); ++distance) {
+      const int other = (host + distance) % layout_.num_hosts();
+      if (other == layout_.HostOf(owner)) continue;
+      send_to(routes_.GetterAt(other, owner));
+    }
+    for (const int rank : layout_.RanksOf(host)) send_to(rank);
+  }
+
   void SendResultOn(int owner, const void* data, uint64_t count) {
     ForReceivers(owner, [&](int rank, Phase phase) {
       build_.SendOn(rank, phase, data, count * element_);
@@ -430,19 +343,37 @@ class Levels {
 
   // ---- What is posted at once ----
 
-  // Steps wait for those of a pack only to copy them out.
+  // Before those of ReceiveResults(), as they are sent.
+  void ReceiveRelayed(const commsched_member_t& member) {
+    relays_.ForChunks(parts_.relayed_chunk(),
+                      [&](int owner, int via, Range chunk) {
+                        if (routes_.GetterAt(via, owner) == rank_ ||
+                            routes_.HandsOnRelayed(rank_, owner, via)) {
+                          return;
+                        }
+                        const Hop hop = routes_.RelayedFrom(rank_, owner, via);
+                        if (hop.exists())
+                          ReceiveResult(member, hop, owner, chunk);
+                      });
+  }
+
   void ReceiveResults(const commsched_member_t& member) {
-    ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
+    parts_.ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
       if (routes_.HandsOn(rank_, owner)) return;
       if (launch_.kind == COMMSCHED_BROADCAST && owner == rank_) return;
       const Hop hop = routes_.ResultFrom(rank_, owner);
-      if (!hop.exists()) return;
-      const uint32_t step =
-          packed_.IsPack(member) ? build_.AddStep() : Operation::kNoStep;
-      build_.Receive(hop.peer, hop.phase, At(member.output, chunk.begin),
-                     chunk.count * element_, step);
-      CopyOut(member, owner, chunk);
+      if (hop.exists()) ReceiveResult(member, hop, owner, chunk);
     });
+  }
+
+  // Steps wait for those of a pack only to copy them out.
+  void ReceiveResult(const commsched_member_t& member, const Hop& from,
+                     int owner, Range chunk) {
+    const uint32_t step =
+        packed_.IsPack(member) ? build_.AddStep() : Operation::kNoStep;
+    build_.Receive(from.peer, from.phase, At(member.output, chunk.begin),
+                   chunk.count * element_, step);
+    CopyOut(member, owner, chunk);
   }
 
   void SendNodeInputs(const commsched_member_t& member) {
@@ -450,7 +381,7 @@ class Levels {
   }
 
   void SendInputs(const commsched_member_t& member, int first, bool to_nodes) {
-    ForChunks(member, first, [&](int owner, Range chunk) {
+    parts_.ForChunks(member, first, [&](int owner, Range chunk) {
       const Hop hop = routes_.InputTo(rank_, owner);
       if (!hop.exists() || (hop.phase == kNodeInputs) != to_nodes) return;
       build_.Send(hop.peer, hop.phase, At(member.input, chunk.begin),
@@ -465,9 +396,10 @@ class Levels {
       case COMMSCHED_BROADCAST:
         if (!IsRoot()) return;
         CopyOwn(member.input, member.output, member.count);
-        return ForChunks(member, AfterOwnHost(), [&](int owner, Range chunk) {
-          SendResult(owner, At(member.input, chunk.begin), chunk.count);
-        });
+        return parts_.ForChunks(
+            member, AfterOwnHost(), [&](int owner, Range chunk) {
+              SendResult(owner, At(member.input, chunk.begin), chunk.count);
+            });
       default:
         return SendInputs(member, AfterOwn(), /*to_nodes=*/false);
     }
@@ -479,8 +411,21 @@ class Levels {
     });
   }
 
+  // First, so that other hosts have something to send on.
+  void SendRelayed(const commsched_member_t& member) {
+    const uint64_t begin = parts_.WholeOf(member, rank_).begin;
+    relays_.ForChunks(
+        parts_.relayed_chunk(), [&](int owner, int via, Range chunk) {
+          if (owner != rank_) return;
+          ForRelayReceivers(owner, via, [&](int rank, Phase phase) {
+            build_.Send(rank, phase, At(member.input, chunk.begin - begin),
+                        chunk.count * element_);
+          });
+        });
+  }
+
   void SendOwnPart(const commsched_member_t& member) {
-    const Range own = PartOf(member, rank_).range;
+    const Range own = parts_.WholeOf(member, rank_);
     CopyOwn(member.input, At(member.output, own.begin), own.count);
     ForOwnChunks(member, [&](Range chunk) {
       SendResult(rank_, At(member.input, chunk.begin - own.begin), chunk.count);
@@ -495,9 +440,10 @@ class Levels {
   const int size_;
   const uint64_t element_;
   const uint64_t partial_;
-  uint64_t chunk_;  // Elements.
   const bool measures_;
   Operation& op_;
+  LevelParts parts_;
+  const Relays& relays_;
   Builder build_;
 };
 
@@ -573,12 +519,20 @@ uint64_t SummedLinkBytes(const CostContext& context) {
   return static_cast<uint64_t>(Wide{most} * shape.elements / size);
 }
 
-uint64_t GatheredLinkBytes(const CostContext& context) {
-  const auto near = static_cast<uint64_t>(context.layout.most_ranks_per_host());
-  const auto size = static_cast<uint64_t>(context.layout.size());
-  const auto num_hosts = static_cast<uint64_t>(context.layout.num_hosts());
-  return std::max(near * (num_hosts - 1), size - near) * context.shape.bytes() /
-         size;
+void AddGathered(const CostContext& context, Traffic* traffic) {
+  const Layout& layout = context.layout;
+  const auto size = static_cast<uint64_t>(layout.size());
+  uint64_t least = size;
+  for (int host = 0; host < layout.num_hosts(); ++host) {
+    least = std::min<uint64_t>(least, layout.RanksOf(host).size());
+  }
+  const GatherLoads loads(layout.num_hosts(), size, least,
+                          static_cast<uint64_t>(layout.most_ranks_per_host()));
+  const uint64_t bytes = context.shape.bytes();
+  const bool are_relayed = loads.AreWorthwhile(bytes / size);
+  traffic->far_hops += are_relayed ? 1 : 0;
+  traffic->link_bytes =
+      (are_relayed ? loads.relayed : loads.straight) * bytes / size;
 }
 
 Traffic TrafficOf(const CostContext& context) {
@@ -602,7 +556,7 @@ Traffic TrafficOf(const CostContext& context) {
       break;
     case COMMSCHED_ALL_GATHER:
       AddResults(context, &traffic);
-      if (has_links) traffic.link_bytes = GatheredLinkBytes(context);
+      if (has_links) AddGathered(context, &traffic);
       break;
     case COMMSCHED_BROADCAST:  // From the root, or else from all the others.
       AddResults(context, &traffic);

@@ -61,6 +61,8 @@ void Operation::Reserve(const Operation& other) {
   sent_on.reserve(other.sent_on.capacity());
   loads.reserve(other.loads.capacity());
   shares.reserve(other.shares.capacity());
+  spreads.reserve(other.spreads.capacity());
+  relayed.reserve(other.relayed.capacity());
   part_begins.reserve(other.part_begins.capacity());
   part_fills.reserve(other.part_fills.capacity());
   pack.members.reserve(other.pack.members.capacity());

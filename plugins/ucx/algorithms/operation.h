@@ -22,7 +22,9 @@ enum Phase : uint32_t {
   kPartials,    // What such a node has, to who owns the result.
   kResults,     // And what is gathered or broadcast, from its owner,
   kForwarded,   // and from who hands it on to the other ranks of its host.
-  kSmall,       // Members that are sent to all directly.
+  kRelayed,     // What is gathered by way of a third host (relays.h), from
+  kRelayForwarded,  // there, and likewise on to the other ranks of a host.
+  kSmall,           // Members that are sent to all directly.
   kNumPhases
 };
 
@@ -65,7 +67,7 @@ struct Step {
 // kind.
 enum StepKind : uint32_t {
   kNodeSums,  // Of other ranks' results, on this host.
-  kOwnSums,   // And what is broadcast by way of this rank.
+  kOwnSums,   // And what this rank sends on to other hosts.
   kForwards,
   kNumStepKinds
 };
@@ -138,6 +140,23 @@ struct Operation {
   Pack pack;
   std::vector<HostLoad> loads;
   std::vector<int64_t> shares;
+  // What is gathered by way of other hosts (relays.h). Of a host: elements of
+  // its ranks, so many of which go by way of others, and as many of others' as
+  // may go by way of it.
+  struct Spread {
+    uint64_t own = 0;
+    uint64_t relayed = 0;
+    uint64_t room = 0;
+  };
+  std::vector<Spread> spreads;
+  // Of one member, elements that go by way of a host, in the side with parts.
+  struct Relayed {
+    int owner = 0;
+    int via = 0;
+    uint64_t begin = 0;
+    uint64_t count = 0;
+  };
+  std::vector<Relayed> relayed;
   // Where parts begin: of all, by place or rank, and while they are filled.
   std::vector<uint64_t> part_begins;
   std::vector<uint64_t> part_fills;

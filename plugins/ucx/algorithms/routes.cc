@@ -22,7 +22,7 @@ Hop Routes::InputTo(int rank, int owner) const {
   return {summer, kNodeInputs};
 }
 
-int Routes::HandsOnAt(int host, int owner) const {
+int Routes::GetterAt(int host, int owner) const {
   const auto& ranks = layout_.RanksOf(host);
   return ranks[static_cast<size_t>(layout_.IndexOf(owner)) % ranks.size()];
 }
@@ -47,9 +47,26 @@ Hop Routes::ResultFrom(int rank, int owner) const {
   }
   if (rank == owner) return {};
   if (layout_.ShareHost(rank, owner)) return {owner, kResults};
-  const int hands_on = HandsOnAt(layout_.HostOf(rank), owner);
+  const int hands_on = GetterAt(layout_.HostOf(rank), owner);
   if (hands_on == rank) return {owner, kResults};
   return {hands_on, kForwarded};
+}
+
+Hop Routes::RelayedFrom(int rank, int owner, int via) const {
+  if (rank == owner) return {};
+  if (layout_.ShareHost(rank, owner)) return {owner, kResults};
+  const int relay = GetterAt(via, owner);
+  if (rank == relay) return {owner, kResults};
+  const int host = layout_.HostOf(rank);
+  const int getter = GetterAt(host, owner);
+  if (host == via || rank == getter) return {relay, kRelayed};
+  return {getter, kRelayForwarded};
+}
+
+bool Routes::HandsOnRelayed(int rank, int owner, int via) const {
+  const int host = layout_.HostOf(rank);
+  return host != via && !layout_.ShareHost(rank, owner) &&
+         layout_.RanksOf(host).size() > 1 && GetterAt(host, owner) == rank;
 }
 
 int64_t Routes::PieceBytes(int host) const {

@@ -5,7 +5,8 @@
 // has an owner. Inputs of a part go to its owner: those of another host as sums
 // of the tree's nodes that are on it, each made by one of the node's ranks, or
 // as they are where that is no more bytes. From the owner they go to the ranks
-// of its host and to one of each other host, which hands them on there.
+// of its host and to one of each other host, which hands them on there. Some of
+// what is gathered goes by way of a third host (relays.h).
 #ifndef COMMSCHED_PLUGINS_UCX_ALGORITHMS_ROUTES_H_
 #define COMMSCHED_PLUGINS_UCX_ALGORITHMS_ROUTES_H_
 
@@ -43,6 +44,14 @@ class Routes {
   Hop ResultFrom(int rank, int owner) const;
   // Whether a rank on another host than the owner hands the result on.
   bool HandsOn(int rank, int owner) const;
+  // Which rank of a host gets, for the host, what `owner` owns.
+  int GetterAt(int host, int owner) const;
+
+  // Of whom `rank` gets what `owner` owns and sends by way of host `via`,
+  // another one than its own.
+  Hop RelayedFrom(int rank, int owner, int via) const;
+  // Whether a rank of a third host hands it on.
+  bool HandsOnRelayed(int rank, int owner, int via) const;
 
   // Calls each(node, is_partial, rank, phase) for the pieces of the sum that
   // `owner` owns, in their order: `rank` has or sends it.
@@ -85,7 +94,6 @@ class Routes {
   int64_t PieceBytes(int host) const;
   int64_t AllPieceBytes() const;
   HostLoad LoadOf(int host, int64_t all_piece_bytes) const;
-  int HandsOnAt(int host, int owner) const;
 
   const Layout& layout_;
   const commsched_collective_t kind_;
