@@ -327,7 +327,7 @@ void BackendRank::DriveUntil(const Event& event, uint64_t generation) {
     const int64_t now_ns = SystemClock::Get().NowNs();
     if (got_on) {
       polled = PollTime(now_ns);
-    } else if (!polled.IsOver(now_ns)) {
+    } else if (!polled.IsOver(now_ns) && !turn_.IsWanted()) {
       std::this_thread::yield();
       polled.OnYield(now_ns, SystemClock::Get().NowNs());
     } else {
