@@ -39,9 +39,9 @@ static inline commsched_link_profile_t commsched_link_profile_init(void) {
   commsched_link_profile_t profile;
   memset(&profile, 0, sizeof(profile));
   profile.struct_size = sizeof(profile);
-  profile.host.latency_ns = 20000;
+  profile.host.latency_ns = 2000;
   profile.host.bytes_per_s = 4e9;
-  profile.host.message_ns = 2000;
+  profile.host.message_ns = 1000;
   profile.network.latency_ns = 50000;
   profile.network.bytes_per_s = 1.25e9;
   profile.network.message_ns = 5000;

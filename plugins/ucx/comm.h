@@ -178,7 +178,13 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void DropLocalSends();
   void Stop();
 
-  // Without it: takes steps that have become possible.
+  bool HasDueStep() const;
+
+  // Without it. When a poll of a launch begins, and what it has spent of the
+  // processor's time since then.
+  int64_t ClockNs(const Operation& operation) const;
+  int64_t SpentNs(const Operation& operation, int64_t begin_ns) const;
+  // Takes steps that have become possible.
   void Advance(Operation* operation);
   bool TakeStep(Operation* operation, uint32_t kind);
   Outcome Sum(const Operation& operation, const Step& step);

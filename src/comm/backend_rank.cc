@@ -17,9 +17,6 @@
 namespace commsched {
 namespace {
 
-// How long a caller that waits polls before it sleeps: somewhat more than a
-// wake-up costs.
-constexpr int64_t kYieldNs = int64_t{50} * 1000;
 // How long a caller drives before it hands over to the thread, which costs more
 // than the rest of what takes a little longer.
 constexpr int64_t kDriveNs = int64_t{3} * 1000 * 1000;
@@ -249,10 +246,11 @@ bool BackendRank::MayPoll() const {
   return polling_.IsWorthwhile(SystemClock::Get().NowNs());
 }
 
-int64_t BackendRank::Yield(int64_t now_ns) {
+int64_t BackendRank::Yield(int64_t now_ns, PollTime* polled) {
   std::this_thread::yield();
   const int64_t back_ns = SystemClock::Get().NowNs();
   polling_.OnYield(now_ns, back_ns);
+  polled->OnYield(now_ns, back_ns);
   return back_ns;
 }
 
@@ -260,9 +258,9 @@ int64_t BackendRank::Yield(int64_t now_ns) {
 bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
   if (turn_.TryTake()) return true;
   int64_t now_ns = SystemClock::Get().NowNs();
-  const int64_t until_ns = now_ns + kYieldNs;
-  while (!event.IsComplete(generation) && now_ns < until_ns) {
-    now_ns = Yield(now_ns);
+  PollTime polled(now_ns);
+  while (!event.IsComplete(generation) && !polled.IsOver(now_ns)) {
+    now_ns = Yield(now_ns, &polled);
     if (turn_.TryTake()) return true;
   }
   return false;
@@ -272,6 +270,7 @@ bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
 // is to have it.
 bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
   const int64_t begin_ns = SystemClock::Get().NowNs();
+  PollTime polled(begin_ns);
   while (!event.IsComplete(generation)) {
     if (turn_.IsWanted()) return false;
     // Before the look: the thread may leave the parker with news at any time.
@@ -280,8 +279,8 @@ bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
     const int64_t now_ns = SystemClock::Get().NowNs();
     if (now_ns >= begin_ns + kDriveNs) return false;
     if (got_on) continue;
-    if (now_ns < begin_ns + kYieldNs) {
-      Yield(now_ns);
+    if (!polled.IsOver(now_ns)) {
+      Yield(now_ns, &polled);
     } else if (!may_sleep) {
       return false;
     } else {
@@ -322,16 +321,15 @@ void BackendRank::Drive() {
 void BackendRank::DriveUntil(const Event& event, uint64_t generation) {
   if (event.IsComplete(generation)) return;
   Turn turn(this);
-  int64_t sleep_at_ns = 0;  // Not yet known.
+  PollTime polled(SystemClock::Get().NowNs());
   while (!event.IsComplete(generation)) {
-    if (PumpAll()) {
-      sleep_at_ns = 0;
-      continue;
-    }
+    const bool got_on = PumpAll();
     const int64_t now_ns = SystemClock::Get().NowNs();
-    if (sleep_at_ns == 0) sleep_at_ns = now_ns + kYieldNs;
-    if (now_ns < sleep_at_ns) {
+    if (got_on) {
+      polled = PollTime(now_ns);
+    } else if (!polled.IsOver(now_ns) && !turn_.IsWanted()) {
       std::this_thread::yield();
+      polled.OnYield(now_ns, SystemClock::Get().NowNs());
     } else {
       turn.Sleep(kNoDeadlineNs);
     }

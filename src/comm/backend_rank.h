@@ -187,7 +187,7 @@ class BackendRank {
   bool ThreadRests() const;
   bool MayPoll() const;
   // Gives the core away at `now_ns`. Returns the time after that.
-  int64_t Yield(int64_t now_ns);
+  int64_t Yield(int64_t now_ns, PollTime* polled);
   bool TakeSoon(const Event& event, uint64_t generation);
   bool DriveSoon(const Event& event, uint64_t generation);
   void HandOver();

@@ -42,6 +42,33 @@ class Polling {
   std::atomic<int64_t> num_pauses_{1};  // As long as the loss, in that one.
 };
 
+// How long one thread has polled. What it gave away in between does not count:
+// the core did other work meanwhile, such as the copies of another rank that
+// the thread waits for. Thread-compatible.
+class PollTime {
+ public:
+  // Somewhat more than it costs to sleep and to be woken, with the other ranks
+  // that wait for who is woken.
+  static constexpr int64_t kMostNs = int64_t{200} * 1000;
+
+  explicit PollTime(int64_t now_ns) : back_ns_(now_ns) {}
+
+  void OnYield(int64_t begin_ns, int64_t end_ns) {
+    polled_ns_ += begin_ns - back_ns_;
+    back_ns_ = end_ns;
+    if (end_ns - begin_ns >= Polling::kLossNs) polled_ns_ = kMostNs;
+  }
+  // Whether it is better to sleep. Also where the core came back late: who
+  // sleeps is woken sooner than who yields gets it.
+  bool IsOver(int64_t now_ns) const {
+    return polled_ns_ + now_ns - back_ns_ >= kMostNs;
+  }
+
+ private:
+  int64_t back_ns_;
+  int64_t polled_ns_ = 0;
+};
+
 }  // namespace commsched
 
 #endif  // COMMSCHED_SRC_COMM_POLLING_H_

@@ -39,5 +39,26 @@ TEST(PollingTest, ALossLongAfterTheLastOneIsTheFirst) {
   Lose(&polling, now_ns + Polling::kMostPauses * kLossNs, 1);
 }
 
+TEST(PollTimeTest, WhatIsGivenAwayDoesNotCount) {
+  constexpr int64_t kOwnNs = PollTime::kMostNs / 4;
+  PollTime polled(0);
+  int64_t now_ns = 0;
+  for (int i = 0; i < 3; ++i) {
+    now_ns += kOwnNs;
+    EXPECT_FALSE(polled.IsOver(now_ns));
+    const int64_t back_ns = now_ns + Polling::kLossNs - 1;
+    polled.OnYield(now_ns, back_ns);
+    now_ns = back_ns;
+  }
+  EXPECT_FALSE(polled.IsOver(now_ns + kOwnNs - 1));
+  EXPECT_TRUE(polled.IsOver(now_ns + kOwnNs));
+}
+
+TEST(PollTimeTest, IsOverWhereTheCoreComesBackLate) {
+  PollTime polled(0);
+  polled.OnYield(1, 1 + Polling::kLossNs);
+  EXPECT_TRUE(polled.IsOver(1 + Polling::kLossNs));
+}
+
 }  // namespace
 }  // namespace commsched

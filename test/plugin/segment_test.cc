@@ -38,6 +38,27 @@ TEST(SegmentTest, IsZerosAndSharedWithWhoAttaches) {
   EXPECT_EQ(created.data()[kSegmentBytes - 1], 'x');
 }
 
+#ifdef MADV_POPULATE_WRITE
+int64_t FaultsOfThisThread() {
+  rusage usage = {};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+TEST(SegmentTest, WhatIsPreparedIsUsedWithoutPageFaults) {
+  constexpr uint64_t kPages = 64 * kSegmentBytes;
+  Segment created;
+  ASSERT_TRUE(Segment::Create(kPages, &created).ok());
+  if (madvise(created.data(), 1, MADV_POPULATE_WRITE) != 0) {
+    GTEST_SKIP() << "this kernel populates no memory when it is asked to";
+  }
+  created.Prepare(100, kPages - 100);
+  const int64_t before = FaultsOfThisThread();
+  std::memset(created.data(), 1, kPages);
+  EXPECT_LT(FaultsOfThisThread() - before, 16);
+}
+#endif
+
 TEST(SegmentTest, StaysMappedWhenItsCreatorIsGone) {
   Segment attached;
   {

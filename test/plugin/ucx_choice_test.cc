@@ -97,6 +97,12 @@ TEST(UcxChoiceTest, LargeLaunchesGoByLevels) {
   }
 }
 
+TEST(UcxChoiceTest, SumsOfAHostGoByLevelsFrom64KiBOn) {
+  const Layout layout = HostsOf(4, 4);
+  EXPECT_EQ(NameOf(layout, COMMSCHED_ALL_REDUCE, 1 << 10), "exchange");
+  EXPECT_EQ(NameOf(layout, COMMSCHED_ALL_REDUCE, 1 << 14), "levels");
+}
+
 // More than a chunk UCX would ask for first, and the reply would wait behind
 // what goes the other way.
 TEST(UcxChoiceTest, NoMessageByLevelsIsLargerThanAChunk) {

@@ -87,6 +87,7 @@ struct Operation {
   bool active = false;
   uint64_t number = 0;  // Of the launch in its communicator.
   uint64_t serial = 0;  // Among all, with those of kind SEND.
+  uint64_t bytes = 0;   // Of all messages.
   commsched_collective_t kind = 0;
   commsched_dtype_t dtype = 0;
   commsched_reduce_op_t reduce_op = 0;

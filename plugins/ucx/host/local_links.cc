@@ -144,6 +144,7 @@ Outcome LocalLinks::Create(int own, int num_ranks,
             "no descriptor is left to be woken by ranks of this host"};
   }
   const Segment& segment = links->segment_;
+  segment.Prepare(0, segment.bytes());
   HeadOf(segment)->nonce = RandomWord();
   links->ear_ = BellEar(&HeadOf(segment)->bell, num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -162,9 +163,11 @@ void LocalLinks::Add(int rank, SharedParts parts) {
   link.segment = std::move(parts.segment);
   link.event_fd = std::move(parts.event_fd);
   link.bell = Bell(&HeadOf(link.segment)->bell, own_, link.event_fd.get());
-  link.out = RingWriter(
-      ControlOf(link.segment, own_),
-      RingOf(link.segment, own_, static_cast<int>(links_.size())), ring_bytes_);
+  char* const ring =
+      RingOf(link.segment, own_, static_cast<int>(links_.size()));
+  link.segment.Prepare(static_cast<uint64_t>(ring - link.segment.data()),
+                       ring_bytes_);
+  link.out = RingWriter(ControlOf(link.segment, own_), ring, ring_bytes_);
   link.is_up = true;
   TellOfRoom(&link);
   Flush(&link);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -112,6 +113,14 @@ Outcome Segment::Map(int fd, uint64_t bytes) {
   data_ = static_cast<char*>(data);
   bytes_ = bytes;
   return {};
+}
+
+void Segment::Prepare(uint64_t begin, uint64_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t from = begin & ~(page - 1);
+  madvise(data_ + from, begin + bytes - from, MADV_POPULATE_WRITE);
+#endif
 }
 
 Segment::~Segment() {

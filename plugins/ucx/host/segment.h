@@ -28,6 +28,9 @@ class Segment {
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&& other) noexcept;
 
+  // Has this process use a part of it without page faults, if the kernel can.
+  void Prepare(uint64_t begin, uint64_t bytes) const;
+
   char* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   // Of memory that was created here; else -1.
