@@ -328,9 +328,11 @@ void Network::Stop() {
   Interrupt();  // Who waits learns of it by its next poll.
 }
 
-int64_t Network::EndByNs() {
+int64_t Network::EndByNs(int64_t made_ns) {
   const int64_t now_ns = NowNs();
-  if (now_ns > end_by_ns_ + kEndNs) end_by_ns_ = now_ns + kEndNs;
+  if (now_ns > end_by_ns_ + kEndNs || made_ns > end_by_ns_ - kEndNs) {
+    end_by_ns_ = now_ns + kEndNs;
+  }
   return end_by_ns_;
 }
 
