@@ -154,6 +154,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void LeaveWindow();
   void ReceiveAnswers();
   void Introduce(int peer);
+  Outcome TryIntroduce(int peer);
   void Open(int peer);
   void Tell(const Notice& notice, int peer);
   void TellAll(uint32_t kind);

@@ -152,7 +152,7 @@ void Comm::Ask(const Operation& operation, int64_t now_ns) {
     Peer& other = peers_[static_cast<size_t>(peer)];
     if (!other.is_introduced && size() > kMostAskedUnmet) continue;
     if (other.has_left || !MayKeep(operation, peer)) continue;
-    if (other.asked_ns != 0) {
+    if (other.asked_ns != 0 && other.is_introduced) {
       other.asks_again = true;
     } else {
       AskPeer(peer, now_ns);
@@ -165,6 +165,8 @@ void Comm::AskPeer(int peer, int64_t now_ns) {
   other.asked_ns = now_ns;
   other.asks_again = false;
   other.answer_counts = false;
+  // Who cannot be reached does not answer.
+  if (!TryIntroduce(peer).ok()) return;
   Notice notice;
   notice.kind = Notice::kAsked;
   Tell(notice, peer);

@@ -225,6 +225,8 @@ Outcome Network::Open(const NetworkOptions& options) {
       {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
       {"TCP_SNDBUF", "UCX_TCP_SNDBUF",
        one_machine_ || world_size_ == 2 ? "" : kTcpSendBuffer},
+      // Else who connects to a host that is cut off stands still for minutes.
+      {"TCP_CONN_NB", "UCX_TCP_CONN_NB", "y"},
       {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {

@@ -72,14 +72,12 @@ class ControlClient::Impl {
 
    private:
     void AwaitHeard() {
-      if (process_ != getpid()) return;  // A child, without their threads.
       const int64_t by_ns =
           DeadlineAfter(RunningClock::Get().NowNs(), kLeaveNs);
       MutexLock lock(&mu_);
       for (Impl* const client : all_) client->AwaitHeard(by_ns);
     }
 
-    const pid_t process_ = getpid();
     Mutex mu_;
     std::vector<Impl*> all_ ABSL_GUARDED_BY(mu_);
   };
@@ -189,6 +187,8 @@ class ControlClient::Impl {
   // answers what comes after it.
   void AwaitHeard(int64_t by_ns) {
     const RunningClock& clock = RunningClock::Get();
+    // A child that was forked has the client, and not its thread.
+    if (process_ != getpid()) return;
     Pending pending;
     MutexLock lock(&mu_);
     if (!says_ || !joined_ || leaving_ || !failure_.ok()) return;
@@ -541,6 +541,7 @@ class ControlClient::Impl {
     io_.stop();
   }
 
+  const pid_t process_ = getpid();
   const ControlClientSpec spec_;
   int64_t connect_deadline_ns_ = 0;
   boost::asio::io_context io_{1};
