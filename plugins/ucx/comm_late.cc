@@ -31,6 +31,11 @@ bool HasOpenReceive(const Operation& operation) {
                      });
 }
 
+// Whether who hands on what is to come may itself wait for anybody.
+bool WaitsForOthers(const Operation& operation) {
+  return operation.hands_on && HasOpenReceive(operation);
+}
+
 }  // namespace
 
 // ---- Who has not issued ----
@@ -49,17 +54,14 @@ bool Comm::HasOpen(const Operation& operation, int peer) const {
 // wait for anybody.
 bool Comm::WaitsFor(const Operation& operation, int peer) const {
   if (peer == rank_) return false;
-  const auto is_handed_on = [&] {
-    return operation.hands_on && HasOpenReceive(operation);
-  };
   switch (operation.kind) {
     case COMMSCHED_SEND:
       return HasOpen(operation, peer);
     case COMMSCHED_BROADCAST:
-      return peer == operation.root || is_handed_on() ||
+      return peer == operation.root || WaitsForOthers(operation) ||
              HasOpen(operation, peer);
     case COMMSCHED_REDUCE:
-      return rank_ == operation.root || is_handed_on() ||
+      return rank_ == operation.root || WaitsForOthers(operation) ||
              HasOpen(operation, peer);
     default:
       return true;
@@ -86,7 +88,7 @@ bool Comm::HasPosted(const Operation& operation, int peer) const {
 bool Comm::MayKeep(const Operation& operation, int peer) const {
   if (!WaitsFor(operation, peer)) return false;
   return !HasPosted(operation, peer) || HasOpen(operation, peer) ||
-         (operation.hands_on && HasOpenReceive(operation));
+         WaitsForOthers(operation);
 }
 
 // Whether this member is in a collective that others have to get on with. They,
