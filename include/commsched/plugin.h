@@ -457,7 +457,8 @@ typedef struct commsched_backend {
   /// Fills `out_ranks` with the first `capacity` members, as ranks of the
   /// group, that are known not to have issued `request`, which is not done and
   /// may be waiting for them; returns how many there are. 0: all have, or it is
-  /// not known. Missing data is no proof: it may come by way of others. If
+  /// not known. Missing data is no proof: it may come by way of others. Who
+  /// waits in an earlier launch is not to blame, and need not be listed. If
   /// there is comm_silent, `capacity` 0 asks members anew, and those are listed
   /// whose answer to what they were asked last, within two seconds, says so.
   /// Until it comes, when the rank is woken, comm_silent has them. Never
@@ -492,8 +493,9 @@ typedef struct commsched_backend {
   /// Likewise the members that comm_missing has asked about `request` and that
   /// have not answered: nobody makes progress for them, as of a process that is
   /// stopped, or of a rank that is driven by its caller only, who computes; or
-  /// they are out of reach. Whether they have issued is not known. 0: nobody is
-  /// asked, or all have answered. NULL: comm_missing knows at once.
+  /// they are out of reach. They may have issued it, and `request` still wait
+  /// for them. 0: nobody is asked, or all have answered. NULL: comm_missing
+  /// knows at once.
   uint32_t (*comm_silent)(void* comm, uint32_t request, int32_t* out_ranks,
                           uint32_t capacity);
   /// Fills `out_starts` with up to `capacity` starts of launches that have

@@ -91,6 +91,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       max_members_(desc.max_members),
       id_(desc.id),
       asks_starts_(desc.asks_starts != 0),
+      made_ns_(network->host()->now_ns(network->host()->user)),
       choices_(layout_, network->choice()),
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),

@@ -49,8 +49,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // With the network's mutex.
   void Abort(commsched_status_t status, const char* message);
   Outcome Status();
-  // Those that have not posted what `request` waits for: who has said so (are
-  // asked anew if `capacity` is 0); and who has been asked and says nothing.
+  // Whom `request` waits for: who has said that it has not posted it, and is
+  // not kept itself (are asked anew if `capacity` is 0); and who has been asked
+  // and says nothing.
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t TakeStarts(commsched_launch_start_t* out_starts, uint32_t capacity);
@@ -99,6 +100,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     bool asks_again = false;
     int64_t answer_asked_ns = 0;
     bool answer_counts = false;
+    bool waits = false;          // It has answered so (Notice::waits).
     bool is_answer_due = false;  // It has asked, and cannot be answered yet.
     // The last launch of kind SEND with a receive of it.
     uint64_t received_in = UINT64_MAX;
@@ -133,6 +135,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   bool HasOpen(const Operation& operation, int peer) const;
   bool WaitsFor(const Operation& operation, int peer) const;
   bool HasPosted(const Operation& operation, int peer) const;
+  bool MayKeep(const Operation& operation, int peer) const;
+  bool IsKept() const;
   template <typename Is>
   uint32_t List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
                 const Is& is);
@@ -156,6 +160,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void LeaveWindow();
   void ReceiveAnswers();
   void Introduce(int peer);
+  Outcome TryIntroduce(int peer);
   void Open(int peer);
   void Tell(const Notice& notice, int peer);
   void TellAll(uint32_t kind);
@@ -210,6 +215,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   const uint32_t max_members_;
   const std::string id_;
   const bool asks_starts_;
+  const int64_t made_ns_;
   uint64_t tags_ = 0;  // Upper bits of every tag.
 
   // Owned by who launches and polls.

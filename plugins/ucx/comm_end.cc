@@ -25,7 +25,7 @@ void Comm::FailLocked(commsched_status_t status, const std::string& reason) {
   if (!failure_.ok() || left_) return;
   failure_ = {status == COMMSCHED_OK ? COMMSCHED_INTERNAL : status, reason};
   failed_ns_ = network_->host()->now_ns(network_->host()->user);
-  end_by_ns_ = network_->EndByNs();
+  end_by_ns_ = network_->EndByNs(made_ns_);
   network_->Wake();
 }
 
@@ -175,7 +175,7 @@ void Comm::Stop() {
   if (stopped_) return;
   const commsched_host_t* host = network_->host();
   const int64_t begin_ns = host->now_ns(host->user);
-  if (end_by_ns_ == 0) end_by_ns_ = network_->EndByNs();
+  if (end_by_ns_ == 0) end_by_ns_ = network_->EndByNs(made_ns_);
   const int64_t end_ns = std::max(end_by_ns_, begin_ns + kAbsentNs);
   std::vector<Comm*> stopping = {this};
   for (Comm* comm : network_->comms()) {

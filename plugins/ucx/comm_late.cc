@@ -2,8 +2,9 @@
 // launches had been issued by all.
 //
 // Missing data does not tell: it may come by way of others who wait themselves.
-// So members are asked how many launches they have posted; whoever makes
-// progress for them answers, though they compute.
+// So members are asked how many launches they have posted, and whether they
+// wait in one; whoever makes progress for them answers, though they compute.
+// Who stands still does not, whatever it has posted.
 #include <algorithm>
 
 #include "ucx/comm.h"
@@ -30,6 +31,11 @@ bool HasOpenReceive(const Operation& operation) {
                      });
 }
 
+// Whether who hands on what is to come may itself wait for anybody.
+bool WaitsForOthers(const Operation& operation) {
+  return operation.hands_on && HasOpenReceive(operation);
+}
+
 }  // namespace
 
 // ---- Who has not issued ----
@@ -48,17 +54,14 @@ bool Comm::HasOpen(const Operation& operation, int peer) const {
 // wait for anybody.
 bool Comm::WaitsFor(const Operation& operation, int peer) const {
   if (peer == rank_) return false;
-  const auto is_handed_on = [&] {
-    return operation.hands_on && HasOpenReceive(operation);
-  };
   switch (operation.kind) {
     case COMMSCHED_SEND:
       return HasOpen(operation, peer);
     case COMMSCHED_BROADCAST:
-      return peer == operation.root || is_handed_on() ||
+      return peer == operation.root || WaitsForOthers(operation) ||
              HasOpen(operation, peer);
     case COMMSCHED_REDUCE:
-      return rank_ == operation.root || is_handed_on() ||
+      return rank_ == operation.root || WaitsForOthers(operation) ||
              HasOpen(operation, peer);
     default:
       return true;
@@ -80,9 +83,27 @@ bool Comm::HasPosted(const Operation& operation, int peer) const {
                      });
 }
 
-// Members that have not posted what `request` waits for, as far as is known,
-// and that `is` is true of. Also after a failure: another rank's may come while
-// the host says what it waits for.
+// Whether `operation` may be waiting for anything of `peer`. All that comes of
+// it directly may have come, but not what it hands on.
+bool Comm::MayKeep(const Operation& operation, int peer) const {
+  if (!WaitsFor(operation, peer)) return false;
+  return !HasPosted(operation, peer) || HasOpen(operation, peer) ||
+         WaitsForOthers(operation);
+}
+
+// Whether this member is in a collective that others have to get on with. They,
+// or whom they wait for, are why it has not posted the next one. (Sends and
+// receives have no common order: ranks may wait for each other in a circle.)
+bool Comm::IsKept() const {
+  return std::any_of(order_.begin(), order_.end(), [&](uint32_t request) {
+    const Operation& operation = operations_[request];
+    return operation.kind != COMMSCHED_SEND && !operation.IsDone() &&
+           !operation.HasDueStep();
+  });
+}
+
+// Members that `request` waits for and that `is` is true of. Also after a
+// failure: another rank's may come while the host says what it waits for.
 template <typename Is>
 uint32_t Comm::List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
                     const Is& is) {
@@ -91,10 +112,7 @@ uint32_t Comm::List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
   if (operation.IsDone()) return 0;
   uint32_t count = 0;
   for (int peer = 0; peer < size(); ++peer) {
-    if (!WaitsFor(operation, peer) || HasPosted(operation, peer) ||
-        !is(peers_[static_cast<size_t>(peer)])) {
-      continue;
-    }
+    if (!MayKeep(operation, peer) || !is(operation, peer)) continue;
     if (count < capacity) out_ranks[count] = peer;
     ++count;
   }
@@ -112,15 +130,21 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
   }
   // Nobody is asked after a failure: what was known then stays.
   const int64_t known_ns = failure_.ok() ? now_ns : failed_ns_;
-  return List(request, out_ranks, capacity, [&](const Peer& peer) {
+  const auto has_not = [&](const Operation& operation, int rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (HasPosted(operation, rank)) return false;
+    if (peer.waits && operation.kind != COMMSCHED_SEND) return false;
     return peer.answer_counts && known_ns < peer.answer_asked_ns + kFreshNs;
-  });
+  };
+  return List(request, out_ranks, capacity, has_not);
 }
 
 uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
   const std::lock_guard<std::mutex> lock(network_->mu());
-  return List(request, out_ranks, capacity,
-              [](const Peer& peer) { return peer.asked_ns != 0; });
+  const auto is_asked = [&](const Operation& /*operation*/, int peer) {
+    return peers_[static_cast<size_t>(peer)].asked_ns != 0;
+  };
+  return List(request, out_ranks, capacity, is_asked);
 }
 
 // One question at a time is under way to each.
@@ -129,11 +153,8 @@ void Comm::Ask(const Operation& operation, int64_t now_ns) {
   for (int peer = 0; peer < size(); ++peer) {
     Peer& other = peers_[static_cast<size_t>(peer)];
     if (!other.is_introduced && size() > kMostAskedUnmet) continue;
-    if (other.has_left || !WaitsFor(operation, peer) ||
-        HasPosted(operation, peer)) {
-      continue;
-    }
-    if (other.asked_ns != 0) {
+    if (other.has_left || !MayKeep(operation, peer)) continue;
+    if (other.asked_ns != 0 && other.is_introduced) {
       other.asks_again = true;
     } else {
       AskPeer(peer, now_ns);
@@ -146,6 +167,8 @@ void Comm::AskPeer(int peer, int64_t now_ns) {
   other.asked_ns = now_ns;
   other.asks_again = false;
   other.answer_counts = false;
+  // Who cannot be reached does not answer.
+  if (!TryIntroduce(peer).ok()) return;
   Notice notice;
   notice.kind = Notice::kAsked;
   Tell(notice, peer);
@@ -160,6 +183,7 @@ void Comm::AnswerAsked(int peer) {
   Notice notice;
   notice.kind = Notice::kPosted;
   notice.launches = num_collectives_;
+  notice.waits = IsKept() ? 1 : 0;
   notice.sent = other.sends;
   notice.received = other.receives;
   Tell(notice, peer);
@@ -170,6 +194,7 @@ void Comm::HearPosted(const Notice& notice) {
   peer.launches_posted = std::max(peer.launches_posted, notice.launches);
   peer.sends_posted = std::max(peer.sends_posted, notice.sent);
   peer.receives_posted = std::max(peer.receives_posted, notice.received);
+  peer.waits = notice.waits != 0;
   peer.answer_asked_ns = peer.asked_ns;
   peer.asked_ns = 0;
   if (peer.asks_again && failure_.ok() && !network_->stopped()) {

@@ -193,14 +193,19 @@ void Comm::Tell(const Notice& notice, int peer) {
 // joined, it is not answered; nor is who comes when this member stops, or
 // leaves, and has told the others so. That one is told once it has left.
 void Comm::Introduce(int peer) {
+  const Outcome begun = TryIntroduce(peer);
+  if (!begun.ok()) FailLocked(begun.code, begun.reason);
+}
+
+Outcome Comm::TryIntroduce(int peer) {
   Peer& other = peers_[static_cast<size_t>(peer)];
   const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
   if (other.is_introduced || peer == rank_ || stopped_ || leaves_ ||
       network_->stopped() || network_->CardOf(world_rank).empty()) {
-    return;
+    return {};
   }
   const Outcome begun = network_->Connect(world_rank);
-  if (!begun.ok()) return FailLocked(begun.code, begun.reason);
+  if (!begun.ok()) return begun;
   other.is_introduced = true;
   Notice joined;
   joined.kind = Notice::kJoined;
@@ -209,6 +214,7 @@ void Comm::Introduce(int peer) {
   joined.SetTexts(RanksText(), choices_.Text());
   Tell(joined, peer);
   Open(peer);
+  return {};
 }
 
 // Posts what has waited, if there is nothing more to be waited for.

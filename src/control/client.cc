@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,7 @@
 #include "boost/asio/steady_timer.hpp"
 #include "control/asio_failure.h"
 #include "control/connection.h"
+#include "control/hub.h"
 #include "control/meeting_table.h"
 #include "control/messages.h"
 #include "control/sockets.h"
@@ -47,6 +50,38 @@ std::vector<int32_t> Numbers(absl::Span<const int> members) {
 }  // namespace
 
 class ControlClient::Impl {
+  // Those of this process, for exit().
+  class ClientsAtExit {
+   public:
+    // Never destroyed: it is used at the very end.
+    static ClientsAtExit& Get() {
+      static auto* const clients = [] {
+        (void)atexit([] { Get().AwaitHeard(); });
+        return new ClientsAtExit;
+      }();
+      return *clients;
+    }
+    void Add(Impl* client) {
+      MutexLock lock(&mu_);
+      all_.push_back(client);
+    }
+    void Remove(Impl* client) {
+      MutexLock lock(&mu_);
+      std::erase(all_, client);
+    }
+
+   private:
+    void AwaitHeard() {
+      const int64_t by_ns =
+          DeadlineAfter(RunningClock::Get().NowNs(), kLeaveNs);
+      MutexLock lock(&mu_);
+      for (Impl* const client : all_) client->AwaitHeard(by_ns);
+    }
+
+    Mutex mu_;
+    std::vector<Impl*> all_ ABSL_GUARDED_BY(mu_);
+  };
+
  public:
   explicit Impl(ControlClientSpec spec)
       : spec_(std::move(spec)),
@@ -55,6 +90,7 @@ class ControlClient::Impl {
         timer_(io_) {}
 
   ~Impl() {
+    ClientsAtExit::Get().Remove(this);
     if (!thread_.joinable()) return;
     Leave(0, kLeaveNs);
     boost::asio::post(io_, [this] { Stop(); });
@@ -93,6 +129,7 @@ class ControlClient::Impl {
         thread_,
         StartThread(absl::StrCat("the control thread of rank ", spec_.rank),
                     [this] { Run(); }));
+    ClientsAtExit::Get().Add(this);
     MutexLock lock(&mu_);
     while (!joined_ && failure_.ok()) changed_.Wait(&mu_);
     return failure_;
@@ -136,6 +173,35 @@ class ControlClient::Impl {
   }
 
   int size() const { return spec_.size; }
+
+  // What nobody waits for an answer to.
+  void Say(SharedFrame frame) {
+    {
+      MutexLock lock(&mu_);
+      says_ = true;
+    }
+    Post(std::move(frame));
+  }
+
+  // Blocks until the server has heard all that has been said, up to `by_ns`: it
+  // answers what comes after it.
+  void AwaitHeard(int64_t by_ns) {
+    const RunningClock& clock = RunningClock::Get();
+    // A child that was forked has the client, and not its thread.
+    if (process_ != getpid()) return;
+    Pending pending;
+    MutexLock lock(&mu_);
+    if (!says_ || !joined_ || leaving_ || !failure_.ok()) return;
+    GetMessage message;
+    message.number = ++last_number_;
+    message.key = Hub::kRosterKey;
+    pending_[message.number] = &pending;
+    Post(FrameOf(message));
+    while (!pending.done && failure_.ok() && clock.NowNs() < by_ns) {
+      changed_.WaitUntil(&mu_, clock.SleepUntilNs(by_ns));
+    }
+    pending_.erase(message.number);
+  }
 
   void Post(SharedFrame frame) {
     boost::asio::post(io_, [this, frame = std::move(frame)] {
@@ -475,6 +541,7 @@ class ControlClient::Impl {
     io_.stop();
   }
 
+  const pid_t process_ = getpid();
   const ControlClientSpec spec_;
   int64_t connect_deadline_ns_ = 0;
   boost::asio::io_context io_{1};
@@ -499,6 +566,7 @@ class ControlClient::Impl {
   Mutex mu_;
   CondVar changed_;
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  bool says_ ABSL_GUARDED_BY(mu_) = false;  // Say() has been called.
   bool leaving_ ABSL_GUARDED_BY(mu_) = false;
   int64_t heard_by_ns_ ABSL_GUARDED_BY(mu_) = 0;
   bool left_ ABSL_GUARDED_BY(mu_) = false;      // The server knows.
@@ -607,7 +675,7 @@ void ControlClient::Decline(absl::Span<const int> members,
   message.members = Numbers(members);
   message.code = static_cast<uint32_t>(why.code());
   message.message = Text(why.message());
-  impl_->Post(FrameOf(message));
+  impl_->Say(FrameOf(message));
 }
 
 void ControlClient::Fail(uint64_t scope, const absl::Status& why) {
@@ -616,7 +684,7 @@ void ControlClient::Fail(uint64_t scope, const absl::Status& why) {
   message.code = static_cast<uint32_t>(why.code());
   message.message =
       Text(why.message().substr(0, FailedMessage::kMaxMessageBytes));
-  impl_->Post(FrameOf(message));
+  impl_->Say(FrameOf(message));
 }
 
 void ControlClient::Leave(int64_t timeout_ns) {

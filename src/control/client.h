@@ -51,6 +51,10 @@ struct ControlClientSpec {
 // become impossible: a member is lost, or the server (kUnavailable, or, if rank
 // 0 serves, kAborted, naming it).
 //
+// Where exit() ends a process with a client in it, as a program does that a
+// call has failed, the server hears first what the client has been told to say:
+// a second at most. Only then the others learn why.
+//
 // Thread-safe.
 class ControlClient {
  public:
@@ -86,7 +90,7 @@ class ControlClient {
                                         absl::string_view key,
                                         absl::string_view payload,
                                         int64_t timeout_ns);
-  // Never blocks.
+  // Never blocks, but exit() does (below).
   void Decline(absl::Span<const int> members, absl::string_view key,
                const absl::Status& why);
 
@@ -94,7 +98,7 @@ class ControlClient {
   // with `why`, which is not OK, in what they all call `scope`. The first
   // failure of a scope is told; the server ends the connection of a rank that
   // tells of more scopes than Hub::kMaxFailures. Longer messages than
-  // FailedMessage::kMaxMessageBytes are cut. Never blocks.
+  // FailedMessage::kMaxMessageBytes are cut. Never blocks, but exit() does.
   void Fail(uint64_t scope, const absl::Status& why);
 
   // This rank comes to no meeting any more: those that wait for it fail, as

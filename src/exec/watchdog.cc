@@ -62,9 +62,7 @@ std::string SilentText(const std::vector<int>& ranks) {
   if (ranks.empty()) return "";
   const bool is_one = ranks.size() == 1;
   return absl::StrCat(is_one ? "; rank " : "; ranks ", RankList(ranks),
-                      is_one ? " has not said whether it has"
-                             : " have not said whether they have",
-                      " issued it");
+                      is_one ? " does not answer" : " do not answer");
 }
 
 Watchdog::Watchdog(Spec spec)

@@ -16,7 +16,7 @@ namespace commsched {
 // "0-2, 5": ranks in increasing order, at most 16 ranges.
 std::string RankList(const std::vector<int>& ranks);
 
-// "; rank 3 has not said whether it has issued it", or nothing.
+// "; rank 3 does not answer", or nothing.
 std::string SilentText(const std::vector<int>& ranks);
 
 // A launch that has been issued and is not complete.

@@ -83,7 +83,40 @@ class MismatchTest : public FailureTest {};
 
 class PolledFailureTest : public FailureTest {};
 class OneProcessFailureTest : public FailureTest {};
-class SeveralMembersTest : public FailureTest {};
+class SeveralMembersTest : public FailureTest {
+ protected:
+  static constexpr int64_t kLateNs = int64_t{200} * 1000 * 1000;
+
+  static int64_t NowNs() { return SystemClock::Get().NowNs(); }
+  static void StandStillUntil(int64_t ns) {
+    EXPECT_TRUE(test::Await([&] { return NowNs() >= ns; }));
+  }
+
+  // Calls `launched` after each launch.
+  static absl::Status LaunchUntilFailed(CommDriver* comm,
+                                        const std::function<void()>& launched) {
+    absl::Status status;
+    while (status.ok()) {
+      std::vector<float> data(300'000, 1.0f);
+      const commsched_member_t member{
+          data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
+      const commsched_launch_t launch = LaunchOf(
+          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
+      status = comm->Launch(launch);
+      launched();
+      if (status.ok()) status = comm->Wait().status();
+    }
+    return status;
+  }
+
+  void ExpectToMeet() {
+    const auto statuses = OnComm([&](int /*rank*/, CommDriver& comm) {
+      Posted posted(size());
+      return comm.LaunchAndWait(posted.launch);
+    });
+    for (const absl::Status& status : statuses) EXPECT_OK(status);
+  }
+};
 // Of members that see each other's descriptions when they are made.
 class SharedMembersTest : public FailureTest {};
 // Of those that learn of them later.
@@ -300,32 +333,39 @@ TEST_P(PolledFailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
 // On a busy machine a member may come to leave long after the others have.
 TEST_P(SeveralMembersTest, AMemberThatLeavesLateAfterAFailureCanMeetAgain) {
   const auto statuses = OnComm([&](int rank, CommDriver& comm) {
-    absl::Status status;
-    while (status.ok()) {
-      std::vector<float> data(300'000, 1.0f);
-      const commsched_member_t member{
-          data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
-      const commsched_launch_t launch = LaunchOf(
-          COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
-      status = comm.Launch(launch);
+    const absl::Status status = LaunchUntilFailed(&comm, [&] {
       if (rank == 0) comm.Abort(COMMSCHED_CANCELLED, "enough");
-      if (status.ok()) status = comm.Wait().status();
-    }
-    const SystemClock& clock = SystemClock::Get();
-    const int64_t late_ns = clock.NowNs() + int64_t{200} * 1000 * 1000;
-    if (rank == size() - 1) {
-      EXPECT_TRUE(test::Await([&] { return clock.NowNs() >= late_ns; }));
-    }
+    });
+    if (rank == size() - 1) StandStillUntil(NowNs() + kLateNs);
     return status;
   });
   for (const absl::Status& status : statuses) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
   }
-  const auto again = OnComm([&](int /*rank*/, CommDriver& comm) {
-    Posted posted(size());
-    return comm.LaunchAndWait(posted.launch);
-  });
-  for (const absl::Status& status : again) EXPECT_OK(status);
+  ExpectToMeet();
+}
+
+// Nor does it matter that others have failed shortly before.
+TEST_P(SeveralMembersTest, AMemberThatStopsLateAfterEveryFailureCanMeetAgain) {
+  // More than failures that belong together have in common.
+  constexpr int64_t kApartNs = int64_t{1500} * 1000 * 1000;
+  const int64_t begin_ns = NowNs();
+  for (int round = 0; round < 2; ++round) {
+    const auto statuses = OnComm([&](int rank, CommDriver& comm) {
+      return LaunchUntilFailed(&comm, [&] {
+        const int64_t fails_ns = round == 0 ? NowNs() : begin_ns + kApartNs;
+        if (rank == 0) {
+          StandStillUntil(fails_ns);
+          comm.Abort(COMMSCHED_CANCELLED, "enough");
+        }
+        if (rank == size() - 1) StandStillUntil(fails_ns + kLateNs);
+      });
+    });
+    for (const absl::Status& status : statuses) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
+    }
+  }
+  ExpectToMeet();
 }
 
 TEST_P(SeveralMembersTest, AMemberThatLeavesEarlyIsNamed) {

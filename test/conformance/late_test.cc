@@ -198,6 +198,74 @@ TEST_P(AskedLateTest, AnAnswerToAnEarlierQuestionNamesNobody) {
   }));
 }
 
+// Who has issued has to sum up, or to hand on, what others wait for.
+TEST_P(AskedLateTest, WhoStandsStillAfterItHasIssuedIsSilent) {
+  const int num_others = size() - 1;
+  std::atomic<int> num_launched{0};
+  std::atomic<int> num_told{0};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch large;
+    if (auto ok = comm.Launch(large.launch); !ok.ok()) return ok;
+    ++num_launched;
+    EXPECT_TRUE(test::Await([&] { return num_launched == size(); }));
+    if (rank == 0) {
+      EXPECT_TRUE(test::Await([&] { return num_told == num_others; }));
+      return comm.Wait().status();
+    }
+    // What rank 0 has sent comes, and then nothing more.
+    const int64_t launched_ns = NowNs();
+    AnswerUntil(&comm, [&] { return NowNs() > launched_ns + kLongNs; });
+    comm.Ask();
+    AnswerUntil(&comm, [&] { return comm.Silent() == Ranks{0}; });
+    EXPECT_EQ(comm.Missing(), Ranks{});
+    ++num_told;
+    AnswerUntil(&comm, [&] { return num_told == num_others; });
+    return comm.Wait().status();
+  }));
+}
+
+// Rank 1 has issued two launches, the others one, for which they wait because
+// of the last rank.
+TEST_P(AskedLateTest, WhoWaitsInAnEarlierLaunchIsNotNamed) {
+  const int late = size() - 1;
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch first, second;
+    if (rank == late) AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (auto ok = comm.Launch(first.launch, 0); !ok.ok()) return ok;
+    if (rank == 1) {
+      if (auto ok = comm.Launch(second.launch, 1); !ok.ok()) return ok;
+      EXPECT_TRUE(
+          test::Await([&] { return Answered(comm, 1) == Ranks{late}; }));
+      is_over = true;
+    }
+    if (auto done = comm.Wait(0); !done.ok()) return done.status();
+    if (rank == 1) return comm.Wait(1).status();
+    return comm.LaunchAndWait(second.launch);
+  }));
+}
+
+// Nobody is why rank 0 does not take what has come for the first launch.
+TEST_P(AskedLateTest, WhoNobodyKeepsFromGettingOnIsNamed) {
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch first, second;
+    if (auto ok = comm.Launch(first.launch, 0); !ok.ok()) return ok;
+    if (rank == 0) {
+      AnswerUntil(&comm, [&] { return is_over.load(); });  // Polls nothing.
+    }
+    if (auto ok = comm.Launch(second.launch, 1); !ok.ok()) return ok;
+    if (rank == 1) {
+      EXPECT_TRUE(test::Await([&] { return Answered(comm, 1) == Ranks{0}; }));
+      is_over = true;
+    }
+    for (const uint32_t request : {0, 1}) {
+      if (auto done = comm.Wait(request); !done.ok()) return done.status();
+    }
+    return absl::OkStatus();
+  }));
+}
+
 // Who waits for the other's answer still knows of the first.
 TEST_P(AskedLateTest, WhoAnswersIsNamedAsLongAsAnotherMay) {
   std::atomic<bool> both_are_named{false};

@@ -2,9 +2,12 @@
 #include "control/server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -370,6 +373,54 @@ TEST(ControlServerTest, AForkedChildHasNoConnection) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_OK(clients[0]->Put("still", "connected", kMinuteNs));
+}
+
+// Rank 1 of a server whose port comes by `pipe`. Fails while its control thread
+// is busy, and exits at once.
+[[noreturn]] void FailAndExit(int pipe) {
+  ControlClientSpec spec;
+  if (read(pipe, &spec.port, sizeof(spec.port)) != sizeof(spec.port)) _exit(2);
+  spec.host = "127.0.0.1";
+  spec.rank = 1;
+  spec.size = 2;
+  std::atomic<bool> is_busy{false};
+  spec.on_failed = [&](int, uint64_t, const absl::Status&) {
+    is_busy = true;
+    (void)poll(nullptr, 0, /*timeout=*/50);
+  };
+  const auto client = ControlClient::Connect(std::move(spec));
+  if (!client.ok()) _exit(3);
+  while (!is_busy) std::this_thread::yield();
+  (*client)->Fail(/*scope=*/2, absl::InternalError("rank 1: no memory"));
+  std::exit(1);
+}
+
+// As a program does that a call has failed.
+TEST(ControlServerTest, WhoExitsAtOnceHasSaidWhatFailed) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t child = fork();  // There are no other threads yet.
+  if (child == 0) FailAndExit(pipe[0]);
+  const auto server = Serve(2);
+  const uint16_t port = server->port();
+  ASSERT_EQ(write(pipe[1], &port, sizeof(port)), sizeof(port));
+  std::atomic<bool> is_lost{false};
+  std::atomic<bool> has_said{false};
+  ControlClientSpec spec = SpecOf(*server, 0, 2);
+  spec.on_lost = [&](int, const std::string&) { is_lost = true; };
+  spec.on_failed = [&](int rank, uint64_t scope, const absl::Status& why) {
+    has_said = rank == 1 && scope == 2 && why.message() == "rank 1: no memory";
+  };
+  const auto client = ControlClient::Connect(std::move(spec));
+  ASSERT_OK(client);
+  (*client)->Fail(/*scope=*/1, absl::InternalError("something"));
+  EXPECT_TRUE(test::Await([&] { return is_lost.load(); }));
+  EXPECT_TRUE(has_said);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  close(pipe[0]);
+  close(pipe[1]);
 }
 
 TEST(ControlServerTest, WhereRank0ServesItsEndNamesIt) {

@@ -296,8 +296,8 @@ TEST_F(LateLaunchTest, WhoHasNotAnsweredBeforeTheDeadlineIsNotWaitedFor) {
       rig_.failure().status(),
       StatusIs(absl::StatusCode::kDeadlineExceeded,
                "launch #0 all_reduce 'sum_dp' on axis dp of step 0 is not "
-               "complete on rank 0 after 1.0 s; the limit is 1.0 s; rank 1 has "
-               "not said whether it has issued it"));
+               "complete on rank 0 after 1.0 s; the limit is 1.0 s; rank 1 "
+               "does not answer"));
 }
 
 // Though it is not waited for.
@@ -329,7 +329,7 @@ TEST_F(LateLaunchTest, WhoAnsweredIsNamedThoughAnotherDoesNotAnswerAgain) {
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        "rank 1 has not issued #0 all_reduce 'sum_dp' on axis "
                        "dp of step 0; ranks 0, 3 have waited for 1.5 s, the "
-                       "limit is 1.0 s; rank 2 has not said"));
+                       "limit is 1.0 s; rank 2 does not answer"));
 }
 
 TEST_F(LateLaunchTest, WhoDoesNotAnswerAgainIsWaitedForForSomeTime) {
@@ -341,7 +341,8 @@ TEST_F(LateLaunchTest, WhoDoesNotAnswerAgainIsWaitedForForSomeTime) {
   Advance(answers_by_ns - rig_.clock().NowNs());
   EXPECT_THAT(rig_.failure().status(),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       "after 1.5 s; the limit is 1.0 s; rank 1 has not said"));
+                       "after 1.5 s; the limit is 1.0 s; rank 1 does not "
+                       "answer"));
 }
 
 // As of a process that was stopped meanwhile.

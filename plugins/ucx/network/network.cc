@@ -227,6 +227,8 @@ Outcome Network::Open(const NetworkOptions& options) {
       {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
       {"TCP_SNDBUF", "UCX_TCP_SNDBUF",
        one_machine_ || world_size_ == 2 ? "" : kTcpSendBuffer},
+      // Else who connects to a host that is cut off stands still for minutes.
+      {"TCP_CONN_NB", "UCX_TCP_CONN_NB", "y"},
       {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {
@@ -330,9 +332,11 @@ void Network::Stop() {
   Interrupt();  // Who waits learns of it by its next poll.
 }
 
-int64_t Network::EndByNs() {
+int64_t Network::EndByNs(int64_t made_ns) {
   const int64_t now_ns = NowNs();
-  if (now_ns > end_by_ns_ + kEndNs) end_by_ns_ = now_ns + kEndNs;
+  if (now_ns > end_by_ns_ + kEndNs || made_ns > end_by_ns_ - kEndNs) {
+    end_by_ns_ = now_ns + kEndNs;
+  }
   return end_by_ns_;
 }
 

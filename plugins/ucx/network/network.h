@@ -167,10 +167,11 @@ class Network {
   void Add(Comm* comm) { comms_.push_back(comm); }
   void Remove(Comm* comm) { std::erase(comms_, comm); }
   const std::vector<Comm*>& comms() const { return comms_; }
-  // Until when a communicator that fails now may wait for others, stopping and
-  // leaving together: a second, which those have in common that fail within
-  // that second or the next, since a session may fail one after the other.
-  int64_t EndByNs();
+  // Until when a communicator made at `made_ns` that fails now may wait for
+  // others, stopping and leaving together: a second, which those have in common
+  // that fail within that second or the next, since a session may fail one
+  // after the other; but for those that were made after that second had begun.
+  int64_t EndByNs(int64_t made_ns);
 
   // Takes the id of a communicator and the tags that it gets, which are the
   // same on all members: kCommBits (tags.h). False if this rank has a

@@ -36,7 +36,10 @@ struct Notice {
   uint32_t in_flight = 0;   // kJoined: launches that it was made for.
   uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
   uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
-  uint64_t tags = 0;        // Of the communicator.
+  // kPosted: 1: it is in a collective that it has posted, and others have to
+  // get on with.
+  uint32_t waits = 0;
+  uint64_t tags = 0;  // Of the communicator.
   // kLeft, kPosted: collectives that it has posted; sends to, and receives
   // from, the reader.
   uint64_t launches = 0;
