@@ -101,8 +101,12 @@ void Comm::LeaveWindow() {
 void Comm::PostSend(Operation* operation, Message* message) {
   if (operation->is_paced && !layout_.ShareHost(rank_, message->peer)) {
     AddToWindow(message);
-    return pacer_.Add(message,
-                      network_->host()->now_ns(network_->host()->user));
+    // The root gets nothing but results, and its link would idle while those
+    // wait here behind inputs, which other phases of this launch have first.
+    const bool is_awaited =
+        operation->kind == COMMSCHED_REDUCE && message->phase == kResults;
+    return pacer_.Add(message, network_->host()->now_ns(network_->host()->user),
+                      is_awaited);
   }
   if (message->bytes < kOfferedBytes ||
       !peers_[static_cast<size_t>(message->peer)].reads) {

@@ -2,15 +2,14 @@
 
 namespace commsched::ucx {
 
-void Pacer::Add(Message* message, int64_t now_ns) {
-  message->next = nullptr;
-  if (first_ == nullptr) {
-    first_ = message;
-    last_ns_ = now_ns;
-  } else {
-    last_->next = message;
-  }
-  last_ = message;
+void Pacer::Add(Message* message, int64_t now_ns, bool is_awaited) {
+  if (first_ == nullptr) last_ns_ = now_ns;
+  Message* const before = is_awaited ? last_awaited_ : last_;
+  Message** const place = before == nullptr ? &first_ : &before->next;
+  message->next = *place;
+  *place = message;
+  if (message->next == nullptr) last_ = message;
+  if (is_awaited) last_awaited_ = message;
 }
 
 bool Pacer::IsDue() const {
@@ -40,6 +39,8 @@ Message* Pacer::Drop() {
   if (message == nullptr) return nullptr;
   first_ = message->next;
   message->next = nullptr;
+  if (first_ == nullptr) last_ = nullptr;
+  if (message == last_awaited_) last_awaited_ = nullptr;
   return message;
 }
 

@@ -8,11 +8,12 @@
 
 namespace commsched::ucx {
 
-// A queue. TCP shares a link unevenly among connections, and one whose
-// neighbours have ended takes a while to use what they leave: so of transfers
-// to several peers at once the last one ends late, on a link that idles. Ranks
-// that send a chunk to one peer, then one to the next, each beginning with the
-// rank behind it, are in each other's way as little as in a ring.
+// A queue, with a fast lane. TCP shares a link unevenly among connections, and
+// one whose neighbours have ended takes a while to use what they leave: so of
+// transfers to several peers at once the last one ends late, on a link that
+// idles. Ranks that send a chunk to one peer, then one to the next, each
+// beginning with the rank behind it, are in each other's way as little as in a
+// ring.
 //
 // Who does not take what it is sent holds up the others only for a while: then
 // all goes out at once, until nothing is under way. Thread-compatible.
@@ -26,7 +27,8 @@ class Pacer {
 
   uint64_t room_bytes() const { return room_bytes_; }
   // Takes a message, which stays where it is until it is done, or dropped.
-  void Add(Message* message, int64_t now_ns);
+  // `is_awaited`: it goes before all that are not.
+  void Add(Message* message, int64_t now_ns, bool is_awaited = false);
   // The next one that may be sent now; null: none. It is under way from then
   // on.
   Message* Next(int64_t now_ns);
@@ -47,6 +49,7 @@ class Pacer {
   bool stalls_ = false;  // Some of it is not taken.
   Message* first_ = nullptr;
   Message* last_ = nullptr;
+  Message* last_awaited_ = nullptr;
   int64_t last_ns_ = 0;  // When a message ended, or had to wait for none.
 };
 

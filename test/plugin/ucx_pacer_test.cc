@@ -33,6 +33,31 @@ TEST(UcxPacerTest, MessagesGoInTheirOrderAsFarAsThereIsRoom) {
   EXPECT_EQ(pacer.Next(kNow), nullptr);
 }
 
+TEST(UcxPacerTest, WhatIsAwaitedGoesFirstInItsOwnOrder) {
+  std::vector<ucx::Message> messages(5, MessageOf(kRoom));
+  ucx::Pacer pacer(kRoom);
+  const auto next = [&] {
+    ucx::Message* const message = pacer.Next(kNow);
+    if (message != nullptr) pacer.Done(*message, kNow);
+    return message;
+  };
+  pacer.Add(&messages[3], kNow);
+  pacer.Add(&messages[0], kNow, /*is_awaited=*/true);
+  pacer.Add(&messages[1], kNow, /*is_awaited=*/true);
+  EXPECT_EQ(next(), &messages[0]);
+  EXPECT_EQ(next(), &messages[1]);
+  pacer.Add(&messages[2], kNow, /*is_awaited=*/true);
+  pacer.Add(&messages[4], kNow);
+  for (size_t i = 2; i < messages.size(); ++i) {
+    EXPECT_EQ(next(), &messages[i]) << i;
+  }
+  EXPECT_FALSE(pacer.IsWaiting());
+  pacer.Add(&messages[0], kNow, /*is_awaited=*/true);
+  pacer.Add(&messages[1], kNow);
+  EXPECT_EQ(next(), &messages[0]);
+  EXPECT_EQ(next(), &messages[1]);
+}
+
 TEST(UcxPacerTest, AMessageAboveTheRoomGoesAlone) {
   std::vector<ucx::Message> messages = {MessageOf(1), MessageOf(kRoom + 1)};
   ucx::Pacer pacer(kRoom);
