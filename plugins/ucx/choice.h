@@ -12,7 +12,7 @@
 namespace commsched::ucx {
 
 // Grows when ranks would no longer choose the same, or build what fits.
-inline constexpr int kAlgorithmsVersion = 4;
+inline constexpr int kAlgorithmsVersion = 5;
 
 // What all ranks of a group must have in common, since choices depend on it.
 struct ChoiceOptions {
@@ -46,7 +46,9 @@ Choice Choose(const CostContext& context, const ChoiceOptions& options);
 // What is said of a launch to those who ask.
 struct Estimate {
   Choice choice;
-  int64_t messages = 0;  // Predicted, of the rank with most of them.
+  // Of the rank with most of them; on more than 64 ranks predicted, by what
+  // choices are made by.
+  int64_t messages = 0;
   Crossing crossing;
 };
 
