@@ -355,10 +355,14 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   Outcome outcome = CheckLaunch(launch, request);
   if (outcome.ok()) outcome = CheckKind(launch);
-  if (outcome.ok()) outcome = CheckChoice(launch);
+  Choice choice;
+  if (outcome.ok()) {
+    choice = choices_.Of(launch);
+    outcome = OnAxis(choices_.Refusal(launch, choice));
+  }
   if (outcome.ok()) {
     Operation* const operation = &operations_[request];
-    const Algorithm& algorithm = *choices_.Of(launch).algorithm;
+    const Algorithm& algorithm = *choice.algorithm;
     outcome = Lend(ScratchBytes(algorithm, Task(launch), operation),
                    &operation->scratch);
     if (outcome.ok()) Build(algorithm, Task(launch), operation);
@@ -511,11 +515,16 @@ bool Comm::TakeStep(Operation* operation, uint32_t kind) {
   }
   Outcome summed;
   if (step->num_inputs != 0) summed = Sum(*operation, *step);
-  if (summed.ok()) TakeCopies(*operation, *step);
+  const bool counts_agree = CountsAgree(*step);
+  if (summed.ok() && counts_agree) TakeCopies(*operation, *step);
   const std::lock_guard<std::mutex> lock(network_->mu());
   if (!failure_.ok()) return false;
   if (!summed.ok()) {
     Suspect(summed.reason);
+    return false;
+  }
+  if (!counts_agree) {
+    OtherCounts(*operation, step->check.peer);
     return false;
   }
   for (uint32_t i = 0; i < step->num_inputs; ++i) {

@@ -168,6 +168,14 @@ void Comm::MessageFailed(const Operation& operation, const Message& message,
                                              std::to_string(message.bytes));
 }
 
+void Comm::OtherCounts(const Operation& operation, int peer) {
+  FailLocked(COMMSCHED_INVALID_ARGUMENT,
+             "axis '" + axis_ + "', launch #" +
+                 std::to_string(operation.number) + ": " + Name(peer) +
+                 " gave other counts for what it sends to " + Name(rank_) +
+                 " than " + Name(rank_) + " gave");
+}
+
 // ---- Notices ----
 
 void Comm::ReceiveAnswers() {

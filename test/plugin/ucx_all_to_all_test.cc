@@ -1,15 +1,18 @@
 // All-to-alls of `ucx` with several members, the small ones of which travel as
 // one.
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/collectives.h"
-#include "plugins/ucx/algorithms/packed_launch.h"
+#include "plugins/ucx/algorithms/pair_pack.h"
 #include "test/conformance/collective_case.h"
 #include "test/support/status_matchers.h"
 
@@ -58,7 +61,10 @@ void RunJob(const std::vector<int>& hosts, uint64_t chunk_bytes,
       ASSERT_EQ(sent.bytes, message.bytes);
       if (sent.bytes != 0) std::memcpy(message.data, sent.data, sent.bytes);
     }
-    for (const ucx::Step& step : op.steps) ucx::TakeCopies(op, step);
+    for (const ucx::Step& step : op.steps) {
+      EXPECT_TRUE(ucx::CountsAgree(step));
+      ucx::TakeCopies(op, step);
+    }
   }
   for (const auto& [key, messages] : sends) {
     EXPECT_EQ(num_received[key], messages.size());
@@ -121,6 +127,172 @@ TEST(UcxAllToAllTest, ManySmallMembersTakeTheMessagesOfOne) {
   EXPECT_EQ(operation.messages.size(), size_t{2 * 7});
 }
 
+TEST(UcxAllToAllTest, PacksOfManyMembersAreBounded) {
+  const Layout layout({0, 0, 1, 1});
+  commsched_member_t member = {};
+  member.count = ucx::PairPack::kMostPartBytes / sizeof(float);
+  const std::vector<commsched_member_t> members(400, member);
+  commsched_launch_t launch = {};
+  launch.kind = COMMSCHED_ALL_TO_ALL;
+  launch.num_members = static_cast<uint32_t>(members.size());
+  launch.members = members.data();
+  Operation operation;
+  const uint64_t scratch_bytes = ucx::ScratchBytes(
+      ucx::kExchange, {launch, layout, 0, 1 << 20, /*measures=*/true},
+      &operation);
+  EXPECT_LE(scratch_bytes, 2 * ucx::PairPack::kMostBytes);
+  EXPECT_GT(scratch_bytes, ucx::PairPack::kMostBytes);
+}
+
+// ---- Ranks with other counts ----
+
+// What a rank was given as counts, member by member, and what it builds of that
+// in chunks of 4 KiB. Its inputs are zeros.
+class CountedRank {
+ public:
+  static constexpr uint64_t kChunkElements = 1024;
+  using Counts = std::vector<std::vector<uint64_t>>;
+
+  CountedRank(const Layout& layout, int rank, Counts counts)
+      : layout_(layout),
+        rank_(rank),
+        counts_(std::move(counts)),
+        inputs_(counts_.size()),
+        outputs_(counts_.size()),
+        members_(counts_.size()) {
+    const auto n = static_cast<size_t>(layout.size());
+    const auto me = static_cast<size_t>(rank);
+    for (size_t m = 0; m < counts_.size(); ++m) {
+      for (size_t peer = 0; peer < n; ++peer) {
+        inputs_[m].resize(inputs_[m].size() + counts_[m][me * n + peer]);
+        outputs_[m].resize(outputs_[m].size() + counts_[m][peer * n + me]);
+      }
+      members_[m].input = inputs_[m].data();
+      members_[m].output = outputs_[m].data();
+      members_[m].counts = counts_[m].data();
+    }
+    launch_.kind = COMMSCHED_ALL_TO_ALL;
+    launch_.num_members = static_cast<uint32_t>(members_.size());
+    launch_.members = members_.data();
+    const ucx::LaunchTask task = {launch_, layout_, rank_,
+                                  kChunkElements * sizeof(float)};
+    scratch_.resize(ucx::ScratchBytes(ucx::kExchange, task, &operation_) + 1);
+    operation_.scratch.address = scratch_.data();
+    ucx::Build(ucx::kExchange, task, &operation_);
+  }
+  CountedRank(const CountedRank&) = delete;
+  CountedRank& operator=(const CountedRank&) = delete;
+
+  std::vector<const ucx::Message*> Messages(int peer, bool receives) const {
+    std::vector<const ucx::Message*> messages;
+    for (const ucx::Message& message : operation_.messages) {
+      if (message.peer == peer && message.is_receive == receives) {
+        messages.push_back(&message);
+      }
+    }
+    return messages;
+  }
+  const Operation& operation() const { return operation_; }
+
+ private:
+  const Layout& layout_;
+  const int rank_;
+  const Counts counts_;
+  std::vector<std::vector<float>> inputs_, outputs_;
+  std::vector<commsched_member_t> members_;
+  commsched_launch_t launch_ = {};
+  Operation operation_;
+  std::vector<char> scratch_;
+};
+
+// Whether what goes from `from` to `to` is what the latter expects: in sizes
+// and, where it looks at them, in counts.
+bool Agree(int from, const CountedRank& sender, int to,
+           const CountedRank& receiver) {
+  const auto sends = sender.Messages(to, /*receives=*/false);
+  const auto receives = receiver.Messages(from, /*receives=*/true);
+  for (size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
+    if (sends[i]->phase != receives[i]->phase) return false;
+    if (sends[i]->bytes != receives[i]->bytes) return false;
+    if (sends[i]->bytes == 0) continue;
+    std::memcpy(receives[i]->data, sends[i]->data, sends[i]->bytes);
+  }
+  for (const ucx::Step& step : receiver.operation().steps) {
+    if (step.check.peer == from && !ucx::CountsAgree(step)) return false;
+  }
+  EXPECT_EQ(sends.size(), receives.size()) << "one of them hangs";
+  return true;
+}
+
+CountedRank::Counts RandomCounts(int size, Random& random) {
+  CountedRank::Counts counts(1 + random() % 4);
+  for (std::vector<uint64_t>& of_member : counts) {
+    for (int pair = 0; pair < size * size; ++pair) {
+      const bool is_large = random() % 3 == 0;
+      of_member.push_back(is_large ? 8000 + random() % 4000 : random() % 50);
+    }
+  }
+  return counts;
+}
+
+TEST(UcxAllToAllTest, CountsOfOtherRanksDoNotMatter) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Random random(seed);
+    const Layout layout({0, 0, 1, 1, 2});
+    const int size = layout.size();
+    const CountedRank::Counts counts = RandomCounts(size, random);
+    std::vector<std::unique_ptr<CountedRank>> ranks;
+    for (int rank = 0; rank < size; ++rank) {
+      CountedRank::Counts own = counts;
+      for (std::vector<uint64_t>& of_member : own) {
+        for (int pair = 0; pair < size * size; ++pair) {
+          if (pair / size == rank || pair % size == rank) continue;
+          of_member[static_cast<size_t>(pair)] = random() % 10'000;
+        }
+      }
+      ranks.push_back(std::make_unique<CountedRank>(layout, rank, own));
+    }
+    for (int pair = 0; pair < size * size; ++pair) {
+      const int from = pair / size;
+      const int to = pair % size;
+      if (from == to) continue;
+      EXPECT_TRUE(Agree(from, *ranks[static_cast<size_t>(from)], to,
+                        *ranks[static_cast<size_t>(to)]))
+          << "seed " << seed << ", from " << from << " to " << to;
+    }
+  }
+}
+
+// What rank 0 sends to rank 1, as either was given it.
+bool TwoRanksAgree(const std::vector<uint64_t>& sent,
+                   const std::vector<uint64_t>& received) {
+  const Layout layout({0, 0});
+  const auto counts_of = [](const std::vector<uint64_t>& of_members) {
+    CountedRank::Counts counts;
+    for (const uint64_t count : of_members) counts.push_back({0, count, 0, 0});
+    return counts;
+  };
+  const CountedRank sender(layout, 0, counts_of(sent));
+  const CountedRank receiver(layout, 1, counts_of(received));
+  return Agree(0, sender, 1, receiver);
+}
+
+TEST(UcxAllToAllTest, OtherCountsOfTheTwoAreSeen) {
+  constexpr uint64_t kChunk = CountedRank::kChunkElements;
+  EXPECT_TRUE(TwoRanksAgree({10, 20}, {10, 20}));
+  EXPECT_FALSE(TwoRanksAgree({10, 20}, {20, 10}));  // Packed.
+  EXPECT_FALSE(TwoRanksAgree({10, 20}, {10, 100'000}));
+  EXPECT_FALSE(TwoRanksAgree({10, 100'000}, {10, 20}));
+  EXPECT_TRUE(TwoRanksAgree({12 * kChunk}, {12 * kChunk}));
+  EXPECT_FALSE(TwoRanksAgree({12 * kChunk}, {13 * kChunk}));
+  EXPECT_FALSE(TwoRanksAgree({13 * kChunk}, {12 * kChunk}));
+  EXPECT_FALSE(TwoRanksAgree({1}, {12 * kChunk}));
+  EXPECT_FALSE(
+      TwoRanksAgree({10 * kChunk, 20 * kChunk}, {20 * kChunk, 10 * kChunk}));
+}
+
+// ---- Room ----
+
 // Members with equal parts, and some with counts of all pairs.
 struct Members {
   Members(int size, Random& random)
@@ -167,7 +339,7 @@ TEST(UcxAllToAllTest, WhatWasMeasuredHasRoomForSmallerCounts) {
     Operation operation;
     operation.scratch.address = kNoScratch;
     const uint64_t scratch_bytes = ucx::Measure(task, &operation);
-    EXPECT_LE(scratch_bytes, 2 * ucx::PackRule::kMostBytes);
+    EXPECT_LE(scratch_bytes, 2 * ucx::PairPack::kMostBytes);
     const std::vector<size_t> room = NumbersOf(operation);
     for (int i = 0; i < 4; ++i) {
       all.Shrink(random);

@@ -62,11 +62,17 @@ class EstimatedLaunch {
   commsched_launch_t launch_ = {};
 };
 
-// Over the busiest direction of a host's link, of what the ranks build.
-uint64_t BuiltLinkBytes(const Layout& layout, const Algorithm& algorithm,
-                        const commsched_launch_t& launch) {
+// What the ranks build: over the busiest direction of a host's link, and of the
+// rank with most messages.
+struct Built {
+  uint64_t link_bytes = 0;
+  int64_t messages = 0;
+};
+Built BuiltOf(const Layout& layout, const Algorithm& algorithm,
+              const commsched_launch_t& launch) {
   std::vector<uint64_t> out(static_cast<size_t>(layout.num_hosts()));
   std::vector<uint64_t> in(out.size());
+  Built built;
   ucx::Operation operation;
   for (int rank = 0; rank < layout.size(); ++rank) {
     const ucx::LaunchTask task = {launch, layout, rank,
@@ -75,14 +81,30 @@ uint64_t BuiltLinkBytes(const Layout& layout, const Algorithm& algorithm,
     (void)ucx::ScratchBytes(algorithm, task, &operation);
     operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
     ucx::Build(algorithm, task, &operation);
+    built.messages = std::max(built.messages,
+                              static_cast<int64_t>(operation.messages.size()));
     for (const ucx::Message& message : operation.messages) {
       if (layout.ShareHost(rank, message.peer)) continue;
       const auto host = static_cast<size_t>(layout.HostOf(rank));
       (message.is_receive ? in : out)[host] += message.bytes;
     }
   }
-  return std::max(*std::max_element(out.begin(), out.end()),
-                  *std::max_element(in.begin(), in.end()));
+  built.link_bytes = std::max(*std::max_element(out.begin(), out.end()),
+                              *std::max_element(in.begin(), in.end()));
+  return built;
+}
+
+// What choices are made by.
+ucx::Cost CostOf(const Layout& layout, const Algorithm& algorithm,
+                 const commsched_launch_t& launch) {
+  const ChoiceOptions options;
+  const ucx::LaunchShape shape = ucx::ShapeOf(launch, layout.size());
+  std::vector<ucx::HostLoad> loads(static_cast<size_t>(layout.num_hosts()));
+  return algorithm.cost({.shape = shape,
+                         .layout = layout,
+                         .links = options.links,
+                         .chunk_bytes = options.chunk_bytes,
+                         .loads = &loads});
 }
 
 ChoiceOptions Forcing(const Algorithm* algorithm) {
@@ -111,7 +133,7 @@ TEST(UcxEstimateTest, BytesOverALinkAreThoseThatRanksBuild) {
           const Estimate told = choices.EstimateOf(one.launch());
           if (told.choice.algorithm == nullptr) continue;
           const uint64_t built =
-              BuiltLinkBytes(layout, *algorithm, one.launch());
+              BuiltOf(layout, *algorithm, one.launch()).link_bytes;
           // Shares of hosts are of whole elements.
           EXPECT_NEAR(static_cast<double>(told.crossing.link_bytes),
                       static_cast<double>(built),
@@ -122,6 +144,50 @@ TEST(UcxEstimateTest, BytesOverALinkAreThoseThatRanksBuild) {
         }
       }
     }
+  }
+}
+
+TEST(UcxEstimateTest, MessagesAreThoseOfTheRankWithMost) {
+  for (const Hosts& hosts : kLayouts) {
+    const Layout layout(hosts);
+    for (const Algorithm* const algorithm : ucx::kAlgorithms) {
+      const Choices choices(layout, Forcing(algorithm));
+      for (const commsched_collective_t kind : kEstimatedKinds) {
+        for (const uint64_t elements : {48 * 8, 48 << 10, 48 << 16}) {
+          const EstimatedLaunch one(layout, kind, elements);
+          const Estimate told = choices.EstimateOf(one.launch());
+          if (told.choice.algorithm == nullptr) continue;
+          const Built built = BuiltOf(layout, *algorithm, one.launch());
+          EXPECT_EQ(told.messages, built.messages)
+              << algorithm->name << ", kind " << kind << ", " << elements
+              << " elements on " << layout.size() << " ranks";
+          if (algorithm != &ucx::kExchange) continue;
+          EXPECT_EQ(CostOf(layout, *algorithm, one.launch()).messages,
+                    built.messages);
+        }
+      }
+    }
+  }
+}
+
+TEST(UcxEstimateTest, MessagesOfUnevenPartsAreThoseOfTheRankWithMost) {
+  for (const Hosts& hosts : kLayouts) {
+    const Layout layout(hosts);
+    const auto n = static_cast<size_t>(layout.size());
+    std::vector<uint64_t> small(n * n, 5);
+    std::vector<uint64_t> large(n * n, 100);
+    small[1] = large[1] = 1 << 20;     // From rank 0 to rank 1,
+    large[2 * n + 1] = (1 << 19) + 1;  // and from rank 2.
+    commsched_member_t members[3] = {};
+    members[0].counts = small.data();
+    members[1].counts = large.data();
+    members[2].count = 1 << 18;
+    commsched_launch_t launch = {};
+    launch.kind = COMMSCHED_ALL_TO_ALL;
+    launch.num_members = 3;
+    launch.members = members;
+    EXPECT_EQ(Choices(layout, {}).EstimateOf(launch).messages,
+              BuiltOf(layout, ucx::kExchange, launch).messages);
   }
 }
 

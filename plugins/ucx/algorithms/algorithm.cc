@@ -1,18 +1,26 @@
 #include "ucx/algorithms/algorithm.h"
 
 #include <bit>
+#include <numeric>
 
 #include "ucx/algorithms/packed_launch.h"
 
 namespace commsched::ucx {
 namespace {
 
-uint64_t PartElements(const commsched_member_t& member, uint64_t num_parts,
-                      uint64_t num_counts) {
-  if (member.counts == nullptr) return member.count * num_parts;
-  uint64_t elements = 0;
-  for (uint64_t i = 0; i < num_counts; ++i) elements += member.counts[i];
-  return elements;
+// What parts of equal members are, as the ranks of any pair have them.
+uint32_t NumPairArrays(const commsched_launch_t& launch, int size) {
+  constexpr uint64_t kOneChunk = uint64_t{1} << 60;
+  PairPack pack(size, ElementBytes(launch.dtype), kOneChunk);
+  uint32_t num_arrays = 0;
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    if (launch.members[m].counts != nullptr) {
+      ++num_arrays;
+    } else {
+      pack.Add(launch.members[m].count);
+    }
+  }
+  return num_arrays + static_cast<uint32_t>(pack.num_messages());
 }
 
 }  // namespace
@@ -23,10 +31,12 @@ uint64_t MemberElements(const commsched_launch_t& launch,
   switch (launch.kind) {
     case COMMSCHED_ALL_GATHER:
     case COMMSCHED_REDUCE_SCATTER:
-      return PartElements(member, n, n);
-    case COMMSCHED_ALL_TO_ALL:  // Counts are those of all pairs.
-      return member.counts == nullptr ? member.count * n
-                                      : PartElements(member, n, n * n) / n;
+      return member.counts == nullptr
+                 ? member.count * n
+                 : std::accumulate(member.counts, member.counts + n,
+                                   uint64_t{0});
+    case COMMSCHED_ALL_TO_ALL:
+      return member.counts == nullptr ? member.count * n : 0;
     default:
       return member.count;
   }
@@ -49,8 +59,23 @@ LaunchShape ShapeOf(const commsched_launch_t& launch, int size) {
     shape.num_arrays += rule.IsPacked(member) ? 0 : 1;
   }
   if (rule.has_packed()) ++shape.num_arrays;
+  if (launch.kind == COMMSCHED_ALL_TO_ALL) {
+    shape.num_arrays = NumPairArrays(launch, size);
+  }
   if (launch.kind == COMMSCHED_REDUCE || launch.kind == COMMSCHED_BROADCAST) {
     shape.root = launch.root;
+  }
+  return shape;
+}
+
+LaunchShape WholeShapeOf(const commsched_launch_t& launch, int size) {
+  LaunchShape shape = ShapeOf(launch, size);
+  if (launch.kind != COMMSCHED_ALL_TO_ALL) return shape;
+  const auto n = static_cast<size_t>(size);
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    const uint64_t* const counts = launch.members[m].counts;
+    if (counts == nullptr) continue;
+    shape.elements += std::accumulate(counts, counts + n * n, uint64_t{0}) / n;
   }
   return shape;
 }

@@ -23,7 +23,8 @@ struct LaunchShape {
   uint64_t element_bytes = 0;
   uint64_t partial_bytes = 0;
   // Of all members together: elements of the array or, of kinds with a part for
-  // each rank, of all parts of a rank.
+  // each rank, of all parts of a rank. Of members of an all-to-all with counts
+  // none: n^2 counts are more than a choice is worth that has one algorithm.
   uint64_t elements = 0;
 
   bool operator==(const LaunchShape&) const = default;
@@ -34,6 +35,8 @@ struct LaunchShape {
   }
 };
 LaunchShape ShapeOf(const commsched_launch_t& launch, int size);
+// With all elements, for people.
+LaunchShape WholeShapeOf(const commsched_launch_t& launch, int size);
 // Of a member: what is added up in LaunchShape::elements.
 uint64_t MemberElements(const commsched_launch_t& launch,
                         const commsched_member_t& member, int size);
@@ -49,7 +52,7 @@ struct CostContext {
 
 struct Cost {
   int64_t ns = 0;
-  int64_t messages = 0;  // Of the rank with most of them.
+  int64_t messages = 0;  // Of the rank with most of them, at most.
 };
 
 // What crosses the links between hosts. Where parts are uneven, as if they were

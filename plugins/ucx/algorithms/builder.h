@@ -46,6 +46,8 @@ class Builder {
   // Where the last step may write what it only sends on. It waits until what
   // was written there before has gone out.
   void* TakeSlot();
+  // Has the last step look at the counts of another rank.
+  void Check(const CountsCheck& check) { op_.steps.back().check = check; }
   // The last step copies, after its sum. What is next to each other on both
   // sides becomes one copy.
   void AddCopy(const void* from, void* to, uint64_t bytes);

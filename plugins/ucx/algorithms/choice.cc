@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "ucx/algorithms/collectives.h"
+
 namespace commsched::ucx {
 namespace {
 
@@ -66,6 +68,25 @@ Choice ChooseByCost(const CostContext& context) {
   return best;
 }
 
+// Groups of up to so many ranks are counted by what the ranks would do.
+constexpr int kMostCounted = 64;
+
+int64_t MessagesOf(const Algorithm& algorithm, const commsched_launch_t& launch,
+                   const CostContext& context) {
+  if (context.layout.size() > kMostCounted) {
+    return algorithm.cost(context).messages;
+  }
+  Operation operation;
+  size_t most = 0;
+  for (int rank = 0; rank < context.layout.size(); ++rank) {
+    const LaunchTask task = {launch, context.layout, rank, context.chunk_bytes,
+                             /*measures=*/true};
+    BuildNowhere(algorithm, task, &operation);
+    most = std::max(most, operation.messages.size());
+  }
+  return static_cast<int64_t>(most);
+}
+
 }  // namespace
 
 int64_t MostSmallMessages(int size) { return 2 * CeilLog2(size) + 8; }
@@ -115,13 +136,13 @@ Choice Choices::Of(const commsched_launch_t& launch) {
 }
 
 Estimate Choices::EstimateOf(const commsched_launch_t& launch) const {
-  const LaunchShape shape = ShapeOf(launch, layout_.size());
+  const LaunchShape shape = WholeShapeOf(launch, layout_.size());
   std::vector<HostLoad> loads;
   const CostContext context = ContextOf(shape, &loads);
   Estimate estimate;
   estimate.choice = Choose(context, options_);
   if (estimate.choice.algorithm == nullptr) return estimate;
-  estimate.messages = estimate.choice.algorithm->cost(context).messages;
+  estimate.messages = MessagesOf(*estimate.choice.algorithm, launch, context);
   if (layout_.num_hosts() > 1) {
     estimate.crossing = estimate.choice.algorithm->crossing(context);
   }
@@ -131,7 +152,7 @@ Estimate Choices::EstimateOf(const commsched_launch_t& launch) const {
 Outcome Choices::Refusal(const commsched_launch_t& launch,
                          const Choice& choice) const {
   if (choice.algorithm != nullptr) return {};
-  const LaunchShape shape = ShapeOf(launch, layout_.size());
+  const LaunchShape shape = WholeShapeOf(launch, layout_.size());
   const std::string name = options_.forced->name;
   return {COMMSCHED_INVALID_ARGUMENT,
           std::string(KindName(shape.kind)) + " of " +

@@ -46,7 +46,9 @@ Choice Choose(const CostContext& context, const ChoiceOptions& options);
 // What is said of a launch to those who ask.
 struct Estimate {
   Choice choice;
-  int64_t messages = 0;  // Predicted, of the rank with most of them.
+  // Of the rank with most of them; on more than 64 ranks predicted, by what
+  // choices are made by.
+  int64_t messages = 0;
   Crossing crossing;
 };
 

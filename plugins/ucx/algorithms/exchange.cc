@@ -1,5 +1,5 @@
 // Every rank sends to every other directly: all that it has for it in one
-// message, but for all-to-all, whose large parts go by chunks.
+// message, but for all-to-all, whose large parts go by chunks (pair_pack.h).
 #include <algorithm>
 #include <cstring>
 
@@ -20,6 +20,16 @@ constexpr uint64_t kMostReceivedBytes = 8 << 20;
 // Chunks are not made smaller than this so that there are many of them.
 constexpr uint64_t kLeastChunkBytes = 64 << 10;
 
+// Of the parts of an all-to-all, in whole elements.
+uint64_t ChunkBytes(const Layout& layout, uint64_t chunk_bytes,
+                    uint64_t element_bytes) {
+  const uint64_t most =
+      std::max(kMostReceivedBytes / static_cast<uint64_t>(layout.size()),
+               kLeastChunkBytes);
+  const uint64_t bytes = std::min(ChunkBytesOn(layout, chunk_bytes), most);
+  return std::max<uint64_t>(1, bytes / element_bytes) * element_bytes;
+}
+
 class Exchange {
  public:
   Exchange(const LaunchTask& task, Operation* operation)
@@ -32,8 +42,9 @@ class Exchange {
         op_(*operation),
         build_(element_, PartialBytes(task.launch.dtype, task.launch.reduce_op),
                operation),
+        chunk_bytes_(ChunkBytes(task.layout, task.chunk_bytes, element_)),
         packing_(task, operation),
-        parts_(task, operation) {
+        parts_(task, chunk_bytes_, operation) {
     if (Packs()) FindAreas();
   }
 
@@ -238,35 +249,26 @@ class Exchange {
       begins.push_back(begins.back() + count);
     }
   }
-
-  // Calls each(peer, begin, bytes) for the first chunk of every part, then for
-  // the second, and so on: all links are busy. A part is `count` elements, or
-  // (nullptr) ends where the next one begins.
-  template <typename Each>
-  void ForChunks(const uint64_t* count, const Each& each) const {
-    const std::vector<uint64_t>& begins = op_.part_begins;
-    const uint64_t chunk = ChunkElements();
-    bool more = true;
-    for (uint64_t done = 0; more; done += chunk) {
-      more = false;
-      ForPeers([&](int peer) {
-        const auto p = static_cast<size_t>(peer);
-        const uint64_t part =
-            count != nullptr ? *count : begins[p + 1] - begins[p];
-        if (done != 0 && done >= part) return;
-        const uint64_t elements = std::min(chunk, part - done);
-        each(peer, begins[p] + done, elements * element_);
-        more |= done + elements < part;
-      });
-    }
+  uint64_t BeginOf(int rank) const {
+    return op_.part_begins[static_cast<size_t>(rank)];
   }
 
-  uint64_t ChunkElements() const {
-    const uint64_t bytes =
-        std::min(ChunkBytesOn(layout_, task_.chunk_bytes),
-                 std::max(kMostReceivedBytes / static_cast<uint64_t>(size_),
-                          kLeastChunkBytes));
-    return std::max<uint64_t>(1, bytes / element_);
+  // Calls each(peer, done, bytes) for the first chunk of what bytes_of(peer) is
+  // long, of all peers, then for the second, and so on: all links are busy. Of
+  // nothing there is a chunk all the same, but not of PackedParts::kNoPack.
+  template <typename BytesOf, typename Each>
+  void ForChunks(const BytesOf& bytes_of, const Each& each) const {
+    bool more = true;
+    for (uint64_t done = 0; more; done += chunk_bytes_) {
+      more = false;
+      ForPeers([&](int peer) {
+        const uint64_t all = bytes_of(peer);
+        if (all == PackedParts::kNoPack || (done != 0 && done >= all)) return;
+        const uint64_t bytes = std::min(chunk_bytes_, all - done);
+        each(peer, done, bytes);
+        more |= done + bytes < all;
+      });
+    }
   }
 
   char* At(const void* base, uint64_t element) const {
@@ -275,57 +277,65 @@ class Exchange {
                                    element * element_);
   }
 
+  // What two ranks have for each other is in one phase, packs first.
   void AllToAll() {
+    if (parts_.has_packs()) ExchangePacks();
     for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      if (parts_.IsPacked(m)) {
-        CopyOwnPart(launch_.members[m]);
-      } else {
-        ExchangeParts(launch_.members[m]);
-      }
+      ExchangeParts(m);
+      CopyOwnPart(launch_.members[m]);
     }
-    if (parts_.has_packed()) ExchangePack();
   }
 
-  // Row r of the counts is what rank r sends, column r what it gets.
-  void ExchangeParts(const commsched_member_t& member) {
+  void ExchangePacks() {
+    parts_.CopyIn();
+    const uint32_t first = parts_.AddSteps(&build_);
+    for (const bool sends : {false, true}) {
+      const auto bytes_of = [&](int peer) {
+        return parts_.BytesOf(peer, sends);
+      };
+      ForChunks(bytes_of, [&](int peer, uint64_t done, uint64_t bytes) {
+        char* const chunk = parts_.AddressOf(peer, sends) + done;
+        if (sends) return build_.Send(peer, kInputs, chunk, bytes);
+        const auto distance =
+            static_cast<uint32_t>((peer - rank_ + size_) % size_);
+        build_.Receive(peer, kInputs, chunk, bytes, first + distance - 1);
+      });
+    }
+  }
+
+  void ExchangeParts(uint32_t m) {
+    const commsched_member_t& member = launch_.members[m];
     const auto n = static_cast<uint64_t>(size_);
     const auto me = static_cast<uint64_t>(rank_);
-    const uint64_t* const count =
-        member.counts == nullptr ? &member.count : nullptr;
     FindBegins(member, member.output_stride, me, n);
-    ForChunks(count, [&](int peer, uint64_t begin, uint64_t bytes) {
-      build_.Receive(peer, kInputs, At(member.output, begin), bytes);
-    });
+    ForChunks([&](int peer) { return ApartBytes(m, peer, /*sends=*/false); },
+              [&](int peer, uint64_t done, uint64_t bytes) {
+                build_.Receive(peer, kInputs,
+                               At(member.output, BeginOf(peer)) + done, bytes);
+              });
     FindBegins(member, member.input_stride, me * n, 1);
-    ForChunks(count, [&](int peer, uint64_t begin, uint64_t bytes) {
-      build_.Send(peer, kInputs, At(member.input, begin), bytes);
-    });
-    CopyOwnPart(member);
+    ForChunks([&](int peer) { return ApartBytes(m, peer, /*sends=*/true); },
+              [&](int peer, uint64_t done, uint64_t bytes) {
+                build_.Send(peer, kInputs,
+                            At(member.input, BeginOf(peer)) + done, bytes);
+              });
+  }
+
+  // Of a part that is in no pack; PackedParts::kNoPack: it is in one.
+  uint64_t ApartBytes(uint32_t m, int peer, bool sends) const {
+    if (parts_.IsPacked(m, peer, sends)) return PackedParts::kNoPack;
+    return element_ * PairCount(launch_.members[m], size_, sends ? rank_ : peer,
+                                sends ? peer : rank_);
   }
 
   void CopyOwnPart(const commsched_member_t& member) {
     const auto n = static_cast<uint64_t>(size_);
     const auto me = static_cast<uint64_t>(rank_);
     FindBegins(member, member.output_stride, me, n);
-    char* const to = At(member.output, op_.part_begins[me]);
+    char* const to = At(member.output, BeginOf(rank_));
     FindBegins(member, member.input_stride, me * n, 1);
-    CopyOwn(
-        At(member.input, op_.part_begins[me]), to,
-        member.counts == nullptr ? member.count : member.counts[me * n + me]);
-  }
-
-  void ExchangePack() {
-    parts_.CopyIn();
-    ForChunks(nullptr, [&](int peer, uint64_t begin, uint64_t bytes) {
-      build_.Send(peer, kSmall, At(parts_.sent(), begin), bytes);
-    });
-    const uint32_t first = parts_.AddSteps(&build_);
-    ForChunks(nullptr, [&](int peer, uint64_t begin, uint64_t bytes) {
-      const auto distance =
-          static_cast<uint32_t>((peer - rank_ + size_) % size_);
-      build_.Receive(peer, kSmall, At(parts_.received(), begin), bytes,
-                     first + distance - 1);
-    });
+    CopyOwn(At(member.input, BeginOf(rank_)), to,
+            PairCount(member, size_, rank_, rank_));
   }
 
   // Of the members, each is one message.
@@ -349,6 +359,7 @@ class Exchange {
   const uint64_t element_;
   Operation& op_;
   Builder build_;
+  const uint64_t chunk_bytes_;
   const Packing packing_;
   const PackedParts parts_;
   AllScratchNeeds needs_;
@@ -374,6 +385,15 @@ bool Exchange::Fits(const LaunchShape& shape, const Layout& layout) {
       return shape.bytes() <= kMostExchangedBytes &&
              n * shape.bytes() <= kMostReceivedBytes;
   }
+}
+
+// Of an all-to-all of one member with equal parts.
+PairPack PackOf(const CostContext& context, uint64_t part_bytes) {
+  const uint64_t element = context.shape.element_bytes;
+  PairPack pack(context.layout.size(), element,
+                ChunkBytes(context.layout, context.chunk_bytes, element));
+  pack.Add(part_bytes / element);
+  return pack;
 }
 
 // Messages to all others, which go out one after the other; the link of a host
@@ -403,15 +423,21 @@ Cost Exchange::CostOf(const CostContext& context) {
     default:
       break;
   }
+  int64_t messages = 1;
+  if (shape.kind == COMMSCHED_ALL_TO_ALL) {
+    messages = static_cast<int64_t>(std::max(
+        PackOf(context, bytes).num_messages(), uint64_t{shape.num_arrays}));
+  }
   const LinkLevel& within = context.links.host;
   const LinkLevel& between = context.links.network;
   const auto link_bytes = static_cast<uint64_t>(senders * far) * bytes;
   const int64_t core_ns =
-      ways * (far * between.message_ns + (near - 1) * within.message_ns) +
+      ways * messages *
+          (far * between.message_ns + (near - 1) * within.message_ns) +
       TransferNs(within, static_cast<uint64_t>(size - 1) * bytes);
   return {std::max(far == 0 ? 0 : TransferNs(between, link_bytes), core_ns) +
               (far == 0 ? within : between).latency_ns,
-          ways * (size - 1)};
+          ways * messages * (size - 1)};
 }
 
 // Of a host with r of n ranks r (n - r) messages each way, which is most where
@@ -432,9 +458,12 @@ Crossing Exchange::CrossingOf(const CostContext& context) {
       near = layout.RanksOf(layout.HostOf(shape.root)).size();
       senders = 1;
       break;
+    case COMMSCHED_ALL_TO_ALL:
+      bytes /= size;
+      if (PackOf(context, bytes).exists()) bytes += PairPack::kDigestBytes;
+      break;
     case COMMSCHED_ALL_GATHER:
     case COMMSCHED_REDUCE_SCATTER:
-    case COMMSCHED_ALL_TO_ALL:
       bytes /= size;
       break;
     default:

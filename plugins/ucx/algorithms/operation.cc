@@ -70,6 +70,8 @@ void Operation::Reserve(const Operation& other) {
   pack.counts.reserve(other.pack.counts.capacity());
   pack.begins.reserve(other.pack.begins.capacity());
   pack.places.reserve(other.pack.places.capacity());
+  pack.digests.reserve(other.pack.digests.capacity());
+  pack.is_packed.reserve(other.pack.is_packed.capacity());
 }
 
 void Operation::Append(const Operation& other) {
@@ -83,6 +85,12 @@ void Operation::Append(const Operation& other) {
   append(&rooms, other.rooms);
   append(&late, other.late);
   append(&sent_on, other.sent_on);
+}
+
+bool CountsAgree(const Step& step) {
+  if (step.check.peer < 0) return true;
+  return std::memcmp(step.check.digest, &step.check.expected,
+                     sizeof(step.check.expected)) == 0;
 }
 
 void TakeCopies(const Operation& operation, const Step& step) {

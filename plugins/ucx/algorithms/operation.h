@@ -47,6 +47,14 @@ struct StepCopy {
   uint64_t bytes = 0;
 };
 
+// What another rank was given, as a digest that comes with its data, beside
+// that of this rank.
+struct CountsCheck {
+  int peer = -1;  // -1: nothing is looked at.
+  const void* digest = nullptr;
+  uint64_t expected = 0;
+};
+
 // A part of a launch that waits for messages, sums up, copies, and sends on.
 struct Step {
   uint32_t waiting = 0;  // Messages that have to be done first.
@@ -57,6 +65,7 @@ struct Step {
   bool output_is_partial = false;
   uint32_t first_copy = 0;  // In Operation::copies.
   uint32_t num_copies = 0;
+  CountsCheck check;  // Before them.
   // The messages that are posted then, in Operation::messages: those that send
   // on, and receives into the scratch that this step has read.
   uint32_t first_post = 0;
@@ -128,15 +137,18 @@ struct Operation {
   std::vector<Room> rooms;
   std::vector<Late> late;
   std::vector<SentOn> sent_on;
-  // Of small members that travel as one (packed_launch.h).
+  // Of small members that travel as one (packed_launch.h, packed_parts.h).
   struct Pack {
     std::vector<uint32_t> members;           // Their numbers.
     std::vector<commsched_member_t> arrays;  // The pack, and other members.
     // Of kinds with a part for each rank: how many elements its parts have, and
-    // where they begin; and, member by member, where those of it begin.
+    // where they begin; and, member by member, where those of it begin. Of an
+    // all-to-all: bytes of packs, by peer, sent and received.
     std::vector<uint64_t> counts;
     std::vector<uint64_t> begins;
     std::vector<uint64_t> places;
+    std::vector<uint64_t> digests;
+    std::vector<uint8_t> is_packed;
   };
   Pack pack;
   std::vector<HostLoad> loads;
@@ -184,6 +196,8 @@ struct Operation {
   bool HasDueStep() const;
 };
 
+// Whether the other rank was given the counts that this one was.
+bool CountsAgree(const Step& step);
 // Does the copies of a step.
 void TakeCopies(const Operation& operation, const Step& step);
 

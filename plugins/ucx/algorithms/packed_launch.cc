@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 namespace commsched::ucx {
 
@@ -10,7 +9,7 @@ bool PackRule::IsPacked(const commsched_member_t& member) {
   if (launch_.num_members < 2 || packs_ == LaunchTask::Packs::kNone) {
     return false;
   }
-  const uint64_t elements = ElementsOf(member);
+  const uint64_t elements = MemberElements(launch_, member, size_);
   const uint64_t bytes = ElementBytes(launch_.dtype);
   const uint64_t most = static_cast<uint64_t>(size_) * (kMostPartBytes / bytes);
   const bool is_small =
@@ -19,16 +18,6 @@ bool PackRule::IsPacked(const commsched_member_t& member) {
   has_packed_ = true;
   elements_ += elements;
   return true;
-}
-
-// Of an all-to-all with counts, those of all pairs: as many at most are sent or
-// received by a rank.
-uint64_t PackRule::ElementsOf(const commsched_member_t& member) const {
-  const bool has_pairs =
-      launch_.kind == COMMSCHED_ALL_TO_ALL && member.counts != nullptr;
-  if (!has_pairs) return MemberElements(launch_, member, size_);
-  const auto n = static_cast<size_t>(size_);
-  return std::accumulate(member.counts, member.counts + n * n, uint64_t{0});
 }
 
 PackedLaunch::PackedLaunch(const LaunchTask& task, Operation* operation)

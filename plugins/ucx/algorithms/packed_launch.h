@@ -8,17 +8,19 @@
 #include "ucx/algorithms/algorithm.h"
 #include "ucx/algorithms/builder.h"
 #include "ucx/algorithms/operation.h"
+#include "ucx/algorithms/pair_pack.h"
 
 namespace commsched::ucx {
 
 // Of a launch's members, in their order, which are packed: those whose part for
-// a rank is small, up to a limit of all. Equal on all ranks.
+// a rank is small, up to a limit of all. Equal on all ranks. Not of an
+// all-to-all (pair_pack.h).
 class PackRule {
  public:
   // Up to here copying a member at both ends costs less than the messages of
   // its own that it saves.
-  static constexpr uint64_t kMostPartBytes = 32 << 10;
-  static constexpr uint64_t kMostBytes = 8 << 20;
+  static constexpr uint64_t kMostPartBytes = PairPack::kMostPartBytes;
+  static constexpr uint64_t kMostBytes = PairPack::kMostBytes;
 
   PackRule(const commsched_launch_t& launch, int size,
            LaunchTask::Packs packs = LaunchTask::Packs::kSmall)
@@ -31,8 +33,6 @@ class PackRule {
   uint64_t elements() const { return elements_; }
 
  private:
-  uint64_t ElementsOf(const commsched_member_t& member) const;
-
   const commsched_launch_t& launch_;
   const int size_;
   const LaunchTask::Packs packs_;

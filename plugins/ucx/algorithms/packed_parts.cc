@@ -1,114 +1,115 @@
 #include "ucx/algorithms/packed_parts.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace commsched::ucx {
 
-PackedParts::PackedParts(const LaunchTask& task, Operation* operation)
+PackedParts::PackedParts(const LaunchTask& task, uint64_t chunk_bytes,
+                         Operation* operation)
     : task_(task),
       op_(*operation),
       pack_(operation->pack),
       size_(task.layout.size()),
       element_bytes_(ElementBytes(task.launch.dtype)) {
-  pack_.members.clear();
   if (task.launch.kind != COMMSCHED_ALL_TO_ALL) return;
-  PackRule rule(task.launch, size_, task.packs);
-  for (uint32_t m = 0; m < task.launch.num_members; ++m) {
-    if (rule.IsPacked(task.launch.members[m])) pack_.members.push_back(m);
-  }
-  if (pack_.members.size() == 1) pack_.members.clear();
-  if (has_packed()) {
-    area_bytes_ = ScratchBytesOf(rule.elements() * element_bytes_);
-  }
+  const size_t num_pairs = 2 * static_cast<size_t>(size_);
+  pack_.counts.assign(num_pairs, kNoPack);
+  pack_.begins.assign(num_pairs, 0);
+  pack_.digests.assign(num_pairs, 0);
+  pack_.is_packed.assign(num_pairs * task.launch.num_members, 0);
+  FindPacks(chunk_bytes, /*sends=*/true);
+  FindPacks(chunk_bytes, /*sends=*/false);
 }
 
-bool PackedParts::IsPacked(uint32_t member) const {
-  return std::binary_search(pack_.members.begin(), pack_.members.end(), member);
-}
-
-// Row r of the counts is what rank r sends, column r what it gets.
-uint64_t PackedParts::CountOf(const commsched_member_t& member, int peer,
-                              bool sends) const {
-  if (member.counts == nullptr) return member.count;
-  const auto n = static_cast<size_t>(size_);
-  const auto from = static_cast<size_t>(sends ? task_.rank : peer);
-  const auto to = static_cast<size_t>(sends ? peer : task_.rank);
-  return member.counts[from * n + to];
-}
-
-void PackedParts::FindBegins(bool sends) const {
-  op_.part_begins.assign(1, 0);
+void PackedParts::FindPacks(uint64_t chunk_bytes, bool sends) {
   for (int peer = 0; peer < size_; ++peer) {
-    uint64_t end = op_.part_begins.back();
-    for (const uint32_t m : pack_.members) {
-      if (peer == task_.rank) break;
-      end += CountOf(task_.launch.members[m], peer, sends);
+    if (peer == task_.rank) continue;
+    PairPack pack(size_, element_bytes_, chunk_bytes, task_.packs);
+    const size_t first = FlagOf(0, peer, sends);
+    for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
+      pack_.is_packed[first + m] = pack.Add(CountOf(m, peer, sends)) ? 1 : 0;
     }
-    op_.part_begins.push_back(end);
+    if (!pack.has_parts()) {
+      for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
+        pack_.is_packed[first + m] = 0;
+      }
+    }
+    if (!pack.exists()) continue;
+    const size_t pair = PairOf(peer, sends);
+    pack_.counts[pair] = pack.bytes();
+    pack_.digests[pair] = pack.digest();
+    pack_.begins[pair] = scratch_bytes_;
+    scratch_bytes_ += ScratchBytesOf(pack.bytes());
   }
 }
 
 void PackedParts::FindPlaces(bool sends) const {
   pack_.places.clear();
-  for (const uint32_t m : pack_.members) {
+  for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
     const commsched_member_t& member = task_.launch.members[m];
     const uint64_t stride = sends ? member.input_stride : member.output_stride;
     const bool is_dense = member.counts != nullptr || stride == 0;
     uint64_t begin = 0;
     for (int peer = 0; peer < size_; ++peer) {
       pack_.places.push_back(begin);
-      begin += is_dense ? CountOf(member, peer, sends) : stride;
+      begin += is_dense ? CountOf(m, peer, sends) : stride;
     }
   }
 }
 
 template <typename Each>
 void PackedParts::ForParts(int peer, bool sends, const Each& each) const {
-  const auto p = static_cast<size_t>(peer);
-  uint64_t begin = op_.part_begins[p];
-  for (size_t i = 0; i < pack_.members.size(); ++i) {
-    const commsched_member_t& member = task_.launch.members[pack_.members[i]];
-    const uint64_t count = CountOf(member, peer, sends);
-    each(member, pack_.places[i * static_cast<size_t>(size_) + p], begin,
-         count);
-    begin += count;
+  char* address = AddressOf(peer, sends) + PairPack::kDigestBytes;
+  for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
+    if (!IsPacked(m, peer, sends)) continue;
+    const uint64_t bytes = CountOf(m, peer, sends) * element_bytes_;
+    const uint64_t place =
+        pack_
+            .places[m * static_cast<size_t>(size_) + static_cast<size_t>(peer)];
+    each(task_.launch.members[m], place * element_bytes_, address, bytes);
+    address += bytes;
   }
 }
 
 void PackedParts::CopyIn() const {
-  FindSent();
+  if (task_.measures) return;
   FindPlaces(/*sends=*/true);
   for (int peer = 0; peer < size_; ++peer) {
-    if (peer == task_.rank || task_.measures) continue;
+    if (BytesOf(peer, /*sends=*/true) == kNoPack) continue;
+    std::memcpy(AddressOf(peer, /*sends=*/true),
+                &pack_.digests[PairOf(peer, /*sends=*/true)],
+                PairPack::kDigestBytes);
     ForParts(peer, /*sends=*/true,
-             [&](const commsched_member_t& member, uint64_t place,
-                 uint64_t begin, uint64_t count) {
-               if (count == 0) return;
-               std::memcpy(sent() + begin * element_bytes_,
-                           static_cast<const char*>(member.input) +
-                               place * element_bytes_,
-                           count * element_bytes_);
+             [](const commsched_member_t& member, uint64_t place, char* address,
+                uint64_t bytes) {
+               if (bytes == 0) return;
+               std::memcpy(address,
+                           static_cast<const char*>(member.input) + place,
+                           bytes);
              });
   }
 }
 
 uint32_t PackedParts::AddSteps(Builder* build) const {
-  FindReceived();
   FindPlaces(/*sends=*/false);
+  // Copies of parts that are next to each other today are one.
+  if (task_.measures) op_.copies.reserve(pack_.is_packed.size() / 2);
   uint32_t first = 0;
   for (int distance = 1; distance < size_; ++distance) {
+    const int peer = (task_.rank + distance) % size_;
     const uint32_t step = build->AddStep();
     if (distance == 1) first = step;
-    ForParts((task_.rank + distance) % size_, /*sends=*/false,
+    if (BytesOf(peer, /*sends=*/false) == kNoPack) continue;
+    build->Check({.peer = peer,
+                  .digest = AddressOf(peer, /*sends=*/false),
+                  .expected = pack_.digests[PairOf(peer, /*sends=*/false)]});
+    ForParts(peer, /*sends=*/false,
              [&](const commsched_member_t& member, uint64_t place,
-                 uint64_t begin, uint64_t count) {
+                 const char* address, uint64_t bytes) {
                // As a number: nothing is there where a launch is only measured.
-               const auto to = reinterpret_cast<uintptr_t>(member.output) +
-                               place * element_bytes_;
-               build->AddCopy(received() + begin * element_bytes_,
-                              reinterpret_cast<void*>(to),
-                              count * element_bytes_);
+               const auto to =
+                   reinterpret_cast<uintptr_t>(member.output) + place;
+               build->AddCopy(address, reinterpret_cast<void*>(to), bytes);
              });
   }
   return first;

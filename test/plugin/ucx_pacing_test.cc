@@ -1,0 +1,138 @@
+// A real communicator, one of whose ranks sends what the others do not take.
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "comm/plugin_registry.h"
+#include "comm/world.h"
+#include "control/server.h"
+#include "gtest/gtest.h"
+#include "plugins/ucx/network/pacer.h"
+#include "test/support/await.h"
+#include "test/support/comm_driver.h"
+#include "test/support/launches.h"
+#include "test/support/rank_group.h"
+#include "test/support/status_matchers.h"
+
+namespace commsched {
+namespace {
+
+constexpr int kSize = 3;
+// More than all connections hold.
+constexpr uint64_t kCount = 16 << 20;
+
+int NumDescriptors() {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    (void)std::filesystem::read_symlink(entry.path(), error);
+    count += error ? 0 : 1;
+  }
+  return count;
+}
+
+// Three hosts of a rank, of which each makes progress when the test says so.
+// Rank 0 broadcasts, and its sends take turns.
+class UcxPacingTest : public testing::Test {
+ protected:
+  UcxPacingTest() : values_(kSize * kCount) {
+    EXPECT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_PLUGINS
+                                             "/commsched_ucx.so"));
+  }
+
+  void Join() {
+    ControlServerSpec server;
+    server.size = kSize;
+    server_ = *ControlServer::Start(server);
+    WorldSpec spec;
+    spec.backend = "ucx";
+    spec.backend_config = "ranks_per_host=1;tls=tcp,self";
+    for (int rank = 0; rank < kSize; ++rank) {
+      JobSpec job;
+      job.environment.rank = rank;
+      job.environment.size = kSize;
+      job.environment.local_size = kSize;
+      job.environment.server_host = "127.0.0.1";
+      job.environment.server_port = server_->port();
+      job.environment.rank_0_serves = false;
+      auto world = World::Join(spec, job);
+      ASSERT_OK(world);
+      worlds_.push_back(*std::move(world));
+    }
+    ASSERT_OK(RunAllRanks(kSize, [&](int rank) {
+      absl::Status status = CommOf(rank).Create(WorldOf(rank), {}, rank);
+      return status.ok() ? CommOf(rank).AwaitReady() : status;
+    }));
+  }
+
+  // All ranks at once, since who leaves waits for the others.
+  void Leave() {
+    EXPECT_OK(RunAllRanks(kSize, [&](int rank) {
+      CommOf(rank).Destroy();
+      return absl::OkStatus();
+    }));
+    EXPECT_OK(RunAllRanks(kSize, [&](int rank) {
+      worlds_[static_cast<size_t>(rank)].reset();
+      return absl::OkStatus();
+    }));
+    worlds_.clear();
+    server_.reset();
+  }
+
+  World* WorldOf(int rank) { return worlds_[static_cast<size_t>(rank)].get(); }
+  CommDriver& CommOf(int rank) { return comms_[static_cast<size_t>(rank)]; }
+
+  void Broadcast(int rank) {
+    int32_t* const data = values_.data() + static_cast<uint64_t>(rank) * kCount;
+    commsched_member_t& member = members_[static_cast<size_t>(rank)];
+    member = {data, data, kCount, nullptr, 0, 0, 0, 0};
+    ASSERT_OK(CommOf(rank).Launch(LaunchOf(COMMSCHED_BROADCAST, COMMSCHED_I32,
+                                           0, /*root=*/0, 0, 1, &member)));
+  }
+
+  std::unique_ptr<ControlServer> server_;
+  std::vector<std::shared_ptr<World>> worlds_;
+  std::array<CommDriver, kSize> comms_;
+  std::array<commsched_member_t, kSize> members_ = {};
+  std::vector<int32_t> values_;
+};
+
+TEST_F(UcxPacingTest, WhoseSendsWaitIsPolledAgainInTime) {
+  Join();
+  Broadcast(0);
+  const auto polled = CommOf(0).Poll();
+  ASSERT_OK(polled);
+  EXPECT_EQ(polled->done, 0u);
+  EXPECT_GT(polled->wake_at_ns, 0);
+  EXPECT_LE(polled->wake_at_ns,
+            SystemClock::Get().NowNs() + ucx::Pacer::kStallNs);
+  Broadcast(1);
+  Broadcast(2);
+  EXPECT_OK(RunAllRanks(
+      kSize, [&](int rank) { return CommOf(rank).Wait().status(); }));
+  Leave();
+}
+
+// What waits is not there any more for who destroys the communicator: else it
+// would keep what UCX has, until the process ends.
+TEST_F(UcxPacingTest, WhatWaitsIsDroppedWithAFailure) {
+  const int before = NumDescriptors();
+  Join();
+  Broadcast(0);
+  const auto polled = CommOf(0).Poll();
+  ASSERT_OK(polled);
+  ASSERT_GT(polled->wake_at_ns, 0);
+  for (CommDriver& comm : comms_) comm.Abort(COMMSCHED_ABORTED, "enough");
+  Leave();
+  EXPECT_EQ(NumDescriptors(), before);
+}
+
+}  // namespace
+}  // namespace commsched
