@@ -31,8 +31,8 @@ MergeVerdict MergeClock::Ask(RoleOp op) const {
       OverheadNs(open.load) + OverheadNs(With({}, next)) - OverheadNs(load);
   verdict.saved_ns =
       std::max(earlier_ns, cpu_ns + std::min<int64_t>(0, earlier_ns));
-  verdict.merged_ns =
-      OverheadNs(load) + std::max(load.latency_ns + load.busy_ns, load.cpu_ns);
+  const int64_t link_ns = load.busy_ns + (load.serial ? load.latency_ns : 0);
+  verdict.merged_ns = OverheadNs(load) + std::max(link_ns, load.cpu_ns);
   const int64_t late_apart =
       std::max({int64_t{0}, apart.done_ns - open.load.latest_ns,
                 behind.done_ns - next.latest_ns});

@@ -37,7 +37,7 @@ struct MergeVerdict {
   // or what it arrives earlier, if that is more.
   int64_t saved_ns = 0;
   int64_t late_ns = 0;    // a step may get longer by so much
-  int64_t merged_ns = 0;  // what the merged launch takes
+  int64_t merged_ns = 0;  // the merged launch keeps others off for so long
 };
 
 // The issuers and links of all roles while launches go in key order, each when
