@@ -14,8 +14,8 @@ namespace commsched {
 // A merge saves a launch, which has to be this share of what the merged one
 // takes: more is below what a prediction can tell, and a launch without end
 // could not be hidden. So launches on a link of b bytes/s grow up to
-// launch_ns x b x 100.
-inline constexpr int64_t kLeastSavedShare = 25;
+// launch_ns x b x 10.
+inline constexpr int64_t kLeastSavedShare = 10;
 
 // What a merge may cost, which is how much later than MergeItem::latest_ns it
 // makes a member complete.

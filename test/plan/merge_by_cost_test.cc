@@ -143,13 +143,13 @@ TEST(MergeByCostTest, ALatencyIsNotSaved) {
 
 TEST(MergeByCostTest, OnALaneThatIsSerialItIs) {
   CostProfile link = Link();
-  link.link_latency_ns = 3000;
+  link.link_latency_ns = 5000;
   PlanOptions options = ByCost();
   options.backend.serial_lanes = true;
   const auto plan = MakePlan(Chain(2, 2500, 10), options, link);
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum0+sum1"));
   EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
-              HasSubstr("saves 2000 ns and keeps nobody waiting"));
+              HasSubstr("saves 4000 ns and keeps nobody waiting"));
 }
 
 // The link is busy longer than a launch takes, so that only the processor
@@ -159,9 +159,9 @@ TEST(MergeByCostTest, OnSharedCoresALaunchLessIsTimeToCompute) {
   link.launch_ns = 5000;
   link.num_ranks_sharing = 4;
   link.num_cores = 2;
-  const auto merged = MakePlan(Chain(2, 5000, 10), ByCost(), link);
+  const auto merged = MakePlan(Chain(2, 2500, 10), ByCost(), link);
   EXPECT_EQ(merged->launches.size(), 1u);
-  const auto apart = MakePlan(Chain(2, 5000, 10), {}, link);
+  const auto apart = MakePlan(Chain(2, 2500, 10), {}, link);
   EXPECT_LT(StepNs(merged), StepNs(apart));
 }
 
