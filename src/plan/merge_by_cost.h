@@ -16,8 +16,8 @@ namespace commsched {
 
 // Merges neighbours in key order (coalesce.h) where the cost model predicts no
 // longer step. A merge saves a launch (and a latency where lanes are serial),
-// and costs what its first member waits for the last to be ready, what the first
-// consumer waits for all of it, and the copies or the list that carry it.
+// and costs what its first member waits for the last to be ready, what the
+// first consumer waits for all of it, and the copies or the list that carry it.
 // Neighbours join one by one:
 //
 //   - not across a compute op whose cost is not known, measured or estimated:
