@@ -1,7 +1,5 @@
 #include "examples/trainer/figures.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -139,9 +137,6 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
       costs[op] += one.op_costs_ns[op] / options.ranks;
     }
   }
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  sched_getaffinity(0, sizeof(cpus), &cpus);
   commsched_cost_profile_t profile = commsched_cost_profile_init();
   // Without emulation the links are memory: their cost is the CPU time of the
   // copies. Of a launch, only what was measured counts.
@@ -150,10 +145,7 @@ absl::Status FillBound(const std::vector<RankFigures>& ranks,
   if (!known.ok()) return known.status();
   if (!*known) profile.link_bytes_per_s = 1e18;
   profile.launch_ns = 1;
-  const int64_t sharing = NumSharing(options, rank->context());
-  profile.num_ranks_sharing = static_cast<uint32_t>(sharing);
-  profile.num_cores =
-      static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));
+  SetCores(options, rank->context(), &profile);
   profile.op_cost_ns = costs.data();
   profile.num_ops = costs.size();
   const absl::StatusOr<commsched_prediction_t> prediction =

@@ -1,5 +1,8 @@
 #include "examples/trainer/job.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +105,17 @@ absl::Status Job::TakeFromRank0(std::string* text) const {
 int64_t NumSharing(const Options& options, commsched_context_t* context) {
   return options.sharing != 0 ? options.sharing
                               : commsched_context_local_size(context);
+}
+
+void SetCores(const Options& options, commsched_context_t* context,
+              commsched_cost_profile_t* costs) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  sched_getaffinity(0, sizeof(cpus), &cpus);
+  const int64_t sharing = NumSharing(options, context);
+  costs->num_ranks_sharing = static_cast<uint32_t>(sharing);
+  costs->num_cores =
+      static_cast<uint32_t>(std::clamp<int64_t>(CPU_COUNT(&cpus), 1, sharing));
 }
 
 absl::StatusOr<bool> SetLinks(const Options& options,

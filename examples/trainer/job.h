@@ -54,6 +54,10 @@ class Job {
 // The ranks that share this machine's cores and memory.
 int64_t NumSharing(const Options& options, commsched_context_t* context);
 
+// Sets how many ranks share how many cores, as this process sees it.
+void SetCores(const Options& options, commsched_context_t* context,
+              commsched_cost_profile_t* costs);
+
 // Sets what `costs` has of links to those of --link, or of the job's profile of
 // links; false: neither is known. Waits until all ranks have joined.
 absl::StatusOr<bool> SetLinks(const Options& options,

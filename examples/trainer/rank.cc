@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "examples/trainer/c_status.h"
 #include "examples/trainer/job.h"
 #include "examples/trainer/optimizer_constants.h"
@@ -31,16 +35,46 @@ int64_t LaunchTimeoutNs(const Options& options) {
   return seconds * 1'000'000'000;
 }
 
-// The job's links are known once all have joined; --timeout says how long that
-// may take.
-absl::Status FillLinks(const Options& options, commsched_context_t* context,
-                       commsched_cost_profile_t* profile) {
-  if (options.has_processes()) {
-    const absl::StatusOr<std::vector<std::string>> joined =
-        Gather(context, "joined", "", std::chrono::seconds(options.timeout_s));
-    if (!joined.ok()) return joined.status();
+// Sets the cores of the rank that has least of one: all ranks plan alike.
+absl::Status SetLeastCores(const std::vector<std::string>& shown,
+                           commsched_cost_profile_t* profile) {
+  for (const std::string& one : shown) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(one, ' ');
+    uint32_t ranks = 0;
+    uint32_t cores = 0;
+    if (!absl::SimpleAtoi(parts.first, &ranks) ||
+        !absl::SimpleAtoi(parts.second, &cores) || cores == 0) {
+      return absl::InternalError(
+          absl::StrCat("a rank shows '", one, "' of its cores"));
+    }
+    if (uint64_t{ranks} * profile->num_cores <=
+        uint64_t{profile->num_ranks_sharing} * cores) {
+      continue;
+    }
+    profile->num_ranks_sharing = ranks;
+    profile->num_cores = cores;
   }
-  return SetLinks(options, context, profile).status();
+  return absl::OkStatus();
+}
+
+// Links and cores, if the links are known: they are once all have joined;
+// --timeout says how long that may take.
+absl::Status FillCosts(const Options& options, commsched_context_t* context,
+                       commsched_cost_profile_t* profile) {
+  SetCores(options, context, profile);
+  if (options.has_processes()) {
+    const absl::StatusOr<std::vector<std::string>> joined = Gather(
+        context, "joined",
+        absl::StrCat(profile->num_ranks_sharing, " ", profile->num_cores),
+        std::chrono::seconds(options.timeout_s));
+    if (!joined.ok()) return joined.status();
+    TRAINER_RETURN_IF_ERROR(SetLeastCores(*joined, profile));
+  }
+  const absl::StatusOr<bool> known = SetLinks(options, context, profile);
+  if (!known.ok()) return known.status();
+  if (!*known) profile->num_ranks_sharing = profile->num_cores = 0;
+  return absl::OkStatus();
 }
 
 // Records that a trace keeps at most: 40 bytes each.
@@ -167,7 +201,7 @@ absl::Status Rank::CreateEngine() {
   desc.trace = trace_.get();
   desc.plan = &plan;
   commsched_cost_profile_t profile = commsched_cost_profile_init();
-  TRAINER_RETURN_IF_ERROR(FillLinks(options_, context_.get(), &profile));
+  TRAINER_RETURN_IF_ERROR(FillCosts(options_, context_.get(), &profile));
   desc.profile = &profile;
   if (!options_.observers.empty()) desc.observers = options_.observers.c_str();
   const std::string flight_path =

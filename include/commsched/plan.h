@@ -37,13 +37,15 @@ enum {
 };
 
 /// A value of commsched_plan_options_t::coalesce_bytes. Neighbours are merged
-/// where the cost model predicts that the step gets shorter: a launch and a
-/// latency less, against what its members wait for each other, its first
-/// consumer for all of it, and the copies or the list that carry it. Nothing is
-/// merged across a compute op whose cost is not known (no estimate in the
-/// graph, and none measured), as nobody can tell what it hides, and none beyond
-/// `max_bytes_in_flight` or `partition_bytes`. The plan's text says of each
-/// launch why. With a policy: as far as it leaves the decision.
+/// where the cost model predicts that the step gets no longer: a launch less
+/// (and a latency, on a backend with COMMSCHED_BACKEND_STREAM_ORDERED), against
+/// what its members wait for each other, its first consumer for all of it, and
+/// the copies or the list that carry it. What is saved has to be 10 % of what
+/// the merged launch takes. Nothing is merged across a compute op whose cost is
+/// not known (no estimate in the graph, and none measured), as nobody can tell
+/// what it hides, and none beyond `max_bytes_in_flight` or `partition_bytes`.
+/// The plan's text says of each launch why. With a policy: as far as it leaves
+/// the decision.
 #define COMMSCHED_COALESCE_AUTO UINT64_MAX
 
 typedef struct commsched_plan_options {
@@ -96,14 +98,18 @@ static inline commsched_plan_options_t commsched_plan_options_init(void) {
 /// default named beside it.
 typedef struct commsched_cost_profile {
   uint64_t struct_size;
-  double link_bytes_per_s;    ///< Per rank and direction; 0: 10e9.
-  int64_t link_latency_ns;    ///< Per collective; 0 is 0.
-  int64_t launch_ns;          ///< Fixed cost of one launch; 0: 20000.
-  double copy_bytes_per_s;    ///< Packing, local reduction; 0: 5e9.
-  double flops_per_s;         ///< For ops that give flops; 0: 50e9.
+  double link_bytes_per_s;  ///< Per rank and direction; 0: 10e9.
+  /// From the last byte on the link to the end of a collective. The collectives
+  /// behind it are on the link meanwhile, other than on a lane of a backend
+  /// with COMMSCHED_BACKEND_STREAM_ORDERED. 0 is 0.
+  int64_t link_latency_ns;
+  int64_t launch_ns;        ///< The processor's time for one launch; 0: 20000.
+  double copy_bytes_per_s;  ///< Packing, local reduction; 0: 5e9.
+  double flops_per_s;       ///< For ops that give flops; 0: 50e9.
   double memory_bytes_per_s;  ///< For ops that give bytes; 0: 10e9.
-  /// Ranks that share `num_cores` cores are one compute resource; 0 and 0:
-  /// every rank has a core of its own. Set both or neither.
+  /// Ranks that share `num_cores` cores are one compute resource; with more
+  /// ranks than cores their launches use it, too. 0 and 0: every rank has a
+  /// core of its own. Set both or neither.
   uint32_t num_ranks_sharing;
   uint32_t num_cores;
   /// Measured thread-CPU ns of op i, i < num_ops; replaces the graph's
@@ -146,7 +152,7 @@ typedef struct commsched_prediction {
   uint64_t struct_size;
   int64_t step_ns;
   int64_t compute_ns;        ///< Busy time of the compute lanes.
-  int64_t comm_ns;           ///< Time with a launch on the link.
+  int64_t comm_ns;           ///< Launches, from the link to their end, summed.
   int64_t exposed_ns;        ///< comm without compute.
   int64_t lower_bound_ns;    ///< No plan can be faster (docs/lower_bound.md).
   int64_t bound_compute_ns;  ///< Its parts: summed CPU / cores,

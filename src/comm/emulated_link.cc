@@ -93,12 +93,15 @@ std::string LinkConfig(const LinkSpec& link) {
                       link.latency_ns);
 }
 
-int64_t EmulatedLink::DurationNs(double bytes) const {
+int64_t EmulatedLink::BusyNs(double bytes) const {
   // About 30 years: beyond it sums of times would leave int64.
   constexpr double kMaxNs = 1e18;
-  const double transfer_ns = bytes / spec_.bytes_per_s * 1e9;
-  const double total_ns = static_cast<double>(spec_.latency_ns) + transfer_ns;
-  return static_cast<int64_t>(std::llround(std::min(total_ns, kMaxNs)));
+  const double busy_ns = bytes / spec_.bytes_per_s * 1e9;
+  return static_cast<int64_t>(std::llround(std::min(busy_ns, kMaxNs)));
+}
+
+int64_t EmulatedLink::ArrivalOf(int64_t off_link_ns) const {
+  return EndOf(off_link_ns, spec_.latency_ns);
 }
 
 void EmulatedLink::Lock() {
@@ -110,31 +113,33 @@ void EmulatedLink::Lock() {
 int64_t EmulatedLink::Book(absl::Span<const int32_t> ranks, int64_t arrived_ns,
                            double bytes) {
   if (!enabled() || ranks.size() < 2) return arrived_ns;
-  const int64_t duration_ns = DurationNs(bytes);
+  const int64_t busy_ns = BusyNs(bytes);
   Lock();
   int64_t start_ns = arrived_ns;
   for (const int32_t rank : ranks) {
     const Directions& free_at_ns = free_at_ns_[rank];
     start_ns = std::max({start_ns, free_at_ns.out_ns, free_at_ns.in_ns});
   }
-  const int64_t end_ns = EndOf(start_ns, duration_ns);
-  for (const int32_t rank : ranks) free_at_ns_[rank] = {end_ns, end_ns};
+  const int64_t off_link_ns = EndOf(start_ns, busy_ns);
+  for (const int32_t rank : ranks) {
+    free_at_ns_[rank] = {off_link_ns, off_link_ns};
+  }
   Unlock();
-  return end_ns;
+  return ArrivalOf(off_link_ns);
 }
 
 int64_t EmulatedLink::BookPair(int32_t from, int32_t to, int64_t arrived_ns,
                                double bytes) {
   if (!enabled()) return arrived_ns;
-  const int64_t duration_ns = DurationNs(bytes);
+  const int64_t busy_ns = BusyNs(bytes);
   Lock();
   int64_t& out_ns = free_at_ns_[from].out_ns;
   int64_t& in_ns = free_at_ns_[to].in_ns;
   const int64_t start_ns = std::max({arrived_ns, out_ns, in_ns});
-  const int64_t end_ns = EndOf(start_ns, duration_ns);
-  out_ns = in_ns = end_ns;
+  const int64_t off_link_ns = EndOf(start_ns, busy_ns);
+  out_ns = in_ns = off_link_ns;
   Unlock();
-  return end_ns;
+  return ArrivalOf(off_link_ns);
 }
 
 }  // namespace commsched

@@ -32,8 +32,10 @@ std::string LinkConfig(const LinkSpec& link);
 // A rank has one link with two directions, and does one transfer at a time in
 // each. A collective takes both directions of all its members, a send the
 // sender's way out and the receiver's way in. A transfer starts when its
-// members have arrived and its directions are free, and the next one at its
-// *scheduled* end: a late wake-up of the host costs no bandwidth.
+// members have arrived and its directions are free, keeps them busy for
+// bytes / bandwidth and ends a latency later. As on a real link, the next one
+// does not wait for that latency. It starts when the directions were
+// *scheduled* to be free: a late wake-up of the host costs no bandwidth.
 //
 // Thread-safe.
 class EmulatedLink {
@@ -60,7 +62,8 @@ class EmulatedLink {
     int64_t in_ns = 0;
   };
 
-  int64_t DurationNs(double bytes) const;
+  int64_t BusyNs(double bytes) const;
+  int64_t ArrivalOf(int64_t off_link_ns) const;
   void Lock();
   void Unlock() { busy_.clear(std::memory_order_release); }
 

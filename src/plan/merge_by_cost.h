@@ -14,18 +14,19 @@
 
 namespace commsched {
 
-// Merges neighbours in key order (coalesce.h) where the cost model predicts a
-// shorter step. A merge saves a launch and a latency, and costs what its first
-// member waits for the last to be ready, what the first consumer waits for all
-// of it, and the copies or the list that carry it. Neighbours join one by one:
+// Merges neighbours in key order (coalesce.h) where the cost model predicts no
+// longer step. A merge saves a launch (and a latency where lanes are serial),
+// and costs what its first member waits for the last to be ready, what the
+// first consumer waits for all of it, and the copies or the list that carry it.
+// Neighbours join one by one:
 //
 //   - not across a compute op whose cost is not known, measured or estimated:
 //     neither between the ops after which the members are due, nor between
 //     their first consumers. What such an op hides, nobody can tell. With
 //     Schedule::kSerial nothing is hidden, and only what is due after the same
 //     op is merged;
-//   - if the link is free earlier than after two launches, by at least
-//     1 / kLeastSavedShare of what the merged one takes;
+//   - if MergeVerdict::saved_ns is at least 1 / kLeastSavedShare of what the
+//     merged launch takes;
 //   - if all members are complete by the latest time that leaves the step as
 //     long as it is (MergeTimes); or, second try, late by less than is saved.
 //

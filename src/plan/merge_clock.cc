@@ -26,9 +26,13 @@ MergeVerdict MergeClock::Ask(RoleOp op) const {
   const Ends behind = EndsOf(With({}, next), apart.free);
   const Load load = With(open.load, next);
   const Ends merged = EndsOf(load, open.before);
-  verdict.saved_ns = behind.done_ns - merged.done_ns;
-  verdict.merged_ns =
-      OverheadNs(load) + load.latency_ns + std::max(load.link_ns, load.cpu_ns);
+  const int64_t earlier_ns = behind.done_ns - merged.done_ns;
+  const int64_t cpu_ns =
+      OverheadNs(open.load) + OverheadNs(With({}, next)) - OverheadNs(load);
+  verdict.saved_ns =
+      std::max(earlier_ns, cpu_ns + std::min<int64_t>(0, earlier_ns));
+  const int64_t link_ns = load.busy_ns + (load.serial ? load.latency_ns : 0);
+  verdict.merged_ns = OverheadNs(load) + std::max(link_ns, load.cpu_ns);
   const int64_t late_apart =
       std::max({int64_t{0}, apart.done_ns - open.load.latest_ns,
                 behind.done_ns - next.latest_ns});
@@ -79,10 +83,11 @@ MergeClock::Load MergeClock::With(Load load, const MergeItem& item) {
   // The link has to be free for what comes after the last member only.
   load.latest_ns = std::min(load.need_ns, item.latest_ns);
   load.launch_ns = std::max(load.launch_ns, item.launch_ns);
-  load.link_ns += item.link_ns;
+  load.busy_ns += item.busy_ns;
   load.latency_ns = std::max(load.latency_ns, item.latency_ns);
   load.cpu_ns += item.cpu_ns;
   load.copy_ns += item.copy_ns;
+  load.serial = load.serial || item.serial;
   load.packed = load.packed || item.packed;
   load.list_only = load.list_only || item.list_only;
   ++load.num_members;
@@ -103,12 +108,12 @@ int64_t MergeClock::OverheadNs(const Load& load) const {
 // As IssueTransfer() has it.
 MergeClock::Ends MergeClock::EndsOf(const Load& load, const Free& free) const {
   const int64_t overhead_ns = OverheadNs(load);
-  const int64_t link_ns = load.latency_ns + load.link_ns;
+  const int64_t link_ns = load.latency_ns + load.busy_ns;
   const int64_t issue_ns = std::max(load.ready_ns, free.issuer_ns);
   const int64_t begin_ns = std::max(issue_ns + overhead_ns, free.link_ns);
   Ends ends;
   ends.free.issuer_ns = issue_ns + overhead_ns;
-  ends.free.link_ns = begin_ns + link_ns;
+  ends.free.link_ns = begin_ns + (load.serial ? link_ns : load.busy_ns);
   ends.done_ns = begin_ns + std::max(link_ns, load.cpu_ns);
   return ends;
 }

@@ -11,17 +11,17 @@
 
 namespace commsched {
 
-// A merge saves a launch and a latency, which has to be this share of what the
-// merged launch takes: more is below what a prediction can tell, and a launch
-// without end could not be hidden. So launches of b bytes/s grow up to
-// (launch_ns + latency) x b x 100.
-inline constexpr int64_t kLeastSavedShare = 100;
+// A merge saves a launch, which has to be this share of what the merged one
+// takes: more is below what a prediction can tell, and a launch without end
+// could not be hidden. So launches on a link of b bytes/s grow up to
+// launch_ns x b x 10.
+inline constexpr int64_t kLeastSavedShare = 10;
 
 // What a merge may cost, which is how much later than MergeItem::latest_ns it
 // makes a member complete.
 enum class MergeRule : uint8_t {
   kNothing,       // nothing
-  kLessThanSaved  // no more than the link saves
+  kLessThanSaved  // no more than is saved
 };
 
 // What becomes of the collective that is next in key order.
@@ -33,9 +33,11 @@ struct MergeVerdict {
     kCosts,        // saves less than it costs
   };
   Why why = Why::kJoins;
-  int64_t saved_ns = 0;   // the link is free so much earlier
+  // The processor's time for a launch, less what the merged one arrives later;
+  // or what it arrives earlier, if that is more.
+  int64_t saved_ns = 0;
   int64_t late_ns = 0;    // a step may get longer by so much
-  int64_t merged_ns = 0;  // what the merged launch takes
+  int64_t merged_ns = 0;  // the merged launch keeps others off for so long
 };
 
 // The issuers and links of all roles while launches go in key order, each when
@@ -59,11 +61,12 @@ class MergeClock {
     int64_t need_ns = MergeItem::kNever;
     int64_t latest_ns = MergeItem::kNever;
     int64_t launch_ns = 0;
-    int64_t link_ns = 0;
+    int64_t busy_ns = 0;
     int64_t latency_ns = 0;
     int64_t cpu_ns = 0;
     int64_t copy_ns = 0;
     int64_t num_members = 0;
+    bool serial = false;
     bool packed = false;
     bool list_only = false;
   };

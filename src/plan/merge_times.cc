@@ -40,8 +40,19 @@ class LatestEnds {
   }
 
  private:
-  int64_t LinkNs(uint32_t node) const {
-    const JobModel::Transfer& transfer = model_.TransferOf(node);
+  // When the issuer of a role, and its link, have to be free for what comes
+  // next.
+  struct Free {
+    int64_t issuer_ns = MergeItem::kNever;
+    int64_t link_ns = MergeItem::kNever;
+  };
+
+  // What has to begin on the link at `begin_ns`, set up before.
+  static Free Before(const JobModel::Transfer& transfer, int64_t begin_ns) {
+    return {.issuer_ns = begin_ns - transfer.overhead_ns, .link_ns = begin_ns};
+  }
+
+  static int64_t LengthNs(const JobModel::Transfer& transfer) {
     return std::max(transfer.link_ns, transfer.cpu_ns);
   }
 
@@ -61,17 +72,17 @@ class LatestEnds {
   // What the last op of a lane and the last transfer of a link make room for.
   void StartNextStep(const std::vector<int64_t>& slack) {
     lanes_.assign(model_.lanes.size(), MergeItem::kNever);
-    links_.assign(model_.num_roles, MergeItem::kNever);
+    links_.assign(model_.num_roles, Free());
     for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
       if (model_.lanes[lane].empty()) continue;
       const uint32_t first = model_.lanes[lane].front();
       lanes_[lane] = played_.start[first] + slack[first] + played_.step_ns;
     }
     for (uint32_t node = model_.num_nodes(); node-- > model_.num_compute();) {
-      for (const JobModel::Side& side :
-           model_.SidesOf(model_.TransferOf(node))) {
-        links_[side.role] =
-            played_.end[node] + slack[node] + played_.step_ns - LinkNs(node);
+      const JobModel::Transfer& transfer = model_.TransferOf(node);
+      const int64_t end = played_.end[node] + slack[node] + played_.step_ns;
+      for (const JobModel::Side& side : model_.SidesOf(transfer)) {
+        links_[side.role] = Before(transfer, end - LengthNs(transfer));
       }
     }
   }
@@ -89,13 +100,18 @@ class LatestEnds {
     }
     const JobModel::Transfer& transfer = model_.TransferOf(node);
     for (const JobModel::Side& side : model_.SidesOf(transfer)) {
-      end = std::min(end, links_[side.role]);
+      const Free& next = links_[side.role];
+      if (next.link_ns == MergeItem::kNever) continue;
+      const int64_t begin =
+          std::min(next.issuer_ns, next.link_ns - transfer.busy_ns);
+      end = std::min(end, begin + transfer.link_ns);
     }
     if (end == MergeItem::kNever) return MergeItem::kNever;
+    const Free free = Before(transfer, end - LengthNs(transfer));
     for (const JobModel::Side& side : model_.SidesOf(transfer)) {
-      links_[side.role] = end - LinkNs(node);
+      links_[side.role] = free;
     }
-    return end - LinkNs(node) - transfer.overhead_ns;
+    return free.issuer_ns;
   }
 
   void Relax(uint32_t node, uint32_t distance, int64_t start) {
@@ -111,7 +127,7 @@ class LatestEnds {
   std::vector<int64_t> need_;    // by node
   std::vector<int64_t> latest_;  // by node
   std::vector<int64_t> lanes_;   // when what comes next has to start
-  std::vector<int64_t> links_;   // by role
+  std::vector<Free> links_;      // by role
 };
 
 // What was measured is known, nothing too, and so is what was estimated.
@@ -199,7 +215,7 @@ void MergeTimes::AddItems(absl::Span<const RoleDraft> drafts,
     const JobModel::Transfer& transfer = model_.transfers[t];
     MergeItem& item = items_.emplace_back();
     item.ready_ns = played.ready[model_.num_compute() + t];
-    item.link_ns = transfer.link_ns;
+    item.serial = options.backend.serial_lanes;
     item.cpu_ns = transfer.cpu_ns;
     item.first_side = transfer.first_side;
     item.num_sides = transfer.num_sides;
@@ -220,8 +236,8 @@ void MergeTimes::AddItems(absl::Span<const RoleDraft> drafts,
                                           *draft.profile));
       }
     }
-    item.latency_ns = std::min(item.latency_ns, item.link_ns);
-    item.link_ns -= item.latency_ns;
+    item.latency_ns = std::min(item.latency_ns, transfer.link_ns);
+    item.busy_ns = transfer.link_ns - item.latency_ns;
   }
 }
 

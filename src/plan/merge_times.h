@@ -25,10 +25,11 @@ struct MergeItem {
   int64_t need_ns = 0;    // completed by then, it keeps no consumer waiting
   int64_t latest_ns = 0;  // nor the transfer that is next on its link
   int64_t launch_ns = 0;
-  int64_t link_ns = 0;      // without the latency
+  int64_t busy_ns = 0;      // of the link, for its bytes
   int64_t latency_ns = 0;   // of the link
   int64_t cpu_ns = 0;       // measured copies and reductions
   int64_t copy_ns = 0;      // into staging memory and out of it
+  bool serial = false;      // the link is busy for the latency, too
   bool packed = false;      // through staging memory, also alone
   bool list_only = false;   // what it is merged with goes as a list
   uint32_t first_side = 0;  // in JobModel::sides

@@ -89,7 +89,7 @@ class Prioritizer {
     }
     for (const JobModel::Transfer& transfer : model_.transfers) {
       for (const JobModel::Side& side : model_.SidesOf(transfer)) {
-        links[side.role] += transfer.link_ns;
+        links[side.role] += transfer.busy_ns;
       }
     }
     int64_t busiest = 0;

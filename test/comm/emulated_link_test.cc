@@ -18,18 +18,19 @@ TEST(EmulatedLinkTest, ATransferTakesLatencyAndBytesOverBandwidth) {
   EXPECT_EQ(link.Book(RankList{0, 1}, 100, 5000), 100 + 10'000 + 5000);
 }
 
-TEST(EmulatedLinkTest, TheNextStartsAtTheScheduledEnd) {
+// A latency of 10 us, in which other transfers are under way.
+TEST(EmulatedLinkTest, TheNextStartsWhenTheBytesAreOffTheLink) {
   EmulatedLink link(kGigabyte10Us, 2);
   EXPECT_EQ(link.Book(RankList{0, 1}, 0, 1000), 11'000);
-  EXPECT_EQ(link.Book(RankList{0, 1}, 500, 1000), 22'000);
+  EXPECT_EQ(link.Book(RankList{0, 1}, 500, 1000), 12'000);
   EXPECT_EQ(link.Book(RankList{0, 1}, 30'000, 1000), 41'000);
 }
 
 TEST(EmulatedLinkTest, ATransferWaitsForTheBusiestOfItsMembers) {
   EmulatedLink link(kGigabyte10Us, 4);
   EXPECT_EQ(link.Book(RankList{0, 1}, 0, 90'000), 100'000);
-  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 0), 110'000);
-  EXPECT_EQ(link.Book(RankList{2, 3}, 0, 0), 120'000);
+  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 1000), 101'000);
+  EXPECT_EQ(link.Book(RankList{2, 3}, 0, 1000), 102'000);
 }
 
 TEST(EmulatedLinkTest, DisjointMembersTransferAtTheSameTime) {
@@ -53,15 +54,15 @@ TEST(EmulatedLinkTest, SendsOfBothDirectionsGoAtTheSameTime) {
 TEST(EmulatedLinkTest, SendsInOneDirectionOfARankFollowEachOther) {
   EmulatedLink link(kGigabyte10Us, 3);
   EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
-  EXPECT_EQ(link.BookPair(0, 2, 0, 1000), 22'000);  // 0's way out
-  EXPECT_EQ(link.BookPair(2, 1, 0, 1000), 22'000);  // 1's way in
+  EXPECT_EQ(link.BookPair(0, 2, 0, 1000), 12'000);  // 0's way out
+  EXPECT_EQ(link.BookPair(2, 1, 0, 1000), 12'000);  // 1's way in
 }
 
 TEST(EmulatedLinkTest, ACollectiveTakesBothDirections) {
   EmulatedLink link(kGigabyte10Us, 3);
   EXPECT_EQ(link.BookPair(0, 1, 0, 1000), 11'000);
-  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 1000), 22'000);
-  EXPECT_EQ(link.BookPair(2, 0, 0, 1000), 33'000);
+  EXPECT_EQ(link.Book(RankList{1, 2}, 0, 1000), 12'000);
+  EXPECT_EQ(link.BookPair(2, 0, 0, 1000), 13'000);
 }
 
 TEST(EmulatedLinkTest, WithoutBandwidthNothingIsEmulated) {
@@ -74,7 +75,7 @@ TEST(EmulatedLinkTest, WithoutBandwidthNothingIsEmulated) {
 TEST(EmulatedLinkTest, AbsurdlySlowLinksDoNotOverflow) {
   EmulatedLink link({.bytes_per_s = 1e-300, .latency_ns = 1}, 2);
   const int64_t end_ns = link.Book(RankList{0, 1}, 5, 1e18);
-  EXPECT_EQ(end_ns, 5 + int64_t{1'000'000'000'000'000'000});
+  EXPECT_EQ(end_ns, 5 + int64_t{1'000'000'000'000'000'000} + 1);
 }
 
 TEST(EmulatedLinkTest, ManyAbsurdlyLongTransfersEndAtTheEndOfTime) {

@@ -209,12 +209,11 @@ TEST(InprocBackendTest, ALinkDelaysASendByItsBytesAlone) {
 }
 
 TEST(InprocBackendTest, LinksAreSharedByTheCommunicatorsOfARank) {
-  constexpr int64_t kLatencyNs = 1'000'000;
-  auto world = WorldOf(2, {.bytes_per_s = 1e12, .latency_ns = kLatencyNs});
+  constexpr int64_t kBusyNs = 1'000'000;  // for the 1000 bytes of a sum
+  auto world = WorldOf(2, {.bytes_per_s = 1e6, .latency_ns = 0});
   EXPECT_OK(RunAllRanks(2, [&](int rank) -> absl::Status {
     CommDriver comms[2];
-    commsched_launch_t barrier{};
-    barrier.kind = COMMSCHED_BARRIER;
+    Sum sums[] = {Sum(250), Sum(250)};
     for (int c = 0; c < 2; ++c) {
       CommSpec spec;
       spec.id = c == 0 ? "a" : "b";
@@ -222,13 +221,13 @@ TEST(InprocBackendTest, LinksAreSharedByTheCommunicatorsOfARank) {
       if (!ok.ok()) return ok;
     }
     const int64_t begin_ns = SystemClock::Get().NowNs();
-    for (CommDriver& comm : comms) {
-      if (auto ok = comm.Launch(barrier); !ok.ok()) return ok;
+    for (int c = 0; c < 2; ++c) {
+      if (auto ok = comms[c].Launch(sums[c].launch); !ok.ok()) return ok;
     }
     for (CommDriver& comm : comms) {
       if (auto done = comm.Wait(); !done.ok()) return done.status();
     }
-    EXPECT_GE(SystemClock::Get().NowNs() - begin_ns, 2 * kLatencyNs);
+    EXPECT_GE(SystemClock::Get().NowNs() - begin_ns, 2 * kBusyNs);
     return absl::OkStatus();
   }));
 }

@@ -124,14 +124,45 @@ TEST(MergeByCostTest, AConsumerThatWaitsForTheFirstKeepsItApart) {
   EXPECT_EQ(LaunchNames(*plan).front(), "sum0");
 }
 
-// All consumers wait for the last one anyway.
-TEST(MergeByCostTest, TheLinkAloneKeepsNothingApart) {
+// Each is on the link for a fifth of the time that its launch takes.
+TEST(MergeByCostTest, WhatIsSetUpTogetherSavesALaunchLessTheCopies) {
   CostProfile link = Link();
-  link.link_latency_ns = 3000;
-  const auto plan = MakePlan(Chain(2, 2500, 10), ByCost(), link);
+  link.launch_ns = 5000;
+  const auto plan = MakePlan(Chain(2, 250, 10), ByCost(), link);
   EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum0+sum1"));
   EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
-              HasSubstr("saves 2000 ns and keeps nobody waiting"));
+              HasSubstr("saves 4200 ns and keeps nobody waiting"));
+}
+
+// It passes while the other one is under way.
+TEST(MergeByCostTest, ALatencyIsNotSaved) {
+  CostProfile link = Link();
+  link.link_latency_ns = 100'000;
+  EXPECT_EQ(MakePlan(Chain(2, 2500, 10), ByCost(), link)->launches.size(), 2u);
+}
+
+TEST(MergeByCostTest, OnALaneThatIsSerialItIs) {
+  CostProfile link = Link();
+  link.link_latency_ns = 5000;
+  PlanOptions options = ByCost();
+  options.backend.serial_lanes = true;
+  const auto plan = MakePlan(Chain(2, 2500, 10), options, link);
+  EXPECT_THAT(LaunchNames(*plan), ElementsAre("sum0+sum1"));
+  EXPECT_THAT(ReasonText(*plan, plan->launches[0]),
+              HasSubstr("saves 4000 ns and keeps nobody waiting"));
+}
+
+// The link is busy longer than a launch takes, so that only the processor
+// gains.
+TEST(MergeByCostTest, OnSharedCoresALaunchLessIsTimeToCompute) {
+  CostProfile link = Link();
+  link.launch_ns = 5000;
+  link.num_ranks_sharing = 4;
+  link.num_cores = 2;
+  const auto merged = MakePlan(Chain(2, 2500, 10), ByCost(), link);
+  EXPECT_EQ(merged->launches.size(), 1u);
+  const auto apart = MakePlan(Chain(2, 2500, 10), {}, link);
+  EXPECT_LT(StepNs(merged), StepNs(apart));
 }
 
 TEST(MergeByCostTest, SmallOnesThatAreReadyTogetherGoTogether) {
@@ -261,9 +292,11 @@ TEST(MergeByCostTest, WhatCouldNotBeMergedAnywaySaysWhy) {
 TEST(MergeByCostTest, WhereTheArenaIsSmallLaunchesAre) {
   PlanOptions options = ByCostWithoutLists();
   const Graph graph = Chain(8, 64, 10);
-  ASSERT_EQ(MakePlan(graph, options, Link())->launches.size(), 1u);
+  CostProfile link = Link();
+  link.launch_ns = 5000;
+  ASSERT_EQ(MakePlan(graph, options, link)->launches.size(), 1u);
   options.arena_bytes = 1024;
-  const auto plan = MakePlan(graph, options, Link());
+  const auto plan = MakePlan(graph, options, link);
   EXPECT_EQ(plan->launches.size(), 4u);
   EXPECT_EQ(plan->merging.choice, MergeReport::Choice::kMerged);
   EXPECT_LE(plan->arena_bytes, 1024u);

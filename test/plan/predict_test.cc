@@ -325,7 +325,7 @@ TEST(PredictJobTest, ACycleThroughTwoRolesBoundsBoth) {
   }
 }
 
-TEST(PredictTest, APieceTakesALatencyOfItsOwn) {
+TEST(PredictTest, TheLatenciesOfPiecesOverlap) {
   GraphBuilder b;
   const BufferId x = b.Buffer("x", 1024);
   b.Compute("make", {Write(x)}, OnLane(0, 1000));
@@ -337,10 +337,54 @@ TEST(PredictTest, APieceTakesALatencyOfItsOwn) {
   const Prediction p = Of(b.graph(), profile, options);
   ASSERT_EQ(p.launches.size(), 4u);
   EXPECT_EQ(p.comm_ns, 4 * (1024 + 100));
-  EXPECT_EQ(p.bound_link_ns, p.comm_ns);
-  EXPECT_EQ(p.bound_cycle_ns, 1000 + p.comm_ns);
-  EXPECT_EQ(p.bound_phases_ns, 1000 + p.comm_ns);
+  EXPECT_EQ(p.bound_link_ns, 4 * 1024);
+  EXPECT_EQ(p.bound_cycle_ns, 1000 + 4 * 1024 + 100);
+  EXPECT_EQ(p.bound_phases_ns, 1000 + 4 * 1024 + 100);
   EXPECT_EQ(p.step_ns, p.lower_bound_ns);
+}
+
+// Two sums of 1000 ns each, which are ready together, and a user of both.
+Graph TwoAtOnce() {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 250);
+  const BufferId y = b.Buffer("y", 250);
+  b.Compute("make", {Write(x), Write(y)}, OnLane(0, 1000));
+  b.AllReduce("sum_x", dp, x);
+  b.AllReduce("sum_y", dp, y);
+  b.Compute("use", {Read(x), Read(y)}, OnLane(0, 1000));
+  return b.graph();
+}
+
+TEST(PredictTest, LatenciesOfLaunchesInFlightOverlap) {
+  CostProfile profile = PlainLink();
+  profile.link_latency_ns = 5000;
+  const Prediction p = Of(TwoAtOnce(), profile);
+  EXPECT_EQ(p.launches[0].end_ns, 1000 + 1000 + 5000);
+  EXPECT_EQ(p.launches[1].begin_ns, 1000 + 1000);
+  EXPECT_EQ(p.launches[1].end_ns, 1000 + 2 * 1000 + 5000);
+  EXPECT_EQ(p.step_ns, 1000 + 2 * 1000 + 5000 + 1000);
+  EXPECT_EQ(p.bound_link_ns, 2 * 1000);
+}
+
+TEST(PredictTest, OnALaneThatIsSerialTheyFollowEachOther) {
+  CostProfile profile = PlainLink();
+  profile.link_latency_ns = 5000;
+  PlanOptions options;
+  options.backend.serial_lanes = true;
+  const Prediction p = Of(TwoAtOnce(), profile, options);
+  EXPECT_EQ(p.step_ns, 1000 + 2 * (1000 + 5000) + 1000);
+}
+
+// Each launch takes 100 ns of the core that two ranks share, which compute for
+// 2000 ns each.
+TEST(PredictTest, LaunchesTakeTurnsWithComputeOnSharedCores) {
+  CostProfile profile = PlainLink();
+  profile.launch_ns = 100;
+  EXPECT_EQ(Of(TwoAtOnce(), profile).compute_ns, 2000);
+  profile.num_ranks_sharing = 2;
+  profile.num_cores = 1;
+  EXPECT_EQ(Of(TwoAtOnce(), profile).compute_ns, 2 * (2000 + 2 * 100));
 }
 
 TEST(PredictPropertyTest, BlameAddsUpToWhatIsExposed) {

@@ -31,9 +31,12 @@ double LinkBytes(const Graph& graph, const CollectiveSpec& spec) {
          static_cast<double>(DTypeSize(graph.buffer(spec.input.buffer).dtype));
 }
 
+int64_t BusyNs(double link_bytes, const CostProfile& profile) {
+  return Rounded(1e9 * link_bytes / profile.link_bytes_per_s);
+}
+
 int64_t TimeOf(double link_bytes, const CostProfile& profile) {
-  return profile.link_latency_ns +
-         Rounded(1e9 * link_bytes / profile.link_bytes_per_s);
+  return profile.link_latency_ns + BusyNs(link_bytes, profile);
 }
 
 absl::Status CheckRate(absl::string_view name, double rate) {
@@ -184,6 +187,23 @@ int64_t LinkNs(const Graph& graph, const Launch& launch,
   return TimeOf(LinkBytes(graph, launch), profile);
 }
 
+int64_t BusyNs(const Graph& graph, const CollectiveSpec& spec,
+               const CostProfile& profile) {
+  if (graph.group(spec.group).size <= 1) return 0;
+  return BusyNs(LinkBytes(graph, spec), profile);
+}
+
+int64_t BusyNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile) {
+  return BusyNs(LinkBytes(graph, launch), profile);
+}
+
+int64_t BusyNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile, const BackendModel& backend) {
+  return backend.serial_lanes ? LinkNs(graph, launch, profile)
+                              : BusyNs(graph, launch, profile);
+}
+
 int64_t OverheadNs(const Graph& graph, const Launch& launch,
                    const CostProfile& profile) {
   int64_t ns = profile.launch_ns;
@@ -197,6 +217,29 @@ int64_t OverheadNs(const Graph& graph, const Launch& launch,
       bytes += InputBytes(graph, spec) + OutputBytes(graph, spec);
     }
     ns += CopyNs(bytes, profile);
+  }
+  return ns;
+}
+
+double RanksPerCore(const CostProfile& profile) {
+  return static_cast<double>(std::max(1u, profile.num_ranks_sharing)) /
+         std::max(1u, profile.num_cores);
+}
+
+double CpuStretch(int64_t op_ns, int64_t launch_ns,
+                  const CostProfile& profile) {
+  const double ranks_per_core = RanksPerCore(profile);
+  if (ranks_per_core <= 1) return 1;
+  if (op_ns <= 0) return ranks_per_core;
+  return ranks_per_core *
+         (1 + static_cast<double>(launch_ns) / static_cast<double>(op_ns));
+}
+
+int64_t LaunchCpuNs(const Graph& graph, const Launch& launch,
+                    const CostProfile& profile) {
+  int64_t ns = OverheadNs(graph, launch, profile);
+  for (OpId op : launch.members) {
+    ns += OpCostNs(graph, op, profile) / launch.piece.of;
   }
   return ns;
 }

@@ -43,11 +43,11 @@ uint64_t PayloadBytes(const Graph& graph, const CollectiveSpec& spec);
 // measured.
 int64_t OpCostNs(const Graph& graph, OpId op, const CostProfile& profile);
 
-// Time on the link: latency + f x bytes / bandwidth, where f is (n-1)/n for the
-// full array, twice that for ALL_REDUCE, 1 for SEND and RECV, 0 for BARRIER. A
-// group of one moves nothing and takes no time. The other two know the counts
-// of an uneven ALL_TO_ALL: there, f x bytes is what the busiest member sends to
-// others or receives from them.
+// Time to arrival on an idle link: latency + f x bytes / bandwidth, where f is
+// (n-1)/n for the full array, twice that for ALL_REDUCE, 1 for SEND and RECV, 0
+// for BARRIER. A group of one moves nothing and takes no time. The other two
+// know the counts of an uneven ALL_TO_ALL: there, f x bytes is what the busiest
+// member sends to others or receives from them.
 int64_t LinkNs(CollectiveKind kind, int group_size, uint64_t bytes,
                const CostProfile& profile);
 int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
@@ -57,12 +57,36 @@ int64_t LinkNs(const Graph& graph, const CollectiveSpec& spec,
 int64_t LinkNs(const Graph& graph, const Launch& launch,
                const CostProfile& profile);
 
+// Of LinkNs(), for how long the link carries nothing else: without the latency,
+// in which the transfers behind it are under way.
+int64_t BusyNs(const Graph& graph, const CollectiveSpec& spec,
+               const CostProfile& profile);
+int64_t BusyNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile);
+// Also with the latency if `backend` begins no launch of a lane before the one
+// before it has arrived: launches of other lanes are taken to wait, too.
+int64_t BusyNs(const Graph& graph, const Launch& launch,
+               const CostProfile& profile, const BackendModel& backend);
+
 // What a launch moves over the busier direction of a rank's link.
 double LinkBytes(const Graph& graph, const Launch& launch);
 
 // Before the link: the launch itself, its further members, staging copies.
 int64_t OverheadNs(const Graph& graph, const Launch& launch,
                    const CostProfile& profile);
+
+// Ranks per core, for what they compute.
+double RanksPerCore(const CostProfile& profile);
+
+// How many times as long the compute ops of a rank take as each does alone on a
+// core: with more ranks than cores they take turns with those of other ranks,
+// and with launches. `op_ns` is what the compute ops of a step take,
+// `launch_ns` what its launches do (LaunchCpuNs).
+double CpuStretch(int64_t op_ns, int64_t launch_ns, const CostProfile& profile);
+
+// The processor's time for a launch: OverheadNs, copies and reductions.
+int64_t LaunchCpuNs(const Graph& graph, const Launch& launch,
+                    const CostProfile& profile);
 
 // A copy of `bytes`, in and out.
 int64_t CopyNs(uint64_t bytes, const CostProfile& profile);

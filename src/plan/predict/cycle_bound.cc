@@ -16,15 +16,16 @@ namespace {
 constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
 
 // What a collective takes on a link that it has to itself: its pieces one after
-// the other; encoded, less travels than the graph says.
+// the other, but for their latencies; encoded, less travels than the graph
+// says.
 int64_t LinkDelay(const Plan& plan, OpId op, const CostProfile& profile) {
   const Graph& graph = *plan.graph;
   const CollectiveSpec& spec = graph.op(op).collective;
   const absl::Span<const LaunchId> launches = plan.LaunchesOf(op);
   if (launches.size() > 1) {
-    int64_t sum = 0;
-    for (LaunchId piece : launches) {
-      sum += LinkNs(graph, plan.launches[piece.value()], profile);
+    int64_t sum = LinkNs(graph, plan.launches[launches[0].value()], profile);
+    for (LaunchId piece : launches.subspan(1)) {
+      sum += BusyNs(graph, plan.launches[piece.value()], profile);
     }
     return sum;
   }

@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "plan/predict/cost_model.h"
-#include "plan/predict/lower_bound.h"
 
 namespace commsched {
 namespace {
@@ -18,6 +17,7 @@ class Modeler {
     model_.num_roles = static_cast<uint32_t>(roles.size());
     model_.max_launches = options.max_launches_in_flight;
     model_.max_bytes = options.max_bytes_in_flight;
+    backend_ = options.backend;
   }
 
   JobModel Run() {
@@ -40,10 +40,22 @@ class Modeler {
     model_.sides.reserve(num_launches);
   }
 
-  int64_t Stretched(const RoleDraft& role, OpId op) const {
+  static int64_t Stretched(const RoleDraft& role, OpId op, double stretch) {
     return static_cast<int64_t>(std::llround(
         static_cast<double>(OpCostNs(*role.graph, op, *role.profile)) *
-        std::max(1.0, RanksPerCore(*role.profile))));
+        stretch));
+  }
+
+  static double StretchOf(const RoleDraft& role) {
+    int64_t op_ns = 0;
+    for (OpId op : role.order->host) {
+      op_ns += OpCostNs(*role.graph, op, *role.profile);
+    }
+    int64_t launch_ns = 0;
+    for (const Launch& launch : *role.launches) {
+      launch_ns += LaunchCpuNs(*role.graph, launch, *role.profile);
+    }
+    return CpuStretch(op_ns, launch_ns, *role.profile);
   }
 
   void AddCompute(uint32_t r) {
@@ -51,6 +63,7 @@ class Modeler {
     model_.launch_ns = std::max(model_.launch_ns, role.profile->launch_ns);
     const uint32_t first_lane = static_cast<uint32_t>(model_.lanes.size());
     node_of_op_.emplace_back(role.graph->ops().size(), Plan::kNone);
+    const double stretch = StretchOf(role);
     for (uint32_t i = 0; i < role.order->host.size(); ++i) {
       const OpId op = role.order->host[i];
       const ComputeSpec& spec = role.graph->op(op).compute;
@@ -60,7 +73,7 @@ class Modeler {
                                 .role = r,
                                 .lane = lane,
                                 .position = i,
-                                .cpu_ns = Stretched(role, op),
+                                .cpu_ns = Stretched(role, op, stretch),
                                 .filler = spec.filler});
       if (lane >= model_.lanes.size()) model_.lanes.resize(lane + 1);
       model_.lanes[lane].push_back(node);
@@ -102,6 +115,7 @@ class Modeler {
     JobModel::Side side{
         .role = r, .launch = k, .ready = 0, .first_need = PlannedOrder::kNone};
     int64_t cpu_ns = 0;
+    const double stretch = std::max(1.0, RanksPerCore(*role.profile));
     for (OpId op : launch.members) {
       node_of_op_[r][op.value()] = node;
       side.ready = std::max(side.ready, role.order->ready[op.value()]);
@@ -109,13 +123,15 @@ class Modeler {
           std::min(side.first_need, role.order->first_need[op.value()]);
       transfer.priority =
           std::max(transfer.priority, role.graph->op(op).priority);
-      cpu_ns += Stretched(role, op) / launch.piece.of;
+      cpu_ns += Stretched(role, op, stretch) / launch.piece.of;
     }
     transfer.cpu_ns = std::max(transfer.cpu_ns, cpu_ns);
     transfer.overhead_ns = std::max(
         transfer.overhead_ns, OverheadNs(*role.graph, launch, *role.profile));
     transfer.link_ns =
         std::max(transfer.link_ns, LinkNs(*role.graph, launch, *role.profile));
+    transfer.busy_ns = std::max(
+        transfer.busy_ns, BusyNs(*role.graph, launch, *role.profile, backend_));
     transfer.bytes = std::max(transfer.bytes, launch.payload_bytes);
     model_.sides.push_back(side);
     ++transfer.num_sides;
@@ -154,6 +170,7 @@ class Modeler {
   }
 
   const absl::Span<const RoleDraft> roles_;
+  BackendModel backend_;
   // By role and OpId; of a split collective that of the last piece.
   std::vector<std::vector<uint32_t>> node_of_op_;
   JobModel model_;

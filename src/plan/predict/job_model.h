@@ -32,7 +32,7 @@ struct JobModel {
     uint32_t role = 0;
     uint32_t lane = 0;      // in `lanes`
     uint32_t position = 0;  // in the role's host order
-    int64_t cpu_ns = 0;     // of all ranks that share the core
+    int64_t cpu_ns = 0;     // beside what else runs on the core (CpuStretch)
     bool filler = false;
   };
   // A launch of one role, or the launches of several that are one.
@@ -40,8 +40,9 @@ struct JobModel {
     uint32_t first_side = 0;  // in `sides`
     uint32_t num_sides = 0;
     int64_t overhead_ns = 0;
-    int64_t link_ns = 0;
-    int64_t cpu_ns = 0;  // measured copies and reductions, at least
+    int64_t link_ns = 0;  // to arrival
+    int64_t busy_ns = 0;  // of that, until the next one may begin
+    int64_t cpu_ns = 0;   // measured copies and reductions, at least
     uint64_t bytes = 0;
     int priority = 0;
   };

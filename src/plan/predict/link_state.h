@@ -10,9 +10,10 @@
 
 namespace commsched {
 
-// A role's link in a simulation: when it is free, what is in flight on it.
-// Transfers complete in the order in which they are issued, by one issuer, who
-// gives each its overhead before the next.
+// A role's link in a simulation: when it is free, what is in flight on it. It
+// is free while what it has carried is a latency away from its end. Transfers
+// complete in the order in which they are issued, by one issuer, who gives each
+// its overhead before the next.
 class LinkState {
  public:
   LinkState(uint32_t max_launches, uint64_t max_bytes)

@@ -33,9 +33,9 @@ struct ListSchedule {
 
 // Simulates the job and decides, whenever a link comes free, which of the
 // transfers that are ready goes next. Compute lanes run in host order; a link
-// carries one transfer at a time, and the next is issued launch_ns before it
-// comes free, one after the other; the window holds; all transfers of a step
-// are issued before those of the next one.
+// carries one transfer at a time (JobModel::Transfer::busy_ns), and the next is
+// issued launch_ns before it comes free, one after the other; the window holds;
+// all transfers of a step are issued before those of the next one.
 //
 // The order of issue is legal as key order: every start follows the completion
 // of what it depends on, and no transfer passes one that is needed, in the

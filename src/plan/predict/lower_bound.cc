@@ -12,35 +12,25 @@ namespace commsched {
 namespace {
 
 // Busy time of the busier direction of a rank's link. Sends use one, receives
-// the other, a pipeline tick its latency in each that it uses; all else uses
-// both.
+// the other; all else uses both.
 int64_t LinkBound(const Plan& plan, const CostProfile& profile) {
   const Graph& graph = *plan.graph;
   int64_t both_ns = 0, out_ns = 0, in_ns = 0;
   for (const Launch& launch : plan.launches) {
     if (launch.kind != CollectiveKind::kSend) {
-      both_ns += LinkNs(graph, launch, profile);
+      both_ns += BusyNs(graph, launch, profile);
       continue;
     }
-    int64_t* const directions[] = {&out_ns, &in_ns};
-    bool used[] = {false, false};
     for (OpId op : launch.members) {
       const CollectiveSpec& spec = graph.op(op).collective;
-      const int direction = spec.kind == CollectiveKind::kRecv ? 1 : 0;
-      *directions[direction] += LinkNs(graph, spec, profile);
-      if (used[direction]) *directions[direction] -= profile.link_latency_ns;
-      used[direction] = true;
+      (spec.kind == CollectiveKind::kRecv ? in_ns : out_ns) +=
+          BusyNs(graph, spec, profile);
     }
   }
   return both_ns + std::max(out_ns, in_ns);
 }
 
 }  // namespace
-
-double RanksPerCore(const CostProfile& profile) {
-  return static_cast<double>(std::max(1u, profile.num_ranks_sharing)) /
-         std::max(1u, profile.num_cores);
-}
 
 int64_t ComputeBound(const Plan& plan, const CostProfile& profile) {
   int64_t cpu_ns = 0;

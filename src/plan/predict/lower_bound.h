@@ -14,7 +14,7 @@ namespace commsched {
 // (docs/lower_bound.md).
 struct LowerBound {
   int64_t compute_ns = 0;  // CPU of all ranks that share cores / cores
-  int64_t link_ns = 0;     // busy time of a link direction
+  int64_t link_ns = 0;     // busy time of a link direction, without latencies
   int64_t cycle_ns = 0;    // longest dependency cycle / its distance
   int64_t phases_ns = 0;   // sum over phases between barriers (plan/phases.h)
   int64_t step_ns = 0;     // the largest of them
@@ -29,9 +29,6 @@ int64_t ComputeBound(const Plan& plan, const CostProfile& profile);
 
 // Of one role.
 LowerBound LowerBoundOf(const Plan& plan, const CostProfile& profile);
-
-// Ranks per core, for what they compute.
-double RanksPerCore(const CostProfile& profile);
 
 }  // namespace commsched
 

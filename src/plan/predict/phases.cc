@@ -21,7 +21,8 @@ constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 struct Confined {
   int64_t ready = -kUnbounded;
   int64_t need = kUnbounded;
-  int64_t link_ns = 0;
+  int64_t busy_ns = 0;
+  int64_t latency_ns = 0;  // from off the link to its end
 };
 
 // The ops of the compute lane with the most work, in host order.
@@ -58,7 +59,10 @@ std::vector<Confined> Confine(const Plan& plan, const CostProfile& profile,
   for (size_t i = 0; i < launches.size(); ++i) {
     // Sends and receives use a direction each, and need not exclude each other.
     if (plan.launches[i].kind == CollectiveKind::kSend) continue;
-    launches[i].link_ns = LinkNs(*plan.graph, plan.launches[i], profile);
+    const Launch& launch = plan.launches[i];
+    launches[i].busy_ns = BusyNs(*plan.graph, launch, profile);
+    launches[i].latency_ns =
+        LinkNs(*plan.graph, launch, profile) - launches[i].busy_ns;
   }
   const std::vector<Dependency>& edges = plan.dependencies.edges;
   // Of a split collective every piece has the dependencies of the whole, whose
@@ -109,10 +113,10 @@ std::vector<int64_t> ChooseCuts(const std::vector<Confined>& launches,
     if (length <= 0) continue;
     const int64_t begin = (((launch.ready + 1) % m) + m) % m;
     const int64_t end = std::min(begin + length, m);
-    straddle[begin] += launch.link_ns;
-    straddle[end] -= launch.link_ns;
-    straddle[0] += launch.link_ns;
-    straddle[begin + length - end] -= launch.link_ns;
+    straddle[begin] += launch.busy_ns;
+    straddle[end] -= launch.busy_ns;
+    straddle[0] += launch.busy_ns;
+    straddle[begin + length - end] -= launch.busy_ns;
   }
   std::partial_sum(straddle.begin(), straddle.end(), straddle.begin());
   std::stable_sort(cuts.begin(), cuts.end(), [&](int64_t a, int64_t b) {
@@ -134,7 +138,7 @@ class PhaseTable {
       cpu_before_[p + 1] = cpu_before_[p] + lane.cpu_ns[p % m_];
     }
     const size_t c = cuts_.size();
-    link_.assign(c, std::vector<int64_t>(c + 1, 0));
+    link_.assign(c, std::vector<OnLink>(c + 1));
     for (size_t a = 0; a < c; ++a) FillLinks(launches, a);
   }
 
@@ -147,10 +151,22 @@ class PhaseTable {
     const int64_t begin = cuts_[a];
     const int64_t cpu = cpu_before_[Position(a, k)] - cpu_before_[begin];
     const int64_t first = cpu_before_[begin + 1] - cpu_before_[begin];
-    return std::max(cpu, first + link_[a][k]);
+    return std::max(cpu, first + link_[a][k].busy_ns + link_[a][k].latency_ns);
   }
 
  private:
+  // Launches that must start and end in a phase: one after the other, until the
+  // last has arrived.
+  struct OnLink {
+    int64_t busy_ns = 0;
+    int64_t latency_ns = 0;
+    OnLink& operator+=(const OnLink& other) {
+      busy_ns += other.busy_ns;
+      latency_ns = std::max(latency_ns, other.latency_ns);
+      return *this;
+    }
+  };
+
   int64_t Position(size_t a, size_t k) const {
     const size_t c = cuts_.size();
     return cuts_[(a + k) % c] + (a + k >= c ? m_ : 0);
@@ -166,15 +182,16 @@ class PhaseTable {
       const int64_t offset = (((launch.ready - begin) % m_) + m_) % m_;
       const int64_t need = begin + offset + (launch.need - launch.ready);
       const auto end = std::lower_bound(ends.begin() + 1, ends.end(), need);
-      if (end != ends.end()) link_[a][end - ends.begin()] += launch.link_ns;
+      if (end == ends.end()) continue;
+      link_[a][end - ends.begin()] += {launch.busy_ns, launch.latency_ns};
     }
-    std::partial_sum(link_[a].begin(), link_[a].end(), link_[a].begin());
+    for (size_t k = 1; k <= c; ++k) link_[a][k] += link_[a][k - 1];
   }
 
   const int64_t m_;
   const std::vector<int64_t> cuts_;
   std::vector<int64_t> cpu_before_;
-  std::vector<std::vector<int64_t>> link_;  // by cut, by number of cuts on
+  std::vector<std::vector<OnLink>> link_;  // by cut, by number of cuts on
 };
 
 }  // namespace

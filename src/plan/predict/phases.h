@@ -14,7 +14,8 @@ namespace commsched {
 // is at least the sum, over the phases between neighbouring cuts, of
 //
 //   max(CPU of the lane's ops in the phase, of all ranks that share cores;
-//       link time of the launches that must start and end in the phase)
+//       time for which the launches that must start and end in the phase keep
+//       the link busy, and the latency of the last of them)
 //
 // and this is the largest such sum over the cuts that are tried: all ops of the
 // busiest lane, or of a long one the kMaxCuts that the least link time

@@ -123,8 +123,8 @@ Issued IssueTransfer(const JobModel::Transfer& transfer, int64_t issue,
     begin = std::max(begin, link.free());
   }
   begin = std::max(begin, issue + transfer.overhead_ns);
-  const int64_t off_link = begin + transfer.link_ns;
-  int64_t done = std::max(off_link, begin + transfer.cpu_ns);
+  const int64_t off_link = begin + transfer.busy_ns;
+  int64_t done = begin + std::max(transfer.link_ns, transfer.cpu_ns);
   for (const JobModel::Side& side : model.SidesOf(transfer)) {
     done = std::max(done, (*links)[side.role].last_done());
   }

@@ -18,6 +18,18 @@ int64_t Scaled(int64_t ns, double factor) {
   return static_cast<int64_t>(std::llround(static_cast<double>(ns) * factor));
 }
 
+double StretchOf(const Plan& plan, const CostProfile& profile) {
+  int64_t op_ns = 0;
+  for (const ComputeNode& node : plan.nodes) {
+    op_ns += OpCostNs(*plan.graph, node.op, profile);
+  }
+  int64_t launch_ns = 0;
+  for (const Launch& launch : plan.launches) {
+    launch_ns += LaunchCpuNs(*plan.graph, launch, profile);
+  }
+  return CpuStretch(op_ns, launch_ns, profile);
+}
+
 }  // namespace
 
 Playback::Playback(absl::Span<const PlayedRole> roles) {
@@ -31,10 +43,11 @@ Playback::Role Playback::MakeRole(const PlayedRole& played) {
   role.plan = &plan;
   role.sequence = SequenceOf(plan);
   const double stretch = std::max(1.0, RanksPerCore(profile));
+  const double op_stretch = StretchOf(plan, profile);
   for (const NodeRef& node : role.sequence.nodes) {
     if (node.kind == NodeRef::Kind::kOp) {
       role.cpu_ns.push_back(
-          Scaled(OpCostNs(*plan.graph, OpId(node.index), profile), stretch));
+          Scaled(OpCostNs(*plan.graph, OpId(node.index), profile), op_stretch));
       continue;
     }
     const Launch& launch = plan.launches[node.index];
@@ -48,6 +61,8 @@ Playback::Role Playback::MakeRole(const PlayedRole& played) {
   uint32_t num_lanes = 1;
   for (const Launch& launch : plan.launches) {
     role.link_ns.push_back(LinkNs(*plan.graph, launch, profile));
+    role.busy_ns.push_back(
+        BusyNs(*plan.graph, launch, profile, plan.options.backend));
     role.overhead_ns.push_back(OverheadNs(*plan.graph, launch, profile));
     num_lanes = std::max(num_lanes, launch.lane + 1);
   }
@@ -153,11 +168,12 @@ void Playback::Carry(Role* role, uint32_t index, int64_t begin_ns) {
   const uint32_t p = role->next;
   LaunchTimes& times = role->now.launches[index];
   times.begin_ns = begin_ns;
-  times.off_link_ns = begin_ns + role->link_ns[index];
+  times.off_link_ns = begin_ns + role->busy_ns[index];
+  times.arrived_ns = begin_ns + role->link_ns[index];
   role->link_free = times.off_link_ns;
   int64_t& complete_ns = role->lane_complete[role->plan->launches[index].lane];
   complete_ns =
-      std::max({complete_ns, times.off_link_ns, begin_ns + role->cpu_ns[p]});
+      std::max({complete_ns, times.arrived_ns, begin_ns + role->cpu_ns[p]});
   role->now.start[p] = times.issue_ns;
   role->now.end[p] = complete_ns;
 }

@@ -20,7 +20,8 @@ struct LaunchTimes {
   int64_t issue_ns = 0;   // all of them
   int64_t link_free_ns = 0;
   int64_t begin_ns = 0;     // on the link: all roles are there
-  int64_t off_link_ns = 0;  // off it
+  int64_t off_link_ns = 0;  // the next one may begin
+  int64_t arrived_ns = 0;   // a latency later
 };
 
 // One step of one role.
@@ -38,7 +39,8 @@ struct PlayedRole {
 
 // A compute lane runs its ops in host order, launches are issued in key order
 // as their waits are met, each set up before the next, and a rank's link
-// carries one at a time in that order. A launch that several roles share begins
+// carries one at a time in that order, but for their latencies. A launch that
+// several roles share begins
 // when the last of them is there. Everything a node waits for comes before it
 // in its role's sequence, and shared launches have equal keys that rise in each
 // role, so one sweep over all roles gives the times of a step.
@@ -51,6 +53,7 @@ class Playback {
 
   size_t num_roles() const { return roles_.size(); }
   const Sequence& sequence(size_t role) const { return roles_[role].sequence; }
+  // To arrival.
   int64_t link_ns(size_t role, uint32_t launch) const {
     return roles_[role].link_ns[launch];
   }
@@ -63,7 +66,8 @@ class Playback {
     const Plan* plan = nullptr;
     Sequence sequence;
     std::vector<int64_t> cpu_ns;       // by position, of ranks that share cores
-    std::vector<int64_t> link_ns;      // by launch
+    std::vector<int64_t> link_ns;      // by launch, to arrival
+    std::vector<int64_t> busy_ns;      // by launch
     std::vector<int64_t> overhead_ns;  // by launch
     std::vector<int64_t> lane_free;
     std::vector<int64_t> lane_complete;

@@ -156,7 +156,7 @@ class RoleView {
     launch.begin_ns = times.begin_ns - origin_ns;
     launch.end_ns = step_.end[sequence_.of_launch[k]] - origin_ns;
     launch.exposed_ns =
-        link_ns - compute_.Covered({times.begin_ns, times.off_link_ns});
+        link_ns - compute_.Covered({times.begin_ns, times.arrived_ns});
     if (launch.exposed_ns == 0) return launch;
     launch.exposed_by = ShareOut(launch.exposed_ns, HoldOf(k), compute_);
     launch.cause = CauseOf(launch.exposed_by);
