@@ -14,7 +14,6 @@
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/algorithms/relays.h"
 #include "plugins/ucx/algorithms/routes.h"
-#include "test/plugin/built_job.h"
 
 namespace commsched {
 namespace {
@@ -124,8 +123,8 @@ TEST(RelaysTest, ALittleIsNotWorthAHop) {
 }
 
 TEST(RelaysTest, ASmallPartOfALinkIsNotWorthMessages) {
-  EXPECT_FALSE(GatherLoads(3, 320'000, 104'000, 111'000).AreWorthwhile(4));
-  EXPECT_TRUE(GatherLoads(3, 320'000, 104'000, 116'000).AreWorthwhile(4));
+  EXPECT_FALSE(GatherLoads(3, 320'000, 104'000, 111'000).AreWorthwhile(40));
+  EXPECT_TRUE(GatherLoads(3, 320'000, 104'000, 116'000).AreWorthwhile(40));
 }
 
 TEST(RelaysTest, NothingIsCutIntoMessagesThatAreSmall) {
@@ -330,9 +329,8 @@ TEST(RelayRoomTest, WhatWasMeasuredHasRoomAndPeersForAnySmallerCounts) {
     const Layout layout(expected.hosts);
     const int rank = static_cast<int>(random() % expected.hosts.size());
     const GatherLaunch largest(expected.counts);
-    Operation operation;
-    ucx::Measure(largest.Task(layout, rank), &operation);
-    const Room room = RoomOf(operation);
+    Operation measured;
+    ucx::Measure(largest.Task(layout, rank), &measured);
     std::vector<bool> peers(expected.hosts.size());
     ucx::MarkPeersOf(ucx::kLevels, largest.Task(layout, rank), &peers);
     for (int i = 0; i < 6; ++i) {
@@ -341,9 +339,15 @@ TEST(RelayRoomTest, WhatWasMeasuredHasRoomAndPeersForAnySmallerCounts) {
         counts.push_back(SmallerCounts(most, random));
       }
       const GatherLaunch launch(std::move(counts));
+      Operation operation;
       ucx::BuildNowhere(ucx::kLevels, launch.Task(layout, rank), &operation);
       num_relayed += HasRelayed(operation) ? 1 : 0;
-      EXPECT_EQ(RoomOf(operation), room);
+      EXPECT_LE(operation.messages.size(), measured.messages.capacity());
+      EXPECT_LE(operation.steps.size(), measured.steps.capacity());
+      EXPECT_LE(operation.copies.size(), measured.copies.capacity());
+      EXPECT_LE(operation.sent_on.size(), measured.sent_on.capacity());
+      EXPECT_LE(operation.spreads.size(), measured.spreads.capacity());
+      EXPECT_LE(operation.relayed.size(), measured.relayed.capacity());
       std::vector<bool> met = peers;
       ucx::MarkPeers(operation, &met);
       EXPECT_EQ(met, peers);
@@ -385,7 +389,7 @@ TEST(RelayRoomTest, RoomIsAFewTimesWhatIsNeeded) {
       ucx::BuildNowhere(ucx::kLevels, launch.Task(layout, rank), &operation);
       EXPECT_LE(operation.messages.capacity(), 4 * operation.messages.size())
           << each.what << ", rank " << rank;
-      EXPECT_LE(operation.sent_on.capacity(), 2 * operation.messages.size())
+      EXPECT_LE(operation.sent_on.capacity(), 3 * operation.messages.size())
           << each.what << ", rank " << rank;
       EXPECT_LE(operation.steps.capacity(), operation.messages.size())
           << each.what << ", rank " << rank;
