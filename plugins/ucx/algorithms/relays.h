@@ -46,8 +46,8 @@ uint64_t GatheredOf(const commsched_launch_t& launch, int rank);
 class Relays {
  public:
   // No host gets less of one rank's part to send on: a message is sent on to
-  // each of H - 2 hosts, however small.
-  static constexpr uint64_t kLeastPartBytes = 32 << 10;
+  // each of H - 2 hosts. Of many ranks a part may be small, and worth it.
+  static constexpr uint64_t kLeastPartBytes = 256;
 
   Relays(const Layout& layout, Operation* operation);
 
