@@ -155,7 +155,8 @@ class OverlapPlan {
     options.sp = 2;
     options.sp_chunks = 2;
     options.link = {.bytes_per_s = 1e8, .latency_ns = 50'000};
-    options.coalesce_bytes = 0;  // Each exchange by itself.
+    options.coalesce_bytes = 0;  // Each exchange by itself, when it is due.
+    options.priority = "off";
     TrainingRanks ranks(options);
     char* text = nullptr;
     EXPECT_EQ(commsched_plan_explain(commsched_engine_plan(ranks.engine()),
