@@ -97,6 +97,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       operations_(desc.max_in_flight),
       pacer_(ChunkBytesOn(layout_, network->choice().chunk_bytes)),
       peers_(static_cast<size_t>(desc.size)),
+      may_ask_all_(desc.max_in_flight),
       unsent_(std::make_shared<std::vector<uint32_t>>(peers_.size())) {
   order_.reserve(desc.max_in_flight);
   spare_.reserve(desc.max_in_flight);
@@ -374,6 +375,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   }
   Operation& operation = operations_[request];
   operation.active = true;
+  may_ask_all_[request] = false;
   operation.root = launch.root;
   order_.push_back(request);
   operation.serial = num_launches_++;

@@ -49,9 +49,9 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // With the network's mutex.
   void Abort(commsched_status_t status, const char* message);
   Outcome Status();
-  // Whom `request` waits for: who has said that it has not posted it, and is
-  // not kept itself (are asked anew if `capacity` is 0); and who has been asked
-  // and says nothing.
+  // Of those that `request` waits for, and who keep them: who has said that it
+  // has not posted it, and is not kept itself (are asked anew if `capacity` is
+  // 0); and who has been asked and says nothing.
   uint32_t Missing(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity);
   uint32_t TakeStarts(commsched_launch_start_t* out_starts, uint32_t capacity);
@@ -100,10 +100,18 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     bool asks_again = false;
     int64_t answer_asked_ns = 0;
     bool answer_counts = false;
-    bool waits = false;          // It has answered so (Notice::waits).
+    // It has answered that it is kept in this collective, counted from 1; 0: in
+    // none (Comm::KeptIn).
+    uint64_t kept_in = 0;
     bool is_answer_due = false;  // It has asked, and cannot be answered yet.
     // The last launch of kind SEND with a receive of it.
     uint64_t received_in = UINT64_MAX;
+    // As LookAt() has left them, of the launch that it looked at: a message is
+    // to come from it, or has not been taken by it; it has posted it (of sends
+    // and receives, what is open); and whether anything of it is waited for.
+    bool has_open = false;
+    bool has_posted = false;
+    bool may_keep = false;
   };
 
   Comm(Network* network, const commsched_comm_desc_t& desc);
@@ -129,15 +137,16 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
                      ucs_status_t status, uint64_t bytes);
   void HearJoined(const Notice& notice);
   // Who has not posted (comm_late.cc).
-  void Ask(const Operation& operation, int64_t now_ns);
+  void Ask(uint32_t request, int64_t now_ns);
+  void AskAll(int64_t now_ns);
+  void AskAnew(int peer, int64_t now_ns);
   void AskPeer(int peer, int64_t now_ns);
   void AnswerAsked(int peer);
   void HearPosted(const Notice& notice);
-  bool HasOpen(const Operation& operation, int peer) const;
   bool WaitsFor(const Operation& operation, int peer) const;
-  bool HasPosted(const Operation& operation, int peer) const;
-  bool MayKeep(const Operation& operation, int peer) const;
-  bool IsKept() const;
+  bool LookAt(const Operation& operation);
+  uint64_t KeptIn() const;
+  static bool Counts(const Peer& peer, int64_t now_ns);
   template <typename Is>
   uint32_t List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
                 const Is& is);
@@ -236,6 +245,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t num_collectives_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
+  // By request: whom it waits for has been asked, the others have not.
+  std::vector<bool> may_ask_all_;
   Outcome failure_;
   int64_t failed_ns_ = 0;
   int64_t end_by_ns_ = 0;  // Network::EndByNs(), of when it failed.

@@ -24,96 +24,105 @@ bool IsOpen(const Message& message) {
   return message.IsUnderWay() || message.unread != 0;
 }
 
-bool HasOpenReceive(const Operation& operation) {
-  return std::any_of(operation.messages.begin(), operation.messages.end(),
-                     [](const Message& message) {
-                       return message.is_receive && IsOpen(message);
-                     });
-}
-
-// Whether who hands on what is to come may itself wait for anybody.
-bool WaitsForOthers(const Operation& operation) {
-  return operation.hands_on && HasOpenReceive(operation);
+// Of which not everybody needs something of everybody.
+bool HasRoot(const Operation& operation) {
+  return operation.kind == COMMSCHED_BROADCAST ||
+         operation.kind == COMMSCHED_REDUCE;
 }
 
 }  // namespace
 
 // ---- Who has not issued ----
 
-// Whether a message is to come from `peer`, or has not been taken by it.
-bool Comm::HasOpen(const Operation& operation, int peer) const {
-  return std::any_of(operation.messages.begin(), operation.messages.end(),
-                     [&](const Message& message) {
-                       return message.peer == peer && IsOpen(message);
-                     });
-}
-
 // Of most kinds everybody needs something of everybody. Of others only whom a
 // message is to come from, or is not taken by; and of a broadcast the root,
-// whose data others may hand on. By some algorithms who hands on may itself
-// wait for anybody.
+// whose data others may hand on.
 bool Comm::WaitsFor(const Operation& operation, int peer) const {
-  if (peer == rank_) return false;
+  if (peers_[static_cast<size_t>(peer)].has_open) return true;
   switch (operation.kind) {
     case COMMSCHED_SEND:
-      return HasOpen(operation, peer);
+      return false;
     case COMMSCHED_BROADCAST:
-      return peer == operation.root || WaitsForOthers(operation) ||
-             HasOpen(operation, peer);
+      return peer == operation.root;
     case COMMSCHED_REDUCE:
-      return rank_ == operation.root || WaitsForOthers(operation) ||
-             HasOpen(operation, peer);
+      return rank_ == operation.root;
     default:
       return true;
   }
 }
 
-// Of sends and receives, what is open.
-bool Comm::HasPosted(const Operation& operation, int peer) const {
-  const Peer& other = peers_[static_cast<size_t>(peer)];
-  if (operation.kind != COMMSCHED_SEND) {
-    return other.launches_posted > operation.number;
+// Marks what `operation` may be waiting for of each member. All that comes of
+// one directly may have come, but not what it hands on: by some algorithms who
+// hands on what is to come may itself wait for anybody. Returns whether
+// somebody that it waits for is kept in an earlier launch, be it by one that
+// it does not wait for.
+bool Comm::LookAt(const Operation& operation) {
+  const bool is_send = operation.kind == COMMSCHED_SEND;
+  for (Peer& peer : peers_) {
+    peer.has_open = false;
+    peer.has_posted = is_send || peer.launches_posted > operation.number;
   }
-  return std::all_of(operation.messages.begin(), operation.messages.end(),
-                     [&](const Message& message) {
-                       return message.peer != peer || !IsOpen(message) ||
-                              message.number <= (message.is_receive
-                                                     ? other.sends_posted
-                                                     : other.receives_posted);
-                     });
+  bool has_open_receive = false;
+  for (const Message& message : operation.messages) {
+    if (!IsOpen(message)) continue;
+    Peer& peer = peers_[static_cast<size_t>(message.peer)];
+    peer.has_open = true;
+    has_open_receive |= message.is_receive;
+    if (is_send &&
+        message.number >
+            (message.is_receive ? peer.sends_posted : peer.receives_posted)) {
+      peer.has_posted = false;
+    }
+  }
+  const bool waits_for_others = operation.hands_on && has_open_receive;
+  bool any_is_kept = false;
+  for (int rank = 0; rank < size(); ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    peer.may_keep = rank != rank_ &&
+                    (waits_for_others || (WaitsFor(operation, rank) &&
+                                          (!peer.has_posted || peer.has_open)));
+    any_is_kept |=
+        peer.may_keep && peer.kept_in != 0 && peer.kept_in <= operation.number;
+  }
+  return any_is_kept && HasRoot(operation);
 }
 
-// Whether `operation` may be waiting for anything of `peer`. All that comes of
-// it directly may have come, but not what it hands on.
-bool Comm::MayKeep(const Operation& operation, int peer) const {
-  if (!WaitsFor(operation, peer)) return false;
-  return !HasPosted(operation, peer) || HasOpen(operation, peer) ||
-         WaitsForOthers(operation);
-}
-
-// Whether this member is in a collective that others have to get on with. They,
-// or whom they wait for, are why it has not posted the next one. (Sends and
-// receives have no common order: ranks may wait for each other in a circle.)
-bool Comm::IsKept() const {
-  return std::any_of(order_.begin(), order_.end(), [&](uint32_t request) {
+// The number, from 1, of the first collective that this member is in and that
+// others have to get on with; 0: there is none. They, or whom they wait for,
+// are why it has not posted the next one. (Sends and receives have no common
+// order: ranks may wait for each other in a circle.)
+uint64_t Comm::KeptIn() const {
+  for (const uint32_t request : order_) {
     const Operation& operation = operations_[request];
-    return operation.kind != COMMSCHED_SEND && !operation.IsDone() &&
-           !operation.HasDueStep();
-  });
+    if (operation.kind != COMMSCHED_SEND && !operation.IsDone() &&
+        !operation.HasDueStep()) {
+      return operation.number + 1;
+    }
+  }
+  return 0;
 }
 
-// Members that `request` waits for and that `is` is true of. Also after a
-// failure: another rank's may come while the host says what it waits for.
+// Whether what `peer` has answered is true of `now_ns`.
+bool Comm::Counts(const Peer& peer, int64_t now_ns) {
+  return peer.answer_counts && now_ns < peer.answer_asked_ns + kFreshNs;
+}
+
+// Members that `request` may be waiting for and that `is` is true of. Also
+// after a failure: another rank's may come while the host says what it waits
+// for.
 template <typename Is>
 uint32_t Comm::List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
                     const Is& is) {
   if (request >= operations_.size() || !operations_[request].active) return 0;
   const Operation& operation = operations_[request];
   if (operation.IsDone()) return 0;
+  const bool any_may_keep = LookAt(operation);
   uint32_t count = 0;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (!MayKeep(operation, peer) || !is(operation, peer)) continue;
-    if (count < capacity) out_ranks[count] = peer;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (rank == rank_ || !(any_may_keep || peer.may_keep)) continue;
+    if (!is(operation, peer)) continue;
+    if (count < capacity) out_ranks[count] = rank;
     ++count;
   }
   return count;
@@ -126,39 +135,68 @@ uint32_t Comm::Missing(uint32_t request, int32_t* out_ranks,
   const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
   if (capacity == 0 && request < operations_.size() &&
       operations_[request].active) {
-    Ask(operations_[request], now_ns);
+    Ask(request, now_ns);
   }
   // Nobody is asked after a failure: what was known then stays.
   const int64_t known_ns = failure_.ok() ? now_ns : failed_ns_;
-  const auto has_not = [&](const Operation& operation, int rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (HasPosted(operation, rank)) return false;
-    if (peer.waits && operation.kind != COMMSCHED_SEND) return false;
-    return peer.answer_counts && known_ns < peer.answer_asked_ns + kFreshNs;
+  uint64_t first_kept_in = UINT64_MAX;
+  for (const Peer& peer : peers_) {
+    if (peer.kept_in == 0 || !Counts(peer, known_ns)) continue;
+    first_kept_in = std::min(first_kept_in, peer.kept_in);
+  }
+  const auto has_not = [&](const Operation& operation, const Peer& peer) {
+    if (peer.has_posted || !Counts(peer, known_ns)) return false;
+    if (operation.kind == COMMSCHED_SEND) return true;
+    if (peer.kept_in != 0) return false;
+    // Whom it does not wait for only if others wait for it.
+    return peer.may_keep || (first_kept_in <= operation.number &&
+                             peer.launches_posted < first_kept_in);
   };
   return List(request, out_ranks, capacity, has_not);
 }
 
 uint32_t Comm::Silent(uint32_t request, int32_t* out_ranks, uint32_t capacity) {
   const std::lock_guard<std::mutex> lock(network_->mu());
-  const auto is_asked = [&](const Operation& /*operation*/, int peer) {
-    return peers_[static_cast<size_t>(peer)].asked_ns != 0;
+  const auto is_asked = [](const Operation& /*operation*/, const Peer& peer) {
+    return peer.asked_ns != 0;
   };
   return List(request, out_ranks, capacity, is_asked);
 }
 
-// One question at a time is under way to each.
-void Comm::Ask(const Operation& operation, int64_t now_ns) {
+void Comm::Ask(uint32_t request, int64_t now_ns) {
+  const Operation& operation = operations_[request];
   if (operation.IsDone() || !failure_.ok() || network_->stopped()) return;
-  for (int peer = 0; peer < size(); ++peer) {
-    Peer& other = peers_[static_cast<size_t>(peer)];
-    if (!other.is_introduced && size() > kMostAskedUnmet) continue;
-    if (other.has_left || !MayKeep(operation, peer)) continue;
-    if (other.asked_ns != 0 && other.is_introduced) {
-      other.asks_again = true;
-    } else {
-      AskPeer(peer, now_ns);
+  const bool any_may_keep = LookAt(operation);
+  may_ask_all_[request] = HasRoot(operation) && !any_may_keep;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (any_may_keep || peer.may_keep) AskAnew(rank, now_ns);
+  }
+}
+
+// Somebody has answered that it is kept: who keeps those that a launch waits
+// for may be anybody.
+void Comm::AskAll(int64_t now_ns) {
+  if (!failure_.ok() || network_->stopped()) return;
+  for (const uint32_t request : order_) {
+    if (!may_ask_all_[request] || operations_[request].IsDone()) continue;
+    if (!LookAt(operations_[request])) continue;
+    may_ask_all_[request] = false;
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!peers_[static_cast<size_t>(rank)].may_keep) AskAnew(rank, now_ns);
     }
+  }
+}
+
+// One question at a time is under way to each.
+void Comm::AskAnew(int peer, int64_t now_ns) {
+  Peer& other = peers_[static_cast<size_t>(peer)];
+  if (peer == rank_ || other.has_left) return;
+  if (!other.is_introduced && size() > kMostAskedUnmet) return;
+  if (other.asked_ns != 0 && other.is_introduced) {
+    other.asks_again = true;
+  } else {
+    AskPeer(peer, now_ns);
   }
 }
 
@@ -174,16 +212,20 @@ void Comm::AskPeer(int peer, int64_t now_ns) {
   Tell(notice, peer);
 }
 
-// Who asks before this member has joined is answered then.
+// Who asks before this member has joined is answered then. Who cannot be
+// reached is not.
 void Comm::AnswerAsked(int peer) {
-  Introduce(peer);
+  const bool is_met = TryIntroduce(peer).ok();
   Peer& other = peers_[static_cast<size_t>(peer)];
-  other.is_answer_due = !other.is_introduced;
-  if (other.is_answer_due) return;
+  other.is_answer_due = is_met && !other.is_introduced;
+  if (!other.is_introduced) return;
+  const uint64_t kept_in = KeptIn();
   Notice notice;
   notice.kind = Notice::kPosted;
   notice.launches = num_collectives_;
-  notice.waits = IsKept() ? 1 : 0;
+  if (kept_in != 0) {
+    notice.in_flight = static_cast<uint32_t>(num_collectives_ - kept_in + 1);
+  }
   notice.sent = other.sends;
   notice.received = other.receives;
   Tell(notice, peer);
@@ -194,15 +236,19 @@ void Comm::HearPosted(const Notice& notice) {
   peer.launches_posted = std::max(peer.launches_posted, notice.launches);
   peer.sends_posted = std::max(peer.sends_posted, notice.sent);
   peer.receives_posted = std::max(peer.receives_posted, notice.received);
-  peer.waits = notice.waits != 0;
+  peer.kept_in = notice.in_flight == 0 || notice.in_flight > notice.launches
+                     ? 0
+                     : notice.launches - notice.in_flight + 1;
   peer.answer_asked_ns = peer.asked_ns;
   peer.asked_ns = 0;
+  const int64_t now_ns = network_->host()->now_ns(network_->host()->user);
   if (peer.asks_again && failure_.ok() && !network_->stopped()) {
-    return AskPeer(notice.rank,
-                   network_->host()->now_ns(network_->host()->user));
+    AskPeer(notice.rank, now_ns);
+  } else {
+    peer.answer_counts = true;
   }
-  peer.answer_counts = true;
-  network_->Wake();  // The host may look again.
+  if (peer.kept_in != 0) AskAll(now_ns);
+  if (peer.answer_counts) network_->Wake();  // The host may look again.
 }
 
 // ---- When all had issued ----

@@ -275,7 +275,8 @@ void Comm::Hear(const Notice& notice) {
     case Notice::kJoined:
       peer.reads = notice.reads != 0;
       peer.has_joined = true;
-      Introduce(notice.rank);
+      // Who cannot be reached may only have something to ask.
+      (void)TryIntroduce(notice.rank);
       HearJoined(notice);
       Open(notice.rank);
       return network_->Wake();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <thread>
@@ -63,6 +64,8 @@ class ControlClient::Impl {
     }
     void Add(Impl* client) {
       MutexLock lock(&mu_);
+      if (process_ != getpid()) all_.clear();  // They are the parent's.
+      process_ = getpid();
       all_.push_back(client);
     }
     void Remove(Impl* client) {
@@ -72,6 +75,9 @@ class ControlClient::Impl {
 
    private:
     void AwaitHeard() {
+      // A child that was forked has the clients, and not their threads. Nor
+      // those that may have been within the clock, or held the mutex.
+      if (process_ != getpid()) return;
       const int64_t by_ns =
           DeadlineAfter(RunningClock::Get().NowNs(), kLeaveNs);
       MutexLock lock(&mu_);
@@ -79,6 +85,7 @@ class ControlClient::Impl {
     }
 
     Mutex mu_;
+    std::atomic<pid_t> process_ = 0;  // Whose they are.
     std::vector<Impl*> all_ ABSL_GUARDED_BY(mu_);
   };
 
@@ -187,8 +194,6 @@ class ControlClient::Impl {
   // answers what comes after it.
   void AwaitHeard(int64_t by_ns) {
     const RunningClock& clock = RunningClock::Get();
-    // A child that was forked has the client, and not its thread.
-    if (process_ != getpid()) return;
     Pending pending;
     MutexLock lock(&mu_);
     if (!says_ || !joined_ || leaving_ || !failure_.ok()) return;
@@ -541,7 +546,6 @@ class ControlClient::Impl {
     io_.stop();
   }
 
-  const pid_t process_ = getpid();
   const ControlClientSpec spec_;
   int64_t connect_deadline_ns_ = 0;
   boost::asio::io_context io_{1};

@@ -102,6 +102,7 @@ class LateHostsTest : public LateTest {};
 class AskedLateTest : public LateTest {};
 class LatePeersTest : public LateTest {};
 class LateTreeTest : public LateTest {};
+class LateRootTest : public LateTest {};
 
 TEST_P(LateTest, WhoHasNotIssuedIsNamedAndNobodyElse) {
   for (int late = 0; late < size(); ++late) {
@@ -242,6 +243,59 @@ TEST_P(AskedLateTest, WhoWaitsInAnEarlierLaunchIsNotNamed) {
     if (auto done = comm.Wait(0); !done.ok()) return done.status();
     if (rank == 1) return comm.Wait(1).status();
     return comm.LaunchAndWait(second.launch);
+  }));
+}
+
+// Of a broadcast rank 1 needs nothing of anybody but the root, which has still
+// to sum up an earlier reduce, that rank 1 has done its part of.
+TEST_P(LateRootTest, WhoKeepsTheRootIsNamedAndNobodyElse) {
+  constexpr uint64_t kFewElements = 5;
+  const int late = size() - 1;
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch first(COMMSCHED_REDUCE, kFewElements);
+    LargeLaunch second(COMMSCHED_BROADCAST, kFewElements);
+    if (rank == late) AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (auto ok = comm.LaunchAndWait(first.launch); !ok.ok()) return ok;
+    // Rank 2 has nothing to do with what rank 1 waits for.
+    if (rank == 2) AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (auto ok = comm.Launch(second.launch); !ok.ok()) return ok;
+    if (rank == 1) {
+      EXPECT_TRUE(test::Await([&] {
+        const Ranks missing = Answered(comm);
+        EXPECT_FALSE(Has(missing, 2));
+        return missing == Ranks{late};
+      }));
+      is_over = true;
+    }
+    return comm.Wait().status();
+  }));
+}
+
+// As hosts ask: once, and whoever has to be asked then is.
+TEST_P(LateRootTest, WhoMayKeepTheRootIsAskedOnceItHasAnswered) {
+  constexpr uint64_t kFewElements = 5;
+  const int late = size() - 1;
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch first(COMMSCHED_REDUCE, kFewElements);
+    LargeLaunch second(COMMSCHED_BROADCAST, kFewElements);
+    if (rank == late) {
+      EXPECT_TRUE(
+          test::Await([&] { return is_over.load(); }));  // Stands still.
+    }
+    if (auto ok = comm.LaunchAndWait(first.launch); !ok.ok()) return ok;
+    if (auto ok = comm.Launch(second.launch); !ok.ok()) return ok;
+    if (rank == 1) {
+      const int64_t launched_ns = NowNs();
+      AnswerUntil(&comm, [&] { return NowNs() > launched_ns + kLongNs; });
+      comm.Ask();
+      EXPECT_EQ(comm.Silent(), Ranks{0});
+      AnswerUntil(&comm, [&] { return comm.Silent() == Ranks{late}; });
+      EXPECT_EQ(comm.Missing(), Ranks{});
+      is_over = true;
+    }
+    return comm.Wait().status();
   }));
 }
 
@@ -573,6 +627,13 @@ COMMSCHED_INSTANTIATE_CONFORMANCE(LateTreeTest,
                                   BackendsWith(0, 4, [](const auto& one) {
                                     return one.name == "ucx_tree_n4";
                                   }));
+// Where nobody hands on what waits for others.
+COMMSCHED_INSTANTIATE_CONFORMANCE(LateRootTest,
+                                  BackendsWith(0, 4, [](const auto& one) {
+                                    return one.name == "ucx_n4" ||
+                                           one.name == "ucx_net_n4";
+                                  }));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LateRootTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LateTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AskedLateTest);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LatePeersTest);

@@ -1,5 +1,6 @@
 // What ranks of a real communicator send and allocate, beside what is counted
-// of launches as they are built (bench/messages).
+// of launches as they are built (bench/messages); and what they make of what
+// another build sends.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -39,10 +40,18 @@ std::array<Sent, kCountedRanks> g_sent;
 // The largest block that backends have allocated.
 std::atomic<uint64_t> g_most_allocated{0};
 
+// Whether each notice comes behind a longer one.
+std::atomic<bool> g_sends_longer_notices{false};
+std::array<char, 2048> g_longer_notice;
+
+uint64_t TypeOf(uint64_t tag) {
+  return tag & ((uint64_t{1} << commsched::ucx::kTypeBits) - 1);
+}
+
 void CountSend(uint64_t tag, size_t bytes) {
   using commsched::ucx::kRankBits;
   using commsched::ucx::kTypeBits;
-  const uint64_t type = tag & ((uint64_t{1} << kTypeBits) - 1);
+  const uint64_t type = TypeOf(tag);
   const uint64_t rank = tag >> kTypeBits & ((uint64_t{1} << kRankBits) - 1);
   if (type >= commsched::ucx::kCardsType || rank >= g_sent.size()) return;
   g_sent[rank].messages.fetch_add(1);
@@ -58,9 +67,18 @@ extern "C" {
 __attribute__((visibility("default"))) void* ucp_tag_send_nbx(
     void* endpoint, const void* data, size_t bytes, uint64_t tag,
     const void* param) {
+  static void* const ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD);
   static const auto send = reinterpret_cast<decltype(&ucp_tag_send_nbx)>(
-      dlsym(dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD), "ucp_tag_send_nbx"));
+      dlsym(ucp, "ucp_tag_send_nbx"));
+  static const auto free_request =
+      reinterpret_cast<void (*)(void*)>(dlsym(ucp, "ucp_request_free"));
   CountSend(tag, bytes);
+  if (g_sends_longer_notices && TypeOf(tag) == commsched::ucx::kNoticeType) {
+    const std::array<uint64_t, 64> no_param = {};
+    void* const longer = send(endpoint, g_longer_notice.data(),
+                              g_longer_notice.size(), tag, no_param.data());
+    if (longer != nullptr) free_request(longer);
+  }
   return send(endpoint, data, bytes, tag, param);
 }
 
@@ -257,6 +275,30 @@ TEST_P(UcxCountsTest, ScratchForLaunchesOf1GiBIsWithinItsLimit) {
   }));
   EXPECT_GT(g_most_allocated, 0U);
   EXPECT_LE(g_most_allocated, kMostScratchBytes);
+}
+
+TEST_P(UcxCountsTest, WhoHearsALongerNoticeOfAnotherBuildHearsTheNextOne) {
+  constexpr uint64_t kCount = 5;
+  constexpr int64_t kLimitS = 60;
+  g_sends_longer_notices = true;
+  const auto body = [&](int rank) -> absl::Status {
+    CommDriver comm;
+    absl::Status status =
+        comm.Create(worlds_[static_cast<size_t>(rank)].get(), {}, rank);
+    std::vector<float> values(kCount, 1);
+    const commsched_member_t member = {
+        values.data(), values.data(), kCount, nullptr, 0, 0, 0, 0};
+    const commsched_launch_t launch = LaunchOf(
+        COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
+    if (status.ok()) status = comm.LaunchAndWait(launch);
+    if (status.ok()) {
+      EXPECT_EQ(values, std::vector<float>(kCount, kCountedRanks));
+    }
+    const absl::Status met = Meet("end", rank);
+    return status.ok() ? met : status;
+  };
+  EXPECT_OK(RunAllRanks(kCountedRanks, body, kLimitS));
+  g_sends_longer_notices = false;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, UcxCountsTest, testing::Values("", "local=net"),

@@ -31,15 +31,15 @@ struct Notice {
   static constexpr uint32_t kPosted = 7;
 
   uint32_t kind = 0;
-  int32_t rank = 0;         // Of the group; who says it,
-  int32_t world_rank = 0;   // and of the world.
-  uint32_t in_flight = 0;   // kJoined: launches that it was made for.
+  int32_t rank = 0;        // Of the group; who says it,
+  int32_t world_rank = 0;  // and of the world.
+  // kJoined: launches that it was made for. kPosted: of its collectives, from
+  // the first on that it has posted and others have to get on with; 0: there is
+  // none.
+  uint32_t in_flight = 0;
   uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
   uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
-  // kPosted: 1: it is in a collective that it has posted, and others have to
-  // get on with.
-  uint32_t waits = 0;
-  uint64_t tags = 0;  // Of the communicator.
+  uint64_t tags = 0;        // Of the communicator.
   // kLeft, kPosted: collectives that it has posted; sends to, and receives
   // from, the reader.
   uint64_t launches = 0;
@@ -52,6 +52,10 @@ struct Notice {
 
   void SetTexts(const std::string& all_ranks, const std::string& all_choices);
 };
+
+// By one of them ranks of different builds learn that they are
+// (kAlgorithmsVersion): so its size is the same in all.
+static_assert(sizeof(Notice) == 776);
 
 // How many notices are under way to each member; they may outlive who has sent
 // them.
