@@ -205,7 +205,7 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     if (!outcome.ok()) return outcome;
     scratch_bytes =
         std::max(scratch_bytes, Measure(Task(launches[i]), &largest));
-    MarkPeersOf(launches[i], &peers);
+    MarkPeersOf(*choices_.Of(launches[i]).algorithm, Task(launches[i]), &peers);
   }
   const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
   for (Operation& operation : operations_) operation.Reserve(largest);
@@ -227,15 +227,6 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
   }
   network_->Progress();
   return failure_;
-}
-
-void Comm::MarkPeersOf(const commsched_launch_t& launch,
-                       std::vector<bool>* peers) {
-  Operation operation;
-  LaunchTask task = Task(launch);
-  task.measures = true;
-  BuildNowhere(*choices_.Of(launch).algorithm, task, &operation);
-  MarkPeers(operation, peers);
 }
 
 uint64_t Comm::Tag(int source, uint64_t type) const {

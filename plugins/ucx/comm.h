@@ -209,8 +209,6 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   }
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
-  // Marks, by rank of the group, whom a launch exchanges messages with.
-  void MarkPeersOf(const commsched_launch_t& launch, std::vector<bool>* peers);
   Outcome Allocate(uint64_t bytes, Scratch* scratch);
   void TakeBack(Scratch* scratch);
 

@@ -40,6 +40,34 @@ inline Room RoomOf(const ucx::Operation& op) {
           op.relayed.capacity()};
 }
 
+// A launch as it is expected where its counts are not known yet: of parts with
+// counts as many for each rank.
+class ExpectedLaunch {
+ public:
+  ExpectedLaunch(const commsched_launch_t& launch, int size)
+      : launch_(launch),
+        members_(launch.members, launch.members + launch.num_members) {
+    const auto n = static_cast<size_t>(size);
+    const size_t num_counts = launch.kind == COMMSCHED_ALL_TO_ALL ? n * n : n;
+    for (commsched_member_t& member : members_) {
+      if (member.counts == nullptr) continue;
+      const uint64_t most =
+          *std::max_element(member.counts, member.counts + num_counts);
+      member.counts = counts_.emplace_back(num_counts, most).data();
+    }
+    launch_.members = members_.data();
+  }
+  ExpectedLaunch(const ExpectedLaunch&) = delete;
+  ExpectedLaunch& operator=(const ExpectedLaunch&) = delete;
+
+  const commsched_launch_t& launch() const { return launch_; }
+
+ private:
+  commsched_launch_t launch_;
+  std::vector<commsched_member_t> members_;
+  std::deque<std::vector<uint64_t>> counts_;
+};
+
 // The ranks of a group in one launch.
 class BuiltJob {
  public:
@@ -61,7 +89,11 @@ class BuiltJob {
       // Guarded: nothing may be written behind it.
       ranks_[rank].scratch.assign(scratch_bytes + kGuardBytes, kGuard);
       op.scratch = {ranks_[rank].scratch.data(), scratch_bytes};
-      EXPECT_GE(ucx::Measure(task, &op), scratch_bytes);
+      const ExpectedLaunch expected(launch, layout_.size());
+      EXPECT_GE(
+          ucx::Measure({expected.launch(), layout_, rank, options.chunk_bytes},
+                       &op),
+          scratch_bytes);
       const Room room = RoomOf(op);
       ucx::Build(*algorithm_, task, &op);
       EXPECT_EQ(RoomOf(op), room) << "memory was allocated at a launch";

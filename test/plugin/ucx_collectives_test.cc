@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/choice.h"
 #include "plugins/ucx/algorithms/collectives.h"
+#include "plugins/ucx/algorithms/relays.h"
 #include "plugins/ucx/algorithms/routes.h"
 #include "test/conformance/collective_case.h"
 #include "test/plugin/built_job.h"
@@ -632,9 +633,13 @@ TEST(UcxCollectivesTest, UnevenPartsAreGatheredWithTheLeastOfEachLink) {
     }
     num_relayed += is_relayed ? 1 : 0;
     if (layout.num_hosts() < 2) continue;
-    // Below that much nothing is relayed.
-    constexpr uint64_t kNotWorthwhile = 64 << 10;
-    EXPECT_LE(job.BusiestLink(), least + kNotWorthwhile)
+    // Below that much nothing is relayed, nor what is too small for a part, and
+    // no part is cut to one.
+    const uint64_t not_worthwhile = std::max<uint64_t>(64 << 10, least / 16) +
+                                    members.size() * (layout.num_hosts() - 2) *
+                                        (layout.most_ranks_per_host() + 2) *
+                                        ucx::Relays::kLeastPartBytes;
+    EXPECT_LE(job.BusiestLink(), least + not_worthwhile)
         << "seed " << seed << ", hosts " << Text(hosts);
     EXPECT_GE(job.BusiestLink(), least - 64 * hosts.size());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ucx/algorithms/packed_launch.h"
+#include "ucx/algorithms/relays.h"
 
 namespace commsched::ucx {
 namespace {
@@ -134,6 +135,18 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
     largest->Reserve(one);
   }
   return scratch_bytes;
+}
+
+void MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
+                 std::vector<bool>* peers) {
+  LaunchTask measured = task;
+  measured.measures = true;
+  Operation operation;
+  BuildNowhere(algorithm, measured, &operation);
+  MarkPeers(operation, peers);
+  if (&algorithm == &kLevels && Relays::MayExist(task.launch, task.layout)) {
+    Relays::MarkPeers(task.layout, task.rank, peers);
+  }
 }
 
 }  // namespace commsched::ucx

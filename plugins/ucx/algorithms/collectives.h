@@ -3,6 +3,7 @@
 #define COMMSCHED_PLUGINS_UCX_ALGORITHMS_COLLECTIVES_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "commsched/plugin.h"
 #include "ucx/algorithms/algorithm.h"
@@ -33,6 +34,11 @@ void BuildNowhere(const Algorithm& algorithm, const LaunchTask& task,
 // algorithm. Its memory is not looked at. Returns the scratch that it needs
 // with any algorithm that fits it.
 uint64_t Measure(const LaunchTask& task, Operation* largest);
+
+// Marks, in `peers` by rank of the group, those with whom the rank exchanges
+// messages in this launch, or in one with smaller counts by the same algorithm.
+void MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
+                 std::vector<bool>* peers);
 
 }  // namespace commsched::ucx
 

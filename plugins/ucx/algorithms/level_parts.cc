@@ -51,13 +51,8 @@ void LevelParts::ShareOut() {
 }
 
 void LevelParts::FindRelays() {
-  for (uint32_t m = 0; m < launch_.num_members; ++m) {
-    const commsched_member_t& member = launch_.members[m];
-    for (int rank = 0; rank < size_; ++rank) {
-      relays_.Add(rank, member.counts != nullptr
-                            ? member.counts[static_cast<size_t>(rank)]
-                            : member.count);
-    }
+  for (int rank = 0; rank < size_; ++rank) {
+    relays_.Add(rank, GatheredOf(launch_, rank));
   }
   if (relays_.Find(element_)) {
     chunk_ = std::min(chunk_, kMostRelayingBytes / element_);

@@ -58,6 +58,7 @@ class Levels {
         element_(ElementBytes(task.launch.dtype)),
         partial_(PartialBytes(task.launch.dtype, task.launch.reduce_op)),
         measures_(task.measures),
+        may_relay_(measures_ && Relays::MayExist(task.launch, task.layout)),
         op_(*operation),
         parts_(launch_, task.layout,
                ChunkElements(ShapeOf(task.launch, size_), task.layout,
@@ -92,8 +93,8 @@ class Levels {
     if (relays_.exist()) ForMembers(&Levels::SendRelayed);
     ForMembers(&Levels::SendFirst);
     build_.Finish();
-    if (measures_)
-      relays_.Reserve(launch_, rank_, parts_.relayed_chunk(), &op_);
+    if (!may_relay_) return;
+    Relays::Reserve(launch_, layout_, rank_, parts_.relayed_chunk(), &op_);
   }
 
  private:
@@ -441,6 +442,7 @@ class Levels {
   const uint64_t element_;
   const uint64_t partial_;
   const bool measures_;
+  const bool may_relay_;
   Operation& op_;
   LevelParts parts_;
   const Relays& relays_;

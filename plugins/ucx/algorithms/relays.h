@@ -33,14 +33,22 @@ struct GatherLoads {
   uint64_t relayed = 0;   // and with them.
 
   GatherLoads(int num_hosts, uint64_t all, uint64_t least, uint64_t most);
-  // Whether relays save enough, where each of `all` is so large.
+  // Whether relays save enough, where each of `all` is so large: of the link,
+  // and of what it carries, beside which they cost messages.
   bool AreWorthwhile(uint64_t bytes) const;
 };
+
+// What a rank has of an all-gather, of all members.
+uint64_t GatheredOf(const commsched_launch_t& launch, int rank);
 
 // Of one launch. Equal on all ranks. Uses room of `operation`, one of it at a
 // time, and allocates nothing where there is enough.
 class Relays {
  public:
+  // No host gets less of one rank's part to send on: a message is sent on to
+  // each of H - 2 hosts. Of many ranks a part may be small, and worth it.
+  static constexpr uint64_t kLeastPartBytes = 256;
+
   Relays(const Layout& layout, Operation* operation);
 
   // First, what ranks have of the launch, of all members.
@@ -65,10 +73,16 @@ class Relays {
   // Elements of a chunk, where those of other parts are `chunk`: a host waits
   // for one from each rank of another host before its link has work.
   static uint64_t ChunkOf(uint64_t chunk, uint64_t element_bytes);
-  // Room for this launch of `rank` with any smaller counts, of which others may
-  // go by way of others.
-  void Reserve(const commsched_launch_t& launch, int rank, uint64_t chunk,
-               Operation* operation) const;
+
+  // Whether anything may go by way of others, in this launch or with smaller
+  // counts.
+  static bool MayExist(const commsched_launch_t& launch, const Layout& layout);
+  // Then, room for all such launches of `rank`.
+  static void Reserve(const commsched_launch_t& launch, const Layout& layout,
+                      int rank, uint64_t chunk, Operation* operation);
+  // And those of other hosts with whom the rank has messages in one of them.
+  static void MarkPeers(const Layout& layout, int rank,
+                        std::vector<bool>* peers);
 
  private:
   // Where those that go by way of the next host end, on a line of `all`.
@@ -78,6 +92,7 @@ class Relays {
   std::vector<Operation::Spread>& hosts_;
   std::vector<Operation::Relayed>& parts_;
   bool exist_ = false;
+  uint64_t least_part_ = 0;  // Elements.
   uint64_t all_room_ = 0;
   // While a member is cut: the host, up to which there is so much room, and
   // which ends there.
@@ -102,8 +117,9 @@ void Relays::Cut(const PartOf& part_of) {
     const Range part = part_of(rank);
     const uint64_t count = CountOf(rank, part.count);
     for (uint64_t done = 0; done < count;) {
-      while (place == via_end_) NextVia(all);
-      const uint64_t some = std::min(count - done, via_end_ - place);
+      while (place >= via_end_) NextVia(all);
+      uint64_t some = std::max(via_end_ - place, least_part_);
+      if (count - done < some + least_part_) some = count - done;
       parts_.push_back({rank, via_, part.begin + done, some});
       done += some;
       place += some;
