@@ -68,7 +68,8 @@ class LinksTest(unittest.TestCase):
          "bench", "coll", "--json", "--collectives", kind, "-b", ARRAY, "-e",
          ARRAY, "-n", str(iterations), "-w", "1"],
         capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        env=environment(UCX_NET_DEVICES="eth0"))
+        env=environment(UCX_NET_DEVICES="eth0", COMMSCHED_TIMEOUT_S="20",
+                        COMMSCHED_JOIN_TIMEOUT_S="20"))
     self.assertEqual(done.returncode, 0, done.stderr)
     row = json.loads(done.stdout)
     self.assertEqual(row["wrong"], 0, row)
