@@ -54,8 +54,8 @@ uint64_t Measure(CollPeer* peer, const cli::CollKind& kind, uint64_t bytes,
   cli::CollCase one(kind, options.dtype, peer->rank(), peer->size(), bytes);
   peer->Prepare(&one);
   peer->Run();
-  cli::CollFigures mean;
-  mean.wrong =
+  cli::CollFigures figures;
+  figures.wrong =
       static_cast<uint64_t>(peer->Sum(static_cast<double>(one.CountWrong())));
   for (uint64_t i = 0; i < options.warmup; ++i) peer->Run();
   peer->Barrier();
@@ -63,14 +63,14 @@ uint64_t Measure(CollPeer* peer, const cli::CollKind& kind, uint64_t bytes,
   for (uint64_t i = 0; i < options.iterations; ++i) peer->Run();
   const cli::CollFigures mine = cli::CollClock::Now().Since(
       begin, static_cast<double>(options.iterations));
-  mean.seconds = peer->Sum(mine.seconds) / peer->size();
-  mean.cpu_seconds = peer->Sum(mine.cpu_seconds) / peer->size();
-  mean.busy_seconds = peer->Sum(mine.busy_seconds) / peer->size();
+  figures.seconds = peer->Max(mine.seconds);
+  figures.cpu_seconds = peer->Sum(mine.cpu_seconds) / peer->size();
+  figures.busy_seconds = peer->Sum(mine.busy_seconds) / peer->size();
   if (peer->rank() == 0) {
-    std::printf("%s\n", cli::CollJson(one, peer->name(), mean).c_str());
+    std::printf("%s\n", cli::CollJson(one, peer->name(), figures).c_str());
     std::fflush(stdout);
   }
-  return mean.wrong;
+  return figures.wrong;
 }
 
 float Widened(uint16_t half) {

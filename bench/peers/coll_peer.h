@@ -23,8 +23,9 @@ class CollPeer {
   virtual void Prepare(cli::CollCase* one) = 0;
   virtual void Run() = 0;
   virtual void Barrier() = 0;
-  // The sum over all ranks, on all ranks.
+  // The sum and the largest over all ranks, on all ranks.
   virtual double Sum(double mine) = 0;
+  virtual double Max(double mine) = 0;
 };
 
 // The sum of bf16 elements as PyTorch makes it: in f32, rounded to the nearest,

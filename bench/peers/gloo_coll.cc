@@ -70,20 +70,20 @@ class Gloo final : public CollPeer {
     gloo::BarrierOptions options(context_);
     gloo::barrier(options);
   }
-  double Sum(double mine) override {
-    double sum = 0;
-    gloo::AllreduceOptions options(context_);
-    options.setInput(&mine, 1);
-    options.setOutput(&sum, 1);
-    options.setReduceFunction(
-        [](void* total, const void* a, const void* b, size_t n) {
-          gloo::sum<double>(total, a, b, n);
-        });
-    gloo::allreduce(options);
-    return sum;
-  }
+  double Sum(double mine) override { return Over(mine, gloo::sum<double>); }
+  double Max(double mine) override { return Over(mine, gloo::max<double>); }
 
  private:
+  double Over(double mine,
+              void (*combine)(void*, const void*, const void*, size_t)) {
+    double all = 0;
+    gloo::AllreduceOptions options(context_);
+    options.setInput(&mine, 1);
+    options.setOutput(&all, 1);
+    options.setReduceFunction(combine);
+    gloo::allreduce(options);
+    return all;
+  }
   static void Add(float* sum, const float* other, size_t count) {
     gloo::sum<float>(sum, other, count);
   }

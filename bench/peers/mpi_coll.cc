@@ -63,13 +63,16 @@ class Mpi final : public CollPeer {
     }
   }
   void Barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
-  double Sum(double mine) override {
-    double sum = 0;
-    MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    return sum;
-  }
+  double Sum(double mine) override { return Over(mine, MPI_SUM); }
+  double Max(double mine) override { return Over(mine, MPI_MAX); }
 
  private:
+  static double Over(double mine, MPI_Op combine) {
+    double all = 0;
+    MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, combine, MPI_COMM_WORLD);
+    return all;
+  }
+
   int rank_ = 0;
   int size_ = 0;
   MPI_Op bf16_sum_ = MPI_OP_NULL;

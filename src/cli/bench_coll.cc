@@ -68,9 +68,9 @@ class Bench {
          bytes *= options_.factor) {
       CollCase one(kind, options_.dtype, rank_, size_, bytes);
       CollEstimate estimate;
-      const CollFigures mean = Measure(&one, &estimate);
-      Print(one, mean, estimate);
-      wrong += mean.wrong;
+      const CollFigures figures = Measure(&one, &estimate);
+      Print(one, figures, estimate);
+      wrong += figures.wrong;
     }
     return wrong;
   }
@@ -85,7 +85,7 @@ class Bench {
     for (int i = 0; i < options_.iterations; ++i) RunStep(session.get(), op);
     CollFigures mine = CollClock::Now().Since(begin, options_.iterations);
     mine.wrong = one->CountWrong();
-    return Mean(Gather(context_.get(), "figures", mine));
+    return OverRanks(Gather(context_.get(), "figures", mine));
   }
 
   static CollEstimate EstimateOf(const commsched_session_t* session) {
@@ -161,15 +161,18 @@ class Bench {
     return Session(session);
   }
 
-  static CollFigures Mean(const std::vector<CollFigures>& all) {
-    CollFigures mean;
+  // A collective has ended where the slowest rank has: a root that sends may be
+  // ahead of all others.
+  static CollFigures OverRanks(const std::vector<CollFigures>& all) {
+    const double ranks = static_cast<double>(all.size());
+    CollFigures figures;
     for (const CollFigures& one : all) {
-      mean.seconds += one.seconds / static_cast<double>(all.size());
-      mean.cpu_seconds += one.cpu_seconds / static_cast<double>(all.size());
-      mean.busy_seconds += one.busy_seconds / static_cast<double>(all.size());
-      mean.wrong += one.wrong;
+      figures.seconds = std::max(figures.seconds, one.seconds);
+      figures.cpu_seconds += one.cpu_seconds / ranks;
+      figures.busy_seconds += one.busy_seconds / ranks;
+      figures.wrong += one.wrong;
     }
-    return mean;
+    return figures;
   }
 
   void PrintHead() const {
@@ -185,20 +188,20 @@ class Bench {
                 "", "");
   }
 
-  void Print(const CollCase& one, const CollFigures& mean,
+  void Print(const CollCase& one, const CollFigures& figures,
              const CollEstimate& estimate) const {
     if (rank_ != 0) return;
     if (options_.json) {
       std::printf("%s\n",
-                  CollJson(one, options_.backend, mean, estimate).c_str());
+                  CollJson(one, options_.backend, figures, estimate).c_str());
     } else {
       std::printf("%-14s %12" PRIu64 " %12" PRIu64
                   " %6s %6s %10.1f %8.3f %8.3f %7" PRIu64 " %9.1f %13.1f  %s\n",
                   one.kind.name, one.bytes(), one.bytes() / one.element_bytes(),
                   one.type(), one.kind.reduces ? "sum" : "none",
-                  mean.seconds * 1e6, AlgBandwidth(one, mean),
-                  BusBandwidth(one, mean), mean.wrong, mean.cpu_seconds * 1e6,
-                  estimate.seconds * 1e6,
+                  figures.seconds * 1e6, AlgBandwidth(one, figures),
+                  BusBandwidth(one, figures), figures.wrong,
+                  figures.cpu_seconds * 1e6, estimate.seconds * 1e6,
                   estimate.algorithm == nullptr ? "-" : estimate.algorithm);
     }
     std::fflush(stdout);

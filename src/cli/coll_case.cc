@@ -144,26 +144,26 @@ CollFigures CollClock::Since(const CollClock& begin, double iterations) const {
           .busy_seconds = (busy - begin.busy) / iterations};
 }
 
-double AlgBandwidth(const CollCase& one, const CollFigures& mean) {
-  return static_cast<double>(one.bytes()) / mean.seconds * 1e-9;
+double AlgBandwidth(const CollCase& one, const CollFigures& figures) {
+  return static_cast<double>(one.bytes()) / figures.seconds * 1e-9;
 }
 
-double BusBandwidth(const CollCase& one, const CollFigures& mean) {
+double BusBandwidth(const CollCase& one, const CollFigures& figures) {
   const double ranks = one.size;
   const double others = (ranks - 1) / ranks;
   switch (one.kind.kind) {
     case COMMSCHED_ALL_REDUCE:
-      return 2 * others * AlgBandwidth(one, mean);
+      return 2 * others * AlgBandwidth(one, figures);
     case COMMSCHED_BROADCAST:
     case COMMSCHED_REDUCE:
-      return AlgBandwidth(one, mean);
+      return AlgBandwidth(one, figures);
     default:
-      return others * AlgBandwidth(one, mean);
+      return others * AlgBandwidth(one, figures);
   }
 }
 
 std::string CollJson(const CollCase& one, const std::string& backend,
-                     const CollFigures& mean, const CollEstimate& estimate) {
+                     const CollFigures& figures, const CollEstimate& estimate) {
   char predicted[128] = "";
   if (estimate.algorithm != nullptr) {
     std::snprintf(predicted, sizeof(predicted),
@@ -181,9 +181,10 @@ std::string CollJson(const CollCase& one, const std::string& backend,
                 ",\"cpu_us_per_rank\":%.3f,\"busy_us\":%.3f%s}",
                 one.kind.name, one.size, backend.c_str(), one.bytes(),
                 one.bytes() / one.element_bytes(), one.type(),
-                one.kind.reduces ? "sum" : "none", mean.seconds * 1e6,
-                AlgBandwidth(one, mean), BusBandwidth(one, mean), mean.wrong,
-                mean.cpu_seconds * 1e6, mean.busy_seconds * 1e6, predicted);
+                one.kind.reduces ? "sum" : "none", figures.seconds * 1e6,
+                AlgBandwidth(one, figures), BusBandwidth(one, figures),
+                figures.wrong, figures.cpu_seconds * 1e6,
+                figures.busy_seconds * 1e6, predicted);
   return line;
 }
 

@@ -53,7 +53,8 @@ struct CollCase {
   std::vector<std::byte> output;
 };
 
-// Of one iteration, the ranks' mean; `wrong` is of all.
+// Of one iteration: the slowest rank's time, the ranks' mean of a processor's,
+// and what is wrong on all.
 struct CollFigures {
   double seconds = 0;
   double cpu_seconds = 0;
@@ -85,12 +86,12 @@ double CpuSeconds();
 
 // In GB/s, as nccl-tests define them
 // (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md).
-double AlgBandwidth(const CollCase& one, const CollFigures& mean);
-double BusBandwidth(const CollCase& one, const CollFigures& mean);
+double AlgBandwidth(const CollCase& one, const CollFigures& figures);
+double BusBandwidth(const CollCase& one, const CollFigures& figures);
 
 // A line of JSON, without its end.
 std::string CollJson(const CollCase& one, const std::string& backend,
-                     const CollFigures& mean,
+                     const CollFigures& figures,
                      const CollEstimate& estimate = {});
 
 }  // namespace commsched::cli
