@@ -26,7 +26,8 @@ namespace commsched {
 //     Schedule::kSerial nothing is hidden, and only what is due after the same
 //     op is merged;
 //   - if MergeVerdict::saved_ns is at least 1 / kLeastSavedShare of what the
-//     merged launch takes;
+//     merged launch takes, or 1 / kLeastSavedShareOfTiny if one is tiny beside
+//     the other and little can go wrong;
 //   - if all members are complete by the latest time that leaves the step as
 //     long as it is (MergeTimes); or, second try, late by less than is saved.
 //

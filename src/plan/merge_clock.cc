@@ -38,10 +38,10 @@ MergeVerdict MergeClock::Ask(RoleOp op) const {
                 behind.done_ns - next.latest_ns});
   const int64_t late = std::max<int64_t>(0, merged.done_ns - load.latest_ns);
   verdict.late_ns = std::max<int64_t>(0, late - late_apart);
+  verdict.safe = IsSafe(open, next, verdict);
   const int64_t most =
       rule_ == MergeRule::kNothing ? 0 : std::max<int64_t>(0, verdict.saved_ns);
-  if (verdict.saved_ns <= 0 ||
-      verdict.saved_ns < verdict.merged_ns / kLeastSavedShare) {
+  if (!IsWorthIt(verdict)) {
     verdict.why = MergeVerdict::Why::kTooLittle;
   } else if (verdict.late_ns > most) {
     verdict.why = MergeVerdict::Why::kCosts;
@@ -56,11 +56,14 @@ void MergeClock::Open(RoleOp op) {
   // The other roles of a pipeline tick, which is one transfer.
   if (open != Plan::kNone && launches_[open].first == launch.first) return;
   launch.load = With({}, *launch.first);
+  launch.before = {.ready_ns = MergeItem::kNever, .busy_ns = MergeItem::kNever};
   for (const JobModel::Side& side : times_.SidesOf(*launch.first)) {
     Close(side.role);
     const Free& free = free_[side.role];
     launch.before.issuer_ns = std::max(launch.before.issuer_ns, free.issuer_ns);
     launch.before.link_ns = std::max(launch.before.link_ns, free.link_ns);
+    launch.before.ready_ns = std::min(launch.before.ready_ns, free.ready_ns);
+    launch.before.busy_ns = std::min(launch.before.busy_ns, free.busy_ns);
     open_[side.role] = static_cast<uint32_t>(launches_.size());
   }
   launches_.push_back(launch);
@@ -75,6 +78,25 @@ void MergeClock::Close(uint32_t role) {
   if (open_[role] == Plan::kNone) return;
   const OpenLaunch& launch = launches_[open_[role]];
   free_[role] = EndsOf(launch.load, launch.before).free;
+}
+
+bool MergeClock::IsSafe(const OpenLaunch& open, const MergeItem& next,
+                        const MergeVerdict& verdict) {
+  const auto [less_ns, more_ns] =
+      std::minmax({open.load.busy_ns, next.busy_ns});
+  if (verdict.late_ns > 0 || less_ns > more_ns / kTinyShare) return false;
+  const int64_t wait_ns = next.ready_ns - open.load.ready_ns;
+  if (kWaitMargin * wait_ns <= verdict.saved_ns) return true;
+  // Not of all that is predicted to queue up: a queue may come of compute that
+  // is predicted too short.
+  return kWaitMargin * (next.ready_ns - open.before.ready_ns) <=
+         open.before.busy_ns;
+}
+
+bool MergeClock::IsWorthIt(const MergeVerdict& verdict) {
+  const int64_t share =
+      verdict.safe ? kLeastSavedShareOfTiny : kLeastSavedShare;
+  return verdict.saved_ns > 0 && verdict.saved_ns >= verdict.merged_ns / share;
 }
 
 MergeClock::Load MergeClock::With(Load load, const MergeItem& item) {
@@ -114,6 +136,8 @@ MergeClock::Ends MergeClock::EndsOf(const Load& load, const Free& free) const {
   Ends ends;
   ends.free.issuer_ns = issue_ns + overhead_ns;
   ends.free.link_ns = begin_ns + (load.serial ? link_ns : load.busy_ns);
+  ends.free.ready_ns = load.ready_ns;
+  ends.free.busy_ns = load.busy_ns;
   ends.done_ns = begin_ns + std::max(link_ns, load.cpu_ns);
   return ends;
 }

@@ -12,10 +12,19 @@
 namespace commsched {
 
 // A merge saves a launch, which has to be this share of what the merged one
-// takes: more is below what a prediction can tell, and a launch without end
-// could not be hidden. So launches on a link of b bytes/s grow up to
-// launch_ns x b x 10.
+// takes, where it waits for what a prediction may be wrong about: smaller gains
+// are below what a prediction can tell. So launches on a link of b bytes/s that
+// wait for a member grow up to launch_ns x b x 10.
 inline constexpr int64_t kLeastSavedShare = 10;
+// Where little can go wrong, it is this share: a launch without end could not
+// be hidden. That is where the one to join takes 1 / kTinyShare of the link's
+// time for the others at most, or they of its; all are in time for what is
+// next; and the open launch does not wait for the last one, nor would it if all
+// that it waits for took kWaitMargin times as long as predicted: the merge
+// saves more than that, or the launch before keeps the link busy meanwhile.
+inline constexpr int64_t kLeastSavedShareOfTiny = 100;
+inline constexpr int64_t kTinyShare = 20;
+inline constexpr int64_t kWaitMargin = 2;
 
 // What a merge may cost, which is how much later than MergeItem::latest_ns it
 // makes a member complete.
@@ -29,14 +38,16 @@ struct MergeVerdict {
   enum class Why : uint8_t {
     kJoins,
     kUnknownCost,  // an op without a cost is in between
-    kTooLittle,    // saves nothing, or less than kLeastSavedShare
+    kTooLittle,    // saves nothing, or less than a share of the launch
     kCosts,        // saves less than it costs
   };
   Why why = Why::kJoins;
   // The processor's time for a launch, less what the merged one arrives later;
   // or what it arrives earlier, if that is more.
   int64_t saved_ns = 0;
-  int64_t late_ns = 0;    // a step may get longer by so much
+  int64_t late_ns = 0;  // a step may get longer by so much
+  // kLeastSavedShareOfTiny is enough.
+  bool safe = false;
   int64_t merged_ns = 0;  // the merged launch keeps others off for so long
 };
 
@@ -74,6 +85,9 @@ class MergeClock {
   struct Free {
     int64_t issuer_ns = 0;
     int64_t link_ns = 0;
+    // Of the launch before.
+    int64_t ready_ns = 0;
+    int64_t busy_ns = 0;
   };
   struct Ends {
     Free free;
@@ -86,6 +100,9 @@ class MergeClock {
   };
 
   static Load With(Load load, const MergeItem& item);
+  static bool IsSafe(const OpenLaunch& open, const MergeItem& next,
+                     const MergeVerdict& verdict);
+  static bool IsWorthIt(const MergeVerdict& verdict);
   int64_t OverheadNs(const Load& load) const;
   Ends EndsOf(const Load& load, const Free& free) const;
   void Close(uint32_t role);

@@ -16,6 +16,8 @@ namespace {
 
 // Beyond this FitBySize takes too long.
 constexpr size_t kMaxFitBySize = 4096;
+// As it does in each try of FitWithRest.
+constexpr size_t kMaxRestingBySize = 512;
 
 constexpr uint64_t kMaxArenaBytes = std::numeric_limits<int64_t>::max();
 
@@ -87,6 +89,9 @@ class Placer {
       std::vector<Lifetime> resting = arena_.lifetimes;
       for (Lifetime& lifetime : resting) lifetime.end += rest;
       Fit attempt = FitInOrderOfTime(resting);
+      if (attempt.bytes > limit && resting.size() <= kMaxRestingBySize) {
+        attempt = FitBySize(resting);
+      }
       if (attempt.bytes <= limit) {
         fit = std::move(attempt);
         good = rest;

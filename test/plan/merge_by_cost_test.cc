@@ -170,6 +170,58 @@ TEST(MergeByCostTest, SmallOnesThatAreReadyTogetherGoTogether) {
   EXPECT_EQ(plan->launches.size(), 1u);
 }
 
+// A launch of which a merge saves 4 us, less what it arrives later.
+CostProfile SlowLaunch() {
+  CostProfile link = Link();
+  link.launch_ns = 5000;
+  return link;
+}
+
+// Sums of 10,000 floats, which take 40 us, and of `count`, of which
+// `between_ns` makes the second ready after the first and after a gather of
+// `gathered` floats. Nobody needs them soon.
+Graph Leisurely(uint64_t count, int64_t between_ns, uint64_t gathered = 2) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  const BufferId x = b.Buffer("x", 10'000);
+  const BufferId y = b.Buffer("y", count);
+  const BufferId z = b.Buffer("z", gathered);
+  b.Compute("make_x", {Write(x), Write(z)}, OnLane(0, 1000));
+  b.AllGather("gather", dp, z);
+  b.AllReduce("sum_x", dp, x);
+  b.Compute("make_y", {Write(y)}, OnLane(0, between_ns));
+  b.AllReduce("sum_y", dp, y);
+  b.Compute("work", {}, OnLane(0, 10'000'000));
+  b.Compute("use", {Read(x), Read(y), Read(z)}, OnLane(0, 1000));
+  return b.graph();
+}
+
+size_t LeisurelyLaunches(uint64_t count, int64_t between_ns,
+                         uint64_t gathered = 2) {
+  return MakePlan(Leisurely(count, between_ns, gathered), ByCost(),
+                  SlowLaunch())
+      ->launches.size();
+}
+
+// The merge saves 3 us, between 1 and 10 % of what the launch takes.
+TEST(MergeByCostTest, WhatIsTinyJoinsForAHundredth) {
+  const auto plan = MakePlan(Leisurely(500, 10), ByCost(), SlowLaunch());
+  EXPECT_THAT(LaunchNames(*plan), ElementsAre("gather", "sum_x+sum_y"));
+  EXPECT_EQ(LeisurelyLaunches(5000, 10), 3u);
+}
+
+// It saves 3 us.
+TEST(MergeByCostTest, UnlessTwiceTheWaitIsMoreThanItSaves) {
+  EXPECT_EQ(LeisurelyLaunches(500, 1000), 2u);
+  EXPECT_EQ(LeisurelyLaunches(500, 2000), 3u);
+}
+
+// The link is busy for 2 ns per float that is gathered, and hides the wait.
+TEST(MergeByCostTest, AndTheLinkIsNotBusyForTwiceAsLong) {
+  EXPECT_EQ(LeisurelyLaunches(500, 15'000, 10'000), 3u);
+  EXPECT_EQ(LeisurelyLaunches(500, 15'000, 20'000), 2u);
+}
+
 // A merged launch takes up to kLeastSavedShare times what the merge saves.
 TEST(MergeByCostTest, LargeOnesHaveNothingToGain) {
   const auto plan = MakePlan(Chain(2, 16'384, 10), ByCost(), Link());
