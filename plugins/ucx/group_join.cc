@@ -71,7 +71,8 @@ Outcome GroupJoin::Advance() {
   for (size_t i = 0; i < children_.size(); ++i) {
     Send(children_[i].peer, &down_[i]);
   }
-  return LearnAll();
+  const Outcome learned = LearnAll();
+  return failure_.ok() ? learned : failure_;  // What is sent may fail at once.
 }
 
 // Whether it has come. Receives are posted the way that messages come by.

@@ -6,10 +6,12 @@ links_test.py COMMSCHED
 Hosts are network namespaces, whose interfaces count what they send and get.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -22,6 +24,7 @@ import hosts as namespaces  # pylint: disable=wrong-import-position
 
 COMMSCHED = None
 LIMIT_S = 60
+ANSWER_S = 5
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all",
          "broadcast", "reduce")
 ARRAY = "4MiB"
@@ -41,6 +44,20 @@ def interface_counts(host):
   return (sent_bytes, sent), (got_bytes, got)
 
 
+def sockets_and_threads(host):
+  """Of the processes in it: where a job that hangs stands."""
+  texts = [subprocess.run(["ip", "netns", "exec", host, "ss", "-tanpoH"],
+                          capture_output=True, text=True, check=False).stdout]
+  for pid in namespaces.processes(host):
+    for task in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*")):
+      with contextlib.suppress(OSError):
+        name, call, place = [(task / file).read_text().strip()
+                             for file in ("comm", "syscall", "wchan")]
+        texts.append(f"process {pid} thread {task.name} '{name}': {place}, "
+                     f"system call {call}\n")
+  return f"{host}:\n" + "".join(texts)
+
+
 class LinksTest(unittest.TestCase):
 
   def setUp(self):
@@ -58,20 +75,36 @@ class LinksTest(unittest.TestCase):
       self.skipTest("this kernel or container makes no network namespaces")
     self.addCleanup(hosts.__exit__)
 
+  def told_by_hanging(self, job):
+    """Where it stands, and what its ranks say that they wait for."""
+    text = "".join(sockets_and_threads(name)
+                   for name in namespaces.names(self.layout.num_hosts))
+    job.send_signal(signal.SIGQUIT)
+    try:
+      out, err = job.communicate(timeout=ANSWER_S)
+    except subprocess.TimeoutExpired:
+      job.kill()
+      out, err = job.communicate()
+    return text + out + err
+
   def payloads(self, kind, iterations):
     """What is told of a launch, and what each direction of each link carries
     in the whole job."""
     names = namespaces.names(self.layout.num_hosts)
     before = [interface_counts(name) for name in names]
-    done = subprocess.run(
+    job = subprocess.Popen(
         [*self.layout.run_command(pathlib.Path(COMMSCHED).parent), COMMSCHED,
          "bench", "coll", "--json", "--collectives", kind, "-b", ARRAY, "-e",
          ARRAY, "-n", str(iterations), "-w", "1"],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(UCX_NET_DEVICES="eth0", COMMSCHED_TIMEOUT_S="20",
                         COMMSCHED_JOIN_TIMEOUT_S="20"))
-    self.assertEqual(done.returncode, 0, done.stderr)
-    row = json.loads(done.stdout)
+    try:
+      out, err = job.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+      self.fail(f"no end after {LIMIT_S} s\n{self.told_by_hanging(job)}")
+    self.assertEqual(job.returncode, 0, err)
+    row = json.loads(out)
     self.assertEqual(row["wrong"], 0, row)
     after = [interface_counts(name) for name in names]
     return row["link_bytes"], [
