@@ -9,20 +9,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "bench/messages/counts.h"
-#include "comm/plugin_registry.h"
-#include "comm/world.h"
-#include "control/server.h"
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/tags.h"
+#include "test/plugin/ucx_ranks.h"
 #include "test/support/comm_driver.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -97,7 +95,6 @@ namespace {
 
 constexpr int kPerHost = 4;
 constexpr uint64_t kMostScratchBytes = 64 << 20;
-constexpr int64_t kLimitNs = int64_t{60} * 1000 * 1000 * 1000;
 
 struct CountedKind {
   commsched_collective_t kind;
@@ -143,44 +140,11 @@ BuiltSends SendsOf(const commsched_launch_t& launch, const ucx::Layout& layout,
 // parameter says.
 class UcxCountsTest : public testing::TestWithParam<const char*> {
  protected:
-  UcxCountsTest() {
-    EXPECT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_PLUGINS
-                                             "/commsched_ucx.so"));
-    ControlServerSpec server;
-    server.size = kCountedRanks;
-    server_ = *ControlServer::Start(server);
-    WorldSpec spec;
-    spec.backend = "ucx";
-    spec.backend_config = GetParam();
-    for (int rank = 0; rank < kCountedRanks; ++rank) {
-      JobSpec job;
-      job.environment.rank = rank;
-      job.environment.size = kCountedRanks;
-      job.environment.local_size = kCountedRanks;
-      job.environment.server_host = "127.0.0.1";
-      job.environment.server_port = server_->port();
-      job.environment.rank_0_serves = false;
-      job.environment.host_id = absl::StrCat("host", rank / kPerHost);
-      auto world = World::Join(spec, job);
-      EXPECT_OK(world);
-      worlds_.push_back(*std::move(world));
-    }
-  }
-  ~UcxCountsTest() override {
-    EXPECT_OK(RunAllRanks(kCountedRanks, [&](int rank) {
-      worlds_[static_cast<size_t>(rank)].reset();
-      return absl::OkStatus();
-    }));
+  void SetUp() override {
+    ASSERT_OK(JoinUcx(GetParam(), kCountedRanks, &ranks_, kPerHost));
   }
 
   bool is_all_by_ucx() const { return *GetParam() != '\0'; }
-
-  absl::Status Meet(const std::string& key, int rank) {
-    return worlds_[static_cast<size_t>(rank)]
-        ->meeting()
-        ->AllGather(key, rank, "here", kLimitNs)
-        .status();
-  }
 
   // Launches `launch` on all ranks, and looks at what has been sent.
   absl::Status LaunchCounted(CommDriver* comm, int rank,
@@ -188,9 +152,9 @@ class UcxCountsTest : public testing::TestWithParam<const char*> {
                              uint64_t array_bytes) {
     const std::string key = absl::StrCat(launch.kind, " of ", array_bytes);
     absl::Status status = comm->LaunchAndWait(launch);
-    if (status.ok()) status = Meet(key + " is done", rank);
+    if (status.ok()) status = ranks_.Meet(key + " is done", rank);
     if (rank == 0 && status.ok()) Compare(launch, array_bytes);
-    return status.ok() ? Meet(key + " is counted", rank) : status;
+    return status.ok() ? ranks_.Meet(key + " is counted", rank) : status;
   }
 
   void Compare(const commsched_launch_t& launch, uint64_t array_bytes) {
@@ -220,8 +184,7 @@ class UcxCountsTest : public testing::TestWithParam<const char*> {
     most_scratch_bytes_ = std::max(most_scratch_bytes_, table.scratch_bytes);
   }
 
-  std::unique_ptr<ControlServer> server_;
-  std::vector<std::shared_ptr<World>> worlds_;
+  JoinedRanks ranks_;
   uint64_t most_scratch_bytes_ = 0;  // Of the table.
 };
 
@@ -231,8 +194,7 @@ TEST_P(UcxCountsTest, RanksSendAndAllocateWhatTheTableCounts) {
   for (Sent& sent : g_sent) sent.messages = 0, sent.bytes = 0;
   EXPECT_OK(RunAllRanks(kCountedRanks, [&](int rank) -> absl::Status {
     CommDriver comm;
-    absl::Status status =
-        comm.Create(worlds_[static_cast<size_t>(rank)].get(), {}, rank);
+    absl::Status status = comm.Create(ranks_.WorldOf(rank).get(), {}, rank);
     for (const CountedKind& kind : kCountedKinds) {
       for (const uint64_t bytes : kArrays) {
         const uint64_t count = bytes / sizeof(float) /
@@ -246,7 +208,7 @@ TEST_P(UcxCountsTest, RanksSendAndAllocateWhatTheTableCounts) {
         if (status.ok()) status = LaunchCounted(&comm, rank, launch, bytes);
       }
     }
-    const absl::Status met = Meet("end", rank);
+    const absl::Status met = ranks_.Meet("end", rank);
     return status.ok() ? met : status;
   }));
   EXPECT_GT(most_scratch_bytes_, 0U);
@@ -261,8 +223,7 @@ TEST_P(UcxCountsTest, ScratchForLaunchesOf1GiBIsWithinItsLimit) {
   g_most_allocated = 0;
   EXPECT_OK(RunAllRanks(kCountedRanks, [&](int rank) -> absl::Status {
     CommDriver comm;
-    absl::Status status =
-        comm.Create(worlds_[static_cast<size_t>(rank)].get(), {}, rank);
+    absl::Status status = comm.Create(ranks_.WorldOf(rank).get(), {}, rank);
     commsched_member_t member = {};
     member.count = (uint64_t{1} << 30) / sizeof(float);
     std::vector<commsched_launch_t> launches;
@@ -272,7 +233,7 @@ TEST_P(UcxCountsTest, ScratchForLaunchesOf1GiBIsWithinItsLimit) {
           LaunchOf(kind, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member));
     }
     if (status.ok()) status = comm.Expect(launches);
-    const absl::Status met = Meet("end", rank);
+    const absl::Status met = ranks_.Meet("end", rank);
     return status.ok() ? met : status;
   }));
   EXPECT_GT(g_most_allocated, 0U);
@@ -285,8 +246,7 @@ TEST_P(UcxCountsTest, WhoHearsALongerNoticeOfAnotherBuildHearsTheNextOne) {
   g_sends_longer_notices = true;
   const auto body = [&](int rank) -> absl::Status {
     CommDriver comm;
-    absl::Status status =
-        comm.Create(worlds_[static_cast<size_t>(rank)].get(), {}, rank);
+    absl::Status status = comm.Create(ranks_.WorldOf(rank).get(), {}, rank);
     std::vector<float> values(kCount, 1);
     const commsched_member_t member = {
         values.data(), values.data(), kCount, nullptr, 0, 0, 0, 0};
@@ -296,7 +256,7 @@ TEST_P(UcxCountsTest, WhoHearsALongerNoticeOfAnotherBuildHearsTheNextOne) {
     if (status.ok()) {
       EXPECT_EQ(values, std::vector<float>(kCount, kCountedRanks));
     }
-    const absl::Status met = Meet("end", rank);
+    const absl::Status met = ranks_.Meet("end", rank);
     return status.ok() ? met : status;
   };
   EXPECT_OK(RunAllRanks(kCountedRanks, body, kLimitS));

@@ -2,20 +2,18 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "comm/plugin_registry.h"
-#include "comm/world.h"
-#include "control/server.h"
 #include "gtest/gtest.h"
 #include "plugins/ucx/network/pacer.h"
+#include "test/plugin/ucx_ranks.h"
 #include "test/support/await.h"
 #include "test/support/comm_driver.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -42,32 +40,13 @@ int NumDescriptors() {
 // Rank 0 broadcasts, and its sends take turns.
 class UcxPacingTest : public testing::Test {
  protected:
-  UcxPacingTest() : values_(kSize * kCount) {
-    EXPECT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_PLUGINS
-                                             "/commsched_ucx.so"));
-  }
+  UcxPacingTest() : values_(kSize * kCount) {}
 
   void Join() {
-    ControlServerSpec server;
-    server.size = kSize;
-    server_ = *ControlServer::Start(server);
-    WorldSpec spec;
-    spec.backend = "ucx";
-    spec.backend_config = "ranks_per_host=1;tls=tcp,self";
-    for (int rank = 0; rank < kSize; ++rank) {
-      JobSpec job;
-      job.environment.rank = rank;
-      job.environment.size = kSize;
-      job.environment.local_size = kSize;
-      job.environment.server_host = "127.0.0.1";
-      job.environment.server_port = server_->port();
-      job.environment.rank_0_serves = false;
-      auto world = World::Join(spec, job);
-      ASSERT_OK(world);
-      worlds_.push_back(*std::move(world));
-    }
+    ASSERT_OK(JoinUcx("ranks_per_host=1;tls=tcp,self", kSize, &ranks_));
     ASSERT_OK(RunAllRanks(kSize, [&](int rank) {
-      absl::Status status = CommOf(rank).Create(WorldOf(rank), {}, rank);
+      absl::Status status =
+          CommOf(rank).Create(ranks_.WorldOf(rank).get(), {}, rank);
       return status.ok() ? CommOf(rank).AwaitReady() : status;
     }));
   }
@@ -78,15 +57,9 @@ class UcxPacingTest : public testing::Test {
       CommOf(rank).Destroy();
       return absl::OkStatus();
     }));
-    EXPECT_OK(RunAllRanks(kSize, [&](int rank) {
-      worlds_[static_cast<size_t>(rank)].reset();
-      return absl::OkStatus();
-    }));
-    worlds_.clear();
-    server_.reset();
+    ranks_.Leave();
   }
 
-  World* WorldOf(int rank) { return worlds_[static_cast<size_t>(rank)].get(); }
   CommDriver& CommOf(int rank) { return comms_[static_cast<size_t>(rank)]; }
 
   void Broadcast(int rank) {
@@ -97,8 +70,7 @@ class UcxPacingTest : public testing::Test {
                                            0, /*root=*/0, 0, 1, &member)));
   }
 
-  std::unique_ptr<ControlServer> server_;
-  std::vector<std::shared_ptr<World>> worlds_;
+  JoinedRanks ranks_;
   std::array<CommDriver, kSize> comms_;
   std::array<commsched_member_t, kSize> members_ = {};
   std::vector<int32_t> values_;
