@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "gtest/gtest.h"
+#include "plugins/ucx/message.h"
 #include "plugins/ucx/network/pacer.h"
 #include "test/plugin/ucx_ranks.h"
+#include "test/plugin/ucx_sends.h"
 #include "test/support/await.h"
 #include "test/support/comm_driver.h"
 #include "test/support/joined_ranks.h"
@@ -62,12 +64,13 @@ class UcxPacingTest : public testing::Test {
 
   CommDriver& CommOf(int rank) { return comms_[static_cast<size_t>(rank)]; }
 
-  void Broadcast(int rank) {
+  void Broadcast(int rank) { Launch(COMMSCHED_BROADCAST, /*root=*/0, rank); }
+  void Launch(commsched_collective_t kind, int root, int rank) {
     int32_t* const data = values_.data() + static_cast<uint64_t>(rank) * kCount;
     commsched_member_t& member = members_[static_cast<size_t>(rank)];
     member = {data, data, kCount, nullptr, 0, 0, 0, 0};
-    ASSERT_OK(CommOf(rank).Launch(LaunchOf(COMMSCHED_BROADCAST, COMMSCHED_I32,
-                                           0, /*root=*/0, 0, 1, &member)));
+    ASSERT_OK(CommOf(rank).Launch(
+        LaunchOf(kind, COMMSCHED_I32, COMMSCHED_SUM, root, 0, 1, &member)));
   }
 
   JoinedRanks ranks_;
@@ -90,6 +93,33 @@ TEST_F(UcxPacingTest, WhoseSendsWaitIsPolledAgainInTime) {
   EXPECT_OK(RunAllRanks(
       kSize, [&](int rank) { return CommOf(rank).Wait().status(); }));
   Leave();
+}
+
+// Ranks 0 and 1 own a half of the sums each, and rank 2, the root, gets nothing
+// but results. Rank 0 sends it the first one long before the last input of
+// rank 1's sums.
+TEST_F(UcxPacingTest, ResultsOfAReduceDoNotWaitBehindItsInputs) {
+  uint64_t result_bytes = 0;
+  uint64_t input_bytes = 0;
+  uint64_t input_bytes_before = 0;  // The first result.
+  const UcxSendWatcher watcher([&](const UcxSend& send) {
+    if (!send.is_data() || send.rank() != 0) return;
+    const bool is_result = send.phase() == ucx::kResults;
+    if (is_result && result_bytes == 0) input_bytes_before = input_bytes;
+    (is_result ? result_bytes : input_bytes) += send.bytes;
+  });
+  Join();
+  for (const int rank : {0, 1, 2}) Launch(COMMSCHED_REDUCE, /*root=*/2, rank);
+  // In turns, so that nobody's sends wait for a rank that is stuck.
+  while (result_bytes == 0) {
+    for (CommDriver& comm : comms_) ASSERT_OK(comm.Poll());
+  }
+  EXPECT_OK(RunAllRanks(
+      kSize, [&](int rank) { return CommOf(rank).Wait().status(); }));
+  Leave();
+  EXPECT_EQ(result_bytes, kCount / 2 * sizeof(int32_t));
+  EXPECT_EQ(input_bytes, kCount / 2 * sizeof(int32_t));
+  EXPECT_LT(input_bytes_before, input_bytes / 2);
 }
 
 // What waits is not there any more for who destroys the communicator: else it
