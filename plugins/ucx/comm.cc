@@ -68,7 +68,7 @@ std::vector<int> HostsOf(const Network& network,
                          const commsched_comm_desc_t& desc) {
   std::vector<int> hosts;
   for (int32_t i = 0; i < desc.size; ++i) {
-    hosts.push_back(network.HostOf(desc.ranks[i]));
+    hosts.push_back(network.endpoints()->HostOf(desc.ranks[i]));
   }
   return hosts;
 }
@@ -161,8 +161,8 @@ Outcome Comm::Ready(bool* ready, std::string* waits_for) {
 
 Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   for (const int peer : join_->neighbors()) {
-    const Outcome outcome =
-        network_->AwaitCard(ranks_[static_cast<size_t>(peer)], deadline_ns);
+    const Outcome outcome = network_->endpoints()->AwaitCard(
+        ranks_[static_cast<size_t>(peer)], deadline_ns);
     if (outcome.code == COMMSCHED_DEADLINE_EXCEEDED) {
       *waits_for = Name(peer) + " has not told its address";
       return {};
@@ -176,7 +176,8 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   Outcome outcome = failure_.ok() ? join_->Advance() : failure_;
   if (!outcome.ok()) return outcome;
   for (const int peer : join_->neighbors()) {
-    if (network_->IsConnected(ranks_[static_cast<size_t>(peer)])) continue;
+    const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
+    if (network_->endpoints()->IsConnected(world_rank)) continue;
     *waits_for = Name(peer) + " has not handed over its shared memory";
     return {};
   }
@@ -570,7 +571,7 @@ Outcome Comm::Sum(const Operation& operation, const Step& step) {
       if (offer == nullptr) continue;
       // Each block into the same memory, which is in the cache.
       const int peer = operation.messages[input.message].peer;
-      Outcome read = network_->Read(
+      Outcome read = network_->endpoints()->Read(
           ranks_[static_cast<size_t>(peer)], offer->address + done * bytes,
           const_cast<void*>(input.data), sum.count * bytes);
       if (!read.ok()) return {read.code, Name(peer) + ": " + read.reason};

@@ -230,8 +230,8 @@ void Comm::AwaitSent(int64_t deadline_ns) {
   const auto is_taken = [&](int peer) {
     const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
     return (*unsent_)[static_cast<size_t>(peer)] == 0 ||
-           !network_->IsConnected(world_rank) || network_->IsDeaf(world_rank) ||
-           network_->IsAbsent(world_rank);
+           !network_->endpoints()->IsConnected(world_rank) ||
+           network_->IsDeaf(world_rank) || network_->IsAbsent(world_rank);
   };
   for (int peer = 0; peer < size() && !network_->stopped(); ++peer) {
     while (!is_taken(peer) && in_time()) {

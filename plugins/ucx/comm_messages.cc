@@ -63,9 +63,9 @@ void Comm::OnOffer(Message* message) {
     --operation.steps[message->step].waiting;
     return WakeIfDue(operation);
   }
-  const Outcome read =
-      network_->Read(ranks_[static_cast<size_t>(message->peer)],
-                     message->offer.address, message->data, message->bytes);
+  const Outcome read = network_->endpoints()->Read(
+      ranks_[static_cast<size_t>(message->peer)], message->offer.address,
+      message->data, message->bytes);
   if (!read.ok()) {
     --operation.outstanding;
     return Suspect(Name(message->peer) + ": " + read.reason);
@@ -209,16 +209,17 @@ Outcome Comm::TryIntroduce(int peer) {
   Peer& other = peers_[static_cast<size_t>(peer)];
   const int32_t world_rank = ranks_[static_cast<size_t>(peer)];
   if (other.is_introduced || peer == rank_ || stopped_ || leaves_ ||
-      network_->stopped() || network_->CardOf(world_rank).empty()) {
+      network_->stopped() ||
+      network_->endpoints()->CardOf(world_rank).empty()) {
     return {};
   }
-  const Outcome begun = network_->Connect(world_rank);
+  const Outcome begun = network_->endpoints()->Connect(world_rank);
   if (!begun.ok()) return begun;
   other.is_introduced = true;
   Notice joined;
   joined.kind = Notice::kJoined;
   joined.in_flight = static_cast<uint32_t>(operations_.size());
-  joined.reads = network_->Reads(world_rank) ? 1 : 0;
+  joined.reads = network_->endpoints()->Reads(world_rank) ? 1 : 0;
   joined.SetTexts(RanksText(), choices_.Text());
   Tell(joined, peer);
   Open(peer);
@@ -230,7 +231,7 @@ void Comm::Open(int peer) {
   Peer& other = peers_[static_cast<size_t>(peer)];
   if (other.is_open || !other.is_introduced || !other.has_joined ||
       !failure_.ok() ||
-      !network_->IsConnected(ranks_[static_cast<size_t>(peer)])) {
+      !network_->endpoints()->IsConnected(ranks_[static_cast<size_t>(peer)])) {
     return;
   }
   other.is_open = true;

@@ -52,7 +52,8 @@ Outcome GroupJoin::Advance() {
   if (!has_told_parent_) {
     has_told_parent_ = true;
     head_.asks_starts = spec_.asks_starts ? 1 : 0;
-    AppendCard(spec_.rank, network_->CardOf(network_->world_rank()), &cards_);
+    AppendCard(spec_.rank,
+               network_->endpoints()->CardOf(network_->world_rank()), &cards_);
     for (const Heard& child : children_) {
       head_.asks_starts |= child.head.asks_starts;
       cards_ += child.cards;
@@ -78,7 +79,7 @@ Outcome GroupJoin::Advance() {
 // Whether it has come. Receives are posted the way that messages come by.
 bool GroupJoin::Await(Heard* heard) {
   const int world_rank = (*spec_.ranks)[static_cast<size_t>(heard->peer)];
-  if (!heard->is_posted && network_->IsConnected(world_rank)) {
+  if (!heard->is_posted && network_->endpoints()->IsConnected(world_rank)) {
     heard->is_posted = true;
     Receive(heard, &heard->head_message, &heard->head, sizeof(heard->head));
   }
@@ -137,7 +138,7 @@ void GroupJoin::OnReceived(Message* message, ucs_status_t /*status*/,
     if (child.peer == message->peer) heard = &child;
   }
   const uint64_t most =
-      spec_.ranks->size() * (Network::kMostCardBytes + sizeof(CardHead));
+      spec_.ranks->size() * (Endpoints::kMostCardBytes + sizeof(CardHead));
   if (bytes != message->bytes || heard->head.bytes > most) {
     failure_ = {COMMSCHED_INTERNAL,
                 Name(message->peer) + " sent " + std::to_string(bytes) +
@@ -164,9 +165,9 @@ Outcome GroupJoin::LearnAll() {
               "what ranks have told of how to reach them "
               "is cut off"};
     }
-    const Outcome learned =
-        network_->Learn((*spec_.ranks)[static_cast<size_t>(head.rank)],
-                        cards.substr(at, head.bytes));
+    const Outcome learned = network_->endpoints()->Learn(
+        (*spec_.ranks)[static_cast<size_t>(head.rank)],
+        cards.substr(at, head.bytes));
     if (!learned.ok()) return learned;
     at += head.bytes;
   }

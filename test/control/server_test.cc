@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/control/server_rig.h"
@@ -421,6 +423,37 @@ TEST(ControlServerTest, WhoExitsAtOnceHasSaidWhatFailed) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
   close(pipe[0]);
   close(pipe[1]);
+}
+
+// What exit() calls before and after it has looked at clients, in a child that
+// was forked.
+std::atomic<int64_t> exit_began_ns{0};
+void SayWhenItExits() { exit_began_ns = SystemClock::Get().NowNs(); }
+void EndWithWhetherItWaited() {
+  const int64_t waited_ns = SystemClock::Get().NowNs() - exit_began_ns;
+  _exit(waited_ns < int64_t{900} * 1000 * 1000 ? 0 : 1);
+}
+
+// Joins, says something, and forks a child that exits before that has been
+// heard: the control thread, which would hear it, is not there in the child.
+// Exits as the child does.
+[[noreturn]] void FailAndExitInAChild() {
+  if (std::atexit(&EndWithWhetherItWaited) != 0) _exit(2);
+  const auto server = Serve(1);
+  const auto client = ControlClient::Connect(SpecOf(*server, 0, 1));
+  if (!client.ok()) _exit(3);
+  (*client)->Fail(/*scope=*/1, absl::InternalError("something"));
+  if (std::atexit(&SayWhenItExits) != 0) _exit(4);
+  const pid_t child = fork();
+  if (child == 0) std::exit(0);
+  int status = -1;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) _exit(5);
+  _exit(WEXITSTATUS(status));
+}
+
+TEST(ControlServerTest, AForkedChildExitsAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(FailAndExitInAChild(), testing::ExitedWithCode(0), "");
 }
 
 TEST(ControlServerTest, WhereRank0ServesItsEndNamesIt) {

@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/choice.h"
 #include "plugins/ucx/algorithms/collectives.h"
+#include "test/support/launches.h"
 
 namespace commsched {
 
@@ -38,6 +39,26 @@ inline Room RoomOf(const ucx::Operation& op) {
           op.pack.counts.capacity(),  op.pack.begins.capacity(),
           op.pack.places.capacity(),  op.spreads.capacity(),
           op.relayed.capacity()};
+}
+
+// What rank 0 builds for a launch of f32 with `num_members` members of `count`
+// elements, or of that part for each rank. Nothing is at their addresses.
+inline ucx::Operation BuiltByRank0(const ucx::Algorithm& algorithm,
+                                   const ucx::Layout& layout,
+                                   commsched_collective_t kind, uint64_t count,
+                                   size_t num_members = 1) {
+  commsched_member_t member = {};
+  member.count = count;
+  const std::vector<commsched_member_t> members(num_members, member);
+  const commsched_launch_t launch = LaunchOf(
+      kind, COMMSCHED_F32, COMMSCHED_SUM, /*root=*/0,
+      /*deterministic=*/0, static_cast<uint32_t>(num_members), members.data());
+  ucx::Operation operation;
+  ucx::BuildNowhere(algorithm,
+                    {launch, layout, /*rank=*/0, /*chunk_bytes=*/1 << 20,
+                     /*measures=*/true},
+                    &operation);
+  return operation;
 }
 
 // A launch as it is expected where its counts are not known yet: of parts with

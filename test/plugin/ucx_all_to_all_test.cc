@@ -14,6 +14,7 @@
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/algorithms/pair_pack.h"
 #include "test/conformance/collective_case.h"
+#include "test/plugin/built_job.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -113,17 +114,9 @@ TEST(UcxAllToAllTest, SmallMembersAmongLargeOnesTravelAsOne) {
 
 TEST(UcxAllToAllTest, ManySmallMembersTakeTheMessagesOfOne) {
   const Layout layout({0, 0, 0, 0, 1, 1, 1, 1});
-  commsched_member_t member = {};
-  member.count = 1000;
-  const std::vector<commsched_member_t> members(64, member);
-  commsched_launch_t launch = {};
-  launch.kind = COMMSCHED_ALL_TO_ALL;
-  launch.num_members = static_cast<uint32_t>(members.size());
-  launch.members = members.data();
-  Operation operation;
-  operation.scratch.address = kNoScratch;
-  ucx::Build(ucx::kExchange, {launch, layout, 0, 1 << 20, /*measures=*/true},
-             &operation);
+  const Operation operation =
+      BuiltByRank0(ucx::kExchange, layout, COMMSCHED_ALL_TO_ALL, 1000,
+                   /*num_members=*/64);
   EXPECT_EQ(operation.messages.size(), size_t{2 * 7});
 }
 

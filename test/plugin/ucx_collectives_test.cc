@@ -142,31 +142,15 @@ TEST(UcxCollectivesTest, SmallMembersAmongLargeOnesTravelAsOneByLevels) {
   EXPECT_GE(num_mixed, 10);
 }
 
-// `num_members` members of `count` elements, or of that part for each rank.
-size_t MessagesByLevels(const Layout& layout, commsched_collective_t kind,
-                        size_t num_members, uint64_t count) {
-  commsched_member_t member = {};
-  member.count = count;
-  const std::vector<commsched_member_t> members(num_members, member);
-  commsched_launch_t launch = {};
-  launch.kind = kind;
-  launch.num_members = static_cast<uint32_t>(num_members);
-  launch.members = members.data();
-  Operation operation;
-  operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
-  ucx::Build(ucx::kLevels, {launch, layout, 0, 1 << 20, /*measures=*/true},
-             &operation);
-  return operation.messages.size();
-}
-
 TEST(UcxCollectivesTest, ManySmallMembersTakeTheMessagesOfOneByLevels) {
   const Layout layout({0, 0, 0, 0, 1, 1, 1, 1});
   for (const commsched_collective_t kind :
        {COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE, COMMSCHED_BROADCAST,
         COMMSCHED_ALL_GATHER, COMMSCHED_REDUCE_SCATTER}) {
-    EXPECT_EQ(MessagesByLevels(layout, kind, 64, 1000),
-              MessagesByLevels(layout, kind, 1, 64'000))
-        << "kind " << kind;
+    const Operation many = BuiltByRank0(ucx::kLevels, layout, kind, 1000,
+                                        /*num_members=*/64);
+    const Operation one = BuiltByRank0(ucx::kLevels, layout, kind, 64'000);
+    EXPECT_EQ(many.messages.size(), one.messages.size()) << "kind " << kind;
   }
 }
 
@@ -251,19 +235,8 @@ TEST(UcxCollectivesTest, WhatWasMeasuredHasScratchForAnySmallerLaunch) {
 TEST(UcxCollectivesTest, WhetherOthersHandOnDependsOnTheAlgorithm) {
   const auto hands_on = [](const std::vector<int>& hosts,
                            const ucx::Algorithm& algorithm) {
-    const Layout layout(hosts);
-    commsched_member_t member = {};
-    member.count = 100;
-    commsched_launch_t launch = {};
-    launch.kind = COMMSCHED_BROADCAST;
-    launch.dtype = COMMSCHED_F32;
-    launch.num_members = 1;
-    launch.members = &member;
-    Operation operation;
-    operation.scratch.address = reinterpret_cast<char*>(uintptr_t{1} << 32);
-    ucx::Build(algorithm, {launch, layout, 0, 1 << 20, /*measures=*/true},
-               &operation);
-    return operation.hands_on;
+    return BuiltByRank0(algorithm, Layout(hosts), COMMSCHED_BROADCAST, 100)
+        .hands_on;
   };
   EXPECT_FALSE(hands_on({0, 1, 2}, ucx::kExchange));
   EXPECT_TRUE(hands_on({0, 0, 0}, ucx::kTree));
@@ -548,18 +521,8 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
 // The largest message of rank 0 for an array of 16 MiB.
 uint64_t LargestMessage(const std::vector<int>& hosts,
                         commsched_collective_t kind) {
-  const Layout layout(hosts);
-  commsched_member_t member = {};
-  member.count = 4 << 20;
-  commsched_launch_t launch = {};
-  launch.kind = kind;
-  launch.dtype = COMMSCHED_F32;
-  launch.num_members = 1;
-  launch.members = &member;
-  Operation operation;
-  ucx::BuildNowhere(ucx::kLevels,
-                    {launch, layout, 0, 1 << 20, /*measures=*/true},
-                    &operation);
+  const Operation operation =
+      BuiltByRank0(ucx::kLevels, Layout(hosts), kind, 4 << 20);
   uint64_t most = 0;
   for (const ucx::Message& message : operation.messages) {
     most = std::max(most, message.bytes);

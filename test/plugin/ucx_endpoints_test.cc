@@ -4,20 +4,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "bench/messages/counts.h"
-#include "comm/plugin_registry.h"
-#include "comm/world.h"
-#include "control/server.h"
 #include "gtest/gtest.h"
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/algorithms/tree_shape.h"
+#include "test/plugin/ucx_ranks.h"
 #include "test/support/comm_driver.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -26,7 +24,6 @@ namespace commsched {
 namespace {
 
 constexpr int kSize = 16;
-constexpr int64_t kMeetingNs = int64_t{60} * 1000 * 1000 * 1000;
 
 // Ranks are threads here: each segment is mapped by its owner, and once for
 // each rank that is connected with it.
@@ -55,46 +52,11 @@ int NumSockets() {
 // says.
 class UcxEndpointsTest : public testing::TestWithParam<const char*> {
  protected:
-  UcxEndpointsTest() {
-    EXPECT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_PLUGINS
-                                             "/commsched_ucx.so"));
-    ControlServerSpec server;
-    server.size = kSize;
-    server_ = *ControlServer::Start(server);
-    WorldSpec spec;
-    spec.backend = "ucx";
-    spec.backend_config = GetParam();
-    for (int rank = 0; rank < kSize; ++rank) {
-      JobSpec job;
-      job.environment.rank = rank;
-      job.environment.size = kSize;
-      job.environment.local_size = kSize;
-      job.environment.server_host = "127.0.0.1";
-      job.environment.server_port = server_->port();
-      job.environment.rank_0_serves = false;
-      auto world = World::Join(spec, job);
-      EXPECT_OK(world);
-      worlds_.push_back(*std::move(world));
-    }
-  }
-  ~UcxEndpointsTest() override {
-    EXPECT_OK(RunAllRanks(kSize, [&](int rank) {
-      worlds_[static_cast<size_t>(rank)].reset();
-      return absl::OkStatus();
-    }));
-  }
+  void SetUp() override { ASSERT_OK(JoinUcx(GetParam(), kSize, &ranks_)); }
 
   bool is_by_ucx() const { return *GetParam() != '\0'; }
 
-  absl::Status Meet(const std::string& key, int rank) {
-    return worlds_[static_cast<size_t>(rank)]
-        ->meeting()
-        ->AllGather(key, rank, "here", kMeetingNs)
-        .status();
-  }
-
-  std::unique_ptr<ControlServer> server_;
-  std::vector<std::shared_ptr<World>> worlds_;
+  JoinedRanks ranks_;
 };
 
 // Connections of all ranks, each counted at both ends, as they are built.
@@ -132,11 +94,10 @@ TEST_P(UcxEndpointsTest, RanksConnectWithThoseOfTheTableAndNobodyElse) {
   const int sockets_before = NumSockets();
   EXPECT_OK(RunAllRanks(kSize, [&](int rank) -> absl::Status {
     CommDriver comm;
-    absl::Status status =
-        comm.Create(worlds_[static_cast<size_t>(rank)].get(), {}, rank);
+    absl::Status status = comm.Create(ranks_.WorldOf(rank).get(), {}, rank);
     const commsched_member_t member = member_of(rank);
     if (status.ok()) status = comm.LaunchAndWait(launch_of(member));
-    if (status.ok()) status = Meet("launched", rank);
+    if (status.ok()) status = ranks_.Meet("launched", rank);
     if (status.ok() && rank == 0) {
       const int64_t endpoints = AllEndpoints(launch_of(member));
       if (!is_by_ucx()) {
@@ -148,7 +109,7 @@ TEST_P(UcxEndpointsTest, RanksConnectWithThoseOfTheTableAndNobodyElse) {
         EXPECT_LT(NumSockets() - sockets_before, kSize * (kSize - 1));
       }
     }
-    const absl::Status met = Meet("counted", rank);
+    const absl::Status met = ranks_.Meet("counted", rank);
     return status.ok() ? met : status;
   }));
   EXPECT_EQ(values[kSize - 1][kCount - 1], kSize);

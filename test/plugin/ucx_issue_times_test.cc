@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -100,8 +101,12 @@ TEST(ClockOffsetTest, OneClockHasNoOffset) {
 // A group whose members issue launches and exchange messages in virtual time.
 class TimesGroup {
  public:
-  TimesGroup(const std::vector<int>& hosts, uint64_t seed)
-      : layout_(hosts), random_(seed) {
+  // How long a message is on its way; by default 20 to 520 us.
+  using DelayOf = std::function<int64_t(int from, int to)>;
+
+  TimesGroup(const std::vector<int>& hosts, uint64_t seed,
+             DelayOf delay_of = nullptr)
+      : layout_(hosts), random_(seed), delay_of_(std::move(delay_of)) {
     for (int host = 0; host < layout_.num_hosts(); ++host) {
       const auto ns = static_cast<int64_t>(random_() % (1'000'000 * kMs));
       // Up to 50 us per second fast or slow.
@@ -160,10 +165,13 @@ class TimesGroup {
       peer = members_[rank]->Next(ClockOf(rank, now_ns_), &times);
       if (peer < 0) break;
       ++num_messages_;
-      const int64_t delay_ns =
-          20 * kUs + static_cast<int64_t>(random_() % (500 * kUs));
-      under_way_.emplace(now_ns_ + delay_ns, UnderWay{peer, times});
+      under_way_.emplace(now_ns_ + DelayNs(rank, peer), UnderWay{peer, times});
     }
+  }
+
+  int64_t DelayNs(int from, int to) {
+    if (delay_of_) return delay_of_(from, to);
+    return 20 * kUs + static_cast<int64_t>(random_() % (500 * kUs));
   }
 
   void Take(int rank) {
@@ -176,6 +184,7 @@ class TimesGroup {
 
   const Layout layout_;
   std::mt19937_64 random_;
+  const DelayOf delay_of_;
   std::vector<std::pair<int64_t, double>> clocks_;  // By host.
   std::vector<std::unique_ptr<IssueTimes>> members_;
   std::vector<std::vector<commsched_launch_start_t>> starts_;
@@ -278,6 +287,36 @@ TEST(IssueTimesTest, RanksOfAHostHaveOneClockAndNoError) {
     EXPECT_EQ(start.error_ns, 0);
     EXPECT_EQ(start.last_rank, 0);
     EXPECT_EQ(start.key, 5u);
+  }
+}
+
+// Of four hosts 1 and 2 are below 0, and 3 is below 1. A time of 3 is turned
+// into that of 1, of 0 and of 2, each time with a clock that seems to be off to
+// the same side, as one way of each round trip takes nearly all of its time.
+TEST(IssueTimesTest, ErrorsOfClocksAddUpOnTheWay) {
+  constexpr int64_t kShortNs = 20 * kUs;
+  constexpr int64_t kLongNs = 500 * kUs;
+  TimesGroup group({0, 1, 2, 3}, 1, [](int from, int to) {
+    const bool is_long = from == 2 ? false : to == 2 ? true : from > to;
+    return is_long ? kLongNs : kShortNs;
+  });
+  group.RunUntil(100 * kMs);
+  for (const int rank : {0, 1, 2}) group.Issue(rank, 0, 0);
+  group.RunUntil(110 * kMs);
+  group.Issue(3, 0, 0);
+  group.RunUntil(120 * kMs);
+  for (const int rank : {0, 1, 2, 3}) group.Issue(rank, 1, 0);
+  group.RunUntil(200 * kMs);
+  for (const int rank : {0, 1, 2, 3}) {
+    ASSERT_EQ(group.starts(rank).size(), 1u);
+    const commsched_launch_start_t& start = group.starts(rank)[0];
+    EXPECT_EQ(start.last_rank, 3);
+    const int64_t off_ns =
+        std::abs(start.started_ns - group.ClockOf(rank, 110 * kMs));
+    EXPECT_LE(off_ns, start.error_ns) << "rank " << rank;
+    if (rank == 2) {
+      EXPECT_GT(off_ns, 5 * (kLongNs - kShortNs) / 4);
+    }
   }
 }
 

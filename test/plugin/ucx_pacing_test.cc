@@ -2,20 +2,20 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "comm/plugin_registry.h"
-#include "comm/world.h"
-#include "control/server.h"
 #include "gtest/gtest.h"
+#include "plugins/ucx/message.h"
 #include "plugins/ucx/network/pacer.h"
+#include "test/plugin/ucx_ranks.h"
+#include "test/plugin/ucx_sends.h"
 #include "test/support/await.h"
 #include "test/support/comm_driver.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/launches.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -42,32 +42,13 @@ int NumDescriptors() {
 // Rank 0 broadcasts, and its sends take turns.
 class UcxPacingTest : public testing::Test {
  protected:
-  UcxPacingTest() : values_(kSize * kCount) {
-    EXPECT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_PLUGINS
-                                             "/commsched_ucx.so"));
-  }
+  UcxPacingTest() : values_(kSize * kCount) {}
 
   void Join() {
-    ControlServerSpec server;
-    server.size = kSize;
-    server_ = *ControlServer::Start(server);
-    WorldSpec spec;
-    spec.backend = "ucx";
-    spec.backend_config = "ranks_per_host=1;tls=tcp,self";
-    for (int rank = 0; rank < kSize; ++rank) {
-      JobSpec job;
-      job.environment.rank = rank;
-      job.environment.size = kSize;
-      job.environment.local_size = kSize;
-      job.environment.server_host = "127.0.0.1";
-      job.environment.server_port = server_->port();
-      job.environment.rank_0_serves = false;
-      auto world = World::Join(spec, job);
-      ASSERT_OK(world);
-      worlds_.push_back(*std::move(world));
-    }
+    ASSERT_OK(JoinUcx("ranks_per_host=1;tls=tcp,self", kSize, &ranks_));
     ASSERT_OK(RunAllRanks(kSize, [&](int rank) {
-      absl::Status status = CommOf(rank).Create(WorldOf(rank), {}, rank);
+      absl::Status status =
+          CommOf(rank).Create(ranks_.WorldOf(rank).get(), {}, rank);
       return status.ok() ? CommOf(rank).AwaitReady() : status;
     }));
   }
@@ -78,27 +59,21 @@ class UcxPacingTest : public testing::Test {
       CommOf(rank).Destroy();
       return absl::OkStatus();
     }));
-    EXPECT_OK(RunAllRanks(kSize, [&](int rank) {
-      worlds_[static_cast<size_t>(rank)].reset();
-      return absl::OkStatus();
-    }));
-    worlds_.clear();
-    server_.reset();
+    ranks_.Leave();
   }
 
-  World* WorldOf(int rank) { return worlds_[static_cast<size_t>(rank)].get(); }
   CommDriver& CommOf(int rank) { return comms_[static_cast<size_t>(rank)]; }
 
-  void Broadcast(int rank) {
+  void Broadcast(int rank) { Launch(COMMSCHED_BROADCAST, /*root=*/0, rank); }
+  void Launch(commsched_collective_t kind, int root, int rank) {
     int32_t* const data = values_.data() + static_cast<uint64_t>(rank) * kCount;
     commsched_member_t& member = members_[static_cast<size_t>(rank)];
     member = {data, data, kCount, nullptr, 0, 0, 0, 0};
-    ASSERT_OK(CommOf(rank).Launch(LaunchOf(COMMSCHED_BROADCAST, COMMSCHED_I32,
-                                           0, /*root=*/0, 0, 1, &member)));
+    ASSERT_OK(CommOf(rank).Launch(
+        LaunchOf(kind, COMMSCHED_I32, COMMSCHED_SUM, root, 0, 1, &member)));
   }
 
-  std::unique_ptr<ControlServer> server_;
-  std::vector<std::shared_ptr<World>> worlds_;
+  JoinedRanks ranks_;
   std::array<CommDriver, kSize> comms_;
   std::array<commsched_member_t, kSize> members_ = {};
   std::vector<int32_t> values_;
@@ -118,6 +93,33 @@ TEST_F(UcxPacingTest, WhoseSendsWaitIsPolledAgainInTime) {
   EXPECT_OK(RunAllRanks(
       kSize, [&](int rank) { return CommOf(rank).Wait().status(); }));
   Leave();
+}
+
+// Ranks 0 and 1 own a half of the sums each, and rank 2, the root, gets nothing
+// but results. Rank 0 sends it the first one long before the last input of
+// rank 1's sums.
+TEST_F(UcxPacingTest, ResultsOfAReduceDoNotWaitBehindItsInputs) {
+  uint64_t result_bytes = 0;
+  uint64_t input_bytes = 0;
+  uint64_t input_bytes_before = 0;  // The first result.
+  const UcxSendWatcher watcher([&](const UcxSend& send) {
+    if (!send.is_data() || send.rank() != 0) return;
+    const bool is_result = send.phase() == ucx::kResults;
+    if (is_result && result_bytes == 0) input_bytes_before = input_bytes;
+    (is_result ? result_bytes : input_bytes) += send.bytes;
+  });
+  Join();
+  for (const int rank : {0, 1, 2}) Launch(COMMSCHED_REDUCE, /*root=*/2, rank);
+  // In turns, so that nobody's sends wait for a rank that is stuck.
+  while (result_bytes == 0) {
+    for (CommDriver& comm : comms_) ASSERT_OK(comm.Poll());
+  }
+  EXPECT_OK(RunAllRanks(
+      kSize, [&](int rank) { return CommOf(rank).Wait().status(); }));
+  Leave();
+  EXPECT_EQ(result_bytes, kCount / 2 * sizeof(int32_t));
+  EXPECT_EQ(input_bytes, kCount / 2 * sizeof(int32_t));
+  EXPECT_LT(input_bytes_before, input_bytes / 2);
 }
 
 // What waits is not there any more for who destroys the communicator: else it

@@ -14,6 +14,7 @@
 #include "plugins/ucx/algorithms/collectives.h"
 #include "plugins/ucx/algorithms/relays.h"
 #include "plugins/ucx/algorithms/routes.h"
+#include "test/plugin/built_job.h"
 
 namespace commsched {
 namespace {
@@ -400,28 +401,20 @@ TEST(RelayRoomTest, RoomIsAFewTimesWhatIsNeeded) {
 // Who gets something that others want does not wait for what goes straight.
 TEST(RelaysTest, WhatIsRelayedIsSentFirst) {
   const Layout layout({0, 0, 0, 0, 1, 1, 2, 2});
-  commsched_member_t member = {};
-  member.count = 1 << 19;
-  commsched_launch_t launch = {};
-  launch.kind = COMMSCHED_ALL_GATHER;
-  launch.dtype = COMMSCHED_F32;
-  launch.num_members = 1;
-  launch.members = &member;
-  Operation operation;
-  ucx::BuildNowhere(ucx::kLevels,
-                    {launch, layout, 0, 1 << 20, /*measures=*/true},
-                    &operation);
+  constexpr uint64_t kCount = 1 << 19;
+  const Operation operation =
+      BuiltByRank0(ucx::kLevels, layout, COMMSCHED_ALL_GATHER, kCount);
   // Half of the part to rank 4, which sends it on; then to both.
   std::vector<uint64_t> sent(8);
   for (const ucx::Message& message : operation.messages) {
     if (message.is_receive || layout.ShareHost(0, message.peer)) continue;
     if (sent[6] == 0 && message.peer == 6) {
-      EXPECT_GE(sent[4], member.count * kElementBytes / 2);
+      EXPECT_GE(sent[4], kCount * kElementBytes / 2);
     }
     sent[static_cast<size_t>(message.peer)] += message.bytes;
   }
-  EXPECT_EQ(sent[4], member.count * kElementBytes);
-  EXPECT_EQ(sent[6], member.count * kElementBytes / 2);
+  EXPECT_EQ(sent[4], kCount * kElementBytes);
+  EXPECT_EQ(sent[6], kCount * kElementBytes / 2);
 }
 
 }  // namespace

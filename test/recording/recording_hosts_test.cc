@@ -11,12 +11,12 @@
 #include "comm/hosts.h"
 #include "comm/plugin_registry.h"
 #include "comm/world.h"
-#include "control/server.h"
 #include "device/host_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/host_links.h"
 #include "recording/recording.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -113,28 +113,9 @@ class RecordingHostsTest : public testing::Test {
  protected:
   // Ranks that are joined one by one, each host with so many.
   void Join(int per_host) {
-    ControlServerSpec server;
-    server.size = kHostRanks;
-    server_ = *ControlServer::Start(server);
     WorldSpec spec;
     spec.table = HostSummingBackend();
-    for (int rank = 0; rank < kHostRanks; ++rank) {
-      JobSpec job;
-      job.environment.rank = rank;
-      job.environment.size = kHostRanks;
-      job.environment.local_size = kHostRanks;
-      job.environment.server_host = "127.0.0.1";
-      job.environment.server_port = server_->port();
-      job.environment.rank_0_serves = false;
-      job.environment.host_id = absl::StrCat("host", rank / per_host);
-      worlds_.push_back(World::Join(spec, job).value());
-    }
-  }
-  ~RecordingHostsTest() override {
-    EXPECT_OK(RunAllRanks(static_cast<int>(worlds_.size()), [&](int rank) {
-      worlds_[static_cast<size_t>(rank)].reset();
-      return absl::OkStatus();
-    }));
+    ASSERT_OK(ranks_.Join(spec, kHostRanks, per_host));
   }
 
   // Of 4 bytes one is left; there is no such codec for a session.
@@ -147,21 +128,20 @@ class RecordingHostsTest : public testing::Test {
   // Three steps, of which two are recorded; by rank.
   std::vector<absl::Status> Run(const PlanOptions& options) {
     return RunRanks(kHostRanks, [&](int rank) -> absl::Status {
-      LossyRank one(worlds_[static_cast<size_t>(rank)], rank, options);
+      LossyRank one(ranks_.WorldOf(rank), rank, options);
       for (int step = 0; step < 3; ++step) RETURN_IF_ERROR(one.Step());
       EXPECT_FALSE(one.recording().plan()->launches[0].coded);
       return one.recording().Drain();
     });
   }
 
-  std::unique_ptr<ControlServer> server_;
-  std::vector<std::shared_ptr<World>> worlds_;
+  JoinedRanks ranks_;
 };
 
 TEST_F(RecordingHostsTest, WhereHostsSendNoMoreInSumsNothingIsEncoded) {
   Join(/*per_host=*/4);
   ASSERT_OK_AND_ASSIGN(const std::vector<int32_t> hosts,
-                       HostsOf(worlds_[0].get()));
+                       HostsOf(ranks_.WorldOf(0).get()));
   EXPECT_THAT(hosts, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
   for (const absl::Status& status : Run(Encoding())) EXPECT_OK(status);
 }

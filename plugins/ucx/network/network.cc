@@ -8,14 +8,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "ucx/comm.h"
 #include "ucx/network/gathering.h"
 #include "ucx/network/resources.h"
+#include "ucx/network/ucx_failure.h"
+#include "ucx/network/ucx_settings.h"
 #include "ucx/process/close_on_exec.h"
 #include "ucx/tags.h"
 
@@ -27,45 +26,10 @@ constexpr int64_t kEndNs = int64_t{1} * 1000 * 1000 * 1000;
 // Rounds of progress at once. Where memory is short UCX may report work for
 // ever that it cannot do.
 constexpr int kMaxRounds = 4096;
-// How often those who make progress without sleeping look for callers.
-constexpr uint32_t kRoundsPerLook = 64;
 // How long who hands over sleeps: not all that happens then wakes it.
 constexpr int64_t kHandingOverNs = int64_t{1} * 1000 * 1000;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
-// Ranks of a host need none of it (local_links.h), and it would take room in
-// /dev/shm, where names stay when a process is killed.
-constexpr char kDefaultTls[] = "^sm";
-
-// Over TCP the reply that a large message waits for (rendezvous) queues behind
-// the data that goes the other way, chunk after chunk: half of a link's
-// bandwidth is lost. So chunks go at once, and what is larger, which asks but
-// once, is received where it belongs. Segments of 8 KiB, which is UCX's own
-// choice, cost twice the time of the processor.
-constexpr char kTcpSegment[] = "64k";
-// What a connection to another host may hold that is not out yet. The kernel's
-// own choice is several MB, so that what is sent to several peers one after the
-// other (pacer.h) would be on its way at once after all.
-constexpr char kTcpSendBuffer[] = "256k";
-// Between processes of one machine there is no link to be lost: from here on
-// the copy that rendezvous saves costs more than its reply.
-constexpr uint64_t kLocalEagerBytes = 384 << 10;
-
-// Where there are such devices, UCX knows best how large messages go.
-bool HasRdma() {
-  std::error_code error;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband",
-                                                    error);
-  return !error && devices != std::filesystem::directory_iterator();
-}
-
-Outcome Failed(const char* what, ucs_status_t status) {
-  const bool is_scarcity = status == UCS_ERR_NO_MEMORY ||
-                           status == UCS_ERR_NO_RESOURCE ||
-                           status == UCS_ERR_EXCEEDS_LIMIT;
-  return {is_scarcity ? COMMSCHED_RESOURCE_EXHAUSTED : COMMSCHED_UNAVAILABLE,
-          std::string(what) + ": " + ucs_status_string(status)};
-}
 
 // Those of the job, if it has any.
 LinkProfile LinksOf(const commsched_backend_rank_desc_t& desc) {
@@ -75,45 +39,12 @@ LinkProfile LinksOf(const commsched_backend_rank_desc_t& desc) {
   return has_links ? *desc.links : DefaultLinkProfile();
 }
 
-bool HasHosts(const commsched_backend_rank_desc_t& desc) {
-  constexpr uint64_t kNeeded =
-      offsetof(commsched_backend_rank_desc_t, networks) + sizeof(desc.networks);
-  return desc.struct_size >= kNeeded && desc.hosts != nullptr;
-}
-
 // While a rank is opened. Names what the environment asks of UCX.
 Outcome OpenFailed(const char* what, ucs_status_t status) {
-  Outcome failed = Failed(what, status);
+  Outcome failed = UcxFailure(what, status);
   const char* const tls = getenv("UCX_TLS");
   if (tls != nullptr) failed.reason += std::string(", with UCX_TLS=") + tls;
   return failed;
-}
-
-// What a rank tells others. Its address to UCX follows.
-struct AddressCard {
-  MemoryCard memory;
-  SegmentCard segment;
-};
-
-AddressCard CardIn(const std::string& told) {
-  AddressCard card;
-  std::memcpy(&card, told.data(), sizeof(card));
-  return card;
-}
-
-std::string AddressKey(int rank) {
-  return "ucx address of rank " + std::to_string(rank);
-}
-
-// Of what belongs to a transport, UCX 1.13 takes the name without its prefix,
-// and later versions take it with it. Names that UCX does not know it ignores.
-ucs_status_t Modify(ucp_config_t* config, const std::string& name,
-                    const std::string& value) {
-  const std::string prefix = "TCP_";
-  const ucs_status_t status =
-      ucp_config_modify(config, name.c_str(), value.c_str());
-  if (status != UCS_OK || !name.starts_with(prefix)) return status;
-  return ucp_config_modify(config, name.c_str() + prefix.size(), value.c_str());
 }
 
 void OnSent(void* request, ucs_status_t status, void* user) {
@@ -139,57 +70,45 @@ Outcome Network::Create(const commsched_backend_rank_desc_t& desc,
                         const commsched_host_t* host,
                         const NetworkOptions& options,
                         std::unique_ptr<Network>* out) {
-  std::unique_ptr<Network> network(new Network(desc, host));
-  network->FindHosts(desc, options.ranks_per_host);
-  network->local_ = options.local;
-  network->choice_ = options.choice;
-  network->choice_.links = LinksOf(desc);
-  network->gathering_ns_ = GatheringNs(network->choice_.links.network);
-  Outcome outcome = network->OpenLocal();
+  std::unique_ptr<Network> network(new Network(desc, host, options));
+  Outcome outcome = network->OpenLocal(options.local);
   if (outcome.ok()) outcome = network->Open(options);
-  if (outcome.ok()) outcome = network->PutAddress();
+  if (outcome.ok()) outcome = network->endpoints_.PutCard();
   if (outcome.ok()) network->notices_.Begin();
   if (outcome.ok()) *out = std::move(network);
   return outcome;
 }
 
-// Where it is not known that ranks share a host, they do not.
-void Network::FindHosts(const commsched_backend_rank_desc_t& desc,
-                        uint64_t ranks_per_host) {
-  const bool knows_hosts = HasHosts(desc);
-  std::map<std::string, int> numbers;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    std::string host = "rank " + std::to_string(rank);
-    if (!knows_hosts) {
-      host = "this one";  // All ranks are of one process.
-    } else if (*desc.hosts[rank] != '\0') {
-      host = std::string(desc.hosts[rank]) + '\n' + desc.networks[rank];
-    }
-    if (ranks_per_host != 0) {
-      const uint64_t part = static_cast<uint64_t>(rank) / ranks_per_host;
-      host += "\npart " + std::to_string(part);
-    }
-    hosts_.push_back(numbers.try_emplace(host, static_cast<int>(numbers.size()))
-                         .first->second);
-  }
-  uses_ucx_ = numbers.size() > 1;
+Network::Network(const commsched_backend_rank_desc_t& desc,
+                 const commsched_host_t* host, const NetworkOptions& options)
+    : host_(host),
+      wake_(desc.wake),
+      wake_user_(desc.wake_user),
+      world_rank_(desc.world_rank),
+      world_size_(desc.world_size),
+      one_machine_(desc.local_size == desc.world_size),
+      spin_ns_(options.spin_ns),
+      window_bytes_(options.window_bytes),
+      choice_(options.choice),
+      endpoints_(this, desc, options.ranks_per_host),
+      notices_(this),
+      absent_(static_cast<size_t>(desc.world_size)),
+      deaf_(static_cast<size_t>(desc.world_size)) {
+  choice_.links = LinksOf(desc);
+  gathering_ns_ = GatheringNs(choice_.links.network);
 }
 
-Outcome Network::OpenLocal() {
-  int num_local = 0;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (HostOf(rank) != HostOf(world_rank_)) continue;
-    local_ranks_[static_cast<size_t>(rank)] = num_local++;
-  }
-  if (local_ == NetworkOptions::Local::kNet || num_local < 2 ||
+Outcome Network::OpenLocal(NetworkOptions::Local local) {
+  const int num_local = endpoints_.num_local();
+  if (local == NetworkOptions::Local::kNet || num_local < 2 ||
       num_local > kMostBellRanks) {
     return {};
   }
-  Outcome outcome = LocalLinks::Create(
-      local_ranks_[static_cast<size_t>(world_rank_)], num_local, &links_);
+  Outcome outcome = LocalLinks::Create(endpoints_.LocalRankOf(world_rank_),
+                                       num_local, &links_);
   if (outcome.ok()) {
-    outcome = Handover::Open(world_rank_, world_size_, links_->segment(),
-                             links_->event_fd(), &handover_);
+    outcome =
+        endpoints_.Share(links_.get(), local == NetworkOptions::Local::kRead);
   }
   if (outcome.code != COMMSCHED_PERMISSION_DENIED) return outcome;
   links_.reset();  // All go by UCX.
@@ -198,43 +117,31 @@ Outcome Network::OpenLocal() {
 
 Outcome Network::Open(const NetworkOptions& options) {
   const CloseOnExec close_on_exec;
-  spin_ns_ = options.spin_ns;
-  window_bytes_ = options.window_bytes;
   // What a broken communicator leaves behind is worth a warning to UCX.
   if (getenv("UCX_LOG_LEVEL") == nullptr) {
     ucs_global_opts_set_value("LOG_LEVEL", "error");
   }
-  const Outcome enough = CheckResources();
-  if (!enough.ok()) return enough;
+  Outcome outcome = CheckResources();
+  if (outcome.ok()) outcome = OpenContext(options);
+  if (outcome.ok()) outcome = OpenWorker();
+  if (!outcome.ok()) return outcome;
+  endpoints_.UseWorker(worker_);
+  interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (interrupt_fd_ >= 0) return {};
+  return {COMMSCHED_RESOURCE_EXHAUSTED, "no descriptor is left to be woken by"};
+}
+
+Outcome Network::OpenContext(const NetworkOptions& options) {
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return Failed("ucp_config_read", status);
-  std::string tls = options.tls;
-  if (tls.empty() && getenv("UCX_TLS") == nullptr) tls = kDefaultTls;
-  const bool asks_ucx = HasRdma() || getenv("UCX_RNDV_THRESH") != nullptr;
-  eager_bytes_ = choice_.chunk_bytes * 3 / 2;
-  if (one_machine_) eager_bytes_ = std::min(eager_bytes_, kLocalEagerBytes);
-  if (asks_ucx) eager_bytes_ = 0;
-  const std::string threshold = std::to_string(eager_bytes_);
-  struct Setting {
-    const char* name;
-    const char* variable;  // What a user says counts.
-    std::string value;
-  };
-  const Setting settings[] = {
-      {"TLS", "", tls},
-      {"NET_DEVICES", "", options.net_devices},
-      {"RNDV_THRESH", "", asks_ucx ? "" : threshold},
-      {"TCP_SNDBUF", "UCX_TCP_SNDBUF",
-       one_machine_ || world_size_ == 2 ? "" : kTcpSendBuffer},
-      // Else who connects to a host that is cut off stands still for minutes.
-      {"TCP_CONN_NB", "UCX_TCP_CONN_NB", "y"},
-      {"TCP_TX_SEG_SIZE", "UCX_TCP_TX_SEG_SIZE", kTcpSegment},
-      {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
-  for (const auto& [name, variable, value] : settings) {
-    if (value.empty() || getenv(variable) != nullptr) continue;
-    if (status == UCS_OK) status = Modify(config, name, value);
-  }
+  if (status != UCS_OK) return UcxFailure("ucp_config_read", status);
+  eager_bytes_ = EagerBytes(choice_.chunk_bytes, one_machine_);
+  status = Configure({.tls = options.tls,
+                      .net_devices = options.net_devices,
+                      .eager_bytes = eager_bytes_,
+                      .one_machine = one_machine_,
+                      .world_size = world_size_},
+                     config);
   if (status == UCS_OK) {
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES |
@@ -246,11 +153,14 @@ Outcome Network::Open(const NetworkOptions& options) {
     status = ucp_init(&params, config, &context_);
   }
   ucp_config_release(config);
-  if (status != UCS_OK) return OpenFailed("ucp_init", status);
+  return status == UCS_OK ? Outcome() : OpenFailed("ucp_init", status);
+}
+
+Outcome Network::OpenWorker() {
   ucp_worker_params_t params = {};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-  status = ucp_worker_create(context_, &params, &worker_);
+  ucs_status_t status = ucp_worker_create(context_, &params, &worker_);
   // UCX does not say that there is no thread, or no descriptor.
   if (status == UCS_ERR_IO_ERROR) {
     return {COMMSCHED_RESOURCE_EXHAUSTED,
@@ -260,34 +170,8 @@ Outcome Network::Open(const NetworkOptions& options) {
   }
   if (status != UCS_OK) return OpenFailed("ucp_worker_create", status);
   status = ucp_worker_get_efd(worker_, &event_fd_);
-  if (status != UCS_OK) return OpenFailed("ucp_worker_get_efd", status);
-  interrupt_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (interrupt_fd_ < 0) {
-    return {COMMSCHED_RESOURCE_EXHAUSTED,
-            "no descriptor is left to be woken by"};
-  }
-  return {};
-}
-
-Outcome Network::PutAddress() {
-  ucp_address_t* address = nullptr;
-  size_t bytes = 0;
-  const ucs_status_t status = ucp_worker_get_address(worker_, &address, &bytes);
-  if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
-  AddressCard card;
-  if (handover_ != nullptr) {
-    card.memory = OwnMemoryCard();
-    card.segment = handover_->card();
-  }
-  std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
-  value.append(reinterpret_cast<const char*>(address), bytes);
-  ucp_worker_release_address(worker_, address);
-  cards_[static_cast<size_t>(world_rank_)] = value;
-  char message[512] = "";
-  const commsched_status_t code =
-      oob_->put(oob_->user, AddressKey(world_rank_).c_str(), value.data(),
-                value.size(), message, sizeof(message));
-  return {code, message};
+  return status == UCS_OK ? Outcome()
+                          : OpenFailed("ucp_worker_get_efd", status);
 }
 
 Network::~Network() {
@@ -344,7 +228,7 @@ bool Network::IsFlushed(void** flush) {
   if (stopped_) return true;  // Nothing gets out any more.
   if (links_ != nullptr) links_->Progress();
   if (HasUnsentLocally()) return false;
-  if (!uses_ucx_) return true;
+  if (!endpoints_.uses_ucx()) return true;
   ucp_worker_progress(worker_);
   if (*flush == nullptr) {
     ucp_request_param_t none = {};
@@ -361,8 +245,10 @@ bool Network::IsFlushed(void** flush) {
 bool Network::HasUnsentLocally() const {
   if (links_ == nullptr) return false;
   for (int rank = 0; rank < world_size_; ++rank) {
-    const int local_rank = local_ranks_[static_cast<size_t>(rank)];
-    if (local_rank == kNotLocal || !links_->Has(local_rank)) continue;
+    const int local_rank = endpoints_.LocalRankOf(rank);
+    if (local_rank == Endpoints::kNotLocal || !links_->Has(local_rank)) {
+      continue;
+    }
     if (IsAbsent(rank) || IsDeaf(rank)) continue;
     if (links_->HasUnsent(local_rank)) return true;
   }
@@ -397,151 +283,7 @@ void Network::DropUnread() {
   }
 }
 
-// ---- Connecting ----
-
-Outcome Network::Learn(int peer, std::string card) {
-  if (card.size() <= sizeof(AddressCard)) {
-    return {COMMSCHED_INTERNAL, "rank " + std::to_string(peer) +
-                                    ": its address has " +
-                                    std::to_string(card.size()) + " bytes"};
-  }
-  std::string& known = cards_[static_cast<size_t>(peer)];
-  if (known.empty()) known = std::move(card);
-  is_called_ = true;  // By it, perhaps.
-  return {};
-}
-
-Outcome Network::AwaitCard(int peer, int64_t deadline_ns) {
-  {
-    const std::lock_guard<std::mutex> lock(mu_);
-    if (!CardOf(peer).empty()) return {};
-  }
-  std::string told(kMostCardBytes, '\0');
-  uint64_t bytes = told.size();
-  char message[512] = "";
-  const commsched_status_t code =
-      oob_->get(oob_->user, AddressKey(peer).c_str(), told.data(), &bytes,
-                deadline_ns, message, sizeof(message));
-  if (code != COMMSCHED_OK) return {code, message};
-  told.resize(bytes);
-  told.shrink_to_fit();
-  const std::lock_guard<std::mutex> lock(mu_);
-  return Learn(peer, std::move(told));
-}
-
-Outcome Network::Connect(int peer) {
-  const auto index = static_cast<size_t>(peer);
-  if (has_begun_[index]) return {};
-  if (cards_[index].empty()) {
-    return {COMMSCHED_INTERNAL,
-            "rank " + std::to_string(peer) + ": its address is not known"};
-  }
-  if (handover_ == nullptr || HostOf(peer) != HostOf(world_rank_)) {
-    return ConnectByUcx(peer);
-  }
-  if (!handover_failure_.ok()) return handover_failure_;
-  BeginHandover(peer);
-  Interrupt();  // Who sleeps does not know that it is to watch for more.
-  return {};
-}
-
-void Network::BeginHandover(int peer) {
-  const auto index = static_cast<size_t>(peer);
-  const AddressCard card = CardIn(cards_[index]);
-  const bool reads =
-      local_ == NetworkOptions::Local::kRead && CanRead(card.memory);
-  readable_[index] = reads ? static_cast<pid_t>(card.memory.pid) : 0;
-  has_begun_[index] = true;
-  handover_->Begin(peer, card.segment);
-  ++num_handing_over_;
-}
-
-// Who sleeps learns of callers by that.
-bool Network::IsHandoverDue() {
-  if (handover_ == nullptr || !handover_failure_.ok()) return false;
-  if (num_handing_over_ != 0 || is_called_) {
-    is_called_ = false;
-    return true;
-  }
-  if (++num_rounds_ % kRoundsPerLook != 0) return false;
-  pollfd callers = {handover_->listener_fd(), POLLIN, 0};
-  return poll(&callers, 1, 0) > 0;
-}
-
-// What is scarce then is scarce for all that this rank does.
-void Network::HandOver() {
-  handover_failure_ = TryHandOver();
-  if (handover_failure_.ok()) return;
-  num_handing_over_ = 0;
-  for (Comm* const comm : comms_) {
-    comm->Abort(handover_failure_.code, handover_failure_.reason.c_str());
-  }
-}
-
-Outcome Network::TryHandOver() {
-  bool is_changed = false;
-  for (bool any_begun = true; any_begun;) {
-    Outcome outcome = handover_->Step(/*wait_ms=*/0);
-    any_begun = false;
-    for (int peer = 0; peer < world_size_ && outcome.ok(); ++peer) {
-      const auto index = static_cast<size_t>(peer);
-      if (local_ranks_[index] == kNotLocal || is_connected_[index]) continue;
-      if (!has_begun_[index] && !cards_[index].empty() &&
-          handover_->HasCalled(peer)) {
-        BeginHandover(peer);
-        any_begun = true;
-      }
-      const Handover::State state = handover_->StateOf(peer);
-      if (state != Handover::State::kShared &&
-          state != Handover::State::kApart) {
-        continue;
-      }
-      outcome = Decide(peer, state);
-      is_changed = true;
-    }
-    if (!outcome.ok()) return outcome;
-  }
-  if (!is_changed) return {};
-  for (Comm* const comm : comms_) comm->OnConnected();
-  Wake();
-  return {};
-}
-
-Outcome Network::Decide(int peer, Handover::State state) {
-  const auto index = static_cast<size_t>(peer);
-  const int local_rank = local_ranks_[index];
-  --num_handing_over_;
-  is_connected_[index] = true;
-  if (state == Handover::State::kShared) {
-    links_->Add(local_rank, handover_->TakeParts(peer));
-    return {};
-  }
-  is_apart_[index] = true;
-  Outcome outcome = ConnectByUcx(peer);
-  LinkedQueue<Message> waiting = links_->TakeUnsent(local_rank);
-  while (outcome.ok() && !waiting.empty()) {
-    Message* const message = waiting.front();
-    waiting.Pop();
-    Send(peer, message->tag, message, message->sent, message->sent_bytes);
-  }
-  return outcome;
-}
-
-Outcome Network::ConnectByUcx(int peer) {
-  const auto index = static_cast<size_t>(peer);
-  ucp_ep_h& endpoint = endpoints_[index];
-  uses_ucx_ = true;
-  ucp_ep_params_t params = {};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(cards_[index].data() +
-                                                          sizeof(AddressCard));
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &endpoint);
-  has_begun_[index] = is_connected_[index] = status == UCS_OK;
-  if (status == UCS_OK) return {};
-  endpoint = nullptr;
-  return Failed(("rank " + std::to_string(peer) + ": ucp_ep_create").c_str(),
-                status);
-}
+// ---- Messages ----
 
 void Network::Started(ucs_status_ptr_t request, Message* message) {
   if (UCS_PTR_IS_PTR(request)) {
@@ -552,24 +294,19 @@ void Network::Started(ucs_status_ptr_t request, Message* message) {
   message->receiver->OnDone(message, UCS_PTR_STATUS(request), message->bytes);
 }
 
-Outcome Network::Read(int peer, uint64_t address, void* to,
-                      uint64_t bytes) const {
-  return ReadMemory(readable_[static_cast<size_t>(peer)], address, to, bytes);
-}
-
 void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
                    uint64_t bytes) {
   if (GoesByLink(peer)) {
-    return links_->Send(local_ranks_[static_cast<size_t>(peer)], tag, message,
-                        data, bytes);
+    return links_->Send(endpoints_.LocalRankOf(peer), tag, message, data,
+                        bytes);
   }
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &OnSent;
   param.user_data = message;
-  Started(ucp_tag_send_nbx(endpoints_[static_cast<size_t>(peer)], data, bytes,
-                           tag, &param),
-          message);
+  Started(
+      ucp_tag_send_nbx(endpoints_.EndpointOf(peer), data, bytes, tag, &param),
+      message);
 }
 
 void Network::Receive(int peer, uint64_t tag, Message* message) {
@@ -611,9 +348,9 @@ void Network::Cancel(Message* message) {
 bool Network::Progress() {
   if (stopped_) return false;
   if (links_ != nullptr) links_->Progress();
-  if (IsHandoverDue()) HandOver();
+  endpoints_.Progress();
   bool got_on = false;
-  for (int i = 0; i < kMaxRounds && uses_ucx_ && !stopped_; ++i) {
+  for (int i = 0; i < kMaxRounds && endpoints_.uses_ucx() && !stopped_; ++i) {
     if (ucp_worker_progress(worker_) == 0) break;
     got_on = true;
   }
@@ -686,7 +423,7 @@ void Network::Sleep(const Watched& watched, int64_t rest_ns) {
   eventfd_t ignored = 0;
   if (fds[0].revents != 0) eventfd_read(interrupt_fd_, &ignored);
   if (fds[2].revents != 0) eventfd_read(links_->event_fd(), &ignored);
-  if (fds[3].revents != 0) is_called_ = true;
+  if (fds[3].revents != 0) endpoints_.SetCalled();
 }
 
 void Network::Wait(int64_t deadline_ns) {
@@ -700,11 +437,9 @@ void Network::Wait(int64_t deadline_ns) {
       if (!lock.owns_lock()) return;  // Who has it makes progress.
       // Where nothing has come, nothing gathers.
       watched.gathers = Progress() && !spins && MayGather();
-      watched.with_ucx = uses_ucx_ && !watched.gathers;
-      watched.is_handing_over = num_handing_over_ != 0;
-      if (handover_ != nullptr && handover_failure_.ok() && !stopped_) {
-        watched.callers_fd = handover_->listener_fd();
-      }
+      watched.with_ucx = endpoints_.uses_ucx() && !watched.gathers;
+      watched.is_handing_over = endpoints_.is_handing_over();
+      if (!stopped_) watched.callers_fd = endpoints_.callers_fd();
       if (stopped_) {
         armed = UCS_OK;  // Nothing comes but interrupts.
       } else if (!spins) {

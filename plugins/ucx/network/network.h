@@ -1,7 +1,6 @@
-// How a rank reaches others: those of its host by shared memory
-// (local_links.h), the rest by UCX, with one worker and an endpoint per peer
-// that it exchanges messages with; and how threads sleep until something
-// arrives.
+// How a rank's messages reach others: those of its host by shared memory
+// (local_links.h), the rest by UCX, with one worker, as they are connected
+// (endpoints.h); and how threads sleep until something arrives.
 #ifndef COMMSCHED_PLUGINS_UCX_NETWORK_NETWORK_H_
 #define COMMSCHED_PLUGINS_UCX_NETWORK_NETWORK_H_
 
@@ -19,10 +18,9 @@
 
 #include "commsched/plugin.h"
 #include "ucx/algorithms/choice.h"
-#include "ucx/host/handover.h"
 #include "ucx/host/local_links.h"
-#include "ucx/host/peer_memory.h"
 #include "ucx/message.h"
+#include "ucx/network/endpoints.h"
 #include "ucx/network/notices.h"
 #include "ucx/outcome.h"
 
@@ -81,50 +79,21 @@ class Network {
   void AddHeld() { ++num_held_; }
   void TakeHeld() { --num_held_; }
   bool HasHeld() const { return num_held_ != 0; }
-  // Equal for world ranks that share a host, which is a kernel and a network
-  // namespace of it.
-  int HostOf(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
   // Whether who sleeps may let bytes gather (gathering.h).
   bool gathers() const { return gathering_ns_ != 0; }
   // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
 
-  // What a rank tells others so that they can connect with it; "": it is not
-  // known here. By the job's store, or by others who know it.
-  static constexpr uint64_t kMostCardBytes = 64 << 10;
-  const std::string& CardOf(int peer) const {
-    return cards_[static_cast<size_t>(peer)];
-  }
-  Outcome Learn(int peer, std::string card);
-  // Waits for it: DEADLINE_EXCEEDED. Host's calls only; takes the mutex.
-  Outcome AwaitCard(int peer, int64_t deadline_ns);
-
-  // Begins to connect with world rank `peer`, whose card is known: so messages
-  // may be sent to it, and go once it is connected. A rank of this host has to
-  // make progress until then. Not for callbacks.
-  Outcome Connect(int peer);
-  bool HasBegun(int peer) const {
-    return has_begun_[static_cast<size_t>(peer)];
-  }
-  // Whether it is known which way messages of world rank `peer` come.
-  bool IsConnected(int peer) const {
-    return is_connected_[static_cast<size_t>(peer)];
-  }
+  // With whom this rank is connected.
+  Endpoints* endpoints() { return &endpoints_; }
+  const Endpoints* endpoints() const { return &endpoints_; }
   Notices* notices() { return &notices_; }
 
-  // Whether this process may read the memory of world rank `peer`, with which
-  // Connect() has begun.
-  bool Reads(int peer) const {
-    return readable_[static_cast<size_t>(peer)] != 0;
-  }
-  // Copies from its memory. Any thread, without the mutex.
-  Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
-
-  // Starts a message to world rank `peer`, with which Connect() has begun, or
-  // from one that is connected. It may be done, and its receiver told so,
-  // before this returns. What is sent is `bytes` at `data`, which stay until
-  // then.
+  // Starts a message to world rank `peer`, with which Endpoints::Connect() has
+  // begun, or from one that is connected. It may be done, and its receiver told
+  // so, before this returns. What is sent is `bytes` at `data`, which stay
+  // until then.
   void Send(int peer, uint64_t tag, Message* message, const void* data,
             uint64_t bytes);
   void Receive(int peer, uint64_t tag, Message* message);
@@ -198,43 +167,17 @@ class Network {
 
  private:
   Network(const commsched_backend_rank_desc_t& desc,
-          const commsched_host_t* host)
-      : host_(host),
-        oob_(desc.oob),
-        wake_(desc.wake),
-        wake_user_(desc.wake_user),
-        world_rank_(desc.world_rank),
-        world_size_(desc.world_size),
-        one_machine_(desc.local_size == desc.world_size),
-        local_ranks_(static_cast<size_t>(desc.world_size), kNotLocal),
-        notices_(this),
-        cards_(static_cast<size_t>(desc.world_size)),
-        has_begun_(static_cast<size_t>(desc.world_size)),
-        is_connected_(static_cast<size_t>(desc.world_size)),
-        is_apart_(static_cast<size_t>(desc.world_size)),
-        endpoints_(static_cast<size_t>(desc.world_size)),
-        readable_(static_cast<size_t>(desc.world_size)),
-        absent_(static_cast<size_t>(desc.world_size)),
-        deaf_(static_cast<size_t>(desc.world_size)) {}
-  void FindHosts(const commsched_backend_rank_desc_t& desc,
-                 uint64_t ranks_per_host);
+          const commsched_host_t* host, const NetworkOptions& options);
+  Outcome OpenLocal(NetworkOptions::Local local);
   Outcome Open(const NetworkOptions& options);
-  Outcome OpenLocal();
-  Outcome PutAddress();
+  Outcome OpenContext(const NetworkOptions& options);
+  Outcome OpenWorker();
   void DropUnread();
   void Abandon();
-  Outcome ConnectByUcx(int peer);
-  void BeginHandover(int peer);
-  void HandOver();
-  Outcome TryHandOver();
-  Outcome Decide(int peer, Handover::State state);
   // Whether messages to world rank `peer` go by its segment, or wait for it.
   bool GoesByLink(int peer) const {
-    const auto index = static_cast<size_t>(peer);
-    return links_ != nullptr && local_ranks_[index] != kNotLocal &&
-           !is_apart_[index];
+    return links_ != nullptr && endpoints_.IsLocal(peer);
   }
-  bool IsHandoverDue();
   bool HasUnsentLocally() const;
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void Started(ucs_status_ptr_t request, Message* message);
@@ -256,48 +199,26 @@ class Network {
   int64_t NowNs() const { return host_->now_ns(host_->user); }
 
   const commsched_host_t* const host_;
-  const commsched_oob_t* const oob_;
   void (*const wake_)(void* user);
   void* const wake_user_;
   const int world_rank_;
   const int world_size_;
   const bool one_machine_;
-  std::vector<int> hosts_;  // By world rank.
-  // By world rank, its number among the ranks of this host.
-  static constexpr int kNotLocal = -1;
-  std::vector<int> local_ranks_;
-  int64_t spin_ns_ = 0;
+  const int64_t spin_ns_;
+  const uint64_t window_bytes_;
   ChoiceOptions choice_;
-  uint64_t window_bytes_ = 0;
   uint64_t eager_bytes_ = 0;
   int64_t gathering_ns_ = 0;
-  NetworkOptions::Local local_ = NetworkOptions::Local::kRead;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int event_fd_ = -1;
 
   std::vector<std::weak_ptr<Comm>> joining_;
 
-  std::mutex mu_;                       // Guards the worker and what follows.
-  std::unique_ptr<LocalLinks> links_;   // Null: there is nobody to share with.
-  std::unique_ptr<Handover> handover_;  // Likewise.
-  Outcome handover_failure_;            // Nothing is handed over any more.
-  uint32_t num_handing_over_ = 0;       // Ranks that are not decided.
-  uint32_t num_rounds_ = 0;             // Of progress.
-  std::atomic<bool> is_called_{false};  // Somebody calls, who sleeps has seen.
+  std::mutex mu_;                      // Guards the worker and what follows.
+  std::unique_ptr<LocalLinks> links_;  // Null: there is nobody to share with.
+  Endpoints endpoints_;
   Notices notices_;
-  // Whether anybody can only be reached by UCX: else it makes no progress, and
-  // what ReceiveAny() posts stays as it is until it is canceled.
-  bool uses_ucx_ = false;
-  // By world rank.
-  std::vector<std::string> cards_;
-  std::vector<bool> has_begun_;  // Connect() has.
-  std::vector<bool> is_connected_;
-  std::vector<bool> is_apart_;       // Of this host's: they share no memory.
-  std::vector<ucp_ep_h> endpoints_;  // Null: there is none.
-  // By world rank: the process, if its memory can be read, or 0. Constant once
-  // Connect() has begun.
-  std::vector<pid_t> readable_;
   std::vector<bool> absent_;  // By world rank.
   std::vector<bool> deaf_;    // Likewise.
   std::vector<Comm*> comms_;

@@ -120,7 +120,8 @@ void Notices::Left(const Notice& last) {
 }
 
 void Notices::AnswerForWhoLeft(uint64_t tags, int peer, int world_rank) {
-  if (network_->stopped() || !network_->Connect(world_rank).ok()) return;
+  if (network_->stopped()) return;
+  if (!network_->endpoints()->Connect(world_rank).ok()) return;
   const LastWord& last = left_[tags];
   Notice answer;
   answer.kind = Notice::kLeft;

@@ -12,7 +12,8 @@ StartExchange::StartExchange(Network* network, const Spec& spec)
   Receive();
   for (const int peer : times_.Neighbors()) {
     // What fails there fails launches, too.
-    (void)network_->Connect((*spec_.ranks)[static_cast<size_t>(peer)]);
+    (void)network_->endpoints()->Connect(
+        (*spec_.ranks)[static_cast<size_t>(peer)]);
   }
   Send();  // Clocks are compared from now on.
 }
@@ -68,7 +69,7 @@ void StartExchange::Send() {
     const int peer = times_.Next(NowNs(), &sent.times);
     if (peer < 0) return;
     const int32_t world_rank = (*spec_.ranks)[static_cast<size_t>(peer)];
-    if (!network_->HasBegun(world_rank)) return;
+    if (!network_->endpoints()->HasBegun(world_rank)) return;
     sent.is_under_way = true;
     sent.message = Message();
     sent.message.receiver = this;
