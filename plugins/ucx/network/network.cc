@@ -276,7 +276,7 @@ Outcome Network::PutAddress() {
   if (status != UCS_OK) return Failed("ucp_worker_get_address", status);
   AddressCard card;
   if (handover_ != nullptr) {
-    card.memory = OwnMemoryCard();
+    card.memory = OwnMemoryCard(memory_value_);
     card.segment = handover_->card();
   }
   std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
@@ -327,8 +327,10 @@ void Network::Abandon() {
       {context_, worker_, std::move(buried_), notices_.TakeSent()});
 }
 
+// Who has not stopped by now may read later, when the memory is the caller's.
 void Network::Stop() {
   stopped_ = true;
+  memory_value_.store(0, std::memory_order_seq_cst);
   Interrupt();  // Who waits learns of it by its next poll.
 }
 
@@ -450,7 +452,7 @@ void Network::BeginHandover(int peer) {
   const AddressCard card = CardIn(cards_[index]);
   const bool reads =
       local_ == NetworkOptions::Local::kRead && CanRead(card.memory);
-  readable_[index] = reads ? static_cast<pid_t>(card.memory.pid) : 0;
+  if (reads) readable_[index] = card.memory;
   has_begun_[index] = true;
   handover_->Begin(peer, card.segment);
   ++num_handing_over_;
@@ -555,6 +557,12 @@ void Network::Started(ucs_status_ptr_t request, Message* message) {
 Outcome Network::Read(int peer, uint64_t address, void* to,
                       uint64_t bytes) const {
   return ReadMemory(readable_[static_cast<size_t>(peer)], address, to, bytes);
+}
+
+Outcome Network::ReadPart(int peer, uint64_t address, void* to,
+                          uint64_t bytes) const {
+  const MemoryCard& card = readable_[static_cast<size_t>(peer)];
+  return ReadMemory(static_cast<pid_t>(card.pid), address, to, bytes);
 }
 
 void Network::Send(int peer, uint64_t tag, Message* message, const void* data,

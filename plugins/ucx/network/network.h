@@ -22,6 +22,7 @@
 #include "ucx/host/handover.h"
 #include "ucx/host/local_links.h"
 #include "ucx/host/peer_memory.h"
+#include "ucx/host/random_word.h"
 #include "ucx/message.h"
 #include "ucx/network/notices.h"
 #include "ucx/outcome.h"
@@ -116,10 +117,12 @@ class Network {
   // Whether this process may read the memory of world rank `peer`, with which
   // Connect() has begun.
   bool Reads(int peer) const {
-    return readable_[static_cast<size_t>(peer)] != 0;
+    return readable_[static_cast<size_t>(peer)].pid != 0;
   }
-  // Copies from its memory. Any thread, without the mutex.
+  // Copies from its memory. Any thread, without the mutex. What ReadPart() has
+  // read is what was offered if a Read() after it succeeds.
   Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
+  Outcome ReadPart(int peer, uint64_t address, void* to, uint64_t bytes) const;
 
   // Starts a message to world rank `peer`, with which Connect() has begun, or
   // from one that is connected. It may be done, and its receiver told so,
@@ -213,6 +216,7 @@ class Network {
         is_connected_(static_cast<size_t>(desc.world_size)),
         is_apart_(static_cast<size_t>(desc.world_size)),
         endpoints_(static_cast<size_t>(desc.world_size)),
+        memory_value_(RandomWord()),
         readable_(static_cast<size_t>(desc.world_size)),
         absent_(static_cast<size_t>(desc.world_size)),
         deaf_(static_cast<size_t>(desc.world_size)) {}
@@ -295,9 +299,11 @@ class Network {
   std::vector<bool> is_connected_;
   std::vector<bool> is_apart_;       // Of this host's: they share no memory.
   std::vector<ucp_ep_h> endpoints_;  // Null: there is none.
-  // By world rank: the process, if its memory can be read, or 0. Constant once
-  // Connect() has begun.
-  std::vector<pid_t> readable_;
+  // Others find it until this rank's memory may not be read any more.
+  std::atomic<uint64_t> memory_value_;
+  // By world rank: the process, if its memory can be read, or none. Constant
+  // once Connect() has begun.
+  std::vector<MemoryCard> readable_;
   std::vector<bool> absent_;  // By world rank.
   std::vector<bool> deaf_;    // Likewise.
   std::vector<Comm*> comms_;
