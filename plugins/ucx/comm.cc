@@ -571,7 +571,9 @@ Outcome Comm::Sum(const Operation& operation, const Step& step) {
       if (offer == nullptr) continue;
       // Each block into the same memory, which is in the cache.
       const int peer = operation.messages[input.message].peer;
-      Outcome read = network_->endpoints()->Read(
+      const bool is_last = done + sum.count == step.count;
+      const auto read_by = is_last ? &Endpoints::Read : &Endpoints::ReadPart;
+      Outcome read = (network_->endpoints()->*read_by)(
           ranks_[static_cast<size_t>(peer)], offer->address + done * bytes,
           const_cast<void*>(input.data), sum.count * bytes);
       if (!read.ok()) return {read.code, Name(peer) + ": " + read.reason};

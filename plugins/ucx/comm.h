@@ -145,7 +145,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void HearPosted(const Notice& notice);
   bool WaitsFor(const Operation& operation, int peer) const;
   bool LookAt(const Operation& operation);
-  uint64_t KeptIn() const;
+  uint64_t KeptIn(int64_t now_ns) const;
   static bool Counts(const Peer& peer, int64_t now_ns);
   template <typename Is>
   uint32_t List(uint32_t request, int32_t* out_ranks, uint32_t capacity,
@@ -241,6 +241,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint32_t num_held_ = 0;
   Pacer pacer_;
   uint64_t num_collectives_ = 0;
+  // The collective, counted from 1, that has last got something with which this
+  // rank could get on, and when.
+  uint64_t freed_in_ = 0;
+  int64_t freed_ns_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
   // By request: whom it waits for has been asked, the others have not.

@@ -15,6 +15,9 @@ namespace {
 // How long an answer counts, from when it was asked for, unless it is asked for
 // again; what has been posted stays so.
 constexpr int64_t kFreshNs = int64_t{2} * 1000 * 1000 * 1000;
+// How long it may take to sum up what has come, and to issue what is next,
+// until a rank is late itself.
+constexpr int64_t kJustNs = int64_t{100} * 1000 * 1000;
 // Of larger groups only those are asked that this member has met: connections
 // to all would take longer, and more descriptors, than there may be.
 constexpr int kMostAskedUnmet = 64;
@@ -88,10 +91,11 @@ bool Comm::LookAt(const Operation& operation) {
 }
 
 // The number, from 1, of the first collective that this member is in and that
-// others have to get on with; 0: there is none. They, or whom they wait for,
-// are why it has not posted the next one. (Sends and receives have no common
-// order: ranks may wait for each other in a circle.)
-uint64_t Comm::KeptIn() const {
+// others have to get on with, or else had until just now; 0: there is none.
+// They, or whom they wait for, are why it has not posted the next one. (Sends
+// and receives have no common order: ranks may wait for each other in a
+// circle.)
+uint64_t Comm::KeptIn(int64_t now_ns) const {
   for (const uint32_t request : order_) {
     const Operation& operation = operations_[request];
     if (operation.kind != COMMSCHED_SEND && !operation.IsDone() &&
@@ -99,7 +103,7 @@ uint64_t Comm::KeptIn() const {
       return operation.number + 1;
     }
   }
-  return 0;
+  return freed_in_ != 0 && now_ns < freed_ns_ + kJustNs ? freed_in_ : 0;
 }
 
 // Whether what `peer` has answered is true of `now_ns`.
@@ -219,7 +223,8 @@ void Comm::AnswerAsked(int peer) {
   Peer& other = peers_[static_cast<size_t>(peer)];
   other.is_answer_due = is_met && !other.is_introduced;
   if (!other.is_introduced) return;
-  const uint64_t kept_in = KeptIn();
+  const uint64_t kept_in =
+      KeptIn(network_->host()->now_ns(network_->host()->user));
   Notice notice;
   notice.kind = Notice::kPosted;
   notice.launches = num_collectives_;

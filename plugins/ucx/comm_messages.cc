@@ -71,6 +71,7 @@ void Comm::OnOffer(Message* message) {
     return Suspect(Name(message->peer) + ": " + read.reason);
   }
   if (has_step) --operation.steps[message->step].waiting;
+  WakeIfDue(operation);
   Answer(message);
 }
 
@@ -143,7 +144,12 @@ void Comm::HearData(Operation* operation, Message* message) {
 }
 
 void Comm::WakeIfDue(const Operation& operation) {
-  if (operation.HasDueStep() || operation.IsDone()) network_->Wake();
+  if (!operation.HasDueStep() && !operation.IsDone()) return;
+  if (operation.kind != COMMSCHED_SEND) {
+    freed_in_ = operation.number + 1;
+    freed_ns_ = network_->host()->now_ns(network_->host()->user);
+  }
+  network_->Wake();
 }
 
 void Comm::MessageFailed(const Operation& operation, const Message& message,

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -316,6 +317,13 @@ absl::Status BackendTest::OnCommAll(const Body& body, CommSpec spec) {
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+bool BackendTest::AnyWorldHasEnded(const std::vector<absl::Status>& statuses) {
+  return std::any_of(
+      statuses.begin(), statuses.end(), [](const absl::Status& status) {
+        return absl::StrContains(status.message(), "join the world again");
+      });
 }
 
 void YieldSometimes(uint64_t seed) {

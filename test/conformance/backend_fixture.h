@@ -99,6 +99,11 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   std::vector<absl::Status> OnComm(const Body& body, CommSpec spec = {});
   absl::Status OnCommAll(const Body& body, CommSpec spec = {});
 
+  // Whether a rank has been refused because it has given up on another, which
+  // was late after an earlier failure: on a busy machine that may be any. Its
+  // memory is safe since its world does nothing any more.
+  static bool AnyWorldHasEnded(const std::vector<absl::Status>& statuses);
+
   World* WorldOf(int rank) const {
     return worlds_[worlds_.size() == 1 ? 0 : static_cast<size_t>(rank)].get();
   }

@@ -1,5 +1,7 @@
 // A backend never hangs and never computes nonsense: what cannot be done is an
 // error at every member.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -30,6 +32,39 @@ struct Posted {
   std::vector<float> in, out;
   commsched_member_t member;
   commsched_launch_t launch;
+};
+
+// Memory that ends the process that touches it once it is forbidden.
+class GuardedFloats {
+ public:
+  GuardedFloats() = default;
+  ~GuardedFloats() { Free(); }
+  GuardedFloats(const GuardedFloats&) = delete;
+
+  // Instead of what it has been.
+  void Allocate(size_t count) {
+    Free();
+    bytes_ = count * sizeof(float);
+    void* const memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    data_ = static_cast<float*>(memory);
+    std::fill(data_, data_ + count, 1.0f);
+  }
+  void Forbid() {
+    if (data_ == nullptr) return;
+    EXPECT_EQ(mprotect(data_, bytes_, PROT_NONE), 0);
+  }
+  float* data() const { return data_; }
+
+ private:
+  void Free() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+    data_ = nullptr;
+  }
+
+  float* data_ = nullptr;
+  size_t bytes_ = 0;
 };
 
 class FailureTest : public BackendTest {
@@ -82,6 +117,7 @@ class StridedRefusalTest : public FailureTest {};
 class MismatchTest : public FailureTest {};
 
 class PolledFailureTest : public FailureTest {};
+class ReadFailureTest : public FailureTest {};
 class OneProcessFailureTest : public FailureTest {};
 class SeveralMembersTest : public FailureTest {
  protected:
@@ -302,16 +338,22 @@ TEST_P(FailureTest, AnAbortReachesEveryMemberInFlightAndSticks) {
   }
 }
 
-// Members' memory goes away as soon as they see the failure; the address and
-// thread sanitizers watch whether anyone still works on it.
+// Members' memory goes away as soon as they see the failure: whoever touches it
+// then ends the process. In every other round it is freed, and the address and
+// thread sanitizers watch.
 TEST_P(PolledFailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
+  constexpr size_t kCount = 300'000;
   for (int round = 0; round < 20; ++round) {
+    std::vector<GuardedFloats> guarded(static_cast<size_t>(size()));
     const auto statuses = OnComm([&](int rank, CommDriver& comm) {
       absl::Status status;
       for (int i = 0; status.ok() && i < 100'000; ++i) {
-        std::vector<float> data(300'000, 1.0f);
-        const commsched_member_t member{
-            data.data(), data.data(), data.size(), nullptr, 0, 0, 0, 0};
+        std::vector<float> freed(round % 2 == 0 ? kCount : 0, 1.0f);
+        GuardedFloats& kept = guarded[static_cast<size_t>(rank)];
+        if (freed.empty()) kept.Allocate(kCount);
+        float* const data = freed.empty() ? kept.data() : freed.data();
+        const commsched_member_t member{data, data, kCount, nullptr,
+                                        0,    0,    0,      0};
         const commsched_launch_t launch =
             LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32, COMMSCHED_SUM, 0, 1,
                      1, &member);
@@ -322,12 +364,51 @@ TEST_P(PolledFailureTest, MemoryIsNotTouchedOnceAMemberHasSeenTheFailure) {
         }
         if (status.ok()) status = comm.Wait().status();
       }
+      guarded[static_cast<size_t>(rank)].Forbid();
       return status;
     });
-    for (const absl::Status& status : statuses) {
-      EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "enough"));
-    }
+    if (round > 0 && AnyWorldHasEnded(statuses)) return;
+    for (const absl::Status& status : statuses) EXPECT_FALSE(status.ok());
   }
+}
+
+// Who has given up on a member that stands still has its memory back, whatever
+// that member finds there when it goes on.
+TEST_P(ReadFailureTest, WhatIsReadAfterItsSenderHasGivenUpIsNoResult) {
+  constexpr uint64_t kCount = 100'000;
+  std::atomic<bool> has_met{false};
+  std::atomic<bool> is_reused{false};
+  std::atomic<bool> is_over{false};
+  const auto statuses = OnRanks([&](int rank) -> absl::Status {
+    CommDriver comm;
+    CommSpec spec;
+    spec.scope = static_cast<uint64_t>(rank) + 1;  // None tells the other.
+    if (auto ok = comm.Create(WorldOf(rank), spec, rank); !ok.ok()) return ok;
+    Posted met(size());
+    if (auto ok = comm.LaunchAndWait(met.launch); !ok.ok()) return ok;
+    std::vector<float> data(kCount, 1.0f);
+    const commsched_member_t member{data.data(), data.data(), kCount, nullptr,
+                                    0,           0,           0,      0};
+    const commsched_launch_t launch = LaunchOf(
+        COMMSCHED_BROADCAST, COMMSCHED_F32, COMMSCHED_SUM, 0, 1, 1, &member);
+    if (rank != 0) {
+      has_met = true;
+      EXPECT_TRUE(test::Await([&] { return is_reused.load(); }));
+      const absl::Status status = comm.LaunchAndWait(launch);
+      is_over = true;
+      return status;
+    }
+    EXPECT_TRUE(test::Await([&] { return has_met.load(); }));
+    if (auto ok = comm.Launch(launch); !ok.ok()) return ok;
+    comm.Abort(COMMSCHED_CANCELLED, "enough");
+    const absl::Status status = comm.Wait().status();
+    std::fill(data.begin(), data.end(), 2.0f);
+    is_reused = true;
+    EXPECT_TRUE(test::Await([&] { return is_over.load(); }));
+    return status;
+  });
+  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kCancelled, "enough"));
+  EXPECT_FALSE(statuses[1].ok());
 }
 
 // On a busy machine a member may come to leave long after the others have.
@@ -493,6 +574,12 @@ bool ChecksLaunches(const BackendCase& one) { return one.checks_launches; }
 COMMSCHED_INSTANTIATE_CONFORMANCE(FailureTest, AllBackends());
 COMMSCHED_INSTANTIATE_CONFORMANCE(PolledFailureTest,
                                   BackendsWith(0, 1, IsPolled));
+// Where who receives reads the sender's memory.
+COMMSCHED_INSTANTIATE_CONFORMANCE(ReadFailureTest,
+                                  BackendsWith(0, 2, [](const auto& one) {
+                                    return one.name == "ucx_n2";
+                                  }));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReadFailureTest);
 COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessFailureTest,
                                   BackendsWith(0, 1, IsOneProcess));
 // On a stream others wait for who leaves, until their deadline.

@@ -320,6 +320,51 @@ TEST_P(AskedLateTest, WhoNobodyKeepsFromGettingOnIsNamed) {
   }));
 }
 
+// What rank 0 has waited for comes at the same moment as the question: it had
+// no time yet to get on. It is named when it has had.
+TEST_P(AskedLateTest, WhoWasKeptUntilJustNowIsNotNamed) {
+  constexpr uint64_t kFewElements = 5;
+  constexpr int64_t kJustNs = int64_t{100} * 1000 * 1000;
+  const int late = size() - 1;
+  std::atomic<int> num_met{0};
+  std::atomic<int64_t> freed_ns{0};  // Nothing has come for rank 0 before.
+  std::atomic<bool> is_asked{false};
+  std::atomic<bool> late_has_issued{false};
+  std::atomic<bool> is_over{false};
+  EXPECT_OK(OnCommAll([&](int rank, CommDriver& comm) -> absl::Status {
+    LargeLaunch met(COMMSCHED_ALL_REDUCE, kFewElements);
+    LargeLaunch first(COMMSCHED_ALL_REDUCE, kFewElements);
+    LargeLaunch second(COMMSCHED_ALL_REDUCE, kFewElements);
+    if (auto ok = comm.LaunchAndWait(met.launch); !ok.ok()) return ok;
+    ++num_met;
+    AnswerUntil(&comm, [&] { return num_met == size(); });
+    if (rank == late) AnswerUntil(&comm, [&] { return is_asked.load(); });
+    if (auto ok = comm.Launch(first.launch, 0); !ok.ok()) return ok;
+    if (rank == late) late_has_issued = true;
+    if (rank == 0) {
+      EXPECT_TRUE(  // Stands still.
+          test::Await([&] { return is_asked && late_has_issued; }));
+      freed_ns = NowNs();
+      AnswerUntil(&comm, [&] { return is_over.load(); });  // Polls nothing.
+    }
+    if (rank == 1) {
+      if (auto ok = comm.Launch(second.launch, 1); !ok.ok()) return ok;
+      comm.Ask(1);
+      EXPECT_TRUE(Has(comm.Silent(1), 0));
+      is_asked = true;
+      AnswerUntil(&comm, [&] { return !Has(comm.Silent(1), 0); });
+      const bool is_named = Has(comm.Missing(1), 0);
+      EXPECT_TRUE(!is_named || NowNs() >= freed_ns + kJustNs);
+      EXPECT_TRUE(test::Await([&] { return Has(Answered(comm, 1), 0); }));
+      is_over = true;
+    }
+    AnswerUntil(&comm, [&] { return is_over.load(); });
+    if (auto done = comm.Wait(0); !done.ok()) return done.status();
+    if (rank == 1) return comm.Wait(1).status();
+    return comm.LaunchAndWait(second.launch);
+  }));
+}
+
 // Who waits for the other's answer still knows of the first.
 TEST_P(AskedLateTest, WhoAnswersIsNamedAsLongAsAnotherMay) {
   std::atomic<bool> both_are_named{false};

@@ -6,12 +6,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 namespace commsched::ucx {
 namespace {
+
+std::atomic<uint64_t> own_value{42};
 
 uint64_t AddressOf(const void* memory) {
   return reinterpret_cast<uint64_t>(memory);
@@ -49,7 +52,7 @@ class Child {
 };
 
 TEST(PeerMemoryTest, AProcessMayReadItself) {
-  EXPECT_TRUE(CanRead(OwnMemoryCard()));
+  EXPECT_TRUE(CanRead(OwnMemoryCard(own_value)));
   const std::string from(100'000, 'x');
   std::string to(from.size(), '\0');
   EXPECT_TRUE(
@@ -94,13 +97,29 @@ TEST(PeerMemoryTest, MemoryThatIsGoneIsAnErrorNotACrash) {
 }
 
 TEST(PeerMemoryTest, ACardOfAnotherMachineOrProcessIsNotReadable) {
-  MemoryCard other = OwnMemoryCard();
+  MemoryCard other = OwnMemoryCard(own_value);
   std::strcpy(other.machine, "another one");
   EXPECT_FALSE(CanRead(other));
-  other = OwnMemoryCard();
+  other = OwnMemoryCard(own_value);
   ++other.value;  // Another process with that id.
   EXPECT_FALSE(CanRead(other));
   EXPECT_FALSE(CanRead(MemoryCard()));
+}
+
+TEST(PeerMemoryTest, WhatAProcessHasTakenBackIsNotReadAsWhatItOffered) {
+  std::atomic<uint64_t> value{43};
+  const MemoryCard card = OwnMemoryCard(value);
+  const std::string from(100'000, 'x');
+  std::string to(from.size(), '\0');
+  EXPECT_TRUE(
+      ReadMemory(card, AddressOf(from.data()), to.data(), to.size()).ok());
+  EXPECT_EQ(from, to);
+  value = 0;
+  const Outcome outcome =
+      ReadMemory(card, AddressOf(from.data()), to.data(), to.size());
+  EXPECT_EQ(outcome.code, COMMSCHED_UNAVAILABLE);
+  EXPECT_NE(outcome.reason.find("it has taken them back"), std::string::npos)
+      << outcome.reason;
 }
 
 }  // namespace

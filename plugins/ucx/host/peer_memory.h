@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -23,8 +24,9 @@ struct MemoryCard {
   uint64_t value = 0;    // and the value.
 };
 
-// Of this process.
-MemoryCard OwnMemoryCard();
+// Of this process, with `value`, which stays where it is for as long as anybody
+// may read this process's memory.
+MemoryCard OwnMemoryCard(const std::atomic<uint64_t>& value);
 
 // Whether this process may read the memory of the one that `card` is of: the
 // same machine and user, and no rule against it (Yama's ptrace_scope). Tries.
@@ -33,6 +35,11 @@ bool CanRead(const MemoryCard& card);
 // Copies `bytes` at `address` of process `pid` to `to`. UNAVAILABLE, saying
 // why, if not all of them could be read: the process, or the memory, is gone.
 Outcome ReadMemory(pid_t pid, uint64_t address, void* to, uint64_t bytes);
+
+// Likewise of the process that `card` is of. Also UNAVAILABLE if it has not the
+// value of its card any more: then what is at `address` may be something else.
+Outcome ReadMemory(const MemoryCard& card, uint64_t address, void* to,
+                   uint64_t bytes);
 
 }  // namespace commsched::ucx
 

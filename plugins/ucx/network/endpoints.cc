@@ -11,6 +11,7 @@
 
 #include "ucx/comm.h"
 #include "ucx/host/peer_memory.h"
+#include "ucx/host/random_word.h"
 #include "ucx/network/network.h"
 #include "ucx/network/ucx_failure.h"
 
@@ -50,7 +51,8 @@ Endpoints::Endpoints(Network* network,
     : network_(network),
       oob_(desc.oob),
       world_rank_(desc.world_rank),
-      peers_(static_cast<size_t>(desc.world_size)) {
+      peers_(static_cast<size_t>(desc.world_size)),
+      memory_value_(RandomWord()) {
   FindHosts(desc, ranks_per_host);
   for (int rank = 0; rank < size(); ++rank) {
     if (HostOf(rank) == HostOf(world_rank_)) Of(rank).local_rank = num_local_++;
@@ -97,7 +99,7 @@ Outcome Endpoints::PutCard() {
   if (status != UCS_OK) return UcxFailure("ucp_worker_get_address", status);
   AddressCard card;
   if (handover_ != nullptr) {
-    card.memory = OwnMemoryCard();
+    card.memory = OwnMemoryCard(memory_value_);
     card.segment = handover_->card();
   }
   std::string value(reinterpret_cast<const char*>(&card), sizeof(card));
@@ -176,7 +178,7 @@ void Endpoints::BeginHandover(int peer) {
   Peer& other = Of(peer);
   const AddressCard card = CardIn(other.card);
   const bool reads = reads_ && CanRead(card.memory);
-  other.readable = reads ? static_cast<pid_t>(card.memory.pid) : 0;
+  if (reads) other.readable = card.memory;
   other.has_begun = true;
   handover_->Begin(peer, card.segment);
   ++num_handing_over_;
@@ -255,6 +257,12 @@ Outcome Endpoints::Decide(int peer, Handover::State state) {
 Outcome Endpoints::Read(int peer, uint64_t address, void* to,
                         uint64_t bytes) const {
   return ReadMemory(Of(peer).readable, address, to, bytes);
+}
+
+Outcome Endpoints::ReadPart(int peer, uint64_t address, void* to,
+                            uint64_t bytes) const {
+  return ReadMemory(static_cast<pid_t>(Of(peer).readable.pid), address, to,
+                    bytes);
 }
 
 }  // namespace commsched::ucx

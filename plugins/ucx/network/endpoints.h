@@ -3,7 +3,6 @@
 #ifndef COMMSCHED_PLUGINS_UCX_NETWORK_ENDPOINTS_H_
 #define COMMSCHED_PLUGINS_UCX_NETWORK_ENDPOINTS_H_
 
-#include <sys/types.h>
 #include <ucp/api/ucp.h>
 
 #include <atomic>
@@ -15,6 +14,7 @@
 #include "commsched/plugin.h"
 #include "ucx/host/handover.h"
 #include "ucx/host/local_links.h"
+#include "ucx/host/peer_memory.h"
 #include "ucx/outcome.h"
 
 namespace commsched::ucx {
@@ -99,8 +99,12 @@ class Endpoints {
   ucp_ep_h EndpointOf(int peer) const { return Of(peer).endpoint; }
   // Whether this process may read the memory of `peer`, with which Connect()
   // has begun; and copies from it. The latter by any thread, without the mutex.
-  bool Reads(int peer) const { return Of(peer).readable != 0; }
+  // What ReadPart() has read is what was offered if a Read() after it succeeds.
+  bool Reads(int peer) const { return Of(peer).readable.pid != 0; }
   Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
+  Outcome ReadPart(int peer, uint64_t address, void* to, uint64_t bytes) const;
+  // From now on what others read of this rank's memory fails.
+  void TakeBackMemory() { memory_value_.store(0, std::memory_order_seq_cst); }
 
  private:
   struct Peer {
@@ -110,9 +114,9 @@ class Endpoints {
     bool is_connected = false;
     bool is_apart = false;  // Of this host's: they share no memory.
     ucp_ep_h endpoint = nullptr;
-    // The process, if its memory can be read, or 0. Constant once Connect() has
-    // begun.
-    pid_t readable = 0;
+    // The process, if its memory can be read, or none. Constant once Connect()
+    // has begun.
+    MemoryCard readable;
   };
 
   Peer& Of(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -140,6 +144,8 @@ class Endpoints {
   LocalLinks* links_ = nullptr;         // Null: there is nobody to share with.
   std::unique_ptr<Handover> handover_;  // Likewise.
   bool reads_ = false;
+  // Others find it until this rank's memory may not be read any more.
+  std::atomic<uint64_t> memory_value_;
   Outcome handover_failure_;            // Nothing is handed over any more.
   uint32_t num_handing_over_ = 0;       // Ranks that are not decided.
   uint32_t num_rounds_ = 0;             // Of progress.

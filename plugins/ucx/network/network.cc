@@ -211,8 +211,10 @@ void Network::Abandon() {
       {context_, worker_, std::move(buried_), notices_.TakeSent()});
 }
 
+// Who has not stopped by now may read later, when the memory is the caller's.
 void Network::Stop() {
   stopped_ = true;
+  endpoints_.TakeBackMemory();
   Interrupt();  // Who waits learns of it by its next poll.
 }
 
