@@ -28,6 +28,9 @@ constexpr int64_t kEndNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr int kMaxRounds = 4096;
 // How long who hands over sleeps: not all that happens then wakes it.
 constexpr int64_t kHandingOverNs = int64_t{1} * 1000 * 1000;
+// Wake-ups of UCX may get lost (github.com/rapidsai/ucxx, issue 15), of which
+// none is known here: who sleeps looks again after so long.
+constexpr int64_t kUcxSleepNs = int64_t{200} * 1000 * 1000;
 // What is read to be dropped.
 constexpr uint64_t kMaxUnreadBytes = 1024;
 
@@ -414,6 +417,7 @@ void Network::Sleep(const Watched& watched, int64_t rest_ns) {
                   {watched.callers_fd, POLLIN, 0}};
   if (watched.is_handing_over) rest_ns = std::min(rest_ns, kHandingOverNs);
   if (watched.gathers) rest_ns = std::min(rest_ns, gathering_ns_);
+  if (watched.with_ucx) rest_ns = std::min(rest_ns, kUcxSleepNs);
   const timespec rest = {rest_ns / 1'000'000'000, rest_ns % 1'000'000'000};
   sleeps_.store(true, std::memory_order_seq_cst);
   if (!interrupted_.load(std::memory_order_seq_cst)) {
