@@ -1,6 +1,7 @@
 #include "comm/backend_rank.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +21,7 @@ namespace {
 // How long a caller drives before it hands over to the thread, which costs more
 // than the rest of what takes a little longer.
 constexpr int64_t kDriveNs = int64_t{3} * 1000 * 1000;
-// How long after the last wait the thread rests.
+// How long after the last wait the thread rests, where ranks are few.
 constexpr int64_t kRestNs = int64_t{1} * 1000 * 1000;
 // So many waits in a row that leave nothing to do let the thread rest. A launch
 // that nobody has waited for when the rest ends costs kAmends more.
@@ -60,7 +61,10 @@ commsched_status_t Get(void* user, const char* key, void* value,
 
 }  // namespace
 
-BackendRank::BackendRank(const Spec& spec) : spec_(spec) {}
+BackendRank::BackendRank(const Spec& spec)
+    : spec_(spec),
+      crowd_(CrowdOf(spec.local_size,
+                     std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)))) {}
 
 absl::StatusOr<std::unique_ptr<BackendRank>> BackendRank::Open(
     const Spec& spec) {
@@ -203,8 +207,10 @@ void BackendRank::LetThreadRestUntil(int64_t until_ns) {
   rest_until_ns_.store(until_ns, std::memory_order_relaxed);
 }
 
+int64_t BackendRank::RestNs() const { return kRestNs * crowd_; }
+
 void BackendRank::LetThreadRest() {
-  LetThreadRestUntil(SystemClock::Get().NowNs() + kRestNs);
+  LetThreadRestUntil(SystemClock::Get().NowNs() + RestNs());
 }
 
 void BackendRank::EndRest() {
@@ -258,7 +264,7 @@ int64_t BackendRank::Yield(int64_t now_ns, PollTime* polled) {
 bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
   if (turn_.TryTake()) return true;
   int64_t now_ns = SystemClock::Get().NowNs();
-  PollTime polled(now_ns);
+  PollTime polled(now_ns, polling_.loss_ns());
   while (!event.IsComplete(generation) && !polled.IsOver(now_ns)) {
     now_ns = Yield(now_ns, &polled);
     if (turn_.TryTake()) return true;
@@ -270,7 +276,9 @@ bool BackendRank::TakeSoon(const Event& event, uint64_t generation) {
 // is to have it.
 bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
   const int64_t begin_ns = SystemClock::Get().NowNs();
-  PollTime polled(begin_ns);
+  PollTime polled(begin_ns, polling_.loss_ns());
+  // Else the thread looks at the end of a rest, though it cannot do anything.
+  if (ThreadRests()) LetThreadRestUntil(begin_ns + kDriveNs + RestNs());
   while (!event.IsComplete(generation)) {
     if (turn_.IsWanted()) return false;
     // Before the look: the thread may leave the parker with news at any time.
@@ -284,7 +292,6 @@ bool BackendRank::DriveSoon(const Event& event, uint64_t generation) {
     } else if (!may_sleep) {
       return false;
     } else {
-      if (ThreadRests()) LetThreadRestUntil(begin_ns + kDriveNs + kRestNs);
       Park(begin_ns + kDriveNs);
     }
   }
@@ -321,12 +328,12 @@ void BackendRank::Drive() {
 void BackendRank::DriveUntil(const Event& event, uint64_t generation) {
   if (event.IsComplete(generation)) return;
   Turn turn(this);
-  PollTime polled(SystemClock::Get().NowNs());
+  PollTime polled(SystemClock::Get().NowNs(), polling_.loss_ns());
   while (!event.IsComplete(generation)) {
     const bool got_on = PumpAll();
     const int64_t now_ns = SystemClock::Get().NowNs();
     if (got_on) {
-      polled = PollTime(now_ns);
+      polled = PollTime(now_ns, polling_.loss_ns());
     } else if (!polled.IsOver(now_ns) && !turn_.IsWanted()) {
       std::this_thread::yield();
       polled.OnYield(now_ns, SystemClock::Get().NowNs());

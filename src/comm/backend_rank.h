@@ -60,7 +60,8 @@ class Pumped {
 // driving. If it finds a launch that nobody has waited for, it does not rest
 // again for many waits.
 //
-// Where other threads compute, callers leave all to the thread (Polling).
+// Where other threads compute, callers leave all to the thread (Polling). Where
+// many ranks share few cores, all of this takes longer (CrowdOf()).
 //
 // Thread-safe.
 class BackendRank {
@@ -185,6 +186,7 @@ class BackendRank {
   void EndRest();        // With or without the turn.
 
   bool ThreadRests() const;
+  int64_t RestNs() const;
   bool MayPoll() const;
   // Gives the core away at `now_ns`. Returns the time after that.
   int64_t Yield(int64_t now_ns, PollTime* polled);
@@ -201,6 +203,7 @@ class BackendRank {
   void SleepWithoutTurn();
 
   const Spec spec_;
+  const int64_t crowd_;  // CrowdOf() the ranks of the host.
   commsched_oob_t oob_ = {};
   // Of spec_.roster, as the backend sees it.
   std::vector<const char*> hosts_;
@@ -224,7 +227,7 @@ class BackendRank {
   // Until when the thread rests; 0: it does not. Set with the turn. A stale
   // value costs its reader one wake-up, or some milliseconds.
   std::atomic<int64_t> rest_until_ns_{0};
-  Polling polling_;  // Of callers.
+  Polling polling_{Polling::kLossNs * crowd_};  // Of callers.
 
   std::atomic<bool> stop_{false};
   Mutex thread_mu_;  // Outside of the turn.

@@ -8,6 +8,14 @@
 
 namespace commsched {
 
+// How many times longer than on a core of its own a rank waits for its turn,
+// where so many share the cores of a host; 1 where they are few. All that poll
+// give the core to each other, and each looks for some 30 us.
+inline int64_t CrowdOf(int num_ranks, int64_t num_cores) {
+  constexpr int64_t kFew = 8;
+  return std::max<int64_t>(1, num_ranks / (kFew * num_cores));
+}
+
 // Threads that poll give the core away in between. Where another thread
 // computes, that costs a time slice of its, some milliseconds, whereas a thread
 // that is woken may run at once (base/prompt_thread.h). So after a loss nobody
@@ -20,6 +28,10 @@ class Polling {
   static constexpr int64_t kLossNs = int64_t{1} * 1000 * 1000;
   static constexpr int64_t kMostPauses = 32;
 
+  // `loss_ns`: what a time slice of another thread takes at least.
+  explicit Polling(int64_t loss_ns = kLossNs) : loss_ns_(loss_ns) {}
+
+  int64_t loss_ns() const { return loss_ns_; }
   bool IsWorthwhile(int64_t now_ns) const {
     return now_ns >= paused_until_ns_.load(std::memory_order_relaxed);
   }
@@ -27,7 +39,7 @@ class Polling {
   // threads tell at once may be counted once or twice.
   void OnYield(int64_t begin_ns, int64_t end_ns) {
     const int64_t lost_ns = end_ns - begin_ns;
-    if (lost_ns < kLossNs) return;
+    if (lost_ns < loss_ns_) return;
     const int64_t last_ns = paused_until_ns_.load(std::memory_order_relaxed);
     const bool again = begin_ns < last_ns + kMostPauses * lost_ns;
     const int64_t before = num_pauses_.load(std::memory_order_relaxed);
@@ -38,6 +50,7 @@ class Polling {
   }
 
  private:
+  const int64_t loss_ns_;
   std::atomic<int64_t> paused_until_ns_{INT64_MIN / 2};
   std::atomic<int64_t> num_pauses_{1};  // As long as the loss, in that one.
 };
@@ -51,12 +64,13 @@ class PollTime {
   // that wait for who is woken.
   static constexpr int64_t kMostNs = int64_t{200} * 1000;
 
-  explicit PollTime(int64_t now_ns) : back_ns_(now_ns) {}
+  explicit PollTime(int64_t now_ns, int64_t loss_ns = Polling::kLossNs)
+      : loss_ns_(loss_ns), back_ns_(now_ns) {}
 
   void OnYield(int64_t begin_ns, int64_t end_ns) {
     polled_ns_ += begin_ns - back_ns_;
     back_ns_ = end_ns;
-    if (end_ns - begin_ns >= Polling::kLossNs) polled_ns_ = kMostNs;
+    if (end_ns - begin_ns >= loss_ns_) polled_ns_ = kMostNs;
   }
   // Whether it is better to sleep. Also where the core came back late: who
   // sleeps is woken sooner than who yields gets it.
@@ -65,6 +79,7 @@ class PollTime {
   }
 
  private:
+  int64_t loss_ns_;
   int64_t back_ns_;
   int64_t polled_ns_ = 0;
 };

@@ -39,6 +39,21 @@ TEST(PollingTest, ALossLongAfterTheLastOneIsTheFirst) {
   Lose(&polling, now_ns + Polling::kMostPauses * kLossNs, 1);
 }
 
+TEST(PollingTest, WhereRanksAreManyTheCoreMayComeBackLater) {
+  Polling polling(3 * Polling::kLossNs);
+  polling.OnYield(0, kLossNs);
+  EXPECT_TRUE(polling.IsWorthwhile(kLossNs));
+  polling.OnYield(0, 3 * Polling::kLossNs);
+  EXPECT_FALSE(polling.IsWorthwhile(3 * Polling::kLossNs));
+}
+
+TEST(PollingTest, ACrowdIsMoreThanAFewRanksPerCore) {
+  EXPECT_EQ(CrowdOf(0, 2), 1);
+  EXPECT_EQ(CrowdOf(16, 2), 1);
+  EXPECT_EQ(CrowdOf(64, 2), 4);
+  EXPECT_EQ(CrowdOf(64, 16), 1);
+}
+
 TEST(PollTimeTest, WhatIsGivenAwayDoesNotCount) {
   constexpr int64_t kOwnNs = PollTime::kMostNs / 4;
   PollTime polled(0);

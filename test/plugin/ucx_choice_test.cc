@@ -190,10 +190,10 @@ TEST(UcxChoiceTest, AnUnknownAlgorithmIsAnErrorThatNamesIt) {
     ChoiceOptions options;
     const ucx::Outcome outcome = ucx::ReadAlgorithm(value, &options);
     EXPECT_EQ(outcome.code, COMMSCHED_INVALID_ARGUMENT) << value;
-    EXPECT_EQ(outcome.reason, "configuration: algorithm is '" +
-                                  std::string(value) +
-                                  "', not one of auto, exchange, levels, tree, "
-                                  "or such as tree,auto");
+    EXPECT_EQ(outcome.reason,
+              "configuration: algorithm is '" + std::string(value) +
+                  "', not one of auto, exchange, levels, bruck, tree, "
+                  "or such as tree,auto");
   }
 }
 

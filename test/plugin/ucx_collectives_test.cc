@@ -92,6 +92,7 @@ TEST(UcxCollectivesTest,
     }
   }
   for (const ucx::Algorithm* const algorithm : ucx::kAlgorithms) {
+    if (algorithm == &ucx::kBruck) continue;  // Few of them are on one host.
     EXPECT_GE(launches_by[algorithm->name], 60) << algorithm->name;
   }
 }
@@ -259,6 +260,7 @@ TEST(UcxCollectivesTest, AResultDoesNotOverwriteAnInputThatStillGoesOut) {
     CollectiveCase launch(shape, {member}, /*in_place=*/true,
                           /*deterministic=*/true, random);
     for (const ucx::Algorithm* const forced : ucx::kAlgorithms) {
+      if (forced == &ucx::kBruck) continue;  // All-to-alls only.
       for (int rank = 0; rank < shape.size; ++rank) launch.Reset(rank);
       ucx::ChoiceOptions options;
       options.forced = forced;

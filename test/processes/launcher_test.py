@@ -672,7 +672,7 @@ class BenchTest(unittest.TestCase):
                          ("chunk_bytes=7", "chunk_bytes is '7', not an integer "
                                            "in 1024..1073741824"),
                          ("algorithm=ring", "algorithm is 'ring', not one of "
-                                            "auto, exchange, levels, tree"),
+                                            "auto, exchange, levels, bruck, tree"),
                          ("spin_us=-1", "spin_us is '-1'"),
                          ("spin_us=0x10", "spin_us is '0x10'"),
                          ("tls=tcp;spin_us=1;tls=tcp",

@@ -1,5 +1,6 @@
 #include "ucx/algorithms/algorithm.h"
 
+#include <algorithm>
 #include <bit>
 #include <numeric>
 
@@ -61,6 +62,9 @@ LaunchShape ShapeOf(const commsched_launch_t& launch, int size) {
   if (rule.has_packed()) ++shape.num_arrays;
   if (launch.kind == COMMSCHED_ALL_TO_ALL) {
     shape.num_arrays = NumPairArrays(launch, size);
+    shape.has_counts = std::any_of(
+        launch.members, launch.members + launch.num_members,
+        [](const auto& member) { return member.counts != nullptr; });
   }
   if (launch.kind == COMMSCHED_REDUCE || launch.kind == COMMSCHED_BROADCAST) {
     shape.root = launch.root;

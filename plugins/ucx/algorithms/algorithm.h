@@ -26,6 +26,7 @@ struct LaunchShape {
   // each rank, of all parts of a rank. Of members of an all-to-all with counts
   // none: n^2 counts are more than a choice is worth that has one algorithm.
   uint64_t elements = 0;
+  bool has_counts = false;  // An all-to-all some member of which has counts.
 
   bool operator==(const LaunchShape&) const = default;
   uint64_t bytes() const { return elements * element_bytes; }
@@ -111,9 +112,11 @@ extern const Algorithm kExchange;
 extern const Algorithm kLevels;
 // Up and down a tree, in log2 of the ranks messages: small launches.
 extern const Algorithm kTree;
+// By way of other ranks, in 2 sqrt(n) messages: small all-to-alls of a host.
+extern const Algorithm kBruck;
 
-inline constexpr std::array<const Algorithm*, 3> kAlgorithms = {
-    &kExchange, &kLevels, &kTree};
+inline constexpr std::array<const Algorithm*, 4> kAlgorithms = {
+    &kExchange, &kLevels, &kBruck, &kTree};
 
 // Of a class that makes one launch.
 template <typename Maker>

@@ -51,7 +51,7 @@ uint64_t MeasureAllToAll(const LaunchTask& measured, Operation* largest) {
 // Whether data of a rank may come by way of one that waits for others itself.
 // (With `levels` on one host data of a root may, but only of a root.)
 bool HandsOn(const Algorithm& algorithm, const Layout& layout) {
-  return &algorithm == &kTree ||
+  return &algorithm == &kTree || &algorithm == &kBruck ||
          (&algorithm == &kLevels && layout.num_hosts() > 1);
 }
 
@@ -120,7 +120,8 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
                                MeasureLevels(measured, shape.bytes(), largest));
       continue;
     }
-    if (shape.kind == COMMSCHED_ALL_TO_ALL && task.launch.num_members > 1) {
+    if (algorithm == &kExchange && shape.kind == COMMSCHED_ALL_TO_ALL &&
+        task.launch.num_members > 1) {
       scratch_bytes =
           std::max(scratch_bytes, MeasureAllToAll(measured, largest));
       continue;
