@@ -16,6 +16,8 @@ namespace {
 
 // Of all parts of a rank. Each is copied four times and travels twice.
 constexpr uint64_t kMostBruckBytes = 256 << 10;
+// With fewer ranks the second round costs more than the messages that it saves.
+constexpr int kFewestRanks = 9;
 
 // The least whose square is not less than `size`.
 int RadixOf(int size) {
@@ -181,7 +183,7 @@ class Bruck {
 
 bool Bruck::Fits(const LaunchShape& shape, const Layout& layout) {
   return shape.kind == COMMSCHED_ALL_TO_ALL && !shape.has_counts &&
-         layout.num_hosts() == 1 && layout.size() > 2 &&
+         layout.num_hosts() == 1 && layout.size() >= kFewestRanks &&
          shape.bytes() <= kMostBruckBytes;
 }
 
@@ -203,7 +205,7 @@ Cost Bruck::CostOf(const CostContext& context) {
 const Algorithm kBruck = {
     .name = "bruck",
     .does =
-        "all-to-all of up to 256 KiB without counts, of more than two ranks on "
+        "all-to-all of up to 256 KiB without counts, of more than 8 ranks on "
         "one host",
     .fits = &Bruck::Fits,
     .cost = &Bruck::CostOf,
