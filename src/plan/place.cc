@@ -80,7 +80,8 @@ class Placer {
 
   // Whoever takes memory over waits for its last user, most often a launch
   // that has only just become due. So memory rests for as many positions of the
-  // sequence as the limit allows: by bisection, in O(n log^2 n).
+  // sequence as the limit allows: by bisection, in O(n log^2 n), or of few
+  // lifetimes as much time as FitBySize() takes log n times.
   Fit FitWithRest(Fit fit, uint64_t limit) const {
     uint32_t good = 0;
     uint32_t bad = static_cast<uint32_t>(sequence_.nodes.size());
