@@ -40,12 +40,12 @@ enum {
 /// where the cost model predicts that the step gets no longer: a launch less
 /// (and a latency, on a backend with COMMSCHED_BACKEND_STREAM_ORDERED), against
 /// what its members wait for each other, its first consumer for all of it, and
-/// the copies or the list that carry it. What is saved has to be 10 % of what
-/// the merged launch takes. Nothing is merged across a compute op whose cost is
-/// not known (no estimate in the graph, and none measured), as nobody can tell
-/// what it hides, and none beyond `max_bytes_in_flight` or `partition_bytes`.
-/// The plan's text says of each launch why. With a policy: as far as it leaves
-/// the decision.
+/// the copies or the list that carry it. What is saved has to be 10 % of the
+/// merged launch, or 1 % where one is tiny beside the other and is not waited
+/// for. Nothing is merged across a compute op whose cost is not known (no
+/// estimate, none measured), as nobody can tell what it hides, and none beyond
+/// `max_bytes_in_flight` or `partition_bytes`. The plan's text says of each
+/// launch why. With a policy: as far as it leaves the decision.
 #define COMMSCHED_COALESCE_AUTO UINT64_MAX
 
 typedef struct commsched_plan_options {

@@ -529,6 +529,8 @@ bool Comm::TakeStep(Operation* operation, uint32_t kind) {
   }
   ++operation->next_step[kind];
   Post(operation, step->first_post, step->num_posts);
+  // Until now nothing could be issued behind it.
+  if (operation->IsDone()) SetFreed(*operation);
   return true;
 }
 

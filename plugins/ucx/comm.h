@@ -132,6 +132,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void MeetPeers(const Operation& operation);
   void CountPeers(Operation* operation);
   void WakeIfDue(const Operation& operation);
+  // It keeps this rank no more: KeptIn().
+  void SetFreed(const Operation& operation);
   void OtherCounts(const Operation& operation, int peer);
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);

@@ -145,11 +145,14 @@ void Comm::HearData(Operation* operation, Message* message) {
 
 void Comm::WakeIfDue(const Operation& operation) {
   if (!operation.HasDueStep() && !operation.IsDone()) return;
-  if (operation.kind != COMMSCHED_SEND) {
-    freed_in_ = operation.number + 1;
-    freed_ns_ = network_->host()->now_ns(network_->host()->user);
-  }
+  SetFreed(operation);
   network_->Wake();
+}
+
+void Comm::SetFreed(const Operation& operation) {
+  if (operation.kind == COMMSCHED_SEND) return;
+  freed_in_ = operation.number + 1;
+  freed_ns_ = network_->host()->now_ns(network_->host()->user);
 }
 
 void Comm::MessageFailed(const Operation& operation, const Message& message,

@@ -17,7 +17,7 @@ namespace {
 // Beyond this FitBySize takes too long.
 constexpr size_t kMaxFitBySize = 4096;
 // As it does in each try of FitWithRest.
-constexpr size_t kMaxRestingBySize = 512;
+constexpr size_t kMaxRestingBySize = 256;
 
 constexpr uint64_t kMaxArenaBytes = std::numeric_limits<int64_t>::max();
 

@@ -43,18 +43,16 @@ Shape BruckShape(int size, Random& random) {
   }
 }
 
-TEST(UcxBruckTest, AnyNumberOfRanksGetsThePartsOfAllMembers) {
+TEST(UcxBruckTest, AnyNumberOfRanksGetsItsParts) {
   ucx::ChoiceOptions options;
   options.forced = &ucx::kBruck;
   for (int size = 9; size <= 40; ++size) {
     Random random(static_cast<uint64_t>(size));
     const Shape shape = BruckShape(size, random);
-    std::vector<MemberCase> members(1 + random() % 3);
-    for (MemberCase& member : members) {
-      member.count = random() % 20;
-      member.gap = random() % 3;
-    }
-    CollectiveCase launch(shape, members, /*in_place=*/false,
+    MemberCase member;
+    member.count = random() % 20;
+    member.gap = random() % 3;
+    CollectiveCase launch(shape, {member}, /*in_place=*/random() % 2 == 0,
                           /*deterministic=*/true, random);
     for (int rank = 0; rank < size; ++rank) launch.Reset(rank);
     BuiltJob job(OneHost(size), options,
@@ -98,14 +96,21 @@ TEST(UcxBruckTest, ItIsChosenForSmallPartsOfManyRanksOfAHost) {
   EXPECT_EQ(chosen(two_hosts, 16), &ucx::kExchange);
 }
 
-// A rank may know no counts but its own.
-TEST(UcxBruckTest, MembersWithCountsGoStraight) {
+// A rank may know no counts but its own, and cannot tell how others cut what is
+// as large in all.
+TEST(UcxBruckTest, WhatMayBeCutOtherwiseByOthersGoesStraight) {
   constexpr size_t kSize = 64;
   const Layout layout(OneHost(kSize));
   const std::vector<uint64_t> counts(kSize * kSize, 16);
   BruckLaunch one(16);
   one.member.counts = counts.data();
   EXPECT_EQ(ucx::Choices(layout, {}).Of(one.launch).algorithm, &ucx::kExchange);
+
+  const std::vector<commsched_member_t> members(2, BruckLaunch(8).member);
+  BruckLaunch two(8);
+  two.launch.members = members.data();
+  two.launch.num_members = 2;
+  EXPECT_EQ(ucx::Choices(layout, {}).Of(two.launch).algorithm, &ucx::kExchange);
 }
 
 TEST(UcxBruckTest, DataComesByWayOfRanksThatWaitThemselves) {

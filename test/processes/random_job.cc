@@ -51,9 +51,9 @@ absl::StatusOr<std::string> RunOne(uint64_t seed,
 // Equal on all ranks.
 std::string DrawConfig(uint64_t seed) {
   constexpr const char* kAlgorithms[] = {"auto", "exchange,auto", "levels,auto",
-                                         "tree,auto"};
+                                         "tree,auto", "bruck,auto"};
   std::mt19937_64 random(seed);
-  return absl::StrCat("algorithm=", kAlgorithms[random() % 4],
+  return absl::StrCat("algorithm=", kAlgorithms[random() % 5],
                       ";chunk_bytes=", random() % 2 == 0 ? 1024 : 1 << 20,
                       ";window_bytes=", random() % 3 == 0 ? 1 : 8 << 20);
 }

@@ -62,9 +62,8 @@ LaunchShape ShapeOf(const commsched_launch_t& launch, int size) {
   if (rule.has_packed()) ++shape.num_arrays;
   if (launch.kind == COMMSCHED_ALL_TO_ALL) {
     shape.num_arrays = NumPairArrays(launch, size);
-    shape.has_counts = std::any_of(
-        launch.members, launch.members + launch.num_members,
-        [](const auto& member) { return member.counts != nullptr; });
+    shape.has_one_size =
+        launch.num_members == 1 && launch.members[0].counts == nullptr;
   }
   if (launch.kind == COMMSCHED_REDUCE || launch.kind == COMMSCHED_BROADCAST) {
     shape.root = launch.root;

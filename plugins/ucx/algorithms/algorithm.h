@@ -26,7 +26,9 @@ struct LaunchShape {
   // each rank, of all parts of a rank. Of members of an all-to-all with counts
   // none: n^2 counts are more than a choice is worth that has one algorithm.
   uint64_t elements = 0;
-  bool has_counts = false;  // An all-to-all some member of which has counts.
+  // An all-to-all of one member without counts: all parts of all ranks have one
+  // size, and a rank that takes another one for it sends messages of another.
+  bool has_one_size = false;
 
   bool operator==(const LaunchShape&) const = default;
   uint64_t bytes() const { return elements * element_bytes; }

@@ -30,18 +30,15 @@ class Bruck {
  public:
   Bruck(const LaunchTask& task, Operation* operation)
       : task_(task),
-        launch_(task.launch),
+        member_(task.launch.members[0]),
         rank_(task.rank),
         size_(task.layout.size()),
         radix_(RadixOf(size_)),
         num_far_((size_ + radix_ - 1) / radix_),
         element_(ElementBytes(task.launch.dtype)),
+        block_bytes_(member_.count * element_),
         op_(*operation),
-        build_(element_, element_, operation) {
-    for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      block_bytes_ += launch_.members[m].count * element_;
-    }
-  }
+        build_(element_, element_, operation) {}
 
   static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
@@ -70,10 +67,7 @@ class Bruck {
   uint64_t AreaBytes() const {
     return static_cast<uint64_t>(size_) * block_bytes_;
   }
-  size_t NumCopies() const {
-    const auto size = static_cast<size_t>(size_);
-    return size + size * launch_.num_members;
-  }
+  size_t NumCopies() const { return 2 * static_cast<size_t>(size_); }
   int Behind(int distance) const { return (rank_ + distance) % size_; }
   int Before(int distance) const { return (rank_ - distance + size_) % size_; }
   int NumFar(int near) const { return (size_ - near + radix_ - 1) / radix_; }
@@ -93,47 +87,35 @@ class Bruck {
     return BlockAt(area, far * radix_ + near);
   }
 
-  char* PartOf(const commsched_member_t& member, bool is_input,
-               int rank) const {
-    const void* const base = is_input ? member.input : member.output;
+  char* PartOf(bool is_input, int rank) const {
+    const void* const base = is_input ? member_.input : member_.output;
     const uint64_t stride =
-        is_input ? member.input_stride : member.output_stride;
+        is_input ? member_.input_stride : member_.output_stride;
     const uint64_t begin = static_cast<uint64_t>(rank) *
-                           (stride == 0 ? member.count : stride) * element_;
+                           (stride == 0 ? member_.count : stride) * element_;
     // As a number: nothing is at `base` where a launch is only measured.
     return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(base) + begin);
   }
 
   void PackInputs() const {
-    if (task_.measures) return;
+    if (task_.measures || block_bytes_ == 0) return;
     for (int distance = 0; distance < size_; ++distance) {
       const int near = distance % radix_;
       const int far = distance / radix_;
-      char* to = near != 0 ? NearBlock(kNearOut, near, far)
-                           : FarBlock(kFarOut, near, far);
-      for (uint32_t m = 0; m < launch_.num_members; ++m) {
-        const commsched_member_t& member = launch_.members[m];
-        const uint64_t bytes = member.count * element_;
-        if (bytes == 0) continue;
-        const char* const from = PartOf(member, true, Behind(distance));
-        if (distance == 0) {
-          std::memmove(PartOf(member, false, rank_), from, bytes);
-        } else {
-          std::memcpy(to, from, bytes);
-        }
-        to += bytes;
+      const char* const from = PartOf(true, Behind(distance));
+      if (distance == 0) {
+        std::memmove(PartOf(false, rank_), from, block_bytes_);
+      } else {
+        std::memcpy(near != 0 ? NearBlock(kNearOut, near, far)
+                              : FarBlock(kFarOut, near, far),
+                    from, block_bytes_);
       }
     }
   }
 
   // The last step copies what `rank` has for this one.
   void CopyOut(const char* from, int rank) {
-    for (uint32_t m = 0; m < launch_.num_members; ++m) {
-      const commsched_member_t& member = launch_.members[m];
-      const uint64_t bytes = member.count * element_;
-      build_.AddCopy(from, PartOf(member, false, rank), bytes);
-      from += bytes;
-    }
+    build_.AddCopy(from, PartOf(false, rank), block_bytes_);
   }
 
   void Near() {
@@ -170,19 +152,19 @@ class Bruck {
   }
 
   const LaunchTask& task_;
-  const commsched_launch_t& launch_;
+  const commsched_member_t& member_;
   const int rank_;
   const int size_;
   const int radix_;
   const int num_far_;
   const uint64_t element_;
+  const uint64_t block_bytes_;  // What a rank has for another.
   Operation& op_;
   Builder build_;
-  uint64_t block_bytes_ = 0;  // What a rank has for another.
 };
 
 bool Bruck::Fits(const LaunchShape& shape, const Layout& layout) {
-  return shape.kind == COMMSCHED_ALL_TO_ALL && !shape.has_counts &&
+  return shape.kind == COMMSCHED_ALL_TO_ALL && shape.has_one_size &&
          layout.num_hosts() == 1 && layout.size() >= kFewestRanks &&
          shape.bytes() <= kMostBruckBytes;
 }
@@ -205,8 +187,9 @@ Cost Bruck::CostOf(const CostContext& context) {
 const Algorithm kBruck = {
     .name = "bruck",
     .does =
-        "all-to-all of up to 256 KiB without counts, of more than 8 ranks on "
-        "one host",
+        "all-to-all of up to 256 KiB, of one member without counts, of more "
+        "than "
+        "8 ranks on one host",
     .fits = &Bruck::Fits,
     .cost = &Bruck::CostOf,
     .crossing = &Bruck::CrossingOf,

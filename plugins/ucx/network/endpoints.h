@@ -104,7 +104,10 @@ class Endpoints {
   Outcome Read(int peer, uint64_t address, void* to, uint64_t bytes) const;
   Outcome ReadPart(int peer, uint64_t address, void* to, uint64_t bytes) const;
   // From now on what others read of this rank's memory fails.
-  void TakeBackMemory() { memory_value_.store(0, std::memory_order_seq_cst); }
+  void TakeBackMemory() {
+    memory_value_.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
  private:
   struct Peer {
