@@ -1,7 +1,9 @@
 #include "plan/place.h"
 
-#include <string>
+#include <cstdint>
+#include <vector>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/fit.h"
@@ -55,18 +57,31 @@ TEST(PlaceTest, SharedMemoryIsHandedOverInTheStepAndAcrossItsBoundary) {
   EXPECT_THAT(Waits(*plan, "make_a"), ElementsAre("#1-1:arena"));
 }
 
+// Owned buffers a, b, ..., one after the other: each is written and reduced.
+Graph Lives(const std::vector<uint64_t>& counts) {
+  GraphBuilder b;
+  const GroupId dp = b.Group("dp", 2);
+  char name = 'a';
+  for (const uint64_t count : counts) {
+    const BufferId buffer = b.Buffer({name}, count, Ownership::kOwned);
+    b.Compute(absl::StrFormat("make_%c", name), {Write(buffer)});
+    b.AllReduce(absl::StrFormat("sum_%c", name++), dp, buffer);
+  }
+  return b.graph();
+}
+
 // Three lives, room for two: the third takes the place of the first, whose
 // reduction is over sooner, not of the second.
 TEST(PlaceTest, MemoryRestsAsLongAsTheLimitAllows) {
-  GraphBuilder b;
-  const GroupId dp = b.Group("dp", 2);
-  for (const char* name : {"a", "b", "c"}) {
-    const BufferId buffer = b.Buffer(name, 64, Ownership::kOwned);
-    b.Compute(std::string("make_") + name, {Write(buffer)});
-    b.AllReduce(std::string("sum_") + name, dp, buffer);
-  }
-  const auto plan = MakePlan(b.graph(), Arena(512));
+  const auto plan = MakePlan(Lives({64, 64, 64}), Arena(512));
   EXPECT_THAT(Waits(*plan, "make_c"), ElementsAre("#0:arena"));
+}
+
+// In order of time c takes the place of a, and d that of b. By size there is
+// room for c beside all others, and d takes the place of a.
+TEST(PlaceTest, MemoryRestsLongerWhereItFitsBySize) {
+  const auto plan = MakePlan(Lives({64, 64, 64, 128}), Arena(1024));
+  EXPECT_THAT(Waits(*plan, "make_d"), ElementsAre("#0:arena"));
 }
 
 TEST(PlaceTest, TooSmallNamesThePeakAndTheLeastSizeThatWorks) {
