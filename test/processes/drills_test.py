@@ -154,8 +154,9 @@ class Job:
     return self.process.wait()
 
   def text(self):
-    self.errors.seek(0)
-    return self.errors.read()
+    # Ranks write where the descriptor stands, which they share.
+    fd = self.errors.fileno()
+    return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
   def said_by(self, rank):
     return [line for line in self.text().splitlines()
