@@ -39,16 +39,6 @@ absl::Status OfRank(int rank, const absl::Status& failure) {
   return absl::Status(failure.code(), absl::StrCat(name, failure.message()));
 }
 
-// With what this rank has waited for itself: others may fail first, and their
-// reason be that of all.
-absl::Status BesideOwn(const std::string& missing,
-                       const absl::Status& failure) {
-  if (missing.empty()) return failure;
-  return absl::Status(
-      failure.code(),
-      absl::StrCat(failure.message(), " (this one waited: ", missing, ")"));
-}
-
 absl::Status OfAxis(const GroupSpec& group, const absl::Status& failure) {
   return absl::Status(failure.code(),
                       absl::StrCat("session: communicator of axis ", group.axis,
@@ -144,10 +134,10 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
   const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), limit_ns);
   BackendRank::Turn turn(rank_);
   std::vector<bool> is_ready(comms_.size());
-  std::string missing;  // Of the first that is not ready.
   while (true) {
     // All of them each time: members may look at theirs in other orders.
     size_t waits_for = kNone;
+    std::string missing;
     for (size_t number = 0; number < comms_.size(); ++number) {
       if (is_ready[number]) continue;
       PluginMessage message;
@@ -156,8 +146,7 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
           comms_[number], &ready, message.Begin(), PluginMessage::size());
       if (code != COMMSCHED_OK) {
         return OfAxis(spec.groups[number],
-                      BesideOwn(missing, BackendFailure(*backend_, "comm_ready",
-                                                        code, message)));
+                      BackendFailure(*backend_, "comm_ready", code, message));
       }
       const absl::Status valid = CheckReady(*backend_, ready);
       if (!valid.ok()) return OfAxis(spec.groups[number], valid);
