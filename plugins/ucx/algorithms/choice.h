@@ -12,7 +12,7 @@
 namespace commsched::ucx {
 
 // Grows when ranks would no longer choose the same, or build what fits.
-inline constexpr int kAlgorithmsVersion = 6;
+inline constexpr int kAlgorithmsVersion = 7;
 
 // What all ranks of a group must have in common, since choices depend on it.
 struct ChoiceOptions {

@@ -94,9 +94,8 @@ void Packing::CopyOwnPartOut(const char* from, Builder* build) const {
   }
 }
 
-void Packing::CopyOut(const char* from, Builder* build, int first_host) const {
-  const uint64_t first =
-      HasParts() ? Begin(task_.layout.FirstPlaceOf(first_host)) : 0;
+void Packing::CopyOut(const char* from, Builder* build, int first_place) const {
+  const uint64_t first = HasParts() ? Begin(first_place) : 0;
   for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
     const commsched_member_t& member = task_.launch.members[m];
     if (!HasParts()) {

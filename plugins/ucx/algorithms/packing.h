@@ -37,8 +37,8 @@ class Packing {
   void PackOwnPart(char* to) const;
   void CopyOwnPartOut(const char* from, Builder* build) const;
   // The last step copies what is packed at `from` to the outputs. Of an
-  // all-gather, parts begin there with those of host `first_host`.
-  void CopyOut(const char* from, Builder* build, int first_host = 0) const;
+  // all-gather, parts begin there with those of `first_place`.
+  void CopyOut(const char* from, Builder* build, int first_place = 0) const;
   // Of a broadcast's root: its outputs are its inputs.
   void CopyInputsToOutputs() const;
 

@@ -9,7 +9,8 @@
 //   broadcast        down from the root
 //   all-gather       up to the first rank of each host; these exchange what
 //                    they have, doubling it each round, whatever the number
-//                    of hosts; then down the host
+//                    of hosts; then down the host. Of one host all ranks
+//                    exchange (Bruck's algorithm)
 //   barrier          an all-gather of nothing
 #include <algorithm>
 
@@ -279,29 +280,37 @@ class Tree {
 
   // ---- Gathering ----
 
-  // Of an all-gather, what `count` hosts have, beginning with this rank's: so
+  // What exchanges all that it has: a host, by its first rank, or where there
+  // is but one, a rank.
+  bool IsOneHost() const { return layout_.num_hosts() == 1; }
+  int NumSites() const { return IsOneHost() ? size_ : layout_.num_hosts(); }
+  int SiteOf(int rank) const {
+    return IsOneHost() ? layout_.PlaceOf(rank) : layout_.HostOf(rank);
+  }
+  int FirstPlaceOf(int site) const {
+    return IsOneHost() ? site : layout_.FirstPlaceOf(site);
+  }
+
+  // Of an all-gather, what `count` sites have, beginning with this rank's: so
   // it lies in the outputs' area. Of a barrier nothing.
-  uint64_t BytesOfHosts(int count) const {
+  uint64_t BytesOfSites(int count) const {
     if (launch_.kind == COMMSCHED_BARRIER) return 0;
-    const int num_hosts = layout_.num_hosts();
-    const int host = layout_.HostOf(rank_);
-    const int end = host + count;
-    const uint64_t before = packing_.Begin(layout_.FirstPlaceOf(host));
+    const int site = SiteOf(rank_);
+    const int end = site + count;
+    const uint64_t before = packing_.Begin(FirstPlaceOf(site));
     const uint64_t behind =
-        end <= num_hosts
-            ? packing_.Begin(layout_.FirstPlaceOf(end))
-            : packing_.count() +
-                  packing_.Begin(layout_.FirstPlaceOf(end - num_hosts));
+        end <= NumSites()
+            ? packing_.Begin(FirstPlaceOf(end))
+            : packing_.count() + packing_.Begin(FirstPlaceOf(end - NumSites()));
     return packing_.Bytes(behind - before);
   }
-  // Of places of this host.
+  // Of places of this site.
   uint64_t BytesOfPlaces(int begin, int end) const {
     if (launch_.kind == COMMSCHED_BARRIER) return 0;
     return packing_.Bytes(packing_.Begin(end) - packing_.Begin(begin));
   }
   char* AtPlace(int place) const {
-    return Outputs() +
-           BytesOfPlaces(layout_.FirstPlaceOf(layout_.HostOf(rank_)), place);
+    return Outputs() + BytesOfPlaces(FirstPlaceOf(SiteOf(rank_)), place);
   }
 
   // After the last step, or at once if there is none.
@@ -315,7 +324,7 @@ class Tree {
 
   void AllGather() {
     const bool has_data = launch_.kind == COMMSCHED_ALL_GATHER;
-    const Fan fan = FindHostFan(layout_, rank_);
+    const Fan fan = IsOneHost() ? Fan{} : FindHostFan(layout_, rank_);
     if (has_data) packing_.PackOwnPart(AtPlace(layout_.PlaceOf(rank_)));
     if (fan.num_children != 0 || size_ == 1) {
       const uint32_t step = build_.AddStep();
@@ -326,39 +335,39 @@ class Tree {
       }
     }
     if (fan.parent == kNobody) {
-      ExchangeHosts();
+      ExchangeSites();
     } else {
       SendGathered(fan.parent, kInputs, AtPlace(fan.begin),
                    BytesOfPlaces(fan.begin, fan.end));
       const uint32_t step = build_.AddStep();
-      build_.Receive(fan.parent, kResults, Outputs(),
-                     BytesOfHosts(layout_.num_hosts()), step);
+      build_.Receive(fan.parent, kResults, Outputs(), BytesOfSites(NumSites()),
+                     step);
     }
     for (int i = 0; i < fan.num_children; ++i) {
       build_.SendOn(fan.children[static_cast<size_t>(i)].rank, kResults,
-                    Outputs(), BytesOfHosts(layout_.num_hosts()));
+                    Outputs(), BytesOfSites(NumSites()));
     }
     if (has_data) {
-      packing_.CopyOut(Outputs(), &build_, layout_.HostOf(rank_));
+      packing_.CopyOut(Outputs(), &build_, FirstPlaceOf(SiteOf(rank_)));
     }
   }
 
-  // Each time with the host twice as far away: what the hosts up to there have,
+  // Each time with the site twice as far away: what the sites up to there have,
   // which lies one behind the other.
-  void ExchangeHosts() {
-    const int num_hosts = layout_.num_hosts();
-    const int host = layout_.HostOf(rank_);
+  void ExchangeSites() {
+    const int num_sites = NumSites();
+    const int site = SiteOf(rank_);
     const auto first_of = [&](int number) {
-      return layout_.RanksOf((number + num_hosts) % num_hosts)[0];
+      return layout_.RankAt(FirstPlaceOf((number + num_sites) % num_sites));
     };
-    for (int distance = 1; distance < num_hosts; distance *= 2) {
-      const int count = std::min(distance, num_hosts - distance);
-      SendGathered(first_of(host - distance), kPartials, Outputs(),
-                   BytesOfHosts(count));
+    for (int distance = 1; distance < num_sites; distance *= 2) {
+      const int count = std::min(distance, num_sites - distance);
+      SendGathered(first_of(site - distance), kPartials, Outputs(),
+                   BytesOfSites(count));
       const uint32_t step = build_.AddStep();
-      const uint64_t before = BytesOfHosts(distance);
-      build_.Receive(first_of(host + distance), kPartials, Outputs() + before,
-                     BytesOfHosts(distance + count) - before, step);
+      const uint64_t before = BytesOfSites(distance);
+      build_.Receive(first_of(site + distance), kPartials, Outputs() + before,
+                     BytesOfSites(distance + count) - before, step);
     }
   }
 
@@ -462,6 +471,10 @@ Cost Tree::CostOf(const CostContext& context) {
       cost.AddRoundsNear(within, bytes);
       break;
     default: {  // All-gather and barrier: what one has doubles each round.
+      if (layout.num_hosts() == 1) {
+        cost.AddRoundsNear(up, 0);
+        return {cost.ns() + TransferNs(context.links.host, bytes), 2 * up};
+      }
       cost.AddRoundsNear(within, 0);
       cost.AddRoundsFar(between, 0);
       cost.AddRoundsNear(within, bytes);
