@@ -41,7 +41,10 @@ struct Arena {
 // Then lifetimes that do not overlap may share; the first writer of the next
 // occupant waits for all last accessors of the one before, also across the step
 // boundary. The offsets are those of the first attempt that fits: best fit in
-// order of lifetimes, then by falling size.
+// order of lifetimes, then by falling size. Of the first, memory rests between
+// two occupants for as many positions as still fit, so that the next one waits
+// for what has long been done; of few lifetimes it is placed by size where that
+// rests longer.
 //
 // Fails with kResourceExhausted if no attempt fits, naming what is alive at the
 // peak and the least size that works; with kOutOfRange, naming what passes it,
