@@ -88,6 +88,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       ranks_(desc.ranks, desc.ranks + desc.size),
       rank_(desc.rank),
       layout_(HostsOf(*network, desc)),
+      offered_bytes_(network->OfferedBytesOf(layout_)),
       max_members_(desc.max_members),
       id_(desc.id),
       asks_starts_(desc.asks_starts != 0),

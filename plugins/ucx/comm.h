@@ -222,6 +222,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   const std::vector<int32_t> ranks_;
   const int rank_;
   const Layout layout_;
+  const uint64_t offered_bytes_;  // Of a message that is offered, at least.
   const uint32_t max_members_;
   const std::string id_;
   const bool asks_starts_;

@@ -111,7 +111,7 @@ void Comm::PostSend(Operation* operation, Message* message) {
     return pacer_.Add(message,
                       network_->host()->now_ns(network_->host()->user));
   }
-  if (message->bytes < kOfferedBytes ||
+  if (message->bytes < offered_bytes_ ||
       !peers_[static_cast<size_t>(message->peer)].reads) {
     if (operation->kind != COMMSCHED_SEND) AddToWindow(message);
     return SendData(*operation, message);

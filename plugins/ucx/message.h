@@ -23,8 +23,11 @@ class Receiver {
 };
 
 // From here on a message costs less if it is read from the peer's memory: an
-// offer and an answer, but one copy instead of two.
-inline constexpr uint64_t kOfferedBytes = 32 << 10;
+// offer and an answer, but one copy instead of two. In a group of one host both
+// copies are of what is still in the caches, up to more bytes.
+inline constexpr uint64_t OfferedBytes(int num_hosts) {
+  return num_hosts == 1 ? 512 << 10 : 32 << 10;
+}
 
 // Sent instead of data that the receiver reads by itself, and what it answers
 // when it has: who the message is to the sender.

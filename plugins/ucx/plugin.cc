@@ -158,6 +158,10 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
     } else if (key == "local") {
       Outcome outcome = ReadLocal("configuration: local", value, options);
       if (!outcome.ok()) return outcome;
+    } else if (key == "read_bytes") {
+      Outcome outcome = ReadNumber("configuration: read_bytes", value, 1024,
+                                   uint64_t{1} << 40, &options->read_bytes);
+      if (!outcome.ok()) return outcome;
     } else if (key == "algorithm") {
       Outcome outcome = ReadAlgorithm(value, &options->choice);
       if (!outcome.ok()) return outcome;
@@ -165,7 +169,8 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       return {COMMSCHED_INVALID_ARGUMENT,
               "configuration: '" + item +
                   "' is not tls=, net_devices=, spin_us=, chunk_bytes=, "
-                  "window_bytes=, ranks_per_host=, local= or algorithm="};
+                  "window_bytes=, ranks_per_host=, local=, read_bytes= or "
+                  "algorithm="};
     }
   }
   return {};

@@ -145,24 +145,24 @@ std::vector<BackendCase> AllBackends() {
   }
 #endif
 #ifdef COMMSCHED_TEST_UCX
-  // By shared memory, with large messages read from the peer's memory, and
-  // without; as if half of the ranks were on another host, or each on one of
-  // its own, where sends take turns; by one algorithm wherever it fits; and
-  // over TCP.
+  // By shared memory, with messages read from the peer's memory as on several
+  // hosts, and without; as if half of the ranks were on another host, or each
+  // on one of its own, where sends take turns; by one algorithm wherever it
+  // fits; and over TCP.
   struct Way {
     const char* name;
     const char* config;
     std::vector<int> sizes;
   };
   for (const auto& [name, config, sizes] :
-       {Way{"ucx", "", {1, 2, 3, 4}},
+       {Way{"ucx", "read_bytes=32768", {1, 2, 3, 4}},
         Way{"ucx_shm", "local=shm;chunk_bytes=40000;window_bytes=1", {3}},
         Way{"ucx_hosts",
             "ranks_per_host=2;chunk_bytes=8192;algorithm=levels,auto",
             {4}},
         Way{"ucx_apart", "ranks_per_host=1;chunk_bytes=4096", {3}},
         Way{"ucx_tree", "ranks_per_host=2;algorithm=tree,auto", {3, 4}},
-        Way{"ucx_exchange", "algorithm=exchange,auto", {3}},
+        Way{"ucx_exchange", "algorithm=exchange,auto;read_bytes=1024", {3}},
         Way{"ucx_net", "local=net", {1, 2, 3, 4}}}) {
     for (const int size : sizes) {
       BackendCase one;

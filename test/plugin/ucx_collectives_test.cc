@@ -330,8 +330,9 @@ int64_t MostMessages(const Layout& layout, const std::vector<int>& ranks,
                operation);
     int64_t messages = 0;
     for (const ucx::Message& message : operation->messages) {
-      const bool is_offered = layout.ShareHost(rank, message.peer) &&
-                              message.bytes >= ucx::kOfferedBytes;
+      const bool is_offered =
+          layout.ShareHost(rank, message.peer) &&
+          message.bytes >= ucx::OfferedBytes(layout.num_hosts());
       messages += is_offered ? 2 : 1;
     }
     most = std::max(most, messages);

@@ -673,6 +673,8 @@ class BenchTest(unittest.TestCase):
                                            "in 1024..1073741824"),
                          ("algorithm=ring", "algorithm is 'ring', not one of "
                                             "auto, exchange, levels, bruck, tree"),
+                         ("read_bytes=47", "read_bytes is '47', not an integer "
+                                           "in 1024..1099511627776"),
                          ("spin_us=-1", "spin_us is '-1'"),
                          ("spin_us=0x10", "spin_us is '0x10'"),
                          ("tls=tcp;spin_us=1;tls=tcp",

@@ -55,7 +55,8 @@ std::string DrawConfig(uint64_t seed) {
   std::mt19937_64 random(seed);
   return absl::StrCat("algorithm=", kAlgorithms[random() % 5],
                       ";chunk_bytes=", random() % 2 == 0 ? 1024 : 1 << 20,
-                      ";window_bytes=", random() % 3 == 0 ? 1 : 8 << 20);
+                      ";window_bytes=", random() % 3 == 0 ? 1 : 8 << 20,
+                      random() % 2 == 0 ? "" : ";read_bytes=4096");
 }
 
 absl::StatusOr<std::shared_ptr<World>> Join(uint64_t seed) {

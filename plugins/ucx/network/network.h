@@ -49,6 +49,8 @@ struct NetworkOptions {
     kNet,   // or by UCX, as others.
   };
   Local local = Local::kRead;
+  // Messages of so many bytes and more are read; 0: OfferedBytes().
+  uint64_t read_bytes = 0;
 };
 
 // Thread-safe where it says so; the rest needs the mutex.
@@ -74,6 +76,10 @@ class Network {
   // communicator that has failed leaves behind.
   void AddUnsent(uint64_t bytes) { unsent_bytes_ += bytes; }
   void TakeUnsent(uint64_t bytes) { unsent_bytes_ -= bytes; }
+  // From here on messages in such a group are offered to be read.
+  uint64_t OfferedBytesOf(const Layout& layout) const {
+    return read_bytes_ != 0 ? read_bytes_ : OfferedBytes(layout.num_hosts());
+  }
   bool IsWindowFull() const { return unsent_bytes_ >= window_bytes_; }
   // Launches that wait for room in the window: who makes room wakes the host.
   void AddHeld() { ++num_held_; }
@@ -206,6 +212,7 @@ class Network {
   const bool one_machine_;
   const int64_t spin_ns_;
   const uint64_t window_bytes_;
+  const uint64_t read_bytes_;
   ChoiceOptions choice_;
   uint64_t eager_bytes_ = 0;
   int64_t gathering_ns_ = 0;
