@@ -174,6 +174,16 @@ Outcome GroupJoin::LearnAll() {
   return {};
 }
 
+// Of what has not come: which way it comes, and whether a part of it has.
+std::string GroupJoin::HowFar(const Heard& heard) const {
+  const int world_rank = (*spec_.ranks)[static_cast<size_t>(heard.peer)];
+  return std::string(network_->endpoints()->IsLocal(world_rank)
+                         ? " (connected by shared memory"
+                         : " (connected by UCX") +
+         (heard.is_posted && !heard.head_message.IsUnderWay() ? ", begun to)"
+                                                              : ")");
+}
+
 std::string GroupJoin::WaitsFor() const {
   for (const Heard& child : children_) {
     if (child.has_come) continue;
@@ -182,9 +192,13 @@ std::string GroupJoin::WaitsFor() const {
       below = ", or one of the " + std::to_string(child.num_ranks - 1) +
               " that it speaks for,";
     }
-    return Name(child.peer) + below + " has not said that it has joined";
+    return Name(child.peer) + below + " has not said that it has joined" +
+           HowFar(child);
   }
-  if (!knows_all_) return Name(parent_) + " has not said that all have joined";
+  if (!knows_all_) {
+    return Name(parent_) + " has not said that all have joined" +
+           HowFar(above_);
+  }
   for (const Sent& down : down_) {
     for (const Message* message : {&down.head_message, &down.cards_message}) {
       if (!message->IsUnderWay()) continue;

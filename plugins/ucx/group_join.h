@@ -75,6 +75,7 @@ class GroupJoin final : public Receiver {
   };
 
   std::string Name(int rank) const;
+  std::string HowFar(const Heard& heard) const;
   bool Await(Heard* heard);
   void Receive(Heard* heard, Message* message, void* to, uint64_t bytes);
   void OnReceived(Message* message, ucs_status_t status, uint64_t bytes);

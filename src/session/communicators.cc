@@ -10,9 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/table_support.h"
+#include "session/join_wait.h"
 
 namespace commsched {
 namespace {
@@ -127,45 +127,58 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   return absl::OkStatus();
 }
 
+// Of the first communicator that is not ready; kNone: all are.
+struct Communicators::Missing {
+  size_t number = kNone;
+  std::string what;
+};
+
 absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
   if (backend_->comm_ready == nullptr) return absl::OkStatus();
-  const RunningClock& clock = RunningClock::Get();
   const int64_t limit_ns = std::min(kConnectNs, spec.JoinTimeoutNs());
-  const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), limit_ns);
+  JoinWait wait(spec.world_rank, limit_ns);
   BackendRank::Turn turn(rank_);
   std::vector<bool> is_ready(comms_.size());
   while (true) {
-    // All of them each time: members may look at theirs in other orders.
-    size_t waits_for = kNone;
-    std::string missing;
-    for (size_t number = 0; number < comms_.size(); ++number) {
-      if (is_ready[number]) continue;
-      PluginMessage message;
-      uint32_t ready = 0;
-      const commsched_status_t code = backend_->comm_ready(
-          comms_[number], &ready, message.Begin(), PluginMessage::size());
-      if (code != COMMSCHED_OK) {
-        return OfAxis(spec.groups[number],
-                      BackendFailure(*backend_, "comm_ready", code, message));
-      }
-      const absl::Status valid = CheckReady(*backend_, ready);
-      if (!valid.ok()) return OfAxis(spec.groups[number], valid);
-      is_ready[number] = ready == 1;
-      if (ready == 1 || waits_for != kNone) continue;
-      waits_for = number;
-      missing = std::string(message.text());
-    }
-    if (waits_for == kNone) return absl::OkStatus();
-    if (clock.NowNs() >= deadline_ns) {
+    Missing missing;
+    const absl::Status looked = LookReady(spec, &is_ready, &missing);
+    if (!looked.ok() && !aborter_->failure().ok()) wait.OnOtherFailed();
+    if (!looked.ok() || missing.number == kNone) return looked;
+    const GroupSpec& group = spec.groups[missing.number];
+    wait.OnMissing(group.axis, missing.what);
+    if (wait.IsOver()) {
       return OfAxis(
-          spec.groups[waits_for],
-          absl::DeadlineExceededError(absl::StrCat(
-              "backend '", backend_->name, "': rank ", spec.world_rank,
-              " is not connected after ", limit_ns / 1'000'000, " ms",
-              missing.empty() ? "" : ": ", missing)));
+          group, absl::DeadlineExceededError(absl::StrCat(
+                     "backend '", backend_->name, "': rank ", spec.world_rank,
+                     " is not connected after ", limit_ns / 1'000'000, " ms",
+                     missing.what.empty() ? "" : ": ", missing.what)));
     }
     turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
   }
+}
+
+// At all that are not ready, each time: members may look at theirs in other
+// orders.
+absl::Status Communicators::LookReady(const SessionSpec& spec,
+                                      std::vector<bool>* is_ready,
+                                      Missing* missing) {
+  for (size_t number = 0; number < comms_.size(); ++number) {
+    if ((*is_ready)[number]) continue;
+    PluginMessage message;
+    uint32_t ready = 0;
+    const commsched_status_t code = backend_->comm_ready(
+        comms_[number], &ready, message.Begin(), PluginMessage::size());
+    if (code != COMMSCHED_OK) {
+      return OfAxis(spec.groups[number],
+                    BackendFailure(*backend_, "comm_ready", code, message));
+    }
+    const absl::Status valid = CheckReady(*backend_, ready);
+    if (!valid.ok()) return OfAxis(spec.groups[number], valid);
+    (*is_ready)[number] = ready == 1;
+    if (ready == 1 || missing->number != kNone) continue;
+    *missing = {number, std::string(message.text())};
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Communicators::Expect(

@@ -35,7 +35,9 @@ class Communicators {
   // and blocks until all can be used: kDeadlineExceeded, naming a group that
   // cannot and what it waits for, after kConnectNs, or spec.JoinTimeoutNs() if
   // that is less. If a rank fails here all others do at once, with what it has
-  // failed with. `reads_starts`: comm_starts will be called, if there is one.
+  // failed with; what each of them has waited for itself it logs, as who waits
+  // for half of that time does. `reads_starts`: comm_starts will be called, if
+  // there is one.
   absl::Status Create(const SessionSpec& spec, uint32_t requests,
                       bool reads_starts);
 
@@ -71,6 +73,9 @@ class Communicators {
   absl::Status CreateOne(const SessionSpec& spec, size_t group,
                          const std::string& id, uint32_t requests);
   absl::Status AwaitReady(const SessionSpec& spec);
+  struct Missing;
+  absl::Status LookReady(const SessionSpec& spec, std::vector<bool>* is_ready,
+                         Missing* missing);
 
   const std::shared_ptr<World> world_;
   const commsched_backend_t* const backend_;

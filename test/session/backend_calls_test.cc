@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "comm/plugin_registry.h"
@@ -101,6 +102,28 @@ commsched_status_t Destroy(void* comm, int64_t deadline_ns, char* message,
   std::strncpy(message, "the card is stuck", message_size);
   return COMMSCHED_DEADLINE_EXCEEDED;
 }
+
+// What is logged while it lives.
+class LogText {
+ public:
+  LogText() {
+    SetLogSink({[](void* self, LogLevel, absl::string_view line) {
+                  auto* const to = static_cast<LogText*>(self);
+                  MutexLock lock(&to->mu_);
+                  to->text_.append(line.data(), line.size());
+                },
+                this});
+  }
+  ~LogText() { SetLogSink({nullptr, nullptr}); }
+  std::string Get() const {
+    MutexLock lock(&mu_);
+    return text_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::string text_ ABSL_GUARDED_BY(mu_);
+};
 
 class BackendCallsTest : public testing::Test {
  protected:
@@ -206,6 +229,7 @@ TEST_F(BackendCallsTest, ACommunicatorIsLookedAtUntilItIsReady) {
 }
 
 TEST_F(BackendCallsTest, ACommunicatorThatIsNeverReadyIsAnErrorOfAllRanks) {
+  const LogText log;  // Each warns after half of the time.
   calls_.looks_left = 1 << 30;
   const std::vector<absl::Status> statuses =
       rig().RunRanks([&](int rank) -> absl::Status {
@@ -220,10 +244,17 @@ TEST_F(BackendCallsTest, ACommunicatorThatIsNeverReadyIsAnErrorOfAllRanks) {
         std::string(status.message()),
         HasSubstr(" is not connected after 300 ms: rank 7 has no card"));
   }
+  for (int rank = 0; rank < kCallers; ++rank) {
+    EXPECT_THAT(log.Get(), HasSubstr(absl::StrCat("session: rank ", rank,
+                                                  " has waited ")));
+  }
+  EXPECT_THAT(log.Get(), HasSubstr(" of 300 ms for the communicator of axis "
+                                   "dp: rank 7 has no card; it looked "));
 }
 
 // They would look for that rank until their deadline.
 TEST_F(BackendCallsTest, WhoWaitsToConnectLearnsThatARankCannotBeOpened) {
+  const LogText log;
   calls_.looks_left = 1 << 30;
   table_.rank_open = [](void* instance,
                         const commsched_backend_rank_desc_t* desc, void** out,
@@ -246,6 +277,8 @@ TEST_F(BackendCallsTest, WhoWaitsToConnectLearnsThatARankCannotBeOpened) {
     EXPECT_THAT(status,
                 StatusIs(absl::StatusCode::kUnavailable, "rank 1: no card"));
   }
+  EXPECT_THAT(log.Get(), HasSubstr("session: rank 0 ends its wait for "
+                                   "communicators as another rank has failed"));
 }
 
 TEST_F(BackendCallsTest, ARankThatCannotBeOpenedIsAnErrorOfAllRanks) {
@@ -269,23 +302,12 @@ TEST_F(BackendCallsTest, ARankThatCannotBeOpenedIsAnErrorOfAllRanks) {
 // What may still be written to is not given to somebody else, and who owns it
 // learns which it is.
 TEST_F(BackendCallsTest, MemoryThatIsStillInUseIsKeptAndNamed) {
-  struct Warnings {
-    Mutex mu;
-    std::string text ABSL_GUARDED_BY(mu);
-  } warnings;
-  SetLogSink({[](void* context, LogLevel, absl::string_view line) {
-                auto* const to = static_cast<Warnings*>(context);
-                MutexLock lock(&to->mu);
-                to->text.append(line.data(), line.size());
-              },
-              &warnings});
+  const LogText log;
   calls_.ends_in_time = false;
   Run();
-  SetLogSink({nullptr, nullptr});
-  MutexLock lock(&warnings.mu);
-  EXPECT_THAT(warnings.text,
+  EXPECT_THAT(log.Get(),
               HasSubstr("launches may still be under way: the card is stuck"));
-  EXPECT_THAT(warnings.text, HasSubstr("these buffers must not be: 'grad0'"));
+  EXPECT_THAT(log.Get(), HasSubstr("these buffers must not be: 'grad0'"));
 }
 
 }  // namespace
