@@ -103,6 +103,23 @@ TEST(UcxChoiceTest, SumsOfAHostGoByLevelsFrom64KiBOn) {
   EXPECT_EQ(NameOf(layout, COMMSCHED_ALL_REDUCE, 1 << 14), "levels");
 }
 
+TEST(UcxChoiceTest, FewRanksOfAHostGatherStraight) {
+  for (const commsched_collective_t kind :
+       {COMMSCHED_ALL_GATHER, COMMSCHED_BARRIER}) {
+    const uint64_t elements = kind == COMMSCHED_BARRIER ? 0 : 1 << 10;
+    for (int size = 2; size <= 9; ++size) {
+      EXPECT_EQ(NameOf(HostsOf(size, size), kind, elements), "exchange");
+    }
+    for (const int size : {10, 16, 64}) {
+      EXPECT_EQ(NameOf(HostsOf(size, size), kind, elements), "tree");
+    }
+  }
+  // Copying them out takes longer than messages.
+  constexpr uint64_t kLarge = 1 << 16;
+  EXPECT_EQ(NameOf(HostsOf(16, 16), COMMSCHED_ALL_GATHER, kLarge), "exchange");
+  EXPECT_EQ(NameOf(HostsOf(64, 64), COMMSCHED_ALL_GATHER, kLarge), "tree");
+}
+
 // More than a chunk UCX would ask for first, and the reply would wait behind
 // what goes the other way.
 TEST(UcxChoiceTest, NoMessageByLevelsIsLargerThanAChunk) {

@@ -97,6 +97,47 @@ TEST(UcxCollectivesTest,
   }
 }
 
+TEST(UcxCollectivesTest, AnyNumberOfRanksOfAHostGathersByTheTree) {
+  ucx::ChoiceOptions options;
+  options.forced = &ucx::kTree;
+  for (int size = 1; size <= 67; size += size < 18 ? 1 : 5) {
+    const std::vector<int> hosts(static_cast<size_t>(size));
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      Random random(seed * 100 + static_cast<uint64_t>(size));
+      Shape shape = RandomShape(size, random);
+      shape.kind = COMMSCHED_ALL_GATHER;
+      std::vector<MemberCase> members;
+      for (uint64_t m = 0; m < 1 + seed; ++m) {
+        members.push_back(RandomMember(shape, 40, random));
+        if (members.back().counts.empty()) members.back().gap = random() % 3;
+      }
+      CollectiveCase launch(shape, members, /*in_place=*/seed % 2 == 0,
+                            /*deterministic=*/seed < 2, random);
+      for (int rank = 0; rank < size; ++rank) launch.Reset(rank);
+      BuiltJob job(hosts, options, [&](int rank) -> const commsched_launch_t& {
+        return launch.launch(rank);
+      });
+      ASSERT_TRUE(job.Run(random)) << launch.Describe();
+      for (int rank = 0; rank < size; ++rank) {
+        ASSERT_OK(launch.Check(rank)) << launch.Describe();
+      }
+    }
+  }
+}
+
+// Each is a turn of all ranks where they share cores.
+TEST(UcxCollectivesTest, AHostGathersInTheFewestRoundsThatItsMessagesAllow) {
+  const std::map<int, size_t> rounds_of = {
+      {2, 1},  {8, 1},  {9, 1},  {10, 2},  {16, 2},  {25, 2},
+      {36, 2}, {37, 3}, {64, 3}, {100, 3}, {101, 4}, {256, 4}};
+  for (const auto& [size, rounds] : rounds_of) {
+    const Layout layout(std::vector<int>(static_cast<size_t>(size)));
+    const Operation operation =
+        BuiltByRank0(ucx::kTree, layout, COMMSCHED_ALL_GATHER, /*count=*/1);
+    EXPECT_EQ(operation.steps.size(), rounds) << size << " ranks";
+  }
+}
+
 // Of a kind that goes by levels.
 Shape RandomLevelsShape(int size, Random& random) {
   for (;;) {
@@ -281,7 +322,8 @@ TEST(UcxCollectivesTest, NobodyLeavesABarrierBeforeAllHaveCome) {
   commsched_launch_t launch = {};
   launch.kind = COMMSCHED_BARRIER;
   for (int i = 0; i < 100; ++i) {
-    const std::vector<int> hosts = RandomHosts(random);
+    std::vector<int> hosts = RandomHosts(random);
+    if (i % 4 == 0) std::fill(hosts.begin(), hosts.end(), 0);
     ucx::ChoiceOptions options;
     options.forced = i % 2 == 0 ? &ucx::kTree : &ucx::kExchange;
     const auto launch_of = [&](int) -> const commsched_launch_t& {
@@ -372,6 +414,26 @@ std::vector<int> RandomHostsOf(int size, Random& random) {
   return hosts;
 }
 
+void ExpectFewMessages(const std::vector<int>& hosts, Random& random,
+                       Operation* operation) {
+  const Layout layout(hosts);
+  const int size = layout.size();
+  const std::vector<int> ranks = LookedAt(size, random);
+  for (const SmallLaunch& small : std::initializer_list<SmallLaunch>{
+           {COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 1 << 12},
+           {COMMSCHED_ALL_REDUCE, COMMSCHED_BF16, 1 << 13},
+           {COMMSCHED_REDUCE, COMMSCHED_F32, 1},
+           {COMMSCHED_REDUCE_SCATTER, COMMSCHED_F32, 1 << 12},
+           {COMMSCHED_ALL_GATHER, COMMSCHED_F32, 1 << 12},
+           {COMMSCHED_BROADCAST, COMMSCHED_F32, 1 << 12},
+           {COMMSCHED_BARRIER, COMMSCHED_F32, 0}}) {
+    EXPECT_LE(MostMessages(layout, ranks, small, operation),
+              ucx::MostSmallMessages(size))
+        << size << " ranks, kind " << small.kind << ", hosts "
+        << (size <= 130 ? Text(hosts) : "");
+  }
+}
+
 TEST(UcxCollectivesTest, SmallLaunchesTakeLog2OfAnyRanksMessages) {
   Random random(1);
   Operation operation;
@@ -386,22 +448,10 @@ TEST(UcxCollectivesTest, SmallLaunchesTakeLog2OfAnyRanksMessages) {
     sizes.push_back(131 + static_cast<int>(random() % 3965));
   }
   for (const int size : sizes) {
-    const std::vector<int> hosts = RandomHostsOf(size, random);
-    const Layout layout(hosts);
-    const std::vector<int> ranks = LookedAt(size, random);
-    for (const SmallLaunch& small : std::initializer_list<SmallLaunch>{
-             {COMMSCHED_ALL_REDUCE, COMMSCHED_F32, 1 << 12},
-             {COMMSCHED_ALL_REDUCE, COMMSCHED_BF16, 1 << 13},
-             {COMMSCHED_REDUCE, COMMSCHED_F32, 1},
-             {COMMSCHED_REDUCE_SCATTER, COMMSCHED_F32, 1 << 12},
-             {COMMSCHED_ALL_GATHER, COMMSCHED_F32, 1 << 12},
-             {COMMSCHED_BROADCAST, COMMSCHED_F32, 1 << 12},
-             {COMMSCHED_BARRIER, COMMSCHED_F32, 0}}) {
-      EXPECT_LE(MostMessages(layout, ranks, small, &operation),
-                ucx::MostSmallMessages(size))
-          << size << " ranks, kind " << small.kind << ", hosts "
-          << (size <= 130 ? Text(hosts) : "");
-    }
+    ExpectFewMessages(RandomHostsOf(size, random), random, &operation);
+    if (size > 300) continue;  // One host has no more.
+    ExpectFewMessages(std::vector<int>(static_cast<size_t>(size)), random,
+                      &operation);
   }
 }
 

@@ -132,6 +132,9 @@ void BuildWith(const LaunchTask& task, Operation* operation) {
 
 // Rounds in which what one has comes to `count` by doubling.
 int CeilLog2(int count);
+// What a rank of `size` may send and receive in a small launch (kSmallBytes),
+// in messages, where hosts have up to 16 ranks, or equally many.
+inline int64_t MostSmallMessages(int size) { return 2 * CeilLog2(size) + 8; }
 
 }  // namespace commsched::ucx
 

@@ -89,8 +89,6 @@ int64_t MessagesOf(const Algorithm& algorithm, const commsched_launch_t& launch,
 
 }  // namespace
 
-int64_t MostSmallMessages(int size) { return 2 * CeilLog2(size) + 8; }
-
 Choice Choose(const CostContext& context, const ChoiceOptions& options) {
   const Algorithm* const forced = options.forced;
   if (forced != nullptr && forced->fits(context.shape, context.layout)) {

@@ -12,7 +12,7 @@
 namespace commsched::ucx {
 
 // Grows when ranks would no longer choose the same, or build what fits.
-inline constexpr int kAlgorithmsVersion = 7;
+inline constexpr int kAlgorithmsVersion = 8;
 
 // What all ranks of a group must have in common, since choices depend on it.
 struct ChoiceOptions {
@@ -32,11 +32,8 @@ struct Choice {
   int64_t predicted_ns = 0;
 };
 
-// What a rank may send and receive in a launch of up to kSmallBytes, in
-// messages, where hosts have up to 16 ranks, or equally many: launches whose
-// time is that of their messages.
+// Launches whose time is that of their messages: MostSmallMessages().
 inline constexpr uint64_t kSmallBytes = 16 << 10;
-int64_t MostSmallMessages(int size);
 
 // The algorithm that is forced or, by cost, the one that costs least of those
 // that fit and, if the launch is small, keep to that limit. One fits every

@@ -10,7 +10,7 @@
 //   all-gather       up to the first rank of each host; these exchange what
 //                    they have, doubling it each round, whatever the number
 //                    of hosts; then down the host. Of one host all ranks
-//                    exchange (Bruck's algorithm)
+//                    exchange, with several others each round
 //   barrier          an all-gather of nothing
 #include <algorithm>
 
@@ -32,6 +32,34 @@ int ExchangedBlock(const Layout& layout) {
   const int size = layout.size();
   const bool doubles = (size & (size - 1)) == 0 && layout.block() < size;
   return doubles ? layout.block() : 0;
+}
+
+int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+// How ranks of one host gather: after each round they have `radix` times as
+// much. Where they share cores a round is a turn of all of them, which costs
+// more than a message: so the fewest rounds that keep the limit of small
+// launches, and of those the fewest messages.
+struct Rounds {
+  int radix = 0;
+  int count = 0;
+  int64_t messages = 0;  // That a rank sends and receives.
+};
+
+Rounds FindRounds(int size) {
+  const int64_t most_messages = MostSmallMessages(size);
+  Rounds best;
+  for (int radix = 2; 2 * (radix - 1) <= most_messages; ++radix) {
+    Rounds rounds = {.radix = radix};
+    for (int have = 1; have < size; have *= radix) {
+      ++rounds.count;
+      rounds.messages += 2 * (std::min(radix, CeilDiv(size, have)) - 1);
+    }
+    const bool is_first = best.radix == 0;
+    if (rounds.messages > most_messages) continue;
+    if (is_first || rounds.count < best.count) best = rounds;
+  }
+  return best;
 }
 
 class Tree {
@@ -352,22 +380,27 @@ class Tree {
     }
   }
 
-  // Each time with the site twice as far away: what the sites up to there have,
-  // which lies one behind the other.
+  // Each round with sites that are `have`, 2 `have` ... away: what the next
+  // `have` sites have, which lies one behind the other.
   void ExchangeSites() {
     const int num_sites = NumSites();
     const int site = SiteOf(rank_);
+    const int radix = IsOneHost() ? FindRounds(size_).radix : 2;
     const auto first_of = [&](int number) {
       return layout_.RankAt(FirstPlaceOf((number + num_sites) % num_sites));
     };
-    for (int distance = 1; distance < num_sites; distance *= 2) {
-      const int count = std::min(distance, num_sites - distance);
-      SendGathered(first_of(site - distance), kPartials, Outputs(),
-                   BytesOfSites(count));
+    for (int have = 1; have < num_sites; have *= radix) {
+      const int end = std::min(have * radix, num_sites);
+      for (int far = have; far < end; far += have) {
+        SendGathered(first_of(site - far), kPartials, Outputs(),
+                     BytesOfSites(std::min(have, end - far)));
+      }
       const uint32_t step = build_.AddStep();
-      const uint64_t before = BytesOfSites(distance);
-      build_.Receive(first_of(site + distance), kPartials, Outputs() + before,
-                     BytesOfSites(distance + count) - before, step);
+      for (int far = have; far < end; far += have) {
+        const uint64_t before = BytesOfSites(far);
+        build_.Receive(first_of(site + far), kPartials, Outputs() + before,
+                       BytesOfSites(std::min(far + have, end)) - before, step);
+      }
     }
   }
 
@@ -419,8 +452,6 @@ class TreeCost {
   int64_t ns_ = 0;
 };
 
-int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
 // A level of the summing tree crosses links unless blocks of a host hold it.
 void AddRoundsUp(const CostContext& context, int block, TreeCost* cost) {
   const Layout& layout = context.layout;
@@ -437,6 +468,16 @@ void AddRoundsUp(const CostContext& context, int block, TreeCost* cost) {
       cost->AddRoundsFar(1, bytes, CeilDiv(most, 2 * half));
     }
   }
+}
+
+// By the ranks of one host. All that has come is copied to the outputs.
+Cost CostOfRounds(const CostContext& context) {
+  const LinkLevel& within = context.links.host;
+  const Rounds rounds = FindRounds(context.layout.size());
+  return {rounds.count * within.latency_ns +
+              rounds.messages * within.message_ns +
+              2 * TransferNs(within, context.shape.bytes()),
+          rounds.messages};
 }
 
 Cost Tree::CostOf(const CostContext& context) {
@@ -471,10 +512,7 @@ Cost Tree::CostOf(const CostContext& context) {
       cost.AddRoundsNear(within, bytes);
       break;
     default: {  // All-gather and barrier: what one has doubles each round.
-      if (layout.num_hosts() == 1) {
-        cost.AddRoundsNear(up, 0);
-        return {cost.ns() + TransferNs(context.links.host, bytes), 2 * up};
-      }
+      if (layout.num_hosts() == 1) return CostOfRounds(context);
       cost.AddRoundsNear(within, 0);
       cost.AddRoundsFar(between, 0);
       cost.AddRoundsNear(within, bytes);
