@@ -35,9 +35,9 @@ void AddRank(const ucx::Operation& operation, const ucx::Layout& layout,
   int64_t messages = 0;
   for (const ucx::Message& message : operation.messages) {
     const bool is_near = layout.ShareHost(rank, message.peer);
-    messages +=
-        is_near && message.bytes >= ucx::OfferedBytes(layout.num_hosts()) ? 2
-                                                                          : 1;
+    const bool is_offered =
+        is_near && message.bytes >= ucx::OfferedBytes(layout.num_hosts());
+    messages += is_offered ? 2 : 1;
     if (!is_near) (message.is_receive ? link->in : link->out) += message.bytes;
   }
   std::vector<bool> peers(static_cast<size_t>(layout.size()));

@@ -159,6 +159,8 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
       Outcome outcome = ReadLocal("configuration: local", value, options);
       if (!outcome.ok()) return outcome;
     } else if (key == "read_bytes") {
+      // An offer comes to where the message would.
+      static_assert(sizeof(Offer) <= 1024);
       Outcome outcome = ReadNumber("configuration: read_bytes", value, 1024,
                                    uint64_t{1} << 40, &options->read_bytes);
       if (!outcome.ok()) return outcome;
