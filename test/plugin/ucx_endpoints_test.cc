@@ -23,7 +23,7 @@
 namespace commsched {
 namespace {
 
-constexpr int kSize = 16;
+constexpr int kWorldSize = 16;
 
 // Ranks are threads here: each segment is mapped by its owner, and once for
 // each rank that is connected with it.
@@ -48,11 +48,11 @@ int NumSockets() {
   return count;
 }
 
-// A world of kSize ranks of one host, who reach each other as the parameter
-// says.
+// A world of kWorldSize ranks of one host, who reach each other as the
+// parameter says.
 class UcxEndpointsTest : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override { ASSERT_OK(JoinUcx(GetParam(), kSize, &ranks_)); }
+  void SetUp() override { ASSERT_OK(JoinUcx(GetParam(), kWorldSize, &ranks_)); }
 
   bool is_by_ucx() const { return *GetParam() != '\0'; }
 
@@ -61,18 +61,18 @@ class UcxEndpointsTest : public testing::TestWithParam<const char*> {
 
 // Connections of all ranks, each counted at both ends, as they are built.
 int64_t AllEndpoints(const commsched_launch_t& launch) {
-  const ucx::Layout layout(std::vector<int>(kSize, 0));
+  const ucx::Layout layout(std::vector<int>(kWorldSize, 0));
   const ucx::ChoiceOptions options;
   const ucx::Algorithm& algorithm =
       *ucx::Choices(layout, options).Of(launch).algorithm;
   int64_t count = 0;
-  for (int rank = 0; rank < kSize; ++rank) {
+  for (int rank = 0; rank < kWorldSize; ++rank) {
     ucx::Operation operation;
     ucx::BuildNowhere(algorithm,
                       {launch, layout, rank, options.chunk_bytes,
                        /*measures=*/true},
                       &operation);
-    std::vector<bool> peers(kSize);
+    std::vector<bool> peers(kWorldSize);
     ucx::MarkPeers(operation, &peers);
     ucx::MarkJoinPeers(layout, rank, &peers);
     count += std::count(peers.begin(), peers.end(), true);
@@ -82,7 +82,8 @@ int64_t AllEndpoints(const commsched_launch_t& launch) {
 
 TEST_P(UcxEndpointsTest, RanksConnectWithThoseOfTheTableAndNobodyElse) {
   constexpr uint64_t kCount = 1024;
-  std::vector<std::vector<float>> values(kSize, std::vector<float>(kCount, 1));
+  std::vector<std::vector<float>> values(kWorldSize,
+                                         std::vector<float>(kCount, 1));
   const auto member_of = [&](int rank) {
     float* const data = values[static_cast<size_t>(rank)].data();
     return commsched_member_t{data, data, kCount, nullptr, 0, 0, 0, 0};
@@ -92,7 +93,7 @@ TEST_P(UcxEndpointsTest, RanksConnectWithThoseOfTheTableAndNobodyElse) {
                     &member);
   };
   const int sockets_before = NumSockets();
-  EXPECT_OK(RunAllRanks(kSize, [&](int rank) -> absl::Status {
+  EXPECT_OK(RunAllRanks(kWorldSize, [&](int rank) -> absl::Status {
     CommDriver comm;
     absl::Status status = comm.Create(ranks_.WorldOf(rank).get(), {}, rank);
     const commsched_member_t member = member_of(rank);
@@ -101,26 +102,26 @@ TEST_P(UcxEndpointsTest, RanksConnectWithThoseOfTheTableAndNobodyElse) {
     if (status.ok() && rank == 0) {
       const int64_t endpoints = AllEndpoints(launch_of(member));
       if (!is_by_ucx()) {
-        EXPECT_EQ(NumMappedSegments() - kSize, endpoints);
+        EXPECT_EQ(NumMappedSegments() - kWorldSize, endpoints);
       } else {
         // UCX may make several connections for two endpoints. All pairs would
         // take two sockets each at least.
         EXPECT_GE(NumSockets() - sockets_before, endpoints);
-        EXPECT_LT(NumSockets() - sockets_before, kSize * (kSize - 1));
+        EXPECT_LT(NumSockets() - sockets_before, kWorldSize * (kWorldSize - 1));
       }
     }
     const absl::Status met = ranks_.Meet("counted", rank);
     return status.ok() ? met : status;
   }));
-  EXPECT_EQ(values[kSize - 1][kCount - 1], kSize);
+  EXPECT_EQ(values[kWorldSize - 1][kCount - 1], kWorldSize);
   const LaunchCounts table =
       CountLaunch({.kind = COMMSCHED_ALL_REDUCE,
-                   .size = kSize,
-                   .per_host = kSize,
+                   .size = kWorldSize,
+                   .per_host = kWorldSize,
                    .array_bytes = kCount * sizeof(float)},
                   {});
   const commsched_member_t member = member_of(0);
-  EXPECT_LE(AllEndpoints(launch_of(member)), kSize * table.endpoints);
+  EXPECT_LE(AllEndpoints(launch_of(member)), kWorldSize * table.endpoints);
   EXPECT_LE(table.endpoints, 8);
 }
 

@@ -23,10 +23,6 @@
 namespace commsched {
 namespace {
 
-constexpr int kSize = 3;
-// More than all connections hold.
-constexpr uint64_t kCount = 16 << 20;
-
 int NumDescriptors() {
   int count = 0;
   for (const auto& entry :
@@ -42,6 +38,10 @@ int NumDescriptors() {
 // Rank 0 broadcasts, and its sends take turns.
 class UcxPacingTest : public testing::Test {
  protected:
+  static constexpr int kSize = 3;
+  // More than all connections hold.
+  static constexpr uint64_t kCount = 16 << 20;
+
   UcxPacingTest() : values_(kSize * kCount) {}
 
   void Join() {

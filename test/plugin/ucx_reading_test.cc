@@ -40,11 +40,12 @@ extern "C" __attribute__((visibility("default"))) ssize_t process_vm_readv(
 namespace commsched {
 namespace {
 
-constexpr int kSize = 4;
-constexpr uint64_t kWord = sizeof(uint64_t);  // That says whose memory it is.
-
 class UcxReadingTest : public testing::Test {
  protected:
+  static constexpr int kSize = 4;
+  // That says whose memory it is.
+  static constexpr uint64_t kWord = sizeof(uint64_t);
+
   // An all-gather of such parts: the largest piece that was read for it.
   uint64_t MostReadOf(uint64_t part_bytes) {
     g_most_read = 0;
