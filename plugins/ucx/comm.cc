@@ -97,6 +97,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
       pacer_(ChunkBytesOn(layout_, network->choice().chunk_bytes)),
+      early_(static_cast<size_t>(desc.size), network->window_bytes()),
       peers_(static_cast<size_t>(desc.size)),
       may_ask_all_(desc.max_in_flight),
       unsent_(std::make_shared<std::vector<uint32_t>>(peers_.size())) {
@@ -389,6 +390,9 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   if (network_->gathers()) operation.far_bytes = FarBytes(operation);
   PostFirst(&operation);
   PostPaced();
+  for (int peer = 0; num_to_tell_ != 0 && peer < size(); ++peer) {
+    TellOncePosted(peer);
+  }
   if (exchange_ != nullptr && launch.kind != COMMSCHED_SEND) {
     exchange_->Issued(launch.step, launch.key, begin_ns);
   }

@@ -12,6 +12,7 @@
 #include "ucx/algorithms/layout.h"
 #include "ucx/algorithms/operation.h"
 #include "ucx/group_join.h"
+#include "ucx/network/early_bytes.h"
 #include "ucx/network/network.h"
 #include "ucx/network/notices.h"
 #include "ucx/network/pacer.h"
@@ -104,7 +105,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     // none (Comm::KeptIn).
     uint64_t kept_in = 0;
     bool is_answer_due = false;  // It has asked, and cannot be answered yet.
-    // The last launch of kind SEND with a receive of it.
+    // It is to be told once this member has posted so many; 0: it has not
+    // asked.
+    uint64_t told_once_posted = 0;
+    // The last launch with a receive of it that such receives were looked for
+    // in.
     uint64_t received_in = UINT64_MAX;
     // As LookAt() has left them, of the launch that it looked at: a message is
     // to come from it, or has not been taken by it; it has posted it (of sends
@@ -168,7 +173,12 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void PostFirst(Operation* operation);
   void PostFirstSends(Operation* operation);
   void PostHeld();
-  bool MustWait(const Operation& operation) const;
+  bool MustWait(const Operation& operation);
+  void CountEarly(const Operation& operation);
+  bool IsAhead(const Operation& operation);
+  void AskToBeTold(int peer);
+  void TellOncePosted(int peer);
+  void SetPosted(int peer, uint64_t launches);
   void LeaveWindow();
   void ReceiveAnswers();
   void Introduce(int peer);
@@ -243,6 +253,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   uint64_t unsent_bytes_ = 0;
   uint32_t num_held_ = 0;
   Pacer pacer_;
+  EarlyBytes early_;
+  int num_to_tell_ = 0;  // Peers with told_once_posted.
   uint64_t num_collectives_ = 0;
   // The collective, counted from 1, that has last got something with which this
   // rank could get on, and when.

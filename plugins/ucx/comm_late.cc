@@ -77,6 +77,10 @@ bool Comm::LookAt(const Operation& operation) {
       peer.has_posted = false;
     }
   }
+  // Sends that are held back are with nobody yet.
+  for (size_t i = 0; operation.is_held && i < peers_.size(); ++i) {
+    if (early_.IsBehind(static_cast<int>(i))) peers_[i].has_open = true;
+  }
   const bool waits_for_others = operation.hands_on && has_open_receive;
   bool any_is_kept = false;
   for (int rank = 0; rank < size(); ++rank) {
@@ -238,7 +242,7 @@ void Comm::AnswerAsked(int peer) {
 
 void Comm::HearPosted(const Notice& notice) {
   Peer& peer = peers_[static_cast<size_t>(notice.rank)];
-  peer.launches_posted = std::max(peer.launches_posted, notice.launches);
+  SetPosted(notice.rank, notice.launches);
   peer.sends_posted = std::max(peer.sends_posted, notice.sent);
   peer.receives_posted = std::max(peer.receives_posted, notice.received);
   peer.kept_in = notice.in_flight == 0 || notice.in_flight > notice.launches

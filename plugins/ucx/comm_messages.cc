@@ -131,9 +131,7 @@ void Comm::Finish(Message* message, ucs_status_t status, uint64_t bytes) {
 
 void Comm::HearData(Operation* operation, Message* message) {
   if (operation->kind != COMMSCHED_SEND) {
-    uint64_t* const posted =
-        &peers_[static_cast<size_t>(message->peer)].launches_posted;
-    *posted = std::max(*posted, operation->number + 1);
+    SetPosted(message->peer, operation->number + 1);
   } else if (operation->num_unheard != 0 &&
              IsFirstHeard(*operation, *message)) {
     if (--operation->num_unheard == 0) {
@@ -282,6 +280,12 @@ void Comm::Hear(const Notice& notice) {
       return AnswerAsked(notice.rank);
     case Notice::kPosted:
       return HearPosted(notice);
+    case Notice::kTellOncePosted:
+      if (peer.told_once_posted == 0) ++num_to_tell_;
+      peer.told_once_posted = std::max<uint64_t>(1, notice.launches);
+      return TellOncePosted(notice.rank);
+    case Notice::kHasPosted:
+      return SetPosted(notice.rank, notice.launches);
     case Notice::kJoined:
       peer.reads = notice.reads != 0;
       peer.has_joined = true;

@@ -1,6 +1,7 @@
 // When a communicator's messages go out: once the two have met, within the
-// window of all communicators (Network::IsWindowFull), and, of large launches,
-// to one other host at a time (pacer.h).
+// window of all communicators (Network::IsWindowFull), not too far ahead of who
+// gets them (early_bytes.h), and, of large launches, to one other host at a
+// time (pacer.h).
 #include <algorithm>
 
 #include "ucx/comm.h"
@@ -36,9 +37,10 @@ void Comm::PostNow(Operation* operation, Message* message) {
 // shares a link: a launch all of whose sends were posted would end only when
 // the last of all launches does, on the slowest. So later ones do not begin to
 // send until little of what was begun is left, of all its phases. The oldest
-// launch of a communicator is never held: all its members have the same one,
-// while launches of several communicators have no common order.
-bool Comm::MustWait(const Operation& operation) const {
+// launch of a communicator is not held for that: all its members have the same
+// one, while launches of several communicators have no common order.
+bool Comm::MustWait(const Operation& operation) {
+  if (IsAhead(operation)) return true;
   if (num_held_ == 0 && !network_->IsWindowFull()) return false;
   for (const uint32_t request : order_) {
     const Operation& first = operations_[request];
@@ -70,6 +72,64 @@ void Comm::PostFirstSends(Operation* operation) {
     Message* const message = &operation->messages[i];
     if (!message->is_receive) PostOne(operation, message);
   }
+  CountEarly(*operation);
+}
+
+// Of all phases. Who sends something itself, in the same launch, shows by that
+// that it has posted it; others are asked to say so.
+void Comm::CountEarly(const Operation& operation) {
+  for (const Message& message : operation.messages) {
+    const auto peer = static_cast<size_t>(message.peer);
+    if (message.is_receive) {
+      peers_[peer].received_in = operation.serial;
+    } else if (!network_->GoesByLink(ranks_[peer])) {
+      early_.Sent(message.peer, operation.number + 1, message.bytes);
+    }
+  }
+  if (!early_.has_questions()) return;
+  for (const Message& message : operation.messages) {
+    const Peer& peer = peers_[static_cast<size_t>(message.peer)];
+    if (peer.received_in != operation.serial) AskToBeTold(message.peer);
+  }
+}
+
+// Of somebody that it sends to. Whoever keeps it is asked, if that has not been
+// done.
+bool Comm::IsAhead(const Operation& operation) {
+  if (!early_.any_is_behind()) return false;
+  bool is_ahead = false;
+  for (const Message& message : operation.messages) {
+    if (message.is_receive || !early_.IsBehind(message.peer)) continue;
+    is_ahead = true;
+    AskToBeTold(message.peer);
+  }
+  return is_ahead;
+}
+
+void Comm::AskToBeTold(int peer) {
+  Notice notice;
+  notice.kind = Notice::kTellOncePosted;
+  notice.launches = early_.TakeQuestion(peer);
+  if (notice.launches != 0) Tell(notice, peer);
+}
+
+void Comm::TellOncePosted(int peer) {
+  uint64_t* const asked = &peers_[static_cast<size_t>(peer)].told_once_posted;
+  if (*asked == 0 || *asked > num_collectives_) return;
+  Notice notice;
+  notice.kind = Notice::kHasPosted;
+  notice.launches = num_collectives_;
+  *asked = 0;
+  --num_to_tell_;
+  Tell(notice, peer);
+}
+
+void Comm::SetPosted(int peer, uint64_t launches) {
+  uint64_t* const posted = &peers_[static_cast<size_t>(peer)].launches_posted;
+  *posted = std::max(*posted, launches);
+  const bool was_behind = early_.IsBehind(peer);
+  early_.Posted(peer, *posted);
+  if (was_behind && num_held_ != 0) network_->Wake();
 }
 
 // In their order.
@@ -82,6 +142,7 @@ void Comm::PostHeld() {
     if (!is_first && network_->IsWindowFull()) return;
     is_first = false;
     if (!operation.is_held) continue;
+    if (IsAhead(operation)) return;
     operation.is_held = false;
     --num_held_;
     network_->TakeHeld();

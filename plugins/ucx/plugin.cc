@@ -8,7 +8,9 @@
 //                COMMSCHED_UCX_SPIN_US
 //   chunk_bytes  what is reduced at once, while the next chunk travels
 //   window_bytes while so much is still to be sent, of all communicators, only
-//                the oldest launch of each may begin to send
+//                the oldest launch of each may begin to send; and while a
+//                member has been sent so much of launches that it has not
+//                posted, no further one that sends to it
 //   ranks_per_host  as if so many ranks, in their order, were on a host each
 //   local        how ranks of one host reach each other: read (by shared
 //                memory, and large messages are read from each other's), shm

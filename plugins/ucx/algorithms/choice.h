@@ -11,8 +11,9 @@
 
 namespace commsched::ucx {
 
-// Grows when ranks would no longer choose the same, or build what fits.
-inline constexpr int kAlgorithmsVersion = 8;
+// Grows when ranks would no longer choose the same, build what fits, or know
+// each other's notices.
+inline constexpr int kAlgorithmsVersion = 9;
 
 // What all ranks of a group must have in common, since choices depend on it.
 struct ChoiceOptions {

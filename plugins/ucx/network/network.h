@@ -36,7 +36,8 @@ struct NetworkOptions {
   // algorithms are chosen.
   ChoiceOptions choice;
   // While collectives still have so much to send, of all communicators, only
-  // the oldest launch of each may begin to send.
+  // the oldest launch of each may begin to send; and none to a rank that has
+  // been sent so much of collectives that it has not posted.
   uint64_t window_bytes = 8 << 20;
   // Ranks of a machine are taken to be on several hosts, so many on each in
   // their order, as if links were between them. 0: they are on one.
@@ -81,6 +82,7 @@ class Network {
     return read_bytes_ != 0 ? read_bytes_ : OfferedBytes(layout.num_hosts());
   }
   bool IsWindowFull() const { return unsent_bytes_ >= window_bytes_; }
+  uint64_t window_bytes() const { return window_bytes_; }
   // Launches that wait for room in the window: who makes room wakes the host.
   void AddHeld() { ++num_held_; }
   void TakeHeld() { --num_held_; }
@@ -90,6 +92,11 @@ class Network {
   // Up to here UCX sends without asking, and reads what is sent as it likes. 0:
   // it is not known.
   uint64_t eager_bytes() const { return eager_bytes_; }
+
+  // Whether messages to world rank `peer` go by its segment, or wait for it.
+  bool GoesByLink(int peer) const {
+    return links_ != nullptr && endpoints_.IsLocal(peer);
+  }
 
   // With whom this rank is connected.
   Endpoints* endpoints() { return &endpoints_; }
@@ -180,10 +187,6 @@ class Network {
   Outcome OpenWorker();
   void DropUnread();
   void Abandon();
-  // Whether messages to world rank `peer` go by its segment, or wait for it.
-  bool GoesByLink(int peer) const {
-    return links_ != nullptr && endpoints_.IsLocal(peer);
-  }
   bool HasUnsentLocally() const;
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void Started(ucs_status_ptr_t request, Message* message);

@@ -11,21 +11,27 @@
 namespace commsched::ucx {
 namespace {
 
+// So many at a time are sent, and heard, without memory from the system.
+constexpr int kNumSpare = 16;
+
 // What ranks of a host take from any source (local_links.cc).
 static_assert(sizeof(Notice) <= 1024);
 
-// A notice on its way.
+// A notice on its way, which is `place` of `sent`, or a spare one.
 struct SentNotice final : Receiver {
   void OnDone(Message* /*message*/, ucs_status_t /*status*/,
               uint64_t /*bytes*/) override {
     if (unsent != nullptr) --(*unsent)[static_cast<size_t>(message.peer)];
-    all->erase(this);  // And with it this.
+    unsent.reset();
+    spare->splice(spare->begin(), *sent, place);
   }
 
   Notice notice;
   UnsentNotices unsent;
   Message message;
-  Notices::Sent* all = nullptr;
+  Notices::Sent* sent = nullptr;
+  Notices::Sent* spare = nullptr;
+  Notices::Sent::iterator place;
 };
 
 }  // namespace
@@ -41,6 +47,10 @@ void Notices::Begin() {
   message_.is_receive = true;
   message_.data = &received_;
   message_.bytes = sizeof(received_);
+  for (int i = 0; i < kNumSpare; ++i) {
+    spare_.push_back(std::make_unique<SentNotice>());
+    spare_heard_.emplace_back();
+  }
   Receive();
 }
 
@@ -53,14 +63,17 @@ void Notices::End() {
 
 void Notices::Send(const Notice& notice, int to, int peer,
                    const UnsentNotices& unsent) {
-  auto owned = std::make_unique<SentNotice>();
-  SentNotice* const sent = owned.get();
-  sent->all = &sent_;
-  sent_[sent] = std::move(owned);
+  if (spare_.empty()) spare_.push_back(std::make_unique<SentNotice>());
+  sent_.splice(sent_.begin(), spare_, spare_.begin());
+  auto* const sent = static_cast<SentNotice*>(sent_.front().get());
+  sent->sent = &sent_;
+  sent->spare = &spare_;
+  sent->place = sent_.begin();
   sent->notice = notice;
   sent->notice.world_rank = network_->world_rank();
   sent->unsent = unsent;
   if (unsent != nullptr) ++(*unsent)[static_cast<size_t>(peer)];
+  sent->message = {};
   sent->message.receiver = sent;
   sent->message.peer = peer;
   sent->message.data = &sent->notice;
@@ -75,19 +88,25 @@ void Notices::OnDone(Message* /*message*/, ucs_status_t status,
   // Of another build: the next one may be of this one.
   const bool is_too_long = status == UCS_ERR_MESSAGE_TRUNCATED;
   if (status != UCS_OK && !is_too_long) return;
-  if (!is_too_long && bytes == sizeof(received_)) heard_.push_back(received_);
+  if (!is_too_long && bytes == sizeof(received_)) *AddHeard() = received_;
   Receive();
+}
+
+Notice* Notices::AddHeard() {
+  if (spare_heard_.empty()) spare_heard_.emplace_back();
+  heard_.splice(heard_.end(), spare_heard_, spare_heard_.begin());
+  return &heard_.back();
 }
 
 void Notices::OnHeard(Message* /*message*/, const void* data, uint64_t bytes) {
   if (bytes != sizeof(Notice)) return;
-  std::memcpy(&heard_.emplace_back(), data, sizeof(Notice));
+  std::memcpy(AddHeard(), data, sizeof(Notice));
 }
 
 void Notices::Deliver() {
   while (!heard_.empty()) {
     const Notice notice = heard_.front();
-    heard_.pop_front();
+    spare_heard_.splice(spare_heard_.begin(), heard_, heard_.begin());
     Hear(notice);
   }
 }
@@ -110,7 +129,7 @@ void Notices::Joined(uint64_t tags) {
       ++i;
       continue;
     }
-    heard_.push_back(early_[i]);
+    *AddHeard() = early_[i];
     early_.erase(early_.begin() + static_cast<ptrdiff_t>(i));
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,6 +30,9 @@ struct Notice {
   // How many launches has the reader posted? And so many.
   static constexpr uint32_t kAsked = 6;
   static constexpr uint32_t kPosted = 7;
+  // The hearer is to say so once it has posted so many, and says so.
+  static constexpr uint32_t kTellOncePosted = 8;
+  static constexpr uint32_t kHasPosted = 9;
 
   uint32_t kind = 0;
   int32_t rank = 0;        // Of the group; who says it,
@@ -40,8 +44,8 @@ struct Notice {
   uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
   uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
   uint64_t tags = 0;        // Of the communicator.
-  // kLeft, kPosted: collectives that it has posted; sends to, and receives
-  // from, the reader.
+  // Collectives. kLeft, kPosted: that it has posted; sends to, and receives
+  // from, the reader. kTellOncePosted, kHasPosted: these.
   uint64_t launches = 0;
   uint64_t sent = 0;
   uint64_t received = 0;
@@ -74,7 +78,7 @@ class Notices final : public Receiver {
   void End();
 
   // Those under way, which are gone with this object.
-  using Sent = std::map<Receiver*, std::unique_ptr<Receiver>>;
+  using Sent = std::list<std::unique_ptr<Receiver>>;
   // They stay, and nothing is called any more.
   Sent TakeSent() { return std::move(sent_); }
 
@@ -99,6 +103,7 @@ class Notices final : public Receiver {
 
  private:
   void Receive();
+  Notice* AddHeard();
   void Hear(const Notice& notice);
 
   struct LastWord {
@@ -107,12 +112,16 @@ class Notices final : public Receiver {
     uint64_t launches = 0;
   };
 
+  // What was used once is used again: in a steady state a member may have to
+  // tell others how far it is (early_bytes.h).
   Network* const network_;
   Sent sent_;
+  Sent spare_;
   Notice received_;
   Message message_;
   bool has_ended_ = false;
-  std::deque<Notice> heard_;
+  std::list<Notice> heard_;
+  std::list<Notice> spare_heard_;
   std::deque<Notice> early_;           // For those that are not there yet.
   std::map<uint64_t, LastWord> left_;  // By tags.
 };
