@@ -10,19 +10,17 @@
 namespace commsched::nccl {
 
 // Aborts and frees communicators of `rank` that are marked as aborted. Returns
-// once NCCL has freed all of them. The kernels of all end before the first is
-// freed: freeing one waits for the device, and so for kernels of the others,
-// whose peers may be gone.
+// once NCCL has freed all of them, which waits for the device, and for the
+// graphs with launches of theirs; kernels end at once. All go in one group: to
+// abort one waits for kernels of the next, whose peers may be gone.
 //
-// Where NCCL has ncclCommRevoke, all are revoked, then aborted one by one when
-// NCCL says of each that its kernels have ended. Older versions abort all in
-// one group, as does a newer one where a communicator is not revoked or has
-// kernels left after a second.
+// They are not revoked before (ncclCommRevoke): that waits for the device, too,
+// and the next launch of a graph with a revoked communicator ends the process
+// (docs/devices.md).
 //
-// A launch that is under way is waited for before its communicator is freed,
-// since it goes on using it. ncclCommRevoke ends what such a launch waits for.
-// Older versions have nothing that does, so there an abort waits until the
-// launch returns; the warm-up leaves a launch no connection to wait for.
+// A launch that is under way is waited for first, since it goes on using its
+// communicator; the warm-up leaves it no connection to wait for, and for memory
+// it waits without it.
 void AbortAll(Rank* rank, const std::vector<std::shared_ptr<Comm>>& comms);
 
 }  // namespace commsched::nccl

@@ -138,7 +138,6 @@ Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t* out_stream) {
   if (!outcome.ok()) return outcome;
   {
     const std::lock_guard<std::mutex> lock(mu_);
-    const std::lock_guard<std::mutex> comm_lock(comm_mu_);
     comm_ = comm;
   }
   if (aborted_) return {COMMSCHED_ABORTED, "aborted"};
@@ -187,7 +186,6 @@ void Comm::EndJoin() {
   ncclComm_t comm = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mu_);
-    const std::lock_guard<std::mutex> comm_lock(comm_mu_);
     comm = std::exchange(comm_, nullptr);
     state_ = State::kLeaving;
   }
@@ -251,22 +249,6 @@ bool Comm::MarkAborted(commsched_status_t status, const std::string& why) {
   return !aborted_.exchange(true);
 }
 
-Outcome Comm::Revoke() {
-  const std::lock_guard<std::mutex> lock(comm_mu_);
-  if (comm_ == nullptr) return {};
-  const ncclResult_t result = library_.CommRevoke(comm_, 0);
-  if (result == ncclInProgress) return {};
-  return library_.Check("ncclCommRevoke", result);
-}
-
-bool Comm::IsQuiescent() {
-  const std::lock_guard<std::mutex> lock(comm_mu_);
-  ncclResult_t state = ncclSuccess;
-  return comm_ == nullptr ||
-         library_.CommGetAsyncError(comm_, &state) != ncclSuccess ||
-         state != ncclInProgress;
-}
-
 bool Comm::Take(ncclComm_t* out_comm) {
   const std::lock_guard<std::mutex> lock(mu_);
   // One that is being joined is ended by who joins it.
@@ -276,7 +258,6 @@ bool Comm::Take(ncclComm_t* out_comm) {
   }
   state_ = State::kLeaving;
   changed_.notify_all();
-  const std::lock_guard<std::mutex> comm_lock(comm_mu_);
   *out_comm = std::exchange(comm_, nullptr);
   return true;
 }

@@ -46,11 +46,6 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   // Marks it: whether nobody has before.
   bool MarkAborted(commsched_status_t status, const std::string& why);
-  // Has NCCL end its kernels, so that a launch which waits for them goes on.
-  // Not OK: NCCL refused.
-  Outcome Revoke();
-  // Whether the kernels of a communicator that was revoked have ended.
-  bool IsQuiescent();
   // True: the caller now owns NCCL's communicator, which is null if it was
   // never made, and has to abort or destroy it and then call Left(). False:
   // another thread owns it. Waits for a launch that is under way.
@@ -96,9 +91,11 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // deterministic.cc
   bool ReducesInOrder(const commsched_launch_t& launch) const;
   Outcome AddInputs(uint64_t bytes);
+  // Lets go of `lock`, which holds mu_, while memory is made.
   Outcome FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
-                     char** out_inputs);
-  Outcome LaunchInOrder(const commsched_launch_t& launch, cudaStream_t stream);
+                     std::unique_lock<std::mutex>* lock, char** out_inputs);
+  Outcome LaunchInOrder(const commsched_launch_t& launch, cudaStream_t stream,
+                        std::unique_lock<std::mutex>* lock);
   Outcome ExchangeInputs(const commsched_launch_t& launch,
                          const commsched_member_t& member, char* inputs,
                          cudaStream_t stream);
@@ -129,9 +126,6 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::mutex mu_;
   std::condition_variable changed_;
   State state_ = State::kNoId;
-  // Held, inside of mu_, while comm_ changes: a launch may wait in mu_ for what
-  // Revoke() ends.
-  std::mutex comm_mu_;
   ncclComm_t comm_ = nullptr;
   // An element per member, made before it is ready. Barriers use the first.
   Rank::Scratch barrier_;

@@ -62,23 +62,30 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     most = std::max(most, BytesOfInputs(launches[i], group_rank_, size_));
   }
   if (most == 0) return {};
-  const std::lock_guard<std::mutex> lock(mu_);  // An abort takes them away.
   // One is enough: a plan has all reductions of a group on one lane.
   return AddInputs(most);
 }
 
+// Without mu_: to allocate may wait for kernels that only an abort ends.
 Outcome Comm::AddInputs(uint64_t bytes) {
   Outcome outcome;
   if (kernels_ == nullptr) outcome = rank_.Kernels(&kernels_);
   Inputs inputs;
   if (outcome.ok()) outcome = rank_.TakeScratch(bytes, &inputs.scratch);
-  if (outcome.ok()) inputs_.push_back(inputs);
-  return outcome;
+  if (!outcome.ok()) return outcome;
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (has_failed()) {  // An abort has taken away what there was.
+    rank_.ReturnScratch(inputs.scratch);
+    return Failure();
+  }
+  inputs_.push_back(inputs);
+  return {};
 }
 
 // What Expect() has made is enough, unless launches are on several streams, or
 // were not expected.
 Outcome Comm::FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
+                         std::unique_lock<std::mutex>* lock,
                          char** out_inputs) {
   const uint64_t bytes =
       std::max<uint64_t>(BytesOfInputs(launch, group_rank_, size_), 1);
@@ -90,15 +97,19 @@ Outcome Comm::FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
     *out_inputs = static_cast<char*>(each.scratch.address);
     return {};
   }
+  lock->unlock();
   const Outcome outcome = AddInputs(bytes);
   rank_.CountLaunchAllocation(name_, bytes);
-  return outcome.ok() ? FindInputs(launch, stream, out_inputs) : outcome;
+  lock->lock();
+  if (has_failed()) return Failure();
+  return outcome.ok() ? FindInputs(launch, stream, lock, out_inputs) : outcome;
 }
 
 Outcome Comm::LaunchInOrder(const commsched_launch_t& launch,
-                            cudaStream_t stream) {
+                            cudaStream_t stream,
+                            std::unique_lock<std::mutex>* lock) {
   char* all_inputs = nullptr;
-  Outcome outcome = FindInputs(launch, stream, &all_inputs);
+  Outcome outcome = FindInputs(launch, stream, lock, &all_inputs);
   // Calls `each` with a member and where its inputs are.
   const auto for_members = [&](const auto& each) -> Outcome {
     char* inputs = all_inputs;

@@ -5,16 +5,16 @@
 namespace commsched::nccl {
 
 Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
-  const std::lock_guard<std::mutex> lock(mu_);
+  std::unique_lock<std::mutex> lock(mu_);
   if (has_failed()) return Failure();
   if (state_ != State::kReady) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
   }
   Outcome outcome =
       ReducesInOrder(launch)
-          ? LaunchInOrder(launch, stream)
+          ? LaunchInOrder(launch, stream, &lock)
           : InGroup([&] { return LaunchMembers(launch, stream); });
-  // One that is revoked meanwhile refuses: the abort is why.
+  // Where one has been aborted meanwhile, that is why.
   if (!outcome.ok() && has_failed()) outcome = Failure();
   return outcome;
 }

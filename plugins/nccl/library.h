@@ -42,8 +42,7 @@ namespace commsched::nccl {
   X(CommDeregister, 21900, ncclResult_t(ncclComm_t, void*))               \
   X(AlltoAll, 22800,                                                      \
     ncclResult_t(const void*, void*, size_t, ncclDataType_t, ncclComm_t,  \
-                 cudaStream_t))                                           \
-  X(CommRevoke, 22807, ncclResult_t(ncclComm_t, int))
+                 cudaStream_t))
 
 // Constant after Load().
 struct Library {

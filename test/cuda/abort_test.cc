@@ -1,7 +1,6 @@
-// How communicators of NCCL end when a session has failed: all kernels of a
-// rank first, then the communicators, and nothing is left.
+// How communicators of NCCL end when a session has failed: all of a rank in one
+// group, and nothing is left.
 #include <chrono>
-#include <climits>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -30,9 +29,9 @@ constexpr int kAxes = 2;
 // Two axes, a gradient each.
 ReductionStep MakeStep() { return {kRanks, Ownership::kBound, {"dp", "tp"}}; }
 
-PlanOptions TwoLanes() {
+PlanOptions Lanes(uint32_t num_lanes) {
   PlanOptions options;
-  options.num_comm_lanes = kAxes;
+  options.num_comm_lanes = num_lanes;
   return options;
 }
 
@@ -41,7 +40,6 @@ class CudaAbortTest : public testing::TestWithParam<int> {
  protected:
   CudaAbortTest() : version_before_(fake_nccl_version(GetParam())) {
     LoadAgain();
-    revokes_before_ = fake_gpu_num_calls("ncclCommRevoke");
     aborts_before_ = fake_gpu_num_calls("ncclCommAbort");
     reduces_before_ = fake_gpu_num_calls("ncclAllReduce");
   }
@@ -56,10 +54,6 @@ class CudaAbortTest : public testing::TestWithParam<int> {
     (void)test::NcclTable();
     PluginRegistry registry({});
     EXPECT_OK(registry.Load(COMMSCHED_TEST_NCCL));
-  }
-  static bool Revokes() { return GetParam() >= 22807; }
-  uint64_t revokes() const {
-    return fake_gpu_num_calls("ncclCommRevoke") - revokes_before_;
   }
   uint64_t aborts() const {
     return fake_gpu_num_calls("ncclCommAbort") - aborts_before_;
@@ -79,19 +73,16 @@ class CudaAbortTest : public testing::TestWithParam<int> {
       std::this_thread::yield();
     }
   }
-  // A step that all ranks but one take, and which that one aborts after
-  // `spoil`.
-  template <typename Spoil>
-  void AbortAStep(const Spoil& spoil) {
+  // A step that all ranks but one take, and which that one aborts.
+  void AbortAStep(const PlanOptions& options) {
     const ReductionStep step = MakeStep();
-    GpuRig rig(kRanks, step.graph(), TwoLanes());
+    GpuRig rig(kRanks, step.graph(), options);
     const auto statuses =
         rig.RunSessions([&](Session& session, int rank) -> absl::Status {
           if (rank != 2) {
             return RunSteps(&session, step, rig.lane(rank, 0), 1);
           }
           AwaitOthers();
-          spoil();
           session.Abort("enough");
           return session.status();
         });
@@ -102,33 +93,19 @@ class CudaAbortTest : public testing::TestWithParam<int> {
 
  private:
   const int version_before_;
-  uint64_t revokes_before_ = 0;
   uint64_t aborts_before_ = 0;
   uint64_t reduces_before_ = 0;
 };
 
 // To free one communicator waits for the device, and so for the kernels of the
-// other one.
+// other one, behind it or beside it.
 TEST_P(CudaAbortTest, AllKernelsEndBeforeACommunicatorIsFreed) {
-  AbortAStep([] {});
-  EXPECT_EQ(aborts(), uint64_t{kAxes * kRanks});
-  EXPECT_EQ(revokes(), Revokes() ? uint64_t{kAxes * kRanks} : 0);
-  EXPECT_EQ(fake_gpu_num_comms(), 0u);
-}
-
-TEST_P(CudaAbortTest, ACommunicatorThatIsNotRevokedIsAbortedInAGroup) {
-  AbortAStep(
-      [] { fake_gpu_fail("ncclCommRevoke", 1, /*ncclInternalError*/ 3); });
-  EXPECT_EQ(fake_gpu_num_comms(), 0u);
-}
-
-// Kernels that do not end by the revocation end by the abort.
-TEST_P(CudaAbortTest, CommunicatorsWhoseKernelsRunOnAreAbortedInAGroup) {
-  const int looks = fake_nccl_looks_until_quiescent(INT_MAX);
-  AbortAStep([] {});
-  fake_nccl_looks_until_quiescent(looks);
-  EXPECT_EQ(aborts(), uint64_t{kAxes * kRanks});
-  EXPECT_EQ(fake_gpu_num_comms(), 0u);
+  for (const uint32_t num_lanes : {1, kAxes}) {
+    const uint64_t before = aborts();
+    AbortAStep(Lanes(num_lanes));
+    EXPECT_EQ(aborts() - before, uint64_t{kAxes * kRanks});
+    EXPECT_EQ(fake_gpu_num_comms(), 0u);
+  }
 }
 
 // Members that wait in the warm-up for one that has failed get on at once, not
@@ -139,7 +116,7 @@ TEST_P(CudaAbortTest, AFailureInTheWarmUpEndsThatOfTheOthers) {
   const uint64_t events = fake_gpu_num_events();
   std::vector<absl::Status> statuses;
   {
-    GpuRig rig(kRanks, step.graph(), TwoLanes());
+    GpuRig rig(kRanks, step.graph(), Lanes(kAxes));
     rig.set_timeout_ns(int64_t{60} * 1000 * 1000 * 1000);
     fake_gpu_fail("ncclAllReduce", 2, /*ncclInternalError*/ 3);
     statuses = rig.RunSessions([&](Session& session, int rank) {

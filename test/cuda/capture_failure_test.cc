@@ -84,6 +84,25 @@ TEST_F(CudaCaptureFailureTest, AnAbortEndsTheKernelsOfAGraph) {
   }
 }
 
+// The caller may launch its graph once more before it has heard of the failure.
+TEST_F(CudaCaptureFailureTest, ALaunchAfterAFailureEndsToo) {
+  const auto statuses =
+      Run([](CaptureRank& rank, Session& session, int number) -> absl::Status {
+        RETURN_IF_ERROR(rank.RunPlain(1));
+        RETURN_IF_ERROR(rank.Capture());
+        RETURN_IF_ERROR(rank.Replay(2));
+        RETURN_IF_ERROR(session.Drain());
+        if (number == 1) session.Abort("enough");
+        while (session.status().ok()) std::this_thread::yield();
+        EXPECT_EQ(rank.Launch(), cudaSuccess);
+        EXPECT_EQ(cudaStreamSynchronize(rank.native()), cudaSuccess);
+        return session.status();
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, "enough"));
+  }
+}
+
 TEST_F(CudaCaptureFailureTest, ARankThatLaunchesNoGraphIsADeadlineOfTheOthers) {
   const auto statuses = RunAndSpoil(
       [](Session* session) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -279,6 +280,45 @@ absl::Status Job::RunRank(Rank& rank, const RunSpec& spec, Times* times) {
       Seconds(SteadyClock::now() - begin) / static_cast<double>(spec.steps);
   RETURN_IF_ERROR(session->Run(&Running::Compute, &running, spec.plain_around));
   return session->Drain();
+}
+
+absl::Status Job::Abort(std::vector<double>* out_ended_s) {
+  Rank& rank = ranks_[0];
+  RETURN_IF_ERROR(cuda_->Check("cudaSetDevice", cuda_->SetDevice(rank.device)));
+  ASSIGN_OR_RETURN(const auto session, Session::Create(Spec(rank)));
+  const RunSpec spec;
+  Running running = {this, &rank, &spec, session.get()};
+  RETURN_IF_ERROR(session->Run(&Running::Compute, &running, spec.warm_up));
+  StepGraph graph(session.get(), rank.origin.get());
+  RETURN_IF_ERROR(graph.Capture([&] { return running.EnqueueStep(); }));
+  RETURN_IF_ERROR(graph.Launch());
+  RETURN_IF_ERROR(session->Drain());
+  return AbortReplay(rank, session.get(), &graph, out_ended_s);
+}
+
+absl::Status Job::AbortReplay(const Rank& rank, Session* session,
+                              StepGraph* graph,
+                              std::vector<double>* out_ended_s) {
+  const auto await_end = [&]() -> absl::Status {
+    const auto begin = SteadyClock::now();
+    const auto origin = static_cast<cudaStream_t>(rank.origin->handle().native);
+    RETURN_IF_ERROR(cuda_->Check("cudaStreamSynchronize",
+                                 cuda_->StreamSynchronize(origin)));
+    out_ended_s->push_back(Seconds(SteadyClock::now() - begin));
+    return absl::OkStatus();
+  };
+  if (rank.rank == 0) {
+    RETURN_IF_ERROR(graph->Launch());
+    session->Abort("enough");
+  }
+  while (session->status().ok()) std::this_thread::yield();
+  if (rank.rank == 0) RETURN_IF_ERROR(await_end());
+  RETURN_IF_ERROR(graph->LaunchUnheard());
+  RETURN_IF_ERROR(await_end());
+  const absl::Status status = session->status();
+  if (absl::IsAborted(status)) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the session says: ", status.ToString()));
 }
 
 absl::Status Job::CheckResults() {

@@ -17,6 +17,8 @@
 
 namespace commsched::gpu_check {
 
+class StepGraph;
+
 // Each step, `buckets` times: what the caller has given is copied to a
 // gradient, and that is all-reduced, or gathered; at the end results are copied
 // out.
@@ -72,6 +74,11 @@ class Job {
   absl::Status Make(const PlanOptions& options,
                     std::shared_ptr<World> world = nullptr);
   absl::Status Run(const RunSpec& spec, Times* times);
+  // Of two ranks, processes: rank 0 launches a captured step, which waits for
+  // rank 1, and aborts its session. The kernels of that launch, and of one that
+  // both launch behind it, end. `out_ended_s`: how long each took. No other run
+  // comes after it.
+  absl::Status Abort(std::vector<double>* out_ended_s);
   // Memory becomes what it was before the first run.
   absl::Status Reset();
   // The bits of all that is given and copied out, of the ranks that live here.
@@ -97,6 +104,8 @@ class Job {
   absl::Status AddRank(int rank);
   absl::Status Fill(const Rank& rank);
   absl::Status RunRank(Rank& rank, const RunSpec& spec, Times* times);
+  absl::Status AbortReplay(const Rank& rank, Session* session, StepGraph* graph,
+                           std::vector<double>* out_ended_s);
   SessionSpec Spec(Rank& rank);
   uint64_t ResultElements() const;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "control/launch_environment.h"
 #include "control/server.h"
@@ -123,6 +124,20 @@ absl::Status TrainMembers(const std::shared_ptr<World>& world,
   return job.CheckResults();
 }
 
+void InMs(std::string* out, double seconds) {
+  absl::StrAppend(out, static_cast<int64_t>(seconds * 1000));
+}
+
+absl::Status AbortMembers(const std::shared_ptr<World>& world,
+                          std::string* figures) {
+  Job job({.ranks = kRanks});
+  RETURN_IF_ERROR(job.Make(PlanOptions{}, world));
+  std::vector<double> ended_s;
+  RETURN_IF_ERROR(job.Abort(&ended_s));
+  *figures = absl::StrCat("ms: ", absl::StrJoin(ended_s, ", ", InMs));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<ChildEnd> RunProcesses(const std::vector<std::string>& command,
@@ -180,6 +195,9 @@ void RunMember(absl::string_view task, const Options& options,
   std::string figures;
   const absl::Status status = TrainMembers(*world, &figures);
   results->Add("training", status, figures);
+  std::string times;
+  const absl::Status aborted = AbortMembers(*world, &times);
+  results->Add("after a failure launches of a graph end", aborted, times);
 }
 
 void CheckProcesses(const Options& /*options*/, Results* results) {

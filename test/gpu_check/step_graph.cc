@@ -87,9 +87,12 @@ absl::Status StepGraph::CaptureStep(
 
 absl::Status StepGraph::Launch() {
   RETURN_IF_ERROR(session_.ReplayBegin(&stream_));
-  RETURN_IF_ERROR(
-      cuda_->Check("cudaGraphLaunch", Calls()->GraphLaunch(exec_, native())));
+  RETURN_IF_ERROR(LaunchUnheard());
   return session_.ReplayEnd();
+}
+
+absl::Status StepGraph::LaunchUnheard() {
+  return cuda_->Check("cudaGraphLaunch", Calls()->GraphLaunch(exec_, native()));
 }
 
 }  // namespace commsched::gpu_check

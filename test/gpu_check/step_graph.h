@@ -29,6 +29,8 @@ class StepGraph {
   absl::Status Capture(const std::function<absl::Status()>& enqueue);
   // One step: the graph is launched, and nothing is waited for.
   absl::Status Launch();
+  // The graph alone, of which the session hears nothing.
+  absl::Status LaunchUnheard();
 
  private:
   absl::Status CaptureStep(const std::function<absl::Status()>& enqueue);

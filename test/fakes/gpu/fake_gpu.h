@@ -88,11 +88,6 @@ uint64_t fake_gpu_num_graphs(void);
 // ncclResult_t; 0: nothing.
 void fake_gpu_async_error(int result);
 
-// Kernels of a revoked communicator end, and its state leaves ncclInProgress,
-// at the host's `looks`th look at that state (ncclCommGetAsyncError), or when
-// it is aborted. At first 3. Returns what it was.
-int fake_nccl_looks_until_quiescent(int looks);
-
 // On: cudaMalloc waits for NCCL's kernels that run on its device.
 void fake_gpu_malloc_waits(int on);
 // NCCL's kernels that have begun and not ended, on all devices.

@@ -57,7 +57,6 @@ struct Users {
 
 std::atomic<uint64_t> num_comms{0};
 std::atomic<int> async_error{ncclSuccess};
-std::atomic<int> looks_until_quiescent{3};
 
 }  // namespace
 }  // namespace fake_gpu
@@ -66,9 +65,7 @@ struct ncclComm {
   std::shared_ptr<fake_gpu::Clique> clique;
   int rank = 0;
   int device = 0;
-  std::atomic<bool> revoked{false};
-  std::atomic<int> num_looks{0};  // At its state, since it was revoked.
-  uint64_t num_collectives = 0;   // Enqueued: the host's.
+  uint64_t num_collectives = 0;                  // Enqueued: the host's.
   std::vector<uint64_t> num_sent, num_received;  // By peer.
   const std::shared_ptr<fake_gpu::Users> graphs =
       std::make_shared<fake_gpu::Users>();  // With launches of it.
@@ -166,7 +163,6 @@ ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
       (stream != nullptr && stream->stream.device() != comm->device)) {
     return ncclInvalidArgument;
   }
-  if (comm->revoked) return ncclInvalidUsage;
   if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
   group.push_back({name, comm, stream, call});
   if (group_depth == 0) EnqueueGroup();
@@ -229,9 +225,6 @@ using fake_gpu::Kind;
 
 uint64_t fake_gpu_num_comms(void) { return fake_gpu::num_comms; }
 void fake_gpu_async_error(int result) { fake_gpu::async_error = result; }
-int fake_nccl_looks_until_quiescent(int looks) {
-  return fake_gpu::looks_until_quiescent.exchange(looks);
-}
 
 bool fake_gpu::IsOnDevice(ncclComm_t comm) {
   return comm == nullptr || comm->device == CurrentDevice();
@@ -299,28 +292,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// "ncclCommRevoke stops all in-flight operations and marks communicator state
-// as ncclInProgress. The state will change to ncclSuccess when the communicator
-// is quiescent; then, management operations (destroy, split, shrink) can
-// proceed safely." (nccl.h). Kernels end after the call has returned, which
-// ncclCommGetAsyncError shows. What is launched on it later is an invalid
-// usage.
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
-  FAKE_SINCE(22807);
-  if (flags != NCCL_REVOKE_DEFAULT) return ncclInvalidArgument;
-  comm->revoked = true;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+ncclResult_t ncclCommGetAsyncError(ncclComm_t /*comm*/, ncclResult_t* error) {
   FAKE_NCCL_ENTER();
-  if (comm != nullptr && comm->revoked) {
-    if (++comm->num_looks < fake_gpu::looks_until_quiescent) {
-      *error = ncclInProgress;
-      return ncclSuccess;
-    }
-    fake_gpu::MarkGone(comm);
-  }
   *error = static_cast<ncclResult_t>(fake_gpu::async_error.load());
   return ncclSuccess;
 }

@@ -9,9 +9,6 @@
 namespace commsched::rules {
 namespace {
 
-// The first with ncclCommRevoke().
-constexpr int kRevokes = 22807;
-
 std::string TwoIdsDiffer() {
   Nccl nccl;
   const std::string why = nccl.Load();
@@ -112,32 +109,6 @@ std::string AnAbortEndsWhatHangs() {
       /*aborts=*/true);
 }
 
-std::string ARevocationEndsWhatHangs() {
-  return OnRanks(
-      [](Rank& r) {
-        const size_t count = r.rank == 0 ? kCount : kCount / 2;
-        r.Must(r.nccl.AllReduce(r.send, r.receive, count, ncclFloat, ncclSum,
-                                r.comm, r.stream));
-        r.Must(r.nccl.CommRevoke(r.comm, NCCL_REVOKE_DEFAULT));
-        ncclResult_t state = ncclInProgress;
-        while (state == ncclInProgress) {
-          r.Must(r.nccl.CommGetAsyncError(r.comm, &state));
-        }
-        r.Synchronize();
-        r.Must(r.nccl.CommAbort(r.comm));
-      },
-      /*aborts=*/true, kRevokes);
-}
-
-std::string ARevocationHasNoFlags() {
-  return OnRanks(
-      [](Rank& r) {
-        r.Require(r.nccl.CommRevoke(r.comm, 1) != ncclSuccess,
-                  "a flag that is not there is refused");
-      },
-      /*aborts=*/false, kRevokes);
-}
-
 }  // namespace
 
 std::vector<Rule> NcclCommRules() {
@@ -155,15 +126,10 @@ std::vector<Rule> NcclCommRules() {
            "(of groups within groups, the outermost end starts the calls)"),
       RULE(AGroupThatHasNotBegunDoesNotEnd, "ncclGroupEnd",
            "(a group that has not begun cannot end)"),
-      RULE(ARevocationHasNoFlags, "ncclCommRevoke",
-           "revokeFlags must be NCCL_REVOKE_DEFAULT (0)."),
 #undef RULE
       {"AnAbortEndsWhatHangs", "ncclCommAbort",
        "aborts any operations that might still be running on the device.",
        &AnAbortEndsWhatHangs, /*stand_in_only=*/true},
-      {"ARevocationEndsWhatHangs", "ncclCommRevoke",
-       "ncclCommRevoke stops all in-flight operations",
-       &ARevocationEndsWhatHangs, /*stand_in_only=*/true},
       {"AStreamOfAnotherDeviceIsRefused", "CUDA Stream Semantics",
        "(a stream is of the communicator's device)",
        &AStreamOfAnotherDeviceIsRefused, /*stand_in_only=*/true},

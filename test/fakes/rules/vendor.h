@@ -58,9 +58,7 @@ namespace commsched::rules {
   X(Send)
 
 // Null in versions that are older.
-#define COMMSCHED_RULES_NEWER_NCCL(X) \
-  X(AlltoAll)                         \
-  X(CommRevoke)
+#define COMMSCHED_RULES_NEWER_NCCL(X) X(AlltoAll)
 
 struct Cuda {
 #define COMMSCHED_RULES_MEMBER(name) decltype(&::cuda##name) name = nullptr;
