@@ -224,10 +224,14 @@ TEST(UcxChoiceTest, RanksThatWouldChooseOrBuildAnotherWaySayAnotherText) {
   const LinkLevel level = ucx::DefaultLinkProfile().host;
   LinkLevel other = level;
   ++other.message_ns;
-  for (const ChoiceOptions& options :
-       {chunks, Reading("tree"), Reading("levels"), Reading("tree,auto"),
-        WithLinks(level, level), WithLinks(other, level),
-        WithLinks(level, other)}) {
+  const std::vector<ChoiceOptions> others = {chunks,
+                                             Reading("tree"),
+                                             Reading("levels"),
+                                             Reading("tree,auto"),
+                                             WithLinks(level, level),
+                                             WithLinks(other, level),
+                                             WithLinks(level, other)};
+  for (const ChoiceOptions& options : others) {
     texts.insert(Choices(HostsOf(4, 2), options).Text());
   }
   EXPECT_EQ(texts.size(), 11u);
