@@ -7,16 +7,15 @@
 //   reduce           up to the root
 //   reduce-scatter   an all-reduce; down go the parts of those below only
 //   broadcast        down from the root
-//   all-gather       up to the first rank of each host; these exchange what
-//                    they have, doubling it each round, whatever the number
-//                    of hosts; then down the host. Of one host all ranks
-//                    exchange, with several others each round
-//   barrier          an all-gather of nothing
+//
+// What is gathered is in gathering.h.
 #include <algorithm>
 
 #include "ucx/algorithms/algorithm.h"
 #include "ucx/algorithms/builder.h"
+#include "ucx/algorithms/gathering.h"
 #include "ucx/algorithms/packing.h"
+#include "ucx/algorithms/rounds_cost.h"
 #include "ucx/algorithms/tree_shape.h"
 
 namespace commsched::ucx {
@@ -34,34 +33,6 @@ int ExchangedBlock(const Layout& layout) {
   return doubles ? layout.block() : 0;
 }
 
-int CeilDiv(int a, int b) { return (a + b - 1) / b; }
-
-// How ranks of one host gather: after each round they have `radix` times as
-// much. Where they share cores a round is a turn of all of them, which costs
-// more than a message: so the fewest rounds that keep the limit of small
-// launches, and of those the fewest messages.
-struct Rounds {
-  int radix = 0;
-  int count = 0;
-  int64_t messages = 0;  // That a rank sends and receives.
-};
-
-Rounds FindRounds(int size) {
-  const int64_t most_messages = MostSmallMessages(size);
-  Rounds best;
-  for (int radix = 2; 2 * (radix - 1) <= most_messages; ++radix) {
-    Rounds rounds = {.radix = radix};
-    for (int have = 1; have < size; have *= radix) {
-      ++rounds.count;
-      rounds.messages += 2 * (std::min(radix, CeilDiv(size, have)) - 1);
-    }
-    const bool is_first = best.radix == 0;
-    if (rounds.messages > most_messages) continue;
-    if (is_first || rounds.count < best.count) best = rounds;
-  }
-  return best;
-}
-
 class Tree {
  public:
   Tree(const LaunchTask& task, Operation* operation)
@@ -75,10 +46,9 @@ class Tree {
         packing_(task, operation),
         block_(launch_.kind == COMMSCHED_REDUCE ? 0 : ExchangedBlock(layout_)),
         sum_place_(FindSumPlace(SummedHere(), rank_, SumRoot())) {
-    if (launch_.kind != COMMSCHED_BARRIER) FindAreas();
+    FindAreas();
   }
 
-  static bool Fits(const LaunchShape& shape, const Layout& layout);
   static Cost CostOf(const CostContext& context);
   static Crossing CrossingOf(const CostContext& context);
 
@@ -89,12 +59,10 @@ class Tree {
   void Build() {
     build_.SetScratch(needs_, input_bytes_ + output_bytes_);
     build_.BeginSteps(kOwnSums);
-    if (Sums()) {
-      Reduce();
-    } else if (launch_.kind == COMMSCHED_BROADCAST) {
+    if (launch_.kind == COMMSCHED_BROADCAST) {
       Broadcast();
     } else {
-      AllGather();
+      Reduce();
     }
     build_.Finish();
   }
@@ -107,11 +75,6 @@ class Tree {
     bool is_partial = false;
   };
 
-  bool Sums() const {
-    return launch_.kind == COMMSCHED_ALL_REDUCE ||
-           launch_.kind == COMMSCHED_REDUCE ||
-           launch_.kind == COMMSCHED_REDUCE_SCATTER;
-  }
   bool IsOne() const { return launch_.num_members == 1; }
   bool ToAll() const { return launch_.kind != COMMSCHED_REDUCE; }
   bool Scatters() const { return launch_.kind == COMMSCHED_REDUCE_SCATTER; }
@@ -136,16 +99,10 @@ class Tree {
   void FindAreas() {
     const uint64_t bytes = ScratchBytesOf(packing_.Bytes(packing_.count()));
     const bool is_root = rank_ == launch_.root;
-    switch (launch_.kind) {
-      case COMMSCHED_ALL_GATHER:
-        output_bytes_ = bytes;
-        return;
-      case COMMSCHED_BROADCAST:
-        packs_input_ = is_root && !IsOne();
-        if (!IsOne()) (is_root ? input_bytes_ : output_bytes_) = bytes;
-        return;
-      default:
-        break;
+    if (launch_.kind == COMMSCHED_BROADCAST) {
+      packs_input_ = is_root && !IsOne();
+      if (!IsOne()) (is_root ? input_bytes_ : output_bytes_) = bytes;
+      return;
     }
     packs_input_ =
         !packing_.IsInputPacked() || (block_ == 1 && packing_.IsInPlace());
@@ -178,7 +135,7 @@ class Tree {
   }
   bool UnpacksOutputs() const { return output_bytes_ != 0; }
   char* Outputs() const {
-    return !Scatters() && IsOne() && launch_.kind != COMMSCHED_ALL_GATHER
+    return !Scatters() && IsOne()
                ? static_cast<char*>(launch_.members[0].output)
                : op_.scratch.address + input_bytes_;
   }
@@ -306,104 +263,6 @@ class Tree {
     }
   }
 
-  // ---- Gathering ----
-
-  // What exchanges all that it has: a host, by its first rank, or where there
-  // is but one, a rank.
-  bool IsOneHost() const { return layout_.num_hosts() == 1; }
-  int NumSites() const { return IsOneHost() ? size_ : layout_.num_hosts(); }
-  int SiteOf(int rank) const {
-    return IsOneHost() ? layout_.PlaceOf(rank) : layout_.HostOf(rank);
-  }
-  int FirstPlaceOf(int site) const {
-    return IsOneHost() ? site : layout_.FirstPlaceOf(site);
-  }
-
-  // Of an all-gather, what `count` sites have, beginning with this rank's: so
-  // it lies in the outputs' area. Of a barrier nothing.
-  uint64_t BytesOfSites(int count) const {
-    if (launch_.kind == COMMSCHED_BARRIER) return 0;
-    const int site = SiteOf(rank_);
-    const int end = site + count;
-    const uint64_t before = packing_.Begin(FirstPlaceOf(site));
-    const uint64_t behind =
-        end <= NumSites()
-            ? packing_.Begin(FirstPlaceOf(end))
-            : packing_.count() + packing_.Begin(FirstPlaceOf(end - NumSites()));
-    return packing_.Bytes(behind - before);
-  }
-  // Of places of this site.
-  uint64_t BytesOfPlaces(int begin, int end) const {
-    if (launch_.kind == COMMSCHED_BARRIER) return 0;
-    return packing_.Bytes(packing_.Begin(end) - packing_.Begin(begin));
-  }
-  char* AtPlace(int place) const {
-    return Outputs() + BytesOfPlaces(FirstPlaceOf(SiteOf(rank_)), place);
-  }
-
-  // After the last step, or at once if there is none.
-  void SendGathered(int peer, Phase phase, const void* data, uint64_t bytes) {
-    if (op_.steps.empty()) {
-      build_.Send(peer, phase, data, bytes);
-    } else {
-      build_.SendOn(peer, phase, data, bytes);
-    }
-  }
-
-  void AllGather() {
-    const bool has_data = launch_.kind == COMMSCHED_ALL_GATHER;
-    const Fan fan = IsOneHost() ? Fan{} : FindHostFan(layout_, rank_);
-    if (has_data) packing_.PackOwnPart(AtPlace(layout_.PlaceOf(rank_)));
-    if (fan.num_children != 0 || size_ == 1) {
-      const uint32_t step = build_.AddStep();
-      for (int i = 0; i < fan.num_children; ++i) {
-        const Fan::Child& child = fan.children[static_cast<size_t>(i)];
-        build_.Receive(child.rank, kInputs, AtPlace(child.begin),
-                       BytesOfPlaces(child.begin, child.end), step);
-      }
-    }
-    if (fan.parent == kNobody) {
-      ExchangeSites();
-    } else {
-      SendGathered(fan.parent, kInputs, AtPlace(fan.begin),
-                   BytesOfPlaces(fan.begin, fan.end));
-      const uint32_t step = build_.AddStep();
-      build_.Receive(fan.parent, kResults, Outputs(), BytesOfSites(NumSites()),
-                     step);
-    }
-    for (int i = 0; i < fan.num_children; ++i) {
-      build_.SendOn(fan.children[static_cast<size_t>(i)].rank, kResults,
-                    Outputs(), BytesOfSites(NumSites()));
-    }
-    if (has_data) {
-      packing_.CopyOut(Outputs(), &build_, FirstPlaceOf(SiteOf(rank_)));
-    }
-  }
-
-  // Each round with sites that are `have`, 2 `have` ... away: what the next
-  // `have` sites have, which lies one behind the other.
-  void ExchangeSites() {
-    const int num_sites = NumSites();
-    const int site = SiteOf(rank_);
-    const int radix = IsOneHost() ? FindRounds(size_).radix : 2;
-    const auto first_of = [&](int number) {
-      return layout_.RankAt(FirstPlaceOf((number + num_sites) % num_sites));
-    };
-    for (int have = 1; have < num_sites; have *= radix) {
-      const int end = std::min(have * radix, num_sites);
-      for (int far = have; far < end; far += have) {
-        SendGathered(first_of(site - far), kPartials, Outputs(),
-                     BytesOfSites(std::min(have, end - far)));
-      }
-      const uint32_t step = build_.AddStep();
-      for (int far = have; far < end; far += have) {
-        const uint64_t before = BytesOfSites(far);
-        build_.Receive(first_of(site + far), kPartials, Outputs() + before,
-                       BytesOfSites(std::min(far + have, end)) - before, step);
-      }
-    }
-  }
-
   const commsched_launch_t& launch_;
   const Layout& layout_;
   const int rank_;
@@ -420,40 +279,8 @@ class Tree {
   uint64_t output_bytes_ = 0;
 };
 
-bool Tree::Fits(const LaunchShape& shape, const Layout& /*layout*/) {
-  if (shape.kind == COMMSCHED_ALL_TO_ALL || shape.kind == COMMSCHED_SEND) {
-    return false;
-  }
-  return shape.bytes() <= kMostTreeBytes &&
-         shape.elements * shape.partial_bytes <= kMostTreeSumBytes;
-}
-
-// Rounds one after the other, each of one message.
-class TreeCost {
- public:
-  explicit TreeCost(const CostContext& context) : links_(context.links) {}
-
-  void AddRoundsNear(int count, uint64_t bytes) {
-    AddRounds(links_.host, count, bytes);
-  }
-  // `sharing`: how many of these cross a host's link at once.
-  void AddRoundsFar(int count, uint64_t bytes, int sharing = 1) {
-    AddRounds(links_.network, count, bytes * static_cast<uint64_t>(sharing));
-  }
-  int64_t ns() const { return ns_; }
-
- private:
-  void AddRounds(const LinkLevel& link, int count, uint64_t bytes) {
-    ns_ += count *
-           (link.latency_ns + 2 * link.message_ns + TransferNs(link, bytes));
-  }
-
-  const LinkProfile& links_;
-  int64_t ns_ = 0;
-};
-
 // A level of the summing tree crosses links unless blocks of a host hold it.
-void AddRoundsUp(const CostContext& context, int block, TreeCost* cost) {
+void AddRoundsUp(const CostContext& context, int block, RoundsCost* cost) {
   const Layout& layout = context.layout;
   const uint64_t bytes = context.shape.elements * context.shape.partial_bytes;
   const int most = layout.most_ranks_per_host();
@@ -470,16 +297,6 @@ void AddRoundsUp(const CostContext& context, int block, TreeCost* cost) {
   }
 }
 
-// By the ranks of one host. All that has come is copied to the outputs.
-Cost CostOfRounds(const CostContext& context) {
-  const LinkLevel& within = context.links.host;
-  const Rounds rounds = FindRounds(context.layout.size());
-  return {rounds.count * within.latency_ns +
-              rounds.messages * within.message_ns +
-              2 * TransferNs(within, context.shape.bytes()),
-          rounds.messages};
-}
-
 Cost Tree::CostOf(const CostContext& context) {
   const LaunchShape& shape = context.shape;
   const Layout& layout = context.layout;
@@ -488,7 +305,7 @@ Cost Tree::CostOf(const CostContext& context) {
   const int between = CeilLog2(layout.num_hosts());
   const int block = ExchangedBlock(layout);
   const uint64_t bytes = shape.bytes();
-  TreeCost cost(context);
+  RoundsCost cost(context);
   int messages = within + between;
   switch (shape.kind) {
     case COMMSCHED_ALL_REDUCE:
@@ -507,22 +324,10 @@ Cost Tree::CostOf(const CostContext& context) {
       AddRoundsUp(context, /*block=*/0, &cost);
       messages = up + 1;
       break;
-    case COMMSCHED_BROADCAST:
+    default:  // A broadcast.
       cost.AddRoundsFar(between, bytes);
       cost.AddRoundsNear(within, bytes);
       break;
-    default: {  // All-gather and barrier: what one has doubles each round.
-      if (layout.num_hosts() == 1) return CostOfRounds(context);
-      cost.AddRoundsNear(within, 0);
-      cost.AddRoundsFar(between, 0);
-      cost.AddRoundsNear(within, bytes);
-      const auto num_hosts = static_cast<uint64_t>(layout.num_hosts());
-      const uint64_t far_bytes = bytes - bytes / num_hosts;
-      messages *= 2;
-      return {cost.ns() + TransferNs(context.links.network, far_bytes) +
-                  TransferNs(context.links.host, bytes / num_hosts),
-              messages};
-    }
   }
   return {cost.ns(), messages};
 }
@@ -542,20 +347,14 @@ class TreeCrossing {
 
   Crossing Count() {
     for (int rank = 0; rank < size_; ++rank) {
-      if (shape_.sums()) AddSum(rank);
       if (shape_.kind == COMMSCHED_BROADCAST) {
         AddFan(FindFan(layout_, rank, shape_.root), rank);
+      } else {
+        AddSum(rank);
       }
     }
-    if (shape_.kind == COMMSCHED_ALL_GATHER) AddHostsExchange();
-    Crossing crossing;
-    for (const HostLoad& link : links_) {
-      const int64_t most = std::max(link.out.fixed, link.in.fixed);
-      crossing.link_bytes =
-          std::max(crossing.link_bytes, static_cast<uint64_t>(most));
-    }
-    crossing.pieces = *std::max_element(pieces_.begin(), pieces_.end());
-    return crossing;
+    return {MostFixed(links_),
+            *std::max_element(pieces_.begin(), pieces_.end())};
   }
 
  private:
@@ -608,24 +407,6 @@ class TreeCrossing {
     }
   }
 
-  void AddHostsExchange() {
-    const int num_hosts = layout_.num_hosts();
-    const auto first_of = [&](int host) {
-      return layout_.RanksOf((host + num_hosts) % num_hosts)[0];
-    };
-    for (int distance = 1; distance < num_hosts; distance *= 2) {
-      const int count = std::min(distance, num_hosts - distance);
-      for (int host = 0; host < num_hosts; ++host) {
-        int places = 0;
-        for (int i = 0; i < count; ++i) {
-          const auto& ranks = layout_.RanksOf((host + i) % num_hosts);
-          places += static_cast<int>(ranks.size());
-        }
-        Add(first_of(host), first_of(host - distance), BytesOfPlaces(places));
-      }
-    }
-  }
-
   const LaunchShape& shape_;
   const Layout& layout_;
   const int size_;
@@ -638,17 +419,52 @@ Crossing Tree::CrossingOf(const CostContext& context) {
   return TreeCrossing(context).Count();
 }
 
+// ---- What is gathered, or not ----
+
+bool IsGathered(commsched_collective_t kind) {
+  return kind == COMMSCHED_ALL_GATHER || kind == COMMSCHED_BARRIER;
+}
+
+bool Fits(const LaunchShape& shape, const Layout& /*layout*/) {
+  if (shape.kind == COMMSCHED_ALL_TO_ALL || shape.kind == COMMSCHED_SEND) {
+    return false;
+  }
+  return shape.bytes() <= kMostTreeBytes &&
+         shape.elements * shape.partial_bytes <= kMostTreeSumBytes;
+}
+
+Cost CostOf(const CostContext& context) {
+  return IsGathered(context.shape.kind) ? Gathering::CostOf(context)
+                                        : Tree::CostOf(context);
+}
+
+Crossing CrossingOf(const CostContext& context) {
+  return IsGathered(context.shape.kind) ? Gathering::CrossingOf(context)
+                                        : Tree::CrossingOf(context);
+}
+
+uint64_t ScratchBytes(const LaunchTask& task, Operation* operation) {
+  return IsGathered(task.launch.kind)
+             ? ScratchBytesWith<Gathering>(task, operation)
+             : ScratchBytesWith<Tree>(task, operation);
+}
+
+void Build(const LaunchTask& task, Operation* operation) {
+  IsGathered(task.launch.kind) ? BuildWith<Gathering>(task, operation)
+                               : BuildWith<Tree>(task, operation);
+}
+
 }  // namespace
 
 const Algorithm kTree = {
     .name = "tree",
     .does =
         "all but all-to-all and sends, up to 256 KiB and 1 MiB of partial sums",
-    .fits = &Tree::Fits,
-    .cost = &Tree::CostOf,
-    .crossing = &Tree::CrossingOf,
-    .scratch_bytes = &ScratchBytesWith<Tree>,
-    .build = &BuildWith<Tree>,
+    .fits = &Fits,
+    .cost = &CostOf,
+    .crossing = &CrossingOf,
+    .scratch_bytes = &ScratchBytes,
+    .build = &Build,
 };
 
 }  // namespace commsched::ucx
