@@ -108,7 +108,7 @@ TEST_F(UcxEarlyTest, ARootWaitsForThoseWhoHaveNotPosted) {
 }
 
 // Larger launches than the window go, too, one after the other.
-TEST_F(UcxEarlyTest, WhatIsEarlyIsLessThanTheWindowOrOneLaunch) {
+TEST_F(UcxEarlyTest, WhatIsEarlyIsLessThanTheWindowAndOneLaunch) {
   for (const uint64_t bytes : {kWindow / 8, 3 * kWindow}) {
     std::atomic<uint64_t> sent_bytes{0};
     std::array<std::atomic<uint64_t>, kSize> num_posted = {};

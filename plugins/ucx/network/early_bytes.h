@@ -13,7 +13,7 @@ namespace commsched::ucx {
 // Counts, by peer, what has been sent in collectives that the peer is not known
 // to have posted. Where that is `most_bytes` the peer is behind, and the next
 // collective that sends to it is to wait; so what is early at a peer is less
-// than that, or of one collective.
+// than that and one collective.
 //
 // No collective waits for a later one: so a communicator whose members post
 // the same ones in one order gets on.
