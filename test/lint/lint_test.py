@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Lints the lint: plants violations in a small tree and looks for each."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import pathlib
 import tempfile
 import unittest
@@ -26,6 +28,7 @@ def load_script(name):
 
 
 docs_check = load_script("docs-check")
+summarize_tests = load_script("summarize-tests")
 
 
 class PlantedTree(unittest.TestCase):
@@ -307,6 +310,41 @@ class VersionsTest(PlantedTree):
                          ["docs/abi.md:2: has version 0.1, CMakeLists.txt 0.2",
                           "test/consumer/project/CMakeLists.txt:1: has version "
                           "0.1, CMakeLists.txt 0.2"])
+
+
+class MinutesTest(PlantedTree):
+    """Two steps are granted 10 minutes each, and 20 together."""
+
+    budget = {"steps": {"release/build": 10, "release/tests": 10}, "total": 20}
+
+    def took(self, **minutes):
+        """(whether they are within the budget, what is printed)."""
+        lines = "".join(f"release/{step}\t0\t{60 * taken}\n"
+                        for step, taken in minutes.items())
+        self.plant("minutes.tsv", lines)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            within = summarize_tests.print_minutes(
+                self.root / "minutes.tsv", self.budget)
+        return within, printed.getvalue()
+
+    def test_a_step_may_be_slow_if_others_are_fast(self):
+        within, printed = self.took(build=4, tests=14)
+        self.assertTrue(within)
+        self.assertIn("release/tests: 14.0 min of 10  a busy machine", printed)
+
+    def test_a_step_may_not_take_half_as_much_again(self):
+        within, printed = self.took(build=4, tests=15.5)
+        self.assertFalse(within)
+        self.assertIn("release/tests: 15.5 min of 10  ABOVE", printed)
+
+    def test_all_together_may_not_exceed_the_total(self):
+        within, printed = self.took(build=9, tests=12)
+        self.assertFalse(within)
+        self.assertIn("all of it: 21.0 min of 20  ABOVE", printed)
+
+    def test_a_step_that_is_not_granted_anything_is_refused(self):
+        self.assertFalse(self.took(other=1)[0])
 
 
 class DocsCheckTest(PlantedTree):
