@@ -346,6 +346,11 @@ class MinutesTest(PlantedTree):
     def test_a_step_that_is_not_granted_anything_is_refused(self):
         self.assertFalse(self.took(other=1)[0])
 
+    def test_the_steps_of_the_tree_keep_within_its_total(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        budget = summarize_tests.read_budget(root / "test" / "budget.toml")
+        self.assertIn("release/build", budget["steps"])
+
 
 class DocsCheckTest(PlantedTree):
 
