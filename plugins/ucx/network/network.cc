@@ -136,27 +136,28 @@ Outcome Network::Open(const NetworkOptions& options) {
 }
 
 Outcome Network::OpenContext(const NetworkOptions& options) {
-  ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
-  if (status != UCS_OK) return UcxFailure("ucp_config_read", status);
   eager_bytes_ = EagerBytes(choice_.chunk_bytes, one_machine_);
-  status = Configure({.tls = options.tls,
-                      .net_devices = options.net_devices,
-                      .eager_bytes = eager_bytes_,
-                      .one_machine = one_machine_,
-                      .world_size = world_size_},
-                     config);
-  if (status == UCS_OK) {
-    ucp_params_t params = {};
-    params.field_mask = UCP_PARAM_FIELD_FEATURES |
-                        UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
-                        UCP_PARAM_FIELD_NAME;
-    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-    params.estimated_num_eps = static_cast<size_t>(world_size_);
-    params.name = "commsched";
-    status = ucp_init(&params, config, &context_);
+  const UcxUse use{.tls = options.tls,
+                   .net_devices = options.net_devices,
+                   .eager_bytes = eager_bytes_,
+                   .one_machine = one_machine_,
+                   .world_size = world_size_};
+  ucp_params_t params = {};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
+  params.estimated_num_eps = static_cast<size_t>(world_size_);
+  params.name = "commsched";
+  ucs_status_t status = UCS_OK;
+  for (const TransportNames names : kTransportNames) {
+    ucp_config_t* config = nullptr;
+    status = ucp_config_read(nullptr, nullptr, &config);
+    if (status != UCS_OK) return UcxFailure("ucp_config_read", status);
+    status = Configure(use, names, config);
+    if (status == UCS_OK) status = ucp_init(&params, config, &context_);
+    ucp_config_release(config);
+    if (status != UCS_ERR_INVALID_PARAM) break;
   }
-  ucp_config_release(config);
   return status == UCS_OK ? Outcome() : OpenFailed("ucp_init", status);
 }
 

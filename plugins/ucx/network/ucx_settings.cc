@@ -35,14 +35,15 @@ bool HasRdma() {
   return !error && devices != std::filesystem::directory_iterator();
 }
 
-// Of what belongs to a transport, UCX 1.13 takes the name without its prefix,
-// and later versions take it with it. Names that UCX does not know it ignores.
-ucs_status_t Modify(ucp_config_t* config, const std::string& name,
-                    const std::string& value) {
+ucs_status_t Modify(ucp_config_t* config, TransportNames names,
+                    const std::string& name, const std::string& value) {
   const std::string prefix = "TCP_";
+  const bool is_transports = name.starts_with(prefix);
+  if (is_transports && names == TransportNames::kNone) return UCS_OK;
   const ucs_status_t status =
       ucp_config_modify(config, name.c_str(), value.c_str());
-  if (status != UCS_OK || !name.starts_with(prefix)) return status;
+  const bool once = !is_transports || names == TransportNames::kWithPrefix;
+  if (status != UCS_OK || once) return status;
   return ucp_config_modify(config, name.c_str() + prefix.size(), value.c_str());
 }
 
@@ -54,7 +55,8 @@ uint64_t EagerBytes(uint64_t chunk_bytes, bool one_machine) {
   return one_machine ? std::min(bytes, kLocalEagerBytes) : bytes;
 }
 
-ucs_status_t Configure(const UcxUse& use, ucp_config_t* config) {
+ucs_status_t Configure(const UcxUse& use, TransportNames names,
+                       ucp_config_t* config) {
   const bool says_tls = !use.tls.empty() || getenv("UCX_TLS") != nullptr;
   const std::string tls = says_tls ? use.tls : kDefaultTls;
   const std::string threshold =
@@ -76,7 +78,7 @@ ucs_status_t Configure(const UcxUse& use, ucp_config_t* config) {
       {"TCP_RX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE", kTcpSegment}};
   for (const auto& [name, variable, value] : settings) {
     if (value.empty() || getenv(variable) != nullptr) continue;
-    const ucs_status_t status = Modify(config, name, value);
+    const ucs_status_t status = Modify(config, names, name, value);
     if (status != UCS_OK) return status;
   }
   return UCS_OK;

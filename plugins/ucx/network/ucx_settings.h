@@ -22,9 +22,18 @@ struct UcxUse {
 // environment says how, or there are devices for RDMA.
 uint64_t EagerBytes(uint64_t chunk_bytes, bool one_machine);
 
+// How settings of a transport are named. UCX 1.13 takes them without their
+// prefix, later versions with it. Names that it does not know it ignores; 1.22
+// and later do not, nor those of a transport that is not used: ucp_init() then
+// says that a parameter is invalid, and what comes next here is to be tried.
+enum class TransportNames { kBoth, kWithPrefix, kNone };
+inline constexpr TransportNames kTransportNames[] = {
+    TransportNames::kBoth, TransportNames::kWithPrefix, TransportNames::kNone};
+
 // Writes all settings to `config` but those that the environment has. Returns
 // what UCX says of the first one that it does not take.
-ucs_status_t Configure(const UcxUse& use, ucp_config_t* config);
+ucs_status_t Configure(const UcxUse& use, TransportNames names,
+                       ucp_config_t* config);
 
 }  // namespace commsched::ucx
 
