@@ -571,11 +571,11 @@ TEST(UcxCollectivesTest, TheBusiestLinkCarriesTheLeastThatThereIs) {
   }
 }
 
-// The largest message of rank 0 for an array of 16 MiB.
+// The largest message of rank 0 for an array of so many MiB.
 uint64_t LargestMessage(const std::vector<int>& hosts,
-                        commsched_collective_t kind) {
+                        commsched_collective_t kind, uint64_t mib = 16) {
   const Operation operation =
-      BuiltByRank0(ucx::kLevels, Layout(hosts), kind, 4 << 20);
+      BuiltByRank0(ucx::kLevels, Layout(hosts), kind, mib << 18);
   uint64_t most = 0;
   for (const ucx::Message& message : operation.messages) {
     most = std::max(most, message.bytes);
@@ -595,6 +595,18 @@ TEST(UcxCollectivesTest, ChunksAreSmallerWhereLinksWaitForThem) {
   EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_ALL_REDUCE), 1u << 20);
   EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_REDUCE), 1u << 20);
   EXPECT_EQ(LargestMessage(two_hosts, COMMSCHED_BROADCAST), 1u << 20);
+}
+
+// On more than two hosts the sends of two ranks meet at a third one's link.
+TEST(UcxCollectivesTest, ChunksAreSmallWhereSendsMeet) {
+  const std::vector<int> hosts = {0, 0, 1, 1, 2, 2};
+  const std::vector<int> alone = {0, 1, 2};
+  for (const commsched_collective_t kind :
+       {COMMSCHED_ALL_REDUCE, COMMSCHED_BROADCAST}) {
+    EXPECT_EQ(LargestMessage(hosts, kind, 64), 256u << 10);
+    EXPECT_EQ(LargestMessage(alone, kind, 64), 128u << 10);
+    EXPECT_EQ(LargestMessage({0, 0, 1, 1}, kind, 64), 1u << 20);
+  }
 }
 
 uint64_t NumRelayed(const Operation& operation) {

@@ -80,14 +80,16 @@ struct LaunchTask {
   Packs packs = Packs::kSmall;
 };
 
-// Of what is `chunk_bytes` large where no order counts. A rank that is alone on
-// its host fills the link to one peer at a time (pacer.h), and where two ranks
-// send to the same one, a third one waits until the next chunk.
+// Of what is `chunk_bytes` large where no order counts. On more than two hosts
+// ranks fill a link to one peer at a time (pacer.h), and where two send to the
+// same host, the link of a third one waits until the next chunk. Ranks that
+// share a host mix what they send, so that theirs may be larger.
 inline uint64_t ChunkBytesOn(const Layout& layout, uint64_t chunk_bytes) {
   constexpr uint64_t kTurnBytes = 128 << 10;
-  const bool takes_turns =
-      layout.num_hosts() > 2 && layout.most_ranks_per_host() == 1;
-  return takes_turns ? std::min(chunk_bytes, kTurnBytes) : chunk_bytes;
+  constexpr uint64_t kSharedTurnBytes = 256 << 10;
+  if (layout.num_hosts() <= 2) return chunk_bytes;
+  const bool are_alone = layout.most_ranks_per_host() == 1;
+  return std::min(chunk_bytes, are_alone ? kTurnBytes : kSharedTurnBytes);
 }
 
 // Functions are pure, and allocate nothing where there is room for it.
