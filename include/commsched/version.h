@@ -39,6 +39,24 @@ COMMSCHED_API const char* commsched_version(void);
 /// Since:     0.1
 COMMSCHED_API uint32_t commsched_abi_version(void);
 
+/// Returns a description of the ABI in JSON, for callers without headers.
+///
+/// It has the size of every struct, the type, offset and default of each field,
+/// the values of all enumerators and constants, and the result and parameters
+/// of every function. The engine's library and the tables of plugins are in it,
+/// too. docs/abi.md, "Bindings", lists the keys.
+///
+/// Shape:     UTF-8, ended by a NUL. While the key "version" is 1, keys keep
+///            their meaning; new ones may be added.
+/// Ownership: the library's, valid until the process ends. Every call returns
+///            the same pointer.
+/// Threads:   any.
+/// Blocks:    while the first call makes the text.
+/// Errors:    NULL if there is no memory for the text. The next call tries
+///            again.
+/// Since:     0.2
+COMMSCHED_API const char* commsched_abi_json(void);
+
 #ifdef __cplusplus
 }
 #endif

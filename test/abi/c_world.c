@@ -16,6 +16,27 @@ static void test_version(void) {
   EXPECT(commsched_abi_version() == COMMSCHED_ABI_VERSION);
 }
 
+static void* abi_json(void* unused) {
+  (void)unused;
+  return (void*)commsched_abi_json();
+}
+
+static void test_abi_json(void) {
+  enum { THREADS = 4 };
+  pthread_t threads[THREADS];
+  int i;
+  for (i = 0; i < THREADS; ++i) {
+    EXPECT(pthread_create(&threads[i], NULL, abi_json, NULL) == 0);
+  }
+  for (i = 0; i < THREADS; ++i) {
+    void* text = NULL;
+    EXPECT(pthread_join(threads[i], &text) == 0);
+    EXPECT(text == commsched_abi_json());
+  }
+  EXPECT(strncmp(commsched_abi_json(), "{\"version\":1,", 13) == 0);
+  EXPECT(strchr(commsched_abi_json(), '#') == NULL);
+}
+
 static void test_status_names(void) {
   EXPECT(strcmp(commsched_status_name(COMMSCHED_OK), "OK") == 0);
   EXPECT(strcmp(commsched_status_name(COMMSCHED_UNAUTHENTICATED),
@@ -80,6 +101,7 @@ static void test_waits(void) {
 void test_basics(void) {
   test_waits();
   test_version();
+  test_abi_json();
   test_status_names();
   test_last_error();
   test_log();

@@ -29,6 +29,7 @@ def load_script(name):
 
 docs_check = load_script("docs-check")
 summarize_tests = load_script("summarize-tests")
+write_abi_table = load_script("write-abi-table")
 
 
 class PlantedTree(unittest.TestCase):
@@ -274,6 +275,68 @@ class JsonKeysTest(PlantedTree):
         self.assertEqual(json_keys.violations(self.root),
                          ["src/plan/explain/a.cc:2: the key 'new' is not in "
                           "docs/plan_json.md"])
+
+
+class WriteAbiTableTest(unittest.TestCase):
+
+    def abi(self, text):
+        abi = write_abi_table.Abi()
+        abi.add_header("a.h", text)
+        return abi
+
+    def row(self, text):
+        return write_abi_table.table_entry(write_abi_table.compact(text))
+
+    def test_fields_have_their_types(self):
+        abi = self.abi("typedef struct commsched_a {\n"
+                       "  uint64_t struct_size;  ///< Set; by _init().\n"
+                       "  const char* const* names;\n"
+                       "  uint64_t begin, count;\n"
+                       "  uint8_t fingerprint[16];\n"
+                       "  void* (*make)(void* user, uint64_t bytes);\n"
+                       "} commsched_a_t;\n")
+        fields = abi.structs[0]["fields"]
+        self.assertEqual(
+            [(f["name"], f["type"]) for f in fields],
+            [("struct_size", "uint64_t"), ("names", "const char* const*"),
+             ("begin", "uint64_t"), ("count", "uint64_t"),
+             ("fingerprint", "uint8_t"), ("make", "void* (*)(void*, uint64_t)")])
+        self.assertEqual(fields[1]["target"], "char*")
+        self.assertEqual(fields[4]["length"], write_abi_table.number("16"))
+        self.assertEqual([p["name"] for p in fields[5]["callback"]["parameters"]],
+                         ["user", "bytes"])
+
+    def test_defaults_are_what_init_assigns(self):
+        abi = self.abi("typedef struct commsched_a { uint64_t struct_size; "
+                       "int32_t rank; } commsched_a_t;\n"
+                       "static inline commsched_a_t commsched_a_init(void) {\n"
+                       "  commsched_a_t a;\n  memset(&a, 0, sizeof(a));\n"
+                       "  a.struct_size = sizeof(a);\n  a.rank = -1;\n"
+                       "  return a;\n}\n")
+        self.assertEqual([f["default"] for f in abi.structs[0]["fields"]],
+                         ["@sizeof(commsched_a_t)@", "@-1@"])
+        self.assertIn('"default":#}],"init":"commsched_a_init"})json",\n'
+                      "     {sizeof(commsched_a_t),\n", self.row(abi.structs[0]))
+
+    def test_an_enum_belongs_to_the_type_declared_before_it(self):
+        abi = self.abi("typedef uint32_t commsched_kind_t;\n"
+                       "enum { COMMSCHED_A = 1, COMMSCHED_B = 2 };\n"
+                       "enum { COMMSCHED_MAX = 1 << 4 };\n"
+                       "#define COMMSCHED_AUTO UINT64_MAX\n")
+        self.assertEqual([c.get("type") for c in abi.constants],
+                         ["commsched_kind_t", None, None])
+        self.assertEqual([list(c["values"]) for c in abi.constants],
+                         [["COMMSCHED_A", "COMMSCHED_B"], ["COMMSCHED_MAX"],
+                          ["COMMSCHED_AUTO"]])
+
+    def test_what_is_not_understood_is_refused(self):
+        for text in ("typedef union commsched_a { int a; } commsched_a_t;",
+                     "typedef struct commsched_a { int a : 3; } commsched_a_t;",
+                     "COMMSCHED_API int commsched_a(int (*fn)(void));",
+                     "COMMSCHED_API int commsched_a(void)",
+                     "extern int commsched_a;", "enum { OTHER = 1 };"):
+            with self.assertRaises(write_abi_table.NotUnderstood, msg=text):
+                self.abi(text)
 
 
 class VersionsTest(PlantedTree):
