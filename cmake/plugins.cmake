@@ -1,5 +1,5 @@
-# Plugins: modules that see commsched/plugin.h and what it includes, and nothing
-# else of this project.
+# Plugins: modules that see commsched/plugin.h, what it includes and
+# plugins/support, and nothing else of this project.
 #
 #   plugins/<name>/**.c*          -> lib/commsched/plugins/commsched_<name>.so
 #   plugins/skeleton/<kind>/*.c*  -> .../skeletons/commsched_skeleton_<kind>.so
@@ -14,7 +14,7 @@ function(commsched_plugin target folder)
     ${folder}/*.c ${folder}/*.cc ${folder}/*/*.cc)
   add_library(commsched_plugin_${target} MODULE ${sources})
   target_include_directories(commsched_plugin_${target} PRIVATE
-    ${PROJECT_SOURCE_DIR}/include)
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/plugins)
   # What is released with the library has its version.
   target_compile_definitions(commsched_plugin_${target} PRIVATE
     COMMSCHED_VERSION_STRING="${PROJECT_VERSION}")
@@ -45,8 +45,6 @@ function(commsched_add_plugins)
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)
   if(COMMSCHED_HAVE_UCX)
     commsched_plugin(ucx ${PROJECT_SOURCE_DIR}/plugins/ucx)
-    target_include_directories(commsched_plugin_ucx PRIVATE
-      ${PROJECT_SOURCE_DIR}/plugins)
     target_link_libraries(commsched_plugin_ucx PRIVATE PkgConfig::ucx)
     install(TARGETS commsched_plugin_ucx
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commsched/plugins)

@@ -5,16 +5,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "spec.h"
+#include "support/table.h"
 
 namespace commsched::fault {
 namespace {
@@ -23,10 +21,13 @@ const commsched_host_t* host = nullptr;
 
 int64_t NowNs() { return host->now_ns(host->user); }
 
-commsched_status_t Refuse(commsched_status_t code, const std::string& why,
-                          char* message, uint64_t message_size) {
-  if (message_size != 0) snprintf(message, message_size, "%s", why.c_str());
-  return code;
+// Calls `function` of the inner backend, which gets room for a message, too.
+template <typename Function, typename... Arguments>
+Outcome CallInner(Function function, Arguments... arguments) {
+  char message[512] = {};
+  const commsched_status_t code =
+      function(arguments..., message, sizeof(message) - 1);
+  return {code, message};
 }
 
 // What the ranks of a world in this process share.
@@ -57,23 +58,18 @@ class Comm {
         axis_(desc.axis),
         requests_(desc.max_in_flight) {}
 
-  commsched_status_t Create(const commsched_comm_desc_t& desc, char* message,
-                            uint64_t message_size) {
-    return inner_.comm_create(rank_.inner, &desc, &comm_, message,
-                              message_size);
+  Outcome Create(const commsched_comm_desc_t& desc) {
+    return CallInner(inner_.comm_create, rank_.inner, &desc, &comm_);
   }
   const commsched_backend_t& inner() const { return inner_; }
   void* inner_comm() const { return comm_; }
 
-  commsched_status_t Launch(const commsched_launch_t* launch, uint32_t request,
-                            char* message, uint64_t message_size);
-  commsched_status_t Poll(uint32_t request,
-                          commsched_launch_result_t* out_result, char* message,
-                          uint64_t message_size);
+  Outcome Launch(const commsched_launch_t* launch, uint32_t request);
+  Outcome Poll(uint32_t request, commsched_launch_result_t* out_result);
   // The inner one's failure, if it tells of one.
-  commsched_status_t Status(char* message, uint64_t message_size) const {
-    if (inner_.comm_status == nullptr) return COMMSCHED_OK;
-    return inner_.comm_status(comm_, message, message_size);
+  Outcome Status() const {
+    if (inner_.comm_status == nullptr) return {};
+    return CallInner(inner_.comm_status, comm_);
   }
   uint32_t Missing(uint32_t request, int32_t* out_ranks,
                    uint32_t capacity) const {
@@ -108,9 +104,8 @@ class Comm {
     commsched_launch_result_t result = {};
   };
 
-  commsched_status_t Injected(const Request& request, char* message,
-                              uint64_t message_size);
-  commsched_status_t IssueDue(char* message, uint64_t message_size);
+  Outcome Injected(const Request& request);
+  Outcome IssueDue();
 
   const Rank& rank_;
   const commsched_backend_t& inner_;
@@ -122,25 +117,21 @@ class Comm {
   uint64_t num_done_ = 0;  // Reported done, in order.
 };
 
-commsched_status_t Comm::Injected(const Request& request, char* message,
-                                  uint64_t message_size) {
+Outcome Comm::Injected(const Request& request) {
   std::string why = "injected into launch #";
   why += std::to_string(request.number);
   why += " on axis '" + axis_ + "' of rank ";
   why += std::to_string(rank_.world_rank);
   // What is under way must not go on in memory that the host takes back.
   inner_.abort(rank_.inner, &comm_, 1, COMMSCHED_DATA_LOSS, why.c_str());
-  return Refuse(COMMSCHED_DATA_LOSS, why, message, message_size);
+  return {COMMSCHED_DATA_LOSS, why};
 }
 
-commsched_status_t Comm::Launch(const commsched_launch_t* launch,
-                                uint32_t request, char* message,
-                                uint64_t message_size) {
+Outcome Comm::Launch(const commsched_launch_t* launch, uint32_t request) {
   if (request >= requests_.size()) {
-    return Refuse(COMMSCHED_INVALID_ARGUMENT,
-                  "request " + std::to_string(request) + " is not below " +
-                      std::to_string(requests_.size()),
-                  message, message_size);
+    return {COMMSCHED_INVALID_ARGUMENT, "request " + std::to_string(request) +
+                                            " is not below " +
+                                            std::to_string(requests_.size())};
   }
   Request& posted = requests_[request];
   posted = Request();
@@ -152,51 +143,46 @@ commsched_status_t Comm::Launch(const commsched_launch_t* launch,
       posted.fault != nullptr && posted.fault->kind == Fault::Kind::kLate;
   if (posted.fault != nullptr &&
       posted.fault->kind == Fault::Kind::kFailLaunch) {
-    return Injected(posted, message, message_size);
+    return Injected(posted);
   }
   posted.due_ns = is_late ? NowNs() + posted.fault->delay_ns : 0;
   held_.push_back(request);
-  return IssueDue(message, message_size);
+  return IssueDue();
 }
 
-commsched_status_t Comm::IssueDue(char* message, uint64_t message_size) {
+Outcome Comm::IssueDue() {
   while (!held_.empty()) {
     Request& first = requests_[held_.front()];
-    if (first.due_ns != 0 && NowNs() < first.due_ns) return COMMSCHED_OK;
+    if (first.due_ns != 0 && NowNs() < first.due_ns) return {};
     const uint32_t number = held_.front();
     held_.pop_front();
     first.issued = true;
-    const commsched_status_t code =
-        inner_.launch(comm_, first.launch, number, commsched_stream_caller(),
-                      message, message_size);
-    if (code != COMMSCHED_OK) return code;
+    Outcome outcome = CallInner(inner_.launch, comm_, first.launch, number,
+                                commsched_stream_caller());
+    if (!outcome.ok()) return outcome;
   }
-  return COMMSCHED_OK;
+  return {};
 }
 
-commsched_status_t Comm::Poll(uint32_t request,
-                              commsched_launch_result_t* out_result,
-                              char* message, uint64_t message_size) {
+Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
   *out_result = {};
-  const commsched_status_t issued = IssueDue(message, message_size);
-  if (issued != COMMSCHED_OK) return issued;
+  Outcome issued = IssueDue();
+  if (!issued.ok()) return issued;
   if (request >= requests_.size() || requests_[request].launch == nullptr) {
-    return Refuse(COMMSCHED_INVALID_ARGUMENT,
-                  "poll of request " + std::to_string(request) +
-                      ", which is not in flight",
-                  message, message_size);
+    return {COMMSCHED_INVALID_ARGUMENT, "poll of request " +
+                                            std::to_string(request) +
+                                            ", which is not in flight"};
   }
   Request& polled = requests_[request];
   if (!polled.issued) {
     out_result->wake_at_ns = requests_[held_.front()].due_ns;
-    return COMMSCHED_OK;
+    return {};
   }
   if (!polled.done_below) {
-    const commsched_status_t code =
-        inner_.poll(comm_, request, &polled.result, message, message_size);
-    if (code != COMMSCHED_OK || polled.result.done == 0) {
+    Outcome outcome = CallInner(inner_.poll, comm_, request, &polled.result);
+    if (!outcome.ok() || polled.result.done == 0) {
       *out_result = polled.result;
-      return code;
+      return outcome;
     }
     polled.done_below = true;
     const bool is_delayed =
@@ -205,36 +191,32 @@ commsched_status_t Comm::Poll(uint32_t request,
   }
   if (polled.fault != nullptr) {
     if (polled.fault->kind == Fault::Kind::kFailPoll) {
-      return Injected(polled, message, message_size);
+      return Injected(polled);
     }
     // Only an abort ends it.
-    if (polled.fault->kind == Fault::Kind::kHang) {
-      return Status(message, message_size);
-    }
+    if (polled.fault->kind == Fault::Kind::kHang) return Status();
   }
   // In the order of launches, of which the host polls the oldest first.
-  if (polled.number != num_done_) return COMMSCHED_OK;
+  if (polled.number != num_done_) return {};
   if (NowNs() < polled.due_ns) {
     out_result->wake_at_ns = polled.due_ns;
-    return COMMSCHED_OK;
+    return {};
   }
   *out_result = polled.result;
   polled.launch = nullptr;
   ++num_done_;
-  return COMMSCHED_OK;
+  return {};
 }
 
 // ---- The table --------------------------------------------------------------
 
-commsched_status_t Init(const commsched_host_t* given, char* message,
-                        uint64_t message_size) {
+Outcome Init(const commsched_host_t* given) {
   if (given->struct_size <
       offsetof(commsched_host_t, backend) + sizeof(given->backend)) {
-    return Refuse(COMMSCHED_UNAVAILABLE, "the library is too old for it",
-                  message, message_size);
+    return {COMMSCHED_UNAVAILABLE, "the library is too old for it"};
   }
   host = given;
-  return COMMSCHED_OK;
+  return {};
 }
 
 constexpr uint32_t kCapabilities =
@@ -242,20 +224,17 @@ constexpr uint32_t kCapabilities =
     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
     COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_WAITS_BESIDE;
 
-commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
-                                  void** out_instance, char* message,
-                                  uint64_t message_size) try {
+Outcome InstanceCreate(const commsched_instance_desc_t* desc,
+                       void** out_instance) {
   auto instance = std::make_unique<Instance>();
   std::string error;
   if (!ReadSpec(desc->config, &instance->spec, &error)) {
-    return Refuse(COMMSCHED_INVALID_ARGUMENT, error, message, message_size);
+    return {COMMSCHED_INVALID_ARGUMENT, error};
   }
   const std::string& name = instance->spec.inner;
   instance->inner = host->backend(host->user, name.c_str());
   if (instance->inner == nullptr || name == "fault") {
-    return Refuse(COMMSCHED_NOT_FOUND,
-                  "inner backend '" + name + "' is not there", message,
-                  message_size);
+    return {COMMSCHED_NOT_FOUND, "inner backend '" + name + "' is not there"};
   }
   // What the table says that it can do it can by the inner one only.
   uint32_t needed = kCapabilities;
@@ -266,19 +245,16 @@ commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
   }
   const uint32_t lacks = needed & ~instance->inner->capabilities;
   if (lacks != 0 || instance->inner->poll == nullptr) {
-    return Refuse(COMMSCHED_FAILED_PRECONDITION,
-                  "inner backend '" + name + "' cannot be polled, or lacks " +
-                      "COMMSCHED_BACKEND capabilities " + std::to_string(lacks),
-                  message, message_size);
+    return {COMMSCHED_FAILED_PRECONDITION,
+            "inner backend '" + name + "' cannot be polled, or lacks " +
+                "COMMSCHED_BACKEND capabilities " + std::to_string(lacks)};
   }
   commsched_instance_desc_t inner_desc = *desc;
   inner_desc.config = instance->spec.inner_config.c_str();
-  const commsched_status_t code = instance->inner->instance_create(
-      &inner_desc, &instance->inner_instance, message, message_size);
-  if (code == COMMSCHED_OK) *out_instance = instance.release();
-  return code;
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  Outcome outcome = CallInner(instance->inner->instance_create, &inner_desc,
+                              &instance->inner_instance);
+  if (outcome.ok()) *out_instance = instance.release();
+  return outcome;
 }
 
 void InstanceDestroy(void* opaque) {
@@ -287,20 +263,16 @@ void InstanceDestroy(void* opaque) {
   delete instance;
 }
 
-commsched_status_t RankOpen(void* opaque,
-                            const commsched_backend_rank_desc_t* desc,
-                            void** out_rank, char* message,
-                            uint64_t message_size) try {
+Outcome RankOpen(void* opaque, const commsched_backend_rank_desc_t* desc,
+                 void** out_rank) {
   auto* instance = static_cast<Instance*>(opaque);
   auto rank = std::make_unique<Rank>();
   rank->instance = instance;
   rank->world_rank = desc->world_rank;
-  const commsched_status_t code = instance->inner->rank_open(
-      instance->inner_instance, desc, &rank->inner, message, message_size);
-  if (code == COMMSCHED_OK) *out_rank = rank.release();
-  return code;
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  Outcome outcome = CallInner(instance->inner->rank_open,
+                              instance->inner_instance, desc, &rank->inner);
+  if (outcome.ok()) *out_rank = rank.release();
+  return outcome;
 }
 
 void RankClose(void* opaque) {
@@ -309,33 +281,22 @@ void RankClose(void* opaque) {
   delete rank;
 }
 
-commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
-                              void** out_comm, char* message,
-                              uint64_t message_size) try {
+Outcome CommCreate(void* opaque, const commsched_comm_desc_t* desc,
+                   void** out_comm) {
   auto comm = std::make_unique<Comm>(static_cast<Rank*>(opaque), *desc);
-  const commsched_status_t code = comm->Create(*desc, message, message_size);
-  if (code == COMMSCHED_OK) *out_comm = comm.release();
-  return code;
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  Outcome outcome = comm->Create(*desc);
+  if (outcome.ok()) *out_comm = comm.release();
+  return outcome;
 }
 
-commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                          uint32_t request, commsched_stream_t /*stream*/,
-                          char* message, uint64_t message_size) try {
-  return static_cast<Comm*>(comm)->Launch(launch, request, message,
-                                          message_size);
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+Outcome Launch(void* comm, const commsched_launch_t* launch, uint32_t request,
+               commsched_stream_t /*stream*/) {
+  return static_cast<Comm*>(comm)->Launch(launch, request);
 }
 
-commsched_status_t Poll(void* comm, uint32_t request,
-                        commsched_launch_result_t* out_result, char* message,
-                        uint64_t message_size) try {
-  return static_cast<Comm*>(comm)->Poll(request, out_result, message,
-                                        message_size);
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+Outcome Poll(void* comm, uint32_t request,
+             commsched_launch_result_t* out_result) {
+  return static_cast<Comm*>(comm)->Poll(request, out_result);
 }
 
 void Abort(void* opaque, void* const* comms, uint32_t num_comms,
@@ -347,34 +308,26 @@ void Abort(void* opaque, void* const* comms, uint32_t num_comms,
   }
 }
 
-commsched_status_t CommDestroy(void* comm, int64_t deadline_ns, char* message,
-                               uint64_t message_size) {
+Outcome CommDestroy(void* comm, int64_t deadline_ns) {
   const std::unique_ptr<Comm> own(static_cast<Comm*>(comm));
-  return own->inner().comm_destroy(own->inner_comm(), deadline_ns, message,
-                                   message_size);
+  return CallInner(own->inner().comm_destroy, own->inner_comm(), deadline_ns);
 }
 
-commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
-                             uint64_t message_size) {
+Outcome CommReady(void* comm, uint32_t* out_ready) {
   const auto* own = static_cast<Comm*>(comm);
   *out_ready = 1;
-  if (own->inner().comm_ready == nullptr) return COMMSCHED_OK;
-  return own->inner().comm_ready(own->inner_comm(), out_ready, message,
-                                 message_size);
+  if (own->inner().comm_ready == nullptr) return {};
+  return CallInner(own->inner().comm_ready, own->inner_comm(), out_ready);
 }
 
-commsched_status_t CommStatus(void* comm, char* message,
-                              uint64_t message_size) {
-  return static_cast<Comm*>(comm)->Status(message, message_size);
-}
+Outcome CommStatus(void* comm) { return static_cast<Comm*>(comm)->Status(); }
 
-commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
-                              uint32_t num_launches, char* message,
-                              uint64_t message_size) {
+Outcome CommExpect(void* comm, const commsched_launch_t* launches,
+                   uint32_t num_launches) {
   const auto* own = static_cast<Comm*>(comm);
-  if (own->inner().comm_expect == nullptr) return COMMSCHED_OK;
-  return own->inner().comm_expect(own->inner_comm(), launches, num_launches,
-                                  message, message_size);
+  if (own->inner().comm_expect == nullptr) return {};
+  return CallInner(own->inner().comm_expect, own->inner_comm(), launches,
+                   num_launches);
 }
 
 uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
@@ -392,21 +345,17 @@ uint32_t CommStarts(void* comm, commsched_launch_start_t* out_starts,
   return static_cast<Comm*>(comm)->Starts(out_starts, capacity);
 }
 
-commsched_status_t MemRegister(void* opaque, void* const* comms,
-                               uint32_t num_comms, void* address,
-                               uint64_t bytes, void** out_handle, char* message,
-                               uint64_t message_size) try {
+Outcome MemRegister(void* opaque, void* const* comms, uint32_t num_comms,
+                    void* address, uint64_t bytes, void** out_handle) {
   auto* rank = static_cast<Rank*>(opaque);
   const commsched_backend_t& inner = *rank->instance->inner;
-  if (inner.mem_register == nullptr) return COMMSCHED_OK;
+  if (inner.mem_register == nullptr) return {};
   std::vector<void*> inner_comms;
   for (uint32_t i = 0; i < num_comms; ++i) {
     inner_comms.push_back(static_cast<Comm*>(comms[i])->inner_comm());
   }
-  return inner.mem_register(rank->inner, inner_comms.data(), num_comms, address,
-                            bytes, out_handle, message, message_size);
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  return CallInner(inner.mem_register, rank->inner, inner_comms.data(),
+                   num_comms, address, bytes, out_handle);
 }
 
 void MemUnregister(void* opaque, void* handle) {
@@ -416,13 +365,14 @@ void MemUnregister(void* opaque, void* handle) {
     inner.mem_unregister(rank->inner, handle);
 }
 
-commsched_status_t CommEstimate(void* comm, const commsched_launch_t* launch,
-                                commsched_launch_estimate_t* out_estimate,
-                                char* message, uint64_t message_size) {
+Outcome CommEstimate(void* comm, const commsched_launch_t* launch,
+                     commsched_launch_estimate_t* out_estimate) {
   const auto* own = static_cast<Comm*>(comm);
-  if (own->inner().comm_estimate == nullptr) return COMMSCHED_UNIMPLEMENTED;
-  return own->inner().comm_estimate(own->inner_comm(), launch, out_estimate,
-                                    message, message_size);
+  if (own->inner().comm_estimate == nullptr) {
+    return {COMMSCHED_UNIMPLEMENTED, ""};
+  }
+  return CallInner(own->inner().comm_estimate, own->inner_comm(), launch,
+                   out_estimate);
 }
 
 void Wait(void* opaque, int64_t deadline_ns) {
@@ -453,7 +403,7 @@ void Interrupt(void* opaque) {
   rank->changed.notify_all();
 }
 
-const commsched_backend_t table = {
+const commsched_backend_t kBackend = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = kCapabilities,
@@ -463,42 +413,38 @@ const commsched_backend_t table = {
     .dtypes = 0,
     .reductions = 0,
     .memory_kinds = 0,
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .rank_open = &RankOpen,
-    .rank_close = &RankClose,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = &Poll,
-    .abort = &Abort,
-    .comm_destroy = &CommDestroy,
-    .comm_ready = &CommReady,
-    .comm_status = &CommStatus,
-    .comm_expect = &CommExpect,
-    .comm_missing = &CommMissing,
-    .mem_register = &MemRegister,
-    .mem_unregister = &MemUnregister,
-    .wait = &Wait,
-    .interrupt = &Interrupt,
+    .instance_create = kGuarded<&InstanceCreate>,
+    .instance_destroy = kGuarded<&InstanceDestroy>,
+    .rank_open = kGuarded<&RankOpen>,
+    .rank_close = kGuarded<&RankClose>,
+    .comm_create = kGuarded<&CommCreate>,
+    .launch = kGuarded<&Launch>,
+    .poll = kGuarded<&Poll>,
+    .abort = kGuarded<&Abort>,
+    .comm_destroy = kGuarded<&CommDestroy>,
+    .comm_ready = kGuarded<&CommReady>,
+    .comm_status = kGuarded<&CommStatus>,
+    .comm_expect = kGuarded<&CommExpect>,
+    .comm_missing = kGuarded<&CommMissing>,
+    .mem_register = kGuarded<&MemRegister>,
+    .mem_unregister = kGuarded<&MemUnregister>,
+    .wait = kGuarded<&Wait>,
+    .interrupt = kGuarded<&Interrupt>,
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
     // There whatever the inner backend has: then nobody is silent, and nothing
     // starts later.
-    .comm_silent = &CommSilent,
-    .comm_starts = &CommStarts,
-    .comm_estimate = &CommEstimate,
+    .comm_silent = kGuarded<&CommSilent>,
+    .comm_starts = kGuarded<&CommStarts>,
+    .comm_estimate = kGuarded<&CommEstimate>,
 };
 
-const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};
+const commsched_plugin_t kPlugins[] = {
+    {COMMSCHED_PLUGIN_BACKEND, 0, &kBackend}};
 
 }  // namespace
 }  // namespace commsched::fault
 
-COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {
-    .struct_size = sizeof(commsched_plugin_list_t),
-    .abi = COMMSCHED_PLUGIN_LIST_ABI,
-    .num_plugins = 1,
-    .plugins = commsched::fault::plugins,
-    .init = &commsched::fault::Init,
-};
+COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = commsched::PluginList(
+    commsched::fault::kPlugins, commsched::kGuarded<&commsched::fault::Init>);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "library.h"
-#include "outcome.h"
 #include "rank.h"
+#include "support/outcome.h"
 
 namespace commsched::nccl {
 

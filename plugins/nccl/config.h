@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::nccl {
 

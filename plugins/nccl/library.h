@@ -9,7 +9,7 @@
 #include <string>
 
 #include "kernels/cuda_api.h"
-#include "outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::nccl {
 

@@ -16,7 +16,7 @@
 #include "config.h"
 #include "kernels/cuda_kernels.h"
 #include "library.h"
-#include "outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::nccl {
 

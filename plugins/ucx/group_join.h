@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "support/outcome.h"
 #include "ucx/algorithms/layout.h"
 #include "ucx/algorithms/tree_shape.h"
 #include "ucx/message.h"
 #include "ucx/network/network.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

@@ -32,14 +32,15 @@
 //   comm*.cc     a communicator: its launches, messages, failures and end
 #include "commsched/plugin.h"
 
-#include <cstdio>
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <new>
+#include <mutex>
 #include <set>
 #include <string>
 
+#include "support/table.h"
 #include "ucx/comm.h"
 #include "ucx/network/network.h"
 #include "ucx/network/signals.h"
@@ -50,28 +51,6 @@ namespace commsched::ucx {
 namespace {
 
 const commsched_host_t* host = nullptr;
-
-commsched_status_t Report(const Outcome& outcome, char* message,
-                          uint64_t message_size) {
-  if (!outcome.ok() && message_size != 0) {
-    snprintf(message, message_size, "%s", outcome.reason.c_str());
-  }
-  return outcome.code;
-}
-
-// Calls `body`; what it throws, as the standard library does without memory, is
-// a failure.
-template <typename Body>
-commsched_status_t Guard(char* message, uint64_t message_size, Body body) {
-  try {
-    return Report(body(), message, message_size);
-  } catch (const std::bad_alloc&) {
-    return Report({COMMSCHED_RESOURCE_EXHAUSTED, "no memory"}, message,
-                  message_size);
-  } catch (...) {
-    return Report({COMMSCHED_INTERNAL, "an exception"}, message, message_size);
-  }
-}
 
 Outcome ReadNumber(const std::string& what, const std::string& text,
                    uint64_t least, uint64_t most, uint64_t* out) {
@@ -180,54 +159,45 @@ Outcome ReadOptions(const std::string& config, NetworkOptions* options) {
   return {};
 }
 
-commsched_status_t Init(const commsched_host_t* given, char* message,
-                        uint64_t message_size) {
+Outcome Init(const commsched_host_t* given) {
   if (given->struct_size <
       offsetof(commsched_host_t, reduce_tree) + sizeof(given->reduce_tree)) {
-    return Report({COMMSCHED_UNAVAILABLE, "the library is too old for it"},
-                  message, message_size);
+    return {COMMSCHED_UNAVAILABLE, "the library is too old for it"};
   }
   host = given;
   GiveSignalsBack();
-  return COMMSCHED_OK;
+  return {};
 }
 
 struct Instance {
   NetworkOptions options;
 };
 
-commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
-                                  void** out_instance, char* message,
-                                  uint64_t message_size) {
-  return Guard(message, message_size, [&]() -> Outcome {
-    if (desc->world_rank < 0) {
-      return {COMMSCHED_FAILED_PRECONDITION,
-              "connects processes; for ranks that are threads of one there is "
-              "'inproc'"};
-    }
-    auto instance = std::make_unique<Instance>();
-    Outcome outcome = ReadOptions(desc->config, &instance->options);
-    if (outcome.ok()) *out_instance = instance.release();
-    return outcome;
-  });
+Outcome InstanceCreate(const commsched_instance_desc_t* desc,
+                       void** out_instance) {
+  if (desc->world_rank < 0) {
+    return {COMMSCHED_FAILED_PRECONDITION,
+            "connects processes; for ranks that are threads of one there is "
+            "'inproc'"};
+  }
+  auto instance = std::make_unique<Instance>();
+  Outcome outcome = ReadOptions(desc->config, &instance->options);
+  if (outcome.ok()) *out_instance = instance.release();
+  return outcome;
 }
 
 void InstanceDestroy(void* instance) {
   delete static_cast<Instance*>(instance);
 }
 
-commsched_status_t RankOpen(void* instance,
-                            const commsched_backend_rank_desc_t* desc,
-                            void** out_rank, char* message,
-                            uint64_t message_size) {
-  return Guard(message, message_size, [&]() -> Outcome {
-    const InUcx in_ucx;
-    std::unique_ptr<Network> network;
-    Outcome outcome = Network::Create(
-        *desc, host, static_cast<Instance*>(instance)->options, &network);
-    if (outcome.ok()) *out_rank = network.release();
-    return outcome;
-  });
+Outcome RankOpen(void* instance, const commsched_backend_rank_desc_t* desc,
+                 void** out_rank) {
+  const InUcx in_ucx;
+  std::unique_ptr<Network> network;
+  Outcome outcome = Network::Create(
+      *desc, host, static_cast<Instance*>(instance)->options, &network);
+  if (outcome.ok()) *out_rank = network.release();
+  return outcome;
 }
 
 void RankClose(void* rank) {
@@ -243,85 +213,61 @@ struct Handle {
 
 Comm& Of(void* comm) { return *static_cast<Handle*>(comm)->comm; }
 
-commsched_status_t CommCreate(void* rank, const commsched_comm_desc_t* desc,
-                              void** out_comm, char* message,
-                              uint64_t message_size) {
-  return Guard(message, message_size, [&]() -> Outcome {
-    const InUcx in_ucx;
-    auto handle = std::make_unique<Handle>();
-    Outcome outcome =
-        Comm::Create(static_cast<Network*>(rank), *desc, &handle->comm);
-    if (outcome.ok()) *out_comm = handle.release();
-    return outcome;
-  });
+Outcome CommCreate(void* rank, const commsched_comm_desc_t* desc,
+                   void** out_comm) {
+  const InUcx in_ucx;
+  auto handle = std::make_unique<Handle>();
+  Outcome outcome =
+      Comm::Create(static_cast<Network*>(rank), *desc, &handle->comm);
+  if (outcome.ok()) *out_comm = handle.release();
+  return outcome;
 }
 
-commsched_status_t CommReady(void* comm, uint32_t* out_ready, char* message,
-                             uint64_t message_size) {
-  return Guard(message, message_size, [&] {
-    bool ready = false;
-    std::string waits_for;
-    const InUcx in_ucx;
-    Outcome outcome = Of(comm).Ready(&ready, &waits_for);
-    if (ready) static_cast<Handle*>(comm)->connecting.reset();
-    *out_ready = ready ? 1 : 0;
-    if (outcome.ok() && !ready && message_size != 0) {
-      snprintf(message, message_size, "%s", waits_for.c_str());
-    }
-    return outcome;
-  });
+Outcome CommReady(void* comm, uint32_t* out_ready) {
+  bool ready = false;
+  std::string waits_for;
+  const InUcx in_ucx;
+  Outcome outcome = Of(comm).Ready(&ready, &waits_for);
+  if (ready) static_cast<Handle*>(comm)->connecting.reset();
+  *out_ready = ready ? 1 : 0;
+  if (outcome.ok() && !ready) return {COMMSCHED_OK, waits_for};
+  return outcome;
 }
 
-commsched_status_t CommExpect(void* comm, const commsched_launch_t* launches,
-                              uint32_t num_launches, char* message,
-                              uint64_t message_size) {
-  return Guard(message, message_size, [&] {
-    const CloseOnExec close_on_exec;  // Peers have connected since.
-    return Of(comm).Expect(launches, num_launches);
-  });
+Outcome CommExpect(void* comm, const commsched_launch_t* launches,
+                   uint32_t num_launches) {
+  const CloseOnExec close_on_exec;  // Peers have connected since.
+  return Of(comm).Expect(launches, num_launches);
 }
 
-commsched_status_t Launch(void* comm, const commsched_launch_t* launch,
-                          uint32_t request, commsched_stream_t /*stream*/,
-                          char* message, uint64_t message_size) {
-  return Guard(message, message_size,
-               [&] { return Of(comm).Launch(*launch, request); });
+Outcome Launch(void* comm, const commsched_launch_t* launch, uint32_t request,
+               commsched_stream_t /*stream*/) {
+  return Of(comm).Launch(*launch, request);
 }
 
-commsched_status_t Poll(void* comm, uint32_t request,
-                        commsched_launch_result_t* out_result, char* message,
-                        uint64_t message_size) {
-  return Guard(message, message_size,
-               [&] { return Of(comm).Poll(request, out_result); });
+Outcome Poll(void* comm, uint32_t request,
+             commsched_launch_result_t* out_result) {
+  return Of(comm).Poll(request, out_result);
 }
 
 // All at once: they stop together (Comm::Stop).
 void Abort(void* rank, void* const* comms, uint32_t num_comms,
            commsched_status_t status, const char* message) {
-  Guard(nullptr, 0, [&]() -> Outcome {
-    const std::lock_guard<std::mutex> lock(static_cast<Network*>(rank)->mu());
-    for (uint32_t i = 0; i < num_comms; ++i) {
-      Of(comms[i]).Abort(status, message);
-    }
-    return {};
-  });
+  const std::lock_guard<std::mutex> lock(static_cast<Network*>(rank)->mu());
+  for (uint32_t i = 0; i < num_comms; ++i) {
+    Of(comms[i]).Abort(status, message);
+  }
 }
 
 // After it has failed UCX may be stopped (Network::Stop): nothing is touched.
-commsched_status_t CommDestroy(void* comm, int64_t /*deadline_ns*/,
-                               char* message, uint64_t message_size) {
+Outcome CommDestroy(void* comm, int64_t /*deadline_ns*/) {
   const std::unique_ptr<Handle> handle(static_cast<Handle*>(comm));
-  return Guard(message, message_size, [&]() -> Outcome {
-    const InUcx in_ucx;
-    handle->comm->Leave();
-    return {};
-  });
+  const InUcx in_ucx;
+  handle->comm->Leave();
+  return {};
 }
 
-commsched_status_t CommStatus(void* comm, char* message,
-                              uint64_t message_size) {
-  return Guard(message, message_size, [&] { return Of(comm).Status(); });
-}
+Outcome CommStatus(void* comm) { return Of(comm).Status(); }
 
 uint32_t CommMissing(void* comm, uint32_t request, int32_t* out_ranks,
                      uint32_t capacity) {
@@ -339,11 +285,9 @@ uint32_t CommStarts(void* comm, commsched_launch_start_t* out_starts,
 }
 
 // The library that calls it knows at least today's fields.
-commsched_status_t CommEstimate(void* comm, const commsched_launch_t* launch,
-                                commsched_launch_estimate_t* out_estimate,
-                                char* message, uint64_t message_size) {
-  return Guard(message, message_size,
-               [&] { return Of(comm).Estimate(*launch, out_estimate); });
+Outcome CommEstimate(void* comm, const commsched_launch_t* launch,
+                     commsched_launch_estimate_t* out_estimate) {
+  return Of(comm).Estimate(*launch, out_estimate);
 }
 
 void Wait(void* rank, int64_t deadline_ns) {
@@ -352,7 +296,7 @@ void Wait(void* rank, int64_t deadline_ns) {
 
 void Interrupt(void* rank) { static_cast<Network*>(rank)->Interrupt(); }
 
-const commsched_backend_t table = {
+const commsched_backend_t kBackend = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
@@ -365,40 +309,36 @@ const commsched_backend_t table = {
     .dtypes = 0,
     .reductions = 0,
     .memory_kinds = 0,
-    .instance_create = &InstanceCreate,
-    .instance_destroy = &InstanceDestroy,
-    .rank_open = &RankOpen,
-    .rank_close = &RankClose,
-    .comm_create = &CommCreate,
-    .launch = &Launch,
-    .poll = &Poll,
-    .abort = &Abort,
-    .comm_destroy = &CommDestroy,
-    .comm_ready = &CommReady,
-    .comm_status = &CommStatus,
-    .comm_expect = &CommExpect,
-    .comm_missing = &CommMissing,
+    .instance_create = kGuarded<&InstanceCreate>,
+    .instance_destroy = kGuarded<&InstanceDestroy>,
+    .rank_open = kGuarded<&RankOpen>,
+    .rank_close = kGuarded<&RankClose>,
+    .comm_create = kGuarded<&CommCreate>,
+    .launch = kGuarded<&Launch>,
+    .poll = kGuarded<&Poll>,
+    .abort = kGuarded<&Abort>,
+    .comm_destroy = kGuarded<&CommDestroy>,
+    .comm_ready = kGuarded<&CommReady>,
+    .comm_status = kGuarded<&CommStatus>,
+    .comm_expect = kGuarded<&CommExpect>,
+    .comm_missing = kGuarded<&CommMissing>,
     .mem_register = nullptr,  // UCX keeps its own cache of registrations.
     .mem_unregister = nullptr,
-    .wait = &Wait,
-    .interrupt = &Interrupt,
+    .wait = kGuarded<&Wait>,
+    .interrupt = kGuarded<&Interrupt>,
     .mem_alloc = nullptr,
     .mem_free = nullptr,
     .mem_stats = nullptr,
-    .comm_silent = &CommSilent,
-    .comm_starts = &CommStarts,
-    .comm_estimate = &CommEstimate,
+    .comm_silent = kGuarded<&CommSilent>,
+    .comm_starts = kGuarded<&CommStarts>,
+    .comm_estimate = kGuarded<&CommEstimate>,
 };
 
-const commsched_plugin_t plugins[] = {{COMMSCHED_PLUGIN_BACKEND, 0, &table}};
+const commsched_plugin_t kPlugins[] = {
+    {COMMSCHED_PLUGIN_BACKEND, 0, &kBackend}};
 
 }  // namespace
 }  // namespace commsched::ucx
 
-COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {
-    .struct_size = sizeof(commsched_plugin_list_t),
-    .abi = COMMSCHED_PLUGIN_LIST_ABI,
-    .num_plugins = 1,
-    .plugins = commsched::ucx::plugins,
-    .init = &commsched::ucx::Init,
-};
+COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = commsched::PluginList(
+    commsched::ucx::kPlugins, commsched::kGuarded<&commsched::ucx::Init>);

@@ -58,6 +58,10 @@ OUTSIDE = {
     "plugins": re.compile(r"commsched/plugin\.h"),
 }
 
+# Folders of plugins/ that others may not look into; `support` is for all of them,
+# and looks into none.
+PLUGINS = {"fault", "nccl", "ucx"}
+
 # Vendor headers and the only places that may know them.
 VENDORS = [
     (re.compile(r"(cuda|cublas|cuda_runtime)\w*(\.h|/)"),
@@ -111,6 +115,17 @@ def outside_refusal(folder, included):
     return None
 
 
+def plugin_refusal(plugin, included):
+    """Why a file of plugins/<plugin> may not include `included`, or None."""
+    head = included.split("/")[0]
+    if head in PLUGINS and head != plugin:
+        return f"plugins/{plugin} may not look into plugins/{head}"
+    if (plugin == "support" and included.endswith(".h")
+            and head not in ("commsched", "support")):
+        return "plugins/support stands on plugin.h alone"
+    return outside_refusal("plugins", included)
+
+
 def refusal(path, included):
     """Why `path` may not include `included`, or None if it may."""
     for vendor, places in VENDORS:
@@ -124,6 +139,8 @@ def refusal(path, included):
         return public_header_refusal(included)
     if top == "src":
         return src_refusal(path.parts[1], included)
+    if top == "plugins":
+        return plugin_refusal(path.parts[1], included)
     if top in OUTSIDE:
         return outside_refusal(top, included)
     return None

@@ -90,6 +90,17 @@ class LayersTest(PlantedTree):
         self.assertFalse(
             self.refused("plugins/nccl/a.cc", "commsched/plugin.h"))
 
+    def test_plugins_share_their_support_alone(self):
+        for path in ("plugins/ucx/a.cc", "plugins/nccl/a.h",
+                     "plugins/skeleton/backend/a.cc", "plugins/support/a.h"):
+            self.assertFalse(self.refused(path, "support/outcome.h"), path)
+            self.assertFalse(self.refused(path, "commsched/plugin.h"), path)
+        self.assertFalse(self.refused("plugins/ucx/a.cc", "ucx/host/segment.h"))
+        self.assertFalse(self.refused("plugins/nccl/a.cc", "comm.h"))
+        self.assertTrue(self.refused("plugins/nccl/a.cc", "ucx/comm.h"))
+        for header in ("ucx/host/segment.h", "kernels/bodies.h", "comm.h"):
+            self.assertTrue(self.refused("plugins/support/a.h", header), header)
+
     def test_nothing_in_src_includes_tests(self):
         self.assertTrue(self.refused("src/exec/a.cc", "test/support/fake.h"))
 

@@ -30,7 +30,7 @@ ChoiceOptions WithLinks(const LinkLevel& host, const LinkLevel& network) {
 
 ChoiceOptions Reading(const std::string& value) {
   ChoiceOptions options;
-  const ucx::Outcome outcome = ucx::ReadAlgorithm(value, &options);
+  const Outcome outcome = ucx::ReadAlgorithm(value, &options);
   EXPECT_TRUE(outcome.ok()) << outcome.reason;
   return options;
 }
@@ -205,7 +205,7 @@ TEST(UcxChoiceTest, AnUnknownAlgorithmIsAnErrorThatNamesIt) {
   for (const char* const value :
        {"", "ring", "Tree", "tree,", "tree,levels", "auto,auto", "ring,auto"}) {
     ChoiceOptions options;
-    const ucx::Outcome outcome = ucx::ReadAlgorithm(value, &options);
+    const Outcome outcome = ucx::ReadAlgorithm(value, &options);
     EXPECT_EQ(outcome.code, COMMSCHED_INVALID_ARGUMENT) << value;
     EXPECT_EQ(outcome.reason,
               "configuration: algorithm is '" + std::string(value) +

@@ -1,7 +1,7 @@
 // A whole backend in one file: ranks are threads of one process that meet in a
-// table, behind a mutex. Copy this folder, change the names, then what a
-// communicator is. The rules are in commsched/plugin.h; the suite in
-// test/conformance checks them, and this backend passes it.
+// table, behind a mutex. Copy this folder and plugins/support, change the
+// names, then what a communicator is. The rules are in commsched/plugin.h; the
+// suite in test/conformance checks them, and this backend passes it.
 //
 // The shape is that of every backend whose launches take time. Launch posts and
 // returns; whoever posts last does the work; Poll tells what has been done; and
@@ -10,38 +10,27 @@
 // communicator keeps the rules in sight. It is held while elements are copied,
 // so a call may wait for that, but never for a rank that has not come.
 #include <bit>
-#include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "commsched/plugin.h"
 #include "elements.h"
+#include "support/table.h"
 
 namespace {
 
+using commsched::kGuarded;
+using commsched::Outcome;
 using commsched::skeleton::Combine;
 using commsched::skeleton::ElementBytes;
 
 constexpr int64_t kNone = -1;
 
 const commsched_host_t* host = nullptr;
-
-// Writes the reason of a failure, and returns its code.
-__attribute__((format(printf, 4, 5))) commsched_status_t Refuse(
-    commsched_status_t code, char* message, uint64_t message_size,
-    const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(message, message_size, format, arguments);
-  va_end(arguments);
-  return code;
-}
 
 // What one member of a communicator has said and done.
 struct Member {
@@ -85,8 +74,7 @@ struct Group {
   std::vector<commsched_launch_t> posted;
   std::vector<int64_t> started_ns;
   int64_t num_done = 0;
-  commsched_status_t failure = COMMSCHED_OK;  // The first; it sticks.
-  std::string reason;
+  Outcome failure;  // The first; it sticks.
   // Of the reduction that is being done; here since Launch allocates nothing.
   std::vector<const char*> inputs;
   std::vector<char*> outputs;
@@ -232,17 +220,9 @@ void WakeAll(Group* group) {
 }
 
 void Fail(Group* group, commsched_status_t status, const std::string& reason) {
-  if (group->failure != COMMSCHED_OK) return;
-  group->failure = status;
-  group->reason = reason;
+  if (!group->failure.ok()) return;
+  group->failure = {status, reason};
   WakeAll(group);
-}
-
-commsched_status_t Failure(const Group& group, char* message,
-                           uint64_t message_size) {
-  if (group.failure == COMMSCHED_OK) return COMMSCHED_OK;
-  return Refuse(group.failure, message, message_size, "%s",
-                group.reason.c_str());
 }
 
 // One that is gone never posts launch `number`: nobody may wait for that.
@@ -273,27 +253,27 @@ void RunIfAllHavePosted(Group* group, int64_t number) {
 }
 
 // ---- The table --------------------------------------------------------------
+//
+// No exception may leave a function of it, and what fails says why: kGuarded
+// (support/table.h) sees to both.
 
-commsched_status_t Init(const commsched_host_t* given, char* /*message*/,
-                        uint64_t /*message_size*/) {
+Outcome Init(const commsched_host_t* given) {
   // A backend that cannot run on this machine returns UNAVAILABLE, and says
   // why.
   host = given;
-  return COMMSCHED_OK;
+  return {};
 }
 
-commsched_status_t InstanceCreate(const commsched_instance_desc_t* desc,
-                                  void** out_instance, char* message,
-                                  uint64_t message_size) {
+Outcome InstanceCreate(const commsched_instance_desc_t* desc,
+                       void** out_instance) {
   if (desc->config[0] != '\0') {
-    return Refuse(COMMSCHED_INVALID_ARGUMENT, message, message_size,
-                  "takes no configuration, but got '%s'", desc->config);
+    return {COMMSCHED_INVALID_ARGUMENT, "takes no configuration, but got '" +
+                                            std::string(desc->config) + "'"};
   }
-  auto* instance = new (std::nothrow) Instance;
-  if (instance == nullptr) return COMMSCHED_RESOURCE_EXHAUSTED;
+  auto* instance = new Instance;
   instance->world_size = desc->world_size;
   *out_instance = instance;
-  return COMMSCHED_OK;
+  return {};
 }
 
 void InstanceDestroy(void* instance) {
@@ -340,25 +320,19 @@ std::string Disagreement(const commsched_comm_desc_t& desc,
   return "";
 }
 
-// No exception may leave a function: a backend in C++ ends each one that
-// allocates like this. One that has a device, a socket or a memory pool of the
-// rank opens it here.
-commsched_status_t RankOpen(void* instance,
-                            const commsched_backend_rank_desc_t* desc,
-                            void** out_rank, char* /*message*/,
-                            uint64_t /*message_size*/) try {
+// A backend that has a device, a socket or a memory pool of the rank opens it
+// here.
+Outcome RankOpen(void* instance, const commsched_backend_rank_desc_t* desc,
+                 void** out_rank) {
   *out_rank = new Rank{static_cast<Instance*>(instance), desc->world_rank,
                        desc->wake, desc->wake_user};
-  return COMMSCHED_OK;
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  return {};
 }
 
 void RankClose(void* rank) { delete static_cast<Rank*>(rank); }
 
-commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
-                              void** out_comm, char* message,
-                              uint64_t message_size) try {
+Outcome CommCreate(void* opaque, const commsched_comm_desc_t* desc,
+                   void** out_comm) {
   const auto* rank = static_cast<Rank*>(opaque);
   Instance* instance = rank->instance;
   const std::lock_guard<std::mutex> lock(instance->mu);
@@ -371,56 +345,50 @@ commsched_status_t CommCreate(void* opaque, const commsched_comm_desc_t* desc,
     refused = Disagreement(*desc, *group);
   }
   if (!refused.empty()) {
-    return Refuse(COMMSCHED_INVALID_ARGUMENT, message, message_size,
-                  "axis '%s': rank %d %s", desc->axis, rank->world_rank,
-                  refused.c_str());
+    return {COMMSCHED_INVALID_ARGUMENT,
+            "axis '" + std::string(desc->axis) + "': rank " +
+                std::to_string(rank->world_rank) + " " + refused};
   }
   const std::lock_guard<std::mutex> group_lock(group->mu);
   Member& member = group->members[static_cast<size_t>(desc->rank)];
   if (member.joined) {
-    return Refuse(COMMSCHED_ALREADY_EXISTS, message, message_size,
-                  "rank %d has already joined '%s'", rank->world_rank,
-                  desc->id);
+    return {COMMSCHED_ALREADY_EXISTS,
+            "rank " + std::to_string(rank->world_rank) +
+                " has already joined '" + desc->id + "'"};
   }
   member.requests.assign(desc->max_in_flight, kNone);
   member.wake = rank->wake;
   member.wake_user = rank->wake_user;
   *out_comm = new Comm{instance, desc->id, group, desc->rank};
   member.joined = true;
-  return COMMSCHED_OK;
-} catch (const std::bad_alloc&) {
-  return COMMSCHED_RESOURCE_EXHAUSTED;
+  return {};
 }
 
 // What it is given has been checked by the planner, and all ranks have the same
 // plan. A backend that finds members to differ says so; this one trusts them.
-commsched_status_t Launch(void* opaque, const commsched_launch_t* launch,
-                          uint32_t request, commsched_stream_t /*stream*/,
-                          char* message, uint64_t message_size) {
+Outcome Launch(void* opaque, const commsched_launch_t* launch, uint32_t request,
+               commsched_stream_t /*stream*/) {
   auto* comm = static_cast<Comm*>(opaque);
   Group* group = comm->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
   Member& member = group->members[static_cast<size_t>(comm->rank)];
-  if (group->failure == COMMSCHED_OK && member.requests[request] != kNone) {
+  if (group->failure.ok() && member.requests[request] != kNone) {
     Fail(group, COMMSCHED_INVALID_ARGUMENT,
          "request " + std::to_string(request) + " of rank " +
              std::to_string(comm->rank) + " is in use");
   }
   const int64_t number = member.num_posted;
   FailIfSomeoneLeft(group, number);
-  if (group->failure != COMMSCHED_OK) {
-    return Failure(*group, message, message_size);
-  }
+  if (!group->failure.ok()) return group->failure;
   member.requests[request] = number;
   group->PostedAs(number)[comm->rank] = *launch;
   member.num_posted = number + 1;
   RunIfAllHavePosted(group, number);
-  return COMMSCHED_OK;
+  return {};
 }
 
-commsched_status_t Poll(void* opaque, uint32_t request,
-                        commsched_launch_result_t* out_result, char* message,
-                        uint64_t message_size) {
+Outcome Poll(void* opaque, uint32_t request,
+             commsched_launch_result_t* out_result) {
   auto* comm = static_cast<Comm*>(opaque);
   Group* group = comm->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
@@ -432,9 +400,9 @@ commsched_status_t Poll(void* opaque, uint32_t request,
     out_result->started_ns =
         group->started_ns[static_cast<size_t>(number % group->max_in_flight)];
     number = kNone;  // The request is free again.
-    return COMMSCHED_OK;
+    return {};
   }
-  return Failure(*group, message, message_size);
+  return group->failure;
 }
 
 // Only this rank's members must fail. Here they share one failure, since any of
@@ -449,8 +417,7 @@ void Abort(void* /*rank*/, void* const* comms, uint32_t num_comms,
 }
 
 // Nothing is touched once the lock is free, so there is nothing to wait for.
-commsched_status_t CommDestroy(void* opaque, int64_t /*deadline_ns*/,
-                               char* /*message*/, uint64_t /*message_size*/) {
+Outcome CommDestroy(void* opaque, int64_t /*deadline_ns*/) {
   const std::unique_ptr<Comm> comm(static_cast<Comm*>(opaque));
   const std::lock_guard<std::mutex> lock(comm->instance->mu);
   bool is_last = true;
@@ -474,14 +441,13 @@ commsched_status_t CommDestroy(void* opaque, int64_t /*deadline_ns*/,
     }
   }
   if (is_last) comm->instance->groups.erase(comm->id);
-  return COMMSCHED_OK;
+  return {};
 }
 
-commsched_status_t CommStatus(void* opaque, char* message,
-                              uint64_t message_size) {
+Outcome CommStatus(void* opaque) {
   Group* group = static_cast<Comm*>(opaque)->group.get();
   const std::lock_guard<std::mutex> lock(group->mu);
-  return Failure(*group, message, message_size);
+  return group->failure;
 }
 
 uint32_t CommMissing(void* opaque, uint32_t request, int32_t* out_ranks,
@@ -511,19 +477,19 @@ const commsched_backend_t kBackend = {
     .dtypes = 0,
     .reductions = 0,
     .memory_kinds = 0,  // Of the host.
-    .instance_create = InstanceCreate,
-    .instance_destroy = InstanceDestroy,
-    .rank_open = RankOpen,
-    .rank_close = RankClose,
-    .comm_create = CommCreate,
-    .launch = Launch,
-    .poll = Poll,
-    .abort = Abort,
-    .comm_destroy = CommDestroy,
+    .instance_create = kGuarded<&InstanceCreate>,
+    .instance_destroy = kGuarded<&InstanceDestroy>,
+    .rank_open = kGuarded<&RankOpen>,
+    .rank_close = kGuarded<&RankClose>,
+    .comm_create = kGuarded<&CommCreate>,
+    .launch = kGuarded<&Launch>,
+    .poll = kGuarded<&Poll>,
+    .abort = kGuarded<&Abort>,
+    .comm_destroy = kGuarded<&CommDestroy>,
     .comm_ready = nullptr,  // Who comes late is waited for by its launches.
-    .comm_status = CommStatus,
+    .comm_status = kGuarded<&CommStatus>,
     .comm_expect = nullptr,  // Launches need nothing of their own.
-    .comm_missing = CommMissing,
+    .comm_missing = kGuarded<&CommMissing>,
     .mem_register = nullptr,  // Any memory will do.
     .mem_unregister = nullptr,
     // The host sleeps by itself, until `wake`. One whose news come through a
@@ -544,10 +510,5 @@ const commsched_plugin_t kPlugins[] = {
 
 }  // namespace
 
-COMMSCHED_PLUGIN_LIST commsched_plugins_v0 = {
-    .struct_size = sizeof(commsched_plugin_list_t),
-    .abi = COMMSCHED_PLUGIN_LIST_ABI,
-    .num_plugins = 1,
-    .plugins = kPlugins,
-    .init = Init,
-};
+COMMSCHED_PLUGIN_LIST commsched_plugins_v0 =
+    commsched::PluginList(kPlugins, kGuarded<&Init>);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "support/outcome.h"
 #include "ucx/algorithms/algorithm.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

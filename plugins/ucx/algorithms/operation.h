@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "support/outcome.h"
 #include "ucx/algorithms/layout.h"
 #include "ucx/message.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

@@ -16,9 +16,9 @@
 #include <memory>
 #include <vector>
 
+#include "support/outcome.h"
 #include "ucx/host/descriptor.h"
 #include "ucx/host/segment.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

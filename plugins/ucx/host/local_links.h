@@ -25,13 +25,13 @@
 #include <string>
 #include <vector>
 
+#include "support/outcome.h"
 #include "ucx/host/descriptor.h"
 #include "ucx/host/doorbell.h"
 #include "ucx/host/handover.h"
 #include "ucx/host/ring.h"
 #include "ucx/host/segment.h"
 #include "ucx/message.h"
-#include "ucx/outcome.h"
 #include "ucx/pools.h"
 #include "ucx/tag_table.h"
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ucx/outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::ucx {
 

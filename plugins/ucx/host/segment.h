@@ -3,12 +3,19 @@
 #ifndef COMMSCHED_PLUGINS_UCX_HOST_SEGMENT_H_
 #define COMMSCHED_PLUGINS_UCX_HOST_SEGMENT_H_
 
+#include <cerrno>
 #include <cstdint>
 
+#include "support/outcome.h"
 #include "ucx/host/descriptor.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
+
+// Whether `error`, an errno, says that this process may not do something,
+// rather than that something is scarce.
+inline bool IsForbidden(int error) {
+  return error == EACCES || error == EPERM || error == ENOSYS;
+}
 
 // Owns a mapping, or none. Moves; the memory stays where it is.
 class Segment {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "support/outcome.h"
 #include "ucx/host/handover.h"
 #include "ucx/host/local_links.h"
 #include "ucx/host/peer_memory.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "commsched/plugin.h"
+#include "support/outcome.h"
 #include "ucx/algorithms/choice.h"
 #include "ucx/host/local_links.h"
 #include "ucx/message.h"
 #include "ucx/network/endpoints.h"
 #include "ucx/network/notices.h"
-#include "ucx/outcome.h"
 
 namespace commsched::ucx {
 

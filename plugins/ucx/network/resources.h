@@ -2,7 +2,7 @@
 #ifndef COMMSCHED_PLUGINS_UCX_NETWORK_RESOURCES_H_
 #define COMMSCHED_PLUGINS_UCX_NETWORK_RESOURCES_H_
 
-#include "ucx/outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::ucx {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ucx/outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::ucx {
 
