@@ -611,13 +611,14 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
 
 namespace {
 
-MeetMessage Meeting(MeetingKind kind, absl::Span<const int> members,
+MeetMessage Meeting(MeetingKind kind, const MeetingMembers& members,
                     absl::string_view key, absl::string_view payload,
                     int64_t timeout_ns) {
   MeetMessage message;
   message.kind = static_cast<uint32_t>(kind);
   message.key = Text(key);
-  message.members = Numbers(members);
+  message.members = Numbers(members.ranks);
+  message.names = Numbers(members.names);
   message.timeout_ns = timeout_ns;
   message.payload = Text(payload);
   return message;
@@ -635,14 +636,14 @@ absl::StatusOr<std::string> Only(
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ControlClient::Gather(
-    absl::Span<const int> members, absl::string_view key,
+    const MeetingMembers& members, absl::string_view key,
     absl::string_view payload, int64_t timeout_ns) {
   return impl_->Ask(
       Meeting(MeetingKind::kGather, members, key, payload, timeout_ns),
       timeout_ns);
 }
 
-absl::Status ControlClient::Agree(absl::Span<const int> members,
+absl::Status ControlClient::Agree(const MeetingMembers& members,
                                   absl::string_view key,
                                   absl::string_view payload,
                                   int64_t timeout_ns) {
@@ -652,7 +653,7 @@ absl::Status ControlClient::Agree(absl::Span<const int> members,
       .status();
 }
 
-absl::StatusOr<bool> ControlClient::Match(absl::Span<const int> members,
+absl::StatusOr<bool> ControlClient::Match(const MeetingMembers& members,
                                           absl::string_view key,
                                           absl::Span<const Claim> claims,
                                           int64_t timeout_ns) {
@@ -665,18 +666,29 @@ absl::StatusOr<bool> ControlClient::Match(absl::Span<const int> members,
 }
 
 absl::StatusOr<std::string> ControlClient::Broadcast(
-    absl::Span<const int> members, absl::string_view key,
+    const MeetingMembers& members, absl::string_view key,
     absl::string_view payload, int64_t timeout_ns) {
   return Only(impl_->Ask(
       Meeting(MeetingKind::kBroadcast, members, key, payload, timeout_ns),
       timeout_ns));
 }
 
-void ControlClient::Decline(absl::Span<const int> members,
+absl::Status ControlClient::Split(const MeetingMembers& members,
+                                  absl::string_view key,
+                                  absl::string_view payload,
+                                  int64_t timeout_ns) {
+  return impl_
+      ->Ask(Meeting(MeetingKind::kSplit, members, key, payload, timeout_ns),
+            timeout_ns)
+      .status();
+}
+
+void ControlClient::Decline(const MeetingMembers& members,
                             absl::string_view key, const absl::Status& why) {
   DeclineMessage message;
   message.key = Text(key);
-  message.members = Numbers(members);
+  message.members = Numbers(members.ranks);
+  message.names = Numbers(members.names);
   message.code = static_cast<uint32_t>(why.code());
   message.message = Text(why.message());
   impl_->Say(FrameOf(message));
@@ -703,10 +715,12 @@ absl::Status ControlClient::Put(absl::string_view key, absl::string_view value,
   return impl_->Ask(std::move(message), timeout_ns).status();
 }
 
-absl::StatusOr<std::string> ControlClient::Get(absl::string_view key,
+absl::StatusOr<std::string> ControlClient::Get(absl::Span<const int> members,
+                                               absl::string_view key,
                                                int64_t timeout_ns) {
   GetMessage message;
   message.key = Text(key);
+  message.members = Numbers(members);
   message.timeout_ns = timeout_ns;
   return Only(impl_->Ask(std::move(message), timeout_ns));
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "control/claims.h"
+#include "control/meeting_table.h"
 #include "control/roster.h"
 
 namespace commsched {
@@ -73,25 +74,28 @@ class ControlClient {
 
   // Meetings (control/meeting_table.h) of `members`, world ranks of which this
   // is one; none: all. They block up to `timeout_ns`.
-  absl::StatusOr<std::vector<std::string>> Gather(absl::Span<const int> members,
+  absl::StatusOr<std::vector<std::string>> Gather(const MeetingMembers& members,
                                                   absl::string_view key,
                                                   absl::string_view payload,
                                                   int64_t timeout_ns);
   // Of equal payloads: OK, or kFailedPrecondition with two that differ.
-  absl::Status Agree(absl::Span<const int> members, absl::string_view key,
+  absl::Status Agree(const MeetingMembers& members, absl::string_view key,
                      absl::string_view payload, int64_t timeout_ns);
   // Whether what the members claim holds together.
-  absl::StatusOr<bool> Match(absl::Span<const int> members,
+  absl::StatusOr<bool> Match(const MeetingMembers& members,
                              absl::string_view key,
                              absl::Span<const Claim> claims,
                              int64_t timeout_ns);
   // The payload of the first member.
-  absl::StatusOr<std::string> Broadcast(absl::Span<const int> members,
+  absl::StatusOr<std::string> Broadcast(const MeetingMembers& members,
                                         absl::string_view key,
                                         absl::string_view payload,
                                         int64_t timeout_ns);
+  // `payload`: MeetingTable::SplitPayload().
+  absl::Status Split(const MeetingMembers& members, absl::string_view key,
+                     absl::string_view payload, int64_t timeout_ns);
   // Never blocks, but exit() does (below).
-  void Decline(absl::Span<const int> members, absl::string_view key,
+  void Decline(const MeetingMembers& members, absl::string_view key,
                const absl::Status& why);
 
   // Tells all other ranks, those that join later too, that this one has failed
@@ -109,8 +113,13 @@ class ControlClient {
   // Leaves a value for everybody: kAlreadyExists if the key has one.
   absl::Status Put(absl::string_view key, absl::string_view value,
                    int64_t timeout_ns);
-  // Blocks until somebody has put it; fails when a rank is lost or leaves.
-  absl::StatusOr<std::string> Get(absl::string_view key, int64_t timeout_ns);
+  // Blocks until somebody has put it; fails when one of `members`, who may put
+  // it, is lost or leaves; none: any rank.
+  absl::StatusOr<std::string> Get(absl::Span<const int> members,
+                                  absl::string_view key, int64_t timeout_ns);
+  absl::StatusOr<std::string> Get(absl::string_view key, int64_t timeout_ns) {
+    return Get({}, key, timeout_ns);
+  }
 
   // Blocks until all ranks have joined: where each is. Fails likewise.
   absl::StatusOr<Roster> WaitForRoster(int64_t timeout_ns);

@@ -144,9 +144,11 @@ absl::Status Hub::Meet(int rank, MeetMessage message, int64_t now_ns) {
         absl::StrCat("meeting of kind ", message.kind, " and timeout ",
                      message.timeout_ns, " ns does not exist"));
   }
+  const std::vector<int> members = MembersOf(message.members);
+  std::vector<std::string> decided;
   const absl::Status status = meetings_.Come(
       static_cast<MeetingKind>(message.kind), message.key,
-      MembersOf(message.members), rank, std::move(message.payload));
+      {members, message.names}, rank, std::move(message.payload), &decided);
   if (!status.ok()) {
     Answer(rank, message.number, status, {});
     return absl::OkStatus();
@@ -158,6 +160,7 @@ absl::Status Hub::Meet(int rank, MeetMessage message, int64_t now_ns) {
   in_meeting_[Place(rank, message.key)] = asked;
   waiters_.insert({asked.deadline_ns, rank, Wait::kMeeting, message.key});
   Settle(message.key);
+  for (const std::string& key : decided) Settle(key);
   return absl::OkStatus();
 }
 
@@ -166,7 +169,8 @@ absl::Status Hub::Decline(int rank, const DeclineMessage& message) {
   if (message.code == 0) {
     return absl::InvalidArgumentError("a rank declined without a reason");
   }
-  meetings_.Decline(message.key, MembersOf(message.members), rank,
+  const std::vector<int> members = MembersOf(message.members);
+  meetings_.Decline(message.key, {members, message.names}, rank,
                     StatusFrom(message.code, message.message));
   Settle(message.key);
   return absl::OkStatus();
@@ -255,7 +259,8 @@ absl::Status Hub::Get(int rank, GetMessage message, int64_t now_ns) {
     return absl::OkStatus();
   }
   const Asked asked{message.number, now_ns,
-                    DeadlineAfter(now_ns, message.timeout_ns)};
+                    DeadlineAfter(now_ns, message.timeout_ns),
+                    std::move(message.members)};
   auto& getters = getters_[message.key];
   for (const auto& [getter, other] : getters) {
     if (getter != rank) continue;
@@ -368,8 +373,12 @@ void Hub::Depart(int rank, State state, const absl::Status& why) {
     return true;
   });
   for (const std::string& key : meetings_.Lose(rank, why)) Settle(key);
-  // It may be the one that was to put what others wait for. Who has joined and
-  // left is on the roster all the same.
+  FailGetters(rank, state, why);
+}
+
+// `rank`, which departs, may be the one that was to put what others wait for.
+// Who has joined and left is on the roster all the same.
+void Hub::FailGetters(int rank, State state, const absl::Status& why) {
   const auto getters = std::exchange(getters_, {});
   for (const auto& [key, asked_by] : getters) {
     const bool is_roster = key == kRosterKey;
@@ -378,6 +387,12 @@ void Hub::Depart(int rank, State state, const absl::Status& why) {
       continue;
     }
     for (const auto& [getter, asked] : asked_by) {
+      const std::vector<int32_t>& members = asked.members;
+      if (!members.empty() &&
+          std::find(members.begin(), members.end(), rank) == members.end()) {
+        getters_[key].emplace_back(getter, asked);
+        continue;
+      }
       waiters_.erase({asked.deadline_ns, getter, Wait::kGet, key});
       Answer(getter, asked.number,
              is_roster ? why

@@ -108,6 +108,7 @@ class Hub {
     uint64_t number = 0;  // Of the request.
     int64_t since_ns = 0;
     int64_t deadline_ns = 0;
+    std::vector<int32_t> members = {};  // GetMessage::members
   };
   using Place = std::pair<int, std::string>;  // Rank and key.
 
@@ -126,6 +127,7 @@ class Hub {
   void Settle(const std::string& key);
   void Answer(int rank, uint64_t number, const absl::Status& status,
               std::vector<std::string> values);
+  void FailGetters(int rank, State state, const absl::Status& why);
   std::vector<int> MembersOf(const std::vector<int32_t>& members) const;
 
   const Send send_;

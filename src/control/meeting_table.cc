@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -19,12 +20,22 @@ size_t IndexOf(absl::Span<const int> members, int rank) {
   return static_cast<size_t>(found - members.begin());
 }
 
+// What messages call a member of it.
+int NameOf(const MeetingTable::Meeting& meeting, size_t member) {
+  return meeting.names.empty() ? meeting.members[member]
+                               : meeting.names[member];
+}
+
+int NameOf(const MeetingMembers& members, size_t member) {
+  return members.names.empty() ? members.ranks[member] : members.names[member];
+}
+
 // "1, 2, 5 and 9 more".
 std::string MissingRanks(const MeetingTable::Meeting& meeting) {
   constexpr size_t kMaxNamed = 16;
   std::vector<int> missing;
   for (size_t i = 0; i < meeting.members.size(); ++i) {
-    if (!meeting.has_come[i]) missing.push_back(meeting.members[i]);
+    if (!meeting.has_come[i]) missing.push_back(NameOf(meeting, i));
   }
   if (missing.size() <= kMaxNamed) return absl::StrJoin(missing, ", ");
   const size_t more = missing.size() - kMaxNamed;
@@ -42,6 +53,8 @@ absl::string_view KindName(MeetingKind kind) {
       return "broadcast";
     case MeetingKind::kMatch:
       return "match";
+    case MeetingKind::kSplit:
+      return "split";
   }
   return "unknown";
 }
@@ -53,14 +66,45 @@ std::string Shown(absl::string_view payload) {
                       payload.size() > kMaxShown ? "..." : "", "'");
 }
 
-absl::Status Declined(absl::string_view key, int rank, bool has_come,
-                      const absl::Status& why) {
-  return absl::Status(
-      why.code() == absl::StatusCode::kAborted
-          ? absl::StatusCode::kAborted
-          : absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("meeting '", key, "': rank ", rank,
-                   has_come ? " left: " : " will not come: ", why.message()));
+absl::Status Declined(absl::string_view key, int name, bool has_come,
+                      const absl::Status& why, absl::string_view where = "") {
+  return absl::Status(why.code() == absl::StatusCode::kAborted
+                          ? absl::StatusCode::kAborted
+                          : absl::StatusCode::kFailedPrecondition,
+                      absl::StrCat("meeting '", key, "': rank ", name,
+                                   has_come ? " left: " : " will not come: ",
+                                   where, why.message()));
+}
+
+// The same of a rank that is gone, which `why` names as the job does.
+absl::Status Gone(absl::string_view key, const MeetingTable::Meeting& meeting,
+                  size_t member, const absl::Status& why) {
+  return Declined(key, NameOf(meeting, member), meeting.has_come[member], why,
+                  meeting.names.empty() ? "" : "in the job, ");
+}
+
+absl::Status CheckNames(absl::string_view key, const MeetingMembers& members) {
+  if (members.names.empty() || members.names.size() == members.ranks.size()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("meeting '", key, "': ", members.names.size(), " names of ",
+                   members.ranks.size(), " members"));
+}
+
+// A family and a sentence.
+struct Split {
+  absl::string_view family;
+  absl::string_view sentence;
+};
+
+Split SplitOf(absl::string_view payload) {
+  const size_t end = payload.find('\n');
+  return {payload.substr(0, end), payload.substr(end + 1)};
+}
+
+bool IsWaiting(const MeetingTable::Meeting& meeting, size_t member) {
+  return meeting.has_come[member] && !meeting.has_left[member];
 }
 
 void Fail(absl::Status failure, MeetingTable::Meeting* meeting) {
@@ -72,10 +116,16 @@ void Fail(absl::Status failure, MeetingTable::Meeting* meeting) {
 
 MeetingTable::MeetingTable(int size) : size_(size) {}
 
+std::string MeetingTable::SplitPayload(absl::string_view family,
+                                       absl::string_view sentence) {
+  return absl::StrCat(family, "\n", sentence);
+}
+
 absl::Status MeetingTable::CheckMembers(absl::string_view key,
-                                        absl::Span<const int> members) const {
+                                        const MeetingMembers& members) const {
+  RETURN_IF_ERROR(CheckNames(key, members));
   std::vector<bool> seen(static_cast<size_t>(size_));
-  for (const int rank : members) {
+  for (const int rank : members.ranks) {
     if (rank < 0 || rank >= size_) {
       return absl::InvalidArgumentError(absl::StrCat(
           "meeting '", key, "': member ", rank, " is not in 0..", size_ - 1));
@@ -90,19 +140,21 @@ absl::Status MeetingTable::CheckMembers(absl::string_view key,
 }
 
 MeetingTable::Meeting& MeetingTable::Open(absl::string_view key,
-                                          absl::Span<const int> members) {
+                                          const MeetingMembers& members) {
   const auto [at, is_new] =
       meetings_.try_emplace(std::string(key.data(), key.size()));
   Meeting& meeting = at->second;
   if (is_new) {
-    meeting.members.assign(members.begin(), members.end());
-    meeting.payloads.resize(members.size());
-    meeting.has_come.resize(members.size());
-    meeting.has_left.resize(members.size());
-    for (const int rank : members) {
-      const auto lost = lost_.find(rank);
+    const absl::Span<const int> ranks = members.ranks;
+    meeting.members.assign(ranks.begin(), ranks.end());
+    meeting.names.assign(members.names.begin(), members.names.end());
+    meeting.payloads.resize(ranks.size());
+    meeting.has_come.resize(ranks.size());
+    meeting.has_left.resize(ranks.size());
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const auto lost = lost_.find(ranks[i]);
       if (lost == lost_.end()) continue;
-      Fail(Declined(key, rank, false, lost->second), &meeting);
+      Fail(Gone(key, meeting, i, lost->second), &meeting);
       break;
     }
     LeaveLost(&meeting);
@@ -147,9 +199,9 @@ void MeetingTable::DecideIfDue(absl::string_view key, size_t member,
           meeting->payloads[other] != meeting->payloads[member]) {
         const auto [low, high] = std::minmax(other, member);
         Fail(absl::FailedPreconditionError(absl::StrCat(
-                 "meeting '", key, "': rank ", meeting->members[low], " has ",
+                 "meeting '", key, "': rank ", NameOf(*meeting, low), " has ",
                  Shown(meeting->payloads[low]), ", rank ",
-                 meeting->members[high], " has ",
+                 NameOf(*meeting, high), " has ",
                  Shown(meeting->payloads[high]))),
              meeting);
         return;
@@ -169,12 +221,65 @@ void MeetingTable::DecideIfDue(absl::string_view key, size_t member,
       meeting->decided = true;
       meeting->results = {meeting->tally.Hold() ? kMatches : kDiffers};
       return;
+    case MeetingKind::kSplit:
+      meeting->decided = all_here;
+      return;
+  }
+}
+
+absl::Status MeetingTable::CheckSplit(absl::string_view key, int rank, int name,
+                                      absl::string_view payload) const {
+  if (!absl::StrContains(payload, '\n')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("meeting '", key, "': rank ", name,
+                     " comes to split without a family"));
+  }
+  const Split mine = SplitOf(payload);
+  for (const auto& [other_key, other] : meetings_) {
+    if (other.kind != MeetingKind::kSplit || other.decided) continue;
+    const size_t member = IndexOf(other.members, rank);
+    if (member == kNoMember || !IsWaiting(other, member)) continue;
+    const Split open = SplitOf(other.payloads[member]);
+    if (open.family != mine.family) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", name, " ", mine.sentence, ", but another of its threads ",
+        open.sentence, " and waits: one after the other"));
+  }
+  return absl::OkStatus();
+}
+
+// `member`, which has come to `meeting` to split, may be waited for by one that
+// it waits for.
+void MeetingTable::FailCrossing(absl::string_view key, size_t member,
+                                Meeting* meeting,
+                                std::vector<std::string>* decided) {
+  const Split mine = SplitOf(meeting->payloads[member]);
+  const int rank = meeting->members[member];
+  for (auto& [other_key, other] : meetings_) {
+    if (other.kind != MeetingKind::kSplit || other.decided) continue;
+    if (other_key == key || IndexOf(other.members, rank) == kNoMember) continue;
+    for (size_t i = 0; i < other.members.size(); ++i) {
+      if (!IsWaiting(other, i)) continue;
+      if (IndexOf(meeting->members, other.members[i]) == kNoMember) continue;
+      const Split theirs = SplitOf(other.payloads[i]);
+      if (theirs.family != mine.family) break;
+      const absl::Status failure = absl::FailedPreconditionError(
+          absl::StrCat("rank ", NameOf(other, i), " ", theirs.sentence,
+                       ", while rank ", NameOf(*meeting, member), " ",
+                       mine.sentence, ": each waits for the other"));
+      if (!meeting->decided) Fail(failure, meeting);
+      Fail(failure, &other);
+      if (decided != nullptr) decided->push_back(other_key);
+      break;
+    }
   }
 }
 
 absl::Status MeetingTable::Come(MeetingKind kind, absl::string_view key,
-                                absl::Span<const int> members, int rank,
-                                std::string payload) {
+                                const MeetingMembers& of, int rank,
+                                std::string payload,
+                                std::vector<std::string>* decided) {
+  const absl::Span<const int> members = of.ranks;
   if (rank < 0 || rank >= size_) {
     return absl::InvalidArgumentError(absl::StrCat(
         "meeting '", key, "': rank ", rank, " is not in 0..", size_ - 1));
@@ -185,6 +290,7 @@ absl::Status MeetingTable::Come(MeetingKind kind, absl::string_view key,
         absl::StrCat("meeting '", key, "': rank ", rank, " is not among ",
                      absl::StrJoin(members, ", ")));
   }
+  RETURN_IF_ERROR(CheckNames(key, of));
   if (const Meeting* open = Find(key); open != nullptr) {
     if (open->kind.value_or(kind) != kind || open->members != members) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -198,37 +304,44 @@ absl::Status MeetingTable::Come(MeetingKind kind, absl::string_view key,
           "rank ", rank, " is already in the meeting '", key, "'"));
     }
   } else {
-    RETURN_IF_ERROR(CheckMembers(key, members));
+    RETURN_IF_ERROR(CheckMembers(key, of));
   }
   std::vector<Claim> claims;
   if (kind == MeetingKind::kMatch) {
     ASSIGN_OR_RETURN(claims, DecodeClaims(payload));
     payload.clear();
+  } else if (kind == MeetingKind::kSplit) {
+    RETURN_IF_ERROR(CheckSplit(key, rank, NameOf(of, member), payload));
   }
-  Meeting& meeting = Open(key, members);
+  Meeting& meeting = Open(key, of);
   meeting.kind = kind;
   meeting.has_come[member] = true;
   ++meeting.num_come;
   meeting.payloads[member] = std::move(payload);
   meeting.tally.Add(claims);
+  if (kind == MeetingKind::kSplit && !meeting.decided) {
+    FailCrossing(key, member, &meeting, decided);
+  }
   if (!meeting.decided) DecideIfDue(key, member, &meeting);
   return absl::OkStatus();
 }
 
 // Unless it waits, a rank that comes, fails the meeting and leaves, all at
 // once.
-void MeetingTable::Decline(absl::string_view key, absl::Span<const int> members,
+void MeetingTable::Decline(absl::string_view key, const MeetingMembers& members,
                            int rank, const absl::Status& why) {
-  const size_t member = IndexOf(members, rank);
+  const size_t member = IndexOf(members.ranks, rank);
   if (member == kNoMember) return;
   if (const Meeting* open = Find(key); open != nullptr
-                                           ? open->members != members
+                                           ? open->members != members.ranks
                                            : !CheckMembers(key, members).ok()) {
     return;
   }
   Meeting& meeting = Open(key, members);
   const bool has_come = meeting.has_come[member];
-  if (!meeting.decided) Fail(Declined(key, rank, has_come, why), &meeting);
+  if (!meeting.decided) {
+    Fail(Declined(key, NameOf(meeting, member), has_come, why), &meeting);
+  }
   if (has_come) return;  // It leaves on its own.
   meeting.has_come[member] = true;
   ++meeting.num_come;
@@ -245,7 +358,7 @@ std::vector<std::string> MeetingTable::Lose(int rank, const absl::Status& why) {
     const size_t member = IndexOf(meeting.members, rank);
     if (member == kNoMember) continue;
     if (!meeting.decided) {
-      Fail(Declined(key, rank, meeting.has_come[member], why), &meeting);
+      Fail(Gone(key, meeting, member, why), &meeting);
       decided.push_back(key);
     }
     LeaveLost(&meeting);
@@ -259,8 +372,9 @@ void MeetingTable::Expire(absl::string_view key, int rank, int64_t waited_ns) {
   const auto at = meetings_.find(key);
   if (at == meetings_.end() || at->second.decided) return;
   Meeting& meeting = at->second;
+  const size_t member = IndexOf(meeting.members, rank);
   Fail(absl::DeadlineExceededError(absl::StrCat(
-           "meeting '", key, "': rank ", rank, " waited ",
+           "meeting '", key, "': rank ", NameOf(meeting, member), " waited ",
            waited_ns / 1'000'000, " ms; missing of ", meeting.members.size(),
            " ranks: ", MissingRanks(meeting))),
        &meeting);

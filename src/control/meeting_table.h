@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,24 @@
 
 namespace commsched {
 
+// Who meets. Thread-compatible.
+struct MeetingMembers {
+  MeetingMembers() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): the ranks alone.
+  MeetingMembers(absl::Span<const int> of_ranks) : ranks(of_ranks) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): likewise.
+  MeetingMembers(const std::vector<int>& of_ranks) : ranks(of_ranks) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): likewise.
+  MeetingMembers(std::initializer_list<int> of_ranks) : ranks(of_ranks) {}
+  MeetingMembers(absl::Span<const int> of_ranks, absl::Span<const int> called)
+      : ranks(of_ranks), names(called) {}
+
+  absl::Span<const int> ranks;  // Of the job.
+  // By member: the number by which messages call it, which is that of its rank
+  // in a world of some ranks of the job. Empty: its rank.
+  absl::Span<const int> names;
+};
+
 // A meeting is known by its key. Each of its members, given by world rank and
 // by all in the same order, comes once, waits until the meeting is decided, and
 // leaves with what was decided. One that fails for a member fails for all,
@@ -29,6 +48,11 @@ namespace commsched {
 //   kBroadcast  decided when the first member has come; gives its payload
 //   kMatch      decided when all have come, with claims (control/claims.h);
 //               gives kMatches if they hold together, else kDiffers
+//   kSplit      decided when all have come; gives nothing. Payloads are a
+//               family and a sentence of what the rank does (SplitPayload()). A
+//               rank is in one such meeting of a family at a time. So if two
+//               ranks wait for each other in different ones, neither can end:
+//               both fail at once, with both sentences
 //
 // Decides, but waits for nobody and reads no clock. Thread-compatible.
 class MeetingTable {
@@ -39,6 +63,7 @@ class MeetingTable {
   struct Meeting {
     absl::optional<MeetingKind> kind;  // None: only declined so far.
     std::vector<int> members;
+    std::vector<int> names;             // MeetingMembers::names
     std::vector<std::string> payloads;  // By member; of kMatch none.
     ClaimTally tally;                   // Of kMatch.
     std::vector<bool> has_come;
@@ -53,18 +78,24 @@ class MeetingTable {
   // Of ranks 0 to `size` - 1.
   explicit MeetingTable(int size);
 
+  // Of kSplit: "splits the world into ..." follows the rank's name.
+  static std::string SplitPayload(absl::string_view family,
+                                  absl::string_view sentence);
+
   // `rank` comes with `payload`. An error is the caller's, and changes nothing:
   // a rank that is no member or is there already, members that are no ranks or
   // named twice, a meeting of another kind or other members, or a payload that
-  // is no claims.
+  // is no claims, or of no split. Adds the keys of other meetings that this has
+  // decided to `decided`, unless that is null.
   absl::Status Come(MeetingKind kind, absl::string_view key,
-                    absl::Span<const int> members, int rank,
-                    std::string payload);
+                    const MeetingMembers& members, int rank,
+                    std::string payload,
+                    std::vector<std::string>* decided = nullptr);
 
   // `rank` will not come to `key`, or not stay: because of `why`, which is not
   // OK. All others get a status that names both: kAborted if `why` is that, and
   // else kFailedPrecondition. Nothing happens if the meeting is decided.
-  void Decline(absl::string_view key, absl::Span<const int> members, int rank,
+  void Decline(absl::string_view key, const MeetingMembers& members, int rank,
                const absl::Status& why);
 
   // `rank` is gone, because of `why`, from all meetings now and later. Returns
@@ -92,8 +123,12 @@ class MeetingTable {
   using Meetings = absl::flat_hash_map<std::string, Meeting>;
 
   absl::Status CheckMembers(absl::string_view key,
-                            absl::Span<const int> members) const;
-  Meeting& Open(absl::string_view key, absl::Span<const int> members);
+                            const MeetingMembers& members) const;
+  Meeting& Open(absl::string_view key, const MeetingMembers& members);
+  absl::Status CheckSplit(absl::string_view key, int rank, int name,
+                          absl::string_view payload) const;
+  void FailCrossing(absl::string_view key, size_t member, Meeting* meeting,
+                    std::vector<std::string>* decided);
   void DecideIfDue(absl::string_view key, size_t member, Meeting* meeting);
   // Marks members that are gone as having come and left.
   void LeaveLost(Meeting* meeting);

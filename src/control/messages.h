@@ -16,7 +16,7 @@
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 5;
+inline constexpr uint32_t kControlVersion = 6;
 
 // So that a handshake fits kMaxHandshakeBytes.
 inline constexpr size_t kMaxJobBytes = 128;
@@ -109,9 +109,10 @@ enum class MeetingKind : uint32_t {
   kGather = 0,
   kAgree = 1,
   kBroadcast = 2,
-  kMatch = 3
+  kMatch = 3,
+  kSplit = 4
 };
-inline constexpr uint32_t kNumMeetingKinds = 4;
+inline constexpr uint32_t kNumMeetingKinds = 5;
 
 struct MeetMessage {
   static constexpr FrameKind kKind = FrameKind::kMeet;
@@ -119,13 +120,14 @@ struct MeetMessage {
   uint32_t kind = 0;    // MeetingKind
   std::string key;
   std::vector<int32_t> members;  // None: all ranks.
+  std::vector<int32_t> names;    // MeetingMembers::names
   int64_t timeout_ns = 0;
   std::string payload;
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
-    visit(self.number, self.kind, self.key, self.members, self.timeout_ns,
-          self.payload);
+    visit(self.number, self.kind, self.key, self.members, self.names,
+          self.timeout_ns, self.payload);
   }
 };
 
@@ -133,12 +135,13 @@ struct DeclineMessage {
   static constexpr FrameKind kKind = FrameKind::kDecline;
   std::string key;
   std::vector<int32_t> members;
+  std::vector<int32_t> names;
   uint32_t code = 0;
   std::string message;
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
-    visit(self.key, self.members, self.code, self.message);
+    visit(self.key, self.members, self.names, self.code, self.message);
   }
 };
 
@@ -158,11 +161,13 @@ struct GetMessage {
   static constexpr FrameKind kKind = FrameKind::kGet;
   uint64_t number = 0;
   std::string key;
+  // Who may put it; none: all ranks. The request fails when one of them goes.
+  std::vector<int32_t> members;
   int64_t timeout_ns = 0;
 
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
-    visit(self.number, self.key, self.timeout_ns);
+    visit(self.number, self.key, self.members, self.timeout_ns);
   }
 };
 

@@ -440,11 +440,55 @@ TEST_F(HubTest, WhatBreaksTheProtocolIsAnError) {
               StatusIs(StatusCode::kInvalidArgument, "timeout -1"));
   MeetMessage odd = Meet(1, "key");
   odd.kind = kNumMeetingKinds;
-  EXPECT_THAT(Say(0, odd), StatusIs(StatusCode::kInvalidArgument, "kind 4"));
+  EXPECT_THAT(Say(0, odd), StatusIs(StatusCode::kInvalidArgument, "kind 5"));
   EXPECT_THAT(Say(0, Get(1, "key", -1)),
               StatusIs(StatusCode::kInvalidArgument, "negative"));
   EXPECT_THAT(Say(0, DeclineMessage{}),
               StatusIs(StatusCode::kInvalidArgument, "without a reason"));
+}
+
+// ---- Parts of the job ----
+
+TEST_F(HubTest, WhoWaitsForAValueOfSomeRanksIsNotToldOfTheLossOfOthers) {
+  JoinAll();
+  GetMessage of_pair = Get(1, "of 0 and 1");
+  of_pair.members = {0, 1};
+  ASSERT_OK(Say(0, of_pair));
+  ASSERT_OK(Say(1, Get(2, "of all")));
+  hub_.Lose(2, "killed");
+  EXPECT_THAT(Sent(0), ElementsAre("lost 2: rank 2 is lost: killed"));
+  EXPECT_THAT(Sent(1),
+              ElementsAre("2 ABORTED: key 'of all': rank 2 will not put it: "
+                          "rank 2 is lost: killed",
+                          "lost 2: rank 2 is lost: killed"));
+  ASSERT_OK(Say(1, Put(3, "of 0 and 1", "value")));
+  EXPECT_THAT(Sent(0), ElementsAre("1 OK: value"));
+  of_pair.number = 4;
+  of_pair.key = "again";
+  ASSERT_OK(Say(0, of_pair));
+  hub_.Lose(1, "killed");
+  EXPECT_THAT(Sent(0),
+              ElementsAre("4 ABORTED: key 'again': rank 1 will not put it: "
+                          "rank 1 is lost: killed",
+                          "lost 1: rank 1 is lost: killed"));
+}
+
+TEST_F(HubTest, SplitsThatCrossAreAnsweredBoth) {
+  JoinAll();
+  MeetMessage split = Meet(1, "a", MeetingTable::SplitPayload("job", "does a"));
+  split.kind = static_cast<uint32_t>(MeetingKind::kSplit);
+  split.members = {0, 1};
+  ASSERT_OK(Say(0, split));
+  split.key = "b";
+  split.payload = MeetingTable::SplitPayload("job", "does b");
+  split.members = {0, 1, 2};
+  ASSERT_OK(Say(1, split));
+  const std::string text =
+      "1 FAILED_PRECONDITION: rank 0 does a, while rank 1 does b: each waits "
+      "for the other";
+  EXPECT_THAT(Sent(0), ElementsAre(text));
+  EXPECT_THAT(Sent(1), ElementsAre(text));
+  EXPECT_THAT(Sent(2), IsEmpty());
 }
 
 }  // namespace

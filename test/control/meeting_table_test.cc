@@ -17,6 +17,7 @@ constexpr MeetingKind kGather = MeetingKind::kGather;
 constexpr MeetingKind kAgree = MeetingKind::kAgree;
 constexpr MeetingKind kMatch = MeetingKind::kMatch;
 constexpr MeetingKind kBroadcast = MeetingKind::kBroadcast;
+constexpr MeetingKind kSplit = MeetingKind::kSplit;
 
 const std::vector<int> kAll = {0, 1, 2};
 
@@ -207,6 +208,133 @@ TEST(MeetingTableTest, MistakesChangeNothing) {
   EXPECT_EQ(table.num_open(), 1u);
   ASSERT_OK(table.Come(kGather, "key", {0, 1}, 1, ""));
   EXPECT_OK(FailureOf(table, "key"));
+}
+
+// ---- Ranks of a world that is a part of the job ----
+
+TEST(MeetingTableTest, MessagesCallMembersByTheirNames) {
+  MeetingTable table(6);
+  const std::vector<int> ranks = {5, 2};
+  const std::vector<int> names = {0, 1};
+  const MeetingMembers members(ranks, names);
+  ASSERT_OK(table.Come(kGather, "late", members, 5, ""));
+  table.Expire("late", 5, 1'000'000);
+  EXPECT_THAT(FailureOf(table, "late"),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "rank 0 waited 1 ms; missing of 2 ranks: 1"));
+  ASSERT_OK(table.Come(kAgree, "dtype", members, 5, "f32"));
+  ASSERT_OK(table.Come(kAgree, "dtype", members, 2, "bf16"));
+  EXPECT_THAT(FailureOf(table, "dtype"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "rank 0 has 'f32', rank 1 has 'bf16'"));
+  table.Decline("no", members, 2, absl::InternalError("rank 1: no memory"));
+  ASSERT_OK(table.Come(kGather, "no", members, 5, ""));
+  EXPECT_THAT(FailureOf(table, "no"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "rank 1 will not come: rank 1: no memory"));
+}
+
+TEST(MeetingTableTest, WhoIsLostIsCalledByBothItsNumbers) {
+  MeetingTable table(6);
+  const std::vector<int> ranks = {5, 2};
+  const std::vector<int> names = {0, 1};
+  const MeetingMembers members(ranks, names);
+  ASSERT_OK(table.Come(kGather, "key", members, 5, ""));
+  table.Lose(2, absl::AbortedError("rank 2 is lost: killed"));
+  for (const char* key : {"key", "later"}) {
+    if (table.Find(key) == nullptr) {
+      ASSERT_OK(table.Come(kGather, key, members, 5, ""));
+    }
+    EXPECT_THAT(FailureOf(table, key),
+                StatusIs(absl::StatusCode::kAborted,
+                         "rank 1 will not come: in the job, rank 2 is lost: "
+                         "killed"));
+  }
+}
+
+TEST(MeetingTableTest, AsManyNamesAsMembers) {
+  MeetingTable table(3);
+  const std::vector<int> ranks = {0, 1};
+  const std::vector<int> names = {0};
+  EXPECT_THAT(
+      table.Come(kGather, "key", {ranks, names}, 0, ""),
+      StatusIs(absl::StatusCode::kInvalidArgument, "1 names of 2 members"));
+  // Also where a meeting is open, of which the names are known.
+  ASSERT_OK(table.Come(kSplit, "key", {ranks, ranks}, 0, "job\nsplits"));
+  EXPECT_THAT(
+      table.Come(kSplit, "key", {ranks, names}, 1, "job\nsplits"),
+      StatusIs(absl::StatusCode::kInvalidArgument, "1 names of 2 members"));
+}
+
+// ---- Splits ----
+
+std::string SplitInto(const std::string& what,
+                      const std::string& family = "job") {
+  return MeetingTable::SplitPayload(family, absl::StrCat("splits into ", what));
+}
+
+TEST(MeetingTableTest, ASplitIsDecidedByTheLastOfItsMembers) {
+  MeetingTable table(4);
+  ASSERT_OK(table.Come(kSplit, "a", {1, 3}, 3, SplitInto("a")));
+  ASSERT_OK(table.Come(kSplit, "b", {0, 2}, 2, SplitInto("b")));
+  EXPECT_THAT(FailureOf(table, "a"),
+              StatusIs(absl::StatusCode::kUnavailable, "undecided"));
+  ASSERT_OK(table.Come(kSplit, "a", {1, 3}, 1, SplitInto("a")));
+  ASSERT_OK(FailureOf(table, "a"));
+  LeaveAll(&table, "a");
+  EXPECT_EQ(table.num_open(), 1u);
+}
+
+TEST(MeetingTableTest, RanksThatWaitForEachOtherInDifferentSplitsFailAtOnce) {
+  MeetingTable table(3);
+  std::vector<std::string> decided;
+  ASSERT_OK(table.Come(kSplit, "a", {0, 1}, 1, SplitInto("a"), &decided));
+  EXPECT_TRUE(decided.empty());
+  ASSERT_OK(table.Come(kSplit, "b", kAll, 0, SplitInto("b"), &decided));
+  EXPECT_THAT(decided, ElementsAre("a"));
+  for (const char* key : {"a", "b"}) {
+    EXPECT_THAT(FailureOf(table, key),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         "rank 1 splits into a, while rank 0 splits into b: "
+                         "each waits for the other"));
+    LeaveAll(&table, key);
+  }
+  // Nobody who comes late goes on alone.
+  ASSERT_OK(table.Come(kSplit, "b", kAll, 2, SplitInto("b")));
+  EXPECT_THAT(
+      FailureOf(table, "b"),
+      StatusIs(absl::StatusCode::kFailedPrecondition, "rank 1 splits into a"));
+}
+
+// Rank 1 will come to the other one once it has what it waits for.
+TEST(MeetingTableTest, ARankThatWaitsForOneThatIsElsewhereDoesNotCross) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kSplit, "a", {1, 2}, 1, SplitInto("a")));
+  ASSERT_OK(table.Come(kSplit, "b", {0, 1}, 0, SplitInto("b")));
+  ASSERT_OK(table.Come(kSplit, "a", {1, 2}, 2, SplitInto("a")));
+  LeaveAll(&table, "a");
+  ASSERT_OK(table.Come(kSplit, "b", {0, 1}, 1, SplitInto("b")));
+  EXPECT_OK(FailureOf(table, "b"));
+}
+
+TEST(MeetingTableTest, SplitsOfDifferentWorldsDoNotCross) {
+  MeetingTable table(2);
+  ASSERT_OK(table.Come(kSplit, "a", {0, 1}, 0, SplitInto("a", "job")));
+  ASSERT_OK(table.Come(kSplit, "b", {0, 1}, 1, SplitInto("b", "tp")));
+  EXPECT_THAT(FailureOf(table, "a"),
+              StatusIs(absl::StatusCode::kUnavailable, "undecided"));
+}
+
+TEST(MeetingTableTest, ARankSplitsAWorldOnceAtATime) {
+  MeetingTable table(3);
+  ASSERT_OK(table.Come(kSplit, "a", {0, 1}, 0, SplitInto("a")));
+  EXPECT_THAT(table.Come(kSplit, "b", {0, 2}, 0, SplitInto("b")),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "rank 0 splits into b, but another of its threads "
+                       "splits into a and waits"));
+  EXPECT_EQ(table.num_open(), 1u);
+  EXPECT_THAT(table.Come(kSplit, "c", {2, 1}, 2, "no family"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "family"));
 }
 
 }  // namespace

@@ -145,29 +145,33 @@ TEST(StrangersTest, ARankThatBreaksTheProtocolIsLost) {
                                 1, "rank 1 is lost: message is too short")));
 }
 
+absl::StatusOr<Descriptor> ListenOnLoopback() {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return ListenAt(reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+}
+
+// Says `greeting` to the next who connects, and waits until they are gone.
+void Greet(int listener, const std::string& greeting) {
+  Descriptor fd;
+  ASSERT_TRUE(test::Await([&] {
+    fd = AcceptAt(listener);
+    return fd.valid();
+  }));
+  ASSERT_EQ(send(fd.get(), greeting.data(), greeting.size(), 0),
+            static_cast<ssize_t>(greeting.size()));
+  char byte = 0;
+  ASSERT_TRUE(test::Await([&] { return recv(fd.get(), &byte, 1, 0) == 0; }));
+}
+
 // Another program listens where the server should: it is named at once, not
 // when the time to join is over.
 TEST(StrangersTest, AProgramThatIsNoServerIsNamed) {
   for (const std::string& greeting :
        {std::string("220 mail.example ESMTP\r\n"), std::string()}) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_OK_AND_ASSIGN(
-        const Descriptor listener,
-        ListenAt(reinterpret_cast<const sockaddr*>(&address), sizeof(address)));
-    std::thread program([&] {
-      Descriptor fd;
-      ASSERT_TRUE(test::Await([&] {
-        fd = AcceptAt(listener.get());
-        return fd.valid();
-      }));
-      ASSERT_EQ(send(fd.get(), greeting.data(), greeting.size(), 0),
-                static_cast<ssize_t>(greeting.size()));
-      char byte = 0;
-      ASSERT_TRUE(
-          test::Await([&] { return recv(fd.get(), &byte, 1, 0) == 0; }));
-    });
+    ASSERT_OK_AND_ASSIGN(const Descriptor listener, ListenOnLoopback());
+    std::thread program([&] { Greet(listener.get(), greeting); });
     ControlClientSpec spec;
     spec.host = "127.0.0.1";
     spec.port = PortOf(listener.get());
@@ -182,6 +186,43 @@ TEST(StrangersTest, AProgramThatIsNoServerIsNamed) {
                                           : "received bytes are not a frame")));
     program.join();
   }
+}
+
+// A job of an older and a newer library.
+TEST(StrangersTest, AServerOfAnotherVersionIsNamedAtOnce) {
+  ASSERT_OK_AND_ASSIGN(const Descriptor listener, ListenOnLoopback());
+  ChallengeMessage older;
+  older.version = kControlVersion - 1;
+  older.nonce.assign(kNonceBytes, 'n');
+  std::thread server([&] { Greet(listener.get(), Encode(older)); });
+  ControlClientSpec spec;
+  spec.host = "127.0.0.1";
+  spec.port = PortOf(listener.get());
+  spec.size = 1;
+  EXPECT_THAT(ControlClient::Connect(spec),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       absl::StrCat("control server 127.0.0.1:", spec.port,
+                                    " speaks version ", kControlVersion - 1,
+                                    " of the control protocol, this rank ",
+                                    kControlVersion)));
+  server.join();
+}
+
+TEST(StrangersTest, ARankOfAnotherVersionIsToldBoth) {
+  const auto server = Serve(2);
+  Stranger older(server->port());
+  older.Receive();
+  ProofMessage proof;
+  proof.version = kControlVersion - 1;
+  proof.nonce.assign(kNonceBytes, 'n');
+  older.Send(Encode(proof));
+  FrameKind kind = FrameKind::kBeat;
+  const std::string payload = older.Receive(&kind);
+  EXPECT_EQ(kind, FrameKind::kRefused);
+  EXPECT_THAT(payload, HasSubstr(absl::StrCat(
+                           "the rank speaks version ", kControlVersion - 1,
+                           ", the server ", kControlVersion)));
+  ExpectAlive(*server);
 }
 
 TEST(StrangersTest, AThousandRanksMeet) {
