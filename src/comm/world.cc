@@ -188,6 +188,7 @@ BackendRank* World::Opened() {
 
 absl::StatusOr<Roster> World::WaitForRoster() {
   if (job_ == nullptr) return Roster();
+  MutexLock lock(&roster_mu_);
   // Ends by the others' limit, not by this one.
   return job_->client().WaitForRoster(
       DeadlineAfter(job_->timeout_ns(), kRosterGraceNs));

@@ -132,6 +132,10 @@ class World {
   bool created_ = false;
   void* instance_ = nullptr;
 
+  // Who has it asks for the roster: the server answers one thread of a rank at
+  // a time.
+  Mutex roster_mu_;
+
   Mutex ranks_mu_;
   // By rank; null: not opened.
   std::vector<std::unique_ptr<BackendRank>> ranks_ ABSL_GUARDED_BY(ranks_mu_);

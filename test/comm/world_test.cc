@@ -1,7 +1,9 @@
 #include "comm/world.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
@@ -186,6 +188,29 @@ TEST(JoinedWorldTest, ARankThatDoesNotJoinIsNamed) {
   EXPECT_THAT(world->Rank(0),
               StatusIs(absl::StatusCode::kAborted,
                        "ranks 1, 2 of 3 have not joined within 0.05 s"));
+}
+
+TEST(JoinedWorldTest, ThreadsOfARankWaitForTheOthersTogether) {
+  const auto server = Serve(2);
+  std::vector<std::shared_ptr<World>> worlds(2);
+  ASSERT_OK_AND_ASSIGN(worlds[0],
+                       World::Join(SpecOf(0, "null"), JobOf(*server, 0, 2)));
+  std::atomic<int> num_waiting{0};
+  EXPECT_OK(RunAllRanks(3, [&](int thread) -> absl::Status {
+    if (thread < 2) {
+      num_waiting.fetch_add(1);
+      return worlds[0]->WaitForRoster().status();
+    }
+    EXPECT_TRUE(test::Await([&] { return num_waiting.load() == 2; }));
+    ASSIGN_OR_RETURN(worlds[1],
+                     World::Join(SpecOf(0, "null"), JobOf(*server, 1, 2)));
+    return absl::OkStatus();
+  }));
+  // Who leaves waits for the other.
+  EXPECT_OK(RunAllRanks(2, [&](int rank) {
+    worlds[static_cast<size_t>(rank)].reset();
+    return absl::OkStatus();
+  }));
 }
 
 // The first failure of a scope reaches whoever else watches that scope, also if
