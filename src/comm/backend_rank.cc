@@ -63,7 +63,7 @@ commsched_status_t Get(void* user, const char* key, void* value,
 
 BackendRank::BackendRank(const Spec& spec)
     : spec_(spec),
-      crowd_(CrowdOf(spec.local_size,
+      crowd_(CrowdOf(std::max(spec.local_size, spec.num_sharing),
                      std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)))) {}
 
 absl::StatusOr<std::unique_ptr<BackendRank>> BackendRank::Open(

@@ -75,6 +75,8 @@ class BackendRank {
     int world_size = 0;
     int local_rank = 0;
     int local_size = 0;
+    // Ranks that share the cores of this host, if they are more.
+    int num_sharing = 0;
     Device* device = nullptr;  // Outlives the rank.
     Roster roster = {};        // Where all ranks are; empty: in this process.
     // The job's; none: it was given none.

@@ -25,7 +25,7 @@ absl::StatusOr<bool> ControlMeeting::Match(absl::string_view key, int rank,
   return MatchAmong({}, key, rank, claims, timeout_ns);
 }
 
-absl::StatusOr<bool> ControlMeeting::MatchAmong(absl::Span<const int> members,
+absl::StatusOr<bool> ControlMeeting::MatchAmong(const MeetingMembers& members,
                                                 absl::string_view key, int rank,
                                                 absl::Span<const Claim> claims,
                                                 int64_t timeout_ns) {
@@ -40,17 +40,28 @@ void ControlMeeting::Decline(absl::string_view key, int rank,
 }
 
 absl::StatusOr<std::vector<std::string>> ControlMeeting::AllGatherAmong(
-    absl::Span<const int> members, absl::string_view key, int rank,
+    const MeetingMembers& members, absl::string_view key, int rank,
     std::string payload, int64_t timeout_ns) {
   RETURN_IF_ERROR(CheckRank(key, rank));
   const BackendRank::Driven driven(Opened());
   return client_->Gather(members, key, payload, timeout_ns);
 }
 
-void ControlMeeting::DeclineAmong(absl::Span<const int> members,
+void ControlMeeting::DeclineAmong(const MeetingMembers& members,
                                   absl::string_view key, int rank,
                                   const absl::Status& why) {
   if (rank == rank_) client_->Decline(members, key, why);
+}
+
+absl::Status ControlMeeting::Split(const MeetingMembers& members,
+                                   absl::string_view key, int rank,
+                                   absl::string_view family,
+                                   absl::string_view sentence,
+                                   int64_t timeout_ns) {
+  RETURN_IF_ERROR(CheckRank(key, rank));
+  const BackendRank::Driven driven(Opened());
+  return client_->Split(
+      members, key, MeetingTable::SplitPayload(family, sentence), timeout_ns);
 }
 
 }  // namespace commsched

@@ -34,14 +34,17 @@ class ControlMeeting final : public Meeting {
   void Decline(absl::string_view key, int rank,
                const absl::Status& why) override;
   absl::StatusOr<std::vector<std::string>> AllGatherAmong(
-      absl::Span<const int> members, absl::string_view key, int rank,
+      const MeetingMembers& members, absl::string_view key, int rank,
       std::string payload, int64_t timeout_ns) override;
-  absl::StatusOr<bool> MatchAmong(absl::Span<const int> members,
+  absl::StatusOr<bool> MatchAmong(const MeetingMembers& members,
                                   absl::string_view key, int rank,
                                   absl::Span<const Claim> claims,
                                   int64_t timeout_ns) override;
-  void DeclineAmong(absl::Span<const int> members, absl::string_view key,
+  void DeclineAmong(const MeetingMembers& members, absl::string_view key,
                     int rank, const absl::Status& why) override;
+  absl::Status Split(const MeetingMembers& members, absl::string_view key,
+                     int rank, absl::string_view family,
+                     absl::string_view sentence, int64_t timeout_ns) override;
 
  private:
   absl::Status CheckRank(absl::string_view key, int rank) const;

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "control/claims.h"
+#include "control/meeting_table.h"
 
 namespace commsched {
 
@@ -46,18 +47,28 @@ class Meeting {
   // them give in the same order, and in which the payloads are returned. `rank`
   // is one of them, and a world rank.
   virtual absl::StatusOr<std::vector<std::string>> AllGatherAmong(
-      absl::Span<const int> members, absl::string_view key, int rank,
+      const MeetingMembers& members, absl::string_view key, int rank,
       std::string payload, int64_t timeout_ns) = 0;
   // Likewise, but says only whether what the members claim holds together, so
   // that each takes as much as it brings, however many they are. A meeting of
   // its own kind: all call this with `key`, or nobody.
-  virtual absl::StatusOr<bool> MatchAmong(absl::Span<const int> members,
+  virtual absl::StatusOr<bool> MatchAmong(const MeetingMembers& members,
                                           absl::string_view key, int rank,
                                           absl::Span<const Claim> claims,
                                           int64_t timeout_ns) = 0;
-  virtual void DeclineAmong(absl::Span<const int> members,
+  virtual void DeclineAmong(const MeetingMembers& members,
                             absl::string_view key, int rank,
                             const absl::Status& why) = 0;
+
+  // Blocks until all members have called with `key`, which stands for a part
+  // of the world that they make. A rank makes one part at a time; so two that
+  // wait for each other with different keys of one `family` fail at once,
+  // with the sentence of either ("splits into ..."), which follows its rank.
+  virtual absl::Status Split(const MeetingMembers& members,
+                             absl::string_view key, int rank,
+                             absl::string_view family,
+                             absl::string_view sentence,
+                             int64_t timeout_ns) = 0;
 };
 
 }  // namespace commsched

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGather(
 }
 
 absl::StatusOr<std::vector<std::string>> MemoryMeeting::AllGatherAmong(
-    absl::Span<const int> members, absl::string_view key, int rank,
+    const MeetingMembers& members, absl::string_view key, int rank,
     std::string payload, int64_t timeout_ns) {
   return Meet(MeetingKind::kGather, members, key, rank, std::move(payload),
               timeout_ns);
@@ -38,7 +38,7 @@ absl::StatusOr<bool> MemoryMeeting::Match(absl::string_view key, int rank,
   return MatchAmong(everyone_, key, rank, claims, timeout_ns);
 }
 
-absl::StatusOr<bool> MemoryMeeting::MatchAmong(absl::Span<const int> members,
+absl::StatusOr<bool> MemoryMeeting::MatchAmong(const MeetingMembers& members,
                                                absl::string_view key, int rank,
                                                absl::Span<const Claim> claims,
                                                int64_t timeout_ns) {
@@ -49,7 +49,7 @@ absl::StatusOr<bool> MemoryMeeting::MatchAmong(absl::Span<const int> members,
 }
 
 absl::StatusOr<std::vector<std::string>> MemoryMeeting::Meet(
-    MeetingKind kind, absl::Span<const int> members, absl::string_view key,
+    MeetingKind kind, const MeetingMembers& members, absl::string_view key,
     int rank, std::string payload, int64_t timeout_ns) {
   const RunningClock& clock = RunningClock::Get();
   const int64_t deadline_ns = DeadlineAfter(clock.NowNs(), timeout_ns);
@@ -80,12 +80,22 @@ void MemoryMeeting::Decline(absl::string_view key, int rank,
   DeclineAmong(everyone_, key, rank, why);
 }
 
-void MemoryMeeting::DeclineAmong(absl::Span<const int> members,
+void MemoryMeeting::DeclineAmong(const MeetingMembers& members,
                                  absl::string_view key, int rank,
                                  const absl::Status& why) {
   MutexLock lock(&mu_);
   table_.Decline(key, members, rank, why);
   changed_.SignalAll();
+}
+
+absl::Status MemoryMeeting::Split(const MeetingMembers& members,
+                                  absl::string_view key, int rank,
+                                  absl::string_view family,
+                                  absl::string_view sentence,
+                                  int64_t timeout_ns) {
+  return Meet(MeetingKind::kSplit, members, key, rank,
+              MeetingTable::SplitPayload(family, sentence), timeout_ns)
+      .status();
 }
 
 int64_t MemoryMeeting::NumOpen() {

@@ -7,6 +7,7 @@
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/control_meeting.h"
+#include "comm/control_store.h"
 #include "comm/link_profile.h"
 #include "comm/memory_meeting.h"
 #include "comm/memory_store.h"
@@ -23,8 +24,6 @@ constexpr int64_t kEndNs = int64_t{60} * 1000 * 1000 * 1000;
 constexpr int64_t kFailedEndNs = int64_t{1} * 1000 * 1000 * 1000;
 // How much later than the server a rank gives up those that do not join.
 constexpr int64_t kRosterGraceNs = int64_t{10} * 1000 * 1000 * 1000;
-// How long a rank waits for the server to take a value.
-constexpr int64_t kPutNs = int64_t{60} * 1000 * 1000 * 1000;
 
 absl::Status CheckSize(int size) {
   if (size >= 1 && size <= World::kMaxRanks) return absl::OkStatus();
@@ -37,30 +36,14 @@ absl::StatusOr<const commsched_backend_t*> TableOf(const WorldSpec& spec) {
   return PluginRegistry::Process().Backend(spec.backend);
 }
 
-// At the control server. Thread-safe.
-class ControlStore final : public ValueStore {
- public:
-  // `client` outlives the store.
-  explicit ControlStore(ControlClient* client) : client_(client) {}
-
-  absl::Status Put(const std::string& key, const std::string& value) override {
-    return client_->Put(key, value, kPutNs);
-  }
-  absl::StatusOr<std::string> Get(const std::string& key,
-                                  int64_t timeout_ns) override {
-    return client_->Get(key, timeout_ns);
-  }
-
- private:
-  ControlClient* const client_;
-};
-
 }  // namespace
 
 World::World(WorldSpec spec, const commsched_backend_t* table)
     : spec_(std::move(spec)), table_(table) {}
 
 World::~World() {
+  AwaitParts();
+  if (created_ && all_ != nullptr && is_agreed_) LeavePart();
   if (created_ && job_ != nullptr) {
     // Who still waits for this rank learns that it does not come, and gets
     // what this rank has sent.
@@ -69,6 +52,7 @@ World::~World() {
   }
   {
     MutexLock lock(&ranks_mu_);
+    driven_.reset();
     ranks_.clear();
   }
   if (created_) table_->instance_destroy(instance_);
@@ -79,6 +63,7 @@ absl::StatusOr<std::shared_ptr<World>> World::Create(const WorldSpec& spec) {
   ASSIGN_OR_RETURN(const commsched_backend_t* table, TableOf(spec));
   std::shared_ptr<World> world(new World(spec, table));
   world->local_size_ = spec.size;
+  world->num_sharing_ = spec.size;
   world->meeting_ = std::make_unique<MemoryMeeting>(spec.size);
   world->store_ = std::make_unique<MemoryStore>();
   RETURN_IF_ERROR(world->CreateInstance());
@@ -101,20 +86,32 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   world->epoch_ = environment.epoch;
   world->local_rank_ = environment.local_rank;
   world->local_size_ = environment.local_size;
+  world->num_sharing_ = environment.local_size;
+  world->join_timeout_ns_ = job.timeout_ns;
   World* const raw = world.get();
-  job.on_lost = [raw](int rank, const std::string& why) {
-    raw->OnLost(rank == ControlClientSpec::kServer ? absl::UnavailableError(why)
-                                                   : absl::AbortedError(why));
+  // Who has lost the server meets nobody any more, in no part of the job; as
+  // has who is given up by the others.
+  const bool rank_0_serves =
+      environment.rank_0_serves || environment.server_host.empty();
+  job.on_lost = [raw, rank_0_serves](int rank, const std::string& why) {
+    const bool loses_all = rank == ControlClientSpec::kServer ||
+                           rank == raw->own_rank_ ||
+                           (rank == 0 && rank_0_serves);
+    raw->board_->OnLost(loses_all ? FailureBoard::kEveryRank : rank,
+                        rank == ControlClientSpec::kServer
+                            ? absl::UnavailableError(why)
+                            : absl::AbortedError(why));
   };
   job.on_failed = [raw](int rank, uint64_t scope, const absl::Status& why) {
-    raw->OnFailed(rank, scope, why);
+    raw->board_->OnFailed(rank, scope, why);
   };
   if (spec.links.has_value()) job.links = EncodeLinks(*spec.links);
   ASSIGN_OR_RETURN(world->job_, Job::Join(std::move(job)));
   world->meeting_ =
       std::make_unique<ControlMeeting>(&world->job_->client(), environment.rank,
                                        [raw] { return raw->Opened(); });
-  world->store_ = std::make_unique<ControlStore>(&world->job_->client());
+  world->store_ =
+      std::make_unique<ControlStore>(&world->job_->client(), world->part_);
   RETURN_IF_ERROR(world->CreateInstance());
   return world;
 }
@@ -154,6 +151,7 @@ absl::Status World::CreateInstance() {
   {
     MutexLock lock(&mu_);
     taken_.resize(static_cast<size_t>(spec_.size));
+    splits_.resize(static_cast<size_t>(spec_.size));
   }
   commsched_instance_desc_t desc = {};
   desc.struct_size = sizeof(desc);
@@ -187,6 +185,7 @@ BackendRank* World::Opened() {
 }
 
 absl::StatusOr<Roster> World::WaitForRoster() {
+  if (roster_.has_value()) return *roster_;
   if (job_ == nullptr) return Roster();
   MutexLock lock(&roster_mu_);
   // Ends by the others' limit, not by this one.
@@ -216,9 +215,13 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
                    .world_size = spec_.size,
                    .local_rank = own_rank_ == kAllRanks ? rank : local_rank_,
                    .local_size = local_size_,
+                   .num_sharing = num_sharing_,
                    .device = device(rank),
                    .roster = std::move(roster),
                    .links = std::move(links)}));
+  if (all_ != nullptr) {
+    driven_ = std::make_unique<BackendRank::Driven>(opened.get());
+  }
   return opened.get();
 }
 
@@ -242,81 +245,27 @@ void World::ReleaseRank(int rank) {
 
 void World::Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
                   uint64_t scope) {
-  absl::Status failure;
-  {
-    MutexLock lock(&mu_);
-    std::erase_if(watchers_, [](const Watching& other) {
-      return other.watcher.expired();
-    });
-    watchers_.push_back({watcher, rank, scope});
-    const auto failed = failures_.find(scope);
-    if (failed != failures_.end() && failed->second.first != rank) {
-      failure = failed->second.second;
-    }
-    if (!lost_.ok()) failure = lost_;
-  }
-  if (!failure.ok()) watcher->OnFailure(failure);
+  board_->Watch(watcher, part_, part_->JobRank(rank), ScopeOf(scope));
 }
 
 void World::Tell(int rank, uint64_t scope, const absl::Status& why) {
-  if (job_ != nullptr) {
-    {
-      MutexLock lock(&mu_);
-      NoteFailureLocked();
-    }
-    job_->client().Fail(scope, why);
-  } else {
-    OnFailed(rank, scope, why);
-  }
-}
-
-void World::OnFailed(int rank, uint64_t scope, const absl::Status& why) {
-  std::vector<std::weak_ptr<FailureWatcher>> told;
-  {
-    MutexLock lock(&mu_);
-    if (!failures_.emplace(scope, std::make_pair(rank, why)).second) return;
-    NoteFailureLocked();
-    for (const Watching& watching : watchers_) {
-      if (watching.scope == scope && watching.rank != rank) {
-        told.push_back(watching.watcher);
-      }
-    }
-  }
-  for (const auto& watcher : told) {
-    if (const auto alive = watcher.lock()) alive->OnFailure(why);
-  }
-}
-
-void World::NoteFailureLocked() {
-  if (failed_ns_ == 0) failed_ns_ = RunningClock::Get().NowNs();
+  Job* const job = all_ == nullptr ? job_.get() : all_->job_.get();
+  const absl::Status told = part_->Named(why);
+  if (job == nullptr) return board_->OnFailed(rank, scope, told);
+  board_->NoteFailure(*part_);
+  job->client().Fail(ScopeOf(scope), told);
 }
 
 void World::Recovered(uint64_t scope) {
-  MutexLock lock(&mu_);
-  if (lost_.ok() && !failures_.contains(scope)) failed_ns_ = 0;
+  board_->Recovered(*part_, ScopeOf(scope));
 }
 
 // What is left of the time that a failure gives.
 int64_t World::EndTimeoutNs() {
-  MutexLock lock(&mu_);
-  if (failed_ns_ == 0) return kEndNs;
-  const int64_t since_ns = RunningClock::Get().NowNs() - failed_ns_;
+  const int64_t failed_ns = board_->FailedSinceNs(*part_);
+  if (failed_ns == 0) return kEndNs;
+  const int64_t since_ns = RunningClock::Get().NowNs() - failed_ns;
   return std::max<int64_t>(0, kFailedEndNs - since_ns);
-}
-
-// The first counts: what follows it is its consequence.
-void World::OnLost(const absl::Status& why) {
-  std::vector<Watching> watchers;
-  {
-    MutexLock lock(&mu_);
-    if (!lost_.ok()) return;
-    lost_ = why;
-    NoteFailureLocked();
-    watchers = watchers_;
-  }
-  for (const Watching& watching : watchers) {
-    if (const auto alive = watching.watcher.lock()) alive->OnFailure(why);
-  }
 }
 
 }  // namespace commsched

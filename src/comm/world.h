@@ -1,18 +1,23 @@
 #ifndef COMMSCHED_SRC_COMM_WORLD_H_
 #define COMMSCHED_SRC_COMM_WORLD_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/backend_rank.h"
+#include "comm/failure_board.h"
 #include "comm/meeting.h"
 #include "comm/value_store.h"
 #include "commsched/link_profile.h"
@@ -36,24 +41,16 @@ struct WorldSpec {
   std::optional<commsched_link_profile_t> links;
 };
 
-// Who is told that a rank is gone, or has failed. Thread-safe.
-class FailureWatcher {
- public:
-  virtual ~FailureWatcher() = default;
-  // `why` names the rank. From any thread; does not block. Perhaps several
-  // times: the first counts.
-  virtual void OnFailure(const absl::Status& why) = 0;
-};
-
-// The ranks of one job, where they meet, and the backend they share: threads of
-// this process, or processes of which this is one. A world outlives its
-// communicators.
+// The ranks of one job, or some of them, where they meet, and the backend they
+// share: threads of this process, or processes of which this is one. A world
+// outlives its communicators.
 //
 // Thread-safe.
-class World {
+class World : public std::enable_shared_from_this<World> {
  public:
   static constexpr int kAllRanks = -1;
   static constexpr int kMaxRanks = 4096;
+  static constexpr size_t kMaxNameBytes = 63;
 
   // All ranks are threads of this process.
   static absl::StatusOr<std::shared_ptr<World>> Create(const WorldSpec& spec);
@@ -67,17 +64,44 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  // A world of `members`, ranks of this one, which it numbers in their order;
+  // `rank`, the caller, is one of them. All of them call this with the same
+  // members and name, and in one order for all splits that they have in common;
+  // nobody else does. The n-th calls of the members with the same arguments
+  // belong together, those that fail, too. The part has an instance of the
+  // backend of its own and all else of this world (docs/decisions/023). Of
+  // threads, all members get the same world.
+  //
+  // Blocks until all members have called, and all ranks of the job have joined:
+  // up to `timeout_ns`. Fails on all members or on none.
+  // kInvalidArgument      a name that is empty or too long, no members or one
+  //                       twice
+  // kOutOfRange           a member that is not in the world
+  // kNotFound             the caller is not among the members
+  // kFailedPrecondition   members call with other members or another name; this
+  //                       rank is in another call; a member could not make it
+  // kDeadlineExceeded     a member has not called
+  // kAborted              a member is lost
+  absl::StatusOr<std::shared_ptr<World>> Split(int rank,
+                                               absl::Span<const int> members,
+                                               absl::string_view name,
+                                               int64_t timeout_ns);
+  // What it was called when it was split; empty: it was not.
+  const std::string& name() const { return part_->name(); }
+
   const WorldSpec& spec() const { return spec_; }
   // The rank that this process is, or kAllRanks.
   int own_rank() const { return own_rank_; }
-  // How many ranks of the job are on this machine.
+  // How long a rank of a job waits for others to join; 0 for threads.
+  int64_t join_timeout_ns() const { return join_timeout_ns_; }
+  // How many ranks of it are on this machine.
   int local_size() const { return local_size_; }
   Meeting* meeting() { return meeting_.get(); }
   const commsched_backend_t* backend() const { return table_; }
   // That of `rank`, which lives in this process. Lives as long as the world.
   Device* device(int rank) const;
-  // Where all ranks of the job are; empty if they are threads of this process.
-  // Blocks until all have joined, or one is lost.
+  // Where its ranks are; empty if they are threads of this process. Blocks
+  // until all ranks of the job have joined, or one is lost.
   absl::StatusOr<Roster> WaitForRoster();
   // What rank 0 was given (WorldSpec::links); none: nothing. Blocks likewise.
   absl::StatusOr<std::optional<commsched_link_profile_t>> Links();
@@ -91,9 +115,9 @@ class World {
   absl::Status AcquireRank(int rank);
   void ReleaseRank(int rank);
 
-  // `watcher`, of `rank`, is told of the first rank that is lost, and of
-  // failures of `scope`, which is a number that all ranks give the same thing;
-  // at once if there was one, and while it lives.
+  // `watcher`, of `rank`, is told of the first rank of this world that is lost,
+  // and of failures of `scope`, which is a number that all ranks give the same
+  // thing; at once if there was one, and while it lives.
   void Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
              uint64_t scope);
   // `rank` has failed with `why`, which names it: all others learn of it. Never
@@ -103,30 +127,70 @@ class World {
   void Recovered(uint64_t scope);
 
  private:
-  struct Watching {
-    std::weak_ptr<FailureWatcher> watcher;
-    int rank = 0;
-    uint64_t scope = 0;
+  // A part that all members are about to have. Of threads.
+  struct Making {
+    absl::StatusOr<std::shared_ptr<World>> part;
+    size_t num_taken = 0;
+  };
+  // Of a part of the job, on a thread of its own.
+  struct Ending {
+    std::thread thread;
+    std::shared_ptr<std::atomic<bool>> is_over;
   };
 
   World(WorldSpec spec, const commsched_backend_t* table);
   absl::Status CreateInstance();
+  absl::Status CheckSplit(int rank, absl::Span<const int> members,
+                          absl::string_view name) const;
+  absl::StatusOr<std::string> BeginSplit(int rank,
+                                         absl::Span<const int> members,
+                                         absl::string_view name);
+  void EndSplit(int rank);
+  absl::StatusOr<std::shared_ptr<World>> SplitAs(const std::string& id,
+                                                 int rank,
+                                                 absl::Span<const int> members,
+                                                 absl::string_view name,
+                                                 int64_t timeout_ns);
+  absl::StatusOr<std::shared_ptr<World>> TakeOfThreads(
+      const std::string& id, absl::Span<const int> members,
+      absl::string_view name);
+  absl::StatusOr<std::shared_ptr<World>> MakeOfThreads(
+      const std::string& id, absl::Span<const int> members,
+      absl::string_view name);
+  absl::StatusOr<std::shared_ptr<World>> MakeOfProcesses(
+      const std::string& id, int rank, absl::Span<const int> members,
+      absl::string_view name);
+  // Deletes `part`, whose end may wait for others, on a thread; or, without
+  // one, at once.
+  void EndPart(World* part);
+  void AwaitParts();
+  // Members leave together, so that what they have sent reaches each other.
+  void LeavePart();
+  uint64_t ScopeOf(uint64_t scope) const;
   absl::Status CheckDevices() const;
   absl::Status CheckOwn(int rank) const;
   // The rank that this process is, if it is open; else null.
   BackendRank* Opened();
-  void NoteFailureLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t EndTimeoutNs();
-  void OnLost(const absl::Status& why);
-  void OnFailed(int rank, uint64_t scope, const absl::Status& why);
 
   // Constant after creation.
   WorldSpec spec_;
   int own_rank_ = kAllRanks;
   int local_size_ = 0;
+  // Who shares the cores of this machine: ranks of the job, or of the threads,
+  // that this is a part of, too.
+  int num_sharing_ = 0;
   const commsched_backend_t* const table_;
   uint64_t epoch_ = 0;
+  int64_t join_timeout_ns_ = 0;
   int local_rank_ = 0;  // Of own_rank().
+  std::shared_ptr<const JobPart> part_ = std::make_shared<JobPart>();
+  // Of a part of a job of processes: the world of all of it, which outlives
+  // this one (EndPart()), and what this has of it.
+  World* all_ = nullptr;
+  std::shared_ptr<World> keeps_all_;
+  std::optional<Roster> roster_;
+  bool is_agreed_ = false;  // All members have it.
   std::unique_ptr<Meeting> meeting_;
   std::unique_ptr<ValueStore> store_;
   bool created_ = false;
@@ -139,18 +203,23 @@ class World {
   Mutex ranks_mu_;
   // By rank; null: not opened.
   std::vector<std::unique_ptr<BackendRank>> ranks_ ABSL_GUARDED_BY(ranks_mu_);
+  // Of a part: gets its rank on wherever this process waits.
+  std::unique_ptr<BackendRank::Driven> driven_ ABSL_GUARDED_BY(ranks_mu_);
 
   Mutex mu_;
   std::vector<bool> taken_ ABSL_GUARDED_BY(mu_);
-  absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  // The first of each scope, and who it comes from.
-  absl::flat_hash_map<uint64_t, std::pair<int, absl::Status>> failures_
+  // By rank: whether it is in Split(), and how often it has been in which.
+  std::vector<bool> splits_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::pair<int, std::string>, uint64_t> num_splits_
       ABSL_GUARDED_BY(mu_);
-  std::vector<Watching> watchers_ ABSL_GUARDED_BY(mu_);
-  // When the first failure came that has not been recovered from; 0: none.
-  int64_t failed_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<std::string, Making> making_ ABSL_GUARDED_BY(mu_);
+  std::vector<Ending> endings_ ABSL_GUARDED_BY(mu_);
 
-  // The last member: its thread calls OnLost.
+  // Of the job, or of threads; a part of a job looks at that of all of it.
+  FailureBoard own_board_;
+  FailureBoard* board_ = &own_board_;
+
+  // The last member: its thread tells the board.
   std::unique_ptr<Job> job_;
 };
 

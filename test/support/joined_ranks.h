@@ -61,6 +61,9 @@ class JoinedRanks {
     server_.reset();
   }
 
+  // Others keep them. The job's server stays.
+  void ForgetWorlds() { worlds_.clear(); }
+
   int size() const { return static_cast<int>(worlds_.size()); }
   const std::shared_ptr<World>& WorldOf(int rank) const {
     return worlds_[static_cast<size_t>(rank)];
