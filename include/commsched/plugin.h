@@ -383,11 +383,11 @@ typedef struct commsched_backend {
   /// 0: on the host.
   uint32_t memory_kinds;
 
-  /// Makes what the ranks of one world in this process share. Any thread.
+  /// Makes, for each world, what its ranks in this process share. Any thread.
   commsched_status_t (*instance_create)(const commsched_instance_desc_t* desc,
                                         void** out_instance, char* message,
                                         uint64_t message_size);
-  /// Called when the last rank of the instance is closed.
+  /// Called when the last rank of the instance is closed. Any thread.
   void (*instance_destroy)(void* instance);
 
   /// Opens a rank that lives in this process. Waits for no other rank.

@@ -157,12 +157,15 @@ COMMSCHED_API commsched_status_t commsched_world_join(
     const commsched_join_desc_t* desc, commsched_world_t** out_world);
 
 /// Gives up the caller's handle. The world itself lives until its last context
-/// is destroyed. Accepts NULL.
+/// is destroyed; a job of processes, until the last context of all worlds that
+/// it was split into is destroyed, too. Accepts NULL.
 ///
 /// Threads:   any, once per handle.
 /// Blocks:    never; the end of a world of processes, until all ranks have
 ///            come to it or one is gone, up to 60 s. If a session has failed
 ///            and none was created since, until a second after the failure.
+///            Where worlds that were split off have not ended yet, it waits for
+///            each of them as long first, for all at once.
 /// Since:     0.1
 COMMSCHED_API void commsched_world_destroy(commsched_world_t* world);
 
@@ -189,6 +192,62 @@ COMMSCHED_API int32_t commsched_world_rank(const commsched_world_t* world);
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_context_create(
     commsched_world_t* world, int32_t rank, commsched_context_t** out_context);
+
+/// Makes a world of some ranks of the context's world, and the calling rank a
+/// rank of it, without a server or a join of its own. So a process is a rank of
+/// several worlds: a process group of a framework is one.
+///
+/// Collective over `members`: each of them calls this with the same members, in
+/// the same order, and the same `name`; no other rank does. A member's rank in
+/// the new world is its place in `members`. A rank makes one split of a world
+/// at a time, and members make those that they have in common in one order.
+///
+/// The same members and name may be used again: each time makes another world.
+/// The first calls of all members with these arguments belong together, and so
+/// do the second ones: after an error, a member that has not called yet gets
+/// the same error when it does.
+///
+/// The new world has the backend, its configuration, the devices, the profile
+/// of links, the hosts, the token, the epoch and the time limits of this one,
+/// and an instance of the backend of its own: no session, communicator, thread
+/// or failure is shared. Groups, meshes, sessions, recordings, gatherings and
+/// messages number ranks as the new world does. It may be split, too.
+///
+/// A failure of a session of one world does nothing to sessions of another. A
+/// rank that is lost breaks the sessions of the worlds that it is a rank of,
+/// and no others; the loss of the control server breaks those of all.
+///
+/// `context` and the handle of its world may be destroyed before the new world,
+/// which ends with its last context. The end of a world waits for nobody, so
+/// that ranks may end theirs in any order, but for the last one of a job: that
+/// ends the job, and waits as commsched_world_destroy() says.
+///
+/// Shape:     `members` holds `num_members` ranks of the context's world, at
+///            least 1, each once, the caller's among them.
+/// Ownership: arguments are copied. Release with commsched_context_destroy().
+/// Threads:   any, one at a time for a context.
+/// Blocks:    until all ranks of the job have joined and all members have
+///            called, up to the timeout of commsched_world_join(), or, in a
+///            world of threads, COMMSCHED_JOIN_TIMEOUT_S.
+/// Errors:    INVALID_ARGUMENT     NULL; no members, or one twice; a
+///                                 `name` that is not 1 to 63 printable ASCII
+///                                 characters
+///            OUT_OF_RANGE         a member is not in the world
+///            NOT_FOUND            this context's rank is not among `members`
+///            FAILED_PRECONDITION  two ranks wait for each other with different
+///                                 members, orders or names (both calls are
+///                                 named); another thread splits this context;
+///                                 another member could not make its part of
+///                                 the world
+///            DEADLINE_EXCEEDED    a member has not called (named)
+///            ABORTED              a member is lost
+///            or why the ranks have not joined, or why the backend cannot make
+///            its part of a world
+///            After an error no member has the world.
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_context_split(
+    commsched_context_t* context, const int32_t* members, uint32_t num_members,
+    const char* name, commsched_context_t** out_context);
 
 /// Gives up the caller's handle; the context, and its hold on the rank, lives
 /// until its last child (stream, group, mesh, session, trace) is

@@ -57,6 +57,17 @@ class Context
     return internal::ResultOf(code, [&] { return Context(context); });
   }
 
+  /// This rank in a world of `members`, which all call this:
+  /// commsched_context_split().
+  Result<Context> Split(const std::vector<int32_t>& members,
+                        const char* name) const {
+    commsched_context_t* context = nullptr;
+    const auto code = commsched_context_split(
+        get(), internal::DataOf(members), static_cast<uint32_t>(members.size()),
+        name, &context);
+    return internal::ResultOf(code, [&] { return Context(context); });
+  }
+
   int32_t rank() const { return commsched_context_rank(get()); }
   int32_t world_size() const { return commsched_context_world_size(get()); }
   int32_t local_size() const { return commsched_context_local_size(get()); }

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/comparison.h"
 #include "comm/world.h"
@@ -54,6 +55,11 @@ class Context {
   // context holds it.
   static absl::StatusOr<std::shared_ptr<Context>> Create(
       std::shared_ptr<RankedWorld> world, int rank);
+
+  // The rank that this one is in a world of `members`, as World::Split().
+  absl::StatusOr<std::shared_ptr<Context>> Split(absl::Span<const int> members,
+                                                 const std::string& name,
+                                                 int64_t timeout_ns);
 
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

@@ -117,6 +117,12 @@ absl::Status ReadLinks(const char* path,
   return absl::OkStatus();
 }
 
+absl::StatusOr<int64_t> JoinTimeoutNs() {
+  ASSIGN_OR_RETURN(const int64_t seconds,
+                   Env::Process().Get("COMMSCHED_JOIN_TIMEOUT_S"));
+  return seconds * 1000 * 1000 * 1000;
+}
+
 absl::StatusOr<std::shared_ptr<World>> JoinWorld(
     const commsched_join_desc_t* caller_desc) {
   ASSIGN_OR_RETURN(const commsched_join_desc_t desc,
@@ -135,9 +141,7 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
                             job.environment.local_rank, &spec.devices));
   job.timeout_ns = desc.timeout_ns;
   if (desc.timeout_ns == 0) {
-    ASSIGN_OR_RETURN(const int64_t seconds,
-                     Env::Process().Get("COMMSCHED_JOIN_TIMEOUT_S"));
-    job.timeout_ns = seconds * 1000 * 1000 * 1000;
+    ASSIGN_OR_RETURN(job.timeout_ns, JoinTimeoutNs());
   }
   if (job.environment.rank == 0) {
     RETURN_IF_ERROR(ReadLinks(desc.link_profile, &spec.links));
@@ -150,6 +154,23 @@ absl::StatusOr<std::shared_ptr<World>> JoinWorld(
   Log(LogLevel::kInfo, who, " has joined, with backend '",
       world->backend()->name, "'");
   return world;
+}
+
+absl::StatusOr<std::shared_ptr<Context>> Split(
+    Context* context, absl::Span<const int32_t> members,
+    const std::string& name) {
+  int64_t timeout_ns = context->world()->join_timeout_ns();
+  if (timeout_ns == 0) {
+    ASSIGN_OR_RETURN(timeout_ns, JoinTimeoutNs());
+  }
+  const WaitingCall waiting(
+      context->rank(),
+      absl::StrCat("makes the world '", name, "' with others"));
+  ASSIGN_OR_RETURN(auto part, context->Split(members, name, timeout_ns));
+  Log(LogLevel::kInfo, "rank ", context->rank(), " of ", context->world_size(),
+      " is rank ", part->rank(), " of ", part->world_size(), " of world '",
+      name, "'");
+  return part;
 }
 
 }  // namespace
@@ -198,6 +219,22 @@ commsched_status_t commsched_context_create(commsched_world_t* world,
     ASSIGN_OR_RETURN(auto context,
                      commsched::Context::Create(world->world, rank));
     *out_context = new commsched_context{std::move(context)};
+    return absl::OkStatus();
+  });
+}
+
+commsched_status_t commsched_context_split(commsched_context_t* context,
+                                           const int32_t* members,
+                                           uint32_t num_members,
+                                           const char* name,
+                                           commsched_context_t** out_context) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull(
+        {{"context", context}, {"name", name}, {"out_context", out_context}}));
+    RETURN_IF_ERROR(commsched::RequireArray("members", members, num_members));
+    ASSIGN_OR_RETURN(auto part, commsched::Split(context->context.get(),
+                                                 {members, num_members}, name));
+    *out_context = new commsched_context{std::move(part)};
     return absl::OkStatus();
   });
 }

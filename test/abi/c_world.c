@@ -197,6 +197,48 @@ static void test_context(void) {
   commsched_context_destroy(context);
 }
 
+/* A part of one rank needs nobody else. */
+static void test_split(void) {
+  commsched_world_t* world = c_new_world(3, NULL);
+  commsched_context_t* context = c_new_context(world, 1);
+  commsched_context_t* part = NULL;
+  commsched_context_t* inner = NULL;
+  const int32_t twice[] = {1, 1};
+  const int32_t others[] = {0, 2};
+  const int32_t outside[] = {1, 3};
+  const int32_t self[] = {1};
+  const int32_t zero[] = {0};
+  EXPECT_NULL("context", commsched_context_split(NULL, self, 1, "a", &part));
+  EXPECT_NULL("name", commsched_context_split(context, self, 1, NULL, &part));
+  EXPECT_NULL("out_context",
+              commsched_context_split(context, self, 1, "a", NULL));
+  EXPECT_NULL("members", commsched_context_split(context, NULL, 1, "a", &part));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "no members",
+               commsched_context_split(context, NULL, 0, "a", &part));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "rank 1 is named twice",
+               commsched_context_split(context, twice, 2, "a", &part));
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "rank 1, which calls, is not among",
+               commsched_context_split(context, others, 2, "a", &part));
+  EXPECT_FAILS(COMMSCHED_OUT_OF_RANGE, "rank 3 is outside the world, 0..2",
+               commsched_context_split(context, outside, 2, "a", &part));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "the name has 0 bytes",
+               commsched_context_split(context, self, 1, "", &part));
+  EXPECT(part == NULL);
+  EXPECT_OK(commsched_context_split(context, self, 1, "a", &part));
+  EXPECT(commsched_context_rank(part) == 0);
+  EXPECT(commsched_context_world_size(part) == 1);
+  EXPECT(commsched_context_local_size(part) == 1);
+  EXPECT(strcmp(commsched_context_backend(part),
+                commsched_context_backend(context)) == 0);
+  /* It does not need what it was split from, in any order. */
+  commsched_context_destroy(context);
+  commsched_world_destroy(world);
+  EXPECT_OK(commsched_context_split(part, zero, 1, "b", &inner));
+  commsched_context_destroy(part);
+  EXPECT(commsched_context_world_size(inner) == 1);
+  commsched_context_destroy(inner);
+}
+
 static void test_null_handles(void) {
   commsched_world_destroy(NULL);
   commsched_context_destroy(NULL);
@@ -209,5 +251,6 @@ void test_world(void) {
   test_world_desc();
   test_struct_growth();
   test_context();
+  test_split();
   test_null_handles();
 }

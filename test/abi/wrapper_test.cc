@@ -104,6 +104,17 @@ TEST(WrapperTest, AccessHelpersSetWhatTheyName) {
   EXPECT_EQ(shard.group, 1u);
 }
 
+TEST(WrapperTest, APartOfAWorldIsAContextOfItsOwn) {
+  cs::World world = Value(cs::World::CreateInproc(3));
+  cs::Context context = Value(cs::Context::Create(world, 2));
+  const cs::Context part = Value(context.Split({2}, "alone"));
+  context = cs::Context();
+  world = cs::World();
+  EXPECT_EQ(part.rank(), 0);
+  EXPECT_EQ(part.world_size(), 1);
+  EXPECT_EQ(part.Split({1}, "nobody").status().code(), COMMSCHED_OUT_OF_RANGE);
+}
+
 TEST(WrapperTest, ThreadsAreOnOneHost) {
   const cs::World world = Value(cs::World::CreateInproc(3));
   const cs::Context context = Value(cs::Context::Create(world, 2));
