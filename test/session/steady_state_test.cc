@@ -13,6 +13,7 @@
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
+#include "test/support/rank_group.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 #include "test/support/surprises.h"
@@ -149,17 +150,44 @@ TEST_P(SteadyStateTest, NeitherDoesAnEmulatedLink) {
   ExpectNoSurprises(rig, by_calls());
 }
 
+// The last ranks of `whole`, in reverse order, in a world of their own.
+std::vector<std::shared_ptr<World>> SplitOff(
+    const std::vector<std::shared_ptr<World>>& whole) {
+  const int last = whole[0]->spec().size - 1;
+  std::vector<int> members;
+  for (int i = 0; i < kSteadyRanks; ++i) members.push_back(last - i);
+  std::vector<std::shared_ptr<World>> part(kSteadyRanks);
+  EXPECT_OK(RunAllRanks(kSteadyRanks, [&](int i) -> absl::Status {
+    const size_t rank = static_cast<size_t>(members[static_cast<size_t>(i)]);
+    ASSIGN_OR_RETURN(part[static_cast<size_t>(i)],
+                     whole[whole.size() == 1 ? 0 : rank]->Split(
+                         static_cast<int>(rank), members, "steady",
+                         int64_t{60} * 1000 * 1000 * 1000));
+    return absl::OkStatus();
+  }));
+  if (whole.size() == 1) part.resize(1);
+  return part;
+}
+
+TEST_P(SteadyStateTest, NeitherDoesAWorldThatWasSplitOff) {
+  WorldSpec spec;
+  spec.size = kSteadyRanks + 1;
+  ASSERT_OK_AND_ASSIGN(const auto whole, World::Create(spec));
+  test::SessionRig rig(SplitOff({whole}), ZeroStep(), PlanOptions{});
+  ExpectNoSurprises(rig, by_calls());
+}
+
 #ifdef COMMSCHED_TEST_UCX
 // Beats would allocate: not in the time that this takes.
-std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank,
+std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank, int size,
                                const std::string& host_id) {
   WorldSpec spec;
   spec.backend = "ucx";
   JobSpec job;
   job.environment.rank = rank;
-  job.environment.size = kSteadyRanks;
+  job.environment.size = size;
   job.environment.local_rank = rank;
-  job.environment.local_size = kSteadyRanks;
+  job.environment.local_size = size;
   job.environment.server_host = "127.0.0.1";
   job.environment.server_port = server.port();
   job.environment.rank_0_serves = false;
@@ -167,26 +195,34 @@ std::shared_ptr<World> JoinUcx(const ControlServer& server, int rank,
   return World::Join(spec, job).value();
 }
 
-// The ranks have `hosts` hosts.
+// The ranks have `hosts` hosts, and are all of a job but `num_others`.
 void ExpectNoSurprisesOfUcx(int hosts, bool by_calls,
-                            const Recorders& recorders) {
+                            const Recorders& recorders, int num_others = 0) {
   ASSERT_OK(PluginRegistry::Process().Load(COMMSCHED_TEST_UCX));
   ControlServerSpec spec;
-  spec.size = kSteadyRanks;
+  spec.size = kSteadyRanks + num_others;
   spec.beat_ns = int64_t{3600} * 1000 * 1000 * 1000;
   spec.silence_ns = 2 * spec.beat_ns;
   ASSERT_OK_AND_ASSIGN(const auto server, ControlServer::Start(spec));
   std::vector<std::shared_ptr<World>> worlds;
-  for (int rank = 0; rank < kSteadyRanks; ++rank) {
+  for (int rank = 0; rank < spec.size; ++rank) {
     const std::string host =
         hosts == 1 ? "" : absl::StrCat("host", rank * hosts / kSteadyRanks);
-    worlds.push_back(JoinUcx(*server, rank, host));
+    worlds.push_back(JoinUcx(*server, rank, spec.size, host));
+  }
+  std::vector<std::shared_ptr<World>> whole;
+  if (num_others != 0) {
+    whole = std::exchange(worlds, {});
+    worlds = SplitOff(whole);
   }
   test::SessionRig rig(std::move(worlds), ZeroStep(), PlanOptions{});
   ExpectNoSurprises(rig, by_calls, recorders);
   // They leave together.
+  worlds = rig.TakeWorlds();
+  worlds.insert(worlds.end(), whole.begin(), whole.end());
+  whole.clear();
   std::vector<std::thread> ends;
-  for (std::shared_ptr<World>& world : worlds = rig.TakeWorlds()) {
+  for (std::shared_ptr<World>& world : worlds) {
     ends.emplace_back([&world] { world.reset(); });
   }
   for (std::thread& end : ends) end.join();
@@ -194,6 +230,10 @@ void ExpectNoSurprisesOfUcx(int hosts, bool by_calls,
 
 TEST_P(SteadyStateTest, NeitherDoesABackendOfProcesses) {
   ExpectNoSurprisesOfUcx(1, by_calls(), {});
+}
+
+TEST_P(SteadyStateTest, NeitherDoProcessesInAWorldThatWasSplitOff) {
+  ExpectNoSurprisesOfUcx(1, by_calls(), {}, /*num_others=*/1);
 }
 
 // Ranks that trace tell each other when they issue launches, and compare the
