@@ -3,20 +3,7 @@
 namespace commsched {
 
 bool RankTurn::TakeBy(int64_t deadline_ns) {
-  if (TryTake()) return true;
-  num_waiting_.fetch_add(1, std::memory_order_seq_cst);
-  sleeper_->Unpark();
-  bool taken = false;
-  {
-    MutexLock lock(&mu_);
-    bool in_time = true;
-    while (true) {
-      taken = TakeIfFree();
-      if (taken || !in_time) break;
-      in_time = given_.WaitUntil(&mu_, deadline_ns);
-    }
-  }
-  num_waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  const bool taken = turn_.TakeBy(deadline_ns, sleeper_);
   if (!taken) WakeLast();  // TryTake() may have failed because of this.
   return taken;
 }
@@ -30,10 +17,7 @@ bool RankTurn::TakeLast() {
 }
 
 void RankTurn::Give() {
-  is_taken_.store(false, std::memory_order_seq_cst);
-  if (!IsWanted()) return WakeLast();
-  { MutexLock lock(&mu_); }
-  given_.SignalAll();
+  if (!turn_.Give()) WakeLast();
 }
 
 void RankTurn::WakeLast() {
