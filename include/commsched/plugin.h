@@ -406,8 +406,11 @@ typedef struct commsched_backend {
                                     uint64_t message_size);
   /// Issues a launch; `request` < max_in_flight names it until it is done.
   /// Never waits for another rank; allocates nothing for a launch that it was
-  /// told to expect. `stream` for STREAM_ORDERED only. Once it has failed, the
-  /// launch's memory is not touched any more.
+  /// told to expect. `stream` for STREAM_ORDERED only: the same for all
+  /// launches of a communicator, but for those that it captures into a graph,
+  /// between whose launches and the others the host sees to it that their work
+  /// is in order. Once it has failed, the launch's memory is not touched any
+  /// more.
   commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
                                uint32_t request, commsched_stream_t stream,
                                char* message, uint64_t message_size);

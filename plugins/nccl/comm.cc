@@ -267,8 +267,8 @@ void Comm::Left() {
   if (barrier_.address != nullptr) {
     rank_.ReturnScratch(std::exchange(barrier_, {}));
   }
-  for (const Inputs& each : std::exchange(inputs_, {})) {
-    rank_.ReturnScratch(each.scratch);
+  for (const Rank::Scratch& each : std::exchange(inputs_, {})) {
+    rank_.ReturnScratch(each);
   }
   state_ = State::kGone;
   changed_.notify_all();

@@ -92,7 +92,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool ReducesInOrder(const commsched_launch_t& launch) const;
   Outcome AddInputs(uint64_t bytes);
   // Lets go of `lock`, which holds mu_, while memory is made.
-  Outcome FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
+  Outcome FindInputs(const commsched_launch_t& launch,
                      std::unique_lock<std::mutex>* lock, char** out_inputs);
   Outcome LaunchInOrder(const commsched_launch_t& launch, cudaStream_t stream,
                         std::unique_lock<std::mutex>* lock);
@@ -129,14 +129,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ncclComm_t comm_ = nullptr;
   // An element per member, made before it is ready. Barriers use the first.
   Rank::Scratch barrier_;
-  // Where launches put what their reductions take: those of a stream one after
-  // the other.
-  struct Inputs {
-    Rank::Scratch scratch;
-    bool is_taken = false;  // By `stream`.
-    cudaStream_t stream = nullptr;
-  };
-  std::vector<Inputs> inputs_;
+  // Where launches put what their reductions take, one after the other.
+  std::vector<Rank::Scratch> inputs_;
   const kernels::CudaKernels* kernels_ = nullptr;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> leaves_{false};  // Changes with mu_.

@@ -61,40 +61,35 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     if (!ReducesInOrder(launches[i])) continue;
     most = std::max(most, BytesOfInputs(launches[i], group_rank_, size_));
   }
-  if (most == 0) return {};
-  // One is enough: a plan has all reductions of a group on one lane.
-  return AddInputs(most);
+  return most == 0 ? Outcome() : AddInputs(most);
 }
 
 // Without mu_: to allocate may wait for kernels that only an abort ends.
 Outcome Comm::AddInputs(uint64_t bytes) {
   Outcome outcome;
   if (kernels_ == nullptr) outcome = rank_.Kernels(&kernels_);
-  Inputs inputs;
-  if (outcome.ok()) outcome = rank_.TakeScratch(bytes, &inputs.scratch);
+  Rank::Scratch inputs;
+  if (outcome.ok()) outcome = rank_.TakeScratch(bytes, &inputs);
   if (!outcome.ok()) return outcome;
   const std::lock_guard<std::mutex> lock(mu_);
   if (has_failed()) {  // An abort has taken away what there was.
-    rank_.ReturnScratch(inputs.scratch);
+    rank_.ReturnScratch(inputs);
     return Failure();
   }
   inputs_.push_back(inputs);
   return {};
 }
 
-// What Expect() has made is enough, unless launches are on several streams, or
-// were not expected.
-Outcome Comm::FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
+// Launches of a communicator are in order, so that what Expect() has made is
+// enough for all of them, unless they were not expected.
+Outcome Comm::FindInputs(const commsched_launch_t& launch,
                          std::unique_lock<std::mutex>* lock,
                          char** out_inputs) {
   const uint64_t bytes =
       std::max<uint64_t>(BytesOfInputs(launch, group_rank_, size_), 1);
-  for (Inputs& each : inputs_) {
-    if (each.scratch.bytes < bytes) continue;
-    if (each.is_taken && each.stream != stream) continue;
-    each.is_taken = true;
-    each.stream = stream;
-    *out_inputs = static_cast<char*>(each.scratch.address);
+  for (const Rank::Scratch& each : inputs_) {
+    if (each.bytes < bytes) continue;
+    *out_inputs = static_cast<char*>(each.address);
     return {};
   }
   lock->unlock();
@@ -102,14 +97,14 @@ Outcome Comm::FindInputs(const commsched_launch_t& launch, cudaStream_t stream,
   rank_.CountLaunchAllocation(name_, bytes);
   lock->lock();
   if (has_failed()) return Failure();
-  return outcome.ok() ? FindInputs(launch, stream, lock, out_inputs) : outcome;
+  return outcome.ok() ? FindInputs(launch, lock, out_inputs) : outcome;
 }
 
 Outcome Comm::LaunchInOrder(const commsched_launch_t& launch,
                             cudaStream_t stream,
                             std::unique_lock<std::mutex>* lock) {
   char* all_inputs = nullptr;
-  Outcome outcome = FindInputs(launch, stream, lock, &all_inputs);
+  Outcome outcome = FindInputs(launch, lock, &all_inputs);
   // Calls `each` with a member and where its inputs are.
   const auto for_members = [&](const auto& each) -> Outcome {
     char* inputs = all_inputs;

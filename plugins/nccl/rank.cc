@@ -150,8 +150,8 @@ void Rank::CountLaunchAllocation(const std::string& name, uint64_t bytes) {
     if (++launch_allocations_ != 1) return;
   }
   Log(name + ": a launch allocates " + std::to_string(bytes) +
-      " bytes for the inputs of its sums, since it was not expected or those "
-      "before it are on another stream; it may wait for the device");
+      " bytes for the inputs of its sums, since it was not expected; it may "
+      "wait for the device");
 }
 
 void Rank::FillStats(commsched_backend_memory_t* out_memory) {

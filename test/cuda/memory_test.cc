@@ -280,14 +280,15 @@ class BareComm {
     EXPECT_EQ(table().comm_destroy(comm_, INT64_MAX, nullptr, 0), COMMSCHED_OK);
   }
 
-  void AllReduceInOrder(void* data, Stream* stream) {
-    EXPECT_EQ(TryAllReduceInOrder(data, stream), COMMSCHED_OK);
+  void AllReduceInOrder(void* data, uint64_t count, Stream* stream) {
+    EXPECT_EQ(TryAllReduceInOrder(data, count, stream), COMMSCHED_OK);
   }
-  commsched_status_t TryAllReduceInOrder(void* data, Stream* stream) {
+  commsched_status_t TryAllReduceInOrder(void* data, uint64_t count,
+                                         Stream* stream) {
     commsched_member_t member = {};
     member.input = data;
     member.output = data;
-    member.count = kCount;
+    member.count = count;
     commsched_launch_t launch = {};
     launch.struct_size = sizeof(launch);
     launch.slot = UINT32_MAX;
@@ -317,8 +318,8 @@ class BareComm {
   void* comm_ = nullptr;
 };
 
-// Of a launch that was not expected the first takes memory, and again the first
-// on another stream, where the memory may be in use.
+// Of launches that were not expected the first takes memory, and again one that
+// needs more.
 TEST_F(CudaMemoryTest, AllocationsOfLaunchesAreCounted) {
   const ReductionStep step = MakeStep();
   GpuRig rig(kRanks, step.graph(), {});
@@ -326,20 +327,20 @@ TEST_F(CudaMemoryTest, AllocationsOfLaunchesAreCounted) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
     const test::DeviceMemory data(device, kCount * sizeof(float));
     const auto stream = device->CreateSideStream().value();
-    const auto other = device->CreateSideStream().value();
+    constexpr uint64_t kHalf = kCount / 2;
     BareComm comm(rig.world().get(), rank);
     const uint64_t bytes_before = comm.Stats().bytes;
     EXPECT_EQ(comm.Stats().launch_allocations, 0u);
-    comm.AllReduceInOrder(data.address(), stream.get());
-    comm.AllReduceInOrder(data.address(), stream.get());
+    comm.AllReduceInOrder(data.address(), kHalf, stream.get());
+    comm.AllReduceInOrder(data.address(), kHalf, stream.get());
     EXPECT_EQ(comm.Stats().launch_allocations, 1u);
-    // The inputs of a rank's half, from both.
-    EXPECT_EQ(comm.Stats().bytes - bytes_before, kCount * sizeof(float));
-    stream->Synchronize();  // Both streams reduce the same memory.
-    comm.AllReduceInOrder(data.address(), other.get());
+    // The inputs of what a rank sums up, from both.
+    EXPECT_EQ(comm.Stats().bytes - bytes_before, kHalf * sizeof(float));
+    comm.AllReduceInOrder(data.address(), kCount, stream.get());
+    comm.AllReduceInOrder(data.address(), kHalf, stream.get());
     EXPECT_EQ(comm.Stats().launch_allocations, 2u);
     EXPECT_EQ(comm.Stats().peak_bytes, comm.Stats().bytes);
-    other->Synchronize();
+    stream->Synchronize();
     return absl::OkStatus();
   });
 }
@@ -365,16 +366,15 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
     const test::DeviceMemory data(device, kCount * sizeof(float));
     const auto stream = device->CreateSideStream().value();
-    const auto other = device->CreateSideStream().value();
     BareComm comm(rig.world().get(), rank);
     if (rank == 1) return absl::OkStatus();
-    comm.AllReduceInOrder(data.address(), stream.get());
+    comm.AllReduceInOrder(data.address(), kCount / 2, stream.get());
     EXPECT_TRUE(Await([] { return fake_nccl_num_running() != 0; }));
     fake_gpu_malloc_waits(1);
     const uint64_t before = fake_gpu_num_calls("cudaMalloc");
     commsched_status_t launched = COMMSCHED_OK;
     std::thread launching([&] {
-      launched = comm.TryAllReduceInOrder(data.address(), other.get());
+      launched = comm.TryAllReduceInOrder(data.address(), kCount, stream.get());
     });
     EXPECT_TRUE(
         Await([&] { return fake_gpu_num_calls("cudaMalloc") != before; }));
