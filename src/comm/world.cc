@@ -118,8 +118,32 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
 
 Device* World::device(int rank) const {
   if (spec_.devices.empty()) return SharedHostDevice().get();
-  const size_t index = own_rank_ == kAllRanks ? static_cast<size_t>(rank) : 0;
-  return spec_.devices[index].get();
+  return spec_.devices[IndexOf(rank)].get();
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> World::BorrowLanes(
+    int rank, absl::Span<const LaneKey> keys) {
+  RETURN_IF_ERROR(CheckOwn(rank));
+  const size_t index = IndexOf(rank);
+  const std::shared_ptr<Device>& device =
+      spec_.devices.empty() ? SharedHostDevice() : spec_.devices[index];
+  std::shared_ptr<DeviceLanes> lanes;
+  {
+    MutexLock lock(&mu_);
+    if (lanes_[index] == nullptr) {
+      lanes_[index] = DeviceLanes::Of(*device, seats_[index]);
+    }
+    lanes = lanes_[index];
+  }
+  return lanes->Borrow(device, keys);
+}
+
+void World::TakeSeats() {
+  absl::flat_hash_map<int, int> num_on;  // By device.
+  const int ranks = own_rank_ == kAllRanks ? spec_.size : 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    seats_.push_back(num_on[device(rank)->ordinal()]++);
+  }
 }
 
 absl::Status World::CheckDevices() const {
@@ -144,12 +168,14 @@ absl::Status World::CheckDevices() const {
 
 absl::Status World::CreateInstance() {
   RETURN_IF_ERROR(CheckDevices());
+  if (seats_.empty()) TakeSeats();
   {
     MutexLock lock(&ranks_mu_);
     ranks_.resize(static_cast<size_t>(spec_.size));
   }
   {
     MutexLock lock(&mu_);
+    lanes_.resize(seats_.size());
     taken_.resize(static_cast<size_t>(spec_.size));
     splits_.resize(static_cast<size_t>(spec_.size));
   }

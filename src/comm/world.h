@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/backend_rank.h"
+#include "comm/device_lanes.h"
 #include "comm/failure_board.h"
 #include "comm/meeting.h"
 #include "comm/value_store.h"
@@ -100,6 +101,10 @@ class World : public std::enable_shared_from_this<World> {
   const commsched_backend_t* backend() const { return table_; }
   // That of `rank`, which lives in this process. Lives as long as the world.
   Device* device(int rank) const;
+  // Lanes of that device, one per key, borrowed until their handles go
+  // (DeviceLanes::Borrow). They stay with the world.
+  absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowLanes(
+      int rank, absl::Span<const LaneKey> keys);
   // Where its ranks are; empty if they are threads of this process. Blocks
   // until all ranks of the job have joined, or one is lost.
   absl::StatusOr<Roster> WaitForRoster();
@@ -168,6 +173,11 @@ class World : public std::enable_shared_from_this<World> {
   void LeavePart();
   uint64_t ScopeOf(uint64_t scope) const;
   absl::Status CheckDevices() const;
+  void TakeSeats();
+  // Of a rank that lives in this process, in what holds one thing for each.
+  size_t IndexOf(int rank) const {
+    return own_rank_ == kAllRanks ? static_cast<size_t>(rank) : 0;
+  }
   absl::Status CheckOwn(int rank) const;
   // The rank that this process is, if it is open; else null.
   BackendRank* Opened();
@@ -184,6 +194,9 @@ class World : public std::enable_shared_from_this<World> {
   uint64_t epoch_ = 0;
   int64_t join_timeout_ns_ = 0;
   int local_rank_ = 0;  // Of own_rank().
+  // By rank of this process: which of those on its device it is, where a world
+  // of threads has several there.
+  std::vector<int> seats_;
   std::shared_ptr<const JobPart> part_ = std::make_shared<JobPart>();
   // Of a part of a job of processes: the world of all of it, which outlives
   // this one (EndPart()), and what this has of it.
@@ -207,6 +220,8 @@ class World : public std::enable_shared_from_this<World> {
   std::unique_ptr<BackendRank::Driven> driven_ ABSL_GUARDED_BY(ranks_mu_);
 
   Mutex mu_;
+  // By rank of this process; null: none has been borrowed.
+  std::vector<std::shared_ptr<DeviceLanes>> lanes_ ABSL_GUARDED_BY(mu_);
   std::vector<bool> taken_ ABSL_GUARDED_BY(mu_);
   // By rank: whether it is in Split(), and how often it has been in which.
   std::vector<bool> splits_ ABSL_GUARDED_BY(mu_);

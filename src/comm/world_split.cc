@@ -182,7 +182,8 @@ absl::StatusOr<std::shared_ptr<World>> World::MakeOfThreads(
   part->spec_.size = static_cast<int>(members.size());
   part->spec_.devices.clear();
   for (const int member : members) {
-    if (spec_.devices.empty()) break;
+    part->seats_.push_back(seats_[static_cast<size_t>(member)]);
+    if (spec_.devices.empty()) continue;
     part->spec_.devices.push_back(spec_.devices[static_cast<size_t>(member)]);
   }
   part->local_size_ = part->spec_.size;

@@ -19,6 +19,21 @@ constexpr uint64_t kEnd = uint64_t{1} << 62;
 constexpr int64_t kLookNs = int64_t{50} * 1000;
 constexpr std::chrono::microseconds kNap{50};
 
+// Looks again and again until `done` says so.
+template <typename Done>
+void Await(const Done& done) {
+  int64_t nap_from_ns = 0;
+  while (!done()) {
+    const int64_t now_ns = SystemClock::Get().NowNs();
+    if (nap_from_ns == 0) nap_from_ns = now_ns + kLookNs;
+    if (now_ns < nap_from_ns) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+}
+
 }  // namespace
 
 CudaPlace::Current::Current(CudaPlace* place) : place_(place) {
@@ -145,16 +160,7 @@ bool CudaEvent::HasPassed(cudaEvent_t native, uint64_t generation) const {
 }
 
 void CudaEvent::Synchronize(uint64_t generation) {
-  int64_t nap_from_ns = 0;
-  while (!IsComplete(generation) && !place_->failed()) {
-    const int64_t now_ns = SystemClock::Get().NowNs();
-    if (nap_from_ns == 0) nap_from_ns = now_ns + kLookNs;
-    if (now_ns < nap_from_ns) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
-  }
+  Await([&] { return IsComplete(generation) || place_->failed(); });
 }
 
 void CudaEvent::AddListener(Parker* /*listener*/) {}
@@ -167,6 +173,18 @@ void* CudaEvent::ToRecord(uint64_t generation) {
 
 void CudaEvent::Recorded(uint64_t generation) {
   SlotOf(generation).generation.store(generation, std::memory_order_release);
+}
+
+void CudaEvent::AwaitRecorded() {
+  const Slot* latest = &slots_[0];
+  for (uint32_t i = 1; i < depth_; ++i) {
+    if (slots_[i].generation > latest->generation) latest = &slots_[i];
+  }
+  const uint64_t generation = latest->generation;
+  if (generation == 0) return;
+  Await([&] {
+    return HasPassed(latest->native, generation) || place_->failed();
+  });
 }
 
 void* CudaEvent::ToWaitFor(uint64_t generation) {

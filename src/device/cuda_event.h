@@ -100,6 +100,7 @@ class CudaEvent final : public Event {
   void Complete(uint64_t generation) override { RaiseTo(generation); }
   void* ToRecord(uint64_t generation) override;
   void Recorded(uint64_t generation) override;
+  void AwaitRecorded() override;
   // Of a generation that was a launch of a graph: null if the event is not
   // watched. Then the end of that launch is what to wait for.
   void* ToWaitFor(uint64_t generation) override;

@@ -44,6 +44,9 @@ class Event {
   // Recorded(). Null if it cannot: an event of the host.
   virtual void* ToRecord(uint64_t /*generation*/) { return nullptr; }
   virtual void Recorded(uint64_t generation) { Complete(generation); }
+  // Blocks until what a stream of the device has recorded last is done, by the
+  // device's own word to this thread, whatever Complete() and Poison() say.
+  virtual void AwaitRecorded() {}
   // What a stream of the device has to wait for. Null if it cannot or need not.
   virtual void* ToWaitFor(uint64_t /*generation*/) { return nullptr; }
   // Whether a stream of the session need not wait where ToWaitFor() is null:

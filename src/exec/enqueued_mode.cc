@@ -55,18 +55,14 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
   }
   const LaunchMark mark =
       state_.instruments.Issuing(index, step, launch.payload_bytes, now_ns);
-  Stream* const stream = spec.side_streams[launch.lane];
-  if (!EnqueueInput(launch, index, step, stream)) return false;
-  launch.call.step = state_.program.first_step + step;
-  state_.window.Pass(launch.payload_bytes);
-  const commsched_status_t code =
-      spec.backend->launch(launch.comm, &launch.call, 0, stream->handle(),
-                           message_.Begin(), PluginMessage::size());
-  if (ABSL_PREDICT_FALSE(code != COMMSCHED_OK)) {
-    state_.Fail(state_.BackendError("launch", code, index, step, message_));
+  commsched_status_t code = COMMSCHED_OK;
+  if (ABSL_PREDICT_FALSE(!EnqueueLaunch(&launch, step, &code))) {
+    state_.Fail(
+        code == COMMSCHED_OK
+            ? state_.LaunchError(index, step, spec.device->status())
+            : state_.BackendError("launch", code, index, step, message_));
     return false;
   }
-  if (!EnqueueOutput(launch, index, step, stream)) return false;
   state_.instruments.Issued(index, step, mark);
   if (ABSL_PREDICT_FALSE(state_.instruments.listens())) {
     MarkOf(index, step) = mark;
@@ -74,9 +70,25 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
   return true;
 }
 
-inline bool EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
-                                       uint32_t index, uint64_t step,
-                                       Stream* stream) {
+inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
+                                        commsched_status_t* code) {
+  const IssuerSpec& spec = state_.spec;
+  const SideLane& lane = spec.side_lanes[launch->lane];
+  const Turn::Held turn(lane.turn);
+  EnqueueInput(*launch, step, lane.stream);
+  if (ABSL_PREDICT_FALSE(spec.device->failed())) return false;
+  launch->call.step = state_.program.first_step + step;
+  state_.window.Pass(launch->payload_bytes);
+  *code = spec.backend->launch(launch->comm, &launch->call, 0,
+                               lane.stream->handle(), message_.Begin(),
+                               PluginMessage::size());
+  if (ABSL_PREDICT_FALSE(*code != COMMSCHED_OK)) return false;
+  EnqueueOutput(*launch, step, lane.stream);
+  return ABSL_PREDICT_TRUE(!spec.device->failed());
+}
+
+inline void EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
+                                       uint64_t step, Stream* stream) {
   const ProgramWait* wait = state_.program.waits.data() + launch.waits.begin;
   for (uint32_t i = 0; i < launch.waits.count; ++i, ++wait) {
     stream->Wait(wait->event, step + 1 - wait->distance);
@@ -85,25 +97,15 @@ inline bool EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
   for (uint32_t i = 0; i < launch.staging_in.count; ++i) {
     stream->Copy(staging[launch.staging_in.begin + i]);
   }
-  return DeviceIsFine(index, step);
 }
 
-inline bool EnqueuedMode::EnqueueOutput(const LaunchProgram& launch,
-                                        uint32_t index, uint64_t step,
-                                        Stream* stream) {
+inline void EnqueuedMode::EnqueueOutput(const LaunchProgram& launch,
+                                        uint64_t step, Stream* stream) {
   const StagingStep* staging = state_.program.staging.data();
   for (uint32_t i = 0; i < launch.staging_out.count; ++i) {
     stream->Copy(staging[launch.staging_out.begin + i]);
   }
   stream->Record(launch.event, step + 1);
-  return DeviceIsFine(index, step);
-}
-
-inline bool EnqueuedMode::DeviceIsFine(uint32_t index, uint64_t step) {
-  const Device& device = *state_.spec.device;
-  if (ABSL_PREDICT_TRUE(!device.failed())) return true;
-  state_.Fail(state_.LaunchError(index, step, device.status()));
-  return false;
 }
 
 // ---- The monitor ----

@@ -15,9 +15,10 @@
 namespace commsched {
 
 // Of a program with Program::enqueue: MakeDue() enqueues waits, staging, launch
-// and record on the side stream of the launch's lane, and the launches are due
-// once all that is done. The monitor, which is who pumps, looks at the events,
-// retires launches in key order, and watches deadlines and communicators.
+// and record on the stream of the launch's lane, within one turn of it, and the
+// launches are due once all that is done. The monitor, which is who pumps,
+// looks at the events, retires launches in key order, and watches deadlines and
+// communicators.
 //
 // MakeDue: the token holder, one thread at a time. Pump, NextWakeNs: the
 // monitor.
@@ -33,17 +34,18 @@ class EnqueuedMode final : public IssueMode {
 
  private:
   bool EnqueueNext(int64_t now_ns);
-  bool EnqueueInput(const LaunchProgram& launch, uint32_t index, uint64_t step,
-                    Stream* stream);
-  bool EnqueueOutput(const LaunchProgram& launch, uint32_t index, uint64_t step,
+  // With the lane's turn. False: `*code` says what the backend did, and if that
+  // is OK, the device has failed.
+  bool EnqueueLaunch(LaunchProgram* launch, uint64_t step,
+                     commsched_status_t* code);
+  void EnqueueInput(const LaunchProgram& launch, uint64_t step, Stream* stream);
+  void EnqueueOutput(const LaunchProgram& launch, uint64_t step,
                      Stream* stream);
   // Whether `step` is a launch of a graph, which has all its launches.
   bool IsReplay(uint64_t step) const {
     const Replays* const replays = state_.spec.replays;
     return replays != nullptr && replays->IsReplay(step + 1);
   }
-  // False, with the session failed, if the device has.
-  bool DeviceIsFine(uint32_t index, uint64_t step);
   // The modulus is constant, so that no division is made.
   LaunchMark& MarkOf(uint32_t index, uint64_t step) {
     return marks_[step % kMarkedSteps * state_.launches_per_step + index];

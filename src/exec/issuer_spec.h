@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "comm/backend_rank.h"
+#include "comm/turn.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
 #include "exec/codec_runner.h"
@@ -23,6 +24,14 @@
 #include "trace/recorder.h"
 
 namespace commsched {
+
+// What launches of a communication lane are enqueued on: one at a time, with
+// the turn, since other sessions may launch there, too. Null where the plan has
+// no launches.
+struct SideLane {
+  Stream* stream = nullptr;
+  Turn* turn = nullptr;
+};
 
 struct IssuerSpec {
   Program* program = nullptr;   // outlives the issuer
@@ -47,10 +56,10 @@ struct IssuerSpec {
   bool manual = false;
   // Nor does it, but who calls MakeDue() and Await().
   bool by_caller = false;
-  // Of a program that is enqueued: its device, and the streams that launches
-  // are enqueued on, by communication lane.
+  // Of a program that is enqueued: its device, and by communication lane what
+  // launches are enqueued on.
   Device* device = nullptr;
-  std::vector<Stream*> side_streams;
+  std::vector<SideLane> side_lanes;
   Replays* replays = nullptr;  // null if no step is a launch of a graph
 };
 

@@ -20,6 +20,7 @@ absl::StatusOr<std::unique_ptr<StepCapture>> StepCapture::Create(
   RETURN_IF_ERROR(Refuse(spec));
   std::unique_ptr<StepCapture> capture(new StepCapture(std::move(spec)));
   const Program& program = capture->program_;
+  RETURN_IF_ERROR(capture->MakeStreams());
   ASSIGN_OR_RETURN(capture->edge_, capture->spec_.device->CreateEvent(1));
   RETURN_IF_ERROR(capture->edge_->PrepareCapture(/*watched=*/false));
   for (const NodeProgram& node : program.nodes) {
@@ -34,13 +35,22 @@ absl::StatusOr<std::unique_ptr<StepCapture>> StepCapture::Create(
 
 StepCapture::StepCapture(StepCaptureSpec spec)
     : spec_(std::move(spec)), program_(*spec_.program) {
-  const auto add = [this](Stream* stream) {
-    if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) {
-      streams_.push_back(stream);
+  for (Stream* lane : spec_.lanes) {
+    if (std::find(streams_.begin(), streams_.end(), lane) == streams_.end()) {
+      streams_.push_back(lane);
     }
-  };
-  for (Stream* lane : spec_.lanes) add(lane);
-  for (Stream* side : spec_.side_streams) add(side);
+  }
+}
+
+absl::Status StepCapture::MakeStreams() {
+  side_streams_.resize(program_.plan->num_comm_lanes);
+  for (const LaunchProgram& launch : program_.launches) {
+    std::unique_ptr<Stream>& side = side_streams_[launch.lane];
+    if (side != nullptr) continue;
+    ASSIGN_OR_RETURN(side, spec_.device->CreateSideStream());
+    streams_.push_back(side.get());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepCapture::Refuse(const StepCaptureSpec& spec) {
@@ -253,7 +263,7 @@ absl::Status StepCapture::EnqueueDue() {
 absl::Status StepCapture::Enqueue(uint32_t index) {
   LaunchProgram& launch = spec_.program->launches[index];
   const StagingStep* staging = program_.staging.data();
-  Stream* const stream = spec_.side_streams[launch.lane];
+  Stream* const stream = side_streams_[launch.lane].get();
   EnqueueWaits(launch.waits, stream);
   for (uint32_t i = 0; i < launch.staging_in.count; ++i) {
     stream->Copy(staging[launch.staging_in.begin + i]);

@@ -24,8 +24,7 @@ struct StepCaptureSpec {
   const commsched_backend_t* backend = nullptr;
   Device* device = nullptr;
   const Failure* failure = nullptr;
-  std::vector<Stream*> lanes;         // by compute lane
-  std::vector<Stream*> side_streams;  // by communication lane
+  std::vector<Stream*> lanes;  // by compute lane
   // Fails the session.
   std::function<void(const absl::Status&)> fail;
 };
@@ -33,13 +32,15 @@ struct StepCaptureSpec {
 // What a dispatcher and an issuer do in a step, for one whose work the streams
 // capture instead of doing it.
 //
-// The graph is complete in itself: all lanes and side streams fork from the
-// origin stream at the beginning and join it at the end, and there are no waits
-// for an earlier step. Launches of a graph replace those: the step after one
-// begins when all of it is complete, which is more than any wait for a part of
-// it asks for. A path of the plan from one op of a step to another of the same
-// step never leaves the step, since no wait is for a later one; so the waits
-// within the step are enough to order it.
+// The graph is complete in itself: all lanes fork from the origin stream at the
+// beginning and join it at the end, and there are no waits for an earlier step.
+// Launches are captured on streams of the capture's own, by communication lane:
+// nodes of a graph know no stream, and what other sessions launch on a lane of
+// the device meanwhile must not become part of the graph. Launches of a graph
+// replace those: the step after one begins when all of it is complete, which is
+// more than any wait for a part of it asks for. A path of the plan from one op
+// of a step to another of the same step never leaves the step, since no wait is
+// for a later one; so the waits within the step are enough to order it.
 //
 // Nothing of it is counted: launches are numbered, and generations recorded, by
 // whoever launches the graph (exec/replays.h).
@@ -48,7 +49,7 @@ struct StepCaptureSpec {
 // running.
 class StepCapture {
  public:
-  // Makes the events of a capture. The errors of Refuse().
+  // Makes the events and streams of a capture. The errors of Refuse().
   static absl::StatusOr<std::unique_ptr<StepCapture>> Create(
       StepCaptureSpec spec);
   StepCapture(const StepCapture&) = delete;
@@ -71,6 +72,7 @@ class StepCapture {
   // kFailedPrecondition, naming it, if the plan or a stream has something that
   // a graph cannot repeat.
   static absl::Status Refuse(const StepCaptureSpec& spec);
+  absl::Status MakeStreams();
   absl::Status CheckStreams(Stream* origin, uint64_t id) const;
   absl::Status Fork(Stream* origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -98,6 +100,8 @@ class StepCapture {
   // Constant after construction.
   const StepCaptureSpec spec_;
   const Program& program_;
+  // By communication lane, or null: nothing is launched there.
+  std::vector<std::unique_ptr<Stream>> side_streams_;
   std::vector<Stream*> streams_;  // lanes and side streams, each once
   // Of forks and joins.
   std::unique_ptr<Event> edge_;

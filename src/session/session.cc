@@ -69,7 +69,7 @@ Session::~Session() {
   // Workers may still hold waits for events of ours, and work on the arena. By
   // now every event is complete or poisoned, so that they get through.
   for (Stream* lane : parts_.lanes) lane->Synchronize();
-  for (const auto& side : parts_.side_streams) side->Synchronize();
+  AwaitLaunches();
   {
     MutexLock lock(&released_mu_);
     for (Stream* stream : released_on_) stream->Synchronize();
@@ -77,6 +77,22 @@ Session::~Session() {
   Unlist();
   Log(LogLevel::kInfo, "rank ", parts_.spec.world_rank, ": session ",
       parts_.spec.instance, " ends after ", dispatcher_->steps(), " steps");
+}
+
+// Of a device. After a failure launches may be under way that nobody has
+// recorded; what is ahead of them on their lanes, which may be other sessions',
+// is waited for, too.
+void Session::AwaitLaunches() {
+  if (parts_.failure.failed()) {
+    for (const SideLane& side : parts_.side_lanes) {
+      if (side.stream != nullptr) side.stream->Synchronize();
+    }
+    return;
+  }
+  if (!parts_.program->enqueue) return;
+  for (const LaunchProgram& launch : parts_.program->launches) {
+    launch.event->AwaitRecorded();
+  }
 }
 
 absl::Status Session::Meet(const absl::Status& bound) {

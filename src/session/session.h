@@ -131,6 +131,7 @@ class Session final : private Waiter {
   // failure. Collective.
   absl::Status Meet(const absl::Status& bound);
   absl::Status Start();
+  void AwaitLaunches();
 
   uint32_t NodeOf(OpId op) const {
     const std::vector<uint32_t>& nodes = parts_.spec.plan->node_of_op;

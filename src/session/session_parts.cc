@@ -1,10 +1,12 @@
 #include "session/session_parts.h"
 
 #include <cstddef>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
@@ -60,6 +62,9 @@ SessionParts::~SessionParts() {
       "; its arena of ", spec.plan->arena_bytes,
       " bytes is not freed, and these buffers must not be: ",
       bound.empty() ? "none" : bound);
+  for (const auto& lane : borrowed) {
+    if (lane != nullptr) lane->Lose();
+  }
   arena.Keep();
   Keep({std::move(program), std::move(drops)});
 }
@@ -90,7 +95,10 @@ absl::Status SessionParts::Bind() {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program, Flatten(spec.plan, binding));
-  if (program->enqueue) RETURN_IF_ERROR(MakeStreams());
+  if (program->enqueue) {
+    RETURN_IF_ERROR(BorrowLanes());
+    RETURN_IF_ERROR(MakeReplays());
+  }
   ASSIGN_OR_RETURN(codec, MakeCodec(*spec.plan));
   RETURN_IF_ERROR(AddGates());
   RETURN_IF_ERROR(OpenFlightRecord());
@@ -98,12 +106,34 @@ absl::Status SessionParts::Bind() {
   return absl::OkStatus();
 }
 
-absl::Status SessionParts::MakeStreams() {
-  for (uint32_t i = 0; i < spec.plan->num_comm_lanes; ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
-                     device->CreateSideStream());
-    side_streams.push_back(std::move(stream));
+absl::Status SessionParts::BorrowLanes() {
+  const uint32_t num_lanes = spec.plan->num_comm_lanes;
+  std::vector<std::set<std::string>> axes(num_lanes);
+  for (const LaunchProgram& launch : program->launches) {
+    axes[launch.lane].insert(spec.groups[launch.group].axis);
   }
+  std::vector<LaneKey> keys;
+  for (uint32_t lane = 0; lane < num_lanes; ++lane) {
+    if (axes[lane].empty()) continue;
+    keys.push_back({.world = spec.world.get(),
+                    .axes = absl::StrJoin(axes[lane], "\n"),
+                    .plan_lane = lane});
+  }
+  ASSIGN_OR_RETURN(auto of_keys,
+                   spec.world->BorrowLanes(spec.world_rank, keys));
+  borrowed.resize(num_lanes);
+  side_lanes.resize(num_lanes);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    DeviceLane* const lane = of_keys[i].get();
+    ASSIGN_OR_RETURN(Stream* const stream,
+                     device->Adopt(lane->stream()->handle().native));
+    side_lanes[keys[i].plan_lane] = {stream, lane->turn()};
+    borrowed[keys[i].plan_lane] = std::move(of_keys[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SessionParts::MakeReplays() {
   lane_ends.resize(lanes.size());
   for (size_t i = 0; i < lanes.size(); ++i) {
     if (!lanes[i]->is_device()) continue;
@@ -117,8 +147,8 @@ absl::Status SessionParts::MakeStreams() {
     of_replays.streams.push_back(lanes[i]);
     of_replays.lane_ends.push_back(lane_ends[i].get());
   }
-  for (const auto& side : side_streams) {
-    of_replays.streams.push_back(side.get());
+  for (const SideLane& side : side_lanes) {
+    if (side.stream != nullptr) of_replays.streams.push_back(side.stream);
   }
   ASSIGN_OR_RETURN(replays, Replays::Create(std::move(of_replays)));
   return absl::OkStatus();
@@ -282,9 +312,7 @@ IssuerSpec SessionParts::ForIssuer() {
   issuer.by_caller = spec.by_caller;
   issuer.device = device;
   issuer.replays = replays.get();
-  for (const auto& stream : side_streams) {
-    issuer.side_streams.push_back(stream.get());
-  }
+  issuer.side_lanes = side_lanes;
   for (const GroupSpec& group : spec.groups) {
     issuer.group_ranks.push_back(group.ranks);
   }
@@ -319,9 +347,6 @@ StepCaptureSpec SessionParts::ForCapture() {
   capture.device = device;
   capture.failure = &failure;
   capture.lanes = lanes;
-  for (const auto& side : side_streams) {
-    capture.side_streams.push_back(side.get());
-  }
   return capture;
 }
 

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "comm/device_lanes.h"
 #include "device/device.h"
 #include "exec/codec_runner.h"
 #include "exec/dispatcher.h"
 #include "exec/drops.h"
 #include "exec/failure.h"
 #include "exec/issuer.h"
+#include "exec/issuer_spec.h"
 #include "exec/late_bindings.h"
 #include "exec/nvtx_ranges.h"
 #include "exec/observers.h"
@@ -36,7 +38,7 @@ struct SessionParts {
   SessionParts(const SessionParts&) = delete;
   SessionParts& operator=(const SessionParts&) = delete;
 
-  // Local: memory, streams and the flattened plan.
+  // Local: memory, lanes and the flattened plan.
   absl::Status Bind();
   // Collective: communicators, and the memory that they are told of.
   absl::Status Connect();
@@ -58,9 +60,11 @@ struct SessionParts {
   uint64_t registrations = 0;
   uint64_t registered_bytes = 0;
 
-  // Of a device: the streams of communication lanes, and what marks the end of
-  // a step on compute lanes.
-  std::vector<std::unique_ptr<Stream>> side_streams;
+  // Of a device, by communication lane of the plan: the device's that launches
+  // go out on, and what they need of it; null, if there are no launches.
+  std::vector<std::shared_ptr<DeviceLane>> borrowed;
+  std::vector<SideLane> side_lanes;
+  // What marks the end of a step on compute lanes.
   std::vector<std::unique_ptr<Event>> lane_ends;  // by compute lane, or null
 
   // In order of construction.
@@ -77,7 +81,9 @@ struct SessionParts {
   Communicators communicators;
 
  private:
-  absl::Status MakeStreams();
+  // Of a program that is enqueued.
+  absl::Status BorrowLanes();
+  absl::Status MakeReplays();
   absl::Status AddGates();
   absl::Status OpenFlightRecord();
   absl::Status ExpectLaunches();

@@ -1,7 +1,9 @@
 #include "comm/world.h"
 
 #include <atomic>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "comm/plugin_registry.h"
 #include "control/server.h"
 #include "gtest/gtest.h"
+#include "test/exec/logged_device.h"
 #include "test/support/await.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
@@ -76,6 +79,44 @@ TEST(WorldTest, ARankOutsideTheWorldIsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "0..1"));
   EXPECT_THAT(world->AcquireRank(-1),
               StatusIs(absl::StatusCode::kInvalidArgument, "rank -1"));
+}
+
+// ---- Lanes of devices ----
+
+const Stream* LaneOf(World* world, int rank) {
+  const std::vector<LaneKey> keys = {{world, "dp", 0}};
+  return world->BorrowLanes(rank, keys).value()[0]->stream();
+}
+
+TEST(WorldTest, WorldsOnOneDeviceHaveTheSameLanes) {
+  WorldSpec spec = SpecOf(1);
+  const auto device = std::make_shared<test::LoggedDevice>();
+  spec.devices = {device};
+  ASSERT_OK_AND_ASSIGN(auto first, World::Create(spec));
+  ASSERT_OK_AND_ASSIGN(auto second, World::Create(spec));
+  const Stream* const lane = LaneOf(first.get(), 0);
+  EXPECT_EQ(LaneOf(second.get(), 0), lane);
+  first.reset();
+  EXPECT_EQ(LaneOf(second.get(), 0), lane);
+  EXPECT_EQ(device->num_streams, 1);
+}
+
+// A launch of one waits for that of the other, which must not be behind it.
+TEST(WorldTest, RanksOfAWorldThatShareADeviceShareNoLane) {
+  WorldSpec spec = SpecOf(3);
+  const auto device = std::make_shared<test::LoggedDevice>();
+  spec.devices = {device, device, device};
+  ASSERT_OK_AND_ASSIGN(auto world, World::Create(spec));
+  const Stream* lanes[3] = {};
+  for (int r = 0; r < 3; ++r) lanes[r] = LaneOf(world.get(), r);
+  EXPECT_EQ(std::set(std::begin(lanes), std::end(lanes)).size(), 3u);
+  // Nor does a rank of a part of the world with other ranks of the world.
+  test::ExpectAllOk(RunRanks(2, [&](int r) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto part, world->Split(1 + r, {1, 2}, "part",
+                                                   int64_t{60'000'000'000}));
+    EXPECT_EQ(LaneOf(part.get(), r), lanes[1 + r]);
+    return absl::OkStatus();
+  }));
 }
 
 // ---- Worlds of processes ----

@@ -1,5 +1,8 @@
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "device/cuda_device.h"
@@ -75,6 +78,28 @@ TEST(CudaDeviceTest, PoisonEndsEveryWaitOfTheHost) {
   event->Poison();
   event->Synchronize(7);
   EXPECT_TRUE(event->IsComplete(7));
+}
+
+TEST(CudaDeviceTest, WhatIsRecordedIsWaitedForThoughTheEventIsPoisoned) {
+  std::atomic<bool> released{false}, ended{false};
+  const auto device = FakeDevice(0);
+  ASSERT_OK_AND_ASSIGN(const auto stream, device->CreateSideStream());
+  ASSERT_OK_AND_ASSIGN(const auto event, device->CreateEvent(4));
+  event->AwaitRecorded();  // Nothing.
+  for (uint64_t generation : {1, 2, 3}) {
+    if (generation == 3) {
+      RunOn(stream.get(), [&] {
+        while (!released) std::this_thread::yield();
+        ended = true;
+      });
+    }
+    stream->Record(event.get(), generation);
+  }
+  event->Poison();
+  std::thread releaser([&] { released = true; });
+  event->AwaitRecorded();
+  EXPECT_TRUE(ended);
+  releaser.join();
 }
 
 // A device would not wait for it at all.

@@ -1,11 +1,13 @@
 #include "exec/enqueued_mode.h"
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/exec/issuer_rig.h"
+#include "test/support/await.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -126,6 +128,57 @@ TEST(EnqueuedModeTest, ALaunchThatFailedIsNotRecorded) {
   EXPECT_THAT(rig.device().log, ElementsAre("lane0 waits for make_a@1"));
   EXPECT_THAT(rig.failure().status(),
               StatusIs(absl::StatusCode::kUnavailable, "'sum_a'"));
+}
+
+// ---- The turn ----
+
+// Nobody else's waits and copies come between those of a launch.
+TEST(EnqueuedModeTest, ALaunchHasItsLaneToItself) {
+  IssuerRig rig(Enqueued(2, With(&PlanOptions::num_comm_lanes, 2)));
+  UseTwoLanes(&rig);
+  rig.issuer();
+  std::vector<bool> is_free;  // Lanes 0 and 1, in each launch.
+  rig.backend().on_launch = [&](const auto&) {
+    for (uint32_t lane = 0; lane < 2; ++lane) {
+      is_free.push_back(rig.turn(lane).TryTake());
+      if (is_free.back()) rig.turn(lane).Give();
+    }
+  };
+  rig.issuer().MakeDue(2, 0);
+  EXPECT_THAT(is_free, ElementsAre(false, true, true, false));
+  EXPECT_TRUE(rig.turn(0).TryTake());
+  EXPECT_TRUE(rig.turn(1).TryTake());
+}
+
+TEST(EnqueuedModeTest, ALaunchWaitsForItsTurn) {
+  IssuerRig rig(Enqueued(1));
+  rig.issuer();
+  Turn& turn = rig.turn(0);
+  ASSERT_TRUE(turn.TryTake());
+  std::thread issues([&] { rig.issuer().MakeDue(1, 0); });
+  ASSERT_TRUE(test::Await([&] { return turn.IsWanted(); }));
+  EXPECT_THAT(rig.device().log, ElementsAre());
+  turn.Give();
+  issues.join();
+  EXPECT_THAT(rig.device().log,
+              ElementsAre("lane0 waits for make_a@1", "lane0 records sum_a@1"));
+}
+
+TEST(EnqueuedModeTest, AFailureIsToldWithoutTheTurn) {
+  for (const bool of_device : {false, true}) {
+    IssuerRig rig(Enqueued(1));
+    rig.issuer();
+    bool is_free = false;
+    rig.on_abort = [&] { is_free = rig.turn(0).TryTake(); };
+    if (of_device) {
+      rig.device().failure = absl::InternalError("device is lost");
+    } else {
+      rig.backend().launch_error = "cable";
+    }
+    rig.issuer().MakeDue(1, 0);
+    EXPECT_FALSE(rig.failure().status().ok());
+    EXPECT_TRUE(is_free);
+  }
 }
 
 // ---- The monitor ----

@@ -107,7 +107,10 @@ Issuer& IssuerRig::issuer() {
   spec.rank = rank_.get();
   spec.backend = backend_.table();
   spec.comms = backend_.comms();
-  spec.abort = [this](const absl::Status& why) { aborts_.push_back(why); };
+  spec.abort = [this](const absl::Status& why) {
+    aborts_.push_back(why);
+    on_abort();
+  };
   for (const Group& group : plan_->graph->groups()) {
     std::vector<int>& ranks = spec.group_ranks.emplace_back();
     for (int i = 0; i < group.size; ++i) ranks.push_back(i);
@@ -121,7 +124,7 @@ Issuer& IssuerRig::issuer() {
   spec.by_caller = spec_.by_caller;
   spec.device = &device_;
   for (const auto& stream : side_streams_) {
-    spec.side_streams.push_back(stream.get());
+    spec.side_lanes.push_back({stream.get(), &turns_.emplace_back()});
   }
   issuer_ = std::make_unique<Issuer>(spec);
   if (!issuer_->Start().ok()) GiveUp("no progress thread");

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -77,11 +78,15 @@ class IssuerRig {
 
   ScriptedBackend& backend() { return backend_; }
   LoggedDevice& device() { return device_; }
+  // Of a communication lane. After issuer().
+  Turn& turn(uint32_t lane) { return turns_[lane]; }
   FakeClock& clock() { return clock_; }
   Failure& failure() { return failure_; }
   LateBindings* late() { return late_.get(); }
   // What the communicators were aborted with.
   const std::vector<absl::Status>& aborts() const { return aborts_; }
+  // Called when they are.
+  std::function<void()> on_abort = [] {};
 
  private:
   static std::unique_ptr<BackendRank> OpenRank(ScriptedBackend* backend);
@@ -100,6 +105,7 @@ class IssuerRig {
   std::unique_ptr<Program> program_;
   std::unique_ptr<LateBindings> late_;
   std::vector<std::unique_ptr<Stream>> side_streams_;
+  std::deque<Turn> turns_;  // of the lanes
   std::unique_ptr<BackendRank> rank_;
   std::unique_ptr<Issuer> issuer_;
 };

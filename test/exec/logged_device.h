@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "device/device.h"
 
 namespace commsched::test {
@@ -81,7 +82,8 @@ class LoggedDevice final : public Device {
     return std::make_unique<LoggedEvent>();
   }
   absl::StatusOr<std::unique_ptr<Stream>> CreateSideStream() override {
-    return std::make_unique<LoggedStream>(absl::StrCat("lane", num_streams_++),
+    RETURN_IF_ERROR(failure);
+    return std::make_unique<LoggedStream>(absl::StrCat("lane", num_streams++),
                                           &log);
   }
   absl::StatusOr<Stream*> Adopt(void*) override {
@@ -100,9 +102,7 @@ class LoggedDevice final : public Device {
   std::vector<uint32_t> depths;  // of the events, in order
   absl::Status failure;
   int num_monitors = 0;
-
- private:
-  int num_streams_ = 0;
+  int num_streams = 0;
 };
 
 }  // namespace commsched::test
