@@ -32,7 +32,10 @@ struct Message {
 
 // The ranks of a communicator.
 struct Clique {
-  explicit Clique(int n) : size(n), gone(static_cast<size_t>(n)) {}
+  explicit Clique(int n)
+      : size(n),
+        gone(static_cast<size_t>(n)),
+        num_ended(static_cast<size_t>(n)) {}
 
   const int size;
   std::mutex mu;
@@ -41,6 +44,8 @@ struct Clique {
   // Aborted, by rank: its kernels end, and what comes behind them may change
   // the memory that others' were to read.
   std::vector<bool> gone;
+  // Kernels of the communicator, by rank.
+  std::vector<uint64_t> num_ended;
   std::map<uint64_t, Meeting> meetings;
   std::map<std::tuple<int, int, uint64_t>, Message> messages;
 };
@@ -55,6 +60,7 @@ class Collective {
       : clique_(std::move(clique)), rank_(rank), number_(number), call_(call) {}
 
   Clique* clique() { return clique_.get(); }
+  size_t rank() const { return static_cast<size_t>(rank_); }
   // With the clique's lock, which it gives away while it computes.
   Progress TryRun(std::unique_lock<std::mutex>* lock);
 
@@ -87,6 +93,7 @@ class Transfers {
         transfers_(std::move(transfers)) {}
 
   Clique* clique() { return clique_.get(); }
+  size_t rank() const { return static_cast<size_t>(rank_); }
   Progress TryRun(std::unique_lock<std::mutex>* lock);
 
  private:
@@ -100,11 +107,23 @@ class Transfers {
 
 // A kernel that runs `part`, a Collective or Transfers. What cannot go on spins
 // until its communicator is aborted.
+//
+// "NCCL collective operations on a given communicator are always serialized;
+// NCCL adds CUDA events to enforce that" (NVIDIA/nccl, issue 574): it begins
+// when the `number` kernels that the rank has launched before have ended,
+// whatever their streams. No caller may rely on that, so the clocks that find
+// races (clocks.h) know nothing of it.
 template <typename Part>
-Work WorkOf(std::shared_ptr<Part> part) {
-  const auto try_run = [part](std::unique_lock<std::mutex>* lock) {
+Work WorkOf(std::shared_ptr<Part> part, uint64_t number) {
+  const auto try_run = [part, number](std::unique_lock<std::mutex>* lock) {
+    Clique& clique = *part->clique();
+    uint64_t& num_ended = clique.num_ended[part->rank()];
+    if (num_ended != number && !clique.gone[part->rank()]) {
+      return Progress::kNone;
+    }
     const Progress progress = part->TryRun(lock);
-    if (progress != Progress::kNone) part->clique()->changed.notify_all();
+    if (progress == Progress::kDone) ++num_ended;
+    if (progress != Progress::kNone) clique.changed.notify_all();
     return progress;
   };
   return {[part, try_run] {

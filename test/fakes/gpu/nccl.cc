@@ -65,7 +65,8 @@ struct ncclComm {
   std::shared_ptr<fake_gpu::Clique> clique;
   int rank = 0;
   int device = 0;
-  uint64_t num_collectives = 0;                  // Enqueued: the host's.
+  uint64_t num_kernels = 0;                      // Enqueued: the host's.
+  uint64_t num_collectives = 0;                  // Of those.
   std::vector<uint64_t> num_sent, num_received;  // By peer.
   const std::shared_ptr<fake_gpu::Users> graphs =
       std::make_shared<fake_gpu::Users>();  // With launches of it.
@@ -130,7 +131,8 @@ void EnqueueTransfers(std::vector<Grouped>* waiting) {
     waiting->swap(rest);
     EnqueueOf(comm, stream, "ncclSend and ncclRecv", ranges, [comm, calls] {
       return WorkOf(std::make_shared<Transfers>(comm->clique, comm->rank,
-                                                Numbered(comm, calls)));
+                                                Numbered(comm, calls)),
+                    comm->num_kernels++);
     });
   }
 }
@@ -145,8 +147,10 @@ void EnqueueGroup() {
     EnqueueOf(each.comm, each.stream, each.name,
               RangesOf(each.call, each.comm->rank, each.comm->clique->size),
               [comm = each.comm, call = each.call] {
-                return WorkOf(std::make_shared<Collective>(
-                    comm->clique, comm->rank, comm->num_collectives++, call));
+                return WorkOf(
+                    std::make_shared<Collective>(comm->clique, comm->rank,
+                                                 comm->num_collectives++, call),
+                    comm->num_kernels++);
               });
   }
   group.clear();

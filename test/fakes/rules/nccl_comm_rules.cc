@@ -1,8 +1,11 @@
 // Rules of NCCL's communicators and groups, in the words of nccl.h.
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "test/fakes/rules/bench.h"
 #include "test/fakes/rules/nccl_ranks.h"
 #include "test/fakes/rules/rules.h"
 
@@ -109,6 +112,89 @@ std::string AnAbortEndsWhatHangs() {
       /*aborts=*/true);
 }
 
+// A stream beside the rank's.
+class SecondStream {
+ public:
+  explicit SecondStream(Rank* rank) : rank_(*rank) {
+    rank_.Must(rank_.cuda.StreamCreateWithPriority(&stream_,
+                                                   cudaStreamNonBlocking, 0));
+  }
+  ~SecondStream() { rank_.Must(rank_.cuda.StreamDestroy(stream_)); }
+  SecondStream(const SecondStream&) = delete;
+  SecondStream& operator=(const SecondStream&) = delete;
+
+  // Rank 0 sends what is at `from`; rank 1 gets it at `to`.
+  void SendToRank1(const float* from, float* to) {
+    rank_.Must(rank_.rank == 0
+                   ? rank_.nccl.Send(from, kCount, ncclFloat, /*peer=*/1,
+                                     rank_.comm, stream_)
+                   : rank_.nccl.Recv(to, kCount, ncclFloat, /*peer=*/0,
+                                     rank_.comm, stream_));
+  }
+  bool IsBusy() {
+    const cudaError_t code = rank_.cuda.StreamQuery(stream_);
+    rank_.cuda.GetLastError();
+    return code == cudaErrorNotReady;
+  }
+  void Synchronize() { rank_.Must(rank_.cuda.StreamSynchronize(stream_)); }
+
+ private:
+  Rank& rank_;
+  cudaStream_t stream_ = nullptr;
+};
+
+// What is sent on one stream is the sum that is computed on the other, though
+// no event orders them and the sum is late.
+std::string AKernelWaitsForThoseOfItsCommunicator() {
+  return OnRanks([](Rank& r) {
+    SecondStream second(&r);
+    void* busy[2] = {};
+    for (void*& each : busy) r.Must(r.cuda.Malloc(&each, kBytes));
+    for (int i = 0; i < 20; ++i) {
+      r.Must(r.cuda.MemcpyAsync(busy[0], busy[1], kBytes,
+                                cudaMemcpyDeviceToDevice, r.stream));
+    }
+    r.Must(r.nccl.AllReduce(r.send, r.receive, kCount, ncclFloat, ncclSum,
+                            r.comm, r.stream));
+    float* const sent = r.send + kCount;
+    second.SendToRank1(r.receive, sent);
+    second.Synchronize();
+    r.Synchronize();
+    r.Require(
+        r.rank == 0 || r.Read(sent, kCount) == std::vector<float>(kCount, 3),
+        "the send comes after the sum");
+    for (void* each : busy) r.Must(r.cuda.Free(each));
+  });
+}
+
+// So launches of one communicator on two streams wait for each other where the
+// ranks launch them in another order.
+std::string StreamsOfACommunicatorInTwoOrdersHang() {
+  std::atomic<int> num_launched{0};
+  return OnRanks(
+      [&](Rank& r) {
+        SecondStream second(&r);
+        float* const sent = r.send + kCount;
+        if (r.rank == 1) second.SendToRank1(r.send, sent);
+        r.Must(r.nccl.AllReduce(r.send, r.receive, kCount, ncclFloat, ncclSum,
+                                r.comm, r.stream));
+        if (r.rank == 0) second.SendToRank1(r.send, sent);
+        ++num_launched;
+        while (num_launched < kRanks) std::this_thread::yield();
+        // As long as it takes to run some hundred pieces of work.
+        for (int i = 0; i < 200; ++i) r.Read(sent, 1);
+        r.Require(second.IsBusy(), "neither rank gets on with the send");
+        r.Require(r.cuda.StreamQuery(r.stream) == cudaErrorNotReady,
+                  "nor with the sum");
+        r.cuda.GetLastError();
+        r.Must(r.nccl.CommAbort(r.comm));
+        r.Synchronize();
+        second.Synchronize();
+        r.Require(r.Read(r.receive, 1)[0] == -1, "nothing was summed up");
+      },
+      /*aborts=*/true);
+}
+
 }  // namespace
 
 std::vector<Rule> NcclCommRules() {
@@ -126,7 +212,14 @@ std::vector<Rule> NcclCommRules() {
            "(of groups within groups, the outermost end starts the calls)"),
       RULE(AGroupThatHasNotBegunDoesNotEnd, "ncclGroupEnd",
            "(a group that has not begun cannot end)"),
+      RULE(AKernelWaitsForThoseOfItsCommunicator, "NVIDIA/nccl, issue 574",
+           "NCCL collective operations on a given communicator are always "
+           "serialized; NCCL adds CUDA events to enforce that."),
 #undef RULE
+      {"StreamsOfACommunicatorInTwoOrdersHang", "NVIDIA/nccl, issue 574",
+       "(what is serialized in another order on two ranks never ends; seen on "
+       "an H200)",
+       &StreamsOfACommunicatorInTwoOrdersHang, /*stand_in_only=*/true},
       {"AnAbortEndsWhatHangs", "ncclCommAbort",
        "aborts any operations that might still be running on the device.",
        &AnAbortEndsWhatHangs, /*stand_in_only=*/true},
