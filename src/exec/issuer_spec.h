@@ -37,7 +37,8 @@ struct IssuerSpec {
   Program* program = nullptr;   // outlives the issuer
   BackendRank* rank = nullptr;  // likewise; its thread pumps the issuer
   const commsched_backend_t* backend = nullptr;
-  std::vector<void*> comms;  // by GroupId
+  // One for each group, by GroupId; and others, of a program that is enqueued.
+  std::vector<void*> comms;
   // Fails `comms` here, and what they are to the other ranks there.
   std::function<void(const absl::Status&)> abort;
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "comm/table_support.h"
+#include "session/binding.h"
 #include "session/join_wait.h"
 
 namespace commsched {
@@ -30,6 +31,17 @@ uint32_t LargestLaunch(const Plan* plan) {
     members = std::max(members, launch.members.size());
   }
   return static_cast<uint32_t>(members);
+}
+
+// Whether any member sends on the group, and all have collectives there: the
+// same on all members, though not all of them may send or receive.
+bool HasCollectivesAndTransfers(const Plan& plan, size_t group) {
+  if (plan.group_sends[group]->lines.empty()) return false;
+  return std::any_of(plan.launches.begin(), plan.launches.end(),
+                     [group](const Launch& launch) {
+                       return launch.group.value() == group &&
+                              !IsPointToPoint(launch.kind);
+                     });
 }
 
 // "rank 3: ", unless that is how it begins.
@@ -68,21 +80,37 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
   return created;
 }
 
+void Communicators::NumberAll(const SessionSpec& spec) {
+  for (size_t group = 0; group < spec.groups.size(); ++group) {
+    group_of_.push_back(group);
+    number_of_transfers_.push_back(static_cast<uint32_t>(group));
+  }
+  if (spec.plan == nullptr || !EnqueuesOn(*backend_)) return;
+  for (size_t group = 0; group < spec.groups.size(); ++group) {
+    if (!HasCollectivesAndTransfers(*spec.plan, group)) continue;
+    number_of_transfers_[group] = static_cast<uint32_t>(group_of_.size());
+    group_of_.push_back(group);
+  }
+}
+
 absl::Status Communicators::CreateAll(const SessionSpec& spec,
                                       uint32_t requests) {
   ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
   aborter_ = std::make_shared<CommAborter>(rank_);
+  NumberAll(spec);
   // All ranks in one order, whatever number a group has in their graphs. It is
   // known by the name that the planner knows it by.
   std::vector<std::pair<std::string, size_t>> ids;
-  for (size_t number = 0; number < spec.groups.size(); ++number) {
-    const GroupSpec& group = spec.groups[number];
+  for (size_t number = 0; number < group_of_.size(); ++number) {
+    const size_t at = group_of_[number];
+    const GroupSpec& group = spec.groups[at];
     const std::string name = spec.plan == nullptr
-                                 ? absl::StrCat(number)
-                                 : spec.plan->graph->groups()[number].name;
+                                 ? absl::StrCat(at)
+                                 : spec.plan->graph->groups()[at].name;
     ids.emplace_back(
         absl::StrCat("session ", spec.instance, " group ", name, " ",
-                     group.axis, " ", absl::StrJoin(group.ranks, ",")),
+                     group.axis, " ", absl::StrJoin(group.ranks, ","),
+                     number == at ? "" : " sends"),
         number);
   }
   std::sort(ids.begin(), ids.end());
@@ -99,7 +127,7 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
 absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
                                       const std::string& id,
                                       uint32_t requests) {
-  const GroupSpec& group = spec.groups[number];
+  const GroupSpec& group = spec.groups[group_of_[number]];
   commsched_comm_desc_t desc = {};
   desc.struct_size = sizeof(desc);
   desc.id = id.c_str();
@@ -144,7 +172,7 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
     const absl::Status looked = LookReady(spec, &is_ready, &missing);
     if (!looked.ok() && !aborter_->failure().ok()) wait.OnOtherFailed();
     if (!looked.ok() || missing.number == kNone) return looked;
-    const GroupSpec& group = spec.groups[missing.number];
+    const GroupSpec& group = spec.groups[group_of_[missing.number]];
     wait.OnMissing(group.axis, missing.what);
     if (wait.IsOver()) {
       return OfAxis(
@@ -169,11 +197,11 @@ absl::Status Communicators::LookReady(const SessionSpec& spec,
     const commsched_status_t code = backend_->comm_ready(
         comms_[number], &ready, message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
-      return OfAxis(spec.groups[number],
+      return OfAxis(spec.groups[group_of_[number]],
                     BackendFailure(*backend_, "comm_ready", code, message));
     }
     const absl::Status valid = CheckReady(*backend_, ready);
-    if (!valid.ok()) return OfAxis(spec.groups[number], valid);
+    if (!valid.ok()) return OfAxis(spec.groups[group_of_[number]], valid);
     (*is_ready)[number] = ready == 1;
     if (ready == 1 || missing->number != kNone) continue;
     *missing = {number, std::string(message.text())};
@@ -183,10 +211,10 @@ absl::Status Communicators::LookReady(const SessionSpec& spec,
 
 absl::Status Communicators::Expect(
     absl::Span<commsched_launch_t* const> launches,
-    absl::Span<const uint32_t> groups) {
-  std::vector<std::vector<commsched_launch_t>> of_group(comms_.size());
+    absl::Span<const uint32_t> numbers) {
+  std::vector<std::vector<commsched_launch_t>> of_comm(comms_.size());
   for (size_t i = 0; i < launches.size(); ++i) {
-    std::vector<commsched_launch_t>& expected = of_group[groups[i]];
+    std::vector<commsched_launch_t>& expected = of_comm[numbers[i]];
     launches[i]->slot = static_cast<uint32_t>(expected.size());
     expected.push_back(*launches[i]);
   }
@@ -195,8 +223,8 @@ absl::Status Communicators::Expect(
   for (size_t number = 0; number < comms_.size(); ++number) {
     PluginMessage message;
     const commsched_status_t code =
-        backend_->comm_expect(comms_[number], of_group[number].data(),
-                              static_cast<uint32_t>(of_group[number].size()),
+        backend_->comm_expect(comms_[number], of_comm[number].data(),
+                              static_cast<uint32_t>(of_comm[number].size()),
                               message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
       return BackendFailure(*backend_, "comm_expect", code, message);
@@ -206,12 +234,12 @@ absl::Status Communicators::Expect(
 }
 
 absl::StatusOr<commsched_launch_estimate_t> Communicators::Estimate(
-    const commsched_launch_t& launch, uint32_t group) const {
+    const commsched_launch_t& launch, uint32_t number) const {
   commsched_status_t code = COMMSCHED_UNIMPLEMENTED;
   commsched_launch_estimate_t estimate = commsched_launch_estimate_init();
   PluginMessage message;
   if (backend_->comm_estimate != nullptr) {
-    code = backend_->comm_estimate(comms_[group], &launch, &estimate,
+    code = backend_->comm_estimate(comms_[number], &launch, &estimate,
                                    message.Begin(), PluginMessage::size());
   }
   if (code == COMMSCHED_OK) return estimate;

@@ -1,4 +1,4 @@
-// One communicator per group of a session.
+// The communicators of a session.
 #ifndef COMMSCHED_SRC_SESSION_COMMUNICATORS_H_
 #define COMMSCHED_SRC_SESSION_COMMUNICATORS_H_
 
@@ -12,10 +12,17 @@
 #include "absl/types/span.h"
 #include "comm/backend_rank.h"
 #include "comm/comm_aborter.h"
+#include "graph/collective_shape.h"
+#include "plan/plan.h"
 #include "session/session_spec.h"
 
 namespace commsched {
 
+// One per group; and where launches are enqueued on streams, one per group and
+// lane, since a device does all launches of a communicator in the order in
+// which the host makes them, whatever their streams: sends and receives, which
+// have a lane of their own, would come behind collectives that are not ready.
+//
 // Owns the communicators and destroys them with itself; then nothing may be in
 // flight, unless they were aborted. When the world loses a rank, or another
 // rank's communicators of the same session fail, all are aborted.
@@ -31,26 +38,26 @@ class Communicators {
   // How long all of them may take to connect once all ranks have come.
   static constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
 
-  // Creates one per group of `spec`, each for `requests` launches in flight,
-  // and blocks until all can be used: kDeadlineExceeded, naming a group that
-  // cannot and what it waits for, after kConnectNs, or spec.JoinTimeoutNs() if
-  // that is less. If a rank fails here all others do at once, with what it has
-  // failed with; what each of them has waited for itself it logs, as who waits
-  // for half of that time does. `reads_starts`: comm_starts will be called, if
+  // Creates those of `spec`, each for `requests` launches in flight, and blocks
+  // until all can be used: kDeadlineExceeded, naming a group that cannot and
+  // what it waits for, after kConnectNs, or spec.JoinTimeoutNs() if that is
+  // less. If a rank fails here all others do at once, with what it has failed
+  // with; what each of them has waited for itself it logs, as who waits for
+  // half of that time does. `reads_starts`: comm_starts will be called, if
   // there is one.
   absl::Status Create(const SessionSpec& spec, uint32_t requests,
                       bool reads_starts);
 
   // Tells the backend of the launches to come, each of which gets its slot:
-  // `launches[i]` goes to the communicator of group `groups[i]`.
+  // `launches[i]` goes to communicator `numbers[i]`.
   absl::Status Expect(absl::Span<commsched_launch_t* const> launches,
-                      absl::Span<const uint32_t> groups);
+                      absl::Span<const uint32_t> numbers);
 
-  // How the backend would do `launch` on the communicator of `group`
+  // How the backend would do `launch` on communicator `number`
   // (commsched_backend_t::comm_estimate). kUnimplemented: it does not tell. Any
   // thread, after Create().
   absl::StatusOr<commsched_launch_estimate_t> Estimate(
-      const commsched_launch_t& launch, uint32_t group) const;
+      const commsched_launch_t& launch, uint32_t number) const;
 
   // Makes memory known to the communicators, if the backend asks for that; adds
   // the number of registrations to `*counter`.
@@ -66,11 +73,19 @@ class Communicators {
 
   // Null until Create().
   BackendRank* rank() const { return rank_; }
-  const std::vector<void*>& comms() const { return comms_; }  // by GroupId
+  // By number: first one for each group, by GroupId, and then those for sends
+  // and receives of groups that have collectives as well.
+  const std::vector<void*>& comms() const { return comms_; }
+  // The number of the one that `launch` goes to.
+  uint32_t NumberOf(const Launch& launch) const {
+    const uint32_t group = launch.group.value();
+    return IsPointToPoint(launch.kind) ? number_of_transfers_[group] : group;
+  }
 
  private:
+  void NumberAll(const SessionSpec& spec);
   absl::Status CreateAll(const SessionSpec& spec, uint32_t requests);
-  absl::Status CreateOne(const SessionSpec& spec, size_t group,
+  absl::Status CreateOne(const SessionSpec& spec, size_t number,
                          const std::string& id, uint32_t requests);
   absl::Status AwaitReady(const SessionSpec& spec);
   struct Missing;
@@ -82,7 +97,9 @@ class Communicators {
   BackendRank* rank_ = nullptr;
   uint64_t scope_ = 0;
   bool asks_starts_ = false;
-  std::vector<void*> comms_;  // null: not created
+  std::vector<size_t> group_of_;               // by number
+  std::vector<uint32_t> number_of_transfers_;  // by GroupId
+  std::vector<void*> comms_;                   // null: not created
   std::vector<void*> registered_;
   std::shared_ptr<CommAborter> aborter_;
 };

@@ -382,7 +382,8 @@ absl::StatusOr<commsched_launch_estimate_t> Session::EstimateOf(
   call.deterministic = program.call.deterministic;
   call.num_members = program.call.num_members;
   call.members = program.call.members;
-  return parts_.communicators.Estimate(call, program.group);
+  return parts_.communicators.Estimate(
+      call, parts_.communicators.NumberOf(plan().launches[launch]));
 }
 
 absl::StatusOr<CodecError> Session::CodecErrorOf(OpId op) const {

@@ -236,12 +236,12 @@ absl::Status SessionParts::Connect() {
 
 absl::Status SessionParts::ExpectLaunches() {
   std::vector<commsched_launch_t*> calls;
-  std::vector<uint32_t> groups;
-  for (LaunchProgram& launch : program->launches) {
-    calls.push_back(&launch.call);
-    groups.push_back(launch.group);
+  std::vector<uint32_t> numbers;
+  for (size_t i = 0; i < program->launches.size(); ++i) {
+    calls.push_back(&program->launches[i].call);
+    numbers.push_back(communicators.NumberOf(spec.plan->launches[i]));
   }
-  return communicators.Expect(calls, groups);
+  return communicators.Expect(calls, numbers);
 }
 
 // What collectives read and write: the arena, and the caller's buffers.
@@ -267,8 +267,9 @@ absl::Status SessionParts::Register(void* address, uint64_t bytes) {
 
 void SessionParts::Finish() {
   program->first_step = spec.first_step;
-  for (LaunchProgram& launch : program->launches) {
-    launch.comm = communicators.comms()[launch.group];
+  for (size_t i = 0; i < program->launches.size(); ++i) {
+    program->launches[i].comm =
+        communicators.comms()[communicators.NumberOf(spec.plan->launches[i])];
   }
   ListenToLanes();
   ranges = NvtxRanges::Create(*program);
