@@ -282,9 +282,10 @@ COMMSCHED_API commsched_status_t commsched_session_after_bound(
 /// commsched_session_before() and commsched_session_after(), and what they
 /// enqueue goes into the graph: all compute lanes and the library's own streams
 /// fork from `origin` here and join it at the end. cudaStreamEndCapture() comes
-/// after commsched_session_capture_end(). The graph is then launched as often
-/// as there are steps, each time between commsched_session_replay_begin() and
-/// commsched_session_replay_end().
+/// after commsched_session_capture_end(). The graph is to be instantiated with
+/// cudaGraphInstantiateFlagUseNodePriority, else launches lose their priority
+/// over compute ops. It is then launched as often as there are steps, each time
+/// between commsched_session_replay_begin() and commsched_session_replay_end().
 ///
 /// A captured step waits for nothing outside of the graph. Launches of a graph
 /// are in order with each other and with other steps, so that a step begins

@@ -127,7 +127,9 @@ TEST_F(CudaCaptureAbiTest, AFrameworkLaunchesTheGraphOfItsStep) {
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
   cudaGraphExec_t exec = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+  ASSERT_EQ(cudaGraphInstantiate(&exec, graph,
+                                 cudaGraphInstantiateFlagUseNodePriority),
+            cudaSuccess);
   cudaGraphDestroy(graph);
 
   for (int t = 0; t < 6; ++t) {

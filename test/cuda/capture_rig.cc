@@ -150,8 +150,10 @@ absl::Status CaptureRank::Capture(cudaStreamCaptureMode mode) {
   cudaGraph_t graph = nullptr;
   const absl::Status ended = EndStream(&graph);
   if (captured.ok() && ended.ok()) {
-    captured = CudaStatus("cudaGraphInstantiate",
-                          cudaGraphInstantiate(&exec_, graph, 0));
+    captured =
+        CudaStatus("cudaGraphInstantiate",
+                   cudaGraphInstantiate(
+                       &exec_, graph, cudaGraphInstantiateFlagUseNodePriority));
   }
   cudaGraphDestroy(graph);
   return captured.ok() ? ended : captured;

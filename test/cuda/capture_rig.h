@@ -79,6 +79,7 @@ class CaptureRank {
   // Work ahead of everything that is in order with the origin stream.
   void EnqueueOnOrigin(std::function<void()> work);
 
+  cudaGraphExec_t graph() const { return exec_; }
   // The graph is the caller's from here on.
   cudaGraphExec_t TakeGraph() { return std::exchange(exec_, nullptr); }
   // One launch of the graph, alone.

@@ -99,6 +99,28 @@ TEST_F(CaptureRulesTest, CapturedWorkIsDoneByLaunchesOnly) {
   Must(cudaGraphExecDestroy(exec));
 }
 
+// "Run the graph using the per-node priority attributes rather than the
+// priority of the stream it is launched into"
+// (cudaGraphInstantiateFlagUseNodePriority).
+TEST_F(CaptureRulesTest, NodesKeepThePriorityOfTheirStreamIfThatIsAskedFor) {
+  cudaStream_t high = nullptr;
+  Must(cudaStreamCreateWithPriority(&high, cudaStreamNonBlocking, -3));
+  for (const bool keeps : {false, true}) {
+    Must(cudaStreamBeginCapture(high, cudaStreamCaptureModeThreadLocal));
+    Must(Set(1, high));
+    cudaGraph_t graph = nullptr;
+    Must(cudaStreamEndCapture(high, &graph));
+    cudaGraphExec_t exec = nullptr;
+    Must(cudaGraphInstantiate(
+        &exec, graph, keeps ? cudaGraphInstantiateFlagUseNodePriority : 0));
+    EXPECT_EQ(fake_gpu_priority_in_graph(exec, "cudaMemsetAsync"),
+              keeps ? -3 : 0);
+    Must(cudaGraphDestroy(graph));
+    Must(cudaGraphExecDestroy(exec));
+  }
+  Must(cudaStreamDestroy(high));
+}
+
 TEST_F(CaptureRulesTest, AStreamThatWaitsForACapturedEventTakesPart) {
   Begin();
   Fork();

@@ -220,6 +220,21 @@ TEST_F(CudaCaptureTest, LaunchesAreStepsAndCapturesAreNot) {
   }
 }
 
+// Of the library's streams, which is the greatest.
+TEST_F(CudaCaptureTest, LaunchesInAGraphKeepTheirPriority) {
+  int least = 0;
+  int greatest = 0;
+  ASSERT_EQ(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
+  Train(2, {}, [&](CaptureRank& rank, Session&) -> absl::Status {
+    RETURN_IF_ERROR(rank.RunPlain(1));
+    RETURN_IF_ERROR(rank.Capture());
+    for (const char* call : {"ncclReduceScatter", "ncclAllGather"}) {
+      EXPECT_EQ(fake_gpu_priority_in_graph(rank.graph(), call), greatest);
+    }
+    return rank.Replay(1);
+  });
+}
+
 TEST_F(CudaCaptureTest, TheHostIsAFewLaunchesAheadAtMost) {
   std::atomic<bool> released{false}, ended{false};
   std::atomic<int> begun{0};

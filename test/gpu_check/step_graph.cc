@@ -70,8 +70,11 @@ absl::Status StepGraph::Capture(const std::function<absl::Status()>& enqueue) {
   const cudaError_t ended = calls.StreamEndCapture(native(), &graph);
   if (status.ok()) status = cuda_->Check("cudaStreamEndCapture", ended);
   if (status.ok()) {
-    status = cuda_->Check("cudaGraphInstantiate",
-                          calls.GraphInstantiate(&exec_, graph, /*flags=*/0));
+    // Else launches would lose their priority over compute ops.
+    status = cuda_->Check(
+        "cudaGraphInstantiate",
+        calls.GraphInstantiate(&exec_, graph,
+                               cudaGraphInstantiateFlagUseNodePriority));
   }
   if (graph != nullptr) calls.GraphDestroy(graph);
   return status;

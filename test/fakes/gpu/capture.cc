@@ -28,7 +28,7 @@ struct Capture {
   void Join(cudaStream_t stream) {
     Stream* const joins = StreamOf(stream);
     if (!streams.emplace(joins, streams.size()).second) return;
-    graph->num_streams = streams.size();
+    graph->priorities.push_back(joins->priority());
     has_blocking_stream |= joins->kind() == StreamKind::kBlocking;
   }
   void AddNode(Stream* stream, GraphNode node) {

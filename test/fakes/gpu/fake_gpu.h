@@ -84,6 +84,10 @@ uint64_t fake_gpu_allocated_bytes(void);
 // Graphs that can be launched and have not been destroyed.
 uint64_t fake_gpu_num_graphs(void);
 
+// The least priority with which calls of `name` run in launches of a graph, a
+// cudaGraphExec_t. Lower numbers are higher priorities. INT_MIN: it has none.
+int fake_gpu_priority_in_graph(const void* exec, const char* name);
+
 // What communicators report as their asynchronous error from here on: an
 // ncclResult_t; 0: nothing.
 void fake_gpu_async_error(int result);

@@ -1,7 +1,10 @@
 // Graphs that have been captured, of the stand-in of the CUDA runtime.
 #include "graph.h"
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -23,10 +26,14 @@ std::atomic<uint64_t> num_graphs{0};
 // do not: "Each launch is ordered behind both any previous work in stream and
 // any previous launches of graphExec" (cudaGraphLaunch).
 struct CUgraphExec_st {
-  explicit CUgraphExec_st(const CUgraph_st& captured) : graph(captured) {
-    for (size_t i = 0; i < graph.num_streams; ++i) {
+  // Without `keeps_priorities` nodes run with that of the stream on which the
+  // graph is launched, here always the least.
+  CUgraphExec_st(const CUgraph_st& captured, bool keeps_priorities)
+      : graph(captured) {
+    for (const int priority : graph.priorities) {
       streams.push_back(std::make_unique<fake_gpu::Stream>(
-          graph.device, fake_gpu::StreamKind::kNonBlocking, 0));
+          graph.device, fake_gpu::StreamKind::kNonBlocking,
+          keeps_priorities ? priority : 0));
     }
   }
 
@@ -56,11 +63,28 @@ void CUgraphExec_st::Launch(fake_gpu::Stream* on) {
 
 uint64_t fake_gpu_num_graphs(void) { return fake_gpu::num_graphs; }
 
+int fake_gpu_priority_in_graph(const void* exec, const char* name) {
+  const auto* const instantiated = static_cast<const CUgraphExec_st*>(exec);
+  int least = INT_MIN;
+  for (const fake_gpu::GraphNode& node : instantiated->graph.nodes) {
+    if (node.name != name) continue;
+    least = std::max(least, instantiated->streams[node.stream]->priority());
+  }
+  return least;
+}
+
+// "Run the graph using the per-node priority attributes rather than the
+// priority of the stream it is launched into"
+// (cudaGraphInstantiateFlagUseNodePriority). Other flags are not modelled.
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
-                                 unsigned long long /*flags*/) {
+                                 unsigned long long flags) {
   FAKE_ENTER();
-  if (graph == nullptr) return fake_gpu::Failed(cudaErrorInvalidValue);
-  *exec = new CUgraphExec_st(*graph);
+  if (graph == nullptr ||
+      (flags & ~uint64_t{cudaGraphInstantiateFlagUseNodePriority}) != 0) {
+    return fake_gpu::Failed(cudaErrorInvalidValue);
+  }
+  *exec = new CUgraphExec_st(
+      *graph, (flags & cudaGraphInstantiateFlagUseNodePriority) != 0);
   ++fake_gpu::num_graphs;
   return cudaSuccess;
 }

@@ -31,7 +31,7 @@ struct GraphNode {
 
 struct CUgraph_st {
   int device = 0;
-  size_t num_streams = 0;
+  std::vector<int> priorities;             // Of those streams.
   std::vector<fake_gpu::GraphNode> nodes;  // In the order of their capture.
   // What must not go before the graph and what was made of it.
   std::vector<std::shared_ptr<void>> held;
