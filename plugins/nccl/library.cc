@@ -83,4 +83,11 @@ Outcome Library::CheckCuda(const char* call, cudaError_t code) const {
           cuda.Check(call, code)};
 }
 
+Outcome Library::CheckCuda(const char* call, CUresult code) const {
+  if (code == CUDA_SUCCESS) return {};
+  return {code == CUDA_ERROR_OUT_OF_MEMORY ? COMMSCHED_RESOURCE_EXHAUSTED
+                                           : COMMSCHED_INTERNAL,
+          cuda.Check(call, code)};
+}
+
 }  // namespace commsched::nccl

@@ -78,6 +78,7 @@ struct Library {
   }
   Outcome Failure(const char* call, ncclResult_t result, ncclComm_t comm) const;
   Outcome CheckCuda(const char* call, cudaError_t code) const;
+  Outcome CheckCuda(const char* call, CUresult code) const;
 
  private:
   Outcome LoadVersion();

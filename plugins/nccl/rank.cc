@@ -134,8 +134,8 @@ Outcome Rank::TakeScratch(uint64_t bytes, Scratch* out_scratch) {
   if (FindScratch(bytes, out_scratch)) return {};
   void* address = nullptr;
   Outcome outcome = OnDevice([&] {
-    return library_.CheckCuda("cudaMalloc",
-                              library_.cuda.Malloc(&address, bytes));
+    return library_.CheckCuda("cuMemAlloc",
+                              library_.cuda.driver.Allocate(bytes, &address));
   });
   if (!outcome.ok()) return outcome;
   *out_scratch = {address, bytes};
@@ -181,9 +181,9 @@ Outcome Rank::AllocateArena(uint64_t bytes, void** out_address) {
       }
       is_first = !std::exchange(told_of_cuda_arenas_, true);
     }
-    if (is_first) Log("arenas are of cudaMalloc: " + by_nccl.reason);
-    return library_.CheckCuda("cudaMalloc",
-                              library_.cuda.Malloc(out_address, bytes));
+    if (is_first) Log("arenas are of cuMemAlloc: " + by_nccl.reason);
+    return library_.CheckCuda(
+        "cuMemAlloc", library_.cuda.driver.Allocate(bytes, out_address));
   });
 }
 
@@ -197,7 +197,7 @@ void Rank::FreeArena(void* address) {
     // Both wait for the device.
     if (of_nccl)
       return library_.Check("ncclMemFree", library_.MemFree(address));
-    return library_.CheckCuda("cudaFree", library_.cuda.Free(address));
+    return library_.CheckCuda("cuMemFree", library_.cuda.driver.Free(address));
   });
   if (!freed.ok()) Log("an arena: " + freed.reason);
 }
@@ -286,7 +286,7 @@ void Rank::Run() {
     busy_ = false;
   }
   for (const Scratch& each : free_scratch_) {
-    (void)library_.cuda.Free(each.address);
+    (void)library_.cuda.driver.Free(each.address);
   }
 }
 

@@ -84,7 +84,7 @@ class Rank {
   void CountLaunchAllocation(const std::string& name, uint64_t bytes);
   void FillStats(commsched_backend_memory_t* out_memory);
 
-  // For arenas: memory of ncclMemAlloc, or of cudaMalloc where NCCL has none.
+  // For arenas: memory of ncclMemAlloc, or of cuMemAlloc where NCCL has none.
   Outcome AllocateArena(uint64_t bytes, void** out_address);
   void FreeArena(void* address);
 

@@ -90,24 +90,20 @@ class CudaStream final : public Stream {
   // streams that are.
   absl::StatusOr<uint64_t> CaptureId() override {
     if (is_legacy()) return 0;
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long id = 0;
-    const CudaRuntime& cuda = place_->cuda();
-    // What comes after the id is not asked for. CUDA 12 has one argument less,
-    // and its library takes no offence at one too many.
-#if CUDART_VERSION >= 13000
-    const cudaError_t code = cuda.StreamGetCaptureInfo(
-        native_, &status, &id, nullptr, nullptr, nullptr, nullptr);
-#else
-    const cudaError_t code = cuda.StreamGetCaptureInfo(
-        native_, &status, &id, nullptr, nullptr, nullptr);
-#endif
-    RETURN_IF_ERROR(place_->StatusOf("cudaStreamGetCaptureInfo", code));
-    if (status == cudaStreamCaptureStatusInvalidated) {
-      return place_->StatusOf("cudaStreamGetCaptureInfo",
-                              cudaErrorStreamCaptureInvalidated);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    const kernels::CudaDriver& driver = place_->cuda().driver;
+    // What comes after the id is not asked for.
+    const CUresult code = driver.InContext([&] {
+      return driver.StreamGetCaptureInfo(native_, &status, &id, nullptr,
+                                         nullptr, nullptr);
+    });
+    RETURN_IF_ERROR(place_->StatusOf("cuStreamGetCaptureInfo", code));
+    if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+      return place_->StatusOf("cuStreamGetCaptureInfo",
+                              CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
-    return status == cudaStreamCaptureStatusActive ? id : 0;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
   }
 
   absl::StatusOr<bool> IsCapturing() override {
@@ -215,7 +211,7 @@ class CudaDevice final : public Device {
     const CudaRuntime& cuda = place_->cuda();
     void* address = nullptr;
     const absl::Status status =
-        cuda.Check("cudaMalloc", cuda.Malloc(&address, bytes == 0 ? 1 : bytes));
+        cuda.Check("cuMemAlloc", cuda.driver.Allocate(bytes, &address));
     if (status.ok()) return address;
     return absl::Status(status.code(),
                         absl::StrCat(name(), ": cannot allocate ", bytes,
@@ -224,7 +220,7 @@ class CudaDevice final : public Device {
 
   void Free(void* address) override {
     const CudaPlace::Current current(place_.get());
-    place_->Check("cudaFree", place_->cuda().Free(address));
+    place_->Check("cuMemFree", place_->cuda().driver.Free(address));
   }
 
   absl::Status Fill(void* to, int value, uint64_t bytes) override {
@@ -238,18 +234,26 @@ class CudaDevice final : public Device {
   absl::Status CheckHere(const void* address) override {
     const CudaPlace::Current current(place_.get());
     const CudaRuntime& cuda = place_->cuda();
-    cudaPointerAttributes found = {};
-    RETURN_IF_ERROR(cuda.Check("cudaPointerGetAttributes",
-                               cuda.PointerGetAttributes(&found, address)));
-    const bool here = found.type == cudaMemoryTypeManaged ||
-                      (found.type == cudaMemoryTypeDevice &&
-                       found.device == place_->ordinal());
-    if (here) return absl::OkStatus();
+    unsigned type = 0;
+    unsigned is_managed = 0;
+    int ordinal = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void* data[] = {&type, &is_managed, &ordinal};
+    RETURN_IF_ERROR(
+        cuda.Check("cuPointerGetAttributes", cuda.driver.InContext([&] {
+          return cuda.driver.PointerGetAttributes(
+              3, attributes, data, reinterpret_cast<CUdeviceptr>(address));
+        })));
+    const bool of_device = type == CU_MEMORYTYPE_DEVICE && is_managed == 0;
+    if (is_managed != 0 || (of_device && ordinal == place_->ordinal())) {
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(
         absl::StrCat("is not memory of ", name(),
-                     found.type == cudaMemoryTypeDevice
-                         ? absl::StrCat(" but of device ", found.device)
-                         : " but of the host"));
+                     of_device ? absl::StrCat(" but of device ", ordinal)
+                               : " but of the host"));
   }
 
   // A framework may capture what it enqueues: what this thread calls must not

@@ -145,14 +145,17 @@ bool CudaEvent::IsComplete(uint64_t generation) const {
 }
 
 bool CudaEvent::HasPassed(cudaEvent_t native, uint64_t generation) const {
-  cudaError_t code = cudaSuccess;
+  CUresult code = CUDA_SUCCESS;
   {
+    // By the driver: that of the runtime may leave the caller's thread a last
+    // error where work is not complete.
     const CudaPlace::Unrestricted unrestricted(place_.get());
-    code = place_->cuda().EventQuery(native);
+    const kernels::CudaDriver& driver = place_->cuda().driver;
+    code = driver.InContext([&] { return driver.EventQuery(native); });
   }
-  if (code == cudaErrorNotReady) return false;
-  if (code != cudaSuccess) {
-    place_->Check("cudaEventQuery", code);
+  if (code == CUDA_ERROR_NOT_READY) return false;
+  if (code != CUDA_SUCCESS) {
+    place_->Check("cuEventQuery", code);
     return false;
   }
   RaiseTo(generation);

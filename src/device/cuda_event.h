@@ -54,9 +54,13 @@ class CudaPlace {
   void Check(const char* call, cudaError_t code) {
     if (code != cudaSuccess) Fail(cuda_.Check(call, code));
   }
+  void Check(const char* call, CUresult code) {
+    if (code != CUDA_SUCCESS) Fail(cuda_.Check(call, code));
+  }
   void Fail(const absl::Status& why);
   // What `call` has returned, which fails nothing but the caller.
-  absl::Status StatusOf(const char* call, cudaError_t code) const {
+  template <typename Code>
+  absl::Status StatusOf(const char* call, Code code) const {
     return Named(cuda_.Check(call, code));
   }
   bool failed() const { return failed_.load(std::memory_order_acquire); }

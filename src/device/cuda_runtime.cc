@@ -6,21 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "kernels/open_library.h"
+#include "kernels/cuda_library.h"
 
 namespace commsched {
 namespace {
 
-// The versions whose functions this was built for, and the one before: what is
-// used has not changed between them.
-const kernels::VendorLibrary kLibrary = {
-    "COMMSCHED_CUDART_LIB",
-    {"libcudart.so.13", "libcudart.so.12", "libcudart.so"},
-    {"cu13/lib/libcudart.so.13", "cuda_runtime/lib/libcudart.so.12"}};
-
 absl::StatusOr<const CudaRuntime*> Load() {
   void* handle = nullptr;
-  const std::string why = kernels::OpenLibrary(kLibrary, &handle);
+  const std::string why = kernels::OpenCudaRuntime(&handle);
   if (!why.empty()) {
     return absl::UnavailableError(absl::StrCat("no CUDA runtime: ", why));
   }
@@ -46,16 +39,32 @@ absl::StatusOr<const CudaRuntime*> Load() {
   }
   const cudaError_t counted = cuda->GetDeviceCount(&cuda->num_devices);
   if (counted != cudaSuccess || cuda->num_devices == 0) {
+    (void)cuda->GetLastError();  // It is told by what is returned.
     return absl::UnavailableError(
         absl::StrCat("no CUDA device: ", cuda->GetErrorString(counted)));
+  }
+  const std::string missing = cuda->driver.Load(handle);
+  if (!missing.empty()) {
+    return absl::UnavailableError(absl::StrCat("no CUDA driver: ", missing));
   }
   return cuda.release();  // As long as the process.
 }
 
 // Whether it says that a call broke the rules of stream capture.
-bool IsOfCapture(cudaError_t code) {
+bool IsOfCapture(int code) {
   return code >= cudaErrorStreamCaptureUnsupported &&
          code <= cudaErrorStreamCaptureWrongThread;
+}
+
+absl::Status Failure(const char* call, absl::string_view text, int code) {
+  const std::string message = absl::StrCat(call, ": ", text, " (", code, ")");
+  if (IsOfCapture(code)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        message, "; a step is captured by commsched_session_capture_begin()"));
+  }
+  return code == cudaErrorMemoryAllocation
+             ? absl::ResourceExhaustedError(message)
+             : absl::InternalError(message);
 }
 
 }  // namespace
@@ -68,15 +77,12 @@ absl::StatusOr<const CudaRuntime*> CudaRuntime::Get() {
 
 absl::Status CudaRuntime::Check(const char* call, cudaError_t code) const {
   if (code == cudaSuccess) return absl::OkStatus();
-  const std::string message = absl::StrCat(call, ": ", GetErrorString(code),
-                                           " (", static_cast<int>(code), ")");
-  if (IsOfCapture(code)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        message, "; a step is captured by commsched_session_capture_begin()"));
-  }
-  return code == cudaErrorMemoryAllocation
-             ? absl::ResourceExhaustedError(message)
-             : absl::InternalError(message);
+  return Failure(call, GetErrorString(code), static_cast<int>(code));
+}
+
+absl::Status CudaRuntime::Check(const char* call, CUresult code) const {
+  if (code == CUDA_SUCCESS) return absl::OkStatus();
+  return Failure(call, driver.TextOf(code), static_cast<int>(code));
 }
 
 }  // namespace commsched

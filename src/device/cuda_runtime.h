@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda_driver.h"
 
 namespace commsched {
 
@@ -20,25 +21,21 @@ namespace commsched {
   X(GetDevice)                      \
   X(SetDevice)                      \
   X(GetErrorString)                 \
+  X(GetLastError)                   \
   X(DeviceGetStreamPriorityRange)   \
   X(StreamCreateWithPriority)       \
   X(StreamDestroy)                  \
   X(StreamSynchronize)              \
   X(StreamWaitEvent)                \
   X(StreamIsCapturing)              \
-  X(StreamGetCaptureInfo)           \
   X(EventCreateWithFlags)           \
   X(EventDestroy)                   \
   X(EventRecord)                    \
   X(EventRecordWithFlags)           \
-  X(EventQuery)                     \
-  X(Malloc)                         \
-  X(Free)                           \
   X(Memcpy)                         \
   X(MemcpyAsync)                    \
   X(Memcpy2DAsync)                  \
   X(Memset)                         \
-  X(PointerGetAttributes)           \
   X(ThreadExchangeStreamCaptureMode)
 
 // Constant after Load().
@@ -47,18 +44,24 @@ struct CudaRuntime {
   COMMSCHED_CUDA_FUNCTIONS(COMMSCHED_CUDA_MEMBER)
 #undef COMMSCHED_CUDA_MEMBER
 
+  // For what differs between versions of the runtime, and for what may fail, or
+  // finds work that is not complete, without being an error of the caller's.
+  kernels::CudaDriver driver;
+
   int runtime_version = 0;  // 13000 for 13.0
   int driver_version = 0;
   int num_devices = 0;
   std::string file;  // What was loaded.
 
-  // The library of this process, found once (kernels/open_library.h says
+  // The library of this process, found once (kernels/cuda_library.h says
   // where). kUnavailable, "no CUDA driver: ..." and the like, if this machine
   // cannot compute with it.
   static absl::StatusOr<const CudaRuntime*> Get();
 
-  // OK, or `call` with the vendor's words.
+  // OK, or `call` with the vendor's words. The numbers of codes are those of
+  // the runtime in either case.
   absl::Status Check(const char* call, cudaError_t code) const;
+  absl::Status Check(const char* call, CUresult code) const;
 };
 
 }  // namespace commsched

@@ -29,6 +29,7 @@ class CudaPlace {
   std::string Load(int device) {
     device_ = device;
     std::string why = api_.Load();
+    if (why.empty()) why = api_.driver_missing;
     if (!why.empty()) return why;
     const Current current(*this);
     return kernels_.Load(&api_);
@@ -40,10 +41,10 @@ class CudaPlace {
   template <typename Call>
   commsched_status_t Do(const char* name, const Call& call) const {
     const Current current(*this);
-    const cudaError_t code = call();
+    const CUresult code = call();
     const commsched_status_t status = Report(api_.Check(name, code));
-    return code == cudaErrorMemoryAllocation ? COMMSCHED_RESOURCE_EXHAUSTED
-                                             : status;
+    return code == CUDA_ERROR_OUT_OF_MEMORY ? COMMSCHED_RESOURCE_EXHAUSTED
+                                            : status;
   }
 
   // Enqueues; on the calling thread: waits for it, too.
@@ -174,26 +175,28 @@ commsched_status_t Synchronize(void* user, commsched_stream_t stream) {
 
 commsched_status_t Allocate(void* user, uint64_t bytes, void** out_address) {
   const CudaPlace& place = CudaPlace::Of(user);
-  return place.Do("cudaMalloc",
-                  [&] { return place.api().Malloc(out_address, bytes); });
+  return place.Do("cuMemAlloc", [&] {
+    return place.api().driver.Allocate(bytes, out_address);
+  });
 }
 
 void Release(void* user, void* address, uint64_t /*bytes*/) {
   const CudaPlace& place = CudaPlace::Of(user);
-  (void)place.Do("cudaFree", [&] { return place.api().Free(address); });
+  (void)place.Do("cuMemFree", [&] { return place.api().driver.Free(address); });
 }
 
 commsched_status_t AllocateHost(void* user, uint64_t bytes,
                                 void** out_address) {
   const CudaPlace& place = CudaPlace::Of(user);
-  return place.Do("cudaHostAlloc", [&] {
-    return place.api().HostAlloc(out_address, bytes, cudaHostAllocDefault);
+  return place.Do("cuMemHostAlloc", [&] {
+    return place.api().driver.AllocateHost(bytes, out_address);
   });
 }
 
 void ReleaseHost(void* user, void* address, uint64_t /*bytes*/) {
   const CudaPlace& place = CudaPlace::Of(user);
-  (void)place.Do("cudaFreeHost", [&] { return place.api().FreeHost(address); });
+  (void)place.Do("cuMemFreeHost",
+                 [&] { return place.api().driver.FreeHost(address); });
 }
 
 }  // namespace

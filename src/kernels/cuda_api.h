@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "kernels/cuda_driver.h"
+
 namespace commsched::kernels {
 
 // X(name, type): cuda<name>. Types are written out: in C++ some names have
@@ -18,10 +20,6 @@ namespace commsched::kernels {
   X(StreamCreateWithPriority, cudaError_t(cudaStream_t*, unsigned, int))   \
   X(StreamDestroy, cudaError_t(cudaStream_t))                              \
   X(StreamSynchronize, cudaError_t(cudaStream_t))                          \
-  X(Malloc, cudaError_t(void**, size_t))                                   \
-  X(Free, cudaError_t(void*))                                              \
-  X(HostAlloc, cudaError_t(void**, size_t, unsigned))                      \
-  X(FreeHost, cudaError_t(void*))                                          \
   X(MemcpyAsync,                                                           \
     cudaError_t(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t)) \
   X(MemsetAsync, cudaError_t(void*, int, size_t, cudaStream_t))            \
@@ -45,12 +43,19 @@ struct CudaApi {
   COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(COMMSCHED_KERNELS_MEMBER)
 #undef COMMSCHED_KERNELS_MEMBER
 
-  // "", or why there is no such library (kernels/open_library.h says where it
+  // Its functions may be called where `driver_missing` is empty, as it is where
+  // there is a device: memory that is asked for of the driver leaves the
+  // caller's thread no last error where there is none.
+  CudaDriver driver;
+  std::string driver_missing;
+
+  // "", or why there is no such library (kernels/cuda_library.h says where it
   // is looked for). The functions of newer versions are null in an older one.
   std::string Load();
 
   // "", or `call` with the vendor's words.
   std::string Check(const char* call, cudaError_t code) const;
+  std::string Check(const char* call, CUresult code) const;
 };
 
 }  // namespace commsched::kernels

@@ -130,7 +130,7 @@ TEST_F(CudaCaptureFailureTest, AnAsynchronousErrorIsFoundWhileAGraphRuns) {
 
 TEST_F(CudaCaptureFailureTest, AnErrorThatSticksIsFoundWhileAGraphRuns) {
   const auto statuses = RunAndSpoil([](Session* /*session*/) {
-    fake_gpu_fail("cudaEventQuery", 1, kSticksToAll);
+    fake_gpu_fail("cuEventQuery", 1, kSticksToAll);
     return absl::OkStatus();
   });
   for (const absl::Status& status : statuses) EXPECT_FALSE(status.ok());
@@ -396,7 +396,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair<const char*, int>{"cudaEventRecordWithFlags", kInvalid},
         std::pair<const char*, int>{"cudaStreamWaitEvent", kInvalid},
         std::pair<const char*, int>{"cudaStreamIsCapturing", kInvalid},
-        std::pair<const char*, int>{"cudaEventQuery", kInvalid},
+        std::pair<const char*, int>{"cuEventQuery", kInvalid},
         std::pair<const char*, int>{"ncclGroupStart", kInvalid},
         std::pair<const char*, int>{"ncclGroupEnd", kInvalid},
         std::pair<const char*, int>{"ncclReduceScatter", kInvalid},
@@ -407,7 +407,7 @@ INSTANTIATE_TEST_SUITE_P(
 // the rank may run the step as it is, and the others with it.
 TEST_F(CudaCaptureFailureTest, WhatFailsBeforeTheStepIsCapturedFailsNobody) {
   for (const char* name :
-       {"cudaStreamGetCaptureInfo", "cudaEventCreateWithFlags"}) {
+       {"cuStreamGetCaptureInfo", "cudaEventCreateWithFlags"}) {
     const auto statuses = Run(
         [&](CaptureRank& rank, Session& session, int number) -> absl::Status {
           RETURN_IF_ERROR(rank.RunPlain(1));

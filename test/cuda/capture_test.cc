@@ -164,7 +164,7 @@ TEST_F(CudaCaptureTest, AStepIsOneLaunchOfAGraph) {
                                           "ncclGroupStart",
                                           "ncclSend",
                                           "ncclAllGather",
-                                          "cudaMalloc",
+                                          "cuMemAlloc",
                                           "cudaEventCreateWithFlags",
                                           "cudaStreamSynchronize"};
   constexpr uint64_t kSteps = 20;
@@ -280,9 +280,9 @@ TEST_F(CudaCaptureTest, TheMonitorBreaksNoCaptureInAnyMode) {
       absl::Status status = rank.RunPlain(1);
       if (status.ok()) status = rank.BeginStream(mode);
       if (status.ok()) status = session.CaptureBegin(rank.origin());
-      const uint64_t looks = fake_gpu_num_calls("cudaEventQuery");
+      const uint64_t looks = fake_gpu_num_calls("cuEventQuery");
       while (status.ok() && session.status().ok() &&
-             fake_gpu_num_calls("cudaEventQuery") < looks + 4) {
+             fake_gpu_num_calls("cuEventQuery") < looks + 4) {
         std::this_thread::yield();
       }
       if (status.ok()) status = rank.EnqueueStep();

@@ -166,7 +166,7 @@ TEST_F(CudaFailureTest, AnAsynchronousErrorOfNcclIsFoundWithoutALaunch) {
 // Nobody calls the session, and nothing fails but the device.
 TEST_F(CudaFailureTest, ADeviceThatFailsIsFoundByTheMonitor) {
   const auto statuses = RunAndSpoil(1, [](Session* session) {
-    fake_gpu_fail("cudaEventQuery", 1, kIllegalAddress);
+    fake_gpu_fail("cuEventQuery", 1, kIllegalAddress);
     while (session->status().ok()) std::this_thread::yield();
     return session->status();
   });
@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         std::pair<const char*, int>{"cudaEventRecord", kInvalidValue},
         std::pair<const char*, int>{"cudaStreamWaitEvent", kInvalidValue},
-        std::pair<const char*, int>{"cudaEventQuery", kInvalidValue},
+        std::pair<const char*, int>{"cuEventQuery", kInvalidValue},
         std::pair<const char*, int>{"ncclGroupStart", kNcclUnhandled},
         std::pair<const char*, int>{"ncclGroupEnd", kNcclUnhandled},
         std::pair<const char*, int>{"ncclAllReduce", kNcclUnhandled},
@@ -250,9 +250,9 @@ INSTANTIATE_TEST_SUITE_P(
     Calls, CudaSetUpFailsTest,
     testing::Values(
         std::pair<const char*, int>{"cudaEventCreateWithFlags", 2},
-        std::pair<const char*, int>{"cudaPointerGetAttributes", 1},
+        std::pair<const char*, int>{"cuPointerGetAttributes", 1},
         std::pair<const char*, int>{"cudaDeviceGetStreamPriorityRange", 1},
-        std::pair<const char*, int>{"cudaMalloc", 2},
+        std::pair<const char*, int>{"cuMemAlloc", 2},
         std::pair<const char*, int>{"cudaStreamCreateWithPriority", 2},
         std::pair<const char*, int>{"ncclAllReduce", kNcclUnhandled},
         std::pair<const char*, int>{"ncclGetUniqueId", kNcclUnhandled},

@@ -357,7 +357,7 @@ bool Await(const Happened& happened) {
   return true;
 }
 
-// I7: rank 1 never launches, and rank 0 waits in cudaMalloc for the kernel that
+// I7: rank 1 never launches, and rank 0 waits in cuMemAlloc for the kernel that
 // waits for rank 1.
 TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
   const ReductionStep step = MakeStep();
@@ -371,13 +371,13 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
     comm.AllReduceInOrder(data.address(), kCount / 2, stream.get());
     EXPECT_TRUE(Await([] { return fake_nccl_num_running() != 0; }));
     fake_gpu_malloc_waits(1);
-    const uint64_t before = fake_gpu_num_calls("cudaMalloc");
+    const uint64_t before = fake_gpu_num_calls("cuMemAlloc");
     commsched_status_t launched = COMMSCHED_OK;
     std::thread launching([&] {
       launched = comm.TryAllReduceInOrder(data.address(), kCount, stream.get());
     });
     EXPECT_TRUE(
-        Await([&] { return fake_gpu_num_calls("cudaMalloc") != before; }));
+        Await([&] { return fake_gpu_num_calls("cuMemAlloc") != before; }));
     comm.Abort();
     launching.join();
     fake_gpu_malloc_waits(0);

@@ -18,7 +18,7 @@ namespace {
 std::vector<Rule> AllRules() {
   std::vector<Rule> all;
   for (const auto& rules : {CudaRules(), CudaKernelRules(), CudaErrorRules(),
-                            NcclRules(), NcclCommRules()}) {
+                            CudaDriverRules(), NcclRules(), NcclCommRules()}) {
     all.insert(all.end(), rules.begin(), rules.end());
   }
   return all;

@@ -260,6 +260,8 @@ TEST(CudaSessionsTest, ASteadyStepCallsOnlyWhatEnqueues) {
   GpuRig rig(kRanks, step.graph, {});
   const std::vector<std::string> never = {"cudaMalloc",
                                           "cudaFree",
+                                          "cuMemAlloc",
+                                          "cuMemFree",
                                           "cudaMemcpy",
                                           "cudaMemset",
                                           "cudaStreamCreateWithPriority",
@@ -267,7 +269,7 @@ TEST(CudaSessionsTest, ASteadyStepCallsOnlyWhatEnqueues) {
                                           "cudaStreamSynchronize",
                                           "cudaEventCreateWithFlags",
                                           "cudaEventDestroy",
-                                          "cudaPointerGetAttributes",
+                                          "cuPointerGetAttributes",
                                           "ncclCommInitRankConfig",
                                           "ncclCommRegister",
                                           "ncclCommDeregister",

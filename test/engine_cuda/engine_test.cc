@@ -186,8 +186,10 @@ TEST(EngineDeviceTest, ASteadyStepMakesFreesAndWaitsForNothing) {
     run.engine.zero_stage = stage;
     const char* const calls[] = {"cudaMalloc",
                                  "cudaFree",
-                                 "cudaHostAlloc",
-                                 "cudaFreeHost",
+                                 "cuMemAlloc",
+                                 "cuMemFree",
+                                 "cuMemHostAlloc",
+                                 "cuMemFreeHost",
                                  "cudaMemcpy",
                                  "cudaMemset",
                                  "cudaEventCreateWithFlags",
@@ -352,16 +354,16 @@ TEST(EngineDeviceTest, OnlyMemoryThatIsUsedUpIsCalledMissing) {
   run.ranks = 1;
   const auto build = [&](int code) {
     return OnRanks(OnDevices(run), [code](ToyRank& toy, int32_t) {
-      fake_gpu_fail("cudaMalloc", 1, code);
+      fake_gpu_fail("cuMemAlloc", 1, code);
       std::string message = toy.Build();
-      fake_gpu_fail("cudaMalloc", 0, cudaSuccess);
+      fake_gpu_fail("cuMemAlloc", 0, cudaSuccess);
       return message;
     });
   };
   EXPECT_THAT(build(cudaErrorMemoryAllocation),
-              AllOf(HasSubstr("no memory for"), HasSubstr("cudaMalloc")));
+              AllOf(HasSubstr("no memory for"), HasSubstr("cuMemAlloc")));
   EXPECT_THAT(build(cudaErrorInvalidDevice),
-              AllOf(HasSubstr("cudaMalloc"), Not(HasSubstr("no memory"))));
+              AllOf(HasSubstr("cuMemAlloc"), Not(HasSubstr("no memory"))));
 }
 
 // Others would wait for what its op does not make due, up to their deadline.

@@ -59,7 +59,7 @@ StepByHand::~StepByHand() {
   for (const auto& events : {computed_, reduced_}) {
     for (cudaEvent_t event : events) cuda_.EventDestroy(event);
   }
-  if (memory_ != nullptr) cuda_.Free(memory_);
+  if (memory_ != nullptr) (void)cuda_.driver.Free(memory_);
   for (cudaStream_t stream : {side_, compute_}) {
     if (stream != nullptr) cuda_.StreamDestroy(stream);
   }
@@ -95,8 +95,8 @@ absl::Status StepByHand::Make(int num_launches, uint64_t elements) {
   RETURN_IF_ERROR(
       nccl_.Check("ncclCommInitRankConfig",
                   nccl_.CommInitRankConfig(&comm_, 1, id, 0, &config)));
-  return cuda_.Check("cudaMalloc",
-                     cuda_.Malloc(&memory_, elements * sizeof(float)));
+  return cuda_.Check("cuMemAlloc",
+                     cuda_.driver.Allocate(elements * sizeof(float), &memory_));
 }
 
 absl::Status StepByHand::Enqueue() {

@@ -23,7 +23,7 @@ class Place {
   ~Place() {
     if (launcher_ == nullptr) return;
     if (stream_ != nullptr) launcher_->cuda().StreamDestroy(stream_);
-    if (memory_ != nullptr) launcher_->cuda().Free(memory_);
+    if (memory_ != nullptr) (void)launcher_->cuda().driver.Free(memory_);
   }
 
   std::string Make(const Launcher* launcher, int device) {
@@ -41,7 +41,7 @@ class Place {
           cuda.StreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0));
     }
     if (why.empty()) {
-      why = cuda.Check("cudaMalloc", cuda.Malloc(&memory_, Bytes()));
+      why = cuda.Check("cuMemAlloc", cuda.driver.Allocate(Bytes(), &memory_));
     }
     if (why.empty()) {
       why = cuda.Check("cudaMemsetAsync",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "device/cuda_runtime.h"
+#include "kernels/cuda_library.h"
 #include "test/gpu_check/by_hand.h"
 #include "test/gpu_check/child.h"
 #include "test/gpu_check/gpu_check.h"
@@ -16,19 +17,17 @@
 namespace commsched::gpu_check {
 namespace {
 
+using kernels::CudaVersionText;
+
 // Of compute-sanitizer's for what it has found.
 constexpr int kFoundErrors = 99;
 constexpr std::chrono::seconds kSanitizerTimeout{80};
-
-std::string VersionText(int version) {
-  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
-}
 
 // Functions that no other code takes, found by name; "" without them.
 std::string DescribeDevice(const CudaRuntime& cuda, int device) {
   Dl_info info = {};
   void* handle = nullptr;
-  if (dladdr(reinterpret_cast<void*>(cuda.Malloc), &info) != 0) {
+  if (dladdr(reinterpret_cast<void*>(cuda.GetDevice), &info) != 0) {
     handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }
   if (handle == nullptr) return "";
@@ -79,10 +78,11 @@ bool CheckMachine(const Options& /*options*/, Results* results) {
     return false;
   }
   const CudaRuntime& runtime = **cuda;
-  results->Add("CUDA driver and runtime", absl::OkStatus(),
-               absl::StrCat("driver ", VersionText(runtime.driver_version),
-                            ", runtime ", VersionText(runtime.runtime_version),
-                            " (", runtime.file, ")"));
+  results->Add(
+      "CUDA driver and runtime", absl::OkStatus(),
+      absl::StrCat("driver ", CudaVersionText(runtime.driver_version),
+                   ", runtime ", CudaVersionText(runtime.runtime_version), " (",
+                   runtime.file, ")"));
   const auto launcher = Launcher::Get();
   const bool on_stand_ins = launcher.ok() && (*launcher)->on_stand_ins();
   results->Add("kernels are loaded", launcher.status(),

@@ -23,15 +23,15 @@ class Products {
  public:
   ~Products() {
     if (stream_ != nullptr) cuda_->StreamDestroy(stream_);
-    if (memory_ != nullptr) cuda_->Free(memory_);
+    if (memory_ != nullptr) (void)cuda_->driver.Free(memory_);
   }
   absl::Status Make(uint32_t n) {
     ASSIGN_OR_RETURN(cuda_, CudaRuntime::Get());
     ASSIGN_OR_RETURN(launcher_, Launcher::Get());
     const uint64_t bytes = uint64_t{n} * n * sizeof(float);
     RETURN_IF_ERROR(cuda_->Check("cudaSetDevice", cuda_->SetDevice(0)));
-    RETURN_IF_ERROR(
-        cuda_->Check("cudaMalloc", cuda_->Malloc(&memory_, 3 * bytes)));
+    RETURN_IF_ERROR(cuda_->Check("cuMemAlloc",
+                                 cuda_->driver.Allocate(3 * bytes, &memory_)));
     RETURN_IF_ERROR(
         cuda_->Check("cudaMemset", cuda_->Memset(memory_, 0, 3 * bytes)));
     auto* const values = static_cast<float*>(memory_);

@@ -196,7 +196,7 @@ class Parity {
  public:
   ~Parity() {
     if (stream_ != nullptr) cuda_->StreamDestroy(stream_);
-    if (memory_ != nullptr) cuda_->Free(memory_);
+    if (memory_ != nullptr) (void)cuda_->driver.Free(memory_);
   }
 
   absl::Status Make() {
@@ -208,7 +208,8 @@ class Parity {
     RETURN_IF_ERROR(cuda_->Check(
         "cudaStreamCreateWithPriority",
         cuda_->StreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0)));
-    return cuda_->Check("cudaMalloc", cuda_->Malloc(&memory_, kArenaBytes));
+    return cuda_->Check("cuMemAlloc",
+                        cuda_->driver.Allocate(kArenaBytes, &memory_));
   }
 
   // The arguments point into the arena.

@@ -35,6 +35,7 @@ std::vector<Result> CheckRules() {
   Run(rules::CudaRules(), &results);
   Run(rules::CudaKernelRules(), &results);
   Run(rules::CudaErrorRules(), &results);
+  Run(rules::CudaDriverRules(), &results);
   if (!Nccl().ok()) return results;
   Run(rules::NcclRules(), &results);
   Run(rules::NcclCommRules(), &results);

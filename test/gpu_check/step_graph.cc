@@ -28,7 +28,7 @@ absl::StatusOr<GraphCalls> Load() {
   ASSIGN_OR_RETURN(const CudaRuntime* cuda, CudaRuntime::Get());
   Dl_info info = {};
   void* handle = nullptr;
-  if (dladdr(reinterpret_cast<void*>(cuda->Malloc), &info) != 0) {
+  if (dladdr(reinterpret_cast<void*>(cuda->GetDevice), &info) != 0) {
     handle = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }
   if (handle == nullptr) {

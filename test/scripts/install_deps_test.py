@@ -8,8 +8,8 @@ import unittest
 
 import machine
 
-ALL_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h", "nccl.h", "nv/target",
-               "nvtx3/nvToolsExt.h")
+ALL_HEADERS = ("crt/host_config.h", "cuda.h", "cuda_runtime_api.h", "nccl.h",
+               "nv/target", "nvtx3/nvToolsExt.h")
 
 
 class InstallDepsTest(machine.MachineTest):

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "fake_gpu.h"
@@ -12,6 +13,8 @@ namespace fake_gpu {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local bool has_context = false;
+thread_local uint64_t num_not_ready = 0;
 
 struct Calls {
   std::mutex mu;
@@ -34,12 +37,29 @@ bool Sticks(int code) {
          code == cudaErrorHardwareStackError;
 }
 
+// "This call will bind the primary context of the specified device to the
+// calling thread" (cudaSetDevice); most others do so before anything else.
+bool BindsContext(const std::string_view name) {
+  return name.starts_with("cuda") && name != "cudaDriverGetVersion" &&
+         name != "cudaGetDevice" && name != "cudaGetDeviceCount" &&
+         name != "cudaRuntimeGetVersion" &&
+         name != "cudaThreadExchangeStreamCaptureMode";
+}
+
 }  // namespace
 
 std::atomic<bool> is_null{false};
 
+bool HasContext() { return has_context; }
+
+int NotReady() {
+  ++num_not_ready;
+  return cudaErrorNotReady;
+}
+
 int Enter(const char* name) {
   if (is_null.load(std::memory_order_relaxed)) return cudaSuccess;
+  if (!has_context && BindsContext(name)) has_context = true;
   Calls& calls = AllCalls();
   const std::lock_guard<std::mutex> lock(calls.mu);
   ++calls.counts[name];
@@ -67,6 +87,8 @@ uint64_t fake_gpu_num_calls(const char* name) {
   const auto found = AllCalls().counts.find(name);
   return found == AllCalls().counts.end() ? 0 : found->second;
 }
+
+uint64_t fake_gpu_num_not_ready(void) { return fake_gpu::num_not_ready; }
 
 void fake_gpu_fail(const char* name, uint64_t nth, int code) {
   const std::lock_guard<std::mutex> lock(AllCalls().mu);

@@ -14,8 +14,27 @@ extern std::atomic<bool> is_null;
 // Counts the call. Not cudaSuccess: what the call has to return.
 int Enter(const char* name);
 
+// Whether the calling thread has a context: it has called a function of the
+// runtime's that gives it one.
+bool HasContext();
+
+// The code of such a call is no error of the runtime.
+template <typename Call>
+int OfDriver(const char* name, const Call& call) {
+  const int code = Enter(name);
+  return code != cudaSuccess ? code : call();
+}
+
+// cudaErrorNotReady, which is counted.
+int NotReady();
+
 // The calling thread's.
 int CurrentDevice();
+
+// fake_cuda_runtime_version() and its like.
+int RuntimeVersion();
+int DriverVersion();
+int ComputeCapability();
 
 // Returns `code`, which is the thread's last error now.
 cudaError_t Failed(cudaError_t code);

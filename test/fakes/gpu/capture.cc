@@ -317,7 +317,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 namespace fake_gpu {
-namespace {
 
 cudaError_t CaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
                         unsigned long long* id) {
@@ -333,7 +332,6 @@ cudaError_t CaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
   return cudaSuccess;
 }
 
-}  // namespace
 }  // namespace fake_gpu
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream,

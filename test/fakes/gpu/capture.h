@@ -34,6 +34,8 @@ int CheckUnsafe();
 int CheckQuery(cudaEvent_t event);
 
 bool IsCapturing(Stream* stream);
+cudaError_t CaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                        unsigned long long* id);
 // `stream` is capturing: its graph gets a node.
 void CaptureWork(Stream* stream, const char* name,
                  const std::vector<Range>& ranges, const BindWork& bind);

@@ -51,29 +51,38 @@ using fake_gpu::Writes;
 
 void fake_gpu_malloc_waits(int on) { fake_gpu::malloc_waits = on != 0; }
 
-cudaError_t cudaMalloc(void** address, size_t bytes) {
-  FAKE_ENTER();
-  FAKE_CHECK(fake_gpu::CheckUnsafe());
-  if (fake_gpu::malloc_waits) {
-    fake_gpu::AllRunningKernels().AwaitEnd(fake_gpu::CurrentDevice());
-  }
-  *address = AllMemory().Allocate(fake_gpu::CurrentDevice(), bytes);
-  return *address == nullptr ? Failed(cudaErrorMemoryAllocation) : cudaSuccess;
+// What the functions of both interfaces return.
+int fake_gpu::AllocateMemory(size_t bytes, void** address) {
+  if (const int code = CheckUnsafe(); code != cudaSuccess) return code;
+  if (malloc_waits) AllRunningKernels().AwaitEnd(CurrentDevice());
+  void* const found = AllMemory().Allocate(CurrentDevice(), bytes);
+  if (found == nullptr) return cudaErrorMemoryAllocation;
+  *address = found;
+  return cudaSuccess;
 }
 
 // "For all other pointers, this API may perform implicit synchronization"
 // (cudaFree): it always does here. What ends something does so also where an
-// error sticks: the process is about to end, and sanitizers look for what it
-// has lost.
-cudaError_t cudaFree(void* address) {
-  const int code = fake_gpu::Enter(__func__);
-  if (address == nullptr) return static_cast<cudaError_t>(code);
+// error sticks, `code`: the process is about to end, and sanitizers look for
+// what it has lost.
+int fake_gpu::FreeMemory(int code, void* address) {
+  if (address == nullptr) return code;
   const int device = AllMemory().DeviceOf(address);
-  if (device < 0) return Failed(cudaErrorInvalidValue);
+  if (device < 0) return cudaErrorInvalidValue;
   AllClocks().Free(address, AllMemory().BytesOf(address));
-  fake_gpu::SynchronizeDevice(device);
-  if (AllMemory().Free(address) < 0) return Failed(cudaErrorInvalidValue);
-  return static_cast<cudaError_t>(code);
+  SynchronizeDevice(device);
+  return AllMemory().Free(address) < 0 ? int{cudaErrorInvalidValue} : code;
+}
+
+cudaError_t cudaMalloc(void** address, size_t bytes) {
+  FAKE_ENTER();
+  FAKE_CHECK(fake_gpu::AllocateMemory(bytes, address));
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* address) {
+  FAKE_CHECK(fake_gpu::FreeMemory(fake_gpu::Enter(__func__), address));
+  return cudaSuccess;
 }
 
 // Of the default stream, and for the host to wait for; but "for transfers from
@@ -136,34 +145,44 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes,
   return cudaSuccess;
 }
 
-cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned /*flags*/) {
-  FAKE_ENTER();
-  FAKE_CHECK(fake_gpu::CheckUnsafe());
-  auto& pinned = fake_gpu::AllPinned();
-  *address = std::malloc(bytes);
-  if (*address == nullptr) return Failed(cudaErrorMemoryAllocation);
+int fake_gpu::AllocatePinned(size_t bytes, void** address) {
+  if (const int code = CheckUnsafe(); code != cudaSuccess) return code;
+  auto& pinned = AllPinned();
+  void* const found = std::malloc(bytes);
+  if (found == nullptr) return cudaErrorMemoryAllocation;
   const std::lock_guard<std::mutex> lock(pinned.mu);
-  pinned.bytes[static_cast<const char*>(*address)] = bytes;
+  pinned.bytes[static_cast<const char*>(found)] = bytes;
+  *address = found;
   return cudaSuccess;
 }
 
-// Waits, as cudaFree() does.
-cudaError_t cudaFreeHost(void* address) {
-  const int code = fake_gpu::Enter(__func__);
-  if (address == nullptr) return static_cast<cudaError_t>(code);
-  for (int device = 0; device < fake_gpu::kNumDevices; ++device) {
-    fake_gpu::SynchronizeDevice(device);
+// Waits, as FreeMemory() does.
+int fake_gpu::FreePinned(int code, void* address) {
+  if (address == nullptr) return code;
+  for (int device = 0; device < kNumDevices; ++device) {
+    SynchronizeDevice(device);
   }
-  auto& pinned = fake_gpu::AllPinned();
+  auto& pinned = AllPinned();
   std::unique_lock<std::mutex> lock(pinned.mu);
   const auto found = pinned.bytes.find(static_cast<const char*>(address));
-  if (found == pinned.bytes.end()) return Failed(cudaErrorInvalidValue);
+  if (found == pinned.bytes.end()) return cudaErrorInvalidValue;
   const size_t bytes = found->second;
   pinned.bytes.erase(found);
   lock.unlock();  // The clocks look for pinned memory under their own lock.
   AllClocks().Free(address, bytes);
   std::free(address);
-  return static_cast<cudaError_t>(code);
+  return code;
+}
+
+cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned /*flags*/) {
+  FAKE_ENTER();
+  FAKE_CHECK(fake_gpu::AllocatePinned(bytes, address));
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* address) {
+  FAKE_CHECK(fake_gpu::FreePinned(fake_gpu::Enter(__func__), address));
+  return cudaSuccess;
 }
 
 // "width must not exceed either dpitch or spitch" (cudaMemcpy2DAsync).
@@ -205,10 +224,14 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
   return cudaSuccess;
 }
 
+// A struct of the runtime's is that of its major version.
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
                                      const void* address) {
   FAKE_ENTER();
-  *attributes = {};
+  constexpr size_t kBytesOf12 = 24;
+  constexpr size_t kBytesOf13 = 88;
+  std::memset(static_cast<void*>(attributes), 0,
+              fake_gpu::RuntimeVersion() < 13000 ? kBytesOf12 : kBytesOf13);
   const int device = AllMemory().DeviceOf(address);
   attributes->type = device >= 0 ? cudaMemoryTypeDevice
                      : fake_gpu::IsPageable(address)

@@ -1,4 +1,7 @@
 // Devices and errors, of the stand-in of the CUDA runtime.
+#include <atomic>
+
+#include "fake_gpu.h"
 #include "state.h"
 
 namespace fake_gpu {
@@ -6,23 +9,42 @@ namespace {
 
 thread_local int current_device = 0;
 
+std::atomic<int> runtime_version{CUDART_VERSION};
+std::atomic<int> driver_version{CUDART_VERSION};
+std::atomic<int> compute_capability{90};
+
 }  // namespace
 
 int CurrentDevice() { return current_device; }
+int RuntimeVersion() { return runtime_version; }
+int DriverVersion() { return driver_version; }
+int ComputeCapability() { return compute_capability; }
 
 }  // namespace fake_gpu
 
 using fake_gpu::Failed;
 
+int fake_cuda_runtime_version(int version) {
+  return fake_gpu::runtime_version.exchange(version);
+}
+
+int fake_cuda_driver_version(int version) {
+  return fake_gpu::driver_version.exchange(version);
+}
+
+int fake_gpu_compute_capability(int capability) {
+  return fake_gpu::compute_capability.exchange(capability);
+}
+
 cudaError_t cudaDriverGetVersion(int* version) {
   FAKE_ENTER();
-  *version = CUDART_VERSION;
+  *version = fake_gpu::DriverVersion();
   return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
   FAKE_ENTER();
-  *version = CUDART_VERSION;
+  *version = fake_gpu::RuntimeVersion();
   return cudaSuccess;
 }
 

@@ -42,6 +42,9 @@ class Marker {
   bool done_ = false;
 };
 
+// What a query of `event` returns.
+int QueryEvent(cudaEvent_t event);
+
 }  // namespace fake_gpu
 
 struct CUevent_st {

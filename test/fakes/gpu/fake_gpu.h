@@ -1,5 +1,6 @@
-// A CUDA runtime and an NCCL without a GPU, in one shared object that exports
-// the vendor's names: COMMSCHED_CUDART_LIB and COMMSCHED_NCCL_LIB point at it.
+// A CUDA runtime, its driver and an NCCL without a GPU, in one shared object
+// that exports the vendor's names: COMMSCHED_CUDART_LIB and COMMSCHED_NCCL_LIB
+// point at it.
 //
 // Functional, with the rules that matter (each cites where it comes from):
 // streams run in order, on threads of their own or by a seed
@@ -22,6 +23,9 @@ extern "C" {
 
 // How often a function of the vendor's has been called, by its name.
 uint64_t fake_gpu_num_calls(const char* name);
+
+// How often the calling thread has been told that work was not complete.
+uint64_t fake_gpu_num_not_ready(void);
 
 // The `nth` call of `name` from now on, counted from 1, returns `code` and does
 // nothing. 0: none does.
@@ -104,6 +108,14 @@ uint64_t fake_nccl_num_registered(void);
 // came later. Returns what it was: at first that of the environment's
 // FAKE_NCCL_VERSION, or of the header that it was built with.
 int fake_nccl_version(int version);
+
+// From here on the CUDA runtime, or its driver, is of `version`, such as 12060
+// for 12.6. Both return what it was: at first that of the headers.
+int fake_cuda_runtime_version(int version);
+int fake_cuda_driver_version(int version);
+// From here on devices have this compute capability, such as 80 for 8.0, and
+// take images of kernels for it. Returns what it was: 90 at first.
+int fake_gpu_compute_capability(int capability);
 
 // What the last communicator was configured with; INT_MIN: NCCL's default.
 typedef struct FakeNcclConfig {

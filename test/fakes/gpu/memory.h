@@ -52,6 +52,13 @@ Pinned& AllPinned();
 // The host's, and not known to the device.
 bool IsPageable(const void* address);
 
+// What functions that allocate and free return, the latter `code` if nothing is
+// wrong: memory of the current device, and pinned memory.
+int AllocateMemory(size_t bytes, void** address);
+int FreeMemory(int code, void* address);
+int AllocatePinned(size_t bytes, void** address);
+int FreePinned(int code, void* address);
+
 }  // namespace fake_gpu
 
 #endif  // COMMSCHED_TEST_FAKES_GPU_MEMORY_H_

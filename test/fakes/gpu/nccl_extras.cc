@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "fake_gpu.h"
+#include "memory.h"
 #include "nccl_version.h"
 
 namespace fake_gpu {
@@ -56,17 +57,19 @@ void fake_gpu::RememberConfig(const ncclConfig_t& config) {
 }
 
 // "The actual allocated size might be larger than requested due to granularity
-// requirement" (nccl.h).
+// requirement" (nccl.h). Calls of NCCL leave no error of the runtime's.
 ncclResult_t ncclMemAlloc(void** address, size_t bytes) {
   FAKE_SINCE(21900);
-  return cudaMalloc(address, bytes) == cudaSuccess ? ncclSuccess
-                                                   : ncclUnhandledCudaError;
+  return fake_gpu::AllocateMemory(bytes, address) == cudaSuccess
+             ? ncclSuccess
+             : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclMemFree(void* address) {
   FAKE_SINCE(21900);
-  return cudaFree(address) == cudaSuccess ? ncclSuccess
-                                          : ncclUnhandledCudaError;
+  return fake_gpu::FreeMemory(cudaSuccess, address) == cudaSuccess
+             ? ncclSuccess
+             : ncclUnhandledCudaError;
 }
 
 uint64_t fake_nccl_num_registered(void) {

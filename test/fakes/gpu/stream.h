@@ -95,6 +95,9 @@ Stream* StreamOf(cudaStream_t stream);
 
 // Null is a stream, too.
 bool IsKnown(cudaStream_t stream);
+// What a query of `stream` returns.
+int QueryStream(cudaStream_t stream);
+
 // Waits for all streams of a device.
 void SynchronizeDevice(int device);
 

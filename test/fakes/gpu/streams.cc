@@ -90,12 +90,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 
+int fake_gpu::QueryStream(cudaStream_t stream) {
+  if (!IsKnown(stream)) return cudaErrorInvalidResourceHandle;
+  const int code = CheckSynchronize(stream);
+  if (code != cudaSuccess) return code;
+  if (TheDriver().on()) TheDriver().RunSome();
+  return StreamOf(stream)->IsIdle() ? int{cudaSuccess} : NotReady();
+}
+
+// As cudaEventQuery() does, it leaves a last error.
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   FAKE_ENTER();
-  if (!fake_gpu::IsKnown(stream)) return Failed(cudaErrorInvalidResourceHandle);
-  FAKE_CHECK(fake_gpu::CheckSynchronize(stream));
-  if (fake_gpu::TheDriver().on()) fake_gpu::TheDriver().RunSome();
-  return StreamOf(stream)->IsIdle() ? cudaSuccess : Failed(cudaErrorNotReady);
+  FAKE_CHECK(fake_gpu::QueryStream(stream));
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {

@@ -24,8 +24,9 @@ struct Rule {
 std::vector<Rule> CudaRules();        // Streams, events and memory.
 std::vector<Rule> CudaKernelRules();  // Images and launches.
 std::vector<Rule> CudaErrorRules();
-std::vector<Rule> NcclRules();      // Collectives, sends and receives.
-std::vector<Rule> NcclCommRules();  // Communicators and groups.
+std::vector<Rule> CudaDriverRules();  // The driver beside the runtime.
+std::vector<Rule> NcclRules();        // Collectives, sends and receives.
+std::vector<Rule> NcclCommRules();    // Communicators and groups.
 
 }  // namespace commsched::rules
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "kernels/open_library.h"
+#include "kernels/cuda_library.h"
 
 namespace commsched::rules {
 namespace {
@@ -17,18 +17,19 @@ std::string Find(void* handle, const char* name, Function* out) {
 
 std::string Cuda::Load() {
   void* handle = nullptr;
-  std::string why = kernels::OpenLibrary(
-      {"COMMSCHED_CUDART_LIB",
-       {"libcudart.so.13", "libcudart.so.12", "libcudart.so"},
-       {"cu13/lib/libcudart.so.13", "cuda_runtime/lib/libcudart.so.12"}},
-      &handle);
+  std::string why = kernels::OpenCudaRuntime(&handle);
 #define COMMSCHED_RULES_FIND(name) \
   if (why.empty()) why = Find(handle, "cuda" #name, &name);
   COMMSCHED_RULES_CUDA(COMMSCHED_RULES_FIND)
   COMMSCHED_RULES_FIND(HostAlloc)
   COMMSCHED_RULES_FIND(Malloc)
 #undef COMMSCHED_RULES_FIND
+  if (why.empty()) why = driver.Load(handle);
+  if (why.empty()) {
+    why = Find(kernels::DriverOf(handle), "cuStreamQuery", &DriverStreamQuery);
+  }
   if (why.empty()) (void)Find(handle, "fake_gpu_fail", &FailNext);
+  if (why.empty()) (void)Find(handle, "fake_cuda_runtime_version", &SetVersion);
   return why;
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/cuda_driver.h"
+
 namespace commsched::rules {
 
 #define COMMSCHED_RULES_CUDA(X)   \
@@ -66,8 +68,13 @@ struct Cuda {
   // In C++ these have templates besides.
   cudaError_t (*HostAlloc)(void**, size_t, unsigned) = nullptr;
   cudaError_t (*Malloc)(void**, size_t) = nullptr;
+  // Of the driver: what the project calls, and this.
+  kernels::CudaDriver driver;
+  CUresult (*DriverStreamQuery)(CUstream) = nullptr;
   // fake_gpu_fail(); null in the vendor's library.
   void (*FailNext)(const char*, uint64_t, int) = nullptr;
+  // fake_cuda_runtime_version(), so too.
+  int (*SetVersion)(int) = nullptr;
 #undef COMMSCHED_RULES_MEMBER
   std::string Load();  // "", or why not
 };
