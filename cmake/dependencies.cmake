@@ -65,7 +65,7 @@ endif()
 # device code, which its own headers include, may lie in a folder of their own.
 commsched_forget_missing(COMMSCHED_NVCC COMMSCHED_CUDA_INCLUDE_DIR
   COMMSCHED_CCCL_INCLUDE_DIR COMMSCHED_NVTX_INCLUDE_DIR
-  COMMSCHED_NCCL_INCLUDE_DIR)
+  COMMSCHED_NCCL_INCLUDE_DIR COMMSCHED_NVRTC_12)
 set(COMMSCHED_CUDA_VENV ${PROJECT_SOURCE_DIR}/build/cuda-venv CACHE PATH
     "Where scripts/install-deps --with cuda installs")
 mark_as_advanced(COMMSCHED_CUDA_VENV)
@@ -89,6 +89,11 @@ find_path(COMMSCHED_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS
   ${COMMSCHED_NVCC_INCLUDE_DIR} ${COMMSCHED_CUDA_INCLUDE_DIR})
 find_path(COMMSCHED_NCCL_INCLUDE_DIR nccl.h HINTS
   ${COMMSCHED_CUDA_INCLUDE_DIR} ${COMMSCHED_CUDA_WHEELS}/nccl/include)
+# That of CUDA 12.4 makes kernels for drivers which do not take what nvcc of CUDA 13
+# makes; cmake/compile_kernels.py refuses another one.
+find_file(COMMSCHED_NVRTC_12 libnvrtc.so.12 NO_DEFAULT_PATH HINTS
+  ${COMMSCHED_CUDA_WHEELS}/cuda_nvrtc/lib /usr/local/cuda-12.4/lib64)
+mark_as_advanced(COMMSCHED_NVRTC_12)
 mark_as_advanced(COMMSCHED_CUDA_INCLUDE_DIR COMMSCHED_CCCL_INCLUDE_DIR
                  COMMSCHED_NVTX_INCLUDE_DIR COMMSCHED_NCCL_INCLUDE_DIR
                  COMMSCHED_NVCC)
@@ -110,6 +115,10 @@ commsched_decide(CUDA NEEDS
   "nv/target of CUDA's core libraries (the same)" COMMSCHED_CCCL_INCLUDE_DIR
   "NVTX's header (the same)" COMMSCHED_NVTX_INCLUDE_DIR
   "NCCL's header (the same)" COMMSCHED_NCCL_INCLUDE_DIR)
+commsched_decide(CUDA_12_KERNELS NEEDS
+  "CUDA devices" COMMSCHED_HAVE_CUDA
+  "NVRTC 12.4 (scripts/install-deps --with cuda)" COMMSCHED_NVRTC_12
+  "Python 3 (python3)" Python3_FOUND)
 commsched_decide(CLI NEEDS
   "CLI11 (libcli11-dev)" CLI11_FOUND)
 commsched_decide(GPU_CHECK NEEDS

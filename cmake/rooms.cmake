@@ -98,17 +98,40 @@ function(commsched_fatbin fatbin source)
     COMMENT "Compiling ${source} for CUDA devices" VERBATIM)
 endfunction()
 
-# `commsched_cuda_kernels`: the kernels of devices, as nvcc compiles them, and what
-# launches them.
+# commsched_cubin(CUBIN SOURCE SM): has NVRTC of CUDA 12.4 compile a file of kernels
+# for one compute capability, for drivers from CUDA 12.4 on.
+function(commsched_cubin cubin source sm)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*.h
+       ${PROJECT_SOURCE_DIR}/src/kernels/nvrtc/*)
+  set(compile ${PROJECT_SOURCE_DIR}/cmake/compile_kernels.py)
+  add_custom_command(OUTPUT ${cubin}
+    COMMAND Python3::Interpreter ${compile} ${COMMSCHED_NVRTC_12}
+      ${PROJECT_SOURCE_DIR} ${source} ${sm} ${cubin}
+    DEPENDS ${source} ${headers} ${compile}
+      ${PROJECT_SOURCE_DIR}/include/commsched/engine_kernels.h
+    COMMENT "Compiling ${source} for drivers of CUDA 12.4 (sm_${sm})" VERBATIM)
+endfunction()
+
+# `commsched_cuda_kernels`: the kernels of devices, as nvcc and NVRTC compile them,
+# and what launches them.
 function(commsched_cuda_kernels_library)
   set(folder ${PROJECT_SOURCE_DIR}/src/kernels)
-  set(fatbin ${PROJECT_BINARY_DIR}/kernels.fatbin)
-  commsched_fatbin(${fatbin} ${folder}/kernels.cu)
+  set(images ${PROJECT_BINARY_DIR}/kernels.fatbin)
+  set(definitions "COMMSCHED_KERNELS_FATBIN=\"${images}\"")
+  commsched_fatbin(${images} ${folder}/kernels.cu)
+  if(COMMSCHED_HAVE_CUDA_12_KERNELS)
+    foreach(sm 80 90)
+      set(cubin ${PROJECT_BINARY_DIR}/kernels_12_sm_${sm}.cubin)
+      commsched_cubin(${cubin} ${folder}/kernels.cu ${sm})
+      list(APPEND images ${cubin})
+      list(APPEND definitions "COMMSCHED_KERNELS_12_SM_${sm}=\"${cubin}\"")
+    endforeach()
+  endif()
   add_library(commsched_cuda_kernels STATIC
-    ${folder}/cuda_api.cc ${folder}/cuda_kernels.cc ${fatbin})
-  set_source_files_properties(${folder}/cuda_kernels.cc PROPERTIES
-    OBJECT_DEPENDS ${fatbin}
-    COMPILE_DEFINITIONS "COMMSCHED_KERNELS_FATBIN=\"${fatbin}\"")
+    ${folder}/cuda_api.cc ${folder}/cuda_images.cc ${folder}/cuda_kernels.cc
+    ${images})
+  set_source_files_properties(${folder}/cuda_images.cc PROPERTIES
+    OBJECT_DEPENDS "${images}" COMPILE_DEFINITIONS "${definitions}")
   target_include_directories(commsched_cuda_kernels PUBLIC
     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_include_directories(commsched_cuda_kernels SYSTEM PUBLIC

@@ -29,7 +29,6 @@ class CudaPlace {
   std::string Load(int device) {
     device_ = device;
     std::string why = api_.Load();
-    if (why.empty()) why = api_.driver_missing;
     if (!why.empty()) return why;
     const Current current(*this);
     return kernels_.Load(&api_);

@@ -11,7 +11,6 @@ std::string CudaApi::Load() {
 #define COMMSCHED_KERNELS_LOAD(name, type) \
   name = reinterpret_cast<decltype(name)>(dlsym(handle, "cuda" #name));
   COMMSCHED_KERNELS_CUDA_FUNCTIONS(COMMSCHED_KERNELS_LOAD)
-  COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(COMMSCHED_KERNELS_LOAD)
 #undef COMMSCHED_KERNELS_LOAD
 #define COMMSCHED_KERNELS_REQUIRE(name, type) \
   if (name == nullptr) return "the CUDA runtime has no cuda" #name;

@@ -22,17 +22,7 @@ namespace commsched::kernels {
   X(StreamSynchronize, cudaError_t(cudaStream_t))                          \
   X(MemcpyAsync,                                                           \
     cudaError_t(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t)) \
-  X(MemsetAsync, cudaError_t(void*, int, size_t, cudaStream_t))            \
-  X(LaunchKernel,                                                          \
-    cudaError_t(const void*, dim3, dim3, void**, size_t, cudaStream_t))
-
-// Those that CUDA 12.8 and newer have.
-#define COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(X)                            \
-  X(LibraryLoadData,                                                           \
-    cudaError_t(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, \
-                cudaLibraryOption*, void**, unsigned))                         \
-  X(LibraryGetKernel, cudaError_t(cudaKernel_t*, cudaLibrary_t, const char*))  \
-  X(FuncGetAttributes, cudaError_t(cudaFuncAttributes*, const void*))
+  X(MemsetAsync, cudaError_t(void*, int, size_t, cudaStream_t))
 
 // Constant after Load().
 struct CudaApi {
@@ -40,17 +30,17 @@ struct CudaApi {
   using name##Type = type;                   \
   decltype(static_cast<name##Type*>(&::cuda##name)) name = nullptr;
   COMMSCHED_KERNELS_CUDA_FUNCTIONS(COMMSCHED_KERNELS_MEMBER)
-  COMMSCHED_KERNELS_CUDA_LIBRARY_FUNCTIONS(COMMSCHED_KERNELS_MEMBER)
 #undef COMMSCHED_KERNELS_MEMBER
 
   // Its functions may be called where `driver_missing` is empty, as it is where
-  // there is a device: memory that is asked for of the driver leaves the
-  // caller's thread no last error where there is none.
+  // there is a device. Kernels are its business, since the runtime of a process
+  // may not load them (cudaLibraryLoadData is of CUDA 12.8); and memory, since
+  // the runtime leaves the caller's thread a last error where there is none.
   CudaDriver driver;
   std::string driver_missing;
 
   // "", or why there is no such library (kernels/cuda_library.h says where it
-  // is looked for). The functions of newer versions are null in an older one.
+  // is looked for).
   std::string Load();
 
   // "", or `call` with the vendor's words.

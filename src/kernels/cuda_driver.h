@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "kernels/cuda_library.h"
+
 namespace commsched::kernels {
 
 // X(name, symbol, type): what is called of the driver. Its functions keep their
@@ -14,18 +16,27 @@ namespace commsched::kernels {
 // extension" (Driver API, Rules for version mixing), whereas those of the
 // runtime change with each major version; and they leave the runtime's last
 // error of the thread, which is its caller's.
-#define COMMSCHED_CUDA_DRIVER_FUNCTIONS(X)                              \
-  X(CtxGetCurrent, cuCtxGetCurrent, CUresult(CUcontext*))               \
-  X(EventQuery, cuEventQuery, CUresult(CUevent))                        \
-  X(GetErrorString, cuGetErrorString, CUresult(CUresult, const char**)) \
-  X(MemAlloc, cuMemAlloc_v2, CUresult(CUdeviceptr*, size_t))            \
-  X(MemFree, cuMemFree_v2, CUresult(CUdeviceptr))                       \
-  X(MemFreeHost, cuMemFreeHost, CUresult(void*))                        \
-  X(MemHostAlloc, cuMemHostAlloc, CUresult(void**, size_t, unsigned))   \
-  X(PointerGetAttributes, cuPointerGetAttributes,                       \
-    CUresult(unsigned, CUpointer_attribute*, void**, CUdeviceptr))      \
-  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                    \
-    CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,   \
+#define COMMSCHED_CUDA_DRIVER_FUNCTIONS(X)                                   \
+  X(CtxGetCurrent, cuCtxGetCurrent, CUresult(CUcontext*))                    \
+  X(EventQuery, cuEventQuery, CUresult(CUevent))                             \
+  X(GetErrorString, cuGetErrorString, CUresult(CUresult, const char**))      \
+  X(KernelGetFunction, cuKernelGetFunction, CUresult(CUfunction*, CUkernel)) \
+  X(LaunchKernel, cuLaunchKernel,                                            \
+    CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,   \
+             unsigned, unsigned, CUstream, void**, void**))                  \
+  X(LibraryGetKernel, cuLibraryGetKernel,                                    \
+    CUresult(CUkernel*, CUlibrary, const char*))                             \
+  X(LibraryLoadData, cuLibraryLoadData,                                      \
+    CUresult(CUlibrary*, const void*, CUjit_option*, void**, unsigned,       \
+             CUlibraryOption*, void**, unsigned))                            \
+  X(MemAlloc, cuMemAlloc_v2, CUresult(CUdeviceptr*, size_t))                 \
+  X(MemFree, cuMemFree_v2, CUresult(CUdeviceptr))                            \
+  X(MemFreeHost, cuMemFreeHost, CUresult(void*))                             \
+  X(MemHostAlloc, cuMemHostAlloc, CUresult(void**, size_t, unsigned))        \
+  X(PointerGetAttributes, cuPointerGetAttributes,                            \
+    CUresult(unsigned, CUpointer_attribute*, void**, CUdeviceptr))           \
+  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                         \
+    CUresult(CUstream, CUstreamCaptureStatus*, cuuint64_t*, CUgraph*,        \
              const CUgraphNode**, size_t*))
 
 // The driver that a CUDA runtime works with, as a table of functions.
@@ -37,6 +48,8 @@ struct CudaDriver {
   name##Type* name = nullptr;
   COMMSCHED_CUDA_DRIVER_FUNCTIONS(COMMSCHED_CUDA_DRIVER_MEMBER)
 #undef COMMSCHED_CUDA_DRIVER_MEMBER
+
+  int version = 0;  // Of CUDA: 13000 for 13.0.
 
   // "", or why not. `runtime` is an open library of the runtime
   // (cuda_library.h).
@@ -107,9 +120,17 @@ inline void* DriverOf(void* runtime) {
 inline std::string CudaDriver::Load(void* runtime) {
   void* const driver = DriverOf(runtime);
   if (driver == nullptr) return dlerror();
-#define COMMSCHED_CUDA_DRIVER_LOAD(name, symbol, type)          \
-  name = reinterpret_cast<name##Type*>(dlsym(driver, #symbol)); \
-  if (name == nullptr) return "the CUDA driver has no " #symbol;
+  const auto get_version = reinterpret_cast<decltype(&::cuDriverGetVersion)>(
+      dlsym(driver, "cuDriverGetVersion"));
+  if (get_version == nullptr || get_version(&version) != CUDA_SUCCESS) {
+    return "it does not say its version";
+  }
+#define COMMSCHED_CUDA_DRIVER_LOAD(name, symbol, type)                   \
+  name = reinterpret_cast<name##Type*>(dlsym(driver, #symbol));          \
+  if (name == nullptr) {                                                 \
+    return "that of CUDA " + CudaVersionText(version) +                  \
+           " has no " #symbol "; CUDA 12.0 is the oldest that is taken"; \
+  }
   COMMSCHED_CUDA_DRIVER_FUNCTIONS(COMMSCHED_CUDA_DRIVER_LOAD)
 #undef COMMSCHED_CUDA_DRIVER_LOAD
   get_device_ =

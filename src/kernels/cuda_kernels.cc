@@ -4,19 +4,6 @@
 
 #include "kernels/device_kernel.h"
 
-// The fat binary that nvcc makes of kernels.cu, as bytes of this library.
-asm(R"(
-  .section .rodata
-  .balign 64
-  .hidden commsched_kernels_fatbin
-  .global commsched_kernels_fatbin
-commsched_kernels_fatbin:
-  .incbin ")" COMMSCHED_KERNELS_FATBIN R"("
-  .byte 0
-  .previous
-)");
-extern "C" const unsigned char commsched_kernels_fatbin[];
-
 namespace commsched::kernels {
 namespace {
 
@@ -25,29 +12,47 @@ constexpr uint64_t kMostBlocks = 4096;
 
 }  // namespace
 
-std::string CudaKernels::Load(const CudaApi* api) {
+std::string CudaKernels::Load(const CudaApi* api,
+                              std::span<const KernelImage> images) {
   api_ = api;
-  if (api->LibraryLoadData == nullptr || api->LibraryGetKernel == nullptr ||
-      api->FuncGetAttributes == nullptr) {
-    return "the CUDA runtime has no cudaLibraryLoadData; CUDA 12.8 is the "
-           "oldest that kernels can be loaded with";
+  if (!api->driver_missing.empty()) {
+    return "no CUDA driver: " + api->driver_missing;
   }
-  cudaLibrary_t library = nullptr;
-  std::string why = api->Check(
-      "cudaLibraryLoadData",
-      api->LibraryLoadData(&library, commsched_kernels_fatbin, nullptr, nullptr,
-                           0, nullptr, nullptr, 0));
-  const auto get = [&](const char* name, const void** out_function) {
+  std::string tried;
+  int least_driver = images.empty() ? 0 : images.front().least_driver;
+  for (const KernelImage& image : images) {
+    const std::string why = LoadImage(image);
+    if (why.empty()) {
+      image_ = image.name;
+      return "";
+    }
+    least_driver = std::min(least_driver, image.least_driver);
+    tried += "; " + std::string(image.name) + ": " + why;
+  }
+  return "this device and its driver, of CUDA " +
+         CudaVersionText(api->driver.version) +
+         ", take no image of the kernels; the oldest driver that one is for is "
+         "of CUDA " +
+         CudaVersionText(least_driver) + tried;
+}
+
+// Where it fails, what was loaded stays: to unload it may wait for the device.
+std::string CudaKernels::LoadImage(const KernelImage& image) {
+  const CudaDriver& driver = api_->driver;
+  CUlibrary library = nullptr;
+  std::string why = api_->Check("cuLibraryLoadData", driver.InContext([&] {
+    return driver.LibraryLoadData(&library, image.code, nullptr, nullptr, 0,
+                                  nullptr, nullptr, 0);
+  }));
+  const auto get = [&](const char* name, CUfunction* out_function) {
     if (!why.empty()) return;
-    cudaKernel_t kernel = nullptr;
-    why = api->Check("cudaLibraryGetKernel",
-                     api->LibraryGetKernel(&kernel, library, name));
+    CUkernel kernel = nullptr;
+    why = api_->Check("cuLibraryGetKernel",
+                      driver.LibraryGetKernel(&kernel, library, name));
     if (!why.empty()) return;
-    cudaFuncAttributes attributes = {};
-    why = api->Check("cudaFuncGetAttributes",
-                     api->FuncGetAttributes(
-                         &attributes, reinterpret_cast<const void*>(kernel)));
-    *out_function = reinterpret_cast<const void*>(kernel);
+    why = api_->Check("cuKernelGetFunction", driver.InContext([&] {
+      return driver.KernelGetFunction(out_function, kernel);
+    }));
   };
 #define COMMSCHED_KERNELS_GET(name, kernel) get(#name, &functions_.name);
   COMMSCHED_DEVICE_KERNELS(COMMSCHED_KERNELS_GET)
@@ -55,15 +60,16 @@ std::string CudaKernels::Load(const CudaApi* api) {
   return why;
 }
 
-std::string CudaKernels::LaunchNamed(const void* function, uint64_t count,
+std::string CudaKernels::LaunchNamed(CUfunction function, uint64_t count,
                                      void* args, cudaStream_t stream) const {
   if (count == 0) return "";
-  const uint64_t blocks =
-      std::min((count + kThreads - 1) / kThreads, kMostBlocks);
-  return api_->Check(
-      "cudaLaunchKernel",
-      api_->LaunchKernel(function, dim3(static_cast<unsigned>(blocks)),
-                         dim3(kThreads), &args, /*smem=*/0, stream));
+  const auto blocks = static_cast<unsigned>(
+      std::min((count + kThreads - 1) / kThreads, kMostBlocks));
+  const CudaDriver& driver = api_->driver;
+  return api_->Check("cuLaunchKernel", driver.InContext([&] {
+    return driver.LaunchKernel(function, blocks, 1, 1, kThreads, 1, 1,
+                               /*sharedMemBytes=*/0, stream, &args, nullptr);
+  }));
 }
 
 }  // namespace commsched::kernels

@@ -1,10 +1,12 @@
 #ifndef COMMSCHED_SRC_KERNELS_CUDA_KERNELS_H_
 #define COMMSCHED_SRC_KERNELS_CUDA_KERNELS_H_
 
+#include <span>
 #include <string>
 
 #include "kernels/bodies.h"
 #include "kernels/cuda_api.h"
+#include "kernels/cuda_images.h"
 
 namespace commsched::kernels {
 
@@ -13,10 +15,16 @@ namespace commsched::kernels {
 // Constant after Load(): thread-safe.
 class CudaKernels {
  public:
-  // "", or why they cannot be used. The device is the current one: all of them
-  // are brought there now, since to do so at a first launch may wait for what
-  // the device is doing. `api` must outlive it. The code stays loaded.
-  std::string Load(const CudaApi* api);
+  // "", or why they cannot be used: of no image the driver has all of them for
+  // this device. The first of which it has is taken. The device is the current
+  // one: all of them are brought there now, since to do so at a first launch
+  // may wait for what the device is doing. `api` must outlive it. The code
+  // stays loaded.
+  std::string Load(const CudaApi* api,
+                   std::span<const KernelImage> images = KernelImages());
+
+  // The name of the image that was taken; "" before.
+  const char* image() const { return image_; }
 
   // Enqueues; nothing if there are no indices. "", or what went wrong.
   template <typename Kernel>
@@ -29,13 +37,13 @@ class CudaKernels {
 
  private:
   struct Functions {
-#define COMMSCHED_KERNELS_MEMBER(name, kernel) const void* name = nullptr;
+#define COMMSCHED_KERNELS_MEMBER(name, kernel) CUfunction name = nullptr;
     COMMSCHED_DEVICE_KERNELS(COMMSCHED_KERNELS_MEMBER)
 #undef COMMSCHED_KERNELS_MEMBER
   };
 
   template <typename Kernel>
-  const void* FunctionOf() const {
+  CUfunction FunctionOf() const {
 #define COMMSCHED_KERNELS_RETURN(name, kernel)    \
   if constexpr (std::is_same_v<Kernel, kernel>) { \
     return functions_.name;                       \
@@ -43,10 +51,12 @@ class CudaKernels {
     COMMSCHED_DEVICE_KERNELS(COMMSCHED_KERNELS_RETURN)
 #undef COMMSCHED_KERNELS_RETURN
   }
-  std::string LaunchNamed(const void* function, uint64_t count, void* args,
+  std::string LoadImage(const KernelImage& image);
+  std::string LaunchNamed(CUfunction function, uint64_t count, void* args,
                           cudaStream_t stream) const;
 
   const CudaApi* api_ = nullptr;
+  const char* image_ = "";
   Functions functions_;
 };
 

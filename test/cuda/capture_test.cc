@@ -159,7 +159,7 @@ TEST_F(CudaCaptureTest, AStepIsOneLaunchOfAGraph) {
                                           "cudaEventRecord",
                                           "cudaEventRecordWithFlags",
                                           "cudaStreamWaitEvent",
-                                          "cudaLaunchKernel",
+                                          "cuLaunchKernel",
                                           "cudaMemcpyAsync",
                                           "ncclGroupStart",
                                           "ncclSend",

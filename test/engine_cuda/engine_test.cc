@@ -197,9 +197,9 @@ TEST(EngineDeviceTest, ASteadyStepMakesFreesAndWaitsForNothing) {
                                  "cudaStreamCreateWithPriority",
                                  "cudaStreamDestroy",
                                  "cudaStreamSynchronize",
-                                 "cudaLibraryLoadData",
-                                 "cudaLibraryGetKernel",
-                                 "cudaFuncGetAttributes",
+                                 "cuLibraryLoadData",
+                                 "cuLibraryGetKernel",
+                                 "cuKernelGetFunction",
                                  "ncclCommRegister",
                                  "ncclCommInitRankConfig"};
     std::vector<uint64_t> before;

@@ -41,7 +41,7 @@ absl::StatusOr<const Launcher*> Launcher::Make() {
   RETURN_IF_ERROR(Outcome(launcher->cuda_.Load()));
   Dl_info runtime = {};
   void* handle = nullptr;
-  if (dladdr(reinterpret_cast<void*>(launcher->cuda_.LaunchKernel), &runtime) !=
+  if (dladdr(reinterpret_cast<void*>(launcher->cuda_.MemsetAsync), &runtime) !=
       0) {
     handle = dlopen(runtime.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }
@@ -61,22 +61,22 @@ absl::StatusOr<const Launcher*> Launcher::Make() {
 }
 
 absl::Status Launcher::LoadKernels() {
-  if (cuda_.LibraryLoadData == nullptr || cuda_.LibraryGetKernel == nullptr) {
-    return absl::UnavailableError(
-        "the CUDA runtime has no cudaLibraryLoadData; CUDA 12.8 is the oldest "
-        "that kernels can be loaded with");
+  if (!cuda_.driver_missing.empty()) {
+    return absl::UnavailableError("no CUDA driver: " + cuda_.driver_missing);
   }
-  cudaLibrary_t library = nullptr;
-  RETURN_IF_ERROR(
-      Check("cudaLibraryLoadData",
-            cuda_.LibraryLoadData(&library, commsched_gpu_check_fatbin, nullptr,
-                                  nullptr, 0, nullptr, nullptr, 0)));
+  const kernels::CudaDriver& driver = cuda_.driver;
+  CUlibrary library = nullptr;
+  RETURN_IF_ERROR(Check("cuLibraryLoadData", driver.InContext([&] {
+    return driver.LibraryLoadData(&library, commsched_gpu_check_fatbin, nullptr,
+                                  nullptr, 0, nullptr, nullptr, 0);
+  })));
+  // Of whichever device they are launched on.
   const auto get = [&](const char* name,
-                       const void** out_function) -> absl::Status {
-    cudaKernel_t kernel = nullptr;
-    RETURN_IF_ERROR(Check("cudaLibraryGetKernel",
-                          cuda_.LibraryGetKernel(&kernel, library, name)));
-    *out_function = reinterpret_cast<const void*>(kernel);
+                       CUfunction* out_function) -> absl::Status {
+    CUkernel kernel = nullptr;
+    RETURN_IF_ERROR(Check("cuLibraryGetKernel",
+                          driver.LibraryGetKernel(&kernel, library, name)));
+    *out_function = reinterpret_cast<CUfunction>(kernel);
     return absl::OkStatus();
   };
 #define COMMSCHED_CHECK_GET(name, kernel) \
@@ -86,19 +86,24 @@ absl::Status Launcher::LoadKernels() {
   return absl::OkStatus();
 }
 
-absl::Status Launcher::LaunchKernel(int device, const void* function,
+absl::Status Launcher::LaunchKernel(int device, CUfunction function,
                                     uint64_t count, void* args,
                                     cudaStream_t stream) const {
   if (count == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Check("cudaSetDevice", cuda_.SetDevice(device)));
-  const uint64_t blocks =
-      std::min((count + kThreads - 1) / kThreads, kMostBlocks);
-  return Check("cudaLaunchKernel",
-               cuda_.LaunchKernel(function, dim3(static_cast<unsigned>(blocks)),
-                                  dim3(kThreads), &args, /*smem=*/0, stream));
+  const auto blocks = static_cast<unsigned>(
+      std::min((count + kThreads - 1) / kThreads, kMostBlocks));
+  return Check(
+      "cuLaunchKernel",
+      cuda_.driver.LaunchKernel(function, blocks, 1, 1, kThreads, 1, 1,
+                                /*sharedMemBytes=*/0, stream, &args, nullptr));
 }
 
 absl::Status Launcher::Check(const char* call, cudaError_t code) const {
+  return Outcome(cuda_.Check(call, code));
+}
+
+absl::Status Launcher::Check(const char* call, CUresult code) const {
   return Outcome(cuda_.Check(call, code));
 }
 

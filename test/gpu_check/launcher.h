@@ -40,21 +40,22 @@ class Launcher {
   }
 
   absl::Status Check(const char* call, cudaError_t code) const;
+  absl::Status Check(const char* call, CUresult code) const;
 
  private:
   struct Functions {
-#define COMMSCHED_CHECK_MEMBER(name, kernel) const void* name = nullptr;
+#define COMMSCHED_CHECK_MEMBER(name, kernel) CUfunction name = nullptr;
     COMMSCHED_GPU_CHECK_KERNELS(COMMSCHED_CHECK_MEMBER)
 #undef COMMSCHED_CHECK_MEMBER
   };
 
   static absl::StatusOr<const Launcher*> Make();
   absl::Status LoadKernels();
-  absl::Status LaunchKernel(int device, const void* function, uint64_t count,
+  absl::Status LaunchKernel(int device, CUfunction function, uint64_t count,
                             void* args, cudaStream_t stream) const;
 
   template <typename Kernel>
-  const void* FunctionOf() const {
+  CUfunction FunctionOf() const {
 #define COMMSCHED_CHECK_RETURN(name, kernel)      \
   if constexpr (std::is_same_v<Kernel, kernel>) { \
     return functions_.name;                       \

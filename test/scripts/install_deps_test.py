@@ -61,7 +61,10 @@ class InstallDepsTest(machine.MachineTest):
         self.assertIn("libabsl-dev", self.asked())
 
     def toolkit(self, headers):
-        """A toolkit with `headers`, and a Python whose pip says what it gets."""
+        """A toolkit with `headers`, NVRTC 12.4, and a Python whose pip says what it
+        gets."""
+        self.file("build/cuda-venv/lib/python3.11/site-packages/nvidia/cuda_nvrtc/"
+                  "lib/libnvrtc.so.12")
         self.program("toolkit/bin/nvcc")
         for header in headers:
             self.file(f"toolkit/include/{header}")
@@ -98,6 +101,16 @@ class InstallDepsTest(machine.MachineTest):
         self.toolkit(set(ALL_HEADERS) - {"nv/target"} | {"cccl/nv/target"})
         self.assertEqual(self.install("--with", "cuda").returncode, 0)
         self.assertEqual(self.asked(), "")
+
+    @unittest.skipIf(pathlib.Path("/usr/local/cuda-12.4").exists(),
+                     "NVRTC 12.4 of this machine is found, too")
+    def test_what_older_drivers_take_is_compiled_by_nvrtc_12_4(self):
+        self.toolkit(ALL_HEADERS)
+        shutil.rmtree(self.root / "build")
+        run = self.install("--with", "cuda")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(self.asked(), "-q install --no-deps "
+                         "nvidia-cuda-nvrtc-cu12==12.4.*\n")
 
 
 if __name__ == "__main__":

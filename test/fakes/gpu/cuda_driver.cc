@@ -35,6 +35,13 @@ CUresult cuGetErrorString(CUresult code, const char** text) {
   return CUDA_SUCCESS;
 }
 
+CUresult cuDriverGetVersion(int* version) {
+  return Code(OfDriver("cuDriverGetVersion", [&] {
+    *version = fake_gpu::DriverVersion();
+    return CUDA_SUCCESS;
+  }));
+}
+
 // Not null: there is nothing behind it.
 CUresult cuCtxGetCurrent(CUcontext* context) {
   return Code(OfDriver("cuCtxGetCurrent", [&] {

@@ -1,14 +1,17 @@
 // Stand-in of what loads and launches kernels: those of src/kernels, compiled
 // for the host.
-#include <cuda_runtime_api.h>
+#include <cuda.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "capture.h"
 #include "fake_gpu.h"
+#include "image.h"
 #include "kernels/bodies.h"
 #include "state.h"
 
@@ -147,9 +150,6 @@ constexpr KernelTwin kTwins[] = {
 #undef FAKE_TWIN
 };
 
-// Of the struct that wraps what nvcc writes with -fatbin.
-constexpr unsigned char kFatbinMagic[] = {0x50, 0xED, 0x55, 0xBA};
-
 bool IsTwin(const void* function) {
   for (const KernelTwin& twin : kTwins) {
     if (&twin == function) return true;
@@ -160,65 +160,113 @@ bool IsTwin(const void* function) {
 }  // namespace
 }  // namespace fake_gpu
 
-// "The code may be a cubin or fatbin as output by nvcc, or a NULL-terminated
-// PTX" (cudaLibraryLoadData).
-cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code,
-                                cudaJitOption*, void**, unsigned,
-                                cudaLibraryOption*, void**, unsigned) {
-  FAKE_ENTER();
-  if (std::memcmp(code, fake_gpu::kFatbinMagic, 4) != 0) {
-    return fake_gpu::Failed(cudaErrorInvalidKernelImage);
-  }
-  *library =
-      reinterpret_cast<cudaLibrary_t>(const_cast<void*>(code));  // Not null.
-  return cudaSuccess;
+// What has been loaded, and a kernel of it. They stay until the process ends.
+struct CUlib_st {
+  fake_gpu::ImageKind kind;
+};
+struct CUkern_st {
+  CUlib_st* library;
+  const void* twin;
+};
+
+namespace fake_gpu {
+namespace {
+
+template <typename T>
+T* Keep(T value) {
+  static std::mutex mu;
+  static auto* const all = new std::deque<T>;
+  const std::lock_guard<std::mutex> lock(mu);
+  all->push_back(value);
+  return &all->back();
 }
 
-cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t,
-                                 const char* name) {
-  FAKE_ENTER();
-  for (const fake_gpu::KernelTwin& twin : fake_gpu::kTwins) {
+int Load(CUlibrary* library, const void* code) {
+  const ImageKind kind = KindOf(code);
+  if (kind == ImageKind::kUnknown) return CUDA_ERROR_INVALID_IMAGE;
+  if (kind == ImageKind::kTooNew) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  *library = Keep(CUlib_st{kind});
+  return CUDA_SUCCESS;
+}
+
+int Find(CUkernel* kernel, CUlibrary library, const char* name) {
+  for (const KernelTwin& twin : kTwins) {
     if (std::strcmp(twin.name, name) != 0) continue;
-    *kernel = reinterpret_cast<cudaKernel_t>(
-        const_cast<fake_gpu::KernelTwin*>(&twin));
-    return cudaSuccess;
+    *kernel = Keep(CUkern_st{library, &twin});
+    return CUDA_SUCCESS;
   }
-  return fake_gpu::Failed(cudaErrorSymbolNotFound);
+  return CUDA_ERROR_NOT_FOUND;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
-                                  const void* function) {
-  FAKE_ENTER();
-  if (!fake_gpu::IsTwin(function))
-    return fake_gpu::Failed(cudaErrorInvalidDeviceFunction);
-  *attributes = {};
-  attributes->maxThreadsPerBlock = 1024;
-  return cudaSuccess;
-}
-
-// A launch of no blocks, no threads or "too many threads"
-// (cudaErrorInvalidConfiguration) fails, with what CUDA 13.0 says, and one on a
-// stream of another device than the current one (CUDA C++ Programming Guide,
-// Stream and Event Behavior). The arguments are copied by the call: args[i] are
-// where "the actual parameter will be copied" from (cudaLaunchKernel).
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
-                             void** args, size_t, cudaStream_t stream) {
-  FAKE_ENTER();
-  if (fake_gpu::is_null.load(std::memory_order_relaxed)) return cudaSuccess;
-  if (!fake_gpu::IsTwin(function))
-    return fake_gpu::Failed(cudaErrorInvalidDeviceFunction);
-  if (grid.x == 0 || block.x == 0 || block.x > 1024) {
-    return fake_gpu::Failed(cudaErrorInvalidValue);
+// On a stream of the current device only (CUDA C++ Programming Guide, Stream
+// and Event Behavior).
+int Launch(CUfunction function, unsigned blocks, unsigned threads,
+           cudaStream_t stream, void** args) {
+  if (!IsTwin(function)) return CUDA_ERROR_INVALID_HANDLE;
+  if (blocks == 0 || threads == 0 || threads > 1024) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
-  fake_gpu::Stream* const on = fake_gpu::StreamOf(stream);
-  if (on->device() != fake_gpu::CurrentDevice()) {
-    return fake_gpu::Failed(cudaErrorInvalidResourceHandle);
-  }
-  FAKE_CHECK(fake_gpu::CheckWork(stream));
-  const auto* const twin = static_cast<const fake_gpu::KernelTwin*>(function);
-  std::vector<fake_gpu::Range> ranges;
-  auto run =
-      twin->bind(args[0], fake_gpu::AllClocks().on() ? &ranges : nullptr);
+  Stream* const on = StreamOf(stream);
+  if (on->device() != CurrentDevice()) return CUDA_ERROR_INVALID_HANDLE;
+  if (const int code = CheckWork(stream); code != cudaSuccess) return code;
+  const auto* const twin = reinterpret_cast<const KernelTwin*>(function);
+  std::vector<Range> ranges;
+  auto run = twin->bind(args[0], AllClocks().on() ? &ranges : nullptr);
   on->Enqueue(twin->name, ranges, {std::move(run), nullptr});
-  return cudaSuccess;
+  return CUDA_SUCCESS;
+}
+
+CUresult Answer(int code) { return static_cast<CUresult>(code); }
+
+}  // namespace
+}  // namespace fake_gpu
+
+using fake_gpu::Answer;
+using fake_gpu::OfDriver;
+
+// "The code may be a cubin or fatbin as output by nvcc, or a NULL-terminated
+// PTX" (cuLibraryLoadData); here it is one of the first two. One that has
+// nothing for the device loads, as it does on an H200.
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*,
+                           void**, unsigned, CUlibraryOption*, void**,
+                           unsigned) {
+  return Answer(OfDriver("cuLibraryLoadData",
+                         [&] { return fake_gpu::Load(library, code); }));
+}
+
+// Which of two calls says that there is nothing for the device is not known: of
+// fat binaries this one does here, of cubins the next.
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library,
+                            const char* name) {
+  return Answer(OfDriver("cuLibraryGetKernel", [&]() -> int {
+    if (library->kind == fake_gpu::ImageKind::kFatbinOfOthers) {
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    return fake_gpu::Find(kernel, library, name);
+  }));
+}
+
+// "Returns in pFunc the handle of the function for the requested kernel kernel
+// and the current context" (cuKernelGetFunction).
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+  return Answer(OfDriver("cuKernelGetFunction", [&]() -> int {
+    if (!fake_gpu::HasContext()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (kernel->library->kind == fake_gpu::ImageKind::kCubinOfOthers) {
+      return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    *function = reinterpret_cast<CUfunction>(const_cast<void*>(kernel->twin));
+    return CUDA_SUCCESS;
+  }));
+}
+
+// The arguments are copied by the call: params[i] are where "the actual kernel
+// parameter will be copied" from (cuLaunchKernel).
+CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned,
+                        unsigned, unsigned threads, unsigned, unsigned,
+                        unsigned, CUstream stream, void** params, void**) {
+  return Answer(OfDriver("cuLaunchKernel", [&]() -> int {
+    if (fake_gpu::is_null.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
+    if (!fake_gpu::HasContext()) return CUDA_ERROR_INVALID_CONTEXT;
+    return fake_gpu::Launch(function, blocks, threads, stream, params);
+  }));
 }

@@ -50,8 +50,11 @@ class Bench {
 
   // Whatever fails that must not is what the rule returns.
   void Must(cudaError_t code) {
-    if (code == cudaSuccess || !error_.empty()) return;
-    error_ = "a call failed with code " + std::to_string(code);
+    if (code == cudaSuccess) return;
+    Fail("a call failed with code " + std::to_string(code));
+  }
+  void Fail(const std::string& why) {
+    if (error_.empty()) error_ = why;
   }
   const std::string& error() const { return error_; }
 

@@ -1,46 +1,48 @@
-// Rules of images and kernel launches, in the words of cuda_runtime_api.h and
-// driver_types.h. The kernel is one of the project's, which fills with a value.
+// Rules of images and kernel launches, in the words of cuda.h. The kernel is
+// one of the project's, which fills with a value.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "kernels/bodies.h"
-#include "kernels/cuda_api.h"
+#include "kernels/cuda_images.h"
 #include "test/fakes/rules/bench.h"
 #include "test/fakes/rules/rules.h"
-
-// What nvcc has made of kernels.cu (kernels/cuda_kernels.cc).
-extern "C" const unsigned char commsched_kernels_fatbin[];
 
 namespace commsched::rules {
 namespace {
 
 constexpr char kKernel[] = "commsched_fill";
 
-// A bench and that kernel. Before CUDA 12.8 nothing can be shown.
+// A bench and that kernel, of the first image that has it.
 class KernelBench : public Bench {
  public:
   KernelBench() {
     if (!error().empty()) return;
-    if (!api_.Load().empty() || api_.LibraryLoadData == nullptr) return;
-    Must(LoadData(commsched_kernels_fatbin));
-    Must(GetKernel(kKernel));
+    for (const kernels::KernelImage& image : kernels::KernelImages()) {
+      if (LoadData(image.code) == CUDA_SUCCESS &&
+          GetKernel(kKernel) == CUDA_SUCCESS) {
+        return;
+      }
+    }
+    Fail("no image of the kernels is for this device and its driver");
   }
-  bool has_kernel() const { return kernel_ != nullptr; }
+  bool has_kernel() const { return function_ != nullptr; }
 
-  cudaError_t LoadData(const void* image) {
-    return api_.LibraryLoadData(&library_, image, nullptr, nullptr, 0, nullptr,
-                                nullptr, 0);
+  CUresult LoadData(const void* image) {
+    return cuda.driver.LibraryLoadData(&library_, image, nullptr, nullptr, 0,
+                                       nullptr, nullptr, 0);
   }
-  cudaError_t GetKernel(const char* name) {
-    return api_.LibraryGetKernel(&kernel_, library_, name);
+  CUresult GetKernel(const char* name) {
+    CUkernel kernel = nullptr;
+    const CUresult code = cuda.driver.LibraryGetKernel(&kernel, library_, name);
+    if (code != CUDA_SUCCESS) return code;
+    return cuda.driver.KernelGetFunction(&function_, kernel);
   }
-  cudaError_t Launch(kernels::FillArgs* args, unsigned blocks,
-                     unsigned threads) {
+  CUresult Launch(kernels::FillArgs* args, unsigned blocks, unsigned threads) {
     void* pointers[] = {args};
-    return api_.LaunchKernel(reinterpret_cast<const void*>(kernel_),
-                             dim3(blocks), dim3(threads), pointers, 0,
-                             streams[0]);
+    return cuda.driver.LaunchKernel(function_, blocks, 1, 1, threads, 1, 1, 0,
+                                    streams[0], pointers, nullptr);
   }
   kernels::FillArgs FillsWith(double value) {
     return {static_cast<double*>(buffers[0]), value, kBytes / sizeof(double)};
@@ -54,33 +56,47 @@ class KernelBench : public Bench {
   }
 
  private:
-  kernels::CudaApi api_;
-  cudaLibrary_t library_ = nullptr;
-  cudaKernel_t kernel_ = nullptr;
+  CUlibrary library_ = nullptr;
+  CUfunction function_ = nullptr;
 };
-
-// The runtime's words are of the first; that of CUDA 13.0 says the second.
-bool IsRefusal(cudaError_t code) {
-  return code == cudaErrorInvalidConfiguration || code == cudaErrorInvalidValue;
-}
 
 // An image may be loaded when a kernel of it is asked for.
 std::string AnImageOfNothingHasNoKernel() {
   KernelBench b;
   if (!b.has_kernel()) return b.error();
   static constexpr char kText[] = "this is no image of a device";
-  cudaError_t code = b.LoadData(kText);
-  if (code == cudaSuccess) code = b.GetKernel(kKernel);
-  b.cuda.GetLastError();
-  REQUIRE(code != cudaSuccess);
+  CUresult code = b.LoadData(kText);
+  if (code == CUDA_SUCCESS) code = b.GetKernel(kKernel);
+  REQUIRE(code != CUDA_SUCCESS);
+  return b.error();
+}
+
+// A cubin's header, for compute capability 1.0.
+std::string AnImageOfAnotherDeviceLoadsAndHasNoKernel() {
+  KernelBench b;
+  static constexpr unsigned char kCubin[64] = {0x7f, 'E', 'L',  'F', 2,
+                                               1,    1,   0x33, 7};
+  REQUIRE(b.LoadData(kCubin) == CUDA_SUCCESS);
+  REQUIRE(b.GetKernel(kKernel) == CUDA_ERROR_NO_BINARY_FOR_GPU);
+  return b.error();
+}
+
+std::string AnImageOfANewerCompilerIsRefused() {
+  KernelBench b;
+  REQUIRE(b.cuda.SetDriverVersion != nullptr);
+  const void* const newest = kernels::KernelImages().front().code;
+  const int before = b.cuda.SetDriverVersion(11080);
+  const CUresult code = b.LoadData(newest);
+  b.cuda.SetDriverVersion(before);
+  REQUIRE(code == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+  REQUIRE(b.LoadData(newest) == CUDA_SUCCESS);
   return b.error();
 }
 
 std::string AKernelOfAnUnknownNameIsNotFound() {
   KernelBench b;
   if (!b.has_kernel()) return b.error();
-  REQUIRE(b.GetKernel("commsched_no_such") == cudaErrorSymbolNotFound);
-  b.cuda.GetLastError();
+  REQUIRE(b.GetKernel("commsched_no_such") == CUDA_ERROR_NOT_FOUND);
   return b.error();
 }
 
@@ -88,7 +104,7 @@ std::string ALaunchRunsTheKernel() {
   KernelBench b;
   if (!b.has_kernel()) return b.error();
   kernels::FillArgs args = b.FillsWith(1);
-  b.Must(b.Launch(&args, 4, 256));
+  REQUIRE(b.Launch(&args, 4, 256) == CUDA_SUCCESS);
   REQUIRE(b.First() == 1);
   return b.error();
 }
@@ -98,9 +114,7 @@ std::string TooManyThreadsAreRefused() {
   if (!b.has_kernel()) return b.error();
   b.Must(b.cuda.MemsetAsync(b.buffers[0], 0, kBytes, b.streams[0]));
   kernels::FillArgs args = b.FillsWith(2);
-  const cudaError_t code = b.Launch(&args, 1, 1025);
-  REQUIRE(IsRefusal(code));
-  REQUIRE(b.cuda.GetLastError() == code);
+  REQUIRE(b.Launch(&args, 1, 1025) == CUDA_ERROR_INVALID_VALUE);
   REQUIRE(b.First() == 0);
   return b.error();
 }
@@ -109,8 +123,7 @@ std::string AGridOfNoBlocksIsRefused() {
   KernelBench b;
   if (!b.has_kernel()) return b.error();
   kernels::FillArgs args = b.FillsWith(3);
-  REQUIRE(IsRefusal(b.Launch(&args, 0, 256)));
-  b.cuda.GetLastError();
+  REQUIRE(b.Launch(&args, 0, 256) == CUDA_ERROR_INVALID_VALUE);
   return b.error();
 }
 
@@ -119,7 +132,7 @@ std::string ArgumentsAreCopiedByTheCall() {
   if (!b.has_kernel()) return b.error();
   b.Fill(0, b.streams[0]);  // The kernel runs later than the call returns.
   kernels::FillArgs args = b.FillsWith(4);
-  b.Must(b.Launch(&args, 4, 256));
+  REQUIRE(b.Launch(&args, 4, 256) == CUDA_SUCCESS);
   args = b.FillsWith(5);
   REQUIRE(b.First() == 4);
   return b.error();
@@ -130,8 +143,7 @@ std::string AStreamOfAnotherDeviceTakesNoLaunch() {
   if (!b.has_kernel() || b.num_devices < 2) return b.error();
   kernels::FillArgs args = b.FillsWith(6);
   b.Must(b.cuda.SetDevice(1));
-  REQUIRE(b.Launch(&args, 4, 256) != cudaSuccess);
-  b.cuda.GetLastError();
+  REQUIRE(b.Launch(&args, 4, 256) != CUDA_SUCCESS);
   return b.error();
 }
 
@@ -140,27 +152,36 @@ std::string AStreamOfAnotherDeviceTakesNoLaunch() {
 std::vector<Rule> CudaKernelRules() {
   return {
 #define RULE(name, source, sentence) {#name, source, sentence, &name}
-      RULE(AnImageOfNothingHasNoKernel, "cudaLibraryLoadData",
+      RULE(AnImageOfNothingHasNoKernel, "cuLibraryLoadData",
            "The code may be a cubin or fatbin as output by nvcc, or a "
            "NULL-terminated PTX, either as output by nvcc or hand-written."),
-      RULE(AKernelOfAnUnknownNameIsNotFound, "cudaLibraryGetKernel",
+      RULE(AKernelOfAnUnknownNameIsNotFound, "cuLibraryGetKernel",
            "If kernel handle is not found, the call returns "
-           "cudaErrorSymbolNotFound."),
-      RULE(ALaunchRunsTheKernel, "cudaLaunchKernel",
-           "The function invokes kernel func on gridDim"),
-      RULE(TooManyThreadsAreRefused, "cudaErrorInvalidConfiguration",
-           "Requesting more shared memory per block than the device supports "
-           "will trigger this error, as will requesting too many threads or "
-           "blocks."),
-      RULE(AGridOfNoBlocksIsRefused, "cudaLaunchKernel",
+           "CUDA_ERROR_NOT_FOUND."),
+      RULE(ALaunchRunsTheKernel, "cuLaunchKernel",
+           "Invokes the function CUfunction or the kernel CUkernel f on a "
+           "gridDimX x gridDimY x gridDimZ grid of blocks."),
+      RULE(TooManyThreadsAreRefused, "cuLaunchKernel",
+           "(a block has at most 1,024 threads)"),
+      RULE(AGridOfNoBlocksIsRefused, "cuLaunchKernel",
            "(a grid has one block at least)"),
-      RULE(ArgumentsAreCopiedByTheCall, "cudaLaunchKernel",
-           "point to the region of memory from which the actual parameter will "
-           "be copied."),
+      RULE(ArgumentsAreCopiedByTheCall, "cuLaunchKernel",
+           "must point to a region of memory from which the actual kernel "
+           "parameter will be copied."),
       RULE(AStreamOfAnotherDeviceTakesNoLaunch,
            "CUDA C++ Programming Guide, Stream and Event Behavior",
            "(a launch fails on a stream that is not of the current device)"),
 #undef RULE
+      // An H200 showed it of fat binaries (driver of CUDA 13.0).
+      {"AnImageOfAnotherDeviceLoadsAndHasNoKernel",
+       "CUDA_ERROR_NO_BINARY_FOR_GPU",
+       "This indicates that there is no kernel image available that is "
+       "suitable for the device.",
+       &AnImageOfAnotherDeviceLoadsAndHasNoKernel, /*stand_in_only=*/true},
+      {"AnImageOfANewerCompilerIsRefused", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+       "This indicates that the provided PTX was compiled with an unsupported "
+       "toolchain.",
+       &AnImageOfANewerCompilerIsRefused, /*stand_in_only=*/true},
   };
 }
 

@@ -30,6 +30,9 @@ std::string Cuda::Load() {
   }
   if (why.empty()) (void)Find(handle, "fake_gpu_fail", &FailNext);
   if (why.empty()) (void)Find(handle, "fake_cuda_runtime_version", &SetVersion);
+  if (why.empty()) {
+    (void)Find(handle, "fake_cuda_driver_version", &SetDriverVersion);
+  }
   return why;
 }
 

@@ -73,8 +73,9 @@ struct Cuda {
   CUresult (*DriverStreamQuery)(CUstream) = nullptr;
   // fake_gpu_fail(); null in the vendor's library.
   void (*FailNext)(const char*, uint64_t, int) = nullptr;
-  // fake_cuda_runtime_version(), so too.
+  // fake_cuda_runtime_version() and that of the driver, so too.
   int (*SetVersion)(int) = nullptr;
+  int (*SetDriverVersion)(int) = nullptr;
 #undef COMMSCHED_RULES_MEMBER
   std::string Load();  // "", or why not
 };
