@@ -38,7 +38,8 @@ COMMSCHED_ELEMENT void Store(void* values, commsched_dtype_t dtype, uint64_t i,
 
 // Of each kernel: Args, plain data that is passed by value; Count(), how many
 // indices it has; Run(), which does one of them; and MapPointers(), which calls
-// `map` for each pointer in Args.
+// `map` for each pointer in Args. A kernel whose indices are shared by kLanes
+// threads, a power of two, has PartOfLane() and Keep() in place of Run().
 
 struct Adamw {
   using Args = commsched_adamw_args_t;
@@ -85,18 +86,26 @@ struct BlockSquaresArgs {
   commsched_dtype_t dtype;
 };
 
-// A thread reads 32 bytes of its block at a time, which is what memory gives.
+// An index is a block, which kLanes threads share: each gives a part, parts are
+// added pairwise, neighbours first, and the sum is kept. A warp reads whole
+// sectors of memory, which a thread per block would not.
 struct BlockSquares {
   using Args = BlockSquaresArgs;
+  static constexpr uint32_t kLanes = kLanesOfBlock;
   static COMMSCHED_ELEMENT uint64_t Count(const Args& a) {
     return (a.count + kBlockElements - 1) / kBlockElements;
   }
-  static COMMSCHED_ELEMENT void Run(const Args& a, uint64_t block) {
+  static COMMSCHED_ELEMENT double PartOfLane(const Args& a, uint64_t block,
+                                             uint32_t lane) {
     const uint64_t begin = block * kBlockElements;
     const uint64_t rest = a.count - begin;
-    a.out_sums[block] = SquaresOfBlock(
-        rest < kBlockElements ? rest : kBlockElements,
+    return SquaresOfLane(
+        rest < kBlockElements ? rest : kBlockElements, lane,
         [&](uint64_t i) { return Load(a.values, a.dtype, begin + i); });
+  }
+  static COMMSCHED_ELEMENT void Keep(const Args& a, uint64_t block,
+                                     double sum) {
+    a.out_sums[block] = sum;
   }
   template <typename Map>
   static void MapPointers(Args& a, const Map& map) {
@@ -318,6 +327,40 @@ struct ReduceRanks {
     map(a.inputs), map(a.out);
   }
 };
+
+template <typename Kernel>
+concept HasLanes = requires {
+  Kernel::kLanes;
+};
+
+// How many threads an index is done by.
+template <typename Kernel>
+constexpr uint32_t LanesOf() {
+  if constexpr (HasLanes<Kernel>) {
+    return Kernel::kLanes;
+  } else {
+    return 1;
+  }
+}
+
+// Does index `i` of a kernel on the host, with the bits of a device.
+template <typename Kernel>
+void RunOnHost(const typename Kernel::Args& args, uint64_t i) {
+  if constexpr (HasLanes<Kernel>) {
+    double parts[Kernel::kLanes];
+    for (uint32_t lane = 0; lane < Kernel::kLanes; ++lane) {
+      parts[lane] = Kernel::PartOfLane(args, i, lane);
+    }
+    for (uint32_t apart = 1; apart < Kernel::kLanes; apart *= 2) {
+      for (uint32_t lane = 0; lane < Kernel::kLanes; lane += 2 * apart) {
+        parts[lane] += parts[lane + apart];
+      }
+    }
+    Kernel::Keep(args, i, parts[0]);
+  } else {
+    Kernel::Run(args, i);
+  }
+}
 
 // X(name in a fat binary, kernel).
 #define COMMSCHED_DEVICE_KERNELS(X)        \

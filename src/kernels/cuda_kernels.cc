@@ -60,11 +60,11 @@ std::string CudaKernels::LoadImage(const KernelImage& image) {
   return why;
 }
 
-std::string CudaKernels::LaunchNamed(CUfunction function, uint64_t count,
+std::string CudaKernels::LaunchNamed(CUfunction function, uint64_t threads,
                                      void* args, cudaStream_t stream) const {
-  if (count == 0) return "";
+  if (threads == 0) return "";
   const auto blocks = static_cast<unsigned>(
-      std::min((count + kThreads - 1) / kThreads, kMostBlocks));
+      std::min((threads + kThreads - 1) / kThreads, kMostBlocks));
   const CudaDriver& driver = api_->driver;
   return api_->Check("cuLaunchKernel", driver.InContext([&] {
     return driver.LaunchKernel(function, blocks, 1, 1, kThreads, 1, 1,

@@ -31,8 +31,8 @@ class CudaKernels {
   std::string Launch(const typename Kernel::Args& args,
                      cudaStream_t stream) const {
     typename Kernel::Args copy = args;
-    return LaunchNamed(FunctionOf<Kernel>(), Kernel::Count(args), &copy,
-                       stream);
+    return LaunchNamed(FunctionOf<Kernel>(),
+                       Kernel::Count(args) * LanesOf<Kernel>(), &copy, stream);
   }
 
  private:
@@ -52,7 +52,7 @@ class CudaKernels {
 #undef COMMSCHED_KERNELS_RETURN
   }
   std::string LoadImage(const KernelImage& image);
-  std::string LaunchNamed(CUfunction function, uint64_t count, void* args,
+  std::string LaunchNamed(CUfunction function, uint64_t threads, void* args,
                           cudaStream_t stream) const;
 
   const CudaApi* api_ = nullptr;

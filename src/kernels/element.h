@@ -17,4 +17,11 @@
 #define COMMSCHED_UNROLL _Pragma("GCC unroll 64")
 #endif
 
+// In front of a loop of many rounds: several reads of a thread are under way.
+#ifdef __CUDACC__
+#define COMMSCHED_UNROLL_SOME _Pragma("unroll 8")
+#else
+#define COMMSCHED_UNROLL_SOME
+#endif
+
 #endif  // COMMSCHED_SRC_KERNELS_ELEMENT_H_

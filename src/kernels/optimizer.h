@@ -75,6 +75,23 @@ COMMSCHED_ELEMENT double SquaresOfBlock(uint64_t count, const Load& load) {
          ((partial[4] + partial[5]) + (partial[6] + partial[7]));
 }
 
+// How many threads of a device share a block.
+inline constexpr uint32_t kLanesOfBlock = 8;
+
+// The same by as many threads: this is partial[lane], and lanes whose numbers
+// follow each other read elements that do.
+template <typename Load>
+COMMSCHED_ELEMENT double SquaresOfLane(uint64_t count, uint32_t lane,
+                                       const Load& load) {
+  double partial = 0;
+  COMMSCHED_UNROLL_SOME
+  for (uint64_t i = lane; i < count; i += kLanesOfBlock) {
+    const double x = load(i);
+    partial += x * x;
+  }
+  return partial;
+}
+
 COMMSCHED_ELEMENT double SumOfRuns(const commsched_sum_runs_args_t& a,
                                    uint64_t index) {
   double sum = 0;

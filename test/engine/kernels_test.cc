@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/layout.h"
+#include "kernels/bodies.h"
 
 namespace commsched::engine {
 namespace {
@@ -159,6 +160,40 @@ TEST(BlockSquaresTest, GivesTheSameBitsWhenCutAtABlock) {
                              values.data() + 512, COMMSCHED_F32, 488,
                              parts.data() + 2);
   EXPECT_THAT(parts, ElementsAreArray(whole));
+}
+
+TEST(BlockSquaresTest, TheLanesOfADeviceGiveTheSameBits) {
+  const std::vector<float> values = Wave(600, 0);
+  for (uint64_t count = 0; count <= 600; ++count) {
+    std::vector<double> of_host(3), of_lanes(3);
+    CpuKernels().block_squares(nullptr, commsched_stream_caller(),
+                               values.data(), COMMSCHED_F32, count,
+                               of_host.data());
+    const kernels::BlockSquaresArgs args = {values.data(), of_lanes.data(),
+                                            count, COMMSCHED_F32};
+    for (uint64_t i = 0; i < kernels::BlockSquares::Count(args); ++i) {
+      kernels::RunOnHost<kernels::BlockSquares>(args, i);
+    }
+    EXPECT_THAT(of_lanes, ElementsAreArray(of_host)) << count;
+  }
+}
+
+// So what they read together has no gaps.
+TEST(BlockSquaresTest, LanesReadElementsThatFollowEachOther) {
+  std::vector<std::vector<uint64_t>> read(kernels::kLanesOfBlock);
+  for (uint32_t lane = 0; lane < kernels::kLanesOfBlock; ++lane) {
+    kernels::SquaresOfLane(kernels::kBlockElements, lane, [&](uint64_t i) {
+      read[lane].push_back(i);
+      return 0.0f;
+    });
+  }
+  uint64_t next = 0;
+  for (size_t time = 0; time < read[0].size(); ++time) {
+    for (const std::vector<uint64_t>& of_lane : read) {
+      EXPECT_EQ(of_lane[time], next++);
+    }
+  }
+  EXPECT_EQ(next, kernels::kBlockElements);
 }
 
 TEST(KernelsTest, TheCallersEntriesAreUsedAndOursInPlaceOfTheRest) {

@@ -229,7 +229,7 @@ class Parity {
     const std::string why = kernels_.Launch<Kernel>(there, stream_);
     if (!why.empty()) return absl::InternalError(why);
     const uint64_t count = Kernel::Count(args);
-    for (uint64_t i = 0; i < count; ++i) Kernel::Run(args, i);
+    for (uint64_t i = 0; i < count; ++i) kernels::RunOnHost<Kernel>(args, i);
     RETURN_IF_ERROR(cuda_->Check("cudaStreamSynchronize",
                                  cuda_->StreamSynchronize(stream_)));
     RETURN_IF_ERROR(cuda_->Check(

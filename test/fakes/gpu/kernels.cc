@@ -140,7 +140,7 @@ std::function<void()> Bind(const void* args, Ranges* ranges) {
   });
   return [copy] {
     const uint64_t count = Kernel::Count(copy);
-    for (uint64_t i = 0; i < count; ++i) Kernel::Run(copy, i);
+    for (uint64_t i = 0; i < count; ++i) kernels::RunOnHost<Kernel>(copy, i);
   };
 }
 
