@@ -10,11 +10,13 @@ namespace {
 // Older ones lack ncclCommInitRankConfig's settings and ncclMemAlloc.
 constexpr int kLeastVersion = 21900;
 
-// NCCL_VERSION() of 2.9 and newer.
-std::string Text(int version) {
-  return std::to_string(version / 10000) + "." +
-         std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+const kernels::VendorLibrary kNccl = {
+    "COMMSCHED_NCCL_LIB", {"libnccl.so.2"}, {"nccl/lib/libnccl.so.2"}};
+
+// The first time counts: from then on it is loaded.
+bool WasLoaded() {
+  static const bool was_loaded = kernels::LoadedCopy(kNccl) != nullptr;
+  return was_loaded;
 }
 
 #if NCCL_VERSION_CODE >= 22807
@@ -28,11 +30,16 @@ COMMSCHED_NCCL_OPTIONAL(COMMSCHED_NCCL_SAME)
 
 }  // namespace
 
+std::string Library::TextOf(int version) {
+  return std::to_string(version / 10000) + "." +
+         std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 Outcome Library::Load() {
   void* handle = nullptr;
-  std::string why = kernels::OpenLibrary(
-      {"COMMSCHED_NCCL_LIB", {"libnccl.so.2"}, {"nccl/lib/libnccl.so.2"}},
-      &handle);
+  was_loaded = WasLoaded();
+  std::string why = kernels::OpenLibrary(kNccl, &handle);
   if (!why.empty()) return {COMMSCHED_UNAVAILABLE, why};
 #define COMMSCHED_NCCL_LOAD(name)                                       \
   name = reinterpret_cast<decltype(name)>(dlsym(handle, "nccl" #name)); \
@@ -62,10 +69,10 @@ Outcome Library::LoadVersion() {
   const Outcome outcome = Check("ncclGetVersion", GetVersion(&version));
   if (!outcome.ok() || version >= kLeastVersion) return outcome;
   return {COMMSCHED_UNAVAILABLE, "NCCL " + VersionText() + " in " + file +
-                                     " is older than " + Text(kLeastVersion)};
+                                     " is older than " + TextOf(kLeastVersion)};
 }
 
-std::string Library::VersionText() const { return Text(version); }
+std::string Library::VersionText() const { return TextOf(version); }
 
 Outcome Library::Failure(const char* call, ncclResult_t result,
                          ncclComm_t comm) const {

@@ -59,15 +59,18 @@ struct Library {
 
   kernels::CudaApi cuda;
 
-  int version = 0;      // 22809 for 2.28.9
-  std::string file;     // Where NCCL was found.
+  int version = 0;   // 22809 for 2.28.9
+  std::string file;  // Where NCCL was found.
+  // The process had this NCCL before the plugin looked for it.
+  bool was_loaded = false;
   std::string missing;  // Optional functions that it lacks: "ncclA, ncclB".
 
   // Once, when the plugin is loaded (kernels/open_library.h says where the
   // libraries are looked for). kUnavailable, naming what is missing, or a
   // version below 2.19.
   Outcome Load();
-  // For people: "2.28.9".
+  // For people: "2.28.9", of 22809 (NCCL_VERSION() of 2.9 and newer).
+  static std::string TextOf(int version);
   std::string VersionText() const;
 
   // OK, or `call` with the vendor's words.

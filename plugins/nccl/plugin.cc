@@ -12,6 +12,7 @@
 #include "library.h"
 #include "rank.h"
 #include "support/table.h"
+#include "torch_nccl.h"
 
 namespace commsched::nccl {
 namespace {
@@ -38,6 +39,9 @@ Outcome RankOpen(void* instance, const commsched_backend_rank_desc_t* desc,
   if (desc->device_kind != COMMSCHED_DEVICE_CUDA) {
     return {COMMSCHED_INVALID_ARGUMENT, "the rank is not on a CUDA device"};
   }
+  // PyTorch may have been imported since NCCL was loaded.
+  const Outcome of_torch = CheckNcclOfTorch(library);
+  if (!of_torch.ok()) return of_torch;
   const Config& config = *static_cast<const Config*>(instance);
   auto opened = std::make_unique<Rank>(host, &library, config, *desc);
   Outcome started = opened->Start(desc->world_rank);
