@@ -2,7 +2,7 @@
 #define COMMSCHED_PLUGINS_NCCL_TORCH_NCCL_H_
 
 #include "library.h"
-#include "outcome.h"
+#include "support/outcome.h"
 
 namespace commsched::nccl {
 

@@ -50,7 +50,7 @@ SessionParts::SessionParts(SessionSpec s)
 // Memory that the backend may still touch does not go back: what it was told to
 // write there must not land in somebody else's.
 SessionParts::~SessionParts() {
-  const absl::Status closed = communicators.Close(spec.launch_timeout_ns);
+  const absl::Status closed = communicators.Close(spec.EndTimeoutNs());
   if (closed.ok()) return;
   std::string bound;
   for (const SessionSpec::Binding& binding : spec.bindings) {

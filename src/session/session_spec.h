@@ -56,6 +56,8 @@ struct SessionSpec {
   int64_t launch_timeout_ns = 0;
   // How long ranks may take to meet when the session is made. 0: as a launch.
   int64_t join_timeout_ns = 0;
+  // How long the session's end waits for its communicators. 0: as a launch.
+  int64_t end_timeout_ns = 0;
   uint64_t first_step = 0;  // Program::first_step
   Allocator allocator;
   // For tests and the simulator: no progress thread; Pump() does its work. Then
@@ -69,6 +71,9 @@ struct SessionSpec {
 
   int64_t JoinTimeoutNs() const {
     return join_timeout_ns != 0 ? join_timeout_ns : launch_timeout_ns;
+  }
+  int64_t EndTimeoutNs() const {
+    return end_timeout_ns != 0 ? end_timeout_ns : launch_timeout_ns;
   }
 };
 

@@ -102,6 +102,7 @@ SessionSpec GpuRig::Spec(int rank) {
   spec.instance = instance_;
   spec.plan = plan_;
   spec.launch_timeout_ns = timeout_ns_;
+  spec.end_timeout_ns = end_timeout_ns_;
   for (const Group& group : graph.groups()) {
     GroupSpec member;
     member.axis = group.name;

@@ -77,6 +77,8 @@ class GpuRig {
   void compute_by_host() { by_host_ = true; }
   // Of launches, and of how long sessions wait for NCCL to let go.
   void set_timeout_ns(int64_t timeout_ns) { timeout_ns_ = timeout_ns; }
+  // Of the latter alone.
+  void set_end_timeout_ns(int64_t timeout_ns) { end_timeout_ns_ = timeout_ns; }
 
   const std::shared_ptr<World>& world() const { return world_; }
   const Plan& plan() const { return *plan_; }
@@ -94,6 +96,7 @@ class GpuRig {
   uint64_t instance_ = 0;
   bool by_host_ = false;
   int64_t timeout_ns_ = int64_t{20} * 1000 * 1000 * 1000;
+  int64_t end_timeout_ns_ = 0;  // As of launches.
 };
 
 }  // namespace commsched::test
