@@ -66,7 +66,8 @@ function(commsched_add_test_binary name)
   if(NOT arg_SOURCES)
     file(GLOB arg_SOURCES CONFIGURE_DEPENDS
          ${PROJECT_SOURCE_DIR}/test/${name}/*.cc
-         ${PROJECT_SOURCE_DIR}/test/${name}/*.c)
+         ${PROJECT_SOURCE_DIR}/test/${name}/*.c
+         ${PROJECT_SOURCE_DIR}/test/${name}/*/*_test.cc)
   endif()
   if(NOT arg_SOURCES)
     # A folder whose tests are still to come; an empty binary keeps the rest

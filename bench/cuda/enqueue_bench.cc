@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "comm/world.h"
 #include "device/cuda_device.h"
 #include "plan/planner.h"

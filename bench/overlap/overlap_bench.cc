@@ -35,7 +35,7 @@
 #include <vector>
 
 #include "bench/support/rank_steps.h"
-#include "comm/emulated_link.h"
+#include "comm/inproc/emulated_link.h"
 
 namespace commsched {
 namespace {

@@ -13,7 +13,7 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "capi/timeout.h"
-#include "comm/comparison.h"
+#include "comm/meeting/comparison.h"
 
 using commsched::AtBoundary;
 using commsched::RequireNonNull;

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "comm/comparison.h"
+#include "comm/meeting/comparison.h"
 #include "comm/world.h"
 
 namespace commsched {

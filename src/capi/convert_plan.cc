@@ -5,7 +5,7 @@
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/plugin_policy.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "comm/world.h"
 #include "session/backend_model.h"
 

@@ -7,7 +7,7 @@
 #include "base/env.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "commsched/version.h"
 #include "device/cuda_device.h"
 

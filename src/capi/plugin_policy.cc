@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 
 namespace commsched {
 namespace {

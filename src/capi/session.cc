@@ -12,7 +12,7 @@
 #include "capi/streams.h"
 #include "capi/structs.h"
 #include "capi/timeout.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "session/agreement.h"
 
 using commsched::AtBoundary;

@@ -13,7 +13,7 @@
 #include "base/prompt_thread.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 
 namespace commsched {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 
 namespace commsched {
 namespace {

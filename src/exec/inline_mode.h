@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"
 #include "exec/launch_cursor.h"

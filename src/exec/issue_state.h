@@ -9,7 +9,7 @@
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "base/running_clock.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "commsched/plugin.h"
 #include "device/waitable_counter.h"
 #include "exec/inflight_window.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "plan/explain/launch_reason.h"
 
 namespace commsched {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "exec/hold_clock.h"
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"

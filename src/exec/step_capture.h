@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
 #include "exec/failure.h"

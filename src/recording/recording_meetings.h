@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "comm/meeting.h"
+#include "comm/meeting/meeting.h"
 #include "comm/world.h"
 
 namespace commsched {

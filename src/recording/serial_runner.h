@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "device/device.h"
 #include "exec/program.h"
 #include "graph/graph.h"

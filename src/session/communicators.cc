@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "session/binding.h"
 #include "session/join_wait.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "comm/backend_rank.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "device/device.h"
 
 namespace commsched {

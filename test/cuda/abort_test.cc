@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/cuda/gpu_rig.h"

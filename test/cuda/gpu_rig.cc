@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "device/cuda_device.h"
 #include "session/backend_model.h"
 #include "test/support/rank_group.h"

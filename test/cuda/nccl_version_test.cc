@@ -1,7 +1,7 @@
 // Which NCCL is taken, and what of it.
 #include <string>
 
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/cuda/gpu_rig.h"

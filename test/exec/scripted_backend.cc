@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 
 namespace commsched::test {
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/plugin_tables.h"
+#include "comm/plugin/tables.h"
 #include "test/fuzz/entries.h"
 #include "test/fuzz/source.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "device/cuda_device.h"
 #include "device/cuda_runtime.h"
 #include "test/conformance/collective_case.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "plan/coding.h"

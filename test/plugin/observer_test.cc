@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "test/support/graph_builder.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/backend_model.h"

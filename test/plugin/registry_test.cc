@@ -1,3 +1,5 @@
+#include "comm/plugin/registry.h"
+
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "comm/plugin_registry.h"
 #include "gtest/gtest.h"
 #include "test/support/status_matchers.h"
 

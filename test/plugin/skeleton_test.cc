@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "capi/plugin_policy.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "comm/world.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"

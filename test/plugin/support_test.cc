@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "commsched/plugin.h"
 #include "gtest/gtest.h"
 #include "support/outcome.h"

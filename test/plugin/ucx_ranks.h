@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "comm/world.h"
 #include "test/support/joined_ranks.h"
 

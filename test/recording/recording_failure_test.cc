@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "comm/memory_meeting.h"
+#include "comm/meeting/memory_meeting.h"
 #include "gtest/gtest.h"
 #include "recording/recording.h"
 #include "test/recording/recording_rig.h"

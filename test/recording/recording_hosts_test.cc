@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "comm/hosts.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "comm/world.h"
 #include "device/host_device.h"
 #include "gmock/gmock.h"

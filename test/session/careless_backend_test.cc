@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "device/host_device.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "control/server.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "commsched/plugin.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "commsched/plugin.h"
 #include "control/server.h"
 #include "gmock/gmock.h"

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 #include "gtest/gtest.h"
 #include "session/session.h"
 #include "test/session/bucket_graph.h"

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "comm/emulated_link.h"
-#include "comm/plugin_registry.h"
+#include "comm/inproc/emulated_link.h"
+#include "comm/plugin/registry.h"
 #include "control/server.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"

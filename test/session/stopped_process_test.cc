@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "comm/memory_meeting.h"
+#include "comm/meeting/memory_meeting.h"
 #include "device/host_device.h"
 #include "gtest/gtest.h"
 #include "session/session.h"

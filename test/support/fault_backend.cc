@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "comm/launch_check.h"
-#include "comm/plugin_registry.h"
-#include "comm/table_support.h"
+#include "comm/plugin/registry.h"
+#include "comm/plugin/table_support.h"
 #include "graph/collective_shape.h"
 
 namespace commsched::test {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "comm/emulated_link.h"
+#include "comm/inproc/emulated_link.h"
 #include "device/host_device.h"
 #include "session/session.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "comm/plugin_registry.h"
+#include "comm/plugin/registry.h"
 
 namespace commsched::test {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "comm/launch_check.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 #include "test/support/virtual_comm.h"
 
 namespace commsched::test {

@@ -14,8 +14,8 @@
 #include "absl/strings/string_view.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "comm/inproc_runner.h"
-#include "comm/inproc_transfer.h"
+#include "comm/inproc/runner.h"
+#include "comm/inproc/transfer.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "comm/launch_check.h"
-#include "comm/table_support.h"
+#include "comm/plugin/table_support.h"
 
 namespace commsched::test {
 
