@@ -19,7 +19,6 @@ namespace {
 
 using nccl::CheckNcclOfTorch;
 using nccl::Library;
-using nccl::Outcome;
 using testing::AllOf;
 using testing::HasSubstr;
 
