@@ -1,5 +1,6 @@
 // Sessions of several worlds in which a rank is, over inproc and ucx.
 #include <algorithm>
+#include <barrier>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -179,10 +180,13 @@ TEST_P(SplitWorldsTest, ARankRunsSessionsOfAllItsWorlds) {
 // of the same ranks in other worlds, too, and they begin anew.
 TEST_P(SplitWorldsTest, AFailureEndsTheSessionsOfItsWorldOnly) {
   SplitAll();
+  // What rank 3 has seen the end of, others may not have.
+  std::barrier all_stepped(kWholeSize);
   EXPECT_OK(RunAllRanks(kWholeSize, [&](int rank) -> absl::Status {
     ASSIGN_OR_RETURN(std::vector<Running> all, Begin(rank));
     for (const Running& one : all) RETURN_IF_ERROR(Step(one));
     for (const size_t failing : {size_t{2}, size_t{0}}) {
+      all_stepped.arrive_and_wait();
       for (const Running& one : all) {
         if (one.part != failing) continue;
         if (rank == 3) {
