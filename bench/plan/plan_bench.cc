@@ -11,6 +11,7 @@
 
 #include "benchmark/benchmark.h"
 #include "plan/explain/fingerprint.h"
+#include "plan/explain/merge_report_text.h"
 #include "plan/planner.h"
 #include "plan/predict/predict.h"
 #include "plan/verify/verify.h"

@@ -13,6 +13,7 @@
 #include "capi/structs.h"
 #include "capi/timeout.h"
 #include "comm/plugin/registry.h"
+#include "commsched/session_info.h"
 #include "session/agreement.h"
 
 using commsched::AtBoundary;

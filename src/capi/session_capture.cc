@@ -1,4 +1,6 @@
 // Steps that are captured into a CUDA graph, and launches of it.
+#include "commsched/session_capture.h"
+
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"

@@ -9,6 +9,7 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "commsched/session.h"
+#include "commsched/session_info.h"
 #include "plan/explain/dot.h"
 #include "plan/explain/explain.h"
 

@@ -7,6 +7,7 @@
 #include "capi/boundary.h"
 #include "capi/handles.h"
 #include "commsched/session.h"
+#include "commsched/session_info.h"
 #include "trace/prometheus.h"
 
 namespace commsched {

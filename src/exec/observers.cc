@@ -7,7 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "comm/plugin/table_support.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/explain/launch_reason_text.h"
+#include "plan/launch_reason.h"
 
 namespace commsched {
 namespace {

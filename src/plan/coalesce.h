@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/launch_reason.h"
 #include "plan/merge_clock.h"
 #include "plan/order.h"
 #include "plan/plan.h"

@@ -6,7 +6,7 @@
 #include "graph/collective_shape.h"
 #include "plan/align.h"
 #include "plan/coding.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/launch_reason.h"
 #include "plan/predict/cost_model.h"
 
 namespace commsched {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "graph/dependencies.h"
-#include "plan/explain/merge_report.h"
+#include "plan/merge_report.h"
 #include "plan/order.h"
 #include "plan/plan.h"
 #include "plan/roles.h"

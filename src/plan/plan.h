@@ -14,10 +14,10 @@
 #include "base/strong_id.h"
 #include "graph/dependencies.h"
 #include "graph/graph.h"
-#include "plan/explain/launch_reason.h"
-#include "plan/explain/merge_report.h"
-#include "plan/explain/priority_report.h"
+#include "plan/launch_reason.h"
+#include "plan/merge_report.h"
 #include "plan/options.h"
+#include "plan/priority_report.h"
 
 namespace commsched {
 

@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "graph/collective_shape.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/explain/launch_reason_text.h"
+#include "plan/launch_reason.h"
 #include "plan/predict/cost_model.h"
 
 namespace commsched {

@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/explain/launch_reason_text.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/property.h"
 #include "test/support/random_step.h"

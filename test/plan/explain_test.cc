@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "plan/explain/launch_reason_text.h"
 #include "plan/planner.h"
 #include "test/support/graph_builder.h"
 #include "test/support/status_matchers.h"

@@ -7,7 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/coding.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/explain/launch_reason_text.h"
+#include "plan/launch_reason.h"
 #include "test/plan/plan_test_support.h"
 
 namespace commsched {

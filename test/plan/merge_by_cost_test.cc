@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "graph/collective_shape.h"
 #include "gtest/gtest.h"
+#include "plan/explain/launch_reason_text.h"
 #include "plan/planner.h"
 #include "plan/policy.h"
 #include "plan/predict/predict.h"

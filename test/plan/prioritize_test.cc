@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/explain/launch_reason_text.h"
 #include "plan/policy.h"
 #include "plan/predict/predict.h"
 #include "test/plan/plan_test_support.h"

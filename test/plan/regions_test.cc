@@ -4,7 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/explain/launch_reason.h"
+#include "plan/explain/launch_reason_text.h"
+#include "plan/launch_reason.h"
 #include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
 

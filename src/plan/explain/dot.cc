@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "plan/explain/launch_reason_text.h"
 #include "plan/explain/names.h"
 #include "plan/explain/table.h"
 

@@ -8,7 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "plan/explain/launch_reason_text.h"
+#include "plan/explain/merge_report_text.h"
 #include "plan/explain/names.h"
+#include "plan/explain/priority_report_text.h"
 #include "plan/explain/table.h"
 #include "plan/predict/predict.h"
 

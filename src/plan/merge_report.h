@@ -1,10 +1,7 @@
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_MERGE_REPORT_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_MERGE_REPORT_H_
+#ifndef COMMSCHED_SRC_PLAN_MERGE_REPORT_H_
+#define COMMSCHED_SRC_PLAN_MERGE_REPORT_H_
 
 #include <cstdint>
-#include <string>
-
-#include "absl/strings/string_view.h"
 
 namespace commsched {
 
@@ -23,11 +20,6 @@ struct MergeReport {
   int64_t merged_ns = 0;  // of the best that was tried
 };
 
-absl::string_view ChoiceName(MergeReport::Choice choice);  // "merged"
-
-// "by cost: predicted step merged 4.1 us, apart 5.0 us".
-std::string MergeText(const MergeReport& report);
-
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_MERGE_REPORT_H_
+#endif  // COMMSCHED_SRC_PLAN_MERGE_REPORT_H_

@@ -1,4 +1,4 @@
-#include "plan/explain/priority_report.h"
+#include "plan/explain/priority_report_text.h"
 
 #include <algorithm>
 

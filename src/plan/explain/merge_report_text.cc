@@ -1,4 +1,4 @@
-#include "plan/explain/merge_report.h"
+#include "plan/explain/merge_report_text.h"
 
 #include "absl/strings/str_cat.h"
 #include "plan/explain/table.h"

@@ -1,4 +1,4 @@
-#include "plan/explain/launch_reason.h"
+#include "plan/explain/launch_reason_text.h"
 
 #include <algorithm>
 

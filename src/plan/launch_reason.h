@@ -1,15 +1,11 @@
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_
+#ifndef COMMSCHED_SRC_PLAN_LAUNCH_REASON_H_
+#define COMMSCHED_SRC_PLAN_LAUNCH_REASON_H_
 
 #include <cstdint>
-#include <string>
 
 #include "graph/graph.h"
 
 namespace commsched {
-
-struct Launch;
-struct Plan;
 
 // Why a launch has the members that it has and travels as it does. Facts only:
 // a plan has many launches, and few are ever explained.
@@ -86,13 +82,6 @@ struct LaunchReason {
   int64_t next_merged_ns = 0;
 };
 
-// "'rs.3' is of another kind". `limit_bytes`: of kLimit.
-std::string EndText(const Graph& graph, LaunchReason::End end, OpId next,
-                    OpId needer, uint64_t limit_bytes);
-
-// "alone: with 'rs.3' it would exceed 65536 bytes".
-std::string ReasonText(const Plan& plan, const Launch& launch);
-
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_LAUNCH_REASON_H_
+#endif  // COMMSCHED_SRC_PLAN_LAUNCH_REASON_H_
