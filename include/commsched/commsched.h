@@ -34,6 +34,8 @@
 #include "commsched/plan.h"
 #include "commsched/recording.h"
 #include "commsched/session.h"
+#include "commsched/session_capture.h"
+#include "commsched/session_info.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
 #include "commsched/trace.h"
