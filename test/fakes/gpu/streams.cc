@@ -18,7 +18,7 @@ int Clamped(int priority) {
   return priority < kGreatestPriority ? kGreatestPriority : priority;
 }
 
-StreamKind KindOf(unsigned flags) {
+StreamKind StreamKindOf(unsigned flags) {
   return flags == cudaStreamNonBlocking ? StreamKind::kNonBlocking
                                         : StreamKind::kBlocking;
 }
@@ -48,7 +48,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags,
   if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking) {
     return Failed(cudaErrorInvalidValue);
   }
-  *stream = fake_gpu::MakeStream(fake_gpu::KindOf(flags),
+  *stream = fake_gpu::MakeStream(fake_gpu::StreamKindOf(flags),
                                  fake_gpu::Clamped(priority));
   return cudaSuccess;
 }
