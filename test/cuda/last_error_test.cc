@@ -24,6 +24,8 @@ constexpr cudaError_t kOfCaller = cudaErrorInvalidDevice;
 // caller's own before each call (`planted`), or without.
 class CudaLastErrorTest : public testing::TestWithParam<bool> {
  protected:
+  // Tests before may have left one on this thread.
+  CudaLastErrorTest() { (void)cudaGetLastError(); }
   ~CudaLastErrorTest() override {
     Call("session_destroy", [&] { commsched_session_destroy(session_); });
     Call("group_destroy", [&] { commsched_group_destroy(group_); });
