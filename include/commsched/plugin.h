@@ -174,6 +174,8 @@ typedef struct commsched_plugin_list {
 // which never waits for another rank; then poll() until it says done; at the
 // end everything is destroyed in the opposite order. Launches of a communicator
 // become done in the order in which they were launched: poll the oldest first.
+// Only those that are TAGGED have no place in that order, neither in when they
+// are launched nor in when they are done: poll each of them.
 //
 // Threads. The host makes the calls of one rank one after the other, from
 // whatever thread; of the same rank only `abort`, `comm_status`, `wait` and
@@ -218,7 +220,39 @@ enum {
   COMMSCHED_BACKEND_HOST_SUMS = 256,
   /// `wait` may run beside other calls of its rank. Without this, as in 0.1, no
   /// thread launches or polls while one waits.
-  COMMSCHED_BACKEND_WAITS_BESIDE = 512
+  COMMSCHED_BACKEND_WAITS_BESIDE = 512,
+  /// Takes launches that are COMMSCHED_LAUNCH_TAGGED. Only with P2P, and not
+  /// with INLINE or STREAM_ORDERED: nothing can be done out of order there.
+  COMMSCHED_BACKEND_TAGS = 1024,
+  /// Takes launches that are COMMSCHED_LAUNCH_OWN_COUNTS.
+  COMMSCHED_BACKEND_OWN_COUNTS = 2048
+};
+
+/// How a launch differs from others of its kind, or'ed. A backend is given none
+/// that it has not said it takes; it refuses one that it does not know.
+enum {
+  /// Of kind SEND: its sends and receives are matched by `tag`, too. The k-th
+  /// send from one rank to another with a tag meets the k-th receive there with
+  /// that tag, counted in the order of launches and of lists. Launches without
+  /// a tag, and those with another one, do not count.
+  ///
+  /// It is done once its own sends and receives are, whatever was launched
+  /// before it, and nothing that is launched after it waits for it. So a
+  /// receive may be launched long before what it receives is sent: it takes one
+  /// request of max_in_flight, and holds up nothing. Pairs and rings may send
+  /// and receive in any order, as long as all is launched.
+  ///
+  /// What is sent is not copied without bound: a send may be done only once its
+  /// receive has been launched. Who waits for a send before it launches a
+  /// receive that the other side waits for in the same way may wait for ever.
+  COMMSCHED_LAUNCH_TAGGED = 1,
+  /// Of kind ALL_TO_ALL: `counts` of each member are this rank's own, 2n of n
+  /// ranks: how many elements it sends to each, then how many it gets of each.
+  /// What it sends to itself it gets. All members of the communicator launch it
+  /// with this flag. Where a rank sends what another one does not expect, that
+  /// one fails, or both do, with an error that names both ranks: nobody waits
+  /// for what does not come.
+  COMMSCHED_LAUNCH_OWN_COUNTS = 2
 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
@@ -301,7 +335,8 @@ typedef struct commsched_member {
   /// ALL_REDUCE, BROADCAST, REDUCE: elements. REDUCE_SCATTER, ALL_GATHER,
   /// ALL_TO_ALL with equal parts: elements of one part.
   uint64_t count;
-  /// Uneven parts as in commsched_collective_desc_t, else NULL.
+  /// Uneven parts as in commsched_collective_desc_t, or those of
+  /// COMMSCHED_LAUNCH_OWN_COUNTS, where they are never NULL. Else NULL.
   const uint64_t* counts;
   /// Elements from one part to the next where a side has a part per rank; 0:
   /// `count`, parts are dense. Only for a STRIDED backend.
@@ -317,6 +352,9 @@ typedef struct commsched_member {
 /// progress independently of each other. It, its members and their counts stay
 /// until the launch is done, or the communicator destroyed; a STREAM_ORDERED
 /// backend reads them during the call only.
+///
+/// What is behind `members` is there if `struct_size` says so, or a flag that
+/// needs it is set.
 typedef struct commsched_launch {
   uint64_t struct_size;
   uint64_t step;  ///< From 0; read during the call only. Equal on all members,
@@ -329,8 +367,9 @@ typedef struct commsched_launch {
   int32_t root;
   uint32_t deterministic;  ///< 1: sum in the order of the tree (I4).
   uint32_t num_members;
-  uint32_t reserved;  ///< 0.
+  uint32_t flags;  ///< COMMSCHED_LAUNCH_*; 0 until 0.1.
   const commsched_member_t* members;
+  uint64_t tag;  ///< TAGGED: any number; else 0.
 } commsched_launch_t;
 
 typedef struct commsched_launch_result {
@@ -449,10 +488,17 @@ typedef struct commsched_backend {
   /// launch.
   commsched_status_t (*comm_status)(void* comm, char* message,
                                     uint64_t message_size);
-  /// The launches of a plan on this communicator, in order, before the first
-  /// step: what they need is made now. Addresses may be NULL, and counts the
-  /// most that there will be, where memory is bound later. Valid during the
-  /// call. Once.
+  /// Launches that will come on this communicator, such as those of a plan, in
+  /// order, before its first step: what they need is made now. Addresses may be
+  /// NULL, and counts the most that there will be, where memory is bound later.
+  /// Valid during the call, `launch_bytes` apart.
+  ///
+  /// May be called again once it is ready, at any time: slots count on from
+  /// those of the calls before. Waits for no other rank. Afterwards launch()
+  /// allocates nothing for a launch that is no larger than one that was
+  /// expected: equal but for its addresses, its tag, and counts that are no
+  /// greater; of kind SEND, one with no more messages to the same ranks. A
+  /// launch of slot UINT32_MAX may be larger, and may allocate.
   commsched_status_t (*comm_expect)(void* comm,
                                     const commsched_launch_t* launches,
                                     uint32_t num_launches, char* message,
@@ -519,6 +565,11 @@ typedef struct commsched_backend {
                                       const commsched_launch_t* launch,
                                       commsched_launch_estimate_t* out_estimate,
                                       char* message, uint64_t message_size);
+  /// sizeof(commsched_launch_t): how far apart the launches are that the plugin
+  /// is given by comm_expect, as launches grow. A plugin that has comm_expect
+  /// has to say it; to one whose table ends before they come as they were in
+  /// 0.1, without what is behind `members`, and comm_expect is called once.
+  uint64_t launch_bytes;
 } commsched_backend_t;
 
 // ---- Policy -----------------------------------------------------------------

@@ -2,9 +2,11 @@
 // tests of what is built on commsched, and of commsched.
 #include "commsched/plugin.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -98,6 +100,7 @@ class Comm {
     const commsched_launch_t* launch = nullptr;
     const Fault* fault = nullptr;
     uint64_t number = 0;
+    uint64_t in_order = 0;  // Among those that are not tagged.
     bool issued = false;
     bool done_below = false;
     int64_t due_ns = 0;  // When it is handed on, or reported done.
@@ -105,6 +108,8 @@ class Comm {
   };
 
   Outcome Injected(const Request& request);
+  Outcome CheckFlags(const commsched_launch_t& launch) const;
+  bool IsBehindHeld(size_t index) const;
   Outcome IssueDue();
 
   const Rank& rank_;
@@ -114,8 +119,13 @@ class Comm {
   std::vector<Request> requests_;
   std::deque<uint32_t> held_;  // Not handed on yet, in order.
   uint64_t num_launched_ = 0;
-  uint64_t num_done_ = 0;  // Reported done, in order.
+  uint64_t num_in_order_ = 0;  // Of them, those that are not tagged,
+  uint64_t num_done_ = 0;      // and of these, reported done.
 };
+
+bool IsTagged(const commsched_launch_t& launch) {
+  return (launch.flags & COMMSCHED_LAUNCH_TAGGED) != 0;
+}
 
 Outcome Comm::Injected(const Request& request) {
   std::string why = "injected into launch #";
@@ -127,16 +137,36 @@ Outcome Comm::Injected(const Request& request) {
   return {COMMSCHED_DATA_LOSS, why};
 }
 
+// An inner backend that does not know a flag would not look at it.
+Outcome Comm::CheckFlags(const commsched_launch_t& launch) const {
+  const auto lacks = [&](uint32_t flag, uint32_t capability) {
+    return (launch.flags & flag) != 0 &&
+           (inner_.capabilities & capability) == 0;
+  };
+  const char* what = nullptr;
+  if (lacks(COMMSCHED_LAUNCH_TAGGED, COMMSCHED_BACKEND_TAGS)) {
+    what = "COMMSCHED_BACKEND_TAGS";
+  } else if (lacks(COMMSCHED_LAUNCH_OWN_COUNTS, COMMSCHED_BACKEND_OWN_COUNTS)) {
+    what = "COMMSCHED_BACKEND_OWN_COUNTS";
+  }
+  if (what == nullptr) return {};
+  return {COMMSCHED_INVALID_ARGUMENT,
+          std::string("inner backend '") + inner_.name + "' lacks " + what};
+}
+
 Outcome Comm::Launch(const commsched_launch_t* launch, uint32_t request) {
   if (request >= requests_.size()) {
     return {COMMSCHED_INVALID_ARGUMENT, "request " + std::to_string(request) +
                                             " is not below " +
                                             std::to_string(requests_.size())};
   }
+  Outcome checked = CheckFlags(*launch);
+  if (!checked.ok()) return checked;
   Request& posted = requests_[request];
   posted = Request();
   posted.launch = launch;
   posted.number = num_launched_++;
+  if (!IsTagged(*launch)) posted.in_order = num_in_order_++;
   posted.fault =
       Match(rank_.instance->spec, rank_.world_rank, axis_, posted.number);
   const bool is_late =
@@ -150,14 +180,29 @@ Outcome Comm::Launch(const commsched_launch_t* launch, uint32_t request) {
   return IssueDue();
 }
 
+// Whether one that is held, and has its place in the same order, comes first.
+bool Comm::IsBehindHeld(size_t index) const {
+  const commsched_launch_t& own = *requests_[held_[index]].launch;
+  for (size_t i = 0; i < index; ++i) {
+    const commsched_launch_t& other = *requests_[held_[i]].launch;
+    if (IsTagged(own) != IsTagged(other)) continue;
+    if (!IsTagged(own) || own.tag == other.tag) return true;
+  }
+  return false;
+}
+
 Outcome Comm::IssueDue() {
-  while (!held_.empty()) {
-    Request& first = requests_[held_.front()];
-    if (first.due_ns != 0 && NowNs() < first.due_ns) return {};
-    const uint32_t number = held_.front();
-    held_.pop_front();
-    first.issued = true;
-    Outcome outcome = CallInner(inner_.launch, comm_, first.launch, number,
+  for (size_t i = 0; i < held_.size();) {
+    const uint32_t number = held_[i];
+    Request& held = requests_[number];
+    const bool is_due = held.due_ns == 0 || NowNs() >= held.due_ns;
+    if (!is_due || IsBehindHeld(i)) {
+      ++i;
+      continue;
+    }
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    held.issued = true;
+    Outcome outcome = CallInner(inner_.launch, comm_, held.launch, number,
                                 commsched_stream_caller());
     if (!outcome.ok()) return outcome;
   }
@@ -175,7 +220,13 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
   }
   Request& polled = requests_[request];
   if (!polled.issued) {
-    out_result->wake_at_ns = requests_[held_.front()].due_ns;
+    for (const uint32_t held : held_) {
+      const int64_t due_ns = requests_[held].due_ns;
+      if (due_ns == 0) continue;
+      const int64_t wake_ns = out_result->wake_at_ns;
+      out_result->wake_at_ns =
+          wake_ns == 0 ? due_ns : std::min(wake_ns, due_ns);
+    }
     return {};
   }
   if (!polled.done_below) {
@@ -197,14 +248,15 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
     if (polled.fault->kind == Fault::Kind::kHang) return Status();
   }
   // In the order of launches, of which the host polls the oldest first.
-  if (polled.number != num_done_) return {};
+  const bool is_tagged = IsTagged(*polled.launch);
+  if (!is_tagged && polled.in_order != num_done_) return {};
   if (NowNs() < polled.due_ns) {
     out_result->wake_at_ns = polled.due_ns;
     return {};
   }
   *out_result = polled.result;
   polled.launch = nullptr;
-  ++num_done_;
+  if (!is_tagged) ++num_done_;
   return {};
 }
 
@@ -222,7 +274,8 @@ Outcome Init(const commsched_host_t* given) {
 constexpr uint32_t kCapabilities =
     COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
-    COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_WAITS_BESIDE;
+    COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_WAITS_BESIDE |
+    COMMSCHED_BACKEND_TAGS | COMMSCHED_BACKEND_OWN_COUNTS;
 
 Outcome InstanceCreate(const commsched_instance_desc_t* desc,
                        void** out_instance) {
@@ -237,7 +290,9 @@ Outcome InstanceCreate(const commsched_instance_desc_t* desc,
     return {COMMSCHED_NOT_FOUND, "inner backend '" + name + "' is not there"};
   }
   // What the table says that it can do it can by the inner one only.
-  uint32_t needed = kCapabilities;
+  // Launches with flags are refused one by one.
+  uint32_t needed = kCapabilities & ~uint32_t{COMMSCHED_BACKEND_TAGS |
+                                              COMMSCHED_BACKEND_OWN_COUNTS};
   if (desc->world_rank < 0) needed &= ~uint32_t{COMMSCHED_BACKEND_PROCESSES};
   // In place of one that does not wait waits this one.
   if (instance->inner->wait == nullptr) {
@@ -325,8 +380,22 @@ Outcome CommStatus(void* comm) { return static_cast<Comm*>(comm)->Status(); }
 Outcome CommExpect(void* comm, const commsched_launch_t* launches,
                    uint32_t num_launches) {
   const auto* own = static_cast<Comm*>(comm);
-  if (own->inner().comm_expect == nullptr) return {};
-  return CallInner(own->inner().comm_expect, own->inner_comm(), launches,
+  const commsched_backend_t& inner = own->inner();
+  if (inner.comm_expect == nullptr) return {};
+  if (inner.launch_bytes == sizeof(commsched_launch_t)) {
+    return CallInner(inner.comm_expect, own->inner_comm(), launches,
+                     num_launches);
+  }
+  // Of another age: as far apart as it looks for them.
+  std::vector<char> apart(inner.launch_bytes * num_launches);
+  for (uint32_t i = 0; i < num_launches; ++i) {
+    commsched_launch_t launch = launches[i];
+    launch.struct_size = std::min<uint64_t>(sizeof(launch), inner.launch_bytes);
+    std::memcpy(apart.data() + i * inner.launch_bytes, &launch,
+                launch.struct_size);
+  }
+  return CallInner(inner.comm_expect, own->inner_comm(),
+                   reinterpret_cast<const commsched_launch_t*>(apart.data()),
                    num_launches);
 }
 
@@ -438,6 +507,7 @@ const commsched_backend_t kBackend = {
     .comm_silent = kGuarded<&CommSilent>,
     .comm_starts = kGuarded<&CommStarts>,
     .comm_estimate = kGuarded<&CommEstimate>,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 const commsched_plugin_t kPlugins[] = {

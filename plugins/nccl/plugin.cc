@@ -167,6 +167,7 @@ constexpr commsched_backend_t kBackend = {
     .comm_silent = nullptr,
     .comm_starts = nullptr,
     .comm_estimate = nullptr,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 constexpr commsched_plugin_t kPlugins[] = {

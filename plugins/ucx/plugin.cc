@@ -332,6 +332,7 @@ const commsched_backend_t kBackend = {
     .comm_silent = kGuarded<&CommSilent>,
     .comm_starts = kGuarded<&CommStarts>,
     .comm_estimate = kGuarded<&CommEstimate>,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 const commsched_plugin_t kPlugins[] = {

@@ -82,11 +82,16 @@ Elements ElementsOf(const commsched_launch_t& launch,
       elements.output_shift = Shift(member, member.output_stride, rank);
       break;
     case COMMSCHED_ALL_TO_ALL:
+      elements.may_be_in_place = false;
+      if (HasOwnCounts(launch)) {
+        elements.input = SumParts(member, 0, size, 1);
+        elements.output = SumParts(member, size, size, 1);
+        break;
+      }
       elements.input = uneven ? SumParts(member, int64_t{rank} * size, size, 1)
                               : Span(member.count, member.input_stride, size);
       elements.output = uneven ? SumParts(member, rank, size, size)
                                : Span(member.count, member.output_stride, size);
-      elements.may_be_in_place = false;
       break;
     case COMMSCHED_SEND:
       elements.input = member.direction == COMMSCHED_SEND ? member.count : 0;
@@ -170,6 +175,21 @@ absl::Status CheckPeer(const commsched_member_t& member, int rank, int size) {
       "its peer ", member.peer, " is not another member of 0..", size - 1));
 }
 
+// What it sends to itself, and gets.
+absl::Status CheckOwnCounts(const commsched_member_t& member, int rank,
+                            int size) {
+  if (member.counts == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its counts are NULL; a launch with own counts has ", 2 * size));
+  }
+  const uint64_t sent = member.counts[rank];
+  const uint64_t expected = member.counts[size + rank];
+  if (sent == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("its counts have rank ", rank, " of the group send ", sent,
+                   " elements to itself, and get ", expected));
+}
+
 absl::Status CheckMember(const commsched_launch_t& launch,
                          const commsched_member_t& member, int rank, int size) {
   if (member.counts != nullptr && !HasParts(KindOf(launch.kind))) {
@@ -178,6 +198,9 @@ absl::Status CheckMember(const commsched_launch_t& launch,
   }
   if (launch.kind == COMMSCHED_SEND) {
     RETURN_IF_ERROR(CheckPeer(member, rank, size));
+  }
+  if (HasOwnCounts(launch)) {
+    RETURN_IF_ERROR(CheckOwnCounts(member, rank, size));
   }
   RETURN_IF_ERROR(CheckStrides(launch.kind, member));
   const auto element_bytes =
@@ -198,7 +221,8 @@ class Glance {
  public:
   // `launch` has a sound head.
   Glance(const commsched_launch_t& launch, int size)
-      : possible_(launch.kind != COMMSCHED_SEND && size <= UINT16_MAX),
+      : possible_(launch.kind != COMMSCHED_SEND && !HasOwnCounts(launch) &&
+                  size <= UINT16_MAX),
         may_be_in_place_(!HasParts(KindOf(launch.kind))) {
     const auto num_parts = static_cast<uint64_t>(size);
     input_bytes_ = output_bytes_ = DTypeSize(static_cast<DType>(launch.dtype));
@@ -233,6 +257,22 @@ class Glance {
   uintptr_t misaligned_bits_;
 };
 
+absl::Status CheckFlags(const commsched_launch_t& launch) {
+  constexpr uint32_t kKnown =
+      COMMSCHED_LAUNCH_TAGGED | COMMSCHED_LAUNCH_OWN_COUNTS;
+  const char* wrong = nullptr;
+  if ((launch.flags & ~kKnown) != 0) {
+    wrong = "unknown";
+  } else if (IsTagged(launch) && launch.kind != COMMSCHED_SEND) {
+    wrong = "tagged, which only sends and receives are";
+  } else if (HasOwnCounts(launch) && launch.kind != COMMSCHED_ALL_TO_ALL) {
+    wrong = "with own counts, which only all_to_all has";
+  }
+  if (wrong == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      CollectiveName(launch.kind), " has flags ", launch.flags, ": ", wrong));
+}
+
 absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
                        int size) {
   if (launch.kind == COMMSCHED_RECV) {
@@ -243,6 +283,7 @@ absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
     return absl::InvalidArgumentError(
         absl::StrCat(CollectiveName(launch.kind), " is unknown"));
   }
+  RETURN_IF_ERROR(CheckFlags(launch));
   if (launch.kind == COMMSCHED_BARRIER) return absl::OkStatus();
   RETURN_IF_ERROR(DTypeFromInt(launch.dtype).status());
   if (IsReducing(KindOf(launch.kind))) {
@@ -260,6 +301,12 @@ absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
                      " members; it must have 1..", max_members));
   }
   return absl::OkStatus();
+}
+
+// Of a member whose `counts` are not NULL.
+int64_t NumCounts(const commsched_launch_t& launch, int size) {
+  return HasOwnCounts(launch) ? int64_t{2} * size
+                              : NumParts(KindOf(launch.kind), size);
 }
 
 std::string CountsText(const commsched_member_t& member, int64_t num_parts) {
@@ -307,6 +354,9 @@ Difference DifferenceOfHeads(const commsched_launch_t& a,
     return {"deterministic", absl::StrCat(a.deterministic),
             absl::StrCat(b.deterministic)};
   }
+  if (a.flags != b.flags) {
+    return {"flags", absl::StrCat(a.flags), absl::StrCat(b.flags)};
+  }
   return {"number of members", absl::StrCat(a.num_members),
           absl::StrCat(b.num_members)};
 }
@@ -316,7 +366,7 @@ Difference DifferenceOf(const commsched_launch_t& a,
   Difference head = DifferenceOfHeads(a, b);
   if (head.a != head.b) return head;
   const int64_t num_parts = NumParts(KindOf(a.kind), size);
-  for (uint32_t m = 0; m < a.num_members; ++m) {
+  for (uint32_t m = 0; m < a.num_members && !HasOwnCounts(a); ++m) {
     if (SameCounts(a.members[m], b.members[m], num_parts)) continue;
     const absl::string_view what =
         num_parts == 1 ? "count of member " : "counts of member ";
@@ -348,9 +398,9 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
   const auto output = bytes(elements.output);
   constexpr uint64_t kMaxBytes = INT64_MAX;
   if (!input || !output || *input > kMaxBytes || *output > kMaxBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its ", CountsText(member, NumParts(KindOf(launch.kind), size)),
-        " elements overflow"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("its ", CountsText(member, NumCounts(launch, size)),
+                     " elements overflow"));
   }
   // A shift lies within its side, unless there is nothing on that side.
   return Extents{*input, *output, bytes(elements.input_shift).value_or(0),
@@ -382,6 +432,7 @@ commsched_launch_t Normalized(const commsched_launch_t& launch) {
     result.deterministic = 0;
   }
   if (!IsRooted(KindOf(launch.kind))) result.root = 0;
+  if (!IsTagged(launch)) result.tag = 0;
   if (launch.kind == COMMSCHED_BARRIER) {
     result.dtype = 0;
     result.num_members = 0;
@@ -394,7 +445,8 @@ uint64_t SignatureOf(const commsched_launch_t& launch, int size) {
   const uint64_t head[] = {
       launch.kind,          launch.dtype,
       launch.reduce_op,     static_cast<uint64_t>(launch.root),
-      launch.deterministic, launch.num_members};
+      launch.deterministic, launch.num_members,
+      launch.flags};
   uint64_t hash = XXH3_64bits(head, sizeof(head));
   // Counts of successive members with equal parts, hashed together.
   uint64_t equal[64];
@@ -405,6 +457,7 @@ uint64_t SignatureOf(const commsched_launch_t& launch, int size) {
   };
   const int64_t num_parts = NumParts(KindOf(launch.kind), size);
   for (uint32_t m = 0; m < launch.num_members; ++m) {
+    if (HasOwnCounts(launch)) break;
     const commsched_member_t& member = launch.members[m];
     if (member.counts == nullptr) {
       equal[num_equal++] = member.count;

@@ -22,7 +22,15 @@ inline CollectiveKind KindOf(commsched_collective_t kind) {
   return static_cast<CollectiveKind>(kind);
 }
 
-// Elements of one of the parts.
+// Whether it has no place in the order of launches.
+inline bool IsTagged(const commsched_launch_t& launch) {
+  return (launch.flags & COMMSCHED_LAUNCH_TAGGED) != 0;
+}
+inline bool HasOwnCounts(const commsched_launch_t& launch) {
+  return (launch.flags & COMMSCHED_LAUNCH_OWN_COUNTS) != 0;
+}
+
+// Elements of one of the parts. Not of a launch with own counts.
 inline uint64_t PartElements(const commsched_member_t& member, int64_t part) {
   return member.counts == nullptr ? member.count : member.counts[part];
 }
@@ -45,6 +53,7 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
 
 // InvalidArgument, naming the argument and its value, unless rank `rank` of
 // `size` can take part in `launch`. A stride counts where the side has parts.
+// With all flags that there are.
 absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
                          int rank, int size);
 
@@ -52,7 +61,7 @@ absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
 commsched_launch_t Normalized(const commsched_launch_t& launch);
 
 // Hash of what all members of a collective must agree on: everything but
-// addresses and strides. `launch` is normalized.
+// addresses, strides, and counts of their own. `launch` is normalized.
 uint64_t SignatureOf(const commsched_launch_t& launch, int size);
 
 // In what `a` and `b`, whose signatures differ, do so, and both values:

@@ -152,6 +152,7 @@ constexpr commsched_backend_t kTable = {
     .comm_silent = nullptr,
     .comm_starts = nullptr,
     .comm_estimate = nullptr,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 }  // namespace

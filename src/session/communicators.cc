@@ -223,9 +223,8 @@ absl::Status Communicators::Expect(
   for (size_t number = 0; number < comms_.size(); ++number) {
     PluginMessage message;
     const commsched_status_t code =
-        backend_->comm_expect(comms_[number], of_comm[number].data(),
-                              static_cast<uint32_t>(of_comm[number].size()),
-                              message.Begin(), PluginMessage::size());
+        ExpectLaunches(*backend_, comms_[number], of_comm[number],
+                       message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
       return BackendFailure(*backend_, "comm_expect", code, message);
     }

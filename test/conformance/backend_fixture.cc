@@ -46,7 +46,8 @@ BackendCase NamedBackend(int size) {
   const commsched_backend_t* const table =
       PluginRegistry::Process().Backend(one.backend).value();
   one.name = absl::StrCat(one.backend, "_n", size);
-  one.capabilities = table->capabilities & BackendCase{}.capabilities;
+  one.capabilities = table->capabilities &
+                     (BackendCase{}.capabilities | BackendCase::kForChannels);
   one.deterministic = one.capabilities & COMMSCHED_BACKEND_TREE_SUMS;
   one.processes = table->capabilities & COMMSCHED_BACKEND_PROCESSES;
   one.on_cuda = table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED;
@@ -98,11 +99,13 @@ std::vector<BackendCase> AllBackends() {
   for (const int size : {1, 2, 3, 4, 8}) {
     cases.push_back({absl::StrCat("inproc_n", size), "inproc", size, true, "",
                      Wrap::kNone});
+    cases.back().capabilities |= BackendCase::kForChannels;
   }
   cases.push_back({"inproc_n4_fast", "inproc", 4, false, "", Wrap::kNone});
   cases.push_back({"inproc_n4_link", "inproc", 4, true,
                    LinkConfig({.bytes_per_s = 2e9, .latency_ns = 20'000}),
                    Wrap::kNone});
+  cases.back().capabilities |= BackendCase::kForChannels;
   for (const int size : {1, 2, 4}) {
     cases.push_back({absl::StrCat("virtual_n", size), "virtual", size, true, "",
                      Wrap::kVirtual});
@@ -126,6 +129,7 @@ std::vector<BackendCase> AllBackends() {
   delayed.config =
       "fault=delay,us=50,per_million=100000;fault=late,us=50,per_million=50000";
   delayed.plugin = COMMSCHED_TEST_PLUGINS "/commsched_fault.so";
+  delayed.capabilities |= BackendCase::kForChannels;
   cases.push_back(delayed);
 #ifdef COMMSCHED_TEST_NCCL
   // On stand-ins of CUDA and NCCL, which take memory of the host as it is. What

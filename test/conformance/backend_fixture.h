@@ -34,7 +34,10 @@ struct BackendCase {
   Wrap wrap = Wrap::kNone;
   // The file that has it; empty: built in.
   std::string plugin = {};
-  // COMMSCHED_BACKEND_*: what it must say that it can do.
+  // COMMSCHED_BACKEND_*: what it must say that it can do; and all that the
+  // suite asks for.
+  static constexpr uint32_t kForChannels =
+      COMMSCHED_BACKEND_TAGS | COMMSCHED_BACKEND_OWN_COUNTS;
   uint32_t capabilities = COMMSCHED_BACKEND_VECTORED |
                           COMMSCHED_BACKEND_TREE_SUMS |
                           COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P;

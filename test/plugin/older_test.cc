@@ -1,14 +1,17 @@
 // Plugins that were right for an earlier version, and are refused by name where
 // what they promise is no longer what is asked for.
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "comm/plugin/registry.h"
+#include "comm/plugin/table_support.h"
 #include "gtest/gtest.h"
 #include "plan/planner.h"
 #include "session/backend_model.h"
 #include "session/session.h"
 #include "test/support/graph_builder.h"
+#include "test/support/launches.h"
 #include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
@@ -55,6 +58,19 @@ TEST_F(RankOrderTest, DoesNotRunAPlanThatWantsThem) {
       StatusIs(absl::StatusCode::kFailedPrecondition,
                "the launch of 'sum': backend 'rank_order' cannot sum "
                "in the order of the tree (COMMSCHED_BACKEND_TREE_SUMS)"));
+}
+
+TEST_F(RankOrderTest, ExpectsLaunchesThatAreAsLongAsItKnowsThem) {
+  std::vector<commsched_launch_t> launches;
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    launches.push_back(LaunchOf(COMMSCHED_ALL_REDUCE, COMMSCHED_F32,
+                                COMMSCHED_SUM, 0, 0, 0, nullptr));
+    launches.back().slot = slot;
+  }
+  PluginMessage message;
+  EXPECT_EQ(ExpectLaunches(*backend_, nullptr, launches, message.Begin(),
+                           PluginMessage::size()),
+            COMMSCHED_OK);
 }
 
 TEST_F(RankOrderTest, IsExplainedWithoutWhatItDoesNotTell) {

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "comm/backend_rank.h"
 #include "comm/comm_aborter.h"
+#include "comm/plugin/table_support.h"
 #include "comm/world.h"
 #include "commsched/plugin.h"
 
@@ -110,13 +111,12 @@ class CommDriver {
     return ready_;
   }
 
-  // Once, before the first launch; of a backend that wants to be told.
+  // Of a backend that wants to be told.
   absl::Status Expect(const std::vector<commsched_launch_t>& launches) {
     BackendRank::Turn turn(rank_);
     if (absl::Status ready = AwaitReady(&turn); !ready.ok()) return ready;
-    return Checked(table_->comm_expect(comm_, launches.data(),
-                                       static_cast<uint32_t>(launches.size()),
-                                       message_, sizeof(message_)));
+    return Checked(
+        ExpectLaunches(*table_, comm_, launches, message_, sizeof(message_)));
   }
 
   // `launch` and its members must stay until Wait() has returned.

@@ -548,7 +548,8 @@ WorldSpec FaultBackend::Spec(const WorldSpec& inner) {
             .mem_stats = nullptr,
             .comm_silent = nullptr,
             .comm_starts = nullptr,
-            .comm_estimate = nullptr};
+            .comm_estimate = nullptr,
+            .launch_bytes = sizeof(commsched_launch_t)};
   WorldSpec spec;
   spec.size = inner.size;
   spec.backend = table_.name;

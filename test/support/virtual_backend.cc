@@ -169,7 +169,8 @@ VirtualBackend::VirtualBackend(const Clock* clock)
               .mem_stats = nullptr,
               .comm_silent = nullptr,
               .comm_starts = nullptr,
-              .comm_estimate = nullptr}) {}
+              .comm_estimate = nullptr,
+              .launch_bytes = sizeof(commsched_launch_t)}) {}
 
 VirtualBackend::~VirtualBackend() = default;
 

@@ -502,6 +502,7 @@ const commsched_backend_t kBackend = {
     .comm_silent = nullptr,  // Members see each other.
     .comm_starts = nullptr,
     .comm_estimate = nullptr,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 const commsched_plugin_t kPlugins[] = {

@@ -43,11 +43,12 @@ class InprocMember {
 
   ~InprocMember() {
     if (comm_ == nullptr) return;
-    if (num_posted_ != num_done_) {
-      members_->Abort(absl::CancelledError(
-          absl::StrCat("rank ", members_->world_rank(rank_), " left axis '",
-                       members_->axis(), "' with ", num_posted_ - num_done_,
-                       " launches in flight")));
+    const uint64_t num_in_flight =
+        num_posted_ - num_done_ + num_tagged_ - num_tagged_done_;
+    if (num_in_flight != 0) {
+      members_->Abort(absl::CancelledError(absl::StrCat(
+          "rank ", members_->world_rank(rank_), " left axis '",
+          members_->axis(), "' with ", num_in_flight, " launches in flight")));
     }
     members_->Leave(rank_);
     backend_->Forget(id_);
@@ -82,11 +83,11 @@ class InprocMember {
                         : comm_->peers()->Advance(rank_, request, out_result,
                                                   &polled.cpu_ns));
     // In order: InprocComm counts on it.
-    if (polled.number != num_done_) out_result->done = 0;
+    if (!polled.is_tagged && polled.number != num_done_) out_result->done = 0;
     if (out_result->done == 0) return absl::OkStatus();
     out_result->cpu_ns = polled.cpu_ns;
     polled.used = false;
-    ++num_done_;
+    ++(polled.is_tagged ? num_tagged_done_ : num_done_);
     return absl::OkStatus();
   }
 
@@ -112,7 +113,9 @@ class InprocMember {
   struct Request {
     bool used = false;
     bool is_collective = true;
-    uint64_t number = 0;      // among all launches of this member
+    bool is_tagged = false;
+    // Among all launches of this member, or among those that are tagged.
+    uint64_t number = 0;
     uint64_t collective = 0;  // among its collectives
     int64_t cpu_ns = 0;
   };
@@ -127,9 +130,11 @@ class InprocMember {
         CheckLaunch(*launch, max_members_, rank_, comm_->size());
     if (!checked.ok()) return Refused(checked);
     Request& posted = requests_[request];
+    const bool is_tagged = IsTagged(*launch);
     posted = {.used = true,
               .is_collective = launch->kind != COMMSCHED_SEND,
-              .number = num_posted_++,
+              .is_tagged = is_tagged,
+              .number = is_tagged ? num_tagged_++ : num_posted_++,
               .collective = num_collectives_,
               .cpu_ns = 0};
     if (!posted.is_collective) {
@@ -162,9 +167,11 @@ class InprocMember {
 
   // Owned by who calls for the rank.
   std::vector<Request> requests_;
-  uint64_t num_posted_ = 0;
+  uint64_t num_posted_ = 0;  // In order: all but those that are tagged.
   uint64_t num_collectives_ = 0;
   uint64_t num_done_ = 0;
+  uint64_t num_tagged_ = 0;
+  uint64_t num_tagged_done_ = 0;
   TransferScratch scratch_;
 };
 
@@ -287,7 +294,8 @@ constexpr commsched_backend_t kTable = {
     .struct_size = sizeof(commsched_backend_t),
     .abi = COMMSCHED_BACKEND_ABI,
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
-                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P,
+                    COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
+                    COMMSCHED_BACKEND_TAGS | COMMSCHED_BACKEND_OWN_COUNTS,
     .name = "inproc",
     .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,  // All of them, as of what follows.
@@ -317,6 +325,7 @@ constexpr commsched_backend_t kTable = {
     .comm_silent = nullptr,  // They are seen.
     .comm_starts = nullptr,
     .comm_estimate = nullptr,
+    .launch_bytes = sizeof(commsched_launch_t),
 };
 
 }  // namespace

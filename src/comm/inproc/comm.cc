@@ -62,6 +62,27 @@ absl::Status InprocComm::CheckAgreement(const InprocSlot& slot,
                            slot.launches[rank], members_.world_rank(rank),
                            size())));
   }
+  return HasOwnCounts(slot.launches[0]) ? CheckOwnCounts(slot, number)
+                                        : absl::OkStatus();
+}
+
+absl::Status InprocComm::CheckOwnCounts(const InprocSlot& slot,
+                                        uint64_t number) const {
+  const commsched_launch_t* const launches = slot.launches.data();
+  for (uint32_t m = 0; m < launches[0].num_members; ++m) {
+    for (int from = 0; from < size(); ++from) {
+      for (int to = 0; to < size(); ++to) {
+        const uint64_t sent = launches[from].members[m].counts[to];
+        const uint64_t expected = launches[to].members[m].counts[size() + from];
+        if (sent == expected) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "launch #", number, " on axis '", members_.axis(), "': rank ",
+            members_.world_rank(from), " sends ", sent, " elements of member ",
+            m, " to rank ", members_.world_rank(to), ", which expects ",
+            expected));
+      }
+    }
+  }
   return absl::OkStatus();
 }
 

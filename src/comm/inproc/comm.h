@@ -47,7 +47,7 @@ struct InprocSlot {
 // What the members of one communicator share.
 //
 // Every member posts its collectives in the same order; sends and receives are
-// apart from that order (inproc_peers.h). The last to arrive at a
+// apart from that order (peers.h). The last to arrive at a
 // launch compares what was posted, books the link and opens the launch; then
 // members claim its blocks by an atomic counter in poll(), the last to arrive
 // first, others if they are awake or get woken for it. Nobody ever waits for
@@ -92,6 +92,7 @@ class InprocComm {
   Transfer TransferOf(const InprocSlot& slot) const;
 
   absl::Status CheckAgreement(const InprocSlot& slot, uint64_t number) const;
+  absl::Status CheckOwnCounts(const InprocSlot& slot, uint64_t number) const;
   absl::Status Open(int rank, uint64_t number, TransferScratch* scratch,
                     int64_t* cpu_ns);
   void RunAll(InprocSlot& slot, TransferScratch* scratch, int64_t* cpu_ns);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "comm/launch_check.h"
 
 namespace commsched {
 namespace {
@@ -18,7 +19,7 @@ constexpr uint64_t kBlockBytes = 128 * 1024;
 // Up to this many bytes, who comes second copies at once: waking the other side
 // takes as long as moving about this much.
 constexpr uint64_t kInlinePeerBytes = 128 * 1024;
-constexpr int kTagShift = 32;
+constexpr int kMatchShift = 32;
 
 uint64_t NumBlocks(const PeerMessage& message) {
   return message.bytes / kBlockBytes + (message.bytes % kBlockBytes != 0);
@@ -31,12 +32,18 @@ void CopyBlock(const PeerMessage& send, const PeerMessage& receive,
               std::min(kBlockBytes, send.bytes - offset));
 }
 
-// Takes the first message from `rank` to `peer` out of `queue`.
+// Whether the two, of which one sends what the other receives, belong together.
+bool Matches(const PeerMessage& a, const PeerMessage& b) {
+  return a.rank == b.peer && a.peer == b.rank && a.is_tagged == b.is_tagged &&
+         a.tag == b.tag;
+}
+
+// Takes the first message that belongs to `message` out of `queue`.
 template <typename Queue>
-PeerMessage* Take(Queue* queue, int rank, int peer) {
+PeerMessage* Take(Queue* queue, const PeerMessage& message) {
   PeerMessage* before = nullptr;
   for (PeerMessage* m = queue->first; m != nullptr; before = m, m = m->next) {
-    if (m->rank != rank || m->peer != peer) continue;
+    if (!Matches(*m, message)) continue;
     (before == nullptr ? queue->first : before->next) = m->next;
     if (queue->last == m) queue->last = before;
     m->next = nullptr;
@@ -96,6 +103,8 @@ absl::Status InprocPeers::Post(int rank, uint32_t request, uint32_t max_members,
     message->count = member.count;
     message->bytes = member.count * element_bytes;
     message->dtype = launch.dtype;
+    message->is_tagged = IsTagged(launch);
+    message->tag = message->is_tagged ? launch.tag : 0;
     message->launch = number;
     message->next = nullptr;
     message->state.store(PeerMessage::kPosted, std::memory_order_relaxed);
@@ -127,11 +136,11 @@ PeerMessage* InprocPeers::MatchOrQueue(PeerMessage* message) {
     std::this_thread::yield();
   }
   Queue* const others = message->is_send ? &mailbox.receives : &mailbox.sends;
-  PeerMessage* const partner = Take(others, message->peer, message->rank);
+  PeerMessage* const partner = Take(others, *message);
   if (partner == nullptr) {
     Append(message->is_send ? &mailbox.sends : &mailbox.receives, message);
   } else {
-    message->tag = partner->tag = ++mailbox.last_tag;
+    message->match = partner->match = ++mailbox.last_match;
   }
   mailbox.busy.clear(std::memory_order_release);
   return partner;
@@ -149,10 +158,11 @@ absl::Status InprocPeers::CheckAgreement(const PeerMessage& send,
   const int from = members_->world_rank(send.rank);
   const int to = members_->world_rank(receive.rank);
   return absl::InvalidArgumentError(absl::StrCat(
-      "send and recv on axis '", members_->axis(), "' differ: rank ", from,
-      " sends ", what(send), " to rank ", to, " in its launch #", send.launch,
-      ", rank ", to, " receives ", what(receive), " in its launch #",
-      receive.launch));
+      "send and recv on axis '", members_->axis(), "' ",
+      send.is_tagged ? absl::StrCat("with tag ", send.tag, " ") : "",
+      "differ: rank ", from, " sends ", what(send), " to rank ", to,
+      " in its launch #", send.launch, ", rank ", to, " receives ",
+      what(receive), " in its launch #", receive.launch));
 }
 
 absl::Status InprocPeers::Open(PeerMessage* message, PeerMessage* partner,
@@ -179,7 +189,7 @@ absl::Status InprocPeers::Open(PeerMessage* message, PeerMessage* partner,
     return absl::OkStatus();
   }
   receive->num_blocks_done.store(0, std::memory_order_relaxed);
-  receive->next_block.store(uint64_t{receive->tag} << kTagShift,
+  receive->next_block.store(uint64_t{receive->match} << kMatchShift,
                             std::memory_order_relaxed);
   message->state.store(PeerMessage::kMatched, std::memory_order_release);
   partner->state.store(PeerMessage::kMatched, std::memory_order_release);
@@ -195,7 +205,7 @@ void InprocPeers::Work(PeerMessage* message, int64_t* cpu_ns) {
   PeerMessage* const receive = message->is_send ? message->partner : message;
   const int64_t begin_ns = ThreadCpuNs();
   const uint64_t num_blocks = NumBlocks(*message);
-  const uint64_t num_run = RunClaimed(receive, message->tag, num_blocks);
+  const uint64_t num_run = RunClaimed(receive, message->match, num_blocks);
   if (num_run != 0) {
     *cpu_ns += ThreadCpuNs() - begin_ns;
     // Release: what was written here. Acquire: what others wrote, to be
@@ -208,12 +218,12 @@ void InprocPeers::Work(PeerMessage* message, int64_t* cpu_ns) {
   members_->EndWork();
 }
 
-uint64_t InprocPeers::RunClaimed(PeerMessage* receive, uint32_t tag,
+uint64_t InprocPeers::RunClaimed(PeerMessage* receive, uint32_t match,
                                  uint64_t num_blocks) {
-  constexpr uint64_t kBlockMask = (uint64_t{1} << kTagShift) - 1;
+  constexpr uint64_t kBlockMask = (uint64_t{1} << kMatchShift) - 1;
   uint64_t num_run = 0;
   uint64_t next = receive->next_block.load(std::memory_order_acquire);
-  while (next >> kTagShift == tag && (next & kBlockMask) < num_blocks) {
+  while (next >> kMatchShift == match && (next & kBlockMask) < num_blocks) {
     if (!receive->next_block.compare_exchange_weak(next, next + 1,
                                                    std::memory_order_acq_rel)) {
       continue;

@@ -29,19 +29,22 @@ struct PeerMessage {
   uint64_t count = 0;
   uint64_t bytes = 0;
   commsched_dtype_t dtype = 0;
+  bool is_tagged = false;
+  uint64_t tag = 0;     // Of one that is tagged.
   uint64_t launch = 0;  // Number of its launch at its rank, for messages.
 
   PeerMessage* next = nullptr;  // Guarded by the mailbox it lies in.
 
   // Written by who matched it, released with kMatched or kDone.
   PeerMessage* partner = nullptr;
-  uint32_t tag = 0;
+  uint32_t match = 0;  // Which one of the receiver's it is.
   int64_t started_ns = 0;
   int64_t link_end_ns = 0;
   std::atomic<uint32_t> state{kPosted};
 
-  // Of a receive: which block of the copy is next, below the tag of the match.
-  // Who claims a block by comparing the tag cannot claim one of a later match.
+  // Of a receive: which block of the copy is next, below the number of the
+  // match. Who claims a block by comparing that cannot claim one of a later
+  // match.
   std::atomic<uint64_t> next_block{0};
   std::atomic<uint64_t> num_blocks_done{0};
 };
@@ -49,10 +52,11 @@ struct PeerMessage {
 // Sends and receives between the members of one communicator.
 //
 // The k-th send from p to q meets the k-th receive at q from p, each counted in
-// the order of launches and, within one, of its list. Each pair of them gets on
-// by itself: whoever comes second compares both, books the link and copies a
-// small message at once; of a large one, both sides claim blocks when they are
-// polled. Nobody waits in here.
+// the order of launches and, within one, of its list, among those of the same
+// tag, or those without one. Each pair of them gets on by itself: whoever comes
+// second compares both, books the link and copies a small message at once; of a
+// large one, both sides claim blocks when they are polled. Nobody waits in
+// here.
 //
 // Thread-safe; each rank's calls come from one thread at a time.
 class InprocPeers {
@@ -90,7 +94,7 @@ class InprocPeers {
     // Held for some loads and stores: launches must not block.
     std::atomic_flag busy = ATOMIC_FLAG_INIT;
     Queue sends, receives;
-    uint32_t last_tag = 0;
+    uint32_t last_match = 0;
   };
   // Owned by the rank's thread, but for the messages.
   struct Sender {
@@ -106,7 +110,8 @@ class InprocPeers {
   absl::Status CheckAgreement(const PeerMessage& send,
                               const PeerMessage& receive) const;
   void Work(PeerMessage* message, int64_t* cpu_ns);
-  uint64_t RunClaimed(PeerMessage* receive, uint32_t tag, uint64_t num_blocks);
+  uint64_t RunClaimed(PeerMessage* receive, uint32_t match,
+                      uint64_t num_blocks);
   void Complete(PeerMessage* receive, int rank);
   void AbortIfPeerLeft(const PeerMessage& message);
 

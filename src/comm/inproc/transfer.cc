@@ -48,6 +48,24 @@ double ArrayElements(const Transfer& transfer) {
   return elements;
 }
 
+// Elements that the busiest rank sends to others, or gets from them.
+double BusiestOwnElements(const Transfer& transfer, uint32_t m) {
+  const int size = transfer.size;
+  double busiest = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    const uint64_t* const counts = transfer.launches[rank].members[m].counts;
+    double sent = 0;
+    double received = 0;
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      sent += static_cast<double>(counts[peer]);
+      received += static_cast<double>(counts[size + peer]);
+    }
+    busiest = std::max({busiest, sent, received});
+  }
+  return busiest;
+}
+
 // Elements that one direction of a member's link carries.
 double WireElements(const Transfer& transfer) {
   const commsched_launch_t& shape = transfer.shape();
@@ -57,6 +75,10 @@ double WireElements(const Transfer& transfer) {
   }
   double elements = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
+    if (HasOwnCounts(shape)) {
+      elements += BusiestOwnElements(transfer, m);
+      continue;
+    }
     const commsched_member_t& member = shape.members[m];
     elements +=
         member.counts == nullptr
@@ -70,6 +92,11 @@ double WireElements(const Transfer& transfer) {
 
 }  // namespace
 
+uint64_t Transfer::PartOf(uint32_t m, int64_t part) const {
+  if (!HasOwnCounts(shape())) return PartElements(shape().members[m], part);
+  return launches[part / size].members[m].counts[part % size];
+}
+
 BlockCursor::BlockCursor(const Transfer& transfer)
     : transfer_(transfer),
       block_elements_(BlockElements(transfer)),
@@ -78,8 +105,7 @@ BlockCursor::BlockCursor(const Transfer& transfer)
 }
 
 void BlockCursor::EnterPart() {
-  part_elements_ =
-      PartElements(transfer_.shape().members[at_.member], at_.part);
+  part_elements_ = transfer_.PartOf(at_.member, at_.part);
   part_blocks_ = NumBlocksOf(part_elements_, block_elements_);
 }
 
@@ -107,10 +133,10 @@ void BlockCursor::FindBases() {
   const int64_t sender = at_.part / size;
   const int64_t receiver = at_.part % size;
   for (int64_t r = 0; r < receiver; ++r) {
-    at_.input_base += PartElements(member, sender * size + r);
+    at_.input_base += transfer_.PartOf(at_.member, sender * size + r);
   }
   for (int64_t s = 0; s < sender; ++s) {
-    at_.output_base += PartElements(member, s * size + receiver);
+    at_.output_base += transfer_.PartOf(at_.member, s * size + receiver);
   }
 }
 
@@ -134,7 +160,7 @@ uint64_t NumBlocks(const Transfer& transfer) {
   uint64_t num_blocks = 0;
   for (uint32_t m = 0; m < shape.num_members; ++m) {
     for (int64_t p = 0; p < num_parts; ++p) {
-      num_blocks += NumBlocksOf(PartElements(shape.members[m], p), per_block);
+      num_blocks += NumBlocksOf(transfer.PartOf(m, p), per_block);
     }
   }
   return num_blocks;

@@ -18,11 +18,14 @@ struct Transfer {
   int size = 0;  // Members of the communicator.
   // Rank whose data is the first of a sum's; 0 when deterministic (I4).
   int first_rank = 0;
-  // What each member posted, by rank; normalized and equal but for addresses
-  // and strides.
+  // What each member posted, by rank; normalized and equal but for addresses,
+  // strides, and counts of their own, which fit each other.
   const commsched_launch_t* launches = nullptr;
 
   const commsched_launch_t& shape() const { return launches[0]; }
+  // Elements of part `part` of member `m`; of an all-to-all what rank
+  // part / size sends to rank part % size.
+  uint64_t PartOf(uint32_t m, int64_t part) const;
 };
 
 // One block: `count` elements from `offset` of part `part` of a member.

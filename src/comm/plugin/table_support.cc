@@ -97,6 +97,28 @@ absl::Status CheckReady(const commsched_backend_t& backend, uint32_t ready) {
                    ", which is neither 0 nor 1, in comm_ready"));
 }
 
+commsched_status_t ExpectLaunches(const commsched_backend_t& backend,
+                                  void* comm,
+                                  absl::Span<const commsched_launch_t> launches,
+                                  char* message, uint64_t message_size) {
+  const auto num_launches = static_cast<uint32_t>(launches.size());
+  const uint64_t bytes = backend.launch_bytes;
+  if (bytes == sizeof(commsched_launch_t)) {
+    return backend.comm_expect(comm, launches.data(), num_launches, message,
+                               message_size);
+  }
+  // The plugin is older than this library, or newer.
+  std::vector<char> apart(bytes * launches.size());
+  for (size_t i = 0; i < launches.size(); ++i) {
+    commsched_launch_t launch = launches[i];
+    launch.struct_size = std::min<uint64_t>(sizeof(launch), bytes);
+    std::memcpy(apart.data() + i * bytes, &launch, launch.struct_size);
+  }
+  return backend.comm_expect(
+      comm, reinterpret_cast<const commsched_launch_t*>(apart.data()),
+      num_launches, message, message_size);
+}
+
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc) {
   if (desc == nullptr || desc->config == nullptr || desc->world_size < 1) {
     return absl::InvalidArgumentError(

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "commsched/plugin.h"
 
 namespace commsched {
@@ -55,6 +56,13 @@ absl::Status CheckLaunchResult(const commsched_backend_t& backend,
                                const commsched_launch_result_t& result);
 // Internal unless `ready`, which comm_ready gave, is 0 or 1.
 absl::Status CheckReady(const commsched_backend_t& backend, uint32_t ready);
+
+// Calls comm_expect, which `backend` has, with launches as far apart as it
+// looks for them.
+commsched_status_t ExpectLaunches(const commsched_backend_t& backend,
+                                  void* comm,
+                                  absl::Span<const commsched_launch_t> launches,
+                                  char* message, uint64_t message_size);
 
 // InvalidArgument unless `desc` has a world and a configuration.
 absl::Status CheckInstanceDesc(const commsched_instance_desc_t* desc);

@@ -26,13 +26,14 @@ static_assert(offsetof(commsched_codec_t, version) ==
 static_assert(offsetof(commsched_observer_t, version) ==
               offsetof(commsched_plugin_head_t, version));
 
-absl::Status CheckSize(absl::string_view what, uint64_t size, uint64_t least) {
-  // Tables of every version end with a whole field, of pointers at most.
+absl::Status CheckSize(absl::string_view what, uint64_t size, uint64_t least,
+                       const char* field = "struct_size") {
+  // Structs of every version end with a whole field, of pointers at most.
   if (size >= least && size <= kMaxTableSize && size % sizeof(void*) == 0) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(what, ".struct_size is ", size, ", not a multiple of ",
+      absl::StrCat(what, ".", field, " is ", size, ", not a multiple of ",
                    sizeof(void*), " in ", least, "..", kMaxTableSize));
 }
 
@@ -95,6 +96,17 @@ absl::Status CheckRange(absl::string_view what, const char* field,
       absl::StrCat(what, ".", field, " is ", value, ", outside 1..", most));
 }
 
+// Of a table whose struct_size is still the plugin's.
+absl::Status FindLaunchBytes(commsched_backend_t* table,
+                             absl::string_view what) {
+  constexpr uint64_t kFirst = offsetof(commsched_launch_t, tag);
+  if (table->struct_size <= offsetof(commsched_backend_t, launch_bytes)) {
+    table->launch_bytes = kFirst;
+  }
+  if (table->comm_expect == nullptr) return absl::OkStatus();
+  return CheckSize(what, table->launch_bytes, kFirst, "launch_bytes");
+}
+
 absl::Status Check(commsched_backend_t* table, absl::string_view what) {
   RETURN_IF_ERROR(CheckPresent(
       what, {{"instance_create", table->instance_create != nullptr},
@@ -105,7 +117,7 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
              {"launch", table->launch != nullptr},
              {"abort", table->abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
-  table->capabilities &= 2 * COMMSCHED_BACKEND_WAITS_BESIDE - 1;
+  table->capabilities &= 2 * COMMSCHED_BACKEND_OWN_COUNTS - 1;
   const bool stream_ordered =
       (table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
   const bool is_inline = (table->capabilities & COMMSCHED_BACKEND_INLINE) != 0;
@@ -113,6 +125,14 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " is both INLINE and STREAM_ORDERED"));
   }
+  const bool tags = (table->capabilities & COMMSCHED_BACKEND_TAGS) != 0;
+  const bool p2p = (table->capabilities & COMMSCHED_BACKEND_P2P) != 0;
+  if (tags && (!p2p || stream_ordered || is_inline)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, p2p ? " has TAGS and is INLINE or STREAM_ORDERED"
+                               : " has TAGS without P2P"));
+  }
+  RETURN_IF_ERROR(FindLaunchBytes(table, what));
   if ((table->wait == nullptr) != (table->interrupt == nullptr)) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has only one of wait and interrupt"));
@@ -177,8 +197,8 @@ absl::StatusOr<std::shared_ptr<const void>> Lengthened(const void* from,
   auto table = std::make_shared<Table>();
   std::memset(table.get(), 0, sizeof(Table));
   std::memcpy(table.get(), from, std::min<uint64_t>(size, sizeof(Table)));
-  table->struct_size = sizeof(Table);
   RETURN_IF_ERROR(Check(table.get(), what));
+  table->struct_size = sizeof(Table);
   return std::shared_ptr<const void>(std::move(table));
 }
 

@@ -219,6 +219,45 @@ TEST(PluginTablesTest, ABackendThatEnqueuesTakesMemoryOfADevice) {
               StatusIs(StatusCode::kInvalidArgument, "both INLINE and"));
 }
 
+TEST(PluginTablesTest, OnlyABackendThatIsPolledHasTags) {
+  constexpr uint32_t kTags = COMMSCHED_BACKEND_TAGS | COMMSCHED_BACKEND_P2P;
+  EXPECT_OK(BackendWith([](auto& t) { t.capabilities = kTags; }));
+  EXPECT_THAT(
+      BackendWith([](auto& t) { t.capabilities = COMMSCHED_BACKEND_TAGS; }),
+      StatusIs(StatusCode::kInvalidArgument, "has TAGS without P2P"));
+  EXPECT_THAT(BackendWith([](auto& t) {
+                t.capabilities = kTags | COMMSCHED_BACKEND_INLINE;
+              }),
+              StatusIs(StatusCode::kInvalidArgument, "has TAGS and is INLINE"));
+}
+
+commsched_status_t NoExpectation(void*, const commsched_launch_t*, uint32_t,
+                                 char*, uint64_t) {
+  return COMMSCHED_OK;
+}
+
+TEST(PluginTablesTest, ABackendSaysHowLongLaunchesAreThatItExpects) {
+  EXPECT_OK(BackendWith([](auto& t) {
+    t.comm_expect = &NoExpectation;
+    t.launch_bytes = sizeof(commsched_launch_t);
+  }));
+  EXPECT_THAT(BackendWith([](auto& t) { t.comm_expect = &NoExpectation; }),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "launch_bytes is 0, not a multiple of 8 in 64.."));
+}
+
+TEST(PluginTablesTest, ABackendThatDoesNotSayExpectsThemAsTheyWere) {
+  commsched_backend_t table = GoodBackend();
+  table.comm_expect = &NoExpectation;
+  table.struct_size = offsetof(commsched_backend_t, launch_bytes);
+  table.launch_bytes = 12345;  // Behind its end.
+  ASSERT_OK_AND_ASSIGN(const auto plugins,
+                       Read(COMMSCHED_PLUGIN_BACKEND, &table));
+  EXPECT_EQ(static_cast<const commsched_backend_t*>(plugins[0].table.get())
+                ->launch_bytes,
+            offsetof(commsched_launch_t, tag));
+}
+
 TEST(PluginTablesTest, CapabilitiesOfLaterVersionsAreLeftAside) {
   commsched_backend_t table = GoodBackend();
   table.capabilities = 1u << 31 | COMMSCHED_BACKEND_P2P;

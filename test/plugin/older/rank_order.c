@@ -71,6 +71,25 @@ static commsched_status_t CommDestroy(void* comm, int64_t deadline_ns,
   return COMMSCHED_OK;
 }
 
+/* Launches ended with `members` then, and so they lie behind each other. */
+static commsched_status_t CommExpect(void* comm,
+                                     const commsched_launch_t* launches,
+                                     uint32_t num_launches, char* message,
+                                     uint64_t message_size) {
+  enum { kBytes = offsetof(commsched_launch_t, tag) };
+  (void)comm;
+  (void)message;
+  (void)message_size;
+  for (uint32_t i = 0; i < num_launches; ++i) {
+    const commsched_launch_t* launch =
+        (const void*)((const char*)launches + (size_t)i * kBytes);
+    if (launch->struct_size != kBytes || launch->slot != i) {
+      return COMMSCHED_INVALID_ARGUMENT;
+    }
+  }
+  return COMMSCHED_OK;
+}
+
 static const commsched_backend_t kBackend = {
     .struct_size = offsetof(commsched_backend_t, comm_estimate),
     .abi = COMMSCHED_BACKEND_ABI,
@@ -86,6 +105,7 @@ static const commsched_backend_t kBackend = {
     .launch = Launch,
     .abort = Abort,
     .comm_destroy = CommDestroy,
+    .comm_expect = CommExpect,
 };
 
 static const commsched_plugin_t kPlugins[] = {
