@@ -56,9 +56,10 @@ bool Issuer::Pump() {
 std::vector<PendingLaunch> Issuer::PendingBy(int64_t deadline_ns) {
   std::vector<PendingLaunch> pending;
   const auto any_is_asked = [&] {
-    return std::any_of(
-        pending.begin(), pending.end(),
-        [](const PendingLaunch& launch) { return !launch.silent.empty(); });
+    return std::any_of(pending.begin(), pending.end(),
+                       [](const PendingLaunch& launch) {
+                         return !launch.wait.silent.empty();
+                       });
   };
   bool asks = true;
   while (state_.spec.rank->LookBy(deadline_ns, [&] {

@@ -58,16 +58,10 @@ std::string OpLine(const Program& program, const Dispatcher::OpAtWork& op,
 }
 
 std::string PendingLine(const Program& program, const PendingLaunch& launch) {
-  std::string text =
-      absl::StrCat("launch ", program.LaunchName(launch.launch), " of step ",
-                   launch.step, " has been in flight", For(launch.waited_ns));
-  if (!launch.missing.empty()) {
-    absl::StrAppend(
-        &text, "; ", launch.missing.size() == 1 ? "rank " : "ranks ",
-        RankList(launch.missing), launch.missing.size() == 1 ? " has" : " have",
-        " not issued it");
-  }
-  return absl::StrCat(text, SilentText(launch.silent));
+  return absl::StrCat(
+      "launch ", program.LaunchName(launch.launch), " of step ", launch.step,
+      " has been in flight", For(launch.wait.waited_ns),
+      MissingText(launch.wait.missing), SilentText(launch.wait.silent));
 }
 
 }  // namespace

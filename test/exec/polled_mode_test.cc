@@ -375,8 +375,8 @@ TEST_F(LateLaunchTest, WhoIsAskedAnewIsNotSaidToBeMissing) {
   const std::vector<PendingLaunch> pending =
       rig_.issuer().PendingBy(SystemClock::Get().NowNs() + 20'000'000);
   ASSERT_EQ(pending.size(), 1u);
-  EXPECT_EQ(pending[0].missing, std::vector<int>{2});
-  EXPECT_EQ(pending[0].silent, std::vector<int>{1});
+  EXPECT_EQ(pending[0].wait.missing, std::vector<int>{2});
+  EXPECT_EQ(pending[0].wait.silent, std::vector<int>{1});
   EXPECT_EQ(rig_.backend().num_asked(), 1u);
 }
 
