@@ -19,6 +19,10 @@ class HostEvent final : public Event {
   void Synchronize(uint64_t generation) override {
     complete_.WaitFor(generation);
   }
+  // The same, but gives up at `deadline_ns` of SystemClock.
+  void SynchronizeUntil(uint64_t generation, int64_t deadline_ns) {
+    complete_.WaitUntil(generation, deadline_ns);
+  }
   void AddListener(Parker* listener) override;
   void Poison() override { complete_.AdvanceTo(WaitableCounter::kEnd); }
 

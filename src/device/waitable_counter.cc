@@ -1,5 +1,6 @@
 #include "device/waitable_counter.h"
 
+#include <chrono>
 #include <thread>
 
 namespace commsched {
@@ -45,19 +46,32 @@ void WaitableCounter::WakeAll() {
   cv_.notify_all();
 }
 
-void WaitableCounter::WaitFor(uint64_t value) {
-  if (Reached(value)) return;
+bool WaitableCounter::WaitUntil(uint64_t value, int64_t deadline_ns) {
+  if (Reached(value)) return true;
   std::unique_lock<std::mutex> lock(mu_);
   ++num_sleepers_;
   // Who raises the counter after this sees kAsleep; who did before is seen.
   uint64_t state = state_.fetch_or(kAsleep, std::memory_order_acquire);
-  while (ValueOf(state) < value) {
-    cv_.wait(lock);
+  bool in_time = true;
+  while (ValueOf(state) < value && in_time) {
+    in_time = SleepLocked(lock, deadline_ns);
     state = state_.load(std::memory_order_acquire);
   }
   if (--num_sleepers_ == 0) {
     state_.fetch_and(~kAsleep, std::memory_order_relaxed);
   }
+  return ValueOf(state) >= value;
+}
+
+bool WaitableCounter::SleepLocked(std::unique_lock<std::mutex>& lock,
+                                  int64_t deadline_ns) {
+  if (deadline_ns == kNoDeadlineNs) {
+    cv_.wait(lock);
+    return true;
+  }
+  const std::chrono::steady_clock::time_point deadline{
+      std::chrono::nanoseconds(deadline_ns)};
+  return cv_.wait_until(lock, deadline) == std::cv_status::no_timeout;
 }
 
 }  // namespace commsched

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "base/parker.h"
 
 namespace commsched {
@@ -51,7 +52,10 @@ class WaitableCounter {
   void AdvanceTo(uint64_t value);
 
   // Blocks the calling thread until Reached(value).
-  void WaitFor(uint64_t value);
+  void WaitFor(uint64_t value) { WaitUntil(value, kNoDeadlineNs); }
+  // The same, but gives up at `deadline_ns` of SystemClock: whether it is
+  // reached.
+  bool WaitUntil(uint64_t value, int64_t deadline_ns);
 
  private:
   // state_ holds, from the lowest bit: the number of threads inside AdvanceTo()
@@ -63,6 +67,8 @@ class WaitableCounter {
   static uint64_t ValueOf(uint64_t state) { return state >> kValueShift; }
 
   void WakeAll();
+  // Sleeps once; false if the deadline has passed.
+  bool SleepLocked(std::unique_lock<std::mutex>& lock, int64_t deadline_ns);
 
   std::atomic<uint64_t> state_{0};
 

@@ -23,11 +23,10 @@ constexpr int64_t kLookNs = int64_t{1} * 1000 * 1000;
 
 constexpr size_t kNone = ~size_t{0};
 
-// Of a session without a plan: 1.
-uint32_t LargestLaunch(const Plan* plan) {
+uint32_t LargestLaunch(const SessionSpec& spec) {
+  if (spec.plan == nullptr) return spec.max_members;
   size_t members = 1;
-  if (plan == nullptr) return static_cast<uint32_t>(members);
-  for (const Launch& launch : plan->launches) {
+  for (const Launch& launch : spec.plan->launches) {
     members = std::max(members, launch.members.size());
   }
   return static_cast<uint32_t>(members);
@@ -51,10 +50,11 @@ absl::Status OfRank(int rank, const absl::Status& failure) {
   return absl::Status(failure.code(), absl::StrCat(name, failure.message()));
 }
 
-absl::Status OfAxis(const GroupSpec& group, const absl::Status& failure) {
+absl::Status OfAxis(const SessionSpec& spec, const GroupSpec& group,
+                    const absl::Status& failure) {
   return absl::Status(failure.code(),
-                      absl::StrCat("session: communicator of axis ", group.axis,
-                                   ": ", failure.message()));
+                      absl::StrCat(spec.who, ": communicator of axis ",
+                                   group.axis, ": ", failure.message()));
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
                                  ? absl::StrCat(at)
                                  : spec.plan->graph->groups()[at].name;
     ids.emplace_back(
-        absl::StrCat("session ", spec.instance, " group ", name, " ",
+        absl::StrCat(spec.who, " ", spec.instance, " group ", name, " ",
                      group.axis, " ", absl::StrJoin(group.ranks, ","),
                      number == at ? "" : " sends"),
         number);
@@ -136,7 +136,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   desc.size = static_cast<int32_t>(group.ranks.size());
   desc.rank = group.rank;
   desc.max_in_flight = requests;
-  desc.max_members = LargestLaunch(spec.plan.get());
+  desc.max_members = LargestLaunch(spec);
   desc.asks_starts = asks_starts_ ? 1 : 0;
   desc.num_lanes = spec.plan == nullptr ? 1 : spec.plan->num_comm_lanes;
   PluginMessage message;
@@ -148,7 +148,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   }
   if (code != COMMSCHED_OK) {
     comms_[number] = nullptr;
-    return OfAxis(group,
+    return OfAxis(spec, group,
                   BackendFailure(*backend_, "comm_create", code, message));
   }
   aborter_->Add(comms_[number]);
@@ -176,10 +176,11 @@ absl::Status Communicators::AwaitReady(const SessionSpec& spec) {
     wait.OnMissing(group.axis, missing.what);
     if (wait.IsOver()) {
       return OfAxis(
-          group, absl::DeadlineExceededError(absl::StrCat(
-                     "backend '", backend_->name, "': rank ", spec.world_rank,
-                     " is not connected after ", limit_ns / 1'000'000, " ms",
-                     missing.what.empty() ? "" : ": ", missing.what)));
+          spec, group,
+          absl::DeadlineExceededError(absl::StrCat(
+              "backend '", backend_->name, "': rank ", spec.world_rank,
+              " is not connected after ", limit_ns / 1'000'000, " ms",
+              missing.what.empty() ? "" : ": ", missing.what)));
     }
     turn.Sleep(SystemClock::Get().NowNs() + kLookNs);
   }
@@ -197,11 +198,11 @@ absl::Status Communicators::LookReady(const SessionSpec& spec,
     const commsched_status_t code = backend_->comm_ready(
         comms_[number], &ready, message.Begin(), PluginMessage::size());
     if (code != COMMSCHED_OK) {
-      return OfAxis(spec.groups[group_of_[number]],
+      return OfAxis(spec, spec.groups[group_of_[number]],
                     BackendFailure(*backend_, "comm_ready", code, message));
     }
     const absl::Status valid = CheckReady(*backend_, ready);
-    if (!valid.ok()) return OfAxis(spec.groups[group_of_[number]], valid);
+    if (!valid.ok()) return OfAxis(spec, spec.groups[group_of_[number]], valid);
     (*is_ready)[number] = ready == 1;
     if (ready == 1 || missing->number != kNone) continue;
     *missing = {number, std::string(message.text())};

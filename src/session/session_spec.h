@@ -36,7 +36,9 @@ struct SessionSpec {
   std::shared_ptr<World> world;
   int world_rank = 0;
   uint64_t instance = 0;  // number of this session on this context, from 0
+  std::string who = "session";  // for messages, and names of communicators
   std::shared_ptr<const Plan> plan;
+  uint32_t max_members = 1;       // of a launch, if there is no plan
   std::vector<GroupSpec> groups;  // by GroupId
   struct Binding {
     BufferId buffer;

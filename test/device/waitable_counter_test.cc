@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/parker.h"
 #include "gtest/gtest.h"
 
@@ -36,6 +37,15 @@ TEST(WaitableCounterTest, WaitForReturnsAtOnceIfReached) {
   WaitableCounter counter;
   counter.AdvanceTo(2);
   counter.WaitFor(2);
+}
+
+TEST(WaitableCounterTest, AWaitGivesUpAtItsDeadline) {
+  WaitableCounter counter;
+  const int64_t soon_ns = SystemClock::Get().NowNs() + 1'000'000;
+  EXPECT_FALSE(counter.WaitUntil(1, soon_ns));
+  EXPECT_GE(SystemClock::Get().NowNs(), soon_ns);
+  counter.AdvanceTo(1);
+  EXPECT_TRUE(counter.WaitUntil(1, /*deadline_ns=*/0));
 }
 
 TEST(WaitableCounterTest, WritesBeforeAdvanceAreSeenAfterWaiting) {

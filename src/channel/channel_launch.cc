@@ -1,0 +1,339 @@
+#include "channel/channel_launch.h"
+
+#include <cstddef>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "base/checked_math.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "comm/launch_check.h"
+#include "graph/collective_shape.h"
+
+namespace commsched {
+namespace {
+
+// Of all gathers, and of all scatters, of a channel: of a pair of ranks they
+// come in one order, as all collectives do.
+constexpr uint64_t kGatherTag = kFirstOwnTag;
+constexpr uint64_t kScatterTag = kFirstOwnTag + 1;
+
+bool Has(const ChannelGroup& group, uint32_t capability) {
+  return (group.backend->capabilities & capability) != 0;
+}
+
+absl::Status Named(const ChannelOp& op, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(ChannelKindName(op.kind),
+                                                  ": ", status.message()));
+}
+
+// Gathers and scatters are made of tagged sends and receives, too.
+absl::Status CheckTags(const ChannelGroup& group) {
+  if (Has(group, COMMSCHED_BACKEND_TAGS)) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("backend '", group.backend->name,
+                   "' does not match sends and receives by tags"));
+}
+
+absl::Status CheckTag(uint64_t tag) {
+  if (tag < kFirstOwnTag) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the tag is ", tag, "; the greatest is ", kFirstOwnTag - 1));
+}
+
+absl::Status CheckPeer(const ChannelGroup& group, const ChannelOp& op) {
+  if (op.peer == kAnyPeer && op.kind == COMMSCHED_RECV) {
+    return absl::UnimplementedError(
+        "the peer is COMMSCHED_ANY_PEER; a receive names whom it is from");
+  }
+  if (op.peer >= 0 && op.peer < group.size && op.peer != group.rank) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the peer is ", op.peer,
+                   ", not another rank of the group, 0..", group.size - 1));
+}
+
+absl::Status CheckRoot(const ChannelGroup& group, const ChannelOp& op) {
+  if (op.peer >= 0 && op.peer < group.size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the root is ", op.peer, ", outside the group, 0..", group.size - 1));
+}
+
+// Counts that the kind takes; 0: it takes none.
+size_t NumCounts(const ChannelGroup& group, commsched_collective_t kind) {
+  const auto n = static_cast<size_t>(group.size);
+  switch (kind) {
+    case COMMSCHED_REDUCE_SCATTER:
+    case COMMSCHED_ALL_GATHER:
+    case kGather:
+    case kScatter:
+      return n;
+    case COMMSCHED_ALL_TO_ALL:
+      return 2 * n;
+  }
+  return 0;
+}
+
+absl::Status CheckCounts(const ChannelGroup& group, const ChannelOp& op) {
+  if (op.counts.empty()) return absl::OkStatus();
+  const size_t expected = NumCounts(group, op.kind);
+  if (expected == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_counts is ", op.counts.size(),
+                     ", but it has no parts of other sizes"));
+  }
+  if (op.counts.size() != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_counts is ", op.counts.size(), "; among ", group.size,
+                     " ranks it is 0 or ", expected));
+  }
+  if (op.kind == COMMSCHED_ALL_TO_ALL &&
+      !Has(group, COMMSCHED_BACKEND_OWN_COUNTS)) {
+    return absl::UnimplementedError(
+        absl::StrCat("backend '", group.backend->name,
+                     "' does not take a rank's own counts alone"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMask(const ChannelGroup& group, const char* what,
+                       uint32_t mask, uint32_t value, absl::string_view name) {
+  if (mask == 0 || (mask >> value & 1) != 0) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "backend '", group.backend->name, "' does not take ", what, " ", name));
+}
+
+// What the backend has said that it takes.
+absl::Status CheckBackend(const ChannelGroup& group,
+                          const commsched_launch_t& call) {
+  const commsched_backend_t& backend = *group.backend;
+  if (call.kind == COMMSCHED_SEND) {
+    RETURN_IF_ERROR(CheckTags(group));
+  } else {
+    RETURN_IF_ERROR(CheckMask(group, "kind", backend.kinds, call.kind,
+                              CollectiveName(call.kind)));
+  }
+  if (call.kind == COMMSCHED_BARRIER) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckMask(group, "dtype", backend.dtypes, call.dtype,
+                            DTypeName(static_cast<DType>(call.dtype))));
+  if (!IsReducing(KindOf(call.kind))) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      CheckMask(group, "reduction", backend.reductions, call.reduce_op,
+                ReduceOpName(static_cast<ReduceOp>(call.reduce_op))));
+  if (call.deterministic != 0 && !Has(group, COMMSCHED_BACKEND_TREE_SUMS)) {
+    return absl::UnimplementedError(
+        absl::StrCat("backend '", group.backend->name,
+                     "' does not sum in the order of the tree"));
+  }
+  return absl::OkStatus();
+}
+
+// What a launch has whatever its kind.
+void Begin(const ChannelOp& op, ChannelLaunch* launch) {
+  launch->call = {};
+  launch->call.struct_size = sizeof(launch->call);
+  launch->call.slot = UINT32_MAX;
+  launch->call.dtype = op.dtype;
+  launch->members.clear();
+  launch->counts.clear();
+  launch->bytes = 0;
+  launch->own_bytes = 0;
+  launch->is_transfer = false;
+  launch->number = 0;
+  launch->wake_at_ns = 0;
+  launch->is_done = false;
+}
+
+uint64_t ElementBytes(const ChannelLaunch& launch) {
+  return DTypeSize(static_cast<DType>(launch.call.dtype));
+}
+
+// Checks what there is and counts its bytes.
+absl::Status Finish(const ChannelGroup& group, ChannelLaunch* launch) {
+  commsched_launch_t& call = launch->call;
+  call.num_members = static_cast<uint32_t>(launch->members.size());
+  call.members = call.num_members == 0 ? nullptr : launch->members.data();
+  RETURN_IF_ERROR(CheckLaunch(call, group.max_members, group.rank, group.size));
+  RETURN_IF_ERROR(CheckBackend(group, call));
+  for (const commsched_member_t& member : launch->members) {
+    ASSIGN_OR_RETURN(const Extents extents,
+                     ExtentsOf(call, member, group.rank, group.size));
+    launch->bytes += std::max(extents.input_bytes, extents.output_bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BuildPlain(const ChannelGroup& group, const ChannelOp& op,
+                        ChannelLaunch* launch) {
+  launch->call.kind = op.kind;
+  launch->call.reduce_op = op.reduce_op;
+  launch->call.deterministic = op.deterministic ? 1 : 0;
+  if (op.kind == COMMSCHED_BARRIER) return Finish(group, launch);
+  if (op.kind <= COMMSCHED_RECV && IsRooted(KindOf(op.kind))) {
+    RETURN_IF_ERROR(CheckRoot(group, op));
+    launch->call.root = op.peer;
+  }
+  commsched_member_t member = {};
+  member.input = op.input;
+  member.output = op.output;
+  member.count = op.count;
+  if (!op.counts.empty()) {
+    launch->counts.assign(op.counts.begin(), op.counts.end());
+    member.counts = launch->counts.data();
+    member.count = 0;
+    if (op.kind == COMMSCHED_ALL_TO_ALL) {
+      launch->call.flags = COMMSCHED_LAUNCH_OWN_COUNTS;
+    }
+  }
+  launch->members.push_back(member);
+  return Finish(group, launch);
+}
+
+void AddTransfer(uint32_t direction, int32_t peer, const void* input,
+                 void* output, uint64_t count, ChannelLaunch* launch) {
+  commsched_member_t member = {};
+  member.direction = direction;
+  member.peer = peer;
+  (direction == COMMSCHED_SEND ? member.input = input : member.output = output);
+  member.count = count;
+  launch->members.push_back(member);
+}
+
+// The root has a part of each rank on one side, and its own on the other.
+absl::Status BuildRooted(const ChannelGroup& group, const ChannelOp& op,
+                         ChannelLaunch* launch) {
+  RETURN_IF_ERROR(CheckTags(group));
+  RETURN_IF_ERROR(CheckRoot(group, op));
+  const bool gathers = op.kind == kGather;
+  RETURN_IF_ERROR(DTypeFromInt(op.dtype).status());
+  launch->call.kind = COMMSCHED_SEND;
+  launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
+  launch->call.tag = gathers ? kGatherTag : kScatterTag;
+  const auto part = [&](int rank) {
+    return op.counts.empty() ? op.count : op.counts[static_cast<size_t>(rank)];
+  };
+  if (group.rank != op.peer) {
+    AddTransfer(gathers ? COMMSCHED_SEND : COMMSCHED_RECV, op.peer, op.input,
+                op.output, part(group.rank), launch);
+    return Finish(group, launch);
+  }
+  const uint64_t element_bytes = ElementBytes(*launch);
+  const auto* from = static_cast<const char*>(op.input);
+  auto* to = static_cast<char*>(op.output);
+  absl::optional<uint64_t> at = 0;  // Bytes in front of the part.
+  for (int rank = 0; rank < group.size; ++rank) {
+    const auto bytes = CheckedMul(part(rank), element_bytes);
+    const auto end = bytes ? CheckedAdd(*at, *bytes) : bytes;
+    if (!end || *end > INT64_MAX) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the parts of ranks 0..", rank, " overflow"));
+    }
+    if (rank == group.rank) {
+      launch->own_input = gathers ? from : from + *at;
+      launch->own_output = gathers ? to + *at : to;
+      launch->own_bytes = *bytes;
+    } else if (gathers) {
+      AddTransfer(COMMSCHED_RECV, rank, nullptr,
+                  to == nullptr ? nullptr : to + *at, part(rank), launch);
+    } else {
+      AddTransfer(COMMSCHED_SEND, rank, from == nullptr ? nullptr : from + *at,
+                  nullptr, part(rank), launch);
+    }
+    at = end;
+  }
+  if (launch->own_bytes != 0 && (from == nullptr || to == nullptr)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the ", from == nullptr ? "input" : "output", " of the root is NULL"));
+  }
+  // Nobody else is in the group: there is nothing to launch but the copy.
+  if (launch->members.empty()) return absl::OkStatus();
+  return Finish(group, launch);
+}
+
+absl::Status BuildUnnamed(const ChannelGroup& group, const ChannelOp& op,
+                          ChannelLaunch* launch) {
+  RETURN_IF_ERROR(CheckCounts(group, op));
+  if (op.kind == kGather || op.kind == kScatter) {
+    return BuildRooted(group, op, launch);
+  }
+  return BuildPlain(group, op, launch);
+}
+
+absl::Status CheckTransfer(const ChannelGroup& group, const ChannelOp& op) {
+  if (!IsTransfer(op)) {
+    return absl::InvalidArgumentError("a batch has sends and receives only");
+  }
+  RETURN_IF_ERROR(CheckCounts(group, op));
+  RETURN_IF_ERROR(CheckPeer(group, op));
+  RETURN_IF_ERROR(CheckTag(op.tag));
+  return DTypeFromInt(op.dtype).status();
+}
+
+}  // namespace
+
+std::string ChannelKindName(commsched_collective_t kind) {
+  if (kind == kGather) return "gather";
+  if (kind == kScatter) return "scatter";
+  return CollectiveName(kind);
+}
+
+absl::Status BuildLaunch(const ChannelGroup& group, const ChannelOp& op,
+                         ChannelLaunch* launch) {
+  Begin(op, launch);
+  return Named(op, BuildUnnamed(group, op, launch));
+}
+
+// Those of a batch may differ in their dtype: then they travel as bytes.
+absl::Status BuildTransfers(const ChannelGroup& group,
+                            absl::Span<const ChannelOp* const> ops,
+                            ChannelLaunch* launch) {
+  const ChannelOp& first = *ops.front();
+  Begin(first, launch);
+  bool is_mixed = false;
+  for (const ChannelOp* op : ops) {
+    RETURN_IF_ERROR(Named(*op, CheckTransfer(group, *op)));
+    is_mixed |= op->dtype != first.dtype;
+  }
+  launch->is_transfer = true;
+  launch->call.kind = COMMSCHED_SEND;
+  launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
+  launch->call.tag = first.tag;
+  if (is_mixed) launch->call.dtype = COMMSCHED_U8;
+  for (const ChannelOp* op : ops) {
+    const auto unit =
+        is_mixed ? DTypeSize(static_cast<DType>(op->dtype)) : uint64_t{1};
+    const auto count = CheckedMul(op->count, unit);
+    if (!count) {
+      return Named(*op, absl::InvalidArgumentError(absl::StrCat(
+                            "its ", op->count, " elements overflow")));
+    }
+    AddTransfer(op->kind, op->peer, op->input, op->output, *count, launch);
+  }
+  return Named(first, Finish(group, launch));
+}
+
+std::string LaunchText(const ChannelGroup& group, const ChannelLaunch& launch) {
+  const std::string of = absl::StrCat(" of the channel on axis ", group.axis);
+  const commsched_launch_t& call = launch.call;
+  if (!launch.is_transfer) {
+    const bool is_rooted = call.kind == COMMSCHED_SEND;
+    const absl::string_view name =
+        call.tag == kGatherTag ? "gather" : "scatter";
+    return absl::StrCat(
+        "#", launch.number, " ",
+        is_rooted ? std::string(name) : CollectiveName(call.kind), of);
+  }
+  const commsched_member_t& first = call.members[0];
+  const bool sends = first.direction == COMMSCHED_SEND;
+  std::string text =
+      absl::StrCat(sends ? "send to rank " : "receive from rank ", first.peer,
+                   " of the group");
+  if (call.num_members > 1) {
+    absl::StrAppend(&text, " and ", call.num_members - 1, " more");
+  }
+  return absl::StrCat(text, " with tag ", call.tag, of);
+}
+
+}  // namespace commsched

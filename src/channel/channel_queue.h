@@ -1,0 +1,180 @@
+// The launches of a channel, from their submit to their end.
+#ifndef COMMSCHED_SRC_CHANNEL_CHANNEL_QUEUE_H_
+#define COMMSCHED_SRC_CHANNEL_CHANNEL_QUEUE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "base/running_clock.h"
+#include "channel/channel_launch.h"
+#include "channel/channel_spec.h"
+#include "channel/completions.h"
+#include "channel/request_table.h"
+#include "channel/shape_table.h"
+#include "comm/backend_rank.h"
+#include "comm/plugin/table_support.h"
+#include "device/device.h"
+#include "exec/failure.h"
+#include "exec/inflight_window.h"
+#include "exec/lane_watchdog.h"
+#include "trace/flight_record.h"
+
+namespace commsched {
+
+// What a queue is made of; all outlive it.
+struct ChannelQueueSpec {
+  const ChannelSpec* channel = nullptr;
+  const commsched_backend_t* backend = nullptr;
+  BackendRank* rank = nullptr;
+  void* comm = nullptr;
+  uint32_t max_members = 1;        // of a launch
+  FlightRecord* flight = nullptr;  // null if none is kept
+  // Aborts the communicator here and on all members.
+  std::function<void(const absl::Status&)> abort;
+};
+
+// Launches go out in the order of their submits, in two lines: collectives, in
+// one order on all members, and sends and receives, which are matched by pair
+// and tag. Each has its room; what finds none waits for it, behind nothing of
+// the other line.
+//
+// Submits: any thread; they wait for no peer. Pump and its like: whoever has
+// the rank's turn (BackendRank). All else: any thread.
+class ChannelQueue final : public Pumped {
+ public:
+  explicit ChannelQueue(const ChannelQueueSpec& spec);
+  ~ChannelQueue() override;
+  ChannelQueue(const ChannelQueue&) = delete;
+  ChannelQueue& operator=(const ChannelQueue&) = delete;
+
+  // The number of the request. `stream`: what the request reads is written once
+  // the work on it so far is done.
+  absl::StatusOr<uint64_t> Submit(const ChannelOp& op, Stream* stream);
+  // Sends and receives, which finish together.
+  absl::StatusOr<uint64_t> SubmitBatch(absl::Span<const ChannelOp> ops,
+                                       Stream* stream);
+
+  // An event that is complete in a generation once the request has finished;
+  // null: it has. kOutOfRange: there is no such request.
+  struct Done {
+    HostEvent* event = nullptr;
+    uint64_t generation = 0;
+  };
+  absl::StatusOr<Done> Find(uint64_t request);
+  // The same of the oldest that has not finished.
+  Done FindOldest() const;
+
+  // First failure: finishes all requests with it, wakes every waiter, and
+  // aborts the communicator on all members (I7). Later calls do nothing.
+  void Fail(const absl::Status& status);
+  bool failed() const { return failure_.failed(); }
+  absl::Status status() const { return failure_.status(); }
+
+  // Of what has finished.
+  struct Totals {
+    uint64_t launches = 0, bytes = 0, shapes = 0;
+  };
+  Totals totals() const;
+
+  bool Pump() override;
+  int64_t NextWakeNs() const override;
+  bool HasWork() const override {
+    return !failed() && (num_posted_ != 0 || has_queued());
+  }
+
+  // With the rank's turn: asks the backend anew who has not issued what is
+  // posted, and describes it, a line each.
+  void Ask() const;
+  std::vector<std::string> Describe() const;
+  // What has been submitted and is not posted. Any thread.
+  uint64_t num_queued() const {
+    return num_queued_.load(std::memory_order_acquire);
+  }
+
+ private:
+  // Launches that wait for each other only.
+  struct Line {
+    // With mu_: those that are not posted, oldest first.
+    ChannelLaunch* first = nullptr;
+    ChannelLaunch* last = nullptr;
+    // With the turn:
+    std::vector<ChannelLaunch*> posted;  // oldest first
+    std::vector<uint32_t> free;          // numbers for the backend
+  };
+
+  absl::Status CheckOpen() const;
+  ChannelLaunch* TakeLaunchLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FreeLocked(ChannelLaunch* launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<uint64_t> Enqueue(absl::Span<ChannelLaunch* const> launches,
+                                   uint64_t user, Stream* stream);
+  void AppendLocked(absl::Span<ChannelLaunch* const> launches,
+                    ChannelRequest* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Release(absl::Span<ChannelLaunch* const> launches);
+
+  bool has_queued() const { return num_queued() != 0; }
+  ChannelLaunch* FirstOf(const Line& line);
+  void PopFront(Line* line);
+  bool MayPost(const Line& line, const ChannelLaunch& launch);
+  bool TryPost(Line* line);
+  absl::Status ExpectIfNew(ChannelLaunch* launch);
+  absl::Status Post(ChannelLaunch* launch);
+  bool PollAll(Line* line);
+  absl::Status Poll(ChannelLaunch* launch);
+  void Retire(Line* line, ChannelLaunch* launch);
+  void FinishLocked(ChannelRequest* request, absl::StatusCode code)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckDeadlines();
+  void CheckCommunicator();
+
+  uint32_t LaneOf(const ChannelLaunch& launch) const;
+  WatchedLaunch Watched(const ChannelLaunch& launch) const;
+  absl::Status ErrorOf(const ChannelLaunch& launch, const char* call,
+                       commsched_status_t code);
+  void Note(FlightEvent event, const ChannelLaunch& launch);
+
+  const ChannelQueueSpec spec_;
+  const ChannelSpec& channel_;
+  const ChannelGroup group_;
+  const bool is_inline_;
+  const RunningClock& clock_ = RunningClock::Get();
+
+  Failure failure_;
+
+  mutable Mutex mu_;
+  RequestTable requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<ChannelLaunch>> launches_ ABSL_GUARDED_BY(mu_);
+  ChannelLaunch* free_launches_ ABSL_GUARDED_BY(mu_) = nullptr;
+  uint64_t num_collectives_ ABSL_GUARDED_BY(mu_) = 0;
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;  // All have been told.
+  // Requests below it have finished: RequestTable::oldest(), for who only
+  // looks. Released with mu_.
+  std::atomic<uint64_t> oldest_{1};
+  // Released by who submits, acquired by who pumps.
+  std::atomic<uint64_t> num_queued_{0};
+
+  // Owned by who pumps, but for what Line says.
+  Line collectives_;
+  Line transfers_;
+  size_t num_posted_ = 0;
+  InflightWindow window_;  // of collectives
+  LaneWatchdog watchdog_;
+  ShapeTable shapes_;
+  uint32_t num_slots_ = 0;
+  PluginMessage message_;
+  std::atomic<uint64_t> num_launches_{0};
+  std::atomic<uint64_t> num_bytes_{0};
+  std::atomic<uint64_t> num_shapes_{0};
+};
+
+}  // namespace commsched
+
+#endif  // COMMSCHED_SRC_CHANNEL_CHANNEL_QUEUE_H_
