@@ -46,7 +46,7 @@ enum {
 typedef struct commsched_buffer_desc {
   uint64_t struct_size;
   const char* name;  ///< Unique among buffers; copied.
-  commsched_dtype_t dtype;
+  commsched_dtype_t dtype;  ///< F32 to U8.
   commsched_ownership_t ownership;
   uint64_t count;  ///< Elements, at least 1; LATE_BOUND: at most so many.
 } commsched_buffer_desc_t;
@@ -119,7 +119,7 @@ typedef struct commsched_collective_desc {
   uint64_t struct_size;
   const char* name;  ///< Unique among ops; copied.
   commsched_collective_t kind;
-  commsched_reduce_op_t reduce_op;  ///< Reducing kinds only.
+  commsched_reduce_op_t reduce_op;  ///< Reducing kinds only; SUM to PROD.
   commsched_group_id_t group;
   int32_t root;              ///< BROADCAST, REDUCE: rank in the group.
   commsched_access_t input;  ///< `mode` is ignored. Unused by BARRIER, RECV.

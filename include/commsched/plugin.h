@@ -48,6 +48,11 @@ extern "C" {
 // f16 and bf16 are combined in f32, and rounded once, at the end. AVG divides
 // once, by the size of the group, at the end. Integers wrap in their own type;
 // for AVG they are summed exactly.
+//
+// PREMUL_SUM rounds the scale to the type in which elements are combined, which
+// is f64 for f64 and else f32; each element is multiplied by it, and the
+// product rounded to that type, before it is added. So a partial sum is one of
+// products.
 
 /// What a sum is made of: the elements of one position, or the partial sum of a
 /// node. Elements of partial sums: f32 for f16 and bf16; for AVG int64_t for
@@ -76,6 +81,7 @@ typedef struct commsched_tree_sum {
   uint32_t output_is_partial;  ///< 0: all positions are there, and the result
                                ///< is divided and rounded.
   uint32_t reserved;           ///< 0.
+  double scale;  ///< PREMUL_SUM: of commsched_launch_t. Since 0.2.
 } commsched_tree_sum_t;
 
 // ---- Host and list ----------------------------------------------------------
@@ -97,7 +103,7 @@ typedef struct commsched_host {
   /// has: that of reduce_tree, of raw pieces 0..num_inputs-1 of as many. So
   /// every backend that uses it gives the same bits. `output` may be one of the
   /// inputs, or overlap none. INVALID_ARGUMENT for an unknown dtype or
-  /// operation, or no inputs.
+  /// operation, PREMUL_SUM, which takes reduce_tree, or no inputs.
   commsched_status_t (*reduce)(void* user, commsched_dtype_t dtype,
                                commsched_reduce_op_t op, uint32_t num_inputs,
                                const void* const* inputs, uint64_t count,
@@ -190,6 +196,13 @@ typedef struct commsched_plugin_list {
 // reports what it finds by itself, such as a peer that is gone.
 
 enum { COMMSCHED_BACKEND_ABI = 1 };
+
+/// Sets of reductions (commsched_backend_t::reductions), to be or'ed.
+enum {
+  COMMSCHED_BACKEND_BASIC_REDUCTIONS = 31,     ///< SUM to PROD
+  COMMSCHED_BACKEND_BITWISE_REDUCTIONS = 224,  ///< BAND, BOR, BXOR
+  COMMSCHED_BACKEND_SCALED_REDUCTIONS = 256    ///< PREMUL_SUM
+};
 
 /// What a backend can do, or'ed. Plans that are made for it ask for nothing
 /// else (commsched_plan_options_t::backend).
@@ -370,6 +383,9 @@ typedef struct commsched_launch {
   uint32_t flags;  ///< COMMSCHED_LAUNCH_*; 0 until 0.1.
   const commsched_member_t* members;
   uint64_t tag;  ///< TAGGED: any number; else 0.
+  /// PREMUL_SUM: what every input is multiplied by before it is added. Equal on
+  /// all members. Since 0.2.
+  double scale;
 } commsched_launch_t;
 
 typedef struct commsched_launch_result {
@@ -414,7 +430,10 @@ typedef struct commsched_backend {
   const char* version;
   /// What it takes: bit k for commsched_collective_t k (kind SEND is
   /// COMMSCHED_BACKEND_P2P's), bit d for commsched_dtype_t d, bit r for
-  /// commsched_reduce_op_t r. 0: everything.
+  /// commsched_reduce_op_t r. 0: what ABI 1 began with, which is all kinds, F32
+  /// to U8 and SUM to PROD. What was added later is asked only of a backend
+  /// that says it, and types after U8 of none: launches move them as U8. BAND,
+  /// BOR and BXOR are of integers, PREMUL_SUM is of floating-point types.
   uint32_t kinds;
   uint32_t dtypes;
   uint32_t reductions;

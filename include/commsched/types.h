@@ -9,7 +9,9 @@
 extern "C" {
 #endif
 
-/// Element type.
+/// Element type. The first eight are those of graphs and of backends. The
+/// others are for channels: they travel as bytes, and of some there are sums
+/// (docs/types.md).
 typedef uint32_t commsched_dtype_t;
 enum {
   COMMSCHED_F32 = 0,
@@ -19,18 +21,34 @@ enum {
   COMMSCHED_I8 = 4,
   COMMSCHED_I32 = 5,
   COMMSCHED_I64 = 6,
-  COMMSCHED_U8 = 7
+  COMMSCHED_U8 = 7,
+  COMMSCHED_I16 = 8,
+  COMMSCHED_U16 = 9,
+  COMMSCHED_U32 = 10,
+  COMMSCHED_U64 = 11,
+  COMMSCHED_F8_E4M3 = 12,
+  COMMSCHED_F8_E5M2 = 13,
+  COMMSCHED_C64 = 14,   ///< Two f32: real and imaginary part.
+  COMMSCHED_C128 = 15,  ///< Two f64.
+  COMMSCHED_BOOL = 16   ///< A byte: 0 is false, all else true.
 };
 
 /// Reduction. AVG multiplies the sum by the reciprocal of the group size; of
-/// integers it is the exact sum, which may not fit, divided towards zero.
+/// integers it is the exact sum, which may not fit, divided towards zero. The
+/// last four are not for graphs. BAND, BOR and BXOR combine the bits of
+/// integers. PREMUL_SUM multiplies each input by the launch's scale before it
+/// is added (commsched_launch_t::scale).
 typedef uint32_t commsched_reduce_op_t;
 enum {
   COMMSCHED_SUM = 0,
   COMMSCHED_AVG = 1,
   COMMSCHED_MIN = 2,
   COMMSCHED_MAX = 3,
-  COMMSCHED_PROD = 4
+  COMMSCHED_PROD = 4,
+  COMMSCHED_BAND = 5,
+  COMMSCHED_BOR = 6,
+  COMMSCHED_BXOR = 7,
+  COMMSCHED_PREMUL_SUM = 8
 };
 
 /// Collective. n is the size of the group; counts are elements.

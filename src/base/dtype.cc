@@ -10,10 +10,11 @@
 namespace commsched {
 namespace {
 
-constexpr absl::string_view kDTypeNames[] = {"f32", "f64", "f16", "bf16",
-                                             "i8",  "i32", "i64", "u8"};
-constexpr absl::string_view kReduceOpNames[] = {"sum", "avg", "min", "max",
-                                                "prod"};
+constexpr absl::string_view kDTypeNames[] = {
+    "f32", "f64", "f16", "bf16",    "i8",      "i32", "i64",  "u8",  "i16",
+    "u16", "u32", "u64", "f8_e4m3", "f8_e5m2", "c64", "c128", "bool"};
+constexpr absl::string_view kReduceOpNames[] = {
+    "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "premul_sum"};
 static_assert(std::size(kDTypeNames) == kNumDTypes);
 static_assert(std::size(kReduceOpNames) == kNumReduceOps);
 
@@ -44,6 +45,28 @@ absl::string_view DTypeName(DType dtype) {
 
 absl::string_view ReduceOpName(ReduceOp op) {
   return kReduceOpNames[static_cast<size_t>(op)];
+}
+
+std::string ComputedDTypeNames() {
+  return absl::StrJoin(kDTypeNames, kDTypeNames + kNumComputedDTypes, ", ");
+}
+
+std::string GraphReduceOpNames() {
+  return absl::StrJoin(kReduceOpNames, kReduceOpNames + kNumGraphReduceOps,
+                       ", ");
+}
+
+absl::Status CheckReducible(DType dtype, ReduceOp op) {
+  if (IsReducible(dtype, op)) return absl::OkStatus();
+  const std::string what = absl::StrCat(
+      "dtype ", DTypeName(dtype), " is not reduced by ", ReduceOpName(op));
+  if (!IsComputed(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, "; backends reduce ", ComputedDTypeNames()));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, ", which takes ",
+                   IsBitwise(op) ? "i8, i32, i64, u8" : "f32, f64, f16, bf16"));
 }
 
 absl::StatusOr<DType> ParseDType(absl::string_view name) {

@@ -23,11 +23,24 @@ static_assert(Same(DType::kI8, COMMSCHED_I8));
 static_assert(Same(DType::kI32, COMMSCHED_I32));
 static_assert(Same(DType::kI64, COMMSCHED_I64));
 static_assert(Same(DType::kU8, COMMSCHED_U8));
+static_assert(Same(DType::kI16, COMMSCHED_I16));
+static_assert(Same(DType::kU16, COMMSCHED_U16));
+static_assert(Same(DType::kU32, COMMSCHED_U32));
+static_assert(Same(DType::kU64, COMMSCHED_U64));
+static_assert(Same(DType::kF8E4M3, COMMSCHED_F8_E4M3));
+static_assert(Same(DType::kF8E5M2, COMMSCHED_F8_E5M2));
+static_assert(Same(DType::kC64, COMMSCHED_C64));
+static_assert(Same(DType::kC128, COMMSCHED_C128));
+static_assert(Same(DType::kBool, COMMSCHED_BOOL));
 static_assert(Same(ReduceOp::kSum, COMMSCHED_SUM));
 static_assert(Same(ReduceOp::kAvg, COMMSCHED_AVG));
 static_assert(Same(ReduceOp::kMin, COMMSCHED_MIN));
 static_assert(Same(ReduceOp::kMax, COMMSCHED_MAX));
 static_assert(Same(ReduceOp::kProd, COMMSCHED_PROD));
+static_assert(Same(ReduceOp::kBand, COMMSCHED_BAND));
+static_assert(Same(ReduceOp::kBor, COMMSCHED_BOR));
+static_assert(Same(ReduceOp::kBxor, COMMSCHED_BXOR));
+static_assert(Same(ReduceOp::kPremulSum, COMMSCHED_PREMUL_SUM));
 static_assert(Same(CollectiveKind::kAllReduce, COMMSCHED_ALL_REDUCE));
 static_assert(Same(CollectiveKind::kReduceScatter, COMMSCHED_REDUCE_SCATTER));
 static_assert(Same(CollectiveKind::kAllGather, COMMSCHED_ALL_GATHER));
@@ -106,7 +119,7 @@ absl::StatusOr<CollectiveSpec> ToCollectiveSpec(
   if (IsReducing(spec.kind)) {
     ASSIGN_OR_RETURN(spec.reduce_op,
                      ToEnum("collective.reduce_op", desc.reduce_op,
-                            ReduceOp::kSum, ReduceOp::kProd));
+                            ReduceOp::kSum, ReduceOp::kPremulSum));
   }
   spec.group = GroupId(desc.group);
   spec.root = desc.root;
@@ -154,8 +167,8 @@ absl::StatusOr<Buffer> ToBuffer(const commsched_buffer_desc_t& desc) {
   RETURN_IF_ERROR(RequireNonNull({{"buffer.name", desc.name}}));
   Buffer buffer;
   buffer.name = desc.name;
-  ASSIGN_OR_RETURN(buffer.dtype,
-                   ToEnum("buffer.dtype", desc.dtype, DType::kF32, DType::kU8));
+  ASSIGN_OR_RETURN(buffer.dtype, ToEnum("buffer.dtype", desc.dtype, DType::kF32,
+                                        DType::kBool));
   ASSIGN_OR_RETURN(buffer.ownership,
                    ToEnum("buffer.ownership", desc.ownership, Ownership::kOwned,
                           Ownership::kLateBound));

@@ -3,6 +3,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +39,24 @@ absl::optional<uint64_t> Span(uint64_t count, uint64_t stride, int num_parts) {
   const auto to_last = CheckedMul(stride == 0 ? count : stride,
                                   static_cast<uint64_t>(num_parts - 1));
   return to_last ? CheckedAdd(*to_last, count) : to_last;
+}
+
+// Launches ended behind their members until 0.2.
+constexpr size_t kFirstLaunchBytes =
+    offsetof(commsched_launch_t, members) + sizeof(commsched_launch_t::members);
+
+bool HasScale(const commsched_launch_t& launch) {
+  return launch.struct_size >=
+         offsetof(commsched_launch_t, scale) + sizeof(launch.scale);
+}
+
+uint64_t BitsOf(double value) { return std::bit_cast<uint64_t>(value); }
+
+// With all digits, which two that differ need.
+std::string ScaleText(double scale) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", scale);
+  return text;
 }
 
 struct Elements {
@@ -285,9 +307,21 @@ absl::Status CheckHead(const commsched_launch_t& launch, uint32_t max_members,
   }
   RETURN_IF_ERROR(CheckFlags(launch));
   if (launch.kind == COMMSCHED_BARRIER) return absl::OkStatus();
-  RETURN_IF_ERROR(DTypeFromInt(launch.dtype).status());
+  ASSIGN_OR_RETURN(const DType dtype, DTypeFromInt(launch.dtype));
+  if (!IsComputed(dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dtype ", DTypeName(dtype), " is no launch's: it travels as one of ",
+        ComputedDTypeNames()));
+  }
   if (IsReducing(KindOf(launch.kind))) {
-    RETURN_IF_ERROR(ReduceOpFromInt(launch.reduce_op).status());
+    ASSIGN_OR_RETURN(const ReduceOp op, ReduceOpFromInt(launch.reduce_op));
+    RETURN_IF_ERROR(CheckReducible(dtype, op));
+    if (op == ReduceOp::kPremulSum && !HasScale(launch)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("premul_sum of a launch of ", launch.struct_size,
+                       " bytes, which ends before its scale; it must have ",
+                       sizeof(launch)));
+    }
   }
   if (IsRooted(KindOf(launch.kind)) &&
       (launch.root < 0 || launch.root >= size)) {
@@ -347,6 +381,9 @@ Difference DifferenceOfHeads(const commsched_launch_t& a,
   }
   if (a.dtype != b.dtype) return {"dtype", dtype(a), dtype(b)};
   if (a.reduce_op != b.reduce_op) return {"reduction", op(a), op(b)};
+  if (BitsOf(a.scale) != BitsOf(b.scale)) {
+    return {"scale", ScaleText(a.scale), ScaleText(b.scale)};
+  }
   if (a.root != b.root) {
     return {"root", absl::StrCat(a.root), absl::StrCat(b.root)};
   }
@@ -426,11 +463,13 @@ absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
 }
 
 commsched_launch_t Normalized(const commsched_launch_t& launch) {
-  commsched_launch_t result = launch;
+  commsched_launch_t result = {};
+  std::memcpy(&result, &launch, kFirstLaunchBytes);
   if (!IsReducing(KindOf(launch.kind))) {
     result.reduce_op = 0;
     result.deterministic = 0;
   }
+  if (result.reduce_op == COMMSCHED_PREMUL_SUM) result.scale = launch.scale;
   if (!IsRooted(KindOf(launch.kind))) result.root = 0;
   if (!IsTagged(launch)) result.tag = 0;
   if (launch.kind == COMMSCHED_BARRIER) {
@@ -446,7 +485,7 @@ uint64_t SignatureOf(const commsched_launch_t& launch, int size) {
       launch.kind,          launch.dtype,
       launch.reduce_op,     static_cast<uint64_t>(launch.root),
       launch.deterministic, launch.num_members,
-      launch.flags};
+      launch.flags,         BitsOf(launch.scale)};
   uint64_t hash = XXH3_64bits(head, sizeof(head));
   // Counts of successive members with equal parts, hashed together.
   uint64_t equal[64];

@@ -57,7 +57,8 @@ absl::StatusOr<Extents> ExtentsOf(const commsched_launch_t& launch,
 absl::Status CheckLaunch(const commsched_launch_t& launch, uint32_t max_members,
                          int rank, int size);
 
-// A copy without what its kind does not use, so that copies can be compared.
+// A copy without what its kind and reduction do not use, so that copies can be
+// compared; and with 0 for what `launch` ends before.
 commsched_launch_t Normalized(const commsched_launch_t& launch);
 
 // Hash of what all members of a collective must agree on: everything but

@@ -125,9 +125,11 @@ constexpr commsched_backend_t kTable = {
                     COMMSCHED_BACKEND_P2P | COMMSCHED_BACKEND_PROCESSES,
     .name = "null",
     .version = COMMSCHED_VERSION_STRING,
-    .kinds = 0,  // All of them, as of what follows.
+    .kinds = 0,  // All of them, as of dtypes.
     .dtypes = 0,
-    .reductions = 0,
+    .reductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS |
+                  COMMSCHED_BACKEND_BITWISE_REDUCTIONS |
+                  COMMSCHED_BACKEND_SCALED_REDUCTIONS,
     .memory_kinds = 0,
     .instance_create = &InstanceCreate,
     .instance_destroy = &InstanceDestroy,

@@ -21,16 +21,20 @@
 namespace commsched {
 namespace {
 
+using kernels::And;
 using kernels::Bfloat16;
 using kernels::Half;
 using kernels::Max;
 using kernels::MeanFactor;
 using kernels::MeanOf;
 using kernels::Min;
+using kernels::Or;
 using kernels::Plain;
 using kernels::Product;
+using kernels::ScaledSum;
 using kernels::Sum;
 using kernels::WideSum;
+using kernels::Xor;
 
 // Inputs are combined a tile at a time, so that accumulators stay in the
 // first-level cache or registers. The sizes of tiles are constants: there are
@@ -157,6 +161,10 @@ COMMSCHED_ELEMENT int LoadBlock(const Reduction& reduction, int input,
       return 2;
     default:
       LoadLeaf<Format, Op, kCount, 1>(reduction, input, first, sum);
+      if constexpr (std::is_same_v<Op, ScaledSum>) {
+        const auto scale = static_cast<Accumulator>(reduction.scale);
+        for (uint64_t i = 0; i < kCount; ++i) sum[i] *= scale;
+      }
       return 1;
   }
 }
@@ -325,6 +333,15 @@ COMMSCHED_ELEMENT void ReduceTile(
     case ReduceOp::kProd:
       CombineTile<Format, Product, kCount>(reduction, first, waiting, sum);
       break;
+    case ReduceOp::kPremulSum:
+      if constexpr (!std::is_integral_v<typename Format::Accumulator>) {
+        CombineTile<Format, ScaledSum, kCount>(reduction, first, waiting, sum);
+      }
+      break;
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
+      break;  // ReduceBits()
   }
   StoreTile<Format, kCount>(reduction, first, sum);
 }
@@ -341,6 +358,33 @@ COMMSCHED_ELEMENT uint64_t ReduceTiles(const Reduction& reduction,
     ReduceTile<Format, kElements>(reduction, first, &waiting, sum);
   }
   return first;
+}
+
+template <typename Op, uint64_t kElements>
+COMMSCHED_ELEMENT uint64_t CombineBits(const Reduction& reduction,
+                                       uint64_t first) {
+  alignas(64) uint8_t bits[kElements] = {};
+  Waiting<uint8_t, kElements> waiting;
+  for (; reduction.count - first >= kElements; first += kElements) {
+    CombineTile<Plain<uint8_t>, Op, kElements>(reduction, first, &waiting,
+                                               bits);
+    StoreTile<Plain<uint8_t>, kElements>(reduction, first, bits);
+  }
+  return first;
+}
+
+template <typename Op>
+COMMSCHED_ELEMENT void CombineAllBits(const Reduction& reduction) {
+  uint64_t first = CombineBits<Op, kTileBytes>(reduction, 0);
+  first = CombineBits<Op, kTileBytes / 8>(reduction, first);
+  CombineBits<Op, 1>(reduction, first);
+}
+
+// Of any integers: `count` is bytes.
+COMMSCHED_ELEMENT void ReduceBits(const Reduction& reduction) {
+  if (reduction.op == ReduceOp::kBand) return CombineAllBits<And>(reduction);
+  if (reduction.op == ReduceOp::kBor) return CombineAllBits<Or>(reduction);
+  CombineAllBits<Xor>(reduction);
 }
 
 template <typename Format>
@@ -404,6 +448,7 @@ COMMSCHED_DEFINE_REDUCE(I8, ReduceIntegers<int8_t>)
 COMMSCHED_DEFINE_REDUCE(I32, ReduceIntegers<int32_t>)
 COMMSCHED_DEFINE_REDUCE(I64, ReduceIntegers<int64_t>)
 COMMSCHED_DEFINE_REDUCE(U8, ReduceIntegers<uint8_t>)
+COMMSCHED_DEFINE_REDUCE(BytesOfBits, ReduceBits)
 
 }  // namespace
 
@@ -433,11 +478,27 @@ uint64_t PartialBytes(DType dtype, ReduceOp op) {
       return is_mean ? sizeof(WideSum<int32_t>) : sizeof(int32_t);
     case DType::kI64:
       return is_mean ? sizeof(WideSum<int64_t>) : sizeof(int64_t);
+    // Not computed with.
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kC64:
+    case DType::kC128:
+    case DType::kBool:
+      break;
   }
   return 0;
 }
 
 void Reduce(DType dtype, const Reduction& reduction) {
+  if (IsBitwise(reduction.op)) {
+    Reduction of_bytes = reduction;
+    of_bytes.count *= DTypeSize(dtype);
+    return ReduceBytesOfBits(of_bytes);
+  }
   switch (dtype) {
     case DType::kF32:
       return ReduceF32(reduction);
@@ -455,6 +516,17 @@ void Reduce(DType dtype, const Reduction& reduction) {
       return ReduceI64(reduction);
     case DType::kU8:
       return ReduceU8(reduction);
+    // Not computed with.
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kC64:
+    case DType::kC128:
+    case DType::kBool:
+      break;
   }
 }
 

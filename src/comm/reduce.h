@@ -24,6 +24,8 @@ struct Reduction {
   void* result = nullptr;  // Apart from the inputs, or at the address of one
                            // whose elements are as wide.
   uint64_t count = 0;
+  // kPremulSum: what inputs that are no partial sums are multiplied by.
+  double scale = 1;
 
   // What the inputs are the sums of; `data` of each is that of `inputs`, which
   // may then be null. Without it, input i is what position i has.
@@ -44,7 +46,11 @@ struct Reduction {
 // once. Sums and products of integers wrap. NaN wins over numbers in min and
 // max. kAvg divides the sum by the size of the group: f64 by multiplying with
 // 1/size in f64, other floats in fp32; integers divide the exact sum, which is
-// wider than the type (PartialBytes()), truncating towards zero.
+// wider than the type (PartialBytes()), truncating towards zero. kPremulSum
+// rounds the scale to the accumulator's type, once, and each product to it,
+// before it is added; a partial sum is of products, and not multiplied again.
+//
+// IsReducible(dtype, reduction.op).
 void Reduce(DType dtype, const Reduction& reduction);
 
 // Bytes of an element of a partial sum.

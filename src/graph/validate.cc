@@ -194,6 +194,11 @@ absl::Status ValidateName(absl::string_view what, absl::string_view name) {
 
 absl::Status ValidateBuffer(const Buffer& buffer) {
   RETURN_IF_ERROR(DTypeFromInt(static_cast<int64_t>(buffer.dtype)).status());
+  if (!IsComputed(buffer.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer '", buffer.name, "': dtype ", DTypeName(buffer.dtype),
+        " is for channels; graphs take ", ComputedDTypeNames()));
+  }
   if (buffer.ownership > Ownership::kLateBound) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer '", buffer.name, "': ownership ",

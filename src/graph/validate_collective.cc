@@ -254,8 +254,13 @@ absl::Status ValidateKind(const Op& op) {
         absl::StrCat("op '", op.name, "': collective kind ",
                      static_cast<int>(kind), " is not in 0..8"));
   }
-  return ReduceOpFromInt(static_cast<int64_t>(op.collective.reduce_op))
-      .status();
+  const ReduceOp reduce_op = op.collective.reduce_op;
+  RETURN_IF_ERROR(ReduceOpFromInt(static_cast<int64_t>(reduce_op)).status());
+  if (static_cast<int>(reduce_op) < kNumGraphReduceOps) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(CollectiveKindName(kind), " '", op.name, "': reduction ",
+                   ReduceOpName(reduce_op), " is for channels; graphs take ",
+                   GraphReduceOpNames()));
 }
 
 absl::Status ValidateGroupAndRoot(const Graph& graph, const Op& op) {
@@ -299,6 +304,16 @@ absl::Status ValidateLossy(const Subject& s) {
     case DType::kI32:
     case DType::kI64:
     case DType::kU8:
+    // Not in graphs.
+    case DType::kI16:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kC64:
+    case DType::kC128:
+    case DType::kBool:
       break;
   }
   return s.Invalid(absl::StrCat("buffer '", buffer.name, "' is ",

@@ -69,6 +69,26 @@ struct Product {
   }
 };
 
+// A sum whose inputs are multiplied by a scale before.
+struct ScaledSum : Sum {};
+
+// Of bits, so that a wider type may be combined byte by byte.
+struct And {
+  static COMMSCHED_ELEMENT uint8_t Of(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>(a & b);
+  }
+};
+struct Or {
+  static COMMSCHED_ELEMENT uint8_t Of(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>(a | b);
+  }
+};
+struct Xor {
+  static COMMSCHED_ELEMENT uint8_t Of(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>(a ^ b);
+  }
+};
+
 // `b != b` is NaN; if `a` is NaN, no comparison holds and it stays.
 struct Min {
   template <typename T>

@@ -5,13 +5,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/dtype.h"
 #include "graph/collective_shape.h"
 #include "plan/coding.h"
 
 namespace commsched {
 namespace {
 
-uint32_t MaskOf(uint32_t mask) { return mask == 0 ? UINT32_MAX : mask; }
+// Of what graphs have. What is for channels alone is of no matter to a plan,
+// and to its fingerprint: all of it is set.
+uint32_t MaskOf(uint32_t mask, uint32_t of_graphs) {
+  return mask == 0 ? UINT32_MAX : mask | ~of_graphs;
+}
 
 template <typename Enum>
 bool Has(uint32_t mask, Enum bit) {
@@ -66,9 +71,10 @@ BackendModel ModelOf(const commsched_backend_t& backend) {
           .point_to_point = can(COMMSCHED_BACKEND_P2P),
           .serial_lanes = can(COMMSCHED_BACKEND_STREAM_ORDERED),
           .host_sums = can(COMMSCHED_BACKEND_HOST_SUMS),
-          .kinds = MaskOf(backend.kinds),
-          .dtypes = MaskOf(backend.dtypes),
-          .reductions = MaskOf(backend.reductions)};
+          .kinds = MaskOf(backend.kinds, (2u << COMMSCHED_RECV) - 1),
+          .dtypes = MaskOf(backend.dtypes, (1u << kNumComputedDTypes) - 1),
+          .reductions =
+              MaskOf(backend.reductions, COMMSCHED_BACKEND_BASIC_REDUCTIONS)};
 }
 
 absl::Status CheckBackend(const Plan& plan,

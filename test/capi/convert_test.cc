@@ -154,9 +154,9 @@ TEST(ConvertTest, EnumBeyondItsLastNameIsRefused) {
   buffer.dtype = COMMSCHED_U8;
   buffer.ownership = COMMSCHED_BOUND;
   EXPECT_OK(ToBuffer(buffer));
-  buffer.dtype = COMMSCHED_U8 + 1;
+  buffer.dtype = COMMSCHED_BOOL + 1;
   EXPECT_THAT(ToBuffer(buffer), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         "dtype is 8, outside 0..7"));
+                                         "dtype is 17, outside 0..16"));
   EXPECT_THAT(ToFlag("x.on", 2), StatusIs(absl::StatusCode::kInvalidArgument,
                                           "x.on is 2, not 0 or 1"));
 }

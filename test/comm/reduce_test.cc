@@ -22,7 +22,8 @@ namespace commsched {
 namespace {
 
 template <typename T>
-T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values) {
+T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values,
+            double scale = 1) {
   std::vector<const void*> inputs;
   for (const T& value : values) inputs.push_back(&value);
   T result;
@@ -32,6 +33,7 @@ T ReduceOne(DType dtype, ReduceOp op, const std::vector<T>& values) {
   reduction.inputs = inputs.data();
   reduction.result = &result;
   reduction.count = 1;
+  reduction.scale = scale;
   Reduce(dtype, reduction);
   return result;
 }
@@ -74,14 +76,21 @@ class RandomFloats {
 };
 
 // A group whose positions have random elements of some type.
+ReduceOp SomeReduction(DType dtype, std::minstd_rand* random) {
+  while (true) {
+    const auto op = static_cast<ReduceOp>((*random)() % kNumReduceOps);
+    if (IsReducible(dtype, op)) return op;
+  }
+}
+
 class RandomGroup {
  public:
   using Bytes = std::vector<unsigned char>;
 
   explicit RandomGroup(uint32_t seed)
       : random_(seed),
-        dtype_(static_cast<DType>(random_() % kNumDTypes)),
-        op_(static_cast<ReduceOp>(random_() % kNumReduceOps)),
+        dtype_(static_cast<DType>(random_() % kNumComputedDTypes)),
+        op_(SomeReduction(dtype_, &random_)),
         size_(1 + random_() % 40),
         count_(1 + random_() % 150),
         bytes_(count_ * static_cast<uint64_t>(DTypeSize(dtype_))),
@@ -147,6 +156,7 @@ class RandomGroup {
     reduction.pieces = pieces.data();
     reduction.size = size_;
     reduction.count = count_;
+    reduction.scale = 0.7;
     reduction.result = result;
     reduction.result_is_partial = is_partial;
     return reduction;
@@ -288,9 +298,57 @@ TEST(ReduceTest, AveragesMultiplyByTheReciprocal) {
             7.0 * (1.0 / 3.0));
 }
 
+TEST(ReduceTest, BitsOfIntegersAreCombinedOneByOne) {
+  EXPECT_EQ(ReduceOne<uint8_t>(DType::kU8, ReduceOp::kBand, {0x3f, 0xf5, 0x9d}),
+            0x15);
+  EXPECT_EQ(ReduceOne<int8_t>(DType::kI8, ReduceOp::kBor, {-128, 1, 4}), -123);
+  EXPECT_EQ(ReduceOne<int32_t>(DType::kI32, ReduceOp::kBxor,
+                               {0x70605040, 0x01020304, 0x00ff00ff}),
+            0x719d53bb);
+  EXPECT_EQ(ReduceOne<int64_t>(DType::kI64, ReduceOp::kBor,
+                               {INT64_MIN, int64_t{1} << 40, 0}),
+            INT64_MIN + (int64_t{1} << 40));
+}
+
+// One that rounds the sum only, or fuses product and sum, has other bits.
+TEST(ReduceTest, AScaleMultipliesEachInputAndTheProductIsRounded) {
+  const auto scaled = [](float value) {
+    volatile float product = value * 0.1f;
+    return product;
+  };
+  for (const float a : {1.0f, 3.3f, 5.7f, 1e-3f}) {
+    for (const float b : {7.0f, -3.1f, 0.3f}) {
+      EXPECT_EQ(
+          ReduceOne<float>(DType::kF32, ReduceOp::kPremulSum, {a, b}, 0.1),
+          scaled(a) + scaled(b))
+          << a << " " << b;
+    }
+  }
+  EXPECT_EQ(ReduceOne<float>(DType::kF32, ReduceOp::kPremulSum, {3}, 0.1),
+            scaled(3));
+  EXPECT_EQ(ReduceOne<double>(DType::kF64, ReduceOp::kPremulSum, {3, 5}, 0.1),
+            3 * 0.1 + 5 * 0.1);
+}
+
+// 0.1 has other bits as binary16: the product is of the fp32 that is nearest.
+TEST(ReduceTest, AScaleOf16BitTypesIsAnFp32AndTheSumIsRoundedOnce) {
+  const std::vector<float> values = {1000, 3, 77};
+  std::vector<uint16_t> halves, brains;
+  for (const float value : values) {
+    halves.push_back(FloatToHalf(value));
+    brains.push_back(FloatToBfloat16(value));
+  }
+  const float sum = (1000 * 0.1f + 3 * 0.1f) + 77 * 0.1f;
+  EXPECT_EQ(ReduceOne<uint16_t>(DType::kF16, ReduceOp::kPremulSum, halves, 0.1),
+            FloatToHalf(sum));
+  EXPECT_EQ(
+      ReduceOne<uint16_t>(DType::kBF16, ReduceOp::kPremulSum, brains, 0.1),
+      FloatToBfloat16(sum));
+}
+
 // Vector bodies and scalar tails give the same.
 TEST(ReduceTest, TheSameAtEveryPlaceInABlock) {
-  for (int d = 0; d < kNumDTypes; ++d) {
+  for (int d = 0; d < kNumComputedDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
     constexpr uint64_t kCount = 67;
     const auto bytes = static_cast<uint64_t>(DTypeSize(dtype));
@@ -303,6 +361,7 @@ TEST(ReduceTest, TheSameAtEveryPlaceInABlock) {
     std::vector<unsigned char> result(kCount * bytes);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
+      if (!IsReducible(dtype, op)) continue;
       Reduction reduction;
       reduction.op = op;
       reduction.num_inputs = 2;

@@ -418,6 +418,11 @@ TEST(ModuleOpsContractTest, BadGroupsAndActivationsAreNamed) {
     EXPECT_ENGINE_ERROR(commsched_engine_add_activation(engine, &desc, &id),
                         COMMSCHED_INVALID_ARGUMENT, HasSubstr("'e'"));
     desc.count = 1;
+    desc.dtype = COMMSCHED_BOOL;
+    EXPECT_ENGINE_ERROR(
+        commsched_engine_add_activation(engine, &desc, &id),
+        COMMSCHED_INVALID_ARGUMENT,
+        HasSubstr("'e': dtype bool is for channels; graphs take f32"));
     desc.dtype = 99;
     EXPECT_EQ(commsched_engine_add_activation(engine, &desc, &id),
               COMMSCHED_INVALID_ARGUMENT);

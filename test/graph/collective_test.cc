@@ -215,8 +215,15 @@ TEST_F(CollectiveTest, UnknownGroupKindAndReductionAreRefused) {
   ExpectInvalid(static_cast<Kind>(9), Whole(a_), Whole(a_), {},
                 "collective kind 9 is not in 0..8");
   Op op = Collective("op", Kind::kAllReduce, dp_, Whole(a_), Whole(a_));
-  op.collective.reduce_op = static_cast<ReduceOp>(5);
-  ExpectRefused(op, StatusCode::kInvalidArgument, "reduction 5");
+  op.collective.reduce_op = static_cast<ReduceOp>(kNumReduceOps);
+  ExpectRefused(op, StatusCode::kInvalidArgument, "reduction 9");
+  for (int r = kNumGraphReduceOps; r < kNumReduceOps; ++r) {
+    op.collective.reduce_op = static_cast<ReduceOp>(r);
+    ExpectRefused(op, StatusCode::kInvalidArgument,
+                  "reduction " +
+                      std::string(ReduceOpName(op.collective.reduce_op)) +
+                      " is for channels; graphs take sum, avg, min, max, prod");
+  }
 }
 
 class PointToPointTest : public CollectiveTest {

@@ -97,13 +97,26 @@ TEST_F(GraphTest, BufferNeedsElementsAKnownTypeAndAKnownOwner) {
   EXPECT_THAT(graph_.AddBuffer(F32("b", 0)),
               StatusIs(StatusCode::kInvalidArgument, "'b' has 0 elements"));
   Buffer buffer = F32("b", 1);
-  buffer.dtype = static_cast<DType>(8);
+  buffer.dtype = static_cast<DType>(kNumDTypes);
   EXPECT_THAT(graph_.AddBuffer(buffer),
-              StatusIs(StatusCode::kInvalidArgument, "dtype 8"));
+              StatusIs(StatusCode::kInvalidArgument, "dtype 17"));
   buffer.dtype = DType::kF32;
   buffer.ownership = static_cast<Ownership>(3);
   EXPECT_THAT(graph_.AddBuffer(buffer),
               StatusIs(StatusCode::kInvalidArgument, "ownership 3"));
+}
+
+TEST_F(GraphTest, BufferOfATypeThatOnlyTravelsIsRefusedByName) {
+  for (int d = kNumComputedDTypes; d < kNumDTypes; ++d) {
+    Buffer buffer = F32("b", 1);
+    buffer.dtype = static_cast<DType>(d);
+    EXPECT_THAT(
+        graph_.AddBuffer(buffer),
+        StatusIs(StatusCode::kInvalidArgument,
+                 "buffer 'b': dtype " + std::string(DTypeName(buffer.dtype)) +
+                     " is for channels; graphs take f32, f64, f16, bf16, i8, "
+                     "i32, i64, u8"));
+  }
 }
 
 TEST_F(GraphTest, BufferOfMoreThanTwoToThe63BytesIsRefused) {

@@ -116,7 +116,7 @@ class Generator {
     const auto kind = static_cast<CollectiveKind>(Below(9));
     const GroupId group = SomeGroup();
     Op op = Collective(name, kind, group, SomeAccess(), SomeAccess());
-    op.collective.reduce_op = static_cast<ReduceOp>(Below(kNumReduceOps));
+    op.collective.reduce_op = static_cast<ReduceOp>(Below(kNumGraphReduceOps));
     op.collective.root = Below(graph_.group(group).size);
     op.collective.peer_offset = Below(9) - 4;
     op.collective.lossy = MayBeLossy(kind) && Below(4) == 0;

@@ -300,5 +300,20 @@ TEST(RegionsTest, AKindNeedsABackendThatTakesIt) {
       StatusIs(absl::StatusCode::kFailedPrecondition, "cannot do all_gather"));
 }
 
+// Else the plans of a backend, and their fingerprints, would change with what
+// graphs never ask it for.
+TEST(RegionsTest, APlanDoesNotSeeWhatIsForChannelsAlone) {
+  commsched_backend_t table = Without(0);
+  table.reductions = 0;
+  const uint32_t of_all = ModelOf(table).reductions;
+  table.reductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS;
+  EXPECT_EQ(ModelOf(table).reductions, of_all);
+  table.reductions |= COMMSCHED_BACKEND_BITWISE_REDUCTIONS |
+                      COMMSCHED_BACKEND_SCALED_REDUCTIONS;
+  EXPECT_EQ(ModelOf(table).reductions, of_all);
+  table.reductions = 1u << COMMSCHED_SUM;
+  EXPECT_NE(ModelOf(table).reductions, of_all);
+}
+
 }  // namespace
 }  // namespace commsched

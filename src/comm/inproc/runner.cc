@@ -150,6 +150,7 @@ void* BlockRunner::OutputOf(const TransferBlock& block, int rank,
 void BlockRunner::ReduceInputs(const BlockMemory* next) const {
   Reduction reduction;
   reduction.op = static_cast<ReduceOp>(transfer_.shape().reduce_op);
+  reduction.scale = transfer_.shape().scale;
   reduction.num_inputs = now_->num_inputs;
   reduction.inputs = now_->inputs.data();
   reduction.result = now_->outputs[0];

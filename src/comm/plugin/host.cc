@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -43,13 +44,18 @@ void* Allocate(void* /*user*/, uint64_t bytes) {
 
 void Free(void* /*user*/, void* address) { std::free(address); }
 
+bool CanReduce(commsched_dtype_t dtype, commsched_reduce_op_t op) {
+  return DTypeFromInt(dtype).ok() && ReduceOpFromInt(op).ok() &&
+         IsReducible(static_cast<DType>(dtype), static_cast<ReduceOp>(op));
+}
+
 commsched_status_t ReduceForPlugin(void* /*user*/, commsched_dtype_t dtype,
                                    commsched_reduce_op_t op,
                                    uint32_t num_inputs,
                                    const void* const* inputs, uint64_t count,
                                    void* output) {
-  if (!DTypeFromInt(dtype).ok() || !ReduceOpFromInt(op).ok() ||
-      num_inputs < 1 || num_inputs > INT32_MAX) {
+  if (!CanReduce(dtype, op) || op == COMMSCHED_PREMUL_SUM || num_inputs < 1 ||
+      num_inputs > INT32_MAX) {
     return COMMSCHED_INVALID_ARGUMENT;
   }
   Reduction reduction;
@@ -82,9 +88,14 @@ bool AreNodes(const commsched_tree_sum_t& sum) {
 
 commsched_status_t ReduceTreeForPlugin(void* /*user*/,
                                        const commsched_tree_sum_t* sum) {
-  if (sum == nullptr || sum->struct_size < sizeof(*sum) ||
-      !DTypeFromInt(sum->dtype).ok() || !ReduceOpFromInt(sum->op).ok() ||
-      !AreNodes(*sum)) {
+  // Until 0.2 it ended before `scale`.
+  if (sum == nullptr ||
+      sum->struct_size < offsetof(commsched_tree_sum_t, scale) ||
+      !CanReduce(sum->dtype, sum->op) || !AreNodes(*sum)) {
+    return COMMSCHED_INVALID_ARGUMENT;
+  }
+  const bool is_scaled = sum->op == COMMSCHED_PREMUL_SUM;
+  if (is_scaled && sum->struct_size < sizeof(*sum)) {
     return COMMSCHED_INVALID_ARGUMENT;
   }
   Reduction reduction;
@@ -95,6 +106,7 @@ commsched_status_t ReduceTreeForPlugin(void* /*user*/,
   reduction.result = sum->output;
   reduction.result_is_partial = sum->output_is_partial != 0;
   reduction.count = sum->count;
+  if (is_scaled) reduction.scale = sum->scale;
   Reduce(static_cast<DType>(sum->dtype), reduction);
   return COMMSCHED_OK;
 }

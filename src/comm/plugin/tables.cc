@@ -107,6 +107,20 @@ absl::Status FindLaunchBytes(commsched_backend_t* table,
   return CheckSize(what, table->launch_bytes, kFirst, "launch_bytes");
 }
 
+// Leaves the first `num_known` bits of a mask of which 0 means a default, so
+// that one without any of them must not become 0.
+absl::Status KeepKnown(absl::string_view what, const char* field,
+                       uint32_t num_known, uint32_t* mask) {
+  const uint32_t known = *mask & ((1u << num_known) - 1);
+  if (known == 0 && *mask != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ".", field, " is ", *mask, ", of which bits 0..",
+                     num_known - 1, " are known here"));
+  }
+  *mask = known;
+  return absl::OkStatus();
+}
+
 absl::Status Check(commsched_backend_t* table, absl::string_view what) {
   RETURN_IF_ERROR(CheckPresent(
       what, {{"instance_create", table->instance_create != nullptr},
@@ -118,6 +132,10 @@ absl::Status Check(commsched_backend_t* table, absl::string_view what) {
              {"abort", table->abort != nullptr},
              {"comm_destroy", table->comm_destroy != nullptr}}));
   table->capabilities &= 2 * COMMSCHED_BACKEND_OWN_COUNTS - 1;
+  RETURN_IF_ERROR(KeepKnown(what, "kinds", COMMSCHED_RECV + 1, &table->kinds));
+  RETURN_IF_ERROR(KeepKnown(what, "dtypes", COMMSCHED_U8 + 1, &table->dtypes));
+  RETURN_IF_ERROR(KeepKnown(what, "reductions", COMMSCHED_PREMUL_SUM + 1,
+                            &table->reductions));
   const bool stream_ordered =
       (table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED) != 0;
   const bool is_inline = (table->capabilities & COMMSCHED_BACKEND_INLINE) != 0;

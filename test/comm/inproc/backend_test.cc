@@ -3,6 +3,7 @@
 #include "comm/inproc/backend.h"
 
 #include <barrier>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -126,6 +127,70 @@ TEST(InprocBackendTest, AnyMemberCanDoALargeTransfer) {
   ASSERT_OK_AND_ASSIGN(const auto idle, last.Poll());
   EXPECT_EQ(idle.done, 1u);
   EXPECT_EQ(idle.cpu_ns, 0);
+}
+
+// One member sums up what all have: with its scale, if they differ.
+TEST(InprocBackendTest, MembersGiveOneScale) {
+  auto world = WorldOf(2);
+  CommDriver first, last;
+  ASSERT_OK(first.Create(world.get(), {}, 0));
+  ASSERT_OK(last.Create(world.get(), {}, 1));
+  Sum a(10), b(10);
+  a.launch.reduce_op = b.launch.reduce_op = COMMSCHED_PREMUL_SUM;
+  a.launch.scale = b.launch.scale = 0.5;
+  ASSERT_OK(first.Launch(a.launch));
+  ASSERT_OK(last.LaunchAndWait(b.launch));
+  ASSERT_OK(first.Wait());
+  EXPECT_EQ(a.data, std::vector<float>(10, 1.0f));
+  b.launch.scale = 0.50000000000000011;
+  ASSERT_OK(first.Launch(a.launch));
+  EXPECT_THAT(last.LaunchAndWait(b.launch),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "rank 0 has scale 0.5, rank 1 has 0.50000000000000011"));
+}
+
+TEST(InprocBackendTest, AScaleOfAnotherReductionIsNotLookedAt) {
+  auto world = WorldOf(2);
+  CommDriver first, last;
+  ASSERT_OK(first.Create(world.get(), {}, 0));
+  ASSERT_OK(last.Create(world.get(), {}, 1));
+  Sum a(10), b(10);
+  a.launch.reduce_op = b.launch.reduce_op = COMMSCHED_SUM;
+  b.launch.scale = 0.5;
+  // A plugin that stands on this backend may end it before.
+  a.launch.struct_size = offsetof(commsched_launch_t, scale);
+  ASSERT_OK(first.Launch(a.launch));
+  ASSERT_OK(last.LaunchAndWait(b.launch));
+  EXPECT_EQ(a.data[9], 2.0f);
+}
+
+TEST(InprocBackendTest, WhatIsNotReducedIsRefusedByName) {
+  const auto refused = [](auto change, const char* why) {
+    auto world = WorldOf(1);
+    CommDriver comm;
+    ASSERT_OK(comm.Create(world.get(), {}, 0));
+    Sum sum(10);
+    change(&sum.launch);
+    EXPECT_THAT(comm.Launch(sum.launch),
+                StatusIs(absl::StatusCode::kInvalidArgument, why));
+  };
+  refused([](commsched_launch_t* l) { l->reduce_op = COMMSCHED_BAND; },
+          "dtype f32 is not reduced by band, which takes i8, i32, i64, u8");
+  refused(
+      [](commsched_launch_t* l) {
+        l->dtype = COMMSCHED_I32;
+        l->reduce_op = COMMSCHED_PREMUL_SUM;
+      },
+      "dtype i32 is not reduced by premul_sum, which takes f32, f64, f16, "
+      "bf16");
+  refused([](commsched_launch_t* l) { l->dtype = COMMSCHED_BOOL; },
+          "dtype bool is no launch's: it travels as one of f32, f64");
+  refused(
+      [](commsched_launch_t* l) {
+        l->reduce_op = COMMSCHED_PREMUL_SUM;
+        l->struct_size = offsetof(commsched_launch_t, scale);
+      },
+      "bytes, which ends before its scale; it must have ");
 }
 
 TEST(InprocBackendTest, LaunchesBecomeDoneInOrder) {

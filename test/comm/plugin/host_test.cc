@@ -1,5 +1,6 @@
 #include "comm/plugin/host.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -83,6 +84,61 @@ TEST(PluginHostTest, RefusesWhatItCannotReduce) {
   EXPECT_EQ(host->reduce(host->user, COMMSCHED_F32, COMMSCHED_SUM, 0, inputs, 1,
                          &value),
             COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(host->reduce(host->user, COMMSCHED_F32, COMMSCHED_BAND, 1, inputs,
+                         1, &value),
+            COMMSCHED_INVALID_ARGUMENT);
+  // It is given no scale.
+  EXPECT_EQ(host->reduce(host->user, COMMSCHED_F32, COMMSCHED_PREMUL_SUM, 1,
+                         inputs, 1, &value),
+            COMMSCHED_INVALID_ARGUMENT);
+  EXPECT_EQ(host->reduce(host->user, COMMSCHED_BOOL, COMMSCHED_SUM, 1, inputs,
+                         1, &value),
+            COMMSCHED_INVALID_ARGUMENT);
+}
+
+// A plugin of 0.1 says where its description ends.
+TEST(PluginHostTest, SumsOfAPluginThatKnowsNoScaleAreAsTheyWere) {
+  const commsched_host_t* host = NewPluginHost("test");
+  const float values[] = {1, 2};
+  const commsched_piece_t pieces[] = {{0, 1, 0, 0, &values[0]},
+                                      {1, 2, 0, 0, &values[1]}};
+  float output = 0;
+  commsched_tree_sum_t sum = {};
+  sum.struct_size = offsetof(commsched_tree_sum_t, scale);
+  sum.dtype = COMMSCHED_F32;
+  sum.op = COMMSCHED_SUM;
+  sum.size = sum.num_pieces = 2;
+  sum.pieces = pieces;
+  sum.count = 1;
+  sum.output = &output;
+  sum.scale = 5;  // Not its.
+  EXPECT_EQ(host->reduce_tree(host->user, &sum), COMMSCHED_OK);
+  EXPECT_EQ(output, 3);
+  sum.op = COMMSCHED_PREMUL_SUM;
+  EXPECT_EQ(host->reduce_tree(host->user, &sum), COMMSCHED_INVALID_ARGUMENT);
+  sum.struct_size = sizeof(sum);
+  EXPECT_EQ(host->reduce_tree(host->user, &sum), COMMSCHED_OK);
+  EXPECT_EQ(output, 15);
+}
+
+TEST(PluginHostTest, PartialSumsAreOfScaledInputs) {
+  const commsched_host_t* host = NewPluginHost("test");
+  const float one = 1, partial = 10;
+  const commsched_piece_t pieces[] = {{0, 2, 1, 0, &partial},
+                                      {2, 3, 0, 0, &one}};
+  float output = 0;
+  commsched_tree_sum_t sum = {};
+  sum.struct_size = sizeof(sum);
+  sum.dtype = COMMSCHED_F32;
+  sum.op = COMMSCHED_PREMUL_SUM;
+  sum.size = 3;
+  sum.num_pieces = 2;
+  sum.pieces = pieces;
+  sum.count = 1;
+  sum.output = &output;
+  sum.scale = 0.5;
+  ASSERT_EQ(host->reduce_tree(host->user, &sum), COMMSCHED_OK);
+  EXPECT_EQ(output, 10.5f);
 }
 
 }  // namespace

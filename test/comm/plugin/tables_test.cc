@@ -268,6 +268,26 @@ TEST(PluginTablesTest, CapabilitiesOfLaterVersionsAreLeftAside) {
             uint32_t{COMMSCHED_BACKEND_P2P});
 }
 
+// Else a mask of none of the known ones would be 0, which stands for all.
+TEST(PluginTablesTest, WhatABackendTakesOfLaterVersionsIsLeftAside) {
+  commsched_backend_t table = GoodBackend();
+  table.reductions = 1u << 31 | COMMSCHED_BACKEND_BITWISE_REDUCTIONS;
+  ASSERT_OK_AND_ASSIGN(const auto plugins,
+                       Read(COMMSCHED_PLUGIN_BACKEND, &table));
+  const auto* const read =
+      static_cast<const commsched_backend_t*>(plugins[0].table.get());
+  EXPECT_EQ(read->reductions, uint32_t{COMMSCHED_BACKEND_BITWISE_REDUCTIONS});
+  EXPECT_EQ(read->dtypes, 0u);
+  EXPECT_THAT(BackendWith([](auto& t) { t.reductions = 1u << 31; }),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "reductions is 2147483648, of which bits 0..8 are"));
+  EXPECT_THAT(BackendWith([](auto& t) { t.dtypes = 1u << COMMSCHED_BOOL; }),
+              StatusIs(StatusCode::kInvalidArgument,
+                       "dtypes is 65536, of which bits 0..7 are known here"));
+  EXPECT_THAT(BackendWith([](auto& t) { t.kinds = 1u << 31; }),
+              StatusIs(StatusCode::kInvalidArgument, "kinds is 2147483648"));
+}
+
 TEST(PluginTablesTest, AListIsTakenWholeOrNotAtAll) {
   const commsched_codec_t good = GoodCodec();
   commsched_codec_t bad = GoodCodec();
