@@ -559,6 +559,7 @@ Outcome Comm::Sum(const Operation& operation, const Step& step) {
   sum.struct_size = sizeof(sum);
   sum.dtype = operation.dtype;
   sum.op = operation.reduce_op;
+  sum.scale = operation.scale;
   sum.size = static_cast<uint32_t>(size());
   sum.num_pieces = step.num_inputs;
   sum.pieces = pieces_.data();

@@ -305,9 +305,11 @@ const commsched_backend_t kBackend = {
                     COMMSCHED_BACKEND_WAITS_BESIDE,
     .name = "ucx",
     .version = COMMSCHED_VERSION_STRING,
-    .kinds = 0,  // All of them, as of what follows.
+    .kinds = 0,  // All of them, as of dtypes.
     .dtypes = 0,
-    .reductions = 0,
+    .reductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS |
+                  COMMSCHED_BACKEND_BITWISE_REDUCTIONS |
+                  COMMSCHED_BACKEND_SCALED_REDUCTIONS,
     .memory_kinds = 0,
     .instance_create = kGuarded<&InstanceCreate>,
     .instance_destroy = kGuarded<&InstanceDestroy>,

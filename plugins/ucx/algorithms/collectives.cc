@@ -96,6 +96,7 @@ void Build(const Algorithm& algorithm, const LaunchTask& task,
   operation->kind = task.launch.kind;
   operation->dtype = task.launch.dtype;
   operation->reduce_op = task.launch.reduce_op;
+  operation->scale = ScaleOf(task.launch);
   operation->hands_on = HandsOn(algorithm, task.layout);
   algorithm.build(task, operation);
 }

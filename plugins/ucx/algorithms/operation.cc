@@ -1,6 +1,7 @@
 #include "ucx/algorithms/operation.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 namespace commsched::ucx {
@@ -42,9 +43,37 @@ uint64_t PartialBytes(commsched_dtype_t dtype, commsched_reduce_op_t op) {
   }
 }
 
+double ScaleOf(const commsched_launch_t& launch) {
+  const bool has_scale = launch.struct_size >=
+                         offsetof(commsched_launch_t, scale) + sizeof(double);
+  return has_scale ? launch.scale : 0;
+}
+
+namespace {
+
+bool IsReducing(commsched_collective_t kind) {
+  return kind == COMMSCHED_ALL_REDUCE || kind == COMMSCHED_REDUCE_SCATTER ||
+         kind == COMMSCHED_REDUCE;
+}
+
+bool IsReducible(commsched_dtype_t dtype, commsched_reduce_op_t op) {
+  const bool is_integer = dtype >= COMMSCHED_I8;
+  const bool is_bitwise = op >= COMMSCHED_BAND && op <= COMMSCHED_BXOR;
+  if (op == COMMSCHED_PREMUL_SUM) return !is_integer;
+  return op <= COMMSCHED_PROD || (is_bitwise && is_integer);
+}
+
+}  // namespace
+
 Outcome CheckKind(const commsched_launch_t& launch) {
   if (launch.kind <= COMMSCHED_SEND && ElementBytes(launch.dtype) != 0) {
-    return {};
+    if (!IsReducing(launch.kind) ||
+        IsReducible(launch.dtype, launch.reduce_op)) {
+      return {};
+    }
+    return {COMMSCHED_INVALID_ARGUMENT,
+            "reduction " + std::to_string(launch.reduce_op) +
+                " is not one of dtype " + std::to_string(launch.dtype)};
   }
   return {COMMSCHED_INVALID_ARGUMENT,
           "kind " + std::to_string(launch.kind) + " and dtype " +

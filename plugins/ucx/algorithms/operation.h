@@ -100,6 +100,7 @@ struct Operation {
   commsched_collective_t kind = 0;
   commsched_dtype_t dtype = 0;
   commsched_reduce_op_t reduce_op = 0;
+  double scale = 0;
   int root = 0;
   bool hands_on = false;  // Data of ranks may come by way of others that wait.
 
@@ -206,8 +207,13 @@ void TakeCopies(const Operation& operation, const Step& step);
 // that it takes.
 void MarkPeers(const Operation& operation, std::vector<bool>* peers);
 
-// INVALID_ARGUMENT for a kind or an element type that is none.
+// INVALID_ARGUMENT for a kind, an element type or a reduction that is none, or
+// that is not of the type.
 Outcome CheckKind(const commsched_launch_t& launch);
+
+// What inputs of a PREMUL_SUM are multiplied by; 0 for a launch of a host that
+// knows of none.
+double ScaleOf(const commsched_launch_t& launch);
 
 // Bytes of an element; 0 if `dtype` is none.
 uint64_t ElementBytes(commsched_dtype_t dtype);
