@@ -52,7 +52,25 @@ BackendCase NamedBackend(int size) {
   one.processes = table->capabilities & COMMSCHED_BACKEND_PROCESSES;
   one.on_cuda = table->capabilities & COMMSCHED_BACKEND_STREAM_ORDERED;
   one.keeps_nan = !one.on_cuda;
+  if (table->reductions != 0) one.reductions = table->reductions;
   return one;
+}
+
+constexpr uint32_t kAllReductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS |
+                                    COMMSCHED_BACKEND_BITWISE_REDUCTIONS |
+                                    COMMSCHED_BACKEND_SCALED_REDUCTIONS;
+
+// Of those that this repository has.
+uint32_t ReductionsOf(const BackendCase& one) {
+  if (one.wrap == BackendCase::Wrap::kVirtual) {
+    return COMMSCHED_BACKEND_BASIC_REDUCTIONS;
+  }
+  if (one.backend == "inproc" || one.backend == "ucx") return kAllReductions;
+  if (one.backend == "nccl") {
+    return COMMSCHED_BACKEND_BASIC_REDUCTIONS |
+           COMMSCHED_BACKEND_SCALED_REDUCTIONS;
+  }
+  return COMMSCHED_BACKEND_BASIC_REDUCTIONS;
 }
 
 std::vector<BackendCase> NamedBackends() {
@@ -82,6 +100,7 @@ BackendCase OwnProcess() {
     one.config = TextOf("COMMSCHED_TEST_CONFIG");
     one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
     one.checks_launches = false;
+    one.reductions = kAllReductions;
   }
   one.name = absl::StrCat("process_n", one.size);
   one.processes = true;
@@ -181,6 +200,7 @@ std::vector<BackendCase> AllBackends() {
     }
   }
 #endif
+  for (BackendCase& one : cases) one.reductions = ReductionsOf(one);
   return cases;
 }
 

@@ -53,6 +53,8 @@ struct BackendCase {
   // This process is one of them (`commsched run -n N -- test_conformance`), and
   // runs the same tests as the others.
   bool own_process = false;
+  // What its table must say that it reduces by.
+  uint32_t reductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const BackendCase& param) {

@@ -68,8 +68,9 @@ void FillElement(commsched_dtype_t dtype, std::byte* at,
 }
 
 bool IsSumOfFloats(const Shape& shape) {
-  const bool sums =
-      shape.reduce_op == COMMSCHED_SUM || shape.reduce_op == COMMSCHED_AVG;
+  const bool sums = shape.reduce_op == COMMSCHED_SUM ||
+                    shape.reduce_op == COMMSCHED_AVG ||
+                    shape.reduce_op == COMMSCHED_PREMUL_SUM;
   return IsReducingKind(shape.kind) && sums && shape.dtype <= COMMSCHED_BF16;
 }
 
@@ -267,6 +268,7 @@ CollectiveCase::CollectiveCase(const Shape& shape,
                            deterministic ? 1u : 0u,
                            static_cast<uint32_t>(rank.members.size()),
                            rank.members.data());
+    rank.launch.scale = shape.scale;
   }
 }
 
@@ -321,7 +323,7 @@ void CollectiveCase::Reset(int rank) {
 std::string CollectiveCase::Describe() const {
   std::string text = absl::StrCat(
       "kind ", shape_.kind, " dtype ", shape_.dtype, " op ", shape_.reduce_op,
-      " root ", shape_.root, " size ", shape_.size,
+      " scale ", shape_.scale, " root ", shape_.root, " size ", shape_.size,
       in_place_ ? " in place" : "", deterministic_ ? " deterministic" : "");
   for (const MemberCase& member : members_) {
     absl::StrAppend(

@@ -53,10 +53,40 @@ class StridedCollectivesTest : public CollectivesTest {};
 class VectoredCollectivesTest : public CollectivesTest {};
 class DeterministicCollectivesTest : public CollectivesTest {};
 
+// Reductions that a backend has to name.
+class NamedReductionsTest : public CollectivesTest {
+ protected:
+  bool Takes(commsched_reduce_op_t op) const {
+    return (GetParam().reductions >> op & 1) != 0;
+  }
+  // By one of those of the type.
+  Shape RandomNamedShape(std::mt19937_64& random) {
+    static constexpr commsched_collective_t kKinds[] = {
+        COMMSCHED_ALL_REDUCE, COMMSCHED_REDUCE_SCATTER, COMMSCHED_REDUCE};
+    while (true) {
+      Shape shape = RandomShape(size(), random);
+      shape.kind = kKinds[random() % 3];
+      shape.reduce_op =
+          shape.dtype <= COMMSCHED_BF16
+              ? COMMSCHED_PREMUL_SUM
+              : COMMSCHED_BAND +
+                    static_cast<commsched_reduce_op_t>(random() % 3);
+      // No power of two, so that products are rounded.
+      shape.scale = 1.1 - static_cast<double>(random() % 1000) / 700;
+      if (Takes(shape.reduce_op)) return shape;
+    }
+  }
+  // NCCL's own reductions have no order.
+  bool MayBeInOrder() const { return deterministic() && !GetParam().on_cuda; }
+};
+
 TEST_P(CollectivesTest, TheBackendSaysWhatItCanDo) {
   const uint32_t said = WorldOf(0)->backend()->capabilities;
   EXPECT_EQ(said & GetParam().capabilities, GetParam().capabilities);
   EXPECT_EQ(said & ~GetParam().capabilities & BackendCase{}.capabilities, 0u);
+  const uint32_t reductions = WorldOf(0)->backend()->reductions;
+  EXPECT_EQ(reductions == 0 ? COMMSCHED_BACKEND_BASIC_REDUCTIONS : reductions,
+            GetParam().reductions);
 }
 
 TEST_P(CollectivesTest, RandomLaunchesGiveWhatTheDefinitionSays) {
@@ -128,6 +158,32 @@ TEST_P(CollectivesTest, EveryTypeIsMoved) {
             Make(ShapeOf(kind, dtype, 0), {{33, {}, 0}}, in_place, random));
       }
     }
+  }
+  RunCases(cases);
+}
+
+// In the order of the tree where the backend has one: to the same bits.
+TEST_P(NamedReductionsTest, GiveWhatTheDefinitionSays) {
+  const uint64_t seed = test::PropertySeed();
+  SCOPED_TRACE("case #k is the one of the seed + k; " +
+               test::DescribeSeed(seed));
+  std::vector<std::unique_ptr<CollectiveCase>> cases;
+  const int num_cases = test::PropertyCases(150);
+  for (int i = 0; i < num_cases; ++i) {
+    std::mt19937_64 random(seed + static_cast<uint64_t>(i));
+    const Shape shape = RandomNamedShape(random);
+    const uint64_t num_members =
+        Can(COMMSCHED_BACKEND_VECTORED) ? 1 + random() % 4 : 1;
+    const uint64_t most = i % 16 == 0 ? 20'000 : 200;
+    std::vector<MemberCase> members;
+    for (uint64_t m = 0; m < num_members; ++m) {
+      members.push_back(RandomMember(shape, most, random));
+    }
+    const bool in_order = MayBeInOrder() && random() % 4 != 0;
+    cases.push_back(std::make_unique<CollectiveCase>(
+        shape, members, random() % 2 == 0, in_order, random,
+        in_order ? CollectiveCase::Values::kCancelling
+                 : CollectiveCase::Values::kModerate));
   }
   RunCases(cases);
 }
@@ -403,6 +459,11 @@ TEST_P(PolledCollectivesTest, ResultsSayWhenTheLaunchStarted) {
 COMMSCHED_INSTANTIATE_CONFORMANCE(OneProcessCollectivesTest,
                                   BackendsWith(0, 1, IsOneProcess));
 COMMSCHED_INSTANTIATE_CONFORMANCE(CollectivesTest, AllBackends());
+COMMSCHED_INSTANTIATE_CONFORMANCE(
+    NamedReductionsTest, BackendsWith(0, 1, [](const BackendCase& one) {
+      return one.reductions != COMMSCHED_BACKEND_BASIC_REDUCTIONS;
+    }));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NamedReductionsTest);
 COMMSCHED_INSTANTIATE_CONFORMANCE(PolledCollectivesTest,
                                   BackendsWith(0, 1, IsPolled));
 COMMSCHED_INSTANTIATE_CONFORMANCE(StridedCollectivesTest,

@@ -77,6 +77,12 @@ T CombineInts(commsched_reduce_op_t op, T a, T b) {
     case COMMSCHED_PROD:
       return static_cast<T>(static_cast<uint64_t>(a) *
                             static_cast<uint64_t>(b));
+    case COMMSCHED_BAND:
+      return static_cast<T>(a & b);
+    case COMMSCHED_BOR:
+      return static_cast<T>(a | b);
+    case COMMSCHED_BXOR:
+      return static_cast<T>(a ^ b);
   }
   return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
 }
@@ -138,11 +144,16 @@ void ReduceFloats(const Shape& shape, const std::vector<Bytes>& inputs,
                   Bytes& out) {
   const auto decode = [&](int rank, uint64_t index) {
     const Element element = At<Element>(inputs[rank], index);
+    Sum value;
     if constexpr (std::is_integral_v<Element>) {
-      return static_cast<Sum>(format->Decode(element));
+      value = static_cast<Sum>(format->Decode(element));
     } else {
-      return element;
+      value = element;
     }
+    if (shape.reduce_op != COMMSCHED_PREMUL_SUM) return value;
+    // By way of memory: never fused with the sum.
+    volatile Sum product = value * static_cast<Sum>(shape.scale);
+    return Sum{product};
   };
   for (uint64_t i = 0; i < count; ++i) {
     Sum sum = test::OverTree(

@@ -32,6 +32,7 @@ struct Shape {
   int size = 1;
   // The least and the greatest of something and NaN is NaN; else either.
   bool keeps_nan = true;
+  double scale = 1;  // PREMUL_SUM
 };
 
 uint64_t ElementBytes(commsched_dtype_t dtype);
