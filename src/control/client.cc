@@ -190,6 +190,12 @@ class ControlClient::Impl {
     Post(std::move(frame));
   }
 
+  // What is of no use once the rank has left.
+  void Mention(SharedFrame frame) {
+    MutexLock lock(&mu_);
+    if (!leaving_) Post(std::move(frame));
+  }
+
   // Blocks until the server has heard all that has been said, up to `by_ns`: it
   // answers what comes after it.
   void AwaitHeard(int64_t by_ns) {
@@ -471,6 +477,17 @@ class ControlClient::Impl {
       }
       return absl::OkStatus();
     }
+    if (kind == FrameKind::kOrdersDiffer) {
+      ASSIGN_OR_RETURN(auto differ, Decode<OrdersDifferMessage>(payload));
+      if (spec_.on_orders_differ) {
+        spec_.on_orders_differ({.topic = std::move(differ.topic),
+                                .a_number = differ.a_number,
+                                .b_number = differ.b_number,
+                                .a_first = differ.a_first,
+                                .b_first = differ.b_first});
+      }
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(Expect(FrameKind::kReply, kind));
     ASSIGN_OR_RETURN(auto reply, Decode<ReplyMessage>(payload));
     MutexLock lock(&mu_);
@@ -701,6 +718,10 @@ void ControlClient::Fail(uint64_t scope, const absl::Status& why) {
   message.message =
       Text(why.message().substr(0, FailedMessage::kMaxMessageBytes));
   impl_->Say(FrameOf(message));
+}
+
+void ControlClient::SayOrder(const OrderSlice& slice) {
+  impl_->Mention(FrameOf(OrderMessage{.slice = slice}));
 }
 
 void ControlClient::Leave(int64_t timeout_ns) {

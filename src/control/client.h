@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "control/claims.h"
 #include "control/meeting_table.h"
+#include "control/order_table.h"
 #include "control/roster.h"
 
 namespace commsched {
@@ -45,6 +46,8 @@ struct ControlClientSpec {
   // Another rank has called Fail(). Likewise.
   std::function<void(int rank, uint64_t scope, const absl::Status& why)>
       on_failed;
+  // This rank and another one launch in another order (SayOrder). Likewise.
+  std::function<void(const OrderDifference&)> on_orders_differ;
 };
 
 // Connects to a server (control/server.h), and keeps the connection alive on a
@@ -104,6 +107,10 @@ class ControlClient {
   // tells of more scopes than Hub::kMaxFailures. Longer messages than
   // FailedMessage::kMaxMessageBytes are cut. Never blocks, but exit() does.
   void Fail(uint64_t scope, const absl::Status& why);
+
+  // Has the server compare it with what other ranks say of the same topic. Never
+  // blocks.
+  void SayOrder(const OrderSlice& slice);
 
   // This rank comes to no meeting any more: those that wait for it fail, as
   // does every later call here, with kFailedPrecondition. Blocks until all

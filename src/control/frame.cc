@@ -23,8 +23,10 @@ bool IsKnown(uint32_t kind) {
     case FrameKind::kPut:
     case FrameKind::kGet:
     case FrameKind::kLeave:
+    case FrameKind::kOrder:
     case FrameKind::kReply:
     case FrameKind::kLost:
+    case FrameKind::kOrdersDiffer:
     case FrameKind::kBeat:
     case FrameKind::kFailed:
       return true;

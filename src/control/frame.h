@@ -25,9 +25,11 @@ enum class FrameKind : uint16_t {
   kPut = 18,
   kGet = 19,
   kLeave = 20,
+  kOrder = 21,
   // To it.
   kReply = 32,
   kLost = 33,
+  kOrdersDiffer = 34,
   // Both ways.
   kBeat = 48,
   kFailed = 49,

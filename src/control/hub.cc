@@ -113,6 +113,10 @@ absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
       ASSIGN_OR_RETURN(auto message, Decode<FailedMessage>(payload));
       return Fail(rank, std::move(message));
     }
+    case FrameKind::kOrder: {
+      ASSIGN_OR_RETURN(auto message, Decode<OrderMessage>(payload));
+      return CompareOrder(rank, message);
+    }
     case FrameKind::kBeat:
       return Decode<BeatMessage>(payload).status();
     case FrameKind::kChallenge:
@@ -123,6 +127,7 @@ absl::Status Hub::Handle(int rank, FrameKind kind, absl::string_view payload,
     case FrameKind::kRefused:
     case FrameKind::kReply:
     case FrameKind::kLost:
+    case FrameKind::kOrdersDiffer:
       break;
   }
   return absl::InvalidArgumentError(
@@ -348,6 +353,24 @@ absl::Status Hub::Fail(int rank, FailedMessage message) {
   failed_scopes_.insert(message.scope);
   message.rank = rank;
   Announce(rank, FrameOf(message));
+  return absl::OkStatus();
+}
+
+absl::Status Hub::CompareOrder(int rank, const OrderMessage& message) {
+  RETURN_IF_ERROR(message.slice.Check());
+  const absl::optional<OrderDifference> found =
+      orders_.Say(rank, message.slice);
+  if (!found.has_value()) return absl::OkStatus();
+  OrdersDifferMessage differ;
+  differ.topic = found->topic;
+  differ.a_number = found->a_number;
+  differ.b_number = found->b_number;
+  differ.a_first = found->a_first;
+  differ.b_first = found->b_first;
+  const SharedFrame frame = FrameOf(differ);
+  for (const int concerned : {found->a_first, found->b_first}) {
+    if (IsPresent(concerned)) send_(concerned, frame);
+  }
   return absl::OkStatus();
 }
 

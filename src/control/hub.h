@@ -19,6 +19,7 @@
 #include "control/frame.h"
 #include "control/meeting_table.h"
 #include "control/messages.h"
+#include "control/order_table.h"
 #include "control/roster.h"
 
 namespace commsched {
@@ -118,6 +119,7 @@ class Hub {
   absl::Status Get(int rank, GetMessage message, int64_t now_ns);
   absl::Status Leave(int rank);
   absl::Status Fail(int rank, FailedMessage message);
+  absl::Status CompareOrder(int rank, const OrderMessage& message);
   void PutRoster();
   void AnswerGetters(const std::string& key, const std::string& value);
   // To all others, now and later.
@@ -143,6 +145,7 @@ class Hub {
   std::vector<SharedFrame> news_;  // As they were told.
   absl::flat_hash_set<uint64_t> failed_scopes_;
   MeetingTable meetings_;
+  OrderTable orders_;
   absl::flat_hash_map<std::string, std::string> store_;
   size_t store_bytes_ = 0;
   absl::flat_hash_map<Place, Asked> in_meeting_;

@@ -326,6 +326,7 @@ class Job::Impl {
     client.join_timeout_ns = spec_.timeout_ns;
     client.on_lost = spec_.on_lost;
     client.on_failed = spec_.on_failed;
+    client.on_orders_differ = spec_.on_orders_differ;
     return client;
   }
 

@@ -22,6 +22,8 @@ struct JobSpec {
   // ControlClientSpec::on_failed.
   std::function<void(int rank, uint64_t scope, const absl::Status& why)>
       on_failed;
+  // ControlClientSpec::on_orders_differ.
+  std::function<void(const OrderDifference&)> on_orders_differ;
   // Of rank 0: what Roster::links of all ranks becomes.
   std::string links;
   // Where ranks on one host find each other (UserFolder,

@@ -12,11 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "control/frame.h"
+#include "control/order_table.h"
 #include "control/wire.h"
 
 namespace commsched {
 
-inline constexpr uint32_t kControlVersion = 6;
+inline constexpr uint32_t kControlVersion = 7;
 
 // So that a handshake fits kMaxHandshakeBytes.
 inline constexpr size_t kMaxJobBytes = 128;
@@ -183,6 +184,18 @@ struct LeaveMessage {
   }
 };
 
+// In which order the rank has launched; no reply.
+struct OrderMessage {
+  static constexpr FrameKind kKind = FrameKind::kOrder;
+  OrderSlice slice;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.slice.topic, self.slice.first, self.slice.base,
+          self.slice.before, self.slice.then);
+  }
+};
+
 // ---- To a rank --------------------------------------------------------------
 
 struct ReplyMessage {
@@ -206,6 +219,21 @@ struct LostMessage {
   template <typename Self, typename Visitor>
   static void Visit(Self& self, Visitor& visit) {
     visit(self.rank, self.why);
+  }
+};
+
+// To both ranks.
+struct OrdersDifferMessage {
+  static constexpr FrameKind kKind = FrameKind::kOrdersDiffer;
+  std::string topic;  // OrderDifference
+  uint64_t a_number = 0;
+  uint64_t b_number = 0;
+  int32_t a_first = 0;
+  int32_t b_first = 0;
+
+  template <typename Self, typename Visitor>
+  static void Visit(Self& self, Visitor& visit) {
+    visit(self.topic, self.a_number, self.b_number, self.a_first, self.b_first);
   }
 };
 

@@ -28,6 +28,12 @@ void CheckSent(const std::string& frame) {
     Require(failed->code != 0);
     Require(failed->rank >= 0 && failed->rank < kRanks);
     Require(failed->message.size() <= FailedMessage::kMaxMessageBytes);
+  } else if (header->kind == FrameKind::kOrdersDiffer) {
+    const auto differ = Decode<OrdersDifferMessage>(payload);
+    Require(differ.ok());
+    Require(differ->a_first != differ->b_first);
+    Require(differ->a_first >= 0 && differ->a_first < kRanks);
+    Require(differ->b_first >= 0 && differ->b_first < kRanks);
   } else {
     Require(header->kind == FrameKind::kReply);
     Require(Decode<ReplyMessage>(payload).ok());

@@ -46,10 +46,14 @@ size_t CheckKind(FrameKind kind, absl::string_view frame) {
       return Check<GetMessage>(frame);
     case FrameKind::kLeave:
       return Check<LeaveMessage>(frame);
+    case FrameKind::kOrder:
+      return Check<OrderMessage>(frame);
     case FrameKind::kReply:
       return Check<ReplyMessage>(frame);
     case FrameKind::kLost:
       return Check<LostMessage>(frame);
+    case FrameKind::kOrdersDiffer:
+      return Check<OrdersDifferMessage>(frame);
     case FrameKind::kFailed:
       return Check<FailedMessage>(frame);
     case FrameKind::kBeat:
