@@ -23,15 +23,36 @@ std::shared_ptr<DeviceLanes> DeviceLanes::Of(const Device& device, int seat) {
   return lanes;
 }
 
+bool DeviceLanes::Entry::Has(const LaneKey& key) const {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> DeviceLanes::Borrow(
-    const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys) {
+    const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
+    LanesInUse* in_use) {
   std::vector<std::shared_ptr<DeviceLane>> borrowed;
   MutexLock lock(&mu_);
-  std::erase_if(entries_,
-                [](const Entry& entry) { return entry.lane->is_lost(); });
+  DropLost();
+  if (in_use != nullptr) *in_use = InUse(keys);
   for (const LaneKey& key : keys) {
     ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane,
                      BorrowOne(device, key, std::max(kMostLanes, keys.size())));
+    borrowed.push_back(std::move(lane));
+  }
+  return borrowed;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> DeviceLanes::BorrowAt(
+    const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
+    absl::Span<const uint32_t> numbers) {
+  std::vector<std::shared_ptr<DeviceLane>> borrowed;
+  MutexLock lock(&mu_);
+  DropLost();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    for (Entry& entry : entries_) std::erase(entry.keys, keys[i]);
+    ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane,
+                     Make(device, numbers[i]));
+    entries_[numbers[i]].keys.push_back(keys[i]);
     borrowed.push_back(std::move(lane));
   }
   return borrowed;
@@ -41,34 +62,71 @@ absl::StatusOr<std::shared_ptr<DeviceLane>> DeviceLanes::BorrowOne(
     const std::shared_ptr<Device>& device, const LaneKey& key,
     size_t most_lanes) {
   for (const Entry& entry : entries_) {
-    if (std::find(entry.keys.begin(), entry.keys.end(), key) !=
-        entry.keys.end()) {
-      return entry.lane;
-    }
+    if (entry.lane != nullptr && entry.Has(key)) return entry.lane;
   }
   Entry* const fewest = FewestBorrowed();
   if (fewest != nullptr && fewest->num_borrowed() == 0) {
     fewest->keys = {key};
     return fewest->lane;
   }
-  if (entries_.size() >= most_lanes) {
+  const auto room =
+      std::find_if(entries_.begin(), entries_.end(),
+                   [](const Entry& entry) { return entry.lane == nullptr; });
+  const auto number = static_cast<size_t>(room - entries_.begin());
+  if (number >= most_lanes) {
     fewest->keys.push_back(key);
     return fewest->lane;
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device->CreateSideStream());
-  auto lane =
-      std::make_shared<DeviceLane>(num_made_++, device, std::move(stream));
-  entries_.push_back({lane, {key}});
+  ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane, Make(device, number));
+  entries_[number].keys = {key};
   return lane;
+}
+
+// Unless it is there.
+absl::StatusOr<std::shared_ptr<DeviceLane>> DeviceLanes::Make(
+    const std::shared_ptr<Device>& device, size_t number) {
+  if (number >= entries_.size()) entries_.resize(number + 1);
+  Entry& entry = entries_[number];
+  if (entry.lane != nullptr) return entry.lane;
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device->CreateSideStream());
+  entry.lane = std::make_shared<DeviceLane>(static_cast<int>(number), device,
+                                            std::move(stream));
+  return entry.lane;
+}
+
+void DeviceLanes::DropLost() {
+  for (Entry& entry : entries_) {
+    if (entry.lane != nullptr && entry.lane->is_lost()) entry = {};
+  }
 }
 
 // Null: there is no lane.
 DeviceLanes::Entry* DeviceLanes::FewestBorrowed() {
-  const auto fewest = std::min_element(
-      entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return a.num_borrowed() < b.num_borrowed();
-      });
-  return fewest == entries_.end() ? nullptr : &*fewest;
+  Entry* fewest = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.lane == nullptr) continue;
+    if (fewest == nullptr || entry.num_borrowed() < fewest->num_borrowed()) {
+      fewest = &entry;
+    }
+  }
+  return fewest;
+}
+
+LanesInUse DeviceLanes::InUse(absl::Span<const LaneKey> keys) {
+  LanesInUse in_use;
+  in_use.most = static_cast<uint32_t>(std::max(kMostLanes, keys.size()));
+  for (const Entry& entry : entries_) {
+    in_use.others.push_back(static_cast<uint32_t>(entry.num_borrowed()));
+  }
+  for (const LaneKey& key : keys) {
+    in_use.numbers.push_back(-1);
+    for (size_t number = 0; number < entries_.size(); ++number) {
+      const Entry& entry = entries_[number];
+      if (!entry.Has(key) || entry.num_borrowed() == 0) continue;
+      in_use.numbers.back() = static_cast<int32_t>(number);
+    }
+  }
+  return in_use;
 }
 
 }  // namespace commsched

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "comm/lane_order.h"
 #include "comm/turn.h"
 #include "device/device.h"
 
@@ -27,6 +28,14 @@ struct LaneKey {
   friend bool operator==(const LaneKey&, const LaneKey&) = default;
 };
 
+// How the lanes of a device are borrowed as somebody asks for some.
+struct LanesInUse {
+  uint32_t most = 0;             // So many there may be.
+  std::vector<uint32_t> others;  // By number: how many borrow it.
+  // By key that is asked for: the number that others borrow by it, or -1.
+  std::vector<int32_t> numbers;
+};
+
 // A stream of a device of this process. Whoever borrows it launches on it, one
 // launch at a time: a launch is what is enqueued within one turn.
 //
@@ -38,13 +47,15 @@ class DeviceLane {
              std::unique_ptr<Stream> stream)
       : number_(number),
         device_(std::move(device)),
-        stream_(std::move(stream)) {}
+        stream_(std::move(stream)),
+        order_(std::make_shared<LaneOrder>(number)) {}
 
   int number() const { return number_; }
   // Of the device that has made it. What goes wrong on it is that device's
   // failure: others adopt its handle.
   Stream* stream() { return stream_.get(); }
   Turn* turn() { return &turn_; }
+  LaneOrder* order() { return order_.get(); }
 
   // What was enqueued here may never end: nobody who comes later gets it.
   void Lose() { is_lost_.store(true, std::memory_order_relaxed); }
@@ -54,6 +65,7 @@ class DeviceLane {
   const int number_;
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<Stream> stream_;
+  const std::shared_ptr<LaneOrder> order_;
   Turn turn_;
   std::atomic<bool> is_lost_{false};
 };
@@ -86,26 +98,41 @@ class DeviceLanes {
   // that is new: one that nobody borrows; else one that `device` makes, while
   // there are fewer than kMostLanes, or than keys; else the one that the fewest
   // borrow. Fails as the device does.
+  // `in_use`, unless it is null, is how it was before.
   absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> Borrow(
-      const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys);
+      const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
+      LanesInUse* in_use = nullptr);
+  // The lanes of these numbers, whoever borrows them: from now on those of the
+  // keys.
+  absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowAt(
+      const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
+      absl::Span<const uint32_t> numbers);
 
  private:
   struct Entry {
-    std::shared_ptr<DeviceLane> lane;
+    std::shared_ptr<DeviceLane> lane;  // Null: not made yet, or lost.
     std::vector<LaneKey> keys;
 
     // Borrowers may return it at any time, but nobody else borrows it.
-    int64_t num_borrowed() const { return lane.use_count() - 1; }
+    int64_t num_borrowed() const {
+      return lane == nullptr ? 0 : lane.use_count() - 1;
+    }
+    bool Has(const LaneKey& key) const;
   };
 
   absl::StatusOr<std::shared_ptr<DeviceLane>> BorrowOne(
       const std::shared_ptr<Device>& device, const LaneKey& key,
       size_t most_lanes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Entry* FewestBorrowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::shared_ptr<DeviceLane>> Make(
+      const std::shared_ptr<Device>& device, size_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  LanesInUse InUse(absl::Span<const LaneKey> keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
-  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);
-  int num_made_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mu_);  // By number.
 };
 
 }  // namespace commsched

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/link_profile.h"
@@ -49,6 +50,9 @@ World::~World() {
     // what this rank has sent.
     const BackendRank::Driven driven(Opened());
     job_->Leave(EndTimeoutNs());
+  }
+  if (job_ != nullptr) {
+    orders_->SayBy(nullptr);
   }
   {
     MutexLock lock(&ranks_mu_);
@@ -105,8 +109,16 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   job.on_failed = [raw](int rank, uint64_t scope, const absl::Status& why) {
     raw->board_->OnFailed(rank, scope, why);
   };
+  job.on_orders_differ =
+      [orders = world->orders_](const OrderDifference& difference) {
+        orders->OnDiffer(difference);
+      };
   if (spec.links.has_value()) job.links = EncodeLinks(*spec.links);
   ASSIGN_OR_RETURN(world->job_, Job::Join(std::move(job)));
+  world->orders_->SayBy(
+      [client = &world->job_->client()](const OrderSlice& slice) {
+        client->SayOrder(slice);
+      });
   world->meeting_ =
       std::make_unique<ControlMeeting>(&world->job_->client(), environment.rank,
                                        [raw] { return raw->Opened(); });
@@ -116,26 +128,56 @@ absl::StatusOr<std::shared_ptr<World>> World::Join(const WorldSpec& spec,
   return world;
 }
 
-Device* World::device(int rank) const {
-  if (spec_.devices.empty()) return SharedHostDevice().get();
-  return spec_.devices[IndexOf(rank)].get();
+Device* World::device(int rank) const { return SharedDevice(rank).get(); }
+
+// Of a rank that lives in this process. They stay with the world.
+DeviceLanes* World::LanesOf(int rank) {
+  const size_t index = IndexOf(rank);
+  MutexLock lock(&mu_);
+  if (lanes_[index] == nullptr) {
+    lanes_[index] = DeviceLanes::Of(*device(rank), seats_[index]);
+  }
+  return lanes_[index].get();
+}
+
+const std::shared_ptr<Device>& World::SharedDevice(int rank) const {
+  return spec_.devices.empty() ? SharedHostDevice()
+                               : spec_.devices[IndexOf(rank)];
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> World::BorrowLanes(
-    int rank, absl::Span<const LaneKey> keys) {
+    int rank, absl::Span<const LaneKey> keys, LanesInUse* in_use) {
   RETURN_IF_ERROR(CheckOwn(rank));
-  const size_t index = IndexOf(rank);
-  const std::shared_ptr<Device>& device =
-      spec_.devices.empty() ? SharedHostDevice() : spec_.devices[index];
-  std::shared_ptr<DeviceLanes> lanes;
-  {
-    MutexLock lock(&mu_);
-    if (lanes_[index] == nullptr) {
-      lanes_[index] = DeviceLanes::Of(*device, seats_[index]);
-    }
-    lanes = lanes_[index];
-  }
-  return lanes->Borrow(device, keys);
+  return LanesOf(rank)->Borrow(SharedDevice(rank), keys, in_use);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> World::BorrowLanesAt(
+    int rank, absl::Span<const LaneKey> keys,
+    absl::Span<const uint32_t> numbers) {
+  RETURN_IF_ERROR(CheckOwn(rank));
+  return LanesOf(rank)->BorrowAt(SharedDevice(rank), keys, numbers);
+}
+
+std::unique_ptr<LaneQueue> World::AddQueue(DeviceLane* lane, int rank,
+                                           const std::string& what,
+                                           absl::Span<const int> members,
+                                           const void* owner) {
+  LaneQueueSpec spec;
+  for (const int member : members) spec.members.push_back(OriginOf(member));
+  spec.rank = OriginOf(rank);
+  spec.id = orders_->Numbered(spec.rank,
+                              absl::StrCat(part_->id(), "\n", what, "\n",
+                                           absl::StrJoin(spec.members, ",")));
+  spec.name =
+      name().empty() ? what : absl::StrCat(what, " of world '", name(), "'");
+  spec.owner = owner;
+  spec.board = orders_;
+  return lane->order()->Add(std::move(spec));
+}
+
+int World::OriginOf(int rank) const {
+  return origins_.empty() ? part_->JobRank(rank)
+                          : origins_[static_cast<size_t>(rank)];
 }
 
 void World::TakeSeats() {

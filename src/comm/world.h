@@ -19,8 +19,10 @@
 #include "comm/backend_rank.h"
 #include "comm/device_lanes.h"
 #include "comm/failure_board.h"
+#include "comm/lane_order.h"
 #include "comm/meeting/meeting.h"
 #include "comm/meeting/value_store.h"
+#include "comm/order_board.h"
 #include "commsched/link_profile.h"
 #include "commsched/plugin.h"
 #include "control/job.h"
@@ -104,7 +106,20 @@ class World : public std::enable_shared_from_this<World> {
   // Lanes of that device, one per key, borrowed until their handles go
   // (DeviceLanes::Borrow). They stay with the world.
   absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowLanes(
-      int rank, absl::Span<const LaneKey> keys);
+      int rank, absl::Span<const LaneKey> keys, LanesInUse* in_use = nullptr);
+  // The same, of these numbers (DeviceLanes::BorrowAt). Both are local; who
+  // compares orders with other ranks borrows by BorrowSameLanes()
+  // (comm/lane_agreement.h).
+  absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowLanesAt(
+      int rank, absl::Span<const LaneKey> keys,
+      absl::Span<const uint32_t> numbers);
+  // What a session or channel of `rank` launches on `lane`, on the group of
+  // `members`, ranks of this world. `what` says which group of which session:
+  // equal on all members, for people as well. Lives no longer than the world.
+  std::unique_ptr<LaneQueue> AddQueue(DeviceLane* lane, int rank,
+                                      const std::string& what,
+                                      absl::Span<const int> members,
+                                      const void* owner);
   // Where its ranks are; empty if they are threads of this process. Blocks
   // until all ranks of the job have joined, or one is lost.
   absl::StatusOr<Roster> WaitForRoster();
@@ -172,7 +187,11 @@ class World : public std::enable_shared_from_this<World> {
   // Members leave together, so that what they have sent reaches each other.
   void LeavePart();
   uint64_t ScopeOf(uint64_t scope) const;
+  // The rank, in the world that all others were split from, of `rank`.
+  int OriginOf(int rank) const;
   absl::Status CheckDevices() const;
+  const std::shared_ptr<Device>& SharedDevice(int rank) const;
+  DeviceLanes* LanesOf(int rank);
   void TakeSeats();
   // Of a rank that lives in this process, in what holds one thing for each.
   size_t IndexOf(int rank) const {
@@ -198,6 +217,10 @@ class World : public std::enable_shared_from_this<World> {
   // of threads has several there.
   std::vector<int> seats_;
   std::shared_ptr<const JobPart> part_ = std::make_shared<JobPart>();
+  // Of a part of a world of threads: by rank, OriginOf() it.
+  std::vector<int> origins_;
+  // Of all worlds that were split from one.
+  std::shared_ptr<OrderBoard> orders_ = std::make_shared<OrderBoard>();
   // Of a part of a job of processes: the world of all of it, which outlives
   // this one (EndPart()), and what this has of it.
   World* all_ = nullptr;

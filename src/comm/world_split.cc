@@ -183,11 +183,13 @@ absl::StatusOr<std::shared_ptr<World>> World::MakeOfThreads(
   part->spec_.devices.clear();
   for (const int member : members) {
     part->seats_.push_back(seats_[static_cast<size_t>(member)]);
+    part->origins_.push_back(OriginOf(member));
     if (spec_.devices.empty()) continue;
     part->spec_.devices.push_back(spec_.devices[static_cast<size_t>(member)]);
   }
   part->local_size_ = part->spec_.size;
   part->num_sharing_ = num_sharing_;
+  part->orders_ = orders_;
   part->part_ =
       std::make_shared<JobPart>(id, std::string(name), std::vector<int>());
   part->meeting_ = std::make_unique<MemoryMeeting>(part->spec_.size);
@@ -211,6 +213,7 @@ absl::StatusOr<std::shared_ptr<World>> World::MakeOfProcesses(
   part->all_ = all;
   part->keeps_all_ = all->shared_from_this();
   part->board_ = all->board_;
+  part->orders_ = all->orders_;
   part->part_ = std::make_shared<JobPart>(id, std::string(name),
                                           JobRanksOf(*part_, members));
   const auto own = static_cast<size_t>(

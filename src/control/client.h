@@ -108,8 +108,8 @@ class ControlClient {
   // FailedMessage::kMaxMessageBytes are cut. Never blocks, but exit() does.
   void Fail(uint64_t scope, const absl::Status& why);
 
-  // Has the server compare it with what other ranks say of the same topic. Never
-  // blocks.
+  // Has the server compare it with what other ranks say of the same topic.
+  // Never blocks.
   void SayOrder(const OrderSlice& slice);
 
   // This rank comes to no meeting any more: those that wait for it fail, as

@@ -1,8 +1,11 @@
 #include "exec/enqueued_mode.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
 
 namespace commsched {
 namespace {
@@ -16,6 +19,8 @@ constexpr int64_t kLookNs = int64_t{500} * 1000;
 // issues a system call, which a session in the middle of its steps does not
 // pay.
 constexpr int64_t kLingerNs = int64_t{50} * 1000 * 1000;
+// How often ranks say in which order they launch, beside each so many launches.
+constexpr int64_t kSayNs = int64_t{1} * 1000 * 1000 * 1000;
 
 }  // namespace
 
@@ -75,6 +80,7 @@ inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
   const IssuerSpec& spec = state_.spec;
   const SideLane& lane = spec.side_lanes[launch->lane];
   const Turn::Held turn(lane.turn);
+  if (launch->queue != nullptr) launch->queue->Note();
   EnqueueInput(*launch, step, lane.stream);
   if (ABSL_PREDICT_FALSE(spec.device->failed())) return false;
   launch->call.step = state_.program.first_step + step;
@@ -193,11 +199,27 @@ void EnqueuedMode::CheckDeadline(uint64_t number) {
   const int64_t now_ns = state_.NowForDeadlinesNs();
   watchdog_.Look(now_ns);
   if (now_ns < watchdog_.DeadlineNs(launch.lane)) return;
-  state_.Fail(watchdog_.Expired(index, step, /*request=*/0, now_ns));
+  const absl::Status expired =
+      watchdog_.Expired(index, step, /*request=*/0, now_ns);
+  const std::string order =
+      state_.spec.side_lanes[launch.lane].order->Difference();
+  state_.Fail(order.empty()
+                  ? expired
+                  : absl::Status(expired.code(),
+                                 absl::StrCat(expired.message(), "; ", order)));
+}
+
+// What is under way as a deadline comes near has been said some times before.
+void EnqueuedMode::LookAtOrders(int64_t now_ns) {
+  const int64_t every_ns = std::min(kSayNs, state_.spec.launch_timeout_ns / 8);
+  for (const SideLane& lane : state_.spec.side_lanes) {
+    if (lane.order != nullptr) lane.order->Look(now_ns, every_ns);
+  }
 }
 
 void EnqueuedMode::DecideWhenToLook(bool busy) {
   const int64_t now_ns = state_.spec.clock->NowNs();
+  LookAtOrders(now_ns);
   if (busy) busy_ns_ = now_ns;
   const bool is_idle = now_ns - busy_ns_ > kLingerNs;
   // Who issues at this moment may not see it, since no fence keeps its two

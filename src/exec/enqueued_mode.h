@@ -57,6 +57,7 @@ class EnqueuedMode final : public IssueMode {
   bool HasEnded(uint64_t step) const;
   void Retire(uint64_t number);
   void CheckDeadline(uint64_t number);
+  void LookAtOrders(int64_t now_ns);
   void DecideWhenToLook(bool busy);
 
   IssueState& state_;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "comm/backend_rank.h"
+#include "comm/lane_order.h"
 #include "comm/turn.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
@@ -31,6 +32,7 @@ namespace commsched {
 struct SideLane {
   Stream* stream = nullptr;
   Turn* turn = nullptr;
+  LaneOrder* order = nullptr;
 };
 
 struct IssuerSpec {

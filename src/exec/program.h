@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/lane_order.h"
 #include "commsched/plugin.h"
 #include "device/device.h"
 #include "exec/codec_runner.h"
@@ -62,6 +63,8 @@ struct LaunchProgram {
   Span32 coded_out;    // in Program::coded, run after it
   Span32 late;         // in Program::late_members
   Event* event = nullptr;
+  // Of a collective that is enqueued: what says in which order. Else null.
+  LaneQueue* queue = nullptr;
 };
 
 // A late-bound buffer: the `after` of its writer brings address and count.

@@ -50,6 +50,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Session>>> Session::CreateAll(
     RETURN_IF_ERROR(sessions.back()->parts_.Bind());
   }
   for (const auto& session : sessions) {
+    RETURN_IF_ERROR(session->parts_.BorrowLanes(/*together=*/false));
     RETURN_IF_ERROR(session->parts_.Connect());
   }
   for (const auto& session : sessions) RETURN_IF_ERROR(session->Start());
@@ -97,7 +98,8 @@ void Session::AwaitLaunches() {
 
 absl::Status Session::Meet(const absl::Status& bound) {
   RETURN_IF_ERROR(AgreeOnPlan(parts_.spec, bound));
-  absl::Status ready = parts_.Connect();
+  absl::Status ready = parts_.BorrowLanes(/*together=*/true);
+  if (ready.ok()) ready = parts_.Connect();
   if (ready.ok()) ready = Start();
   return AgreeOnReadiness(parts_.spec, ready);
 }

@@ -1,6 +1,7 @@
 #include "session/session_parts.h"
 
 #include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "comm/lane_agreement.h"
 #include "exec/flatten.h"
 #include "exec/polled_mode.h"
 #include "session/backend_model.h"
@@ -95,10 +97,7 @@ absl::Status SessionParts::Bind() {
     binding.group_rank.push_back(group.rank);
   }
   ASSIGN_OR_RETURN(program, Flatten(spec.plan, binding));
-  if (program->enqueue) {
-    RETURN_IF_ERROR(BorrowLanes());
-    RETURN_IF_ERROR(MakeReplays());
-  }
+  if (program->enqueue) RETURN_IF_ERROR(MakeLaneEnds());
   ASSIGN_OR_RETURN(codec, MakeCodec(*spec.plan));
   RETURN_IF_ERROR(AddGates());
   RETURN_IF_ERROR(OpenFlightRecord());
@@ -106,7 +105,26 @@ absl::Status SessionParts::Bind() {
   return absl::OkStatus();
 }
 
-absl::Status SessionParts::BorrowLanes() {
+// ---- Lanes of the device ----
+
+absl::Status SessionParts::BorrowLanes(bool together) {
+  if (!program->enqueue) return absl::OkStatus();
+  absl::Status borrowed = TakeLanes(together);
+  if (borrowed.ok()) borrowed = MakeReplays();
+  if (borrowed.ok()) {
+    AddQueues();
+    return borrowed;
+  }
+  // Others may wait for this rank to connect.
+  spec.world->Tell(
+      spec.world_rank, spec.instance,
+      absl::Status(borrowed.code(), absl::StrCat("rank ", spec.world_rank, ": ",
+                                                 borrowed.message())));
+  return borrowed;
+}
+
+// By those lanes of the plan that have launches.
+std::vector<LaneKey> SessionParts::LaneKeys() const {
   const uint32_t num_lanes = spec.plan->num_comm_lanes;
   std::vector<std::set<std::string>> axes(num_lanes);
   for (const LaunchProgram& launch : program->launches) {
@@ -119,26 +137,60 @@ absl::Status SessionParts::BorrowLanes() {
                     .axes = absl::StrJoin(axes[lane], "\n"),
                     .plan_lane = lane});
   }
-  ASSIGN_OR_RETURN(auto of_keys,
-                   spec.world->BorrowLanes(spec.world_rank, keys));
-  borrowed.resize(num_lanes);
-  side_lanes.resize(num_lanes);
+  return keys;
+}
+
+absl::Status SessionParts::TakeLanes(bool together) {
+  const std::vector<LaneKey> keys = LaneKeys();
+  ASSIGN_OR_RETURN(
+      auto of_keys,
+      together
+          ? BorrowSameLanes(spec.world.get(), spec.world_rank,
+                            absl::StrCat("session ", spec.instance, " lanes"),
+                            keys, spec.JoinTimeoutNs())
+          : spec.world->BorrowLanes(spec.world_rank, keys));
+  borrowed.resize(spec.plan->num_comm_lanes);
+  side_lanes.resize(spec.plan->num_comm_lanes);
   for (size_t i = 0; i < keys.size(); ++i) {
     DeviceLane* const lane = of_keys[i].get();
     ASSIGN_OR_RETURN(Stream* const stream,
                      device->Adopt(lane->stream()->handle().native));
-    side_lanes[keys[i].plan_lane] = {stream, lane->turn()};
+    side_lanes[keys[i].plan_lane] = {stream, lane->turn(), lane->order()};
     borrowed[keys[i].plan_lane] = std::move(of_keys[i]);
   }
   return absl::OkStatus();
 }
 
-absl::Status SessionParts::MakeReplays() {
+// One per group and lane.
+void SessionParts::AddQueues() {
+  std::map<std::pair<uint32_t, uint32_t>, LaneQueue*> made;
+  for (size_t i = 0; i < program->launches.size(); ++i) {
+    LaunchProgram& launch = program->launches[i];
+    if (IsPointToPoint(spec.plan->launches[i].kind)) continue;
+    LaneQueue*& queue = made[{launch.lane, launch.group}];
+    if (queue == nullptr) {
+      const GroupSpec& group = spec.groups[launch.group];
+      queues.push_back(spec.world->AddQueue(
+          borrowed[launch.lane].get(), spec.world_rank,
+          absl::StrCat("'", spec.plan->graph->groups()[launch.group].name,
+                       "' of session ", spec.instance),
+          group.ranks, this));
+      queue = queues.back().get();
+    }
+    launch.queue = queue;
+  }
+}
+
+absl::Status SessionParts::MakeLaneEnds() {
   lane_ends.resize(lanes.size());
   for (size_t i = 0; i < lanes.size(); ++i) {
     if (!lanes[i]->is_device()) continue;
     ASSIGN_OR_RETURN(lane_ends[i], device->CreateEvent(Program::kRunAhead + 1));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SessionParts::MakeReplays() {
   ReplaysSpec of_replays;
   of_replays.program = program.get();
   of_replays.device = device;

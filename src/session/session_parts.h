@@ -30,8 +30,8 @@ namespace commsched {
 // What a session is made of, up to the issuer and the dispatcher that run it:
 // the plan bound to memory, streams and communicators of one rank.
 //
-// Made in the order Bind(), Connect(), Finish(); constant after that, but for
-// what the parts do themselves. Thread-compatible.
+// Made in the order Bind(), BorrowLanes(), Connect(), Finish(); constant after
+// that, but for what the parts do themselves. Thread-compatible.
 struct SessionParts {
   explicit SessionParts(SessionSpec s);
   ~SessionParts();
@@ -40,6 +40,9 @@ struct SessionParts {
 
   // Local: memory, lanes and the flattened plan.
   absl::Status Bind();
+  // Of a program that is enqueued: the device's lanes. Collective if
+  // `together`, and then those of the same numbers on all ranks.
+  absl::Status BorrowLanes(bool together);
   // Collective: communicators, and the memory that they are told of.
   absl::Status Connect();
   // What can be made once both have gone well.
@@ -64,6 +67,8 @@ struct SessionParts {
   // go out on, and what they need of it; null, if there are no launches.
   std::vector<std::shared_ptr<DeviceLane>> borrowed;
   std::vector<SideLane> side_lanes;
+  // What says in which order collectives go out on them.
+  std::vector<std::unique_ptr<LaneQueue>> queues;
   // What marks the end of a step on compute lanes.
   std::vector<std::unique_ptr<Event>> lane_ends;  // by compute lane, or null
 
@@ -82,8 +87,11 @@ struct SessionParts {
 
  private:
   // Of a program that is enqueued.
-  absl::Status BorrowLanes();
+  absl::Status MakeLaneEnds();
+  std::vector<LaneKey> LaneKeys() const;
+  absl::Status TakeLanes(bool together);
   absl::Status MakeReplays();
+  void AddQueues();
   absl::Status AddGates();
   absl::Status OpenFlightRecord();
   absl::Status ExpectLaunches();

@@ -95,10 +95,9 @@ TEST(OrderTableTest, WhatAnybodyMayHaveSentIsChecked) {
   for (const OrderSlice& bad :
        {Slice(0, 0, {0}, 0), Slice(64, 0, {0, 0}, 0), Slice(1, 0, {-1}, 0),
         Slice(1, 0, std::vector<int32_t>(65), 0), Slice(1, 0, {0}, 0, ""),
-        Slice(1, 0, {0}, 0, std::string(65, 'x')),
-        Slice(UINT64_MAX, 0, {0}, 0), Slice(1, UINT64_MAX, {0}, 0)}) {
-    EXPECT_THAT(bad.Check(),
-                StatusIs(absl::StatusCode::kInvalidArgument, ""));
+        Slice(1, 0, {0}, 0, std::string(65, 'x')), Slice(UINT64_MAX, 0, {0}, 0),
+        Slice(1, UINT64_MAX, {0}, 0)}) {
+    EXPECT_THAT(bad.Check(), StatusIs(absl::StatusCode::kInvalidArgument, ""));
   }
 }
 
