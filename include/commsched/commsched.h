@@ -23,6 +23,8 @@
 #define COMMSCHED_COMMSCHED_H_
 
 #include "commsched/agree.h"
+#include "commsched/channel.h"
+#include "commsched/completions.h"
 #include "commsched/control.h"
 #include "commsched/export.h"
 #include "commsched/gather.h"

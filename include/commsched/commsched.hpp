@@ -17,8 +17,8 @@
 ///   auto op = graph.Add(backward);
 ///
 /// A whole program: examples/02_overlap_cpp. Recordings:
-/// commsched/recording.hpp; plugins, flight records and what the library says
-/// of itself: commsched/tools.hpp.
+/// commsched/recording.hpp; channels: commsched/channel.hpp; plugins, flight
+/// records and what the library says of itself: commsched/tools.hpp.
 #ifndef COMMSCHED_COMMSCHED_HPP_
 #define COMMSCHED_COMMSCHED_HPP_
 

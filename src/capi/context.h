@@ -35,12 +35,19 @@ class RankedWorld {
     MutexLock lock(&mu_);
     return next_gather_[{rank, name}]++;
   }
+  // The same for the channels of `rank` in the group `name`.
+  uint64_t TakeChannelNumber(int rank, const std::string& name) {
+    MutexLock lock(&mu_);
+    return next_channel_[{rank, name}]++;
+  }
   Comparisons& comparisons(int rank) { return *comparisons_[rank]; }
 
  private:
   const std::shared_ptr<World> world_;
   Mutex mu_;
   absl::flat_hash_map<std::pair<int, std::string>, uint64_t> next_gather_
+      ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::pair<int, std::string>, uint64_t> next_channel_
       ABSL_GUARDED_BY(mu_);
   std::vector<std::atomic<uint64_t>> next_session_;
   std::vector<std::unique_ptr<Comparisons>> comparisons_;  // By rank.
@@ -72,6 +79,9 @@ class Context {
   uint64_t TakeSessionNumber() { return world_->TakeSessionNumber(rank_); }
   uint64_t TakeGatherNumber(const std::string& name) {
     return world_->TakeGatherNumber(rank_, name);
+  }
+  uint64_t TakeChannelNumber(const std::string& name) {
+    return world_->TakeChannelNumber(rank_, name);
   }
   Comparisons& comparisons() { return world_->comparisons(rank_); }
 

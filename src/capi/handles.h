@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "capi/context.h"
+#include "channel/completions.h"
 #include "comm/mesh.h"
 #include "commsched/commsched.h"
 #include "graph/graph.h"
@@ -80,6 +81,10 @@ struct commsched_trace {
   mutable std::vector<commsched::StepMetrics> steps ABSL_GUARDED_BY(mu);
   // Of these steps; empty until asked for.
   mutable std::vector<commsched::StepBlame> blames ABSL_GUARDED_BY(mu);
+};
+
+struct commsched_completions {
+  std::shared_ptr<commsched::Completions> completions;
 };
 
 struct commsched_session {

@@ -62,6 +62,7 @@ int main(void) {
   run("late", test_late);
   run("trace", test_trace);
   run("recording", test_recording);
+  run("channel", test_channel);
   run("plugin", test_plugin);
   return num_failures == 0 ? 0 : 1;
 }

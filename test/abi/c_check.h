@@ -80,6 +80,7 @@ void test_session_errors(void);
 void test_late(void);
 void test_trace(void);
 void test_recording(void);
+void test_channel(void);
 void test_plugin(void);
 
 #endif /* COMMSCHED_TEST_ABI_C_CHECK_H_ */

@@ -394,4 +394,35 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_step_metrics_init().struct_size, 72u);
 }
 
+TEST(LayoutTest, ChannelsKeepTheirFields) {
+  EXPECT_OFFSET(commsched_channel_desc_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_channel_desc_t, completions, 8);
+  EXPECT_OFFSET(commsched_channel_desc_t, key, 16);
+  EXPECT_OFFSET(commsched_channel_desc_t, max_in_flight, 24);
+  EXPECT_OFFSET(commsched_channel_desc_t, max_transfers, 28);
+  EXPECT_OFFSET(commsched_channel_desc_t, max_bytes_in_flight, 32);
+  EXPECT_OFFSET(commsched_channel_desc_t, launch_timeout_ns, 40);
+  EXPECT_OFFSET(commsched_channel_desc_t, flight_path, 48);
+  EXPECT_SIZE(commsched_channel_desc_t, 56);
+  EXPECT_OFFSET(commsched_channel_op_t, struct_size, 0);
+  EXPECT_OFFSET(commsched_channel_op_t, kind, 8);
+  EXPECT_OFFSET(commsched_channel_op_t, dtype, 12);
+  EXPECT_OFFSET(commsched_channel_op_t, reduce_op, 16);
+  EXPECT_OFFSET(commsched_channel_op_t, peer, 20);
+  EXPECT_OFFSET(commsched_channel_op_t, tag, 24);
+  EXPECT_OFFSET(commsched_channel_op_t, input, 32);
+  EXPECT_OFFSET(commsched_channel_op_t, output, 40);
+  EXPECT_OFFSET(commsched_channel_op_t, count, 48);
+  EXPECT_OFFSET(commsched_channel_op_t, counts, 56);
+  EXPECT_OFFSET(commsched_channel_op_t, num_counts, 64);
+  EXPECT_OFFSET(commsched_channel_op_t, deterministic, 68);
+  EXPECT_OFFSET(commsched_channel_op_t, user, 72);
+  EXPECT_SIZE(commsched_channel_op_t, 80);
+  EXPECT_OFFSET(commsched_completion_t, key, 0);
+  EXPECT_OFFSET(commsched_completion_t, request, 8);
+  EXPECT_OFFSET(commsched_completion_t, user, 16);
+  EXPECT_OFFSET(commsched_completion_t, status, 24);
+  EXPECT_SIZE(commsched_completion_t, 32);
+}
+
 }  // namespace

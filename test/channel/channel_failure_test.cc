@@ -54,11 +54,7 @@ class ChannelFailureTest : public testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChannelFailureTest,
-#ifdef COMMSCHED_TEST_UCX
-                         testing::Values("inproc", "ucx"),
-#else
-                         testing::Values("inproc"),
-#endif
+                         testing::ValuesIn(test::Backends()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ChannelFailureTest, ALaunchThatTakesTooLongNamesWhoHasNotIssuedIt) {

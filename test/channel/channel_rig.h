@@ -21,6 +21,15 @@ namespace commsched::test {
 
 constexpr int64_t kSecondNs = int64_t{1} * 1000 * 1000 * 1000;
 
+// What is built.
+inline std::vector<const char*> Backends() {
+#ifdef COMMSCHED_TEST_UCX
+  return {"inproc", "ucx"};
+#else
+  return {"inproc"};
+#endif
+}
+
 // A world of threads, or of ranks that have joined as processes do.
 class ChannelRig {
  public:

@@ -29,11 +29,7 @@ using test::RunOp;
 class ChannelServiceTest : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChannelServiceTest,
-#ifdef COMMSCHED_TEST_UCX
-                         testing::Values("inproc", "ucx"),
-#else
-                         testing::Values("inproc"),
-#endif
+                         testing::ValuesIn(test::Backends()),
                          [](const auto& info) { return info.param; });
 
 // Ten groups of four ranks, and of each what it is called.

@@ -39,11 +39,7 @@ Floats Filled(int rank, size_t count) {
 class ChannelTest : public testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChannelTest,
-#ifdef COMMSCHED_TEST_UCX
-                         testing::Values("inproc", "ucx"),
-#else
-                         testing::Values("inproc"),
-#endif
+                         testing::ValuesIn(test::Backends()),
                          [](const auto& info) { return info.param; });
 
 // ---- What collectives do ----
