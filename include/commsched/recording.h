@@ -26,6 +26,7 @@
 #include "commsched/graph.h"
 #include "commsched/group.h"
 #include "commsched/plan.h"
+#include "commsched/session.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
 #include "commsched/trace.h"
@@ -57,7 +58,9 @@ typedef struct commsched_recording_desc {
   /// the program can make that one, or abort. What the recorded steps differed
   /// in may differ still. 0: see above. Equal on all ranks.
   uint32_t strict;
-  uint32_t reserved;  ///< 0.
+  /// Who makes progress on launches, as of a session. CALLER: all lanes must be
+  /// the caller; a call that waits drives, commsched_recording_wait() too.
+  commsched_progress_t progress;
 } commsched_recording_desc_t;
 
 static inline commsched_recording_desc_t commsched_recording_desc_init(void) {
@@ -90,7 +93,9 @@ enum {
 /// Errors:    INVALID_ARGUMENT  NULL, a group or trace of another context, a
 ///                              negative timeout, `max_recorded_steps` below
 ///                              `steps_to_record`, measured op costs, `strict`
-///                              above 1, and those of commsched_plan_build()
+///                              above 1, a progress that is none, a lane that
+///                              is a stream where progress is the caller's, and
+///                              those of commsched_plan_build()
 ///            ALREADY_EXISTS    two groups on one axis
 /// Since:     0.1
 COMMSCHED_API commsched_status_t
@@ -245,6 +250,29 @@ commsched_recording_after(commsched_recording_t* recording,
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_recording_submit(
     commsched_recording_t* recording, commsched_op_id_t collective);
+
+/// Waits until `collective`, as it was submitted last in the step that began
+/// last, is complete, up to `timeout_ns`. 0: looks once. INT64_MAX: until the
+/// recording's own deadline, which fails it.
+///
+/// For threads that wait beside the program, as a framework's futures do: the
+/// wait has no place in the program's order, which goes on meanwhile. What the
+/// plan launches together with a collective that is still to be submitted, or
+/// behind one, is not complete before that has been submitted. A program that
+/// needs a result in the middle of a step declares an op that reads it.
+///
+/// Threads:   any number, beside a call of the step and of each other.
+/// Blocks:    up to `timeout_ns`.
+/// Errors:    INVALID_ARGUMENT     NULL, not a collective, `timeout_ns` below 0
+///            FAILED_PRECONDITION  it has not been submitted in the step that
+///                                 began last (named), or its submission failed
+///            DEADLINE_EXCEEDED    it is not complete: names what it waits for;
+///                                 it may be waited for again
+///            or the recording's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t
+commsched_recording_wait(commsched_recording_t* recording,
+                         commsched_op_id_t collective, int64_t timeout_ns);
 
 /// As commsched_session_drain().
 ///

@@ -35,6 +35,7 @@ struct RecordingSpec {
   uint32_t max_recorded_steps = 0;
   int64_t launch_timeout_ns = 0;
   bool strict = false;
+  commsched_progress_t progress = COMMSCHED_PROGRESS_THREAD;
 };
 
 /// A program that calls eagerly, in its own order, and gets a plan.
@@ -61,6 +62,7 @@ class Recording : public internal::Handle<commsched_recording_t,
     desc.max_recorded_steps = spec.max_recorded_steps;
     desc.launch_timeout_ns = spec.launch_timeout_ns;
     desc.strict = spec.strict ? 1 : 0;
+    desc.progress = spec.progress;
     commsched_recording_t* recording = nullptr;
     const auto code = commsched_recording_create(&desc, &recording);
     return internal::ResultOf(code, [&] { return Recording(recording); });
@@ -113,6 +115,10 @@ class Recording : public internal::Handle<commsched_recording_t,
   }
   Status Submit(OpId collective) {
     return Status::Of(commsched_recording_submit(get(), collective));
+  }
+  /// Any thread.
+  Status Wait(OpId collective, int64_t timeout_ns = INT64_MAX) {
+    return Status::Of(commsched_recording_wait(get(), collective, timeout_ns));
   }
   Status Drain() { return Status::Of(commsched_recording_drain(get())); }
   void Abort(const char* reason) { commsched_recording_abort(get(), reason); }

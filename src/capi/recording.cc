@@ -63,10 +63,12 @@ absl::Status ReadDesc(const commsched_recording_desc_t& desc,
       desc.max_recorded_steps == 0 ? kDefaultLimit : desc.max_recorded_steps;
   ASSIGN_OR_RETURN(spec->launch_timeout_ns,
                    TimeoutNs("launch_timeout_ns", desc.launch_timeout_ns));
-  if (desc.reserved != 0) {
+  if (desc.progress > COMMSCHED_PROGRESS_CALLER) {
     return absl::InvalidArgumentError(
-        absl::StrCat("desc.reserved is ", desc.reserved, ", not 0"));
+        absl::StrCat("desc.progress is ", desc.progress,
+                     ", not COMMSCHED_PROGRESS_THREAD or _CALLER"));
   }
+  spec->by_caller = desc.progress == COMMSCHED_PROGRESS_CALLER;
   if (desc.strict > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("recording: strict is ", desc.strict, ", not 0 or 1"));
@@ -254,6 +256,15 @@ commsched_status_t commsched_recording_submit(commsched_recording_t* recording,
       return RequireNonNull({{"recording", recording}});
     }
     return recording->recording->Submit(collective);
+  });
+}
+
+commsched_status_t commsched_recording_wait(commsched_recording_t* recording,
+                                            commsched_op_id_t collective,
+                                            int64_t timeout_ns) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->Wait(collective, timeout_ns);
   });
 }
 

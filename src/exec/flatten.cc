@@ -63,8 +63,9 @@ class Flattener {
   }
 
   // An event for every node that somebody waits for; for the last launch of
-  // each lane, which is what a drain waits for; and for every launch on memory
-  // of the caller's, which is what a release waits for.
+  // each lane, which is what a drain waits for; for every launch on memory of
+  // the caller's, which is what a release waits for; and for every one that is
+  // submitted.
   absl::Status MakeEvents() {
     if (binding_.issue_inline) return absl::OkStatus();
     std::vector<bool> node_waited(plan_.nodes.size());
@@ -95,6 +96,11 @@ class Flattener {
     }
     for (uint32_t i : last_of_lane) {
       if (i != Plan::kNone) launch_waited[i] = true;
+    }
+    for (OpId op : binding_.submitted) {
+      for (LaunchId launch : plan_.LaunchesOf(op)) {
+        launch_waited[launch.value()] = true;
+      }
     }
     for (size_t i = 0; i < node_waited.size(); ++i) {
       if (!node_waited[i]) continue;

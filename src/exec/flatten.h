@@ -21,6 +21,8 @@ struct Binding {
   // lanes get an event, which says when their work is done.
   std::vector<bool> caller_lanes;
   bool issue_inline = false;  // Program::issue_inline
+  // Collectives that the host submits, and may wait for one by one.
+  std::vector<OpId> submitted;
 };
 
 // Resolves `plan` for one rank. LaunchProgram::comm is filled in by the caller.

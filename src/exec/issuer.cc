@@ -5,7 +5,9 @@
 #include <new>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/status_macros.h"
+#include "device/event_by.h"
 #include "exec/enqueued_mode.h"
 #include "exec/inline_mode.h"
 #include "exec/polled_mode.h"
@@ -81,6 +83,25 @@ void Issuer::AwaitRetired(uint64_t steps) {
   for (Event* last : state_.last_of_lanes) last->Synchronize(steps);
   state_.spec.rank->parker()->Unpark();
   state_.retired.WaitFor(number);
+}
+
+bool Issuer::AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns) {
+  if (event->IsComplete(generation)) return true;
+  if (deadline_ns == kNoDeadlineNs) {
+    Await(event, generation);
+    return true;
+  }
+  if (!state_.spec.by_caller) {
+    EventBy by(event, deadline_ns);
+    state_.spec.rank->Await(&by, generation);
+    return event->IsComplete(generation);
+  }
+  BackendRank::Turn turn(state_.spec.rank);
+  while (!event->IsComplete(generation)) {
+    if (SystemClock::Get().NowNs() >= deadline_ns) return false;
+    turn.Sleep(deadline_ns);
+  }
+  return true;
 }
 
 Issuer::Totals Issuer::totals() const {

@@ -84,6 +84,10 @@ class Issuer final : public Pumped {
     }
   }
 
+  // The same, but gives up at `deadline_ns` of SystemClock: whether `event` is
+  // complete, or the session has failed. Only of what is polled.
+  bool AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns);
+
   // Launches below this number are due; if inline, complete; if enqueued, on
   // their streams. Acquire. Any thread.
   uint64_t due() const { return state_.due.load(std::memory_order_acquire); }

@@ -199,6 +199,7 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         " when an op needed a launch behind it"));
   }
   state_[call] = CallState::kDone;
+  spec_.submissions->Note(op, call);
   return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
                       : session_->status();
 }

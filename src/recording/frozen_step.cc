@@ -107,6 +107,7 @@ SessionSpec FrozenStep::MakeSessionSpec() {
   session.on_failure = spec_.on_failure;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
   session.first_step = spec_.first_step;
+  session.by_caller = spec_.by_caller;
   return session;
 }
 
@@ -194,6 +195,7 @@ absl::Status FrozenStep::Submit(uint32_t op) {
     return SlowSubmit(op);
   }
   const uint32_t call = next_++;
+  spec_.submissions->Note(op, call);
   return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
                       : session_->status();
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "recording/frozen_plan.h"
+#include "recording/submissions.h"
 #include "session/session.h"
 
 namespace commsched {
@@ -32,6 +33,8 @@ struct FrozenStepSpec {
   int64_t launch_timeout_ns = 0;
   uint64_t first_step = 0;  // of the recording that the frozen plan runs
   bool strict = false;
+  bool by_caller = false;              // SessionSpec::by_caller
+  Submissions* submissions = nullptr;  // outlives the step
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
@@ -61,7 +64,7 @@ struct FrozenStepSpec {
 // way that recording it again would cure; they see the answer at the end of the
 // next one.
 //
-// One thread; Abort() and status() any.
+// One thread; Await(), and the session's Abort() and status(), any.
 class FrozenStep {
  public:
   // Collective.
@@ -77,6 +80,14 @@ class FrozenStep {
   absl::Status Before(uint32_t op, Stream* stream);
   absl::Status After(uint32_t op, Stream* stream);
   absl::Status Submit(uint32_t op);
+
+  // Blocks until `call` of step `step` is complete, a collective that was
+  // submitted; kDeadlineExceeded, naming what is not, at `deadline_ns`.
+  absl::Status Await(uint32_t call, uint64_t step, int64_t deadline_ns) {
+    return session_->AwaitCollective(OpId(call), step - spec_.first_step + 1,
+                                     deadline_ns);
+  }
+  uint64_t first_step() const { return spec_.first_step; }
 
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
   // as of the step before. Equal on all ranks.

@@ -72,6 +72,13 @@ absl::Status Recording::Init() {
     return absl::UnimplementedError(
         absl::StrCat("recording: recording an order on ", device.name()));
   }
+  for (size_t i = 0; spec_.by_caller && i < spec_.lanes.size(); ++i) {
+    if (spec_.lanes[i]->is_caller()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: lane ", i,
+                     " is a stream, but progress is the caller's, for whom it "
+                     "would wait"));
+  }
   for (const GroupSpec& group : spec_.groups) {
     RETURN_IF_ERROR(
         declared_.AddGroup(group.axis, static_cast<int>(group.ranks.size()))
@@ -164,6 +171,7 @@ absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {
   }
   const uint32_t lane = op.compute.lane;
   ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
+  submissions_.Add(declared_.op(id));
   if (lane >= lanes_.size()) lanes_.resize(lane + 1, CallerStream());
   if (!spec_.lanes.empty()) lanes_[lane] = spec_.lanes[lane];
   declared_since_ = true;
@@ -189,6 +197,7 @@ absl::StatusOr<OpId> Recording::AddCollective(Op op, uint32_t segment,
                      "explicit graph"));
   }
   ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
+  submissions_.Add(declared_.op(id));
   declared_since_ = true;
   segment_.push_back(segment);
   alternative_.push_back(how.alternative);
@@ -245,6 +254,7 @@ absl::Status Recording::StepBegin() {
     current_.clear();
     open_.assign(declared_.ops().size(), false);
   }
+  submissions_.BeginStep(info_.steps);
   in_step_ = true;
   return absl::OkStatus();
 }
@@ -363,7 +373,40 @@ absl::Status Recording::RecordSubmit(uint32_t op) {
   absl::Status ran = runner_->Run(OpId(op), info_.steps);
   if (!ran.ok()) return Fail(ran);
   current_.push_back(op);
+  submissions_.Note(op, Submissions::kComplete);
   return absl::OkStatus();
+}
+
+absl::Status Recording::Wait(uint32_t op, int64_t timeout_ns) {
+  if (timeout_ns < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wait: timeout_ns is ", timeout_ns, ", below 0"));
+  }
+  RETURN_IF_ERROR(status());
+  ASSIGN_OR_RETURN(const Submissions::Latest latest, submissions_.Find(op));
+  FrozenStep* frozen = nullptr;
+  {
+    MutexLock lock(&mu_);
+    // What ran alone is complete, and so is what an earlier plan launched.
+    if (latest.call == Submissions::kComplete || frozen_ == nullptr ||
+        latest.step < frozen_->first_step()) {
+      return absl::OkStatus();
+    }
+    frozen = frozen_.get();
+    ++num_waiters_;
+  }
+  const absl::Status waited =
+      frozen->Await(latest.call, latest.step,
+                    DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns));
+  {
+    MutexLock lock(&mu_);
+    if (--num_waiters_ == 0) no_waiters_.SignalAll();
+  }
+  if (waited.ok()) return waited;
+  RETURN_IF_ERROR(status());  // A deadline of the session is one, too.
+  return absl::DeadlineExceededError(absl::StrCat(
+      "wait: step ", latest.step, ", after ", timeout_ns / 1'000'000,
+      " ms on rank ", spec_.world_rank, ": ", waited.message()));
 }
 
 absl::Status Recording::StepEnd() {
@@ -470,20 +513,25 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   spec.launch_timeout_ns = spec_.launch_timeout_ns;
   spec.first_step = info_.steps;
   spec.strict = spec_.strict;
+  spec.by_caller = spec_.by_caller;
+  spec.submissions = &submissions_;
   ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,
                    FrozenStep::Create(std::move(spec)));
   info_.phase = RecordingPhase::kFrozen;
   ++info_.plans;
-  std::unique_ptr<SerialRunner> runner;
-  {
-    MutexLock lock(&mu_);
-    frozen_.swap(frozen);
-    runner_.swap(runner);
-  }
-  // An abort that came before had no session to tell. What was there before
-  // goes, the lock released.
+  Replace(std::move(frozen));
+  // An abort that came before had no session to tell.
   if (failure_.failed()) frozen_->session().Abort(failure_.status().message());
   return failure_.status();
+}
+
+// What was there before goes, the lock released. All of it is complete.
+void Recording::Replace(std::unique_ptr<FrozenStep> frozen) {
+  std::unique_ptr<SerialRunner> runner;
+  MutexLock lock(&mu_);
+  frozen_.swap(frozen);
+  runner_.swap(runner);
+  while (num_waiters_ != 0) no_waiters_.Wait(&mu_);
 }
 
 std::string Recording::DeclaredHash() const {

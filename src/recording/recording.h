@@ -17,6 +17,7 @@
 #include "recording/frozen_step.h"
 #include "recording/recording_meetings.h"
 #include "recording/serial_runner.h"
+#include "recording/submissions.h"
 #include "session/session.h"
 
 namespace commsched {
@@ -35,7 +36,8 @@ struct RecordingSpec {
   uint32_t steps_to_record = 2;
   uint32_t max_recorded_steps = 16;
   int64_t launch_timeout_ns = 0;
-  bool strict = false;  // frozen steps must be the recorded one
+  bool strict = false;     // frozen steps must be the recorded one
+  bool by_caller = false;  // SessionSpec::by_caller; all lanes are the caller
 };
 
 // How the recording treats a collective.
@@ -103,6 +105,8 @@ class Recording {
     if (ABSL_PREDICT_TRUE(running_ != nullptr)) return running_->Submit(op);
     return RecordSubmit(op);
   }
+  // Any thread, also beside the calls of a step.
+  absl::Status Wait(uint32_t op, int64_t timeout_ns);
   absl::Status Drain();
   void Abort(absl::string_view reason);
   absl::Status status() const;
@@ -130,6 +134,8 @@ class Recording {
   absl::Status EndFrozenStep();
   absl::Status FinishRerecording();
   absl::Status Freeze(FrozenOrder order);
+  // From here on `frozen` runs the steps; nobody waits in what did before.
+  void Replace(std::unique_ptr<FrozenStep> frozen);
   // All ranks show `steps`; collective.
   absl::StatusOr<ShownSteps> Show(const std::vector<CallOrder>& steps);
   std::string DeclaredHash() const;
@@ -159,10 +165,13 @@ class Recording {
   bool ignore_agreed_ = false;     // what comes is of before the last meeting
   RecordingInfo info_;
 
+  Submissions submissions_;
   RecordingMeetings meetings_;
   Failure failure_;
-  // Written by the calling thread; guarded for Abort(), status().
+  // Written by the calling thread; guarded for Abort(), status(), Wait().
   mutable Mutex mu_;
+  CondVar no_waiters_;
+  int num_waiters_ ABSL_GUARDED_BY(mu_) = 0;  // in frozen_
   std::unique_ptr<SerialRunner> runner_;
   std::unique_ptr<FrozenStep> frozen_;
 };

@@ -1,7 +1,9 @@
 #include "session/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -154,6 +156,47 @@ bool Session::IsDue(OpId collective) const {
   const LaunchId last = parts_.spec.plan->LaunchesOf(collective).back();
   return issuer_->due() >
          dispatcher_->steps() * parts_.program->launches.size() + last.value();
+}
+
+absl::Status Session::AwaitCollective(OpId collective, uint64_t generation,
+                                      int64_t deadline_ns) {
+  const uint64_t first = (generation - 1) * parts_.program->launches.size();
+  for (LaunchId launch : parts_.spec.plan->LaunchesOf(collective)) {
+    const uint32_t index = launch.value();
+    const bool complete = AwaitLaunchBy(index, generation, deadline_ns);
+    if (parts_.failure.failed()) return parts_.failure.status();
+    if (complete) continue;
+    std::string why = absl::StrCat("launch ", parts_.program->LaunchName(index),
+                                   " is not complete");
+    const uint64_t due = issuer_->due();
+    if (due <= first + index) {
+      const uint32_t held = static_cast<uint32_t>(due - std::min(due, first));
+      absl::StrAppend(
+          &why, ": it has not been issued, since launch ",
+          parts_.program->LaunchName(held),
+          held == index ? "" : ", which goes first,",
+          " waits for ops or collectives that the program has yet to call");
+    }
+    return absl::DeadlineExceededError(why);
+  }
+  return parts_.failure.status();
+}
+
+// What goes out inline is complete when it is due, and has no event: it is
+// looked at now and then.
+bool Session::AwaitLaunchBy(uint32_t launch, uint64_t generation,
+                            int64_t deadline_ns) {
+  Event* const event = parts_.program->launches[launch].event;
+  if (event != nullptr) {
+    return issuer_->AwaitBy(event, generation, deadline_ns);
+  }
+  constexpr std::chrono::microseconds kLook{50};
+  while (!issuer_->HasCompleted(launch, generation)) {
+    if (parts_.failure.failed()) return true;
+    if (SystemClock::Get().NowNs() >= deadline_ns) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
 }
 
 // Everything due is complete once the last launch of each lane is, since a lane

@@ -91,6 +91,12 @@ class Session final : private Waiter {
   absl::Status Submit(OpId collective, bool drop);
   // Whether all launches of `collective` are due in this step.
   bool IsDue(OpId collective) const;
+  // Blocks until `collective`, of the backend's host memory, is complete in
+  // `generation` (step generation - 1), or `deadline_ns` of SystemClock has
+  // come: kDeadlineExceeded, naming the launch that is not complete and, if
+  // that is not due, the one that holds it up. Any thread.
+  absl::Status AwaitCollective(OpId collective, uint64_t generation,
+                               int64_t deadline_ns);
   // Blocks until every launch that is due is complete, and all enqueued work
   // done. Within a step.
   absl::Status WaitDue();
@@ -148,6 +154,7 @@ class Session final : private Waiter {
   std::vector<std::string> OpLines() const;
   std::vector<std::string> LaunchLines() const;
   uint64_t CompletedGenerations(NodeRef node) const;
+  bool AwaitLaunchBy(uint32_t launch, uint64_t generation, int64_t deadline_ns);
   void AddMemory(SessionCounters* counters) const;
   ProgressAtFailure Progress() const;
   void RememberReleasedOn(Stream* stream);

@@ -96,6 +96,7 @@ absl::Status SessionParts::Bind() {
   for (const GroupSpec& group : spec.groups) {
     binding.group_rank.push_back(group.rank);
   }
+  binding.submitted = spec.submitted;
   ASSIGN_OR_RETURN(program, Flatten(spec.plan, binding));
   if (program->enqueue) RETURN_IF_ERROR(MakeLaneEnds());
   ASSIGN_OR_RETURN(codec, MakeCodec(*spec.plan));

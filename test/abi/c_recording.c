@@ -81,6 +81,10 @@ static void open_recorded(struct recorded* self, commsched_world_t* world) {
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "strict is 2",
                commsched_recording_create(&desc, &self->recording));
   desc.strict = 1;
+  desc.progress = 2;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "desc.progress is 2",
+               commsched_recording_create(&desc, &self->recording));
+  desc.progress = COMMSCHED_PROGRESS_CALLER;
   EXPECT_OK(commsched_recording_create(&desc, &self->recording));
   declare(self);
 }
@@ -92,7 +96,10 @@ static void run_step(struct recorded* self) {
   EXPECT_OK(commsched_recording_before(recording, self->backward, here));
   self->grad[0] += 1;
   EXPECT_OK(commsched_recording_after(recording, self->backward, here));
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "'reduce' has not been submitted",
+               commsched_recording_wait(recording, self->reduce, INT64_MAX));
   EXPECT_OK(commsched_recording_submit(recording, self->reduce));
+  EXPECT_OK(commsched_recording_wait(recording, self->reduce, INT64_MAX));
   EXPECT_OK(commsched_recording_before(recording, self->update, here));
   EXPECT_OK(commsched_recording_after(recording, self->update, here));
   EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'backward' is a compute op",
@@ -136,6 +143,9 @@ void test_recording(void) {
                commsched_recording_plan(self.recording, &plan));
   EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "no step",
                commsched_recording_step_end(self.recording));
+  EXPECT_NULL("recording", commsched_recording_wait(NULL, self.reduce, 0));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "timeout_ns is -1",
+               commsched_recording_wait(self.recording, self.reduce, -1));
   for (step = 0; step < STEPS; ++step) run_step(&self);
   EXPECT_OK(commsched_recording_drain(self.recording));
   EXPECT(self.grad[0] == STEPS);

@@ -34,6 +34,7 @@ class WrapperRecordingTest : public ::testing::Test {
     spec.groups = {&group};
     spec.trace = &trace_;
     spec.steps_to_record = 3;
+    spec.progress = COMMSCHED_PROGRESS_CALLER;
     recording_ = Value(cs::Recording::Create(spec));
     Declare();
   }
@@ -62,6 +63,7 @@ class WrapperRecordingTest : public ::testing::Test {
     for (float& each : grad_) each += 1;
     if (status.ok()) status = recording_.After(backward_);
     if (status.ok()) status = recording_.Submit(reduce_);
+    if (status.ok()) status = recording_.Wait(reduce_);
     if (status.ok()) status = recording_.Before(update_);
     if (status.ok()) status = recording_.After(update_);
     return status.ok() ? recording_.StepEnd() : status;

@@ -514,6 +514,19 @@ TEST(PolledModeTest, ByTheCallerMakingDueIssues) {
   EXPECT_TRUE(rig.HasCompleted("sum_a"));
 }
 
+TEST(PolledModeTest, AWaitThatIsOverLeavesTheLaunchAsItIs) {
+  IssuerRig rig({.graph = Buckets(1), .by_caller = true});
+  rig.Make("make_a");
+  rig.issuer().MakeDue(1, 0);
+  Event* const event = rig.program().launches[0].event;
+  EXPECT_FALSE(
+      rig.issuer().AwaitBy(event, 1, SystemClock::Get().NowNs() + 1000));
+  EXPECT_FALSE(rig.HasCompleted("sum_a"));
+  rig.backend().Finish(0);
+  EXPECT_TRUE(rig.issuer().AwaitBy(event, 1, kNoDeadlineNs));
+  EXPECT_TRUE(rig.HasCompleted("sum_a"));
+}
+
 // Each side of a move was bound by another `after`, and the two do not match:
 // found when the launch would go out.
 TEST(PolledModeTest, ALateBindingThatCannotBeAppliedFailsTheSession) {
