@@ -54,8 +54,8 @@ absl::Status RunAndCompare(StepShape shape, const PlanOptions& options,
   spec.captured = true;
   RETURN_IF_ERROR(job.Run(spec, &times));
   ASSIGN_OR_RETURN(const Bits captured, job.ReadMemory());
-  *figures = absl::StrFormat("%d ranks, %d launches as one, %d times",
-                             shape.ranks, job.num_launches(), steps);
+  *figures = absl::StrFormat("%s, %d launches as one, %d times",
+                             RanksText(shape.ranks), job.num_launches(), steps);
   return CheckEqual(captured, plain);
 }
 

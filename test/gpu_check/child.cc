@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -164,6 +165,16 @@ std::string OwnPath() {
   char path[PATH_MAX];
   const ssize_t n = readlink("/proc/self/exe", path, sizeof(path));
   return n <= 0 ? "" : std::string(path, static_cast<size_t>(n));
+}
+
+std::string FindProgram(absl::string_view name) {
+  const char* const path = getenv("PATH");
+  if (path == nullptr) return "";
+  for (const absl::string_view folder : absl::StrSplit(path, ':')) {
+    const std::string file = absl::StrCat(folder, "/", name);
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
 }
 
 }  // namespace commsched::gpu_check

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "test/gpu_check/result.h"
 
 namespace commsched::gpu_check {
@@ -63,6 +64,9 @@ ChildEnd RunChild(const ChildSpec& spec, std::chrono::seconds timeout);
 
 // The path of this program.
 std::string OwnPath();
+
+// "" if it is not on the search path.
+std::string FindProgram(absl::string_view name);
 
 }  // namespace commsched::gpu_check
 

@@ -140,14 +140,18 @@ void CheckInProcess(int ranks, const Options& options, Results* results) {
     };
     const absl::Status status = run();
     results->Add(
-        absl::StrCat("collectives on device memory, ", ranks, " rank",
-                     ranks == 1 ? "" : "s",
+        absl::StrCat("collectives on device memory, ", RanksText(ranks),
                      in_rank_order ? ", in the tree's order" : ", NCCL's sums"),
         status, figures);
   }
 }
 
 }  // namespace
+
+std::string RanksText(int ranks) {
+  return ranks == 1 ? "1 rank, whose collectives are copies"
+                    : absl::StrCat(ranks, " ranks");
+}
 
 absl::StatusOr<const commsched_backend_t*> Nccl() {
   return PluginRegistry::Process().Backend("nccl");

@@ -67,8 +67,9 @@ absl::Status CheckLaunchCost(const Options& options, std::string* figures) {
   const double hand = Median(by_hand_us);
   const double session = Median(session_us);
   *figures = absl::StrFormat(
-      "session %.2f us per launch, by hand %.2f us: %+.2f us, %.2f x", session,
-      hand, session - hand, session / hand);
+      "session %.2f us per launch, by hand %.2f us: %+.2f us, %.2f x (1 rank, "
+      "in place: NCCL launches nothing)",
+      session, hand, session - hand, session / hand);
   if (launcher->on_stand_ins()) return absl::OkStatus();
   if (session - hand <= kMostOver_us && session <= kMostRatio * hand) {
     return absl::OkStatus();
@@ -109,7 +110,8 @@ absl::Status CheckSmallGathers(const Options& options, std::string* figures) {
   RETURN_IF_ERROR(RunSmall(options, 0, &many));
   RETURN_IF_ERROR(RunSmall(options, uint64_t{1} << 20, &few));
   *figures = absl::StrFormat(
-      "%d launches %.2f ms per step, %d launches %.2f ms: %.1f x",
+      "%d launches %.2f ms per step, %d launches %.2f ms: %.1f x (1 rank: "
+      "copies)",
       many.launches, many.step_s * 1e3, few.launches, few.step_s * 1e3,
       many.step_s / few.step_s);
   if (few.launches * 10 <= many.launches) return absl::OkStatus();

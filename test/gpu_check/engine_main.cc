@@ -86,7 +86,9 @@ absl::Status Compare(const TrainingEnd& host, const TrainingEnd& device,
 }
 
 std::string FiguresOf(const TrainingSpec& spec, const TrainingEnd& end) {
-  return absl::StrCat(spec.ranks, spec.ranks == 1 ? " rank, " : " ranks, ",
+  // Of one rank collectives are copies.
+  return absl::StrCat(spec.ranks,
+                      spec.ranks == 1 ? " rank (copies), " : " ranks, ",
                       spec.steps, " steps, ", end.weights.size(), " weights");
 }
 

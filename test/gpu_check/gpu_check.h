@@ -19,7 +19,8 @@ struct Options {
   uint64_t seed = 1;
 };
 
-// Versions and devices; false: there is nothing to check anything on.
+// Versions and devices; false: there is nothing to check anything on, which is
+// SKIPPED where there is no GPU.
 bool CheckMachine(const Options& options, Results* results);
 
 // What the vendor says of streams, memory and collectives: test/fakes/rules.
@@ -38,6 +39,12 @@ void CheckSessions(const Options& options, Results* results);
 // Ranks that are processes and share a device.
 void CheckProcesses(const Options& options, Results* results);
 
+// Worlds and sessions that share a device, on lanes of their own and on one.
+void CheckLanes(const Options& options, Results* results);
+
+// Processes that import PyTorch.
+void CheckTorch(const Options& options, Results* results);
+
 // ZeRO-0 to 3 of the engine, by the program gpu_check_engine.
 void CheckEngine(const Options& options, Results* results);
 
@@ -53,6 +60,9 @@ void CheckCapture(const Options& options, Results* results);
 
 // Some of these under compute-sanitizer.
 void CheckMemory(const Options& options, Results* results);
+
+// "1 rank, whose collectives are copies", "2 ranks".
+std::string RanksText(int ranks);
 
 // The backend, or why it cannot be used.
 absl::StatusOr<const commsched_backend_t*> Nccl();

@@ -46,11 +46,13 @@ struct Job::Running {
     return static_cast<const Running*>(user)->Enqueue(op, stream);
   }
   // What Session::Run() does between the calls that begin and end a step.
-  absl::Status EnqueueStep() const {
+  absl::Status EnqueueStep(
+      const std::function<absl::Status()>& between = nullptr) const {
     for (const ComputeNode& node : job->plan_->nodes) {
       RETURN_IF_ERROR(session->Before(node.op, rank->lane.get()));
       RETURN_IF_ERROR(Enqueue(node.op, rank->lane.get()));
       RETURN_IF_ERROR(session->After(node.op, rank->lane.get()));
+      if (between != nullptr) RETURN_IF_ERROR(between());
     }
     return absl::OkStatus();
   }
@@ -93,7 +95,7 @@ struct Job::Running {
 };
 
 Job::Job(const StepShape& shape) : shape_(shape) {
-  const GroupId group = graph_.AddGroup("dp", shape.ranks).value();
+  const GroupId group = graph_.AddGroup(shape.axis, shape.ranks).value();
   const bool gathers = shape.kind == CollectiveKind::kAllGather;
   Op update;
   update.name = "update";
@@ -148,15 +150,20 @@ uint64_t Job::ResultElements() const {
              : shape_.elements;
 }
 
-absl::Status Job::Make(const PlanOptions& options,
-                       std::shared_ptr<World> world) {
+absl::Status Job::MakePlan(const PlanOptions& options) {
   ASSIGN_OR_RETURN(cuda_, CudaRuntime::Get());
   ASSIGN_OR_RETURN(const commsched_backend_t* nccl, Nccl());
   PlanOptions for_nccl = options;
   for_nccl.backend = ModelOf(*nccl);
   ASSIGN_OR_RETURN(plan_, BuildPlan(graph_, for_nccl, CostProfile{}));
+  return absl::OkStatus();
+}
+
+absl::Status Job::Make(const PlanOptions& options,
+                       std::shared_ptr<World> world) {
+  RETURN_IF_ERROR(MakePlan(options));
   world_ = std::move(world);
-  if (world_ == nullptr) RETURN_IF_ERROR(MakeWorld(nccl));
+  if (world_ == nullptr) RETURN_IF_ERROR(MakeWorld());
   if (world_->own_rank() != World::kAllRanks) {
     return AddRank(world_->own_rank());
   }
@@ -166,7 +173,15 @@ absl::Status Job::Make(const PlanOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status Job::MakeWorld(const commsched_backend_t* nccl) {
+absl::Status Job::MakeRank(const PlanOptions& options,
+                           std::shared_ptr<World> world, int rank) {
+  RETURN_IF_ERROR(MakePlan(options));
+  world_ = std::move(world);
+  return AddRank(rank);
+}
+
+absl::Status Job::MakeWorld() {
+  ASSIGN_OR_RETURN(const commsched_backend_t* nccl, Nccl());
   WorldSpec spec;
   spec.size = shape_.ranks;
   spec.table = nccl;
@@ -321,6 +336,28 @@ absl::Status Job::AbortReplay(const Rank& rank, Session* session,
       absl::StrCat("the session says: ", status.ToString()));
 }
 
+Job::Steps::Steps(Job* job, std::unique_ptr<Session> session)
+    : session_(std::move(session)),
+      running_(std::make_unique<Running>(
+          Running{job, &job->ranks_[0], &spec_, session_.get()})) {}
+
+Job::Steps::~Steps() = default;
+
+absl::Status Job::Steps::Enqueue(const std::function<absl::Status()>& between) {
+  RETURN_IF_ERROR(session_->StepBegin());
+  RETURN_IF_ERROR(running_->EnqueueStep(between));
+  return session_->StepEnd();
+}
+
+absl::Status Job::Steps::Drain() { return session_->Drain(); }
+
+absl::StatusOr<std::unique_ptr<Job::Steps>> Job::Open() {
+  Rank& rank = ranks_[0];
+  RETURN_IF_ERROR(cuda_->Check("cudaSetDevice", cuda_->SetDevice(rank.device)));
+  ASSIGN_OR_RETURN(auto session, Session::Create(Spec(rank)));
+  return std::unique_ptr<Steps>(new Steps(this, std::move(session)));
+}
+
 absl::Status Job::CheckResults() {
   std::vector<float> expected(
       ResultElements(),
@@ -351,11 +388,11 @@ SessionSpec Job::Spec(Rank& rank) {
   SessionSpec spec;
   spec.world = world_;
   spec.world_rank = rank.rank;
-  spec.instance = rank.num_runs++;
+  spec.instance = shape_.first_instance + rank.num_runs++;
   spec.plan = plan_;
   spec.launch_timeout_ns = kTimeoutNs;
   GroupSpec group;
-  group.axis = "dp";
+  group.axis = shape_.axis;
   for (int i = 0; i < shape_.ranks; ++i) group.ranks.push_back(i);
   group.rank = rank.rank;
   spec.groups = {group};

@@ -30,6 +30,9 @@ struct StepShape {
   // At the end of a step each result, of a gather the next rank's part, becomes
   // what is given to the next bucket: memory tells how many steps have run.
   bool feeds_back = false;
+  // Sessions of one axis share a lane, and those of a world have numbers.
+  const char* axis = "dp";
+  uint64_t first_instance = 0;
 };
 
 struct RunSpec {
@@ -64,6 +67,8 @@ double Median(std::vector<double> values);
 // compute stream each.
 class Job {
  public:
+  class Steps;
+
   explicit Job(const StepShape& shape);
   ~Job();
   Job(const Job&) = delete;
@@ -73,12 +78,17 @@ class Job {
   // several.
   absl::Status Make(const PlanOptions& options,
                     std::shared_ptr<World> world = nullptr);
+  // The same of one rank, which lives here.
+  absl::Status MakeRank(const PlanOptions& options,
+                        std::shared_ptr<World> world, int rank);
   absl::Status Run(const RunSpec& spec, Times* times);
   // Of two ranks, processes: rank 0 launches a captured step, which waits for
   // rank 1, and aborts its session. The kernels of that launch, and of one that
   // both launch behind it, end. `out_ended_s`: how long each took. No other run
   // comes after it.
   absl::Status Abort(std::vector<double>* out_ended_s);
+  // A session of the one rank that there is.
+  absl::StatusOr<std::unique_ptr<Steps>> Open();
   // Memory becomes what it was before the first run.
   absl::Status Reset();
   // The bits of all that is given and copied out, of the ranks that live here.
@@ -100,7 +110,8 @@ class Job {
   };
   struct Running;
 
-  absl::Status MakeWorld(const commsched_backend_t* nccl);
+  absl::Status MakePlan(const PlanOptions& options);
+  absl::Status MakeWorld();
   absl::Status AddRank(int rank);
   absl::Status Fill(const Rank& rank);
   absl::Status RunRank(Rank& rank, const RunSpec& spec, Times* times);
@@ -118,6 +129,30 @@ class Job {
   std::shared_ptr<const Plan> plan_;
   std::vector<Rank> ranks_;
   std::shared_ptr<World> world_;
+};
+
+// A session whose steps are enqueued one by one, and what is between their ops.
+// It moves data. Its job outlives it.
+//
+// Owned by one thread.
+class Job::Steps {
+ public:
+  ~Steps();
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  // A step. `between`: called behind each of its compute ops.
+  absl::Status Enqueue(const std::function<absl::Status()>& between = nullptr);
+  absl::Status Drain();
+  Session* session() { return session_.get(); }
+
+ private:
+  friend class Job;
+  Steps(Job* job, std::unique_ptr<Session> session);
+
+  const RunSpec spec_;
+  const std::unique_ptr<Session> session_;
+  const std::unique_ptr<Running> running_;
 };
 
 }  // namespace commsched::gpu_check

@@ -1,8 +1,10 @@
 // Checks what only a machine with a GPU can show:
 //
-//   gpu_check [--json FILE] [--max-ranks N] [--quick] [--seed S]
+//   gpu_check [--json FILE] [--parts A,B] [--max-ranks N] [--quick] [--seed S]
 //
-// A line per check, and JSON in FILE. Each part runs in a process of its own,
+// A line per check, and JSON in FILE. --parts: these only, beside "machine";
+// "first", "second" and "third" stand for those of a third, so that all can be
+// run in three calls. Each part runs in a process of its own,
 // so that what hangs or crashes is a line like any other. On the stand-ins of
 // test/fakes, which COMMSCHED_CUDART_LIB and COMMSCHED_NCCL_LIB name, it runs
 // as well, with --quick, and its times say nothing.
@@ -13,7 +15,8 @@
 // Those end with the thread that started them, but with --orphan: a tool that
 // runs this program may start it by a thread of no duration.
 //
-// Exit codes: 0 all hold, 1 one does not or there is no GPU, 2 usage.
+// Exit codes: 0 all that was tried holds, 1 something does not, 2 usage, 77
+// nothing was tried: there is no GPU, or each check was SKIPPED.
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -21,12 +24,14 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "test/gpu_check/child.h"
 #include "test/gpu_check/gpu_check.h"
 #include "test/gpu_check/processes.h"
@@ -37,11 +42,17 @@ namespace {
 using std::chrono::seconds;
 using SteadyClock = std::chrono::steady_clock;
 
-// All parts together, whatever each may take.
-constexpr seconds kTotal{460};
+// What automake and ctest take for "skipped".
+constexpr int kNothingTried = 77;
+
+constexpr const char* kThirds[] = {"first", "second", "third"};
+// All parts of a third together, whatever each may take: under 8 minutes in
+// all.
+constexpr seconds kThirdTimeout{155};
 
 struct Part {
   const char* name;
+  int third;  // Index in kThirds.
   int timeout_s;
   void (*run)(const Options& options, Results* results);
 };
@@ -54,25 +65,50 @@ void RunMachine(const Options& options, Results* results) {
   (void)CheckMachine(options, results);
 }
 
+// What is most likely to go wrong comes first.
 constexpr Part kParts[] = {
-    {"machine", 30, RunMachine},
-    {"rules", 60, RunRules},
-    {"kernels", 60, CheckKernels},
-    {"collectives", 60, CheckCollectives},
-    {"sessions", 60, CheckSessions},
-    {"engine", 90, nullptr},  // Of the program gpu_check_engine.
-    {"costs", 60, CheckCosts},
-    {"overlap", 60, CheckOverlap},
-    {"capture", 60, CheckCapture},
-    {"processes", 150, CheckProcesses},
-    {"memory", 170, CheckMemory},
+    {"machine", 0, 30, RunMachine},
+    {"capture", 0, 60, CheckCapture},
+    {"processes", 0, 150, CheckProcesses},
+    {"lanes", 0, 130, CheckLanes},
+    {"torch", 0, 130, CheckTorch},
+    {"rules", 1, 60, RunRules},
+    {"kernels", 1, 60, CheckKernels},
+    {"collectives", 1, 60, CheckCollectives},
+    {"sessions", 1, 60, CheckSessions},
+    {"engine", 1, 90, nullptr},  // Of the program gpu_check_engine.
+    {"costs", 2, 60, CheckCosts},
+    {"overlap", 2, 60, CheckOverlap},
+    {"memory", 2, 120, CheckMemory},
 };
 
 struct Arguments {
   Options options;
   std::string json, part, member;
+  std::vector<std::string> parts;  // Empty: all.
   bool orphan = false;
 };
+
+bool Chooses(const Arguments& arguments, const Part& part) {
+  const auto& chosen = arguments.parts;
+  const auto has = [&](const char* name) {
+    return std::find(chosen.begin(), chosen.end(), name) != chosen.end();
+  };
+  return chosen.empty() || has(part.name) || has(kThirds[part.third]);
+}
+
+bool IsPartOrThird(const std::string& name) {
+  for (const Part& part : kParts) {
+    if (name == part.name || name == kThirds[part.third]) return true;
+  }
+  return false;
+}
+
+seconds TimeoutOf(const Arguments& arguments) {
+  bool has[std::size(kThirds)] = {};
+  for (const Part& part : kParts) has[part.third] |= Chooses(arguments, part);
+  return std::count(std::begin(has), std::end(has), true) * kThirdTimeout;
+}
 
 // What a child is given.
 std::vector<std::string> Pass(const Arguments& arguments, const Part& part) {
@@ -131,6 +167,7 @@ class Table {
   }
 
   bool has_failed() const { return num_failed_ != 0; }
+  int num_hold() const { return num_hold_; }
 
  private:
   int num_hold_ = 0, num_failed_ = 0, num_skipped_ = 0;
@@ -147,25 +184,34 @@ absl::Status StatusOf(const ChildEnd& end) {
   return absl::OkStatus();
 }
 
+void RunPart(const Arguments& arguments, const Part& part, seconds timeout,
+             Table* table) {
+  const ChildEnd end =
+      RunChild({.command = Pass(arguments, part), .environment = {}}, timeout);
+  for (const Result& result : end.results) table->Add(part.name, result);
+  const absl::Status status = StatusOf(end);
+  if (!status.ok()) {
+    table->Add(part.name, {absl::StrCat("the part ", part.name), status, ""});
+  }
+}
+
 int RunAll(const Arguments& arguments) {
   const auto begin = SteadyClock::now();
+  const auto left = [&] {
+    return std::chrono::duration_cast<seconds>(begin + TimeoutOf(arguments) -
+                                               SteadyClock::now());
+  };
   Table table;
+  // It says what there is to look at: maybe nothing.
+  const Part& machine = kParts[0];
+  RunPart(arguments, machine, seconds(machine.timeout_s), &table);
+  const int of_machine = table.num_hold();
+  bool only_machine = true;
   for (const Part& part : kParts) {
-    const auto left = std::chrono::duration_cast<seconds>(begin + kTotal -
-                                                          SteadyClock::now());
-    const seconds timeout = std::min(seconds(part.timeout_s), left);
-    const ChildEnd end = RunChild(
-        {.command = Pass(arguments, part), .environment = {}}, timeout);
-    for (const Result& result : end.results) table.Add(part.name, result);
-    const absl::Status status = StatusOf(end);
-    if (!status.ok()) {
-      table.Add(part.name, {absl::StrCat("the part ", part.name), status, ""});
-    }
-    // Without a device there is nothing else to look at.
-    if (&part == &kParts[0] && table.has_failed() &&
-        (end.results.size() <= 1 || !status.ok())) {
-      break;
-    }
+    if (&part == &machine || of_machine == 0) continue;
+    if (!Chooses(arguments, part)) continue;
+    only_machine = false;
+    RunPart(arguments, part, std::min(seconds(part.timeout_s), left()), &table);
   }
   const double took_s =
       std::chrono::duration<double>(SteadyClock::now() - begin).count();
@@ -175,7 +221,12 @@ int RunAll(const Arguments& arguments) {
                  arguments.json.c_str());
     return 1;
   }
-  return table.has_failed() ? 1 : 0;
+  if (table.has_failed()) return 1;
+  const int tried = table.num_hold() - (only_machine ? 0 : of_machine);
+  if (tried > 0) return 0;
+  std::printf("gpu_check: SKIPPED: nothing was tried (exit code %d)\n",
+              kNothingTried);
+  return kNothingTried;
 }
 
 // As a child of RunAll() or of a part, with which it ends; or by hand.
@@ -209,6 +260,11 @@ bool Parse(int argc, char** argv, Arguments* out) {
       out->json = value;
     } else if (name == "--part") {
       out->part = value;
+    } else if (name == "--parts") {
+      out->parts = absl::StrSplit(value, ',');
+      if (!std::all_of(out->parts.begin(), out->parts.end(), IsPartOrThird)) {
+        return false;
+      }
     } else if (name == "--member") {
       out->member = value;
     } else if (name == "--max-ranks") {
@@ -230,8 +286,13 @@ int main(int argc, char** argv) {
   commsched::gpu_check::Arguments arguments;
   if (!commsched::gpu_check::Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
-                 "usage: gpu_check [--json FILE] [--max-ranks N] [--quick] "
-                 "[--seed S] [--part NAME]\n");
+                 "usage: gpu_check [--json FILE] [--parts A,B] [--max-ranks N] "
+                 "[--quick] [--seed S] [--part NAME]\n"
+                 "parts:");
+    for (const auto& part : commsched::gpu_check::kParts) {
+      std::fprintf(stderr, " %s", part.name);
+    }
+    std::fprintf(stderr, "; or first, second, third\n");
     return 2;
   }
   if (!arguments.part.empty() || !arguments.member.empty()) {

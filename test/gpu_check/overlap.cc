@@ -117,7 +117,7 @@ absl::Status CheckBeside(const Options& options, StepShape shape,
   const double hidden = std::max(0.0, 100 - 100 * (overall - compute) / alone);
   *figures = absl::StrFormat(
       "products %.2f ms, communication %.2f ms; serial %.2f ms, planned %.2f "
-      "ms: %.2f x, overlap %.0f %%",
+      "ms: %.2f x, overlap %.0f %% (1 rank: copies)",
       compute * 1e3, alone * 1e3, serial * 1e3, overall * 1e3, serial / overall,
       hidden);
   ASSIGN_OR_RETURN(const Launcher* launcher, Launcher::Get());

@@ -17,64 +17,42 @@
 #include "test/gpu_check/by_hand.h"
 #include "test/gpu_check/child.h"
 #include "test/gpu_check/job.h"
+#include "test/gpu_check/lanes.h"
 #include "test/gpu_check/launcher.h"
 
 namespace commsched::gpu_check {
 namespace {
 
-constexpr int kRanks = 2;  // As many as NCCL takes on a device by default.
+constexpr int kRanks = kProcesses;
 constexpr int64_t kMeetingNs = int64_t{20} * 1000 * 1000 * 1000;
-constexpr std::chrono::seconds kJobTimeout{30};
+constexpr std::chrono::seconds kJobTimeout{120};
 // Of NCCL's that takes several ranks on a device.
 constexpr int kMultiRankVersion = 23003;
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// Results of all ranks as one: the first that failed stands for its check.
-void Merge(const std::vector<ChildEnd>& ends, const std::string& prefix,
-           Results* results) {
-  std::vector<std::string> order;
-  std::map<std::string, Result> merged;
-  for (size_t rank = 0; rank < ends.size(); ++rank) {
-    for (const Result& result : ends[rank].results) {
-      const auto [found, is_new] = merged.emplace(result.check, result);
-      if (is_new) order.push_back(result.check);
-      if (result.status.ok() || (!is_new && !found->second.status.ok())) {
-        continue;
-      }
-      found->second.status = absl::Status(
-          result.status.code(),
-          absl::StrCat("rank ", rank, ": ", result.status.message()));
-    }
-  }
-  for (const std::string& check : order) {
-    Result& result = merged[check];
-    result.check = absl::StrCat(prefix, result.check);
-    results->Add(result);
-  }
-  for (size_t rank = 0; rank < ends.size(); ++rank) {
-    if (ends[rank].status.ok()) continue;
-    results->Add(absl::StrCat(prefix, "rank ", rank), ends[rank].status);
-  }
+// NCCL's variables for ranks that share a device.
+const Environment& Common() {
+  // Between "hosts" of one machine: TCP over the loopback device.
+  static const auto* const common =
+      new Environment{{"NCCL_NVLS_ENABLE", "0"}, {"NCCL_NET_GDR_LEVEL", "LOC"},
+                      {"NCCL_MAX_CTAS", "4"},    {"NCCL_IB_DISABLE", "1"},
+                      {"NCCL_NET", "Socket"},    {"NCCL_SOCKET_IFNAME", "lo"}};
+  return *common;
 }
 
-// NCCL's variables for ranks that share a device, by way.
 struct Way {
   const char* name;
-  Environment environment;  // Of every rank.
-  bool host_ids;            // Each rank says that it is a host of its own.
+  std::vector<ChildEnvironment> environments;  // By rank.
 };
 
 std::vector<Way> WaysOf(int nccl_version) {
-  // Between "hosts" of one machine: TCP over the loopback device.
-  const Environment common = {
-      {"NCCL_NVLS_ENABLE", "0"}, {"NCCL_NET_GDR_LEVEL", "LOC"},
-      {"NCCL_MAX_CTAS", "4"},    {"NCCL_IB_DISABLE", "1"},
-      {"NCCL_NET", "Socket"},    {"NCCL_SOCKET_IFNAME", "lo"}};
-  std::vector<Way> ways = {{"NCCL_HOSTID", common, true}};
+  std::vector<Way> ways = {{"NCCL_HOSTID", HostsOnOneDevice()}};
   if (nccl_version >= kMultiRankVersion) {
-    ways.push_back({"NCCL_MULTI_RANK_GPU_ENABLE", common, false});
-    ways.back().environment.emplace_back("NCCL_MULTI_RANK_GPU_ENABLE", "1");
+    const char* const name = "NCCL_MULTI_RANK_GPU_ENABLE";
+    Environment environment = Common();
+    environment.emplace_back(name, "1");
+    ways.push_back({name, std::vector<ChildEnvironment>(kRanks, environment)});
   }
   return ways;
 }
@@ -103,17 +81,6 @@ absl::Status MeetMembers() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<World>> JoinOnDevice0() {
-  WorldSpec spec;
-  ASSIGN_OR_RETURN(spec.table, Nccl());
-  ASSIGN_OR_RETURN(auto device, OpenCudaDevice(0));
-  spec.devices.push_back(std::move(device));
-  JobSpec job;
-  ASSIGN_OR_RETURN(job.environment,
-                   ReadLaunchEnvironment(Env::ProcessLookup()));
-  return World::Join(spec, job);
-}
-
 absl::Status TrainMembers(const std::shared_ptr<World>& world,
                           std::string* figures) {
   Job job({.ranks = kRanks});
@@ -139,6 +106,62 @@ absl::Status AbortMembers(const std::shared_ptr<World>& world,
 }
 
 }  // namespace
+
+std::vector<ChildEnvironment> HostsOnOneDevice() {
+  std::vector<ChildEnvironment> environments(kRanks, Common());
+  for (size_t rank = 0; rank < environments.size(); ++rank) {
+    environments[rank].emplace_back("NCCL_HOSTID",
+                                    absl::StrCat("commsched-", rank));
+  }
+  return environments;
+}
+
+std::vector<std::string> Beside(absl::string_view program,
+                                const std::vector<std::string>& arguments) {
+  const std::string own = OwnPath();
+  std::vector<std::string> command = {
+      absl::StrCat(own.substr(0, own.rfind('/') + 1), program)};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+absl::StatusOr<std::shared_ptr<World>> JoinOnDevice0() {
+  WorldSpec spec;
+  ASSIGN_OR_RETURN(spec.table, Nccl());
+  ASSIGN_OR_RETURN(auto device, OpenCudaDevice(0));
+  spec.devices.push_back(std::move(device));
+  JobSpec job;
+  ASSIGN_OR_RETURN(job.environment,
+                   ReadLaunchEnvironment(Env::ProcessLookup()));
+  return World::Join(spec, job);
+}
+
+void Merge(const std::vector<ChildEnd>& ends, absl::string_view prefix,
+           Results* results) {
+  std::vector<std::string> order;
+  std::map<std::string, Result> merged;
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    for (const Result& result : ends[rank].results) {
+      const auto [found, is_new] = merged.emplace(result.check, result);
+      if (is_new) order.push_back(result.check);
+      if (result.status.ok() || (!is_new && !found->second.status.ok())) {
+        continue;
+      }
+      found->second.status = absl::Status(
+          result.status.code(),
+          absl::StrCat("rank ", rank, ": ", result.status.message()));
+    }
+  }
+  for (const std::string& check : order) {
+    Result& result = merged[check];
+    result.check = absl::StrCat(prefix, result.check);
+    results->Add(result);
+  }
+  for (size_t rank = 0; rank < ends.size(); ++rank) {
+    if (ends[rank].status.ok()) continue;
+    results->Add(absl::StrCat(prefix, "rank ", rank), ends[rank].status);
+  }
+}
 
 std::vector<ChildEnd> RunProcesses(const std::vector<std::string>& command,
                                    const std::vector<ChildEnvironment>& more) {
@@ -183,6 +206,12 @@ void RunMember(absl::string_view task, const Options& options,
   }
   const auto world = JoinOnDevice0();
   if (!world.ok()) return results->Add("join", world.status());
+  if (task == "lanes") {
+    for (const Result& each : LanesOf(*world, (*world)->own_rank())) {
+      results->Add(each);
+    }
+    return;
+  }
   for (const bool in_rank_order : {true, false}) {
     std::string figures;
     const absl::Status status = RunCollectives(
@@ -201,13 +230,7 @@ void RunMember(absl::string_view task, const Options& options,
 }
 
 void CheckProcesses(const Options& /*options*/, Results* results) {
-  const auto command = [](const char* program, const char* task) {
-    const std::string own = OwnPath();
-    return std::vector<std::string>{
-        absl::StrCat(own.substr(0, own.rfind('/') + 1), program), "--member",
-        task};
-  };
-  Merge(RunProcesses(command("gpu_check", "meet"),
+  Merge(RunProcesses(Beside("gpu_check", {"--member", "meet"}),
                      std::vector<ChildEnvironment>(kRanks)),
         "", results);
   const auto launcher = Launcher::Get();
@@ -219,16 +242,14 @@ void CheckProcesses(const Options& /*options*/, Results* results) {
                          "the ranks of the stand-in are threads");
   }
   for (const Way& way : WaysOf((*nccl)->version)) {
-    std::vector<ChildEnvironment> more(kRanks, way.environment);
-    for (int rank = 0; way.host_ids && rank < kRanks; ++rank) {
-      more[size_t(rank)].emplace_back("NCCL_HOSTID",
-                                      absl::StrCat("commsched-", rank));
-    }
     const std::string prefix =
         absl::StrCat("2 processes, 1 device, by ", way.name, ": ");
-    Merge(RunProcesses(command("gpu_check", "train"), more), prefix, results);
-    Merge(RunProcesses(command("gpu_check_engine", "train"), more), prefix,
-          results);
+    Merge(RunProcesses(Beside("gpu_check", {"--member", "train"}),
+                       way.environments),
+          prefix, results);
+    Merge(RunProcesses(Beside("gpu_check_engine", {"--member", "train"}),
+                       way.environments),
+          prefix, results);
   }
 }
 

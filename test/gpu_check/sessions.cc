@@ -16,9 +16,9 @@ absl::Status RunAndCheck(const StepShape& shape, const PlanOptions& options,
   RETURN_IF_ERROR(job.Make(options));
   Times times;
   RETURN_IF_ERROR(job.Run({.warm_up = 3, .steps = 20}, &times));
-  *figures =
-      absl::StrFormat("%d ranks, %d launches per step, %.2f ms per step",
-                      shape.ranks, job.num_launches(), times.step_s * 1e3);
+  *figures = absl::StrFormat("%s, %d launches per step, %.2f ms per step",
+                             RanksText(shape.ranks), job.num_launches(),
+                             times.step_s * 1e3);
   return job.CheckResults();
 }
 
