@@ -15,6 +15,7 @@ import datetime
 import glob
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -397,6 +398,7 @@ def main(libraries):
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the part.
     try:
         code = main(sys.argv[1])
     except Exception as failure:
