@@ -31,6 +31,7 @@ TIMEOUT_NS = 60 * 10**9
 
 
 def tell(check, ok, figures="", why=""):
+    why = why.partition("\n")[0]  # PyTorch adds what there is to try.
     line = json.dumps({"check": check, "ok": ok, "figures": figures, "why": why})
     os.write(RESULTS, (line + "\n").encode())
     return ok is not False
@@ -268,43 +269,80 @@ class Checks:
         assert wrong.item() == 0, f"{wrong.item()} elements of PyTorch's are wrong"
         return "20 steps, 60 all-reduces of PyTorch's between"
 
-    def beside_a_foreign_capture(self):
-        """Our steps while another thread captures in CUDA's global mode."""
+    def capture_beside(self, body):
+        """A graph of PyTorch's, captured in CUDA's global mode while another thread
+        runs `body` on our stream."""
         torch = self.torch
         failed = []
 
-        def train():
+        def run():
             try:
                 with torch.cuda.stream(self.stream):
-                    for _ in range(20):
-                        self.step.run(write, lambda: None)
-                    self.step.drain()
+                    body()
             except Exception as error:  # Told by the thread that captures.
                 failed.append(error)
-
-        def write(i):
-            self.buckets[i].fill_(self.value(self.rank.rank, 0, i))
 
         x = torch.ones(NUM_ELEMENTS, device="cuda")
         y = torch.zeros(NUM_ELEMENTS, device="cuda")
         graph = torch.cuda.CUDAGraph()
-        trainer = threading.Thread(target=train)
-        with torch.cuda.graph(graph):
-            y.copy_(x)
-            trainer.start()
-            for _ in range(50):
+        thread = threading.Thread(target=run)
+        try:
+            with torch.cuda.graph(graph):
+                y.copy_(x)
+                thread.start()
+                for _ in range(50):
+                    y.add_(x)
+                thread.join()
                 y.add_(x)
-            trainer.join()
-            y.add_(x)
-        if failed:
-            raise failed[0]
-        for i, bucket in enumerate(self.buckets):
-            wrong = (bucket != self.total(0, i)).sum().item()
-            assert wrong == 0, f"{wrong} elements of bucket {i} are wrong"
+        finally:
+            if thread.ident:
+                thread.join()
+            if failed:
+                raise failed[0]
         for _ in range(3):
             graph.replay()
         assert (y == 52).all().item(), f"the graph gives {y[0].item()}, not 52"
+
+    def fill(self, i):
+        self.buckets[i].fill_(self.value(self.rank.rank, 0, i))
+
+    def beside_pytorch_alone(self):
+        """What PyTorch's own ops in that thread do: nothing, or the next would say
+        nothing of ours."""
+        self.capture_beside(lambda: [self.fill(i) for i in range(NUM_BUCKETS)])
+        return "a control, without calls of ours"
+
+    def beside_steps(self):
+        def body():
+            for _ in range(20):
+                self.step.run(self.fill, lambda: None)
+
+        self.capture_beside(body)
+        self.step.drain()
+        for i, bucket in enumerate(self.buckets):
+            wrong = (bucket != self.total(0, i)).sum().item()
+            assert wrong == 0, f"{wrong} elements of bucket {i} are wrong"
         return "20 steps during it, 3 replays"
+
+    def beside_drains(self):
+        def body():
+            for _ in range(5):
+                self.step.run(self.fill, lambda: None)
+                self.step.drain()
+
+        self.capture_beside(body)
+        return "5 steps and drains during it, 3 replays"
+
+    def beside_a_session(self):
+        """One that is made and destroyed meanwhile, as far as its memory goes."""
+        def body():
+            step = Step(self.rank, self.buckets, self.stream)
+            step.run(self.fill, lambda: None)
+            step.drain()
+            step.close()
+
+        self.capture_beside(body)
+        return "a session from its creation to its end"
 
     def captured_by_torch(self):
         """A step of ours within torch.cuda.graph, launched between plain ones."""
@@ -347,19 +385,28 @@ class Checks:
 
     def run(self):
         held = True
-        for name, check in (
-                ("a session on PyTorch's streams and memory", self.on_our_stream),
-                ("PyTorch's all-reduces between a session's", self.between_torchs_own),
-                ("a foreign torch.cuda.graph stays whole beside a session",
-                 self.beside_a_foreign_capture),
-                ("a step that torch.cuda.graph captures", self.captured_by_torch)):
+        whole = "a foreign torch.cuda.graph stays whole beside "
+        # The last ones concern a rank alone: all can be tried.
+        for name, check, concerns_all in (
+                ("a session on PyTorch's streams and memory", self.on_our_stream, True),
+                ("PyTorch's all-reduces between a session's", self.between_torchs_own,
+                 True),
+                ("a step that torch.cuda.graph captures", self.captured_by_torch, True),
+                (whole + "PyTorch alone", self.beside_pytorch_alone, False),
+                (whole + "a session's steps", self.beside_steps, False),
+                (whole + "its drains", self.beside_drains, False),
+                (whole + "another session", self.beside_a_session, False)):
             try:
-                held = tell(name, True, check()) and held
+                tell(name, True, check())
             except Exception as error:
                 traceback.print_exc()
+                held = tell(name, False, why=f"{type(error).__name__}: {error}")
+                if not concerns_all:
+                    continue
                 # The other rank would wait for steps that are not made any more.
-                self.rank.lib.commsched_session_abort(self.step.session, b"a check failed")
-                return tell(name, False, why=f"{type(error).__name__}: {error}")
+                self.rank.lib.commsched_session_abort(self.step.session,
+                                                      b"a check failed")
+                return False
         return held
 
 
