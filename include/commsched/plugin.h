@@ -499,7 +499,8 @@ typedef struct commsched_backend {
   /// milliseconds. Once it says 1 this rank may make no progress until its
   /// first launch: nothing that others wait for may still have to go out. With
   /// 0 `message` may say what is missing ("rank 5 has not told its address").
-  /// NULL: it can be used once comm_create has returned.
+  /// Sessions ask once more after comm_expect, which may have something to
+  /// connect. NULL: it can be used once comm_create has returned.
   commsched_status_t (*comm_ready)(void* comm, uint32_t* out_ready,
                                    char* message, uint64_t message_size);
   /// The communicator's failure, or COMMSCHED_OK: how a member with nothing in
@@ -534,7 +535,8 @@ typedef struct commsched_backend {
   uint32_t (*comm_missing)(void* comm, uint32_t request, int32_t* out_ranks,
                            uint32_t capacity);
   /// (both or none) Makes memory known to communicators of the rank before
-  /// launches use it. All ranks do so in the same order, after comm_ready.
+  /// launches use it. All ranks do so in the same order, after comm_ready, and
+  /// sessions before comm_expect. `*out_handle` NULL: nothing was made known.
   commsched_status_t (*mem_register)(void* rank, void* const* comms,
                                      uint32_t num_comms, void* address,
                                      uint64_t bytes, void** out_handle,

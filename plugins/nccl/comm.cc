@@ -12,6 +12,10 @@ namespace {
 // How long one look for the unique id may block.
 constexpr int64_t kLookNs = int64_t{5} * 1000 * 1000;
 
+// Each byte of a yes, and its value as a float.
+constexpr int kYesByte = 0x3f;
+constexpr float kYes = 0x1.7e7e7ep-1f;
+
 Outcome FirstOf(Outcome first, Outcome second) {
   return first.ok() ? std::move(second) : std::move(first);
 }
@@ -110,16 +114,22 @@ Outcome Comm::TryJoin(bool* out_joins) {
 
 // On the rank's thread. Waits for the other members, without the lock.
 void Comm::Join(const ncclUniqueId& id) {
+  Meet([&](cudaStream_t stream) { return Connect(id, stream); });
+}
+
+void Comm::Meet(const std::function<Outcome(cudaStream_t)>& calls) {
   cudaStream_t stream = nullptr;
   Outcome outcome = {COMMSCHED_ABORTED, "aborted"};
   if (!aborted_ && !leaves_) {
-    outcome = rank_.OnDevice([&] { return Connect(id, &stream); });
+    outcome = rank_.OnDevice([&] {
+      const Outcome made = MakeStream(&stream);
+      return made.ok() ? calls(stream) : made;
+    });
   }
   if (!EnterWarmUp()) {
     EndJoin();
   } else if (outcome.ok()) {
-    outcome = library_.CheckCuda("cudaStreamSynchronize",
-                                 library_.cuda.StreamSynchronize(stream));
+    outcome = AwaitKernels(stream);
   }
   if (stream != nullptr) {
     outcome = FirstOf(std::move(outcome),
@@ -129,8 +139,29 @@ void Comm::Join(const ncclUniqueId& id) {
   FinishJoin(std::move(outcome));
 }
 
-// Up to the warm-up's kernels, which are enqueued.
-Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t* out_stream) {
+// From here on an abort ends what is waited for.
+Outcome Comm::AwaitKernels(cudaStream_t stream) {
+  const auto synchronize = [&] {
+    return library_.CheckCuda("cudaStreamSynchronize",
+                              library_.cuda.StreamSynchronize(stream));
+  };
+  Outcome outcome = synchronize();
+  if (!outcome.ok() || (is_expected_ && !registers_)) return outcome;
+  // A copy to pageable memory returns once it has been made.
+  outcome = library_.CheckCuda(
+      "cudaMemcpyAsync",
+      library_.cuda.MemcpyAsync(&num_agreed_, barrier_.address, sizeof(float),
+                                cudaMemcpyDeviceToHost, stream));
+  return outcome.ok() ? synchronize() : outcome;
+}
+
+Outcome Comm::MakeStream(cudaStream_t* out_stream) {
+  return library_.CheckCuda("cudaStreamCreateWithPriority",
+                            library_.cuda.StreamCreateWithPriority(
+                                out_stream, cudaStreamNonBlocking, 0));
+}
+
+Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t stream) {
   ncclComm_t comm = nullptr;
   Outcome outcome = library_.Check(
       "ncclCommInitRankConfig",
@@ -144,32 +175,90 @@ Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t* out_stream) {
   outcome = rank_.TakeScratch(static_cast<uint64_t>(size_) * sizeof(float),
                               &barrier_);
   if (!outcome.ok()) return outcome;
-  outcome = library_.CheckCuda("cudaStreamCreateWithPriority",
-                               library_.cuda.StreamCreateWithPriority(
-                                   out_stream, cudaStreamNonBlocking, 0));
-  return outcome.ok() ? WarmUp(*out_stream) : outcome;
+  return Agree(rank_.config().registers() && library_.CommRegister != nullptr &&
+                   library_.CommDeregister != nullptr,
+               stream);
+}
+
+// The kernel that barriers are connects them, too.
+Outcome Comm::Agree(bool mine, cudaStream_t stream) {
+  Outcome outcome = library_.CheckCuda(
+      "cudaMemsetAsync",
+      library_.cuda.MemsetAsync(barrier_.address, mine ? kYesByte : 0,
+                                sizeof(float), stream));
+  if (!outcome.ok()) return outcome;
+  return Check("ncclAllReduce",
+               library_.AllReduce(barrier_.address, barrier_.address, 1,
+                                  ncclFloat, ncclSum, comm_, stream));
+}
+
+bool Comm::has_agreed() const {
+  return num_agreed_ > kYes * (static_cast<float>(size_) - 0.5f);
+}
+
+Outcome Comm::ConnectFor(WarmUp warm_up) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (is_expected_ || size_ == 1) return {};
+  is_expected_ = true;
+  if (has_failed()) return Failure();
+  if (state_ != State::kReady) {
+    return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
+  }
+  state_ = State::kJoining;
+  rank_.Post([self = shared_from_this(), warm_up = std::move(warm_up)] {
+    self->Meet([&](cudaStream_t stream) {
+      return self->ConnectLaunches(warm_up, stream);
+    });
+  });
+  return {};
 }
 
 // NCCL connects members in the first call that needs the connection, and waits
-// for the peer there. Collectives and sends have connections of their own.
-Outcome Comm::WarmUp(cudaStream_t stream) {
+// for the peer there.
+Outcome Comm::ConnectLaunches(const WarmUp& warm_up, cudaStream_t stream) {
+  Outcome outcome;
+  if (warm_up.bytes() != 0) {
+    outcome = rank_.TakeScratch(warm_up.bytes(), &warm_up_);
+  }
+  if (outcome.ok()) outcome = LaunchClasses(warm_up, stream);
+  if (outcome.ok()) outcome = Exchange(warm_up, stream);
+  if (!outcome.ok() || !registers_) return outcome;
+  return Agree(RegisterAll(), stream);
+}
+
+Outcome Comm::LaunchClasses(const WarmUp& warm_up, cudaStream_t stream) {
+  for (const auto& each : warm_up.Launches(warm_up_.address)) {
+    const Outcome outcome = InGroup([&]() -> Outcome {
+      if (!each.in_order) return LaunchMembers(each.launch, stream);
+      for (const commsched_member_t& member : each.members) {
+        const Outcome gathered = GatherParts(each.launch, member, stream);
+        if (!gathered.ok()) return gathered;
+      }
+      return {};
+    });
+    if (!outcome.ok()) return outcome;
+  }
+  return {};
+}
+
+// Sends and receives have connections of their own.
+Outcome Comm::Exchange(const WarmUp& warm_up, cudaStream_t stream) {
   float* const elements = static_cast<float*>(barrier_.address);
-  Outcome outcome = Check("ncclAllReduce",
-                          library_.AllReduce(elements, elements, 1, ncclFloat,
-                                             ncclSum, comm_, stream));
-  if (!outcome.ok() || size_ == 1) return outcome;
   return InGroup([&] {
-    Outcome exchanged;
-    for (int peer = 0; peer < size_ && exchanged.ok(); ++peer) {
+    Outcome outcome;
+    for (int peer = 0; peer < size_ && outcome.ok(); ++peer) {
       if (peer == group_rank_) continue;
-      exchanged =
-          Check("ncclSend", library_.Send(elements + group_rank_, 1, ncclFloat,
-                                          peer, comm_, stream));
-      if (!exchanged.ok()) break;
-      exchanged = Check("ncclRecv", library_.Recv(elements + peer, 1, ncclFloat,
+      if (warm_up.receivers().contains(peer)) {
+        outcome =
+            Check("ncclSend", library_.Send(elements + group_rank_, 1,
+                                            ncclFloat, peer, comm_, stream));
+      }
+      if (outcome.ok() && warm_up.senders().contains(peer)) {
+        outcome = Check("ncclRecv", library_.Recv(elements + peer, 1, ncclFloat,
                                                   peer, comm_, stream));
+      }
     }
-    return exchanged;
+    return outcome;
   });
 }
 
@@ -199,10 +288,17 @@ void Comm::EndJoin() {
 
 void Comm::FinishJoin(Outcome outcome) {
   std::unique_lock<std::mutex> lock(mu_);
+  if (warm_up_.address != nullptr) {
+    rank_.ReturnScratch(std::exchange(warm_up_, {}));
+  }
   if (state_ == State::kWarming) {
     state_ = outcome.ok() ? State::kReady : State::kFailed;
+    // Before it is ready for a launch, of whichever member.
+    if (outcome.ok()) registers_ = has_agreed();
+    if (!registers_) DeregisterAll();
   }
   Fail(std::move(outcome));
+  changed_.notify_all();
   lock.unlock();
   rank_.Wake();
   lock.lock();
@@ -305,28 +401,59 @@ Outcome Comm::Destroy(int64_t deadline_ns) {
           name_ + ": NCCL has not left its communicator"};
 }
 
-void* Comm::Register(void* address, uint64_t bytes) {
+uint64_t Comm::Register(void* address, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mu_);
-  if (state_ != State::kReady) return nullptr;
-  if (library_.CommRegister == nullptr || library_.CommDeregister == nullptr) {
-    return nullptr;
-  }
-  void* handle = nullptr;
-  const Outcome outcome = rank_.OnDevice([&] {
-    return Check("ncclCommRegister",
-                 library_.CommRegister(comm_, address, bytes, &handle));
-  });
-  if (outcome.ok()) return handle;
-  rank_.Log(name_ + ": memory of " + std::to_string(bytes) +
-            " bytes is not registered: " + outcome.reason);
-  return nullptr;
+  if (state_ != State::kReady || !registers_ || is_expected_) return 0;
+  if (size_ == 1) return 0;
+  registered_.push_back({++num_registered_, address, bytes, nullptr});
+  return num_registered_;
 }
 
-void Comm::Deregister(void* handle) {
+// On the rank's thread. Whether NCCL takes all.
+bool Comm::RegisterAll() {
   const std::lock_guard<std::mutex> lock(mu_);
-  if (comm_ == nullptr || handle == nullptr) return;
+  for (Registration& each : registered_) {
+    const Outcome outcome = Check(
+        "ncclCommRegister",
+        library_.CommRegister(comm_, each.address, each.bytes, &each.handle));
+    if (outcome.ok()) continue;
+    each.handle = nullptr;
+    rank_.Log(name_ + ": memory of " + std::to_string(each.bytes) +
+              " bytes is not registered, and so no memory of any member is: " +
+              outcome.reason);
+    return false;
+  }
+  return true;
+}
+
+// With mu_.
+void Comm::DeregisterAll() {
+  if (comm_ == nullptr) return;
+  for (Registration& each : registered_) {
+    void* const handle = std::exchange(each.handle, nullptr);
+    if (handle == nullptr) continue;
+    const Outcome outcome = rank_.OnDevice([&] {
+      return Check("ncclCommDeregister",
+                   library_.CommDeregister(comm_, handle));
+    });
+    if (!outcome.ok()) rank_.Log(name_ + ": " + outcome.reason);
+  }
+}
+
+void Comm::Deregister(uint64_t number) {
+  const OutsideOfCaptures outside(library_);
+  const std::lock_guard<std::mutex> lock(mu_);
+  const auto found =
+      std::find_if(registered_.begin(), registered_.end(),
+                   [=](const auto& each) { return each.number == number; });
+  if (found == registered_.end()) return;
+  const Registration taken = *found;
+  registered_.erase(found);
+  // Else NCCL forgets it with the communicator, which ends next.
+  if (state_ != State::kReady || taken.handle == nullptr) return;
   const Outcome outcome = rank_.OnDevice([&] {
-    return Check("ncclCommDeregister", library_.CommDeregister(comm_, handle));
+    return Check("ncclCommDeregister",
+                 library_.CommDeregister(comm_, taken.handle));
   });
   if (!outcome.ok()) rank_.Log(name_ + ": " + outcome.reason);
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,13 +13,15 @@
 #include "library.h"
 #include "rank.h"
 #include "support/outcome.h"
+#include "warm_up.h"
 
 namespace commsched::nccl {
 
 // A communicator. NCCL's is made by the rank's thread from a unique id, which
-// the first member leaves for the others. It counts as ready after a warm-up,
-// an all-reduce and an exchange with every peer: the first use of a connection
-// makes it, and may wait for the peer.
+// the first member leaves for the others. It counts as ready after an
+// all-reduce, by which members agree whether they register memory; and, once it
+// has been told which launches to expect, after a launch of each class of them
+// (warm_up.h): the first use of a connection makes it, and waits for the peer.
 //
 // MarkAborted, Status: any thread. The abort that follows: one thread. All
 // else: one at a time.
@@ -35,7 +38,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome IsReady(uint32_t* out_ready);
   // Has the rank's thread join, if the unique id is there.
   Outcome TryJoin(bool* out_joins);
-  // The launches to come.
+  // The launches to come. The first time the rank's thread connects what they
+  // need, and registers memory: until then it is not ready, and launches wait.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   Outcome Launch(const commsched_launch_t& launch, cudaStream_t stream);
   Outcome Status();
@@ -55,13 +59,15 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   const std::string& name() const { return name_; }
 
-  // Null, and a message in the log, if NCCL does not take it: then it is moved
-  // as memory that is not registered.
-  void* Register(void* address, uint64_t bytes);
-  void Deregister(void* handle);
+  // Has memory registered once launches are expected, if all members want that
+  // and NCCL takes the memory of all of them. A number for Deregister(); 0: it
+  // will not be. Before the first launch.
+  uint64_t Register(void* address, uint64_t bytes);
+  void Deregister(uint64_t number);
 
  private:
-  // kJoining: it is with the rank's thread; kLeaving: with who has taken it.
+  // kJoining: it is with the rank's thread, which joins or connects; kLeaving:
+  // with who has taken it.
   enum class State {
     kNoId,
     kJoining,
@@ -77,9 +83,32 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void Fail(Outcome why);
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   Outcome Failure();
+  // Memory that is to be registered.
+  struct Registration {
+    uint64_t number = 0;
+    void* address = nullptr;
+    uint64_t bytes = 0;
+    void* handle = nullptr;  // NCCL's; null: it is not.
+  };
+
   void Join(const ncclUniqueId& id);
-  Outcome Connect(const ncclUniqueId& id, cudaStream_t* out_stream);
-  Outcome WarmUp(cudaStream_t stream);
+  // Has `calls` made, on the rank's thread and device, with a stream that is
+  // theirs. They may wait for other members. Then it is ready, or has failed.
+  void Meet(const std::function<Outcome(cudaStream_t)>& calls);
+  Outcome MakeStream(cudaStream_t* out_stream);
+  Outcome AwaitKernels(cudaStream_t stream);
+  Outcome Connect(const ncclUniqueId& id, cudaStream_t stream);
+  // Has the rank's thread connect, unless it has before.
+  Outcome ConnectFor(WarmUp warm_up);
+  Outcome ConnectLaunches(const WarmUp& warm_up, cudaStream_t stream);
+  Outcome LaunchClasses(const WarmUp& warm_up, cudaStream_t stream);
+  Outcome Exchange(const WarmUp& warm_up, cudaStream_t stream);
+  // Has members say whether they all do; has_agreed() knows once what is on
+  // `stream` has been done.
+  Outcome Agree(bool mine, cudaStream_t stream);
+  bool has_agreed() const;
+  bool RegisterAll();
+  void DeregisterAll();
   // Whether it goes on: nobody has aborted it in between.
   bool EnterWarmUp();
   void EndJoin();
@@ -129,6 +158,14 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ncclComm_t comm_ = nullptr;
   // An element per member, made before it is ready. Barriers use the first.
   Rank::Scratch barrier_;
+  // Of the warm-up, while it lasts.
+  Rank::Scratch warm_up_;
+  bool is_expected_ = false;  // Expect() has been called.
+  // How many members have said yes, in units of kYes (comm.cc).
+  float num_agreed_ = 0;
+  bool registers_ = false;  // All members do.
+  std::vector<Registration> registered_;
+  uint64_t num_registered_ = 0;  // Ever.
   // Where launches put what their reductions take, one after the other.
   std::vector<Rank::Scratch> inputs_;
   const kernels::CudaKernels* kernels_ = nullptr;

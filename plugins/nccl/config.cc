@@ -23,6 +23,7 @@ Outcome SetField(const std::string& field, Config* config) {
       {"max_ctas", 1, Config::kMostCtas, &config->max_ctas},
       {"min_ctas", 1, Config::kMostCtas, &config->min_ctas},
       {"cga", 0, Config::kMostCga, &config->cga},
+      {"register", 0, 1, &config->registration},
   };
   const size_t equals = std::min(field.find('='), field.size());
   const std::string name = field.substr(0, equals);
@@ -42,7 +43,7 @@ Outcome SetField(const std::string& field, Config* config) {
   }
   return {COMMSCHED_INVALID_ARGUMENT,
           "configuration: unknown key '" + name +
-              "'; there are max_ctas, min_ctas and cga"};
+              "'; there are max_ctas, min_ctas, cga and register"};
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 
 namespace commsched::nccl {
 
-// The text of a world's backend_config: "max_ctas=16,min_ctas=2,cga=4".
+// The text of a world's backend_config:
+// "max_ctas=16,min_ctas=2,cga=4,register=1".
 //
 // Kernels of communicators that run side by side must all fit on the device, or
 // they may wait for each other for ever. So the lanes of a session share a
@@ -24,6 +25,13 @@ struct Config {
   int max_ctas = kUnset;  // Of all lanes together.
   int min_ctas = kUnset;  // Of each communicator.
   int cga = kUnset;       // cgaClusterSize
+  // 1: what sessions read and write is registered (ncclCommRegister), if all
+  // members say so. Off by default: on a node with NVLS each launch of
+  // registered memory meets the ranks of the node on the host, where no abort
+  // reaches it (NCCL 2.28 to 2.30). What is captured NCCL registers by itself.
+  int registration = kUnset;
+
+  bool registers() const { return registration == 1; }
 
   // kInvalidArgument, naming key, value and limit.
   static Outcome Parse(const std::string& text, Config* out_config);

@@ -61,7 +61,13 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     if (!ReducesInOrder(launches[i])) continue;
     most = std::max(most, BytesOfInputs(launches[i], group_rank_, size_));
   }
-  return most == 0 ? Outcome() : AddInputs(most);
+  if (most != 0) {
+    Outcome outcome = AddInputs(most);
+    if (!outcome.ok()) return outcome;
+  }
+  return ConnectFor(
+      WarmUp::Of(launches, num_launches, size_,
+                 [this](const auto& each) { return ReducesInOrder(each); }));
 }
 
 // Without mu_: to allocate may wait for kernels that only an abort ends.

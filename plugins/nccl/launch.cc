@@ -6,6 +6,12 @@ namespace commsched::nccl {
 
 Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   std::unique_lock<std::mutex> lock(mu_);
+  // Who has been told of launches and has not asked whether it is ready again.
+  changed_.wait(lock, [this] {
+    return !is_expected_ ||
+           (state_ != State::kJoining && state_ != State::kWarming) ||
+           has_failed();
+  });
   if (has_failed()) return Failure();
   if (state_ != State::kReady) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};

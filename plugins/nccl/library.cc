@@ -1,5 +1,7 @@
 #include "library.h"
 
+#include <dlfcn.h>
+
 #include <type_traits>
 
 #include "kernels/open_library.h"
@@ -51,8 +53,10 @@ Outcome Library::Load() {
   file = kernels::FileOf(reinterpret_cast<const void*>(GetVersion));
   why = cuda.Load();
   if (!why.empty()) return {COMMSCHED_UNAVAILABLE, why};
-  const Outcome outcome = LoadVersion();
+  const Outcome outcome = LoadExchange();
   if (!outcome.ok()) return outcome;
+  const Outcome versioned = LoadVersion();
+  if (!versioned.ok()) return versioned;
 #define COMMSCHED_NCCL_LOAD(name, since, type)                             \
   if (version >= (since)) {                                                \
     name = reinterpret_cast<decltype(name)>(dlsym(handle, "nccl" #name));  \
@@ -63,6 +67,22 @@ Outcome Library::Load() {
   COMMSCHED_NCCL_OPTIONAL(COMMSCHED_NCCL_LOAD)
 #undef COMMSCHED_NCCL_LOAD
   return {};
+}
+
+// In the file that the other functions are of.
+Outcome Library::LoadExchange() {
+  const char* const name = "cudaThreadExchangeStreamCaptureMode";
+  const std::string runtime =
+      kernels::FileOf(reinterpret_cast<const void*>(cuda.SetDevice));
+  void* const handle = dlopen(runtime.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) {
+    exchange_capture_mode =
+        reinterpret_cast<decltype(exchange_capture_mode)>(dlsym(handle, name));
+    dlclose(handle);
+  }
+  if (exchange_capture_mode != nullptr) return {};
+  return {COMMSCHED_UNAVAILABLE,
+          "the CUDA runtime in " + runtime + " has no " + name};
 }
 
 Outcome Library::LoadVersion() {

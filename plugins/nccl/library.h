@@ -58,6 +58,8 @@ struct Library {
 #undef COMMSCHED_NCCL_MEMBER
 
   kernels::CudaApi cuda;
+  // Of the runtime: in which mode of captures the calling thread is.
+  cudaError_t (*exchange_capture_mode)(cudaStreamCaptureMode* mode) = nullptr;
 
   int version = 0;   // 22809 for 2.28.9
   std::string file;  // Where NCCL was found.
@@ -84,7 +86,28 @@ struct Library {
   Outcome CheckCuda(const char* call, CUresult code) const;
 
  private:
+  Outcome LoadExchange();
   Outcome LoadVersion();
+};
+
+// While it lives, what the calling thread does breaks no capture of another
+// thread's, and is allowed beside one of its own. A thread begins in a mode in
+// which queries, waits and allocations break any capture in the global mode,
+// which is the default of torch.cuda.graph (docs/devices.md, What an H200
+// does).
+class OutsideOfCaptures {
+ public:
+  explicit OutsideOfCaptures(const Library& library)
+      : exchange_(library.exchange_capture_mode) {
+    (void)exchange_(&mode_);
+  }
+  ~OutsideOfCaptures() { (void)exchange_(&mode_); }
+  OutsideOfCaptures(const OutsideOfCaptures&) = delete;
+  OutsideOfCaptures& operator=(const OutsideOfCaptures&) = delete;
+
+ private:
+  cudaError_t (*const exchange_)(cudaStreamCaptureMode* mode);
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 }  // namespace commsched::nccl

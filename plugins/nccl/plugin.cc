@@ -96,27 +96,30 @@ Outcome CommDestroy(void* comm, int64_t deadline_ns) {
 
 // Of each communicator what it calls the memory.
 struct Registered {
-  Comm* comm;
-  void* handle;
+  Shared comm;
+  uint64_t number;
 };
 
+// NULL where no communicator registers it.
 Outcome MemRegister(void* /*rank*/, void* const* comms, uint32_t num_comms,
                     void* address, uint64_t bytes, void** out_handle) {
   auto registered = std::make_unique<std::vector<Registered>>();
   for (uint32_t i = 0; i < num_comms; ++i) {
-    Comm& comm = CommOf(comms[i]);
-    registered->push_back({&comm, comm.Register(address, bytes)});
+    const Shared& comm = *static_cast<Shared*>(comms[i]);
+    const uint64_t number = comm->Register(address, bytes);
+    if (number != 0) registered->push_back({comm, number});
   }
-  *out_handle = registered.release();
+  *out_handle = registered->empty() ? nullptr : registered.release();
   return {};
 }
 
-void Deregister(const Registered& one) { one.comm->Deregister(one.handle); }
+void Deregister(const Registered& one) { one.comm->Deregister(one.number); }
 
 // What one throws keeps none of the others.
 void MemUnregister(void* /*rank*/, void* handle) {
   const std::unique_ptr<std::vector<Registered>> registered(
       static_cast<std::vector<Registered>*>(handle));
+  if (registered == nullptr) return;
   for (const Registered& each : *registered) kGuarded<&Deregister>(each);
 }
 

@@ -132,6 +132,7 @@ bool Rank::FindScratch(uint64_t bytes, Scratch* out_scratch) {
 
 Outcome Rank::TakeScratch(uint64_t bytes, Scratch* out_scratch) {
   if (FindScratch(bytes, out_scratch)) return {};
+  const OutsideOfCaptures outside(library_);
   void* address = nullptr;
   Outcome outcome = OnDevice([&] {
     return library_.CheckCuda("cuMemAlloc",
@@ -166,6 +167,7 @@ void Rank::FillStats(commsched_backend_memory_t* out_memory) {
 }
 
 Outcome Rank::AllocateArena(uint64_t bytes, void** out_address) {
+  const OutsideOfCaptures outside(library_);
   return OnDevice([&]() -> Outcome {
     Outcome by_nccl = {COMMSCHED_UNIMPLEMENTED, "NCCL has no ncclMemAlloc"};
     if (library_.MemAlloc != nullptr && library_.MemFree != nullptr) {
@@ -188,6 +190,7 @@ Outcome Rank::AllocateArena(uint64_t bytes, void** out_address) {
 }
 
 void Rank::FreeArena(void* address) {
+  const OutsideOfCaptures outside(library_);
   const Outcome freed = OnDevice([&]() -> Outcome {
     bool of_nccl = false;
     {
@@ -210,6 +213,7 @@ void Rank::ReturnScratch(const Scratch& scratch) {
 Outcome Rank::Kernels(const kernels::CudaKernels** out_kernels) {
   const std::lock_guard<std::mutex> lock(kernels_mu_);
   if (kernels_ == nullptr) {
+    const OutsideOfCaptures outside(library_);
     auto loaded = std::make_unique<kernels::CudaKernels>();
     Outcome outcome = OnDevice([&]() -> Outcome {
       const std::string why = loaded->Load(&library_.cuda);
@@ -249,6 +253,7 @@ void Rank::RunAside(const std::function<void()>& job) {
   {
     const std::lock_guard<std::mutex> lock(mu_);
     const auto run = [this, job] {
+      const OutsideOfCaptures outside(library_);
       (void)library_.cuda.SetDevice(device_);
       job();
       const std::lock_guard<std::mutex> lock(mu_);
@@ -271,6 +276,7 @@ void Rank::GiveUp() {
 }
 
 void Rank::Run() {
+  const OutsideOfCaptures outside(library_);
   // Jobs that need the device set it again by OnDevice(), and fail by it.
   (void)library_.cuda.SetDevice(device_);
   std::unique_lock<std::mutex> lock(mu_);

@@ -54,7 +54,10 @@ class CudaStream final : public Stream {
     event->Recorded(generation);
   }
 
+  // Another thread may capture in the global mode, which what this one waits
+  // for is not to break.
   void Synchronize() override {
+    const CudaPlace::Unrestricted unrestricted(place_.get());
     Check("cudaStreamSynchronize",
           [&] { return place_->cuda().StreamSynchronize(native_); });
   }
@@ -208,6 +211,7 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<void*> Allocate(uint64_t bytes) override {
     const CudaPlace::Current current(place_.get());
+    const CudaPlace::Unrestricted unrestricted(place_.get());
     const CudaRuntime& cuda = place_->cuda();
     void* address = nullptr;
     const absl::Status status =
@@ -220,12 +224,14 @@ class CudaDevice final : public Device {
 
   void Free(void* address) override {
     const CudaPlace::Current current(place_.get());
+    const CudaPlace::Unrestricted unrestricted(place_.get());
     place_->Check("cuMemFree", place_->cuda().driver.Free(address));
   }
 
   absl::Status Fill(void* to, int value, uint64_t bytes) override {
     if (bytes == 0) return absl::OkStatus();
     const CudaPlace::Current current(place_.get());
+    const CudaPlace::Unrestricted unrestricted(place_.get());
     const CudaRuntime& cuda = place_->cuda();
     RETURN_IF_ERROR(cuda.Check("cudaMemset", cuda.Memset(to, value, bytes)));
     return cuda.Check("cudaStreamSynchronize", cuda.StreamSynchronize(nullptr));

@@ -70,14 +70,22 @@ absl::Status Communicators::Create(const SessionSpec& spec, uint32_t requests,
                                    bool reads_starts) {
   scope_ = spec.instance;
   asks_starts_ = reads_starts && backend_->comm_starts != nullptr;
-  const absl::Status created = CreateAll(spec, requests);
-  if (created.ok()) return created;
+  return Told(spec, CreateAll(spec, requests));
+}
+
+absl::Status Communicators::AwaitConnected(const SessionSpec& spec) {
+  return Told(spec, AwaitReady(spec));
+}
+
+absl::Status Communicators::Told(const SessionSpec& spec,
+                                 const absl::Status& status) {
+  if (status.ok()) return status;
   if (aborter_ != nullptr) {
     const absl::Status first = aborter_->failure();
     if (!first.ok()) return first;  // This one is its consequence.
   }
-  world_->Tell(spec.world_rank, scope_, OfRank(spec.world_rank, created));
-  return created;
+  world_->Tell(spec.world_rank, scope_, OfRank(spec.world_rank, status));
+  return status;
 }
 
 void Communicators::NumberAll(const SessionSpec& spec) {
@@ -117,6 +125,7 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
   comms_.assign(ids.size(), nullptr);
   for (const auto& [id, number] : ids) {
     RETURN_IF_ERROR(CreateOne(spec, number, id, requests));
+    in_order_.push_back(number);
   }
   world_->Watch(aborter_, spec.world_rank, scope_);
   RETURN_IF_ERROR(AwaitReady(spec));
@@ -221,7 +230,7 @@ absl::Status Communicators::Expect(
   }
   if (backend_->comm_expect == nullptr) return absl::OkStatus();
   const BackendRank::Turn turn(rank_);
-  for (size_t number = 0; number < comms_.size(); ++number) {
+  for (size_t number : in_order_) {
     PluginMessage message;
     const commsched_status_t code =
         ExpectLaunches(*backend_, comms_[number], of_comm[number],
@@ -264,6 +273,7 @@ absl::Status Communicators::Register(void* address, uint64_t bytes,
   if (code != COMMSCHED_OK) {
     return BackendFailure(*backend_, "mem_register", code, message);
   }
+  if (handle == nullptr) return absl::OkStatus();
   registered_.push_back(handle);
   ++*counter;
   return absl::OkStatus();

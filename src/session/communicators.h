@@ -49,9 +49,12 @@ class Communicators {
                       bool reads_starts);
 
   // Tells the backend of the launches to come, each of which gets its slot:
-  // `launches[i]` goes to communicator `numbers[i]`.
+  // `launches[i]` goes to communicator `numbers[i]`. The communicators can be
+  // used after AwaitConnected().
   absl::Status Expect(absl::Span<commsched_launch_t* const> launches,
                       absl::Span<const uint32_t> numbers);
+  // Blocks until all can be used again, as Create() does.
+  absl::Status AwaitConnected(const SessionSpec& spec);
 
   // How the backend would do `launch` on communicator `number`
   // (commsched_backend_t::comm_estimate). kUnimplemented: it does not tell. Any
@@ -88,6 +91,8 @@ class Communicators {
   absl::Status CreateOne(const SessionSpec& spec, size_t number,
                          const std::string& id, uint32_t requests);
   absl::Status AwaitReady(const SessionSpec& spec);
+  // `status`, of which the other ranks are told if it is a failure of this one.
+  absl::Status Told(const SessionSpec& spec, const absl::Status& status);
   struct Missing;
   absl::Status LookReady(const SessionSpec& spec, std::vector<bool>* is_ready,
                          Missing* missing);
@@ -100,6 +105,7 @@ class Communicators {
   std::vector<size_t> group_of_;               // by number
   std::vector<uint32_t> number_of_transfers_;  // by GroupId
   std::vector<void*> comms_;                   // null: not created
+  std::vector<size_t> in_order_;  // numbers, in one order on all ranks
   std::vector<void*> registered_;
   std::shared_ptr<CommAborter> aborter_;
 };

@@ -276,8 +276,9 @@ absl::Status SessionParts::Connect() {
       spec.recorder != nullptr && !program->issue_inline && !program->enqueue;
   absl::Status connected = communicators.Create(
       spec, PolledMode::RequestsFor(*spec.plan), reads_starts);
-  if (connected.ok()) connected = ExpectLaunches();
   if (connected.ok()) connected = RegisterMemory();
+  if (connected.ok()) connected = ExpectLaunches();
+  if (connected.ok()) connected = communicators.AwaitConnected(spec);
   // Others may wait for this rank to connect.
   if (!connected.ok()) {
     communicators.Abort(absl::Status(

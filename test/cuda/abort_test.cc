@@ -61,7 +61,8 @@ class CudaAbortTest : public testing::TestWithParam<int> {
   // Returns once all ranks but one have enqueued the kernels of a step, which
   // wait for that rank.
   void AwaitOthers() const {
-    constexpr uint64_t kWarmUps = kAxes * kRanks;
+    // To join, and of what is launched.
+    constexpr uint64_t kWarmUps = 2 * kAxes * kRanks;
     constexpr uint64_t kAll = kWarmUps + kAxes * (kRanks - 1);
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::seconds(30);

@@ -202,8 +202,8 @@ TEST(CudaLanesTest, TheAbortOfAWorldLeavesAnotherOnItsLaneAlone) {
   Job aborted({"dp"});
   const NumLanes num_lanes;
   const uint64_t reduces = fake_gpu_num_calls("ncclAllReduce");
-  // Warm-ups of all communicators, and the step of rank 0.
-  const uint64_t until = reduces + kRanks * (axes.size() + 1) + 1;
+  // All communicators are joined and warmed up; and the step of rank 0.
+  const uint64_t until = reduces + 2 * kRanks * (axes.size() + 1) + 1;
   test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
     ASSIGN_OR_RETURN(const auto lives,
                      healthy.Connect(healthy.rig.world(), 0, rank));

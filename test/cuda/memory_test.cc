@@ -91,7 +91,7 @@ TEST_F(CudaMemoryTest, ArenasAreOfTheBackend) {
     const SessionCounters counters = session.counters();
     EXPECT_EQ(counters.arena_bytes, rig.plan().arena_bytes);
     EXPECT_GE(counters.arena_bytes, kCount * sizeof(float));
-    EXPECT_EQ(counters.registered_bytes, counters.arena_bytes);
+    EXPECT_EQ(counters.registered_bytes, 0u);
     EXPECT_EQ(counters.allocation_retries, 0u);
     EXPECT_GE(counters.backend_peak_bytes, sizeof(float));
     EXPECT_EQ(counters.launch_allocations, 0u);
@@ -100,17 +100,58 @@ TEST_F(CudaMemoryTest, ArenasAreOfTheBackend) {
   EXPECT_EQ(fake_gpu_num_calls("ncclMemFree") - freed_before, uint64_t{kRanks});
 }
 
+TEST_F(CudaMemoryTest, NothingIsRegisteredUnlessThatIsAskedFor) {
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
+  const uint64_t before = fake_gpu_num_calls("ncclCommRegister");
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
+  EXPECT_EQ(fake_gpu_num_calls("ncclCommRegister"), before);
+}
+
+// A world that registers memory.
+std::shared_ptr<World> RegisteringWorld() {
+  WorldSpec spec;
+  spec.size = kRanks;
+  spec.table = test::NcclTable();
+  spec.backend_config = "register=1";
+  for (int r = 0; r < kRanks; ++r) {
+    spec.devices.push_back(test::FakeDevice(r));
+  }
+  return World::Create(spec).value();
+}
+
 // On the thread of rank 1 device 0 is the current one.
 TEST_F(CudaMemoryTest, MemoryIsRegisteredOnTheDeviceOfItsRank) {
   const ReductionStep step = MakeStep();
   GpuRig rig(kRanks, step.graph(), {});
+  const auto world = RegisteringWorld();
+  const auto in_world = [&](SessionSpec* spec, int) { spec->world = world; };
   const uint64_t before = fake_gpu_num_calls("ncclCommDeregister");
+  const uint64_t registers_before = fake_gpu_num_calls("ncclCommRegister");
   const uint64_t registered_before = fake_nccl_num_registered();
-  test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
+  test::ExpectAllOk(Run(step, &rig, in_world, [](const Session& session) {
+    EXPECT_EQ(session.counters().registered_bytes,
+              session.counters().arena_bytes);
+  }));
+  EXPECT_EQ(fake_gpu_num_calls("ncclCommRegister") - registers_before,
+            uint64_t{kRanks});
   // Only what was registered is taken back.
   EXPECT_EQ(fake_gpu_num_calls("ncclCommDeregister") - before,
             uint64_t{kRanks});
   EXPECT_EQ(fake_nccl_num_registered(), registered_before);
+}
+
+// A launch of memory that some members have registered waits for the others.
+TEST_F(CudaMemoryTest, WhatOneMemberCannotRegisterNoneDoes) {
+  const ReductionStep step = MakeStep();
+  GpuRig rig(kRanks, step.graph(), {});
+  const auto world = RegisteringWorld();
+  const auto in_world = [&](SessionSpec* spec, int) { spec->world = world; };
+  const uint64_t before = fake_nccl_num_registered();
+  fake_gpu_fail("ncclCommRegister", 1, /*ncclUnhandledCudaError*/ 1);
+  test::ExpectAllOk(Run(step, &rig, in_world, [&](const Session&) {
+    EXPECT_EQ(fake_nccl_num_registered(), before);
+  }));
 }
 
 // Lanes are of axes, and each axis has made the inputs of its sums.
@@ -130,14 +171,16 @@ TEST_F(CudaMemoryTest, LaunchesInOrderOnTwoLanesAllocateNothing) {
 TEST_F(CudaMemoryTest, ArenasAreOfCudaWhereNcclHasNoMemory) {
   const ReductionStep step = MakeStep();
   GpuRig rig(kRanks, step.graph(), {});
+  // Scratch stays with the world.
+  test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
   const uint64_t before = fake_gpu_allocated_bytes();
   const uint64_t freed_before = fake_gpu_num_calls("ncclMemFree");
   fake_gpu_fail("ncclMemAlloc", 1, /*ncclUnhandledCudaError*/ 1);
   test::ExpectAllOk(Run(step, &rig, kUnchanged, kUnchecked));
-  // Each goes back to where it came from; scratch stays with the world.
+  // Each goes back to where it came from.
   EXPECT_EQ(fake_gpu_num_calls("ncclMemFree") - freed_before,
             uint64_t{kRanks - 1});
-  EXPECT_LT(fake_gpu_allocated_bytes() - before, rig.plan().arena_bytes);
+  EXPECT_EQ(fake_gpu_allocated_bytes(), before);
 }
 
 TEST_F(CudaMemoryTest, ArenasAreOfTheCallersAllocator) {
@@ -256,7 +299,9 @@ TEST_F(CudaMemoryTest, MemoryOfAnotherDeviceIsRefusedAndGoesBack) {
 // A communicator of both ranks, without a session.
 class BareComm {
  public:
-  BareComm(World* world, int rank) : rank_(world->Rank(rank).value()) {
+  // `expected`: elements of an all-reduce in order; 0: nothing is.
+  BareComm(World* world, int rank, uint64_t expected = 0)
+      : rank_(world->Rank(rank).value()) {
     const int32_t ranks[kRanks] = {0, 1};
     commsched_comm_desc_t desc = {};
     desc.struct_size = sizeof(desc);
@@ -271,9 +316,12 @@ class BareComm {
     const BackendRank::Turn turn(rank_);
     EXPECT_EQ(table().comm_create(rank_->handle(), &desc, &comm_, nullptr, 0),
               COMMSCHED_OK);
-    for (uint32_t ready = 0; ready == 0;) {
-      EXPECT_EQ(table().comm_ready(comm_, &ready, nullptr, 0), COMMSCHED_OK);
-    }
+    AwaitReady();
+    if (expected == 0) return;
+    commsched_member_t member = {};
+    const commsched_launch_t launch = SumOf(nullptr, expected, &member);
+    EXPECT_EQ(table().comm_expect(comm_, &launch, 1, nullptr, 0), COMMSCHED_OK);
+    AwaitReady();
   }
   ~BareComm() {
     const BackendRank::Turn turn(rank_);
@@ -286,18 +334,7 @@ class BareComm {
   commsched_status_t TryAllReduceInOrder(void* data, uint64_t count,
                                          Stream* stream) {
     commsched_member_t member = {};
-    member.input = data;
-    member.output = data;
-    member.count = count;
-    commsched_launch_t launch = {};
-    launch.struct_size = sizeof(launch);
-    launch.slot = UINT32_MAX;
-    launch.kind = COMMSCHED_ALL_REDUCE;
-    launch.dtype = COMMSCHED_F32;
-    launch.reduce_op = COMMSCHED_SUM;
-    launch.deterministic = 1;
-    launch.num_members = 1;
-    launch.members = &member;
+    const commsched_launch_t launch = SumOf(data, count, &member);
     const BackendRank::Turn turn(rank_);
     return table().launch(comm_, &launch, 0, stream->handle(), nullptr, 0);
   }
@@ -313,6 +350,27 @@ class BareComm {
 
  private:
   const commsched_backend_t& table() const { return rank_->table(); }
+  void AwaitReady() {
+    for (uint32_t ready = 0; ready == 0;) {
+      EXPECT_EQ(table().comm_ready(comm_, &ready, nullptr, 0), COMMSCHED_OK);
+    }
+  }
+  static commsched_launch_t SumOf(void* data, uint64_t count,
+                                  commsched_member_t* member) {
+    member->input = data;
+    member->output = data;
+    member->count = count;
+    commsched_launch_t launch = {};
+    launch.struct_size = sizeof(launch);
+    launch.slot = UINT32_MAX;
+    launch.kind = COMMSCHED_ALL_REDUCE;
+    launch.dtype = COMMSCHED_F32;
+    launch.reduce_op = COMMSCHED_SUM;
+    launch.deterministic = 1;
+    launch.num_members = 1;
+    launch.members = member;
+    return launch;
+  }
 
   BackendRank* const rank_;
   void* comm_ = nullptr;
@@ -364,9 +422,11 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
   GpuRig rig(kRanks, step.graph(), {});
   RunRanks(kRanks, [&](int rank) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
-    const test::DeviceMemory data(device, kCount * sizeof(float));
+    // Ahead of what the warm-up leaves.
+    constexpr uint64_t kMore = 16 * kCount;
+    const test::DeviceMemory data(device, kMore * sizeof(float));
     const auto stream = device->CreateSideStream().value();
-    BareComm comm(rig.world().get(), rank);
+    BareComm comm(rig.world().get(), rank, kCount / 2);
     if (rank == 1) return absl::OkStatus();
     comm.AllReduceInOrder(data.address(), kCount / 2, stream.get());
     EXPECT_TRUE(Await([] { return fake_nccl_num_running() != 0; }));
@@ -374,7 +434,7 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
     const uint64_t before = fake_gpu_num_calls("cuMemAlloc");
     commsched_status_t launched = COMMSCHED_OK;
     std::thread launching([&] {
-      launched = comm.TryAllReduceInOrder(data.address(), kCount, stream.get());
+      launched = comm.TryAllReduceInOrder(data.address(), kMore, stream.get());
     });
     EXPECT_TRUE(
         Await([&] { return fake_gpu_num_calls("cuMemAlloc") != before; }));
@@ -386,19 +446,21 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
   });
 }
 
-// The first send or receive between two ranks connects them, and waits.
-TEST_F(CudaMemoryTest, TheWarmUpConnectsEachRankWithEachPeer) {
+// A send to each member and a receive of each, where launches have them.
+TEST_F(CudaMemoryTest, TheWarmUpExchangesWithPeersOnlyWhereLaunchesDo) {
   const ReductionStep step = MakeStep();
-  GpuRig rig(kRanks, step.graph(), {});
-  const uint64_t sends = fake_gpu_num_calls("ncclSend");
-  const uint64_t receives = fake_gpu_num_calls("ncclRecv");
-  RunRanks(kRanks, [&](int rank) {
-    const BareComm comm(rig.world().get(), rank);
-    return absl::OkStatus();
-  });
-  constexpr uint64_t kPairs = kRanks * (kRanks - 1);
-  EXPECT_EQ(fake_gpu_num_calls("ncclSend") - sends, kPairs);
-  EXPECT_EQ(fake_gpu_num_calls("ncclRecv") - receives, kPairs);
+  for (const bool in_order : {false, true}) {
+    PlanOptions options;
+    options.deterministic = in_order;
+    GpuRig rig(kRanks, step.graph(), options);
+    const uint64_t sends = fake_gpu_num_calls("ncclSend");
+    const uint64_t receives = fake_gpu_num_calls("ncclRecv");
+    test::ExpectAllOk(rig.RunSessions(
+        [](Session&, int) -> absl::Status { return absl::OkStatus(); }));
+    const uint64_t pairs = in_order ? kRanks * (kRanks - 1) : 0;
+    EXPECT_EQ(fake_gpu_num_calls("ncclSend") - sends, pairs);
+    EXPECT_EQ(fake_gpu_num_calls("ncclRecv") - receives, pairs);
+  }
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 // another's step does not hold that up.
 #include "test/gpu_check/lanes.h"
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "device/cuda_device.h"
 #include "test/gpu_check/child.h"
@@ -26,17 +29,22 @@ constexpr int64_t kSplitNs = int64_t{30} * 1000 * 1000 * 1000;
 
 using StepsOf = std::unique_ptr<Job::Steps>;
 
-// A job of `world`, whose sessions there have numbers from `instance` on.
-struct Pair {
-  Pair(const char* axis, uint64_t instance)
-      : job({.ranks = kRanks,
-             .buckets = 4,
-             .elements = 1 << 12,
-             .axis = axis,
-             .first_instance = instance}) {}
+StepShape ShapeOn(const char* axis, uint64_t instance) {
+  return {.ranks = kRanks,
+          .buckets = 4,
+          .elements = 1 << 12,
+          .axis = axis,
+          .first_instance = instance};
+}
 
-  absl::Status Make(const std::shared_ptr<World>& world, int rank) {
-    RETURN_IF_ERROR(job.MakeRank(PlanOptions{}, world, rank));
+// A job of a world, whose sessions there have numbers from `instance` on.
+struct Pair {
+  Pair(const char* axis, uint64_t instance) : job(ShapeOn(axis, instance)) {}
+  explicit Pair(const StepShape& shape) : job(shape) {}
+
+  absl::Status Make(const std::shared_ptr<World>& world, int rank,
+                    const PlanOptions& options = {}) {
+    RETURN_IF_ERROR(job.MakeRank(options, world, rank));
     ASSIGN_OR_RETURN(steps, job.Open());
     return absl::OkStatus();
   }
@@ -110,6 +118,50 @@ absl::Status InTheMiddle(const std::shared_ptr<World>& world, int rank,
   return inner.End();
 }
 
+// Rank 1 enqueues its first step once rank 0 has enqueued one: were something
+// left to connect, rank 0 would wait in a launch. `out_ms`: how long it took.
+absl::Status AFirstStepAlone(const std::shared_ptr<World>& world, int rank,
+                             const StepShape& shape, const PlanOptions& options,
+                             double* out_ms) {
+  const std::string name = absl::StrCat(
+      "first step ", static_cast<int>(shape.kind), " ", shape.elements, " ",
+      options.deterministic ? "in order" : "");
+  ASSIGN_OR_RETURN(const auto own, Split(world, rank, name.c_str()));
+  Pair pair(shape);
+  RETURN_IF_ERROR(pair.Make(own, rank, options));
+  const auto meet = [&] {
+    return own->meeting()->AllGather(name, rank, "", kSplitNs).status();
+  };
+  if (rank != 0) RETURN_IF_ERROR(meet());
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(pair.steps->Enqueue());
+  *out_ms = std::max(*out_ms, std::chrono::duration<double, std::milli>(
+                                  std::chrono::steady_clock::now() - begin)
+                                  .count());
+  if (rank == 0) RETURN_IF_ERROR(meet());
+  return pair.End();
+}
+
+absl::Status FirstSteps(const std::shared_ptr<World>& world, int rank,
+                        std::string* figures) {
+  double most_ms = 0;
+  StepShape shape = ShapeOn("dp", 0);
+  for (const uint64_t elements : {uint64_t{1} << 8, uint64_t{1} << 20}) {
+    shape.elements = elements;
+    for (const auto kind :
+         {CollectiveKind::kAllReduce, CollectiveKind::kAllGather}) {
+      shape.kind = kind;
+      RETURN_IF_ERROR(AFirstStepAlone(world, rank, shape, {}, &most_ms));
+    }
+    shape.kind = CollectiveKind::kAllReduce;
+    PlanOptions in_order;
+    in_order.deterministic = true;
+    RETURN_IF_ERROR(AFirstStepAlone(world, rank, shape, in_order, &most_ms));
+  }
+  *figures = absl::StrFormat("6 sessions, at most %.2f ms to enqueue", most_ms);
+  return absl::OkStatus();
+}
+
 // Rank 0 has launches of a step under way, for which rank 1 aborts its session.
 absl::Status AnAbortBeside(const std::shared_ptr<World>& world, int rank) {
   ASSIGN_OR_RETURN(const auto of_failed, Split(world, rank, "failed"));
@@ -150,6 +202,10 @@ std::vector<Result> LanesOf(const std::shared_ptr<World>& world, int rank) {
     const bool holds = status.ok();
     results.push_back({check, std::move(status), holds ? figures : ""});
   };
+  std::string figures;
+  absl::Status first = FirstSteps(world, rank, &figures);
+  results.push_back({"the host waits for no other rank in a first step",
+                     std::move(first), figures});
   run("two worlds in opposite orders", "15 steps of each",
       [&] { return TwoWorlds(world, rank); });
   run("two axes of a world in opposite orders", "15 steps of each",

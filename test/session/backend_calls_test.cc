@@ -39,6 +39,8 @@ struct BackendCalls {
   std::atomic<int> looks_left{0};  // Until a communicator is ready.
   std::atomic<int> asking{0};      // Members created with asks_starts.
   std::atomic<bool> ends_in_time{true};
+  // Not 0: what is expected takes so many looks to connect.
+  std::atomic<int> looks_at_expect{0};
 };
 BackendCalls* calls = nullptr;
 commsched_backend_t below;
@@ -59,6 +61,9 @@ commsched_status_t ExpectBelow(void* comm, const commsched_launch_t* launches,
     MutexLock lock(&calls->mu);
     calls->expected.insert(calls->expected.end(), launches,
                            launches + num_launches);
+  }
+  if (calls->looks_at_expect != 0) {
+    calls->looks_left = calls->looks_at_expect.load();
   }
   return below.comm_expect(comm, launches, num_launches, message, message_size);
 }
@@ -204,6 +209,13 @@ TEST_F(BackendCallsTest, LaunchesAreThoseThatWereAnnounced) {
   }
   EXPECT_THAT(num_of_step,
               ElementsAre(kCallers * per_step, kCallers * per_step));
+}
+
+// A backend may have to connect what it is told to expect.
+TEST_F(BackendCallsTest, AfterTheLaunchesItIsAskedAgainWhetherItIsReady) {
+  calls_.looks_at_expect = 10;
+  Create(/*traced=*/false);
+  EXPECT_LE(calls_.looks_left, 0);
 }
 
 TEST_F(BackendCallsTest, MemoryIsRegisteredOnceAndGivenBack) {

@@ -120,16 +120,21 @@ int CheckWork(cudaStream_t stream) {
 }
 
 // "It is invalid to synchronize or query the execution status of a stream which
-// is being captured" (Prohibited and Unhandled Operations).
+// is being captured" (Prohibited and Unhandled Operations). Of another stream
+// it is "potentially unsafe", which the vendor does not say: seen on an H200.
 int CheckSynchronize(cudaStream_t stream) {
   if (!IsAnyCapturing()) return cudaSuccess;
   if (const int code = CheckWork(stream); code != cudaSuccess) return code;
-  Captures& captures = AllCaptures();
-  const std::lock_guard<std::mutex> lock(captures.mu);
-  const auto at = captures.Of(StreamOf(stream));
-  if (at == captures.all.end()) return cudaSuccess;
-  at->second.is_valid = false;
-  return cudaErrorStreamCaptureUnsupported;
+  {
+    Captures& captures = AllCaptures();
+    const std::lock_guard<std::mutex> lock(captures.mu);
+    const auto at = captures.Of(StreamOf(stream));
+    if (at != captures.all.end()) {
+      at->second.is_valid = false;
+      return cudaErrorStreamCaptureUnsupported;
+    }
+  }
+  return CheckUnsafe();
 }
 
 int CheckUnsafe() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,6 +31,10 @@ struct Message {
   Call send;
 };
 
+// What a first call makes, and waits for: of a collective, by its kind, size,
+// type and reduction; or of a pair of ranks, from one to another.
+using Connection = std::tuple<Kind, int, int, int>;
+
 // The ranks of a communicator.
 struct Clique {
   explicit Clique(int n)
@@ -44,6 +49,8 @@ struct Clique {
   // Aborted, by rank: its kernels end, and what comes behind them may change
   // the memory that others' were to read.
   std::vector<bool> gone;
+  // By connection: the ranks that have called for it.
+  std::map<Connection, std::set<int>> connections;
   // Kernels of the communicator, by rank.
   std::vector<uint64_t> num_ended;
   std::map<uint64_t, Meeting> meetings;

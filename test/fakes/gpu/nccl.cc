@@ -2,13 +2,16 @@
 // that meet in its memory.
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -103,6 +106,61 @@ std::vector<Transfer> Numbered(ncclComm_t comm,
   return transfers;
 }
 
+// Since 2.22 collectives are connected by who calls them.
+constexpr int kLazyVersion = 22200;
+// Larger ones are done as those of this size.
+constexpr int kLargestSize = 26;  // bit_width() of 32 MiB.
+
+Connection ConnectionOf(const Call& call, int rank) {
+  switch (call.kind) {
+    case Kind::kSend:
+      return {Kind::kSend, rank, call.peer, 0};
+    case Kind::kRecv:
+      return {Kind::kSend, call.peer, rank, 0};
+    default:
+      break;
+  }
+  const auto size =
+      static_cast<int>(std::bit_width(call.count * SizeOf(call.dtype)));
+  return {call.kind, std::min(size, kLargestSize), call.dtype, call.op};
+}
+
+// How many ranks have to call for it.
+size_t NeededOf(const Call& call, const ncclComm& comm) {
+  if (IsTransfer(call.kind)) return call.peer == comm.rank ? 1 : 2;
+  return NcclVersion() < kLazyVersion ? 1
+                                      : static_cast<size_t>(comm.clique->size);
+}
+
+// "Dynamically connect peers during runtime (e.g., calling ncclAllreduce())
+// instead of init stage" (NCCL user guide, NCCL_RUNTIME_CONNECT, since 2.22):
+// the first call of a kind, size and type, and the first between two ranks,
+// waits for them in the calling thread. NCCL picks another algorithm for
+// another size, with connections of its own. False: one of them is gone.
+bool Connect(const std::vector<Grouped>& calls) {
+  for (const Grouped& each : calls) {
+    Clique& clique = *each.comm->clique;
+    const std::lock_guard<std::mutex> lock(clique.mu);
+    clique.connections[ConnectionOf(each.call, each.comm->rank)].insert(
+        each.comm->rank);
+    clique.changed.notify_all();
+  }
+  for (const Grouped& each : calls) {
+    Clique& clique = *each.comm->clique;
+    std::unique_lock<std::mutex> lock(clique.mu);
+    const std::set<int>& come =
+        clique.connections[ConnectionOf(each.call, each.comm->rank)];
+    const size_t needed = NeededOf(each.call, *each.comm);
+    clique.changed.wait(lock, [&] {
+      return come.size() >= needed ||
+             std::find(clique.gone.begin(), clique.gone.end(), true) !=
+                 clique.gone.end();
+    });
+    if (come.size() < needed) return false;
+  }
+  return true;
+}
+
 void EnqueueOf(ncclComm_t comm, cudaStream_t stream, const char* name,
                const std::vector<Range>& ranges,
                const std::function<Work()>& bind) {
@@ -137,9 +195,11 @@ void EnqueueTransfers(std::vector<Grouped>* waiting) {
   }
 }
 
-void EnqueueGroup() {
+ncclResult_t EnqueueGroup() {
+  std::vector<Grouped> calls = std::exchange(group, {});
+  if (!Connect(calls)) return ncclRemoteError;
   std::vector<Grouped> transfers;
-  for (const Grouped& each : group) {
+  for (const Grouped& each : calls) {
     if (IsTransfer(each.call.kind)) {
       transfers.push_back(each);
       continue;
@@ -153,8 +213,8 @@ void EnqueueGroup() {
                     comm->num_kernels++);
               });
   }
-  group.clear();
   EnqueueTransfers(&transfers);
+  return ncclSuccess;
 }
 
 ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
@@ -169,8 +229,7 @@ ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
   }
   if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
   group.push_back({name, comm, stream, call});
-  if (group_depth == 0) EnqueueGroup();
-  return ncclSuccess;
+  return group_depth == 0 ? EnqueueGroup() : ncclSuccess;
 }
 
 void MarkGone(ncclComm_t comm) {
@@ -255,6 +314,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t* config) {
   FAKE_NCCL_ENTER();
   fake_gpu::RememberConfig(*config);
+  // Seen on an H200.
+  if (fake_gpu::CheckUnsafe() != cudaSuccess) return ncclUnhandledCudaError;
   if (rank < 0 || rank >= size) return ncclInvalidArgument;
   uint64_t number = 0;
   std::memcpy(&number, id.internal, sizeof(number));
@@ -320,9 +381,9 @@ ncclResult_t ncclGroupEnd() {
   FAKE_NCCL_ENTER();
   if (fake_gpu::group_depth == 0) return ncclInvalidUsage;
   if (--fake_gpu::group_depth != 0) return ncclSuccess;
-  fake_gpu::EnqueueGroup();
+  const ncclResult_t enqueued = fake_gpu::EnqueueGroup();
   fake_gpu::Abort(std::exchange(fake_gpu::grouped_aborts, {}));
-  return ncclSuccess;
+  return enqueued;
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count,

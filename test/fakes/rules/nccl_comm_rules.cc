@@ -96,10 +96,53 @@ std::string AGroupThatHasNotBegunDoesNotEnd() {
   });
 }
 
+// Sums that have been called before have their connections.
+void ConnectSums(Rank& r, size_t count) {
+  r.Must(r.nccl.AllReduce(r.send, r.send, count, ncclFloat, ncclSum, r.comm,
+                          r.stream));
+  r.Synchronize();
+}
+
+// The second call of a kind waits for nobody; the first does, in the thread
+// that makes it, and so does the first of another size.
+std::string TheFirstCallOfAKindWaitsForTheOthers() {
+  std::atomic<int> num_returned{0};
+  return OnRanks(
+      [&](Rank& r) {
+        const auto sum = [&](size_t count) {
+          r.Must(r.nccl.AllReduce(r.send, r.receive, count, ncclFloat, ncclSum,
+                                  r.comm, r.stream));
+        };
+        int expected = 0;
+        for (const size_t count : {kCount, kCount / 16}) {
+          for (const bool is_first : {true, false}) {
+            if (r.rank == 0) {
+              sum(count);
+              ++num_returned;
+            } else {
+              // As long as it takes to run some hundred pieces of work.
+              for (int i = 0; i < 200; ++i) r.Read(r.send, 1);
+              r.Require(!is_first || num_returned == expected,
+                        "the first call waits for the other rank's");
+              while (!is_first && num_returned == expected) {
+                std::this_thread::yield();
+              }
+              sum(count);
+            }
+            ++expected;
+            r.Synchronize();
+          }
+        }
+      },
+      /*aborts=*/false, /*oldest=*/22200);
+}
+
 // Two ranks that call different collectives wait for each other.
 std::string AnAbortEndsWhatHangs() {
   return OnRanks(
       [](Rank& r) {
+        ConnectSums(r, kCount);
+        ConnectSums(r, kCount / 2);
         const size_t count = r.rank == 0 ? kCount : kCount / 2;
         r.Must(r.nccl.AllReduce(r.send, r.receive, count, ncclFloat, ncclSum,
                                 r.comm, r.stream));
@@ -175,6 +218,9 @@ std::string StreamsOfACommunicatorInTwoOrdersHang() {
       [&](Rank& r) {
         SecondStream second(&r);
         float* const sent = r.send + kCount;
+        ConnectSums(r, kCount);
+        second.SendToRank1(r.send, sent);
+        second.Synchronize();
         if (r.rank == 1) second.SendToRank1(r.send, sent);
         r.Must(r.nccl.AllReduce(r.send, r.receive, kCount, ncclFloat, ncclSum,
                                 r.comm, r.stream));
@@ -216,6 +262,11 @@ std::vector<Rule> NcclCommRules() {
            "NCCL collective operations on a given communicator are always "
            "serialized; NCCL adds CUDA events to enforce that."),
 #undef RULE
+      {"TheFirstCallOfAKindWaitsForTheOthers",
+       "NCCL user guide, NCCL_RUNTIME_CONNECT (since 2.22)",
+       "Dynamically connect peers during runtime (e.g., calling "
+       "ncclAllreduce()) instead of init stage.",
+       &TheFirstCallOfAKindWaitsForTheOthers, /*stand_in_only=*/true},
       {"StreamsOfACommunicatorInTwoOrdersHang", "NVIDIA/nccl, issue 574",
        "(what is serialized in another order on two ranks never ends; seen on "
        "an H200)",
