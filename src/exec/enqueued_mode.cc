@@ -116,9 +116,29 @@ inline void EnqueuedMode::EnqueueOutput(const LaunchProgram& launch,
 
 // ---- The monitor ----
 
+EnqueuedMode::~EnqueuedMode() {
+  if (guarded_ != 0) MonitorGuard::Process().Unwatch(guarded_);
+}
+
+void EnqueuedMode::EnterMonitor() {
+  state_.spec.device->EnterMonitor();
+  // Who pumps by hand, and on a clock of its own, waits for nobody.
+  if (state_.running == nullptr || state_.spec.manual) return;
+  guarded_ = MonitorGuard::Process().Watch(
+      &round_, state_.spec.launch_timeout_ns,
+      [this](const absl::Status& why) { state_.Fail(why); });
+}
+
 bool EnqueuedMode::Pump() {
+  if (!std::exchange(entered_, true)) EnterMonitor();
+  if (guarded_ != 0) round_.Enter(state_.running->NowNs());
+  const bool got_on = Look();
+  round_.Leave();
+  return got_on;
+}
+
+bool EnqueuedMode::Look() {
   Device* const device = state_.spec.device;
-  if (!std::exchange(entered_, true)) device->EnterMonitor();
   state_.instruments.CatchUp();
   if (state_.failed()) {
     state_.instruments.TellFailed(*state_.spec.failure);
@@ -131,7 +151,11 @@ bool EnqueuedMode::Pump() {
   const uint64_t issued = state_.due.load(std::memory_order_acquire);
   const bool any = RetireEnded(issued);
   if (!any && state_.failed()) return false;
-  if (num_retired_ < issued) CheckDeadline(num_retired_);
+  if (num_retired_ < issued) {
+    CheckDeadline(num_retired_);
+  } else {
+    round_.SetDeadline(MonitorRound::kNone);
+  }
   DecideWhenToLook(any || num_retired_ != issued);
   return any || (idle_.load(std::memory_order_relaxed) &&
                  state_.due.load(std::memory_order_acquire) != issued);
@@ -198,7 +222,9 @@ void EnqueuedMode::CheckDeadline(uint64_t number) {
   }
   const int64_t now_ns = state_.NowForDeadlinesNs();
   watchdog_.Look(now_ns);
-  if (now_ns < watchdog_.DeadlineNs(launch.lane)) return;
+  const int64_t deadline_ns = watchdog_.DeadlineNs(launch.lane);
+  round_.SetDeadline(deadline_ns);
+  if (now_ns < deadline_ns) return;
   const absl::Status expired =
       watchdog_.Expired(index, step, /*request=*/0, now_ns);
   const std::string order =

@@ -10,6 +10,7 @@
 #include "exec/issue_mode.h"
 #include "exec/issue_state.h"
 #include "exec/launch_cursor.h"
+#include "exec/monitor_guard.h"
 #include "exec/watchdog.h"
 
 namespace commsched {
@@ -26,6 +27,7 @@ class EnqueuedMode final : public IssueMode {
  public:
   // `state` outlives the mode.
   explicit EnqueuedMode(IssueState* state);
+  ~EnqueuedMode() override;
 
   int64_t MakeDue(uint64_t number, int64_t now_ns) override;
   bool Pump() override;
@@ -50,6 +52,9 @@ class EnqueuedMode final : public IssueMode {
   LaunchMark& MarkOf(uint32_t index, uint64_t step) {
     return marks_[step % kMarkedSteps * state_.launches_per_step + index];
   }
+  // A round of the monitor's.
+  bool Look();
+  void EnterMonitor();
   bool RetireEnded(uint64_t issued);
   // Launches below it, of those issued, the device is through with; and
   // whether it is with all of `step`.
@@ -73,6 +78,7 @@ class EnqueuedMode final : public IssueMode {
 
   // Owned by the monitor.
   bool entered_ = false;
+  uint64_t guarded_ = 0;           // As the guard knows it; 0: not.
   uint64_t num_retired_ = 0;       // IssueState::retired is the same, for all.
   uint64_t watched_ = UINT64_MAX;  // Whose time runs.
   Watchdog watchdog_;
@@ -80,6 +86,8 @@ class EnqueuedMode final : public IssueMode {
   int64_t next_look_ns_ = 0;
 
   bool rests_ = false;  // It sleeps until somebody issues.
+
+  MonitorRound round_;  // Read by the guard.
 
   // Who issues has to wake the monitor. Written by it, read by the token
   // holder.

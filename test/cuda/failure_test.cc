@@ -1,5 +1,6 @@
 // What goes wrong on a device, or in NCCL, is an error of all ranks and a hang
 // of none.
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "test/cuda/gpu_rig.h"
 #include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/await.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -204,6 +206,34 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair<const char*, int>{"ncclAllReduce", kNcclUnhandled},
         std::pair<const char*, int>{"ncclCommGetAsyncError", kNcclUnhandled}),
     [](const auto& info) { return info.param.first; });
+
+// A call of the driver's that waits for a lock, which somebody holds who waits
+// for a kernel, holds up who watches launches.
+TEST_F(CudaFailureTest, ADeadlineIsFoundThoughTheMonitorIsCaughtInACall) {
+  for (const char* call : {"cuEventQuery", "ncclCommGetAsyncError"}) {
+    const ReductionStep step = MakeStep();
+    GpuRig rig(kRanks, step.graph(), {});
+    rig.set_timeout_ns(int64_t{2} * 1000 * 1000 * 1000);
+    rig.set_end_timeout_ns(int64_t{20} * 1000 * 1000 * 1000);
+    std::atomic<int> num_told{0};
+    test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto session, Session::Create(rig.Spec(rank)));
+      fake_gpu_hold(call);
+      RETURN_IF_ERROR(RunStep(session.get(), step, rig.lane(rank, 0)));
+      const bool is_caught =
+          test::Await([] { return fake_gpu_num_held() != 0; });
+      EXPECT_TRUE(is_caught) << call;
+      EXPECT_TRUE(test::Await([&] { return !session->status().ok(); })) << call;
+      ++num_told;
+      EXPECT_TRUE(test::Await([&] { return num_told == kRanks; })) << call;
+      fake_gpu_hold("");
+      EXPECT_THAT(session->status(),
+                  StatusIs(absl::StatusCode::kDeadlineExceeded,
+                           "in a call of CUDA or NCCL"));
+      return absl::OkStatus();
+    }));
+  }
+}
 
 TEST_F(CudaFailureTest, AnErrorThatSticksFailsAllToo) {
   const auto statuses = RunAndSpoil(0, [&](Session* /*session*/) {

@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -18,6 +19,9 @@ thread_local uint64_t num_not_ready = 0;
 
 struct Calls {
   std::mutex mu;
+  std::condition_variable changed;
+  std::string held;
+  uint64_t num_held = 0;
   std::map<std::string, uint64_t> counts;
   std::string failing;
   uint64_t fails_at = 0;
@@ -61,8 +65,13 @@ int Enter(const char* name) {
   if (is_null.load(std::memory_order_relaxed)) return cudaSuccess;
   if (!has_context && BindsContext(name)) has_context = true;
   Calls& calls = AllCalls();
-  const std::lock_guard<std::mutex> lock(calls.mu);
+  std::unique_lock<std::mutex> lock(calls.mu);
   ++calls.counts[name];
+  if (calls.held == name) {
+    ++calls.num_held;
+    calls.changed.wait(lock, [&] { return calls.held != name; });
+    --calls.num_held;
+  }
   const bool of_cuda = name[0] == 'c';
   if (of_cuda && calls.sticky != cudaSuccess) return calls.sticky;
   if (calls.fails_at == 0 || calls.failing != name) return cudaSuccess;
@@ -79,6 +88,17 @@ cudaError_t Failed(cudaError_t code) {
 }  // namespace fake_gpu
 
 using fake_gpu::AllCalls;
+
+void fake_gpu_hold(const char* name) {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  AllCalls().held = name;
+  AllCalls().changed.notify_all();
+}
+
+uint64_t fake_gpu_num_held(void) {
+  const std::lock_guard<std::mutex> lock(AllCalls().mu);
+  return AllCalls().num_held;
+}
 
 void fake_gpu_null(int on) { fake_gpu::is_null = on != 0; }
 

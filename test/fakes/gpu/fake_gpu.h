@@ -31,6 +31,12 @@ uint64_t fake_gpu_num_not_ready(void);
 // nothing. 0: none does.
 void fake_gpu_fail(const char* name, uint64_t nth, int code);
 
+// From here on calls of `name` do not return, as those that wait for a lock of
+// the driver's which another thread holds, until "" is. One name at a time.
+void fake_gpu_hold(const char* name);
+// How many calls are held.
+uint64_t fake_gpu_num_held(void);
+
 // Work on streams is held up at random, by up to `most_us`, from `seed`. 0:
 // not.
 void fake_gpu_delay(uint64_t seed, uint32_t most_us);
