@@ -114,6 +114,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void EndJoin();
   void FinishJoin(Outcome outcome);
   void Leave();
+  Outcome LaunchScaled(const commsched_launch_t& launch, cudaStream_t stream);
+  ncclRedOp_t ReductionOf(const commsched_launch_t& launch) const;
   Outcome LaunchMembers(const commsched_launch_t& launch, cudaStream_t stream);
   template <typename Members>
   Outcome InGroup(const Members& members);
@@ -169,6 +171,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Where launches put what their reductions take, one after the other.
   std::vector<Rank::Scratch> inputs_;
   const kernels::CudaKernels* kernels_ = nullptr;
+  ncclRedOp_t scaled_sum_ = ncclSum;  // Of the launch under way.
   std::atomic<bool> aborted_{false};
   std::atomic<bool> leaves_{false};  // Changes with mu_.
   std::mutex failure_mu_;            // Inside of mu_; held for no call.

@@ -58,6 +58,8 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
                      uint32_t num_launches) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < num_launches; ++i) {
+    const Outcome checked = CheckReduction(launches[i]);
+    if (!checked.ok()) return checked;
     if (!ReducesInOrder(launches[i])) continue;
     most = std::max(most, BytesOfInputs(launches[i], group_rank_, size_));
   }

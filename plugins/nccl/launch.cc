@@ -1,8 +1,43 @@
 // Launches of a communicator, as calls of NCCL's.
+#include <cstddef>
+
 #include "comm.h"
 #include "elements.h"
+#include "kernels/float16.h"
 
 namespace commsched::nccl {
+namespace {
+
+// An element, as NCCL wants it.
+union Scalar {
+  float f32;
+  double f64;
+  uint16_t bits16;
+};
+
+Scalar ScaleOf(const commsched_launch_t& launch) {
+  const bool has_scale = launch.struct_size >=
+                         offsetof(commsched_launch_t, scale) + sizeof(double);
+  const double scale = has_scale ? launch.scale : 0;
+  const auto narrow = static_cast<float>(scale);
+  Scalar scalar = {};
+  switch (launch.dtype) {
+    case COMMSCHED_F64:
+      scalar.f64 = scale;
+      break;
+    case COMMSCHED_F16:
+      scalar.bits16 = FloatToHalf(narrow);
+      break;
+    case COMMSCHED_BF16:
+      scalar.bits16 = FloatToBfloat16(narrow);
+      break;
+    default:
+      scalar.f32 = narrow;
+  }
+  return scalar;
+}
+
+}  // namespace
 
 Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   std::unique_lock<std::mutex> lock(mu_);
@@ -16,13 +51,40 @@ Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   if (state_ != State::kReady) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
   }
-  Outcome outcome =
-      ReducesInOrder(launch)
-          ? LaunchInOrder(launch, stream, &lock)
-          : InGroup([&] { return LaunchMembers(launch, stream); });
+  Outcome outcome = CheckReduction(launch);
+  if (!outcome.ok()) return outcome;
+  if (ReducesInOrder(launch)) {
+    outcome = LaunchInOrder(launch, stream, &lock);
+  } else if (IsScaled(launch)) {
+    outcome = LaunchScaled(launch, stream);
+  } else {
+    outcome = InGroup([&] { return LaunchMembers(launch, stream); });
+  }
   // Where one has been aborted meanwhile, that is why.
   if (!outcome.ok() && has_failed()) outcome = Failure();
   return outcome;
+}
+
+// "An operator may be destroyed as soon as the last NCCL function which is
+// given that operator returns" (nccl.h).
+Outcome Comm::LaunchScaled(const commsched_launch_t& launch,
+                           cudaStream_t stream) {
+  Scalar scale = ScaleOf(launch);
+  Outcome outcome = Check(
+      "ncclRedOpCreatePreMulSum",
+      library_.RedOpCreatePreMulSum(&scaled_sum_, &scale, DTypeOf(launch).type,
+                                    ncclScalarHostImmediate, comm_));
+  if (!outcome.ok()) return outcome;
+  outcome = InGroup([&] { return LaunchMembers(launch, stream); });
+  const ncclResult_t destroyed = library_.RedOpDestroy(scaled_sum_, comm_);
+  if (destroyed != ncclSuccess && outcome.ok()) {
+    outcome = Check("ncclRedOpDestroy", destroyed);
+  }
+  return outcome;
+}
+
+ncclRedOp_t Comm::ReductionOf(const commsched_launch_t& launch) const {
+  return IsScaled(launch) ? scaled_sum_ : kReductions[launch.reduce_op];
 }
 
 Outcome Comm::LaunchMembers(const commsched_launch_t& launch,
@@ -46,7 +108,8 @@ Outcome Comm::LaunchMember(const commsched_launch_t& launch,
                            const commsched_member_t& member,
                            cudaStream_t stream) {
   const DType& dtype = DTypeOf(launch);
-  const ncclRedOp_t reduction = ReductionOf(launch);
+  const ncclRedOp_t reduction =
+      IsReducing(launch) ? ReductionOf(launch) : ncclSum;
   switch (launch.kind) {
     case COMMSCHED_ALL_REDUCE:
       return Check("ncclAllReduce",

@@ -30,6 +30,8 @@ namespace commsched::nccl {
   X(AllGather)                      \
   X(Broadcast)                      \
   X(Reduce)                         \
+  X(RedOpCreatePreMulSum)           \
+  X(RedOpDestroy)                   \
   X(Send)                           \
   X(Recv)
 

@@ -145,7 +145,8 @@ constexpr commsched_backend_t kBackend = {
     .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,
     .dtypes = 0,
-    .reductions = 0,
+    .reductions = COMMSCHED_BACKEND_BASIC_REDUCTIONS |
+                  COMMSCHED_BACKEND_SCALED_REDUCTIONS,
     .memory_kinds = 1u << COMMSCHED_DEVICE_CUDA,
     .instance_create = kGuarded<&InstanceCreate>,
     .instance_destroy = kGuarded<&InstanceDestroy>,

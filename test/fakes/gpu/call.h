@@ -30,14 +30,21 @@ struct Call {
   ncclRedOp_t op = ncclSum;
   int root = 0;
   int peer = 0;
+  // What inputs are multiplied by, of one that ncclRedOpCreatePreMulSum made,
+  // where `op` is ncclSum.
+  double scale = 1;
+  bool is_scaled = false;
 
   bool Matches(const Call& other) const {
     return kind == other.kind && count == other.count && dtype == other.dtype &&
-           op == other.op && root == other.root;
+           op == other.op && root == other.root && is_scaled == other.is_scaled;
   }
 };
 
 size_t SizeOf(ncclDataType_t dtype);
+
+// Of a floating-point type.
+double ScalarValue(const void* scalar, ncclDataType_t dtype);
 
 // What a kernel of `rank` reads and writes, of `size` ranks.
 std::vector<Range> RangesOf(const Call& call, int rank, int size);

@@ -71,6 +71,13 @@ struct ncclComm {
   uint64_t num_kernels = 0;                      // Enqueued: the host's.
   uint64_t num_collectives = 0;                  // Of those.
   std::vector<uint64_t> num_sent, num_received;  // By peer.
+  // Those that were made, from ncclNumOps on.
+  struct ScaledSum {
+    ncclDataType_t dtype = ncclFloat;
+    double scale = 1;
+    bool is_there = false;
+  };
+  std::vector<ScaledSum> scaled_sums;
   const std::shared_ptr<fake_gpu::Users> graphs =
       std::make_shared<fake_gpu::Users>();  // With launches of it.
 };
@@ -217,8 +224,27 @@ ncclResult_t EnqueueGroup() {
   return ncclSuccess;
 }
 
+// The operation that `op` is, of a communicator; null: none.
+ncclComm::ScaledSum* ScaledSumOf(ncclComm_t comm, ncclRedOp_t op) {
+  const auto index = static_cast<size_t>(op - ncclNumOps);
+  if (op < ncclNumOps || index >= comm->scaled_sums.size()) return nullptr;
+  ncclComm::ScaledSum& found = comm->scaled_sums[index];
+  return found.is_there ? &found : nullptr;
+}
+
+// What it stands for is looked up in the call: afterwards it may be destroyed.
+bool ResolveReduction(ncclComm_t comm, Call* call) {
+  if (call->op < ncclNumOps) return true;
+  const ncclComm::ScaledSum* const found = ScaledSumOf(comm, call->op);
+  if (found == nullptr || found->dtype != call->dtype) return false;
+  call->op = ncclSum;
+  call->is_scaled = true;
+  call->scale = found->scale;
+  return true;
+}
+
 ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
-                 const Call& call) {
+                 Call call) {
   if (const int code = Enter(name); code != 0) {
     return static_cast<ncclResult_t>(code);
   }
@@ -227,6 +253,7 @@ ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
       (stream != nullptr && stream->stream.device() != comm->device)) {
     return ncclInvalidArgument;
   }
+  if (!ResolveReduction(comm, &call)) return ncclInvalidArgument;
   if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
   group.push_back({name, comm, stream, call});
   return group_depth == 0 ? EnqueueGroup() : ncclSuccess;
@@ -384,6 +411,36 @@ ncclResult_t ncclGroupEnd() {
   const ncclResult_t enqueued = fake_gpu::EnqueueGroup();
   fake_gpu::Abort(std::exchange(fake_gpu::grouped_aborts, {}));
   return enqueued;
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar,
+                                      ncclDataType_t dtype,
+                                      ncclScalarResidence_t residence,
+                                      ncclComm_t comm) {
+  FAKE_NCCL_ENTER();
+  const bool is_float = dtype == ncclFloat16 || dtype == ncclBfloat16 ||
+                        dtype == ncclFloat32 || dtype == ncclFloat64;
+  if (!is_float || residence != ncclScalarHostImmediate) {
+    return ncclInvalidArgument;
+  }
+  size_t index = 0;
+  while (index < comm->scaled_sums.size() &&
+         comm->scaled_sums[index].is_there) {
+    ++index;
+  }
+  if (index == comm->scaled_sums.size()) comm->scaled_sums.emplace_back();
+  comm->scaled_sums[index] = {dtype, fake_gpu::ScalarValue(scalar, dtype),
+                              true};
+  *op = static_cast<ncclRedOp_t>(static_cast<size_t>(ncclNumOps) + index);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  FAKE_NCCL_ENTER();
+  ncclComm::ScaledSum* const found = fake_gpu::ScaledSumOf(comm, op);
+  if (found == nullptr) return ncclInvalidArgument;
+  found->is_there = false;
+  return ncclSuccess;
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count,

@@ -110,15 +110,44 @@ void Reduce16(const std::vector<const void*>& inputs, size_t count,
   }
 }
 
+template <typename T>
+void Scale(double by, size_t count, void* values) {
+  for (size_t i = 0; i < count; ++i)
+    static_cast<T*>(values)[i] *= static_cast<T>(by);
+}
+
+// The products are of the type.
+std::vector<char> Scaled(const Call& call, const void* input, size_t count) {
+  std::vector<char> values(count * SizeOf(call.dtype));
+  std::memcpy(values.data(), input, values.size());
+  if (call.dtype == ncclFloat32) {
+    Scale<float>(call.scale, count, values.data());
+  } else if (call.dtype == ncclFloat64) {
+    Scale<double>(call.scale, count, values.data());
+  } else {
+    auto* const bits = reinterpret_cast<uint16_t*>(values.data());
+    for (size_t i = 0; i < count; ++i) {
+      bits[i] = Narrowed(
+          Widened(bits[i], call.dtype) * static_cast<float>(call.scale),
+          call.dtype);
+    }
+  }
+  return values;
+}
+
 // `count` elements from `offset` of what all have given, to `output`.
 void ReducePart(const std::vector<Call>& calls, size_t offset, size_t count,
                 void* output) {
   const Call& any = calls.front();
   if (count == 0) return;
   std::vector<const void*> inputs;
+  std::vector<std::vector<char>> scaled;
   for (const Call& call : calls) {
     inputs.push_back(static_cast<const char*>(Twin(call.send)) +
                      offset * SizeOf(any.dtype));
+    if (!call.is_scaled) continue;
+    scaled.push_back(Scaled(call, inputs.back(), count));
+    inputs.back() = scaled.back().data();
   }
   switch (any.dtype) {
     case ncclFloat32:
@@ -143,6 +172,21 @@ void ReducePart(const std::vector<Call>& calls, size_t offset, size_t count,
 }
 
 }  // namespace
+
+double ScalarValue(const void* scalar, ncclDataType_t dtype) {
+  const auto as = [&](auto value) {
+    std::memcpy(&value, scalar, sizeof(value));
+    return value;
+  };
+  switch (dtype) {
+    case ncclFloat32:
+      return static_cast<double>(as(float{}));
+    case ncclFloat64:
+      return as(double{});
+    default:
+      return static_cast<double>(Widened(as(uint16_t{}), dtype));
+  }
+}
 
 std::vector<char> Result(const std::vector<Call>& calls, int rank) {
   const Call& mine = calls[static_cast<size_t>(rank)];

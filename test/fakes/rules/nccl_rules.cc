@@ -159,6 +159,39 @@ std::string TheAverageOfIntegersIsOneOfThem() {
   });
 }
 
+// Ranks have other scalars here: it is each one's own.
+std::string AScalarMultipliesWhatARankGives() {
+  return OnRanks([](Rank& r) {
+    float scalar = r.rank == 0 ? 0.5f : 2.0f;
+    ncclRedOp_t op = ncclSum;
+    r.Must(r.nccl.RedOpCreatePreMulSum(&op, &scalar, ncclFloat,
+                                       ncclScalarHostImmediate, r.comm));
+    scalar = 100;  // It has been read.
+    r.Must(r.nccl.AllReduce(r.send, r.receive, kCount, ncclFloat, op, r.comm,
+                            r.stream));
+    r.Must(r.nccl.RedOpDestroy(op, r.comm));
+    r.Synchronize();
+    r.Require(r.Read(r.receive, kCount) == std::vector<float>(kCount, 4.5f),
+              "1 * 0.5 + 2 * 2 is everywhere");
+  });
+}
+
+std::string AnOperationMayBeDestroyedBeforeItsGroupEnds() {
+  return OnRanks([](Rank& r) {
+    float scalar = 0.5f;
+    ncclRedOp_t op = ncclSum;
+    r.Must(r.nccl.RedOpCreatePreMulSum(&op, &scalar, ncclFloat,
+                                       ncclScalarHostImmediate, r.comm));
+    r.Must(r.nccl.GroupStart());
+    r.Must(r.nccl.AllReduce(r.send, r.receive, kCount, ncclFloat, op, r.comm,
+                            r.stream));
+    r.Must(r.nccl.RedOpDestroy(op, r.comm));
+    r.Must(r.nccl.GroupEnd());
+    r.Synchronize();
+    r.Require(r.Read(r.receive, 1)[0] == 1.5f, "the sum is of the products");
+  });
+}
+
 }  // namespace
 
 std::vector<Rule> NcclRules() {
@@ -197,6 +230,13 @@ std::vector<Rule> NcclRules() {
            "(a count of 0 is a call like any other, and moves nothing)"),
       RULE(TheAverageOfIntegersIsOneOfThem, "ncclRedOp_t",
            "(the average of integers is the sum divided as integers are)"),
+      RULE(AScalarMultipliesWhatARankGives, "ncclRedOpCreatePreMulSum",
+           "Creates a new reduction operator which pre-multiplies input values "
+           "by a given scalar locally before reducing them with peer values "
+           "via summation."),
+      RULE(AnOperationMayBeDestroyedBeforeItsGroupEnds, "ncclRedOpDestroy",
+           "An operator may be destroyed as soon as the last NCCL function "
+           "which is given that operator returns."),
 #undef RULE
   };
 }

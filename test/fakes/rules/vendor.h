@@ -55,6 +55,8 @@ namespace commsched::rules {
   X(GroupEnd)                   \
   X(GroupStart)                 \
   X(Recv)                       \
+  X(RedOpCreatePreMulSum)       \
+  X(RedOpDestroy)               \
   X(Reduce)                     \
   X(ReduceScatter)              \
   X(Send)
