@@ -73,7 +73,8 @@ Outcome Comm::Create(Rank* rank, const commsched_comm_desc_t& desc,
   const Outcome checked = CheckDesc(desc, rank->world_size());
   if (!checked.ok()) return checked;
   std::shared_ptr<Comm> comm(new Comm(rank, desc));
-  const Outcome fits = rank->config().ForLanes(NumLanes(desc), &comm->config_);
+  const Outcome fits = rank->config().ForLanes(
+      NumLanes(desc), rank->multiprocessors(), &comm->config_);
   if (!fits.ok()) return {fits.code, comm->name_ + ": " + fits.reason};
   if (desc.rank == 0) {
     ncclUniqueId id = {};

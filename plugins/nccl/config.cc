@@ -20,7 +20,8 @@ Outcome SetField(const std::string& field, Config* config) {
     int* value;
   };
   const Key keys[] = {
-      {"max_ctas", 1, Config::kMostCtas, &config->max_ctas},
+      {"max_ctas", 1, Config::kMostBudget, &config->max_ctas},
+      {"lanes", 1, Config::kMostLanes, &config->lanes},
       {"min_ctas", 1, Config::kMostCtas, &config->min_ctas},
       {"cga", 0, Config::kMostCga, &config->cga},
       {"register", 0, 1, &config->registration},
@@ -43,7 +44,7 @@ Outcome SetField(const std::string& field, Config* config) {
   }
   return {COMMSCHED_INVALID_ARGUMENT,
           "configuration: unknown key '" + name +
-              "'; there are max_ctas, min_ctas, cga and register"};
+              "'; there are max_ctas, lanes, min_ctas, cga and register"};
 }
 
 }  // namespace
@@ -56,18 +57,19 @@ Outcome Config::Parse(const std::string& text, Config* out_config) {
     if (!outcome.ok()) return outcome;
     begin = end + 1;
   }
-  const int most = config.max_ctas == kUnset ? kMostCtas : config.max_ctas;
-  if (config.min_ctas > most) {
-    return {COMMSCHED_INVALID_ARGUMENT,
-            "configuration: min_ctas is " + std::to_string(config.min_ctas) +
-                ", above max_ctas, which is " + std::to_string(most)};
+  if (config.max_ctas != kUnset && config.min_ctas > config.max_ctas) {
+    return {COMMSCHED_INVALID_ARGUMENT, "configuration: min_ctas is " +
+                                            std::to_string(config.min_ctas) +
+                                            ", above max_ctas, which is " +
+                                            std::to_string(config.max_ctas)};
   }
   *out_config = config;
   return {};
 }
 
-Outcome Config::ForLanes(uint32_t num_lanes, ncclConfig_t* out_config) const {
-  const int budget = max_ctas == kUnset ? kMostCtas : max_ctas;
+Outcome Config::ForLanes(uint32_t num_lanes, int multiprocessors,
+                         ncclConfig_t* out_config) const {
+  const int budget = max_ctas == kUnset ? multiprocessors : max_ctas;
   const int share = budget / static_cast<int>(std::max(num_lanes, 1u));
   const int least = std::max(min_ctas, 1);
   if (share < least) {
@@ -75,10 +77,10 @@ Outcome Config::ForLanes(uint32_t num_lanes, ncclConfig_t* out_config) const {
             std::to_string(num_lanes) + " communication lanes with at least " +
                 std::to_string(least) + " CTAs each do not fit into " +
                 std::to_string(budget) +
-                " (max_ctas of the backend's configuration); plan with fewer "
-                "lanes"};
+                " (max_ctas of the backend's configuration, or one per "
+                "multiprocessor); plan with fewer lanes"};
   }
-  if (max_ctas != kUnset || num_lanes > 1) out_config->maxCTAs = share;
+  out_config->maxCTAs = std::min(share, kMostCtas);
   if (min_ctas != kUnset) out_config->minCTAs = min_ctas;
   if (cga != kUnset) out_config->cgaClusterSize = cga;
   return {};

@@ -14,15 +14,17 @@ namespace commsched::nccl {
 // "max_ctas=16,min_ctas=2,cga=4,register=1".
 //
 // Kernels of communicators that run side by side must all fit on the device, or
-// they may wait for each other for ever. So the lanes of a session share a
-// budget of thread blocks (CTAs): `max_ctas`, or what NCCL gives to one
-// communicator by default.
+// they may wait for each other for ever. So the lanes of a device share a
+// budget of thread blocks (CTAs): `max_ctas`, or one per multiprocessor.
 struct Config {
-  static constexpr int kMostCtas = 32;  // ncclConfig_t, maxCTAs: its default.
+  static constexpr int kMostCtas = 64;  // Of a communicator: NCCL's limit.
+  static constexpr int kMostBudget = 1024;
+  static constexpr int kMostLanes = 64;
   static constexpr int kMostCga = 8;
   static constexpr int kUnset = -1;
 
   int max_ctas = kUnset;  // Of all lanes together.
+  int lanes = kUnset;     // Of the device, which the host makes.
   int min_ctas = kUnset;  // Of each communicator.
   int cga = kUnset;       // cgaClusterSize
   // 1: what sessions read and write is registered (ncclCommRegister), if all
@@ -36,10 +38,10 @@ struct Config {
   // kInvalidArgument, naming key, value and limit.
   static Outcome Parse(const std::string& text, Config* out_config);
 
-  // Of a communicator of a session with `num_lanes` lanes. Sets what is asked
-  // for and leaves the rest to NCCL. kInvalidArgument if the budget is too
-  // small for so many.
-  Outcome ForLanes(uint32_t num_lanes, ncclConfig_t* out_config) const;
+  // Of a communicator on one of `num_lanes` lanes of a device with
+  // `multiprocessors`. kInvalidArgument if the budget is too small for so many.
+  Outcome ForLanes(uint32_t num_lanes, int multiprocessors,
+                   ncclConfig_t* out_config) const;
 };
 
 }  // namespace commsched::nccl

@@ -27,6 +27,10 @@ Rank::Rank(const commsched_host_t* host, const Library* library,
       device_(desc.device) {}
 
 Outcome Rank::Start(int world_rank) {
+  Outcome found = library_.CheckCuda(
+      "cuDeviceGetAttribute",
+      library_.cuda.driver.NumMultiprocessors(device_, &multiprocessors_));
+  if (!found.ok()) return found;
   try {
     thread_ = std::thread([this] { Run(); });
     return {};

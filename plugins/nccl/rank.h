@@ -49,6 +49,8 @@ class Rank {
   void Log(const std::string& message) const;
   void Wake();
   int world_size() const { return world_size_; }
+  // Of its device, once it was started.
+  int multiprocessors() const { return multiprocessors_; }
   // Where the unique id of communicator `id` is left, which may be made and
   // ended again and again.
   std::string KeyOf(const std::string& id);
@@ -119,6 +121,7 @@ class Rank {
   const std::string id_prefix_;
   const int world_size_;
   const int device_;
+  int multiprocessors_ = 0;  // Constant after Start().
 
   // No call of NCCL's or CUDA's is made while mu_ is held: such a call may wait
   // for a kernel that only an abort ends, and aborts take mu_.

@@ -28,30 +28,31 @@ bool DeviceLanes::Entry::Has(const LaneKey& key) const {
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> DeviceLanes::Borrow(
-    const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
-    LanesInUse* in_use) {
+    const std::shared_ptr<Device>& device, const LaneBudget& budget,
+    absl::Span<const LaneKey> keys, LanesInUse* in_use) {
+  const Maker maker = MakerOf(device, budget, keys.size());
   std::vector<std::shared_ptr<DeviceLane>> borrowed;
   MutexLock lock(&mu_);
   DropLost();
-  if (in_use != nullptr) *in_use = InUse(keys);
+  if (in_use != nullptr) *in_use = InUse(maker, keys);
   for (const LaneKey& key : keys) {
     ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane,
-                     BorrowOne(device, key, std::max(kMostLanes, keys.size())));
+                     BorrowOne(maker, key, borrowed));
     borrowed.push_back(std::move(lane));
   }
   return borrowed;
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> DeviceLanes::BorrowAt(
-    const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
-    absl::Span<const uint32_t> numbers) {
+    const std::shared_ptr<Device>& device, const LaneBudget& budget,
+    absl::Span<const LaneKey> keys, absl::Span<const uint32_t> numbers) {
+  const Maker maker = MakerOf(device, budget, keys.size());
   std::vector<std::shared_ptr<DeviceLane>> borrowed;
   MutexLock lock(&mu_);
   DropLost();
   for (size_t i = 0; i < keys.size(); ++i) {
     for (Entry& entry : entries_) std::erase(entry.keys, keys[i]);
-    ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane,
-                     Make(device, numbers[i]));
+    ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane, Make(maker, numbers[i]));
     entries_[numbers[i]].keys.push_back(keys[i]);
     borrowed.push_back(std::move(lane));
   }
@@ -59,12 +60,12 @@ absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> DeviceLanes::BorrowAt(
 }
 
 absl::StatusOr<std::shared_ptr<DeviceLane>> DeviceLanes::BorrowOne(
-    const std::shared_ptr<Device>& device, const LaneKey& key,
-    size_t most_lanes) {
+    const Maker& maker, const LaneKey& key,
+    absl::Span<const std::shared_ptr<DeviceLane>> others) {
   for (const Entry& entry : entries_) {
     if (entry.lane != nullptr && entry.Has(key)) return entry.lane;
   }
-  Entry* const fewest = FewestBorrowed();
+  Entry* const fewest = FewestBorrowed(others);
   if (fewest != nullptr && fewest->num_borrowed() == 0) {
     fewest->keys = {key};
     return fewest->lane;
@@ -73,25 +74,49 @@ absl::StatusOr<std::shared_ptr<DeviceLane>> DeviceLanes::BorrowOne(
       std::find_if(entries_.begin(), entries_.end(),
                    [](const Entry& entry) { return entry.lane == nullptr; });
   const auto number = static_cast<size_t>(room - entries_.begin());
-  if (number >= most_lanes) {
+  if (fewest != nullptr && number >= Most(maker)) {
     fewest->keys.push_back(key);
     return fewest->lane;
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane, Make(device, number));
+  ASSIGN_OR_RETURN(std::shared_ptr<DeviceLane> lane, Make(maker, number));
   entries_[number].keys = {key};
   return lane;
 }
 
 // Unless it is there.
 absl::StatusOr<std::shared_ptr<DeviceLane>> DeviceLanes::Make(
-    const std::shared_ptr<Device>& device, size_t number) {
+    const Maker& maker, size_t number) {
   if (number >= entries_.size()) entries_.resize(number + 1);
   Entry& entry = entries_[number];
   if (entry.lane != nullptr) return entry.lane;
-  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device->CreateSideStream());
-  entry.lane = std::make_shared<DeviceLane>(static_cast<int>(number), device,
-                                            std::move(stream));
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                   maker.device->CreateSideStream());
+  entry.lane = std::make_shared<DeviceLane>(static_cast<int>(number),
+                                            maker.share, maker.num_lanes,
+                                            maker.device, std::move(stream));
   return entry.lane;
+}
+
+DeviceLanes::Maker DeviceLanes::MakerOf(const std::shared_ptr<Device>& device,
+                                        const LaneBudget& budget,
+                                        size_t num_keys) {
+  return {.device = device,
+          .share = budget.Share(num_keys),
+          .num_lanes = budget.NumLanes(num_keys),
+          .num_keys = static_cast<uint32_t>(num_keys),
+          .total = budget.total};
+}
+
+uint32_t DeviceLanes::Most(const Maker& maker) {
+  uint32_t used = 0;
+  uint32_t num_made = 0;
+  for (const Entry& entry : entries_) {
+    if (entry.lane == nullptr) continue;
+    used += entry.lane->share();
+    ++num_made;
+  }
+  const uint32_t room = maker.total - std::min(used, maker.total);
+  return std::max({num_made + room / maker.share, maker.num_keys, 1u});
 }
 
 void DeviceLanes::DropLost() {
@@ -100,11 +125,15 @@ void DeviceLanes::DropLost() {
   }
 }
 
-// Null: there is no lane.
-DeviceLanes::Entry* DeviceLanes::FewestBorrowed() {
+// Of all but `others`; null: there is none.
+DeviceLanes::Entry* DeviceLanes::FewestBorrowed(
+    absl::Span<const std::shared_ptr<DeviceLane>> others) {
   Entry* fewest = nullptr;
   for (Entry& entry : entries_) {
-    if (entry.lane == nullptr) continue;
+    if (entry.lane == nullptr ||
+        std::find(others.begin(), others.end(), entry.lane) != others.end()) {
+      continue;
+    }
     if (fewest == nullptr || entry.num_borrowed() < fewest->num_borrowed()) {
       fewest = &entry;
     }
@@ -112,9 +141,10 @@ DeviceLanes::Entry* DeviceLanes::FewestBorrowed() {
   return fewest;
 }
 
-LanesInUse DeviceLanes::InUse(absl::Span<const LaneKey> keys) {
+LanesInUse DeviceLanes::InUse(const Maker& maker,
+                              absl::Span<const LaneKey> keys) {
   LanesInUse in_use;
-  in_use.most = static_cast<uint32_t>(std::max(kMostLanes, keys.size()));
+  in_use.most = Most(maker);
   for (const Entry& entry : entries_) {
     in_use.others.push_back(static_cast<uint32_t>(entry.num_borrowed()));
   }

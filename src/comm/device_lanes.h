@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "comm/lane_budget.h"
 #include "comm/lane_order.h"
 #include "comm/turn.h"
 #include "device/device.h"
@@ -43,14 +44,20 @@ struct LanesInUse {
 class DeviceLane {
  public:
   // `device` has made `stream`.
-  DeviceLane(int number, std::shared_ptr<Device> device,
-             std::unique_ptr<Stream> stream)
+  DeviceLane(int number, uint32_t share, uint32_t num_lanes,
+             std::shared_ptr<Device> device, std::unique_ptr<Stream> stream)
       : number_(number),
+        share_(share),
+        num_lanes_(num_lanes),
         device_(std::move(device)),
         stream_(std::move(stream)),
         order_(std::make_shared<LaneOrder>(number)) {}
 
   int number() const { return number_; }
+  // CTAs that it may take of the device, fixed when it was made; and of how
+  // many lanes of that share.
+  uint32_t share() const { return share_; }
+  uint32_t num_lanes() const { return num_lanes_; }
   // Of the device that has made it. What goes wrong on it is that device's
   // failure: others adopt its handle.
   Stream* stream() { return stream_.get(); }
@@ -63,6 +70,8 @@ class DeviceLane {
 
  private:
   const int number_;
+  const uint32_t share_;
+  const uint32_t num_lanes_;
   const std::shared_ptr<Device> device_;
   const std::unique_ptr<Stream> stream_;
   const std::shared_ptr<LaneOrder> order_;
@@ -74,17 +83,12 @@ class DeviceLane {
 // stay until the last world that has a rank there ends: sessions borrow them.
 //
 // Launches on different lanes need no order as long as all of them fit on the
-// device together, so that there are so many lanes at most. Those who share one
-// have the order in which they take its turn.
+// device together, so that their shares are within a budget. Those who share a
+// lane have the order in which they take its turn.
 //
 // Thread-safe.
 class DeviceLanes {
  public:
-  // As many communicators of 32 thread blocks, which is NCCL's limit unless it
-  // is told otherwise, ran to their end on an H200 in opposite orders
-  // (docs/devices.md, What an H200 does).
-  static constexpr size_t kMostLanes = 8;
-
   // Those of the device of this process that `device` is. Ranks of one world
   // that share a device are told apart by `seat`: one would have its launches
   // behind those of another, which wait for it.
@@ -96,17 +100,17 @@ class DeviceLanes {
 
   // A lane per key, in their order, borrowed until the handle goes. Of a key
   // that is new: one that nobody borrows; else one that `device` makes, while
-  // there are fewer than kMostLanes, or than keys; else the one that the fewest
-  // borrow. Fails as the device does.
+  // `budget` has room for it, or there are fewer than keys; else the one that
+  // the fewest borrow. Fails as the device does.
   // `in_use`, unless it is null, is how it was before.
   absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> Borrow(
-      const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
-      LanesInUse* in_use = nullptr);
+      const std::shared_ptr<Device>& device, const LaneBudget& budget,
+      absl::Span<const LaneKey> keys, LanesInUse* in_use = nullptr);
   // The lanes of these numbers, whoever borrows them: from now on those of the
   // keys.
   absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowAt(
-      const std::shared_ptr<Device>& device, absl::Span<const LaneKey> keys,
-      absl::Span<const uint32_t> numbers);
+      const std::shared_ptr<Device>& device, const LaneBudget& budget,
+      absl::Span<const LaneKey> keys, absl::Span<const uint32_t> numbers);
 
  private:
   struct Entry {
@@ -120,15 +124,31 @@ class DeviceLanes {
     bool Has(const LaneKey& key) const;
   };
 
+  // What makes lanes for somebody who asks for some.
+  struct Maker {
+    const std::shared_ptr<Device>& device;
+    uint32_t share = 0;
+    uint32_t num_lanes = 0;  // Of that share, whatever others have.
+    uint32_t num_keys = 0;
+    uint32_t total = 0;
+  };
+
+  static Maker MakerOf(const std::shared_ptr<Device>& device,
+                       const LaneBudget& budget, size_t num_keys);
+  // `others` are those of the same caller.
   absl::StatusOr<std::shared_ptr<DeviceLane>> BorrowOne(
-      const std::shared_ptr<Device>& device, const LaneKey& key,
-      size_t most_lanes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Entry* FewestBorrowed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::shared_ptr<DeviceLane>> Make(
-      const std::shared_ptr<Device>& device, size_t number)
+      const Maker& maker, const LaneKey& key,
+      absl::Span<const std::shared_ptr<DeviceLane>> others)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Entry* FewestBorrowed(absl::Span<const std::shared_ptr<DeviceLane>> others)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::shared_ptr<DeviceLane>> Make(const Maker& maker,
+                                                   size_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How many there may be, with those that are there.
+  uint32_t Most(const Maker& maker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropLost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  LanesInUse InUse(absl::Span<const LaneKey> keys)
+  LanesInUse InUse(const Maker& maker, absl::Span<const LaneKey> keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;

@@ -77,7 +77,8 @@ void LaneOrder::AddPairs(uint16_t slot) {
 }
 
 void LaneOrder::Look(int64_t now_ns, int64_t every_ns) {
-  if (!has_pairs_.load(std::memory_order_relaxed) || !mu_.TryLock()) return;
+  if (!has_pairs_.load(std::memory_order_relaxed)) return;
+  if (!mu_.TryLock()) return;
   now_ns_ = now_ns;
   Read();
   SayDue(now_ns, every_ns);

@@ -145,17 +145,24 @@ const std::shared_ptr<Device>& World::SharedDevice(int rank) const {
                                : spec_.devices[IndexOf(rank)];
 }
 
+LaneBudget World::BudgetOf(int rank) const {
+  return LaneBudget::Of(device(rank)->num_multiprocessors(),
+                        spec_.backend_config);
+}
+
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> World::BorrowLanes(
     int rank, absl::Span<const LaneKey> keys, LanesInUse* in_use) {
   RETURN_IF_ERROR(CheckOwn(rank));
-  return LanesOf(rank)->Borrow(SharedDevice(rank), keys, in_use);
+  return LanesOf(rank)->Borrow(SharedDevice(rank), BudgetOf(rank), keys,
+                               in_use);
 }
 
 absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> World::BorrowLanesAt(
     int rank, absl::Span<const LaneKey> keys,
     absl::Span<const uint32_t> numbers) {
   RETURN_IF_ERROR(CheckOwn(rank));
-  return LanesOf(rank)->BorrowAt(SharedDevice(rank), keys, numbers);
+  return LanesOf(rank)->BorrowAt(SharedDevice(rank), BudgetOf(rank), keys,
+                                 numbers);
 }
 
 std::unique_ptr<LaneQueue> World::AddQueue(DeviceLane* lane, int rank,

@@ -192,6 +192,7 @@ class World : public std::enable_shared_from_this<World> {
   absl::Status CheckDevices() const;
   const std::shared_ptr<Device>& SharedDevice(int rank) const;
   DeviceLanes* LanesOf(int rank);
+  LaneBudget BudgetOf(int rank) const;
   void TakeSeats();
   // Of a rank that lives in this process, in what holds one thing for each.
   size_t IndexOf(int rank) const {

@@ -71,42 +71,42 @@ OrderTable::Topic* OrderTable::Find(const std::string& name) {
   return &topics_[name];
 }
 
+// Null: nobody has said it.
+const OrderTable::Said* OrderTable::Find(const Topic& topic, uint64_t number) {
+  const auto block = topic.blocks.find(BlockOf(number));
+  if (block == topic.blocks.end()) return nullptr;
+  const Said& said = block->second[(number - 1) % OrderSlice::kBlock];
+  return said.rank < 0 ? nullptr : &said;
+}
+
 absl::optional<OrderDifference> OrderTable::Compare(const Topic& topic,
                                                     int rank,
                                                     const OrderSlice& slice) {
-  // Launches of A that both have.
-  for (size_t i = 0; i < slice.before.size(); ++i) {
-    const uint64_t number = slice.first + i;
-    const uint64_t before = slice.base + static_cast<uint64_t>(slice.before[i]);
-    const auto block = topic.blocks.find(BlockOf(number));
-    if (block != topic.blocks.end()) {
-      const Block& said = block->second;
-      const uint64_t at = number - said.first;
-      if (number >= said.first && at < said.before.size() &&
-          said.before[at] != before) {
-        return Differs(number, rank, before, said.rank, said.before[at]);
-      }
+  for (uint64_t number = slice.first; number < slice.next(); ++number) {
+    const uint64_t before = slice.BeforeOf(number);
+    const Said* const said = Find(topic, number);
+    if (said != nullptr && said->before != before) {
+      return Differs(number, rank, before, said->rank, said->before);
     }
-    // Launches of A that another rank is yet to come to.
+    // Ranks that are yet to come to it.
     for (const auto& [other, open] : topic.open) {
       if (other != rank && number >= open.next && before < open.then) {
         return Differs(number, rank, before, other, open.then);
       }
     }
   }
-  const auto block = topic.blocks.find(BlockOf(slice.next()));
-  if (block == topic.blocks.end()) return absl::nullopt;
-  const Block& said = block->second;
-  const uint64_t number = std::max(slice.next(), said.first);
-  const uint64_t at = number - said.first;
-  if (at < said.before.size() && said.before[at] < slice.then) {
-    return Differs(number, rank, slice.then, said.rank, said.before[at]);
+  // What this rank is yet to come to. Numbers only grow: the first is enough,
+  // unless it is not known.
+  const uint64_t end = (BlockOf(slice.next()) + 1) * OrderSlice::kBlock;
+  for (uint64_t number = slice.next(); number <= end; ++number) {
+    const Said* const said = Find(topic, number);
+    if (said == nullptr) continue;
+    if (said->before >= slice.then) break;
+    return Differs(number, rank, slice.then, said->rank, said->before);
   }
   return absl::nullopt;
 }
 
-// Of a block what one rank says, so that who is named has launched so: whoever
-// says the most.
 void OrderTable::Keep(Topic* topic, int rank, const OrderSlice& slice) {
   Open& open = topic->open[rank];
   if (slice.next() >= open.next) {
@@ -114,11 +114,9 @@ void OrderTable::Keep(Topic* topic, int rank, const OrderSlice& slice) {
   }
   if (slice.before.empty()) return;
   Block& block = topic->blocks[BlockOf(slice.first)];
-  if (slice.before.size() > block.before.size()) {
-    block = {rank, slice.first, {}};
-    for (const int32_t more : slice.before) {
-      block.before.push_back(slice.base + static_cast<uint64_t>(more));
-    }
+  for (uint64_t number = slice.first; number < slice.next(); ++number) {
+    Said& said = block[(number - 1) % OrderSlice::kBlock];
+    if (said.rank < 0) said = {rank, slice.BeforeOf(number)};
   }
   if (topic->blocks.size() > kMaxBlocks) {
     topic->blocks.erase(topic->blocks.begin());

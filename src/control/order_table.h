@@ -2,6 +2,7 @@
 #ifndef COMMSCHED_SRC_CONTROL_ORDER_TABLE_H_
 #define COMMSCHED_SRC_CONTROL_ORDER_TABLE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -32,6 +33,10 @@ struct OrderSlice {
   uint64_t then = 0;
 
   uint64_t next() const { return first + before.size(); }
+  // Launches of B before `number`, one of `first` .. next() - 1.
+  uint64_t BeforeOf(uint64_t number) const {
+    return base + static_cast<uint64_t>(before[number - first]);
+  }
   // kInvalidArgument: anybody may have sent it.
   absl::Status Check() const;
 };
@@ -58,12 +63,12 @@ class OrderTable {
   absl::optional<OrderDifference> Say(int rank, const OrderSlice& slice);
 
  private:
-  // Launches of A from `first` on: how many of B came before each.
-  struct Block {
-    int rank = 0;  // Who has said it.
-    uint64_t first = 0;
-    std::vector<uint64_t> before;
+  // Of a launch of A: how many of B came before it, and who has said so.
+  struct Said {
+    int rank = -1;  // Nobody has.
+    uint64_t before = 0;
   };
+  using Block = std::array<Said, OrderSlice::kBlock>;
   // What is to come of A begins with `next`, and has `then` of B before it.
   struct Open {
     uint64_t next = 0;
@@ -78,6 +83,7 @@ class OrderTable {
   Topic* Find(const std::string& name);
   static absl::optional<OrderDifference> Compare(const Topic& topic, int rank,
                                                  const OrderSlice& slice);
+  static const Said* Find(const Topic& topic, uint64_t number);
   static void Keep(Topic* topic, int rank, const OrderSlice& slice);
 
   absl::flat_hash_map<std::string, Topic> topics_;

@@ -169,6 +169,14 @@ class CudaDevice final : public Device {
     return absl::StrCat("CUDA device ", place_->ordinal());
   }
 
+  // Whoever cannot ask does not know.
+  int num_multiprocessors() const override {
+    int found = 0;
+    const CUresult code =
+        place_->cuda().driver.NumMultiprocessors(place_->ordinal(), &found);
+    return code == CUDA_SUCCESS ? found : 0;
+  }
+
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent(uint32_t depth) override {
     return CudaEvent::Create(place_, depth);
   }

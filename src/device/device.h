@@ -128,6 +128,9 @@ class Device {
   // For messages: "the host", "CUDA device 0".
   virtual std::string name() const = 0;
 
+  // What runs thread blocks side by side; 0: it does not say.
+  virtual int num_multiprocessors() const { return 0; }
+
   // `depth` generations may be recorded and not yet retired: one that is
   // `depth` steps old must be complete before the next is recorded.
   virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent(

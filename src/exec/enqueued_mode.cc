@@ -22,6 +22,11 @@ constexpr int64_t kLingerNs = int64_t{50} * 1000 * 1000;
 // How often ranks say in which order they launch, beside each so many launches.
 constexpr int64_t kSayNs = int64_t{1} * 1000 * 1000 * 1000;
 
+// Empty: none is known.
+std::string OrderDifferenceOn(const SideLane& lane) {
+  return lane.order == nullptr ? "" : lane.order->Difference();
+}
+
 }  // namespace
 
 EnqueuedMode::EnqueuedMode(IssueState* state)
@@ -228,7 +233,7 @@ void EnqueuedMode::CheckDeadline(uint64_t number) {
   const absl::Status expired =
       watchdog_.Expired(index, step, /*request=*/0, now_ns);
   const std::string order =
-      state_.spec.side_lanes[launch.lane].order->Difference();
+      OrderDifferenceOn(state_.spec.side_lanes[launch.lane]);
   state_.Fail(order.empty()
                   ? expired
                   : absl::Status(expired.code(),

@@ -18,6 +18,9 @@ namespace commsched::kernels {
 // error of the thread, which is its caller's.
 #define COMMSCHED_CUDA_DRIVER_FUNCTIONS(X)                                   \
   X(CtxGetCurrent, cuCtxGetCurrent, CUresult(CUcontext*))                    \
+  X(DeviceGet, cuDeviceGet, CUresult(CUdevice*, int))                        \
+  X(DeviceGetAttribute, cuDeviceGetAttribute,                                \
+    CUresult(int*, CUdevice_attribute, CUdevice))                            \
   X(EventQuery, cuEventQuery, CUresult(CUevent))                             \
   X(GetErrorString, cuGetErrorString, CUresult(CUresult, const char**))      \
   X(KernelGetFunction, cuKernelGetFunction, CUresult(CUfunction*, CUkernel)) \
@@ -86,6 +89,15 @@ struct CudaDriver {
   CUresult FreeHost(void* address) const {
     if (address == nullptr) return CUDA_SUCCESS;
     return InContext([&] { return MemFreeHost(address); });
+  }
+
+  // Of a device, by its ordinal.
+  CUresult NumMultiprocessors(int ordinal, int* out_number) const {
+    CUdevice device = 0;
+    const CUresult code = DeviceGet(&device, ordinal);
+    if (code != CUDA_SUCCESS) return code;
+    return DeviceGetAttribute(out_number,
+                              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
   }
 
   // The driver's words for `code`.

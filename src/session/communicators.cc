@@ -147,7 +147,7 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   desc.max_in_flight = requests;
   desc.max_members = LargestLaunch(spec);
   desc.asks_starts = asks_starts_ ? 1 : 0;
-  desc.num_lanes = spec.plan == nullptr ? 1 : spec.plan->num_comm_lanes;
+  desc.num_lanes = NumLanesOf(spec, number);
   PluginMessage message;
   commsched_status_t code = COMMSCHED_OK;
   {
@@ -162,6 +162,21 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
   }
   aborter_->Add(comms_[number]);
   return absl::OkStatus();
+}
+
+// Of the device, where launches go out on its lanes; else of the plan.
+uint32_t Communicators::NumLanesOf(const SessionSpec& spec,
+                                   size_t number) const {
+  if (spec.plan == nullptr) return 1;
+  if (lanes_.empty()) return spec.plan->num_comm_lanes;
+  uint32_t of_any = 1;
+  uint32_t of_own = 0;
+  for (const Launch& launch : spec.plan->launches) {
+    const uint32_t num_lanes = lanes_[launch.lane]->num_lanes();
+    of_any = std::max(of_any, num_lanes);
+    if (NumberOf(launch) == number) of_own = std::max(of_own, num_lanes);
+  }
+  return of_own == 0 ? of_any : of_own;
 }
 
 // Of the first communicator that is not ready; kNone: all are.

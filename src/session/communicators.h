@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "comm/backend_rank.h"
 #include "comm/comm_aborter.h"
+#include "comm/device_lanes.h"
 #include "graph/collective_shape.h"
 #include "plan/plan.h"
 #include "session/session_spec.h"
@@ -37,6 +38,12 @@ class Communicators {
 
   // How long all of them may take to connect once all ranks have come.
   static constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
+
+  // What launches of the plan go out on, by its lanes; it outlives this. Before
+  // Create().
+  void LaunchOn(absl::Span<const std::shared_ptr<DeviceLane>> lanes) {
+    lanes_ = lanes;
+  }
 
   // Creates those of `spec`, each for `requests` launches in flight, and blocks
   // until all can be used: kDeadlineExceeded, naming a group that cannot and
@@ -90,6 +97,7 @@ class Communicators {
   absl::Status CreateAll(const SessionSpec& spec, uint32_t requests);
   absl::Status CreateOne(const SessionSpec& spec, size_t number,
                          const std::string& id, uint32_t requests);
+  uint32_t NumLanesOf(const SessionSpec& spec, size_t number) const;
   absl::Status AwaitReady(const SessionSpec& spec);
   // `status`, of which the other ranks are told if it is a failure of this one.
   absl::Status Told(const SessionSpec& spec, const absl::Status& status);
@@ -100,6 +108,7 @@ class Communicators {
   const std::shared_ptr<World> world_;
   const commsched_backend_t* const backend_;
   BackendRank* rank_ = nullptr;
+  absl::Span<const std::shared_ptr<DeviceLane>> lanes_;
   uint64_t scope_ = 0;
   bool asks_starts_ = false;
   std::vector<size_t> group_of_;               // by number

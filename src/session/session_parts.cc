@@ -274,6 +274,7 @@ absl::Status SessionParts::Connect() {
   // Of launches that are polled, as PolledMode does.
   const bool reads_starts =
       spec.recorder != nullptr && !program->issue_inline && !program->enqueue;
+  communicators.LaunchOn(borrowed);
   absl::Status connected = communicators.Create(
       spec, PolledMode::RequestsFor(*spec.plan), reads_starts);
   if (connected.ok()) connected = RegisterMemory();

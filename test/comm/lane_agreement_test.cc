@@ -29,14 +29,18 @@ constexpr int64_t kTimeoutNs = int64_t{20} * 1000 * 1000 * 1000;
 using Numbers = std::vector<uint32_t>;
 using Lanes = std::vector<std::shared_ptr<DeviceLane>>;
 
+std::vector<Numbers> Assign(const std::vector<ShownLanes>& ranks) {
+  return AssignLanes(ranks);
+}
+
 TEST(AssignLanesTest, AKeyHasOneNumberOnAllRanks) {
-  EXPECT_THAT(AssignLanes({{4, {1}, {{{"dp"}}}}, {4, {0, 1}, {{{"dp"}}}}}),
+  EXPECT_THAT(Assign({{4, {1}, {{{"dp"}}}}, {4, {0, 1}, {{{"dp"}}}}}),
               ElementsAre(Numbers{2}, Numbers{2}));
 }
 
 TEST(AssignLanesTest, WhatIsBorrowedStaysWhereItIs) {
-  EXPECT_THAT(AssignLanes({{4, {0, 1}, {{{"dp"}, 1}, {{"tp"}}}},
-                           {4, {}, {{{"dp"}}, {{"tp"}}}}}),
+  EXPECT_THAT(Assign({{4, {0, 1}, {{{"dp"}, 1}, {{"tp"}}}},
+                      {4, {}, {{{"dp"}}, {{"tp"}}}}}),
               ElementsAre(Numbers{1, 0}, Numbers{1, 0}));
 }
 
@@ -48,16 +52,16 @@ TEST(AssignLanesTest, KeysOfARankAreApart) {
 
 // The rank where most borrow counts, and then all of them.
 TEST(AssignLanesTest, TheFewestShareWhereAllAreBorrowed) {
-  EXPECT_THAT(AssignLanes({{3, {1, 2, 1}, {{{"dp"}}}},
-                           {3, {3, 1, 1}, {{{"dp"}}}},
-                           {3, {1, 1, 2}, {{{"tp"}}}}}),
+  EXPECT_THAT(Assign({{3, {1, 2, 1}, {{{"dp"}}}},
+                      {3, {3, 1, 1}, {{{"dp"}}}},
+                      {3, {1, 1, 2}, {{{"tp"}}}}}),
               ElementsAre(Numbers{2}, Numbers{2}, Numbers{0}));
 }
 
 TEST(AssignLanesTest, OneNumberIsThatOfAllThatHaveANameInCommon) {
-  EXPECT_THAT(AssignLanes({{4, {1}, {{{"dp", "tp"}}}},
-                           {4, {}, {{{"dp"}}, {{"pp"}}}},
-                           {4, {}, {{{"tp"}}}}}),
+  EXPECT_THAT(Assign({{4, {1}, {{{"dp", "tp"}}}},
+                      {4, {}, {{{"dp"}}, {{"pp"}}}},
+                      {4, {}, {{{"tp"}}}}}),
               ElementsAre(Numbers{1}, Numbers{1, 0}, Numbers{1}));
 }
 

@@ -141,7 +141,7 @@ TEST_F(LaneOrderTest, OnlyQueuesWithTwoRanksInCommonAreCompared) {
   for (int rank = 0; rank < 2; ++rank) {
     const std::string of_rank = absl::StrCat("dp of ", rank);
     Add(rank, "tp", All(), this);
-    Add(rank, "dp", {rank, rank + 2}, &ranks_);
+    Add(rank, of_rank, {rank, rank + 2}, &ranks_);
   }
   Note(0, 0);
   Note(0, 1);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "comm/world.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "test/exec/logged_device.h"
 #include "test/support/await.h"
 #include "test/support/joined_ranks.h"
 #include "test/support/process_use.h"
@@ -158,6 +160,37 @@ TEST_P(WorldSplitTest, ARankIsInSeveralWorldsWithMeetingsOfTheirOwn) {
     for (auto& part : parts) part.reset();
     return absl::OkStatus();
   }));
+}
+
+// By ranks of the world that both were split from.
+TEST_P(WorldSplitTest, OrdersOnALaneAreComparedBetweenParts) {
+  constexpr char kOrder[] =
+      "rank 1 has launch 1 of 'g' of session 0 of world 'one' before launch 1 "
+      "of 'g' of session 0 of world 'two'";
+  for (const absl::Status& status :
+       OnRanks({1, 3}, [&](int rank) -> absl::Status {
+         ASSIGN_OR_RETURN(const auto one, Split(rank, {3, 1}, "one"));
+         ASSIGN_OR_RETURN(const auto two, Split(rank, {1, 3}, "two"));
+         const auto device = std::make_shared<test::LoggedDevice>();
+         ASSIGN_OR_RETURN(auto stream, device->CreateSideStream());
+         DeviceLane lane(/*number=*/3, /*share=*/1, /*num_lanes=*/1, device,
+                         std::move(stream));
+         const int own = rank == 1 ? 0 : 1;
+         const std::string what = "'g' of session 0";
+         const auto first =
+             one->AddQueue(&lane, 1 - own, what, {0, 1}, one.get());
+         const auto second = two->AddQueue(&lane, own, what, {0, 1}, two.get());
+         (rank == 1 ? first : second)->Note();
+         int64_t now_ns = 0;
+         EXPECT_TRUE(test::Await([&] {
+           lane.order()->Look(++now_ns, /*every_ns=*/1);
+           return !lane.order()->Difference().empty();
+         }));
+         EXPECT_THAT(lane.order()->Difference(), testing::HasSubstr(kOrder));
+         return absl::OkStatus();
+       })) {
+    EXPECT_OK(status);
+  }
 }
 
 // Neither threads nor descriptors, nor what its ranks have met for.

@@ -84,6 +84,13 @@ class HubTest : public testing::Test {
                                      failed->rank, ": ", failed->message));
         continue;
       }
+      if (header->kind == FrameKind::kOrdersDiffer) {
+        const auto differ = Decode<OrdersDifferMessage>(payload);
+        texts.push_back(absl::StrCat(
+            differ->topic, ": ", differ->a_first, " has a", differ->a_number,
+            " before b", differ->b_number, ", not ", differ->b_first));
+        continue;
+      }
       const auto reply = Decode<ReplyMessage>(payload);
       std::string text =
           absl::StrCat(reply->number, " ",
@@ -101,6 +108,28 @@ class HubTest : public testing::Test {
   std::map<int, std::vector<std::string>> sent_;
   Hub hub_;
 };
+
+TEST_F(HubTest, RanksWhoseOrdersDifferAreTold) {
+  JoinAll();
+  OrderMessage order;
+  order.slice = {.topic = "a and b", .first = 1, .before = {0}};
+  EXPECT_OK(Say(0, order));
+  EXPECT_OK(Say(1, order));
+  EXPECT_THAT(Sent(0), IsEmpty());
+  order.slice.before = {1};
+  EXPECT_OK(Say(2, order));
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(Sent(rank), ElementsAre("a and b: 0 has a1 before b1, not 2"));
+  }
+  EXPECT_THAT(Sent(1), IsEmpty());
+}
+
+TEST_F(HubTest, AnOrderThatCannotBeBreaksTheRules) {
+  JoinAll();
+  OrderMessage order;
+  order.slice = {.topic = "", .first = 1, .before = {0}};
+  EXPECT_THAT(Say(0, order), StatusIs(absl::StatusCode::kInvalidArgument, ""));
+}
 
 TEST_F(HubTest, RanksJoinOnce) {
   EXPECT_OK(hub_.Join(1));

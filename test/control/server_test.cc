@@ -377,6 +377,36 @@ TEST(ControlServerTest, AForkedChildHasNoConnection) {
   EXPECT_OK(clients[0]->Put("still", "connected", kMinuteNs));
 }
 
+TEST(ControlServerTest, RanksWhoseOrdersDifferAreTold) {
+  const auto server = Serve(2);
+  std::atomic<int> num_told{0};
+  std::vector<std::unique_ptr<ControlClient>> clients;
+  for (int rank = 0; rank < 2; ++rank) {
+    ControlClientSpec spec = SpecOf(*server, rank, 2);
+    spec.on_orders_differ = [&](const OrderDifference& difference) {
+      EXPECT_EQ(difference.topic, "a and b");
+      EXPECT_EQ(difference.a_number, 7u);
+      EXPECT_EQ(difference.b_number, 4u);
+      EXPECT_EQ(difference.a_first, 0);
+      EXPECT_EQ(difference.b_first, 1);
+      ++num_told;
+    };
+    ASSERT_OK_AND_ASSIGN(auto client, ControlClient::Connect(std::move(spec)));
+    clients.push_back(std::move(client));
+  }
+  OrderSlice slice = {
+      .topic = "a and b", .first = 7, .base = 3, .before = {0}, .then = 3};
+  clients[0]->SayOrder(slice);
+  slice.base = 5;
+  slice.then = 5;
+  clients[1]->SayOrder(slice);
+  EXPECT_TRUE(test::Await([&] { return num_told == 2; }));
+  // Of no use any more.
+  clients[0]->Leave(/*timeout_ns=*/0);
+  clients[0]->SayOrder(slice);
+  EXPECT_OK(clients[1]->Put("still", "connected", kMinuteNs));
+}
+
 // Rank 1 of a server whose port comes by `pipe`. Fails while its control thread
 // is busy, and exits at once.
 [[noreturn]] void FailAndExit(int pipe) {

@@ -195,10 +195,10 @@ TEST(CudaLanesTest, SessionsOfTwoThreadsTakeTurns) {
 // One world has all lanes, so that the other's session shares one.
 TEST(CudaLanesTest, TheAbortOfAWorldLeavesAnotherOnItsLaneAlone) {
   std::vector<std::string> axes;
-  for (size_t i = 0; i < DeviceLanes::kMostLanes; ++i) {
+  for (size_t i = 0; i < LaneBudget::kLanes; ++i) {
     axes.push_back(absl::StrCat("axis", i));
   }
-  Job healthy(axes, DeviceLanes::kMostLanes);
+  Job healthy(axes, LaneBudget::kLanes);
   Job aborted({"dp"});
   const NumLanes num_lanes;
   const uint64_t reduces = fake_gpu_num_calls("ncclAllReduce");
@@ -224,7 +224,7 @@ TEST(CudaLanesTest, TheAbortOfAWorldLeavesAnotherOnItsLaneAlone) {
     EXPECT_EQ(fails->status().code(), absl::StatusCode::kAborted);
     return absl::OkStatus();
   }));
-  EXPECT_EQ(num_lanes(), DeviceLanes::kMostLanes);
+  EXPECT_EQ(num_lanes(), LaneBudget::kLanes);
 }
 
 // A graph has the launches of the session that captures, and no others.

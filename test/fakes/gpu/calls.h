@@ -35,6 +35,7 @@ int CurrentDevice();
 int RuntimeVersion();
 int DriverVersion();
 int ComputeCapability();
+int Multiprocessors();
 
 // Returns `code`, which is the thread's last error now.
 cudaError_t Failed(cudaError_t code);

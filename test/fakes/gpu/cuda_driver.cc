@@ -42,6 +42,27 @@ CUresult cuDriverGetVersion(int* version) {
   }));
 }
 
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  return Code(OfDriver("cuDeviceGet", [&]() -> int {
+    if (ordinal < 0 || ordinal >= fake_gpu::kNumDevices) {
+      return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  }));
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
+                              CUdevice /*device*/) {
+  return Code(OfDriver("cuDeviceGetAttribute", [&]() -> int {
+    if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *value = fake_gpu::Multiprocessors();
+    return CUDA_SUCCESS;
+  }));
+}
+
 // Not null: there is nothing behind it.
 CUresult cuCtxGetCurrent(CUcontext* context) {
   return Code(OfDriver("cuCtxGetCurrent", [&] {

@@ -12,6 +12,7 @@ thread_local int current_device = 0;
 std::atomic<int> runtime_version{CUDART_VERSION};
 std::atomic<int> driver_version{CUDART_VERSION};
 std::atomic<int> compute_capability{90};
+std::atomic<int> multiprocessors{132};  // Of an H200.
 
 }  // namespace
 
@@ -19,6 +20,7 @@ int CurrentDevice() { return current_device; }
 int RuntimeVersion() { return runtime_version; }
 int DriverVersion() { return driver_version; }
 int ComputeCapability() { return compute_capability; }
+int Multiprocessors() { return multiprocessors; }
 
 }  // namespace fake_gpu
 
@@ -30,6 +32,10 @@ int fake_cuda_runtime_version(int version) {
 
 int fake_cuda_driver_version(int version) {
   return fake_gpu::driver_version.exchange(version);
+}
+
+int fake_gpu_multiprocessors(int number) {
+  return fake_gpu::multiprocessors.exchange(number);
 }
 
 int fake_gpu_compute_capability(int capability) {

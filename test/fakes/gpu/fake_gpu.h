@@ -21,6 +21,10 @@
 extern "C" {
 #endif
 
+// What devices say from now on: how many multiprocessors they have, 132 until
+// then. Returns what they said before.
+int fake_gpu_multiprocessors(int number);
+
 // How often a function of the vendor's has been called, by its name.
 uint64_t fake_gpu_num_calls(const char* name);
 
