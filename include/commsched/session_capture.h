@@ -84,6 +84,10 @@ commsched_session_capture_end(commsched_session_t* session);
 /// `stream`, which waits for the step before, however that was run. If
 /// cudaGraphLaunch() fails, only commsched_session_abort() is left.
 ///
+/// Other sessions launch nothing on lanes of the device that this one has,
+/// until the latter call: other threads wait, and this thread must not launch
+/// there.
+///
 /// `launch_timeout_ns` is then of the caller's work as well: the time of the
 /// oldest collective that is not known to be complete runs from when the one
 /// before it was, or from the end of the step before.
@@ -94,7 +98,8 @@ commsched_session_capture_end(commsched_session_t* session);
 /// Errors:    INVALID_ARGUMENT     NULL; `stream` is not one of the device
 ///            FAILED_PRECONDITION  the previous step has not ended; no step has
 ///                                 been captured, or one is being; `stream` is
-///                                 capturing
+///                                 capturing; this thread is between the two
+///                                 calls of another session on those lanes
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_session_replay_begin(

@@ -21,6 +21,9 @@ bool Turn::TakeBy(int64_t deadline_ns, Parker* holder) {
 }
 
 bool Turn::Give() {
+  if (keeper_.load(std::memory_order_relaxed) != nullptr) {
+    keeper_.store(nullptr, std::memory_order_relaxed);
+  }
   is_taken_.store(false, std::memory_order_seq_cst);
   if (!IsWanted()) return false;
   { MutexLock lock(&mu_); }

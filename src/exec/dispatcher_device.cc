@@ -1,5 +1,6 @@
 // The dispatcher of a program that is enqueued on streams of a device: what it
 // waits for between steps, and steps that are launches of a graph.
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "exec/dispatcher.h"
@@ -56,6 +57,11 @@ absl::Status Dispatcher::ReplayBegin(Stream* stream) {
         "graph that was captured before");
   }
   RETURN_IF_ERROR(AwaitRoom());
+  if (!replays_->TakeTurns()) {
+    return absl::FailedPreconditionError(
+        "replay_begin: this thread launches the graph of another session on "
+        "the device; its replay_end() comes first");
+  }
   replays_->OrderReplay(stream, steps());
   // Whatever happens from here on, the work of the graph may be done.
   for (std::atomic<uint64_t>& state : state_) {
@@ -68,6 +74,9 @@ absl::Status Dispatcher::ReplayBegin(Stream* stream) {
 
 // The graph has done all that the calls of a step do.
 absl::Status Dispatcher::ReplayEnd() {
+  const absl::Cleanup give = [this] {
+    if (replays_ != nullptr) replays_->GiveTurns();
+  };
   if (failure_.failed()) return failure_.status();
   if (!in_replay_) {
     return absl::FailedPreconditionError(

@@ -58,6 +58,8 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
   LaunchProgram& launch = spec.program->launches[index];
   if (launch.late.count != 0 && !state_.BindLate(index, step)) return false;
   if (ABSL_PREDICT_FALSE(IsReplay(step))) {
+    // With the turns of all lanes (Replays::TakeTurns()).
+    if (launch.queue != nullptr) launch.queue->Note();
     MarkOf(index, step) =
         state_.instruments.Replaying(index, step, launch.payload_bytes, now_ns);
     state_.window.Pass(launch.payload_bytes);
@@ -67,10 +69,12 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
       state_.instruments.Issuing(index, step, launch.payload_bytes, now_ns);
   commsched_status_t code = COMMSCHED_OK;
   if (ABSL_PREDICT_FALSE(!EnqueueLaunch(&launch, step, &code))) {
-    state_.Fail(
-        code == COMMSCHED_OK
-            ? state_.LaunchError(index, step, spec.device->status())
-            : state_.BackendError("launch", code, index, step, message_));
+    if (code != COMMSCHED_OK) {
+      state_.Fail(state_.BackendError("launch", code, index, step, message_));
+    } else {
+      state_.Fail(state_.LaunchError(
+          index, step, refusal_.ok() ? spec.device->status() : refusal_));
+    }
     return false;
   }
   state_.instruments.Issued(index, step, mark);
@@ -84,7 +88,10 @@ inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
                                         commsched_status_t* code) {
   const IssuerSpec& spec = state_.spec;
   const SideLane& lane = spec.side_lanes[launch->lane];
-  const Turn::Held turn(lane.turn);
+  if (ABSL_PREDICT_FALSE(!lane.turn->TryTake())) {
+    if (!TakeAfterOthers(lane.turn)) return false;
+  }
+  const Turn::Given turn(lane.turn);
   if (launch->queue != nullptr) launch->queue->Note();
   EnqueueInput(*launch, step, lane.stream);
   if (ABSL_PREDICT_FALSE(spec.device->failed())) return false;
@@ -96,6 +103,15 @@ inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
   if (ABSL_PREDICT_FALSE(*code != COMMSCHED_OK)) return false;
   EnqueueOutput(*launch, step, lane.stream);
   return ABSL_PREDICT_TRUE(!spec.device->failed());
+}
+
+// False, and why as the device's failure would be: it would wait for itself.
+bool EnqueuedMode::TakeAfterOthers(Turn* turn) {
+  if (!turn->IsKeptHere()) return turn->TakeBy(kNoDeadlineNs);
+  refusal_ = absl::FailedPreconditionError(
+      "this thread launches the graph of another session, which has the lane; "
+      "its replay_end() comes first");
+  return false;
 }
 
 inline void EnqueuedMode::EnqueueInput(const LaunchProgram& launch,

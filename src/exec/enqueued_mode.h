@@ -37,9 +37,10 @@ class EnqueuedMode final : public IssueMode {
  private:
   bool EnqueueNext(int64_t now_ns);
   // With the lane's turn. False: `*code` says what the backend did, and if that
-  // is OK, the device has failed.
+  // is OK, the device has failed, or `refusal_` says why.
   bool EnqueueLaunch(LaunchProgram* launch, uint64_t step,
                      commsched_status_t* code);
+  bool TakeAfterOthers(Turn* turn);
   void EnqueueInput(const LaunchProgram& launch, uint64_t step, Stream* stream);
   void EnqueueOutput(const LaunchProgram& launch, uint64_t step,
                      Stream* stream);
@@ -75,6 +76,7 @@ class EnqueuedMode final : public IssueMode {
   // Owned by the token holder.
   LaunchCursor issued_;
   PluginMessage message_;  // of the backend's latest call
+  absl::Status refusal_;   // of a lane's turn
 
   // Owned by the monitor.
   bool entered_ = false;

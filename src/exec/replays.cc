@@ -63,6 +63,7 @@ void Replays::Settle() {
 
 void Replays::Poison() {
   is_poisoned_.store(true, std::memory_order_release);
+  GiveTurns();
   end_->Poison();
   for (Event* lane_end : spec_.lane_ends) lane_end->Poison();
 }

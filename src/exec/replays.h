@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/held_turns.h"
+#include "comm/turn.h"
 #include "device/device.h"
 #include "exec/program.h"
 
@@ -19,6 +21,7 @@ struct ReplaysSpec {
   Program* program = nullptr;     // outlives the replays
   std::vector<Stream*> streams;   // lanes of the device and side streams
   std::vector<Event*> lane_ends;  // what says that a lane is through
+  std::vector<Turn*> turns;       // of side streams, by their lanes' numbers
   Device* device = nullptr;
 };
 
@@ -40,6 +43,11 @@ class Replays {
   Replays(const Replays&) = delete;
   Replays& operator=(const Replays&) = delete;
 
+  // Takes the turns of all lanes, so that the launch of a graph has a place
+  // among what others launch there. False: the calling thread has some already,
+  // by another session. They are given by GiveTurns(), or as this ends.
+  [[nodiscard]] bool TakeTurns() { return turns_.Take(); }
+  void GiveTurns() { turns_.Give(); }
   // The step after `generation` is a launch of a graph on `stream`: that stream
   // waits for the step before.
   void OrderReplay(Stream* stream, uint64_t generation);
@@ -65,12 +73,14 @@ class Replays {
   }
 
  private:
-  explicit Replays(ReplaysSpec spec) : spec_(std::move(spec)) {}
+  explicit Replays(ReplaysSpec spec)
+      : spec_(std::move(spec)), turns_(spec_.turns) {}
   void CompleteAll(uint64_t generation);
 
   // Constant after construction.
   const ReplaysSpec spec_;
   std::unique_ptr<Event> end_;
+  HeldTurns turns_;  // The driving thread's.
 
   Stream* stream_ = nullptr;  // of the latest launch; the driving thread's
   // Which of the latest generations were launches of graphs. Generation 0 is

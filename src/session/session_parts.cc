@@ -200,6 +200,11 @@ absl::Status SessionParts::MakeReplays() {
     of_replays.streams.push_back(lanes[i]);
     of_replays.lane_ends.push_back(lane_ends[i].get());
   }
+  std::map<int, Turn*> turns;
+  for (const auto& lane : borrowed) {
+    if (lane != nullptr) turns[lane->number()] = lane->turn();
+  }
+  for (const auto& [number, turn] : turns) of_replays.turns.push_back(turn);
   for (const SideLane& side : side_lanes) {
     if (side.stream != nullptr) of_replays.streams.push_back(side.stream);
   }

@@ -34,7 +34,8 @@ TEST(TurnTest, WhoWaitsHasItOnceItIsGiven) {
   ASSERT_TRUE(turn.TryTake());
   std::atomic<bool> has_it{false};
   std::thread other([&] {
-    const Turn::Held held(&turn);
+    turn.Take();
+    const Turn::Given given(&turn);
     has_it.store(true);
   });
   EXPECT_TRUE(test::Await([&] { return turn.IsWanted(); }));
@@ -65,7 +66,10 @@ TEST(TurnTest, ATurnThatNobodyElseWantsTakesNoLock) {
   Turn turn;
   const uint64_t waits = GlobalBlockingCounters().condition_waits.load();
   const uint64_t locks = GlobalBlockingCounters().contended_locks.load();
-  for (int i = 0; i < 1000; ++i) const Turn::Held held(&turn);
+  for (int i = 0; i < 1000; ++i) {
+    turn.Take();
+    const Turn::Given given(&turn);
+  }
   EXPECT_EQ(GlobalBlockingCounters().condition_waits.load(), waits);
   EXPECT_EQ(GlobalBlockingCounters().contended_locks.load(), locks);
 }
@@ -79,7 +83,8 @@ TEST(TurnTest, WhatIsDoneWithinTurnsIsDoneByOneAtATime) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int t = 0; t < kTurns; ++t) {
-        const Turn::Held held(&turn);
+        turn.Take();
+        const Turn::Given given(&turn);
         ++num;
       }
     });

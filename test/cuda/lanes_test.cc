@@ -1,5 +1,6 @@
 // Lanes of a device: sessions of all worlds borrow its streams and take turns
 // on them.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -252,6 +253,87 @@ TEST(CudaLanesTest, WhatAnotherSessionLaunchesMeanwhileIsNotCaptured) {
     RETURN_IF_ERROR(steps->Drain());
     return captures->Drain();
   }));
+}
+
+// A session that captures steps, and one that launches on its lane.
+class GraphAndPlain {
+ public:
+  GraphAndPlain()
+      : captured_(1, step_.graph, {}),
+        plain_step_(1, Ownership::kOwned),
+        plain_(1, plain_step_.graph(), {}) {
+    captures_ = Session::Create(captured_.Spec(0)).value();
+    SessionSpec spec = plain_.Spec(0);
+    spec.world = captured_.world();
+    spec.instance = 1;
+    steps_ = Session::Create(std::move(spec)).value();
+    rank_ =
+        std::make_unique<CaptureRank>(step_, captures_.get(), &captured_, 0);
+    EXPECT_OK(rank_->RunPlain(1));
+    EXPECT_OK(rank_->Capture());
+  }
+  ~GraphAndPlain() {
+    rank_.reset();
+    captures_.reset();
+  }
+
+  CaptureRank& rank() { return *rank_; }
+  Session& captures() { return *captures_; }
+  absl::Status PlainStep() {
+    return RunStep(steps_.get(), plain_step_, plain_.lane(0, 0));
+  }
+  absl::Status DrainPlain() { return steps_->Drain(); }
+  // The lane that both have.
+  std::shared_ptr<DeviceLane> lane() {
+    const LaneKey key = {captured_.world().get(), "dp", 0};
+    return captured_.world()->BorrowLanes(0, {key}).value()[0];
+  }
+
+ private:
+  const CaptureStep step_{1};
+  GpuRig captured_;
+  const ReductionStep plain_step_;
+  GpuRig plain_;
+  std::unique_ptr<Session> captures_, steps_;
+  std::unique_ptr<CaptureRank> rank_;
+};
+
+TEST(CudaLanesTest, TheLaunchOfAGraphHasAPlaceAmongThoseOfOthers) {
+  GraphAndPlain both;
+  const auto lane = both.lane();
+  std::atomic<bool> has_launched{false};
+  ASSERT_OK(both.captures().ReplayBegin(both.rank().origin()));
+  std::thread other([&] {
+    EXPECT_OK(both.PlainStep());
+    has_launched = true;
+  });
+  EXPECT_TRUE(test::Await([&] { return lane->turn()->IsWanted(); }));
+  EXPECT_FALSE(has_launched);
+  EXPECT_EQ(both.rank().Launch(), cudaSuccess);
+  EXPECT_OK(both.captures().ReplayEnd());
+  other.join();
+  EXPECT_OK(both.DrainPlain());
+  EXPECT_OK(both.captures().Drain());
+}
+
+// It would wait for itself.
+TEST(CudaLanesTest, AThreadLaunchesNothingElseBesideItsGraph) {
+  GraphAndPlain both;
+  ASSERT_OK(both.captures().ReplayBegin(both.rank().origin()));
+  EXPECT_THAT(both.PlainStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         "its replay_end() comes first"));
+  EXPECT_EQ(both.rank().Launch(), cudaSuccess);
+  EXPECT_OK(both.captures().ReplayEnd());
+  EXPECT_OK(both.captures().Drain());
+}
+
+// Whoever waits for the turn gets it, though replay_end() is never called.
+TEST(CudaLanesTest, ASessionThatFailsGivesItsTurns) {
+  GraphAndPlain both;
+  ASSERT_OK(both.captures().ReplayBegin(both.rank().origin()));
+  both.captures().Abort("enough");
+  EXPECT_OK(both.PlainStep());
+  EXPECT_OK(both.DrainPlain());
 }
 
 }  // namespace
