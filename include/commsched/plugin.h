@@ -579,9 +579,9 @@ typedef struct commsched_backend {
   /// Fills in what `out_estimate->struct_size` has room for: how `launch`,
   /// whose addresses may be NULL, would be done, and what that takes. It
   /// depends on the launch and on what all members have in common, so that all
-  /// have the same answer, and nothing is moved. Any thread, beside other
-  /// calls, between comm_create and comm_destroy; may allocate. UNIMPLEMENTED:
-  /// it is not known. NULL: of no launch.
+  /// have the same answer, but for counts of their own; nothing is moved. Any
+  /// thread, beside other calls, between comm_create and comm_destroy; may
+  /// allocate. UNIMPLEMENTED: it is not known. NULL: of no launch.
   commsched_status_t (*comm_estimate)(void* comm,
                                       const commsched_launch_t* launch,
                                       commsched_launch_estimate_t* out_estimate,

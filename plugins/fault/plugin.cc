@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -58,7 +57,9 @@ class Comm {
       : rank_(*rank),
         inner_(*rank->instance->inner),
         axis_(desc.axis),
-        requests_(desc.max_in_flight) {}
+        requests_(desc.max_in_flight) {
+    held_.reserve(desc.max_in_flight);
+  }
 
   Outcome Create(const commsched_comm_desc_t& desc) {
     return CallInner(inner_.comm_create, rank_.inner, &desc, &comm_);
@@ -117,7 +118,7 @@ class Comm {
   const std::string axis_;
   void* comm_ = nullptr;
   std::vector<Request> requests_;
-  std::deque<uint32_t> held_;  // Not handed on yet, in order.
+  std::vector<uint32_t> held_;  // Not handed on yet, in order.
   uint64_t num_launched_ = 0;
   uint64_t num_in_order_ = 0;  // Of them, those that are not tagged,
   uint64_t num_done_ = 0;      // and of these, reported done.

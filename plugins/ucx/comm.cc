@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "ucx/algorithms/collectives.h"
+#include "ucx/algorithms/pair_pack.h"
 #include "ucx/process/close_on_exec.h"
 #include "ucx/tags.h"
 
@@ -16,6 +18,8 @@ constexpr uint64_t kBlockBytes = 128 << 10;
 // Messages that may come before their receives are given room for beforehand,
 // up to so many.
 constexpr size_t kMostEarly = 4 << 10;
+// Likewise receives with a tag that wait for their sends.
+constexpr size_t kMostReady = 256;
 // How long one look at whether the others are there may take.
 constexpr int64_t kReadyNs = int64_t{10} * 1000 * 1000;
 
@@ -96,6 +100,7 @@ Comm::Comm(Network* network, const commsched_comm_desc_t& desc)
       choices_(layout_, network->choice()),
       pieces_(static_cast<size_t>(desc.size)),
       operations_(desc.max_in_flight),
+      grown_(desc.max_in_flight),
       pacer_(ChunkBytesOn(layout_, network->choice().chunk_bytes)),
       early_(static_cast<size_t>(desc.size), network->window_bytes()),
       peers_(static_cast<size_t>(desc.size)),
@@ -195,29 +200,44 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   return {};
 }
 
-// Any request may carry any launch. Memory of scratch that is never used never
-// gets pages.
+// Any request may carry any launch. Those that carry one now, whose messages
+// have to stay where they are, grow once they are done.
 Outcome Comm::Expect(const commsched_launch_t* launches,
                      uint32_t num_launches) {
   Operation largest;
   uint64_t scratch_bytes = 0;
   std::vector<bool> peers(peers_.size());
+  std::vector<bool> bulk_peers(peers_.size());
   for (uint32_t i = 0; i < num_launches; ++i) {
     Outcome outcome = CheckKind(launches[i]);
     if (outcome.ok()) outcome = CheckChoice(launches[i]);
     if (!outcome.ok()) return outcome;
     scratch_bytes =
         std::max(scratch_bytes, Measure(Task(launches[i]), &largest));
-    MarkPeersOf(*choices_.Of(launches[i]).algorithm, Task(launches[i]), &peers);
+    std::vector<bool> own_peers(peers_.size());
+    const uint64_t bytes = MarkPeersOf(*choices_.Of(launches[i]).algorithm,
+                                       Task(launches[i]), &own_peers);
+    const bool is_bulk = IsBulk(bytes);
+    for (size_t peer = 0; peer < own_peers.size(); ++peer) {
+      if (!own_peers[peer]) continue;
+      peers[peer] = true;
+      if (is_bulk) bulk_peers[peer] = true;
+    }
   }
-  const size_t in_flight = std::min<size_t>(operations_.size(), num_launches);
-  for (Operation& operation : operations_) operation.Reserve(largest);
-  for (size_t i = 0; scratch_bytes != 0 && i < in_flight; ++i) {
-    Scratch scratch;
-    Outcome outcome = Allocate(scratch_bytes, &scratch);
-    if (!outcome.ok()) return outcome;
-    spare_.push_back(scratch);
+  for (size_t request = 0; request < operations_.size(); ++request) {
+    if (!operations_[request].active) {
+      operations_[request].Reserve(largest);
+      continue;
+    }
+    std::unique_ptr<Operation>& grown = grown_[request];
+    if (grown == nullptr) {
+      grown = std::make_unique<Operation>();
+      grown->Reserve(operations_[request]);
+    }
+    grown->Reserve(largest);
   }
+  Outcome outcome = ReserveScratch(scratch_bytes, num_launches);
+  if (!outcome.ok()) return outcome;
   const std::lock_guard<std::mutex> lock(network_->mu());
   const size_t num_early = std::min<size_t>(
       kMostEarly, operations_.size() * largest.messages.capacity());
@@ -225,11 +245,52 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     network_->ReserveEarly(num_early - num_early_);
     num_early_ = num_early;
   }
+  const bool any_tagged = std::any_of(
+      launches, launches + num_launches, [](const commsched_launch_t& launch) {
+        return (launch.flags & COMMSCHED_LAUNCH_TAGGED) != 0;
+      });
+  if (any_tagged) {
+    const size_t num_ready =
+        std::min(kMostReady, operations_.size() * max_members_);
+    ready_pool_.Reserve(num_ready);
+    network_->notices()->Reserve(num_ready);
+  }
   for (int peer = 0; peer < size(); ++peer) {
-    if (peers[static_cast<size_t>(peer)]) Introduce(peer);
+    const auto index = static_cast<size_t>(peer);
+    if (peers[index]) Introduce(peer);
+    if (bulk_peers[index] && peers_[index].is_introduced) {
+      network_->PrepareBulk(ranks_[index]);
+    }
   }
   network_->Progress();
   return failure_;
+}
+
+// As many as may be in flight of what has been expected, as large as the
+// largest needs; what is lent and smaller ends with its launch. Memory that is
+// never used never gets pages.
+Outcome Comm::ReserveScratch(uint64_t bytes, uint32_t num_launches) {
+  if (bytes == 0) return {};
+  expected_bytes_ = std::max(expected_bytes_, bytes);
+  num_expected_ =
+      std::min<size_t>(operations_.size(), num_expected_ + num_launches);
+  size_t num_large = 0;
+  for (const Operation& operation : operations_) {
+    const bool is_large = operation.scratch.bytes >= expected_bytes_;
+    num_large += operation.active && is_large ? 1 : 0;
+  }
+  for (Scratch& spare : spare_) {
+    Outcome outcome = Allocate(expected_bytes_, &spare);
+    if (!outcome.ok()) return outcome;
+    ++num_large;
+  }
+  for (; num_large < num_expected_; ++num_large) {
+    Scratch scratch;
+    Outcome outcome = Allocate(expected_bytes_, &scratch);
+    if (!outcome.ok()) return outcome;
+    spare_.push_back(scratch);
+  }
+  return {};
 }
 
 uint64_t Comm::Tag(int source, uint64_t type) const {
@@ -238,11 +299,16 @@ uint64_t Comm::Tag(int source, uint64_t type) const {
 
 uint64_t Comm::DataTag(const Operation& operation,
                        const Message& message) const {
-  return Tag(
-      message.is_receive ? message.peer : rank_,
-      operation.kind == COMMSCHED_SEND
-          ? kPeersType
-          : operation.number % kNumLaunches * kNumPhases + message.phase);
+  const int source = message.is_receive ? message.peer : rank_;
+  if (operation.is_tagged) {
+    return Tag(source,
+               kTaggedType + (message.is_receive ? message.owner
+                                                 : message.ready_request));
+  }
+  return Tag(source, operation.kind == COMMSCHED_SEND
+                         ? kPeersType + message.number % kNumPeersTypes
+                         : operation.number % kNumLaunches * kNumPhases +
+                               message.phase);
 }
 
 std::string Comm::Name(int peer) const {
@@ -277,9 +343,54 @@ Outcome Comm::Allocate(uint64_t bytes, Scratch* scratch) {
 }
 
 void Comm::TakeBack(Scratch* scratch) {
-  if (scratch->address != nullptr) spare_.push_back(*scratch);
+  if (scratch->bytes >= expected_bytes_ && scratch->address != nullptr) {
+    spare_.push_back(*scratch);
+  } else {
+    network_->host()->free(network_->host()->user, scratch->address);
+  }
   *scratch = {};
 }
+
+namespace {
+
+// What is wrong with the launch's flags; "": nothing.
+std::string WrongFlags(const commsched_launch_t& launch) {
+  const std::string flags = "flags " + std::to_string(launch.flags);
+  switch (launch.flags) {
+    case 0:
+      return "";
+    case COMMSCHED_LAUNCH_TAGGED:
+      if (launch.kind == COMMSCHED_SEND) return "";
+      return flags + ": tagged, which only sends and receives are";
+    case COMMSCHED_LAUNCH_OWN_COUNTS:
+      if (launch.kind == COMMSCHED_ALL_TO_ALL) return "";
+      return flags + ": with own counts, which only an all-to-all has";
+    default:
+      return flags + " are unknown";
+  }
+}
+
+// What is wrong with own counts, of `rank` of `size`; "": nothing.
+std::string WrongCounts(const commsched_launch_t& launch, int rank, int size) {
+  for (uint32_t m = 0; m < launch.num_members; ++m) {
+    const std::string member = "member " + std::to_string(m) + ": ";
+    const uint64_t* const counts = launch.members[m].counts;
+    if (counts == nullptr) {
+      return member + "its counts are NULL; a launch with own counts has " +
+             std::to_string(2 * size);
+    }
+    const uint64_t sent = counts[rank];
+    const uint64_t expected = counts[size + rank];
+    if (sent != expected) {
+      return member + "its counts have rank " + std::to_string(rank) +
+             " of the group send " + std::to_string(sent) +
+             " elements to itself, and get " + std::to_string(expected);
+    }
+  }
+  return "";
+}
+
+}  // namespace
 
 Outcome Comm::CheckLaunch(const commsched_launch_t& launch,
                           uint32_t request) const {
@@ -295,6 +406,11 @@ Outcome Comm::CheckLaunch(const commsched_launch_t& launch,
              (launch.root < 0 || launch.root >= size())) {
     why = "root " + std::to_string(launch.root) + " is not in 0.." +
           std::to_string(size() - 1);
+  } else {
+    why = WrongFlags(launch);
+  }
+  if (why.empty() && HasOwnCounts(launch)) {
+    why = WrongCounts(launch, rank_, size());
   }
   for (uint32_t m = 0;
        launch.kind == COMMSCHED_SEND && why.empty() && m < launch.num_members;
@@ -371,6 +487,8 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   operation.active = true;
   may_ask_all_[request] = false;
   operation.root = launch.root;
+  operation.is_tagged = (launch.flags & COMMSCHED_LAUNCH_TAGGED) != 0;
+  operation.tag = operation.is_tagged ? launch.tag : 0;
   order_.push_back(request);
   operation.serial = num_launches_++;
   if (launch.kind != COMMSCHED_SEND) operation.number = num_collectives_++;
@@ -386,6 +504,8 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
       (launch.kind == COMMSCHED_SEND && operation.num_unheard == 0)) {
     operation.started_ns = host->now_ns(host->user);
   }
+  operation.is_bulk =
+      IsBulk(operation.bytes) && HasBulkToAll(operation.messages);
   operation.is_paced = IsPaced(operation);
   if (network_->gathers()) operation.far_bytes = FarBytes(operation);
   PostFirst(&operation);
@@ -413,11 +533,14 @@ void Comm::MeetPeers(const Operation& operation) {
   for (const Message& message : operation.messages) Introduce(message.peer);
 }
 
-// Sends and receives between two ranks are matched by their numbers.
+// Sends and receives between two ranks are matched by their numbers, unless
+// they have tags.
 void Comm::CountPeers(Operation* operation) {
   for (Message& message : operation->messages) {
     Peer& peer = peers_[static_cast<size_t>(message.peer)];
-    message.number = ++(message.is_receive ? peer.receives : peer.sends);
+    if (!operation->is_tagged) {
+      message.number = ++(message.is_receive ? peer.receives : peer.sends);
+    }
     if (!message.is_receive || peer.received_in == operation->serial) continue;
     peer.received_in = operation->serial;
     ++operation->num_unheard;
@@ -466,12 +589,16 @@ Outcome Comm::Poll(uint32_t request, commsched_launch_result_t* out_result) {
     return {};
   }
   if (!operation.IsDone()) return {};
-  operation.active = false;
-  TakeBack(&operation.scratch);
-  order_.erase(std::find(order_.begin(), order_.end(), request));
   out_result->done = 1;
   out_result->started_ns = operation.started_ns;
   out_result->cpu_ns = operation.cpu_ns;
+  operation.active = false;
+  TakeBack(&operation.scratch);
+  if (grown_[request] != nullptr) {
+    operation = std::move(*grown_[request]);
+    grown_[request].reset();
+  }
+  order_.erase(std::find(order_.begin(), order_.end(), request));
   return {};
 }
 

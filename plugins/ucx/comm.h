@@ -16,6 +16,8 @@
 #include "ucx/network/network.h"
 #include "ucx/network/notices.h"
 #include "ucx/network/pacer.h"
+#include "ucx/pools.h"
+#include "ucx/ready_receives.h"
 #include "ucx/tag_table.h"
 #include "ucx/times/start_exchange.h"
 
@@ -40,7 +42,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // since who is ready may wait elsewhere and make no progress. Else
   // `*waits_for` says what is missing.
   Outcome Ready(bool* ready, std::string* waits_for);
-  // Makes room for launches like these, and meets whom they need.
+  // Makes room for launches like these, beside those in flight, and meets whom
+  // they need.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   // Thread-safe.
   Outcome Estimate(const commsched_launch_t& launch,
@@ -83,6 +86,17 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
     bool has_joined = false;     // and has said so itself.
     bool is_open = false;        // Both, and messages may be posted.
     LinkedQueue<Message> unposted;
+    // Its receives with a tag that nothing has been sent to, and sends to it
+    // with a tag whose receive is not known (ready_receives.h).
+    LinkedQueue<ReadyReceive> ready;
+    LinkedQueue<Message> unready;
+    uint64_t num_ready_heard = 0;
+    // Of the launch whose receives were heard of last: which one it is, and
+    // how data for it goes.
+    uint64_t ready_serial = UINT64_MAX;
+    bool ready_is_bulk = false;
+    uint64_t num_ready_told = 0;         // This rank's, to it.
+    uint64_t num_ready_heard_there = 0;  // Of those, as it has said.
     bool has_stopped = false;
     bool has_drained = false;
     bool has_left = false;
@@ -159,14 +173,25 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
                 const Is& is);
   void BeginExchange();
 
+  // Sends and receives with a tag, with the mutex held (comm_tags.cc).
+  bool TakeReady(const Operation& operation, Message* message);
+  void TellReady(const Operation& operation, Message* message);
+  void HearReady(const Notice& notice);
+  ReadyReport ReportTo(int peer) const;
+  void HearReport(const Notice& notice);
+  std::string MissedTag(int peer) const;
+
   // With the mutex held (comm_sends.cc).
   void Post(Operation* operation, uint32_t first, uint32_t count);
   void PostOne(Operation* operation, Message* message);
+  void PostOnceOpen(Operation* operation, Message* message);
   void PostNow(Operation* operation, Message* message);
   void PostSend(Operation* operation, Message* message);
   void SendData(const Operation& operation, Message* message);
   void AddToWindow(Message* message);
   void TakeFromWindow(Message* message);
+  static bool IsBulk(uint64_t bytes);
+  bool HasBulkToAll(const std::vector<Message>& messages);
   bool IsPaced(const Operation& operation) const;
   uint64_t FarBytes(const Operation& operation) const;
   void DropPaced();
@@ -222,6 +247,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // Scratch for a launch, and back when it is over.
   Outcome Lend(uint64_t bytes, Scratch* scratch);
   Outcome Allocate(uint64_t bytes, Scratch* scratch);
+  Outcome ReserveScratch(uint64_t bytes, uint32_t num_launches);
   void TakeBack(Scratch* scratch);
 
   uint64_t Tag(int source, uint64_t type) const;
@@ -241,13 +267,17 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
 
   // Owned by who launches and polls.
   Choices choices_;
-  std::vector<Scratch> spare_;  // The last one is the one that was used last.
+  std::vector<Scratch> spare_;   // The last one is the one that was used last.
+  uint64_t expected_bytes_ = 0;  // Of each,
+  size_t num_expected_ = 0;      // and of how many, at least.
   std::vector<commsched_piece_t> pieces_;  // Of Sum().
 
   // Behind the mutex.
   std::vector<Operation> operations_;  // By request; never moved.
-  std::vector<uint32_t> order_;        // Requests in flight, oldest first.
-  size_t num_early_ = 0;               // Network::ReserveEarly().
+  // Likewise: what takes its place, with more room, when its launch is done.
+  std::vector<std::unique_ptr<Operation>> grown_;
+  std::vector<uint32_t> order_;  // Requests in flight, oldest first.
+  size_t num_early_ = 0;         // Network::ReserveEarly().
   // This communicator's share of the network's window: its bytes under way, and
   // how many of its launches hold their first sends back.
   uint64_t unsent_bytes_ = 0;
@@ -262,6 +292,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   int64_t freed_ns_ = 0;
   uint64_t num_launches_ = 0;
   std::vector<Peer> peers_;
+  Pool<ReadyReceive> ready_pool_;
   // By request: whom it waits for has been asked, the others have not.
   std::vector<bool> may_ask_all_;
   Outcome failure_;

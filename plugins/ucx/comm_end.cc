@@ -132,13 +132,17 @@ void Comm::TellAll(uint32_t kind) {
 }
 
 void Comm::DropUnposted() {
-  for (Peer& peer : peers_) {
-    while (!peer.unposted.empty()) {
-      Message* const message = peer.unposted.front();
-      peer.unposted.Pop();
+  const auto drop = [&](LinkedQueue<Message>* messages) {
+    while (!messages->empty()) {
+      Message* const message = messages->front();
+      messages->Pop();
       message->place = LocalPlace::kNone;
       Finish(message, UCS_ERR_CANCELED, 0);
     }
+  };
+  for (Peer& peer : peers_) {
+    drop(&peer.unposted);
+    drop(&peer.unready);
   }
 }
 
@@ -264,6 +268,7 @@ void Comm::Leave() {
     if (!peers_[static_cast<size_t>(peer)].is_introduced) continue;
     notice.sent = peers_[static_cast<size_t>(peer)].sends;
     notice.received = peers_[static_cast<size_t>(peer)].receives;
+    notice.SetReport(ReportTo(peer));
     Tell(notice, peer);
   }
   const bool has_failed = !failure_.ok();

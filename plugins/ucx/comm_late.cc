@@ -71,6 +71,13 @@ bool Comm::LookAt(const Operation& operation) {
     Peer& peer = peers_[static_cast<size_t>(message.peer)];
     peer.has_open = true;
     has_open_receive |= message.is_receive;
+    if (operation.is_tagged) {
+      const bool is_posted = message.is_receive
+                                 ? !message.has_no_send
+                                 : message.ready_request != Message::kNotReady;
+      if (!is_posted) peer.has_posted = false;
+      continue;
+    }
     if (is_send &&
         message.number >
             (message.is_receive ? peer.sends_posted : peer.receives_posted)) {
@@ -237,6 +244,7 @@ void Comm::AnswerAsked(int peer) {
   }
   notice.sent = other.sends;
   notice.received = other.receives;
+  notice.SetReport(ReportTo(peer));
   Tell(notice, peer);
 }
 
@@ -245,6 +253,7 @@ void Comm::HearPosted(const Notice& notice) {
   SetPosted(notice.rank, notice.launches);
   peer.sends_posted = std::max(peer.sends_posted, notice.sent);
   peer.receives_posted = std::max(peer.receives_posted, notice.received);
+  HearReport(notice);
   peer.kept_in = notice.in_flight == 0 || notice.in_flight > notice.launches
                      ? 0
                      : notice.launches - notice.in_flight + 1;

@@ -157,7 +157,8 @@ void Comm::MessageFailed(const Operation& operation, const Message& message,
                          ucs_status_t status, uint64_t bytes) {
   const std::string what =
       "axis '" + axis_ + "', " +
-      (operation.kind == COMMSCHED_SEND
+      (operation.is_tagged ? "tag " + std::to_string(operation.tag)
+       : operation.kind == COMMSCHED_SEND
            ? std::string("sends and receives")
            : "launch #" + std::to_string(operation.number)) +
       ": ";
@@ -286,6 +287,8 @@ void Comm::Hear(const Notice& notice) {
       return TellOncePosted(notice.rank);
     case Notice::kHasPosted:
       return SetPosted(notice.rank, notice.launches);
+    case Notice::kReady:
+      return HearReady(notice);
     case Notice::kJoined:
       peer.reads = notice.reads != 0;
       peer.has_joined = true;
@@ -339,7 +342,7 @@ std::string Comm::MissedFrom(int peer) const {
     return "receive #" + std::to_string(other.receives_at_end) + " from " +
            Name(rank_);
   }
-  return "";
+  return MissedTag(peer);
 }
 
 void Comm::FailIfLeft(int peer) {

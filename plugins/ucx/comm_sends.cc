@@ -8,6 +8,12 @@
 #include "ucx/tags.h"
 
 namespace commsched::ucx {
+namespace {
+
+// Of a launch, to and from all others: a millisecond of a link of 1 Gbit/s.
+constexpr uint64_t kMostSmallBytes = 128 << 10;
+
+}  // namespace
 
 void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
   for (uint32_t i = first; i < first + count; ++i) {
@@ -18,6 +24,12 @@ void Comm::Post(Operation* operation, uint32_t first, uint32_t count) {
 // In the order in which they were posted, once the two have met.
 void Comm::PostOne(Operation* operation, Message* message) {
   ++operation->outstanding;
+  const bool needs_ready = operation->is_tagged && !message->is_receive;
+  if (needs_ready && !TakeReady(*operation, message)) return;
+  PostOnceOpen(operation, message);
+}
+
+void Comm::PostOnceOpen(Operation* operation, Message* message) {
   Peer& peer = peers_[static_cast<size_t>(message->peer)];
   if (peer.is_open) return PostNow(operation, message);
   message->place = LocalPlace::kUnposted;
@@ -28,6 +40,7 @@ void Comm::PostNow(Operation* operation, Message* message) {
   if (message->is_receive) {
     network_->Receive(ranks_[static_cast<size_t>(message->peer)],
                       DataTag(*operation, *message), message);
+    if (operation->is_tagged) TellReady(*operation, message);
   } else {
     PostSend(operation, message);
   }
@@ -191,9 +204,12 @@ void Comm::PostSend(Operation* operation, Message* message) {
 }
 
 void Comm::SendData(const Operation& operation, Message* message) {
-  network_->Send(ranks_[static_cast<size_t>(message->peer)],
-                 DataTag(operation, *message), message, message->data,
-                 message->bytes);
+  const bool is_bulk =
+      operation.is_tagged ? message->ready_is_bulk : operation.is_bulk;
+  const auto send = is_bulk ? &Network::SendBulk : &Network::Send;
+  (network_->*send)(ranks_[static_cast<size_t>(message->peer)],
+                    DataTag(operation, *message), message, message->data,
+                    message->bytes);
 }
 
 void Comm::AddToWindow(Message* message) {
@@ -208,6 +224,20 @@ void Comm::TakeFromWindow(Message* message) {
   unsent_bytes_ -= message->bytes;
   network_->TakeUnsent(message->bytes);
   if (network_->HasHeld() && !network_->IsWindowFull()) network_->Wake();
+}
+
+// What is larger does not go where small launches do.
+bool Comm::IsBulk(uint64_t bytes) { return bytes > kMostSmallBytes; }
+
+// Of a large launch. As long as some are not there yet, all of it goes where
+// small ones do, since chunks keep their order in one connection.
+bool Comm::HasBulkToAll(const std::vector<Message>& messages) {
+  bool has_all = true;
+  for (const Message& message : messages) {
+    if (message.is_receive) continue;
+    has_all &= network_->PrepareBulk(ranks_[static_cast<size_t>(message.peer)]);
+  }
+  return has_all;
 }
 
 // More than a chunk to several ranks of other hosts.

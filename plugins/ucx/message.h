@@ -66,8 +66,17 @@ struct Message {
   uint32_t step = 0;
   uint32_t phase = 0;
   bool has_come = false;  // Of a receive: something has.
-  // Of kind SEND: which one of this direction it is between the two, from 1.
+  // Of kind SEND: which one of this direction it is between the two, from 1. Of
+  // a receive with a tag, of which the other rank has been told; 0: it has not
+  // been.
   uint64_t number = 0;
+  // Of a send with a tag: the request of the receive that it is for; kNotReady:
+  // that one is not known yet. Of such a receive: its sender has said that it
+  // has nothing for it.
+  static constexpr uint32_t kNotReady = UINT32_MAX;
+  uint32_t ready_request = kNotReady;
+  bool ready_is_bulk = false;
+  bool has_no_send = false;
   void* data = nullptr;
   uint64_t bytes = 0;
   void* request = nullptr;  // UCX's, while it is under way.

@@ -302,7 +302,8 @@ const commsched_backend_t kBackend = {
     .capabilities = COMMSCHED_BACKEND_VECTORED | COMMSCHED_BACKEND_TREE_SUMS |
                     COMMSCHED_BACKEND_STRIDED | COMMSCHED_BACKEND_P2P |
                     COMMSCHED_BACKEND_PROCESSES | COMMSCHED_BACKEND_HOST_SUMS |
-                    COMMSCHED_BACKEND_WAITS_BESIDE,
+                    COMMSCHED_BACKEND_WAITS_BESIDE | COMMSCHED_BACKEND_TAGS |
+                    COMMSCHED_BACKEND_OWN_COUNTS,
     .name = "ucx",
     .version = COMMSCHED_VERSION_STRING,
     .kinds = 0,  // All of them, as of dtypes.

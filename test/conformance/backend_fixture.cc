@@ -101,6 +101,7 @@ BackendCase OwnProcess() {
     one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
     one.checks_launches = false;
     one.reductions = kAllReductions;
+    one.capabilities |= BackendCase::kForChannels;
   }
   one.name = absl::StrCat("process_n", one.size);
   one.processes = true;
@@ -196,6 +197,7 @@ std::vector<BackendCase> AllBackends() {
       one.plugin = COMMSCHED_TEST_PLUGINS "/commsched_ucx.so";
       one.checks_launches = false;
       one.processes = true;
+      one.capabilities |= BackendCase::kForChannels;
       cases.push_back(one);
     }
   }

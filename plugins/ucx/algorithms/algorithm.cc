@@ -78,6 +78,10 @@ LaunchShape WholeShapeOf(const commsched_launch_t& launch, int size) {
   for (uint32_t m = 0; m < launch.num_members; ++m) {
     const uint64_t* const counts = launch.members[m].counts;
     if (counts == nullptr) continue;
+    if (HasOwnCounts(launch)) {  // What this rank sends.
+      shape.elements += std::accumulate(counts, counts + n, uint64_t{0});
+      continue;
+    }
     shape.elements += std::accumulate(counts, counts + n * n, uint64_t{0}) / n;
   }
   return shape;

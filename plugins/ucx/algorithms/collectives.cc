@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ucx/algorithms/packed_launch.h"
+#include "ucx/algorithms/pair_pack.h"
 #include "ucx/algorithms/relays.h"
 
 namespace commsched::ucx {
@@ -122,7 +123,7 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
       continue;
     }
     if (algorithm == &kExchange && shape.kind == COMMSCHED_ALL_TO_ALL &&
-        task.launch.num_members > 1) {
+        (task.launch.num_members > 1 || HasOwnCounts(task.launch))) {
       scratch_bytes =
           std::max(scratch_bytes, MeasureAllToAll(measured, largest));
       continue;
@@ -139,8 +140,8 @@ uint64_t Measure(const LaunchTask& task, Operation* largest) {
   return scratch_bytes;
 }
 
-void MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
-                 std::vector<bool>* peers) {
+uint64_t MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
+                     std::vector<bool>* peers) {
   LaunchTask measured = task;
   measured.measures = true;
   Operation operation;
@@ -149,6 +150,9 @@ void MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
   if (&algorithm == &kLevels && Relays::MayExist(task.launch, task.layout)) {
     Relays::MarkPeers(task.layout, task.rank, peers);
   }
+  uint64_t bytes = 0;
+  for (const Message& message : operation.messages) bytes += message.bytes;
+  return bytes;
 }
 
 }  // namespace commsched::ucx

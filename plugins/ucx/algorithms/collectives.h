@@ -37,8 +37,9 @@ uint64_t Measure(const LaunchTask& task, Operation* largest);
 
 // Marks, in `peers` by rank of the group, those with whom the rank exchanges
 // messages in this launch, or in one with smaller counts by the same algorithm.
-void MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
-                 std::vector<bool>* peers);
+// Returns the bytes of all messages of this one.
+uint64_t MarkPeersOf(const Algorithm& algorithm, const LaunchTask& task,
+                     std::vector<bool>* peers);
 
 }  // namespace commsched::ucx
 

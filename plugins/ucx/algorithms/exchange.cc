@@ -38,6 +38,7 @@ class Exchange {
         layout_(task.layout),
         rank_(task.rank),
         size_(task.layout.size()),
+        pair_counts_(task.launch, size_, rank_),
         element_(ElementBytes(task.launch.dtype)),
         op_(*operation),
         build_(element_, PartialBytes(task.launch.dtype, task.launch.reduce_op),
@@ -235,18 +236,17 @@ class Exchange {
     std::memmove(to, from, count * element_);
   }
 
-  // Where the parts begin that are as long as entry first + p * step of the
-  // counts says, or `member.count`, and `stride` (0: none between them) apart.
-  void FindBegins(const commsched_member_t& member, uint64_t stride,
-                  uint64_t first, uint64_t step) const {
+  // Where the parts begin that this rank sends, or gets: they lie behind each
+  // other, or are their stride apart.
+  void FindBegins(const commsched_member_t& member, bool sends) const {
+    const uint64_t stride = sends ? member.input_stride : member.output_stride;
     std::vector<uint64_t>& begins = op_.part_begins;
     begins.assign(1, 0);
-    for (uint64_t p = 0; p < static_cast<uint64_t>(size_); ++p) {
-      const uint64_t count = member.counts != nullptr
-                                 ? member.counts[first + p * step]
-                             : stride != 0 ? stride
-                                           : member.count;
-      begins.push_back(begins.back() + count);
+    for (int peer = 0; peer < size_; ++peer) {
+      const bool has_stride = member.counts == nullptr && stride != 0;
+      begins.push_back(
+          begins.back() +
+          (has_stride ? stride : pair_counts_.Of(member, peer, sends)));
     }
   }
   uint64_t BeginOf(int rank) const {
@@ -305,15 +305,13 @@ class Exchange {
 
   void ExchangeParts(uint32_t m) {
     const commsched_member_t& member = launch_.members[m];
-    const auto n = static_cast<uint64_t>(size_);
-    const auto me = static_cast<uint64_t>(rank_);
-    FindBegins(member, member.output_stride, me, n);
+    FindBegins(member, /*sends=*/false);
     ForChunks([&](int peer) { return ApartBytes(m, peer, /*sends=*/false); },
               [&](int peer, uint64_t done, uint64_t bytes) {
                 build_.Receive(peer, kInputs,
                                At(member.output, BeginOf(peer)) + done, bytes);
               });
-    FindBegins(member, member.input_stride, me * n, 1);
+    FindBegins(member, /*sends=*/true);
     ForChunks([&](int peer) { return ApartBytes(m, peer, /*sends=*/true); },
               [&](int peer, uint64_t done, uint64_t bytes) {
                 build_.Send(peer, kInputs,
@@ -324,18 +322,15 @@ class Exchange {
   // Of a part that is in no pack; PackedParts::kNoPack: it is in one.
   uint64_t ApartBytes(uint32_t m, int peer, bool sends) const {
     if (parts_.IsPacked(m, peer, sends)) return PackedParts::kNoPack;
-    return element_ * PairCount(launch_.members[m], size_, sends ? rank_ : peer,
-                                sends ? peer : rank_);
+    return element_ * pair_counts_.Of(launch_.members[m], peer, sends);
   }
 
   void CopyOwnPart(const commsched_member_t& member) {
-    const auto n = static_cast<uint64_t>(size_);
-    const auto me = static_cast<uint64_t>(rank_);
-    FindBegins(member, member.output_stride, me, n);
+    FindBegins(member, /*sends=*/false);
     char* const to = At(member.output, BeginOf(rank_));
-    FindBegins(member, member.input_stride, me * n, 1);
+    FindBegins(member, /*sends=*/true);
     CopyOwn(At(member.input, BeginOf(rank_)), to,
-            PairCount(member, size_, rank_, rank_));
+            pair_counts_.Of(member, rank_, /*sends=*/true));
   }
 
   // Of the members, each is one message.
@@ -356,6 +351,7 @@ class Exchange {
   const Layout& layout_;
   const int rank_;
   const int size_;
+  const PairCounts pair_counts_;
   const uint64_t element_;
   Operation& op_;
   Builder build_;

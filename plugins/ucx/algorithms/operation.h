@@ -103,6 +103,8 @@ struct Operation {
   double scale = 0;
   int root = 0;
   bool hands_on = false;  // Data of ranks may come by way of others that wait.
+  bool is_tagged = false;
+  uint64_t tag = 0;
 
   // Posted at once are the first `num_posted`; the rest belongs to steps.
   std::vector<Message> messages;
@@ -178,6 +180,7 @@ struct Operation {
   uint32_t outstanding = 0;  // Messages that are under way.
   bool is_held = false;      // The first sends have still to be posted.
   bool is_paced = false;     // Sends to other hosts go by the pacer.
+  bool is_bulk = false;      // Likewise by connections of their own.
   // To and from other hosts, in messages that are not done. Counted if
   // Network::gathers().
   uint64_t far_bytes = 0;

@@ -10,6 +10,7 @@ PackedParts::PackedParts(const LaunchTask& task, uint64_t chunk_bytes,
       op_(*operation),
       pack_(operation->pack),
       size_(task.layout.size()),
+      pair_counts_(task.launch, size_, task.rank),
       element_bytes_(ElementBytes(task.launch.dtype)) {
   if (task.launch.kind != COMMSCHED_ALL_TO_ALL) return;
   const size_t num_pairs = 2 * static_cast<size_t>(size_);
@@ -24,7 +25,8 @@ PackedParts::PackedParts(const LaunchTask& task, uint64_t chunk_bytes,
 void PackedParts::FindPacks(uint64_t chunk_bytes, bool sends) {
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == task_.rank) continue;
-    PairPack pack(size_, element_bytes_, chunk_bytes, task_.packs);
+    PairPack pack(size_, element_bytes_, chunk_bytes, task_.packs,
+                  HasOwnCounts(task_.launch));
     const size_t first = FlagOf(0, peer, sends);
     for (uint32_t m = 0; m < task_.launch.num_members; ++m) {
       pack_.is_packed[first + m] = pack.Add(CountOf(m, peer, sends)) ? 1 : 0;

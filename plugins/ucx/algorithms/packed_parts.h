@@ -57,8 +57,7 @@ class PackedParts {
   // Where members' parts begin in their inputs, or outputs.
   void FindPlaces(bool sends) const;
   uint64_t CountOf(uint32_t member, int peer, bool sends) const {
-    return PairCount(task_.launch.members[member], size_,
-                     sends ? task_.rank : peer, sends ? peer : task_.rank);
+    return pair_counts_.Of(task_.launch.members[member], peer, sends);
   }
   // Calls each(member, place, address, bytes) for what members have in the pack
   // to a peer, or of it: `place` is where it is in the member.
@@ -69,6 +68,7 @@ class PackedParts {
   Operation& op_;
   Operation::Pack& pack_;
   const int size_;
+  const PairCounts pair_counts_;
   const uint64_t element_bytes_;
   uint64_t scratch_bytes_ = 0;
 };

@@ -17,7 +17,9 @@ namespace commsched::ucx {
 //
 // Sender and receiver decide by these counts alone, of which each has its own
 // copy. If the copies differ, so do the sizes of messages, or the digests:
-// counts of other ranks do not matter.
+// counts of other ranks do not matter. Where ranks give their own counts only,
+// which nobody has compared, there is always a pack, and every small part is in
+// it.
 class PairPack {
  public:
   // Up to here copying a part at both ends costs less than the message of its
@@ -29,8 +31,10 @@ class PairPack {
 
   // Of members of `element_bytes` in chunks of `chunk_bytes`.
   PairPack(int size, uint64_t element_bytes, uint64_t chunk_bytes,
-           LaunchTask::Packs packs = LaunchTask::Packs::kSmall)
-      : element_bytes_(element_bytes),
+           LaunchTask::Packs packs = LaunchTask::Packs::kSmall,
+           bool has_own_counts = false)
+      : has_own_counts_(has_own_counts),
+        element_bytes_(element_bytes),
         chunk_bytes_(chunk_bytes),
         most_bytes_(kMostBytes / static_cast<uint64_t>(size) - kRoundingBytes),
         packs_(packs) {}
@@ -52,8 +56,8 @@ class PairPack {
     return false;
   }
 
-  bool has_parts() const { return num_small_ > 1; }
-  bool exists() const { return has_parts() || has_chunks_; }
+  bool has_parts() const { return num_small_ > (has_own_counts_ ? 0 : 1); }
+  bool exists() const { return has_own_counts_ || has_parts() || has_chunks_; }
   uint64_t bytes() const {
     return kDigestBytes + (has_parts() ? small_bytes_ : 0);
   }
@@ -66,6 +70,7 @@ class PairPack {
 
  private:
   static constexpr uint64_t kRoundingBytes = 128;
+  const bool has_own_counts_;
 
   bool IsSmall(uint64_t bytes) const {
     if (packs_ != LaunchTask::Packs::kSmall) {
@@ -90,13 +95,37 @@ class PairPack {
   uint64_t digest_ = 0;
 };
 
-// Row r of the counts is what rank r sends, column r what it gets.
-inline uint64_t PairCount(const commsched_member_t& member, int size, int from,
-                          int to) {
-  if (member.counts == nullptr) return member.count;
-  return member.counts[static_cast<size_t>(from) * static_cast<size_t>(size) +
-                       static_cast<size_t>(to)];
+inline bool HasOwnCounts(const commsched_launch_t& launch) {
+  return (launch.flags & COMMSCHED_LAUNCH_OWN_COUNTS) != 0;
 }
+
+// What `rank` sends to a peer, or gets of it, in the members of an all-to-all.
+// Thread-compatible.
+class PairCounts {
+ public:
+  PairCounts(const commsched_launch_t& launch, int size, int rank)
+      : has_own_(HasOwnCounts(launch)),
+        size_(static_cast<size_t>(size)),
+        rank_(static_cast<size_t>(rank)) {}
+
+  // Row r of the counts is what rank r sends, column r what it gets; of own
+  // counts, the first row is what this rank sends, the second what it gets.
+  size_t First(bool sends) const {
+    if (has_own_) return sends ? 0 : size_;
+    return sends ? rank_ * size_ : rank_;
+  }
+  size_t Step(bool sends) const { return sends || has_own_ ? 1 : size_; }
+  uint64_t Of(const commsched_member_t& member, int peer, bool sends) const {
+    if (member.counts == nullptr) return member.count;
+    return member
+        .counts[First(sends) + static_cast<size_t>(peer) * Step(sends)];
+  }
+
+ private:
+  const bool has_own_;
+  const size_t size_;
+  const size_t rank_;
+};
 
 }  // namespace commsched::ucx
 

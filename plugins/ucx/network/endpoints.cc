@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <map>
@@ -14,6 +15,7 @@
 #include "ucx/host/random_word.h"
 #include "ucx/network/network.h"
 #include "ucx/network/ucx_failure.h"
+#include "ucx/process/close_on_exec.h"
 
 namespace commsched::ucx {
 namespace {
@@ -163,15 +165,34 @@ Outcome Endpoints::Connect(int peer) {
 Outcome Endpoints::ConnectByUcx(int peer) {
   Peer& other = Of(peer);
   uses_ucx_ = true;
-  ucp_ep_params_t params = {};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
-  params.address = reinterpret_cast<const ucp_address_t*>(other.card.data() +
-                                                          sizeof(AddressCard));
-  const ucs_status_t status = ucp_ep_create(worker_, &params, &other.endpoint);
+  const ucs_status_t status = CreateEndpoint(peer, &other.endpoint);
   other.has_begun = other.is_connected = status == UCS_OK;
   if (status == UCS_OK) return {};
   other.endpoint = nullptr;
   return UcxFailure("rank " + std::to_string(peer) + ": ucp_ep_create", status);
+}
+
+ucs_status_t Endpoints::CreateEndpoint(int peer, ucp_ep_h* out_endpoint) const {
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  params.address = reinterpret_cast<const ucp_address_t*>(Of(peer).card.data() +
+                                                          sizeof(AddressCard));
+  return ucp_ep_create(worker_, &params, out_endpoint);
+}
+
+Endpoints::Bulk* Endpoints::BeginBulk(int peer) {
+  std::unique_ptr<Bulk>& bulk = Of(peer).bulk;
+  if (bulk != nullptr) return bulk.get();
+  bulk = std::make_unique<Bulk>();
+  const CloseOnExec close_on_exec;
+  if (CreateEndpoint(peer, &bulk->endpoint) != UCS_OK) bulk->endpoint = nullptr;
+  return bulk.get();
+}
+
+bool Endpoints::OpensBulk() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return peer.bulk != nullptr && peer.bulk->first.IsUnderWay();
+  });
 }
 
 void Endpoints::BeginHandover(int peer) {

@@ -97,6 +97,27 @@ class Endpoints {
   }
   // Null: there is none.
   ucp_ep_h EndpointOf(int peer) const { return Of(peer).endpoint; }
+  // A second one, which large launches have for themselves, so that what is
+  // small does not wait behind them in a connection. It is open once a first
+  // message has gone there, which says nothing.
+  struct Bulk final : Receiver {
+    ucp_ep_h endpoint = nullptr;  // Null: there is none to be had.
+    bool has_begun = false;       // The message has.
+    bool is_open = false;
+    Message first;
+
+    void OnDone(Message* /*message*/, ucs_status_t status,
+                uint64_t /*bytes*/) override {
+      is_open = status == UCS_OK;
+    }
+  };
+  // Made when it is first asked for, of a peer with which Connect() has begun.
+  // Not for callbacks.
+  Bulk* BeginBulk(int peer);
+  // Of one that is open.
+  ucp_ep_h BulkOf(int peer) const { return Of(peer).bulk->endpoint; }
+  // Whether first messages are under way.
+  bool OpensBulk() const;
   // Whether this process may read the memory of `peer`, with which Connect()
   // has begun; and copies from it. The latter by any thread, without the mutex.
   // What ReadPart() has read is what was offered if a Read() after it succeeds.
@@ -117,6 +138,7 @@ class Endpoints {
     bool is_connected = false;
     bool is_apart = false;  // Of this host's: they share no memory.
     ucp_ep_h endpoint = nullptr;
+    std::unique_ptr<Bulk> bulk;  // Null: it has not been asked for.
     // The process, if its memory can be read, or none. Constant once Connect()
     // has begun.
     MemoryCard readable;
@@ -128,6 +150,7 @@ class Endpoints {
   void FindHosts(const commsched_backend_rank_desc_t& desc,
                  uint64_t ranks_per_host);
   Outcome ConnectByUcx(int peer);
+  ucs_status_t CreateEndpoint(int peer, ucp_ep_h* out_endpoint) const;
   void BeginHandover(int peer);
   bool hands_over() const {
     return handover_ != nullptr && handover_failure_.ok();

@@ -187,7 +187,7 @@ Network::~Network() {
   const bool sends =
       std::any_of(buried_.begin(), buried_.end(),
                   [](const auto& comm) { return comm->IsUnderWay(); });
-  if (stopped_ || sends) {
+  if (stopped_ || sends || endpoints_.OpensBulk()) {
     Abandon();
     return;
   }
@@ -307,13 +307,36 @@ void Network::Send(int peer, uint64_t tag, Message* message, const void* data,
     return links_->Send(endpoints_.LocalRankOf(peer), tag, message, data,
                         bytes);
   }
+  SendBy(endpoints_.EndpointOf(peer), tag, message, data, bytes);
+}
+
+void Network::SendBulk(int peer, uint64_t tag, Message* message,
+                       const void* data, uint64_t bytes) {
+  if (!HasBulk(peer)) return Send(peer, tag, message, data, bytes);
+  SendBy(endpoints_.BulkOf(peer), tag, message, data, bytes);
+}
+
+// Who has nothing to send but this makes no progress for it: so nothing goes
+// there before a first message is out.
+bool Network::PrepareBulk(int peer) {
+  if (!HasBulk(peer)) return true;
+  if (stopped_ || endpoints_.EndpointOf(peer) == nullptr) return false;
+  Endpoints::Bulk* const bulk = endpoints_.BeginBulk(peer);
+  if (bulk->endpoint != nullptr && !bulk->has_begun) {
+    bulk->has_begun = true;
+    bulk->first.receiver = bulk;
+    SendBy(bulk->endpoint, kNoticeType, &bulk->first, nullptr, 0);
+  }
+  return bulk->is_open;
+}
+
+void Network::SendBy(ucp_ep_h endpoint, uint64_t tag, Message* message,
+                     const void* data, uint64_t bytes) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &OnSent;
   param.user_data = message;
-  Started(
-      ucp_tag_send_nbx(endpoints_.EndpointOf(peer), data, bytes, tag, &param),
-      message);
+  Started(ucp_tag_send_nbx(endpoint, data, bytes, tag, &param), message);
 }
 
 void Network::Receive(int peer, uint64_t tag, Message* message) {

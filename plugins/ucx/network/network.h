@@ -109,6 +109,14 @@ class Network {
   // until then.
   void Send(int peer, uint64_t tag, Message* message, const void* data,
             uint64_t bytes);
+  // Likewise, by a connection that what goes by Send() does not wait for, once
+  // PrepareBulk() has said that there is one. Those of one tag, while they are
+  // under way, go by one of the two.
+  void SendBulk(int peer, uint64_t tag, Message* message, const void* data,
+                uint64_t bytes);
+  // Begins to make it, if that has not been done. False: it is not there yet,
+  // or never is. Where SendBulk() is Send() it is there.
+  bool PrepareBulk(int peer);
   void Receive(int peer, uint64_t tag, Message* message);
   // From whomever (kAnySource), once by UCX; what comes from ranks of this host
   // is heard until it is canceled (Receiver::OnHeard).
@@ -189,6 +197,12 @@ class Network {
   void Abandon();
   bool HasUnsentLocally() const;
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
+  void SendBy(ucp_ep_h endpoint, uint64_t tag, Message* message,
+              const void* data, uint64_t bytes);
+  // By a network that shares a link among connections, as TCP does.
+  bool HasBulk(int peer) const {
+    return eager_bytes_ != 0 && !GoesByLink(peer);
+  }
   void Started(ucs_status_ptr_t request, Message* message);
   // Whether all launches that are in flight, if any, are in no hurry.
   bool MayGather() const;

@@ -12,7 +12,7 @@ namespace commsched::ucx {
 namespace {
 
 // So many at a time are sent, and heard, without memory from the system.
-constexpr int kNumSpare = 16;
+constexpr size_t kNumSpare = 16;
 
 // What ranks of a host take from any source (local_links.cc).
 static_assert(sizeof(Notice) <= 1024);
@@ -42,16 +42,32 @@ void Notice::SetTexts(const std::string& all_ranks,
   snprintf(choices, sizeof(choices), "%s", all_choices.c_str());
 }
 
+void Notice::SetReport(const ReadyReport& report) {
+  std::memcpy(ranks, &report, sizeof(report));
+}
+
+ReadyReport Notice::report() const {
+  ReadyReport report;
+  std::memcpy(&report, ranks, sizeof(report));
+  return report;
+}
+
 void Notices::Begin() {
   message_.receiver = this;
   message_.is_receive = true;
   message_.data = &received_;
   message_.bytes = sizeof(received_);
-  for (int i = 0; i < kNumSpare; ++i) {
+  Reserve(kNumSpare);
+  Receive();
+}
+
+void Notices::Reserve(size_t count) {
+  while (spare_.size() + sent_.size() < count) {
     spare_.push_back(std::make_unique<SentNotice>());
+  }
+  while (spare_heard_.size() + heard_.size() < count) {
     spare_heard_.emplace_back();
   }
-  Receive();
 }
 
 void Notices::Receive() { network_->ReceiveAny(kNoticeType, &message_); }

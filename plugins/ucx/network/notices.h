@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ucx/message.h"
+#include "ucx/ready_receives.h"
 
 namespace commsched::ucx {
 
@@ -33,29 +34,36 @@ struct Notice {
   // The hearer is to say so once it has posted so many, and says so.
   static constexpr uint32_t kTellOncePosted = 8;
   static constexpr uint32_t kHasPosted = 9;
+  // A receive with a tag has been posted (ready_receives.h).
+  static constexpr uint32_t kReady = 10;
 
   uint32_t kind = 0;
   int32_t rank = 0;        // Of the group; who says it,
   int32_t world_rank = 0;  // and of the world.
   // kJoined: launches that it was made for. kPosted: of its collectives, from
   // the first on that it has posted and others have to get on with; 0: there is
-  // none.
+  // none. kReady: the request.
   uint32_t in_flight = 0;
   uint32_t reads = 0;       // kJoined: 1: it reads the hearer's memory.
   uint32_t has_failed = 0;  // kLeft: 1: because of a failure.
   uint64_t tags = 0;        // Of the communicator.
   // Collectives. kLeft, kPosted: that it has posted; sends to, and receives
-  // from, the reader. kTellOncePosted, kHasPosted: these.
+  // from, the reader, without a tag. kTellOncePosted, kHasPosted: these.
+  // kReady: the tag, which launch of its rank it is, and the bytes of that.
   uint64_t launches = 0;
   uint64_t sent = 0;
   uint64_t received = 0;
   // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
-  // to what there is room for.
+  // to what there is room for. kLeft, kPosted: in place of the ranks, the
+  // report of the reader's receives.
   char ranks[480] = "";
   char choices[240] = "";
 
   void SetTexts(const std::string& all_ranks, const std::string& all_choices);
+  void SetReport(const ReadyReport& report);
+  ReadyReport report() const;
 };
+static_assert(sizeof(ReadyReport) <= sizeof(Notice::ranks));
 
 // By one of them ranks of different builds learn that they are
 // (kAlgorithmsVersion): so its size is the same in all.
@@ -76,6 +84,10 @@ class Notices final : public Receiver {
   // From here to End() they are received.
   void Begin();
   void End();
+
+  // So many may be on their way, and heard at once, without memory from the
+  // system.
+  void Reserve(size_t count);
 
   // Those under way, which are gone with this object.
   using Sent = std::list<std::unique_ptr<Receiver>>;
