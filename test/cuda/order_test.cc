@@ -81,10 +81,11 @@ class Groups {
       for (int i = 0; i < num_groups; ++i) {
         ASSIGN_OR_RETURN(auto world,
                          rig_.world()->Split(rank, {0, 1}, absl::StrCat("w", i),
-                                             20 * 1000 * kMs));
+                                             60 * 1000 * kMs));
         SessionSpec spec = rigs_[i]->Spec(rank);
         spec.world = world;
-        spec.launch_timeout_ns = 1600 * kMs;
+        spec.launch_timeout_ns = 2400 * kMs;
+        spec.join_timeout_ns = 60 * 1000 * kMs;
         spec.end_timeout_ns = 20 * 1000 * kMs;
         ASSIGN_OR_RETURN(auto session, Session::Create(std::move(spec)));
         sessions_[rank].push_back(std::move(session));
