@@ -78,7 +78,14 @@ enum {
   /// May be launched before it is submitted, as soon as the plan has its input
   /// ready: what a gather of parameters wants, so that it runs ahead. A rank
   /// that does not submit it sends what the input holds and gets the result.
-  COMMSCHED_RECORDING_EARLY = 2
+  COMMSCHED_RECORDING_EARLY = 2,
+  /// Of a collective on LATE_BOUND buffers: each submit tells how much it
+  /// moves,
+  /// equal on the members of the group. Such a collective cannot go without
+  /// this rank's data, since the others' counts are not known: a call that
+  /// would
+  /// make it do so is refused. Not with ALTERNATIVE.
+  COMMSCHED_RECORDING_COUNTS = 4
 };
 
 /// Creates a recording. Local: ranks meet in their first step_begin, with equal
@@ -122,12 +129,18 @@ COMMSCHED_API void commsched_recording_destroy(
 COMMSCHED_API commsched_status_t commsched_recording_add_segment(
     commsched_recording_t* recording, const char* name, uint32_t* out_segment);
 
-/// Declares a buffer: `desc->ownership` is BOUND, and `address` its memory.
+/// Declares a buffer. BOUND: `address` is its memory. LATE_BOUND: its memory
+/// moves; `address` is NULL, and each submit of a collective that uses the
+/// buffer says where it is (commsched_recording_submit_bound()). Any op may
+/// access it, as a whole: accesses order ops as those of other buffers do, and
+/// need not be of the memory that a collective binds.
 ///
-/// Ownership: the memory is the caller's and must outlive the recording.
+/// Ownership: the memory is the caller's and must outlive the recording, if it
+///            is BOUND.
 /// Threads:   between steps, one thread.
 /// Errors:    as commsched_graph_add_buffer(), and
-///            INVALID_ARGUMENT     not BOUND; `address` NULL or misaligned
+///            INVALID_ARGUMENT     OWNED; `address` NULL or misaligned, if
+///                                 BOUND; not NULL, if LATE_BOUND
 ///            FAILED_PRECONDITION  within a step
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_recording_add_buffer(
@@ -151,7 +164,8 @@ COMMSCHED_API commsched_status_t commsched_recording_add_compute(
 ///
 /// Threads:   between steps, one thread.
 /// Errors:    as commsched_graph_add_collective(), and
-///            INVALID_ARGUMENT     `after`, unknown flags
+///            INVALID_ARGUMENT     `after`, unknown flags; EARLY with a
+///                                 LATE_BOUND buffer, COUNTS without one
 ///            UNIMPLEMENTED        SEND, RECV
 ///            NOT_FOUND            no such segment
 ///            FAILED_PRECONDITION  within a step
@@ -245,11 +259,61 @@ commsched_recording_after(commsched_recording_t* recording,
 ///                                 this rank's data in this step, or not where
 ///                                 a strict step has it: named, does not
 ///                                 stick; while recording, another rank of the
-///                                 group submits something else
+///                                 group submits something else; it uses a
+///                                 LATE_BOUND buffer
 ///            or the recording's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_recording_submit(
     commsched_recording_t* recording, commsched_op_id_t collective);
+
+/// commsched_recording_submit() of a collective on LATE_BOUND buffers: says
+/// where they are for this one. What it is bound to holds for no other
+/// submission, of the same collective neither. As long as declared, unless the
+/// collective tells its COUNTS: then `count` and `counts` are this
+/// submission's.
+///
+/// If this rank leaves the collective out of a step, zeros of the declared
+/// length go in its place, from memory of the recording's own: what was bound
+/// before is neither read nor written.
+///
+/// Shape:     each LATE_BOUND buffer of the collective, once, in memory that no
+///            other buffer has.
+/// Ownership: `bindings` and their `counts` are read during the call. The
+///            memory must stay until the collective is complete:
+///            commsched_recording_wait(), a `before` that waits for it, or
+///            commsched_recording_buffer_release().
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    as commsched_recording_submit().
+/// Errors:    as commsched_recording_submit(), and
+///            INVALID_ARGUMENT     a buffer that the collective does not use or
+///                                 that is not LATE_BOUND, one given twice or
+///                                 not at all, a count other than, or with
+///                                 COUNTS above, the declared one, counts that
+///                                 the collective cannot use, memory of another
+///                                 buffer. Nothing has changed then.
+///            FAILED_PRECONDITION  while recording, another rank of the group
+///                                 tells other counts (named)
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_recording_submit_bound(
+    commsched_recording_t* recording, commsched_op_id_t collective,
+    const commsched_late_binding_t* bindings, uint32_t num_bindings);
+
+/// As commsched_session_buffer_release(): makes `stream` wait until no
+/// collective that was submitted uses the memory of `buffer` any more.
+///
+/// Threads:   as commsched_recording_step_begin().
+/// Blocks:    as commsched_session_buffer_release(); while recording, never.
+/// Errors:    INVALID_ARGUMENT  NULL, not a stream
+///            NOT_FOUND         an unknown id
+///            UNAVAILABLE       a collective that uses it was submitted, and
+///            its
+///                              launch waits for what the program has yet to
+///                              call (named): release it later
+///            or the recording's first failure
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_recording_buffer_release(
+    commsched_recording_t* recording, commsched_buffer_id_t buffer,
+    commsched_stream_t stream);
 
 /// Waits until `collective`, as it was submitted last in the step that began
 /// last, is complete, up to `timeout_ns`. 0: looks once. INT64_MAX: until the

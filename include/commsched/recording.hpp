@@ -84,6 +84,15 @@ class Recording : public internal::Handle<commsched_recording_t,
         commsched_recording_add_buffer(get(), &desc, address, &id);
     return internal::ResultOf(code, [&] { return id; });
   }
+  /// `buffer` in memory that moves; it is LATE_BOUND, whatever it says.
+  Result<BufferId> AddLateBuffer(const Buffer& buffer) {
+    commsched_buffer_desc_t desc = internal::DescOf(buffer);
+    desc.ownership = COMMSCHED_LATE_BOUND;
+    BufferId id = 0;
+    const auto code =
+        commsched_recording_add_buffer(get(), &desc, nullptr, &id);
+    return internal::ResultOf(code, [&] { return id; });
+  }
   Result<OpId> Add(const Compute& compute, uint32_t segment = 0) {
     const commsched_compute_desc_t desc = internal::DescOf(compute);
     OpId id = 0;
@@ -91,7 +100,7 @@ class Recording : public internal::Handle<commsched_recording_t,
         commsched_recording_add_compute(get(), &desc, segment, &id);
     return internal::ResultOf(code, [&] { return id; });
   }
-  /// `flags`: COMMSCHED_RECORDING_ALTERNATIVE, ..._EARLY.
+  /// `flags`: COMMSCHED_RECORDING_ALTERNATIVE, ..._EARLY, ..._COUNTS.
   Result<OpId> Add(const Collective& collective, uint32_t segment = 0,
                    uint32_t flags = 0) {
     const commsched_collective_desc_t desc = internal::DescOf(collective);
@@ -115,6 +124,16 @@ class Recording : public internal::Handle<commsched_recording_t,
   }
   Status Submit(OpId collective) {
     return Status::Of(commsched_recording_submit(get(), collective));
+  }
+  Status Submit(OpId collective,
+                const std::vector<commsched_late_binding_t>& bindings) {
+    return Status::Of(commsched_recording_submit_bound(
+        get(), collective, internal::DataOf(bindings),
+        static_cast<uint32_t>(bindings.size())));
+  }
+  Status Release(BufferId buffer, commsched_stream_t stream = CallerStream()) {
+    return Status::Of(
+        commsched_recording_buffer_release(get(), buffer, stream));
   }
   /// Any thread.
   Status Wait(OpId collective, int64_t timeout_ns = INT64_MAX) {

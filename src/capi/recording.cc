@@ -7,6 +7,7 @@
 #include "capi/boundary.h"
 #include "capi/convert.h"
 #include "capi/handles.h"
+#include "capi/late_bindings.h"
 #include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
@@ -28,8 +29,9 @@ namespace {
 
 constexpr uint32_t kDefaultSteps = 2;
 constexpr uint32_t kDefaultLimit = 16;
-constexpr uint32_t kKnownFlags =
-    COMMSCHED_RECORDING_ALTERNATIVE | COMMSCHED_RECORDING_EARLY;
+constexpr uint32_t kKnownFlags = COMMSCHED_RECORDING_ALTERNATIVE |
+                                 COMMSCHED_RECORDING_EARLY |
+                                 COMMSCHED_RECORDING_COUNTS;
 
 absl::Status AddPlanning(const commsched_recording_desc_t& desc,
                          RecordingSpec* spec) {
@@ -112,6 +114,7 @@ absl::StatusOr<OpId> AddCollective(commsched_recording* recording,
   RecordedCollective how;
   how.alternative = (flags & COMMSCHED_RECORDING_ALTERNATIVE) != 0;
   how.early = (flags & COMMSCHED_RECORDING_EARLY) != 0;
+  how.tells_counts = (flags & COMMSCHED_RECORDING_COUNTS) != 0;
   return recording->recording->AddCollective(std::move(op), segment, how);
 }
 
@@ -256,6 +259,29 @@ commsched_status_t commsched_recording_submit(commsched_recording_t* recording,
       return RequireNonNull({{"recording", recording}});
     }
     return recording->recording->Submit(collective);
+  });
+}
+
+commsched_status_t commsched_recording_submit_bound(
+    commsched_recording_t* recording, commsched_op_id_t collective,
+    const commsched_late_binding_t* bindings, uint32_t num_bindings) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    ASSIGN_OR_RETURN(const commsched::GivenBindings late,
+                     commsched::ReadLateBindings(bindings, num_bindings));
+    return recording->recording->Submit(collective, late);
+  });
+}
+
+commsched_status_t commsched_recording_buffer_release(
+    commsched_recording_t* recording, commsched_buffer_id_t buffer,
+    commsched_stream_t stream) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    commsched::Stream* known = commsched::KnownStream(stream);
+    if (known == nullptr) return commsched::StreamError(stream);
+    return recording->recording->BufferRelease(commsched::BufferId(buffer),
+                                               known);
   });
 }
 

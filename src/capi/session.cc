@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "capi/boundary.h"
 #include "capi/handles.h"
+#include "capi/late_bindings.h"
 #include "capi/rank_desc.h"
 #include "capi/streams.h"
 #include "capi/structs.h"
@@ -202,31 +202,15 @@ commsched_session_counters_t ToPublic(const SessionCounters& counters) {
   return result;
 }
 
-// More late-bound buffers than this in one op take an allocation.
-constexpr size_t kInlineBindings = 8;
-
 absl::Status AfterBound(commsched_session* session, commsched_op_id_t op,
                         commsched_stream_t stream,
                         const commsched_late_binding_t* bindings,
                         uint32_t num_bindings) {
   RETURN_IF_ERROR(RequireNonNull({{"session", session}}));
-  RETURN_IF_ERROR(RequireArray("bindings", bindings, num_bindings));
+  ASSIGN_OR_RETURN(const GivenBindings late,
+                   ReadLateBindings(bindings, num_bindings));
   ASSIGN_OR_RETURN(Stream * known,
                    StreamOf(stream, session->context->device()));
-  absl::InlinedVector<LateBinding, kInlineBindings> late;
-  for (uint32_t i = 0; i < num_bindings; ++i) {
-    const commsched_late_binding_t& given = bindings[i];
-    if ((given.counts == nullptr) != (given.num_counts == 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "bindings[", i, "].counts is ",
-          given.counts == nullptr ? "NULL, not an array of " : "given, with ",
-          given.num_counts, " counts: set both counts and num_counts or none"));
-    }
-    late.push_back({.buffer = BufferId(given.buffer),
-                    .address = given.address,
-                    .count = given.count,
-                    .counts = {given.counts, given.num_counts}});
-  }
   return session->session->AfterBound(OpId(op), known, late);
 }
 

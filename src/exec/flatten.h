@@ -21,7 +21,8 @@ struct Binding {
   // lanes get an event, which says when their work is done.
   std::vector<bool> caller_lanes;
   bool issue_inline = false;  // Program::issue_inline
-  // Collectives that the host submits, and may wait for one by one.
+  // Collectives that the host submits, and may wait for one by one. Each binds
+  // its late-bound buffers then, if Graph::late_at_submit().
   std::vector<OpId> submitted;
 };
 
@@ -33,7 +34,8 @@ struct Binding {
 // due. What nobody waits for has no event.
 //
 // kFailedPrecondition, naming the buffer and the op, if a late-bound buffer has
-// no compute op that writes it, has several, or is used before it is written.
+// no compute op that writes it, has several, or is used before it is written;
+// or, if it is bound at submit, if a collective uses it that is not submitted.
 absl::StatusOr<std::unique_ptr<Program>> Flatten(
     std::shared_ptr<const Plan> plan, const Binding& binding);
 

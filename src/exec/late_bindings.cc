@@ -63,30 +63,39 @@ LateBindings::LateBindings(Program* program)
   }
 }
 
-uint32_t LateBindings::IndexOf(BufferId buffer) const {
-  for (uint32_t b = 0; b < program_.late_buffers.size(); ++b) {
+uint32_t LateBindings::IndexOf(Span32 own, BufferId buffer) const {
+  for (uint32_t b = own.begin; b < own.begin + own.count; ++b) {
     if (program_.late_buffers[b].buffer == buffer) return b;
   }
   return Plan::kNone;
 }
 
-absl::Status LateBindings::Check(uint32_t index, uint64_t generation,
+absl::Status LateBindings::Check(uint32_t node, uint64_t generation,
                                  absl::Span<const LateBinding> given) const {
+  return CheckAll(BinderOf(node), generation, given);
+}
+
+absl::Status LateBindings::CheckSubmitted(
+    OpId op, uint64_t generation, absl::Span<const LateBinding> given) const {
+  return CheckAll(SubmitterOf(op), generation, given);
+}
+
+absl::Status LateBindings::CheckAll(const Binder& binder, uint64_t generation,
+                                    absl::Span<const LateBinding> given) const {
   const Graph& graph = *program_.plan->graph;
-  const NodeProgram& node = program_.nodes[index];
   for (const LateBinding& binding : given) {
-    RETURN_IF_ERROR(CheckBinding(node, binding));
-    RETURN_IF_ERROR(CheckMemory(binding, given));
+    RETURN_IF_ERROR(CheckBinding(binder, binding));
+    RETURN_IF_ERROR(CheckMemory(binder, binding, given));
   }
-  for (uint32_t i = 0; i < node.late_writes.count; ++i) {
-    const uint32_t b = node.late_writes.begin + i;
+  for (uint32_t i = 0; i < binder.own.count; ++i) {
+    const uint32_t b = binder.own.begin + i;
     const BufferId buffer = program_.late_buffers[b].buffer;
     const auto times =
         std::count_if(given.begin(), given.end(),
                       [&](const LateBinding& g) { return g.buffer == buffer; });
     if (times != 1) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "after: op '", graph.op(node.op).name, "' binds buffer '",
+          binder.call(), ": op '", graph.op(binder.op).name, "' binds buffer '",
           graph.buffer(buffer).name, "' ", times,
           " times; it is late-bound and must be bound once"));
     }
@@ -95,18 +104,19 @@ absl::Status LateBindings::Check(uint32_t index, uint64_t generation,
   return absl::OkStatus();
 }
 
-absl::Status LateBindings::CheckBinding(const NodeProgram& node,
+absl::Status LateBindings::CheckBinding(const Binder& binder,
                                         const LateBinding& given) const {
   const Graph& graph = *program_.plan->graph;
-  const uint32_t index = IndexOf(given.buffer);
-  const Span32 own = node.late_writes;
+  const uint32_t index = IndexOf(binder.own, given.buffer);
   // Only what is refused gets a text: the others must not allocate (I6).
   const auto refuse = [&](const auto&... what) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "after: op '", graph.op(node.op).name, "' binds buffer ", what...));
+    return absl::InvalidArgumentError(absl::StrCat(binder.call(), ": op '",
+                                                   graph.op(binder.op).name,
+                                                   "' binds buffer ", what...));
   };
-  if (index < own.begin || index >= own.begin + own.count) {
-    return refuse(given.buffer.value(), ", which it does not write late-bound");
+  if (index == Plan::kNone) {
+    return refuse(given.buffer.value(), ", which it does not ",
+                  binder.submits ? "use" : "write", " late-bound");
   }
   const Buffer& buffer = graph.buffer(given.buffer);
   if (given.count > buffer.count) {
@@ -132,7 +142,8 @@ absl::Status LateBindings::CheckBinding(const NodeProgram& node,
 // Late-bound buffers of other ops may be where this one is: one's memory may be
 // free again, which only the caller knows, before another's is asked for.
 absl::Status LateBindings::CheckMemory(
-    const LateBinding& binding, absl::Span<const LateBinding> given) const {
+    const Binder& binder, const LateBinding& binding,
+    absl::Span<const LateBinding> given) const {
   const Graph& graph = *program_.plan->graph;
   const Buffer& buffer = graph.buffer(binding.buffer);
   const uint64_t bytes = binding.count * DTypeSize(buffer.dtype);
@@ -140,7 +151,7 @@ absl::Status LateBindings::CheckMemory(
   const auto refuse = [&](const Buffer& other, const void* address,
                           uint64_t other_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("after: late-bound buffer '", buffer.name,
+        absl::StrCat(binder.call(), ": late-bound buffer '", buffer.name,
                      "' overlaps buffer '", other.name, "' in memory: ",
                      SharedBytes(buffer.name, binding.address, bytes,
                                  other.name, address, other_bytes),
@@ -306,10 +317,35 @@ absl::Status LateBindings::CombineUneven(const LateMember& member,
   return absl::OkStatus();
 }
 
+// Each buffer has one writer.
 void LateBindings::Store(uint64_t generation,
                          absl::Span<const LateBinding> given) {
+  const auto all = static_cast<uint32_t>(program_.late_buffers.size());
+  StoreAll({0, all}, generation, given);
+}
+
+void LateBindings::StoreSubmitted(OpId op, uint64_t generation,
+                                  absl::Span<const LateBinding> given) {
+  StoreAll(program_.late_of_op[op.value()], generation, given);
+}
+
+void LateBindings::StoreDropped(OpId op, uint64_t generation) {
+  if (program_.late_of_op.empty()) return;
+  const Span32 own = program_.late_of_op[op.value()];
+  for (uint32_t b = own.begin; b < own.begin + own.count; ++b) {
+    Slot& slot = SlotOf(b, generation);
+    slot.address = nullptr;
+    slot.count =
+        program_.plan->graph->buffer(program_.late_buffers[b].buffer).count;
+    slot.num_counts = 0;
+    slot.generation.store(generation, std::memory_order_release);
+  }
+}
+
+void LateBindings::StoreAll(Span32 own, uint64_t generation,
+                            absl::Span<const LateBinding> given) {
   for (const LateBinding& binding : given) {
-    Slot& slot = SlotOf(IndexOf(binding.buffer), generation);
+    Slot& slot = SlotOf(IndexOf(own, binding.buffer), generation);
     slot.address = binding.address;
     slot.count = binding.count;
     slot.num_counts = static_cast<uint32_t>(binding.counts.size());

@@ -24,13 +24,13 @@ struct LateBinding {
   absl::Span<const uint64_t> counts;
 };
 
-// What the `after` of each writer brought, of the last kRunAhead steps, until
-// the issuer has taken it. A launch has it copied into its members when it is
-// issued; that is safe since a launch of the step before is complete by then:
-// the writer, which this launch waits for, waited for it.
+// What the `after` of each writer, or each submission, brought, of the last
+// kRunAhead steps, until the issuer has taken it. A launch has it copied into
+// its members when it is issued; that is safe since a launch of the step before
+// is complete by then: the writer, which this launch waits for, waited for it.
 //
-// Check and Store: the host, one thread per node. Apply: the issuer, once the
-// launch is due.
+// Check and Store: the host, one thread per node, one for all that is
+// submitted. Apply: the issuer, once the launch is due.
 class LateBindings {
  public:
   static constexpr uint64_t kRunAhead = 8;
@@ -48,6 +48,16 @@ class LateBindings {
 
   // Keeps what Check() has accepted. Step generation - kRunAhead is over.
   void Store(uint64_t generation, absl::Span<const LateBinding> given);
+
+  // Both for collective `op`, which is submitted: where late-bound buffers are
+  // bound at submit.
+  absl::Status CheckSubmitted(OpId op, uint64_t generation,
+                              absl::Span<const LateBinding> given) const;
+  void StoreSubmitted(OpId op, uint64_t generation,
+                      absl::Span<const LateBinding> given);
+  // In place of both: `op` is left out of the step. It has the counts that were
+  // declared, and no memory of the caller's.
+  void StoreDropped(OpId op, uint64_t generation);
 
   // Fills in the late members of `launch` for the step of `generation`.
   absl::Status Apply(uint32_t launch, uint64_t generation);
@@ -78,14 +88,32 @@ class LateBindings {
   Slot& SlotOf(uint32_t buffer, uint64_t generation) const {
     return slots_[buffer * kRunAhead + generation % kRunAhead];
   }
-  absl::Status CheckBinding(const NodeProgram& node,
+  // Who binds some late-bound buffers.
+  struct Binder {
+    OpId op;
+    Span32 own;  // in Program::late_buffers
+    bool submits = false;
+    const char* call() const { return submits ? "submit" : "after"; }
+  };
+  Binder BinderOf(uint32_t node) const {
+    return {.op = program_.nodes[node].op,
+            .own = program_.nodes[node].late_writes};
+  }
+  Binder SubmitterOf(OpId op) const {
+    return {.op = op, .own = program_.late_of_op[op.value()], .submits = true};
+  }
+  absl::Status CheckAll(const Binder& binder, uint64_t generation,
+                        absl::Span<const LateBinding> given) const;
+  void StoreAll(Span32 own, uint64_t generation,
+                absl::Span<const LateBinding> given);
+  absl::Status CheckBinding(const Binder& binder,
                             const LateBinding& given) const;
   // That it overlaps no buffer of the plan and none of `given` before it.
-  absl::Status CheckMemory(const LateBinding& binding,
+  absl::Status CheckMemory(const Binder& binder, const LateBinding& binding,
                            absl::Span<const LateBinding> given) const;
   absl::Status CheckUses(uint32_t buffer, uint64_t generation,
                          absl::Span<const LateBinding> given) const;
-  uint32_t IndexOf(BufferId buffer) const;
+  uint32_t IndexOf(Span32 own, BufferId buffer) const;
   Side FindSide(uint32_t buffer, uint64_t bound_count, uint64_t generation,
                 absl::Span<const LateBinding> given) const;
   absl::Status Combine(const LateMember& member, const Side& input,

@@ -21,7 +21,11 @@ class LateSideFiller {
         index_of_(graph_.buffers().size(), Plan::kNone) {}
 
   absl::Status Run() {
-    RETURN_IF_ERROR(CollectBuffers());
+    if (graph_.late_at_submit()) {
+      CollectOfSubmissions();
+    } else {
+      RETURN_IF_ERROR(CollectBuffers());
+    }
     if (program_.late_buffers.empty()) return absl::OkStatus();
     for (uint32_t i = 0; i < plan_.launches.size(); ++i) {
       RETURN_IF_ERROR(AddLaunch(i));
@@ -71,6 +75,35 @@ class LateSideFiller {
     return absl::OkStatus();
   }
 
+  // In order of the ops, so that those of one submission are neighbours.
+  void CollectOfSubmissions() {
+    std::vector<OpId> ops = binding_.submitted;
+    std::sort(ops.begin(), ops.end());
+    program_.late_of_op.resize(graph_.ops().size());
+    for (OpId op : ops) {
+      Span32& span = program_.late_of_op[op.value()];
+      span.begin = static_cast<uint32_t>(program_.late_buffers.size());
+      for (const Access& access : graph_.op(op).accesses) {
+        const Buffer& buffer = graph_.buffer(access.buffer);
+        if (buffer.ownership != Ownership::kLateBound) continue;
+        if (IndexOf(op, access.buffer) != Plan::kNone) continue;  // in place
+        program_.late_buffers.push_back(
+            {.buffer = access.buffer, .writer = Plan::kNone, .uses = {}});
+        ++span.count;
+      }
+    }
+  }
+
+  // The late-bound buffer that `buffer` is for `op`, or kNone.
+  uint32_t IndexOf(OpId op, BufferId buffer) const {
+    if (!graph_.late_at_submit()) return index_of_[buffer.value()];
+    const Span32 span = program_.late_of_op[op.value()];
+    for (uint32_t b = span.begin; b < span.begin + span.count; ++b) {
+      if (program_.late_buffers[b].buffer == buffer) return b;
+    }
+    return Plan::kNone;
+  }
+
   absl::Status AddLaunch(uint32_t index) {
     const Launch& launch = plan_.launches[index];
     LaunchProgram& to = program_.launches[index];
@@ -85,8 +118,11 @@ class LateSideFiller {
           static_cast<uint32_t>(to.call.members - program_.members.data()) + m;
       const bool reads = HasInput(op.collective.kind);
       const bool writes = HasOutput(op.collective.kind);
-      if (reads) late.input = index_of_[op.collective.input.buffer.value()];
-      if (writes) late.output = index_of_[op.collective.output.buffer.value()];
+      if (reads) late.input = IndexOf(late.op, op.collective.input.buffer);
+      if (writes) late.output = IndexOf(late.op, op.collective.output.buffer);
+      if (graph_.late_at_submit()) {
+        RETURN_IF_ERROR(CheckSubmitted(op, late));
+      }
       if (late.input == Plan::kNone && late.output == Plan::kNone) continue;
       if (launch.way != Way::kSingle && launch.way != Way::kGroup) {
         return absl::InternalError(absl::StrCat(
@@ -102,9 +138,23 @@ class LateSideFiller {
     return absl::OkStatus();
   }
 
+  absl::Status CheckSubmitted(const Op& op, const LateMember& late) const {
+    for (const Access& access : op.accesses) {
+      const Buffer& buffer = graph_.buffer(access.buffer);
+      if (buffer.ownership != Ownership::kLateBound) continue;
+      if (late.input != Plan::kNone || late.output != Plan::kNone) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "session: '", op.name, "' uses late-bound buffer '", buffer.name,
+          "', but nobody submits it, which would bind it"));
+    }
+    return absl::OkStatus();
+  }
+
   // In a launch's own step its address must be known.
   absl::Status CheckWrittenBefore(OpId op, uint32_t late_buffer) const {
-    if (late_buffer == Plan::kNone) return absl::OkStatus();
+    if (late_buffer == Plan::kNone || graph_.late_at_submit()) {
+      return absl::OkStatus();
+    }
     const LateBuffer& late = program_.late_buffers[late_buffer];
     const OpId writer = program_.nodes[late.writer].op;
     const auto& position = plan_.dependencies.position;

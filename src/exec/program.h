@@ -67,10 +67,12 @@ struct LaunchProgram {
   LaneQueue* queue = nullptr;
 };
 
-// A late-bound buffer: the `after` of its writer brings address and count.
+// A late-bound buffer: the `after` of its writer brings address and count. Or,
+// if that is bound at submit, a late-bound buffer of one collective: its
+// submission does.
 struct LateBuffer {
   BufferId buffer;
-  uint32_t writer = 0;      // node
+  uint32_t writer = 0;      // node; Plan::kNone if bound at submit
   uint32_t max_counts = 0;  // the longest `counts` of a collective that uses it
   Span32 uses;              // in Program::late_uses
 };
@@ -128,7 +130,10 @@ struct Program {
   std::vector<commsched_member_t> members;
   std::vector<StagingStep> staging;
   std::vector<CodedStep> coded;
-  std::vector<LateBuffer> late_buffers;  // in order of their writers
+  std::vector<LateBuffer> late_buffers;  // in order of their writers, or ops
+  // In late_buffers, by OpId: what its submission binds. Empty if nothing is
+  // bound at submit.
+  std::vector<Span32> late_of_op;
   std::vector<LateMember> late_members;  // in key order
   std::vector<uint32_t> late_uses;       // late members, by buffer
   std::vector<uint64_t> late_counts;

@@ -159,7 +159,8 @@ void Graph::NoteOp(OpId id) {
                               IsPointToPoint(op(id).collective.kind));
   for (const Access& access : op(id).accesses) {
     has_tiles_ = has_tiles_ || access.region.kind == RegionKind::kTile;
-    if (buffer(access.buffer).ownership == Ownership::kLateBound) {
+    if (!late_at_submit() &&
+        buffer(access.buffer).ownership == Ownership::kLateBound) {
       late_bound_writers_.try_emplace(access.buffer, id);  // the first writes
     }
   }

@@ -42,6 +42,13 @@ class Graph {
   absl::Status Reserve(uint64_t num_ops);
   absl::StatusOr<GroupId> AddGroup(absl::string_view name, int size);
   absl::StatusOr<BufferId> AddBuffer(Buffer buffer);
+  // Late-bound buffers are bound by each collective that uses one, when the
+  // host submits it (a recording): any op may access them, in any order. Before
+  // the first op.
+  void BindLateAtSubmit() { late_bound_writers_.try_emplace(BufferId()); }
+  bool late_at_submit() const {
+    return late_bound_writers_.contains(BufferId());
+  }
   // `op.kind` decides which spec counts; what the kind does not use is reset to
   // its default. For a collective, `op.accesses` is ignored on the way in and
   // made from input and output. A name is 1 to 256 bytes of UTF-8 without NUL,
@@ -58,8 +65,8 @@ class Graph {
   //
   // A late-bound buffer is accessed as a whole only; the first op that does is
   // a compute op that writes and does not read it, and no other compute op
-  // writes it: its address arrives with that op's `after`. Beside it a
-  // collective takes no tile.
+  // writes it: its address arrives with that op's `after`, unless it is bound
+  // at submit. Beside it a collective takes no tile.
   absl::StatusOr<OpId> AddOp(Op op);
   absl::Status AddEdge(ExplicitEdge edge);
   // All or none. O(1) per edge as long as all edges follow the declared order;
@@ -79,7 +86,7 @@ class Graph {
   const Group& group(GroupId id) const { return groups_[id.value()]; }
 
   // The compute op that writes a late-bound buffer; invalid before it is added,
-  // and of other buffers.
+  // of other buffers, and if they are bound at submit.
   OpId LateBoundWriter(BufferId id) const;
   // Whether any op accesses a tile.
   bool has_tiles() const { return has_tiles_; }
@@ -113,6 +120,7 @@ class Graph {
   bool has_tiles_ = false;
   bool has_markers_ = false;
   bool has_point_to_point_ = false;  // any send or receive
+  // If they are bound at submit, the invalid id alone, and no writer.
   absl::flat_hash_map<BufferId, OpId> late_bound_writers_;
 };
 

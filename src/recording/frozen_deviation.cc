@@ -115,6 +115,7 @@ absl::Status FrozenStep::SlowBefore(uint32_t op, Stream* stream) {
     state_[call] = CallState::kAhead;
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(CheckMayDrop("before", awaited));
   RETURN_IF_ERROR(SkipAll(passed_over, due));
   RETURN_IF_ERROR(session_->Before(OpId(call), stream));
   state_[call] = CallState::kOpen;
@@ -174,7 +175,8 @@ absl::Status FrozenStep::SlowAfter(uint32_t op, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status FrozenStep::SlowSubmit(uint32_t op) {
+absl::Status FrozenStep::SlowSubmit(uint32_t op,
+                                    absl::Span<const LateBinding> late) {
   RETURN_IF_ERROR(CheckDeclared("submit", op, OpKind::kCollective));
   Deviate();
   const uint32_t call = PlannedCall(op);
@@ -190,6 +192,7 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         "; declare it an alternative, or submit it once its "
         "segment has been recorded again"));
   }
+  RETURN_IF_ERROR(CheckBound(call, late));
   RETURN_IF_ERROR(GiveWay("submit", op, call));
   NoteCall(op, call);
   if (state_[call] == CallState::kSkipped) {
@@ -199,9 +202,7 @@ absl::Status FrozenStep::SlowSubmit(uint32_t op) {
         " when an op needed a launch behind it"));
   }
   state_[call] = CallState::kDone;
-  spec_.submissions->Note(op, call);
-  return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
-                      : session_->status();
+  return Go(call, late);
 }
 
 bool FrozenStep::Conflicts(uint32_t op, uint32_t call) const {
@@ -237,6 +238,7 @@ absl::Status FrozenStep::GiveWay(const char* what, uint32_t op,
   if (last == kNone) return absl::OkStatus();
   const std::vector<bool> passed_over = ToSkip(kNone, &due);
   RETURN_IF_ERROR(CheckStrictDrop(what, op, last, due));
+  RETURN_IF_ERROR(CheckMayDrop(what, AwaitedBelow(due)));
   return SkipAll(passed_over, due);
 }
 
@@ -318,6 +320,11 @@ void FrozenStep::LeaveOut(uint32_t call) {
 
 absl::Status FrozenStep::FinishCalls() {
   RETURN_IF_ERROR(CheckStrictEnd());
+  std::vector<uint32_t> to_drop;
+  for (uint32_t call = 0; call < num_calls_; ++call) {
+    if (gated_[call] && IsToCome(call)) to_drop.push_back(call);
+  }
+  RETURN_IF_ERROR(CheckMayDrop("step_end", to_drop));
   for (uint32_t call = 0; call < num_calls_; ++call) {
     if (gated_[call] || !IsMissing(call)) continue;
     not_called_.push_back(ops_[call]);
@@ -390,6 +397,19 @@ absl::Status FrozenStep::CheckStrictDrop(const char* what, uint32_t op,
         ", which goes behind ", Quoted(ops_[call]), "; step ", step(),
         " of rank ", spec_.world_rank, " has not submitted '",
         DeclaredOp(ops_[call]).name, "', and the recording is strict"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FrozenStep::CheckMayDrop(
+    const char* what, const std::vector<uint32_t>& calls) const {
+  for (uint32_t call : calls) {
+    if (!spec_.tells_counts[ops_[call]]) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, ": ", Quoted(ops_[call]), " has not been submitted in step ",
+        step(), " of rank ", spec_.world_rank,
+        ", and cannot go without its data: how much it moves is told at each "
+        "submit"));
   }
   return absl::OkStatus();
 }

@@ -43,6 +43,7 @@ class FrozenPlanner {
   absl::StatusOr<Graph> MakeGraph(FrozenPlan* frozen) const {
     const Graph& ops = *spec_.recorded.ops;
     Graph graph;
+    graph.BindLateAtSubmit();
     for (const Group& group : ops.groups()) {
       RETURN_IF_ERROR(graph.AddGroup(group.name, group.size).status());
     }

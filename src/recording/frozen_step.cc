@@ -8,6 +8,7 @@
 #include "comm/hosts.h"
 #include "device/host_device.h"
 #include "plan/host_links.h"
+#include "recording/late_submits.h"
 #include "session/agreement.h"
 
 namespace commsched {
@@ -28,6 +29,8 @@ absl::Status FrozenStep::Init() {
     const bool collective = DeclaredOp(op).kind == OpKind::kCollective;
     ops_.push_back(op);
     gated_.push_back(collective && !spec_.early[op]);
+    late_.push_back(collective &&
+                    LateBoundOf(*spec_.recorded.ops, DeclaredOp(op)).valid());
     calls_of_op_[op].push_back(call);
   }
   // The number of the session is one that the other ranks wait for.
@@ -95,6 +98,7 @@ SessionSpec FrozenStep::MakeSessionSpec() {
   world.rank = spec_.world_rank;
   session.groups.push_back(world);
   for (uint32_t i = 0; i < spec_.addresses.size(); ++i) {
+    if (spec_.addresses[i] == nullptr) continue;
     session.bindings.push_back(
         {BufferId(i), spec_.addresses[i],
          spec_.recorded.ops->buffer(BufferId(i)).bytes()});
@@ -190,14 +194,44 @@ absl::Status FrozenStep::After(uint32_t op, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status FrozenStep::Submit(uint32_t op) {
+absl::Status FrozenStep::Submit(uint32_t op,
+                                absl::Span<const LateBinding> late) {
   if (next_ == num_calls_ || ops_[next_] != op || !IsCollective(next_)) {
-    return SlowSubmit(op);
+    return SlowSubmit(op, late);
   }
-  const uint32_t call = next_++;
-  spec_.submissions->Note(op, call);
-  return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
-                      : session_->status();
+  if (ABSL_PREDICT_FALSE(late_[next_] || !late.empty())) {
+    RETURN_IF_ERROR(CheckBound(next_, late));
+  }
+  return Go(next_++, late);
+}
+
+absl::Status FrozenStep::CheckBound(uint32_t call,
+                                    absl::Span<const LateBinding> late) const {
+  RETURN_IF_ERROR(session_->status());
+  const uint32_t op = ops_[call];
+  RETURN_IF_ERROR(CheckSubmittedWith(*spec_.recorded.ops, OpId(op),
+                                     spec_.tells_counts[op], late));
+  return session_->CheckBound(OpId(call), late);
+}
+
+absl::Status FrozenStep::BufferRelease(BufferId buffer, Stream* stream,
+                                       bool in_step) {
+  // One that was declared since is not the plan's.
+  if (buffer.value() >= spec_.addresses.size()) return session_->status();
+  for (uint32_t call = 0; in_step && call < num_calls_; ++call) {
+    const bool submitted =
+        slow_ ? state_[call] == CallState::kDone : call < next_;
+    if (!submitted || !gated_[call] || session_->IsDue(OpId(call))) continue;
+    for (const Access& access : DeclaredOp(ops_[call]).accesses) {
+      if (access.buffer != buffer) continue;
+      return absl::UnavailableError(absl::StrCat(
+          "buffer_release: ", Quoted(ops_[call]), ", which uses buffer '",
+          spec_.recorded.ops->buffer(buffer).name,
+          "', has been submitted in step ", step(),
+          ", but its launch waits for what the program has yet to call"));
+    }
+  }
+  return session_->BufferRelease(buffer, stream);
 }
 
 }  // namespace commsched

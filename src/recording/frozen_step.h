@@ -23,8 +23,9 @@ struct FrozenStepSpec {
   std::vector<GroupSpec> groups;  // the declared ones
   RecordedOps recorded;           // what it points to outlives the step
   FrozenOrder order;
-  std::vector<bool> early;       // by declared op
-  std::vector<void*> addresses;  // by declared buffer
+  std::vector<bool> early;         // by declared op
+  std::vector<bool> tells_counts;  // by declared op, as RecordedCollective
+  std::vector<void*> addresses;    // by declared buffer; null: late-bound
   PlanOptions options;
   CostProfile profile;
   std::vector<Stream*> lanes;
@@ -48,7 +49,8 @@ struct FrozenStepSpec {
 //   end of the step or when an op needs a launch behind it.
 // - An op that is not planned, or not where it is called, runs alone:
 //   everything in flight is waited for, and the op is, too.
-// - A collective that comes too late or is not planned is an error.
+// - A collective that comes too late or is not planned is an error, and so is a
+//   call for which one that tells its counts would have to go without them.
 // What the program submitted goes before later ops that conflict with it. Of a
 // step that deviates in a way that is news, the log says what went without this
 // rank's data.
@@ -79,7 +81,12 @@ class FrozenStep {
 
   absl::Status Before(uint32_t op, Stream* stream);
   absl::Status After(uint32_t op, Stream* stream);
-  absl::Status Submit(uint32_t op);
+  // `late`: what the collective binds.
+  absl::Status Submit(uint32_t op, absl::Span<const LateBinding> late);
+  // As Session::BufferRelease(). kUnavailable, naming it, if a collective that
+  // uses `buffer` has been submitted and is not due. `in_step`: between
+  // StepBegin() and StepEnd().
+  absl::Status BufferRelease(BufferId buffer, Stream* stream, bool in_step);
 
   // Blocks until `call` of step `step` is complete, a collective that was
   // submitted; kDeadlineExceeded, naming what is not, at `deadline_ns`.
@@ -157,6 +164,10 @@ class FrozenStep {
   // which `op` conflicts, is due.
   absl::Status CheckStrictDrop(const char* what, uint32_t op,
                                uint32_t submitted, uint32_t due) const;
+  // Whether any of `calls` cannot go without this rank's data, and so not for
+  // the sake of `what`.
+  absl::Status CheckMayDrop(const char* what,
+                            const std::vector<uint32_t>& calls) const;
   // Notes that collective `call` was left out.
   void LeaveOut(uint32_t call);
   void LogDeviation() const;
@@ -164,7 +175,19 @@ class FrozenStep {
 
   absl::Status SlowBefore(uint32_t op, Stream* stream);
   absl::Status SlowAfter(uint32_t op, Stream* stream);
-  absl::Status SlowSubmit(uint32_t op);
+  absl::Status SlowSubmit(uint32_t op, absl::Span<const LateBinding> late);
+  // Whether `late` may come with planned call `call`.
+  absl::Status CheckBound(uint32_t call,
+                          absl::Span<const LateBinding> late) const;
+  // The end of each Submit(): nothing is wrong with it.
+  absl::Status Go(uint32_t call, absl::Span<const LateBinding> late) {
+    spec_.submissions->Note(ops_[call], call);
+    if (ABSL_PREDICT_FALSE(late_[call])) {
+      return session_->SubmitBound(OpId(call), late);
+    }
+    return gated_[call] ? session_->Submit(OpId(call), /*drop=*/false)
+                        : session_->status();
+  }
   // `planned`: the call that it would be, or kNone. `is_news`: whether it is
   // not where it was recorded, if its segment is not loose.
   absl::Status BeginAlone(uint32_t op, uint32_t planned, bool is_news);
@@ -194,6 +217,7 @@ class FrozenStep {
   uint32_t num_calls_ = 0;
   std::vector<uint32_t> ops_;                       // by call: the declared op
   std::vector<uint8_t> gated_;                      // by call
+  std::vector<uint8_t> late_;                       // by call: binds something
   std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
   std::vector<Stream*> lanes_;
   int32_t flag_in_ = 0, flag_out_ = 0;

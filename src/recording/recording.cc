@@ -15,6 +15,7 @@
 #include "device/host_device.h"
 #include "exec/bound_ranges.h"
 #include "graph/json.h"
+#include "recording/late_submits.h"
 #include "session/backend_model.h"
 #include "session/group_members.h"
 
@@ -67,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Recording>> Recording::Create(
 
 absl::Status Recording::Init() {
   RETURN_IF_ERROR(CheckSpec(spec_));
+  declared_.BindLateAtSubmit();
   const Device& device = *spec_.world->device(spec_.world_rank);
   if (device.kind() != COMMSCHED_DEVICE_HOST) {
     return absl::UnimplementedError(
@@ -141,12 +143,21 @@ absl::StatusOr<uint32_t> Recording::AddSegment(absl::string_view name) {
 
 absl::StatusOr<BufferId> Recording::AddBuffer(Buffer buffer, void* address) {
   RETURN_IF_ERROR(CheckMayDeclare(0));
-  if (buffer.ownership != Ownership::kBound) {
+  if (buffer.ownership == Ownership::kOwned) {
     return absl::InvalidArgumentError(
-        absl::StrCat("recording: buffer '", buffer.name, "' is not BOUND"));
+        absl::StrCat("recording: buffer '", buffer.name,
+                     "' is OWNED, not BOUND or LATE_BOUND"));
+  }
+  const bool late = buffer.ownership == Ownership::kLateBound;
+  if (late && address != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: buffer '", buffer.name,
+                     "' is LATE_BOUND, but has an address; each submit of a "
+                     "collective that uses it brings one"));
   }
   const uint64_t size = DTypeSize(buffer.dtype);
-  if (address == nullptr || reinterpret_cast<uintptr_t>(address) % size != 0) {
+  if ((address == nullptr && !late) ||
+      reinterpret_cast<uintptr_t>(address) % size != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "recording: the address of buffer '", buffer.name, "' is ",
         address == nullptr ? "NULL" : "not aligned to its element size"));
@@ -178,6 +189,7 @@ absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {
   segment_.push_back(segment);
   alternative_.push_back(false);
   early_.push_back(false);
+  tells_counts_.push_back(false);
   return id;
 }
 
@@ -196,13 +208,41 @@ absl::StatusOr<OpId> Recording::AddCollective(Op op, uint32_t segment,
                      "' is a send or a receive, which cannot run alone; use an "
                      "explicit graph"));
   }
+  RETURN_IF_ERROR(CheckHow(op, how));
   ASSIGN_OR_RETURN(const OpId id, declared_.AddOp(std::move(op)));
   submissions_.Add(declared_.op(id));
   declared_since_ = true;
   segment_.push_back(segment);
   alternative_.push_back(how.alternative);
   early_.push_back(how.early);
+  tells_counts_.push_back(how.tells_counts);
   return id;
+}
+
+absl::Status Recording::CheckHow(const Op& op, RecordedCollective how) const {
+  bool late = false;
+  for (const Access* side : {&op.collective.input, &op.collective.output}) {
+    const uint32_t buffer = side->buffer.value();
+    late |= op.collective.kind != CollectiveKind::kBarrier &&
+            buffer < declared_.buffers().size() &&
+            declared_.buffer(side->buffer).ownership == Ownership::kLateBound;
+  }
+  const auto refuse = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: collective '", op.name, "' ", why));
+  };
+  if (late && how.early) {
+    return refuse("is EARLY, but its submit binds a LATE_BOUND buffer");
+  }
+  if (how.tells_counts && !late) {
+    return refuse("tells its COUNTS, but uses no LATE_BOUND buffer");
+  }
+  if (how.tells_counts && how.alternative) {
+    return refuse(
+        "tells its COUNTS, so that it cannot be an ALTERNATIVE, which may go "
+        "without this rank's data");
+  }
+  return absl::OkStatus();
 }
 
 RecordedOps Recording::Recorded() const {
@@ -368,13 +408,33 @@ absl::Status Recording::RecordAfter(uint32_t op, Stream* stream) {
   return absl::OkStatus();
 }
 
-absl::Status Recording::RecordSubmit(uint32_t op) {
+absl::Status Recording::RecordSubmit(uint32_t op,
+                                     absl::Span<const LateBinding> late) {
   RETURN_IF_ERROR(CheckInStep("submit", op, OpKind::kCollective));
-  absl::Status ran = runner_->Run(OpId(op), info_.steps);
+  if (ABSL_PREDICT_FALSE(
+          !late.empty() ||
+          LateBoundOf(declared_, declared_.op(OpId(op))).valid())) {
+    RETURN_IF_ERROR(
+        CheckSubmittedWith(declared_, OpId(op), tells_counts_[op], late));
+    RETURN_IF_ERROR(runner_->CheckBound(OpId(op), late));
+  }
+  absl::Status ran = runner_->Run(OpId(op), info_.steps, late);
   if (!ran.ok()) return Fail(ran);
   current_.push_back(op);
   submissions_.Note(op, Submissions::kComplete);
   return absl::OkStatus();
+}
+
+// What is recorded is complete when it has been submitted.
+absl::Status Recording::BufferRelease(BufferId buffer, Stream* stream) {
+  RETURN_IF_ERROR(status());
+  if (buffer.value() >= declared_.buffers().size()) {
+    return absl::NotFoundError(absl::StrCat(
+        "buffer_release: buffer ", buffer.value(), " is not among the ",
+        declared_.buffers().size(), " that were declared"));
+  }
+  if (frozen_ == nullptr) return absl::OkStatus();
+  return frozen_->BufferRelease(buffer, stream, in_step_);
 }
 
 absl::Status Recording::Wait(uint32_t op, int64_t timeout_ns) {
@@ -502,6 +562,7 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   spec.recorded = Recorded();
   spec.order = std::move(order);
   spec.early = early_;
+  spec.tells_counts = tells_counts_;
   spec.addresses = addresses_;
   spec.options = spec_.options;
   spec.profile = spec_.profile;

@@ -44,6 +44,8 @@ struct RecordingSpec {
 struct RecordedCollective {
   bool alternative = false;  // planned, though nobody may have submitted it
   bool early = false;        // may go before it is submitted
+  // Each submit tells how much it moves; it cannot go without that.
+  bool tells_counts = false;
 };
 
 enum class RecordingPhase : uint32_t {
@@ -101,10 +103,14 @@ class Recording {
     }
     return RecordAfter(op, stream);
   }
-  absl::Status Submit(uint32_t op) {
-    if (ABSL_PREDICT_TRUE(running_ != nullptr)) return running_->Submit(op);
-    return RecordSubmit(op);
+  // `late`: the late-bound buffers of the collective; read during the call.
+  absl::Status Submit(uint32_t op, absl::Span<const LateBinding> late = {}) {
+    if (ABSL_PREDICT_TRUE(running_ != nullptr)) {
+      return running_->Submit(op, late);
+    }
+    return RecordSubmit(op, late);
   }
+  absl::Status BufferRelease(BufferId buffer, Stream* stream);
   // Any thread, also beside the calls of a step.
   absl::Status Wait(uint32_t op, int64_t timeout_ns);
   absl::Status Drain();
@@ -120,10 +126,11 @@ class Recording {
 
   absl::Status Init();
   absl::Status CheckMayDeclare(uint32_t segment) const;
+  absl::Status CheckHow(const Op& op, RecordedCollective how) const;
   absl::Status CheckInStep(const char* what, uint32_t op, OpKind kind) const;
   absl::Status RecordBefore(uint32_t op, Stream* stream);
   absl::Status RecordAfter(uint32_t op, Stream* stream);
-  absl::Status RecordSubmit(uint32_t op);
+  absl::Status RecordSubmit(uint32_t op, absl::Span<const LateBinding> late);
   // Keeps the first failure, tells the other ranks, and returns it.
   absl::Status Fail(const absl::Status& status);
   void FailLocked(const absl::Status& status)
@@ -148,10 +155,11 @@ class Recording {
 
   // What was declared; grows between steps.
   Graph declared_;
-  std::vector<void*> addresses_;   // by BufferId
-  std::vector<uint32_t> segment_;  // by op
-  std::vector<bool> alternative_;  // by op
-  std::vector<bool> early_;        // by op
+  std::vector<void*> addresses_;    // by BufferId; null: late-bound
+  std::vector<uint32_t> segment_;   // by op
+  std::vector<bool> alternative_;   // by op
+  std::vector<bool> early_;         // by op
+  std::vector<bool> tells_counts_;  // by op
   std::vector<std::string> segments_ = {"step"};
 
   // The calling thread's.

@@ -11,9 +11,11 @@
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "base/wait_registry.h"
+#include "exec/bound_ranges.h"
 #include "exec/flatten.h"
 #include "exec/staging.h"
 #include "plan/planner.h"
+#include "recording/late_submits.h"
 #include "session/backend_model.h"
 
 namespace commsched {
@@ -31,6 +33,7 @@ absl::Status WithContext(const absl::Status& status, absl::string_view what) {
 absl::StatusOr<Graph> GraphOf(const Graph& ops, OpId id,
                               std::vector<BufferId>* buffers) {
   Graph graph;
+  graph.BindLateAtSubmit();
   for (const Group& group : ops.groups()) {
     RETURN_IF_ERROR(graph.AddGroup(group.name, group.size).status());
   }
@@ -90,10 +93,58 @@ absl::Status SerialRunner::Connect() {
   return communicators_.Create(session, /*requests=*/1, /*reads_starts=*/false);
 }
 
-absl::Status SerialRunner::Run(OpId op, uint64_t step) {
+std::vector<LateBinding> SerialRunner::Localize(
+    OpId op, absl::Span<const LateBinding> late) const {
+  const std::vector<BufferId>& buffers = prepared_.at(op)->buffers;
+  std::vector<LateBinding> local(late.begin(), late.end());
+  for (LateBinding& binding : local) {
+    const auto known =
+        std::find(buffers.begin(), buffers.end(), binding.buffer);
+    binding.buffer = BufferId(static_cast<uint32_t>(known - buffers.begin()));
+  }
+  return local;
+}
+
+absl::Status SerialRunner::CheckBound(OpId op,
+                                      absl::Span<const LateBinding> late) {
+  const Op& submitted = spec_.ops->op(op);
+  const BoundRanges memory(*spec_.ops, *spec_.addresses);
+  for (const LateBinding& binding : late) {
+    if (std::none_of(submitted.accesses.begin(), submitted.accesses.end(),
+                     [&](const Access& access) {
+                       return access.buffer == binding.buffer;
+                     })) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "submit: op '", submitted.name, "' binds buffer ",
+          binding.buffer.value(), ", which it does not use late-bound"));
+    }
+    // What is prepared knows the buffers of this collective only.
+    const Buffer& buffer = spec_.ops->buffer(binding.buffer);
+    const uint64_t bytes = binding.count * DTypeSize(buffer.dtype);
+    const BufferId met = memory.Meets(binding.address, bytes);
+    if (!met.valid()) continue;
+    const Buffer& other = spec_.ops->buffer(met);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "submit: late-bound buffer '", buffer.name, "' overlaps buffer '",
+        other.name, "' in memory: ",
+        SharedBytes(buffer.name, binding.address, bytes, other.name,
+                    (*spec_.addresses)[met.value()], other.bytes())));
+  }
+  ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(op));
+  if (prepared->late == nullptr) return absl::OkStatus();
+  return prepared->late->CheckSubmitted(OpId(0), prepared->times + 1,
+                                        Localize(op, late));
+}
+
+absl::Status SerialRunner::Run(OpId op, uint64_t step,
+                               absl::Span<const LateBinding> late) {
   auto run = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const Prepared* prepared, Prepare(op));
-    RETURN_IF_ERROR(CheckPeers(op, step));
+    ASSIGN_OR_RETURN(Prepared * prepared, Prepare(op));
+    RETURN_IF_ERROR(CheckPeers(op, step, late));
+    const uint64_t generation = ++prepared->times;
+    if (prepared->late != nullptr) {
+      prepared->late->StoreSubmitted(OpId(0), generation, Localize(op, late));
+    }
     const Program& program = *prepared->program;
     const auto steps_of = [&](Span32 span) {
       return absl::MakeConstSpan(program.staging.data() + span.begin,
@@ -101,6 +152,9 @@ absl::Status SerialRunner::Run(OpId op, uint64_t step) {
     };
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
       const LaunchProgram& launch = program.launches[i];
+      if (launch.late.count != 0) {
+        RETURN_IF_ERROR(prepared->late->Apply(i, generation));
+      }
       RunStaging(steps_of(launch.staging_in));
       RETURN_IF_ERROR(Launch(GroupId(launch.group), launch.call,
                              absl::StrCat("launch ", program.LaunchName(i))));
@@ -138,7 +192,12 @@ absl::StatusOr<SerialRunner::Prepared*> SerialRunner::Prepare(OpId op) {
   }
   binding.device = device_;
   binding.caller_lanes.assign(plan->num_compute_lanes, true);
+  binding.submitted = {OpId(0)};
   ASSIGN_OR_RETURN(prepared->program, Flatten(std::move(plan), binding));
+  if (!prepared->program->late_buffers.empty()) {
+    prepared->late = std::make_unique<LateBindings>(prepared->program.get());
+  }
+  prepared->buffers = std::move(buffers);
   entry = std::move(prepared);
   return entry.get();
 }
@@ -157,7 +216,8 @@ void SerialRunner::DeclineLocked(size_t group) {
                                        spec_.world_rank, gave_up_);
 }
 
-absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
+absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step,
+                                      absl::Span<const LateBinding> late) {
   const size_t group = spec_.ops->op(op).collective.group.value();
   const GroupSpec& members = spec_.groups[group];
   if (members.ranks.size() == 1) return absl::OkStatus();
@@ -168,7 +228,8 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
     key = KeyLocked(group);
   }
   const std::string& name = spec_.ops->op(op).name;
-  const std::string mine = absl::StrCat(step, " ", op.value(), " ", name);
+  const std::string mine = absl::StrCat(step, " ", op.value(), " '", name, "'",
+                                        AmountText(*spec_.ops, op, late));
   absl::StatusOr<bool> equal = spec_.world->meeting()->MatchAmong(
       members.ranks, key, spec_.world_rank, {Claim::Of("submits", mine)},
       spec_.launch_timeout_ns);
@@ -190,12 +251,15 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step) {
                        spec_.world_rank, mine, spec_.launch_timeout_ns));
   for (size_t i = 0; i < members.ranks.size(); ++i) {
     if (shown[i] == shown[static_cast<size_t>(members.rank)]) continue;
-    const std::vector<std::string> words =
-        absl::StrSplit(shown[i], absl::MaxSplits(' ', 2));
+    const auto words_of = [](const std::string& text) {
+      return std::vector<std::string>(
+          absl::StrSplit(text, absl::MaxSplits(' ', 2)));
+    };
+    const std::vector<std::string> theirs = words_of(shown[i]);
     return absl::FailedPreconditionError(absl::StrCat(
         "recording: on axis ", members.axis, " rank ", spec_.world_rank,
-        " submits '", name, "' of step ", step, ", rank ", members.ranks[i],
-        " '", words.back(), "' of step ", words.front()));
+        " submits ", words_of(mine).back(), " of step ", step, ", rank ",
+        members.ranks[i], " ", theirs.back(), " of step ", theirs.front()));
   }
   return absl::OkStatus();
 }

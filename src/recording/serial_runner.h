@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "comm/plugin/table_support.h"
 #include "device/device.h"
+#include "exec/late_bindings.h"
 #include "exec/program.h"
 #include "graph/graph.h"
 #include "plan/options.h"
@@ -49,10 +50,14 @@ class SerialRunner {
   // Makes the communicators; collective.
   absl::Status Connect();
 
-  // Runs collective `op` of step `step`. A failure breaks the communicators on
-  // all ranks. kFailedPrecondition, naming both, if another member runs
-  // something else.
-  absl::Status Run(OpId op, uint64_t step);
+  // Whether Run() can use `late`, what the submission binds. Local.
+  absl::Status CheckBound(OpId op, absl::Span<const LateBinding> late);
+
+  // Runs collective `op` of step `step`, with `late`, which CheckBound() has
+  // accepted. A failure breaks the communicators on all ranks.
+  // kFailedPrecondition, naming both, if another member runs something else.
+  absl::Status Run(OpId op, uint64_t step,
+                   absl::Span<const LateBinding> late = {});
 
   // `others_know`: no other member waits for what this one would run.
   void Abort(const absl::Status& status, bool others_know);
@@ -61,13 +66,20 @@ class SerialRunner {
   // A plan of one collective, ready to be launched.
   struct Prepared {
     std::unique_ptr<Program> program;
+    std::unique_ptr<LateBindings> late;  // null if nothing is late-bound
+    std::vector<BufferId> buffers;       // by its own buffer ids: the declared
+    uint64_t times = 0;                  // that it has run
     Device* device = nullptr;
     void* staging = nullptr;
     ~Prepared();
   };
 
   absl::StatusOr<Prepared*> Prepare(OpId op);
-  absl::Status CheckPeers(OpId op, uint64_t step);
+  // `late` for the collective as it was prepared: with its own buffer ids.
+  std::vector<LateBinding> Localize(OpId op,
+                                    absl::Span<const LateBinding> late) const;
+  absl::Status CheckPeers(OpId op, uint64_t step,
+                          absl::Span<const LateBinding> late);
   std::string KeyLocked(size_t group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DeclineLocked(size_t group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Launch(GroupId group, const commsched_launch_t& call,

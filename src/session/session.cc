@@ -138,7 +138,11 @@ uint64_t Session::CompletedGenerations(NodeRef node) const {
 
 absl::Status Session::Submit(OpId collective, bool drop) {
   if (ABSL_PREDICT_FALSE(drop)) {
-    parts_.drops->Drop(collective, dispatcher_->steps() + 1);
+    const uint64_t generation = dispatcher_->steps() + 1;
+    if (parts_.late != nullptr) {
+      parts_.late->StoreDropped(collective, generation);
+    }
+    parts_.drops->Drop(collective, generation);
   }
   // One launch, but of a split collective.
   const uint32_t only = parts_.gated_launch[collective.value()];
@@ -150,6 +154,26 @@ absl::Status Session::Submit(OpId collective, bool drop) {
     dispatcher_->Submit(launch.value());
   }
   return parts_.failure.status();
+}
+
+absl::Status Session::CheckBound(OpId collective,
+                                 absl::Span<const LateBinding> late) const {
+  if (parts_.late == nullptr) return absl::OkStatus();
+  return parts_.late->CheckSubmitted(collective, dispatcher_->steps() + 1,
+                                     late);
+}
+
+// What was bound kRunAhead steps ago has been used first.
+absl::Status Session::SubmitBound(OpId collective,
+                                  absl::Span<const LateBinding> late) {
+  const uint64_t generation = dispatcher_->steps() + 1;
+  for (LaunchId launch : parts_.spec.plan->LaunchesOf(collective)) {
+    Event* event = parts_.program->launches[launch.value()].event;
+    if (event == nullptr || generation <= LateBindings::kRunAhead) continue;
+    issuer_->Await(event, generation - LateBindings::kRunAhead);
+  }
+  parts_.late->StoreSubmitted(collective, generation, late);
+  return Submit(collective, /*drop=*/false);
 }
 
 bool Session::IsDue(OpId collective) const {

@@ -89,6 +89,12 @@ class Session final : private Waiter {
   // Once per step for each of SessionSpec::submitted. `drop`: this rank sends
   // zeros and gets no result. Returns status().
   absl::Status Submit(OpId collective, bool drop);
+  // Of a collective with late-bound buffers that are bound at submit: whether
+  // `late` binds them, each once and nothing else, as Submit() may use them.
+  absl::Status CheckBound(OpId collective,
+                          absl::Span<const LateBinding> late) const;
+  // The same with what CheckBound() has accepted; not dropped.
+  absl::Status SubmitBound(OpId collective, absl::Span<const LateBinding> late);
   // Whether all launches of `collective` are due in this step.
   bool IsDue(OpId collective) const;
   // Blocks until `collective`, of the backend's host memory, is complete in

@@ -53,9 +53,9 @@ static void declare(struct recorded* self) {
   reduce.name = "reduce";
   reduce.input.buffer = access.buffer;
   reduce.output.buffer = access.buffer;
-  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flags is 4",
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "flags is 8",
                commsched_recording_add_collective(self->recording, &reduce, 1,
-                                                  4, &self->reduce));
+                                                  8, &self->reduce));
   EXPECT_OK(commsched_recording_add_collective(self->recording, &reduce, 1, 0,
                                                &self->reduce));
 }
@@ -131,6 +131,66 @@ static void test_refused_elsewhere(void) {
   commsched_world_destroy(world);
 }
 
+/* Memory that moves: a submit says where it is. */
+static void test_bound(void) {
+  const int32_t members[1] = {0};
+  const commsched_stream_t here = commsched_stream_caller();
+  commsched_world_t* world = c_new_world(1, "inproc");
+  commsched_recording_desc_t desc = commsched_recording_desc_init();
+  commsched_buffer_desc_t buffer = commsched_buffer_desc_init();
+  commsched_collective_desc_t reduce = commsched_collective_desc_init();
+  commsched_late_binding_t binding;
+  commsched_recording_t* recording = NULL;
+  commsched_group_t* group = NULL;
+  commsched_buffer_id_t moves;
+  commsched_op_id_t op;
+  float memory[4][2] = {{0}};
+  int step;
+  desc.context = c_new_context(world, 0);
+  EXPECT_OK(commsched_group_create(desc.context, "dp", members, 1, &group));
+  desc.groups = &group;
+  desc.num_groups = 1;
+  EXPECT_OK(commsched_recording_create(&desc, &recording));
+  buffer.name = "moves";
+  buffer.dtype = COMMSCHED_F32;
+  buffer.ownership = COMMSCHED_LATE_BOUND;
+  buffer.count = 2;
+  EXPECT_OK(commsched_recording_add_buffer(recording, &buffer, NULL, &moves));
+  reduce.name = "reduce";
+  reduce.kind = COMMSCHED_ALL_REDUCE;
+  reduce.input.buffer = moves;
+  reduce.input.mode = COMMSCHED_READ;
+  reduce.output.buffer = moves;
+  reduce.output.mode = COMMSCHED_WRITE;
+  EXPECT_FAILS(
+      COMMSCHED_INVALID_ARGUMENT, "flags is 8",
+      commsched_recording_add_collective(recording, &reduce, 0, 8, &op));
+  EXPECT_OK(commsched_recording_add_collective(
+      recording, &reduce, 0, COMMSCHED_RECORDING_COUNTS, &op));
+  memset(&binding, 0, sizeof(binding));
+  binding.buffer = moves;
+  for (step = 0; step < 4; ++step) {
+    binding.address = memory[step];
+    binding.count = (uint64_t)(1 + step % 2);
+    EXPECT_OK(commsched_recording_step_begin(recording));
+    EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "'moves' and must bind it",
+                 commsched_recording_submit(recording, op));
+    EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "bindings",
+                 commsched_recording_submit_bound(recording, op, NULL, 1));
+    EXPECT_OK(commsched_recording_submit_bound(recording, op, &binding, 1));
+    EXPECT_OK(commsched_recording_step_end(recording));
+    EXPECT_OK(commsched_recording_buffer_release(recording, moves, here));
+  }
+  EXPECT_NULL("recording",
+              commsched_recording_submit_bound(NULL, op, &binding, 1));
+  EXPECT_NULL("recording",
+              commsched_recording_buffer_release(NULL, moves, here));
+  commsched_recording_destroy(recording);
+  commsched_group_destroy(group);
+  commsched_context_destroy(desc.context);
+  commsched_world_destroy(world);
+}
+
 void test_recording(void) {
   commsched_world_t* world = c_new_world(1, "inproc");
   commsched_recording_info_t info = commsched_recording_info_init();
@@ -164,4 +224,5 @@ void test_recording(void) {
   commsched_context_destroy(self.context);
   commsched_world_destroy(world);
   test_refused_elsewhere();
+  test_bound();
 }

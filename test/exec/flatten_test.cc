@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -341,6 +342,68 @@ TEST_F(LateSidesTest, TwoWritersAreAnError) {
   EXPECT_THAT(Flatten(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                   "late-bound buffer 'late' is written by "
                                   "'bind' and by 'bind'"));
+}
+
+// Each collective has a binding of its own, though both are on one buffer.
+class SubmittedSidesTest : public testing::Test {
+ protected:
+  SubmittedSidesTest() {
+    Graph graph;
+    graph.BindLateAtSubmit();
+    const GroupId dp = graph.AddGroup("dp", 2).value();
+    Buffer buffer;
+    buffer.name = "late";
+    buffer.ownership = Ownership::kLateBound;
+    buffer.count = 8;
+    const BufferId late = graph.AddBuffer(buffer).value();
+    for (const char* name : {"first", "second"}) {
+      Op op;
+      op.name = name;
+      op.kind = OpKind::kCollective;
+      op.collective =
+          test::Spec(CollectiveKind::kAllReduce, dp, Read(late), Write(late));
+      ops_.push_back(graph.AddOp(op).value());
+    }
+    plan_ = BuildPlan(graph, {}, CostProfile{}).value();
+  }
+
+  absl::StatusOr<std::unique_ptr<Program>> Flatten(
+      std::vector<OpId> submitted) {
+    Binding binding;
+    binding.buffer_address = {nullptr};
+    binding.group_rank = {1};
+    binding.issue_inline = true;
+    binding.submitted = std::move(submitted);
+    return commsched::Flatten(plan_, binding);
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  std::vector<OpId> ops_;
+};
+
+TEST_F(SubmittedSidesTest, EachSubmissionBindsItsOwn) {
+  const auto program = Flatten(ops_).value();
+  ASSERT_EQ(program->late_buffers.size(), 2u);
+  for (uint32_t i = 0; i < 2; ++i) {
+    const Span32 own = program->late_of_op[ops_[i].value()];
+    EXPECT_EQ(own.begin, i);
+    EXPECT_EQ(own.count, 1u);
+    EXPECT_EQ(program->late_buffers[i].writer, Plan::kNone);
+    ASSERT_EQ(program->late_buffers[i].uses.count, 1u);
+    const LateMember& member =
+        program->late_members
+            [program->late_uses[program->late_buffers[i].uses.begin]];
+    EXPECT_EQ(member.op, ops_[i]);
+    EXPECT_EQ(member.input, i);
+    EXPECT_EQ(member.output, i);
+  }
+}
+
+TEST_F(SubmittedSidesTest, OneThatNobodySubmitsIsAnError) {
+  EXPECT_THAT(Flatten({ops_[0]}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "'second' uses late-bound buffer 'late', but nobody "
+                       "submits it"));
 }
 
 TEST_F(LateSidesTest, APackedLateMemberIsAnError) {

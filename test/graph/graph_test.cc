@@ -250,6 +250,19 @@ TEST_F(LateBoundTest, TileOnTheOtherSideIsRefused) {
                 "one side is late-bound, the other a tile; input 'fresh'");
 }
 
+TEST_F(LateBoundTest, BoundAtSubmitItIsAnyOpsInAnyOrder) {
+  graph_.BindLateAtSubmit();
+  EXPECT_OK(graph_.AddOp(Collective("c", CollectiveKind::kAllReduce, dp_,
+                                    Whole(w_), Whole(fresh_))));
+  EXPECT_OK(graph_.AddOp(Compute("r", {Whole(fresh_)})));
+  EXPECT_OK(graph_.AddOp(Compute("w", {Whole(fresh_, AccessMode::kWrite)})));
+  EXPECT_OK(graph_.AddOp(Compute("x", {Whole(fresh_, AccessMode::kWrite)})));
+  EXPECT_FALSE(graph_.LateBoundWriter(fresh_).valid());
+  ExpectRefused(Compute("op", {Range(fresh_, 0, 16)}),
+                StatusCode::kInvalidArgument,
+                "accesses a part, not the whole, of late-bound buffer");
+}
+
 TEST_F(GraphTest, ShardNeedsABufferThatTheGroupCanShareEqually) {
   EXPECT_OK(graph_.AddOp(Compute("equal", {Shard(w_, dp_)})));
   ASSERT_OK_AND_ASSIGN(const BufferId odd, graph_.AddBuffer(F32("odd", 18)));
