@@ -174,16 +174,66 @@ COMMSCHED_API commsched_status_t commsched_recording_add_collective(
     commsched_recording_t* recording, const commsched_collective_desc_t* desc,
     uint32_t segment, uint32_t flags, commsched_op_id_t* out_op);
 
+/// Takes an op or a collective away, so that the program can be declared anew
+/// between two steps without a recording of its own: what it no longer has is
+/// removed, what is new is added. Names of what was removed are free again; ids
+/// are not used a second time.
+///
+/// All ranks remove and move the same between the same two steps, and then add
+/// the same; in the next step_begin they compare. The plan, if there is one, is
+/// given up, and the steps from there on are recorded as at first, with the
+/// communicators of the recording.
+///
+/// Threads:   between steps, one thread.
+/// Blocks:    never.
+/// Errors:    INVALID_ARGUMENT     NULL
+///            NOT_FOUND            an unknown id, or one removed before
+///            FAILED_PRECONDITION  within a step
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_recording_remove_op(
+    commsched_recording_t* recording, commsched_op_id_t op);
+
+/// Takes a buffer away: as commsched_recording_remove_op(). The caller's memory
+/// is free once the next step has begun, or after commsched_recording_drain().
+///
+/// Threads:   between steps, one thread.
+/// Blocks:    never.
+/// Errors:    as commsched_recording_remove_op(), and
+///            FAILED_PRECONDITION  an op accesses it (named)
+/// Since:     0.2
+COMMSCHED_API commsched_status_t commsched_recording_remove_buffer(
+    commsched_recording_t* recording, commsched_buffer_id_t buffer);
+
+/// Says that a BOUND buffer is at `address` from the next step on. All ranks
+/// call it, also those whose memory stays, as with
+/// commsched_recording_remove_op(): memory that moves often is LATE_BOUND.
+///
+/// Ownership: as commsched_recording_add_buffer(). The memory before is free
+///            once the next step has begun.
+/// Threads:   between steps, one thread.
+/// Blocks:    never.
+/// Errors:    as commsched_recording_remove_op(), and
+///            INVALID_ARGUMENT  `address` NULL or misaligned; a LATE_BOUND
+///                              buffer
+/// Since:     0.2
+COMMSCHED_API commsched_status_t
+commsched_recording_move_buffer(commsched_recording_t* recording,
+                                commsched_buffer_id_t buffer, void* address);
+
 /// Begins a step.
 ///
 /// Threads:   one at a time, as all calls of a step: their order is the
 ///            program's.
-/// Blocks:    the first one, until all ranks have called.
+/// Blocks:    the first one, and the first after something was removed or
+/// moved,
+///            until all ranks have called.
 /// Errors:    INVALID_ARGUMENT     NULL; two buffers that overlap, as with
 ///                                 commsched_session_create()
 ///            FAILED_PRECONDITION  the previous step has not ended; other ranks
 ///                                 record another number of steps, or strictly;
 ///                                 a group differs between its members (named);
+///                                 ranks that removed, moved or added other
+///                                 things;
 ///                                 another rank was refused its recording
 ///                                 (named)
 ///            ABORTED              another rank aborted or destroyed its
@@ -380,7 +430,8 @@ typedef struct commsched_recording_info {
   commsched_recording_phase_t phase;
   uint32_t segment;  ///< Recorded again, or last.
   uint64_t steps;
-  uint64_t steps_recorded;   ///< Before the first plan.
+  /// Before the first plan, or since something was removed or moved.
+  uint64_t steps_recorded;
   uint64_t plans;            ///< Frozen so far.
   uint64_t rerecordings;     ///< Finished.
   uint64_t steps_deviating;  ///< Steps of this rank that were not the plan's.

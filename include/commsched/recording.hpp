@@ -109,6 +109,15 @@ class Recording : public internal::Handle<commsched_recording_t,
         commsched_recording_add_collective(get(), &desc, segment, flags, &id);
     return internal::ResultOf(code, [&] { return id; });
   }
+  Status Remove(OpId op) {
+    return Status::Of(commsched_recording_remove_op(get(), op));
+  }
+  Status RemoveBuffer(BufferId buffer) {
+    return Status::Of(commsched_recording_remove_buffer(get(), buffer));
+  }
+  Status MoveBuffer(BufferId buffer, void* address) {
+    return Status::Of(commsched_recording_move_buffer(get(), buffer, address));
+  }
 
   // Steps.
 

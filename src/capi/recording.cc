@@ -210,6 +210,32 @@ commsched_status_t commsched_recording_add_collective(
   });
 }
 
+commsched_status_t commsched_recording_remove_op(
+    commsched_recording_t* recording, commsched_op_id_t op) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->RemoveOp(op);
+  });
+}
+
+commsched_status_t commsched_recording_remove_buffer(
+    commsched_recording_t* recording, commsched_buffer_id_t buffer) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->RemoveBuffer(commsched::BufferId(buffer));
+  });
+}
+
+commsched_status_t commsched_recording_move_buffer(
+    commsched_recording_t* recording, commsched_buffer_id_t buffer,
+    void* address) {
+  return AtBoundary([&]() -> absl::Status {
+    RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    return recording->recording->MoveBuffer(commsched::BufferId(buffer),
+                                            address);
+  });
+}
+
 commsched_status_t commsched_recording_step_begin(
     commsched_recording_t* recording) {
   return AtBoundary([&]() -> absl::Status {

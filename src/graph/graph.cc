@@ -166,6 +166,19 @@ void Graph::NoteOp(OpId id) {
   }
 }
 
+// What the graph has had, such as tiles, it may have still: passes only look
+// for more than there is.
+void Graph::ClearOp(OpId id) {
+  op_names_.erase(ops_[id.value()].name);
+  ops_[id.value()] = Op();
+  kinds_[id.value()] = OpKind::kCompute;
+}
+
+void Graph::ClearBuffer(BufferId id) {
+  buffer_names_.erase(buffers_[id.value()].name);
+  buffers_[id.value()] = Buffer();
+}
+
 OpId Graph::LateBoundWriter(BufferId id) const {
   const auto found = late_bound_writers_.find(id);
   return found == late_bound_writers_.end() ? OpId() : found->second;

@@ -68,6 +68,13 @@ class Graph {
   // writes it: its address arrives with that op's `after`, unless it is bound
   // at submit. Beside it a collective takes no tile.
   absl::StatusOr<OpId> AddOp(Op op);
+  // Empties an op, or a buffer that no op accesses: its id stays taken, its
+  // name is free again, and it has none. An empty op is a compute op without
+  // accesses. Of a graph without explicit edges.
+  void ClearOp(OpId id);
+  void ClearBuffer(BufferId id);
+  bool IsClear(OpId id) const { return op(id).name.empty(); }
+  bool IsClear(BufferId id) const { return buffer(id).name.empty(); }
   absl::Status AddEdge(ExplicitEdge edge);
   // All or none. O(1) per edge as long as all edges follow the declared order;
   // else one pass over the graph per call, which is why an import adds its

@@ -26,6 +26,10 @@ absl::Status FrozenStep::CheckDeclared(const char* what, uint32_t op,
         absl::StrCat(what, ": op ", op, " is not among the ", ops.size(),
                      " that were declared"));
   }
+  if (spec_.recorded.ops->IsClear(OpId(op))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": op ", op, " has been removed"));
+  }
   if (ops[op].kind == kind) return session_->status();
   return absl::InvalidArgumentError(
       absl::StrCat(what, ": op '", ops[op].name, "' is ",

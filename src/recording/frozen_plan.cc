@@ -49,8 +49,10 @@ class FrozenPlanner {
     }
     ASSIGN_OR_RETURN(const GroupId world,
                      graph.AddGroup(kWorldGroup, spec_.world_size));
-    for (const Buffer& buffer : ops.buffers()) {
-      RETURN_IF_ERROR(graph.AddBuffer(buffer).status());
+    for (uint32_t i = 0; i < ops.buffers().size(); ++i) {
+      Buffer buffer = ops.buffer(BufferId(i));
+      if (ops.IsClear(BufferId(i))) buffer = Unused(i);
+      RETURN_IF_ERROR(graph.AddBuffer(std::move(buffer)).status());
     }
     for (uint32_t call = 0; call < num_calls_; ++call) {
       RETURN_IF_ERROR(graph.AddOp(OpOf(call)).status());
@@ -58,6 +60,17 @@ class FrozenPlanner {
     }
     RETURN_IF_ERROR(AddDeviation(world, &graph, frozen));
     return graph;
+  }
+
+  // In place of a buffer that has been removed, so that the others keep their
+  // ids. Nobody has to bind it.
+  static Buffer Unused(uint32_t id) {
+    Buffer buffer;
+    buffer.name = absl::StrCat("commsched.removed.", id);
+    buffer.dtype = DType::kU8;
+    buffer.ownership = Ownership::kLateBound;
+    buffer.count = 1;
+    return buffer;
   }
 
   Op OpOf(uint32_t call) const {

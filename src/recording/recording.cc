@@ -100,8 +100,9 @@ Recording::~Recording() {
   const absl::Status gone = absl::AbortedError(
       absl::StrCat("the recording was destroyed ",
                    in_step_ ? "inside step " : "before step ", info_.steps));
-  if (runner_ != nullptr && in_step_)
+  if (runner_ != nullptr && frozen_ == nullptr && in_step_) {
     runner_->Abort(gone, /*others_know=*/false);
+  }
   meetings_.GiveUp(gone);
 }
 
@@ -148,6 +149,14 @@ absl::StatusOr<BufferId> Recording::AddBuffer(Buffer buffer, void* address) {
         absl::StrCat("recording: buffer '", buffer.name,
                      "' is OWNED, not BOUND or LATE_BOUND"));
   }
+  RETURN_IF_ERROR(CheckAddress(buffer, address));
+  ASSIGN_OR_RETURN(const BufferId id, declared_.AddBuffer(std::move(buffer)));
+  addresses_.push_back(address);
+  return id;
+}
+
+absl::Status Recording::CheckAddress(const Buffer& buffer,
+                                     const void* address) const {
   const bool late = buffer.ownership == Ownership::kLateBound;
   if (late && address != nullptr) {
     return absl::InvalidArgumentError(
@@ -156,15 +165,13 @@ absl::StatusOr<BufferId> Recording::AddBuffer(Buffer buffer, void* address) {
                      "collective that uses it brings one"));
   }
   const uint64_t size = DTypeSize(buffer.dtype);
-  if ((address == nullptr && !late) ||
-      reinterpret_cast<uintptr_t>(address) % size != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "recording: the address of buffer '", buffer.name, "' is ",
-        address == nullptr ? "NULL" : "not aligned to its element size"));
+  if ((address != nullptr || late) &&
+      reinterpret_cast<uintptr_t>(address) % size == 0) {
+    return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const BufferId id, declared_.AddBuffer(std::move(buffer)));
-  addresses_.push_back(address);
-  return id;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "recording: the address of buffer '", buffer.name, "' is ",
+      address == nullptr ? "NULL" : "not aligned to its element size"));
 }
 
 absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {
@@ -219,6 +226,61 @@ absl::StatusOr<OpId> Recording::AddCollective(Op op, uint32_t segment,
   return id;
 }
 
+absl::Status Recording::CheckMayChange(BufferId buffer) const {
+  RETURN_IF_ERROR(CheckMayDeclare(0));
+  const size_t declared = declared_.buffers().size();
+  if (buffer.value() < declared && !declared_.IsClear(buffer)) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "recording: buffer ", buffer.value(),
+      buffer.value() < declared ? std::string(" has been removed")
+                                : absl::StrCat(" is not among the ", declared,
+                                               " that were declared")));
+}
+
+absl::Status Recording::RemoveOp(uint32_t op) {
+  RETURN_IF_ERROR(CheckMayDeclare(0));
+  if (op >= declared_.ops().size()) {
+    return absl::NotFoundError(
+        absl::StrCat("recording: op ", op, " is not among the ",
+                     declared_.ops().size(), " that were declared"));
+  }
+  if (declared_.IsClear(OpId(op))) {
+    return absl::NotFoundError(
+        absl::StrCat("recording: op ", op, " has been removed"));
+  }
+  declared_.ClearOp(OpId(op));
+  submissions_.Remove(op);
+  alternative_[op] = false;
+  begins_anew_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Recording::RemoveBuffer(BufferId buffer) {
+  RETURN_IF_ERROR(CheckMayChange(buffer));
+  for (const Op& op : declared_.ops()) {
+    for (const Access& access : op.accesses) {
+      if (access.buffer != buffer) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "recording: buffer '", declared_.buffer(buffer).name,
+          "' is accessed by op '", op.name, "'; remove that first"));
+    }
+  }
+  declared_.ClearBuffer(buffer);
+  addresses_[buffer.value()] = nullptr;
+  begins_anew_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Recording::MoveBuffer(BufferId buffer, void* address) {
+  RETURN_IF_ERROR(CheckMayChange(buffer));
+  RETURN_IF_ERROR(CheckAddress(declared_.buffer(buffer), address));
+  addresses_[buffer.value()] = address;
+  begins_anew_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status Recording::CheckHow(const Op& op, RecordedCollective how) const {
   bool late = false;
   for (const Access* side : {&op.collective.input, &op.collective.output}) {
@@ -266,7 +328,7 @@ absl::Status Recording::Fail(const absl::Status& status) {
 
 void Recording::FailLocked(const absl::Status& status) {
   if (!failure_.Set(status)) return;
-  if (runner_ != nullptr) {
+  if (runner_ != nullptr && frozen_ == nullptr) {
     runner_->Abort(status, /*others_know=*/meetings_.failed());
   }
   meetings_.GiveUp(status);
@@ -281,6 +343,12 @@ absl::Status Recording::StepBegin() {
   if (!connected_) {
     absl::Status connected = Connect();
     if (!connected.ok()) return Fail(connected);
+    begins_anew_ = false;
+  }
+  if (ABSL_PREDICT_FALSE(begins_anew_)) {
+    absl::Status begun = BeginAnew();
+    if (!begun.ok()) return Fail(begun);
+    begins_anew_ = false;
   }
   if (frozen_ != nullptr) {
     if (ABSL_PREDICT_FALSE(declared_since_)) {
@@ -357,6 +425,38 @@ absl::Status Recording::Connect() {
   return absl::OkStatus();
 }
 
+// What other ranks wait for here is done: nobody gives up a plan that another
+// rank still runs.
+absl::Status Recording::BeginAnew() {
+  if (frozen_ != nullptr) RETURN_IF_ERROR(frozen_->session().Drain());
+  const absl::Status ready =
+      BoundRanges(declared_, addresses_).CheckApart("recording");
+  const std::string mine =
+      ready.ok() ? DeclaredHash() : absl::StrCat("!", ready.message());
+  ASSIGN_OR_RETURN(const std::vector<std::string> all, meetings_.Gather(mine));
+  RETURN_IF_ERROR(ready);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == mine) continue;
+    return absl::FailedPreconditionError(
+        all[rank][0] == '!'
+            ? absl::StrCat("rank ", rank, ": ", all[rank].substr(1))
+            : DeclaredOtherwise(rank));
+  }
+  if (frozen_ != nullptr) Replace(nullptr);
+  runner_->Forget();
+  shown_.clear();
+  ignore_agreed_ = false;
+  declared_since_ = false;
+  info_.phase = RecordingPhase::kRecording;
+  info_.steps_recorded = 0;
+  return failure_.status();
+}
+
+std::string Recording::DeclaredOtherwise(size_t rank) const {
+  return absl::StrCat("recording: rank ", rank, " and rank ", spec_.world_rank,
+                      " have declared different groups, buffers or ops");
+}
+
 absl::Status Recording::CheckInStep(const char* what, uint32_t op,
                                     OpKind kind) const {
   RETURN_IF_ERROR(status());
@@ -366,6 +466,10 @@ absl::Status Recording::CheckInStep(const char* what, uint32_t op,
                      declared_.ops().size(), " that were declared"));
   }
   const Op& declared = declared_.op(OpId(op));
+  if (declared_.IsClear(OpId(op))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": op ", op, " has been removed"));
+  }
   if (declared.kind != kind) {
     return absl::InvalidArgumentError(absl::StrCat(
         what, ": op '", declared.name, "' is ",
@@ -586,13 +690,18 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   return failure_.status();
 }
 
-// What was there before goes, the lock released. All of it is complete.
+// What was there before goes, the lock released. All of it is complete. The
+// serial runner stays, for steps that are recorded anew.
 void Recording::Replace(std::unique_ptr<FrozenStep> frozen) {
-  std::unique_ptr<SerialRunner> runner;
+  runner_->Forget();
   MutexLock lock(&mu_);
   frozen_.swap(frozen);
-  runner_.swap(runner);
   while (num_waiters_ != 0) no_waiters_.Wait(&mu_);
+  // An abort that came since it was drained.
+  if (frozen != nullptr) {
+    const absl::Status ended = frozen->session().status();
+    if (!ended.ok()) FailLocked(ended);
+  }
 }
 
 std::string Recording::DeclaredHash() const {
@@ -609,9 +718,7 @@ absl::StatusOr<ShownSteps> Recording::Show(
   ShownSteps shown;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (!absl::StartsWith(all[rank], hash)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("recording: rank ", rank, " and rank ", spec_.world_rank,
-                       " have declared different groups, buffers or ops"));
+      return absl::FailedPreconditionError(DeclaredOtherwise(rank));
     }
     ASSIGN_OR_RETURN(
         std::vector<CallOrder> orders,

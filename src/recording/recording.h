@@ -89,6 +89,12 @@ class Recording {
   absl::StatusOr<OpId> AddCollective(Op op, uint32_t segment,
                                      RecordedCollective how);
 
+  // What takes something away or moves it gives up the plan: all ranks do it
+  // between the same two steps, and record again from the next one on.
+  absl::Status RemoveOp(uint32_t op);
+  absl::Status RemoveBuffer(BufferId buffer);
+  absl::Status MoveBuffer(BufferId buffer, void* address);
+
   absl::Status StepBegin();
   absl::Status StepEnd();
   absl::Status Before(uint32_t op, Stream* stream) {
@@ -126,6 +132,8 @@ class Recording {
 
   absl::Status Init();
   absl::Status CheckMayDeclare(uint32_t segment) const;
+  absl::Status CheckMayChange(BufferId buffer) const;
+  absl::Status CheckAddress(const Buffer& buffer, const void* address) const;
   absl::Status CheckHow(const Op& op, RecordedCollective how) const;
   absl::Status CheckInStep(const char* what, uint32_t op, OpKind kind) const;
   absl::Status RecordBefore(uint32_t op, Stream* stream);
@@ -137,6 +145,8 @@ class Recording {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status Connect();
+  // After something was taken away or moved. Collective.
+  absl::Status BeginAnew();
   absl::Status EndRecordedStep();
   absl::Status EndFrozenStep();
   absl::Status FinishRerecording();
@@ -146,6 +156,8 @@ class Recording {
   // All ranks show `steps`; collective.
   absl::StatusOr<ShownSteps> Show(const std::vector<CallOrder>& steps);
   std::string DeclaredHash() const;
+  // That `rank` has declared something else.
+  std::string DeclaredOtherwise(size_t rank) const;
   RecordedOps Recorded() const;
 
   // Constant after Create.
@@ -165,6 +177,7 @@ class Recording {
   // The calling thread's.
   bool in_step_ = false;
   bool declared_since_ = false;  // since the last step
+  bool begins_anew_ = false;     // in the next step
   bool connected_ = false;
   FrozenStep* running_ = nullptr;  // frozen_ within a step
   std::vector<CallOrder> shown_;   // the latest steps, steps_to_record at most

@@ -59,6 +59,9 @@ class SerialRunner {
   absl::Status Run(OpId op, uint64_t step,
                    absl::Span<const LateBinding> late = {});
 
+  // What has been declared may be another from here on. Nothing is running.
+  void Forget() { prepared_.clear(); }
+
   // `others_know`: no other member waits for what this one would run.
   void Abort(const absl::Status& status, bool others_know);
 

@@ -20,6 +20,10 @@ absl::StatusOr<Submissions::Latest> Submissions::Find(uint32_t op) const {
     }
     entry = &entries_[op];  // Entries stay where they are.
   }
+  if (entry->is_removed.load(std::memory_order_acquire)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wait: op '", entry->name, "' has been removed"));
+  }
   if (!entry->is_collective) {
     return absl::InvalidArgumentError(
         absl::StrCat("wait: op '", entry->name, "' is a compute op"));

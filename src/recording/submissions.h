@@ -29,6 +29,10 @@ class Submissions {
 
   // The next op has been declared.
   void Add(const Op& op);
+  // `op` is no more. Its entry stays.
+  void Remove(uint32_t op) {
+    entries_[op].is_removed.store(true, std::memory_order_release);
+  }
   void BeginStep(uint64_t step) {
     step_.store(step + 1, std::memory_order_release);
   }
@@ -41,7 +45,8 @@ class Submissions {
   }
 
   // The submission of `op` in the step that began last. kInvalidArgument if it
-  // is no collective; kFailedPrecondition, naming it, if there is none.
+  // is no collective, or no more; kFailedPrecondition, naming it, if there is
+  // none.
   absl::StatusOr<Latest> Find(uint32_t op) const;
 
  private:
@@ -53,6 +58,7 @@ class Submissions {
 
     const std::string name;
     const bool is_collective;
+    std::atomic<bool> is_removed{false};
     // 1 + the step, and the call; 0: never submitted.
     std::atomic<uint64_t> latest{0};
   };

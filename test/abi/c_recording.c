@@ -181,6 +181,20 @@ static void test_bound(void) {
     EXPECT_OK(commsched_recording_step_end(recording));
     EXPECT_OK(commsched_recording_buffer_release(recording, moves, here));
   }
+  EXPECT_FAILS(COMMSCHED_FAILED_PRECONDITION, "'moves' is accessed",
+               commsched_recording_remove_buffer(recording, moves));
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "'moves' is LATE_BOUND",
+               commsched_recording_move_buffer(recording, moves, memory));
+  EXPECT_OK(commsched_recording_remove_op(recording, op));
+  EXPECT_OK(commsched_recording_remove_buffer(recording, moves));
+  EXPECT_FAILS(COMMSCHED_NOT_FOUND, "has been removed",
+               commsched_recording_remove_op(recording, op));
+  EXPECT_OK(commsched_recording_step_begin(recording));
+  EXPECT_OK(commsched_recording_step_end(recording));
+  EXPECT_NULL("recording", commsched_recording_remove_op(NULL, op));
+  EXPECT_NULL("recording", commsched_recording_remove_buffer(NULL, moves));
+  EXPECT_NULL("recording",
+              commsched_recording_move_buffer(NULL, moves, memory));
   EXPECT_NULL("recording",
               commsched_recording_submit_bound(NULL, op, &binding, 1));
   EXPECT_NULL("recording",

@@ -263,6 +263,23 @@ TEST_F(LateBoundTest, BoundAtSubmitItIsAnyOpsInAnyOrder) {
                 "accesses a part, not the whole, of late-bound buffer");
 }
 
+TEST_F(GraphTest, WhatIsClearedLeavesItsNameAndKeepsItsId) {
+  ASSERT_OK_AND_ASSIGN(const BufferId b, graph_.AddBuffer(F32("b", 16)));
+  ASSERT_OK_AND_ASSIGN(const OpId op, graph_.AddOp(Compute("op", {Whole(b)})));
+  ASSERT_OK_AND_ASSIGN(const OpId next, graph_.AddOp(Compute("next", {})));
+  graph_.ClearOp(op);
+  graph_.ClearBuffer(b);
+  EXPECT_TRUE(graph_.IsClear(op));
+  EXPECT_TRUE(graph_.IsClear(b));
+  EXPECT_TRUE(graph_.op(op).accesses.empty());
+  EXPECT_FALSE(graph_.IsClear(next));
+  EXPECT_EQ(graph_.op(next).name, "next");
+  EXPECT_THAT(graph_.FindOp("op"), StatusIs(StatusCode::kNotFound, "op"));
+  ASSERT_OK_AND_ASSIGN(const BufferId again, graph_.AddBuffer(F32("b", 8)));
+  EXPECT_NE(again, b);
+  EXPECT_OK(graph_.AddOp(Compute("op", {Whole(again)})));
+}
+
 TEST_F(GraphTest, ShardNeedsABufferThatTheGroupCanShareEqually) {
   EXPECT_OK(graph_.AddOp(Compute("equal", {Shard(w_, dp_)})));
   ASSERT_OK_AND_ASSIGN(const BufferId odd, graph_.AddBuffer(F32("odd", 18)));
