@@ -178,7 +178,9 @@ TEST(AssignLanesTest, RandomKeysHaveOneNumberOnAllRanks) {
     }
     for (const auto& [name, number] : seen) {
       for (const auto& [other, its] : seen) {
-        if (name == other) EXPECT_EQ(number, its);
+        if (name == other) {
+          EXPECT_EQ(number, its);
+        }
       }
     }
   }

@@ -68,7 +68,7 @@ class NamedReductionsTest : public CollectivesTest {
       shape.kind = kKinds[random() % 3];
       shape.reduce_op =
           shape.dtype <= COMMSCHED_BF16
-              ? COMMSCHED_PREMUL_SUM
+              ? commsched_reduce_op_t{COMMSCHED_PREMUL_SUM}
               : COMMSCHED_BAND +
                     static_cast<commsched_reduce_op_t>(random() % 3);
       // No power of two, so that products are rounded.
@@ -85,7 +85,8 @@ TEST_P(CollectivesTest, TheBackendSaysWhatItCanDo) {
   EXPECT_EQ(said & GetParam().capabilities, GetParam().capabilities);
   EXPECT_EQ(said & ~GetParam().capabilities & BackendCase{}.capabilities, 0u);
   const uint32_t reductions = WorldOf(0)->backend()->reductions;
-  EXPECT_EQ(reductions == 0 ? COMMSCHED_BACKEND_BASIC_REDUCTIONS : reductions,
+  EXPECT_EQ(reductions == 0 ? uint32_t{COMMSCHED_BACKEND_BASIC_REDUCTIONS}
+                            : reductions,
             GetParam().reductions);
 }
 

@@ -126,7 +126,10 @@ class Sayer {
     slice_.then = num_b_;
     const std::string text = Text(table->Say(rank_, slice_));
     if (IsBlockOver()) {
-      slice_ = {.topic = "topic", .first = num_a_ + 1, .base = num_b_};
+      slice_ = {};
+      slice_.topic = "topic";
+      slice_.first = num_a_ + 1;
+      slice_.base = num_b_;
     }
     return text;
   }

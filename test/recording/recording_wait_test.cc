@@ -221,7 +221,9 @@ TEST(RecordingProgressTest, TheCallersNeedsNoThread) {
   ExpectAllOk(RunModules(spec, [&](ModulesRank& rank) -> absl::Status {
     for (int t = 0; t < 10; ++t) {
       RETURN_IF_ERROR(rank.Step({0, 1, 2, 3}, t));
-      if (t == 6) EXPECT_EQ(NumProgressThreads(), 0);
+      if (t == 6) {
+        EXPECT_EQ(NumProgressThreads(), 0);
+      }
     }
     return rank.recording().Drain();
   }));
