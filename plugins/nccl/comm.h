@@ -114,6 +114,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void EndJoin();
   void FinishJoin(Outcome outcome);
   void Leave();
+  Outcome LaunchOnStream(const commsched_launch_t& launch, cudaStream_t stream,
+                         std::unique_lock<std::mutex>* lock);
+  // Whether graphs may have launches of it: captures have streams of their own.
+  bool MayBeInGraphs(cudaStream_t stream);
   Outcome LaunchScaled(const commsched_launch_t& launch, cudaStream_t stream);
   ncclRedOp_t ReductionOf(const commsched_launch_t& launch) const;
   Outcome LaunchMembers(const commsched_launch_t& launch, cudaStream_t stream);
@@ -163,6 +167,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Of the warm-up, while it lasts.
   Rank::Scratch warm_up_;
   bool is_expected_ = false;  // Expect() has been called.
+  // Of launches: the first one's; and whether another one had another.
+  cudaStream_t stream_ = nullptr;
+  bool has_stream_ = false;
+  bool has_streams_ = false;
   // How many members have said yes, in units of kYes (comm.cc).
   float num_agreed_ = 0;
   bool registers_ = false;  // All members do.

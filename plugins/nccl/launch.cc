@@ -53,16 +53,34 @@ Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   }
   Outcome outcome = CheckReduction(launch);
   if (!outcome.ok()) return outcome;
-  if (ReducesInOrder(launch)) {
-    outcome = LaunchInOrder(launch, stream, &lock);
-  } else if (IsScaled(launch)) {
-    outcome = LaunchScaled(launch, stream);
+  if (MayBeInGraphs(stream)) {
+    // NCCL looks at an event then, in the mode in which the thread is
+    // (ncclLaunchPrepare() of NCCL 2.28).
+    const OutsideOfCaptures outside(library_);
+    outcome = LaunchOnStream(launch, stream, &lock);
   } else {
-    outcome = InGroup([&] { return LaunchMembers(launch, stream); });
+    outcome = LaunchOnStream(launch, stream, &lock);
   }
   // Where one has been aborted meanwhile, that is why.
   if (!outcome.ok() && has_failed()) outcome = Failure();
   return outcome;
+}
+
+bool Comm::MayBeInGraphs(cudaStream_t stream) {
+  if (!has_stream_) {
+    has_stream_ = true;
+    stream_ = stream;
+  }
+  has_streams_ = has_streams_ || stream != stream_;
+  return has_streams_;
+}
+
+Outcome Comm::LaunchOnStream(const commsched_launch_t& launch,
+                             cudaStream_t stream,
+                             std::unique_lock<std::mutex>* lock) {
+  if (ReducesInOrder(launch)) return LaunchInOrder(launch, stream, lock);
+  if (IsScaled(launch)) return LaunchScaled(launch, stream);
+  return InGroup([&] { return LaunchMembers(launch, stream); });
 }
 
 // "An operator may be destroyed as soon as the last NCCL function which is

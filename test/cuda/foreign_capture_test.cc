@@ -3,10 +3,12 @@
 // callers' must leave that capture whole.
 #include <cuda_runtime_api.h>
 
+#include <memory>
 #include <thread>
 
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
+#include "test/cuda/capture_rig.h"
 #include "test/cuda/gpu_rig.h"
 #include "test/cuda/reduction_step.h"
 #include "test/support/rank_group.h"
@@ -15,6 +17,8 @@
 namespace commsched {
 namespace {
 
+using test::CaptureRank;
+using test::CaptureStep;
 using test::GpuRig;
 using test::ReductionStep;
 
@@ -67,21 +71,62 @@ TEST_F(CudaForeignCaptureTest, AThreadThatWaitsForAStreamBreaksIt) {
   EXPECT_EQ(cudaStreamDestroy(other), cudaSuccess);
 }
 
-// From its creation, which joins communicators, to its end.
-TEST_F(CudaForeignCaptureTest, ASessionLeavesItWhole) {
+// What is connected is connected when it is created.
+TEST_F(CudaForeignCaptureTest, StepsOfASessionAndItsEndLeaveItWhole) {
   for (const bool deterministic : {false, true}) {
     const ReductionStep step(kRanks, Ownership::kOwned);
     PlanOptions options;
     options.deterministic = deterministic;
     GpuRig rig(kRanks, step.graph(), options);
+    std::unique_ptr<Session> sessions[kRanks];
+    test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
+      ASSIGN_OR_RETURN(sessions[rank], Session::Create(rig.Spec(rank)));
+      return absl::OkStatus();
+    }));
     EXPECT_EQ(EndOfCaptureBeside([&] {
-                test::ExpectAllOk(rig.RunSessions(
-                    [&](Session& session, int rank) -> absl::Status {
-                      return RunSteps(&session, step, rig.lane(rank, 0), 5);
-                    }));
+                test::ExpectAllOk(RunRanks(kRanks, [&](int rank) {
+                  const absl::Status status = RunSteps(
+                      sessions[rank].get(), step, rig.lane(rank, 0), 10);
+                  sessions[rank].reset();
+                  return status;
+                }));
               }),
               cudaSuccess);
   }
+}
+
+// Of one rank nothing is connected.
+TEST_F(CudaForeignCaptureTest, TheCreationOfASessionOfOneRankLeavesItWhole) {
+  const ReductionStep step(1, Ownership::kOwned);
+  GpuRig rig(1, step.graph(), {});
+  EXPECT_EQ(EndOfCaptureBeside([&] {
+              test::ExpectAllOk(rig.RunSessions(
+                  [&](Session& session, int rank) -> absl::Status {
+                    return RunSteps(&session, step, rig.lane(rank, 0), 5);
+                  }));
+            }),
+            cudaSuccess);
+}
+
+// NCCL looks at events of its own where graphs have launches of a communicator.
+TEST_F(CudaForeignCaptureTest, StepsBesideAGraphOfTheSessionsLeaveItWhole) {
+  const CaptureStep step(1);
+  GpuRig rig(1, step.graph, {});
+  test::ExpectAllOk(
+      rig.RunSessions([&](Session& session, int number) -> absl::Status {
+        CaptureRank rank(step, &session, &rig, number);
+        RETURN_IF_ERROR(rank.RunPlain(1));
+        RETURN_IF_ERROR(rank.Capture());
+        RETURN_IF_ERROR(session.Drain());
+        absl::Status status;
+        EXPECT_EQ(EndOfCaptureBeside([&] {
+                    status = rank.RunPlain(5);
+                    if (status.ok()) status = rank.Replay(2);
+                    if (status.ok()) status = session.Drain();
+                  }),
+                  cudaSuccess);
+        return status;
+      }));
 }
 
 }  // namespace

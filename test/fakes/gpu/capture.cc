@@ -150,6 +150,15 @@ int CheckUnsafe() {
   return code;
 }
 
+void BreakGlobalCaptures() {
+  if (!IsAnyCapturing()) return;
+  Captures& captures = AllCaptures();
+  const std::lock_guard<std::mutex> lock(captures.mu);
+  for (auto& [id, capture] : captures.all) {
+    if (capture.mode == cudaStreamCaptureModeGlobal) capture.is_valid = false;
+  }
+}
+
 // "The operation is not permitted on an event which was last recorded in a
 // capturing stream" (cudaErrorCapturedEvent), in any mode: relaxed threads are
 // "still prohibited from API calls which necessarily conflict with stream

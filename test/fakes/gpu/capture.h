@@ -30,6 +30,8 @@ int CheckWork(cudaStream_t stream);
 int CheckSynchronize(cudaStream_t stream);
 // ... is "potentially unsafe" (cudaThreadExchangeStreamCaptureMode).
 int CheckUnsafe();
+// The same of a thread that has no capture, and is in the global mode.
+void BreakGlobalCaptures();
 // ... looks at `event`.
 int CheckQuery(cudaEvent_t event);
 

@@ -52,6 +52,10 @@ struct Users {
       users->changed.notify_all();
     });
   }
+  bool Any() {
+    const std::lock_guard<std::mutex> lock(mu);
+    return num != 0;
+  }
   void AwaitNone() {
     std::unique_lock<std::mutex> lock(mu);
     changed.wait(lock, [this] { return num == 0; });
@@ -145,13 +149,22 @@ size_t NeededOf(const Call& call, const ncclComm& comm) {
 // waits for them in the calling thread. NCCL picks another algorithm for
 // another size, with connections of its own. False: one of them is gone.
 bool Connect(const std::vector<Grouped>& calls) {
+  bool is_new = false;
   for (const Grouped& each : calls) {
     Clique& clique = *each.comm->clique;
     const std::lock_guard<std::mutex> lock(clique.mu);
-    clique.connections[ConnectionOf(each.call, each.comm->rank)].insert(
-        each.comm->rank);
+    if (!clique.connections[ConnectionOf(each.call, each.comm->rank)]
+             .insert(each.comm->rank)
+             .second) {
+      continue;
+    }
+    is_new = is_new || NeededOf(each.call, *each.comm) > 1;
     clique.changed.notify_all();
   }
+  // NCCL connects on threads of its own, which begin in the global mode: what
+  // they wait for breaks captures, in whatever mode the caller is. Seen on an
+  // H200.
+  if (is_new) BreakGlobalCaptures();
   for (const Grouped& each : calls) {
     Clique& clique = *each.comm->clique;
     std::unique_lock<std::mutex> lock(clique.mu);
@@ -255,6 +268,9 @@ ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
   }
   if (!ResolveReduction(comm, &call)) return ncclInvalidArgument;
   if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
+  // Where graphs have launches of the communicator, NCCL asks for an event of
+  // its own, and goes on whatever the answer is (ncclLaunchPrepare(), 2.28).
+  if (!IsCapturing(StreamOf(stream)) && comm->graphs->Any()) CheckUnsafe();
   group.push_back({name, comm, stream, call});
   return group_depth == 0 ? EnqueueGroup() : ncclSuccess;
 }
