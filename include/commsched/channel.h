@@ -83,7 +83,7 @@ static inline commsched_channel_desc_t commsched_channel_desc_init(void) {
 typedef struct commsched_channel_op {
   uint64_t struct_size;
   commsched_collective_t kind;
-  commsched_dtype_t dtype;
+  commsched_dtype_t dtype;  ///< Any (docs/types.md).
   commsched_reduce_op_t reduce_op;
   int32_t peer;  ///< SEND, RECV: the other one; rooted kinds: the root.
   uint64_t tag;  ///< SEND, RECV: below 2^63.
@@ -101,6 +101,7 @@ typedef struct commsched_channel_op {
   uint32_t num_counts;
   uint32_t deterministic;  ///< 1: sums in the order of the tree (I4).
   uint64_t user;           ///< For the completion.
+  double scale;            ///< PREMUL_SUM: what each input is multiplied by.
 } commsched_channel_op_t;
 
 static inline commsched_channel_op_t commsched_channel_op_init(void) {

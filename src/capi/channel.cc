@@ -99,6 +99,7 @@ absl::StatusOr<ChannelOp> ReadOp(const commsched_channel_op_t* caller_op) {
   ASSIGN_OR_RETURN(op.deterministic,
                    ToFlag("op.deterministic", given.deterministic));
   op.user = given.user;
+  op.scale = given.scale;
   return op;
 }
 

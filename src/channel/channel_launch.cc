@@ -1,12 +1,13 @@
 #include "channel/channel_launch.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/checked_math.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "channel/travel.h"
 #include "comm/launch_check.h"
 #include "graph/collective_shape.h"
 
@@ -98,44 +99,36 @@ absl::Status CheckCounts(const ChannelGroup& group, const ChannelOp& op) {
   return absl::OkStatus();
 }
 
-absl::Status CheckMask(const ChannelGroup& group, const char* what,
-                       uint32_t mask, uint32_t value, absl::string_view name) {
-  if (mask == 0 || (mask >> value & 1) != 0) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "backend '", group.backend->name, "' does not take ", what, " ", name));
+// Elements of all parts together, as the caller counts them.
+absl::StatusOr<uint64_t> AllElements(const ChannelGroup& group,
+                                     const ChannelOp& op) {
+  absl::optional<uint64_t> all = op.count;
+  if (!op.counts.empty()) {
+    all = 0;
+    for (uint64_t count : op.counts) {
+      if (all) all = CheckedAdd(*all, count);
+    }
+  } else if (NumCounts(group, op.kind) != 0) {
+    all = CheckedMul(op.count, static_cast<uint64_t>(group.size));
+  }
+  if (all) return *all;
+  return absl::InvalidArgumentError("its elements overflow");
 }
 
-// What the backend has said that it takes.
-absl::Status CheckBackend(const ChannelGroup& group,
-                          const commsched_launch_t& call) {
-  const commsched_backend_t& backend = *group.backend;
-  if (call.kind == COMMSCHED_SEND) {
-    RETURN_IF_ERROR(CheckTags(group));
-  } else {
-    RETURN_IF_ERROR(CheckMask(group, "kind", backend.kinds, call.kind,
-                              CollectiveName(call.kind)));
+absl::Status CheckOrder(const ChannelGroup& group, const ChannelOp& op) {
+  if (!op.deterministic || Has(group, COMMSCHED_BACKEND_TREE_SUMS)) {
+    return absl::OkStatus();
   }
-  if (call.kind == COMMSCHED_BARRIER) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckMask(group, "dtype", backend.dtypes, call.dtype,
-                            DTypeName(static_cast<DType>(call.dtype))));
-  if (!IsReducing(KindOf(call.kind))) return absl::OkStatus();
-  RETURN_IF_ERROR(
-      CheckMask(group, "reduction", backend.reductions, call.reduce_op,
-                ReduceOpName(static_cast<ReduceOp>(call.reduce_op))));
-  if (call.deterministic != 0 && !Has(group, COMMSCHED_BACKEND_TREE_SUMS)) {
-    return absl::UnimplementedError(
-        absl::StrCat("backend '", group.backend->name,
-                     "' does not sum in the order of the tree"));
-  }
-  return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("backend '", group.backend->name,
+                   "' does not sum in the order of the tree"));
 }
 
 // What a launch has whatever its kind.
-void Begin(const ChannelOp& op, ChannelLaunch* launch) {
+void Begin(ChannelLaunch* launch) {
   launch->call = {};
   launch->call.struct_size = sizeof(launch->call);
   launch->call.slot = UINT32_MAX;
-  launch->call.dtype = op.dtype;
   launch->members.clear();
   launch->counts.clear();
   launch->bytes = 0;
@@ -146,17 +139,12 @@ void Begin(const ChannelOp& op, ChannelLaunch* launch) {
   launch->is_done = false;
 }
 
-uint64_t ElementBytes(const ChannelLaunch& launch) {
-  return DTypeSize(static_cast<DType>(launch.call.dtype));
-}
-
 // Checks what there is and counts its bytes.
 absl::Status Finish(const ChannelGroup& group, ChannelLaunch* launch) {
   commsched_launch_t& call = launch->call;
   call.num_members = static_cast<uint32_t>(launch->members.size());
   call.members = call.num_members == 0 ? nullptr : launch->members.data();
   RETURN_IF_ERROR(CheckLaunch(call, group.max_members, group.rank, group.size));
-  RETURN_IF_ERROR(CheckBackend(group, call));
   for (const commsched_member_t& member : launch->members) {
     ASSIGN_OR_RETURN(const Extents extents,
                      ExtentsOf(call, member, group.rank, group.size));
@@ -167,24 +155,39 @@ absl::Status Finish(const ChannelGroup& group, ChannelLaunch* launch) {
 
 absl::Status BuildPlain(const ChannelGroup& group, const ChannelOp& op,
                         ChannelLaunch* launch) {
-  launch->call.kind = op.kind;
-  launch->call.reduce_op = op.reduce_op;
-  launch->call.deterministic = op.deterministic ? 1 : 0;
+  commsched_launch_t& call = launch->call;
+  if (op.kind > COMMSCHED_BARRIER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("kind ", op.kind, " is unknown"));
+  }
+  call.kind = op.kind;
+  ASSIGN_OR_RETURN(const uint64_t all, AllElements(group, op));
+  ASSIGN_OR_RETURN(const Travel travel, TravelOf(*group.backend, op.kind,
+                                                 op.dtype, op.reduce_op, all));
   if (op.kind == COMMSCHED_BARRIER) return Finish(group, launch);
-  if (op.kind <= COMMSCHED_RECV && IsRooted(KindOf(op.kind))) {
+  call.dtype = travel.dtype;
+  if (IsReducing(KindOf(op.kind))) {
+    RETURN_IF_ERROR(CheckOrder(group, op));
+    call.reduce_op = travel.reduce_op;
+    call.deterministic = op.deterministic ? 1 : 0;
+    call.scale = op.scale;
+  }
+  if (IsRooted(KindOf(op.kind))) {
     RETURN_IF_ERROR(CheckRoot(group, op));
-    launch->call.root = op.peer;
+    call.root = op.peer;
   }
   commsched_member_t member = {};
   member.input = op.input;
   member.output = op.output;
-  member.count = op.count;
-  if (!op.counts.empty()) {
-    launch->counts.assign(op.counts.begin(), op.counts.end());
+  if (op.counts.empty()) {
+    member.count = op.count * travel.factor;
+  } else {
+    for (uint64_t count : op.counts) {
+      launch->counts.push_back(count * travel.factor);
+    }
     member.counts = launch->counts.data();
-    member.count = 0;
     if (op.kind == COMMSCHED_ALL_TO_ALL) {
-      launch->call.flags = COMMSCHED_LAUNCH_OWN_COUNTS;
+      call.flags = COMMSCHED_LAUNCH_OWN_COUNTS;
     }
   }
   launch->members.push_back(member);
@@ -207,45 +210,45 @@ absl::Status BuildRooted(const ChannelGroup& group, const ChannelOp& op,
   RETURN_IF_ERROR(CheckTags(group));
   RETURN_IF_ERROR(CheckRoot(group, op));
   const bool gathers = op.kind == kGather;
-  RETURN_IF_ERROR(DTypeFromInt(op.dtype).status());
+  ASSIGN_OR_RETURN(const uint64_t all, AllElements(group, op));
+  ASSIGN_OR_RETURN(const Travel travel, TravelOf(*group.backend, COMMSCHED_SEND,
+                                                 op.dtype, COMMSCHED_SUM, all));
+  launch->call.dtype = travel.dtype;
   launch->call.kind = COMMSCHED_SEND;
   launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
   launch->call.tag = gathers ? kGatherTag : kScatterTag;
+  // All parts together fit, and so do these.
   const auto part = [&](int rank) {
-    return op.counts.empty() ? op.count : op.counts[static_cast<size_t>(rank)];
+    return travel.factor * (op.counts.empty()
+                                ? op.count
+                                : op.counts[static_cast<size_t>(rank)]);
   };
   if (group.rank != op.peer) {
     AddTransfer(gathers ? COMMSCHED_SEND : COMMSCHED_RECV, op.peer, op.input,
                 op.output, part(group.rank), launch);
     return Finish(group, launch);
   }
-  const uint64_t element_bytes = ElementBytes(*launch);
+  const uint64_t element_bytes = DTypeSize(static_cast<DType>(travel.dtype));
   const auto* from = static_cast<const char*>(op.input);
   auto* to = static_cast<char*>(op.output);
-  absl::optional<uint64_t> at = 0;  // Bytes in front of the part.
-  for (int rank = 0; rank < group.size; ++rank) {
-    const auto bytes = CheckedMul(part(rank), element_bytes);
-    const auto end = bytes ? CheckedAdd(*at, *bytes) : bytes;
-    if (!end || *end > INT64_MAX) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the parts of ranks 0..", rank, " overflow"));
-    }
-    if (rank == group.rank) {
-      launch->own_input = gathers ? from : from + *at;
-      launch->own_output = gathers ? to + *at : to;
-      launch->own_bytes = *bytes;
-    } else if (gathers) {
-      AddTransfer(COMMSCHED_RECV, rank, nullptr,
-                  to == nullptr ? nullptr : to + *at, part(rank), launch);
-    } else {
-      AddTransfer(COMMSCHED_SEND, rank, from == nullptr ? nullptr : from + *at,
-                  nullptr, part(rank), launch);
-    }
-    at = end;
-  }
-  if (launch->own_bytes != 0 && (from == nullptr || to == nullptr)) {
+  const uint64_t own = part(group.rank);
+  launch->own_bytes = own * element_bytes;
+  if ((from == nullptr && (gathers ? own : all) != 0) ||
+      (to == nullptr && (gathers ? all : own) != 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the ", from == nullptr ? "input" : "output", " of the root is NULL"));
+  }
+  uint64_t at = 0;  // Bytes in front of the part.
+  for (int rank = 0; rank < group.size; ++rank) {
+    if (rank == group.rank) {
+      launch->own_input = gathers ? from : from + at;
+      launch->own_output = gathers ? to + at : to;
+    } else if (gathers) {
+      AddTransfer(COMMSCHED_RECV, rank, nullptr, to + at, part(rank), launch);
+    } else {
+      AddTransfer(COMMSCHED_SEND, rank, from + at, nullptr, part(rank), launch);
+    }
+    at += part(rank) * element_bytes;
   }
   // Nobody else is in the group: there is nothing to launch but the copy.
   if (launch->members.empty()) return absl::OkStatus();
@@ -267,6 +270,7 @@ absl::Status CheckTransfer(const ChannelGroup& group, const ChannelOp& op) {
   }
   RETURN_IF_ERROR(CheckCounts(group, op));
   RETURN_IF_ERROR(CheckPeer(group, op));
+  RETURN_IF_ERROR(CheckTags(group));
   RETURN_IF_ERROR(CheckTag(op.tag));
   return DTypeFromInt(op.dtype).status();
 }
@@ -281,7 +285,7 @@ std::string ChannelKindName(commsched_collective_t kind) {
 
 absl::Status BuildLaunch(const ChannelGroup& group, const ChannelOp& op,
                          ChannelLaunch* launch) {
-  Begin(op, launch);
+  Begin(launch);
   return Named(op, BuildUnnamed(group, op, launch));
 }
 
@@ -290,7 +294,7 @@ absl::Status BuildTransfers(const ChannelGroup& group,
                             absl::Span<const ChannelOp* const> ops,
                             ChannelLaunch* launch) {
   const ChannelOp& first = *ops.front();
-  Begin(first, launch);
+  Begin(launch);
   bool is_mixed = false;
   for (const ChannelOp* op : ops) {
     RETURN_IF_ERROR(Named(*op, CheckTransfer(group, *op)));
@@ -300,16 +304,15 @@ absl::Status BuildTransfers(const ChannelGroup& group,
   launch->call.kind = COMMSCHED_SEND;
   launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
   launch->call.tag = first.tag;
-  if (is_mixed) launch->call.dtype = COMMSCHED_U8;
   for (const ChannelOp* op : ops) {
-    const auto unit =
-        is_mixed ? DTypeSize(static_cast<DType>(op->dtype)) : uint64_t{1};
-    const auto count = CheckedMul(op->count, unit);
-    if (!count) {
-      return Named(*op, absl::InvalidArgumentError(absl::StrCat(
-                            "its ", op->count, " elements overflow")));
-    }
-    AddTransfer(op->kind, op->peer, op->input, op->output, *count, launch);
+    const auto travel = TravelOf(*group.backend, COMMSCHED_SEND, op->dtype,
+                                 COMMSCHED_SUM, op->count);
+    if (!travel.ok()) return Named(*op, travel.status());
+    const uint64_t unit =
+        is_mixed ? DTypeSize(static_cast<DType>(travel->dtype)) : 1;
+    launch->call.dtype = is_mixed ? COMMSCHED_U8 : travel->dtype;
+    AddTransfer(op->kind, op->peer, op->input, op->output, travel->count * unit,
+                launch);
   }
   return Named(first, Finish(group, launch));
 }

@@ -1,6 +1,7 @@
 #include "channel/channel_queue.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -17,6 +18,12 @@ namespace {
 
 // Sends and receives of a batch, and tags in it: more take an allocation.
 constexpr size_t kInlineOps = 16;
+
+// Those of 0.1 may be told once, and of all launches.
+bool ExpectsAgain(const commsched_backend_t& backend) {
+  return backend.comm_expect != nullptr &&
+         backend.launch_bytes > offsetof(commsched_launch_t, tag);
+}
 
 std::vector<uint32_t> Numbers(uint32_t first, uint32_t count) {
   std::vector<uint32_t> numbers;
@@ -35,6 +42,7 @@ ChannelQueue::ChannelQueue(const ChannelQueueSpec& spec)
               .size = static_cast<int>(channel_.group.ranks.size()),
               .max_members = spec.max_members}),
       is_inline_((spec.backend->capabilities & COMMSCHED_BACKEND_INLINE) != 0),
+      expects_again_(ExpectsAgain(*spec.backend)),
       requests_(spec.rank->parker()),
       window_({.max_launches = channel_.max_in_flight,
                .max_bytes = channel_.max_bytes_in_flight}),
@@ -316,10 +324,7 @@ bool ChannelQueue::TryPost(Line* line) {
 absl::Status ChannelQueue::ExpectIfNew(ChannelLaunch* launch) {
   commsched_launch_t& call = launch->call;
   call.slot = shapes_.SlotOf(call);
-  if (call.slot != UINT32_MAX || spec_.backend->comm_expect == nullptr ||
-      spec_.backend->launch_bytes == 0) {
-    return absl::OkStatus();
-  }
+  if (call.slot != UINT32_MAX || !expects_again_) return absl::OkStatus();
   const commsched_launch_t* const grown = shapes_.Grow(call);
   if (grown == nullptr) return absl::OkStatus();
   commsched_launch_t expected = *grown;

@@ -145,6 +145,7 @@ class ChannelQueue final : public Pumped {
   const ChannelSpec& channel_;
   const ChannelGroup group_;
   const bool is_inline_;
+  const bool expects_again_;
   const RunningClock& clock_ = RunningClock::Get();
 
   Failure failure_;

@@ -50,6 +50,7 @@ struct ChannelOp {
   uint64_t count = 0;
   absl::Span<const uint64_t> counts;  // of uneven parts
   bool deterministic = false;
+  double scale = 0;   // of PREMUL_SUM
   uint64_t user = 0;  // Completion::user
 };
 

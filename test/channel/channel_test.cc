@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -138,6 +139,60 @@ TEST_P(ChannelTest, AnAllToAllTellsEachRanksOwnCountsOnly) {
     uneven.counts = counts;
     RETURN_IF_ERROR(RunOp(channel, uneven));
     EXPECT_THAT(out, ElementsAre(1, 2, 2));
+    return absl::OkStatus();
+  }));
+}
+
+// ---- Types ----
+
+TEST_P(ChannelTest, EveryTypeTravels) {
+  ChannelRig rig(GetParam(), 2);
+  EXPECT_OK(rig.Run([](Channel& channel, int rank) -> absl::Status {
+    for (int i = 0; i < kNumDTypes; ++i) {
+      constexpr uint64_t kCount = 3;
+      const uint64_t bytes = kCount * DTypeSize(static_cast<DType>(i));
+      std::vector<char> in(bytes, static_cast<char>(rank + 1));
+      std::vector<char> out(2 * bytes);
+      ChannelOp op = OpOf(COMMSCHED_ALL_GATHER, in.data(), out.data(), kCount);
+      op.dtype = static_cast<commsched_dtype_t>(i);
+      RETURN_IF_ERROR(RunOp(channel, op));
+      EXPECT_EQ(out.front(), 1) << "dtype " << i;
+      EXPECT_EQ(out[bytes], 2) << "dtype " << i;
+      EXPECT_EQ(out.back(), 2) << "dtype " << i;
+    }
+    return absl::OkStatus();
+  }));
+}
+
+TEST_P(ChannelTest, TypesAreReducedAsTheyShould) {
+  ChannelRig rig(GetParam(), 2);
+  EXPECT_OK(rig.Run([](Channel& channel, int rank) -> absl::Status {
+    const auto reduce = [&](void* data, commsched_dtype_t dtype,
+                            commsched_reduce_op_t by, double scale = 0) {
+      ChannelOp op = OpOf(COMMSCHED_ALL_REDUCE, data, data, 1);
+      op.dtype = dtype;
+      op.reduce_op = by;
+      op.scale = scale;
+      return RunOp(channel, op);
+    };
+    char truth = rank == 0 ? 2 : 0;
+    RETURN_IF_ERROR(reduce(&truth, COMMSCHED_BOOL, COMMSCHED_SUM));
+    EXPECT_NE(truth, 0);
+    float complex[2] = {1, static_cast<float>(rank)};
+    RETURN_IF_ERROR(reduce(complex, COMMSCHED_C64, COMMSCHED_SUM));
+    EXPECT_EQ(complex[0], 2);
+    EXPECT_EQ(complex[1], 1);
+    uint16_t bits = rank == 0 ? 0x0ff0 : 0x00ff;
+    RETURN_IF_ERROR(reduce(&bits, COMMSCHED_U16, COMMSCHED_BAND));
+    EXPECT_EQ(bits, 0x00f0);
+    float scaled = static_cast<float>(rank + 1);
+    RETURN_IF_ERROR(reduce(&scaled, COMMSCHED_F32, COMMSCHED_PREMUL_SUM, 0.5));
+    EXPECT_EQ(scaled, 1.5);
+    const absl::Status refused =
+        reduce(&truth, COMMSCHED_F8_E4M3, COMMSCHED_SUM);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("all_reduce: dtype f8_e4m3 is not reduced by sum"));
     return absl::OkStatus();
   }));
 }
