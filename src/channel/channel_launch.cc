@@ -310,7 +310,8 @@ absl::Status BuildTransfers(const ChannelGroup& group,
     if (!travel.ok()) return Named(*op, travel.status());
     const uint64_t unit =
         is_mixed ? DTypeSize(static_cast<DType>(travel->dtype)) : 1;
-    launch->call.dtype = is_mixed ? COMMSCHED_U8 : travel->dtype;
+    launch->call.dtype =
+        is_mixed ? commsched_dtype_t{COMMSCHED_U8} : travel->dtype;
     AddTransfer(op->kind, op->peer, op->input, op->output, travel->count * unit,
                 launch);
   }
