@@ -173,6 +173,10 @@ absl::Status AnAbortBeside(const std::shared_ptr<World>& world, int rank) {
   RETURN_IF_ERROR(failed.steps->Enqueue());
   RETURN_IF_ERROR(healthy.steps->Enqueue());
   RETURN_IF_ERROR(failed.End());
+  // Else rank 0 may still be draining when rank 1 aborts.
+  RETURN_IF_ERROR(of_healthy->meeting()
+                      ->AllGather("before the abort", rank, "", kSplitNs)
+                      .status());
   if (rank == 0) {
     const absl::Status launched = failed.steps->Enqueue();
     if (!launched.ok() && !absl::IsAborted(launched)) return launched;
