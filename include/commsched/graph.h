@@ -45,7 +45,7 @@ enum {
 
 typedef struct commsched_buffer_desc {
   uint64_t struct_size;
-  const char* name;  ///< Unique among buffers; copied.
+  const char* name;         ///< Unique among buffers; copied.
   commsched_dtype_t dtype;  ///< F32 to U8.
   commsched_ownership_t ownership;
   uint64_t count;  ///< Elements, at least 1; LATE_BOUND: at most so many.

@@ -251,20 +251,19 @@ enum {
   ///
   /// It is done once its own sends and receives are, whatever was launched
   /// before it, and nothing that is launched after it waits for it. So a
-  /// receive may be launched long before what it receives is sent: it takes one
-  /// request of max_in_flight, and holds up nothing. Pairs and rings may send
-  /// and receive in any order, as long as all is launched.
+  /// receive may be launched long before its send: it takes one request of
+  /// max_in_flight, and holds up nothing. Pairs and rings may send and receive
+  /// in any order, as long as all is launched.
   ///
-  /// What is sent is not copied without bound: a send may be done only once its
-  /// receive has been launched. Who waits for a send before it launches a
-  /// receive that the other side waits for in the same way may wait for ever.
+  /// A send may be done only once its receive has been launched. Who waits for
+  /// a send before it launches a receive that the other side waits for in the
+  /// same way may wait for ever.
   COMMSCHED_LAUNCH_TAGGED = 1,
   /// Of kind ALL_TO_ALL: `counts` of each member are this rank's own, 2n of n
   /// ranks: how many elements it sends to each, then how many it gets of each.
   /// What it sends to itself it gets. All members of the communicator launch it
-  /// with this flag. Where a rank sends what another one does not expect, that
-  /// one fails, or both do, with an error that names both ranks: nobody waits
-  /// for what does not come.
+  /// with this flag. What another rank does not expect fails there, or on both,
+  /// by an error that names both ranks.
   COMMSCHED_LAUNCH_OWN_COUNTS = 2
 };
 
@@ -365,7 +364,6 @@ typedef struct commsched_member {
 /// progress independently of each other. It, its members and their counts stay
 /// until the launch is done, or the communicator destroyed; a STREAM_ORDERED
 /// backend reads them during the call only.
-///
 /// What is behind `members` is there if `struct_size` says so, or a flag that
 /// needs it is set.
 typedef struct commsched_launch {

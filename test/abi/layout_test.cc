@@ -417,7 +417,8 @@ TEST(LayoutTest, ChannelsKeepTheirFields) {
   EXPECT_OFFSET(commsched_channel_op_t, num_counts, 64);
   EXPECT_OFFSET(commsched_channel_op_t, deterministic, 68);
   EXPECT_OFFSET(commsched_channel_op_t, user, 72);
-  EXPECT_SIZE(commsched_channel_op_t, 80);
+  EXPECT_OFFSET(commsched_channel_op_t, scale, 80);
+  EXPECT_SIZE(commsched_channel_op_t, 88);
   EXPECT_OFFSET(commsched_completion_t, key, 0);
   EXPECT_OFFSET(commsched_completion_t, request, 8);
   EXPECT_OFFSET(commsched_completion_t, user, 16);
