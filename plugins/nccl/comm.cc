@@ -148,7 +148,10 @@ Outcome Comm::AwaitKernels(cudaStream_t stream) {
   };
   Outcome outcome = synchronize();
   if (!outcome.ok() || (is_expected_ && !registers_)) return outcome;
-  // A copy to pageable memory returns once it has been made.
+  // Whoever aborts it takes that memory back. The stream is at rest, so that
+  // the copy, which returns once it has been made, waits for nobody.
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (state_ != State::kWarming) return outcome;
   outcome = library_.CheckCuda(
       "cudaMemcpyAsync",
       library_.cuda.MemcpyAsync(&num_agreed_, barrier_.address, sizeof(float),
