@@ -278,8 +278,9 @@ class CommDriver {
     return status;
   }
   void Fail(const absl::Status& why) {
-    aborter_->OnFailure(why);
+    // As sessions do: who fails because of the abort has been told why.
     world_->Tell(rank_->world_rank(), scope_, why);
+    aborter_->OnFailure(why);
   }
 
   // On a stream: what says that the launch of a request is done.
