@@ -325,15 +325,21 @@ Outcome Comm::Failure() {
   return failure_;
 }
 
-// Who enqueues a launch is not held up by who looks on.
+// Who enqueues a launch is not held up by who looks on; who aborts it is.
 Outcome Comm::Status() {
   Outcome outcome = Failure();
   if (!outcome.ok()) return outcome;
-  const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
-  if (!lock.owns_lock() || state_ != State::kReady) return {};
+  const std::unique_lock<std::mutex> look(look_mu_, std::try_to_lock);
+  if (!look.owns_lock()) return {};
+  ncclComm_t comm = nullptr;
+  {
+    const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+    if (!lock.owns_lock() || state_ != State::kReady) return {};
+    comm = comm_;
+  }
   ncclResult_t result = ncclSuccess;
-  outcome = Check("ncclCommGetAsyncError",
-                  library_.CommGetAsyncError(comm_, &result));
+  outcome =
+      Check("ncclCommGetAsyncError", library_.CommGetAsyncError(comm, &result));
   if (outcome.ok() && result != ncclInProgress) {
     outcome = Check("asynchronous error", result);
   }
@@ -350,6 +356,7 @@ bool Comm::MarkAborted(commsched_status_t status, const std::string& why) {
 }
 
 bool Comm::Take(ncclComm_t* out_comm) {
+  const std::lock_guard<std::mutex> look(look_mu_);
   const std::lock_guard<std::mutex> lock(mu_);
   // One that is being joined is ended by who joins it.
   if (state_ == State::kJoining || state_ == State::kLeaving ||

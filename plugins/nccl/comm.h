@@ -157,7 +157,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const int size_;
   const int group_rank_;
 
-  // Held by launches and by who looks or leaves.
+  // Held from a look at comm_ until NCCL has answered, and by who takes it
+  // away.
+  std::mutex look_mu_;
+  // Inside of look_mu_: held by launches and by who leaves.
   std::mutex mu_;
   std::condition_variable changed_;
   State state_ = State::kNoId;
