@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -320,8 +321,15 @@ TEST_P(PolledFailureTest, ARequestInUseIsRefused) {
 }
 
 TEST_P(FailureTest, AnAbortReachesEveryMemberInFlightAndSticks) {
+  // NCCL connects members in the launch that nobody was told to expect, where
+  // the loss of one may be seen before the reason.
+  std::barrier connected(GetParam().on_cuda ? size() : 1);
   const auto statuses = OnComm([&](int rank, CommDriver& comm) {
     Posted posted(size());
+    if (GetParam().on_cuda) {
+      EXPECT_OK(comm.LaunchAndWait(posted.launch));
+      connected.arrive_and_wait();
+    }
     // The last rank never comes, so the others cannot finish.
     if (rank == size() - 1) {
       comm.Abort(COMMSCHED_UNAVAILABLE, "the cable is out");
