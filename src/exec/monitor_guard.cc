@@ -33,29 +33,20 @@ MonitorGuard& MonitorGuard::Process() {
   return *guard;
 }
 
-MonitorGuard::~MonitorGuard() {
-  if (thread_.joinable()) thread_.join();
-}
+MonitorGuard::~MonitorGuard() = default;
 
 uint64_t MonitorGuard::Watch(const MonitorRound* round, int64_t timeout_ns,
                              std::function<void(const absl::Status&)> fail) {
-  std::unique_lock<std::mutex> lock(mu_);
+  const std::lock_guard<std::mutex> lock(mu_);
   const uint64_t number = ++last_number_;
   watched_[number] = {round, timeout_ns, std::move(fail)};
-  if (is_running_) return number;
-  is_running_ = true;
-  if (thread_.joinable()) {  // Of those that were watched before.
-    std::thread last = std::move(thread_);
-    lock.unlock();
-    last.join();
-    lock.lock();
-  }
+  if (thread_.joinable()) return number;
   absl::StatusOr<std::thread> started =
-      StartThread("the thread that looks after monitors", [this] { Run(); });
+      StartThread("the thread that looks after monitors",
+                  [this, mine = ++thread_number_] { Run(mine); });
   if (started.ok()) {
     thread_ = *std::move(started);
   } else {
-    is_running_ = false;
     Log(LogLevel::kWarning, started.status().message(),
         "; a call of CUDA's that does not return is not found");
   }
@@ -63,10 +54,17 @@ uint64_t MonitorGuard::Watch(const MonitorRound* round, int64_t timeout_ns,
 }
 
 void MonitorGuard::Unwatch(uint64_t number) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return failing_ != number; });
-  watched_.erase(number);
-  if (watched_.empty()) changed_.notify_all();
+  std::thread ended;
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [&] { return failing_ != number; });
+    watched_.erase(number);
+    if (!watched_.empty() || !thread_.joinable()) return;
+    ended = std::move(thread_);
+    ++thread_number_;
+    changed_.notify_all();
+  }
+  ended.join();
 }
 
 MonitorGuard::Watched* MonitorGuard::FindLate(int64_t now_ns) {
@@ -80,9 +78,9 @@ MonitorGuard::Watched* MonitorGuard::FindLate(int64_t now_ns) {
   return nullptr;
 }
 
-void MonitorGuard::Run() {
+void MonitorGuard::Run(uint64_t thread_number) {
   std::unique_lock<std::mutex> lock(mu_);
-  while (!watched_.empty()) {
+  while (thread_number_ == thread_number) {
     const int64_t now_ns = RunningClock::Get().NowNs();
     if (Watched* const late = FindLate(now_ns)) {
       late->has_failed = true;
@@ -101,7 +99,6 @@ void MonitorGuard::Run() {
     }
     changed_.wait_for(lock, std::chrono::nanoseconds(RunningClock::kTickNs));
   }
-  is_running_ = false;
 }
 
 }  // namespace commsched

@@ -79,7 +79,8 @@ class MonitorGuard {
     bool has_failed = false;
   };
 
-  void Run();
+  // Until `thread_number` is not that of the thread any more.
+  void Run(uint64_t thread_number);
   // One that has to be failed, or null.
   Watched* FindLate(int64_t now_ns);
 
@@ -88,8 +89,9 @@ class MonitorGuard {
   std::map<uint64_t, Watched> watched_;
   uint64_t last_number_ = 0;
   uint64_t failing_ = 0;  // The number of which `fail` is running; 0: none.
-  bool is_running_ = false;
+  // While something is watched; joined by who ends the last watch.
   std::thread thread_;
+  uint64_t thread_number_ = 0;
 };
 
 }  // namespace commsched
