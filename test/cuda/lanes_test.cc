@@ -202,9 +202,7 @@ TEST(CudaLanesTest, TheAbortOfAWorldLeavesAnotherOnItsLaneAlone) {
   Job healthy(axes, LaneBudget::kLanes);
   Job aborted({"dp"});
   const NumLanes num_lanes;
-  const uint64_t reduces = fake_gpu_num_calls("ncclAllReduce");
-  // All communicators are joined and warmed up; and the step of rank 0.
-  const uint64_t until = reduces + 2 * kRanks * (axes.size() + 1) + 1;
+  std::atomic<bool> is_launched{false};
   test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
     ASSIGN_OR_RETURN(const auto lives,
                      healthy.Connect(healthy.rig.world(), 0, rank));
@@ -214,10 +212,9 @@ TEST(CudaLanesTest, TheAbortOfAWorldLeavesAnotherOnItsLaneAlone) {
       // Its kernel waits for rank 1, in front of all that comes on that lane.
       RETURN_IF_ERROR(
           RunStep(fails.get(), aborted.step, aborted.rig.lane(rank, 0)));
+      is_launched = true;
     } else {
-      while (fake_gpu_num_calls("ncclAllReduce") < until) {
-        std::this_thread::yield();
-      }
+      EXPECT_TRUE(test::Await([&] { return is_launched.load(); }));
       fails->Abort("enough");
     }
     RETURN_IF_ERROR(healthy.Run(lives.get(), rank, 3));

@@ -212,6 +212,7 @@ TEST(RecordingAnewTest, WhatWasRemovedIsRefused) {
         RETURN_IF_ERROR(recording.Submit(buckets.reduce(b)));
       }
       RETURN_IF_ERROR(recording.StepEnd());
+      RETURN_IF_ERROR(recording.Drain());
     }
     return absl::OkStatus();
   }));
