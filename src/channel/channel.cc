@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "channel/channel_meeting.h"
+#include "device/event_by.h"
 #include "device/host_event.h"
 #include "session/binding.h"
 
@@ -28,28 +29,6 @@ absl::Status CheckLimit(absl::string_view name, uint32_t value, uint32_t most) {
   return absl::InvalidArgumentError(
       absl::StrCat("channel: ", name, " is ", value, ", outside 1..", most));
 }
-
-// Another event, for who waits for no longer than until a deadline.
-class EventBy final : public Event {
- public:
-  EventBy(HostEvent* event, int64_t deadline_ns)
-      : event_(*event), deadline_ns_(deadline_ns) {}
-
-  bool IsComplete(uint64_t generation) const override {
-    return event_.IsComplete(generation) ||
-           SystemClock::Get().NowNs() >= deadline_ns_;
-  }
-  void Synchronize(uint64_t generation) override {
-    event_.SynchronizeUntil(generation, deadline_ns_);
-  }
-  void AddListener(Parker* /*listener*/) override {}
-  void Poison() override {}
-  void Complete(uint64_t /*generation*/) override {}
-
- private:
-  HostEvent& event_;
-  const int64_t deadline_ns_;
-};
 
 // Of a channel whose launches may not have ended: until the process does.
 void Keep(std::unique_ptr<ChannelQueue> queue) {

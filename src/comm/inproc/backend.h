@@ -47,7 +47,7 @@ class InprocBackend {
       ABSL_GUARDED_BY(mu_);
 };
 
-// Ranks are threads of one process. See inproc_comm.h.
+// Ranks are threads of one process. See comm.h.
 const commsched_backend_t* InprocTable();
 
 }  // namespace commsched
