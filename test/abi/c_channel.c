@@ -109,9 +109,15 @@ static void test_refusals(commsched_channel_t* channel) {
   EXPECT(request == 77 && done == 77);
 }
 
+struct rank {
+  commsched_context_t* context;
+  pthread_barrier_t* ended; /* all requests of both ranks */
+};
+
 /* One rank, from create to destroy. */
 static void* run_rank(void* user) {
-  commsched_context_t* context = (commsched_context_t*)user;
+  const struct rank* self = (const struct rank*)user;
+  commsched_context_t* context = self->context;
   const int32_t rank = commsched_context_rank(context);
   const commsched_stream_t caller = commsched_stream_caller();
   commsched_group_t* group = group_of_all(context);
@@ -162,6 +168,7 @@ static void* run_rank(void* user) {
   op.kind = COMMSCHED_BARRIER;
   EXPECT_OK(commsched_channel_submit(channel, &op, caller, &request));
   EXPECT_OK(commsched_channel_wait(channel, request, INT64_MAX));
+  pthread_barrier_wait(self->ended);
   if (rank == 0) {
     commsched_channel_abort(channel, "enough");
     EXPECT_FAILS(COMMSCHED_ABORTED, "enough",
@@ -203,14 +210,21 @@ static void test_creation(commsched_context_t* first,
 void test_channel(void) {
   commsched_world_t* world = c_new_world(2, "inproc");
   commsched_context_t* contexts[2];
+  pthread_barrier_t ended;
+  struct rank ranks[2];
   pthread_t other;
   contexts[0] = c_new_context(world, 0);
   contexts[1] = c_new_context(world, 1);
   test_completions();
   test_creation(contexts[0], contexts[1]);
-  EXPECT(pthread_create(&other, NULL, run_rank, contexts[1]) == 0);
-  run_rank(contexts[0]);
+  pthread_barrier_init(&ended, NULL, 2);
+  ranks[0].context = contexts[0];
+  ranks[1].context = contexts[1];
+  ranks[0].ended = ranks[1].ended = &ended;
+  EXPECT(pthread_create(&other, NULL, run_rank, &ranks[1]) == 0);
+  run_rank(&ranks[0]);
   pthread_join(other, NULL);
+  pthread_barrier_destroy(&ended);
   commsched_context_destroy(contexts[1]);
   commsched_context_destroy(contexts[0]);
   commsched_world_destroy(world);

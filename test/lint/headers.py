@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compiles every header by itself: headers.py ROOT CC CXX public|internal
+"""Compiles every header by itself: headers.py ROOT CC CXX public|internal [CUDA]
 
 public: include/commsched/*.h as C99 and C++17, *.hpp as C++17.
 internal: src/*/*.h as C++20, less those that a file includes before anything
 else: the preset release compiles these, and thread-safety does so without
-precompiled headers.
+precompiled headers. CUDA is the folder of CUDA's headers; without it those that
+include them are left out.
 """
 
 import concurrent.futures
@@ -35,7 +36,12 @@ def included_first(root):
     return found
 
 
-def commands(root, kind, cc, cxx):
+def includes_cuda(root, path):
+    return any(line.startswith("#include <cuda")
+               for line in sources.read_lines(root, path))
+
+
+def commands(root, kind, cc, cxx, cuda):
     """(header, compiler command that reads the source from stdin)."""
     as_c = [cc, "-xc", "-std=c99"]
     if kind == "public":
@@ -47,10 +53,12 @@ def commands(root, kind, cc, cxx):
             yield name, [cxx, "-xc++", "-std=c++17"] + flags
     else:
         flags = ["-I", str(root / "src"), "-I", str(root / "include")]
+        if cuda:
+            flags += ["-isystem", cuda]
         built = included_first(root)
         for path in sources.files(root, "src", suffixes={".h"}):
             name = path.relative_to("src")
-            if name not in built:
+            if name not in built and (cuda or not includes_cuda(root, path)):
                 yield name, [cxx, "-xc++", "-std=c++20"] + flags
 
 
@@ -68,16 +76,17 @@ def problem(header, command):
     return f"{header} ({command[2]}): {result.stderr}"
 
 
-def violations(root, kind, cc, cxx):
+def violations(root, kind, cc, cxx, cuda=None):
     """One text per header that does not compile alone."""
-    work = list(commands(root, kind, cc, cxx))
+    work = list(commands(root, kind, cc, cxx, cuda))
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(lambda job: problem(*job), work))
     return len(work), [text for text in found if text]
 
 
 if __name__ == "__main__":
-    count, problems = violations(pathlib.Path(sys.argv[1]), sys.argv[4],
-                                 sys.argv[2], sys.argv[3])
+    root, cc, cxx, kind, *cuda = sys.argv[1:]
+    count, problems = violations(pathlib.Path(root), kind, cc, cxx,
+                                 cuda[0] if cuda else None)
     print("\n".join(problems) or f"{count} compilations, all clean")
     sys.exit(1 if problems or count == 0 else 0)
