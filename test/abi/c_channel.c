@@ -1,4 +1,5 @@
 /* Channels and completions from C. */
+#define _POSIX_C_SOURCE 200809L /* barriers */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
