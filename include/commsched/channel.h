@@ -13,8 +13,9 @@
 ///
 /// A failure is the channel's: the first one sticks, every member learns of it,
 /// every later call returns it, and all that has not finished finishes with it.
-/// Buffers of requests that had not finished then must stay until the channel
-/// is destroyed.
+/// A rank that is lost fails the channels of its groups, and no others. Buffers
+/// of requests that had not finished then must stay until the channel is
+/// destroyed.
 #ifndef COMMSCHED_CHANNEL_H_
 #define COMMSCHED_CHANNEL_H_
 

@@ -79,6 +79,7 @@ absl::Status Channel::Connect() {
   session.world_rank = spec_.world_rank;
   session.instance = ChannelScope(spec_);
   session.groups = {spec_.group};
+  session.members = spec_.group.ranks;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
   session.max_members = MaxMembers(spec_);
   return communicators_.Create(session,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/running_clock.h"
@@ -36,8 +37,14 @@ absl::Status JobPart::Named(const absl::Status& status,
                                        {{absl::StrCat(id_, "/"), ""}})));
 }
 
-bool FailureBoard::Concerns(const Loss& loss, const JobPart& part) {
+bool FailureBoard::IsIn(const Loss& loss, const JobPart& part) {
   return loss.rank == kEveryRank || part.Find(loss.rank) >= 0;
+}
+
+bool FailureBoard::Concerns(const Loss& loss, const Concern& concern) {
+  if (!IsIn(loss, *concern.part)) return false;
+  if (loss.rank == kEveryRank || concern.members.empty()) return true;
+  return absl::c_linear_search(concern.members, loss.rank);
 }
 
 // Messages of a part of the job number ranks as it does, those of the job do
@@ -54,31 +61,30 @@ void FailureBoard::Tell(const Told& told) {
   }
 }
 
-const FailureBoard::Loss* FailureBoard::FindLossLocked(const JobPart& part) {
+const FailureBoard::Loss* FailureBoard::FindLossLocked(const Concern& concern) {
   for (const Loss& loss : lost_) {
-    if (Concerns(loss, part)) return &loss;
+    if (Concerns(loss, concern)) return &loss;
   }
   return nullptr;
 }
 
 void FailureBoard::Watch(const std::shared_ptr<FailureWatcher>& watcher,
-                         std::shared_ptr<const JobPart> part, int rank,
-                         uint64_t scope) {
+                         Concern concern) {
   absl::Status failure;
   {
     MutexLock lock(&mu_);
     std::erase_if(watchers_, [](const Watching& other) {
       return other.watcher.expired();
     });
-    watchers_.push_back({watcher, part, rank, scope});
-    const auto failed = failures_.find(scope);
-    if (failed != failures_.end() && failed->second.first != rank) {
+    const auto failed = failures_.find(concern.scope);
+    if (failed != failures_.end() && failed->second.first != concern.rank) {
       failure = failed->second.second;
-      NoteFailureLocked(*part);
+      NoteFailureLocked(*concern.part);
     }
-    if (const Loss* const loss = FindLossLocked(*part)) {
-      failure = AsSeenBy(*part, *loss);
+    if (const Loss* const loss = FindLossLocked(concern)) {
+      failure = AsSeenBy(*concern.part, *loss);
     }
+    watchers_.push_back({watcher, std::move(concern)});
   }
   if (!failure.ok()) watcher->OnFailure(failure);
 }
@@ -89,10 +95,11 @@ void FailureBoard::OnLost(int rank, const absl::Status& why) {
   {
     MutexLock lock(&mu_);
     const Loss loss = {rank, why, RunningClock::Get().NowNs()};
-    for (const Watching& watching : watchers_) {
-      const JobPart& part = *watching.part;
-      if (!Concerns(loss, part) || FindLossLocked(part) != nullptr) continue;
-      told.emplace_back(watching.watcher, AsSeenBy(part, loss));
+    for (const auto& [watcher, concern] : watchers_) {
+      if (!Concerns(loss, concern) || FindLossLocked(concern) != nullptr) {
+        continue;
+      }
+      told.emplace_back(watcher, AsSeenBy(*concern.part, loss));
     }
     lost_.push_back(loss);
   }
@@ -106,10 +113,10 @@ void FailureBoard::OnFailed(int rank, uint64_t scope, const absl::Status& why) {
     if (!failures_.emplace(scope, std::make_pair(rank, why)).second) return;
     // Whoever watches a part of the job says so when it comes to watch.
     if ((scope & kPartsBit) == 0) NoteFailureLocked(JobPart());
-    for (const Watching& watching : watchers_) {
-      if (watching.scope != scope || watching.rank == rank) continue;
-      NoteFailureLocked(*watching.part);
-      told.emplace_back(watching.watcher, why);
+    for (const auto& [watcher, concern] : watchers_) {
+      if (concern.scope != scope || concern.rank == rank) continue;
+      NoteFailureLocked(*concern.part);
+      told.emplace_back(watcher, why);
     }
   }
   Tell(told);
@@ -133,8 +140,9 @@ int64_t FailureBoard::FailedSinceNs(const JobPart& part) {
   MutexLock lock(&mu_);
   const auto failed = failed_ns_.find(part.id());
   const int64_t failed_ns = failed == failed_ns_.end() ? 0 : failed->second;
-  const Loss* const loss = FindLossLocked(part);
-  if (loss == nullptr) return failed_ns;
+  const auto loss = absl::c_find_if(
+      lost_, [&part](const Loss& each) { return IsIn(each, part); });
+  if (loss == lost_.end()) return failed_ns;
   return failed_ns == 0 ? loss->at_ns : std::min(failed_ns, loss->at_ns);
 }
 

@@ -58,9 +58,10 @@ class JobPart {
   absl::flat_hash_map<int, int> rank_of_;
 };
 
-// Ranks of a job that are lost concern the worlds that they are ranks of;
-// failures concern who watches their scope, a number that all ranks give the
-// same thing. What has happened is told to those that come later, too.
+// Ranks of a job that are lost concern the worlds that they are ranks of, and
+// in them whoever watches these ranks; failures concern who watches their
+// scope, a number that all ranks give the same thing. What has happened is told
+// to those that come later, too.
 //
 // Thread-safe.
 class FailureBoard {
@@ -73,14 +74,20 @@ class FailureBoard {
   FailureBoard(const FailureBoard&) = delete;
   FailureBoard& operator=(const FailureBoard&) = delete;
 
-  // `watcher`, of rank `rank` of the job, in the world `part`, is told of ranks
-  // of that world that are lost, and of other ranks' failures of `scope`; at
-  // once if there was one, and while it lives.
-  void Watch(const std::shared_ptr<FailureWatcher>& watcher,
-             std::shared_ptr<const JobPart> part, int rank, uint64_t scope);
+  // Whose failures a watcher of rank `rank` of the job is told of.
+  struct Concern {
+    std::shared_ptr<const JobPart> part;  // the world that it lives in
+    int rank = 0;
+    uint64_t scope = 0;
+    // Ranks of the job whose loss concerns it; empty: all of `part`.
+    std::vector<int> members;
+  };
+  // `watcher` is told of the first of those ranks that is lost, and of other
+  // ranks' failures of the scope; at once if there was one, and while it lives.
+  void Watch(const std::shared_ptr<FailureWatcher>& watcher, Concern concern);
 
   // `rank` of the job is lost, which `why` says of it, or all are. Of those
-  // that concern a world, the first counts.
+  // that concern a watcher, the first counts.
   void OnLost(int rank, const absl::Status& why);
   // `rank` of the job has failed with `why` in `scope`, of which the first
   // failure counts.
@@ -97,9 +104,7 @@ class FailureBoard {
  private:
   struct Watching {
     std::weak_ptr<FailureWatcher> watcher;
-    std::shared_ptr<const JobPart> part;
-    int rank = 0;
-    uint64_t scope = 0;
+    Concern concern;
   };
   struct Loss {
     int rank = 0;
@@ -109,10 +114,11 @@ class FailureBoard {
   using Told =
       std::vector<std::pair<std::weak_ptr<FailureWatcher>, absl::Status>>;
 
-  static bool Concerns(const Loss& loss, const JobPart& part);
+  static bool IsIn(const Loss& loss, const JobPart& part);
+  static bool Concerns(const Loss& loss, const Concern& concern);
   static absl::Status AsSeenBy(const JobPart& part, const Loss& loss);
   static void Tell(const Told& told);
-  const Loss* FindLossLocked(const JobPart& part)
+  const Loss* FindLossLocked(const Concern& concern)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteFailureLocked(const JobPart& part)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

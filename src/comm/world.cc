@@ -319,8 +319,13 @@ void World::ReleaseRank(int rank) {
 // ---- Failures ----
 
 void World::Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
-                  uint64_t scope) {
-  board_->Watch(watcher, part_, part_->JobRank(rank), ScopeOf(scope));
+                  uint64_t scope, absl::Span<const int> members) {
+  FailureBoard::Concern concern = {.part = part_,
+                                   .rank = part_->JobRank(rank),
+                                   .scope = ScopeOf(scope),
+                                   .members = {}};
+  for (int member : members) concern.members.push_back(part_->JobRank(member));
+  board_->Watch(watcher, std::move(concern));
 }
 
 void World::Tell(int rank, uint64_t scope, const absl::Status& why) {

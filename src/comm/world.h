@@ -135,11 +135,12 @@ class World : public std::enable_shared_from_this<World> {
   absl::Status AcquireRank(int rank);
   void ReleaseRank(int rank);
 
-  // `watcher`, of `rank`, is told of the first rank of this world that is lost,
-  // and of failures of `scope`, which is a number that all ranks give the same
-  // thing; at once if there was one, and while it lives.
+  // `watcher`, of `rank`, is told of the first of `members` that is lost, which
+  // are ranks of this world, or all of them if it is empty; and of failures of
+  // `scope`, which is a number that all ranks give the same thing; at once if
+  // there was one, and while it lives.
   void Watch(const std::shared_ptr<FailureWatcher>& watcher, int rank,
-             uint64_t scope);
+             uint64_t scope, absl::Span<const int> members = {});
   // `rank` has failed with `why`, which names it: all others learn of it. Never
   // blocks. The first failure of a scope counts.
   void Tell(int rank, uint64_t scope, const absl::Status& why);

@@ -127,7 +127,7 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
     RETURN_IF_ERROR(CreateOne(spec, number, id, requests));
     in_order_.push_back(number);
   }
-  world_->Watch(aborter_, spec.world_rank, scope_);
+  world_->Watch(aborter_, spec.world_rank, scope_, spec.members);
   RETURN_IF_ERROR(AwaitReady(spec));
   world_->Recovered(scope_);
   return absl::OkStatus();

@@ -25,8 +25,9 @@ namespace commsched {
 // have a lane of their own, would come behind collectives that are not ready.
 //
 // Owns the communicators and destroys them with itself; then nothing may be in
-// flight, unless they were aborted. When the world loses a rank, or another
-// rank's communicators of the same session fail, all are aborted.
+// flight, unless they were aborted. When the world loses a rank that
+// the session is of, or another rank's communicators of the same session fail,
+// all are aborted.
 //
 // Thread-compatible, but for Abort().
 class Communicators {

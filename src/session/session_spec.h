@@ -40,6 +40,8 @@ struct SessionSpec {
   std::shared_ptr<const Plan> plan;
   uint32_t max_members = 1;       // of a launch, if there is no plan
   std::vector<GroupSpec> groups;  // by GroupId
+  // World ranks whose loss ends it; empty: all of the world.
+  std::vector<int> members;
   struct Binding {
     BufferId buffer;
     void* address = nullptr;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -28,9 +29,13 @@ class Listener final : public FailureWatcher {
 class FailureBoardTest : public testing::Test {
  protected:
   std::shared_ptr<Listener> Watch(const std::shared_ptr<JobPart>& part,
-                                  uint64_t scope = 0) {
+                                  uint64_t scope = 0,
+                                  std::vector<int> members = {}) {
     auto listener = std::make_shared<Listener>();
-    board_.Watch(listener, part, /*rank=*/1, scope);
+    board_.Watch(listener, {.part = part,
+                            .rank = 1,
+                            .scope = scope,
+                            .members = std::move(members)});
     return listener;
   }
 
@@ -81,10 +86,31 @@ TEST_F(FailureBoardTest, OfTheRanksOfAWorldThatAreLostTheFirstCounts) {
               StatusIs(absl::StatusCode::kAborted, "rank 3 is lost"));
 }
 
+TEST_F(FailureBoardTest, ALostRankConcernsWhoWatchesItOnly) {
+  const auto without = Watch(all_, 0, {1, 2});
+  const auto with = Watch(all_, 0, {3, 1});
+  board_.OnLost(3, absl::AbortedError("rank 3 is lost"));
+  EXPECT_EQ(without->num_told(), 0);
+  EXPECT_THAT(with->first(),
+              StatusIs(absl::StatusCode::kAborted, "rank 3 is lost"));
+  // Those that come later, too.
+  EXPECT_EQ(Watch(all_, 0, {1, 2})->num_told(), 0);
+  EXPECT_EQ(Watch(all_, 0, {3, 1})->num_told(), 1);
+  // The first that concerns a watcher, whoever was lost before.
+  board_.OnLost(2, absl::AbortedError("rank 2 is lost"));
+  EXPECT_THAT(without->first(),
+              StatusIs(absl::StatusCode::kAborted, "rank 2 is lost"));
+  EXPECT_EQ(with->num_told(), 1);
+  // Who ends a world does not wait for who is gone, whatever is watched.
+  EXPECT_NE(board_.FailedSinceNs(*all_), 0);
+}
+
 TEST_F(FailureBoardTest, TheLossOfTheServerConcernsAll) {
+  const auto in_few = Watch(all_, 0, {1, 2});
   const auto in_all = Watch(all_);
   const auto in_dp = Watch(dp_);
   board_.OnLost(FailureBoard::kEveryRank, absl::UnavailableError("no server"));
+  EXPECT_EQ(in_few->num_told(), 1);
   EXPECT_THAT(in_all->first(),
               StatusIs(absl::StatusCode::kUnavailable, "no server"));
   EXPECT_THAT(in_dp->first(), StatusIs(absl::StatusCode::kUnavailable,
