@@ -202,13 +202,16 @@ bool Comm::has_agreed() const {
 
 Outcome Comm::ConnectFor(WarmUp warm_up) {
   const std::lock_guard<std::mutex> lock(mu_);
-  if (is_expected_ || size_ == 1) return {};
+  // Members agree anew whether they register memory, where they did.
+  const bool has_news = !warm_up.empty() || !is_expected_ || registers_;
+  if (!has_news || size_ == 1) return {};
   is_expected_ = true;
   if (has_failed()) return Failure();
   if (state_ != State::kReady) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
   }
   state_ = State::kJoining;
+  warmed_up_.Learn(warm_up);
   rank_.Post([self = shared_from_this(), warm_up = std::move(warm_up)] {
     self->Meet([&](cudaStream_t stream) {
       return self->ConnectLaunches(warm_up, stream);
@@ -414,7 +417,7 @@ Outcome Comm::Destroy(int64_t deadline_ns) {
 
 uint64_t Comm::Register(void* address, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mu_);
-  if (state_ != State::kReady || !registers_ || is_expected_) return 0;
+  if (state_ != State::kReady || !registers_) return 0;
   if (size_ == 1) return 0;
   registered_.push_back({++num_registered_, address, bytes, nullptr});
   return num_registered_;
@@ -424,6 +427,7 @@ uint64_t Comm::Register(void* address, uint64_t bytes) {
 bool Comm::RegisterAll() {
   const std::lock_guard<std::mutex> lock(mu_);
   for (Registration& each : registered_) {
+    if (each.handle != nullptr) continue;
     const Outcome outcome = Check(
         "ncclCommRegister",
         library_.CommRegister(comm_, each.address, each.bytes, &each.handle));

@@ -38,8 +38,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome IsReady(uint32_t* out_ready);
   // Has the rank's thread join, if the unique id is there.
   Outcome TryJoin(bool* out_joins);
-  // The launches to come. The first time the rank's thread connects what they
-  // need, and registers memory: until then it is not ready, and launches wait.
+  // The launches to come. The rank's thread connects what they need and none
+  // before has, and registers memory: until then it is not ready, and launches
+  // wait.
   Outcome Expect(const commsched_launch_t* launches, uint32_t num_launches);
   Outcome Launch(const commsched_launch_t& launch, cudaStream_t stream);
   Outcome Status();
@@ -61,7 +62,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   // Has memory registered once launches are expected, if all members want that
   // and NCCL takes the memory of all of them. A number for Deregister(); 0: it
-  // will not be. Before the first launch.
+  // will not be. Before Expect(), with nothing under way.
   uint64_t Register(void* address, uint64_t bytes);
   void Deregister(uint64_t number);
 
@@ -98,7 +99,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome MakeStream(cudaStream_t* out_stream);
   Outcome AwaitKernels(cudaStream_t stream);
   Outcome Connect(const ncclUniqueId& id, cudaStream_t stream);
-  // Has the rank's thread connect, unless it has before.
+  // Has the rank's thread connect what `warm_up` has.
   Outcome ConnectFor(WarmUp warm_up);
   Outcome ConnectLaunches(const WarmUp& warm_up, cudaStream_t stream);
   Outcome LaunchClasses(const WarmUp& warm_up, cudaStream_t stream);
@@ -125,6 +126,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome InGroup(const Members& members);
   // deterministic.cc
   bool ReducesInOrder(const commsched_launch_t& launch) const;
+  bool HasInputs(uint64_t bytes);
   Outcome AddInputs(uint64_t bytes);
   // Lets go of `lock`, which holds mu_, while memory is made.
   Outcome FindInputs(const commsched_launch_t& launch,
@@ -170,6 +172,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Of the warm-up, while it lasts.
   Rank::Scratch warm_up_;
   bool is_expected_ = false;  // Expect() has been called.
+  WarmUp warmed_up_;          // What it has connected. The host's calls only.
   // Of launches: the first one's; and whether another one had another.
   cudaStream_t stream_ = nullptr;
   bool has_stream_ = false;

@@ -63,13 +63,19 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
     if (!ReducesInOrder(launches[i])) continue;
     most = std::max(most, BytesOfInputs(launches[i], group_rank_, size_));
   }
-  if (most != 0) {
+  if (most != 0 && !HasInputs(most)) {
     Outcome outcome = AddInputs(most);
     if (!outcome.ok()) return outcome;
   }
-  return ConnectFor(
-      WarmUp::Of(launches, num_launches, size_,
-                 [this](const auto& each) { return ReducesInOrder(each); }));
+  return ConnectFor(WarmUp::Of(
+      launches, num_launches, size_,
+      [this](const auto& each) { return ReducesInOrder(each); }, warmed_up_));
+}
+
+bool Comm::HasInputs(uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return std::any_of(inputs_.begin(), inputs_.end(),
+                     [bytes](const auto& each) { return each.bytes >= bytes; });
 }
 
 // Without mu_: to allocate may wait for kernels that only an abort ends.

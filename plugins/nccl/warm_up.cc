@@ -41,8 +41,10 @@ int SizeClass(uint64_t bytes) {
 
 WarmUp WarmUp::Of(
     const commsched_launch_t* launches, uint32_t num_launches, int size,
-    const std::function<bool(const commsched_launch_t&)>& in_order) {
+    const std::function<bool(const commsched_launch_t&)>& in_order,
+    const WarmUp& known) {
   WarmUp warm_up;
+  warm_up.classes_ = known.classes_;
   for (uint32_t i = 0; i < num_launches; ++i) {
     const commsched_launch_t& launch = launches[i];
     if (launch.kind == COMMSCHED_SEND) {
@@ -58,7 +60,15 @@ WarmUp WarmUp::Of(
     if (is_in_order && launch.kind != COMMSCHED_ALL_REDUCE) continue;
     warm_up.AddLaunch(launch, size, is_in_order);
   }
+  for (const int peer : known.receivers_) warm_up.receivers_.erase(peer);
+  for (const int peer : known.senders_) warm_up.senders_.erase(peer);
   return warm_up;
+}
+
+void WarmUp::Learn(const WarmUp& other) {
+  classes_.insert(other.classes_.begin(), other.classes_.end());
+  receivers_.insert(other.receivers_.begin(), other.receivers_.end());
+  senders_.insert(other.senders_.begin(), other.senders_.end());
 }
 
 void WarmUp::AddTransfers(const commsched_launch_t& launch) {

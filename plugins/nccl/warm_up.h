@@ -16,19 +16,23 @@ namespace commsched::nccl {
 // the first message from one to the other. So one launch of each is made before
 // the first step, on scratch memory.
 //
-// Constant after Of().
+// Constant after Of(), but for what one learns.
 class WarmUp {
  public:
   // Launches that are larger are done as those of this size are: no algorithm
   // is picked above it only.
   static constexpr uint64_t kMostBytes = uint64_t{32} << 20;
 
-  // Of `num_launches` of a communicator of `size` members. `in_order`: the
-  // launch is a sum in the order of the tree (deterministic.cc). The same on
-  // all members, but for sends and receives, of which each has its own.
+  // Of `num_launches` of a communicator of `size` members, but for what `known`
+  // has connected before. `in_order`: the launch is a sum in the order of the
+  // tree (deterministic.cc). The same on all members, but for sends and
+  // receives, of which each has its own.
   static WarmUp Of(
       const commsched_launch_t* launches, uint32_t num_launches, int size,
-      const std::function<bool(const commsched_launch_t&)>& in_order);
+      const std::function<bool(const commsched_launch_t&)>& in_order,
+      const WarmUp& known);
+  // Knows from now on what `other` connects, and has none of it to do.
+  void Learn(const WarmUp& other);
 
   // A launch of each class, with counts up to kMostBytes. Its addresses are
   // within `bytes()` from `scratch`, which inputs and outputs share alike.

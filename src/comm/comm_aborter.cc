@@ -13,6 +13,7 @@ void CommAborter::Add(void* comm) {
 void CommAborter::Close() {
   MutexLock lock(&mu_);
   comms_.clear();
+  generation_.reset();
 }
 
 void CommAborter::OnFailure(const absl::Status& why) {
@@ -24,10 +25,12 @@ void CommAborter::OnFailure(const absl::Status& why) {
 
 absl::Status CommAborter::failure() {
   MutexLock lock(&mu_);
-  return failure_;
+  if (!failure_.ok() || generation_ == nullptr) return failure_;
+  return generation_->failure();
 }
 
 void CommAborter::AbortLocked() {
+  if (generation_ != nullptr) generation_->Fail(owner_, who_, failure_);
   if (comms_.empty()) return;
   const std::string message(failure_.message());
   rank_->table().abort(

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/clock.h"
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "comm/link_profile.h"
@@ -25,6 +27,9 @@ constexpr int64_t kEndNs = int64_t{60} * 1000 * 1000 * 1000;
 constexpr int64_t kFailedEndNs = int64_t{1} * 1000 * 1000 * 1000;
 // How much later than the server a rank gives up those that do not join.
 constexpr int64_t kRosterGraceNs = int64_t{10} * 1000 * 1000 * 1000;
+// Scopes with this bit, and without that of channels, are those of generations
+// of communicators.
+constexpr uint64_t kKeptBit = uint64_t{1} << 61;
 
 absl::Status CheckSize(int size) {
   if (size >= 1 && size <= World::kMaxRanks) return absl::OkStatus();
@@ -54,6 +59,8 @@ World::~World() {
   if (job_ != nullptr) {
     orders_->SayBy(nullptr);
   }
+  // Nobody has launches under way any more, unless something has failed.
+  CloseKeepers();
   {
     MutexLock lock(&ranks_mu_);
     driven_.reset();
@@ -221,6 +228,7 @@ absl::Status World::CreateInstance() {
   {
     MutexLock lock(&ranks_mu_);
     ranks_.resize(static_cast<size_t>(spec_.size));
+    keepers_.resize(static_cast<size_t>(spec_.size));
   }
   {
     MutexLock lock(&mu_);
@@ -298,6 +306,50 @@ absl::StatusOr<BackendRank*> World::Rank(int rank) {
     driven_ = std::make_unique<BackendRank::Driven>(opened.get());
   }
   return opened.get();
+}
+
+// ---- Communicators ----
+
+absl::StatusOr<CommKeeper*> World::Keeper(int rank) {
+  ASSIGN_OR_RETURN(BackendRank* const opened, Rank(rank));
+  MutexLock lock(&ranks_mu_);
+  std::unique_ptr<CommKeeper>& keeper = keepers_[static_cast<size_t>(rank)];
+  if (keeper == nullptr) {
+    CommKeeper::Spec spec;
+    spec.rank = opened;
+    spec.watch = [this, rank](const std::shared_ptr<FailureWatcher>& watcher,
+                              uint64_t number) {
+      Watch(watcher, rank, kKeptBit | number);
+    };
+    spec.tell = [this, rank](uint64_t number, const absl::Status& why) {
+      TellKept(rank, number, why);
+    };
+    keeper = std::make_unique<CommKeeper>(std::move(spec));
+  }
+  return keeper.get();
+}
+
+// What was told before, of a session, has the name of the world.
+void World::TellKept(int rank, uint64_t number, const absl::Status& why) {
+  absl::string_view message = why.message();
+  if (!name().empty()) {
+    absl::ConsumePrefix(&message, absl::StrCat("world '", name(), "': "));
+  }
+  Tell(rank, kKeptBit | number, absl::Status(why.code(), message));
+}
+
+void World::CloseKeepers() {
+  std::vector<std::unique_ptr<CommKeeper>> keepers;
+  {
+    MutexLock lock(&ranks_mu_);
+    keepers = std::move(keepers_);
+  }
+  for (const std::unique_ptr<CommKeeper>& keeper : keepers) {
+    if (keeper == nullptr) continue;
+    // Sessions have waited for those that have failed.
+    const int64_t timeout_ns = std::max(EndTimeoutNs(), kFailedEndNs);
+    keeper->Close(DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns));
+  }
 }
 
 absl::Status World::AcquireRank(int rank) {

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/backend_rank.h"
+#include "comm/comm_keeper.h"
 #include "comm/device_lanes.h"
 #include "comm/failure_board.h"
 #include "comm/lane_order.h"
@@ -129,6 +130,9 @@ class World : public std::enable_shared_from_this<World> {
   // open with the world. Blocks until all ranks of the job have joined, or one
   // is lost.
   absl::StatusOr<BackendRank*> Rank(int rank);
+  // What keeps the communicators of `rank`, likewise, where the backend
+  // enqueues on streams. Blocks as Rank() does.
+  absl::StatusOr<CommKeeper*> Keeper(int rank);
 
   // Takes a rank; kAlreadyExists while another holder lives. Give it back with
   // ReleaseRank.
@@ -202,6 +206,8 @@ class World : public std::enable_shared_from_this<World> {
   absl::Status CheckOwn(int rank) const;
   // The rank that this process is, if it is open; else null.
   BackendRank* Opened();
+  void CloseKeepers();
+  void TellKept(int rank, uint64_t number, const absl::Status& why);
   int64_t EndTimeoutNs();
 
   // Constant after creation.
@@ -241,6 +247,7 @@ class World : public std::enable_shared_from_this<World> {
   Mutex ranks_mu_;
   // By rank; null: not opened.
   std::vector<std::unique_ptr<BackendRank>> ranks_ ABSL_GUARDED_BY(ranks_mu_);
+  std::vector<std::unique_ptr<CommKeeper>> keepers_ ABSL_GUARDED_BY(ranks_mu_);
   // Of a part: gets its rank on wherever this process waits.
   std::unique_ptr<BackendRank::Driven> driven_ ABSL_GUARDED_BY(ranks_mu_);
 

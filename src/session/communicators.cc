@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "comm/meeting/meeting.h"
 #include "comm/plugin/table_support.h"
 #include "session/binding.h"
 #include "session/join_wait.h"
@@ -101,14 +103,10 @@ void Communicators::NumberAll(const SessionSpec& spec) {
   }
 }
 
-absl::Status Communicators::CreateAll(const SessionSpec& spec,
-                                      uint32_t requests) {
-  ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
-  aborter_ = std::make_shared<CommAborter>(rank_);
-  NumberAll(spec);
-  // All ranks in one order, whatever number a group has in their graphs. It is
-  // known by the name that the planner knows it by.
-  std::vector<std::pair<std::string, size_t>> ids;
+// In one order on all ranks, whatever number a group has in their graphs. It is
+// known by the name that the planner knows it by.
+Communicators::Ids Communicators::IdsOf(const SessionSpec& spec) const {
+  Ids ids;
   for (size_t number = 0; number < group_of_.size(); ++number) {
     const size_t at = group_of_[number];
     const GroupSpec& group = spec.groups[at];
@@ -122,6 +120,19 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
         number);
   }
   std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+absl::Status Communicators::CreateAll(const SessionSpec& spec,
+                                      uint32_t requests) {
+  ASSIGN_OR_RETURN(rank_, world_->Rank(spec.world_rank));
+  NumberAll(spec);
+  const Ids ids = IdsOf(spec);
+  if (EnqueuesOn(*backend_)) {
+    RETURN_IF_ERROR(Borrow(spec, ids));
+  } else {
+    aborter_ = std::make_shared<CommAborter>(rank_);
+  }
   comms_.assign(ids.size(), nullptr);
   for (const auto& [id, number] : ids) {
     RETURN_IF_ERROR(CreateOne(spec, number, id, requests));
@@ -136,10 +147,20 @@ absl::Status Communicators::CreateAll(const SessionSpec& spec,
 absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
                                       const std::string& id,
                                       uint32_t requests) {
+  KeptComm* const kept = generation_ == nullptr ? nullptr : borrowed_[number];
+  if (kept != nullptr && kept->comm != nullptr) {
+    comms_[number] = kept->comm;
+    return absl::OkStatus();
+  }
   const GroupSpec& group = spec.groups[group_of_[number]];
+  const std::string kept_id =
+      kept == nullptr || !kept->is_kept
+          ? id
+          : absl::StrCat("kept ", generation_->number(), " ", kept->wish.group,
+                         " #", kept->index);
   commsched_comm_desc_t desc = {};
   desc.struct_size = sizeof(desc);
-  desc.id = id.c_str();
+  desc.id = kept_id.c_str();
   desc.axis = group.axis.c_str();
   desc.ranks = group.ranks.data();
   desc.size = static_cast<int32_t>(group.ranks.size());
@@ -160,8 +181,102 @@ absl::Status Communicators::CreateOne(const SessionSpec& spec, size_t number,
     return OfAxis(spec, group,
                   BackendFailure(*backend_, "comm_create", code, message));
   }
-  aborter_->Add(comms_[number]);
+  if (kept != nullptr) {
+    generation_->Add(kept, comms_[number]);
+  } else {
+    aborter_->Add(comms_[number]);
+  }
   return absl::OkStatus();
+}
+
+// ---- Of the world ----
+
+namespace {
+
+std::string MeetingOf(const SessionSpec& spec) {
+  return absl::StrCat(spec.who, " ", spec.instance, " communicators");
+}
+
+std::string NameOf(const SessionSpec& spec) {
+  if (spec.plan != nullptr) return absl::StrCat("session ", spec.instance);
+  return absl::StrCat("the ", spec.who, " on axis ",
+                      spec.groups.empty() ? "" : spec.groups.front().axis);
+}
+
+}  // namespace
+
+void Communicators::Decline(const SessionSpec& spec, const absl::Status& why) {
+  spec.world->meeting()->Decline(MeetingOf(spec), spec.world_rank, why);
+}
+
+// Whoever fails here may fail others, which look at what has been created.
+absl::Status Communicators::Borrow(const SessionSpec& spec, const Ids& ids) {
+  ASSIGN_OR_RETURN(keeper_, world_->Keeper(spec.world_rank));
+  generation_ = keeper_->Current();
+  borrowed_.assign(ids.size(), nullptr);
+  absl::StatusOr<bool> borrowed = false;
+  if (meets_) borrowed = BorrowKept(spec, ids);
+  if (borrowed.ok() && !*borrowed) BorrowOwn(spec, ids);
+  aborter_ =
+      std::make_shared<CommAborter>(rank_, generation_, this, NameOf(spec));
+  return borrowed.status();
+}
+
+// False: ranks would have taken other ones, such as where one has not given
+// back yet what another has; each then makes new ones, as it does where one has
+// seen a failure that another one has not.
+absl::StatusOr<bool> Communicators::BorrowKept(const SessionSpec& spec,
+                                               const Ids& ids) {
+  const std::string generation = absl::StrCat(generation_->number());
+  std::vector<Claim> claims = {Claim::Of("generation", generation)};
+  for (const auto& [id, number] : ids) {
+    const KeptComm* const kept = borrowed_[number] =
+        generation_->Borrow(WishOf(spec, number));
+    claims.push_back(Claim::Of(id, absl::StrCat(kept->index)));
+  }
+  if (world_->spec().size == 1) return true;
+  ASSIGN_OR_RETURN(const bool is_same,
+                   world_->meeting()->Match(MeetingOf(spec), spec.world_rank,
+                                            claims, spec.JoinTimeoutNs()));
+  if (is_same) return true;
+  generation_->Return(borrowed_, /*keep=*/true);
+  borrowed_.assign(ids.size(), nullptr);
+  ASSIGN_OR_RETURN(const std::vector<std::string> numbers,
+                   world_->meeting()->AllGather(
+                       absl::StrCat(MeetingOf(spec), " anew"), spec.world_rank,
+                       generation, spec.JoinTimeoutNs()));
+  uint64_t latest = 0;
+  for (const std::string& each : numbers) {
+    uint64_t number = 0;
+    if (absl::SimpleAtoi(each, &number)) latest = std::max(latest, number);
+  }
+  generation_ = keeper_->AtLeast(latest);
+  return false;
+}
+
+void Communicators::BorrowOwn(const SessionSpec& spec, const Ids& ids) {
+  for (const auto& [id, number] : ids) {
+    borrowed_[number] = generation_->BorrowOwn(WishOf(spec, number));
+  }
+}
+
+CommWish Communicators::WishOf(const SessionSpec& spec, size_t number) const {
+  const GroupSpec& group = spec.groups[group_of_[number]];
+  return {.group = absl::StrCat(
+              group.axis, " ", absl::StrJoin(group.ranks, ","),
+              number < number_of_transfers_.size() ? "" : " sends"),
+          .lane = LaneOf(spec, number),
+          .max_members = LargestLaunch(spec),
+          .owner = this};
+}
+
+// That of the device which launches go out on; -1: this rank has none.
+int Communicators::LaneOf(const SessionSpec& spec, size_t number) const {
+  if (spec.plan == nullptr || lanes_.empty()) return -1;
+  for (const Launch& launch : spec.plan->launches) {
+    if (NumberOf(launch) == number) return lanes_[launch.lane]->number();
+  }
+  return -1;
 }
 
 // Of the device, where launches go out on its lanes; else of the plan.
@@ -240,7 +355,9 @@ absl::Status Communicators::Expect(
   std::vector<std::vector<commsched_launch_t>> of_comm(comms_.size());
   for (size_t i = 0; i < launches.size(); ++i) {
     std::vector<commsched_launch_t>& expected = of_comm[numbers[i]];
-    launches[i]->slot = static_cast<uint32_t>(expected.size());
+    const uint32_t before =
+        generation_ == nullptr ? 0 : borrowed_[numbers[i]]->num_expected;
+    launches[i]->slot = before + static_cast<uint32_t>(expected.size());
     expected.push_back(*launches[i]);
   }
   if (backend_->comm_expect == nullptr) return absl::OkStatus();
@@ -253,6 +370,9 @@ absl::Status Communicators::Expect(
     if (code != COMMSCHED_OK) {
       return BackendFailure(*backend_, "comm_expect", code, message);
     }
+    if (generation_ == nullptr) continue;
+    borrowed_[number]->num_expected +=
+        static_cast<uint32_t>(of_comm[number].size());
   }
   return absl::OkStatus();
 }
@@ -305,22 +425,20 @@ absl::Status Communicators::Close(int64_t timeout_ns) {
   aborter_->Close();
   const int64_t deadline_ns =
       DeadlineAfter(SystemClock::Get().NowNs(), timeout_ns);
-  absl::Status result;
-  const BackendRank::Turn turn(rank_);
-  for (void* handle : registered_) {
-    backend_->mem_unregister(rank_->handle(), handle);
+  {
+    const BackendRank::Turn turn(rank_);
+    for (void* handle : registered_) {
+      backend_->mem_unregister(rank_->handle(), handle);
+    }
   }
   registered_.clear();
-  for (void*& comm : comms_) {
-    if (comm == nullptr) continue;
-    PluginMessage message;
-    const commsched_status_t code = backend_->comm_destroy(
-        comm, deadline_ns, message.Begin(), PluginMessage::size());
-    comm = nullptr;
-    if (code == COMMSCHED_OK || !result.ok()) continue;
-    result = BackendFailure(*backend_, "comm_destroy", code, message);
+  std::vector<void*> ended = std::exchange(comms_, {});
+  if (generation_ != nullptr) {
+    ended = generation_->Return(borrowed_, /*keep=*/!is_captured_);
+    generation_.reset();
   }
-  return result;
+  std::erase(ended, nullptr);
+  return DestroyComms(rank_, ended, deadline_ns);
 }
 
 }  // namespace commsched

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +13,7 @@
 #include "absl/types/span.h"
 #include "comm/backend_rank.h"
 #include "comm/comm_aborter.h"
+#include "comm/comm_keeper.h"
 #include "comm/device_lanes.h"
 #include "graph/collective_shape.h"
 #include "plan/plan.h"
@@ -24,10 +26,15 @@ namespace commsched {
 // which the host makes them, whatever their streams: sends and receives, which
 // have a lane of their own, would come behind collectives that are not ready.
 //
-// Owns the communicators and destroys them with itself; then nothing may be in
-// flight, unless they were aborted. When the world loses a rank that
-// the session is of, or another rank's communicators of the same session fail,
-// all are aborted.
+// On the host it owns them and destroys them with itself; then nothing may be
+// in flight, unless they were aborted. When the world loses a rank that the
+// session is of, or another rank's communicators of the same session fail, all
+// are aborted.
+//
+// On streams they are the world's (comm/comm_keeper.h): those of a plan are
+// lent by it, and given back for the session that asks for such ones next;
+// others end with this. A failure is that of all communicators of the rank
+// there.
 //
 // Thread-compatible, but for Abort().
 class Communicators {
@@ -45,6 +52,12 @@ class Communicators {
   void LaunchOn(absl::Span<const std::shared_ptr<DeviceLane>> lanes) {
     lanes_ = lanes;
   }
+
+  // All ranks of the world call Create() for a plan. Before that.
+  void MeetAll() { meets_ = true; }
+  // Instead of Create(), because of `why`, by a rank that the others may meet
+  // there. Never blocks.
+  static void Decline(const SessionSpec& spec, const absl::Status& why);
 
   // Creates those of `spec`, each for `requests` launches in flight, and blocks
   // until all can be used: kDeadlineExceeded, naming a group that cannot and
@@ -78,8 +91,13 @@ class Communicators {
   // with `why`, which names this rank. Any thread.
   void Abort(const absl::Status& why);
 
-  // Destroys them. Not OK: some memory of launches may be touched as long as
-  // the process lives. Blocks up to `timeout_ns`, then and only then.
+  // What was captured into graphs, which may outlive the session: nobody gets
+  // these any more.
+  void KeepNoLonger() { is_captured_ = true; }
+
+  // Destroys them, or gives them back. Not OK: some memory of launches may be
+  // touched as long as the process lives. Blocks up to `timeout_ns`, then and
+  // only then.
   absl::Status Close(int64_t timeout_ns);
 
   // Null until Create().
@@ -95,6 +113,14 @@ class Communicators {
 
  private:
   void NumberAll(const SessionSpec& spec);
+  // By number: what each is called in this session, with the number.
+  using Ids = std::vector<std::pair<std::string, size_t>>;
+  Ids IdsOf(const SessionSpec& spec) const;
+  CommWish WishOf(const SessionSpec& spec, size_t number) const;
+  int LaneOf(const SessionSpec& spec, size_t number) const;
+  absl::Status Borrow(const SessionSpec& spec, const Ids& ids);
+  absl::StatusOr<bool> BorrowKept(const SessionSpec& spec, const Ids& ids);
+  void BorrowOwn(const SessionSpec& spec, const Ids& ids);
   absl::Status CreateAll(const SessionSpec& spec, uint32_t requests);
   absl::Status CreateOne(const SessionSpec& spec, size_t number,
                          const std::string& id, uint32_t requests);
@@ -118,6 +144,13 @@ class Communicators {
   std::vector<size_t> in_order_;  // numbers, in one order on all ranks
   std::vector<void*> registered_;
   std::shared_ptr<CommAborter> aborter_;
+
+  // On streams.
+  bool meets_ = false;
+  bool is_captured_ = false;
+  CommKeeper* keeper_ = nullptr;
+  std::shared_ptr<CommGeneration> generation_;  // null: not on streams
+  std::vector<KeptComm*> borrowed_;             // by number
 };
 
 }  // namespace commsched

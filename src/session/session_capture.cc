@@ -29,6 +29,7 @@ absl::Status Session::CaptureBegin(Stream* origin) {
   if (capture_ == nullptr) {
     StepCaptureSpec spec = parts_.ForCapture();
     spec.fail = [this](const absl::Status& why) { issuer_->Fail(why); };
+    parts_.communicators.KeepNoLonger();
     ASSIGN_OR_RETURN(capture_, StepCapture::Create(std::move(spec)));
   }
   if (dispatcher_->steps() == 0) {

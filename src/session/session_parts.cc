@@ -110,6 +110,7 @@ absl::Status SessionParts::Bind() {
 
 absl::Status SessionParts::BorrowLanes(bool together) {
   if (!program->enqueue) return absl::OkStatus();
+  if (together) communicators.MeetAll();
   absl::Status borrowed = TakeLanes(together);
   if (borrowed.ok()) borrowed = MakeReplays();
   if (borrowed.ok()) {
@@ -117,6 +118,7 @@ absl::Status SessionParts::BorrowLanes(bool together) {
     return borrowed;
   }
   // Others may wait for this rank to connect.
+  Communicators::Decline(spec, borrowed);
   spec.world->Tell(
       spec.world_rank, spec.instance,
       absl::Status(borrowed.code(), absl::StrCat("rank ", spec.world_rank, ": ",

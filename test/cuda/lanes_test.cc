@@ -320,17 +320,22 @@ TEST(CudaLanesTest, AThreadLaunchesNothingElseBesideItsGraph) {
   EXPECT_THAT(both.PlainStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                          "its replay_end() comes first"));
   EXPECT_EQ(both.rank().Launch(), cudaSuccess);
-  EXPECT_OK(both.captures().ReplayEnd());
-  EXPECT_OK(both.captures().Drain());
+  both.captures().ReplayEnd().IgnoreError();
+  EXPECT_THAT(both.captures().Drain(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "with session 1 all communicators"));
 }
 
 // Whoever waits for the turn gets it, though replay_end() is never called.
 TEST(CudaLanesTest, ASessionThatFailsGivesItsTurns) {
   GraphAndPlain both;
   ASSERT_OK(both.captures().ReplayBegin(both.rank().origin()));
+  const auto lane = both.lane();
+  EXPECT_FALSE(lane->turn()->TryTake());
   both.captures().Abort("enough");
-  EXPECT_OK(both.PlainStep());
-  EXPECT_OK(both.DrainPlain());
+  EXPECT_TRUE(lane->turn()->TryTake());
+  lane->turn()->Give();
+  EXPECT_THAT(both.PlainStep(), StatusIs(absl::StatusCode::kAborted, "enough"));
 }
 
 }  // namespace

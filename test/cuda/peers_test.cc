@@ -151,7 +151,7 @@ TEST(CudaPeersTest, AMemberThatSendsNothingJoinsItsPeersAllTheSame) {
   for (int rank = 0; rank < kRanks; ++rank) {
     of_world.devices.push_back(test::FakeDevice(rank));
   }
-  ASSERT_OK_AND_ASSIGN(const auto world, World::Create(of_world));
+  ASSERT_OK_AND_ASSIGN(auto world, World::Create(of_world));
   std::unique_ptr<Session> sessions[kRanks];
   test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
     SessionSpec spec;
@@ -170,6 +170,7 @@ TEST(CudaPeersTest, AMemberThatSendsNothingJoinsItsPeersAllTheSame) {
     sessions[rank].reset();
     return absl::OkStatus();
   }));
+  world.reset();
   EXPECT_EQ(fake_gpu_num_comms(), 0u);
 }
 
