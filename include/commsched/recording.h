@@ -12,8 +12,12 @@
 /// changes what is launched. Ops run all the same; a collective that is not
 /// submitted goes without the rank's data, and one that is not in the plan, or
 /// has gone already, is refused (docs/recording.md). The rank logs what went
-/// without its data; all ranks learn of it one step later and record the
-/// segment again. In a strict recording the first call that differs is refused.
+/// without its data; all ranks learn of it one step later, on a device four,
+/// and record the segment again. In a strict recording the first call that
+/// differs is refused.
+///
+/// On a context with a device, lanes are its streams or the caller, and memory
+/// is the device's.
 ///
 /// Ids stay valid for the life of the recording.
 #ifndef COMMSCHED_RECORDING_H_
@@ -439,7 +443,7 @@ typedef struct commsched_recording_info {
   uint64_t collectives_left_out;
   /// The latest step that was not the recorded one on some rank in a way that
   /// is news, and the highest such rank. Equal on all ranks, which know it one
-  /// step later; `deviating_rank` is -1 before the first.
+  /// step later, on a device four; `deviating_rank` is -1 before the first.
   uint64_t deviating_step;
   int32_t deviating_rank;
   uint32_t reserved;  ///< 0.

@@ -256,9 +256,12 @@ commsched_status_t commsched_recording_before(commsched_recording_t* recording,
                                               commsched_op_id_t op,
                                               commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
-    commsched::Stream* known = commsched::KnownStream(stream);
-    if (ABSL_PREDICT_FALSE(recording == nullptr || known == nullptr)) {
-      RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    if (ABSL_PREDICT_FALSE(recording == nullptr)) {
+      return RequireNonNull({{"recording", recording}});
+    }
+    commsched::Stream* const known =
+        commsched::KnownStream(stream, recording->context->device());
+    if (ABSL_PREDICT_FALSE(known == nullptr)) {
       return commsched::StreamError(stream);
     }
     return recording->recording->Before(op, known);
@@ -269,9 +272,12 @@ commsched_status_t commsched_recording_after(commsched_recording_t* recording,
                                              commsched_op_id_t op,
                                              commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
-    commsched::Stream* known = commsched::KnownStream(stream);
-    if (ABSL_PREDICT_FALSE(recording == nullptr || known == nullptr)) {
-      RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
+    if (ABSL_PREDICT_FALSE(recording == nullptr)) {
+      return RequireNonNull({{"recording", recording}});
+    }
+    commsched::Stream* const known =
+        commsched::KnownStream(stream, recording->context->device());
+    if (ABSL_PREDICT_FALSE(known == nullptr)) {
       return commsched::StreamError(stream);
     }
     return recording->recording->After(op, known);
@@ -304,8 +310,8 @@ commsched_status_t commsched_recording_buffer_release(
     commsched_stream_t stream) {
   return AtBoundary([&]() -> absl::Status {
     RETURN_IF_ERROR(RequireNonNull({{"recording", recording}}));
-    commsched::Stream* known = commsched::KnownStream(stream);
-    if (known == nullptr) return commsched::StreamError(stream);
+    ASSIGN_OR_RETURN(commsched::Stream* const known,
+                     commsched::StreamOf(stream, recording->context->device()));
     return recording->recording->BufferRelease(commsched::BufferId(buffer),
                                                known);
   });

@@ -85,6 +85,23 @@ class CudaStream final : public Stream {
     });
   }
 
+  void Zero(void* to, uint64_t bytes) override {
+    if (bytes == 0) return;
+    Check("cudaMemsetAsync",
+          [&] { return place_->cuda().MemsetAsync(to, 0, bytes, native_); });
+  }
+
+  // The value is part of the call: no memory of the host has to last.
+  void Store(int32_t* to, int32_t value) override {
+    const kernels::CudaDriver& driver = place_->cuda().driver;
+    Check("cuMemsetD32Async", [&] {
+      return driver.InContext([&] {
+        return driver.MemsetD32Async(reinterpret_cast<CUdeviceptr>(to),
+                                     static_cast<unsigned>(value), 1, native_);
+      });
+    });
+  }
+
   commsched_stream_t handle() const override {
     return {COMMSCHED_STREAM_CUDA, 0, native_};
   }
@@ -234,6 +251,26 @@ class CudaDevice final : public Device {
     const CudaPlace::Current current(place_.get());
     const CudaPlace::Unrestricted unrestricted(place_.get());
     place_->Check("cuMemFree", place_->cuda().driver.Free(address));
+  }
+
+  absl::StatusOr<void*> AllocateOnHost(uint64_t bytes) override {
+    const CudaPlace::Current current(place_.get());
+    const CudaPlace::Unrestricted unrestricted(place_.get());
+    const CudaRuntime& cuda = place_->cuda();
+    void* address = nullptr;
+    const absl::Status status =
+        cuda.Check("cuMemHostAlloc", cuda.driver.AllocateHost(bytes, &address));
+    if (status.ok()) return address;
+    return absl::Status(status.code(),
+                        absl::StrCat(name(), ": cannot allocate ", bytes,
+                                     " bytes of pinned memory of the host: ",
+                                     status.message()));
+  }
+
+  void FreeOnHost(void* address) override {
+    const CudaPlace::Current current(place_.get());
+    const CudaPlace::Unrestricted unrestricted(place_.get());
+    place_->Check("cuMemFreeHost", place_->cuda().driver.FreeHost(address));
   }
 
   absl::Status Fill(void* to, int value, uint64_t bytes) override {

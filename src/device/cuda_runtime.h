@@ -36,6 +36,7 @@ namespace commsched {
   X(MemcpyAsync)                    \
   X(Memcpy2DAsync)                  \
   X(Memset)                         \
+  X(MemsetAsync)                    \
   X(ThreadExchangeStreamCaptureMode)
 
 // Constant after Load().

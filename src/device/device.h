@@ -81,9 +81,9 @@ struct RowCopy {
   uint64_t from_stride = 0;
 };
 
-// An in-order queue of work. Wait, Record and Copy enqueue; they block the
-// calling thread only if the stream is the calling thread. What goes wrong on a
-// device is its failure (Device::status).
+// An in-order queue of work. Wait, Record, Copy, Zero and Store enqueue; they
+// block the calling thread only if the stream is the calling thread. What goes
+// wrong on a device is its failure (Device::status).
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -100,8 +100,10 @@ class Stream {
   virtual bool is_device() const { return false; }
   // True if it is a device's legacy default stream, which cannot be captured.
   virtual bool is_legacy() const { return false; }
-  // Streams of a device only.
+  // Streams of a device only. Zero() clears `bytes`, Store() writes a word.
   virtual void Copy(const RowCopy& /*copy*/) {}
+  virtual void Zero(void* /*to*/, uint64_t /*bytes*/) {}
+  virtual void Store(int32_t* /*to*/, int32_t /*value*/) {}
 
   // The number of the capture that takes the stream's work into a graph, or 0
   // if its work is done. kFailedPrecondition if that capture is broken.
@@ -144,6 +146,12 @@ class Device {
 
   virtual absl::StatusOr<void*> Allocate(uint64_t bytes) = 0;  // 64-aligned
   virtual void Free(void* address) = 0;
+  // Memory of the host that streams of the device write without making their
+  // caller wait.
+  virtual absl::StatusOr<void*> AllocateOnHost(uint64_t bytes) {
+    return Allocate(bytes);
+  }
+  virtual void FreeOnHost(void* address) { Free(address); }
   // Waits for it.
   virtual absl::Status Fill(void* to, int value, uint64_t bytes) = 0;
 

@@ -104,8 +104,30 @@ void Drops::Drop(OpId op, uint64_t generation) {
   }
 }
 
-const commsched_launch_t* Drops::Begin(uint32_t launch, uint64_t generation) {
+void Drops::Zero(void* to, uint64_t bytes) {
+  if (stream_ != nullptr) {
+    stream_->Zero(to, bytes);
+  } else {
+    std::memset(to, 0, bytes);
+  }
+}
+
+void Drops::Copy(void* to, const void* from, uint64_t bytes) {
+  Stage({.to = to, .from = from, .row_bytes = bytes});
+}
+
+void Drops::Stage(const RowCopy& step) {
+  if (stream_ != nullptr) {
+    stream_->Copy(step);
+  } else {
+    RunStaging({&step, 1});
+  }
+}
+
+const commsched_launch_t* Drops::Begin(uint32_t launch, uint64_t generation,
+                                       Stream* stream) {
   current_ = entries_[entry_of_launch_[launch]].get();
+  stream_ = stream;
   for (const std::unique_ptr<Member>& member : current_->members) {
     member->is_dropped = member->dropped.In(generation);
   }
@@ -134,7 +156,7 @@ void Drops::BeginMembers(const LaunchProgram& launch) {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = *current_->members[i];
     if (!member.is_dropped || member.input_bytes == 0) continue;
-    std::memset(at, 0, member.input_bytes);
+    Zero(at, member.input_bytes);
     members_[i].input = at;
     at += AlignUp(member.input_bytes);
     members_[i].output = at;
@@ -150,9 +172,9 @@ void Drops::BeginMerged(const LaunchProgram& launch) {
   members_[0].input = at;
   for (const std::unique_ptr<Member>& member : current_->members) {
     if (member->is_dropped) {
-      std::memset(at, 0, member->input_bytes);
+      Zero(at, member->input_bytes);
     } else {
-      std::memcpy(at, member->input, member->input_bytes);
+      Copy(at, member->input, member->input_bytes);
     }
     at += member->input_bytes;
   }
@@ -168,12 +190,12 @@ void Drops::BeginPacked(const LaunchProgram& launch) {
   for (uint32_t i = 0; i < launch.staging_in.count; ++i) {
     const Member& member = *current_->members[i % current_->members.size()];
     if (!member.is_dropped) {
-      RunStaging({steps + i, 1});
+      Stage(steps[i]);
       continue;
     }
     char* row = static_cast<char*>(steps[i].to);
     for (uint64_t r = 0; r < steps[i].rows; ++r) {
-      std::memset(row, 0, steps[i].row_bytes);
+      Zero(row, steps[i].row_bytes);
       row += steps[i].to_stride;
     }
   }
@@ -187,14 +209,14 @@ void Drops::End() {
         program_.staging.data() + launch.staging_out.begin;
     for (uint32_t i = 0; i < launch.staging_out.count; ++i) {
       const Member& member = *current_->members[i % current_->members.size()];
-      if (!member.is_dropped) RunStaging({steps + i, 1});
+      if (!member.is_dropped) Stage(steps[i]);
     }
   }
   if (way == Way::kInPlace) {
     const char* at = static_cast<const char*>(members_[0].output);
     for (const std::unique_ptr<Member>& member : current_->members) {
       if (!member->is_dropped && current_->has_result) {
-        std::memcpy(member->output, at, member->output_bytes);
+        Copy(member->output, at, member->output_bytes);
       }
       at += member->output_bytes;
     }

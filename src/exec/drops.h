@@ -21,8 +21,8 @@ namespace commsched {
 // were not left out travel as always.
 //
 // There is scratch memory for one launch, the largest: the issuer holds the
-// next one with a drop back until it is done. That cannot deadlock, since an
-// issued launch never needs a later one.
+// next one with a drop back until it is done, or has its stream wait for that.
+// That cannot deadlock, since an issued launch never needs a later one.
 //
 // Drop: the host, before it makes the launch due. All else: the issuing thread.
 // The host may be kRunAhead - 1 steps ahead of the issuing thread.
@@ -50,8 +50,11 @@ class Drops {
   bool busy() const { return current_ != nullptr; }
 
   // What to launch instead of the program's call, staging done; Any() is true
-  // and busy() is not. End() follows once the launch is done.
-  const commsched_launch_t* Begin(uint32_t launch, uint64_t generation);
+  // and busy() is not. End() follows once the launch is done. Of memory of a
+  // device, both enqueue on `stream`, and the launch goes out on it in between;
+  // null: it is memory of the host.
+  const commsched_launch_t* Begin(uint32_t launch, uint64_t generation,
+                                  Stream* stream = nullptr);
   void End();
 
   void* scratch() const { return scratch_; }
@@ -94,6 +97,9 @@ class Drops {
 
   std::unique_ptr<Member> MakeMember(OpId op,
                                      const std::vector<int>& group_rank) const;
+  void Zero(void* to, uint64_t bytes);
+  void Copy(void* to, const void* from, uint64_t bytes);
+  void Stage(const RowCopy& step);
   void BeginMembers(const LaunchProgram& launch);
   void BeginMerged(const LaunchProgram& launch);
   void BeginPacked(const LaunchProgram& launch);
@@ -108,6 +114,7 @@ class Drops {
 
   // The launch between Begin and End.
   Entry* current_ = nullptr;
+  Stream* stream_ = nullptr;  // Begin()'s
   commsched_launch_t call_ = {};
   std::vector<commsched_member_t> members_;
 };

@@ -68,7 +68,7 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
   const LaunchMark mark =
       state_.instruments.Issuing(index, step, launch.payload_bytes, now_ns);
   commsched_status_t code = COMMSCHED_OK;
-  if (ABSL_PREDICT_FALSE(!EnqueueLaunch(&launch, step, &code))) {
+  if (ABSL_PREDICT_FALSE(!EnqueueLaunch(index, step, &code))) {
     if (code != COMMSCHED_OK) {
       state_.Fail(state_.BackendError("launch", code, index, step, message_));
     } else {
@@ -84,15 +84,19 @@ bool EnqueuedMode::EnqueueNext(int64_t now_ns) {
   return true;
 }
 
-inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
+inline bool EnqueuedMode::EnqueueLaunch(uint32_t index, uint64_t step,
                                         commsched_status_t* code) {
   const IssuerSpec& spec = state_.spec;
+  LaunchProgram* const launch = &spec.program->launches[index];
   const SideLane& lane = spec.side_lanes[launch->lane];
   if (ABSL_PREDICT_FALSE(!lane.turn->TryTake())) {
     if (!TakeAfterOthers(lane.turn)) return false;
   }
   const Turn::Given turn(lane.turn);
   if (launch->queue != nullptr) launch->queue->Note();
+  if (ABSL_PREDICT_FALSE(state_.HasDrops(index, step))) {
+    return EnqueueWithDrops(index, step, lane.stream, code);
+  }
   EnqueueInput(*launch, step, lane.stream);
   if (ABSL_PREDICT_FALSE(spec.device->failed())) return false;
   launch->call.step = state_.program.first_step + step;
@@ -105,6 +109,27 @@ inline bool EnqueuedMode::EnqueueLaunch(LaunchProgram* launch, uint64_t step,
   return ABSL_PREDICT_TRUE(!spec.device->failed());
 }
 
+bool EnqueuedMode::EnqueueWithDrops(uint32_t index, uint64_t step,
+                                    Stream* stream, commsched_status_t* code) {
+  const IssuerSpec& spec = state_.spec;
+  LaunchProgram& launch = spec.program->launches[index];
+  EnqueueWaits(launch, step, stream);
+  if (last_drop_ != nullptr) stream->Wait(last_drop_, last_drop_generation_);
+  launch.call.step = state_.program.first_step + step;
+  const commsched_launch_t* const call =
+      spec.drops->Begin(index, step + 1, stream);
+  if (spec.device->failed()) return false;
+  state_.window.Pass(launch.payload_bytes);
+  *code = spec.backend->launch(launch.comm, call, 0, stream->handle(),
+                               message_.Begin(), PluginMessage::size());
+  if (*code != COMMSCHED_OK) return false;
+  spec.drops->End();
+  stream->Record(launch.event, step + 1);
+  last_drop_ = launch.event;
+  last_drop_generation_ = step + 1;
+  return !spec.device->failed();
+}
+
 // False, and why as the device's failure would be: it would wait for itself.
 bool EnqueuedMode::TakeAfterOthers(Turn* turn) {
   if (!turn->IsKeptHere()) return turn->TakeBy(kNoDeadlineNs);
@@ -114,12 +139,17 @@ bool EnqueuedMode::TakeAfterOthers(Turn* turn) {
   return false;
 }
 
-inline void EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
+inline void EnqueuedMode::EnqueueWaits(const LaunchProgram& launch,
                                        uint64_t step, Stream* stream) {
   const ProgramWait* wait = state_.program.waits.data() + launch.waits.begin;
   for (uint32_t i = 0; i < launch.waits.count; ++i, ++wait) {
     stream->Wait(wait->event, step + 1 - wait->distance);
   }
+}
+
+inline void EnqueuedMode::EnqueueInput(const LaunchProgram& launch,
+                                       uint64_t step, Stream* stream) {
+  EnqueueWaits(launch, step, stream);
   const StagingStep* staging = state_.program.staging.data();
   for (uint32_t i = 0; i < launch.staging_in.count; ++i) {
     stream->Copy(staging[launch.staging_in.begin + i]);

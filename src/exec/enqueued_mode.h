@@ -38,8 +38,11 @@ class EnqueuedMode final : public IssueMode {
   bool EnqueueNext(int64_t now_ns);
   // With the lane's turn. False: `*code` says what the backend did, and if that
   // is OK, the device has failed, or `refusal_` says why.
-  bool EnqueueLaunch(LaunchProgram* launch, uint64_t step,
-                     commsched_status_t* code);
+  bool EnqueueLaunch(uint32_t index, uint64_t step, commsched_status_t* code);
+  // The same of one that some members are left out of.
+  bool EnqueueWithDrops(uint32_t index, uint64_t step, Stream* stream,
+                        commsched_status_t* code);
+  void EnqueueWaits(const LaunchProgram& launch, uint64_t step, Stream* stream);
   bool TakeAfterOthers(Turn* turn);
   void EnqueueInput(const LaunchProgram& launch, uint64_t step, Stream* stream);
   void EnqueueOutput(const LaunchProgram& launch, uint64_t step,
@@ -77,6 +80,10 @@ class EnqueuedMode final : public IssueMode {
   LaunchCursor issued_;
   PluginMessage message_;  // of the backend's latest call
   absl::Status refusal_;   // of a lane's turn
+  // The last launch that members were left out of: the next one's scratch
+  // memory is its. Null: there was none.
+  Event* last_drop_ = nullptr;
+  uint64_t last_drop_generation_ = 0;
 
   // Owned by the monitor.
   bool entered_ = false;

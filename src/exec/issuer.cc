@@ -17,6 +17,8 @@ namespace {
 
 // How often one looks for the answers of other ranks.
 constexpr int64_t kAnswerLookNs = int64_t{1} * 1000 * 1000;
+// And whether a device is through with a launch.
+constexpr std::chrono::microseconds kDeviceLook{50};
 
 std::unique_ptr<IssueMode> ModeOf(IssueState* state) {
   if (state->program.issue_inline) return std::make_unique<InlineMode>(state);
@@ -91,6 +93,7 @@ bool Issuer::AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns) {
     Await(event, generation);
     return true;
   }
+  if (state_.program.enqueue) return LookUntil(event, generation, deadline_ns);
   if (!state_.spec.by_caller) {
     EventBy by(event, deadline_ns);
     state_.spec.rank->Await(&by, generation);
@@ -100,6 +103,16 @@ bool Issuer::AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns) {
   while (!event->IsComplete(generation)) {
     if (SystemClock::Get().NowNs() >= deadline_ns) return false;
     turn.Sleep(deadline_ns);
+  }
+  return true;
+}
+
+// Nobody tells that a device has got on.
+bool Issuer::LookUntil(const Event* event, uint64_t generation,
+                       int64_t deadline_ns) const {
+  while (!event->IsComplete(generation)) {
+    if (SystemClock::Get().NowNs() >= deadline_ns) return false;
+    std::this_thread::sleep_for(kDeviceLook);
   }
   return true;
 }

@@ -85,7 +85,7 @@ class Issuer final : public Pumped {
   }
 
   // The same, but gives up at `deadline_ns` of SystemClock: whether `event` is
-  // complete, or the session has failed. Only of what is polled.
+  // complete, or the session has failed. Not of what goes out inline.
   bool AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns);
 
   // Launches below this number are due; if inline, complete; if enqueued, on
@@ -133,6 +133,9 @@ class Issuer final : public Pumped {
   }
 
  private:
+  bool LookUntil(const Event* event, uint64_t generation,
+                 int64_t deadline_ns) const;
+
   IssueState state_;
   const std::unique_ptr<IssueMode> mode_;
   bool attached_ = false;

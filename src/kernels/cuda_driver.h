@@ -36,6 +36,8 @@ namespace commsched::kernels {
   X(MemFree, cuMemFree_v2, CUresult(CUdeviceptr))                            \
   X(MemFreeHost, cuMemFreeHost, CUresult(void*))                             \
   X(MemHostAlloc, cuMemHostAlloc, CUresult(void**, size_t, unsigned))        \
+  X(MemsetD32Async, cuMemsetD32Async,                                        \
+    CUresult(CUdeviceptr, unsigned, size_t, CUstream))                       \
   X(PointerGetAttributes, cuPointerGetAttributes,                            \
     CUresult(unsigned, CUpointer_attribute*, void**, CUdeviceptr))           \
   X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v2,                         \

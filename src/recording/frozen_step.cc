@@ -47,27 +47,14 @@ absl::Status FrozenStep::Init() {
 }
 
 absl::Status FrozenStep::MakePlan() {
-  // The flags are read and written on the calling thread.
-  lanes_ = spec_.lanes;
-  const auto caller =
-      std::find_if(lanes_.begin(), lanes_.end(),
-                   [](const Stream* lane) { return lane->is_caller(); });
-  const uint32_t flag_lane = static_cast<uint32_t>(caller - lanes_.begin());
-  if (!lanes_.empty() && caller == lanes_.end()) {
-    if (lanes_.size() == Graph::kMaxLanes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("recording: all ", lanes_.size(),
-                       " lanes are worker threads; one must be the calling "
-                       "thread"));
-    }
-    lanes_.push_back(CallerStream());
-  }
+  spec_.flag->Reset();
+  RETURN_IF_ERROR(AddFlagLane());
   FrozenPlanSpec plan;
   plan.recorded = spec_.recorded;
   plan.order = &spec_.order;
   plan.early = &spec_.early;
   plan.world_size = spec_.world->spec().size;
-  plan.flag_lane = flag_lane;
+  plan.flag_lane = flag_lane_;
   plan.options = spec_.options;
   plan.profile = spec_.profile;
   // Only what a codec could take is planned by hosts.
@@ -77,9 +64,29 @@ absl::Status FrozenStep::MakePlan() {
     plan.options.hosts = HostLinksOf(hosts);
   }
   ASSIGN_OR_RETURN(frozen_, PlanFrozen(plan));
-  if (lanes_.empty()) {
-    lanes_.assign(frozen_.plan->num_compute_lanes, CallerStream());
+  return absl::OkStatus();
+}
+
+// That of the calling thread, if that is what the flag is exchanged on and
+// there is one.
+absl::Status FrozenStep::AddFlagLane() {
+  lanes_ = spec_.lanes;
+  for (const Op& op : spec_.recorded.ops->ops()) {
+    if (op.kind != OpKind::kCompute || op.compute.lane < lanes_.size()) {
+      continue;
+    }
+    lanes_.resize(op.compute.lane + 1, CallerStream());
   }
+  const auto found =
+      std::find(lanes_.begin(), lanes_.end(), spec_.flag->stream());
+  flag_lane_ = static_cast<uint32_t>(found - lanes_.begin());
+  if (found != lanes_.end()) return absl::OkStatus();
+  if (lanes_.size() == Graph::kMaxLanes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: all ", lanes_.size(),
+        " lanes are streams; one must be left for what ranks agree on"));
+  }
+  lanes_.push_back(spec_.flag->stream());
   return absl::OkStatus();
 }
 
@@ -103,8 +110,10 @@ SessionSpec FrozenStep::MakeSessionSpec() {
         {BufferId(i), spec_.addresses[i],
          spec_.recorded.ops->buffer(BufferId(i)).bytes()});
   }
-  session.bindings.push_back({frozen_.flag_in, &flag_in_, sizeof(flag_in_)});
-  session.bindings.push_back({frozen_.flag_out, &flag_out_, sizeof(flag_out_)});
+  session.bindings.push_back(
+      {frozen_.flag_in, spec_.flag->in(), DeviationFlag::kBytes});
+  session.bindings.push_back(
+      {frozen_.flag_out, spec_.flag->out(), DeviationFlag::kBytes});
   session.lanes = lanes_;
   session.submitted = frozen_.gated;
   session.recorder = spec_.recorder;
@@ -143,18 +152,19 @@ absl::Status FrozenStep::StepBegin(bool note) {
 absl::Status FrozenStep::StepEnd() {
   RETURN_IF_ERROR(session_->status());
   RETURN_IF_ERROR(EndCalls());
-  // Waits until every rank has ended the step before.
-  Stream* const here = CallerStream();
-  RETURN_IF_ERROR(session_->Before(frozen_.deviation, here));
+  // The calling thread waits until every rank has ended the step before.
+  RETURN_IF_ERROR(session_->Before(frozen_.deviation, spec_.flag->stream()));
   // The highest segment wins, then the highest rank.
   const int world_size = spec_.world->spec().size;
-  agreed_deviation_ = static_cast<uint32_t>(flag_out_ / world_size);
-  agreed_rank_ = flag_out_ % world_size;
-  flag_in_ = deviation_ == 0 ? 0
-                             : static_cast<int32_t>(deviation_) * world_size +
-                                   spec_.world_rank;
+  const int32_t mine =
+      deviation_ == 0
+          ? 0
+          : static_cast<int32_t>(deviation_) * world_size + spec_.world_rank;
+  const int32_t told = spec_.flag->Exchange(steps_, mine);
+  agreed_deviation_ = static_cast<uint32_t>(told / world_size);
+  agreed_rank_ = told % world_size;
   if (ABSL_PREDICT_FALSE(deviation_ != 0)) LogDeviation();
-  RETURN_IF_ERROR(session_->After(frozen_.deviation, here));
+  RETURN_IF_ERROR(session_->After(frozen_.deviation, spec_.flag->stream()));
   RETURN_IF_ERROR(session_->StepEnd());
   ++steps_;
   return absl::OkStatus();

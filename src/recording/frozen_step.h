@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "recording/deviation_flag.h"
 #include "recording/frozen_plan.h"
 #include "recording/submissions.h"
 #include "session/session.h"
@@ -35,7 +36,8 @@ struct FrozenStepSpec {
   uint64_t first_step = 0;  // of the recording that the frozen plan runs
   bool strict = false;
   bool by_caller = false;              // SessionSpec::by_caller
-  Submissions* submissions = nullptr;  // outlives the step
+  Submissions* submissions = nullptr;  // outlive the step, ...
+  DeviationFlag* flag = nullptr;       // ... used by it alone
 };
 
 // Takes the calls of an eager program, in whatever order they come, to a
@@ -63,8 +65,8 @@ struct FrozenStepSpec {
 // no longer come.
 //
 // At the end of each step all ranks exchange whether a segment deviated in a
-// way that recording it again would cure; they see the answer at the end of the
-// next one.
+// way that recording it again would cure; they see the answer at the end of a
+// later one (DeviationFlag).
 //
 // One thread; Await(), and the session's Abort() and status(), any.
 class FrozenStep {
@@ -97,10 +99,11 @@ class FrozenStep {
   uint64_t first_step() const { return spec_.first_step; }
 
   // After StepEnd(): 0, or 1 + a segment that some rank wants recorded again,
-  // as of the step before. Equal on all ranks.
+  // as of agreed_distance() steps before. Equal on all ranks.
   uint32_t agreed_deviation() const { return agreed_deviation_; }
   // If that is not 0: the highest rank that wants it.
   int agreed_rank() const { return agreed_rank_; }
+  uint64_t agreed_distance() const { return spec_.flag->distance(); }
   // Collectives that went without this rank's data in the last step.
   uint32_t num_left_out() const { return num_left_out_; }
   // Whether the calls of the last step were not the frozen ones.
@@ -127,6 +130,7 @@ class FrozenStep {
   explicit FrozenStep(FrozenStepSpec spec) : spec_(std::move(spec)) {}
   absl::Status Init();
   absl::Status MakePlan();
+  absl::Status AddFlagLane();
   SessionSpec MakeSessionSpec();
 
   const Op& DeclaredOp(uint32_t op) const {
@@ -220,7 +224,7 @@ class FrozenStep {
   std::vector<uint8_t> late_;                       // by call: binds something
   std::vector<std::vector<uint32_t>> calls_of_op_;  // by declared op
   std::vector<Stream*> lanes_;
-  int32_t flag_in_ = 0, flag_out_ = 0;
+  uint32_t flag_lane_ = 0;
   std::unique_ptr<Session> session_;  // goes before its memory
 
   uint64_t steps_ = 0;  // that have ended

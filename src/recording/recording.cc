@@ -17,6 +17,7 @@
 #include "graph/json.h"
 #include "recording/late_submits.h"
 #include "session/backend_model.h"
+#include "session/binding.h"
 #include "session/group_members.h"
 
 namespace commsched {
@@ -50,6 +51,7 @@ RecordingSpec ForItsBackend(RecordingSpec spec) {
 Recording::Recording(RecordingSpec spec, uint64_t instance)
     : spec_(ForItsBackend(std::move(spec))),
       instance_(instance),
+      enqueues_(EnqueuesOn(*spec_.world->backend())),
       meetings_(spec_.world, spec_.world_rank, instance,
                 spec_.launch_timeout_ns) {}
 
@@ -69,24 +71,36 @@ absl::StatusOr<std::unique_ptr<Recording>> Recording::Create(
 absl::Status Recording::Init() {
   RETURN_IF_ERROR(CheckSpec(spec_));
   declared_.BindLateAtSubmit();
-  const Device& device = *spec_.world->device(spec_.world_rank);
-  if (device.kind() != COMMSCHED_DEVICE_HOST) {
-    return absl::UnimplementedError(
-        absl::StrCat("recording: recording an order on ", device.name()));
-  }
-  for (size_t i = 0; spec_.by_caller && i < spec_.lanes.size(); ++i) {
-    if (spec_.lanes[i]->is_caller()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("recording: lane ", i,
-                     " is a stream, but progress is the caller's, for whom it "
-                     "would wait"));
-  }
+  RETURN_IF_ERROR(CheckLanes());
   for (const GroupSpec& group : spec_.groups) {
     RETURN_IF_ERROR(
         declared_.AddGroup(group.axis, static_cast<int>(group.ranks.size()))
             .status());
   }
   return absl::OkStatus();
+}
+
+absl::Status Recording::CheckLanes() const {
+  const Device& device = *spec_.world->device(spec_.world_rank);
+  for (size_t i = 0; i < spec_.lanes.size(); ++i) {
+    const Stream& lane = *spec_.lanes[i];
+    if (lane.is_caller()) continue;
+    if (lane.is_device() != enqueues_) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "recording: lane ", i, " is ",
+          lane.is_device() ? "a stream of a device" : "a HOST stream",
+          ", but backend '", spec_.world->backend()->name, "' works on ",
+          device.name()));
+    }
+    if (!spec_.by_caller) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("recording: lane ", i,
+                     " is a stream, but progress is the caller's, for whom it "
+                     "would wait"));
+  }
+  if (!enqueues_ || !spec_.by_caller) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("recording: progress by the caller on ", device.name()));
 }
 
 void Recording::Decline(const RecordingSpec& spec, const absl::Status& why) {
@@ -157,6 +171,13 @@ absl::Status Recording::StepBegin() {
   return absl::OkStatus();
 }
 
+absl::Status Recording::MakeFlag() {
+  ASSIGN_OR_RETURN(
+      flag_,
+      DeviationFlag::Create(spec_.world->device(spec_.world_rank), enqueues_));
+  return absl::OkStatus();
+}
+
 // All ranks come with the same settings, and their communicators stand.
 absl::Status Recording::Connect() {
   SerialRunnerSpec spec;
@@ -171,6 +192,7 @@ absl::Status Recording::Connect() {
   auto runner = std::make_unique<SerialRunner>(std::move(spec));
   absl::Status ready =
       BoundRanges(declared_, addresses_).CheckApart("recording");
+  if (ready.ok()) ready = MakeFlag();
   if (ready.ok()) ready = runner->Connect();
   {
     MutexLock lock(&mu_);
@@ -235,7 +257,7 @@ absl::Status Recording::BeginAnew() {
   if (frozen_ != nullptr) Replace(nullptr);
   runner_->Forget();
   shown_.clear();
-  ignore_agreed_ = false;
+  num_to_ignore_ = 0;
   declared_since_ = false;
   info_.phase = RecordingPhase::kRecording;
   info_.steps_recorded = 0;
@@ -405,7 +427,7 @@ absl::Status Recording::EndFrozenStep() {
   if (frozen_->deviated()) ++info_.steps_deviating;
   info_.collectives_left_out += frozen_->num_left_out();
   if (frozen_->agreed_deviation() != 0) {
-    info_.deviating_step = info_.steps - 2;  // the one before that just ended
+    info_.deviating_step = info_.steps - 1 - frozen_->agreed_distance();
     info_.deviating_rank = frozen_->agreed_rank();
   }
   if (info_.phase == RecordingPhase::kRerecording) {
@@ -415,11 +437,11 @@ absl::Status Recording::EndFrozenStep() {
     return finished.ok() ? finished : Fail(finished);
   }
   const uint32_t agreed = frozen_->agreed_deviation();
-  if (ABSL_PREDICT_TRUE(agreed == 0)) return absl::OkStatus();
-  if (ignore_agreed_) {
-    ignore_agreed_ = false;
+  if (ABSL_PREDICT_FALSE(num_to_ignore_ != 0)) {
+    --num_to_ignore_;
     return absl::OkStatus();
   }
+  if (ABSL_PREDICT_TRUE(agreed == 0)) return absl::OkStatus();
   info_.phase = RecordingPhase::kRerecording;
   info_.segment = agreed - 1;
   shown_.clear();
@@ -443,7 +465,8 @@ absl::Status Recording::FinishRerecording() {
     return Freeze(std::move(order));
   }
   frozen_->SetOrder(std::move(order));
-  ignore_agreed_ = true;  // the next answer is about the step just ended
+  // Answers that come are about steps that have ended, for so long.
+  num_to_ignore_ = frozen_->agreed_distance();
   return absl::OkStatus();
 }
 
@@ -470,6 +493,7 @@ absl::Status Recording::Freeze(FrozenOrder order) {
   spec.strict = spec_.strict;
   spec.by_caller = spec_.by_caller;
   spec.submissions = &submissions_;
+  spec.flag = flag_.get();
   ASSIGN_OR_RETURN(std::unique_ptr<FrozenStep> frozen,
                    FrozenStep::Create(std::move(spec)));
   info_.phase = RecordingPhase::kFrozen;

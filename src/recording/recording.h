@@ -65,7 +65,8 @@ struct RecordingInfo {
   // Collectives that went without this rank's data, over all steps.
   uint64_t collectives_left_out = 0;
   // The last step that some rank said was not the plan, and the rank; equal on
-  // all ranks, which know it one step later. -1: none so far.
+  // all ranks, which know it DeviationFlag::distance() steps later. -1: none so
+  // far.
   uint64_t deviating_step = 0;
   int deviating_rank = -1;
 };
@@ -131,6 +132,7 @@ class Recording {
   Recording(RecordingSpec spec, uint64_t instance);
 
   absl::Status Init();
+  absl::Status CheckLanes() const;
   absl::Status CheckMayDeclare(uint32_t segment) const;
   absl::Status CheckMayChange(BufferId buffer) const;
   absl::Status CheckAddress(const Buffer& buffer, const void* address) const;
@@ -144,6 +146,7 @@ class Recording {
   void FailLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  absl::Status MakeFlag();
   absl::Status Connect();
   // After something was taken away or moved. Collective.
   absl::Status BeginAnew();
@@ -163,6 +166,7 @@ class Recording {
   // Constant after Create.
   const RecordingSpec spec_;
   const uint64_t instance_;
+  const bool enqueues_;         // on streams of a device
   std::vector<Stream*> lanes_;  // by compute lane, as many as declared
 
   // What was declared; grows between steps.
@@ -183,7 +187,7 @@ class Recording {
   std::vector<CallOrder> shown_;   // the latest steps, steps_to_record at most
   CallOrder current_;              // while recording
   std::vector<bool> open_;         // by op, while recording
-  bool ignore_agreed_ = false;     // what comes is of before the last meeting
+  uint64_t num_to_ignore_ = 0;     // answers, of before the last meeting
   RecordingInfo info_;
 
   Submissions submissions_;
@@ -194,6 +198,9 @@ class Recording {
   CondVar no_waiters_;
   int num_waiters_ ABSL_GUARDED_BY(mu_) = 0;  // in frozen_
   std::unique_ptr<SerialRunner> runner_;
+  // Of all plans: to free memory of a device would wait for what others have
+  // launched on it.
+  std::unique_ptr<DeviationFlag> flag_;
   std::unique_ptr<FrozenStep> frozen_;
 };
 

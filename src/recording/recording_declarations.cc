@@ -68,13 +68,19 @@ absl::Status Recording::CheckAddress(const Buffer& buffer,
                      "collective that uses it brings one"));
   }
   const uint64_t size = DTypeSize(buffer.dtype);
-  if ((address != nullptr || late) &&
-      reinterpret_cast<uintptr_t>(address) % size == 0) {
-    return absl::OkStatus();
+  if ((address == nullptr && !late) ||
+      reinterpret_cast<uintptr_t>(address) % size != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "recording: the address of buffer '", buffer.name, "' is ",
+        address == nullptr ? "NULL" : "not aligned to its element size"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "recording: the address of buffer '", buffer.name, "' is ",
-      address == nullptr ? "NULL" : "not aligned to its element size"));
+  if (late || !enqueues_) return absl::OkStatus();
+  const absl::Status here =
+      spec_.world->device(spec_.world_rank)->CheckHere(address);
+  if (here.ok()) return here;
+  return absl::Status(
+      here.code(),
+      absl::StrCat("recording: buffer '", buffer.name, "' ", here.message()));
 }
 
 absl::StatusOr<OpId> Recording::AddCompute(Op op, uint32_t segment) {

@@ -1,6 +1,7 @@
 #include "recording/serial_runner.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,21 +12,33 @@
 #include "base/running_clock.h"
 #include "base/status_macros.h"
 #include "base/wait_registry.h"
+#include "comm/lane_agreement.h"
 #include "exec/bound_ranges.h"
 #include "exec/flatten.h"
 #include "exec/staging.h"
 #include "plan/planner.h"
 #include "recording/late_submits.h"
 #include "session/backend_model.h"
+#include "session/binding.h"
 
 namespace commsched {
 namespace {
 
 constexpr uint32_t kRequest = 0;  // one launch at a time
+// How often one looks whether a device is through with a launch.
+constexpr int64_t kDeviceLookNs = int64_t{50} * 1000;
 
 absl::Status WithContext(const absl::Status& status, absl::string_view what) {
   return absl::Status(status.code(),
                       absl::StrCat(what, ": ", status.message()));
+}
+
+absl::Span<const StagingStep> StagingOf(const Program& program, Span32 span) {
+  return absl::MakeConstSpan(program.staging.data() + span.begin, span.count);
+}
+
+std::string NameOf(const Program& program, uint32_t index) {
+  return absl::StrCat("launch ", program.LaunchName(index));
 }
 
 // The graph of collective `id` alone; `buffers` says which of its buffers is
@@ -77,6 +90,7 @@ SerialRunner::~SerialRunner() {
   Log(LogLevel::kWarning,
       "recording: collectives may still be under way: ", closed.message(),
       "; the buffers of the recording must not be freed");
+  if (lane_ != nullptr) lane_->Lose();
   static Mutex mu;
   static auto* const kept = new std::vector<decltype(prepared_)>;
   MutexLock lock(&mu);
@@ -90,6 +104,8 @@ absl::Status SerialRunner::Connect() {
   session.instance = spec_.instance;
   session.groups = spec_.groups;
   session.launch_timeout_ns = spec_.launch_timeout_ns;
+  if (EnqueuesOn(*backend_)) RETURN_IF_ERROR(BorrowLane());
+  communicators_.LaunchOn(lanes_);
   return communicators_.Create(session, /*requests=*/1, /*reads_starts=*/false);
 }
 
@@ -121,6 +137,14 @@ absl::Status SerialRunner::CheckBound(OpId op,
     // What is prepared knows the buffers of this collective only.
     const Buffer& buffer = spec_.ops->buffer(binding.buffer);
     const uint64_t bytes = binding.count * DTypeSize(buffer.dtype);
+    if (stream_ != nullptr && bytes != 0) {
+      const absl::Status here = device_->CheckHere(binding.address);
+      if (!here.ok()) {
+        return absl::Status(here.code(),
+                            absl::StrCat("submit: late-bound buffer '",
+                                         buffer.name, "' ", here.message()));
+      }
+    }
     const BufferId met = memory.Meets(binding.address, bytes);
     if (!met.valid()) continue;
     const Buffer& other = spec_.ops->buffer(met);
@@ -146,19 +170,12 @@ absl::Status SerialRunner::Run(OpId op, uint64_t step,
       prepared->late->StoreSubmitted(OpId(0), generation, Localize(op, late));
     }
     const Program& program = *prepared->program;
-    const auto steps_of = [&](Span32 span) {
-      return absl::MakeConstSpan(program.staging.data() + span.begin,
-                                 span.count);
-    };
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
-      const LaunchProgram& launch = program.launches[i];
-      if (launch.late.count != 0) {
+      if (program.launches[i].late.count != 0) {
         RETURN_IF_ERROR(prepared->late->Apply(i, generation));
       }
-      RunStaging(steps_of(launch.staging_in));
-      RETURN_IF_ERROR(Launch(GroupId(launch.group), launch.call,
-                             absl::StrCat("launch ", program.LaunchName(i))));
-      RunStaging(steps_of(launch.staging_out));
+      RETURN_IF_ERROR(stream_ == nullptr ? RunOnHost(program, i)
+                                         : RunOnDevice(program, i));
     }
     return absl::OkStatus();
   };
@@ -264,21 +281,30 @@ absl::Status SerialRunner::CheckPeers(OpId op, uint64_t step,
   return absl::OkStatus();
 }
 
-absl::Status SerialRunner::Launch(GroupId group, const commsched_launch_t& call,
-                                  absl::string_view what) {
-  void* comm = communicators_.comms()[group.value()];
-  BackendRank::Turn turn(communicators_.rank());
-  const commsched_status_t code =
-      backend_->launch(comm, &call, kRequest, commsched_stream_caller(),
-                       message_.Begin(), PluginMessage::size());
-  if (code != COMMSCHED_OK) {
-    return WithContext(BackendFailure(*backend_, "launch", code, message_),
-                       what);
+absl::Status SerialRunner::RunOnHost(const Program& program, uint32_t index) {
+  const LaunchProgram& launch = program.launches[index];
+  RunStaging(StagingOf(program, launch.staging_in));
+  {
+    BackendRank::Turn turn(communicators_.rank());
+    RETURN_IF_ERROR(LaunchOn(program, index, commsched_stream_caller()));
+    if ((backend_->capabilities & COMMSCHED_BACKEND_INLINE) == 0) {
+      RETURN_IF_ERROR(Await(&turn, communicators_.comms()[launch.group],
+                            NameOf(program, index)));
+    }
   }
-  if ((backend_->capabilities & COMMSCHED_BACKEND_INLINE) != 0) {
-    return absl::OkStatus();
-  }
-  return Await(&turn, comm, what);
+  RunStaging(StagingOf(program, launch.staging_out));
+  return absl::OkStatus();
+}
+
+absl::Status SerialRunner::LaunchOn(const Program& program, uint32_t index,
+                                    commsched_stream_t stream) {
+  const LaunchProgram& launch = program.launches[index];
+  const commsched_status_t code = backend_->launch(
+      communicators_.comms()[launch.group], &launch.call, kRequest, stream,
+      message_.Begin(), PluginMessage::size());
+  if (code == COMMSCHED_OK) return absl::OkStatus();
+  return WithContext(BackendFailure(*backend_, "launch", code, message_),
+                     NameOf(program, index));
 }
 
 absl::Status SerialRunner::Await(BackendRank::Turn* turn, void* comm,
@@ -297,14 +323,81 @@ absl::Status SerialRunner::Await(BackendRank::Turn* turn, void* comm,
             : BackendFailure(*backend_, "poll", code, message_);
     if (!polled.ok()) return WithContext(polled, what);
     if (result.done != 0) return absl::OkStatus();
-    if (clock.NowNs() >= deadline_ns) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(what, " is not complete on rank ", spec_.world_rank,
-                       " after ", spec_.launch_timeout_ns / 1000000, " ms"));
-    }
+    if (clock.NowNs() >= deadline_ns) return TooLate(what);
     const int64_t look_ns = clock.SleepUntilNs(deadline_ns);
     turn->Sleep(result.wake_at_ns == 0 ? look_ns
                                        : std::min(look_ns, result.wake_at_ns));
+  }
+}
+
+absl::Status SerialRunner::TooLate(absl::string_view what) const {
+  return absl::DeadlineExceededError(
+      absl::StrCat(what, " is not complete on rank ", spec_.world_rank,
+                   " after ", spec_.launch_timeout_ns / 1'000'000, " ms"));
+}
+
+// ---- On a device ----
+
+// That which a session of these groups asks for, which runs when nothing does
+// here.
+absl::Status SerialRunner::BorrowLane() {
+  std::set<std::string> axes;
+  for (const GroupSpec& group : spec_.groups) axes.insert(group.axis);
+  const LaneKey key = {.world = spec_.world.get(),
+                       .axes = absl::StrJoin(axes, "\n"),
+                       .plan_lane = 0};
+  ASSIGN_OR_RETURN(
+      auto borrowed,
+      BorrowSameLanes(spec_.world.get(), spec_.world_rank,
+                      absl::StrCat("recording ", spec_.instance, " lanes"),
+                      {&key, 1}, spec_.launch_timeout_ns));
+  lane_ = std::move(borrowed.front());
+  lanes_.assign(spec_.groups.size(), lane_);
+  ASSIGN_OR_RETURN(stream_, device_->Adopt(lane_->stream()->handle().native));
+  ASSIGN_OR_RETURN(done_, device_->CreateEvent(/*depth=*/1));
+  return absl::OkStatus();
+}
+
+absl::Status SerialRunner::RunOnDevice(const Program& program, uint32_t index) {
+  const LaunchProgram& launch = program.launches[index];
+  {
+    lane_->turn()->Take();
+    const Turn::Given turn(lane_->turn());
+    for (const StagingStep& step : StagingOf(program, launch.staging_in)) {
+      stream_->Copy(step);
+    }
+    RETURN_IF_ERROR(LaunchOn(program, index, stream_->handle()));
+    for (const StagingStep& step : StagingOf(program, launch.staging_out)) {
+      stream_->Copy(step);
+    }
+    stream_->Record(done_.get(), ++num_enqueued_);
+  }
+  return AwaitDevice(communicators_.comms()[launch.group],
+                     NameOf(program, index));
+}
+
+// A launch ends by an abort, too. Its communicator says so before.
+absl::Status SerialRunner::AwaitDevice(void* comm, absl::string_view what) {
+  const RunningClock& clock = RunningClock::Get();
+  const int64_t deadline_ns =
+      DeadlineAfter(clock.NowNs(), spec_.launch_timeout_ns);
+  const WaitingCall waiting(spec_.world_rank, "waits for ", what);
+  BackendRank::Turn turn(communicators_.rank());
+  while (true) {
+    const bool is_done = done_->IsComplete(num_enqueued_);
+    const commsched_status_t code =
+        backend_->comm_status == nullptr
+            ? COMMSCHED_OK
+            : backend_->comm_status(comm, message_.Begin(),
+                                    PluginMessage::size());
+    if (code != COMMSCHED_OK) {
+      return WithContext(
+          BackendFailure(*backend_, "comm_status", code, message_), what);
+    }
+    if (device_->failed()) return WithContext(device_->status(), what);
+    if (is_done) return absl::OkStatus();
+    if (clock.NowNs() >= deadline_ns) return TooLate(what);
+    turn.Sleep(SystemClock::Get().NowNs() + kDeviceLookNs);
   }
 }
 

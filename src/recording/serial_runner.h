@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "comm/device_lanes.h"
 #include "comm/plugin/table_support.h"
 #include "device/device.h"
 #include "exec/late_bindings.h"
@@ -36,7 +37,7 @@ struct SerialRunnerSpec {
 // Runs collectives one after the other on the calling thread, each to its end.
 // Before each, the members show each other what they are about to run, where
 // ranks meet, so that those that do different things get an error rather than
-// each other's data.
+// each other's data. On a device they go out on a lane of it.
 //
 // One thread; Abort() any.
 class SerialRunner {
@@ -85,10 +86,16 @@ class SerialRunner {
                           absl::Span<const LateBinding> late);
   std::string KeyLocked(size_t group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DeclineLocked(size_t group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status Launch(GroupId group, const commsched_launch_t& call,
-                      absl::string_view what);
+  absl::Status RunOnHost(const Program& program, uint32_t index);
   absl::Status Await(BackendRank::Turn* turn, void* comm,
                      absl::string_view what);
+  // The next three of a device.
+  absl::Status BorrowLane();
+  absl::Status RunOnDevice(const Program& program, uint32_t index);
+  absl::Status AwaitDevice(void* comm, absl::string_view what);
+  absl::Status LaunchOn(const Program& program, uint32_t index,
+                        commsched_stream_t stream);
+  absl::Status TooLate(absl::string_view what) const;
 
   const SerialRunnerSpec spec_;
   const commsched_backend_t* const backend_;
@@ -99,6 +106,13 @@ class SerialRunner {
   // By GroupId: how often its members have met.
   std::vector<uint64_t> num_met_ ABSL_GUARDED_BY(mu_);
   absl::Status gave_up_ ABSL_GUARDED_BY(mu_);
+  // Of a device: one lane, for the communicators of all groups, its stream, and
+  // what says that the latest launch of `num_enqueued_` is complete.
+  std::shared_ptr<DeviceLane> lane_;
+  std::vector<std::shared_ptr<DeviceLane>> lanes_;  // by group
+  Stream* stream_ = nullptr;
+  std::unique_ptr<Event> done_;
+  uint64_t num_enqueued_ = 0;
   Communicators communicators_;  // goes first: programs hold counts it uses
 };
 

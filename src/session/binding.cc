@@ -113,7 +113,6 @@ absl::Status CheckDevice(const SessionSpec& spec,
         absl::StrCat("session: ", what, " on ", device->name()));
   };
   if (spec.manual || spec.by_caller) return refuse("progress by the caller");
-  if (!spec.submitted.empty()) return refuse("a recorded order");
   for (const Launch& launch : spec.plan->launches) {
     if (!launch.coded) continue;
     return refuse("codecs, which run on the host,");

@@ -282,7 +282,9 @@ int Communicators::LaneOf(const SessionSpec& spec, size_t number) const {
 // Of the device, where launches go out on its lanes; else of the plan.
 uint32_t Communicators::NumLanesOf(const SessionSpec& spec,
                                    size_t number) const {
-  if (spec.plan == nullptr) return 1;
+  if (spec.plan == nullptr) {
+    return lanes_.empty() ? 1 : lanes_[number]->num_lanes();
+  }
   if (lanes_.empty()) return spec.plan->num_comm_lanes;
   uint32_t of_any = 1;
   uint32_t of_own = 0;

@@ -47,8 +47,8 @@ class Communicators {
   // How long all of them may take to connect once all ranks have come.
   static constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
 
-  // What launches of the plan go out on, by its lanes; it outlives this. Before
-  // Create().
+  // What launches of the plan go out on, by its lanes; without a plan, by
+  // number of the communicator. It outlives this. Before Create().
   void LaunchOn(absl::Span<const std::shared_ptr<DeviceLane>> lanes) {
     lanes_ = lanes;
   }

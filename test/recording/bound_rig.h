@@ -76,13 +76,12 @@ struct BoundRank {
   }
 };
 
-inline std::vector<absl::Status> RunBound(
-    int ranks, const std::function<absl::Status(BoundRank&)>& body,
+// On a thread per rank of `world`.
+inline std::vector<absl::Status> RunBoundIn(
+    const std::shared_ptr<World>& world,
+    const std::function<absl::Status(BoundRank&)>& body,
     const std::function<void(RecordingSpec*)>& adjust = [](RecordingSpec*) {}) {
-  WorldSpec world_spec;
-  world_spec.size = ranks;
-  world_spec.backend = "inproc";
-  std::shared_ptr<World> world = World::Create(world_spec).value();
+  const int ranks = world->spec().size;
   std::vector<std::atomic<uint64_t>> instances(ranks);
   return RunRanks(ranks, [&](int rank) -> absl::Status {
     RecordingSpec spec;
@@ -102,6 +101,15 @@ inline std::vector<absl::Status> RunBound(
     ASSIGN_OR_RETURN(bound.recording, Recording::Create(std::move(spec)));
     return body(bound);
   });
+}
+
+inline std::vector<absl::Status> RunBound(
+    int ranks, const std::function<absl::Status(BoundRank&)>& body,
+    const std::function<void(RecordingSpec*)>& adjust = [](RecordingSpec*) {}) {
+  WorldSpec world_spec;
+  world_spec.size = ranks;
+  world_spec.backend = "inproc";
+  return RunBoundIn(World::Create(world_spec).value(), body, adjust);
 }
 
 }  // namespace commsched::test

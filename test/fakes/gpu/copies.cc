@@ -1,5 +1,6 @@
 // Memory, of the stand-in of the CUDA runtime: what is allocated, copied and
 // filled.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -142,6 +143,19 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes,
   StreamOf(stream)->Enqueue(
       __func__, {Writes(address, bytes)},
       {[=] { std::memset(fake_gpu::Twin(address), value, bytes); }, nullptr});
+  return cudaSuccess;
+}
+
+int fake_gpu::SetWords(void* address, unsigned value, size_t words,
+                       cudaStream_t stream) {
+  if (!IsKnown(stream)) return cudaErrorInvalidResourceHandle;
+  if (const int code = CheckWork(stream); code != cudaSuccess) return code;
+  StreamOf(stream)->Enqueue(
+      "cuMemsetD32Async", {Writes(address, words * sizeof(value))},
+      {[=] {
+         std::fill_n(static_cast<unsigned*>(Twin(address)), words, value);
+       },
+       nullptr});
   return cudaSuccess;
 }
 

@@ -109,6 +109,17 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned /*flags*/) {
                    [&] { return fake_gpu::AllocatePinned(bytes, address); });
 }
 
+// "pointer must be aligned to 4 bytes" is how its siblings put it; misaligned
+// addresses are CUDA_ERROR_INVALID_VALUE (cuMemsetD32Async).
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words,
+                          CUstream stream) {
+  return InContext("cuMemsetD32Async", [&]() -> int {
+    if (address % sizeof(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+    return fake_gpu::SetWords(reinterpret_cast<void*>(address), value, words,
+                              stream);
+  });
+}
+
 CUresult cuMemFreeHost(void* address) {
   return Code(fake_gpu::FreePinned(fake_gpu::Enter("cuMemFreeHost"), address));
 }

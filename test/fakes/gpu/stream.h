@@ -95,6 +95,8 @@ Stream* StreamOf(cudaStream_t stream);
 
 // Null is a stream, too.
 bool IsKnown(cudaStream_t stream);
+// Enqueues that `words` at `address` become `value`. A code of the runtime's.
+int SetWords(void* address, unsigned value, size_t words, cudaStream_t stream);
 // What a query of `stream` returns.
 int QueryStream(cudaStream_t stream);
 
