@@ -33,7 +33,7 @@ void CheckKernels(const Options& options, Results* results);
 // rank, and one rank per device.
 void CheckCollectives(const Options& options, Results* results);
 
-// Sessions, on one rank per device.
+// Sessions and recordings, on one rank per device.
 void CheckSessions(const Options& options, Results* results);
 
 // Ranks that are processes and share a device.

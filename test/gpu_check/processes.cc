@@ -19,6 +19,7 @@
 #include "test/gpu_check/job.h"
 #include "test/gpu_check/lanes.h"
 #include "test/gpu_check/launcher.h"
+#include "test/gpu_check/recordings.h"
 
 namespace commsched::gpu_check {
 namespace {
@@ -224,6 +225,11 @@ void RunMember(absl::string_view task, const Options& options,
   std::string figures;
   const absl::Status status = TrainMembers(*world, &figures);
   results->Add("training", status, figures);
+  if (!status.ok()) return;  // The ranks are no longer at one.
+  for (const Result& each : RecordingsOf(*world, (*world)->own_rank())) {
+    results->Add(each);
+    if (!each.status.ok()) return;
+  }
   std::string times;
   const absl::Status aborted = AbortMembers(*world, &times);
   results->Add("after a failure launches of a graph end", aborted, times);

@@ -6,6 +6,7 @@
 #include "device/cuda_device.h"
 #include "test/gpu_check/gpu_check.h"
 #include "test/gpu_check/job.h"
+#include "test/gpu_check/recordings.h"
 
 namespace commsched::gpu_check {
 namespace {
@@ -49,6 +50,7 @@ void CheckSessions(const Options& options, Results* results) {
   plan = {};
   plan.coalesce_bytes = shape.elements * sizeof(float) * 64;
   run("coalesced all-gathers", plan);
+  CheckRecordings(shape.ranks, results);
 }
 
 }  // namespace commsched::gpu_check
