@@ -131,6 +131,26 @@ class Uses {
   std::vector<std::vector<uint32_t>> own_;
 };
 
+ShownLanes ShownOf(const LanesInUse& in_use, absl::Span<const LaneKey> keys) {
+  ShownLanes shown = {.most = in_use.most, .others = in_use.others, .keys = {}};
+  for (size_t i = 0; i < keys.size(); ++i) {
+    shown.keys.push_back({NamesOf(keys[i]), in_use.numbers[i]});
+  }
+  return shown;
+}
+
+// Numbers for the keys of the one that is `index` among those that have shown
+// `all`.
+absl::StatusOr<std::vector<uint32_t>> Assigned(
+    absl::Span<const std::string> all, size_t index) {
+  std::vector<ShownLanes> ranks;
+  for (const std::string& each : all) {
+    ASSIGN_OR_RETURN(ShownLanes of_rank, ShownLanes::Decode(each));
+    ranks.push_back(std::move(of_rank));
+  }
+  return AssignLanes(ranks)[index];
+}
+
 }  // namespace
 
 std::string ShownLanes::Encode() const {
@@ -192,10 +212,9 @@ absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowSameLanes(
     return borrowed.status();
   }
   std::vector<std::shared_ptr<DeviceLane>> lanes = *std::move(borrowed);
-  ShownLanes shown = {.most = in_use.most, .others = in_use.others, .keys = {}};
+  const ShownLanes shown = ShownOf(in_use, keys);
   std::vector<Claim> claims;
   for (size_t i = 0; i < keys.size(); ++i) {
-    shown.keys.push_back({NamesOf(keys[i]), in_use.numbers[i]});
     for (const std::string& name : shown.keys[i].names) {
       claims.push_back(Claim::Of(name, absl::StrCat(lanes[i]->number())));
     }
@@ -207,13 +226,31 @@ absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowSameLanes(
       const std::vector<std::string> all,
       world->meeting()->AllGather(absl::StrCat(meeting, " of all"), rank,
                                   shown.Encode(), timeout_ns));
-  std::vector<ShownLanes> ranks;
-  for (const std::string& each : all) {
-    ASSIGN_OR_RETURN(ShownLanes of_rank, ShownLanes::Decode(each));
-    ranks.push_back(std::move(of_rank));
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> numbers,
+                   Assigned(all, static_cast<size_t>(rank)));
+  return world->BorrowLanesAt(rank, keys, numbers);
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowSameLanesAmong(
+    World* world, int rank, const std::vector<int>& members,
+    const std::string& meeting, absl::Span<const LaneKey> keys,
+    int64_t timeout_ns) {
+  LanesInUse in_use;
+  // Held until all members have theirs, so that nobody else is given it.
+  const auto borrowed = world->BorrowLanes(rank, keys, &in_use);
+  if (members.size() == 1) return borrowed;
+  if (!borrowed.ok()) {
+    world->meeting()->DeclineAmong(members, meeting, rank, borrowed.status());
+    return borrowed.status();
   }
-  return world->BorrowLanesAt(rank, keys,
-                              AssignLanes(ranks)[static_cast<size_t>(rank)]);
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> all,
+      world->meeting()->AllGatherAmong(
+          members, meeting, rank, ShownOf(in_use, keys).Encode(), timeout_ns));
+  const auto own = std::find(members.begin(), members.end(), rank);
+  ASSIGN_OR_RETURN(const std::vector<uint32_t> numbers,
+                   Assigned(all, static_cast<size_t>(own - members.begin())));
+  return world->BorrowLanesAt(rank, keys, numbers);
 }
 
 }  // namespace commsched

@@ -46,6 +46,13 @@ absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowSameLanes(
     World* world, int rank, const std::string& meeting,
     absl::Span<const LaneKey> keys, int64_t timeout_ns);
 
+// The same among `members`, ranks of the world of which `rank` is one: only
+// they call it.
+absl::StatusOr<std::vector<std::shared_ptr<DeviceLane>>> BorrowSameLanesAmong(
+    World* world, int rank, const std::vector<int>& members,
+    const std::string& meeting, absl::Span<const LaneKey> keys,
+    int64_t timeout_ns);
+
 }  // namespace commsched
 
 #endif  // COMMSCHED_SRC_COMM_LANE_AGREEMENT_H_

@@ -139,6 +139,38 @@ TEST_F(BorrowSameLanesTest, ALaneHasOneNumberOnAllRanks) {
   }
 }
 
+// In the order of the members, which need not be that of ranks.
+TEST_F(BorrowSameLanesTest, SomeRanksAgreeAmongThemselves) {
+  ASSERT_OK_AND_ASSIGN(const Lanes kept,
+                       world_->BorrowLanes(0, {Key("other", 1)}));
+  const auto borrow = [&](int rank, const std::vector<int>& members,
+                          const std::string& axis) {
+    return BorrowSameLanesAmong(world_.get(), rank, members, axis, {Key(axis)},
+                                kTimeoutNs);
+  };
+  std::vector<absl::StatusOr<Lanes>> lanes(kRanks);
+  (void)RunRanks(kRanks, [&](int rank) -> absl::Status {
+    const auto r = static_cast<size_t>(rank);
+    lanes[r] = borrow(rank, {1, 0}, "dp");
+    return lanes[r].status();
+  });
+  for (const auto& of_rank : lanes) {
+    ASSERT_OK(of_rank.status());
+    EXPECT_EQ((*of_rank)[0]->number(), 1);
+  }
+  // Of one rank, which nobody else has to come to.
+  ASSERT_OK_AND_ASSIGN(const Lanes alone, borrow(1, {1}, "tp"));
+  EXPECT_EQ(alone[0]->number(), 0);
+  // One that fails ends the wait of the others.
+  devices_[1]->failure = absl::ResourceExhaustedError("no stream is left");
+  for (const absl::Status& status : RunRanks(kRanks, [&](int rank) {
+         return borrow(rank, {0, 1}, "pp").status();
+       })) {
+    EXPECT_THAT(std::string(status.message()),
+                testing::HasSubstr("no stream is left"));
+  }
+}
+
 TEST_F(BorrowSameLanesTest, ARankThatCannotMakeALaneEndsTheWaitOfTheOthers) {
   devices_[1]->failure = absl::ResourceExhaustedError("no stream is left");
   const auto lanes = Borrow({{Key("dp")}, {Key("dp")}});
