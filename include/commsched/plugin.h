@@ -35,8 +35,7 @@
 extern "C" {
 #endif
 
-// ---- The order of sums
-// -------------------------------------------------------
+// ---- The order of sums ------------------------------------------------------
 //
 // Reductions that are to give the same bits everywhere combine what the
 // positions of a group, which are its ranks in order, have in the order of a
@@ -91,8 +90,8 @@ typedef struct commsched_tree_sum {
 typedef struct commsched_host {
   uint64_t struct_size;
   void* user;
-  /// Writes one line to the library's log, `level` as in commsched/log.h. Not
-  /// in steady-state calls (launch, poll, encode, decode, on_event).
+  /// One line for the log, `level` as in commsched/log.h. Not in steady-state
+  /// calls (launch, poll, encode, decode, on_event).
   void (*log)(void* user, int32_t level, const char* message);
   /// The clock of every time in these tables: ns, monotonic.
   int64_t (*now_ns)(void* user);
@@ -269,7 +268,7 @@ enum {
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
 /// which every rank sees. The host's. Both block: only in rank_open,
-/// comm_create and comm_ready. Valid as long as the rank is open.
+/// comm_create and comm_ready, or on threads of its own, while it is open.
 typedef struct commsched_oob {
   uint64_t struct_size;
   void* user;
@@ -337,6 +336,10 @@ typedef struct commsched_comm_desc {
   /// under way side by side: lanes of its plan. At least 1.
   uint32_t num_lanes;
   uint32_t asks_starts;  ///< 1: comm_starts will be called on this member.
+  /// 1, if STREAM_ORDERED: its members come in any order with other
+  /// communicators, which it does not hold up. Ready, all pairs are connected.
+  uint32_t in_any_order;  ///< Since 0.2.
+  uint32_t reserved;      ///< 0.
 } commsched_comm_desc_t;
 
 /// One collective of a launch. Addresses are resolved; counts are elements.
@@ -435,7 +438,7 @@ typedef struct commsched_backend {
   uint32_t kinds;
   uint32_t dtypes;
   uint32_t reductions;
-  /// Where the memory of launches may be: bit k for commsched_device_kind_t k.
+  /// Where memory of launches may be: bit k for commsched_device_kind_t k.
   /// 0: on the host.
   uint32_t memory_kinds;
 
@@ -464,9 +467,8 @@ typedef struct commsched_backend {
   /// Never waits for another rank; allocates nothing for a launch that it was
   /// told to expect. `stream` for STREAM_ORDERED only: the same for all
   /// launches of a communicator, but for those that it captures into a graph,
-  /// between whose launches and the others the host sees to it that their work
-  /// is in order. Once it has failed, the launch's memory is not touched any
-  /// more.
+  /// which the host keeps in order with the others. Once it has failed, the
+  /// launch's memory is not touched any more.
   commsched_status_t (*launch)(void* comm, const commsched_launch_t* launch,
                                uint32_t request, commsched_stream_t stream,
                                char* message, uint64_t message_size);
@@ -543,8 +545,7 @@ typedef struct commsched_backend {
   /// (both or none) How the host sleeps instead of on `wake`: until a poll() or
   /// comm_status() of the rank may have become useful, or `deadline_ns` of the
   /// host's clock (INT64_MAX: none), or an interrupt. May return for no reason.
-  /// One thread at a time; others launch and poll meanwhile if the backend is
-  /// WAITS_BESIDE.
+  /// One thread at a time; others launch and poll beside it if WAITS_BESIDE.
   void (*wait)(void* rank, int64_t deadline_ns);
   /// Ends the wait() that is under way, or else the next one.
   void (*interrupt)(void* rank);
@@ -701,8 +702,7 @@ typedef struct commsched_codec {
   uint32_t block_bytes;     ///< 1..COMMSCHED_CODEC_MAX_BLOCK_BYTES
 
   /// Encodes `count` elements into ceil(count / block_elements) blocks.
-  /// `output` begins at a multiple of 8 bytes. Any thread; never blocks, never
-  /// allocates.
+  /// `output` is aligned to 8 bytes. Any thread; never blocks, never allocates.
   void (*encode)(const float* input, uint64_t count, void* output);
   /// The reverse. Same rules.
   void (*decode)(const void* input, uint64_t count, float* output);

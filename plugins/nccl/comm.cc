@@ -9,8 +9,10 @@
 namespace commsched::nccl {
 namespace {
 
-// How long one look for the unique id may block.
+// How long one look for the unique id may block; and one on a thread that does
+// nothing else.
 constexpr int64_t kLookNs = int64_t{5} * 1000 * 1000;
+constexpr int64_t kApartNs = int64_t{50} * 1000 * 1000;
 
 // Each byte of a yes, and its value as a float.
 constexpr int kYesByte = 0x3f;
@@ -55,6 +57,13 @@ uint32_t NumLanes(const commsched_comm_desc_t& desc) {
   return says ? desc.num_lanes : 1;
 }
 
+// Likewise.
+bool IsInAnyOrder(const commsched_comm_desc_t& desc) {
+  return desc.struct_size >= offsetof(commsched_comm_desc_t, in_any_order) +
+                                 sizeof(desc.in_any_order) &&
+         desc.in_any_order != 0;
+}
+
 }  // namespace
 
 Comm::Comm(Rank* rank, const commsched_comm_desc_t& desc)
@@ -63,7 +72,8 @@ Comm::Comm(Rank* rank, const commsched_comm_desc_t& desc)
       key_(rank->KeyOf(desc.id)),
       name_("axis " + std::string(desc.axis)),
       size_(desc.size),
-      group_rank_(desc.rank) {
+      group_rank_(desc.rank),
+      in_any_order_(IsInAnyOrder(desc)) {
   // A communicator that does not block would put kernels behind our events.
   config_.blocking = 1;
 }
@@ -76,16 +86,59 @@ Outcome Comm::Create(Rank* rank, const commsched_comm_desc_t& desc,
   const Outcome fits = rank->config().ForLanes(
       NumLanes(desc), rank->multiprocessors(), &comm->config_);
   if (!fits.ok()) return {fits.code, comm->name_ + ": " + fits.reason};
+  ncclUniqueId id = {};
   if (desc.rank == 0) {
-    ncclUniqueId id = {};
     Outcome outcome =
         comm->Check("ncclGetUniqueId", rank->library().GetUniqueId(&id));
     if (outcome.ok()) outcome = rank->Put(comm->key_, &id, sizeof(id));
     if (!outcome.ok()) return outcome;
   }
-  rank->WillJoin(comm);
+  if (comm->in_any_order_) {
+    const Outcome outcome = rank->Put(comm->KeyOfMember(desc.rank), "", 0);
+    if (!outcome.ok()) return outcome;
+    comm->state_ = State::kJoining;
+    rank->RunAside([comm, id] { comm->JoinApart(id); });
+  } else {
+    rank->WillJoin(comm);
+  }
   *out_comm = std::move(comm);
   return {};
+}
+
+std::string Comm::KeyOfMember(int member) const {
+  return key_ + " member " + std::to_string(member);
+}
+
+// In pieces, in between which somebody may have aborted it.
+Outcome Comm::AwaitValue(const std::string& key, void* value, uint64_t bytes) {
+  while (!aborted_ && !leaves_) {
+    const Outcome got = rank_.Get(key, value, bytes, rank_.NowNs() + kApartNs);
+    if (got.code != COMMSCHED_DEADLINE_EXCEEDED) return got;
+  }
+  return {COMMSCHED_ABORTED, "aborted"};
+}
+
+// NCCL would wait for who does not come, and for nothing else.
+Outcome Comm::AwaitMembers(ncclUniqueId* id) {
+  Outcome outcome;
+  for (int member = 0; member < size_ && outcome.ok(); ++member) {
+    if (member == group_rank_) continue;
+    outcome = AwaitValue(KeyOfMember(member), nullptr, 0);
+  }
+  if (outcome.ok() && group_rank_ != 0) {
+    outcome = AwaitValue(key_, id, sizeof(*id));
+  }
+  return outcome;
+}
+
+void Comm::JoinApart(const ncclUniqueId& id) {
+  ncclUniqueId found = id;
+  const Outcome met = AwaitMembers(&found);
+  Meet([&](cudaStream_t stream) {
+    if (!met.ok()) return met;
+    const Outcome connected = Connect(found, stream);
+    return connected.ok() ? ExchangeAmongAll(stream) : connected;
+  });
 }
 
 Outcome Comm::IsReady(uint32_t* out_ready) {
@@ -98,7 +151,7 @@ Outcome Comm::IsReady(uint32_t* out_ready) {
     if (state_ == State::kReady) *out_ready = 1;
     joins = state_ != State::kNoId;
   }
-  return joins ? Outcome() : rank_.JoinInOrder();
+  return joins || in_any_order_ ? Outcome() : rank_.JoinInOrder();
 }
 
 Outcome Comm::TryJoin(bool* out_joins) {
@@ -267,6 +320,26 @@ Outcome Comm::Exchange(const WarmUp& warm_up, cudaStream_t stream) {
     }
     return outcome;
   });
+}
+
+Outcome Comm::ExchangeAmongAll(cudaStream_t stream) {
+  std::vector<commsched_member_t> members;
+  for (int peer = 0; peer < size_; ++peer) {
+    for (const uint32_t direction : {COMMSCHED_SEND, COMMSCHED_RECV}) {
+      commsched_member_t member = {};
+      member.peer = peer;
+      member.direction = direction;
+      members.push_back(member);
+    }
+  }
+  commsched_launch_t messages = {};
+  messages.struct_size = sizeof(messages);
+  messages.kind = COMMSCHED_SEND;
+  messages.num_members = static_cast<uint32_t>(members.size());
+  messages.members = members.data();
+  return Exchange(
+      WarmUp::Of(&messages, 1, size_, [](const auto&) { return false; }),
+      stream);
 }
 
 // From here on whoever aborts it takes it.

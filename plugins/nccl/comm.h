@@ -23,6 +23,9 @@ namespace commsched::nccl {
 // has been told which launches to expect, after a launch of each class of them
 // (warm_up.h): the first use of a connection makes it, and waits for the peer.
 //
+// One that members make in any order has a thread of its own to join on, which
+// calls NCCL once all have come, and has all of them connected for messages.
+//
 // MarkAborted, Status: any thread. The abort that follows: one thread. All
 // else: one at a time.
 class Comm : public std::enable_shared_from_this<Comm> {
@@ -36,7 +39,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   // May block for some milliseconds.
   Outcome IsReady(uint32_t* out_ready);
-  // Has the rank's thread join, if the unique id is there.
+  // Has the rank's thread join, if the unique id is there. Not of one that is
+  // made in any order, which joins by itself.
   Outcome TryJoin(bool* out_joins);
   // The launches to come. The rank's thread connects what they need and none
   // before has, and registers memory: until then it is not ready, and launches
@@ -93,6 +97,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   };
 
   void Join(const ncclUniqueId& id);
+  // Of one that is made in any order, on a thread of its own: once all members
+  // have come.
+  void JoinApart(const ncclUniqueId& id);
+  Outcome AwaitMembers(ncclUniqueId* id);
+  Outcome AwaitValue(const std::string& key, void* value, uint64_t bytes);
+  std::string KeyOfMember(int member) const;
   // Has `calls` made, on the rank's thread and device, with a stream that is
   // theirs. They may wait for other members. Then it is ready, or has failed.
   void Meet(const std::function<Outcome(cudaStream_t)>& calls);
@@ -104,6 +114,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Outcome ConnectLaunches(const WarmUp& warm_up, cudaStream_t stream);
   Outcome LaunchClasses(const WarmUp& warm_up, cudaStream_t stream);
   Outcome Exchange(const WarmUp& warm_up, cudaStream_t stream);
+  // A message from each member to each other one.
+  Outcome ExchangeAmongAll(cudaStream_t stream);
   // Has members say whether they all do; has_agreed() knows once what is on
   // `stream` has been done.
   Outcome Agree(bool mine, cudaStream_t stream);
@@ -158,6 +170,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const std::string name_;  // For messages.
   const int size_;
   const int group_rank_;
+  const bool in_any_order_;
 
   // Held from a look at comm_ until NCCL has answered, and by who takes it
   // away.
