@@ -11,6 +11,17 @@
 /// a receive may be submitted long before its send, and pairs and rings in any
 /// order.
 ///
+/// Where the backend enqueues on streams of a device, who submits enqueues, and
+/// memory is the device's. There are no tags; what a pair of ranks sends and
+/// receives goes in the order of its submits, both ways: two that both send
+/// first wait for each other, which is an error at the deadline. A batch is one
+/// launch, which waits for no other, and meets the batches of other ranks, not
+/// what they submit one by one. A rank's first send to another, or receive from
+/// it, makes the connection of the pair; nobody waits for that. But a first
+/// launch of a kind, size and type for which the backend has something to
+/// connect may wait for the other members in its call: f32 in some sizes is
+/// connected when the channel is made, and, among up to 16 ranks, batches.
+///
 /// A failure is the channel's: the first one sticks, every member learns of it,
 /// every later call returns it, and all that has not finished finishes with it.
 /// A rank that is lost fails the channels of its groups, and no others. Buffers
@@ -87,7 +98,7 @@ typedef struct commsched_channel_op {
   commsched_dtype_t dtype;  ///< Any (docs/types.md).
   commsched_reduce_op_t reduce_op;
   int32_t peer;  ///< SEND, RECV: the other one; rooted kinds: the root.
-  uint64_t tag;  ///< SEND, RECV: below 2^63.
+  uint64_t tag;  ///< SEND, RECV: below 2^63; 0 on a device.
   /// As commsched_collective_t says; NULL for a side that the rank has not. In
   /// place, where a graph's collective may be: input and output, or this rank's
   /// part in the whole, are the same memory.
@@ -118,7 +129,8 @@ static inline commsched_channel_op_t commsched_channel_op_init(void) {
 /// of them creates.
 ///
 /// The channel is a communicator of its own, which gets on by the rank's
-/// progress thread, and in calls that wait.
+/// progress thread, and in calls that wait. On a device it is two, of which one
+/// is for batches, and one for each pair of ranks that has sent something.
 ///
 /// Shape:     `desc` may be NULL: all its fields are 0.
 /// Ownership: what is passed is copied, or kept alive. Release with
@@ -130,8 +142,6 @@ static inline commsched_channel_op_t commsched_channel_op_init(void) {
 ///            FAILED_PRECONDITION  a member creates another channel, has other
 ///                                 limits, or cannot take part
 ///            DEADLINE_EXCEEDED    a member has not come, or is not connected
-///            UNIMPLEMENTED        a backend that enqueues on streams of a
-///                                 device
 ///            RESOURCE_EXHAUSTED   no thread
 ///            On error no member has a channel.
 /// Since:     0.2
@@ -162,9 +172,11 @@ COMMSCHED_API void commsched_channel_destroy(commsched_channel_t* channel);
 ///            the same on all members.
 /// Blocks:    never for another rank. For room in `stream`, if it is full.
 /// Errors:    INVALID_ARGUMENT    NULL, an unknown kind or type, a buffer that
-///                                is NULL, misaligned, or overlaps other than
-///                                in place, a peer, root or tag out of range,
-///                                counts of another number
+///                                is NULL, misaligned, on another device, or
+///                                overlaps other than in place, a peer, root
+///                                or tag out of range, counts of another
+///                                number, a stream of elsewhere
+///            FAILED_PRECONDITION `stream` is being captured
 ///            UNIMPLEMENTED       what the backend does not do: sends and
 ///                                receives, gathers, scatters, own counts, a
 ///                                type, a reduction; COMMSCHED_ANY_PEER
@@ -220,8 +232,10 @@ COMMSCHED_API commsched_status_t commsched_channel_wait(
 ///
 /// Ownership: as commsched_channel_submit().
 /// Threads:   any.
-/// Blocks:    a CALLER stream until the request has finished.
-/// Errors:    INVALID_ARGUMENT  NULL, not a stream
+/// Blocks:    a CALLER stream until the request has finished; one of a device
+///            until the request is on its stream, which it is at once but for
+///            the first of a pair of ranks, and those beyond the window.
+/// Errors:    INVALID_ARGUMENT  NULL, not a stream, one of elsewhere
 ///            OUT_OF_RANGE      nothing of that number has been submitted
 ///            and the channel's first failure
 /// Since:     0.2

@@ -12,8 +12,10 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/wait_registry.h"
-#include "channel/channel_queue.h"
 #include "channel/channel_spec.h"
+#include "channel/device_pairs.h"
+#include "channel/launch_queue.h"
+#include "comm/device_lanes.h"
 #include "device/device.h"
 #include "session/communicators.h"
 #include "trace/flight_record.h"
@@ -35,12 +37,12 @@ class Channel final : private Waiter {
   ~Channel() override;
 
   absl::StatusOr<uint64_t> Submit(const ChannelOp& op, Stream* stream) {
-    if (!stream->is_caller()) RememberWaiting(stream);
+    RememberWaiting(stream);
     return queue_->Submit(op, stream);
   }
   absl::StatusOr<uint64_t> SubmitBatch(absl::Span<const ChannelOp> ops,
                                        Stream* stream) {
-    if (!stream->is_caller()) RememberWaiting(stream);
+    RememberWaiting(stream);
     return queue_->SubmitBatch(ops, stream);
   }
   absl::StatusOr<bool> Test(uint64_t request);
@@ -52,24 +54,35 @@ class Channel final : private Waiter {
     queue_->Fail(absl::AbortedError(reason));
   }
   absl::Status status() const { return queue_->status(); }
-  ChannelQueue::Totals totals() const { return queue_->totals(); }
+  LaunchQueue::Totals totals() const { return queue_->totals(); }
 
  private:
   explicit Channel(ChannelSpec spec);
   absl::Status CheckSpec() const;
   absl::Status Connect();
+  SessionSpec ForCommunicators() const;
+  absl::Status BorrowLane();
+  absl::Status WarmUp(const SessionSpec& session);
   absl::Status Start();
+  std::unique_ptr<LaunchQueue> MakeQueue();
+  absl::StatusOr<std::unique_ptr<LaunchQueue>> MakeDeviceQueue();
   void AwaitAll();
   void RememberWaiting(Stream* stream);
   void DescribeTo(std::string* text) const override;
 
   const ChannelSpec spec_;
+  const bool on_device_;
+  // On a device: that of collectives, alone.
+  std::vector<std::shared_ptr<DeviceLane>> lanes_;
   Communicators communicators_;
+  std::shared_ptr<DevicePairs> pairs_;    // null: not on a device
+  std::unique_ptr<LaneQueue> order_;      // of collectives; likewise
   std::unique_ptr<FlightRecord> flight_;  // null if none is kept
-  std::unique_ptr<ChannelQueue> queue_;
+  std::unique_ptr<LaunchQueue> queue_;
   bool is_attached_ = false;
 
-  // Streams that may hold work for events of ours; they outlive the channel.
+  // HOST streams that may hold work for events of ours; they outlive the
+  // channel.
   Mutex waiting_mu_;
   std::vector<Stream*> waiting_ ABSL_GUARDED_BY(waiting_mu_);
 };

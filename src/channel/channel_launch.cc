@@ -29,15 +29,31 @@ absl::Status Named(const ChannelOp& op, const absl::Status& status) {
                                                   ": ", status.message()));
 }
 
-// Gathers and scatters are made of tagged sends and receives, too.
-absl::Status CheckTags(const ChannelGroup& group) {
-  if (Has(group, COMMSCHED_BACKEND_TAGS)) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("backend '", group.backend->name,
-                   "' does not match sends and receives by tags"));
+// On a device messages of a pair come in the order of their launches.
+bool IsOnDevice(const ChannelGroup& group) {
+  return Has(group, COMMSCHED_BACKEND_STREAM_ORDERED);
 }
 
-absl::Status CheckTag(uint64_t tag) {
+// Gathers and scatters are made of sends and receives, too; tagged, but on a
+// device.
+absl::Status CheckTags(const ChannelGroup& group) {
+  const bool on_device = IsOnDevice(group);
+  if (Has(group, on_device ? COMMSCHED_BACKEND_P2P : COMMSCHED_BACKEND_TAGS)) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("backend '", group.backend->name,
+                   on_device ? "' does not send and receive"
+                             : "' does not match sends and receives by tags"));
+}
+
+absl::Status CheckTag(const ChannelGroup& group, uint64_t tag) {
+  if (IsOnDevice(group) && tag != 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        "the tag is ", tag, "; backend '", group.backend->name,
+        "' matches what a pair of ranks sends and receives in the order of "
+        "the submits: give 0"));
+  }
   if (tag < kFirstOwnTag) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the tag is ", tag, "; the greatest is ", kFirstOwnTag - 1));
@@ -90,7 +106,7 @@ absl::Status CheckCounts(const ChannelGroup& group, const ChannelOp& op) {
         absl::StrCat("num_counts is ", op.counts.size(), "; among ", group.size,
                      " ranks it is 0 or ", expected));
   }
-  if (op.kind == COMMSCHED_ALL_TO_ALL &&
+  if (op.kind == COMMSCHED_ALL_TO_ALL && !IsOnDevice(group) &&
       !Has(group, COMMSCHED_BACKEND_OWN_COUNTS)) {
     return absl::UnimplementedError(
         absl::StrCat("backend '", group.backend->name,
@@ -132,6 +148,8 @@ void Begin(ChannelLaunch* launch) {
   launch->members.clear();
   launch->counts.clear();
   launch->bytes = 0;
+  launch->own_input = nullptr;
+  launch->own_output = nullptr;
   launch->own_bytes = 0;
   launch->is_transfer = false;
   launch->number = 0;
@@ -194,6 +212,15 @@ absl::Status BuildPlain(const ChannelGroup& group, const ChannelOp& op,
   return Finish(group, launch);
 }
 
+// Makes `launch` one of sends and receives, matched by `tag` if by any.
+void BeginTransfers(const ChannelGroup& group, uint64_t tag,
+                    ChannelLaunch* launch) {
+  launch->call.kind = COMMSCHED_SEND;
+  if (IsOnDevice(group)) return;
+  launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
+  launch->call.tag = tag;
+}
+
 void AddTransfer(uint32_t direction, int32_t peer, const void* input,
                  void* output, uint64_t count, ChannelLaunch* launch) {
   commsched_member_t member = {};
@@ -214,9 +241,7 @@ absl::Status BuildRooted(const ChannelGroup& group, const ChannelOp& op,
   ASSIGN_OR_RETURN(const Travel travel, TravelOf(*group.backend, COMMSCHED_SEND,
                                                  op.dtype, COMMSCHED_SUM, all));
   launch->call.dtype = travel.dtype;
-  launch->call.kind = COMMSCHED_SEND;
-  launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
-  launch->call.tag = gathers ? kGatherTag : kScatterTag;
+  BeginTransfers(group, gathers ? kGatherTag : kScatterTag, launch);
   // All parts together fit, and so do these.
   const auto part = [&](int rank) {
     return travel.factor * (op.counts.empty()
@@ -255,9 +280,64 @@ absl::Status BuildRooted(const ChannelGroup& group, const ChannelOp& op,
   return Finish(group, launch);
 }
 
+// An all-to-all whose counts each rank knows its own of.
+absl::Status BuildExchange(const ChannelGroup& group, const ChannelOp& op,
+                           ChannelLaunch* launch) {
+  RETURN_IF_ERROR(CheckTags(group));
+  RETURN_IF_ERROR(AllElements(group, op).status());
+  ASSIGN_OR_RETURN(const Travel travel, TravelOf(*group.backend, COMMSCHED_SEND,
+                                                 op.dtype, COMMSCHED_SUM, 0));
+  BeginTransfers(group, /*tag=*/0, launch);
+  launch->call.dtype = travel.dtype;
+  const uint64_t unit =
+      travel.factor * DTypeSize(static_cast<DType>(travel.dtype));
+  const auto n = static_cast<size_t>(group.size);
+  const absl::Span<const uint64_t> sent = op.counts.subspan(0, n);
+  const absl::Span<const uint64_t> received = op.counts.subspan(n);
+  const auto own = static_cast<size_t>(group.rank);
+  if (sent[own] != received[own]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its counts have rank ", group.rank, " of the group send ", sent[own],
+        " elements to itself, and get ", received[own]));
+  }
+  const auto* from = static_cast<const char*>(op.input);
+  auto* to = static_cast<char*>(op.output);
+  const auto any = [](uint64_t count) { return count != 0; };
+  if ((from == nullptr && std::any_of(sent.begin(), sent.end(), any)) ||
+      (to == nullptr && std::any_of(received.begin(), received.end(), any))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its ", from == nullptr ? "input" : "output", " is NULL"));
+  }
+  for (size_t peer = 0; peer < n; ++peer) {
+    const auto rank = static_cast<int32_t>(peer);
+    if (peer == own) {
+      launch->own_input = from;
+      launch->own_output = to;
+      launch->own_bytes = sent[own] * unit;
+    } else {
+      if (sent[peer] != 0) {
+        AddTransfer(COMMSCHED_SEND, rank, from, nullptr,
+                    sent[peer] * travel.factor, launch);
+      }
+      if (received[peer] != 0) {
+        AddTransfer(COMMSCHED_RECV, rank, nullptr, to,
+                    received[peer] * travel.factor, launch);
+      }
+    }
+    from += sent[peer] * unit;
+    to += received[peer] * unit;
+  }
+  if (launch->members.empty()) return absl::OkStatus();
+  return Finish(group, launch);
+}
+
 absl::Status BuildUnnamed(const ChannelGroup& group, const ChannelOp& op,
                           ChannelLaunch* launch) {
   RETURN_IF_ERROR(CheckCounts(group, op));
+  if (op.kind == COMMSCHED_ALL_TO_ALL && !op.counts.empty() &&
+      IsOnDevice(group)) {
+    return BuildExchange(group, op, launch);
+  }
   if (op.kind == kGather || op.kind == kScatter) {
     return BuildRooted(group, op, launch);
   }
@@ -271,7 +351,7 @@ absl::Status CheckTransfer(const ChannelGroup& group, const ChannelOp& op) {
   RETURN_IF_ERROR(CheckCounts(group, op));
   RETURN_IF_ERROR(CheckPeer(group, op));
   RETURN_IF_ERROR(CheckTags(group));
-  RETURN_IF_ERROR(CheckTag(op.tag));
+  RETURN_IF_ERROR(CheckTag(group, op.tag));
   return DTypeFromInt(op.dtype).status();
 }
 
@@ -286,6 +366,7 @@ std::string ChannelKindName(commsched_collective_t kind) {
 absl::Status BuildLaunch(const ChannelGroup& group, const ChannelOp& op,
                          ChannelLaunch* launch) {
   Begin(launch);
+  launch->kind = op.kind;
   return Named(op, BuildUnnamed(group, op, launch));
 }
 
@@ -300,10 +381,10 @@ absl::Status BuildTransfers(const ChannelGroup& group,
     RETURN_IF_ERROR(Named(*op, CheckTransfer(group, *op)));
     is_mixed |= op->dtype != first.dtype;
   }
+  launch->kind = first.kind;
+  launch->peer = first.peer;
   launch->is_transfer = true;
-  launch->call.kind = COMMSCHED_SEND;
-  launch->call.flags = COMMSCHED_LAUNCH_TAGGED;
-  launch->call.tag = first.tag;
+  BeginTransfers(group, first.tag, launch);
   for (const ChannelOp* op : ops) {
     const auto travel = TravelOf(*group.backend, COMMSCHED_SEND, op->dtype,
                                  COMMSCHED_SUM, op->count);
@@ -322,22 +403,19 @@ std::string LaunchText(const ChannelGroup& group, const ChannelLaunch& launch) {
   const std::string of = absl::StrCat(" of the channel on axis ", group.axis);
   const commsched_launch_t& call = launch.call;
   if (!launch.is_transfer) {
-    const bool is_rooted = call.kind == COMMSCHED_SEND;
-    const absl::string_view name =
-        call.tag == kGatherTag ? "gather" : "scatter";
-    return absl::StrCat(
-        "#", launch.number, " ",
-        is_rooted ? std::string(name) : CollectiveName(call.kind), of);
+    return absl::StrCat("#", launch.number, " ", ChannelKindName(launch.kind),
+                        of);
   }
-  const commsched_member_t& first = call.members[0];
-  const bool sends = first.direction == COMMSCHED_SEND;
-  std::string text =
-      absl::StrCat(sends ? "send to rank " : "receive from rank ", first.peer,
-                   " of the group");
+  std::string text = absl::StrCat(
+      launch.kind == COMMSCHED_SEND ? "send to rank " : "receive from rank ",
+      launch.peer, " of the group");
   if (call.num_members > 1) {
     absl::StrAppend(&text, " and ", call.num_members - 1, " more");
   }
-  return absl::StrCat(text, " with tag ", call.tag, of);
+  if ((call.flags & COMMSCHED_LAUNCH_TAGGED) != 0) {
+    absl::StrAppend(&text, " with tag ", call.tag);
+  }
+  return absl::StrCat(text, of);
 }
 
 }  // namespace commsched

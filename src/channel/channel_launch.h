@@ -22,14 +22,18 @@ struct ChannelLaunch {
   commsched_launch_t call = {};
   std::vector<commsched_member_t> members;
   std::vector<uint64_t> counts;
+  commsched_collective_t kind = COMMSCHED_BARRIER;  // as it was submitted
   uint64_t bytes = 0;  // payload, as the window counts it
-  // What this rank has for itself of a gather or scatter.
+  // What this rank has for itself of a gather or scatter, or of an all-to-all
+  // that is made of sends and receives.
   const void* own_input = nullptr;
   void* own_output = nullptr;
   uint64_t own_bytes = 0;
 
-  // Matched by pair and tag, in no order with collectives.
+  // Matched by pair and tag, in no order with collectives; on a device by pair,
+  // in the order of submits.
   bool is_transfer = false;
+  int32_t peer = 0;     // of the first of its sends and receives
   uint64_t number = 0;  // of a collective: among the channel's, from 1
   ChannelRequest* request = nullptr;
   ChannelLaunch* next = nullptr;  // in the list that it is in

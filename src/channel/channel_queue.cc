@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "device/event_by.h"
 
 namespace commsched {
 namespace {
@@ -196,14 +197,28 @@ absl::StatusOr<ChannelQueue::Done> ChannelQueue::Find(uint64_t request) {
   }
   ChannelRequest* const found = requests_.Find(request);
   if (found == nullptr) return Done{};
-  return Done{&found->done, found->generation};
+  return Done{.event = &found->done, .generation = found->generation};
 }
 
 ChannelQueue::Done ChannelQueue::FindOldest() const {
   MutexLock lock(&mu_);
   if (requests_.oldest() == requests_.next()) return {};
   ChannelRequest* const oldest = requests_.Find(requests_.oldest());
-  return {&oldest->done, oldest->generation};
+  return {.event = &oldest->done, .generation = oldest->generation};
+}
+
+void ChannelQueue::AwaitBy(const Done& done, int64_t deadline_ns) {
+  if (deadline_ns == kNoDeadlineNs) {
+    spec_.rank->Await(done.event, done.generation);
+    return;
+  }
+  EventBy by(done.event, deadline_ns);
+  spec_.rank->Await(&by, done.generation);
+}
+
+absl::Status ChannelQueue::HaveWait(const Done& done, Stream* stream) {
+  stream->Wait(done.event, done.generation);
+  return absl::OkStatus();
 }
 
 // ---- The end of a request ----

@@ -18,6 +18,7 @@
 #include "channel/channel_launch.h"
 #include "channel/channel_spec.h"
 #include "channel/completions.h"
+#include "channel/launch_queue.h"
 #include "channel/request_table.h"
 #include "channel/shape_table.h"
 #include "comm/backend_rank.h"
@@ -42,48 +43,28 @@ struct ChannelQueueSpec {
   std::function<void(const absl::Status&)> abort;
 };
 
-// Launches go out in the order of their submits, in two lines: collectives, in
-// one order on all members, and sends and receives, which are matched by pair
-// and tag. Each has its room; what finds none waits for it, behind nothing of
-// the other line.
-//
-// Submits: any thread; they wait for no peer. Pump and its like: whoever has
-// the rank's turn (BackendRank). All else: any thread.
-class ChannelQueue final : public Pumped {
+// Of a backend that is polled, or done when a launch returns. Launches go out
+// in the order of their submits, in two lines: collectives, in one order on all
+// members, and sends and receives, which are matched by pair and tag. Each has
+// its room; what finds none waits for it, behind nothing of the other line.
+class ChannelQueue final : public LaunchQueue {
  public:
   explicit ChannelQueue(const ChannelQueueSpec& spec);
   ~ChannelQueue() override;
   ChannelQueue(const ChannelQueue&) = delete;
   ChannelQueue& operator=(const ChannelQueue&) = delete;
 
-  // The number of the request. `stream`: what the request reads is written once
-  // the work on it so far is done.
-  absl::StatusOr<uint64_t> Submit(const ChannelOp& op, Stream* stream);
-  // Sends and receives, which finish together.
+  absl::StatusOr<uint64_t> Submit(const ChannelOp& op, Stream* stream) override;
   absl::StatusOr<uint64_t> SubmitBatch(absl::Span<const ChannelOp> ops,
-                                       Stream* stream);
-
-  // An event that is complete in a generation once the request has finished;
-  // null: it has. kOutOfRange: there is no such request.
-  struct Done {
-    HostEvent* event = nullptr;
-    uint64_t generation = 0;
-  };
-  absl::StatusOr<Done> Find(uint64_t request);
-  // The same of the oldest that has not finished.
-  Done FindOldest() const;
-
-  // First failure: finishes all requests with it, wakes every waiter, and
-  // aborts the communicator on all members (I7). Later calls do nothing.
-  void Fail(const absl::Status& status);
-  bool failed() const { return failure_.failed(); }
-  absl::Status status() const { return failure_.status(); }
-
-  // Of what has finished.
-  struct Totals {
-    uint64_t launches = 0, bytes = 0, shapes = 0;
-  };
-  Totals totals() const;
+                                       Stream* stream) override;
+  absl::StatusOr<Done> Find(uint64_t request) override;
+  Done FindOldest() const override;
+  void AwaitBy(const Done& done, int64_t deadline_ns) override;
+  absl::Status HaveWait(const Done& done, Stream* stream) override;
+  void Fail(const absl::Status& status) override;
+  bool failed() const override { return failure_.failed(); }
+  absl::Status status() const override { return failure_.status(); }
+  Totals totals() const override;
 
   bool Pump() override;
   int64_t NextWakeNs() const override;
@@ -91,12 +72,9 @@ class ChannelQueue final : public Pumped {
     return !failed() && (num_posted_ != 0 || has_queued());
   }
 
-  // With the rank's turn: asks the backend anew who has not issued what is
-  // posted, and describes it, a line each.
-  void Ask() const;
-  std::vector<std::string> Describe() const;
-  // What has been submitted and is not posted. Any thread.
-  uint64_t num_queued() const {
+  void Ask() const override;
+  std::vector<std::string> Describe() const override;
+  uint64_t num_queued() const override {
     return num_queued_.load(std::memory_order_acquire);
   }
 

@@ -2,12 +2,12 @@
 #ifndef COMMSCHED_SRC_CHANNEL_REQUEST_TABLE_H_
 #define COMMSCHED_SRC_CHANNEL_REQUEST_TABLE_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "base/parker.h"
+#include "channel/numbered_ring.h"
 #include "device/host_event.h"
 
 namespace commsched {
@@ -44,10 +44,10 @@ class RequestTable {
   ChannelRequest* Begin();
   void Finish(ChannelRequest* request);
   // Null: it has finished. `number` is at least 1 and below next().
-  ChannelRequest* Find(uint64_t number) const;
+  ChannelRequest* Find(uint64_t number) const { return ring_.Find(number); }
   // All below have finished.
-  uint64_t oldest() const { return oldest_; }
-  uint64_t next() const { return next_; }
+  uint64_t oldest() const { return ring_.oldest(); }
+  uint64_t next() const { return ring_.next(); }
 
   // All that are made, whether in use or not.
   const std::vector<std::unique_ptr<ChannelRequest>>& all() const {
@@ -55,19 +55,10 @@ class RequestTable {
   }
 
  private:
-  ChannelRequest*& At(uint64_t number) {
-    return ring_[number & (ring_.size() - 1)];
-  }
-  void Grow();
-
   Parker* const listener_;
   std::vector<std::unique_ptr<ChannelRequest>> all_;
   std::vector<ChannelRequest*> free_;
-  // By number, of those in [oldest_, next_); null: finished. Its size is a
-  // power of two.
-  std::vector<ChannelRequest*> ring_;
-  uint64_t oldest_ = 1;
-  uint64_t next_ = 1;
+  NumberedRing<ChannelRequest> ring_;
 };
 
 }  // namespace commsched

@@ -283,7 +283,8 @@ int Communicators::LaneOf(const SessionSpec& spec, size_t number) const {
 uint32_t Communicators::NumLanesOf(const SessionSpec& spec,
                                    size_t number) const {
   if (spec.plan == nullptr) {
-    return lanes_.empty() ? 1 : lanes_[number]->num_lanes();
+    if (lanes_.empty()) return 1;
+    return lanes_[std::min(number, lanes_.size() - 1)]->num_lanes();
   }
   if (lanes_.empty()) return spec.plan->num_comm_lanes;
   uint32_t of_any = 1;
