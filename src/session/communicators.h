@@ -48,7 +48,8 @@ class Communicators {
   static constexpr int64_t kConnectNs = int64_t{60} * 1000 * 1000 * 1000;
 
   // What launches of the plan go out on, by its lanes; without a plan, by
-  // number of the communicator. It outlives this. Before Create().
+  // number of the communicator, the last of them for all that are left. It
+  // outlives this. Before Create().
   void LaunchOn(absl::Span<const std::shared_ptr<DeviceLane>> lanes) {
     lanes_ = lanes;
   }
