@@ -42,6 +42,9 @@ void CheckProcesses(const Options& options, Results* results);
 // Worlds and sessions that share a device, on lanes of their own and on one.
 void CheckLanes(const Options& options, Results* results);
 
+// Channels, and what they do beside sessions and each other.
+void CheckChannels(const Options& options, Results* results);
+
 // Processes that import PyTorch.
 void CheckTorch(const Options& options, Results* results);
 

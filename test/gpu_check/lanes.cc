@@ -226,7 +226,7 @@ std::vector<Result> LanesOf(const std::shared_ptr<World>& world, int rank) {
 namespace {
 
 // A rank per device, as threads.
-std::vector<ChildEnd> RunOnTwoDevices() {
+std::vector<ChildEnd> RunOnTwoDevices(const OfTwoRanks& body) {
   std::vector<ChildEnd> ends(kRanks);
   const auto make_world = []() -> absl::StatusOr<std::shared_ptr<World>> {
     WorldSpec spec;
@@ -244,7 +244,7 @@ std::vector<ChildEnd> RunOnTwoDevices() {
     return ends;
   }
   (void)RunRanks(kRanks, [&](int rank) {
-    ends[static_cast<size_t>(rank)].results = LanesOf(*world, rank);
+    ends[static_cast<size_t>(rank)].results = body(*world, rank);
     return absl::OkStatus();
   });
   return ends;
@@ -252,19 +252,24 @@ std::vector<ChildEnd> RunOnTwoDevices() {
 
 }  // namespace
 
-void CheckLanes(const Options& options, Results* results) {
+void CheckTwoRanks(const Options& options, const std::string& task,
+                   const OfTwoRanks& body, Results* results) {
   const auto launcher = Launcher::Get();
-  if (!launcher.ok()) return results->Add("lanes", launcher.status());
+  if (!launcher.ok()) return results->Add(task, launcher.status());
   if ((*launcher)->num_devices() >= kRanks && options.max_ranks >= kRanks) {
-    Merge(RunOnTwoDevices(), "2 devices: ", results);
+    Merge(RunOnTwoDevices(body), "2 devices: ", results);
   }
   if ((*launcher)->on_stand_ins()) {
     return results->Skip("processes that share a device",
                          "the ranks of the stand-in are threads");
   }
-  Merge(RunProcesses(Beside("gpu_check", {"--member", "lanes"}),
-                     HostsOnOneDevice()),
-        "2 processes, 1 device: ", results);
+  Merge(
+      RunProcesses(Beside("gpu_check", {"--member", task}), HostsOnOneDevice()),
+      "2 processes, 1 device: ", results);
+}
+
+void CheckLanes(const Options& options, Results* results) {
+  CheckTwoRanks(options, "lanes", LanesOf, results);
 }
 
 }  // namespace commsched::gpu_check

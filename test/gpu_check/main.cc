@@ -72,6 +72,7 @@ constexpr Part kParts[] = {
     {"processes", 0, 150, CheckProcesses},
     {"lanes", 0, 130, CheckLanes},
     {"torch", 0, 130, CheckTorch},
+    {"channels", 1, 100, CheckChannels},
     {"rules", 1, 60, RunRules},
     {"kernels", 1, 60, CheckKernels},
     {"collectives", 1, 60, CheckCollectives},

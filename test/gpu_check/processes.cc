@@ -15,6 +15,7 @@
 #include "control/server.h"
 #include "device/cuda_device.h"
 #include "test/gpu_check/by_hand.h"
+#include "test/gpu_check/channels.h"
 #include "test/gpu_check/child.h"
 #include "test/gpu_check/job.h"
 #include "test/gpu_check/lanes.h"
@@ -207,8 +208,9 @@ void RunMember(absl::string_view task, const Options& options,
   }
   const auto world = JoinOnDevice0();
   if (!world.ok()) return results->Add("join", world.status());
-  if (task == "lanes") {
-    for (const Result& each : LanesOf(*world, (*world)->own_rank())) {
+  if (task == "lanes" || task == "channels") {
+    const auto body = task == "lanes" ? LanesOf : ChannelsOf;
+    for (const Result& each : body(*world, (*world)->own_rank())) {
       results->Add(each);
     }
     return;

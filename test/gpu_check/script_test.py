@@ -79,7 +79,7 @@ class BundleTest(unittest.TestCase):
     self.assertEqual(
         {row["part"] for row in rows},
         {"machine", "rules", "kernels", "collectives", "sessions", "engine",
-         "costs", "overlap", "capture", "processes", "lanes", "torch",
+         "costs", "overlap", "capture", "processes", "lanes", "torch", "channels",
          "memory"})
     for row in rows:
       self.assertEqual(set(row), {"part", "check", "ok", "figures", "why"})
@@ -87,7 +87,7 @@ class BundleTest(unittest.TestCase):
       self.assertEqual(row["ok"] is None, row["why"] != "", row)
     # These need a GPU, and nothing else is left out.
     self.assertLessEqual({row["part"] for row in rows if row["ok"] is None},
-                         {"processes", "lanes", "torch", "memory"})
+                         {"processes", "lanes", "torch", "channels", "memory"})
     # What is most likely to go wrong comes first.
     parts = list(dict.fromkeys(row["part"] for row in rows))
     self.assertEqual(parts[:5],
