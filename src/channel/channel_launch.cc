@@ -132,12 +132,14 @@ absl::StatusOr<uint64_t> AllElements(const ChannelGroup& group,
 }
 
 absl::Status CheckOrder(const ChannelGroup& group, const ChannelOp& op) {
-  if (!op.deterministic || Has(group, COMMSCHED_BACKEND_TREE_SUMS)) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(
-      absl::StrCat("backend '", group.backend->name,
-                   "' does not sum in the order of the tree"));
+  if (!op.deterministic) return absl::OkStatus();
+  const bool in_order = Has(group, COMMSCHED_BACKEND_TREE_SUMS);
+  const bool of_scaled = op.reduce_op == COMMSCHED_PREMUL_SUM &&
+                         Has(group, COMMSCHED_BACKEND_STREAM_ORDERED);
+  if (in_order && !of_scaled) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "backend '", group.backend->name, "' does not ",
+      in_order ? "do premul_sum" : "sum", " in the order of the tree"));
 }
 
 // What a launch has whatever its kind.
