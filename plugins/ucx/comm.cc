@@ -513,6 +513,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, uint32_t request) {
   for (int peer = 0; num_to_tell_ != 0 && peer < size(); ++peer) {
     TellOncePosted(peer);
   }
+  if (launch.kind != COMMSCHED_SEND) LogLaunch(launch);
   if (exchange_ != nullptr && launch.kind != COMMSCHED_SEND) {
     exchange_->Issued(launch.step, launch.key, begin_ns);
   }

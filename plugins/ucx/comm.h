@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "ucx/algorithms/layout.h"
 #include "ucx/algorithms/operation.h"
 #include "ucx/group_join.h"
+#include "ucx/launch_log.h"
 #include "ucx/network/early_bytes.h"
 #include "ucx/network/network.h"
 #include "ucx/network/notices.h"
@@ -216,6 +218,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void FailLocked(commsched_status_t status, const std::string& reason);
   std::string MissedFrom(int peer) const;
   void FailIfLeft(int peer);
+  // Whether all launch the same (comm_compare.cc).
+  uint64_t FirstOpen() const;
+  void LogLaunch(const commsched_launch_t& launch);
+  void CompareLaunches(const LaunchReport& report, int peer);
   void Suspect(const std::string& reason);
   std::string Name(int peer) const;
   std::string RanksText() const;
@@ -277,7 +283,11 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   // Likewise: what takes its place, with more room, when its launch is done.
   std::vector<std::unique_ptr<Operation>> grown_;
   std::vector<uint32_t> order_;  // Requests in flight, oldest first.
-  size_t num_early_ = 0;         // Network::ReserveEarly().
+  LaunchLog log_;
+  // What a member has launched, not all of which has been launched here.
+  std::optional<LaunchReport> ahead_;
+  int ahead_of_ = 0;
+  size_t num_early_ = 0;  // Network::ReserveEarly().
   // This communicator's share of the network's window: its bytes under way, and
   // how many of its launches hold their first sends back.
   uint64_t unsent_bytes_ = 0;

@@ -224,6 +224,7 @@ void Comm::AskPeer(int peer, int64_t now_ns) {
   if (!TryIntroduce(peer).ok()) return;
   Notice notice;
   notice.kind = Notice::kAsked;
+  notice.SetLaunches(log_.ReportFrom(FirstOpen()));
   Tell(notice, peer);
 }
 
@@ -245,6 +246,7 @@ void Comm::AnswerAsked(int peer) {
   notice.sent = other.sends;
   notice.received = other.receives;
   notice.SetReport(ReportTo(peer));
+  notice.SetLaunches(log_.ReportFrom(FirstOpen()));
   Tell(notice, peer);
 }
 

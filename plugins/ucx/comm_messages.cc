@@ -278,9 +278,13 @@ void Comm::Hear(const Notice& notice) {
       peer.has_drained = true;
       return;
     case Notice::kAsked:
-      return AnswerAsked(notice.rank);
+      AnswerAsked(notice.rank);
+      return CompareLaunches(notice.launch_report(), notice.rank);
     case Notice::kPosted:
-      return HearPosted(notice);
+      HearPosted(notice);
+      return CompareLaunches(notice.launch_report(), notice.rank);
+    case Notice::kLaunched:
+      return CompareLaunches(notice.launch_report(), notice.rank);
     case Notice::kTellOncePosted:
       if (peer.told_once_posted == 0) ++num_to_tell_;
       peer.told_once_posted = std::max<uint64_t>(1, notice.launches);

@@ -13,7 +13,7 @@ namespace commsched::ucx {
 
 // Grows when ranks would no longer choose the same, build what fits, or know
 // each other's notices.
-inline constexpr int kAlgorithmsVersion = 11;
+inline constexpr int kAlgorithmsVersion = 12;
 
 // What all ranks of a group must have in common, since choices depend on it.
 struct ChoiceOptions {

@@ -52,6 +52,16 @@ ReadyReport Notice::report() const {
   return report;
 }
 
+void Notice::SetLaunches(const LaunchReport& launches) {
+  std::memcpy(choices, &launches, sizeof(launches));
+}
+
+LaunchReport Notice::launch_report() const {
+  LaunchReport launches;
+  std::memcpy(&launches, choices, sizeof(launches));
+  return launches;
+}
+
 void Notices::Begin() {
   message_.receiver = this;
   message_.is_receive = true;

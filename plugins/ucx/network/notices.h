@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ucx/launch_log.h"
 #include "ucx/message.h"
 #include "ucx/ready_receives.h"
 
@@ -36,6 +37,8 @@ struct Notice {
   static constexpr uint32_t kHasPosted = 9;
   // A receive with a tag has been posted (ready_receives.h).
   static constexpr uint32_t kReady = 10;
+  // What the teller has launched lately (launch_log.h).
+  static constexpr uint32_t kLaunched = 11;
 
   uint32_t kind = 0;
   int32_t rank = 0;        // Of the group; who says it,
@@ -55,15 +58,20 @@ struct Notice {
   uint64_t received = 0;
   // kJoined: the ranks, and what its choices depend on (Choices::Text()); cut
   // to what there is room for. kLeft, kPosted: in place of the ranks, the
-  // report of the reader's receives.
+  // report of the reader's receives. kAsked, kPosted, kLaunched: in place of
+  // the choices, what was launched from the oldest on that is not done, or
+  // lately.
   char ranks[480] = "";
   char choices[240] = "";
 
   void SetTexts(const std::string& all_ranks, const std::string& all_choices);
   void SetReport(const ReadyReport& report);
   ReadyReport report() const;
+  void SetLaunches(const LaunchReport& launches);
+  LaunchReport launch_report() const;
 };
 static_assert(sizeof(ReadyReport) <= sizeof(Notice::ranks));
+static_assert(sizeof(LaunchReport) <= sizeof(Notice::choices));
 
 // By one of them ranks of different builds learn that they are
 // (kAlgorithmsVersion): so its size is the same in all.
