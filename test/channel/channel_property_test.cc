@@ -1,25 +1,26 @@
-// Random programs of channels over several groups and threads, beside a
-// session: whatever the order of waits, all of them end, and with what they
-// should.
-#include <algorithm>
+// Random programs of sessions and channels over several groups, worlds and
+// threads. Whatever the order of waits, legal ones end, and with what they
+// should. Where one rank does something else than its group, that group fails
+// and says who it was; all others go on.
 #include <cstdint>
-#include <deque>
-#include <memory>
+#include <map>
+#include <optional>
 #include <random>
+#include <regex>
+#include <set>
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "channel/channel.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/channel/channel_rig.h"
+#include "test/channel/random_fault.h"
 #include "test/channel/random_program.h"
-#include "test/session/bucket_graph.h"
+#include "test/channel/random_run.h"
 #include "test/support/property.h"
-#include "test/support/session_rig.h"
 #include "test/support/status_matchers.h"
 
 namespace commsched {
@@ -27,147 +28,106 @@ namespace {
 
 using test::ChannelRig;
 using test::DescribeSeed;
+using test::RandomFault;
 using test::RandomGroup;
 using test::RandomProgram;
-using test::RankOp;
+using test::RandomRun;
+using testing::HasSubstr;
+using testing::IsSubsetOf;
 
-constexpr int kSessionSteps = 3;
-
-// What one rank does on one of its channels.
-struct Line {
-  uint64_t group = 0;
-  std::unique_ptr<Channel> channel;
-  std::deque<RankOp> ops;
-  std::vector<uint64_t> requests;
+// So many programs at a scale of 100; 2,000 in all at 1,000, which
+// scripts/test --all runs.
+struct PropertyBackend {
+  const char* name;
+  int num_legal;
+  int num_faulty;
+};
+constexpr PropertyBackend kBackends[] = {
+    {"inproc", 120, 35},
+#ifdef COMMSCHED_TEST_UCX
+    {"ucx", 30, 15},
+#endif
 };
 
-absl::Status WaitFor(Line* line, size_t i) {
-  RETURN_IF_ERROR(line->channel->Wait(line->requests[i], kNoDeadlineNs));
-  const RankOp& op = line->ops[i];
-  EXPECT_EQ(op.output, op.expected) << op.what << " of group " << line->group;
-  return absl::OkStatus();
-}
-
-// Submits all of it, waiting for this or that in between.
-absl::Status RunLine(Line* line, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<size_t> open;
-  const auto is_collective = [&](size_t i) {
-    const commsched_collective_t kind = line->ops[i].op.kind;
-    return kind != COMMSCHED_SEND && kind != COMMSCHED_RECV;
-  };
-  for (size_t i = 0; i < line->ops.size(); ++i) {
-    ASSIGN_OR_RETURN(const uint64_t request,
-                     line->channel->Submit(line->ops[i].op, CallerStream()));
-    line->requests.push_back(request);
-    // Who waits for a message may wait for one that its peer submits later than
-    // what it waits for itself.
-    if (is_collective(i) && random() % 3 == 0) {
-      RETURN_IF_ERROR(WaitFor(line, i));
-    } else {
-      open.push_back(i);
-    }
-  }
-  std::shuffle(open.begin(), open.end(), random);
-  for (size_t i : open) RETURN_IF_ERROR(WaitFor(line, i));
-  return absl::OkStatus();
-}
-
-class RandomChannels {
- public:
-  RandomChannels(const char* backend, uint64_t seed)
-      : seed_(seed),
-        program_(test::ProgramOf(seed)),
-        rig_(backend, program_.size),
-        made_(test::MakeBuckets(program_.size, 2, 500)),
-        sessions_(WorldsOf(&rig_), made_.graph, {}) {}
-
-  absl::Status Run() {
-    return RunAllRanks(program_.size, [&](int rank) { return RunRank(rank); });
-  }
-
- private:
-  static std::vector<std::shared_ptr<World>> WorldsOf(ChannelRig* rig) {
-    std::vector<std::shared_ptr<World>> worlds;
-    for (int rank = 0; rank < rig->size(); ++rank) {
-      if (rank == 0 || rig->WorldOf(rank) != worlds[0]) {
-        worlds.push_back(rig->WorldOf(rank));
-      }
-    }
-    return worlds;
-  }
-
-  absl::StatusOr<std::vector<Line>> Open(int rank) {
-    std::vector<Line> lines;
-    for (uint64_t g = 0; g < program_.groups.size(); ++g) {
-      const RandomGroup& group = program_.groups[g];
-      const auto found =
-          std::find(group.ranks.begin(), group.ranks.end(), rank);
-      if (found == group.ranks.end()) continue;
-      const auto own = static_cast<int>(found - group.ranks.begin());
-      Line line;
-      line.group = g;
-      ASSIGN_OR_RETURN(line.channel,
-                       Channel::Create(rig_.SpecOf(rank, group.ranks,
-                                                   absl::StrCat("axis", g))));
-      for (const test::RandomOp& op : group.ops) {
-        RankOp made =
-            test::RankOpOf(op, own, static_cast<int>(group.ranks.size()));
-        if (!made.takes_part) continue;
-        line.ops.push_back(std::move(made));
-        test::Point(&line.ops.back());
-      }
-      lines.push_back(std::move(line));
-    }
-    return lines;
-  }
-
-  // A thread per channel, and the caller's for the session.
-  absl::Status RunRank(int rank) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                     Session::Create(sessions_.Spec(rank)));
-    ASSIGN_OR_RETURN(std::vector<Line> lines, Open(rank));
-    std::vector<absl::Status> statuses(lines.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < lines.size(); ++i) {
-      threads.emplace_back([&, i] {
-        statuses[i] = RunLine(
-            &lines[i], seed_ + lines[i].group + static_cast<uint64_t>(rank));
-      });
-    }
-    absl::Status status;
-    for (int step = 0; step < kSessionSteps && status.ok(); ++step) {
-      status = test::RunStep(*session, sessions_, made_, rank);
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const absl::Status& each : statuses) status.Update(each);
-    RETURN_IF_ERROR(status);
-    return session->Drain();
-  }
-
-  const uint64_t seed_;
-  const RandomProgram program_;
-  ChannelRig rig_;
-  const test::BucketGraph made_;
-  test::SessionRig sessions_;
-};
-
-class ChannelPropertyTest : public testing::TestWithParam<const char*> {};
+class ChannelPropertyTest : public testing::TestWithParam<PropertyBackend> {};
 
 INSTANTIATE_TEST_SUITE_P(Backends, ChannelPropertyTest,
-                         testing::ValuesIn(test::Backends()),
-                         [](const auto& info) { return info.param; });
+                         testing::ValuesIn(kBackends),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(ChannelPropertyTest, RandomProgramsEndWithWhatTheyShould) {
-  if (!ChannelRig(GetParam(), 1).Has(COMMSCHED_BACKEND_TAGS)) {
-    GTEST_SKIP() << "no tags";
-  }
-  const bool is_inproc = std::string(GetParam()) == "inproc";
-  const int cases = test::PropertyCases(is_inproc ? 100 : 20);
+  const int cases = test::PropertyCases(GetParam().num_legal);
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(DescribeSeed(seed));
-    ASSERT_OK(RandomChannels(GetParam(), seed).Run());
+    RandomRun run(GetParam().name, seed, test::ProgramOf(seed));
+    ASSERT_OK(run.Run());
+    if (HasFailure()) return;
+  }
+}
+
+// Ranks that a message blames, rather than says that they wait.
+std::set<int> Blamed(const std::string& message) {
+  static const std::regex kBlame(
+      R"(\branks? ([0-9, -]+?) )"
+      R"((is lost|left|failed|(has|have) (not|left)|(does|do) not answer)\b)");
+  std::set<int> blamed;
+  for (std::sregex_iterator it(message.begin(), message.end(), kBlame), end;
+       it != end; ++it) {
+    for (absl::string_view part : absl::StrSplit((*it)[1].str(), ", ")) {
+      const std::pair<absl::string_view, absl::string_view> range =
+          absl::StrSplit(part, absl::MaxSplits('-', 1));
+      int first = 0, last = 0;
+      if (!absl::SimpleAtoi(range.first, &first)) continue;
+      if (!absl::SimpleAtoi(range.second, &last)) last = first;
+      for (int rank = first; rank <= last; ++rank) blamed.insert(rank);
+    }
+  }
+  return blamed;
+}
+
+bool Names(const std::string& message, int rank) {
+  return std::regex_search(
+      message,
+      std::regex(absl::StrCat("\\branks? ([0-9, -]*, )?", rank, "\\b")));
+}
+
+// All members of the fault's group have failed, and some say who it was, and
+// nobody that it was another one.
+void ExpectNamed(const RandomFault& fault, const RandomGroup& group,
+                 const std::map<int, absl::Status>& failures) {
+  std::set<int> guilty;
+  for (int rank : fault.guilty) {
+    guilty.insert(group.ranks[static_cast<size_t>(rank)]);
+  }
+  ASSERT_EQ(failures.size(), group.ranks.size());
+  bool is_named = false;
+  for (const auto& [rank, failure] : failures) {
+    const std::string message(failure.message());
+    SCOPED_TRACE(absl::StrCat("rank ", rank, ": ", message));
+    EXPECT_THAT(message, HasSubstr(absl::StrCat("axis", fault.group)));
+    EXPECT_EQ(failure.code() == absl::StatusCode::kDeadlineExceeded,
+              fault.waits_for_deadline());
+    EXPECT_THAT(Blamed(message), IsSubsetOf(guilty));
+    is_named |= Names(message, group.ranks[static_cast<size_t>(fault.culprit)]);
+  }
+  EXPECT_TRUE(is_named) << "of the culprit";
+}
+
+TEST_P(ChannelPropertyTest, WhoDoesOtherwiseIsNamedAndNobodyElse) {
+  const int cases = test::PropertyCases(GetParam().num_faulty);
+  for (int i = 0; i < cases; ++i) {
+    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
+    RandomProgram program = test::ProgramOf(seed);
+    std::mt19937_64 random(~seed);
+    const RandomFault fault = test::InsertFault(&random, &program);
+    const RandomGroup group = program.groups[fault.group];
+    SCOPED_TRACE(absl::StrCat(
+        DescribeSeed(seed), ": ", test::FaultName(fault.kind), " of rank ",
+        fault.culprit, " of ", group.size(), " of group ", fault.group));
+    RandomRun run(GetParam().name, seed, std::move(program), fault);
+    ASSERT_OK(run.Run());
+    ExpectNamed(fault, group, run.failures());
     if (HasFailure()) return;
   }
 }

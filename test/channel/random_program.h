@@ -1,4 +1,5 @@
-// Random programs of channels, and what they must give.
+// Random programs of channels over groups of several worlds, and what they must
+// give.
 #ifndef COMMSCHED_TEST_CHANNEL_RANDOM_PROGRAM_H_
 #define COMMSCHED_TEST_CHANNEL_RANDOM_PROGRAM_H_
 
@@ -28,14 +29,26 @@ struct RandomOp {
 };
 
 struct RandomGroup {
-  std::vector<int> ranks;
+  size_t world = 0;        // RandomProgram::worlds
+  std::vector<int> ranks;  // of its world
   std::vector<RandomOp> ops;
+
+  int size() const { return static_cast<int>(ranks.size()); }
 };
 
 struct RandomProgram {
   int size = 0;
+  // The ranks of each in their order: first all of them, then those of worlds
+  // that are split from it.
+  std::vector<std::vector<int>> worlds;
   std::vector<RandomGroup> groups;
 };
+
+// The place of `rank` in `ranks`, or -1.
+inline int PlaceOf(int rank, const std::vector<int>& ranks) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
 
 // Element `i` of what `rank` of the group brings to `op`.
 inline int32_t ValueOf(const RandomOp& op, int rank, uint64_t i) {
@@ -97,24 +110,37 @@ inline RandomOp RandomOpOf(std::mt19937_64* random, int n, uint32_t id) {
   return op;
 }
 
+// At least `least` of 0..size - 1, in any order.
+inline std::vector<int> RandomRanks(std::mt19937_64* random, size_t size,
+                                    size_t least) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shuffle(ranks.begin(), ranks.end(), *random);
+  ranks.resize(least + (*random)() % (size - least + 1));
+  return ranks;
+}
+
 inline RandomProgram ProgramOf(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto pick = [&](uint64_t below) { return random() % below; };
   RandomProgram program;
   program.size = static_cast<int>(2 + pick(3));
+  const auto size = static_cast<size_t>(program.size);
+  program.worlds.emplace_back(size);
+  std::iota(program.worlds[0].begin(), program.worlds[0].end(), 0);
+  const uint64_t num_splits = pick(3);
+  for (uint64_t i = 0; i < num_splits; ++i) {
+    program.worlds.push_back(RandomRanks(&random, size, 1));
+  }
   const uint64_t num_groups = 1 + pick(4);
   uint32_t id = 0;
   for (uint64_t g = 0; g < num_groups; ++g) {
     RandomGroup group;
-    std::vector<int> all(static_cast<size_t>(program.size));
-    std::iota(all.begin(), all.end(), 0);
-    std::shuffle(all.begin(), all.end(), random);
-    all.resize(1 + pick(all.size()));
-    group.ranks = all;
+    group.world = pick(program.worlds.size());
+    group.ranks = RandomRanks(&random, program.worlds[group.world].size(), 1);
     const uint64_t num_ops = pick(20);
     for (uint64_t i = 0; i < num_ops; ++i) {
-      group.ops.push_back(
-          RandomOpOf(&random, static_cast<int>(all.size()), id++));
+      group.ops.push_back(RandomOpOf(&random, group.size(), id++));
     }
     program.groups.push_back(std::move(group));
   }
