@@ -11,7 +11,7 @@
 # that name the layer below which the suite looks. "public" is the shared
 # libraries.
 function(commsched_layer_of name out_libraries)
-  set(layer_conformance comm)
+  set(layer_conformance channel)
   set(layer_property session)
   set(public abi engine)
   if(name IN_LIST public)
