@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <new>
@@ -10,6 +11,7 @@
 #include "cli/checked.h"
 #include "cli/coll_case.h"
 #include "cli/link_bench.h"
+#include "commsched/channel.h"
 #include "commsched/commsched.h"
 
 namespace commsched::cli {
@@ -76,16 +78,61 @@ class Bench {
   }
 
   CollFigures Measure(CollCase* one, CollEstimate* estimate) {
+    if (options_.by_channel) {
+      const auto channel = MakeChannel();
+      const commsched_channel_op_t op = OpOf(one);
+      return Time(one, [&] { RunOp(channel.get(), op); });
+    }
     commsched_op_id_t op = 0;
     const auto session = MakeSession(one, &op);
     *estimate = EstimateOf(session.get());
-    for (int i = 0; i < options_.warmup; ++i) RunStep(session.get(), op);
+    return Time(one, [&] { RunStep(session.get(), op); });
+  }
+
+  template <typename RunOnce>
+  CollFigures Time(CollCase* one, const RunOnce& run_once) {
+    for (int i = 0; i < options_.warmup; ++i) run_once();
     Gather(context_.get(), "ready", CollFigures{});  // A barrier.
     const CollClock begin = CollClock::Now();
-    for (int i = 0; i < options_.iterations; ++i) RunStep(session.get(), op);
+    for (int i = 0; i < options_.iterations; ++i) run_once();
     CollFigures mine = CollClock::Now().Since(begin, options_.iterations);
     mine.wrong = one->CountWrong();
     return OverRanks(Gather(context_.get(), "figures", mine));
+  }
+
+  using Channel = Handle<commsched_channel_t, commsched_channel_destroy>;
+
+  Channel MakeChannel() {
+    commsched_channel_t* channel = nullptr;
+    Check(commsched_channel_create(context_.get(), group_.get(), nullptr,
+                                   &channel),
+          "channel");
+    return Channel(channel);
+  }
+
+  // Its count is that of the smaller side: of a part, where there are parts.
+  commsched_channel_op_t OpOf(CollCase* one) const {
+    commsched_channel_op_t op = commsched_channel_op_init();
+    op.kind = one->kind.kind;
+    op.dtype = one->dtype;
+    op.input = one->input.data();
+    op.output = one->output.data();
+    op.count =
+        std::min(one->input.size(), one->output.size()) / one->element_bytes();
+    if (op.kind == COMMSCHED_ALL_TO_ALL) {
+      op.count /= static_cast<uint64_t>(size_);
+    }
+    op.deterministic = options_.deterministic ? 1 : 0;
+    return op;
+  }
+
+  static void RunOp(commsched_channel_t* channel,
+                    const commsched_channel_op_t& op) {
+    uint64_t request = 0;
+    Check(commsched_channel_submit(channel, &op, commsched_stream_caller(),
+                                   &request),
+          "submit");
+    Check(commsched_channel_wait(channel, request, INT64_MAX), "wait");
   }
 
   static CollEstimate EstimateOf(const commsched_session_t* session) {

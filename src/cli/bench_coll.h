@@ -20,6 +20,7 @@ struct BenchCollOptions {
   int iterations = 20;
   int warmup = 5;
   bool by_caller = false;                   // COMMSCHED_PROGRESS_CALLER
+  bool by_channel = false;                  // A channel instead of sessions.
   commsched_dtype_t dtype = COMMSCHED_F32;  // Or COMMSCHED_BF16.
   bool deterministic = false;
   bool json = false;

@@ -200,6 +200,9 @@ CLI::App* DeclareBenchColl(CLI::App* app, BenchCollOptions* options) {
           "Who drives: a thread of the library, or the caller, who waits")
       ->check(CLI::IsMember({"thread", "caller"}))
       ->default_str("thread");
+  on_coll->add_flag("--channel", options->by_channel,
+                    "Submits each to a channel and waits for it, instead of a "
+                    "step of a session");
   on_coll->add_option(
       "--profile", options->profile,
       "Times messages between ranks of a host, and of different hosts, instead "
