@@ -337,9 +337,13 @@ Outcome Comm::ExchangeAmongAll(cudaStream_t stream) {
   messages.kind = COMMSCHED_SEND;
   messages.num_members = static_cast<uint32_t>(members.size());
   messages.members = members.data();
-  return Exchange(
-      WarmUp::Of(&messages, 1, size_, [](const auto&) { return false; }),
-      stream);
+  const WarmUp among_all = WarmUp::Of(
+      &messages, 1, size_, [](const auto&) { return false; }, WarmUp());
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    warmed_up_.Learn(among_all);
+  }
+  return Exchange(among_all, stream);
 }
 
 // From here on whoever aborts it takes it.

@@ -139,6 +139,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // deterministic.cc
   bool ReducesInOrder(const commsched_launch_t& launch) const;
   bool HasInputs(uint64_t bytes);
+  WarmUp Connected();
   Outcome AddInputs(uint64_t bytes);
   // Lets go of `lock`, which holds mu_, while memory is made.
   Outcome FindInputs(const commsched_launch_t& launch,
@@ -185,7 +186,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Of the warm-up, while it lasts.
   Rank::Scratch warm_up_;
   bool is_expected_ = false;  // Expect() has been called.
-  WarmUp warmed_up_;          // What it has connected. The host's calls only.
+  WarmUp warmed_up_;          // What it has connected.
   // Of launches: the first one's; and whether another one had another.
   cudaStream_t stream_ = nullptr;
   bool has_stream_ = false;

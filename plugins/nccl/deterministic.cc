@@ -69,7 +69,12 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
   }
   return ConnectFor(WarmUp::Of(
       launches, num_launches, size_,
-      [this](const auto& each) { return ReducesInOrder(each); }, warmed_up_));
+      [this](const auto& each) { return ReducesInOrder(each); }, Connected()));
+}
+
+WarmUp Comm::Connected() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return warmed_up_;
 }
 
 bool Comm::HasInputs(uint64_t bytes) {
