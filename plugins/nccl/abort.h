@@ -11,12 +11,17 @@ namespace commsched::nccl {
 
 // Aborts and frees communicators of `rank` that are marked as aborted. Returns
 // once NCCL has freed all of them, which waits for the device, and for the
-// graphs with launches of theirs; kernels end at once. All go in one group: to
+// graphs with launches of theirs, so that those which graphs may have are a
+// call of their own, beside; kernels end at once. All go in one group: to
 // abort one waits for kernels of the next, whose peers may be gone.
 //
-// They are not revoked before (ncclCommRevoke): that waits for the device, too,
-// and the next launch of a graph with a revoked communicator ends the process
-// (docs/devices.md).
+// An abort frees memory which kernels of other members on the host may still
+// read (NVIDIA/nccl, issue 863). So all are revoked before, in one group, which
+// ends kernels and frees nothing (ncclCommRevoke, 2.28.7), and members on the
+// host tell each other that theirs have ended: one that is lost or stopped is
+// waited for for a second, and logged. That is not so of an older NCCL, and not
+// where graphs may have launches: the next launch of a graph with a revoked
+// communicator ends the process (docs/devices.md).
 //
 // A launch that is under way is waited for first, since it goes on using its
 // communicator; the warm-up leaves it no connection to wait for, and for memory

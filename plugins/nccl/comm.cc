@@ -76,6 +76,10 @@ Comm::Comm(Rank* rank, const commsched_comm_desc_t& desc)
       in_any_order_(IsInAnyOrder(desc)) {
   // A communicator that does not block would put kernels behind our events.
   config_.blocking = 1;
+  for (int member = 0; member < size_; ++member) {
+    if (member == group_rank_ || !rank->IsOnHost(desc.ranks[member])) continue;
+    on_host_.push_back(member);
+  }
 }
 
 Outcome Comm::Create(Rank* rank, const commsched_comm_desc_t& desc,
@@ -367,6 +371,7 @@ void Comm::EndJoin() {
         library_.Check("ncclCommAbort", library_.CommAbort(comm));
     if (!aborted.ok()) rank_.Log(name_ + ": " + aborted.reason);
   }
+  SayEnded();
   Left();
 }
 
@@ -447,6 +452,29 @@ bool Comm::Take(ncclComm_t* out_comm) {
   changed_.notify_all();
   *out_comm = std::exchange(comm_, nullptr);
   return true;
+}
+
+std::string Comm::EndedKey(int member) const {
+  return key_ + " has ended on member " + std::to_string(member);
+}
+
+void Comm::SayEnded() {
+  if (on_host_.empty()) return;
+  const Outcome said = rank_.Put(EndedKey(group_rank_), "1", 1);
+  if (!said.ok()) rank_.Log(name_ + ": " + said.reason);
+}
+
+Outcome Comm::AwaitEnded(int64_t deadline_ns) {
+  for (const int member : on_host_) {
+    char value = 0;
+    Outcome outcome = rank_.Get(EndedKey(member), &value, 1, deadline_ns);
+    if (outcome.ok()) continue;
+    outcome.reason =
+        name_ + ": member " + std::to_string(member) +
+        " has not said that its kernels have ended: " + outcome.reason;
+    return outcome;
+  }
+  return {};
 }
 
 void Comm::Left() {

@@ -59,6 +59,15 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // never made, and has to abort or destroy it and then call Left(). False:
   // another thread owns it. Waits for a launch that is under way.
   bool Take(ncclComm_t* out_comm);
+  // Whether graphs may have launches of it; for good once it was taken.
+  bool may_be_in_graphs() const {
+    return has_streams_.load(std::memory_order_relaxed);
+  }
+  // Its kernels have ended on this rank, which the members on the host may wait
+  // for.
+  void SayEnded();
+  // Waits for those members; kDeadlineExceeded, or why one does not come.
+  Outcome AwaitEnded(int64_t deadline_ns);
   // NCCL's communicator is gone.
   void Left();
 
@@ -129,6 +138,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void Leave();
   Outcome LaunchOnStream(const commsched_launch_t& launch, cudaStream_t stream,
                          std::unique_lock<std::mutex>* lock);
+  std::string EndedKey(int member) const;
   // Whether graphs may have launches of it: captures have streams of their own.
   bool MayBeInGraphs(cudaStream_t stream);
   Outcome LaunchScaled(const commsched_launch_t& launch, cudaStream_t stream);
@@ -172,6 +182,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const int size_;
   const int group_rank_;
   const bool in_any_order_;
+  std::vector<int> on_host_;  // Other members there. Constant.
 
   // Held from a look at comm_ until NCCL has answered, and by who takes it
   // away.
@@ -190,7 +201,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Of launches: the first one's; and whether another one had another.
   cudaStream_t stream_ = nullptr;
   bool has_stream_ = false;
-  bool has_streams_ = false;
+  std::atomic<bool> has_streams_{false};  // Written with mu_.
   // How many members have said yes, in units of kYes (comm.cc).
   float num_agreed_ = 0;
   bool registers_ = false;  // All members do.

@@ -71,8 +71,8 @@ bool Comm::MayBeInGraphs(cudaStream_t stream) {
     has_stream_ = true;
     stream_ = stream;
   }
-  has_streams_ = has_streams_ || stream != stream_;
-  return has_streams_;
+  if (stream != stream_) has_streams_.store(true, std::memory_order_relaxed);
+  return may_be_in_graphs();
 }
 
 Outcome Comm::LaunchOnStream(const commsched_launch_t& launch,

@@ -42,6 +42,7 @@ namespace commsched::nccl {
   X(MemFree, 21900, ncclResult_t(void*))                                  \
   X(CommRegister, 21900, ncclResult_t(ncclComm_t, void*, size_t, void**)) \
   X(CommDeregister, 21900, ncclResult_t(ncclComm_t, void*))               \
+  X(CommRevoke, 22807, ncclResult_t(ncclComm_t, int))                     \
   X(AlltoAll, 22800,                                                      \
     ncclResult_t(const void*, void*, size_t, ncclDataType_t, ncclComm_t,  \
                  cudaStream_t))

@@ -78,15 +78,18 @@ Outcome CommStatus(void* comm) { return CommOf(comm).Status(); }
 
 void Abort(void* rank, void* const* comms, uint32_t num_comms,
            commsched_status_t status, const char* why) {
-  std::vector<std::shared_ptr<Comm>> marked;
+  // Those that graphs may have wait for these, and others do not.
+  std::vector<std::shared_ptr<Comm>> marked[2];
   for (uint32_t i = 0; i < num_comms; ++i) {
     const Shared& comm = *static_cast<Shared*>(comms[i]);
-    if (comm->MarkAborted(status, why)) marked.push_back(comm);
+    if (!comm->MarkAborted(status, why)) continue;
+    marked[comm->may_be_in_graphs() ? 1 : 0].push_back(comm);
   }
-  if (marked.empty()) return;
   auto* const of = static_cast<Rank*>(rank);
-  of->RunAside([of, marked] { AbortAll(of, marked); });
-  of->Wake();
+  for (const auto& each : marked) {
+    if (!each.empty()) of->RunAside([of, each] { AbortAll(of, each); });
+  }
+  if (!marked[0].empty() || !marked[1].empty()) of->Wake();
 }
 
 Outcome CommDestroy(void* comm, int64_t deadline_ns) {

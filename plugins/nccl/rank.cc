@@ -1,6 +1,8 @@
 #include "rank.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -11,6 +13,15 @@ namespace commsched::nccl {
 namespace {
 
 constexpr uint64_t kMessageBytes = 512;
+
+std::vector<std::string> HostsOf(const commsched_backend_rank_desc_t& desc) {
+  const bool says =
+      desc.struct_size >=
+          offsetof(commsched_backend_rank_desc_t, hosts) + sizeof(desc.hosts) &&
+      desc.hosts != nullptr;
+  if (!says) return {};
+  return {desc.hosts, desc.hosts + desc.world_size};
+}
 
 }  // namespace
 
@@ -23,7 +34,9 @@ Rank::Rank(const commsched_host_t* host, const Library* library,
       wake_(desc.wake),
       wake_user_(desc.wake_user),
       id_prefix_("nccl epoch " + std::to_string(desc.epoch) + " "),
+      world_rank_(desc.world_rank),
       world_size_(desc.world_size),
+      hosts_(HostsOf(desc)),
       device_(desc.device) {}
 
 Outcome Rank::Start(int world_rank) {
@@ -55,8 +68,10 @@ Rank::~Rank() {
 
 void Rank::Close(Rank* rank) {
   {
-    const std::lock_guard<std::mutex> lock(rank->mu_);
+    std::unique_lock<std::mutex> lock(rank->mu_);
     rank->closed_ = true;
+    rank->changed_.notify_all();
+    rank->changed_.wait(lock, [rank] { return rank->num_asking_ == 0; });
     if (rank->given_up_ && (rank->busy_ || rank->num_aside_ != 0)) {
       for (std::thread& each : rank->aside_) each.detach();
       rank->thread_.detach();
@@ -75,26 +90,48 @@ void Rank::Log(const std::string& message) const {
   host_.log(host_.user, /*warning*/ 2, message.c_str());
 }
 
-Outcome Rank::Put(const std::string& key, const void* value,
-                  uint64_t bytes) const {
+template <typename Call>
+commsched_status_t Rank::Ask(const Call& call) {
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    if (closed_) return COMMSCHED_CANCELLED;
+    ++num_asking_;
+  }
+  const commsched_status_t code = call();
+  const std::lock_guard<std::mutex> lock(mu_);
+  --num_asking_;
+  changed_.notify_all();
+  return code;
+}
+
+Outcome Rank::Put(const std::string& key, const void* value, uint64_t bytes) {
   char message[kMessageBytes] = "";
-  const commsched_status_t code = oob_->put(oob_->user, key.c_str(), value,
-                                            bytes, message, sizeof(message));
+  const commsched_status_t code = Ask([&] {
+    return oob_->put(oob_->user, key.c_str(), value, bytes, message,
+                     sizeof(message));
+  });
   return {code, message};
 }
 
 Outcome Rank::Get(const std::string& key, void* value, uint64_t bytes,
-                  int64_t deadline_ns) const {
+                  int64_t deadline_ns) {
   char message[kMessageBytes] = "";
   uint64_t size = bytes;
-  const commsched_status_t code =
-      oob_->get(oob_->user, key.c_str(), value, &size, deadline_ns, message,
-                sizeof(message));
+  const commsched_status_t code = Ask([&] {
+    return oob_->get(oob_->user, key.c_str(), value, &size, deadline_ns,
+                     message, sizeof(message));
+  });
   if (code == COMMSCHED_OK && size != bytes) {
     return {COMMSCHED_INTERNAL, "'" + key + "' has " + std::to_string(size) +
                                     " bytes, not " + std::to_string(bytes)};
   }
   return {code, message};
+}
+
+bool Rank::IsOnHost(int other) const {
+  if (hosts_.empty()) return true;
+  const std::string& host = hosts_[static_cast<size_t>(other)];
+  return !host.empty() && host == hosts_[static_cast<size_t>(world_rank_)];
 }
 
 std::string Rank::KeyOf(const std::string& id) {
@@ -272,6 +309,12 @@ void Rank::RunAside(const std::function<void()>& job) {
     }
   }
   Post(job);
+}
+
+void Rank::AwaitClose(int64_t deadline_ns) {
+  std::unique_lock<std::mutex> lock(mu_);
+  changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - NowNs()),
+                    [this] { return closed_; });
 }
 
 void Rank::GiveUp() {

@@ -38,7 +38,8 @@ class Rank {
   // What the thread still has to do is done first.
   ~Rank();
   // Deletes `rank`; or, if some job of its threads waits for ranks that do not
-  // come, leaves all alone: the process may report and end.
+  // come, leaves all alone: the process may report and end. Waits for what its
+  // threads ask the host, which lets go of it.
   static void Close(Rank* rank);
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
@@ -49,16 +50,19 @@ class Rank {
   void Log(const std::string& message) const;
   void Wake();
   int world_size() const { return world_size_; }
+  // Whether world rank `other` is on this rank's host, as far as that is known.
+  bool IsOnHost(int other) const;
   // Of its device, once it was started.
   int multiprocessors() const { return multiprocessors_; }
   // Where the unique id of communicator `id` is left, which may be made and
   // ended again and again.
   std::string KeyOf(const std::string& id);
 
-  Outcome Put(const std::string& key, const void* value, uint64_t bytes) const;
-  // kDeadlineExceeded: nobody has put it.
+  // kCancelled: the rank has been closed.
+  Outcome Put(const std::string& key, const void* value, uint64_t bytes);
+  // kDeadlineExceeded: nobody has put it. Likewise.
   Outcome Get(const std::string& key, void* value, uint64_t bytes,
-              int64_t deadline_ns) const;
+              int64_t deadline_ns);
 
   // Runs `call`, which returns an Outcome, with the rank's device as the
   // thread's current one. Where the device cannot be set, `call` is not run.
@@ -103,11 +107,15 @@ class Rank {
   void Post(std::function<void()> job);
   // Runs `job` on a thread of its own, on the rank's device.
   void RunAside(const std::function<void()>& job);
+  // Returns at `deadline_ns`, or once the rank is closed.
+  void AwaitClose(int64_t deadline_ns);
   // Some job was not done by its deadline, and may never be.
   void GiveUp();
 
  private:
   void Run();
+  template <typename Call>
+  commsched_status_t Ask(const Call& call);
   bool FindScratch(uint64_t bytes, Scratch* out_scratch);
   Outcome EnterDevice(int* out_before) const;
   void LeaveDevice(int before) const;
@@ -119,7 +127,9 @@ class Rank {
   void (*const wake_)(void* user);
   void* const wake_user_;
   const std::string id_prefix_;
+  const int world_rank_;
   const int world_size_;
+  const std::vector<std::string> hosts_;  // By world rank; empty: all are here.
   const int device_;
   int multiprocessors_ = 0;  // Constant after Start().
 
@@ -129,8 +139,9 @@ class Rank {
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   bool stop_ = false;
-  bool busy_ = false;  // The thread, with a job.
-  int num_aside_ = 0;  // Threads of `aside_` that have not ended their job.
+  bool busy_ = false;   // The thread, with a job.
+  int num_asking_ = 0;  // Threads in a call of oob_.
+  int num_aside_ = 0;   // Threads of `aside_` that have not ended their job.
   bool given_up_ = false;
   bool closed_ = false;
   std::map<std::string, uint64_t> num_made_;  // Communicators, by id.

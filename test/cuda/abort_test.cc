@@ -2,8 +2,10 @@
 // group, and nothing is left.
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,9 +13,12 @@
 #include "comm/plugin/registry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "test/cuda/capture_rig.h"
 #include "test/cuda/gpu_rig.h"
 #include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/await.h"
+#include "test/support/comm_driver.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -25,6 +30,8 @@ using test::ReductionStep;
 
 constexpr int kRanks = 3;
 constexpr int kAxes = 2;
+constexpr int kRevokes = 22807;  // The first NCCL with ncclCommRevoke().
+constexpr std::chrono::milliseconds kToFree{50};
 
 // Two axes, a gradient each.
 ReductionStep MakeStep() { return {kRanks, Ownership::kBound, {"dp", "tp"}}; }
@@ -131,6 +138,112 @@ TEST_P(CudaAbortTest, AFailureInTheWarmUpEndsThatOfTheOthers) {
   EXPECT_EQ(fake_gpu_num_comms(), 0u);
   EXPECT_EQ(fake_gpu_num_events(), events);
   EXPECT_EQ(fake_gpu_num_streams(), streams);
+}
+
+// Two ranks with a kernel each, which waits for rank 2. A failure of one is
+// told to no other.
+class Hanging {
+ public:
+  Hanging() : step_(MakeStep()), rig_(kRanks, step_.graph(), {}) {
+    test::ExpectAllOk(RunRanks(kRanks, [&](int rank) -> absl::Status {
+      memory_[rank] = std::make_unique<test::DeviceMemory>(
+          test::FakeDevice(rank), sizeof(float));
+      CommSpec spec;
+      spec.scope = 1 + static_cast<uint64_t>(rank);
+      RETURN_IF_ERROR(
+          drivers_[rank].Create(rig_.world().get(), std::move(spec), rank));
+      RETURN_IF_ERROR(drivers_[rank].LaunchAndWait(Sum(rank)));
+      return rank == 2 ? absl::OkStatus() : drivers_[rank].Launch(Sum(rank));
+    }));
+    EXPECT_TRUE(test::Await([] { return fake_nccl_num_running() == 2; }));
+  }
+  ~Hanging() {
+    for (int rank = 0; rank < kRanks; ++rank) Abort(rank);
+    for (CommDriver& driver : drivers_) driver.Destroy();
+  }
+
+  void Abort(int rank) { drivers_[rank].Abort(COMMSCHED_ABORTED, "enough"); }
+  void Destroy(int rank) { drivers_[rank].Destroy(); }
+
+ private:
+  const commsched_launch_t& Sum(int rank) {
+    members_[rank].input = memory_[rank]->address();
+    members_[rank].output = memory_[rank]->address();
+    members_[rank].count = 1;
+    commsched_launch_t& launch = launches_[rank];
+    launch.struct_size = sizeof(launch);
+    launch.kind = COMMSCHED_ALL_REDUCE;
+    launch.dtype = COMMSCHED_F32;
+    launch.num_members = 1;
+    launch.members = &members_[rank];
+    return launch;
+  }
+
+  const ReductionStep step_;
+  GpuRig rig_;
+  std::unique_ptr<test::DeviceMemory> memory_[kRanks];
+  commsched_member_t members_[kRanks] = {};
+  commsched_launch_t launches_[kRanks] = {};
+  CommDriver drivers_[kRanks];
+};
+
+// "peers can still access [the] memory" (NVIDIA/nccl, issue 863). An older NCCL
+// frees in the call that ends kernels.
+TEST_P(CudaAbortTest, NothingIsFreedUnderTheKernelOfAnotherMember) {
+  if (GetParam() < kRevokes) GTEST_SKIP() << "it has no ncclCommRevoke";
+  using Clock = std::chrono::steady_clock;
+  // A try that takes as long as a member is waited for says nothing.
+  const Clock::time_point begin = Clock::now();
+  for (bool is_over = false; !is_over;) {
+    const uint64_t freed = fake_nccl_num_freed_under_kernels();
+    uint64_t num_comms = 0;
+    {
+      Hanging ranks;
+      const Clock::time_point aborted = Clock::now();
+      ranks.Abort(0);
+      EXPECT_TRUE(test::Await([] { return fake_nccl_num_running() == 1; }));
+      // Longer than it would take to free what there is.
+      const Clock::time_point until = Clock::now() + kToFree;
+      EXPECT_TRUE(test::Await([until] { return Clock::now() > until; }));
+      num_comms = fake_gpu_num_comms();
+      ranks.Abort(1);
+      ranks.Abort(2);
+      EXPECT_TRUE(test::Await([] { return fake_nccl_num_running() == 0; }));
+      is_over = Clock::now() - aborted < std::chrono::milliseconds(800);
+    }
+    ASSERT_LT(Clock::now() - begin, std::chrono::minutes(1));
+    if (!is_over) continue;
+    EXPECT_EQ(num_comms, uint64_t{kRanks});
+    EXPECT_EQ(fake_nccl_num_freed_under_kernels(), freed);
+    EXPECT_EQ(fake_gpu_num_comms(), 0u);
+  }
+}
+
+// One that is lost, or stopped.
+TEST_P(CudaAbortTest, AMemberThatNeverEndsIsWaitedForForASecond) {
+  if (GetParam() < kRevokes) GTEST_SKIP() << "it has no ncclCommRevoke";
+  Hanging ranks;
+  ranks.Abort(0);
+  ranks.Destroy(0);  // Has no deadline.
+  EXPECT_EQ(fake_gpu_num_comms(), uint64_t{kRanks - 1});
+}
+
+// The next launch of a graph with a revoked one would end the process.
+TEST_P(CudaAbortTest, OneThatIsInGraphsIsNotRevoked) {
+  const uint64_t revokes = fake_gpu_num_calls("ncclCommRevoke");
+  const test::CaptureStep step(kRanks);
+  GpuRig rig(kRanks, step.graph, {});
+  rig.RunSessions([&](Session& session, int number) -> absl::Status {
+    test::CaptureRank rank(step, &session, &rig, number);
+    RETURN_IF_ERROR(rank.RunPlain(1));
+    RETURN_IF_ERROR(rank.Capture());
+    RETURN_IF_ERROR(rank.Replay(2));
+    RETURN_IF_ERROR(session.Drain());
+    if (number == 1) session.Abort("enough");
+    EXPECT_TRUE(test::Await([&] { return !session.status().ok(); }));
+    return session.status();
+  });
+  EXPECT_EQ(fake_gpu_num_calls("ncclCommRevoke"), revokes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, CudaAbortTest,

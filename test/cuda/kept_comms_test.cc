@@ -212,5 +212,32 @@ TEST(KeptCommsTest, OneThatIsInGraphsEndsWithItsSession) {
   EXPECT_EQ(fake_gpu_num_comms(), before);
 }
 
+// NCCL frees no communicator before its graphs are destroyed.
+TEST(KeptCommsTest, TheEndOfASessionWaitsForNoGraphOfAnother) {
+  const uint64_t before = fake_gpu_num_comms();
+  const CaptureStep step(kRanks);
+  GpuRig rig(kRanks, step.graph, {});
+  Shape shape(kSmall);
+  std::atomic<int> num_ended{0};
+  test::ExpectAllOk(RunRanks(kRanks, [&](int number) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto captures, Session::Create(rig.Spec(number)));
+    CaptureRank rank(step, captures.get(), &rig, number);
+    RETURN_IF_ERROR(rank.RunPlain(1));
+    RETURN_IF_ERROR(rank.Capture());
+    RETURN_IF_ERROR(captures->Drain());
+    ASSIGN_OR_RETURN(auto fails, shape.Connect(rig.world(), 1, number));
+    if (number == 1) fails->Abort("enough");
+    EXPECT_TRUE(test::Await([&] { return !captures->status().ok(); }));
+    fails.reset();
+    ++num_ended;
+    EXPECT_TRUE(test::Await([&] { return num_ended >= kRanks; }));
+    EXPECT_EQ(fake_gpu_num_comms() - before, uint64_t{kRanks})
+        << "those of the other session";
+    ++num_ended;
+    EXPECT_TRUE(test::Await([&] { return num_ended == 2 * kRanks; }));
+    return absl::OkStatus();
+  }));
+}
+
 }  // namespace
 }  // namespace commsched

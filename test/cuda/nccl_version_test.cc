@@ -53,7 +53,7 @@ TEST_F(NcclVersionTest, AnOldVersionSaysWhatItLacks) {
   EXPECT_OK(Load(21903));
   EXPECT_THAT(found_, AllOf(HasSubstr("NCCL 2.19.3 in "),
                             HasSubstr("libcommsched_fake_gpu.so"),
-                            HasSubstr(", without ncclAlltoAll"),
+                            HasSubstr(", without ncclCommRevoke, ncclAlltoAll"),
                             Not(HasSubstr("ncclCommRegister"))));
 }
 

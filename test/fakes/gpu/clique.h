@@ -40,7 +40,8 @@ struct Clique {
   explicit Clique(int n)
       : size(n),
         gone(static_cast<size_t>(n)),
-        num_ended(static_cast<size_t>(n)) {}
+        num_ended(static_cast<size_t>(n)),
+        num_running(static_cast<size_t>(n)) {}
 
   const int size;
   std::mutex mu;
@@ -53,6 +54,7 @@ struct Clique {
   std::map<Connection, std::set<int>> connections;
   // Kernels of the communicator, by rank.
   std::vector<uint64_t> num_ended;
+  std::vector<uint64_t> num_running;  // Begun, and not ended.
   std::map<uint64_t, Meeting> meetings;
   std::map<std::tuple<int, int, uint64_t>, Message> messages;
 };
@@ -122,14 +124,21 @@ class Transfers {
 // races (clocks.h) know nothing of it.
 template <typename Part>
 Work WorkOf(std::shared_ptr<Part> part, uint64_t number) {
-  const auto try_run = [part, number](std::unique_lock<std::mutex>* lock) {
+  const auto has_begun = std::make_shared<bool>(false);
+  const auto try_run = [part, number,
+                        has_begun](std::unique_lock<std::mutex>* lock) {
     Clique& clique = *part->clique();
     uint64_t& num_ended = clique.num_ended[part->rank()];
     if (num_ended != number && !clique.gone[part->rank()]) {
       return Progress::kNone;
     }
+    uint64_t& num_running = clique.num_running[part->rank()];
+    if (!std::exchange(*has_begun, true)) ++num_running;
     const Progress progress = part->TryRun(lock);
-    if (progress == Progress::kDone) ++num_ended;
+    if (progress == Progress::kDone) {
+      ++num_ended;
+      --num_running;
+    }
     if (progress != Progress::kNone) clique.changed.notify_all();
     return progress;
   };

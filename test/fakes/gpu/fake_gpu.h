@@ -106,6 +106,10 @@ int fake_gpu_priority_in_graph(const void* exec, const char* name);
 // ncclResult_t; 0: nothing.
 void fake_gpu_async_error(int result);
 
+// Aborts that have freed memory of a communicator while a kernel of another
+// member was running.
+uint64_t fake_nccl_num_freed_under_kernels(void);
+
 // On: cudaMalloc waits for NCCL's kernels that run on its device.
 void fake_gpu_malloc_waits(int on);
 // NCCL's kernels that have begun and not ended, on all devices.

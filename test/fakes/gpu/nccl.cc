@@ -64,6 +64,7 @@ struct Users {
 
 std::atomic<uint64_t> num_comms{0};
 std::atomic<int> async_error{ncclSuccess};
+std::atomic<uint64_t> num_freed_under_kernels{0};
 
 }  // namespace
 }  // namespace fake_gpu
@@ -72,6 +73,7 @@ struct ncclComm {
   std::shared_ptr<fake_gpu::Clique> clique;
   int rank = 0;
   int device = 0;
+  std::atomic<bool> is_revoked{false};
   uint64_t num_kernels = 0;                      // Enqueued: the host's.
   uint64_t num_collectives = 0;                  // Of those.
   std::vector<uint64_t> num_sent, num_received;  // By peer.
@@ -266,6 +268,7 @@ ncclResult_t Add(const char* name, ncclComm_t comm, cudaStream_t stream,
       (stream != nullptr && stream->stream.device() != comm->device)) {
     return ncclInvalidArgument;
   }
+  if (comm->is_revoked) return ncclInvalidUsage;  // Seen on an H200.
   if (!ResolveReduction(comm, &call)) return ncclInvalidArgument;
   if (CheckWork(stream) != cudaSuccess) return ncclUnhandledCudaError;
   // Where graphs have launches of the communicator, NCCL asks for an event of
@@ -292,17 +295,39 @@ void Delete(ncclComm_t comm) {
   --num_comms;
 }
 
+// "peers can still access [the] memory" of a communicator that one of them has
+// aborted (NVIDIA/nccl, issue 863).
+bool IsReadByOthers(const ncclComm& comm) {
+  const std::lock_guard<std::mutex> lock(comm.clique->mu);
+  for (int rank = 0; rank < comm.clique->size; ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (rank != comm.rank && comm.clique->num_running[r] != 0) return true;
+  }
+  return false;
+}
+
 // All kernels of these end before the memory of one is freed, which waits for
 // what else the device is at.
 void Abort(const std::vector<ncclComm_t>& comms) {
   for (ncclComm_t comm : comms) MarkGone(comm);
   for (ncclComm_t comm : comms) {
     AllRunningKernels().AwaitEnd(comm->device);
+    if (IsReadByOthers(*comm)) ++num_freed_under_kernels;
     Delete(comm);
   }
 }
 
+// Kernels have ended when it returns, as on an H200.
+void Revoke(const std::vector<ncclComm_t>& comms) {
+  for (ncclComm_t comm : comms) {
+    comm->is_revoked = true;
+    MarkGone(comm);
+  }
+  for (ncclComm_t comm : comms) AllRunningKernels().AwaitEnd(comm->device);
+}
+
 thread_local std::vector<ncclComm_t> grouped_aborts;
+thread_local std::vector<ncclComm_t> grouped_revokes;
 
 }  // namespace
 
@@ -330,6 +355,9 @@ using fake_gpu::Clique;
 using fake_gpu::Kind;
 
 uint64_t fake_gpu_num_comms(void) { return fake_gpu::num_comms; }
+uint64_t fake_nccl_num_freed_under_kernels(void) {
+  return fake_gpu::num_freed_under_kernels;
+}
 void fake_gpu_async_error(int result) { fake_gpu::async_error = result; }
 
 bool fake_gpu::IsOnDevice(ncclComm_t comm) {
@@ -400,6 +428,21 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+// "ncclCommRevoke stops all in-flight operations and marks communicator state
+// as ncclInProgress. The state will change to ncclSuccess when the communicator
+// is quiescent; then, management operations (destroy, split, shrink) can
+// proceed safely." (nccl.h). Of a communicator that blocks it is quiescent when
+// the call returns.
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  FAKE_SINCE(22807);
+  if (flags != NCCL_REVOKE_DEFAULT) return ncclInvalidArgument;
+  fake_gpu::grouped_revokes.push_back(comm);
+  if (fake_gpu::group_depth == 0) {
+    fake_gpu::Revoke(std::exchange(fake_gpu::grouped_revokes, {}));
+  }
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t /*comm*/, ncclResult_t* error) {
   FAKE_NCCL_ENTER();
   *error = static_cast<ncclResult_t>(fake_gpu::async_error.load());
@@ -425,6 +468,7 @@ ncclResult_t ncclGroupEnd() {
   if (fake_gpu::group_depth == 0) return ncclInvalidUsage;
   if (--fake_gpu::group_depth != 0) return ncclSuccess;
   const ncclResult_t enqueued = fake_gpu::EnqueueGroup();
+  fake_gpu::Revoke(std::exchange(fake_gpu::grouped_revokes, {}));
   fake_gpu::Abort(std::exchange(fake_gpu::grouped_aborts, {}));
   return enqueued;
 }

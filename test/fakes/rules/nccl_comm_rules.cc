@@ -12,6 +12,9 @@
 namespace commsched::rules {
 namespace {
 
+// The first with ncclCommRevoke().
+constexpr int kRevokes = 22807;
+
 std::string TwoIdsDiffer() {
   Nccl nccl;
   const std::string why = nccl.Load();
@@ -155,6 +158,34 @@ std::string AnAbortEndsWhatHangs() {
       /*aborts=*/true);
 }
 
+// Memory stays until the abort.
+std::string ARevocationEndsWhatHangs() {
+  return OnRanks(
+      [](Rank& r) {
+        ConnectSums(r, kCount);
+        ConnectSums(r, kCount / 2);
+        const size_t count = r.rank == 0 ? kCount : kCount / 2;
+        r.Must(r.nccl.AllReduce(r.send, r.receive, count, ncclFloat, ncclSum,
+                                r.comm, r.stream));
+        r.Must(r.nccl.CommRevoke(r.comm, NCCL_REVOKE_DEFAULT));
+        r.Synchronize();
+        r.Require(r.nccl.AllReduce(r.send, r.receive, count, ncclFloat, ncclSum,
+                                   r.comm, r.stream) == ncclInvalidUsage,
+                  "what is launched later is an invalid usage");
+        r.Must(r.nccl.CommAbort(r.comm));
+      },
+      /*aborts=*/true, kRevokes);
+}
+
+std::string ARevocationHasNoFlags() {
+  return OnRanks(
+      [](Rank& r) {
+        r.Require(r.nccl.CommRevoke(r.comm, 1) != ncclSuccess,
+                  "a flag that is not there is refused");
+      },
+      /*aborts=*/false, kRevokes);
+}
+
 // A stream beside the rank's.
 class SecondStream {
  public:
@@ -252,6 +283,8 @@ std::vector<Rule> NcclCommRules() {
            "ncclCommInitRank."),
       RULE(RegisteredMemoryIsReducedAsAnyOther, "ncclCommRegister",
            "Register CUDA buffer for zero-copy operation"),
+      RULE(ARevocationHasNoFlags, "ncclCommRevoke",
+           "revokeFlags must be NCCL_REVOKE_DEFAULT (0)."),
       RULE(AHealthyCommunicatorHasNoError, "ncclCommGetAsyncError",
            "Checks whether the comm has encountered any asynchronous errors"),
       RULE(GroupsNest, "ncclGroupEnd",
@@ -274,6 +307,9 @@ std::vector<Rule> NcclCommRules() {
       {"AnAbortEndsWhatHangs", "ncclCommAbort",
        "aborts any operations that might still be running on the device.",
        &AnAbortEndsWhatHangs, /*stand_in_only=*/true},
+      {"ARevocationEndsWhatHangs", "ncclCommRevoke",
+       "ncclCommRevoke stops all in-flight operations",
+       &ARevocationEndsWhatHangs, /*stand_in_only=*/true},
       {"AStreamOfAnotherDeviceIsRefused", "CUDA Stream Semantics",
        "(a stream is of the communicator's device)",
        &AStreamOfAnotherDeviceIsRefused, /*stand_in_only=*/true},

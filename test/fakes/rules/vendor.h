@@ -62,7 +62,9 @@ namespace commsched::rules {
   X(Send)
 
 // Null in versions that are older.
-#define COMMSCHED_RULES_NEWER_NCCL(X) X(AlltoAll)
+#define COMMSCHED_RULES_NEWER_NCCL(X) \
+  X(AlltoAll)                         \
+  X(CommRevoke)
 
 struct Cuda {
 #define COMMSCHED_RULES_MEMBER(name) decltype(&::cuda##name) name = nullptr;
