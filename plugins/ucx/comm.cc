@@ -651,7 +651,7 @@ bool Comm::TakeStep(Operation* operation, uint32_t kind) {
     return false;
   }
   if (!counts_agree) {
-    OtherCounts(*operation, step->check.peer);
+    IsOther(*operation, step->check);
     return false;
   }
   for (uint32_t i = 0; i < step->num_inputs; ++i) {

@@ -155,7 +155,8 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void WakeIfDue(const Operation& operation);
   // It keeps this rank no more: KeptIn().
   void SetFreed(const Operation& operation);
-  void OtherCounts(const Operation& operation, int peer);
+  // What `check` has compared is another rank's.
+  void IsOther(const Operation& operation, const CountsCheck& check);
   void MessageFailed(const Operation& operation, const Message& message,
                      ucs_status_t status, uint64_t bytes);
   void HearJoined(const Notice& notice);

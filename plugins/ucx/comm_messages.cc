@@ -1,6 +1,7 @@
 // What a communicator does with messages that have come or gone, and what its
 // members tell each other.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 #include "ucx/comm.h"
@@ -15,6 +16,13 @@ bool IsFirstHeard(const Operation& operation, const Message& message) {
                       [&](const Message& other) {
                         return other.peer == message.peer && other.has_come;
                       });
+}
+
+// With all digits, which two that differ need.
+std::string ScaleText(double scale) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", scale);
+  return text;
 }
 
 }  // namespace
@@ -176,11 +184,18 @@ void Comm::MessageFailed(const Operation& operation, const Message& message,
                                              std::to_string(message.bytes));
 }
 
-void Comm::OtherCounts(const Operation& operation, int peer) {
+void Comm::IsOther(const Operation& operation, const CountsCheck& check) {
+  const std::string what = "axis '" + axis_ + "', launch #" +
+                           std::to_string(operation.number) + ": " +
+                           Name(check.peer);
+  if (check.digest == &operation.other_scale) {
+    return FailLocked(COMMSCHED_INVALID_ARGUMENT,
+                      what + " has scale " + ScaleText(operation.other_scale) +
+                          ", " + Name(rank_) + " has " +
+                          ScaleText(operation.scale));
+  }
   FailLocked(COMMSCHED_INVALID_ARGUMENT,
-             "axis '" + axis_ + "', launch #" +
-                 std::to_string(operation.number) + ": " + Name(peer) +
-                 " gave other counts for what it sends to " + Name(rank_) +
+             what + " gave other counts for what it sends to " + Name(rank_) +
                  " than " + Name(rank_) + " gave");
 }
 

@@ -14,7 +14,7 @@ inline constexpr int kTypeBits = 15;
 inline constexpr int kCommBits = 64 - kRankBits - kTypeBits;
 // A collective's data has its number modulo this, times the number of phases,
 // and its phase (operation.h). Other messages have one of these.
-inline constexpr uint64_t kNumLaunches = 0x7c0;
+inline constexpr uint64_t kNumLaunches = 0x700;
 // What is sent with a tag has the request of the receive that it is for, added
 // to this (ready_receives.h).
 inline constexpr uint64_t kTaggedType = 0x4000;

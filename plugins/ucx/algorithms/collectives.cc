@@ -1,6 +1,7 @@
 #include "ucx/algorithms/collectives.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ucx/algorithms/packed_launch.h"
 #include "ucx/algorithms/pair_pack.h"
@@ -85,6 +86,40 @@ uint64_t ScratchOfSmaller(const Algorithm& algorithm,
                       one);
 }
 
+// Each rank of a PREMUL_SUM tells the next one, in a ring, what it multiplies
+// by: then all do by the same, or some rank finds two that do not. It comes
+// last, so that what is summed up is on its way before.
+void CompareScales(const LaunchTask& task, Operation* operation) {
+  const int size = task.layout.size();
+  if (!IsScaled(task.launch) || size == 1) return;
+  const int before = (task.rank + size - 1) % size;
+  const auto tells = static_cast<uint32_t>(operation->steps.size());
+  const auto add = [operation](bool is_receive, int peer, double* scale) {
+    Message& message = operation->messages.emplace_back();
+    message.phase = kScales;
+    message.peer = peer;
+    message.is_receive = is_receive;
+    message.step = Operation::kNoStep;
+    message.data = scale;
+    message.bytes = sizeof(*scale);
+  };
+  Step tell;
+  tell.first_post = static_cast<uint32_t>(operation->messages.size());
+  tell.num_posts = 2;
+  add(/*is_receive=*/true, before, &operation->other_scale);
+  operation->messages.back().step = tells + 1;
+  add(/*is_receive=*/false, (task.rank + 1) % size, &operation->scale);
+  Step compare;
+  compare.waiting = 1;
+  compare.first_post = static_cast<uint32_t>(operation->messages.size());
+  compare.check = {.peer = before,
+                   .digest = &operation->other_scale,
+                   .expected = std::bit_cast<uint64_t>(operation->scale)};
+  operation->steps.push_back(tell);
+  operation->steps.push_back(compare);
+  operation->end_step[kForwards] += 2;
+}
+
 }  // namespace
 
 uint64_t ScratchBytes(const Algorithm& algorithm, const LaunchTask& task,
@@ -100,6 +135,7 @@ void Build(const Algorithm& algorithm, const LaunchTask& task,
   operation->scale = ScaleOf(task.launch);
   operation->hands_on = HandsOn(algorithm, task.layout);
   algorithm.build(task, operation);
+  CompareScales(task, operation);
 }
 
 void BuildNowhere(const Algorithm& algorithm, const LaunchTask& task,

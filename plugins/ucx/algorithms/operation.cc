@@ -65,6 +65,10 @@ bool IsReducible(commsched_dtype_t dtype, commsched_reduce_op_t op) {
 
 }  // namespace
 
+bool IsScaled(const commsched_launch_t& launch) {
+  return IsReducing(launch.kind) && launch.reduce_op == COMMSCHED_PREMUL_SUM;
+}
+
 Outcome CheckKind(const commsched_launch_t& launch) {
   if (launch.kind <= COMMSCHED_SEND && ElementBytes(launch.dtype) != 0) {
     if (!IsReducing(launch.kind) ||

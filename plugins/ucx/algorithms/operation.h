@@ -25,6 +25,7 @@ enum Phase : uint32_t {
   kRelayed,     // What is gathered by way of a third host (relays.h), from
   kRelayForwarded,  // there, and likewise on to the other ranks of a host.
   kSmall,           // Members that are sent to all directly.
+  kScales,          // What inputs are multiplied by (Operation::scale).
   kNumPhases
 };
 
@@ -100,7 +101,9 @@ struct Operation {
   commsched_collective_t kind = 0;
   commsched_dtype_t dtype = 0;
   commsched_reduce_op_t reduce_op = 0;
+  // What inputs are multiplied by, and what the rank before does by.
   double scale = 0;
+  double other_scale = 0;
   int root = 0;
   bool hands_on = false;  // Data of ranks may come by way of others that wait.
   bool is_tagged = false;
@@ -214,6 +217,8 @@ void MarkPeers(const Operation& operation, std::vector<bool>* peers);
 // that is not of the type.
 Outcome CheckKind(const commsched_launch_t& launch);
 
+// Whether it is a PREMUL_SUM.
+bool IsScaled(const commsched_launch_t& launch);
 // What inputs of a PREMUL_SUM are multiplied by; 0 for a launch of a host that
 // knows of none.
 double ScaleOf(const commsched_launch_t& launch);
