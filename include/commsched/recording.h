@@ -63,7 +63,8 @@ typedef struct commsched_recording_desc {
   /// in may differ still. 0: see above. Equal on all ranks.
   uint32_t strict;
   /// Who makes progress on launches, as of a session. CALLER: all lanes must be
-  /// the caller; a call that waits drives, commsched_recording_wait() too.
+  /// the caller or streams of the device; a call that waits drives,
+  /// commsched_recording_wait() too.
   commsched_progress_t progress;
 } commsched_recording_desc_t;
 
@@ -105,7 +106,9 @@ enum {
 ///                              negative timeout, `max_recorded_steps` below
 ///                              `steps_to_record`, measured op costs, `strict`
 ///                              above 1, a progress that is none, a lane that
-///                              is a stream where progress is the caller's, and
+///                              is a HOST stream where progress is the
+///                              caller's, or a stream of another kind than the
+///                              context's device has, and
 ///                              those of commsched_plan_build()
 ///            ALREADY_EXISTS    two groups on one axis
 /// Since:     0.1

@@ -101,8 +101,9 @@ typedef struct commsched_session_desc {
   /// the session did last, left behind also by a process that is killed
   /// (commsched_flight_record_read()). NULL: none. Copied.
   const char* flight_path;
-  commsched_progress_t progress;  ///< CALLER: all lanes must be the caller.
-  uint32_t reserved2;             ///< 0.
+  /// CALLER: all lanes must be the caller or streams of the device.
+  commsched_progress_t progress;
+  uint32_t reserved2;  ///< 0.
   /// NULL: the library's choice. Copied; `user` must outlive the session.
   const commsched_allocator_t* allocator;
 } commsched_session_desc_t;

@@ -31,7 +31,7 @@ absl::Status Dispatcher::AwaitRoom() {
   if (steps() < Program::kRunAhead) return absl::OkStatus();
   const uint64_t retired = steps() + 1 - Program::kRunAhead;
   if (replays_ != nullptr) replays_->Await(retired);
-  for (const LaneEnd& end : lane_ends_) end.event->Synchronize(retired);
+  for (const LaneEnd& end : lane_ends_) issuer_.Await(end.event, retired);
   issuer_.AwaitRetired(retired);
   return failure_.status();
 }

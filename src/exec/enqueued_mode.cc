@@ -171,7 +171,10 @@ EnqueuedMode::~EnqueuedMode() {
   if (guarded_ != 0) MonitorGuard::Process().Unwatch(guarded_);
 }
 
+// Of the caller's threads nothing is changed; and what holds one of them up in
+// a call holds up its own program.
 void EnqueuedMode::EnterMonitor() {
+  if (state_.spec.by_caller) return;
   state_.spec.device->EnterMonitor();
   // Who pumps by hand, and on a clock of its own, waits for nobody.
   if (state_.running == nullptr || state_.spec.manual) return;
@@ -299,9 +302,11 @@ void EnqueuedMode::DecideWhenToLook(bool busy) {
   LookAtOrders(now_ns);
   if (busy) busy_ns_ = now_ns;
   const bool is_idle = now_ns - busy_ns_ > kLingerNs;
+  // A caller that looks waits for something, if only of the program's own work.
   // Who issues at this moment may not see it, since no fence keeps its two
   // accesses in order: so there is one look more before the monitor rests.
-  rests_ = is_idle && idle_.load(std::memory_order_relaxed);
+  rests_ = is_idle && idle_.load(std::memory_order_relaxed) &&
+           !state_.spec.by_caller;
   idle_.store(is_idle, std::memory_order_seq_cst);
   next_look_ns_ =
       now_ns + (state_.instruments.times_ends() ? kTimedLookNs : kLookNs);

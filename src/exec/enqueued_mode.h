@@ -22,7 +22,8 @@ namespace commsched {
 // communicators.
 //
 // MakeDue: the token holder, one thread at a time. Pump, NextWakeNs: the
-// monitor.
+// monitor; where progress is the caller's, one thread after the other that
+// waits.
 class EnqueuedMode final : public IssueMode {
  public:
   // `state` outlives the mode.

@@ -82,7 +82,11 @@ void Issuer::AwaitRetired(uint64_t steps) {
   const uint64_t number = steps * state_.launches_per_step;
   if (ABSL_PREDICT_TRUE(state_.retired.Reached(number))) return;
   // Rather than until the monitor looks the next time.
-  for (Event* last : state_.last_of_lanes) last->Synchronize(steps);
+  for (Event* last : state_.last_of_lanes) Await(last, steps);
+  if (state_.spec.by_caller) {
+    while (!state_.retired.Reached(number)) state_.spec.rank->Drive();
+    return;
+  }
   state_.spec.rank->parker()->Unpark();
   state_.retired.WaitFor(number);
 }
@@ -93,7 +97,9 @@ bool Issuer::AwaitBy(Event* event, uint64_t generation, int64_t deadline_ns) {
     Await(event, generation);
     return true;
   }
-  if (state_.program.enqueue) return LookUntil(event, generation, deadline_ns);
+  if (!state_.spec.by_caller && state_.program.enqueue) {
+    return LookUntil(event, generation, deadline_ns);
+  }
   if (!state_.spec.by_caller) {
     EventBy by(event, deadline_ns);
     state_.spec.rank->Await(&by, generation);

@@ -68,7 +68,8 @@ absl::Status CheckGroups(const SessionSpec& spec) {
 absl::Status CheckProgress(const SessionSpec& spec,
                            const std::vector<Stream*>& lanes) {
   for (size_t i = 0; spec.by_caller && i < lanes.size(); ++i) {
-    if (lanes[i]->is_caller()) continue;
+    // Work on a device's needs no thread of the host.
+    if (lanes[i]->is_caller() || lanes[i]->is_device()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("session: lane ", i,
                      " is a stream, but progress is the caller's, for whom it "
@@ -112,7 +113,7 @@ absl::Status CheckDevice(const SessionSpec& spec,
     return absl::UnimplementedError(
         absl::StrCat("session: ", what, " on ", device->name()));
   };
-  if (spec.manual || spec.by_caller) return refuse("progress by the caller");
+  if (spec.manual) return refuse("pumping by hand");
   for (const Launch& launch : spec.plan->launches) {
     if (!launch.coded) continue;
     return refuse("codecs, which run on the host,");

@@ -233,9 +233,7 @@ absl::Status Session::Drain() {
         "drain: step ", dispatcher_->named_step(), " has not ended"));
   }
   dispatcher_->AwaitReplay();
-  if (!parts_.spec.manual) {
-    for (Stream* lane : parts_.lanes) lane->Synchronize();
-  }
+  if (!parts_.spec.manual && !parts_.spec.by_caller) AwaitLanes();
   if (parts_.program->issue_inline) return parts_.failure.status();
   const uint64_t steps = dispatcher_->steps();
   uint64_t lanes_seen = 0;
@@ -253,13 +251,20 @@ absl::Status Session::Drain() {
     issuer_->Await(launch.event, steps);
   }
   if (parts_.program->enqueue) issuer_->AwaitRetired(steps);
+  if (parts_.spec.by_caller) AwaitLanes();
   return parts_.failure.status();
+}
+
+// Where progress is the caller's, once launches are complete: nobody would look
+// after them meanwhile.
+void Session::AwaitLanes() {
+  for (Stream* lane : parts_.lanes) lane->Synchronize();
 }
 
 // Launches on the caller's memory have events, if any launch is ever awaited;
 // those on none need no wait.
 absl::Status Session::WaitDue() {
-  for (Stream* lane : parts_.lanes) lane->Synchronize();
+  if (!parts_.spec.by_caller) AwaitLanes();
   const uint64_t steps = dispatcher_->steps();
   const uint64_t first = steps * parts_.program->launches.size();
   for (size_t i = 0; i < parts_.program->launches.size(); ++i) {
@@ -267,6 +272,7 @@ absl::Status Session::WaitDue() {
     if (event == nullptr) continue;
     issuer_->Await(event, issuer_->due() > first + i ? steps + 1 : steps);
   }
+  if (parts_.spec.by_caller) AwaitLanes();
   return parts_.failure.status();
 }
 

@@ -144,6 +144,8 @@ class Session final : private Waiter {
   absl::Status Meet(const absl::Status& bound);
   absl::Status Start();
   void AwaitLaunches();
+  // The work on compute lanes.
+  void AwaitLanes();
 
   uint32_t NodeOf(OpId op) const {
     const std::vector<uint32_t>& nodes = parts_.spec.plan->node_of_op;

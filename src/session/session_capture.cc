@@ -22,6 +22,11 @@ absl::Status Session::CaptureBegin(Stream* origin) {
   RETURN_IF_ERROR(status());
   RETURN_IF_ERROR(CheckStream(*origin, "capture_begin"));
   RETURN_IF_ERROR(CheckNotCapturing("capture_begin"));
+  if (parts_.spec.by_caller) {
+    return absl::UnimplementedError(
+        "capture_begin: progress is the caller's, so that nobody would look "
+        "after launches of the graph; use COMMSCHED_PROGRESS_THREAD");
+  }
   if (dispatcher_->in_step()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "capture_begin: step ", dispatcher_->named_step(), " has not ended"));

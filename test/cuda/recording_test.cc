@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <random>
 #include <string>
@@ -298,6 +299,51 @@ TEST_F(CudaRecordingTest, AWaitEndsAtItsDeadlineAndNamesWhatIsYetToBeCalled) {
       }));
 }
 
+// ---- Progress of the caller ----
+
+ModulesSpec ByCaller(ModulesSpec spec) {
+  spec.adjust = [](RecordingSpec* recording) { recording->by_caller = true; };
+  return spec;
+}
+
+TEST_F(CudaRecordingTest, ProgressOfTheCallerNeedsNoThread) {
+  const int before = test::NumProgressThreads();
+  RunAndCompare(
+      ByCaller({}), 14,
+      [](int t, int rank, int m) {
+        return t == 5 && rank == 1 && m == 1 ? kNothing : Takes{};
+      },
+      [&](Recording&, int, int) {
+        EXPECT_EQ(test::NumProgressThreads(), before);
+      });
+}
+
+// Rank 0 waits for a rank that calls nothing any more.
+TEST_F(CudaRecordingTest, WhoDrivesFindsTheDeadline) {
+  ModulesSpec spec;
+  spec.ranks = 2;
+  spec.launch_timeout_ns = 300'000'000;
+  std::latch over(1);
+  const auto statuses = RunDeviceModules(
+      ByCaller(spec), [&](DeviceModulesRank& rank) -> absl::Status {
+        for (int t = 0; t < 4; ++t) RETURN_IF_ERROR(rank.Step(t));
+        RETURN_IF_ERROR(rank.recording().Drain());
+        if (rank.rank() == 0) {
+          absl::Status status = rank.Step(4);
+          if (status.ok()) status = rank.recording().Drain();
+          over.count_down();
+          return status;
+        }
+        over.wait();
+        const absl::Status status = rank.Step(4);
+        return status.ok() ? rank.recording().Drain() : status;
+      });
+  EXPECT_THAT(statuses[0], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                    "is not complete on rank 0"));
+  EXPECT_THAT(statuses[1], StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                    "is not complete on rank 0"));
+}
+
 // ---- Memory that moves, declarations that change ----
 
 constexpr uint64_t kCount = 70;
@@ -473,9 +519,12 @@ TEST_F(CudaRecordingTest, AnAbortOfAFrozenStepEndsTheKernelsOfAll) {
 }
 
 TEST_F(CudaRecordingTest, AnAbortOfARecordedStepEndsTheMeetingOfAll) {
+  std::latch ended(ModulesSpec{}.ranks);
   const auto statuses =
       RunDeviceModules({}, [&](DeviceModulesRank& rank) -> absl::Status {
-        RETURN_IF_ERROR(rank.Step(0));
+        const absl::Status first = rank.Step(0);
+        ended.arrive_and_wait();  // Nobody is in that step any more.
+        RETURN_IF_ERROR(first);
         if (rank.rank() == 1) {
           rank.recording().Abort("enough");
           return rank.recording().status();

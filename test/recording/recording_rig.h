@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "comm/world.h"
@@ -20,6 +23,18 @@
 #include "test/support/status_matchers.h"
 
 namespace commsched::test {
+
+// Progress threads of the ranks of this process.
+inline int NumProgressThreads() {
+  int num = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    num += absl::StartsWith(name, "commsched/") ? 1 : 0;
+  }
+  return num;
+}
 
 // `modules` modules on each rank. Per module m, on integers:
 //   bwd.m  grad.m = f(weight.m, grad.m, step, rank)

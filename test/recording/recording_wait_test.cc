@@ -1,13 +1,10 @@
 // Threads that wait for a collective beside the program, and who drives.
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <latch>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "test/recording/recording_rig.h"
 #include "test/support/status_matchers.h"
@@ -19,6 +16,7 @@ using test::ExpectAllOk;
 using test::ModulesRank;
 using test::ModulesReference;
 using test::ModulesSpec;
+using test::NumProgressThreads;
 using test::RunModules;
 
 constexpr int64_t kLongNs = int64_t{20} * 1000 * 1000 * 1000;
@@ -26,18 +24,6 @@ constexpr int64_t kLongNs = int64_t{20} * 1000 * 1000 * 1000;
 ModulesSpec ByCaller(ModulesSpec spec) {
   spec.adjust = [](RecordingSpec* recording) { recording->by_caller = true; };
   return spec;
-}
-
-// Progress threads of the ranks of this process.
-int NumProgressThreads() {
-  int num = 0;
-  for (const auto& task :
-       std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name;
-    std::ifstream(task.path() / "comm") >> name;
-    num += absl::StartsWith(name, "commsched/") ? 1 : 0;
-  }
-  return num;
 }
 
 // In each step another thread waits for each reduction, and compares what is
