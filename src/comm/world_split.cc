@@ -244,8 +244,12 @@ absl::StatusOr<std::shared_ptr<World>> World::MakeOfProcesses(
 }
 
 // Members may end their parts in any order, so that who waited in turn might
-// wait in a circle.
+// wait in a circle. Communicators of streams end before the caller goes on, who
+// might launch meanwhile: what frees memory waits for the device, and keeps
+// launches out of the driver until then; on two ranks at once, those that
+// kernels of the other one wait for.
 void World::EndPart(World* part) {
+  part->CloseKeepers();
   const auto is_over = std::make_shared<std::atomic<bool>>(false);
   auto thread = StartThread(
       absl::StrCat("the end of world '", part->name(), "'"), [part, is_over] {

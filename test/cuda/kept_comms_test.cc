@@ -15,6 +15,7 @@
 #include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
 #include "test/support/await.h"
+#include "test/support/joined_ranks.h"
 #include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
 
@@ -28,6 +29,7 @@ using test::ReductionStep;
 using testing::HasSubstr;
 
 constexpr int kRanks = 2;
+constexpr int64_t kSplitNs = int64_t{60} * 1000 * 1000 * 1000;
 
 // A step that all-reduces `count` elements, and memory for it.
 struct Shape {
@@ -156,6 +158,30 @@ TEST(KeptCommsTest, TheyEndWithTheWorld) {
     shape.RunAll(shape.rig.world(), 0);
     EXPECT_EQ(fake_gpu_num_comms() - before, uint64_t{kRanks});
   }
+  EXPECT_EQ(fake_gpu_num_comms(), before);
+}
+
+// Who goes on and launches would meet what frees their memory in the driver.
+TEST(KeptCommsTest, ThoseOfAWorldOfSomeRanksHaveEndedOnceItIsLeft) {
+  ReductionStep step(1, Ownership::kOwned, {"dp"}, kSmall);
+  GpuRig rig(1, step.graph(), {});
+  WorldSpec spec;
+  spec.table = test::NcclTable();
+  spec.devices = {test::FakeDevice(0)};
+  JoinedRanks ranks;
+  ASSERT_OK(ranks.Join(spec, 1));
+  const uint64_t before = fake_gpu_num_comms();
+  auto part = ranks.WorldOf(0)->Split(0, {0}, "part", kSplitNs);
+  ASSERT_OK(part.status());
+  {
+    SessionSpec of_part = rig.Spec(0);
+    of_part.world = *part;
+    const auto session = Session::Create(std::move(of_part));
+    ASSERT_OK(session.status());
+    EXPECT_OK(RunSteps(session->get(), step, rig.lane(0, 0), 2));
+  }
+  EXPECT_EQ(fake_gpu_num_comms() - before, uint64_t{1});
+  part->reset();
   EXPECT_EQ(fake_gpu_num_comms(), before);
 }
 
