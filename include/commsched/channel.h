@@ -38,6 +38,7 @@
 #include "commsched/group.h"
 #include "commsched/status.h"
 #include "commsched/stream.h"
+#include "commsched/trace.h"
 #include "commsched/types.h"
 #include "commsched/world.h"
 
@@ -81,6 +82,10 @@ typedef struct commsched_channel_desc {
   int64_t launch_timeout_ns;
   /// File for the flight record; NULL: none. Copied.
   const char* flight_path;
+  /// Where launches are recorded; NULL: nowhere. Kept alive. It may be that of
+  /// a session and of other channels of the rank; while the channel is created
+  /// nobody else may use it.
+  commsched_trace_t* trace;
 } commsched_channel_desc_t;
 
 static inline commsched_channel_desc_t commsched_channel_desc_init(void) {

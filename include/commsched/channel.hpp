@@ -61,6 +61,7 @@ struct ChannelSpec {
   uint64_t max_bytes_in_flight = 0;
   int64_t launch_timeout_ns = 0;
   std::string flight_path;  ///< Of the flight record; empty: none.
+  const Trace* trace = nullptr;
 };
 
 /// An all-reduce of `data` in place.
@@ -122,6 +123,7 @@ class Channel
     desc.launch_timeout_ns = spec.launch_timeout_ns;
     desc.flight_path =
         spec.flight_path.empty() ? nullptr : spec.flight_path.c_str();
+    desc.trace = spec.trace == nullptr ? nullptr : spec.trace->get();
     commsched_channel_t* channel = nullptr;
     const auto code =
         commsched_channel_create(context.get(), group.get(), &desc, &channel);

@@ -59,8 +59,8 @@ static inline commsched_blame_t commsched_blame_init(void) {
   return blame;
 }
 
-/// Creates a trace for sessions of `context`; one session at a time writes to
-/// it.
+/// Creates a trace for sessions and channels of `context`; one session at a
+/// time writes to it, and any channels beside it.
 ///
 /// Ownership: release with commsched_trace_destroy().
 /// Threads:   any.

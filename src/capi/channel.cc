@@ -50,6 +50,7 @@ absl::Status ReadDesc(const commsched_channel_desc_t* caller_desc,
   if (desc.max_transfers != 0) spec->max_transfers = desc.max_transfers;
   spec->max_bytes_in_flight = desc.max_bytes_in_flight;
   if (desc.flight_path != nullptr) spec->flight_path = desc.flight_path;
+  if (desc.trace != nullptr) spec->recorder = desc.trace->recorder;
   ASSIGN_OR_RETURN(spec->launch_timeout_ns,
                    TimeoutNs("launch_timeout_ns", desc.launch_timeout_ns));
   return absl::OkStatus();

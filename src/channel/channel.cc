@@ -130,6 +130,7 @@ absl::Status Channel::Start() {
     info.launches = {absl::StrCat("of the channel on axis ", spec_.group.axis)};
     ASSIGN_OR_RETURN(flight_, FlightRecord::Create(spec_.flight_path, info));
   }
+  if (spec_.recorder != nullptr) trace_ = std::make_unique<ChannelTrace>(spec_);
   if (on_device_) {
     ASSIGN_OR_RETURN(queue_, MakeDeviceQueue());
   } else {
@@ -148,6 +149,7 @@ std::unique_ptr<LaunchQueue> Channel::MakeQueue() {
   queue.comm = communicators_.comms().front();
   queue.max_members = MaxMembers(spec_);
   queue.flight = flight_.get();
+  queue.trace = trace_.get();
   queue.abort = [this](const absl::Status& why) { communicators_.Abort(why); };
   return std::make_unique<ChannelQueue>(queue);
 }
@@ -177,6 +179,7 @@ absl::StatusOr<std::unique_ptr<LaunchQueue>> Channel::MakeDeviceQueue() {
   queue.pairs = pairs_;
   queue.max_members = MaxMembers(spec_);
   queue.flight = flight_.get();
+  queue.trace = trace_.get();
   queue.abort = [this](const absl::Status& why) {
     communicators_.Abort(why);
     pairs_->Abort(why);

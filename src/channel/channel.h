@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/wait_registry.h"
 #include "channel/channel_spec.h"
+#include "channel/channel_trace.h"
 #include "channel/device_pairs.h"
 #include "channel/launch_queue.h"
 #include "comm/device_lanes.h"
@@ -78,6 +79,7 @@ class Channel final : private Waiter {
   std::shared_ptr<DevicePairs> pairs_;    // null: not on a device
   std::unique_ptr<LaneQueue> order_;      // of collectives; likewise
   std::unique_ptr<FlightRecord> flight_;  // null if none is kept
+  std::unique_ptr<ChannelTrace> trace_;   // null: launches are not traced
   std::unique_ptr<LaunchQueue> queue_;
   bool is_attached_ = false;
 

@@ -39,6 +39,7 @@ struct ChannelLaunch {
   ChannelLaunch* next = nullptr;  // in the list that it is in
 
   // Once it is with the backend.
+  int64_t posted_ns = 0;   // if it is traced
   uint32_t posted_as = 0;  // the backend's number for it
   int64_t wake_at_ns = 0;
   bool is_done = false;  // the backend says so

@@ -316,6 +316,7 @@ bool ChannelQueue::TryPost(Line* line) {
     std::memmove(launch->own_output, launch->own_input, launch->own_bytes);
   }
   launch->posted_as = line->free.back();
+  if (spec_.trace != nullptr) launch->posted_ns = SystemClock::Get().NowNs();
   if (launch->is_transfer || line->posted.empty()) {
     watchdog_.Restart(LaneOf(*launch));
   }
@@ -423,6 +424,9 @@ absl::Status ChannelQueue::Poll(ChannelLaunch* launch) {
 
 void ChannelQueue::Retire(Line* line, ChannelLaunch* launch) {
   Note(FlightEvent::kRetire, *launch);
+  if (spec_.trace != nullptr && !failed()) {
+    spec_.trace->Add(*launch, launch->request->number);
+  }
   num_launches_.store(num_launches_.load(std::memory_order_relaxed) + 1,
                       std::memory_order_relaxed);
   num_bytes_.store(num_bytes_.load(std::memory_order_relaxed) + launch->bytes,

@@ -17,6 +17,7 @@
 #include "base/running_clock.h"
 #include "channel/channel_launch.h"
 #include "channel/channel_spec.h"
+#include "channel/channel_trace.h"
 #include "channel/completions.h"
 #include "channel/launch_queue.h"
 #include "channel/request_table.h"
@@ -37,8 +38,9 @@ struct ChannelQueueSpec {
   const commsched_backend_t* backend = nullptr;
   BackendRank* rank = nullptr;
   void* comm = nullptr;
-  uint32_t max_members = 1;        // of a launch
-  FlightRecord* flight = nullptr;  // null if none is kept
+  uint32_t max_members = 1;             // of a launch
+  FlightRecord* flight = nullptr;       // null if none is kept
+  const ChannelTrace* trace = nullptr;  // null: launches are not traced
   // Aborts the communicator here and on all members.
   std::function<void(const absl::Status&)> abort;
 };

@@ -10,6 +10,7 @@
 #include "comm/world.h"
 #include "commsched/plugin.h"
 #include "session/session_spec.h"
+#include "trace/recorder.h"
 
 namespace commsched {
 
@@ -35,7 +36,8 @@ struct ChannelSpec {
   uint32_t max_transfers = kMaxTransfers;  // sends and receives
   uint64_t max_bytes_in_flight = 0;        // of collectives; 0: no limit
   int64_t launch_timeout_ns = 0;
-  std::string flight_path;  // of the flight record; empty: none
+  std::string flight_path;             // of the flight record; empty: none
+  std::shared_ptr<Recorder> recorder;  // null: launches are not traced
 };
 
 // What is submitted. Arrays are read during the call only.

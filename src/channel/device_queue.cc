@@ -291,6 +291,9 @@ bool DeviceQueue::Admit(DeviceLine* line, DeviceLaunch* launch, bool is_first) {
 
 void DeviceQueue::Post(DeviceLine* line, DeviceLaunch* launch) {
   Note(FlightEvent::kIssue, *launch);
+  if (spec_.trace != nullptr) {
+    launch->launch.posted_ns = SystemClock::Get().NowNs();
+  }
   const absl::Status posted = PostInTurn(line->road, launch);
   if (!posted.ok()) Fail(ErrorOf(launch->launch, posted));
 }
@@ -560,6 +563,9 @@ void DeviceQueue::Retire(DeviceLine* line, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     DeviceLaunch* const launch = line->posted.Pop();
     Note(FlightEvent::kRetire, *launch);
+    if (spec_.trace != nullptr) {
+      spec_.trace->Add(launch->launch, launch->number);
+    }
     bytes += launch->launch.bytes;
     FinishLocked(launch, absl::StatusCode::kOk);
     free_.Append(launch);

@@ -16,6 +16,7 @@
 #include "base/running_clock.h"
 #include "channel/channel_launch.h"
 #include "channel/channel_spec.h"
+#include "channel/channel_trace.h"
 #include "channel/device_line.h"
 #include "channel/device_pairs.h"
 #include "channel/launch_queue.h"
@@ -35,10 +36,11 @@ struct DeviceQueueSpec {
   BackendRank* rank = nullptr;
   Device* device = nullptr;
   DeviceRoad collectives;
-  void* batches = nullptr;             // a communicator
-  std::shared_ptr<DevicePairs> pairs;  // kept with the queue
-  uint32_t max_members = 1;            // of a launch
-  FlightRecord* flight = nullptr;      // null if none is kept
+  void* batches = nullptr;              // a communicator
+  std::shared_ptr<DevicePairs> pairs;   // kept with the queue
+  uint32_t max_members = 1;             // of a launch
+  FlightRecord* flight = nullptr;       // null if none is kept
+  const ChannelTrace* trace = nullptr;  // null: launches are not traced
   // Aborts the communicators here and on all members.
   std::function<void(const absl::Status&)> abort;
 };

@@ -36,22 +36,27 @@ class ProcessGroups {
     }
   };
 
-  explicit ProcessGroups(const RecordNames& names) {
-    std::map<std::pair<std::string, std::vector<int>>, size_t> index;
-    for (const RecordNames::LaunchName& launch : names.launches) {
-      const auto [found, added] =
-          index.try_emplace({launch.axis, launch.ranks}, groups_.size());
-      if (added) groups_.push_back({launch.axis, launch.ranks});
-      group_of_launch_.push_back(found->second);
-    }
+  explicit ProcessGroups(const Recorder& recorder) {
+    for (const auto& launch : recorder.names().launches) Add(launch);
+    for (const auto& launch : recorder.channel_names()) Add(launch);
   }
 
   const std::vector<Group>& groups() const { return groups_; }
-  size_t IndexOf(uint32_t launch) const { return group_of_launch_[launch]; }
+  size_t IndexOf(const RecordNames::LaunchName& launch) const {
+    return index_.at({launch.axis, launch.ranks});
+  }
 
  private:
+  void Add(const RecordNames::LaunchName& launch) {
+    if (!index_.try_emplace({launch.axis, launch.ranks}, groups_.size())
+             .second) {
+      return;
+    }
+    groups_.push_back({launch.axis, launch.ranks});
+  }
+
   std::vector<Group> groups_;
-  std::vector<size_t> group_of_launch_;
+  std::map<std::pair<std::string, std::vector<int>>, size_t> index_;
 };
 
 // ---- Waits ------------------------------------------------------------------
@@ -102,12 +107,13 @@ class AwaitedLaunches {
 class KinetoWriter {
  public:
   KinetoWriter(const Recorder& recorder, TraceSink sink)
-      : names_(recorder.names()),
-        records_(RecordsFromFirstStep(recorder)),
+      : recorder_(recorder),
+        names_(recorder.names()),
+        records_(DrawnRecords(recorder)),
         holds_(recorder),
         awaited_(names_, records_),
         streams_(records_, 1000),
-        groups_(names_),
+        groups_(recorder),
         json_(sink) {}
 
   void Write();
@@ -146,6 +152,7 @@ class KinetoWriter {
   std::string OpName(uint32_t op) const { return OpNameOf(names_, op); }
   std::string KernelName(const Record& record) const;
 
+  const Recorder& recorder_;
   const RecordNames& names_;
   const std::vector<Record> records_;
   const LaunchHolds holds_;
@@ -326,9 +333,8 @@ std::string KinetoWriter::KernelName(const Record& record) const {
   if (record.kind == RecordKind::kCompute) {
     return ComputeKernelName(OpName(record.index));
   }
-  if (record.index < names_.launches.size()) {
-    return LaunchKernelName(names_.launches[record.index]);
-  }
+  const auto* const launch = recorder_.LaunchNameOf(record);
+  if (launch != nullptr) return LaunchKernelName(*launch);
   return absl::StrCat("ncclDevKernel_launch#", record.index, "(commsched)");
 }
 
@@ -371,8 +377,10 @@ void KinetoWriter::WriteKernel(size_t i) {
   json_.Field("context", 1);
   json_.Field("stream", stream);
   json_.Field("correlation", correlation);
-  json_.Field("commsched step", record.step);
-  json_.Field("commsched lane", int{record.lane});
+  const bool is_channel = record.kind == RecordKind::kChannel;
+  json_.Field(is_channel ? "commsched request" : "commsched step", record.step);
+  json_.Field(is_channel ? "commsched channel" : "commsched lane",
+              int{record.lane});
   if (compute) {
     json_.Field("commsched op", OpName(record.index));
   } else {
@@ -382,18 +390,23 @@ void KinetoWriter::WriteKernel(size_t i) {
 }
 
 void KinetoWriter::WriteLaunchArgs(const Record& record) {
-  json_.Field("commsched launch", record.index);
-  json_.Field("commsched bytes in flight", record.value);
-  if (record.index >= names_.launches.size()) return;
-  const RecordNames::LaunchName& launch = names_.launches[record.index];
-  const size_t group = groups_.IndexOf(record.index);
+  const bool is_channel = record.kind == RecordKind::kChannel;
+  if (!is_channel) {
+    json_.Field("commsched launch", record.index);
+    json_.Field("commsched bytes in flight", record.value);
+  }
+  if (recorder_.LaunchNameOf(record) == nullptr) return;
+  const RecordNames::LaunchName& launch = *recorder_.LaunchNameOf(record);
+  const size_t group = groups_.IndexOf(launch);
   json_.Field("commsched name", launch.name);
-  json_.Field("commsched bytes", launch.bytes);
-  json_.Field("commsched members", launch.num_members);
+  json_.Field("commsched bytes", is_channel ? record.value : launch.bytes);
+  if (!is_channel) json_.Field("commsched members", launch.num_members);
   json_.Field("Collective name", launch.collective);
-  json_.Field("dtype", launch.dtype);
-  json_.Field("In msg nelems", launch.input_count);
-  json_.Field("Out msg nelems", launch.output_count);
+  if (!is_channel) {
+    json_.Field("dtype", launch.dtype);
+    json_.Field("In msg nelems", launch.input_count);
+    json_.Field("Out msg nelems", launch.output_count);
+  }
   json_.Field("Group size", launch.ranks.size());
   json_.Field("In split size", "[]");
   json_.Field("Out split size", "[]");

@@ -75,8 +75,9 @@ constexpr uint64_t kStreams = 1024;
 class PerfettoWriter {
  public:
   PerfettoWriter(const Recorder& recorder, TraceSink sink)
-      : names_(recorder.names()),
-        records_(RecordsFromFirstStep(recorder)),
+      : recorder_(recorder),
+        names_(recorder.names()),
+        records_(DrawnRecords(recorder)),
         streams_(records_, 1),
         sink_(sink) {}
 
@@ -243,6 +244,10 @@ class PerfettoWriter {
       return;
     }
     const Record& record = records_[edge.record];
+    if (record.kind == RecordKind::kChannel) {
+      DescribeChannel(record, event);
+      return;
+    }
     Annotate("step", record.step, event);
     if (record.kind == RecordKind::kLaunch) {
       DescribeLaunch(record, event);
@@ -274,6 +279,17 @@ class PerfettoWriter {
     }
   }
 
+  void DescribeChannel(const Record& record, ProtoWriter* event) const {
+    event->Bytes(event_field::kCategories, "communication");
+    Annotate("request", record.step, event);
+    Annotate("bytes", record.value, event);
+    const auto* const launch = recorder_.LaunchNameOf(record);
+    event->Bytes(event_field::kName, launch == nullptr
+                                         ? absl::StrCat("launch#", record.index)
+                                         : launch->name);
+    if (launch != nullptr) Annotate("axis", launch->axis, event);
+  }
+
   static void Annotate(absl::string_view name, uint64_t value,
                        ProtoWriter* event) {
     ProtoWriter annotation;
@@ -289,6 +305,7 @@ class PerfettoWriter {
     event->Message(event_field::kDebugAnnotations, annotation);
   }
 
+  const Recorder& recorder_;
   const RecordNames& names_;
   const std::vector<Record> records_;
   const StreamTable streams_;

@@ -71,6 +71,30 @@ Recorder::Recorder(uint64_t capacity)
 
 void Recorder::SetNames(RecordNames names) { names_ = std::move(names); }
 
+Recorder::ChannelIds Recorder::AddChannel(
+    int rank, int world_size,
+    const std::vector<RecordNames::LaunchName>& kinds) {
+  if (names_.ops.empty() && names_.launches.empty()) {
+    names_.rank = rank;
+    names_.world_size = world_size;
+  }
+  const ChannelIds ids = {static_cast<uint32_t>(channel_names_.size()),
+                          num_channels_++};
+  channel_names_.insert(channel_names_.end(), kinds.begin(), kinds.end());
+  return ids;
+}
+
+const RecordNames::LaunchName* Recorder::LaunchNameOf(
+    const Record& record) const {
+  if (record.kind != RecordKind::kLaunch &&
+      record.kind != RecordKind::kChannel) {
+    return nullptr;
+  }
+  const auto& names =
+      record.kind == RecordKind::kLaunch ? names_.launches : channel_names_;
+  return record.index < names.size() ? &names[record.index] : nullptr;
+}
+
 Record Recorder::Slot::Load() const {
   const uint64_t tail = Get(4);
   Record record;
@@ -96,12 +120,18 @@ std::vector<Record> Recorder::SnapshotOfStarts() const {
   return Held(Wanted::kStarts);
 }
 
+std::vector<Record> Recorder::SnapshotOfChannels() const {
+  return Held(Wanted::kChannels);
+}
+
 Recorder::Wanted Recorder::WantedBy(RecordKind kind) {
   switch (kind) {
     case RecordKind::kHold:
       return Wanted::kHolds;
     case RecordKind::kStart:
       return Wanted::kStarts;
+    case RecordKind::kChannel:
+      return Wanted::kChannels;
     case RecordKind::kStepBegin:
     case RecordKind::kCompute:
     case RecordKind::kLaunch:

@@ -18,17 +18,21 @@ enum class RecordKind : uint8_t {
   kWait,       // host time blocked in `before`
   kHold,       // what held a launch back: HoldRecord
   kStart,      // when all members had issued a launch: StartRecord
+  kChannel,    // [posted, finished] of what a channel launched
 };
 
 // One interval, on the clock of base/clock.h. 40 bytes in the ring.
 struct Record {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
-  uint64_t step = 0;
-  uint64_t value = 0;  // kLaunch: bytes in flight, itself included, at issue
-  uint32_t index = 0;  // op id, or launch id
+  uint64_t step = 0;  // kChannel: the request
+  // kLaunch: bytes in flight, itself included, at issue; kChannel: its bytes.
+  uint64_t value = 0;
+  uint32_t index = 0;  // op id, or launch id; kChannel: Recorder::AddChannel()
   RecordKind kind = RecordKind::kStepBegin;
-  uint8_t lane = 0;  // kCompute, kWait: compute lane; kLaunch: comm lane
+  // kCompute, kWait: compute lane; kLaunch: comm lane; kChannel: which channel
+  // of the recorder's, modulo 256.
+  uint8_t lane = 0;
 };
 
 // What a launch waited for, as far as its rank knows. A record of its own: a
@@ -117,8 +121,23 @@ class Recorder {
   }
   class Writer;
 
+  // Of a session; those of channels stay.
   void SetNames(RecordNames names);
   const RecordNames& names() const { return names_; }
+
+  // What a channel of `rank` launches, by kind, each with its name, axis and
+  // ranks: the i-th has `first` + i for Record::index.
+  struct ChannelIds {
+    uint32_t first = 0;
+    uint8_t lane = 0;
+  };
+  ChannelIds AddChannel(int rank, int world_size,
+                        const std::vector<RecordNames::LaunchName>& kinds);
+  // Null: neither a launch nor of a channel, or it has no name.
+  const RecordNames::LaunchName* LaunchNameOf(const Record& record) const;
+  const std::vector<RecordNames::LaunchName>& channel_names() const {
+    return channel_names_;
+  }
 
   // Held records of intervals, sorted by begin_ns; those that begin together,
   // oldest first.
@@ -126,6 +145,8 @@ class Recorder {
   // Those of kind kHold, or kStart, in the same order.
   std::vector<Record> SnapshotOfHolds() const;
   std::vector<Record> SnapshotOfStarts() const;
+  // Of what channels launched, sorted by begin_ns.
+  std::vector<Record> SnapshotOfChannels() const;
   // Those of the last `steps` steps that have begun, as Snapshot() has them,
   // and some before. May be called while others add: what is being added may be
   // left out.
@@ -136,7 +157,7 @@ class Recorder {
   static constexpr uint64_t kBlock = 8;
 
   // What of a launch is no interval is asked for by its kind.
-  enum class Wanted { kIntervals, kHolds, kStarts };
+  enum class Wanted { kIntervals, kHolds, kStarts, kChannels };
   static Wanted WantedBy(RecordKind kind);
   std::vector<Record> Held(Wanted wanted) const;
   // The records in the slots from `begin` to `end`.
@@ -179,6 +200,8 @@ class Recorder {
   const uint64_t mask_;
   const std::unique_ptr<Slot[]> ring_;
   RecordNames names_;
+  std::vector<RecordNames::LaunchName> channel_names_;
+  uint8_t num_channels_ = 0;
 
   std::atomic<uint64_t> next_{0};  // slots taken ever
 };

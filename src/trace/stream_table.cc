@@ -8,6 +8,11 @@
 namespace commsched {
 namespace {
 
+const char* TitleOf(RecordKind kind) {
+  if (kind == RecordKind::kCompute) return "compute lane ";
+  return kind == RecordKind::kLaunch ? "communication lane " : "channel ";
+}
+
 constexpr int kFirstComputeStream = 7;  // PyTorch's default stream
 constexpr int kFirstCommStream = 20;    // later if compute lanes need the room
 
@@ -19,7 +24,8 @@ int64_t RoundedDown(int64_t ns, int64_t unit_ns) {
 
 bool IsKernel(const Record& record) {
   return record.kind == RecordKind::kCompute ||
-         record.kind == RecordKind::kLaunch;
+         record.kind == RecordKind::kLaunch ||
+         record.kind == RecordKind::kChannel;
 }
 
 StreamTable::StreamTable(const std::vector<Record>& records, int64_t unit_ns)
@@ -51,17 +57,18 @@ void StreamTable::NumberRows(const std::map<Key, size_t>& row_of_key) {
     if (kind == RecordKind::kCompute) {
       first_comm = std::max(first_comm, kFirstComputeStream + lane + 1);
     }
+    if (kind == RecordKind::kChannel) continue;
     next_free = std::max(next_free, first_comm + lane + 1);
   }
   for (const auto& [key, row] : row_of_key) {
     const auto& [kind, lane, depth] = key;
     const bool compute = kind == RecordKind::kCompute;
+    const bool has_own = depth == 0 && kind != RecordKind::kChannel;
     rows_[row].stream =
-        depth > 0 ? next_free++
-                  : (compute ? kFirstComputeStream : first_comm) + lane;
+        has_own ? (compute ? kFirstComputeStream : first_comm) + lane
+                : next_free++;
     rows_[row].title =
-        absl::StrCat("stream ", rows_[row].stream, ": ",
-                     compute ? "compute" : "communication", " lane ", lane,
+        absl::StrCat("stream ", rows_[row].stream, ": ", TitleOf(kind), lane,
                      depth > 0 ? ", concurrent" : "");
   }
 }

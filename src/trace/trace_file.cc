@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -46,6 +47,24 @@ std::vector<Record> RecordsFromFirstStep(const Recorder& recorder) {
     kept.push_back(record);
   }
   return kept;
+}
+
+std::vector<Record> DrawnRecords(const Recorder& recorder) {
+  std::vector<Record> records = RecordsFromFirstStep(recorder);
+  const bool has_steps =
+      std::any_of(records.begin(), records.end(), [](const Record& record) {
+        return record.kind == RecordKind::kStepBegin;
+      });
+  const int64_t begin_ns = has_steps ? records.front().begin_ns : INT64_MIN;
+  for (Record& record : recorder.SnapshotOfChannels()) {
+    if (record.end_ns < std::max(begin_ns, record.begin_ns)) continue;
+    record.begin_ns = std::max(record.begin_ns, begin_ns);
+    records.push_back(record);
+  }
+  std::stable_sort(
+      records.begin(), records.end(),
+      [](const Record& a, const Record& b) { return a.begin_ns < b.begin_ns; });
+  return records;
 }
 
 std::string OpNameOf(const RecordNames& names, uint32_t op) {

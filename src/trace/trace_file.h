@@ -20,6 +20,9 @@ using TraceSink = absl::FunctionRef<void(absl::string_view)>;
 // that straddle it are cut there. Sorted by begin.
 std::vector<Record> RecordsFromFirstStep(const Recorder& recorder);
 
+// The same, and what channels launched since then.
+std::vector<Record> DrawnRecords(const Recorder& recorder);
+
 // The op's name, or "op#7" if it has none.
 std::string OpNameOf(const RecordNames& names, uint32_t op);
 

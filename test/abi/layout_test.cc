@@ -403,7 +403,8 @@ TEST(LayoutTest, ChannelsKeepTheirFields) {
   EXPECT_OFFSET(commsched_channel_desc_t, max_bytes_in_flight, 32);
   EXPECT_OFFSET(commsched_channel_desc_t, launch_timeout_ns, 40);
   EXPECT_OFFSET(commsched_channel_desc_t, flight_path, 48);
-  EXPECT_SIZE(commsched_channel_desc_t, 56);
+  EXPECT_OFFSET(commsched_channel_desc_t, trace, 56);
+  EXPECT_SIZE(commsched_channel_desc_t, 64);
   EXPECT_OFFSET(commsched_channel_op_t, struct_size, 0);
   EXPECT_OFFSET(commsched_channel_op_t, kind, 8);
   EXPECT_OFFSET(commsched_channel_op_t, dtype, 12);

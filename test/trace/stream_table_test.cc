@@ -26,6 +26,22 @@ TEST(MicrosecondsTest, RoundsDownOnBothSidesOfZero) {
   EXPECT_EQ(Microseconds(-1001), -2);
 }
 
+TEST(StreamTableTest, ChannelsHaveRowsAfterThoseOfLanes) {
+  const StreamTable table({Kernel(RecordKind::kLaunch, 1, 0, 3),
+                           Kernel(RecordKind::kLaunch, 1, 0, 2),
+                           Kernel(RecordKind::kChannel, 0, 0, 2),
+                           Kernel(RecordKind::kChannel, 3, 0, 1),
+                           Kernel(RecordKind::kChannel, 0, 1, 3)},
+                          1000);
+  EXPECT_EQ(table.StreamOf(0), 21);
+  std::set<int> others;
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_GT(table.StreamOf(i), 21);
+    others.insert(table.StreamOf(i));
+  }
+  EXPECT_EQ(others.size(), 4u);
+}
+
 TEST(StreamTableTest, ComputeLanesStartAt7AndCommunicationLanesAt20) {
   const StreamTable table({Kernel(RecordKind::kCompute, 0, 0, 1),
                            Kernel(RecordKind::kCompute, 1, 0, 1),
