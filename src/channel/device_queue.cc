@@ -34,6 +34,9 @@ constexpr int64_t kSayNs = int64_t{1} * 1000 * 1000 * 1000;
 constexpr int64_t kSpinNs = int64_t{50} * 1000;
 constexpr std::chrono::microseconds kNap{50};
 
+// How long who submits waits for a thread that finishes launches.
+constexpr int64_t kOthersNs = int64_t{1} * 1000 * 1000;
+
 // Looks again and again until `done` says so, or `deadline_ns`.
 template <typename DoneOrNot>
 void AwaitUntil(int64_t deadline_ns, const DoneOrNot& done) {
@@ -113,16 +116,20 @@ absl::StatusOr<DeviceLaunch*> DeviceQueue::Make() {
   return launches_.back().get();
 }
 
-// Who submits does not wait for the monitor to find what has ended.
+// Who submits does not wait until the monitor looks: what has ended is given
+// back now, by this thread or by the one that is at it.
 absl::StatusOr<DeviceLaunch*> DeviceQueue::Take(DeviceLine* line) {
-  for (const bool is_last : {false, true}) {
-    {
-      MutexLock lock(&mu_);
-      if (free_.first() != nullptr) return free_.Pop();
-    }
-    if (is_last || !RetireEnded(line)) break;
-  }
+  DeviceLaunch* taken = TakeFree();
+  if (taken != nullptr) return taken;
+  (void)RetireEnded(line, SystemClock::Get().NowNs() + kOthersNs);
+  taken = TakeFree();
+  if (taken != nullptr) return taken;
   return Make();
+}
+
+DeviceLaunch* DeviceQueue::TakeFree() {
+  MutexLock lock(&mu_);
+  return free_.first() == nullptr ? nullptr : free_.Pop();
 }
 
 void DeviceQueue::GiveBack(DeviceLaunch* launch) {
@@ -535,8 +542,11 @@ bool DeviceQueue::RetireAll() {
 
 // A launch ends by an abort, too. Its communicator says so before: so it is
 // asked in between.
-bool DeviceQueue::RetireEnded(DeviceLine* line) {
-  if (!line->ends.TryTake()) return false;  // Somebody is at it.
+bool DeviceQueue::RetireEnded(DeviceLine* line, int64_t deadline_ns) {
+  if (!line->ends.TryTake() &&
+      (deadline_ns == 0 || !line->ends.TakeBy(deadline_ns))) {
+    return false;  // Somebody is at it.
+  }
   const Turn::Given given(&line->ends);
   absl::InlinedVector<DeviceLaunch*, kLooked> looked;
   {

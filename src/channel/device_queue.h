@@ -95,6 +95,7 @@ class DeviceQueue final : public LaunchQueue {
   absl::Status CheckMemory(const ChannelLaunch& launch) const;
   // For a launch of `line`.
   absl::StatusOr<DeviceLaunch*> Take(DeviceLine* line);
+  DeviceLaunch* TakeFree();  // Null: there is none.
   absl::StatusOr<DeviceLaunch*> Make();
   void GiveBack(DeviceLaunch* launch);
   // With the line's turn of submits, as all that follows.
@@ -106,8 +107,9 @@ class DeviceQueue final : public LaunchQueue {
   void Post(DeviceLine* line, DeviceLaunch* launch);
   absl::Status PostInTurn(const DeviceRoad& road, DeviceLaunch* launch);
   void WakeMonitor();
-  // Finishes what has ended of `line`: whether that was anything. Any thread.
-  bool RetireEnded(DeviceLine* line);
+  // Finishes what has ended of `line`: whether that was anything. Any thread;
+  // if another one is at it, waits for that until `deadline_ns` of SystemClock.
+  bool RetireEnded(DeviceLine* line, int64_t deadline_ns = 0);
   void Retire(DeviceLine* line, size_t count);
   absl::StatusOr<DeviceLine*> PairWith(int peer);
 

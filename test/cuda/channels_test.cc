@@ -18,6 +18,7 @@
 #include "test/cuda/device_channels.h"
 #include "test/cuda/reduction_step.h"
 #include "test/fakes/gpu/fake_gpu.h"
+#include "test/support/alloc_counter.h"
 #include "test/support/await.h"
 #include "test/support/status_matchers.h"
 
@@ -414,6 +415,43 @@ TEST(CudaChannelTest, ASteadyChannelMakesNothingOnTheDevice) {
     }
     return rig.Meet(rank, "compared");
   }));
+}
+
+// The stand-ins do nothing meanwhile, so that what is left is the library's.
+TEST(CudaChannelTest, ASteadyChannelAllocatesNothing) {
+  DeviceChannels rig(2);
+  std::atomic<bool> is_idle{false};
+  std::atomic<uint64_t> before{0};
+  std::atomic<uint64_t> after{0};
+  EXPECT_OK(rig.Run([&](Channel& channel, int rank) -> absl::Status {
+    DeviceFloats data(rig.device(rank), Floats(64, 1));
+    const auto round = [&]() -> absl::Status {
+      uint64_t last = 0;
+      for (size_t i = 0; i < 16; ++i) {
+        ASSIGN_OR_RETURN(last, channel.Submit(OpOf(COMMSCHED_ALL_REDUCE,
+                                                   data.at(i), data.at(i), 1),
+                                              CallerStream()));
+      }
+      return channel.Wait(last, kNoDeadlineNs);
+    };
+    for (int i = 0; i < 20; ++i) RETURN_IF_ERROR(round());
+    RETURN_IF_ERROR(rig.Meet(rank, "warm"));
+    if (rank == 1) {
+      is_idle = true;
+      EXPECT_TRUE(test::Await([&] { return after.load() != 0; }));
+      return rig.Meet(rank, "compared");
+    }
+    EXPECT_TRUE(test::Await([&] { return is_idle.load(); }));
+    fake_gpu_null(1);
+    absl::Status status = round();
+    before = HeapAllocations();
+    for (int i = 0; i < 100 && status.ok(); ++i) status = round();
+    after = HeapAllocations();
+    fake_gpu_null(0);
+    EXPECT_OK(status);
+    return rig.Meet(rank, "compared");
+  }));
+  EXPECT_EQ(after.load(), before.load());
 }
 
 // ---- Sends and receives ----
