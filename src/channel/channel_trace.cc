@@ -57,7 +57,7 @@ ChannelTrace::ChannelTrace(const ChannelSpec& spec)
 
 void ChannelTrace::Add(const ChannelLaunch& launch, uint64_t request) const {
   const commsched_collective_t kind =
-      launch.is_transfer ? COMMSCHED_SEND : launch.kind;
+      launch.is_transfer ? commsched_collective_t{COMMSCHED_SEND} : launch.kind;
   recorder_->Add({.begin_ns = launch.posted_ns,
                   .end_ns = SystemClock::Get().NowNs(),
                   .step = request,
