@@ -7,10 +7,12 @@
 // AllReduce is a submit and its wait on two ranks, which are threads: over ucx
 // they reach each other as processes of one host do. Small sizes are waiting
 // for the ranks to take turns; NewShapes shows what it costs to have a shape
-// expected for the first time. Compare with `commsched bench coll` and
-// with bench_peers in the same run, not between machines.
+// expected for the first time, to the end of the launch, and FirstSubmit what
+// of that the submit takes (medians and the most). Compare with `commsched
+// bench coll` and with bench_peers in the same run, not between machines.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -19,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "channel/channel.h"
 #include "comm/plugin/registry.h"
@@ -63,7 +66,9 @@ uint64_t CountOfShape(uint64_t i) {
 // all-reduces, of `bytes`, or if that is 0, of shapes one after the other.
 class TwoRanks {
  public:
-  TwoRanks(const std::string& backend, uint64_t bytes) : bytes_(bytes) {
+  // `num_small`: so many all-reduces come first, of kSmallCount.
+  TwoRanks(const std::string& backend, uint64_t bytes, uint64_t num_small = 0)
+      : bytes_(bytes), num_small_(num_small) {
     Open(backend);
     other_ = std::thread([this] { Follow(); });
     channel_ = Channel::Create(SpecOf(worlds_[0], 0)).value();
@@ -86,6 +91,8 @@ class TwoRanks {
     target_.notify_one();
   }
   Channel& channel() { return *channel_; }
+
+  static constexpr uint64_t kSmallCount = 16;
 
  private:
   static constexpr uint64_t kMostBytes = uint64_t{1} << 22;
@@ -122,6 +129,7 @@ class TwoRanks {
     const auto channel = Channel::Create(SpecOf(worlds_[1], 1)).value();
     std::vector<char> data(bytes_ != 0 ? bytes_ : kMostBytes);
     ChannelOp op = AllReduceOf(&data);
+    const uint64_t count = op.count;
     uint64_t done = 0;
     while (true) {
       const uint64_t target = target_.load(std::memory_order_acquire);
@@ -130,7 +138,9 @@ class TwoRanks {
         target_.wait(target, std::memory_order_acquire);
         continue;
       }
-      if (bytes_ == 0) op.count = CountOfShape(done);
+      op.count = done < num_small_ ? kSmallCount
+                 : bytes_ == 0     ? CountOfShape(done)
+                                   : count;
       const auto request = channel->Submit(op, CallerStream());
       if (!request.ok() || !channel->Wait(*request, kNoDeadlineNs).ok()) return;
       ++done;
@@ -138,6 +148,7 @@ class TwoRanks {
   }
 
   const uint64_t bytes_;
+  const uint64_t num_small_;
   std::unique_ptr<ControlServer> server_;
   std::shared_ptr<World> worlds_[2];
   std::unique_ptr<Channel> channel_;
@@ -196,6 +207,49 @@ void BM_NewShapes(benchmark::State& state, const char* backend) {
 BENCHMARK_CAPTURE(BM_NewShapes, inproc, "inproc")->Iterations(5);
 #ifdef COMMSCHED_BENCH_UCX
 BENCHMARK_CAPTURE(BM_NewShapes, ucx, "ucx")->Iterations(5);
+#endif
+
+// What the caller pays for the submit alone, which queues: of the first launch
+// of a shape of so many bytes, and of those after it, on a channel that has
+// done small ones before. Each is waited for before the next, so that the
+// progress thread may rest, and the caller begins it.
+void BM_FirstSubmit(benchmark::State& state, const char* backend) {
+  const auto bytes = static_cast<uint64_t>(state.range(0));
+  std::vector<char> data(bytes);
+  ChannelOp op = AllReduceOf(&data);
+  const uint64_t count = op.count;
+  std::vector<int64_t> first_ns, again_ns;
+  for (auto _ : state) {
+    constexpr int kSmall = 40;
+    TwoRanks ranks(backend, bytes, kSmall);
+    for (int i = 0; i < kSmall + 6; ++i) {
+      op.count = i < kSmall ? TwoRanks::kSmallCount : count;
+      ranks.Announce(1);
+      const int64_t begin_ns = SystemClock::Get().NowNs();
+      const auto request = ranks.channel().Submit(op, CallerStream());
+      const int64_t spent_ns = SystemClock::Get().NowNs() - begin_ns;
+      if (i == kSmall) first_ns.push_back(spent_ns);
+      if (i > kSmall) again_ns.push_back(spent_ns);
+      ranks.channel().Wait(request.value_or(0), kNoDeadlineNs).IgnoreError();
+    }
+  }
+  const auto add = [&](const char* name, std::vector<int64_t>* all_ns) {
+    std::sort(all_ns->begin(), all_ns->end());
+    state.counters[absl::StrCat(name, "_us")] =
+        1e-3 * static_cast<double>((*all_ns)[all_ns->size() / 2]);
+    state.counters[absl::StrCat(name, "_most_us")] =
+        1e-3 * static_cast<double>(all_ns->back());
+  };
+  add("first", &first_ns);
+  add("again", &again_ns);
+}
+#ifdef COMMSCHED_BENCH_UCX
+BENCHMARK_CAPTURE(BM_FirstSubmit, ucx, "ucx")
+    ->Iterations(15)
+    ->Arg(4 << 10)
+    ->Arg(256 << 10)
+    ->Arg(1 << 20)
+    ->Arg(4 << 20);
 #endif
 
 void BM_Submit(benchmark::State& state) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "ucx/algorithms/collectives.h"
@@ -200,6 +201,15 @@ Outcome Comm::Join(int64_t deadline_ns, std::string* waits_for) {
   return {};
 }
 
+bool Comm::MayConnect(const std::vector<bool>& peers,
+                      const std::vector<bool>& bulk_peers) const {
+  for (size_t peer = 0; peer < peers.size(); ++peer) {
+    if (peers[peer] && !peers_[peer].is_introduced) return true;
+    if (bulk_peers[peer] && network_->HasBulk(ranks_[peer])) return true;
+  }
+  return false;
+}
+
 // Any request may carry any launch. Those that carry one now, whose messages
 // have to stay where they are, grow once they are done.
 Outcome Comm::Expect(const commsched_launch_t* launches,
@@ -239,6 +249,11 @@ Outcome Comm::Expect(const commsched_launch_t* launches,
   Outcome outcome = ReserveScratch(scratch_bytes, num_launches);
   if (!outcome.ok()) return outcome;
   const std::lock_guard<std::mutex> lock(network_->mu());
+  // Peers have connected since the communicator was made, and may now. Where
+  // all have, the rest of this takes less than to look at all descriptors.
+  std::optional<CloseOnExec> close_on_exec;
+  if (!has_expected_ || MayConnect(peers, bulk_peers)) close_on_exec.emplace();
+  has_expected_ = true;
   const size_t num_early = std::min<size_t>(
       kMostEarly, operations_.size() * largest.messages.capacity());
   if (num_early > num_early_) {

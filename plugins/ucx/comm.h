@@ -155,6 +155,10 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   void WakeIfDue(const Operation& operation);
   // It keeps this rank no more: KeptIn().
   void SetFreed(const Operation& operation);
+  // Whether one of `peers`, or a second connection with one of `bulk_peers`,
+  // may not be there yet.
+  bool MayConnect(const std::vector<bool>& peers,
+                  const std::vector<bool>& bulk_peers) const;
   // What `check` has compared is another rank's.
   void IsOther(const Operation& operation, const CountsCheck& check);
   void MessageFailed(const Operation& operation, const Message& message,
@@ -289,6 +293,7 @@ class Comm final : public Receiver, public std::enable_shared_from_this<Comm> {
   std::optional<LaunchReport> ahead_;
   int ahead_of_ = 0;
   size_t num_early_ = 0;  // Network::ReserveEarly().
+  bool has_expected_ = false;
   // This communicator's share of the network's window: its bytes under way, and
   // how many of its launches hold their first sends back.
   uint64_t unsent_bytes_ = 0;

@@ -236,7 +236,6 @@ Outcome CommReady(void* comm, uint32_t* out_ready) {
 
 Outcome CommExpect(void* comm, const commsched_launch_t* launches,
                    uint32_t num_launches) {
-  const CloseOnExec close_on_exec;  // Peers have connected since.
   return Of(comm).Expect(launches, num_launches);
 }
 

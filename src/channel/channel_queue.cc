@@ -17,6 +17,10 @@
 namespace commsched {
 namespace {
 
+// Launches of more bytes, and of a new shape, are not begun by who submits
+// them.
+constexpr uint64_t kMostBytesHere = uint64_t{1} << 20;
+
 // Sends and receives of a batch, and tags in it: more take an allocation.
 constexpr size_t kInlineOps = 16;
 
@@ -135,6 +139,11 @@ absl::StatusOr<uint64_t> ChannelQueue::Enqueue(
   if (channel_.completions != nullptr) {
     RETURN_IF_ERROR(channel_.completions->Reserve());
   }
+  bool is_new = false;
+  for (const ChannelLaunch* launch : launches) {
+    is_new |= expects_again_ && launch->bytes > kMostBytesHere &&
+              sizes_.IsNew(launch->call, launch->bytes);
+  }
   ChannelRequest* request = nullptr;
   uint64_t number = 0;
   {
@@ -164,7 +173,14 @@ absl::StatusOr<uint64_t> ChannelQueue::Enqueue(
   if (spec_.flight != nullptr) {
     spec_.flight->Add(FlightEvent::kDue, number, SystemClock::Get().NowNs());
   }
-  spec_.rank->Begin();
+  // To have a new shape expected is more than a submit is to cost. Of a smaller
+  // one it is less than to be put aside by the thread that is woken, where that
+  // has no core of its own.
+  if (is_new) {
+    spec_.rank->BeginThere();
+  } else {
+    spec_.rank->Begin();
+  }
   return number;
 }
 
@@ -356,6 +372,7 @@ absl::Status ChannelQueue::ExpectIfNew(ChannelLaunch* launch) {
 
 absl::Status ChannelQueue::Post(ChannelLaunch* launch) {
   RETURN_IF_ERROR(ExpectIfNew(launch));
+  sizes_.Note(launch->call, launch->bytes);
   launch->call.step = launch->number;
   Note(FlightEvent::kIssue, *launch);
   const commsched_status_t code = spec_.backend->launch(

@@ -149,6 +149,7 @@ class ChannelQueue final : public LaunchQueue {
   InflightWindow window_;  // of collectives
   LaneWatchdog watchdog_;
   ShapeTable shapes_;
+  SizeGuess sizes_;  // of what has been posted: read by who submits
   uint32_t num_slots_ = 0;
   PluginMessage message_;
   std::atomic<uint64_t> num_launches_{0};

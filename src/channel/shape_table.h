@@ -2,6 +2,8 @@
 #ifndef COMMSCHED_SRC_CHANNEL_SHAPE_TABLE_H_
 #define COMMSCHED_SRC_CHANNEL_SHAPE_TABLE_H_
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,6 +52,32 @@ class ShapeTable {
   absl::flat_hash_map<uint64_t, Shape> shapes_;
   Shape grown_;
   uint64_t grown_key_ = 0;
+};
+
+// How large launches of a kind have been, for who asks without the rank's turn:
+// a guess whether one is of a shape that the backend has been told of.
+//
+// IsNew: any thread. Note: one at a time.
+class SizeGuess {
+ public:
+  bool IsNew(const commsched_launch_t& call, uint64_t bytes) const {
+    return largest_[SlotOf(call)].load(std::memory_order_relaxed) < bytes + 1;
+  }
+  void Note(const commsched_launch_t& call, uint64_t bytes) {
+    std::atomic<uint64_t>& largest = largest_[SlotOf(call)];
+    if (largest.load(std::memory_order_relaxed) >= bytes + 1) return;
+    largest.store(bytes + 1, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr size_t kSlots = 64;
+  static size_t SlotOf(const commsched_launch_t& call) {
+    return (call.kind * 7 + call.dtype * 13 + call.reduce_op +
+            static_cast<uint32_t>(call.root) * 29 + call.num_members * 31) %
+           kSlots;
+  }
+
+  std::array<std::atomic<uint64_t>, kSlots> largest_ = {};
 };
 
 }  // namespace commsched

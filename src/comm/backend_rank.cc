@@ -223,8 +223,7 @@ void BackendRank::EndRest() {
 // are begun while their caller computes are found by the thread.
 void BackendRank::Begin() {
   if (!ThreadRests() || !turn_.TryTake()) {
-    EndRest();
-    return parker_.Unpark();
+    return BeginThere();
   }
   absl::Cleanup hand_over = [this] { HandOver(); };
   PumpAll();

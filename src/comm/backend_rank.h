@@ -107,6 +107,11 @@ class BackendRank {
   // There is something to begin. If the thread rests, this caller begins it,
   // otherwise the thread does.
   void Begin();
+  // The same, of what takes long to begin: the thread does.
+  void BeginThere() {
+    EndRest();
+    parker_.Unpark();
+  }
   // Waits until `event` is complete in `generation`, and pumps meanwhile if the
   // turn becomes free soon. The event is poisoned if what it waits for fails.
   void Await(Event* event, uint64_t generation);

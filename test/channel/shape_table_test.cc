@@ -119,5 +119,21 @@ TEST_F(ShapeTableTest, TooManyShapesAreNotExpected) {
   EXPECT_EQ(table_.Grow(call.launch), nullptr);
 }
 
+TEST(SizeGuessTest, OneThatIsNoLargerThanOneBeforeIsNotNew) {
+  const auto call = [](commsched_collective_t kind) {
+    commsched_launch_t launch = {};
+    launch.kind = kind;
+    return launch;
+  };
+  SizeGuess sizes;
+  EXPECT_TRUE(sizes.IsNew(call(COMMSCHED_ALL_REDUCE), 0));
+  sizes.Note(call(COMMSCHED_ALL_REDUCE), 1000);
+  EXPECT_FALSE(sizes.IsNew(call(COMMSCHED_ALL_REDUCE), 1000));
+  EXPECT_TRUE(sizes.IsNew(call(COMMSCHED_ALL_REDUCE), 1001));
+  EXPECT_TRUE(sizes.IsNew(call(COMMSCHED_ALL_GATHER), 1));
+  sizes.Note(call(COMMSCHED_ALL_REDUCE), 10);
+  EXPECT_FALSE(sizes.IsNew(call(COMMSCHED_ALL_REDUCE), 1000));
+}
+
 }  // namespace
 }  // namespace commsched

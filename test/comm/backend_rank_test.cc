@@ -278,6 +278,26 @@ TEST(BackendRankTest, AfterWaitsThatLeftNothingTheThreadRests) {
   backend.rank()->Detach(&launches);
 }
 
+// Also while it rests.
+TEST(BackendRankTest, WhatIsBegunThereTheThreadDoes) {
+  SleepingBackend backend;
+  const auto event = backend.NewEvent();
+  Launches launches(event.get());
+  ASSERT_OK(backend.rank()->Attach(&launches));
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t generation = launches.BeginOne();
+      backend.rank()->Begin();
+      backend.rank()->Await(event.get(), generation);
+    }
+    const uint64_t generation = launches.BeginOne();
+    backend.rank()->BeginThere();
+    ASSERT_TRUE(test::Await([&] { return event->IsComplete(generation); }));
+    EXPECT_NE(launches.by(), std::this_thread::get_id());
+  }
+  backend.rank()->Detach(&launches);
+}
+
 // What a caller cannot complete, as if it took long, goes to the thread,
 // whether that sleeps or rests.
 TEST(BackendRankTest, AWaitThatIsNotOverSoonIsHandedToTheThread) {

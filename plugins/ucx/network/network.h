@@ -114,6 +114,11 @@ class Network {
   // under way, go by one of the two.
   void SendBulk(int peer, uint64_t tag, Message* message, const void* data,
                 uint64_t bytes);
+  // Whether SendBulk() is not Send(): by a network that shares a link among
+  // connections, as TCP does.
+  bool HasBulk(int peer) const {
+    return eager_bytes_ != 0 && !GoesByLink(peer);
+  }
   // Begins to make it, if that has not been done. False: it is not there yet,
   // or never is. Where SendBulk() is Send() it is there.
   bool PrepareBulk(int peer);
@@ -199,10 +204,6 @@ class Network {
   void ReceiveByUcx(uint64_t tag, uint64_t mask, Message* message);
   void SendBy(ucp_ep_h endpoint, uint64_t tag, Message* message,
               const void* data, uint64_t bytes);
-  // By a network that shares a link among connections, as TCP does.
-  bool HasBulk(int peer) const {
-    return eager_bytes_ != 0 && !GoesByLink(peer);
-  }
   void Started(ucs_status_ptr_t request, Message* message);
   // Whether all launches that are in flight, if any, are in no hurry.
   bool MayGather() const;
