@@ -20,7 +20,9 @@
 #include "test/fakes/gpu/fake_gpu.h"
 #include "test/support/alloc_counter.h"
 #include "test/support/await.h"
+#include "test/support/rank_group.h"
 #include "test/support/status_matchers.h"
+#include "trace/recorder.h"
 
 namespace commsched {
 namespace {
@@ -485,6 +487,38 @@ TEST(CudaChannelTest, ASendMeetsItsReceive) {
     }
     return absl::OkStatus();
   }));
+}
+
+TEST(CudaChannelTest, LaunchesAreRecordedByKindRequestAndBytes) {
+  const auto recorder = std::make_shared<Recorder>(Recorder::kMinCapacity);
+  DeviceChannels rig(2);
+  test::ExpectAllOk(RunRanks(2, [&](int rank) -> absl::Status {
+    ChannelSpec spec = rig.Spec(rank);
+    if (rank == 0) spec.recorder = recorder;
+    ASSIGN_OR_RETURN(const auto channel, Channel::Create(std::move(spec)));
+    DeviceFloats data(rig.device(rank), Filled(rank, 4));
+    RETURN_IF_ERROR(
+        RunOp(*channel, OpOf(COMMSCHED_ALL_REDUCE, data.at(), data.at(), 4)));
+    RETURN_IF_ERROR(RunOp(*channel, rank == 0 ? SendTo(1, data.at(), 3)
+                                              : ReceiveFrom(0, data.at(), 3)));
+    // Whoever has waited may know it before who looks at all of them.
+    EXPECT_TRUE(test::Await([&] {
+      return rank != 0 || recorder->SnapshotOfChannels().size() == 2;
+    }));
+    return absl::OkStatus();
+  }));
+  const std::vector<Record> records = recorder->SnapshotOfChannels();
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(recorder->LaunchNameOf(records[0])->name,
+            "all_reduce of channel 0 on axis dp");
+  EXPECT_EQ(recorder->LaunchNameOf(records[1])->name,
+            "send_recv of channel 0 on axis dp");
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(records[i].step, i + 1);
+    EXPECT_GE(records[i].end_ns, records[i].begin_ns);
+  }
+  EXPECT_EQ(records[0].value, 16u);
+  EXPECT_EQ(records[1].value, 12u);
 }
 
 // Of other pairs, of collectives, and of batches.
