@@ -267,8 +267,8 @@ enum {
 };
 
 /// How the ranks of a world exchange addresses and ids: values under keys,
-/// which every rank sees. The host's. Both block: only in rank_open, comm_create
-/// and comm_ready, or on threads of the backend's. Valid while the rank is open.
+/// which every rank sees. The host's. Both block: only in rank_open, comm_ready
+/// and comm_create, or on the backend's threads. Valid while the rank is open.
 typedef struct commsched_oob {
   uint64_t struct_size;
   void* user;
