@@ -16,6 +16,7 @@
 #include "device/host_device.h"
 #include "test/conformance/backend_fixture.h"
 #include "test/conformance/collective_case.h"
+#include "test/conformance/rank_memory.h"
 
 namespace commsched {
 namespace {
@@ -43,6 +44,13 @@ class ConformingChannelTest : public BackendTest {
     return !is_bitwise || !IsFloating(dtype);
   }
 
+  // All-to-alls whose counts each rank knows its own of: sends and receives on
+  // devices.
+  bool CanExchange() const {
+    return Can(GetParam().on_cuda ? COMMSCHED_BACKEND_P2P
+                                  : COMMSCHED_BACKEND_OWN_COUNTS);
+  }
+
   ChannelSpec SpecOf(int rank) const {
     ChannelSpec spec;
     spec.world = std::shared_ptr<World>(std::shared_ptr<void>(), WorldOf(rank));
@@ -54,49 +62,45 @@ class ConformingChannelTest : public BackendTest {
     return spec;
   }
 
-  // Runs `body` with a channel of all ranks, where the backend has such.
-  void OnChannel(
-      const std::function<absl::Status(int rank, Channel& channel)>& body) {
-    std::string refused;
-    Mutex mu;
+  using ChannelBody = std::function<absl::Status(int rank, Channel& channel,
+                                                 RankMemory& memory)>;
+  // Runs `body` with a channel of all ranks.
+  void OnChannel(const ChannelBody& body) {
     EXPECT_OK(OnRanksAll([&](int rank) -> absl::Status {
-      absl::StatusOr<std::unique_ptr<Channel>> channel =
-          Channel::Create(SpecOf(rank));
-      if (channel.ok()) return body(rank, **channel);
-      // Others are told of who refuses.
-      MutexLock lock(&mu);
-      refused = std::string(channel.status().message());
-      return absl::OkStatus();
+      ASSIGN_OR_RETURN(const std::unique_ptr<RankMemory> memory,
+                       RankMemory::Create(WorldOf(rank)->device(rank)));
+      ASSIGN_OR_RETURN(const std::unique_ptr<Channel> channel,
+                       Channel::Create(SpecOf(rank)));
+      return body(rank, *channel, *memory);
     }));
-    if (refused.empty()) return;
-    const bool may_refuse = GetParam().on_cuda;
-    ASSERT_TRUE(may_refuse) << refused;
-    GTEST_SKIP() << refused;
   }
 
   // Submits all of them before it waits for the first.
   void RunAll(const std::vector<Meant>& all) {
-    OnChannel([&](int rank, Channel& channel) -> absl::Status {
-      std::vector<uint64_t> requests;
-      for (const Meant& meant : all) {
-        std::vector<uint64_t> counts;
-        const ChannelOp op = OpOf(meant, rank, &counts);
-        const absl::StatusOr<uint64_t> request =
-            channel.Submit(op, CallerStream());
-        if (!request.ok()) return Named(meant, request.status());
-        requests.push_back(*request);
-      }
-      for (size_t i = 0; i < all.size(); ++i) {
-        absl::Status done = channel.Wait(requests[i], kNoDeadlineNs);
-        if (done.ok()) done = all[i].as->Check(rank);
-        if (!done.ok()) return Named(all[i], done);
-      }
-      return absl::OkStatus();
-    });
+    OnChannel(
+        [&](int rank, Channel& channel, RankMemory& memory) -> absl::Status {
+          std::vector<uint64_t> requests;
+          for (const Meant& meant : all) {
+            RETURN_IF_ERROR(memory.Add(meant.as->arena(rank, 0)));
+            std::vector<uint64_t> counts;
+            const ChannelOp op = OpOf(meant, rank, memory, &counts);
+            const absl::StatusOr<uint64_t> request =
+                channel.Submit(op, CallerStream());
+            if (!request.ok()) return Named(meant, request.status());
+            requests.push_back(*request);
+          }
+          for (size_t i = 0; i < all.size(); ++i) {
+            absl::Status done = channel.Wait(requests[i], kNoDeadlineNs);
+            if (done.ok()) done = memory.Fetch(all[i].as->arena(rank, 0));
+            if (done.ok()) done = all[i].as->Check(rank);
+            if (!done.ok()) return Named(all[i], done);
+          }
+          return absl::OkStatus();
+        });
   }
 
   // What the case has for `rank`, as the caller means it.
-  ChannelOp OpOf(const Meant& meant, int rank,
+  ChannelOp OpOf(const Meant& meant, int rank, const RankMemory& memory,
                  std::vector<uint64_t>* counts) const {
     const commsched_launch_t& launch = meant.as->launch(rank);
     const commsched_member_t& member = launch.members[0];
@@ -105,8 +109,8 @@ class ConformingChannelTest : public BackendTest {
     op.dtype = meant.dtype;
     op.reduce_op = meant.reduce_op;
     op.peer = launch.root;
-    op.input = member.input;
-    op.output = member.output;
+    op.input = memory.TwinOf(member.input);
+    op.output = memory.TwinOf(member.output);
     op.count = member.count / meant.factor;
     op.deterministic = launch.deterministic != 0;
     op.scale = launch.scale;
@@ -239,9 +243,7 @@ TEST_P(ConformingChannelTest, PartsMayBeUneven) {
   for (int i = 0; i < 12; ++i) {
     for (const auto kind : {COMMSCHED_REDUCE_SCATTER, COMMSCHED_ALL_GATHER,
                             COMMSCHED_ALL_TO_ALL}) {
-      if (kind == COMMSCHED_ALL_TO_ALL && !Can(COMMSCHED_BACKEND_OWN_COUNTS)) {
-        continue;
-      }
+      if (kind == COMMSCHED_ALL_TO_ALL && !CanExchange()) continue;
       MemberCase member;
       const int num = kind == COMMSCHED_ALL_TO_ALL ? size() * size() : size();
       for (int p = 0; p < num; ++p) {
@@ -265,10 +267,50 @@ TEST_P(ConformingChannelTest, LaunchesMayBeLargeOrEmpty) {
   RunAll(all);
 }
 
+TEST_P(ConformingChannelTest, WhatIsNotReducedByIsRefusedByName) {
+  OnChannel(
+      [&](int /*rank*/, Channel& channel, RankMemory& memory) -> absl::Status {
+        Bytes data(64);
+        RETURN_IF_ERROR(memory.Add(&data));
+        ChannelOp op;
+        op.kind = COMMSCHED_ALL_REDUCE;
+        op.input = op.output = memory.TwinOf(data.data());
+        op.count = 16;
+        op.scale = 0.5;
+        for (commsched_reduce_op_t by = 0; by <= COMMSCHED_PREMUL_SUM; ++by) {
+          op.reduce_op = by;
+          op.dtype = by == COMMSCHED_PREMUL_SUM ? COMMSCHED_F32 : COMMSCHED_I32;
+          if (Takes(op.dtype, by)) continue;
+          EXPECT_THAT(
+              channel.Submit(op, CallerStream()).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       absl::StrCat("' does not reduce by ",
+                                    ReduceOpName(static_cast<ReduceOp>(by)))));
+        }
+        // Nothing of it was submitted.
+        op.reduce_op = COMMSCHED_SUM;
+        ASSIGN_OR_RETURN(const uint64_t request,
+                         channel.Submit(op, CallerStream()));
+        return channel.Wait(request, kNoDeadlineNs);
+      });
+}
+
 // ---- What is made of sends and receives ----
+
+// By tags, or on a device in the order of the submits.
+bool Sends(const BackendCase& one) {
+  return (one.capabilities &
+          (one.on_cuda ? COMMSCHED_BACKEND_P2P : COMMSCHED_BACKEND_TAGS)) != 0;
+}
 
 class ConformingTransferTest : public ConformingChannelTest {
  protected:
+  // What a rank sends around a ring, of each type, and what it gets.
+  struct Ring {
+    int rank = 0, next = 0, before = 0;
+    std::vector<Bytes> sent, received;  // by type
+  };
+
   // What `from` has for `to`, of a type.
   static Bytes ValuesOf(commsched_dtype_t dtype, int from, int to) {
     Bytes bytes(kCount *
@@ -290,6 +332,50 @@ class ConformingTransferTest : public ConformingChannelTest {
     return op;
   }
 
+  absl::StatusOr<Ring> RingOf(int rank, RankMemory& memory) const {
+    Ring ring;
+    ring.rank = rank;
+    ring.next = (rank + 1) % size();
+    ring.before = (rank + size() - 1) % size();
+    ring.sent.resize(kNumTypes);
+    ring.received.resize(kNumTypes);
+    for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
+      ring.sent[dtype] = ValuesOf(dtype, rank, ring.next);
+      ring.received[dtype].resize(ring.sent[dtype].size());
+      RETURN_IF_ERROR(memory.Add(&ring.sent[dtype]));
+      RETURN_IF_ERROR(memory.Add(&ring.received[dtype]));
+    }
+    return ring;
+  }
+
+  static ChannelOp SendOf(const Ring& ring, commsched_dtype_t dtype,
+                          const RankMemory& memory) {
+    ChannelOp send = OpOf(COMMSCHED_SEND, dtype, ring.next);
+    send.input = memory.TwinOf(ring.sent[dtype].data());
+    return send;
+  }
+  static ChannelOp ReceiveOf(const Ring& ring, commsched_dtype_t dtype,
+                             const RankMemory& memory) {
+    ChannelOp receive = OpOf(COMMSCHED_RECV, dtype, ring.before);
+    receive.output = memory.TwinOf(ring.received[dtype].data());
+    return receive;
+  }
+
+  // Once all requests have finished.
+  static absl::Status Check(Channel& channel, RankMemory& memory,
+                            const std::vector<uint64_t>& requests, Ring* ring) {
+    for (const uint64_t request : requests) {
+      RETURN_IF_ERROR(channel.Wait(request, kNoDeadlineNs));
+    }
+    for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
+      RETURN_IF_ERROR(memory.Fetch(&ring->received[dtype]));
+      EXPECT_EQ(ring->received[dtype],
+                ValuesOf(dtype, ring->before, ring->rank))
+          << "dtype " << dtype;
+    }
+    return absl::OkStatus();
+  }
+
   static absl::Status Run(Channel& channel, const ChannelOp& op) {
     ASSIGN_OR_RETURN(const uint64_t request,
                      channel.Submit(op, CallerStream()));
@@ -304,57 +390,113 @@ class ConformingTransferTest : public ConformingChannelTest {
 };
 
 TEST_P(ConformingTransferTest, EveryTypeIsGatheredAndScattered) {
-  OnChannel([&](int rank, Channel& channel) -> absl::Status {
+  OnChannel([&](int rank, Channel& channel,
+                RankMemory& memory) -> absl::Status {
     for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
       const int root = static_cast<int>(dtype) % size();
       Bytes all, own = ValuesOf(dtype, rank, root);
       for (int r = 0; r < size(); ++r) Append(ValuesOf(dtype, r, root), &all);
-      Bytes gathered(rank == root ? all.size() : 0);
+      Bytes gathered(rank == root ? all.size() : 0), part(own.size());
+      for (Bytes* bytes : {&all, &own, &gathered, &part}) {
+        RETURN_IF_ERROR(memory.Add(bytes));
+      }
       ChannelOp gather = OpOf(kGather, dtype, root);
-      gather.input = own.data();
-      gather.output = gathered.data();
+      gather.input = memory.TwinOf(own.data());
+      gather.output = memory.TwinOf(gathered.data());
       RETURN_IF_ERROR(Run(channel, gather));
+      RETURN_IF_ERROR(memory.Fetch(&gathered));
       EXPECT_EQ(gathered, rank == root ? all : Bytes()) << "dtype " << dtype;
-      Bytes part(own.size());
       ChannelOp scatter = OpOf(kScatter, dtype, root);
-      scatter.input = rank == root ? all.data() : nullptr;
-      scatter.output = part.data();
+      if (rank == root) scatter.input = memory.TwinOf(all.data());
+      scatter.output = memory.TwinOf(part.data());
       RETURN_IF_ERROR(Run(channel, scatter));
+      RETURN_IF_ERROR(memory.Fetch(&part));
       EXPECT_EQ(part, own) << "dtype " << dtype;
+      memory.ForgetAll();
     }
     return absl::OkStatus();
   });
 }
 
+// Of two ranks, one sends first and the other receives first.
+TEST_P(ConformingTransferTest, EveryTypeIsSentInTheOrderOfSubmits) {
+  OnChannel(
+      [&](int rank, Channel& channel, RankMemory& memory) -> absl::Status {
+        if (size() == 1) return absl::OkStatus();
+        ASSIGN_OR_RETURN(Ring ring, RingOf(rank, memory));
+        std::vector<uint64_t> requests;
+        for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
+          std::vector<ChannelOp> ops = {SendOf(ring, dtype, memory),
+                                        ReceiveOf(ring, dtype, memory)};
+          if (rank != 0) std::swap(ops[0], ops[1]);
+          for (const ChannelOp& op : ops) {
+            ASSIGN_OR_RETURN(const uint64_t request,
+                             channel.Submit(op, CallerStream()));
+            requests.push_back(request);
+          }
+        }
+        return Check(channel, memory, requests, &ring);
+      });
+}
+
+TEST_P(ConformingTransferTest, EveryTypeIsSentInBatches) {
+  OnChannel(
+      [&](int rank, Channel& channel, RankMemory& memory) -> absl::Status {
+        if (size() == 1) return absl::OkStatus();
+        ASSIGN_OR_RETURN(Ring ring, RingOf(rank, memory));
+        std::vector<uint64_t> requests;
+        for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
+          const ChannelOp ops[] = {SendOf(ring, dtype, memory),
+                                   ReceiveOf(ring, dtype, memory)};
+          ASSIGN_OR_RETURN(const uint64_t request,
+                           channel.SubmitBatch(ops, CallerStream()));
+          requests.push_back(request);
+        }
+        return Check(channel, memory, requests, &ring);
+      });
+}
+
+class ConformingTagsTest : public ConformingTransferTest {};
+
 // All around a ring at once, the tags of one pair backwards.
-TEST_P(ConformingTransferTest, EveryTypeIsSentAndReceived) {
-  OnChannel([&](int rank, Channel& channel) -> absl::Status {
-    if (size() == 1) return absl::OkStatus();
-    const int next = (rank + 1) % size();
-    const int before = (rank + size() - 1) % size();
-    std::vector<Bytes> sent(kNumTypes), received(kNumTypes);
-    std::vector<uint64_t> requests;
-    for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
-      sent[dtype] = ValuesOf(dtype, rank, next);
-      ChannelOp send = OpOf(COMMSCHED_SEND, dtype, next);
-      send.tag = dtype;
-      send.input = sent[dtype].data();
-      ASSIGN_OR_RETURN(const uint64_t request,
-                       channel.Submit(send, CallerStream()));
-      requests.push_back(request);
-    }
-    for (commsched_dtype_t i = kNumTypes; i > 0; --i) {
-      const commsched_dtype_t dtype = i - 1;
-      received[dtype].resize(sent[dtype].size());
-      ChannelOp receive = OpOf(COMMSCHED_RECV, dtype, before);
-      receive.tag = dtype;
-      receive.output = received[dtype].data();
-      RETURN_IF_ERROR(Run(channel, receive));
-      EXPECT_EQ(received[dtype], ValuesOf(dtype, before, rank))
-          << "dtype " << dtype;
-    }
-    for (const uint64_t request : requests) {
-      RETURN_IF_ERROR(channel.Wait(request, kNoDeadlineNs));
+TEST_P(ConformingTagsTest, EveryTypeIsSentAndReceived) {
+  OnChannel(
+      [&](int rank, Channel& channel, RankMemory& memory) -> absl::Status {
+        if (size() == 1) return absl::OkStatus();
+        ASSIGN_OR_RETURN(Ring ring, RingOf(rank, memory));
+        std::vector<uint64_t> requests;
+        for (commsched_dtype_t dtype = 0; dtype < kNumTypes; ++dtype) {
+          ChannelOp send = SendOf(ring, dtype, memory);
+          send.tag = dtype;
+          ASSIGN_OR_RETURN(const uint64_t request,
+                           channel.Submit(send, CallerStream()));
+          requests.push_back(request);
+        }
+        for (commsched_dtype_t i = kNumTypes; i > 0; --i) {
+          ChannelOp receive = ReceiveOf(ring, i - 1, memory);
+          receive.tag = i - 1;
+          RETURN_IF_ERROR(Run(channel, receive));
+        }
+        return Check(channel, memory, requests, &ring);
+      });
+}
+
+class ConformingNoTagsTest : public ConformingTransferTest {};
+
+TEST_P(ConformingNoTagsTest, TagsAreRefusedByName) {
+  OnChannel([&](int rank, Channel& channel,
+                RankMemory& memory) -> absl::Status {
+    ASSIGN_OR_RETURN(const Ring ring, RingOf(rank, memory));
+    for (ChannelOp op : {SendOf(ring, COMMSCHED_F32, memory),
+                         ReceiveOf(ring, COMMSCHED_F32, memory)}) {
+      op.tag = 5;
+      const auto refused =
+          StatusIs(absl::StatusCode::kUnimplemented,
+                   absl::StrCat("the tag is 5; backend '", GetParam().backend,
+                                "' matches what a pair of ranks sends"));
+      EXPECT_THAT(channel.Submit(op, CallerStream()).status(), refused);
+      EXPECT_THAT(channel.SubmitBatch({&op, 1}, CallerStream()).status(),
+                  refused);
     }
     return absl::OkStatus();
   });
@@ -362,7 +504,16 @@ TEST_P(ConformingTransferTest, EveryTypeIsSentAndReceived) {
 
 COMMSCHED_INSTANTIATE_CONFORMANCE(ConformingChannelTest, BackendsWith(0));
 COMMSCHED_INSTANTIATE_CONFORMANCE(ConformingTransferTest,
+                                  BackendsWith(0, 1, Sends));
+COMMSCHED_INSTANTIATE_CONFORMANCE(ConformingTagsTest,
                                   BackendsWith(COMMSCHED_BACKEND_TAGS));
+COMMSCHED_INSTANTIATE_CONFORMANCE(
+    ConformingNoTagsTest, BackendsWith(0, 2, [](const BackendCase& one) {
+      return one.on_cuda && Sends(one);
+    }));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformingTransferTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformingTagsTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ConformingNoTagsTest);
 
 }  // namespace
 }  // namespace commsched
