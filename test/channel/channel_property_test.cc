@@ -11,9 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/channel/channel_rig.h"
@@ -26,8 +24,9 @@
 namespace commsched {
 namespace {
 
-using test::ChannelRig;
+using test::Blamed;
 using test::DescribeSeed;
+using test::HostPlace;
 using test::RandomFault;
 using test::RandomGroup;
 using test::RandomProgram;
@@ -60,30 +59,12 @@ TEST_P(ChannelPropertyTest, RandomProgramsEndWithWhatTheyShould) {
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(DescribeSeed(seed));
-    RandomRun run(GetParam().name, seed, test::ProgramOf(seed));
+    RandomProgram program = test::ProgramOf(seed);
+    HostPlace where(GetParam().name, program.size);
+    RandomRun run(&where, seed, std::move(program));
     ASSERT_OK(run.Run());
     if (HasFailure()) return;
   }
-}
-
-// Ranks that a message blames, rather than says that they wait.
-std::set<int> Blamed(const std::string& message) {
-  static const std::regex kBlame(
-      R"(\branks? ([0-9, -]+?) )"
-      R"((is lost|left|failed|(has|have) (not|left)|(does|do) not answer)\b)");
-  std::set<int> blamed;
-  for (std::sregex_iterator it(message.begin(), message.end(), kBlame), end;
-       it != end; ++it) {
-    for (absl::string_view part : absl::StrSplit((*it)[1].str(), ", ")) {
-      const std::pair<absl::string_view, absl::string_view> range =
-          absl::StrSplit(part, absl::MaxSplits('-', 1));
-      int first = 0, last = 0;
-      if (!absl::SimpleAtoi(range.first, &first)) continue;
-      if (!absl::SimpleAtoi(range.second, &last)) last = first;
-      for (int rank = first; rank <= last; ++rank) blamed.insert(rank);
-    }
-  }
-  return blamed;
 }
 
 bool Names(const std::string& message, int rank) {
@@ -125,7 +106,8 @@ TEST_P(ChannelPropertyTest, WhoDoesOtherwiseIsNamedAndNobodyElse) {
     SCOPED_TRACE(absl::StrCat(
         DescribeSeed(seed), ": ", test::FaultName(fault.kind), " of rank ",
         fault.culprit, " of ", group.size(), " of group ", fault.group));
-    RandomRun run(GetParam().name, seed, std::move(program), fault);
+    HostPlace where(GetParam().name, program.size);
+    RandomRun run(&where, seed, std::move(program), fault);
     ASSERT_OK(run.Run());
     ExpectNamed(fault, group, run.failures());
     if (HasFailure()) return;

@@ -8,11 +8,16 @@
 #include <cstdint>
 #include <deque>
 #include <random>
+#include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "test/channel/random_program.h"
 
 namespace commsched::test {
@@ -35,6 +40,13 @@ enum class FaultKind {
 };
 constexpr int kNumFaults = 12;
 
+// Of what programs run on.
+struct FaultRules {
+  bool has_tags = true;
+  // Else all that differs is found at the deadline.
+  bool compares = true;
+};
+
 struct RandomFault {
   FaultKind kind = FaultKind::kSwapped;
   size_t group = 0;
@@ -43,8 +55,14 @@ struct RandomFault {
   // Ranks of the group that may be blamed: those that others wait for in vain.
   // Sends and receives that do not meet are matter of both.
   std::vector<int> guilty;
+  bool compares = true;  // FaultRules
 
-  bool waits_for_deadline() const { return kind >= FaultKind::kMissing; }
+  bool waits_for_deadline() const {
+    return !compares || kind >= FaultKind::kMissing;
+  }
+  bool is_of_message() const {
+    return kind == FaultKind::kOtherLength || kind > FaultKind::kMissing;
+  }
 };
 
 inline std::string FaultName(FaultKind kind) {
@@ -141,8 +159,8 @@ inline std::vector<int> GuiltyOf(const RandomFault& fault, int n) {
 }
 
 // Puts a fault into a program. Of a group of two nobody sends to a third.
-inline RandomFault InsertFault(std::mt19937_64* random,
-                               RandomProgram* program) {
+inline RandomFault InsertFault(std::mt19937_64* random, RandomProgram* program,
+                               const FaultRules& rules = {}) {
   const auto pick = [&](size_t below) { return (*random)() % below; };
   RandomFault fault;
   std::vector<size_t> large;
@@ -159,13 +177,20 @@ inline RandomFault InsertFault(std::mt19937_64* random,
   RandomGroup& group = program->groups[fault.group];
   fault.kind = static_cast<FaultKind>(
       pick(group.size() > 2 ? kNumFaults : kNumFaults - 1));
+  fault.compares = rules.compares;
+  if (!rules.has_tags && fault.kind == FaultKind::kOtherTag) {
+    fault.kind = FaultKind::kNoSend;
+  }
   fault.at = pick(group.ops.size() + 1);
+  // Without tags what comes later would take its place.
+  if (!rules.has_tags && fault.is_of_message()) fault.at = group.ops.size();
   fault.culprit = static_cast<int>(pick(group.ranks.size()));
   fault.guilty = GuiltyOf(fault, group.size());
   const std::vector<RandomOp> ops =
       OpsOfFault(random, group.size(), &fault, /*id=*/1000);
   group.ops.insert(group.ops.begin() + static_cast<std::ptrdiff_t>(fault.at),
                    ops.begin(), ops.end());
+  if (!rules.has_tags) DropTags(program);
   // Backends may compare what all launch now and then only.
   for (uint32_t i = 0; i < kMoreOps; ++i) {
     RandomOp barrier;
@@ -223,6 +248,26 @@ inline void Spoil(const RandomFault& fault, int n, size_t at,
       op.op.peer = (op.op.peer + 1) % n;
       break;
   }
+}
+
+// Ranks that a message blames, rather than says that they wait.
+inline std::set<int> Blamed(const std::string& message) {
+  static const std::regex kBlame(
+      R"(\branks? ([0-9, -]+?) )"
+      R"((is lost|left|failed|(has|have) (not|left)|(does|do) not answer)\b)");
+  std::set<int> blamed;
+  for (std::sregex_iterator it(message.begin(), message.end(), kBlame), end;
+       it != end; ++it) {
+    for (absl::string_view part : absl::StrSplit((*it)[1].str(), ", ")) {
+      const std::pair<absl::string_view, absl::string_view> range =
+          absl::StrSplit(part, absl::MaxSplits('-', 1));
+      int first = 0, last = 0;
+      if (!absl::SimpleAtoi(range.first, &first)) continue;
+      if (!absl::SimpleAtoi(range.second, &last)) last = first;
+      for (int rank = first; rank <= last; ++rank) blamed.insert(rank);
+    }
+  }
+  return blamed;
 }
 
 }  // namespace commsched::test

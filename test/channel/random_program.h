@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -147,12 +148,22 @@ inline RandomProgram ProgramOf(uint64_t seed) {
   return program;
 }
 
+// All ranks submit what a pair of them sends and receives in one order, so that
+// it needs no tags.
+inline void DropTags(RandomProgram* program) {
+  for (RandomGroup& group : program->groups) {
+    for (RandomOp& op : group.ops) op.tag = 0;
+  }
+}
+
 // An op as `rank` of `n` submits it, with its memory.
 struct RankOp {
   bool takes_part = true;  // not of messages between others
   ChannelOp op;
   std::vector<uint64_t> counts;
   std::vector<int32_t> input, output, expected;
+  // Brings the output from where it is written; empty: that is `output`.
+  std::function<void(std::vector<int32_t>* output)> fetch;
   std::string what;
 };
 

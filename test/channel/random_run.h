@@ -31,6 +31,33 @@
 
 namespace commsched::test {
 
+// Where a program runs: a world, and the memory that launches take. On the
+// host, unless it is derived from.
+class ProgramPlace {
+ public:
+  virtual ~ProgramPlace() = default;
+  virtual std::shared_ptr<World> WorldOf(int rank) = 0;
+  // Of sessions.
+  virtual PlanOptions Options() { return {}; }
+  // Has the op's memory where `rank` launches it. It does not move any more.
+  virtual void Place(int /*rank*/, RankOp* op) { Point(op); }
+  // Likewise what is bound to a session, which lives as long as the place.
+  virtual void Bind(int /*rank*/, SessionSpec* /*spec*/) {}
+  // The host's way to bound memory, between Before() and After().
+  virtual float* Look(void* bound) { return static_cast<float*>(bound); }
+};
+
+class HostPlace : public ProgramPlace {
+ public:
+  HostPlace(const char* backend, int size) : rig_(backend, size) {}
+  std::shared_ptr<World> WorldOf(int rank) override {
+    return rig_.WorldOf(rank);
+  }
+
+ private:
+  ChannelRig rig_;
+};
+
 // Every group has a channel with threads of its own on each of its ranks, and
 // every world a session on each of its. All of them end as they should, but for
 // the group that a fault is in: its channel fails on all members.
@@ -44,18 +71,18 @@ class RandomRun {
 #endif
   static constexpr int64_t kLongNs = 60 * kSecondNs;
 
-  RandomRun(const char* backend, uint64_t seed, RandomProgram program,
+  RandomRun(ProgramPlace* where, uint64_t seed, RandomProgram program,
             std::optional<RandomFault> fault = std::nullopt)
       : seed_(seed),
         program_(std::move(program)),
         fault_(std::move(fault)),
-        rig_(backend, program_.size),
+        where_(where),
         open_(static_cast<size_t>(program_.size)) {
     for (const std::vector<int>& world : program_.worlds) {
       const auto size = static_cast<int>(world.size());
       made_.push_back(MakeBuckets(size, 2, 500));
       sessions_.push_back(std::make_unique<SessionRig>(
-          Ranks(size), made_.back().graph, PlanOptions{}));
+          Ranks(size), made_.back().graph, where_->Options()));
     }
   }
 
@@ -78,8 +105,8 @@ class RandomRun {
   struct Line {
     size_t group = 0;
     int rank = 0;  // of the group
-    std::unique_ptr<Channel> channel;
     std::deque<RankOp> ops;
+    std::unique_ptr<Channel> channel;  // Ends before its memory does.
     std::vector<uint64_t> requests;
     size_t fault_at = SIZE_MAX;  // of `ops`; in the fault's group only
   };
@@ -89,6 +116,7 @@ class RandomRun {
     int rank = 0;
     std::shared_ptr<World> handle;
     std::unique_ptr<Session> session;
+    std::vector<float*> gradients;  // the host's way to them
   };
   // Channels come before what they are of.
   struct Opened {
@@ -113,7 +141,7 @@ class RandomRun {
       place.world = w;
       place.rank = PlaceOf(rank, members);
       if (place.rank < 0) continue;
-      place.handle = rig_.WorldOf(rank);
+      place.handle = where_->WorldOf(rank);
       if (w != 0) {
         ASSIGN_OR_RETURN(
             place.handle,
@@ -122,22 +150,26 @@ class RandomRun {
       places.push_back(std::move(place));
     }
     for (Place& place : places) {
-      ASSIGN_OR_RETURN(place.session,
-                       Session::Create(sessions_[place.world]->Spec(
-                           place.rank, place.handle)));
+      SessionSpec spec = sessions_[place.world]->Spec(place.rank, place.handle);
+      where_->Bind(rank, &spec);
+      for (const auto& bound : spec.bindings) {
+        place.gradients.push_back(where_->Look(bound.address));
+      }
+      ASSIGN_OR_RETURN(place.session, Session::Create(std::move(spec)));
     }
     return places;
   }
 
-  absl::StatusOr<Line> OpenLine(const Place& place, size_t g) {
+  absl::StatusOr<Line> OpenLine(int job_rank, const Place& place, size_t g) {
     const RandomGroup& group = program_.groups[g];
     const bool is_faulty = fault_.has_value() && fault_->group == g;
     Line line;
     line.group = g;
     line.rank = PlaceOf(place.rank, group.ranks);
-    ChannelSpec spec =
-        rig_.SpecOf(place.rank, group.ranks, absl::StrCat("axis", g));
+    ChannelSpec spec;
     spec.world = place.handle;
+    spec.world_rank = place.rank;
+    spec.group = {absl::StrCat("axis", g), group.ranks, line.rank};
     spec.launch_timeout_ns =
         is_faulty && fault_->waits_for_deadline() ? kDeadlineNs : kLongNs;
     ASSIGN_OR_RETURN(line.channel, Channel::Create(std::move(spec)));
@@ -149,7 +181,7 @@ class RandomRun {
     if (is_faulty && line.rank == fault_->culprit) {
       Spoil(*fault_, group.size(), line.fault_at, &line.ops);
     }
-    for (RankOp& op : line.ops) Point(&op);
+    for (RankOp& op : line.ops) where_->Place(job_rank, &op);
     line.requests.resize(line.ops.size());
     return line;
   }
@@ -163,7 +195,7 @@ class RandomRun {
             PlaceOf(place.rank, group.ranks) < 0) {
           continue;
         }
-        ASSIGN_OR_RETURN(Line line, OpenLine(place, g));
+        ASSIGN_OR_RETURN(Line line, OpenLine(rank, place, g));
         opened->lines.push_back(std::move(line));
       }
     }
@@ -178,7 +210,8 @@ class RandomRun {
 
   static absl::Status WaitFor(Line* line, size_t i) {
     RETURN_IF_ERROR(line->channel->Wait(line->requests[i], kNoDeadlineNs));
-    const RankOp& op = line->ops[i];
+    RankOp& op = line->ops[i];
+    if (op.fetch) op.fetch(&op.output);
     EXPECT_EQ(op.output, op.expected) << op.what << " of group " << line->group;
     return absl::OkStatus();
   }
@@ -243,18 +276,29 @@ class RandomRun {
     return absl::OkStatus();
   }
 
+  // Rank r writes r + 1 into all gradients.
+  absl::Status RunStepOf(const Place& place) {
+    const BucketGraph& made = made_[place.world];
+    Session& session = *place.session;
+    RETURN_IF_ERROR(session.StepBegin());
+    for (size_t i = 0; i < made.backward.size(); ++i) {
+      RETURN_IF_ERROR(session.Before(made.backward[i], CallerStream()));
+      place.gradients[i][0] = static_cast<float>(place.rank + 1);
+      RETURN_IF_ERROR(session.After(made.backward[i], CallerStream()));
+    }
+    for (OpId op : made.use) RETURN_IF_ERROR(Call(session, op));
+    return session.StepEnd();
+  }
+
   absl::Status RunSession(const Place& place) {
     constexpr int kSteps = 3;
-    SessionRig& rig = *sessions_[place.world];
-    const BucketGraph& made = made_[place.world];
     const auto size = program_.worlds[place.world].size();
     for (int step = 0; step < kSteps; ++step) {
-      RETURN_IF_ERROR(RunStep(*place.session, rig, made, place.rank));
+      RETURN_IF_ERROR(RunStepOf(place));
     }
     RETURN_IF_ERROR(place.session->Drain());
-    for (BufferId gradient : made.gradient) {
-      EXPECT_EQ(rig.Memory(place.rank, gradient)[0],
-                static_cast<float>(size * (size + 1) / 2))
+    for (const float* gradient : place.gradients) {
+      EXPECT_EQ(gradient[0], static_cast<float>(size * (size + 1) / 2))
           << "of the session of world " << place.world;
     }
     return absl::OkStatus();
@@ -291,7 +335,7 @@ class RandomRun {
   const uint64_t seed_;
   const RandomProgram program_;
   const std::optional<RandomFault> fault_;
-  ChannelRig rig_;
+  ProgramPlace* const where_;
   std::vector<BucketGraph> made_;                      // by world
   std::vector<std::unique_ptr<SessionRig>> sessions_;  // by world
 
