@@ -10,37 +10,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "commsched/channel.hpp"
 #include "commsched/commsched.hpp"
+#include "test/processes/job_rank.h"
 
 namespace {
 
 namespace cs = commsched::api;
+using commsched::test::Say;
+using commsched::test::Value;
+using commsched::test::Work;
+using commsched::test::WorkFor;
 using Seconds = std::chrono::seconds;
 
 constexpr int32_t kRanks = 4;
 constexpr size_t kCount = 5000;
 constexpr int kLaunches = 16;
-
-void Check(const cs::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Value(cs::Result<T> result) {
-  Check(result.status());
-  return *std::move(result);
-}
-
-void Say(const std::string& text) {
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
 
 // All-reduces floats over some ranks of the job.
 class Reducer {
@@ -73,27 +60,6 @@ class Reducer {
   cs::Channel channel_;
 };
 
-void Work(Reducer* reducer, float expected) {
-  for (int i = 0; i < kLaunches; ++i) {
-    float sum = 0;
-    Check(reducer->Run(1, &sum));
-    if (sum == expected) continue;
-    std::fprintf(stderr, "the sum of ones is %g, not %g\n",
-                 static_cast<double>(sum), static_cast<double>(expected));
-    std::exit(1);
-  }
-}
-
-// Both ranks of a pair end with the same launch, once either has had enough.
-void WorkFor(Seconds time, Reducer* reducer) {
-  const auto end = std::chrono::steady_clock::now() + time;
-  float has_enough = 0;
-  while (has_enough == 0) {
-    const bool enough = std::chrono::steady_clock::now() > end;
-    Check(reducer->Run(enough ? 1 : 0, &has_enough));
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -113,8 +79,8 @@ int main(int argc, char** argv) {
   const int32_t first = world.rank() / 2 * 2;
   Reducer of_all(job, "dp", {0, 1, 2, 3});
   Reducer of_pair(job, "tp", {first, first + 1});
-  Work(&of_all, kRanks);
-  Work(&of_pair, 2);
+  Work(&of_all, kLaunches, kRanks);
+  Work(&of_pair, kLaunches, 2);
   Say("at work");
   if (first == 2) {
     float sum = 0;
@@ -127,9 +93,9 @@ int main(int argc, char** argv) {
   Say("all: " + of_all.status().ToString());
   {
     Reducer of_again(job, "again", {1, 0});
-    Work(&of_again, 2);
+    Work(&of_again, kLaunches, 2);
   }
-  Work(&of_pair, 2);
+  Work(&of_pair, kLaunches, 2);
   Say("pair: OK");
   return 0;
 }

@@ -10,35 +10,23 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "commsched/commsched.hpp"
+#include "test/processes/job_rank.h"
 
 namespace {
 
 namespace cs = commsched::api;
+using commsched::test::Say;
+using commsched::test::Value;
+using commsched::test::Work;
+using commsched::test::WorkFor;
 using Seconds = std::chrono::seconds;
 
 constexpr int32_t kRanks = 4;
 constexpr size_t kCount = 5000;
-
-void Check(const cs::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Value(cs::Result<T> result) {
-  Check(result.status());
-  return *std::move(result);
-}
-
-void Say(const std::string& text) {
-  std::printf("%s\n", text.c_str());
-  std::fflush(stdout);
-}
+constexpr int kSteps = 16;
 
 // All-reduces floats over all ranks of a context's world, step by step.
 class Reducer {
@@ -76,7 +64,7 @@ class Reducer {
 
   // What the last element of all ranks' gradients is in sum, if this rank has
   // `value`.
-  cs::Status Step(float value, float* sum) {
+  cs::Status Run(float value, float* sum) {
     (void)session_.StepBegin();
     (void)session_.Before(backward_);
     gradient_.back() = value;
@@ -95,27 +83,6 @@ class Reducer {
   cs::Plan plan_;
   cs::Session session_;
 };
-
-void Work(Reducer* reducer, int num_steps) {
-  for (int t = 0; t < num_steps; ++t) {
-    float sum = 0;
-    Check(reducer->Step(1, &sum));
-    if (sum == 2) continue;
-    std::fprintf(stderr, "the sum of 1 and 1 is %g\n",
-                 static_cast<double>(sum));
-    std::exit(1);
-  }
-}
-
-// Both ranks of a pair end in the same step, once either has had enough.
-void WorkFor(Seconds time, Reducer* reducer) {
-  const auto end = std::chrono::steady_clock::now() + time;
-  float has_enough = 0;
-  while (has_enough == 0) {
-    const bool enough = std::chrono::steady_clock::now() > end;
-    Check(reducer->Step(enough ? 1 : 0, &has_enough));
-  }
-}
 
 // What all ranks of the job are told that want something of all.
 std::string AskAll(commsched_context_t* context) {
@@ -145,12 +112,12 @@ int main(int argc, char** argv) {
   const int32_t first = world.rank() / 2 * 2;
   const cs::Context pair = Value(job.Split({first, first + 1}, "pair"));
   Reducer of_pair(pair);
-  Work(&of_pair, 16);
+  Work(&of_pair, kSteps, 2);
   Say("at work");
   if (first == 2) {
     float sum = 0;
     cs::Status status;
-    while (status.ok()) status = of_pair.Step(1, &sum);
+    while (status.ok()) status = of_pair.Run(1, &sum);
     Say("pair: " + status.ToString());
     return 0;
   }
@@ -159,9 +126,9 @@ int main(int argc, char** argv) {
   {
     const cs::Context again = Value(job.Split({1, 0}, "again"));
     Reducer of_again(again);
-    Work(&of_again, 16);
+    Work(&of_again, kSteps, 2);
   }
-  Work(&of_pair, 16);
+  Work(&of_pair, kSteps, 2);
   Say("pair: OK");
   return 0;
 }
