@@ -1,7 +1,10 @@
 #include "abort.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 
 namespace commsched::nccl {
 namespace {
@@ -10,26 +13,50 @@ namespace {
 // lost or stopped, and those that have not failed.
 constexpr int64_t kMostForMembersNs = int64_t{1} * 1000 * 1000 * 1000;
 
+// How long this waits for a launch that is under way, and how often it looks.
+constexpr int64_t kMostForLaunchNs = int64_t{1} * 1000 * 1000 * 1000;
+constexpr std::chrono::milliseconds kLookEach(1);
+
+using Comms = std::vector<std::shared_ptr<Comm>>;
+
 // What was taken, and NCCL's, in the same order.
 struct Taken {
-  std::vector<std::shared_ptr<Comm>> comms;
+  Comms comms;
   std::vector<ncclComm_t> handles;
-  std::vector<std::shared_ptr<Comm>> without;  // That have none.
+  Comms without;  // That have none.
+  // In whose launch a thread is caught, and theirs.
+  Comms caught;
+  std::vector<ncclComm_t> caught_handles;
 
-  bool any_in_graphs() const {
-    return std::any_of(comms.begin(), comms.end(), [](const auto& comm) {
-      return comm->may_be_in_graphs();
-    });
+  void Add(const std::shared_ptr<Comm>& comm, ncclComm_t handle) {
+    (handle == nullptr ? without : comms).push_back(comm);
+    if (handle != nullptr) handles.push_back(handle);
   }
 };
 
-Taken Take(const std::vector<std::shared_ptr<Comm>>& comms) {
+bool AnyInGraphs(const Comms& comms) {
+  return std::any_of(comms.begin(), comms.end(),
+                     [](const auto& comm) { return comm->may_be_in_graphs(); });
+}
+
+// Takes them once no launch is under way; if they are to be revoked, without
+// those whose launch takes longer than is waited for.
+Taken Take(Rank* rank, const Comms& comms, bool revokes) {
   Taken taken;
+  const int64_t deadline_ns = rank->NowNs() + kMostForLaunchNs;
   for (const std::shared_ptr<Comm>& comm : comms) {
     ncclComm_t handle = nullptr;
-    if (!comm->Take(&handle)) continue;
-    (handle == nullptr ? taken.without : taken.comms).push_back(comm);
-    if (handle != nullptr) taken.handles.push_back(handle);
+    bool is_mine = false;
+    while (!comm->TryTake(&is_mine, &handle)) {
+      ncclComm_t const caught = comm->launching();
+      if (revokes && caught != nullptr && rank->NowNs() > deadline_ns) {
+        taken.caught.push_back(comm);
+        taken.caught_handles.push_back(caught);
+        break;
+      }
+      std::this_thread::sleep_for(kLookEach);
+    }
+    if (is_mine) taken.Add(comm, handle);
   }
   return taken;
 }
@@ -41,10 +68,30 @@ void Check(Rank* rank, const char* call, ncclResult_t result) {
 }
 
 template <typename Call>
-void InGroup(Rank* rank, const Taken& taken, const Call& call) {
+void InGroup(Rank* rank, const std::vector<ncclComm_t>& handles,
+             const Call& call) {
   Check(rank, "ncclGroupStart", rank->library().GroupStart());
-  for (ncclComm_t handle : taken.handles) call(handle);
+  for (ncclComm_t handle : handles) call(handle);
   Check(rank, "ncclGroupEnd", rank->library().GroupEnd());
+}
+
+// Of those that were caught, too, whose launches return by it.
+void Revoke(Rank* rank, const Taken& taken) {
+  std::vector<ncclComm_t> handles = taken.handles;
+  handles.insert(handles.end(), taken.caught_handles.begin(),
+                 taken.caught_handles.end());
+  if (handles.empty()) return;
+  InGroup(rank, handles, [&](ncclComm_t handle) {
+    Check(rank, "ncclCommRevoke",
+          rank->library().CommRevoke(handle, /*flags=*/0));
+  });
+}
+
+void TakeCaught(Taken* taken) {
+  for (const std::shared_ptr<Comm>& comm : std::exchange(taken->caught, {})) {
+    ncclComm_t handle = nullptr;
+    if (comm->Take(&handle)) taken->Add(comm, handle);
+  }
 }
 
 void SayEnded(const Taken& taken) {
@@ -66,18 +113,19 @@ void AwaitMembers(Rank* rank, const Taken& taken) {
 
 }  // namespace
 
-void AbortAll(Rank* rank, const std::vector<std::shared_ptr<Comm>>& comms) {
+void AbortAll(Rank* rank, const Comms& comms) {
   const Library& library = rank->library();
-  const Taken taken = Take(comms);
-  const bool revokes = library.CommRevoke != nullptr && !taken.any_in_graphs();
-  if (revokes && !taken.handles.empty()) {
-    InGroup(rank, taken, [&](ncclComm_t handle) {
-      Check(rank, "ncclCommRevoke", library.CommRevoke(handle, /*flags=*/0));
-    });
+  bool revokes = library.CommRevoke != nullptr && !AnyInGraphs(comms);
+  Taken taken = Take(rank, comms, revokes);
+  // A launch has perhaps been captured meanwhile.
+  revokes = revokes && !AnyInGraphs(taken.comms) && !AnyInGraphs(taken.caught);
+  if (revokes) Revoke(rank, taken);
+  TakeCaught(&taken);
+  if (revokes) {
     SayEnded(taken);
     AwaitMembers(rank, taken);
   }
-  InGroup(rank, taken, [&](ncclComm_t handle) {
+  InGroup(rank, taken.handles, [&](ncclComm_t handle) {
     Check(rank, "ncclCommAbort", library.CommAbort(handle));
   });
   if (!revokes) SayEnded(taken);

@@ -24,8 +24,10 @@ namespace commsched::nccl {
 // communicator ends the process (docs/devices.md).
 //
 // A launch that is under way is waited for first, since it goes on using its
-// communicator; the warm-up leaves it no connection to wait for, and for memory
-// it waits without it.
+// communicator. NCCL may keep it for ever, where a member is lost that it has
+// just begun to connect; so after a second it is revoked beside the launch,
+// which has NCCL return (seen on an H200 of a thread that a full queue held).
+// An older NCCL has nothing for that, and the abort waits.
 void AbortAll(Rank* rank, const std::vector<std::shared_ptr<Comm>>& comms);
 
 }  // namespace commsched::nccl

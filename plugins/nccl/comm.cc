@@ -76,6 +76,7 @@ Comm::Comm(Rank* rank, const commsched_comm_desc_t& desc)
       in_any_order_(IsInAnyOrder(desc)) {
   // A communicator that does not block would put kernels behind our events.
   config_.blocking = 1;
+  ranks_.assign(desc.ranks, desc.ranks + desc.size);
   for (int member = 0; member < size_; ++member) {
     if (member == group_rank_ || !rank->IsOnHost(desc.ranks[member])) continue;
     on_host_.push_back(member);
@@ -241,16 +242,28 @@ Outcome Comm::Connect(const ncclUniqueId& id, cudaStream_t stream) {
                stream);
 }
 
-// The kernel that barriers are connects them, too.
+// The sum of one element that barriers are connects them, too.
 Outcome Comm::Agree(bool mine, cudaStream_t stream) {
   Outcome outcome = library_.CheckCuda(
       "cudaMemsetAsync",
       library_.cuda.MemsetAsync(barrier_.address, mine ? kYesByte : 0,
                                 sizeof(float), stream));
   if (!outcome.ok()) return outcome;
-  return Check("ncclAllReduce",
-               library_.AllReduce(barrier_.address, barrier_.address, 1,
-                                  ncclFloat, ncclSum, comm_, stream));
+  outcome = Check("ncclAllReduce",
+                  library_.AllReduce(barrier_.address, barrier_.address, 1,
+                                     ncclFloat, ncclSum, comm_, stream));
+  if (!outcome.ok()) return outcome;
+  commsched_member_t member = {};
+  member.count = 1;
+  commsched_launch_t sum = {};
+  sum.struct_size = sizeof(sum);
+  sum.kind = COMMSCHED_ALL_REDUCE;
+  sum.num_members = 1;
+  sum.members = &member;
+  const std::lock_guard<std::mutex> lock(mu_);
+  warmed_up_.Learn(WarmUp::Of(
+      &sum, 1, size_, [](const auto&) { return false; }, warmed_up_));
+  return outcome;
 }
 
 bool Comm::has_agreed() const {
@@ -443,6 +456,19 @@ bool Comm::MarkAborted(commsched_status_t status, const std::string& why) {
 bool Comm::Take(ncclComm_t* out_comm) {
   const std::lock_guard<std::mutex> look(look_mu_);
   const std::lock_guard<std::mutex> lock(mu_);
+  return TakeLocked(out_comm);
+}
+
+bool Comm::TryTake(bool* out_is_mine, ncclComm_t* out_comm) {
+  const std::unique_lock<std::mutex> look(look_mu_, std::try_to_lock);
+  if (!look.owns_lock()) return false;
+  const std::unique_lock<std::mutex> lock(mu_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  *out_is_mine = TakeLocked(out_comm);
+  return true;
+}
+
+bool Comm::TakeLocked(ncclComm_t* out_comm) {
   // One that is being joined is ended by who joins it.
   if (state_ == State::kJoining || state_ == State::kLeaving ||
       state_ == State::kGone) {

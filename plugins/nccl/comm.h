@@ -23,6 +23,9 @@ namespace commsched::nccl {
 // has been told which launches to expect, after a launch of each class of them
 // (warm_up.h): the first use of a connection makes it, and waits for the peer.
 //
+// A launch that was not expected, and has something to connect, has members say
+// first what they are about to launch (first_launch.cc).
+//
 // One that members make in any order has a thread of its own to join on, which
 // calls NCCL once all have come, and has all of them connected for messages.
 //
@@ -59,6 +62,13 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // never made, and has to abort or destroy it and then call Left(). False:
   // another thread owns it. Waits for a launch that is under way.
   bool Take(ncclComm_t* out_comm);
+  // Likewise, but waits for nobody. False: a launch is under way, or a look.
+  bool TryTake(bool* out_is_mine, ncclComm_t* out_comm);
+  // NCCL's communicator, while a launch is under way: it stays until somebody
+  // takes it. Else null.
+  ncclComm_t launching() const {
+    return launching_.load(std::memory_order_relaxed);
+  }
   // Whether graphs may have launches of it; for good once it was taken.
   bool may_be_in_graphs() const {
     return has_streams_.load(std::memory_order_relaxed);
@@ -105,6 +115,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
     void* handle = nullptr;  // NCCL's; null: it is not.
   };
 
+  bool TakeLocked(ncclComm_t* out_comm);  // With both locks.
   void Join(const ncclUniqueId& id);
   // Of one that is made in any order, on a thread of its own: once all members
   // have come.
@@ -136,6 +147,13 @@ class Comm : public std::enable_shared_from_this<Comm> {
   void EndJoin();
   void FinishJoin(Outcome outcome);
   void Leave();
+  // first_launch.cc
+  // Waits for the members that `launch` connects to launch it, too, if any are
+  // to be connected. Lets go of `lock`, which holds mu_, meanwhile.
+  Outcome MeetForFirst(const commsched_launch_t& launch,
+                       std::unique_lock<std::mutex>* lock);
+  Outcome MeetAll(const commsched_launch_t& launch);
+  Outcome MeetPeers(const commsched_launch_t& launch);
   Outcome LaunchOnStream(const commsched_launch_t& launch, cudaStream_t stream,
                          std::unique_lock<std::mutex>* lock);
   std::string EndedKey(int member) const;
@@ -182,6 +200,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const int size_;
   const int group_rank_;
   const bool in_any_order_;
+  std::vector<int> ranks_;    // Of the world, by member. Constant.
   std::vector<int> on_host_;  // Other members there. Constant.
 
   // Held from a look at comm_ until NCCL has answered, and by who takes it
@@ -192,12 +211,14 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::condition_variable changed_;
   State state_ = State::kNoId;
   ncclComm_t comm_ = nullptr;
+  std::atomic<ncclComm_t> launching_{nullptr};  // Written with mu_.
   // An element per member, made before it is ready. Barriers use the first.
   Rank::Scratch barrier_;
   // Of the warm-up, while it lasts.
   Rank::Scratch warm_up_;
   bool is_expected_ = false;  // Expect() has been called.
   WarmUp warmed_up_;          // What it has connected.
+  uint64_t num_met_ = 0;      // Collectives that members have met for.
   // Of launches: the first one's; and whether another one had another.
   cudaStream_t stream_ = nullptr;
   bool has_stream_ = false;

@@ -52,7 +52,9 @@ Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
     return {COMMSCHED_FAILED_PRECONDITION, name_ + " is not connected"};
   }
   Outcome outcome = CheckReduction(launch);
+  if (outcome.ok()) outcome = MeetForFirst(launch, &lock);
   if (!outcome.ok()) return outcome;
+  launching_.store(comm_, std::memory_order_relaxed);
   if (MayBeInGraphs(stream)) {
     // NCCL looks at an event then, in the mode in which the thread is
     // (ncclLaunchPrepare() of NCCL 2.28).
@@ -61,6 +63,7 @@ Outcome Comm::Launch(const commsched_launch_t& launch, cudaStream_t stream) {
   } else {
     outcome = LaunchOnStream(launch, stream, &lock);
   }
+  launching_.store(nullptr, std::memory_order_relaxed);
   // Where one has been aborted meanwhile, that is why.
   if (!outcome.ok() && has_failed()) outcome = Failure();
   return outcome;

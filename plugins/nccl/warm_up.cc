@@ -33,9 +33,23 @@ uint64_t RoomOf(const commsched_launch_t& launch,
 }
 
 // NCCL picks by powers of two, more or less.
-int SizeClass(uint64_t bytes) {
-  return static_cast<int>(std::bit_width(std::min(bytes, WarmUp::kMostBytes)));
+uint64_t SizeClass(uint64_t bytes) {
+  return static_cast<uint64_t>(
+      std::bit_width(std::min(bytes, WarmUp::kMostBytes)));
 }
+
+// What comes in, in one word: the finalizer of MurmurHash3.
+class Mixer {
+ public:
+  void Add(uint64_t value) {
+    word_ = (word_ ^ value) * 0xff51afd7ed558ccd;
+    word_ ^= word_ >> 33;
+  }
+  uint64_t word() const { return word_; }
+
+ private:
+  uint64_t word_ = 0x9e3779b97f4a7c15;
+};
 
 }  // namespace
 
@@ -56,6 +70,9 @@ WarmUp WarmUp::Of(
     if (launch.kind == COMMSCHED_ALL_TO_ALL || is_in_order) {
       warm_up.AddAllPeers(size);
     }
+    if (!warm_up.classes_.insert(ClassOf(launch, size, is_in_order)).second) {
+      continue;
+    }
     // A sum in order is messages, and an all-reduce broadcasts besides.
     if (is_in_order && launch.kind != COMMSCHED_ALL_REDUCE) continue;
     warm_up.AddLaunch(launch, size, is_in_order);
@@ -69,6 +86,44 @@ void WarmUp::Learn(const WarmUp& other) {
   classes_.insert(other.classes_.begin(), other.classes_.end());
   receivers_.insert(other.receivers_.begin(), other.receivers_.end());
   senders_.insert(other.senders_.begin(), other.senders_.end());
+}
+
+bool WarmUp::Has(const commsched_launch_t& launch, int size,
+                 bool in_order) const {
+  if (launch.kind == COMMSCHED_BARRIER || launch.num_members == 0) return true;
+  if (launch.kind != COMMSCHED_SEND) {
+    return classes_.contains(ClassOf(launch, size, in_order));
+  }
+  return std::all_of(
+      launch.members, launch.members + launch.num_members,
+      [this](const commsched_member_t& member) {
+        const bool receives = member.direction == COMMSCHED_RECV;
+        return (receives ? senders_ : receivers_).contains(member.peer);
+      });
+}
+
+uint64_t WarmUp::ClassOf(const commsched_launch_t& launch, int size,
+                         bool in_order) {
+  const uint64_t element = DTypeOf(launch).bytes;
+  Mixer mixer;
+  mixer.Add(uint64_t{launch.kind} | uint64_t{launch.dtype} << 8 |
+            uint64_t{launch.reduce_op} << 16 |
+            uint64_t{in_order ? 1u : 0u} << 24);
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < launch.num_members; ++i) {
+    const commsched_member_t& member = launch.members[i];
+    const uint64_t num_counts =
+        member.counts == nullptr ? 0 : NumCounts(launch, size);
+    // Whether there is one at all is a matter of the class, too.
+    for (uint64_t c = 0; c < num_counts; ++c) {
+      mixer.Add(SizeClass(member.counts[c] * element));
+    }
+    const uint64_t elements = RoomOf(launch, member, size);
+    total += elements;
+    mixer.Add(SizeClass(elements * element));
+  }
+  mixer.Add(SizeClass(total * element));
+  return mixer.word();
 }
 
 void WarmUp::AddTransfers(const commsched_launch_t& launch) {
@@ -91,34 +146,22 @@ void WarmUp::AddLaunch(const commsched_launch_t& launch, int size,
   const uint64_t element = DTypeOf(launch).bytes;
   const uint64_t most = kMostBytes / element;
   const auto n = static_cast<uint64_t>(size);
-  std::vector<int> key = {static_cast<int>(launch.kind),
-                          static_cast<int>(launch.dtype),
-                          static_cast<int>(launch.reduce_op), in_order ? 1 : 0};
   Representative made = {launch, {}, {}, in_order};
-  uint64_t total = 0;
   uint64_t room = 0;
   for (uint32_t i = 0; i < launch.num_members; ++i) {
     commsched_member_t member = launch.members[i];
     std::vector<uint64_t> counts;
     if (member.counts != nullptr) {
       counts.assign(member.counts, member.counts + NumCounts(launch, size));
-      for (uint64_t& each : counts) {
-        // Whether there is one at all is a matter of the class, too.
-        key.push_back(SizeClass(each * element));
-        each = std::min(each, most / n);
-      }
+      for (uint64_t& each : counts) each = std::min(each, most / n);
     }
     const uint64_t elements = RoomOf(launch, member, size);
-    total += elements;
-    key.push_back(SizeClass(elements * element));
     member.count =
         std::min(member.count, elements == member.count ? most : most / n);
     room = std::max(room, std::min(elements, most));
     made.members.push_back(member);
     made.counts.push_back(std::move(counts));
   }
-  key.push_back(SizeClass(total * element));
-  if (!classes_.insert(std::move(key)).second) return;
   half_bytes_ = std::max(half_bytes_, (room * element + 255) / 256 * 256);
   representatives_.push_back(std::move(made));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "commsched/plugin.h"
@@ -31,6 +32,9 @@ class WarmUp {
       const commsched_launch_t* launches, uint32_t num_launches, int size,
       const std::function<bool(const commsched_launch_t&)>& in_order,
       const WarmUp& known);
+  // Whether what `launch` needs is connected, as far as this knows. Allocates
+  // nothing.
+  bool Has(const commsched_launch_t& launch, int size, bool in_order) const;
   // Knows from now on what `other` connects, and has none of it to do.
   void Learn(const WarmUp& other);
 
@@ -53,12 +57,15 @@ class WarmUp {
   }
 
  private:
+  // The kind, sizes, type and reduction of a collective, in one word.
+  static uint64_t ClassOf(const commsched_launch_t& launch, int size,
+                          bool in_order);
   void AddTransfers(const commsched_launch_t& launch);
   void AddAllPeers(int size);
   void AddLaunch(const commsched_launch_t& launch, int size, bool in_order);
 
   std::vector<Representative> representatives_;
-  std::set<std::vector<int>> classes_;  // Of those.
+  std::unordered_set<uint64_t> classes_;  // Of collectives.
   std::set<int> receivers_, senders_;
   uint64_t half_bytes_ = 0;  // Of inputs, and of outputs.
 };

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "commsched/plugin.h"
+#include "support/launch_entry.h"
 
 namespace commsched::ucx {
 
@@ -19,7 +20,7 @@ struct LaunchReport {
 
   uint64_t begin = 0;  // The number of the first.
   uint32_t count = 0;
-  uint32_t launches[kMost] = {};  // LaunchLog::EntryOf()
+  uint32_t launches[kMost] = {};  // LaunchEntry
 
   uint64_t end() const { return begin + count; }
 };
@@ -29,11 +30,8 @@ class LaunchLog {
  public:
   static constexpr uint64_t kKept = 256;
 
-  // Kind, type and, where it has them, reduction, order and root.
-  static uint32_t EntryOf(const commsched_launch_t& launch);
-
   void Add(const commsched_launch_t& launch) {
-    entries_[num_++ % kKept] = EntryOf(launch);
+    entries_[num_++ % kKept] = LaunchEntry::Of(launch);
   }
   uint64_t num() const { return num_; }
 

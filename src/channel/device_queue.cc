@@ -262,15 +262,17 @@ absl::StatusOr<uint64_t> DeviceQueue::Enqueue(DeviceLine* line,
   if (launch->has_input) {
     stream->Record(launch->input.get(), launch->generation);
   }
-  if (Admit(line, launch, /*is_first=*/false) ||
-      (RetireEnded(line) && Admit(line, launch, /*is_first=*/false))) {
-    Post(line, launch);
-  } else {
+  const bool has_room =
+      Admit(line, launch, /*is_first=*/false) ||
+      (RetireEnded(line) && Admit(line, launch, /*is_first=*/false));
+  if (!has_room) {
     MutexLock lock(&mu_);
     line->queued.Append(launch);
     ++num_queued_;
   }
+  // Before the call, which may wait for other ranks.
   WakeMonitor();
+  if (has_room) Post(line, launch);
   return number;
 }
 

@@ -45,6 +45,8 @@ struct FaultRules {
   bool has_tags = true;
   // Else all that differs is found at the deadline.
   bool compares = true;
+  // What else is under way in the world ends with it.
+  bool ends_world = false;
 };
 
 struct RandomFault {
@@ -55,7 +57,8 @@ struct RandomFault {
   // Ranks of the group that may be blamed: those that others wait for in vain.
   // Sends and receives that do not meet are matter of both.
   std::vector<int> guilty;
-  bool compares = true;  // FaultRules
+  bool compares = true;     // FaultRules
+  bool ends_world = false;  //
 
   bool waits_for_deadline() const {
     return !compares || kind >= FaultKind::kMissing;
@@ -178,6 +181,7 @@ inline RandomFault InsertFault(std::mt19937_64* random, RandomProgram* program,
   fault.kind = static_cast<FaultKind>(
       pick(group.size() > 2 ? kNumFaults : kNumFaults - 1));
   fault.compares = rules.compares;
+  fault.ends_world = rules.ends_world;
   if (!rules.has_tags && fault.kind == FaultKind::kOtherTag) {
     fault.kind = FaultKind::kNoSend;
   }

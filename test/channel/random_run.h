@@ -263,6 +263,9 @@ class RandomRun {
     const absl::Status before = RunLine(line, line->fault_at, seed);
     Meet(&num_before_fault_, program_.groups[line->group].size());
     RETURN_IF_ERROR(before);
+    if (fault_->ends_world) {
+      EXPECT_TRUE(Await([&] { return num_ended_.load() == NumOthers(); }));
+    }
     for (size_t i = line->fault_at; i < line->ops.size(); ++i) {
       if (!Submit(line, i).ok()) break;
     }
@@ -274,6 +277,18 @@ class RandomRun {
     MutexLock lock(&mu_);
     failures_[line->rank] = line->channel->status();
     return absl::OkStatus();
+  }
+
+  // Threads that have nothing to do with the fault, of all ranks.
+  int NumOthers() const {
+    int num = 0;
+    for (const std::vector<int>& world : program_.worlds) {
+      num += static_cast<int>(world.size());
+    }
+    for (size_t g = 0; g < program_.groups.size(); ++g) {
+      if (g != fault_->group) num += program_.groups[g].size();
+    }
+    return num;
   }
 
   // Rank r writes r + 1 into all gradients.
@@ -316,15 +331,21 @@ class RandomRun {
       const size_t i = threads.size();
       threads.emplace_back([&, i] {
         const uint64_t seed = seed_ + line.group + static_cast<uint64_t>(rank);
-        statuses[i] = line.fault_at == SIZE_MAX
-                          ? RunLine(&line, line.ops.size(), seed)
-                          : RunFaultyLine(&line, seed);
+        if (line.fault_at != SIZE_MAX) {
+          statuses[i] = RunFaultyLine(&line, seed);
+          return;
+        }
+        statuses[i] = RunLine(&line, line.ops.size(), seed);
+        ++num_ended_;
       });
     }
     for (const Place& place : opened.places) {
       if (!status.ok()) break;
       const size_t i = threads.size();
-      threads.emplace_back([&, i] { statuses[i] = RunSession(place); });
+      threads.emplace_back([&, i] {
+        statuses[i] = RunSession(place);
+        ++num_ended_;
+      });
     }
     for (std::thread& thread : threads) thread.join();
     absl::Status all = status;
@@ -341,6 +362,7 @@ class RandomRun {
 
   std::vector<Opened> open_;  // by rank
   std::atomic<int> num_before_fault_{0};
+  std::atomic<int> num_ended_{0};  // Of NumOthers().
   std::atomic<int> num_over_{0};
   Mutex mu_;
   std::map<int, absl::Status> failures_;

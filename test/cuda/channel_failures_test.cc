@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -151,6 +152,92 @@ TEST(CudaChannelFailureTest, AFailureFinishesEveryRequestOnce) {
     }
     return absl::OkStatus();
   }));
+}
+
+// Each is the first of its kind and type, which has NCCL connect the members
+// and wait for all of them in that call.
+TEST(CudaChannelFailureTest, OtherFirstLaunchesOnAnotherRankAreNamed) {
+  DeviceChannels rig(3);
+  const Memory memory = Ones(rig);
+  const auto statuses =
+      RunToFailure(rig, [&](Channel& channel, int rank) -> absl::Status {
+        const DeviceFloats& data = *memory[static_cast<size_t>(rank)];
+        ChannelOp op = OpOf(rank == 2 ? COMMSCHED_BROADCAST : COMMSCHED_REDUCE,
+                            data.at(), data.at(), 1);
+        op.dtype = COMMSCHED_I32;
+        return RunOp(channel, op);
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Text(status), HasSubstr("rank 2 has kind broadcast, rank 0 has "
+                                        "kind reduce"));
+  }
+}
+
+TEST(CudaChannelFailureTest, AFirstLaunchThatOneRankDoesNotMakeIsNamed) {
+  DeviceChannels rig(2);
+  const Memory memory = Ones(rig);
+  const auto statuses =
+      RunToFailure(rig, [&](Channel& channel, int rank) -> absl::Status {
+        if (rank == 1) return absl::OkStatus();
+        ChannelOp op =
+            OpOf(COMMSCHED_ALL_REDUCE, memory[0]->at(), memory[0]->at(), 1);
+        op.dtype = COMMSCHED_I32;
+        return RunOp(channel, op);
+      });
+  EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(Text(statuses[0]),
+              HasSubstr("launch #1 all_reduce of the channel "
+                        "on axis dp is not complete"));
+}
+
+// The other one waits in NCCL to be connected.
+TEST(CudaChannelFailureTest, AFirstLaunchThatFailsOnOneRankHoldsUpNobody) {
+  DeviceChannels rig(2);
+  const Memory memory = Ones(rig);
+  const auto statuses =
+      RunToFailure(rig, [&](Channel& channel, int rank) -> absl::Status {
+        RETURN_IF_ERROR(rig.Meet(rank, "made"));
+        if (rank == 0) fake_gpu_fail("ncclAllReduce", 1, 2);
+        RETURN_IF_ERROR(rig.Meet(rank, "one is to fail"));
+        const DeviceFloats& data = *memory[static_cast<size_t>(rank)];
+        ChannelOp op = OpOf(COMMSCHED_ALL_REDUCE, data.at(), data.at(), 1);
+        op.dtype = COMMSCHED_I32;
+        return RunOp(channel, op);
+      });
+  for (const absl::Status& status : statuses) {
+    EXPECT_THAT(Text(status), HasSubstr("ncclAllReduce"));
+  }
+}
+
+// As where a member is lost that NCCL has just begun to connect.
+TEST(CudaChannelFailureTest, ALaunchThatNcclDoesNotReturnFromIsRevoked) {
+  const int version = fake_nccl_version(0);
+  fake_nccl_version(version);
+  if (version < 22807) GTEST_SKIP() << "it has no ncclCommRevoke";
+  DeviceChannels rig(2);
+  const Memory memory = Ones(rig);
+  const uint64_t before = fake_gpu_num_calls("ncclCommRevoke");
+  std::thread frees([&] {
+    EXPECT_TRUE(test::Await(
+        [&] { return fake_gpu_num_calls("ncclCommRevoke") > before; }));
+    fake_gpu_hold("");
+  });
+  const auto statuses =
+      RunToFailure(rig, [&](Channel& channel, int rank) -> absl::Status {
+        RETURN_IF_ERROR(rig.Meet(rank, "made"));
+        if (rank == 0) fake_gpu_hold("ncclAllReduce");
+        RETURN_IF_ERROR(rig.Meet(rank, "held"));
+        const DeviceFloats& data = *memory[static_cast<size_t>(rank)];
+        return RunOp(channel,
+                     OpOf(COMMSCHED_ALL_REDUCE, data.at(), data.at(), 1));
+      });
+  frees.join();
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(Text(status), HasSubstr("launch #1 all_reduce of the channel "
+                                        "on axis dp is not complete"));
+  }
 }
 
 // NCCL has both wait for a receive, for ever.
@@ -371,21 +458,20 @@ TEST(CudaChannelFailureTest, ALaunchThatNcclRefusesFailsAllMembers) {
         const DeviceFloats& data = *memory[static_cast<size_t>(rank)];
         RETURN_IF_ERROR(
             RunOp(channel, OpOf(COMMSCHED_BARRIER, nullptr, nullptr, 0)));
-        if (rank == 1) fake_gpu_fail("ncclAllGather", 1, 1);
+        if (rank == 1) fake_gpu_fail("ncclAllReduce", 1, 1);
         if (rank == 0) {
           EXPECT_TRUE(test::Await([&] { return !channel.status().ok(); }));
           return channel.status();
         }
-        DeviceFloats all(rig.device(rank), std::vector<float>(2));
         const absl::Status status =
-            RunOp(channel, OpOf(COMMSCHED_ALL_GATHER, data.at(), all.at(), 1));
+            RunOp(channel, OpOf(COMMSCHED_ALL_REDUCE, data.at(), data.at(), 1));
         fake_gpu_fail("", 0, 0);
         return status;
       });
   EXPECT_THAT(Text(statuses[1]),
-              AllOf(HasSubstr("launch #2 all_gather of the channel on axis dp"),
-                    HasSubstr("ncclAllGather")));
-  EXPECT_THAT(Text(statuses[0]), HasSubstr("rank 1: launch #2 all_gather"));
+              AllOf(HasSubstr("launch #2 all_reduce of the channel on axis dp"),
+                    HasSubstr("ncclAllReduce")));
+  EXPECT_THAT(Text(statuses[0]), HasSubstr("rank 1: launch #2 all_reduce"));
 }
 
 }  // namespace

@@ -2,13 +2,19 @@
 // stand-in devices: test/channel/random_run.h says what of them must end, and
 // how.
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "session/backend_model.h"
+#include "test/channel/random_fault.h"
 #include "test/channel/random_program.h"
 #include "test/channel/random_run.h"
 #include "test/cuda/device_channels.h"
@@ -24,9 +30,13 @@ using test::DeviceMemory;
 using test::FakeDevice;
 using test::OnDevice;
 using test::ProgramPlace;
+using test::RandomFault;
+using test::RandomGroup;
 using test::RandomProgram;
 using test::RandomRun;
 using test::RankOp;
+using testing::HasSubstr;
+using testing::IsSubsetOf;
 
 // Ranks on a device each. Every group and session has a lane of its own, since
 // their threads launch in any order.
@@ -90,9 +100,10 @@ class DevicePlace : public ProgramPlace {
   std::vector<std::shared_ptr<void>> memory_ ABSL_GUARDED_BY(mu_);
 };
 
-// So many programs at a scale of 100; 400 at 1,000, which scripts/test --all
-// runs.
+// So many programs at a scale of 100; 500 in all at 1,000, which
+// scripts/test --all runs.
 constexpr int kNumLegal = 40;
+constexpr int kNumFaulty = 10;
 
 TEST(CudaChannelPropertyTest, RandomProgramsEndWithWhatTheyShould) {
   const int cases = test::PropertyCases(kNumLegal);
@@ -104,6 +115,43 @@ TEST(CudaChannelPropertyTest, RandomProgramsEndWithWhatTheyShould) {
     DevicePlace where(program.size);
     RandomRun run(&where, seed, std::move(program));
     ASSERT_OK(run.Run());
+    if (HasFailure()) return;
+  }
+}
+
+// Members compare what they launch first. Else NCCL compares nothing: what
+// differs is waited for, and who has waited for too long says for what.
+TEST(CudaChannelPropertyTest, WhoDoesOtherwiseHoldsUpItsGroupAlone) {
+  const int cases = test::PropertyCases(kNumFaulty);
+  for (int i = 0; i < cases; ++i) {
+    const uint64_t seed = test::PropertySeed() + static_cast<uint64_t>(i);
+    RandomProgram program = test::ProgramOf(seed);
+    std::mt19937_64 random(~seed);
+    const RandomFault fault = test::InsertFault(
+        &random, &program,
+        {.has_tags = false, .compares = false, .ends_world = true});
+    const RandomGroup group = program.groups[fault.group];
+    SCOPED_TRACE(absl::StrCat(
+        DescribeSeed(seed), ": ", test::FaultName(fault.kind), " of rank ",
+        fault.culprit, " of ", group.size(), " of group ", fault.group));
+    DevicePlace where(program.size);
+    RandomRun run(&where, seed, std::move(program), fault);
+    ASSERT_OK(run.Run());
+    std::set<int> guilty;
+    for (int rank : fault.guilty) {
+      guilty.insert(group.ranks[static_cast<size_t>(rank)]);
+    }
+    ASSERT_EQ(run.failures().size(), group.ranks.size());
+    for (const auto& [rank, failure] : run.failures()) {
+      const std::string message(failure.message());
+      SCOPED_TRACE(absl::StrCat("rank ", rank, ": ", message));
+      const std::string axis = absl::StrCat("axis axis", fault.group);
+      EXPECT_THAT(message,
+                  failure.code() == absl::StatusCode::kDeadlineExceeded
+                      ? HasSubstr(absl::StrCat("of the channel on ", axis))
+                      : HasSubstr(absl::StrCat(axis, ", a first launch: ")));
+      EXPECT_THAT(test::Blamed(message), IsSubsetOf(guilty));
+    }
     if (HasFailure()) return;
   }
 }

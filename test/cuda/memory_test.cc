@@ -422,13 +422,14 @@ TEST_F(CudaMemoryTest, AnAbortEndsALaunchThatWaitsForMemory) {
   GpuRig rig(kRanks, step.graph(), {});
   RunRanks(kRanks, [&](int rank) {
     const std::shared_ptr<Device> device = test::FakeDevice(rank);
-    // Ahead of what the warm-up leaves.
-    constexpr uint64_t kMore = 16 * kCount;
+    // What the warm-up does as one, and more than it leaves memory for.
+    constexpr uint64_t kLarge = (uint64_t{32} << 20) / sizeof(float);
+    constexpr uint64_t kMore = 4 * kLarge;
     const test::DeviceMemory data(device, kMore * sizeof(float));
     const auto stream = device->CreateSideStream().value();
-    BareComm comm(rig.world().get(), rank, kCount / 2);
+    BareComm comm(rig.world().get(), rank, kLarge);
     if (rank == 1) return absl::OkStatus();
-    comm.AllReduceInOrder(data.address(), kCount / 2, stream.get());
+    comm.AllReduceInOrder(data.address(), kLarge, stream.get());
     EXPECT_TRUE(Await([] { return fake_nccl_num_running() != 0; }));
     fake_gpu_malloc_waits(1);
     const uint64_t before = fake_gpu_num_calls("cuMemAlloc");
