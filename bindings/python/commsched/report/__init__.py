@@ -1,0 +1,1 @@
+"""What a training script's communication cost, and what to do about it."""
