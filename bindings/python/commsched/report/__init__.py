@@ -1,1 +1,7 @@
 """What a training script's communication cost, and what to do about it."""
+
+from __future__ import annotations
+
+from .session import Report, report
+
+__all__ = ["Report", "report"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import statistics
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from . import intervals
 from .analysis import Name, RankStep, Run
@@ -15,6 +15,7 @@ from .model import NONE, Collective
 
 LEAST_GAIN = 0.01  # Of the step; less is not worth a line.
 _COMMON = 0.5  # Of the steps and ranks must show it.
+_LEAST_SHARE = 0.1  # Of merged collectives' time must be saved.
 Call = Tuple[Name, Match, Collective]
 
 
@@ -60,20 +61,13 @@ def _of_step(
         gain = min((len(calls) - 1) * latency, exposed)
         yield "merge", tuple(name for name, _, _ in calls), gain
     for call in step.calls:
-        name, _, row = call
-        link = links.get(row.group)
-        if link is not None:
-            gain = _gain_of_split(step, call, link)
-            if gain > 0:
-                yield "split", (name,), gain
-        if row.ready != NONE and row.ready < row.issued:
-            ready = max(row.ready, step.begin)
-            hidden = intervals.length(
-                intervals.clip(step.compute, ready, row.issued)
-            )
-            gain = min(hidden, _exposed(step, name))
-            if gain > 0:
-                yield "sooner", (name,), gain
+        link = links.get(call[2].group)
+        gain = _gain_of_split(step, call, link) if link is not None else 0
+        if gain > 0:
+            yield "split", (call[0],), gain
+    waiting = [c for c in step.calls if NONE != c[2].ready < c[2].issued]
+    if waiting:
+        yield "sooner", tuple(name for name, _, _ in waiting), _hidden(step, waiting)
 
 
 def _exposed(step: RankStep, name: Name) -> int:
@@ -81,25 +75,46 @@ def _exposed(step: RankStep, name: Name) -> int:
     return sum(c.link_ns for c in step.causes if c.name == name)
 
 
+def _hidden(step: RankStep, calls: Sequence[Call]) -> int:
+    """Exposed time of `calls` that their ranks' compute could have covered."""
+    gain = 0
+    for name, _, row in calls:
+        ready = max(row.ready, step.begin)
+        after = intervals.clip(step.compute, ready, row.issued)
+        gain += min(intervals.length(after), _exposed(step, name))
+    first = max(min(row.ready for _, _, row in calls), step.begin)
+    last = max(row.issued for _, _, row in calls)
+    return min(gain, intervals.length(intervals.clip(step.compute, first, last)))
+
+
 def _back_to_back(
     step: RankStep, links: Dict[str, Link]
 ) -> Iterator[List[Call]]:
-    """Yields runs of small collectives with nothing to speak of between."""
+    """Yields runs of collectives with no compute to speak of between them, of
+    whose time latencies are a part worth saving.
+    """
     run: List[Call] = []
     for call in step.calls:
-        row = call[2]
-        link = links.get(row.group)
-        small = link is not None and link.latency_ns > 0 and (
-            wire_bytes(row, len(call[1].members)) / link.bytes_per_s * 1e9
-            < link.latency_ns
-        )
-        if run and not (small and link and _joins(step, run[-1], call, link)):
-            if len(run) > 1:
-                yield run
+        link = links.get(call[2].group)
+        if run and not (link and _joins(step, run[-1], call, link)):
+            yield from _worth_merging(run, links)
             run = []
-        if small:
+        if link is not None:
             run.append(call)
-    if len(run) > 1:
+    yield from _worth_merging(run, links)
+
+
+def _worth_merging(
+    run: List[Call], links: Dict[str, Link]
+) -> Iterator[List[Call]]:
+    if len(run) < 2:
+        return
+    link = links[run[0][2].group]
+    took = sum(
+        link.duration_ns(wire_bytes(row, len(found.members)))
+        for _, found, row in run
+    )
+    if (len(run) - 1) * link.latency_ns >= _LEAST_SHARE * took:
         yield run
 
 
@@ -152,7 +167,12 @@ def _text(
         )
     if action == "split":
         return f"split {first} ({size(total)}), or make it smaller: {up_to}"
-    return f"issue {first} ({size(total)}) once its data is ready: {up_to}"
+    if len(names) == 1:
+        return f"issue {first} ({size(total)}) once its data is ready: {up_to}"
+    return (
+        f"issue {len(names)} collectives ({size(total)} in all; the first is"
+        f" {first}), each once its data is ready: {up_to}"
+    )
 
 
 def size(count: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import statistics
-from typing import Any, Callable, Dict, Iterable, List
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import intervals
 from .analysis import Name, RankStep, Run
@@ -49,8 +49,8 @@ class LateFigures:
 
     rank: int
     held_ns: float  # Exposed time of the others, per step, their mean.
-    worst: str  # The collective at which it was the latest,
-    worst_late_ns: float  # and by how much after the last but one.
+    where: str  # The first collective of the step to which it came late,
+    late_ns: float  # and by how much after the last but one.
 
 
 @dataclasses.dataclass
@@ -166,7 +166,7 @@ def _late_figures(run: Run) -> List[LateFigures]:
             by_name.setdefault(arrival.name, []).append(arrival.late_ns)
     figures = []
     for rank, per_step in held.items():
-        name, late = _worst(arrivals.get(rank, {}), len(run.steps))
+        name, late = _first_late(arrivals.get(rank, {}), len(run.steps))
         figures.append(
             LateFigures(
                 rank,
@@ -178,19 +178,20 @@ def _late_figures(run: Run) -> List[LateFigures]:
     return sorted(figures, key=lambda f: -f.held_ns)
 
 
-def _worst(
+def _first_late(
     by_name: Dict[Name, List[int]], steps: int
-) -> tuple[Name | None, float]:
-    """Steps in which the rank was not the last count as 0."""
-
-    def middle(late: Iterable[int]) -> float:
-        values = list(late)
-        return statistics.median(values + [0] * max(steps - len(values), 0))
-
+) -> Tuple[Optional[Name], float]:
+    """Once late, a rank is late to all that follows, until they have waited.
+    Steps in which it was not the last count as 0.
+    """
     if not by_name:
         return None, 0.0
-    name = max(by_name, key=lambda n: middle(by_name[n]))
-    return name, middle(by_name[name])
+    late = {
+        name: statistics.median(values + [0] * max(steps - len(values), 0))
+        for name, values in by_name.items()
+    }
+    most = max(late.values())
+    return next((n, ns) for n, ns in late.items() if ns >= most / 2)
 
 
 def as_json(value: Any) -> Any:

@@ -46,8 +46,8 @@ def test_the_late_rank_itself_has_only_the_link_to_blame():
 def test_the_straggler_and_its_delay_are_named():
     late = summarise(analyse(late_by(100))).late
     assert [(f.rank, f.held_ns) for f in late] == [(1, 100 * MS)]
-    assert late[0].worst == "all_reduce 1 of dp"
-    assert late[0].worst_late_ns == 100 * MS
+    assert late[0].where == "all_reduce 1 of dp"
+    assert late[0].late_ns == 100 * MS
 
 
 def test_equal_ranks_have_no_straggler():
