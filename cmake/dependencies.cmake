@@ -98,6 +98,13 @@ mark_as_advanced(COMMSCHED_CUDA_INCLUDE_DIR COMMSCHED_CCCL_INCLUDE_DIR
                  COMMSCHED_NVTX_INCLUDE_DIR COMMSCHED_NCCL_INCLUDE_DIR
                  COMMSCHED_NVCC)
 
+# The Python that scripts/install-deps --with torch makes, or any other that has
+# PyTorch and pytest.
+commsched_forget_missing(COMMSCHED_TORCH_PYTHON)
+find_program(COMMSCHED_TORCH_PYTHON python NO_DEFAULT_PATH HINTS
+  ${PROJECT_SOURCE_DIR}/build/torch-venv/bin)
+mark_as_advanced(COMMSCHED_TORCH_PYTHON)
+
 commsched_decide(TESTS NEEDS
   "GoogleTest (libgtest-dev, libgmock-dev)" GTest_FOUND
   "Python 3 (python3)" Python3_FOUND)
@@ -124,3 +131,12 @@ commsched_decide(CLI NEEDS
 commsched_decide(GPU_CHECK NEEDS
   "the tests" COMMSCHED_HAVE_TESTS
   "CUDA devices" COMMSCHED_HAVE_CUDA)
+set(COMMSCHED_UNSANITIZED ON)
+if(COMMSCHED_SANITIZE)
+  set(COMMSCHED_UNSANITIZED OFF)
+endif()
+commsched_decide(TORCH NEEDS
+  "the tests" COMMSCHED_HAVE_TESTS
+  "the backend ucx" COMMSCHED_HAVE_UCX
+  "a build without sanitizers" COMMSCHED_UNSANITIZED
+  "PyTorch (scripts/install-deps --with torch)" COMMSCHED_TORCH_PYTHON)

@@ -112,6 +112,21 @@ class InstallDepsTest(machine.MachineTest):
         self.assertEqual(self.asked(), "-q install --no-deps "
                          "nvidia-cuda-nvrtc-cu12==12.4.*\n")
 
+    def test_pytorch_is_installed_once_for_who_asks_for_it(self):
+        asked = self.root / "asked"
+        self.program("bin/pip", f'echo "$*" >> {asked}')
+        # A Python that has PyTorch once pip was asked for it.
+        self.program("bin/python", f"test -e {asked}")
+        self.program("bin/python3", 'mkdir -p "$3/bin"',
+                     f'cp {self.root}/bin/pip {self.root}/bin/python "$3/bin"')
+        self.assertEqual(self.install().returncode, 0)
+        self.assertEqual(self.asked(), "")
+        for _ in range(2):
+            run = self.install("--with", "torch")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertRegex(self.asked(), r"\A-q install --upgrade torch==\d+\.\d+"
+                             r"\.\d+ numpy pytest\n\Z")
+
 
 if __name__ == "__main__":
     unittest.main()
