@@ -1,0 +1,69 @@
+"""Long waits hear ^C, and release the GIL."""
+
+import signal
+
+import pytest
+
+# Each says "waiting" when it is about to wait for what never comes.
+_ALONE = """
+import commsched as cs
+context = cs.World(2).context(0)
+"""
+_WITH_CHANNEL = """
+import commsched as cs, threading
+world = cs.World(2)
+contexts = [world.context(r) for r in range(2)]
+made = [None, None]
+def make(r): made[r] = cs.Channel(contexts[r])
+other = threading.Thread(target=make, args=(1,)); other.start()
+make(0); other.join()
+"""
+_SAY = "print('waiting', flush=True)\n"
+
+WAITS = {
+    "request": _WITH_CHANNEL + "request = made[0].recv(bytearray(1), 1)\n" + _SAY +
+    "request.wait()",
+    "request with a limit": _WITH_CHANNEL +
+    "request = made[0].recv(bytearray(1), 1)\n" + _SAY + "request.wait(3600)",
+    "before": _WITH_CHANNEL + "request = made[0].recv(bytearray(1), 1)\n" + _SAY +
+    "request.before(cs.CALLER)",
+    "completions": _ALONE + "queue = cs.Completions()\n" + _SAY + "queue.next()",
+    "channel": _ALONE + _SAY + "cs.Channel(context)",
+    "split": _ALONE + _SAY + "context.split([0, 1], 'both')",
+    "agree": _ALONE + _SAY + "context.agree('facts', {})",
+}
+
+
+@pytest.mark.parametrize("code", WAITS.values(), ids=WAITS.keys())
+def test_a_wait_ends_at_control_c(python, code):
+    process = python(code)
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT, err
+    assert "KeyboardInterrupt" in err
+
+
+def test_other_threads_run_while_one_waits(python):
+    process = python(_WITH_CHANNEL + """
+request = made[0].recv(bytearray(1), 1)
+def send():
+    made[1].send(b"1", 0).wait()
+threading.Thread(target=send).start()
+request.wait()
+print("done", flush=True)
+""")
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("done\n", 0), err
+
+
+def test_a_handler_that_returns_does_not_end_a_wait(python):
+    process = python(_WITH_CHANNEL + """
+import signal
+request = made[0].recv(bytearray(1), 1)
+signal.signal(signal.SIGUSR1, lambda *_: made[1].send(b"1", 0))
+""" + _SAY + "request.wait(); print('done', flush=True)")
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGUSR1)
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("done\n", 0), err
