@@ -10,9 +10,11 @@ docs/python.md says what there is.
 
 from __future__ import annotations
 
+from ._describe import Access, region, shard, tile
 from ._enums import (Collective, DeviceKind, DType, Format, Ownership, Phase, Priority,
                      Progress, ReduceOp, Schedule, Status)
 from ._lib import LibraryError, library_path
+from ._steps import Bound
 from ._version import __version__
 from .channel import Channel, Recv, Request, Send
 from .completions import Completion, Completions
@@ -22,19 +24,26 @@ from .errors import (AbortedError, AlreadyExistsError, CancelledError, Commsched
                      InternalError, InvalidArgumentError, NotFoundError,
                      OutOfRangeError, PermissionDeniedError, ResourceExhaustedError,
                      UnauthenticatedError, UnavailableError, UnimplementedError)
+from .graph import Graph
 from .group import Group, Mesh
 from .memory import Memory, memory
+from .plan import CostProfile, Plan, PlanOptions, describe, plan_roles
+from .recording import Recording, RecordingInfo
+from .session import Session
 from .stream import CALLER, HostStream, Stream, cuda_stream
 from .trace import Trace
 
 __all__ = [
-    "AbortedError", "AlreadyExistsError", "CALLER", "CancelledError", "Channel",
-    "Collective", "CommschedError", "Completion", "Completions", "Context", "DType",
-    "DataLossError", "DeadlineExceededError", "DeviceKind", "FailedPreconditionError",
-    "Format", "Group", "HostStream", "InternalError", "InvalidArgumentError",
-    "LibraryError", "Memory", "Mesh", "NotFoundError", "OutOfRangeError", "Ownership",
-    "PermissionDeniedError", "Phase", "Priority", "Progress", "Recv", "ReduceOp",
-    "Request", "ResourceExhaustedError", "Schedule", "Send", "Status", "Stream",
-    "Trace", "UnauthenticatedError", "UnavailableError", "UnimplementedError", "World",
-    "__version__", "cuda_stream", "library_path", "memory",
+    "__version__", "AbortedError", "Access", "AlreadyExistsError", "Bound", "CALLER",
+    "CancelledError", "Channel", "Collective", "CommschedError", "Completion",
+    "Completions", "Context", "CostProfile", "cuda_stream", "DataLossError",
+    "DeadlineExceededError", "describe", "DeviceKind", "DType",
+    "FailedPreconditionError", "Format", "Graph", "Group", "HostStream",
+    "InternalError", "InvalidArgumentError", "library_path", "LibraryError", "Memory",
+    "memory", "Mesh", "NotFoundError", "OutOfRangeError", "Ownership",
+    "PermissionDeniedError", "Phase", "Plan", "plan_roles", "PlanOptions", "Priority",
+    "Progress", "Recording", "RecordingInfo", "Recv", "ReduceOp", "region", "Request",
+    "ResourceExhaustedError", "Schedule", "Send", "Session", "shard", "Status",
+    "Stream", "tile", "Trace", "UnauthenticatedError", "UnavailableError",
+    "UnimplementedError", "World",
 ]

@@ -42,6 +42,13 @@ class Memory:
         return Memory(self.address + offset * self.dtype.size, count, self.dtype,
                       self.owner, self.readonly)
 
+    def view(self) -> Any:
+        """The memory as a memoryview: elements, or bytes where Python has no such
+        type. It is the host's only, and is not to be used longer than the memory."""
+        raw = (ctypes.c_char * self.nbytes).from_address(self.address)
+        octets: Any = memoryview(raw).cast("B")
+        return octets.cast(_LETTERS.get(self.dtype, "B"))
+
     def __repr__(self) -> str:
         return f"Memory({self.address:#x}, {self.count}, {self.dtype.name})"
 
@@ -143,6 +150,12 @@ for _letters, _kinds in (("bhilqn", {1: DType.I8, 2: DType.I16, 4: DType.I32,
     for _letter in _letters:
         for _bytes, _kind in _kinds.items():
             _OF_FORMAT[_letter, _bytes] = _kind
+
+
+_LETTERS: Dict[DType, str] = {
+    DType.F32: "f", DType.F64: "d", DType.I8: "b", DType.I16: "h", DType.I32: "i",
+    DType.I64: "q", DType.U16: "H", DType.U32: "I", DType.U64: "Q", DType.BOOL: "?",
+}
 
 
 class _Export:
