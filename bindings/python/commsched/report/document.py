@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence
 from .advice import Advice, advise
 from .analysis import Run, analyse
 from .links import Link, fit, transfers
-from .model import RankTrace
+from .matching import Match
+from .model import NONE, RankTrace
 from .prediction import Prediction, predict
 from .summary import Summary, as_json, summarise
 from .text import write_text
@@ -38,7 +39,7 @@ class Document:
             "summary": as_json(self.summary),
             "links": {
                 group: {
-                    "label": self._label(group),
+                    "label": _label(self.run, group),
                     "latency_ns": link.latency_ns,
                     "bytes_per_s": link.bytes_per_s,
                 }
@@ -63,10 +64,6 @@ class Document:
             ],
             "notes": self.notes,
         }
-
-    def _label(self, group: str) -> str:
-        known = (t.label(group) for t in self.run.traces if group in t.groups)
-        return next(known, group)
 
 
 def make_document(
@@ -110,6 +107,7 @@ def _notes(run: Run, missing: Sequence[int]) -> List[str]:
         if trace.failure:
             notes.append(f"rank {trace.rank} ended with {trace.failure}")
         notes += [f"rank {trace.rank}: {note}" for note in trace.notes]
+    notes += _unfinished(run, missing)
     if run.whole:
         notes.append(
             "fewer than two updates of an optimizer were seen:"
@@ -124,3 +122,28 @@ def _notes(run: Run, missing: Sequence[int]) -> List[str]:
                 " (quartiles): the machine was busy, or steps differ"
             )
     return notes
+
+
+def _unfinished(run: Run, missing: Sequence[int]) -> List[str]:
+    """Names the first collective of each group that some rank waits in."""
+    first: Dict[str, Match] = {}
+    for found in run.matches:
+        for row in found.rows.values():
+            if row.completed == NONE:
+                first.setdefault(row.group, found)
+    notes = []
+    for found in first.values():
+        rank, row = next(iter(sorted(found.rows.items())))
+        absent = [m for m in found.members if m not in found.rows]
+        text = f"{row.kind}, call {row.sequence} of {_label(run, row.group)},"
+        text += f" did not complete on rank {rank}"
+        known = [m for m in absent if m not in missing]
+        if known:
+            text += f"; rank {', '.join(map(str, known))} never came to it"
+        notes.append(text)
+    return notes
+
+
+def _label(run: Run, group: str) -> str:
+    known = (t.label(group) for t in run.traces if group in t.groups)
+    return next(known, group)

@@ -76,9 +76,11 @@ class StepHooks:
             self._updated = None
             self._issued.clear()
 
-    def _phase(self, name: str, begin: int) -> None:
+    def _phase(self, name: str, begin: int) -> int:
         thread = threading.get_native_id()
-        self._recorder.phases.append(Span(name, thread, begin, now()))
+        end = now()
+        self._recorder.phases.append(Span(name, thread, begin, end))
+        return end
 
     def _before_update(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._depth == 0:
@@ -89,8 +91,7 @@ class StepHooks:
     def _after_update(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
-            self._phase("optimizer", self._update_began)
-            self._updated = now()
+            self._updated = self._phase("optimizer", self._update_began)
 
     # The end of a backward pass: DDP waits there, in C++, for its buckets.
 
