@@ -190,7 +190,7 @@ def _arrivals(ranks: Dict[int, RankStep]) -> List[Arrival]:
                 continue
             if not found.complete or found.waited_for(max(found.rows)) == []:
                 continue
-            order = sorted((r.issued, rank) for rank, r in found.rows.items())
+            order = sorted((r.begin, rank) for rank, r in found.rows.items())
             late = order[-1][0] - order[-2][0]
             arrivals.append(Arrival(name, order[-1][1], late))
     return arrivals

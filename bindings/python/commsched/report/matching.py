@@ -44,7 +44,7 @@ class Match:
     def last_arrival(self, rank: int) -> Tuple[int, int]:
         """Returns when, and through whom, `rank` could begin to be served."""
         others = [m for m in self.waited_for(rank) if m in self.rows]
-        arrivals = [(self.rows[m].issued, m) for m in [rank, *others]]
+        arrivals = [(self.rows[m].begin, m) for m in [rank, *others]]
         return max(arrivals)
 
 

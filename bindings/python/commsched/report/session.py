@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from types import TracebackType
-from typing import Any, Callable, List, Optional, TextIO, Type
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, TextIO, Type
 
 from . import output
 from .document import Document, make_document
 from .gather import collect, publish
 from .model import RankTrace
 from .recorder import Call, Recorder
+
+if TYPE_CHECKING:
+    from .torch_device import DeviceProfiler
 
 GATHER_TIMEOUT_S = 60.0
 FAILED_GATHER_TIMEOUT_S = 5.0
@@ -53,11 +56,13 @@ class Report:
         self._undo: List[Callable[[], None]] = []
         self._recorder: Optional[Recorder] = None
         self._prefix = ""
+        self._device: Optional[DeviceProfiler] = None
         #: On rank 0, once the report has been left.
         self.document: Optional[Document] = None
 
     def __enter__(self) -> Report:
         # Here and not above, as the analysis needs no PyTorch.
+        from .torch_device import start_device_profiler
         from .torch_hooks import TorchHooks
         from .torch_steps import StepHooks
 
@@ -77,6 +82,7 @@ class Report:
         calls.on_call = on_call
         calls.install()
         steps.install()
+        self._device = start_device_profiler()
         self._undo = [calls.remove, steps.remove]
         return self
 
@@ -101,6 +107,8 @@ class Report:
         if self._store is None:
             self._find_job()
         trace = recorder.finish(self._rank, self._world_size, failure)
+        if self._device is not None:
+            trace = self._device.add_to(trace)
         if self._rank != 0:
             if self._store is not None:
                 publish(self._store, self._prefix, trace)
