@@ -51,6 +51,11 @@ def predict(
     if run.whole:
         return None, "no step was seen"
     number, step = _typical(run)
+    if any(row.kind in ("send", "recv") for _, _, row in step.calls):
+        return None, (
+            "the step has sends or receives: ranks whose graphs differ are"
+            " planned together, which the report does not do yet"
+        )
     graph = step_graph(run, step, as_issued=False)
     if not graph.collectives:
         return None, "the step has no collectives that a graph could have"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import os
 import socket
@@ -212,11 +213,23 @@ class Recorder:
                 (w.begin, w.end) for w in waits if w.thread == thread
             )
             named = [s for s in self.phases if s.thread == thread]
+            named.sort(key=lambda span: span.begin)
             for span in named:
                 busy = intervals.subtract([(span.begin, span.end)], idle)
                 spans += [Span(span.name, thread, b, e) for b, e in busy]
             if thread == self.main_thread:
                 taken = intervals.union([*idle, *((s.begin, s.end) for s in named)])
                 rest = intervals.subtract([(self.begin, end)], taken)
-                spans += [Span("forward", thread, b, e) for b, e in rest]
+                begins = [span.begin for span in named]
+                spans += [
+                    Span(_phase_of(b, named, begins), thread, b, e)
+                    for b, e in rest
+                ]
         return sorted(spans, key=lambda s: s.begin)
+
+
+def _phase_of(time: int, phases: Sequence[Span], begins: Sequence[int]) -> str:
+    """What precedes a backward pass is the forward pass, or was meant for it."""
+    following = bisect.bisect_left(begins, time)
+    backward = following < len(phases) and phases[following].name == "backward"
+    return "forward" if backward else "other"

@@ -116,7 +116,8 @@ class Report:
         self._report(trace, failure)
 
     def _report(self, own: RankTrace, failure: str) -> None:
-        traces, missing = [own], []
+        traces: List[RankTrace] = [own]
+        missing: List[int] = []
         if self._store is not None and own.world_size > 1:
             timeout_s = FAILED_GATHER_TIMEOUT_S if failure else self._timeout_s
             traces, missing = collect(self._store, self._prefix, own, timeout_s)

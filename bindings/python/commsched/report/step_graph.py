@@ -17,7 +17,8 @@ from .analysis import RankStep, Run
 from .model import NONE, Collective, RankTrace
 
 _DTYPES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i8": 1, "i32": 4, "i64": 8}
-_LEFT_OUT = ("gather", "scatter")  # A graph has no such collectives.
+# A graph has no such collectives, or not of one rank alone.
+_LEFT_OUT = ("gather", "scatter", "send", "recv")
 
 
 @dataclasses.dataclass
@@ -56,7 +57,7 @@ def step_graph(run: Run, step: RankStep, as_issued: bool) -> StepGraph:
     for k, (begin, end) in enumerate(segments):
         cost = intervals.length(intervals.clip(step.compute, begin, end))
         ops.append(_compute(k, cost, reads.get(k, set()), made.get(k, []), rows))
-        ops += [_collective(n, rows[n], trace) for n in made.get(k, [])]
+        ops += [_collective(n, rows[n]) for n in made.get(k, [])]
     used = {row.group for row in rows}
     graph = {
         "format": "commsched-graph/1",
@@ -134,7 +135,7 @@ def _compute(
     for n in made:
         if rows[n].kind != "barrier":
             accesses.append({"buffer": f"b{n}", "mode": "write"})
-    op = {"name": f"compute {k}", "kind": "compute", "accesses": accesses}
+    op: Dict[str, Any] = {"name": f"compute {k}", "kind": "compute", "accesses": accesses}
     if cost_ns:
         op["cost_ns"] = cost_ns
     if after:
@@ -142,7 +143,7 @@ def _compute(
     return op
 
 
-def _collective(n: int, row: Collective, trace: RankTrace) -> Dict[str, Any]:
+def _collective(n: int, row: Collective) -> Dict[str, Any]:
     whole = {"buffer": f"b{n}"}
     shard = {"buffer": f"b{n}", "region": "shard", "group": row.group}
     op: Dict[str, Any] = {
@@ -152,19 +153,14 @@ def _collective(n: int, row: Collective, trace: RankTrace) -> Dict[str, Any]:
     }
     if row.kind == "barrier":
         return op
-    if row.kind != "recv":
-        op["input"] = shard if row.kind == "all_gather" else whole
+    op["input"] = shard if row.kind == "all_gather" else whole
     if row.kind == "all_to_all":
         op["output"] = {"buffer": f"b{n} out"}
-    elif row.kind != "send":
+    else:
         op["output"] = shard if row.kind == "reduce_scatter" else whole
     if row.kind in ("all_reduce", "reduce_scatter", "reduce"):
         known = ("sum", "avg", "min", "max", "prod")
         op["reduce_op"] = row.reduce_op if row.reduce_op in known else "sum"
     if row.kind in ("broadcast", "reduce"):
         op["root"] = max(row.peer, 0)
-    if row.kind in ("send", "recv"):
-        ranks = trace.groups[row.group]
-        own = ranks.index(trace.rank)
-        op["peer_offset"] = (row.peer - own) % len(ranks) or 1
     return op

@@ -40,6 +40,6 @@ def start_device_profiler() -> Optional[DeviceProfiler]:
     """None where there is no device, or another profiler runs already."""
     if not torch.cuda.is_available():
         return None
-    if torch.autograd._profiler_enabled():
+    if torch._C._autograd._profiler_enabled():
         return None
     return DeviceProfiler()

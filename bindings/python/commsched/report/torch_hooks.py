@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -54,6 +54,7 @@ _DTYPES = {
     torch.int64: "i64",
     torch.uint8: "u8",
 }
+_make_library: Any = torch.library.Library  # It has no types.
 _REDUCTIONS = ("SUM", "AVG", "MIN", "MAX", "PRODUCT")
 
 
@@ -67,7 +68,7 @@ class TorchHooks:
         self._tensors: Dict[int, Call] = {}  # By output, until it is waited for.
         self._local = threading.local()
         self._undo: List[Callable[[], None]] = []
-        self._library: Optional[torch.library.Library] = None
+        self._library: Any = None
         self._group_keys: Dict[str, str] = {}
         self._coalescing: Dict[str, List[Call]] = {}
         self._waiting_classes: set[type] = set()
@@ -78,7 +79,7 @@ class TorchHooks:
         after = torch._C._dispatch_keyset_full_after(
             torch._C.DispatchKey.BackendSelect
         )
-        self._library = torch.library.Library("c10d", "IMPL")
+        self._library = _make_library("c10d", "IMPL")
         for name, kind in _KINDS.items():
             packet = getattr(torch.ops.c10d, name, None)
             if packet is None:  # An older or a newer PyTorch.
@@ -89,7 +90,7 @@ class TorchHooks:
                 "BackendSelect",
                 with_keyset=True,
             )
-        functional = torch.library.Library("_c10d_functional", "IMPL")
+        functional: Any = _make_library("_c10d_functional", "IMPL")
         self._undo.append(functional._destroy)
         for name in ("wait_tensor", "wait_tensors"):
             packet = getattr(torch.ops._c10d_functional, name, None)

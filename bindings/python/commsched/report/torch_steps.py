@@ -43,7 +43,8 @@ class StepHooks:
         ):
             self._undo.append(handle.remove)
         # Both backward() and grad() call it under this name.
-        original = torch.autograd._engine_run_backward
+        autograd: Any = torch.autograd  # Its names below are not public.
+        original = autograd._engine_run_backward
 
         @functools.wraps(original)
         def run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -57,10 +58,10 @@ class StepHooks:
                 if self._backward_depth == 0:
                     self._phase("backward", begin)
 
-        torch.autograd._engine_run_backward = run_backward
+        autograd._engine_run_backward = run_backward
         self._undo.append(
             functools.partial(
-                setattr, torch.autograd, "_engine_run_backward", original
+                setattr, autograd, "_engine_run_backward", original
             )
         )
 
