@@ -105,6 +105,22 @@ find_program(COMMSCHED_TORCH_PYTHON python NO_DEFAULT_PATH HINTS
   ${PROJECT_SOURCE_DIR}/build/torch-venv/bin)
 mark_as_advanced(COMMSCHED_TORCH_PYTHON)
 
+# A Python that has pytest: the one that CMake found, the system's, or that of
+# scripts/install-deps --with torch.
+commsched_forget_missing(COMMSCHED_PYTEST_PYTHON)
+if(NOT COMMSCHED_PYTEST_PYTHON)
+  foreach(python ${Python3_EXECUTABLE} /usr/bin/python3
+                 ${PROJECT_SOURCE_DIR}/build/torch-venv/bin/python)
+    execute_process(COMMAND ${python} -c "import pytest" RESULT_VARIABLE lacks_pytest
+                    OUTPUT_QUIET ERROR_QUIET)
+    if(lacks_pytest EQUAL 0)
+      set(COMMSCHED_PYTEST_PYTHON ${python} CACHE FILEPATH "A Python that has pytest")
+      mark_as_advanced(COMMSCHED_PYTEST_PYTHON)
+      break()
+    endif()
+  endforeach()
+endif()
+
 commsched_decide(TESTS NEEDS
   "GoogleTest (libgtest-dev, libgmock-dev)" GTest_FOUND
   "Python 3 (python3)" Python3_FOUND)
@@ -131,12 +147,16 @@ commsched_decide(CLI NEEDS
 commsched_decide(GPU_CHECK NEEDS
   "the tests" COMMSCHED_HAVE_TESTS
   "CUDA devices" COMMSCHED_HAVE_CUDA)
-set(COMMSCHED_UNSANITIZED ON)
+set(COMMSCHED_LOADED_BY_PYTHON ON)  # It does not load a library with a sanitizer.
 if(COMMSCHED_SANITIZE)
-  set(COMMSCHED_UNSANITIZED OFF)
+  set(COMMSCHED_LOADED_BY_PYTHON OFF)
 endif()
+commsched_decide(PYTHON NEEDS
+  "the tests" COMMSCHED_HAVE_TESTS
+  "a build without sanitizers" COMMSCHED_LOADED_BY_PYTHON
+  "pytest (python3-pytest)" COMMSCHED_PYTEST_PYTHON)
 commsched_decide(TORCH NEEDS
   "the tests" COMMSCHED_HAVE_TESTS
   "the backend ucx" COMMSCHED_HAVE_UCX
-  "a build without sanitizers" COMMSCHED_UNSANITIZED
+  "a build without sanitizers" COMMSCHED_LOADED_BY_PYTHON
   "PyTorch (scripts/install-deps --with torch)" COMMSCHED_TORCH_PYTHON)

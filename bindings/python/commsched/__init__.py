@@ -13,6 +13,7 @@ from __future__ import annotations
 from ._describe import Access, region, shard, tile
 from ._enums import (Collective, DeviceKind, DType, Format, Ownership, Phase, Priority,
                      Progress, ReduceOp, Schedule, Status)
+from ._info import library_info
 from ._lib import LibraryError, library_path
 from ._steps import Bound
 from ._version import __version__
@@ -39,11 +40,11 @@ __all__ = [
     "Completions", "Context", "CostProfile", "cuda_stream", "DataLossError",
     "DeadlineExceededError", "describe", "DeviceKind", "DType",
     "FailedPreconditionError", "Format", "Graph", "Group", "HostStream",
-    "InternalError", "InvalidArgumentError", "library_path", "LibraryError", "Memory",
-    "memory", "Mesh", "NotFoundError", "OutOfRangeError", "Ownership",
-    "PermissionDeniedError", "Phase", "Plan", "plan_roles", "PlanOptions", "Priority",
-    "Progress", "Recording", "RecordingInfo", "Recv", "ReduceOp", "region", "Request",
-    "ResourceExhaustedError", "Schedule", "Send", "Session", "shard", "Status",
-    "Stream", "tile", "Trace", "UnauthenticatedError", "UnavailableError",
+    "InternalError", "InvalidArgumentError", "library_info", "library_path",
+    "LibraryError", "Memory", "memory", "Mesh", "NotFoundError", "OutOfRangeError",
+    "Ownership", "PermissionDeniedError", "Phase", "Plan", "plan_roles", "PlanOptions",
+    "Priority", "Progress", "Recording", "RecordingInfo", "Recv", "ReduceOp", "region",
+    "Request", "ResourceExhaustedError", "Schedule", "Send", "Session", "shard",
+    "Status", "Stream", "tile", "Trace", "UnauthenticatedError", "UnavailableError",
     "UnimplementedError", "World",
 ]
