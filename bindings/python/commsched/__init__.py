@@ -30,6 +30,7 @@ from .group import Group, Mesh
 from .memory import Memory, memory
 from .plan import CostProfile, Plan, PlanOptions, describe, plan_roles
 from .recording import Recording, RecordingInfo
+from .report import Report, report
 from .session import Session
 from .stream import CALLER, HostStream, Stream, cuda_stream
 from .trace import Trace
@@ -44,7 +45,7 @@ __all__ = [
     "LibraryError", "Memory", "memory", "Mesh", "NotFoundError", "OutOfRangeError",
     "Ownership", "PermissionDeniedError", "Phase", "Plan", "plan_roles", "PlanOptions",
     "Priority", "Progress", "Recording", "RecordingInfo", "Recv", "ReduceOp", "region",
-    "Request", "ResourceExhaustedError", "Schedule", "Send", "Session", "shard",
+    "Report", "report", "Request", "ResourceExhaustedError", "Schedule", "Send", "Session", "shard",
     "Status", "Stream", "tile", "Trace", "UnauthenticatedError", "UnavailableError",
     "UnimplementedError", "World",
 ]

@@ -7,13 +7,12 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, TextIO, Type
 
-from . import output
-from .document import Document, make_document
 from .gather import collect, publish
 from .model import RankTrace
 from .recorder import Call, Recorder
 
 if TYPE_CHECKING:
+    from .document import Document
     from .torch_device import DeviceProfiler
 
 GATHER_TIMEOUT_S = 60.0
@@ -121,8 +120,12 @@ class Report:
         if self._store is not None and own.world_size > 1:
             timeout_s = FAILED_GATHER_TIMEOUT_S if failure else self._timeout_s
             traces, missing = collect(self._store, self._prefix, own, timeout_s)
+        # Here, as who imports the package may want no report.
+        from .document import make_document
+        from .output import write
+
         self.document = make_document(traces, missing, self._skip)
-        for path in output.write(self.document, **self._paths):
+        for path in write(self.document, **self._paths):
             print(f"commsched report: wrote {path}", file=sys.stderr)
         print(self.document.text(), file=self._file or sys.stdout, flush=True)
 
