@@ -8,6 +8,10 @@ from typing import Iterator
 
 import pytest
 import torch
+import torch._dynamo
+import torch.distributed.fsdp  # What takes seconds is imported once, for all ranks.
+import torch.distributed.tensor
+import torch.testing
 
 import ranks as rank_processes
 
