@@ -45,7 +45,7 @@ __all__ = [
     "LibraryError", "Memory", "memory", "Mesh", "NotFoundError", "OutOfRangeError",
     "Ownership", "PermissionDeniedError", "Phase", "Plan", "plan_roles", "PlanOptions",
     "Priority", "Progress", "Recording", "RecordingInfo", "Recv", "ReduceOp", "region",
-    "Report", "report", "Request", "ResourceExhaustedError", "Schedule", "Send", "Session", "shard",
-    "Status", "Stream", "tile", "Trace", "UnauthenticatedError", "UnavailableError",
-    "UnimplementedError", "World",
+    "Report", "report", "Request", "ResourceExhaustedError", "Schedule", "Send",
+    "Session", "shard", "Status", "Stream", "tile", "Trace", "UnauthenticatedError",
+    "UnavailableError", "UnimplementedError", "World",
 ]
