@@ -21,7 +21,7 @@ def prepare(backend: str, environment: Mapping[str, str] = os.environ) -> None:
         return
     named = environment.get("COMMSCHED_UCX_LIB", "")
     if named:
-        _load_beside(pathlib.Path(named))
+        load_beside(pathlib.Path(named))
         return
     try:
         import libucx  # type: ignore[import-not-found, unused-ignore]
@@ -35,7 +35,7 @@ def _loaded() -> bool:
         return any("/libucp.so" in line for line in maps)
 
 
-def _load_beside(ucp: pathlib.Path) -> None:
+def load_beside(ucp: pathlib.Path) -> None:
     """Loads `ucp` and, before it, those of UCX that lie beside it, which it needs."""
     for name in _SONAMES[:-1]:
         if (ucp.parent / name).exists():

@@ -1,6 +1,7 @@
 """Sessions: a plan runs, on the caller's memory."""
 
 import array
+import signal
 
 import pytest
 
@@ -170,3 +171,32 @@ def test_a_session_explains_and_counts_itself(on_ranks):
                     len(session.collective_cpu_ns()))
 
     assert on_ranks(2, body) == [(True, True, 3)] * 2
+
+
+def test_a_step_that_waits_for_another_rank_hears_control_c(python):
+    process = python("""
+import array, threading, commsched as cs
+graph = cs.Graph()
+graph.group("dp", 2)
+grads = graph.buffer("grads", "f32", 4)
+backward = graph.compute("backward", writes=[grads])
+graph.collective("reduce", "all_reduce", input=grads)
+update = graph.compute("update", reads=[grads])
+world, made = cs.World(2), {}
+contexts = [world.context(rank) for rank in range(2)]
+def make(rank):
+    made[rank] = cs.Session(contexts[rank], graph.plan(),
+                            [contexts[rank].group(axis="dp")])
+other = threading.Thread(target=make, args=(1,)); other.start()
+make(0); other.join()
+session = made[0]
+session.step_begin()
+with session.op(backward): pass
+print("waiting", flush=True)
+session.before(update)  # Rank 1 never has its backward.
+""")
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT, err
+    assert "KeyboardInterrupt" in err
