@@ -188,8 +188,12 @@ TEST_P(OwnCountsTest, LessThanIsExpectedIsNamed) {
   }
 }
 
-// 2 elements are as long as a digest, and 400,000 are several messages.
+// 2 elements are as long as a digest, and 400,000 are several messages. 8,191
+// travel behind a digest and are as long with it as 8,193, which do not.
 TEST_P(OwnCountsTest, SomethingElseOfTheSameSizeIsNamed) {
+  ExpectNamed(
+      1, [&](size_t, int, int) { return 8193; },
+      [&](OwnParts& parts) { parts.sent(0, size() - 1) = 8191; });
   ExpectNamed(
       1, [&](size_t, int, int) { return 400'000; },
       [&](OwnParts& parts) { parts.sent(0, size() - 1) = 2; });
