@@ -12,6 +12,7 @@ import pathlib
 from typing import Any, Dict, Iterable, List, Tuple
 
 from .analysis import Run, windows
+from .intervals import Interval, clip
 from .model import NONE, RankTrace
 
 _COMPUTE_STREAM = 7
@@ -42,7 +43,10 @@ def write_traces(run: Run, folder: pathlib.Path) -> List[str]:
 
 def kineto(trace: RankTrace, run: Run) -> str:
     """Returns the trace of one rank as JSON."""
-    rows = [*_metadata(trace), *_steps(trace, run), *_kernels(trace)]
+    steps = [(trace.begin, trace.end)] if run.whole else windows(trace)
+    # Without the setup before them and what follows: HTA would count it.
+    seen = (steps[0][0], steps[-1][1])
+    rows = [*_metadata(trace), *_steps(trace, steps), *_kernels(trace, seen)]
     head = {
         "schemaVersion": 1,
         "distributedInfo": {
@@ -89,10 +93,9 @@ def _span(
     }
 
 
-def _steps(trace: RankTrace, run: Run) -> Iterable[Row]:
+def _steps(trace: RankTrace, steps: List[Interval]) -> Iterable[Row]:
     host = trace.world_size + trace.rank
-    spans = [(trace.begin, trace.end)] if run.whole else windows(trace)
-    for number, (begin, end) in enumerate(spans, 1):
+    for number, (begin, end) in enumerate(steps, 1):
         # 1 us early, so that what begins with it lies within it.
         yield _span(
             f"ProfilerStep#{number}",
@@ -104,21 +107,24 @@ def _steps(trace: RankTrace, run: Run) -> Iterable[Row]:
         )
 
 
-def _kernels(trace: RankTrace) -> Iterable[Row]:
+def _kernels(trace: RankTrace, seen: Interval) -> Iterable[Row]:
     correlation = 0
     for span in trace.compute:
-        correlation += 1
-        yield from _launched(
-            trace,
-            correlation,
-            _op_name(span.name),
-            _COMPUTE_STREAM,
-            (span.begin, span.begin, span.end),
-            {},
-        )
+        for begin, end in clip([(span.begin, span.end)], *seen):
+            correlation += 1
+            yield from _launched(
+                trace,
+                correlation,
+                f"op:{span.name}",
+                _COMPUTE_STREAM,
+                (begin, begin, end),
+                {},
+            )
     free: List[int] = []  # When the last kernel of each stream ends.
     for row in sorted(trace.collectives, key=lambda row: row.begin):
         if row.completed == NONE or row.completed <= row.begin:
+            continue
+        if not seen[0] <= row.issued < seen[1]:
             continue
         lane = next((k for k, t in enumerate(free) if t <= row.begin), len(free))
         free[lane : lane + 1] = [row.completed]
@@ -136,10 +142,6 @@ def _kernels(trace: RankTrace) -> Iterable[Row]:
                 "bytes": row.bytes,
             },
         )
-
-
-def _op_name(name: str) -> str:
-    return f"op:{name}"
 
 
 def _launched(

@@ -6,6 +6,8 @@ import dataclasses
 import statistics
 from typing import Any, Dict, List, Optional, Tuple
 
+from commsched.plan import CostProfile, PlanOptions
+
 from . import planner
 from .analysis import RankStep, Run
 from .links import Link
@@ -62,16 +64,16 @@ def predict(
     link = _main_link(step, links)
     if link is None:
         return None, "no collective tells how fast its link is"
-    profile = {
-        "link_bytes_per_s": link.bytes_per_s,
-        "link_latency_ns": round(link.latency_ns),
-        "launch_ns": _launch_ns(step),
-    }
+    profile = CostProfile(
+        link_bytes_per_s=link.bytes_per_s,
+        link_latency_ns=round(link.latency_ns),
+        launch_ns=_launch_ns(step),
+    )
     try:
         as_is = planner.plan(
             step_graph(run, step, as_issued=True).graph,
             profile,
-            {"coalesce_bytes": 0, "priority": "off"},
+            PlanOptions(coalesce_bytes=0, priority="off"),
         )
         best, partition = _best_plan(graph, profile)
     except planner.Unavailable as error:
@@ -103,14 +105,14 @@ def _launch_ns(step: RankStep) -> int:
 
 
 def _best_plan(
-    graph: StepGraph, profile: Dict[str, Any]
+    graph: StepGraph, profile: CostProfile
 ) -> Tuple[Dict[str, Any], int]:
     plans = []
     for pieces in _PIECES:
         partition = graph.largest_bytes // pieces if pieces > 1 else 0
         if pieces > 1 and partition < _LEAST_PIECE_BYTES:
             break
-        options = {"partition_bytes": partition}
+        options = PlanOptions(partition_bytes=partition)
         plans.append((planner.plan(graph.graph, profile, options), partition))
     return min(plans, key=lambda pair: int(pair[0]["prediction"]["step_ns"]))
 

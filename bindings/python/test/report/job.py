@@ -53,7 +53,7 @@ class Job:
             process.start()
         self.returned = [None] * size
         for _ in ranks:
-            rank, returned, traces, text = queue.get(timeout=120)
+            rank, returned, traces, text = queue.get(timeout=300)
             self.returned[rank] = returned
             if rank == 0:
                 self.traces, self.text = traces, text

@@ -1,7 +1,10 @@
 """Chrome traces of a run: their rules, and HTA's figures beside ours."""
 
 import json
+import pathlib
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -97,22 +100,13 @@ def test_hta_agrees(recorded, tmp_path):
 
 
 def recorded_run(folder):
-    """A job of DDP over Gloo, reported on by the package."""
-    torch = pytest.importorskip("torch")
-    from job import Job
-    from torch.nn.parallel import DistributedDataParallel
-
-    def body(rank):
-        layers = [torch.nn.Linear(256, 256) for _ in range(6)]
-        network = DistributedDataParallel(
-            torch.nn.Sequential(*layers), bucket_cap_mb=0.3
-        )
-        optimizer = torch.optim.SGD(network.parameters(), lr=1e-4)
-        for _ in range(8):
-            network(torch.ones(64, 256)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    traces = Job(body, 2, folder).traces
-    assert all(isinstance(trace, RankTrace) for trace in traces)
-    return analyse(traces)
+    """A job of DDP over Gloo, in processes of its own: HTA has threads."""
+    pytest.importorskip("torch")
+    script = pathlib.Path(__file__).with_name("record_job.py")
+    subprocess.run([sys.executable, "-B", script, folder], check=True)
+    return analyse(
+        [
+            RankTrace.from_json((folder / f"rank{rank}").read_text())
+            for rank in range(2)
+        ]
+    )

@@ -88,7 +88,6 @@ def test_collectives_that_no_graph_has_are_left_out_and_named():
     ],
 )
 def test_the_library_takes_every_kind(kind):
-    pytest.importorskip("commsched._lib")
     makers = [Maker(rank).step() for rank in range(2)]
     for maker in makers:
         peer = 1 - maker.trace.rank
@@ -115,7 +114,6 @@ def test_pairs_are_not_planned_and_it_says_so(kind):
 
 
 def test_a_plan_hides_what_could_have_been_issued_sooner():
-    pytest.importorskip("commsched._lib")
     found, _ = predict(reduced_late(ready_ms=10), {GROUP: LINK})
     assert found.measured_ns == 61 * MS
     assert found.as_is_ns == pytest.approx(61 * MS, rel=0.01)
