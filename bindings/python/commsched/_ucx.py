@@ -39,9 +39,9 @@ def load_beside(ucp: pathlib.Path) -> None:
     """Loads `ucp` and, before it, those of UCX that lie beside it, which it needs."""
     for name in _SONAMES[:-1]:
         if (ucp.parent / name).exists():
-            ctypes.CDLL(str(ucp.parent / name), mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(ucp.parent / name))
     try:
-        ctypes.CDLL(str(ucp), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(ucp))
     except OSError as error:
         raise LibraryError(
             f"COMMSCHED_UCX_LIB is {ucp}, which cannot be loaded: {error}") from None

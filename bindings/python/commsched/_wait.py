@@ -40,8 +40,9 @@ class _Job:
     """One call. Whoever comes second of the caller, who gives up, and the call, which
     ends, has to clean up: `finish` and `give_up` agree on that."""
 
-    def __init__(self, body: Callable[[], int]) -> None:
+    def __init__(self, body: Callable[[], int], keep: object) -> None:
         self.body = body
+        self.keep = keep
         self.outcome: Outcome = (0, "")
         self.error: Optional[BaseException] = None
         self.done = _thread.allocate_lock()
@@ -110,19 +111,21 @@ os.register_at_fork(after_in_child=_forget_worker)
 
 def call(body: Callable[[], int], *,
          interrupt: Optional[Callable[[], None]] = None,
-         late: Optional[Callable[[int], object]] = None) -> Outcome:
+         late: Optional[Callable[[int], object]] = None,
+         keep: object = None) -> Outcome:
     """Calls `body`, which returns a status, such that the main thread hears signals.
 
     If a signal handler raises meanwhile, `interrupt` is to make the call return, and
     its end is waited for. Without `interrupt` the call is left to itself, and `late`
-    gets its status when it ends.
+    gets its status when it ends: `keep` is what has to live until then, such as the
+    owners of handles that it was given.
     """
     if not on_main_thread():
         status = body()
         return (status, last_message() if status else "")
     global _worker
     worker, _worker = _worker or _Worker(), None  # A handler may call, too.
-    job = _Job(body)
+    job = _Job(body, keep)
     worker.start(job)
     try:
         job.done.acquire()

@@ -135,7 +135,8 @@ class Channel(Owner):
         ours, handle, out = self.group.handle, context.handle, ctypes.c_void_p()
         status, message = _wait.call(
             lambda: int(_create(handle, ours, ctypes.byref(desc), ctypes.byref(out))),
-            late=lambda status: status or _destroy(out))
+            late=lambda status: status or _destroy(out),
+            keep=(context, self.group, completions, trace, desc))
         if status:
             raise error(status, message, group=self.group.axis)
         self._own(out.value, _destroy)

@@ -165,7 +165,7 @@ class Context(Owner):
         out, number = (ctypes.c_int32 * self.size)(), ctypes.c_int32()
         handle = self._handle
         _check(_wait.call(
-            lambda: _hosts(handle, out, self.size, ctypes.byref(number))))
+            lambda: _hosts(handle, out, self.size, ctypes.byref(number)), keep=self))
         return list(out)
 
     def link_profile(self) -> Any:
@@ -174,7 +174,7 @@ class Context(Owner):
         profile = abi.struct("commsched_link_profile_t")
         handle = self._handle
         _check(_wait.call(
-            lambda: _link_profile(handle, ctypes.byref(profile), None)))
+            lambda: _link_profile(handle, ctypes.byref(profile), None), keep=self))
         return profile
 
     def group(self, ranks: Optional[Sequence[int]] = None,
@@ -198,7 +198,7 @@ class Context(Owner):
                                  ctypes.byref(out))
             return status
 
-        _check(_wait.call(make, late=lambda status: status or _destroy(out)),
+        _check(_wait.call(make, late=lambda status: status or _destroy(out), keep=self),
                group=name)
         return Context(out.value)
 
@@ -217,7 +217,8 @@ class Context(Owner):
             timeout_ns=0 if timeout is None else _wait.nanoseconds(timeout))
         handle, number = self._handle, ctypes.c_uint64()
         _check(_wait.call(
-            lambda: _agree(handle, ctypes.byref(desc), ctypes.byref(number))))
+            lambda: _agree(handle, ctypes.byref(desc), ctypes.byref(number)),
+            keep=(self, among)))
         return number.value
 
     def __repr__(self) -> str:

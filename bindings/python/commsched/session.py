@@ -74,7 +74,8 @@ class Session(Steps):
         out = ctypes.c_void_p()
         status, message = _wait.call(
             lambda: int(_create(ctypes.byref(desc), ctypes.byref(out))),
-            late=lambda status: status or _destroy(out))
+            late=lambda status: status or _destroy(out),
+            keep=(context, plan, groups, self._memory, lanes, trace, desc))
         if status:
             raise error(status, message)
         self._own(out.value, _destroy)

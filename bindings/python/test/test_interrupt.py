@@ -7,7 +7,8 @@ import pytest
 # Each says "waiting" when it is about to wait for what never comes.
 _ALONE = """
 import commsched as cs
-context = cs.World(2).context(0)
+world = cs.World(2)
+context = world.context(0)
 """
 _WITH_CHANNEL = """
 import commsched as cs, threading
@@ -67,3 +68,32 @@ signal.signal(signal.SIGUSR1, lambda *_: made[1].send(b"1", 0))
     process.send_signal(signal.SIGUSR1)
     out, err = process.communicate(timeout=60)
     assert (out, process.returncode) == ("done\n", 0), err
+
+
+def test_what_comes_of_a_call_that_was_given_up_is_released(python):
+    process = python(_ALONE + """
+import threading
+from commsched import channel
+released = threading.Event()
+create, destroy = channel._create, channel._destroy
+def say(*arguments):
+    channel._create = create
+    print("waiting", flush=True)
+    return create(*arguments)
+def note(out):
+    destroy(out)
+    released.set()
+channel._create, channel._destroy = say, note
+try:
+    cs.Channel(context)
+except KeyboardInterrupt:
+    print("given up", flush=True)
+# The other rank comes, so that the call succeeds, with nobody to give it to.
+with world.context(1) as other, cs.Channel(other):
+    released.wait()
+print("released", flush=True)
+""")
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("given up\nreleased\n", 0), err
