@@ -88,6 +88,23 @@ def test_futures_are_resolved_when_the_result_is_there(pool: Any) -> None:
     pool.run(futures)
 
 
+def chain(rank: Any) -> None:
+    """What a callback of a future calls goes to the same group."""
+    first, second = torch.ones(10), torch.ones(5)
+
+    def then_sum(done: Any) -> torch.Tensor:
+        dist.all_reduce(second)
+        return done.value()[0] + 1
+
+    future = dist.all_reduce(first, async_op=True).get_future().then(then_sum)
+    assert future.wait().eq(3).all()
+    assert second.eq(2).all()
+
+
+def test_callbacks_of_futures_may_call_the_group(pool: Any) -> None:
+    pool.run(chain)
+
+
 def memory_is_let_go(rank: Any) -> None:
     """The program keeps the work, and waits for a later one."""
     tensor = torch.ones(10)

@@ -1,0 +1,135 @@
+"""What all calls of a process group have in common: submitting, as one work."""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import timedelta
+from typing import Any, List, Optional, Sequence
+
+import torch
+
+from .._enums import Collective
+from ..channel import Channel
+from ..group import Group
+from . import _job, _parts
+from ._parts import Place
+from .work import Completer, Work, completer
+
+Tensors = Sequence[torch.Tensor]
+
+# Sends and receives that go as one request: what a channel takes in any case.
+_BATCH = 64
+
+
+class Op:
+    """One submit, and the tensors behind it."""
+
+    __slots__ = ("kind", "values", "places")
+
+    def __init__(self, kind: Collective, places: Sequence[Optional[Place]],
+                 **values: Any) -> None:
+        self.kind = int(kind)
+        self.places = places
+        self.values = values
+
+
+class Coalesced:
+    """What was called since start_coalescing()."""
+
+    def __init__(self) -> None:
+        self.ops: List[Op] = []
+        self.parts: List[Any] = []
+        self.places: List[Optional[Place]] = []
+        self.result: List[torch.Tensor] = []
+
+    def batches(self) -> List[List[Any]]:
+        """Sends and receives, as many as go as one request."""
+        return [self.parts[start:start + _BATCH]
+                for start in range(0, len(self.parts), _BATCH)]
+
+
+class Submitting:
+    """One rank of one process group: a channel, and the works of its requests."""
+
+    def __init__(self, job: _job.Job, group: Group, name: str,
+                 timeout: timedelta) -> None:
+        """Collective over `group`."""
+        self.job = job
+        self._group = group
+        self._name = name
+        self._completer: Completer = completer()
+        self._pid = os.getpid()
+        self._made_with = timeout
+        self._timeout: Optional[float] = None  # That of the channel.
+        self._lock = threading.Lock()
+        self._coalesced: Optional[Coalesced] = None
+        self._buried: List[object] = []
+        self._sequence = 0
+        self._channel = Channel(
+            job.context, group, completions=self._completer.completions,
+            timeout=timeout.total_seconds())
+
+    def _check_usable(self, call: str) -> None:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"{call} of group '{self._name}': process {self._pid} made the group, "
+                f"and its child {os.getpid()} has none; a child makes its own")
+        if self._channel.closed:
+            raise RuntimeError(f"{call} of group '{self._name}': it was destroyed")
+
+    def _work(self, call: str, num_requests: int, places: Sequence[Optional[Place]],
+              result: Tensors, timeout: Optional[timedelta]) -> Work:
+        limit = self._timeout
+        if timeout is not None and timeout.total_seconds() > 0:
+            limit = timeout.total_seconds()
+        work = Work(self._completer, self._channel, call, num_requests,
+                    [place.tensors for place in places if place is not None],
+                    list(result), _parts.finishes(places), limit, self._buried)
+        self._completer.add(work)
+        return work
+
+    def _run(self, call: str, ops: Sequence[Op], result: Tensors,
+             timeout: Optional[timedelta]) -> Optional[Work]:
+        """Submits `ops`, which are one work, unless calls are being coalesced."""
+        coalesced = self._coalesced
+        if coalesced is not None:
+            coalesced.ops += ops
+            coalesced.result += result
+            return None
+        return self._submit(call, ops, result, timeout, None)
+
+    def _submit(self, call: str, ops: Sequence[Op], result: Tensors,
+                timeout: Optional[timedelta],
+                coalesced: Optional[Coalesced]) -> Work:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        places = [place for op in ops for place in op.places]
+        batches = []
+        if coalesced is not None:
+            places += coalesced.places
+            batches = coalesced.batches()
+        self._check_usable(call)
+        self._completer.reap()  # May run callbacks of futures, which may call, too.
+        with self._lock:
+            work = self._work(call, len(ops) + len(batches), places, result, timeout)
+            try:
+                for op in ops:
+                    work.requests.append(self._channel.submit(
+                        op.kind, user=work.user, deterministic=deterministic,
+                        **op.values))
+                for batch in batches:
+                    work.requests.append(
+                        self._channel.batch(batch, user=work.user).number)
+            except BaseException:
+                work.submitted_only(len(work.requests))
+                raise
+            self._sequence += len(ops)
+        if not work.requests:
+            work.settle(None)
+        return work
+
+
+def single(tensors: Tensors, call: str) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise ValueError(f"{call} of {len(tensors)} tensors: it takes one per rank")
+    return tensors[0]
