@@ -10,6 +10,8 @@ docs/python.md says what there is.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._describe import Access, region, shard, tile
 from ._enums import (Collective, DeviceKind, DType, Format, Ownership, Phase, Priority,
                      Progress, ReduceOp, Schedule, Status)
@@ -39,7 +41,7 @@ __all__ = [
     "__version__", "AbortedError", "Access", "AlreadyExistsError", "Bound", "CALLER",
     "CancelledError", "Channel", "Collective", "CommschedError", "Completion",
     "Completions", "Context", "CostProfile", "cuda_stream", "DataLossError",
-    "DeadlineExceededError", "describe", "DeviceKind", "DType",
+    "ddp", "DeadlineExceededError", "describe", "DeviceKind", "DType",
     "FailedPreconditionError", "Format", "Graph", "Group", "HostStream",
     "InternalError", "InvalidArgumentError", "library_info", "library_path",
     "LibraryError", "Memory", "memory", "Mesh", "NotFoundError", "OutOfRangeError",
@@ -49,3 +51,10 @@ __all__ = [
     "Session", "shard", "Status", "Stream", "tile", "Trace", "UnauthenticatedError",
     "UnavailableError", "UnimplementedError", "World",
 ]
+
+
+def ddp(module: Any, **options: Any) -> Any:
+    """DistributedDataParallel of PyTorch whose buckets a recorded plan carries:
+    `commsched.torch.ddp`."""
+    from .torch.ddp import ddp as wrap
+    return wrap(module, **options)

@@ -1,13 +1,15 @@
-"""commsched for PyTorch: the process-group backend "commsched".
+"""commsched for PyTorch.
 
     torch.distributed.init_process_group("commsched")
 
-needs no import: PyTorch finds the backend by its entry point. docs/python_torch.md says
-what there is.
+needs no import: PyTorch finds the backend by its entry point. `ddp(model)` has a
+recorded plan carry the buckets of DistributedDataParallel, over any backend.
+docs/python_torch.md says what there is.
 """
 
 from __future__ import annotations
 
 from ._register import OLDEST_BACKEND, register
+from .ddp import Counters, Recorded, ddp, recorded
 
-__all__ = ["OLDEST_BACKEND", "register"]
+__all__ = ["Counters", "OLDEST_BACKEND", "Recorded", "ddp", "recorded", "register"]
