@@ -38,10 +38,10 @@ from .stream import CALLER, HostStream, Stream, cuda_stream
 from .trace import Trace
 
 __all__ = [
-    "__version__", "AbortedError", "Access", "AlreadyExistsError", "Bound", "CALLER",
-    "CancelledError", "Channel", "Collective", "CommschedError", "Completion",
-    "Completions", "Context", "CostProfile", "cuda_stream", "DataLossError",
-    "ddp", "DeadlineExceededError", "describe", "DeviceKind", "DType",
+    "__version__", "AbortedError", "Access", "AlreadyExistsError", "attach_fsdp",
+    "Bound", "CALLER", "CancelledError", "Channel", "Collective", "CommschedError",
+    "Completion", "Completions", "Context", "CostProfile", "cuda_stream",
+    "DataLossError", "ddp", "DeadlineExceededError", "describe", "DeviceKind", "DType",
     "FailedPreconditionError", "Format", "Graph", "Group", "HostStream",
     "InternalError", "InvalidArgumentError", "library_info", "library_path",
     "LibraryError", "Memory", "memory", "Mesh", "NotFoundError", "OutOfRangeError",
@@ -58,3 +58,10 @@ def ddp(module: Any, **options: Any) -> Any:
     `commsched.torch.ddp`."""
     from .torch.ddp import ddp as wrap
     return wrap(module, **options)
+
+
+def attach_fsdp(model: Any, **options: Any) -> Any:
+    """FSDP2 of PyTorch on channels, with gathers that run ahead:
+    `commsched.torch.fsdp.attach_fsdp`."""
+    from .torch.fsdp import attach_fsdp as attach
+    return attach(model, **options)

@@ -135,19 +135,19 @@ class Collectives(Submitting):
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor,
                               opts: Any) -> Optional[Work]:
-        op = self._reduce_scatter_whole(output, input, opts)
+        op = self._reduce_scatter_whole(output, input, opts.reduceOp)
         return self._run("reduce_scatter", [op], [output], opts.timeout)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors,
                                         opts: Any) -> Optional[Work]:
-        ops = [self._reduce_scatter_whole(output, input, opts)
+        ops = [self._reduce_scatter_whole(output, input, opts.reduceOp)
                for output, input in zip(outputs, inputs)]
         return self._run("reduce_scatter", ops, outputs, opts.timeout)
 
     def _reduce_scatter_whole(self, output: torch.Tensor, input: torch.Tensor,
-                              opts: Any) -> Op:
+                              op: Any) -> Op:
         self._check_whole(input, output, "reduce_scatter")
-        number, scale = _elements.reduction(opts.reduceOp, "reduce_scatter")
+        number, scale = _elements.reduction(op, "reduce_scatter")
         place = _parts.read(input, "reduce_scatter")
         into = _parts.written(output, "reduce_scatter")
         return Op(Collective.REDUCE_SCATTER, [place, into], input=place.address,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Any, Dict, Tuple
 
 import torch
 from torch.distributed import ReduceOp
@@ -48,9 +48,10 @@ def summed_as(tensor: torch.Tensor, call: str) -> int:
     return int(dtype)
 
 
-def reduction(asked: ReduceOp, call: str) -> Tuple[int, float]:
-    """The library's number of a reduction, and the scale of its inputs."""
-    kind = asked.op
+def reduction(asked: Any, call: str) -> Tuple[int, float]:
+    """The library's number of a reduction, and the scale of its inputs. `asked`: a
+    ReduceOp, or the type of one."""
+    kind = getattr(asked, "op", asked)
     number = _REDUCTIONS.get(kind)
     if number is None:
         raise UnimplementedError(f"{call} by {kind}: there is no such reduction",

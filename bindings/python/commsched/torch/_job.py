@@ -10,7 +10,9 @@ import socket
 from datetime import timedelta
 from typing import Any, List, Optional, Sequence, Tuple
 
-from .. import _wait
+import torch
+from torch.distributed import distributed_c10d
+
 from .._handle import Owner
 from .._lib import abi
 from ..context import Context
@@ -151,5 +153,31 @@ def default() -> Optional[Job]:
     return _default[0] if _default and _default[0].alive else None
 
 
-def nanoseconds(timeout: timedelta) -> int:
-    return _wait.nanoseconds(timeout.total_seconds())
+def timeout_of(group: Any) -> timedelta:
+    """That with which a process group was made, as far as its backend says so."""
+    found: timedelta = distributed_c10d.default_pg_timeout
+    try:
+        found = group._get_backend(torch.device("cpu")).options._timeout
+    except (AttributeError, RuntimeError):
+        pass
+    return found
+
+
+def of_group(group: Any, name: str,
+             timeout: timedelta) -> Tuple[Job, Optional[Sequence[int]]]:
+    """The job of a process group of backend commsched and the group's ranks in it, or,
+    of another backend, a job of its own, whose ranks meet in the store of the group by
+    `name`. All ranks of the group call this."""
+    try:
+        backend = group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        backend = None
+    job = getattr(backend, "job", None)
+    if isinstance(job, Job):
+        return job, backend.options.global_ranks_in_group
+    store = distributed_c10d.PrefixStore(f"commsched {name}", _store_of(group))
+    return Job.join(store, group.rank(), group.size(), timeout), None
+
+
+def _store_of(group: Any) -> Any:
+    return distributed_c10d._world.pg_map[group][1]

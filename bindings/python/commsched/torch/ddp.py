@@ -9,10 +9,9 @@ own, by a communication hook. Errors come by the hook's futures, out of backward
 from __future__ import annotations
 
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
@@ -311,32 +310,6 @@ def _behind(group: Any, compression: Optional[str]) -> Recorded:
     global _made
     _made += 1
     name = f"ddp {_made}"
-    timeout = _timeout_of(group)
-    job, ranks = _job_of(group, name, timeout)
+    timeout = _job.timeout_of(group)
+    job, ranks = _job.of_group(group, name, timeout)
     return Recorded(job, ranks, name, timeout.total_seconds(), compression)
-
-
-def _timeout_of(group: Any) -> Any:
-    try:
-        return group._get_backend(torch.device("cpu")).options._timeout
-    except (AttributeError, RuntimeError):
-        return dist.distributed_c10d.default_pg_timeout
-
-
-def _job_of(group: Any, name: str,
-            timeout: Any) -> Tuple[_job.Job, Optional[Sequence[int]]]:
-    """The job of a group of backend commsched, else one of its own, whose ranks meet
-    in the store of the group."""
-    try:
-        backend = group._get_backend(torch.device("cpu"))
-    except RuntimeError:
-        backend = None
-    job = getattr(backend, "job", None)
-    if isinstance(job, _job.Job):
-        return job, backend.options.global_ranks_in_group
-    store = dist.PrefixStore(f"commsched {name}", _store_of(group))
-    return _job.Job.join(store, group.rank(), group.size(), timeout), None
-
-
-def _store_of(group: Any) -> Any:
-    return dist.distributed_c10d._world.pg_map[group][1]
