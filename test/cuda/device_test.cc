@@ -71,6 +71,17 @@ TEST(CudaDeviceTest, AnEventOrdersTwoStreams) {
   EXPECT_OK(device->status());
 }
 
+// The driver misses a context there, even for an event.
+TEST(CudaDeviceTest, AThreadThatHasMadeNoCallOfCudaLooksAtEvents) {
+  const auto device = FakeDevice(3);
+  ASSERT_OK_AND_ASSIGN(const auto stream, device->CreateSideStream());
+  ASSERT_OK_AND_ASSIGN(const auto event, device->CreateEvent(1));
+  stream->Record(event.get(), 1);
+  stream->Synchronize();
+  std::thread([&] { EXPECT_TRUE(event->IsComplete(1)); }).join();
+  EXPECT_OK(device->status());
+}
+
 TEST(CudaDeviceTest, PoisonEndsEveryWaitOfTheHost) {
   const auto device = FakeDevice(0);
   ASSERT_OK_AND_ASSIGN(const auto event, device->CreateEvent(1));
