@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from typing import Dict, List, Sequence, Tuple
+from typing import Callable, Dict, List, Sequence, Tuple, TypeVar
 
 from . import intervals
 from .intervals import Intervals
 from .matching import Key, Match, align, key_of, match
-from .model import NONE, Collective, RankTrace
+from .model import NONE, Collective, RankTrace, Span
 
+_Item = TypeVar("_Item")
 Name = Tuple[str, str, int]  # Kind, group, position among these in its step.
 
 
@@ -116,30 +117,70 @@ def analyse(traces: Sequence[RankTrace], skip: int = 0) -> Run:
     }
     count = min(len(w) for w in per_rank.values())
     skip = min(skip, count - 1)
+    by_rank = {
+        t.rank: _rank_steps(t, per_rank[t.rank][skip:count], matched)
+        for t in aligned
+    }
     steps = []
-    for number in range(skip, count):
-        ranks = {
-            t.rank: _rank_step(t, per_rank[t.rank][number], matched)
-            for t in aligned
-        }
-        steps.append(Step(number + 1, ranks, _arrivals(ranks)))
+    for k in range(count - skip):
+        ranks = {rank: of_rank[k] for rank, of_rank in by_rank.items()}
+        steps.append(Step(skip + k + 1, ranks, _arrivals(ranks)))
     return Run(aligned, list(matched.values()), steps, whole)
 
 
+def overlapping(
+    items: Sequence[_Item],
+    windows: Sequence[Tuple[int, int]],
+    times: Callable[[_Item], Tuple[int, int]],
+) -> List[List[_Item]]:
+    """Returns for each of `windows`, which are in order and disjoint, the items
+    that overlap it, by their begin.
+    """
+    waiting = sorted(items, key=lambda item: times(item)[0])
+    waiting.reverse()
+    under_way: List[_Item] = []
+    found = []
+    for begin, end in windows:
+        while waiting and times(waiting[-1])[0] < end:
+            under_way.append(waiting.pop())
+        under_way = [item for item in under_way if times(item)[1] > begin]
+        found.append(list(under_way))
+    return found
+
+
+def _rank_steps(
+    trace: RankTrace,
+    windows: Sequence[Tuple[int, int]],
+    matched: Dict[Key, Match],
+) -> List[RankStep]:
+    def flight(row: Collective) -> Tuple[int, int]:
+        until = row.completed if row.completed != NONE else trace.end
+        return row.issued, max(until, row.issued + 1)
+
+    spans = overlapping(trace.compute, windows, lambda s: (s.begin, s.end))
+    rows = overlapping(trace.collectives, windows, flight)
+    return [
+        _rank_step(trace, window, compute, calls, matched)
+        for window, compute, calls in zip(windows, spans, rows)
+    ]
+
+
 def _rank_step(
-    trace: RankTrace, window: Tuple[int, int], matched: Dict[Key, Match]
+    trace: RankTrace,
+    window: Tuple[int, int],
+    spans: Sequence[Span],
+    rows: Sequence[Collective],
+    matched: Dict[Key, Match],
 ) -> RankStep:
     begin, end = window
     compute = intervals.union(
-        intervals.clip(((s.begin, s.end) for s in trace.compute), begin, end)
+        intervals.clip(((s.begin, s.end) for s in spans), begin, end)
     )
     calls: List[Tuple[Name, Match, Collective]] = []
     positions: Dict[Tuple[str, str], int] = {}
     flights: List[Tuple[int, int, Name, Match]] = []
-    for row in sorted(trace.collectives, key=lambda row: row.issued):
+    for row in rows:
         until = row.completed if row.completed != NONE else trace.end
-        if row.issued >= end or until <= begin:
-            continue
         found = matched[key_of(trace, row)]
         if row.issued >= begin:
             kind = (row.kind, row.group)

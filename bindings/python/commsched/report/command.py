@@ -11,8 +11,11 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from types import FrameType
 from typing import Iterator, List, Optional
+
+from commsched.errors import CommschedError
 
 from .session import GATHER_TIMEOUT_S, Report
 
@@ -63,8 +66,12 @@ def main(args: argparse.Namespace) -> int:
         skip=args.skip,
         timeout_s=args.gather_timeout,
     )
-    with _terminated_as_exception(), report:
-        _run(args.script, args.arguments, args.module)
+    try:
+        with _terminated_as_exception(), report:
+            _run(args.script, args.arguments, args.module)
+    except CommschedError:  # The script's, which shows where, as others do.
+        traceback.print_exc()
+        return 1
     return 0
 
 

@@ -174,6 +174,9 @@ class TorchHooks:
             _describe_tensors(call, given)
         call.graph_task = torch._C._current_graph_task_id()
         self._recorder.add(call)
+        blocking = getattr(self._local, "issued", None)
+        if blocking is not None:
+            blocking.append(call)
         open_calls = self._coalescing.get(call.group)
         if open_calls is not None:
             open_calls.append(call)
@@ -335,10 +338,13 @@ class TorchHooks:
 
         @functools.wraps(original)
         def blocking(*args: Any, **kwargs: Any) -> Any:
-            before = len(self._recorder.calls)
-            result = original(*args, **kwargs)
+            issued: List[Call] = []
+            self._local.issued = issued
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                self._local.issued = None
             end = now()
-            issued = list(self._recorder.calls)[before:]
             if issued:
                 begin = issued[-1].returned
                 for call in issued:

@@ -1,6 +1,6 @@
 import pytest
 
-from commsched.report.analysis import analyse
+from commsched.report.analysis import analyse, overlapping
 from commsched.report.model import RankTrace
 from commsched.report.summary import summarise
 from traces import GROUP, MS, Maker, shift
@@ -141,3 +141,23 @@ def test_a_trace_is_read_as_it_was_written():
 def test_a_trace_of_another_format_is_refused():
     with pytest.raises(ValueError, match="commsched-report-trace/1"):
         RankTrace.from_json('{"format": "other/1"}')
+
+
+def test_items_are_in_every_window_that_they_overlap():
+    items = [(5, 25), (0, 3), (12, 14), (20, 20), (31, 40)]
+    windows = [(0, 10), (10, 20), (20, 30)]
+    assert overlapping(items, windows, lambda item: item) == [
+        [(0, 3), (5, 25)],
+        [(5, 25), (12, 14)],
+        [(5, 25)],
+    ]
+
+
+def test_a_collective_in_flight_over_a_step_s_end_is_a_call_of_one_step():
+    maker = [Maker(r).step() for r in range(2)]
+    for m in maker:
+        m.compute(2).issue(6).compute(1).step().wait(6, 0).compute(1).step()
+    first, second = (s.ranks[0] for s in analyse([m.trace for m in maker]).steps)
+    assert [len(first.calls), len(second.calls)] == [1, 0]
+    assert (first.exposed_ns, second.exposed_ns) == (0, 3 * MS)
+    assert second.causes[0].name == ("all_reduce", GROUP, 0)
