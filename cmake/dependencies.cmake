@@ -4,7 +4,14 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(Boost 1.74 REQUIRED CONFIG)  # Headers: Asio.
+if(COMMSCHED_WHEEL)
+  set(OPENSSL_USE_STATIC_LIBS ON)
+endif()
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+if(COMMSCHED_WHEEL)
+  commsched_link_into_libraries()
+  add_link_options(-static-libstdc++ -Wl,--exclude-libs,ALL)
+endif()
 
 set(COMMSCHED_ABSL
     absl::base absl::btree absl::flat_hash_map absl::flat_hash_set

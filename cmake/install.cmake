@@ -6,8 +6,12 @@ set(installed commsched)
 if(TARGET commsched_engine)
   list(APPEND installed commsched_engine)
 endif()
+set(namelink)
+if(COMMSCHED_WHEEL)
+  set(namelink NAMELINK_SKIP)
+endif()
 install(TARGETS ${installed} EXPORT commschedTargets
-        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${namelink})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md

@@ -19,6 +19,7 @@ function(commsched_plugin target folder)
   target_compile_definitions(commsched_plugin_${target} PRIVATE
     COMMSCHED_VERSION_STRING="${PROJECT_VERSION}")
   target_link_libraries(commsched_plugin_${target} PRIVATE Threads::Threads)
+  commsched_link_for_wheel(commsched_plugin_${target})
   # The same bits everywhere: a * b + c is not fused.
   target_compile_options(commsched_plugin_${target} PRIVATE -ffp-contract=off)
   commsched_unity(commsched_plugin_${target})

@@ -50,6 +50,10 @@ function(commsched_set_exports target map)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${map})
   set_target_properties(${target} PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION ${COMMSCHED_SOVERSION})
+  commsched_link_for_wheel(${target})
+  if(COMMSCHED_WHEEL)  # No links are in a wheel: the file has the soname.
+    set_target_properties(${target} PROPERTIES VERSION ${COMMSCHED_SOVERSION})
+  endif()
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -195,6 +199,7 @@ function(commsched_command_line)
   add_executable(commsched_cli ${sources})
   target_include_directories(commsched_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(commsched_cli PRIVATE commsched CLI11::CLI11)
+  commsched_link_for_wheel(commsched_cli)
   set_target_properties(commsched_cli PROPERTIES
     OUTPUT_NAME commsched
     INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
