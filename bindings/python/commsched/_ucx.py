@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -36,10 +37,13 @@ def _loaded() -> bool:
 
 
 def load_beside(ucp: pathlib.Path) -> None:
-    """Loads `ucp` and, before it, those of UCX that lie beside it, which it needs."""
+    """Loads `ucp` and, before it, those of UCX that lie beside it, which it needs: not
+    every UCX says where they are. One that cannot be loaded by itself comes with the
+    next, or is missed by the last."""
     for name in _SONAMES[:-1]:
         if (ucp.parent / name).exists():
-            ctypes.CDLL(str(ucp.parent / name))
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(ucp.parent / name))
     try:
         ctypes.CDLL(str(ucp))
     except OSError as error:

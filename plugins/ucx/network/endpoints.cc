@@ -29,8 +29,27 @@ bool HasHosts(const commsched_backend_rank_desc_t& desc) {
   return desc.struct_size >= kNeeded && desc.hosts != nullptr;
 }
 
+// That of the library which the process has, not that of the headers.
+struct UcxVersion {
+  uint32_t major;
+  uint32_t minor;
+};
+
+UcxVersion LoadedUcx() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  return {major, minor};
+}
+
+std::string Text(UcxVersion version) {
+  return std::to_string(version.major) + "." + std::to_string(version.minor);
+}
+
 // What a rank tells others. Its address to UCX follows.
 struct AddressCard {
+  UcxVersion ucx = LoadedUcx();
   MemoryCard memory;
   SegmentCard segment;
 };
@@ -39,6 +58,18 @@ AddressCard CardIn(const std::string& told) {
   AddressCard card;
   std::memcpy(&card, told.data(), sizeof(card));
   return card;
+}
+
+// Releases of one minor version understand each other. What others make of an
+// address, and of messages, UCX does not say.
+Outcome CompareUcx(int rank, int peer, const std::string& told) {
+  const UcxVersion ours = LoadedUcx();
+  const UcxVersion theirs = CardIn(told).ucx;
+  if (ours.major == theirs.major && ours.minor == theirs.minor) return {};
+  return {COMMSCHED_FAILED_PRECONDITION,
+          "rank " + std::to_string(peer) + " has UCX " + Text(theirs) +
+              ", rank " + std::to_string(rank) + " has " + Text(ours) +
+              ": ranks that reach each other by UCX need one version of it"};
 }
 
 std::string AddressKey(int rank) {
@@ -163,6 +194,8 @@ Outcome Endpoints::Connect(int peer) {
 }
 
 Outcome Endpoints::ConnectByUcx(int peer) {
+  Outcome same = CompareUcx(world_rank_, peer, CardOf(peer));
+  if (!same.ok()) return same;
   Peer& other = Of(peer);
   uses_ucx_ = true;
   const ucs_status_t status = CreateEndpoint(peer, &other.endpoint);
