@@ -370,6 +370,14 @@ class VersionsTest(PlantedTree):
     def test_the_header_has_the_same_version(self):
         self.assertTrue(self.found("## Unreleased\n", header="0.1.0"))
 
+    def test_the_python_package_has_the_same_version(self):
+        package = "bindings/python/commsched/_version.py"
+        self.plant(package, '__version__ = "0.2.0"\n')
+        self.assertEqual(self.found("## Unreleased\n"), [])
+        self.plant(package, '__version__ = "0.1.0"\n')
+        self.assertEqual(self.found("## Unreleased\n"),
+                         [f"{package}:1: has version 0.1.0, CMakeLists.txt 0.2.0"])
+
     def test_docs_and_consumers_name_the_version_that_is_linked_with(self):
         self.plant("docs/abi.md", "`libcommsched.so.0.2` and\n"
                    "`libcommsched_engine.so.0.2`\n")

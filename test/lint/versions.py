@@ -29,6 +29,14 @@ def violations(root):
         found.append(f"{header}:1: has version {'.'.join(parts)}, CMakeLists.txt "
                      f"{version}")
 
+    package = pathlib.Path("bindings/python/commsched/_version.py")
+    if (root / package).exists():
+        text = "\n".join(sources.read_lines(root, package))
+        told = re.search(r'__version__ = "([^"]*)"', text)
+        if told is None or told[1] != version:
+            found.append(f"{package}:1: has version {told and told[1]}, "
+                         f"CMakeLists.txt {version}")
+
     # What users link with, where it is written down. (CHANGELOG has old ones.)
     minor = version.rpartition(".")[0]
     for path in (*sorted(root.glob("docs/*.md")),

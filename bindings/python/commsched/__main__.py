@@ -31,8 +31,8 @@ python -m commsched COMMAND --help says more. Examples:
   python -m commsched info
   python -m commsched run -n 4 -- train.py --epochs 3
 
-The exit code is 0, 1 if the command failed, 2 if it was called wrongly; run gives that of
-the first rank that failed.
+The exit code is 0, 1 if the command failed, 2 if it was called wrongly; run gives
+that of the first rank that failed.
 """
 
 

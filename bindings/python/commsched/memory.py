@@ -18,7 +18,7 @@ Source = Any
 
 class Memory:
     """`count` packed elements at `address`. `owner` is what keeps them there; None: the
-    caller sees to it. One may be made once and used for many calls, which is quicker."""
+    caller does. One may be made once and used for many calls, which is quicker."""
 
     __slots__ = ("address", "count", "dtype", "owner", "readonly")
 

@@ -72,6 +72,7 @@ def test_the_exit_code_of_run_is_that_of_the_rank_that_failed(python):
     if _info.program() is None:
         pytest.skip("this build has no program commsched")
     process = python("import runpy; runpy.run_module('commsched', run_name='__main__')",
-                     "run", "-n", "2", "--", sys.executable, "-c", "raise SystemExit(7)")
+                     "run", "-n", "2", "--", sys.executable, "-c",
+                     "raise SystemExit(7)")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 7, err

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Installs a wheel into an empty environment, and runs it: wheel_install.py FOLDER
 
-FOLDER has the one wheel. Nothing of this tree is in the environment: neither headers, nor
-a library, nor the package.
+FOLDER has the one wheel. Nothing of this tree is in the environment: neither headers,
+nor a library, nor the package.
 """
 
 import json
@@ -77,7 +77,8 @@ def check(environment):
             raise SystemExit(f"the {part} is {package[part]}, not the wheel's")
     print(f"library: {package['library']}")
     expect("all-reduce", environment.run(
-        environment.python, environment.script(_ALL_REDUCE)), "[10.0, 10.0, 10.0, 10.0]\n")
+        environment.python, environment.script(_ALL_REDUCE)),
+        "[10.0, 10.0, 10.0, 10.0]\n")
     program = str(environment.folder / "venv" / "bin" / "commsched")
     if has_ucx(info):
         job = environment.run(program, "run", "-n", "2", "--prefix", "off", "--",
