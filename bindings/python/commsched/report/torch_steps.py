@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -13,9 +14,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from .recorder import Call, PendingWait, Recorder, now
 from .model import Span
+from .recorder import Call, PendingWait, Recorder, now
 from .torch_hooks import TorchHooks
+
+_FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
 
 
 class StepHooks:
@@ -28,6 +31,9 @@ class StepHooks:
         self._depth = 0  # Of updates within updates, as ZeRO's are.
         self._update_began = 0
         self._updated: Optional[int] = None
+        self._last_update: Optional[int] = None
+        self._gathering = False
+        self._fsdp_is_watched = False
         self._backward_depth = 0
         self._task = -1
         self._ready: Dict[Tuple[int, int], int] = {}
@@ -93,6 +99,7 @@ class StepHooks:
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
             self._updated = self._phase("optimizer", self._update_began)
+            self._last_update = self._updated
 
     # The end of a backward pass: DDP waits there, in C++, for its buckets.
 
@@ -116,9 +123,14 @@ class StepHooks:
         calls = [c for c in self._hooks.unwaited(task) if c.told]
         self._recorder.waits.append(PendingWait(begin, end, calls, True))
 
-    # Gradients that are communicated as they are: when were they ready?
+    # What is communicated as it lies in memory: when was it ready?
 
     def _on_call(self, call: Call) -> None:
+        if call.kind == "all_gather":
+            self._watch_fsdp()
+            if self._gathering and self._last_update is not None:
+                call.ready = self._last_update
+            return
         if call.graph_task != -1 or not call.pointers:
             return
         self._issued.update(call.pointers)
@@ -126,6 +138,31 @@ class StepHooks:
         known = [time for time in times if time is not None]
         if len(known) == len(times):
             call.ready = max(known)
+
+    def _watch_fsdp(self) -> None:
+        """FSDP2 gathers parameters, which were ready once they were updated. Its
+        module is imported by who uses it.
+        """
+        module: Any = sys.modules.get(_FSDP)
+        if self._fsdp_is_watched or module is None:
+            return
+        self._fsdp_is_watched = True
+        original = getattr(module, "foreach_all_gather", None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def gather(*args: Any, **kwargs: Any) -> Any:
+            self._gathering = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._gathering = False
+
+        module.foreach_all_gather = gather
+        self._undo.append(
+            functools.partial(setattr, module, "foreach_all_gather", original)
+        )
 
     def _watch_gradients(self, optimizer: Any) -> None:
         """Watches the parameters whose gradient a call outside of backward

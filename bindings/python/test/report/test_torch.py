@@ -151,6 +151,10 @@ def test_fsdp_gathers_and_scatters_are_seen(tmp_path):
     kinds = [name[0] for name, _, _ in run.steps[-1].ranks[0].calls]
     assert kinds.count("reduce_scatter") == 4
     assert kinds.count("all_gather") >= 4
+    for step in run.steps:
+        for name, _, row in step.ranks[0].calls:
+            if name[0] == "all_gather":  # Of parameters, once updated.
+                assert row.ready == step.ranks[0].begin
 
 
 def test_a_collective_is_in_flight_until_it_completes_not_until_waited(tmp_path):
