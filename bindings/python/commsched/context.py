@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import (Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple,
+from types import TracebackType
+from typing import (Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type,
                     TypeVar, Union)
 
 from . import _ucx, _wait
@@ -96,7 +97,14 @@ def _own_fault_first(failure: Tuple[int, BaseException]) -> Tuple[bool, int]:
 
 
 class Context(Owner):
-    """One rank of a world. Made by `Context.join`, `World.context` and `split`."""
+    """One rank of a world. Made by `Context.join`, `World.context` and `split`.
+
+    A `with` of a rank that is a process, if an exception leaves it, does not close the
+    context: the end of a world waits for its other ranks, who are to learn that this
+    one is gone.
+    """
+
+    _is_process = False
 
     def __init__(self, handle: Optional[int]) -> None:
         """For those; takes over `handle`."""
@@ -139,7 +147,15 @@ class Context(Owner):
             return status
 
         _check(_wait.call(make, late=lambda status: status or _destroy(out)))
-        return cls(out.value)
+        made = cls(out.value)
+        made._is_process = True
+        return made
+
+    def __exit__(self, kind: Optional[Type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if error is None or isinstance(error, SystemExit) or not self._is_process:
+            super().__exit__(kind, error, trace)
 
     @property
     def local_size(self) -> int:
@@ -200,7 +216,9 @@ class Context(Owner):
 
         _check(_wait.call(make, late=lambda status: status or _destroy(out), keep=self),
                group=name)
-        return Context(out.value)
+        made = Context(out.value)
+        made._is_process = self._is_process
+        return made
 
     def agree(self, name: str, facts: Mapping[str, object], *,
               among: Optional[Group] = None, timeout: Optional[float] = None) -> int:

@@ -2,6 +2,7 @@
 
 import array
 import json
+import socket
 
 import pytest
 
@@ -156,3 +157,30 @@ raise SystemError("boom")
 """)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "boom" in err
+
+
+def test_a_process_that_an_exception_ends_does_not_keep_the_others_waiting(python):
+    if not _has_ucx():
+        pytest.skip("this build has no backend ucx")
+    code = """
+import commsched as cs
+with cs.Context.join() as context:
+    channel = cs.Channel(context)
+    channel.barrier().wait()
+    if context.rank == 1:
+        raise OSError("disk")
+    try:
+        channel.barrier().wait()
+    except cs.AbortedError as error:
+        print(error.rank)
+"""
+    with socket.socket() as free:  # Held, so that no other job meets here.
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+        ranks = [python(code, COMMSCHED_RANK=str(rank), COMMSCHED_WORLD_SIZE="2",
+                        COMMSCHED_LOCAL_RANK=str(rank), COMMSCHED_LOCAL_WORLD_SIZE="2",
+                        MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                 for rank in range(2)]
+        told = [rank.communicate(timeout=45) for rank in ranks]
+    assert told[0][0] == "1\n", told
+    assert "disk" in told[1][1] and ranks[1].returncode == 1, told
