@@ -11,22 +11,31 @@ from ._lib import abi
 _last_error = abi.function("commsched_last_error")
 
 # How messages of the library write what they are about.
-_RANK = re.compile(r"\branks? \[?(\d+)")
+_MISSING = re.compile(
+    r"\brank (\d+)[^:;]*? (?:is lost|will not come|has left|left|aborted|has not)\b"
+    r"|\bmissing of \d+ ranks: (\d+)")
+_RANK = re.compile(r"\brank (\d+)")
 _GROUP = re.compile(r"\b(?:group|axis) '([^']+)'")
 _OP = re.compile(r"\b(?:op|collective|launch) '([^']+)'")
 
 
 def _found(pattern: "re.Pattern[str]", message: str) -> Optional[str]:
     match = pattern.search(message)
-    return match[1] if match else None
+    return match[match.lastindex or 0] if match else None
+
+
+def _rank_in(message: str) -> Optional[int]:
+    found = _found(_MISSING, message) or _found(_RANK, message)
+    return None if found is None else int(found)
 
 
 class CommschedError(RuntimeError):
     """A call of the library failed.
 
     `op` and `group` are what the call was about, if it said so, else the first ones
-    that the message names; `rank` is the rank that the message names first. Each is
-    None where there is none.
+    that the message names; `rank` is the rank of which the message says that it is
+    lost, missing or has aborted, else the one that it names first. Each is None where
+    there is none.
     """
 
     status: Status = Status.UNKNOWN
@@ -37,8 +46,7 @@ class CommschedError(RuntimeError):
         self.message = message
         self.op = op if op is not None else _found(_OP, message)
         self.group = group if group is not None else _found(_GROUP, message)
-        named = _found(_RANK, message)
-        self.rank = rank if rank is not None or named is None else int(named)
+        self.rank = rank if rank is not None else _rank_in(message)
 
     def __str__(self) -> str:
         return f"{self.status.name}: {self.message}"

@@ -25,6 +25,16 @@ def test_op_group_and_rank_are_those_that_the_message_names():
     assert (made.op, made.group, made.rank) == ("grads", "dp", 3)
 
 
+@pytest.mark.parametrize("message, rank", [
+    ("channel 0 of ranks 0,1: rank 1 will not come: rank 1 is lost: closed", 1),
+    ("meeting 'm' of ranks 0,1: rank 1 waited 30 ms; missing of 2 ranks: 0", 0),
+    ("rank 0: the launch is late, rank 2 has not issued it", 2),
+    ("rank 3: out of data", 3),
+    ("a world has 1..4096 ranks, not 0", None)])
+def test_the_rank_is_the_one_that_is_missing(message, rank):
+    assert errors.error(cs.Status.ABORTED, message).rank == rank
+
+
 def test_what_the_call_was_about_comes_first():
     made = errors.error(cs.Status.ABORTED, "collective 'a' on axis 'b'", op="c",
                         group="d")
