@@ -26,9 +26,10 @@ _CAPACITY = 1 << 18
 class Work(dist._Work):  # type: ignore[misc, unused-ignore]
     """Requests of one channel that a call of a process group submitted.
 
-    Tensors are kept until the requests have finished, and let go of then, also where
-    the program keeps the work. Results that have to be copied to where the program
-    wants them are there after `wait`, or in the callbacks of `get_future`.
+    What is sent is kept until the requests have finished, and let go of then, also
+    where the program keeps the work, which has the results only. Results that have to
+    be copied to where the program wants them are there after `wait`, or in the
+    callbacks of `get_future`.
     """
 
     def __init__(self, completer: "Completer", channel: Channel, name: str,

@@ -37,9 +37,27 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> None:
     _install(tmp_path_factory.mktemp("site"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--ranks", type=int, default=2,
+                     help="of cases that run on any number of ranks")
+
+
 @pytest.fixture(scope="session")
 def pool(installed: None) -> Iterator[rank_processes.Pool]:
     """Two ranks for all cases."""
     made = rank_processes.Pool(2)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def any_pool(request: pytest.FixtureRequest,
+             pool: rank_processes.Pool) -> Iterator[rank_processes.Pool]:
+    """As many ranks as asked for, for cases that do not mind."""
+    size = request.config.getoption("--ranks")
+    if size == 2:
+        yield pool
+        return
+    made = rank_processes.Pool(size)
     yield made
     made.close()

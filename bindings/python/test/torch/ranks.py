@@ -131,8 +131,17 @@ class Ranks:
             seconds: float = CASE_SECONDS) -> List[Any]:
         """Calls `body` on all ranks, or those `among` them."""
         asked = list(range(self.size)) if among is None else among
-        for rank in asked:
+        self.ask(body, *arguments, among=asked)
+        return self.answers(asked, seconds)
+
+    def ask(self, body: Callable[..., Any], *arguments: Any,
+            among: Optional[List[int]] = None) -> None:
+        """As `run`, without the answers."""
+        for rank in range(self.size) if among is None else among:
             self._connections[rank].send_bytes(pickle.dumps((body, arguments)))
+
+    def answers(self, asked: List[int], seconds: float = CASE_SECONDS) -> List[Any]:
+        """What `asked` ranks have returned."""
         end = datetime.datetime.now() + datetime.timedelta(seconds=seconds)
         answers = [self._answer(rank, end) for rank in asked]
         failed = [f"rank {rank} {said}: {what}\n{self._log(rank)}"

@@ -1,4 +1,5 @@
-"""Each call of a process group gives what Gloo's gives, bit by bit."""
+"""Each call of a process group gives what Gloo's gives: on two ranks bit by bit; on
+more, sums of floating point have another order."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def broadcast(rank, group):
     found = [values(rank, 77), values(rank, 5, torch.bool),
              values(rank, 6, torch.int64), values(rank, 8).to(torch.bfloat16)]
     for root, tensor in enumerate(found):
-        dist.broadcast(tensor, root % 2, group=group)
+        dist.broadcast(tensor, root % rank.size, group=group)
     return found
 
 
@@ -253,15 +254,24 @@ def run_on_both(rank: Any, name: str) -> Any:
     return body(rank, rank.gloo), body(rank, rank.ours)
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any, exact: bool) -> bool:
     if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and torch.equal(one, other)
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if exact or not (one.is_floating_point() or one.is_complex()):
+            return torch.equal(one, other)
+        # Gloo rounds 16-bit sums after each rank.
+        wide = 1e-2 if one.element_size() == 2 else 1e-6
+        return torch.allclose(one, other, rtol=wide, atol=0)
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(
+            same(mine, its, exact) for mine, its in zip(one, other))
     return bool(one == other)
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_call_gives_what_gloo_gives(pool: Any, name: str) -> None:
-    for rank, (gloo, ours) in enumerate(pool.run(run_on_both, name)):
-        assert same(gloo, ours), f"rank {rank}: Gloo {gloo}, commsched {ours}"
+def test_call_gives_what_gloo_gives(any_pool: Any, name: str) -> None:
+    found = any_pool.run(run_on_both, name)
+    for rank, (gloo, ours) in enumerate(found):
+        assert same(gloo, ours, exact=len(found) == 2), (
+            f"rank {rank}: Gloo {gloo}, commsched {ours}")

@@ -46,9 +46,10 @@ def one_way(rank: Any, way: str, group: str) -> Any:
 
 @pytest.mark.parametrize("group", ["ours", "gloo"])
 @pytest.mark.parametrize("way", list(WAYS))
-def test_losses_and_parameters_are_those_of_ddp(pool: Any, way: str,
+def test_losses_and_parameters_are_those_of_ddp(any_pool: Any, way: str,
                                                 group: str) -> None:
-    for reference, ours, counters in pool.run(one_way, way, group):
+    found = any_pool.run(one_way, way, group)
+    for reference, ours, counters in found:
         assert model.difference(reference, ours) <= 1e-6
         assert counters.buckets > 1
         assert counters.replayed >= 1 and counters.plans == 1

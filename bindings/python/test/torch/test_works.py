@@ -207,3 +207,18 @@ def test_a_rank_that_is_killed_is_named_by_the_others_at_once() -> None:
         ranks.run(fail_later)
         ranks.kill(1)
         ranks.run(after_a_loss, among=[0])
+
+
+def after_the_loss_of_rank_0(rank: Any) -> str:
+    with pytest.raises(commsched.CommschedError) as failed:
+        dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+    return str(failed.value)
+
+
+def test_the_job_ends_with_rank_0_which_runs_its_control_server() -> None:
+    with rank_processes.Ranks(2, started=False) as ranks:
+        ranks.run(fail_later)
+        ranks.kill(0)
+        said = ranks.run(after_the_loss_of_rank_0, among=[1])[0]
+    assert "rank 0" in said or "control server" in said
