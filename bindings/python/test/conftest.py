@@ -7,13 +7,17 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterator, List
 
 import pytest
 
 import commsched as cs
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+
+# What a shell starts in the background ignores ^C, and so do its children.
+_HEAR = ("import signal; "
+         "signal.signal(signal.SIGINT, signal.default_int_handler)\n")
 
 
 @pytest.fixture
@@ -29,15 +33,22 @@ def on_ranks() -> Callable[..., List[Any]]:
 
 
 @pytest.fixture
-def python() -> Callable[..., "subprocess.Popen[str]"]:
+def python() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     """python(code): a process that runs `code` with this package."""
+    started = []
 
     def start(code: str, *arguments: str, **environment: str
               ) -> "subprocess.Popen[str]":
         paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return subprocess.Popen(
-            [sys.executable, "-B", "-c", code, *arguments], text=True,
+        process = subprocess.Popen(
+            [sys.executable, "-B", "-c", _HEAR + code, *arguments], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment})
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:  # What a test has failed on may be waiting still.
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
