@@ -73,6 +73,12 @@ inline Outcome CheckReduction(const commsched_launch_t& launch) {
   return {};
 }
 
+// How many there are in the counts of a member, of `size` ranks.
+inline uint64_t NumCounts(const commsched_launch_t& launch, int size) {
+  const auto n = static_cast<uint64_t>(size);
+  return launch.kind == COMMSCHED_ALL_TO_ALL ? n * n : n;
+}
+
 inline bool IsMeanOfIntegers(const commsched_launch_t& launch) {
   return launch.reduce_op == COMMSCHED_AVG && launch.dtype >= COMMSCHED_I8;
 }

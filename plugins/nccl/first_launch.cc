@@ -22,15 +22,13 @@ struct FirstLaunch {
 
   static FirstLaunch Of(const commsched_launch_t& launch, int size) {
     FirstLaunch first = {LaunchEntry::Of(launch), launch.num_members, 0};
-    const auto n = static_cast<uint64_t>(size);
-    const uint64_t num_counts = launch.kind == COMMSCHED_ALL_TO_ALL ? n * n : n;
     for (uint32_t i = 0; i < launch.num_members; ++i) {
       const commsched_member_t& member = launch.members[i];
       if (member.counts == nullptr) {
         first.elements += member.count;
         continue;
       }
-      for (uint64_t c = 0; c < num_counts; ++c) {
+      for (uint64_t c = 0; c < NumCounts(launch, size); ++c) {
         first.elements += member.counts[c];
       }
     }

@@ -8,12 +8,6 @@
 namespace commsched::nccl {
 namespace {
 
-// How many there are in the counts of a member.
-uint64_t NumCounts(const commsched_launch_t& launch, int size) {
-  const auto n = static_cast<uint64_t>(size);
-  return launch.kind == COMMSCHED_ALL_TO_ALL ? n * n : n;
-}
-
 // Elements of what a member reads or writes, whichever is more: an upper bound.
 uint64_t RoomOf(const commsched_launch_t& launch,
                 const commsched_member_t& member, int size) {
