@@ -22,7 +22,8 @@ from ._collectives import Collectives
 from .work import Work
 
 
-class _Gathers(AllGather):  # type: ignore[misc, unused-ignore]
+class _OnChannels:
+    """What both have in common."""
 
     def __init__(self, attached: "Attached") -> None:
         self._attached = attached
@@ -30,20 +31,16 @@ class _Gathers(AllGather):  # type: ignore[misc, unused-ignore]
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype,
                  device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _Gathers(_OnChannels, AllGather):  # type: ignore[misc, unused-ignore]
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
                  group: Any, async_op: bool = False) -> Optional[Work]:
         return self._attached.lane(group).gather_whole(output_tensor, input_tensor)
 
 
-class _Scatters(ReduceScatter):  # type: ignore[misc, unused-ignore]
-
-    def __init__(self, attached: "Attached") -> None:
-        self._attached = attached
-
-    def allocate(self, size: Sequence[int], *, dtype: torch.dtype,
-                 device: torch.device) -> torch.Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
+class _Scatters(_OnChannels, ReduceScatter):  # type: ignore[misc, unused-ignore]
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor,
                  group: Any, op: Any, async_op: bool = False) -> Optional[Work]:
