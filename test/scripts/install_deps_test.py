@@ -125,7 +125,7 @@ class InstallDepsTest(machine.MachineTest):
             run = self.install("--with", "torch")
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertRegex(self.asked(), r"\A-q install --upgrade torch==\d+\.\d+"
-                             r"\.\d+ numpy pytest\n\Z")
+                             r"\.\d+ mypy==\d+\.\d+\.\d+ numpy pytest\n\Z")
 
 
 if __name__ == "__main__":
