@@ -291,7 +291,7 @@ TEST(CudaChannelTest, ARequestIsBehindTheWorkOfItsStreamAndBeforeThatOfOthers) {
                        writes.get()));
     RETURN_IF_ERROR(channel.Before(request, reads.get()));
     test::RunOn(reads.get(), [&] { seen.store(test::Peek(data.at())[0]); });
-    // All ranks have launched: one that ran before its data was written would end.
+    // All have launched: one that ran before its data was written would end.
     RETURN_IF_ERROR(rig.Meet(rank, "launched"));
     EXPECT_EQ(channel.Wait(request, 20'000'000).code(),
               absl::StatusCode::kDeadlineExceeded);

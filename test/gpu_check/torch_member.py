@@ -11,7 +11,6 @@ does not.
 """
 
 import ctypes
-import datetime
 import glob
 import json
 import os
@@ -22,6 +21,7 @@ import traceback
 from ctypes import byref
 
 import binding
+import torch_backend
 
 RESULTS = 3
 OLDEST_TORCH = (2, 11)
@@ -413,11 +413,9 @@ def main(libraries):
         return 0
     import torch.distributed as dist
     torch.cuda.set_device(0)
-    dist.init_process_group(
-        "nccl", init_method="file://" + os.environ["GPU_CHECK_STORE"],
-        rank=int(os.environ["COMMSCHED_RANK"]),
-        world_size=int(os.environ["COMMSCHED_WORLD_SIZE"]),
-        timeout=datetime.timedelta(seconds=60))
+    size = int(os.environ["COMMSCHED_WORLD_SIZE"])
+    store = dist.FileStore(os.environ["GPU_CHECK_STORE"], size)
+    torch_backend.start(torch, "nccl", store, int(os.environ["COMMSCHED_RANK"]), size)
     first = torch.ones(4, device="cuda")
     dist.all_reduce(first)
     tell("PyTorch's ranks share a device",
@@ -430,7 +428,7 @@ def main(libraries):
     checks.step.close()
     rank.close()
     if held:
-        dist.destroy_process_group()
+        held = torch_backend.run(torch, store, tell)
     return 0 if held else 1
 
 

@@ -245,7 +245,13 @@ class Collectives(Submitting):
                     f"{own.dtype}")
 
     def barrier(self, opts: Any) -> Optional[Work]:
-        return self._run("barrier", [Op(Collective.BARRIER, ())], [], opts.timeout)
+        """On a device it is behind the work of all ranks' current streams. The host
+        waits for it in either case."""
+        ops = [Op(Collective.BARRIER, ())]
+        device = getattr(opts, "device", None)
+        if self._device is None or device is None or device.type != "cuda":
+            return self._run("barrier", ops, [], opts.timeout)
+        return self._submit("barrier", ops, [], opts.timeout, None, self._device)
 
 
 def _single_list(lists: Sequence[Tensors], size: int, call: str) -> Tensors:

@@ -8,7 +8,7 @@ import ipaddress
 import os
 import socket
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.distributed import distributed_c10d
@@ -78,43 +78,65 @@ def _address(host: Optional[str]) -> str:
     return str(found[0][4][0])
 
 
-def _meet(store: Any, rank: int, size: int) -> Tuple[Optional[_Server], str, str]:
-    """Returns the server, if this rank runs it, where it is, and the job's token."""
+def _meet(key: str, store: Any, rank: int,
+          size: int) -> Tuple[Optional[_Server], str, str]:
+    """Returns the server, if this rank runs it, where it is, and its token."""
     host = _store_host(store)
     server = None
     if rank == 0:
         token = _token()
         listen = "127.0.0.1" if _is_this_host(host) else "0.0.0.0"
         server = _Server(size, listen, token)
-        store.set(_KEY, f"{server.port} {token}")
-    port, token = store.get(_KEY).decode().split()
+        store.set(key, f"{server.port} {token}")
+    port, token = store.get(key).decode().split()
     return server, f"{_address(host)}:{port}", token
+
+
+class _Side:
+    """A world of the job, on hosts or on devices."""
+
+    context: Optional[Context] = None
+    server: Optional[_Server] = None
+
+    def close(self) -> None:
+        for each in (self.context, self.server):
+            if each is not None:
+                each.close()
 
 
 class Job:
     """This process as a rank of a job. The last group that gives it up ends it."""
 
-    def __init__(self, context: Context, server: Optional[_Server]) -> None:
-        self.context = context
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta,
+                 ordinal: Optional[int] = None) -> None:
+        """Ranks find each other by `store`, which is to be theirs alone. With `ordinal`
+        the process has a context on that CUDA device, too, as all have then."""
         self.pid = os.getpid()
-        self._server = server
         self._groups = 0
-
-    @classmethod
-    def join(cls, store: Any, rank: int, size: int, timeout: timedelta) -> "Job":
-        """Ranks find each other by `store`, which is to be theirs alone."""
-        seconds = timeout.total_seconds()
-        if size == 1:
-            return cls(Context.join(rank=0, size=1, timeout=seconds), None)
-        server, control, token = _meet(store, rank, size)
+        self._sides: List[_Side] = []
+        self.device: Optional[Context] = None
         try:
-            context = Context.join(rank=rank, size=size, control=control, token=token,
-                                   timeout=seconds)
+            self.context = self._join(_KEY, store, rank, size, timeout, {})
+            if ordinal is not None:
+                self.device = self._join(
+                    f"{_KEY} on devices", store, rank, size, timeout,
+                    {"backend": "nccl", "device": "cuda", "device_index": ordinal})
         except BaseException:
-            if server is not None:
-                server.close()
+            self.close()
             raise
-        return cls(context, server)
+
+    def _join(self, key: str, store: Any, rank: int, size: int, timeout: timedelta,
+              where: Dict[str, Any]) -> Context:
+        seconds = timeout.total_seconds()
+        side = _Side()
+        self._sides.append(side)
+        if size == 1:
+            side.context = Context.join(rank=0, size=1, timeout=seconds, **where)
+        else:
+            side.server, control, token = _meet(key, store, rank, size)
+            side.context = Context.join(rank=rank, size=size, control=control,
+                                        token=token, timeout=seconds, **where)
+        return side.context
 
     @property
     def alive(self) -> bool:
@@ -134,9 +156,8 @@ class Job:
             self.close()
 
     def close(self) -> None:
-        self.context.close()
-        if self._server is not None:
-            self._server.close()
+        for side in reversed(self._sides):
+            side.close()
 
 
 # That of the default process group, which has all ranks.
@@ -176,7 +197,7 @@ def of_group(group: Any, name: str,
     if isinstance(job, Job):
         return job, backend.options.global_ranks_in_group
     store = distributed_c10d.PrefixStore(f"commsched {name}", _store_of(group))
-    return Job.join(store, group.rank(), group.size(), timeout), None
+    return Job(store, group.rank(), group.size(), timeout), None
 
 
 def _store_of(group: Any) -> Any:

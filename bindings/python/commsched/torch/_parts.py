@@ -17,38 +17,46 @@ def check_dense(tensor: torch.Tensor, call: str) -> torch.Tensor:
 
 
 class Place:
-    """A packed whole at `address`. `tensors` are what keeps it there; `finish`, if
-    there is one, copies what was received to where the program wants it."""
+    """A packed whole at `address`, on the CUDA device `ordinal` or, if None, in the
+    host's memory. `tensors` are what keeps it there; `finish`, if there is one, copies
+    what was received to where the program wants it."""
 
-    __slots__ = ("address", "finish", "tensors")
+    __slots__ = ("address", "finish", "ordinal", "tensors")
 
-    def __init__(self, address: int, tensors: object,
+    def __init__(self, address: int, tensors: object, ordinal: Optional[int],
                  finish: Optional[Callable[[], None]] = None) -> None:
         self.address = address
         self.tensors = tensors
+        self.ordinal = ordinal
         self.finish = finish
+
+
+def ordinal_of(tensor: torch.Tensor) -> Optional[int]:
+    return tensor.get_device() if tensor.is_cuda else None
 
 
 def read(tensor: torch.Tensor, call: str) -> Place:
     """What is sent of one tensor."""
     packed = check_dense(tensor, call).contiguous()
-    return Place(packed.data_ptr(), packed)
+    return Place(packed.data_ptr(), packed, ordinal_of(tensor))
 
 
 def updated(tensor: torch.Tensor, call: str) -> Place:
     """What is sent and received in one tensor."""
     if check_dense(tensor, call).is_contiguous():
-        return Place(tensor.data_ptr(), tensor)
+        return Place(tensor.data_ptr(), tensor, ordinal_of(tensor))
     packed = tensor.contiguous()
-    return Place(packed.data_ptr(), packed, lambda: _copy(tensor, packed))
+    return Place(packed.data_ptr(), packed, ordinal_of(tensor),
+                 lambda: _copy(tensor, packed))
 
 
 def written(tensor: torch.Tensor, call: str) -> Place:
     """What is received in one tensor."""
     if check_dense(tensor, call).is_contiguous():
-        return Place(tensor.data_ptr(), tensor)
-    packed = torch.empty(tensor.shape, dtype=tensor.dtype)
-    return Place(packed.data_ptr(), packed, lambda: _copy(tensor, packed))
+        return Place(tensor.data_ptr(), tensor, ordinal_of(tensor))
+    packed = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return Place(packed.data_ptr(), packed, ordinal_of(tensor),
+                 lambda: _copy(tensor, packed))
 
 
 def read_list(tensors: Sequence[torch.Tensor], call: str) -> Place:
@@ -56,9 +64,9 @@ def read_list(tensors: Sequence[torch.Tensor], call: str) -> Place:
     for tensor in tensors:
         check_dense(tensor, call)
     if _is_packed(tensors):
-        return Place(_address(tensors), tensors)
+        return Place(_address(tensors), tensors, ordinal_of(tensors[0]))
     whole = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    return Place(whole.data_ptr(), whole)
+    return Place(whole.data_ptr(), whole, ordinal_of(whole))
 
 
 def written_list(tensors: Sequence[torch.Tensor], call: str) -> Place:
@@ -66,10 +74,11 @@ def written_list(tensors: Sequence[torch.Tensor], call: str) -> Place:
     for tensor in tensors:
         check_dense(tensor, call)
     if _is_packed(tensors):
-        return Place(_address(tensors), tensors)
+        return Place(_address(tensors), tensors, ordinal_of(tensors[0]))
     whole = torch.empty(sum(tensor.numel() for tensor in tensors),
-                        dtype=tensors[0].dtype)
-    return Place(whole.data_ptr(), whole, lambda: _deal_out(whole, tensors))
+                        dtype=tensors[0].dtype, device=tensors[0].device)
+    return Place(whole.data_ptr(), whole, ordinal_of(whole),
+                 lambda: _deal_out(whole, tensors))
 
 
 def _is_packed(tensors: Sequence[torch.Tensor]) -> bool:
@@ -92,16 +101,24 @@ def _address(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    _note(source)
     with torch.no_grad():
         target.copy_(source)
 
 
 def _deal_out(whole: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     at = 0
+    _note(whole)
     with torch.no_grad():
         for tensor in tensors:
             tensor.copy_(whole[at:at + tensor.numel()].view(tensor.shape))
             at += tensor.numel()
+
+
+def _note(source: torch.Tensor) -> None:
+    """Has the allocator know that the current stream uses `source`, which is ours."""
+    if source.is_cuda:
+        source.record_stream(torch.cuda.current_stream(source.get_device()))
 
 
 def finishes(places: Sequence[Optional[Place]]) -> Optional[Callable[[], None]]:

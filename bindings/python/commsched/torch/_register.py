@@ -36,13 +36,13 @@ def register() -> None:
     nothing happens."""
     if "COMMSCHED" not in dist.Backend._plugins:
         dist.Backend.register_backend("commsched", _create, extended_api=True,
-                                      devices=["cpu"])
+                                      devices=["cpu", "cuda"])
 
 
 def _create(opts: Any, options: Optional[Any]) -> Any:
     """One process group: called by c10d on its members."""
     refuse_old(torch.__version__)
-    from . import _job
+    from . import _device, _job
     from .backend import Backend
     from .work import answer_for_works
     if opts.enable_reconfigure:
@@ -53,7 +53,10 @@ def _create(opts: Any, options: Optional[Any]) -> Any:
     job = _job.default() if ranks else None
     if job is not None:
         return Backend(job, ranks, name, opts.timeout, name)
-    job = _job.Job.join(opts.store, opts.group_rank, opts.group_size, opts.timeout)
+    ordinal = _device.chosen(opts.process_group)
+    if not _device.have_one(opts.store, opts.group_size, ordinal):
+        ordinal = None
+    job = _job.Job(opts.store, opts.group_rank, opts.group_size, opts.timeout, ordinal)
     if not ranks:
         _job.remember(job)
     try:

@@ -11,8 +11,11 @@ import torch
 
 from .._enums import Collective
 from ..channel import Channel
+from ..errors import FailedPreconditionError
 from ..group import Group
+from ..stream import CALLER
 from . import _job, _parts
+from ._device import DeviceWork, OnDevice
 from ._parts import Place
 from .work import Completer, Work, completer
 
@@ -54,7 +57,8 @@ class Submitting:
 
     def __init__(self, job: _job.Job, group: Group, name: str,
                  timeout: timedelta) -> None:
-        """Collective over `group`."""
+        """Collective over `group`, which is of the job's host side; one on the device
+        is made if the job has one."""
         self.job = job
         self._group = group
         self._name = name
@@ -69,6 +73,39 @@ class Submitting:
         self._channel = Channel(
             job.context, group, completions=self._completer.completions,
             timeout=timeout.total_seconds())
+        self._device: Optional[OnDevice] = None
+        if job.device is not None:
+            try:
+                self._device = OnDevice(job.device, group.ranks, group.axis,
+                                        self._completer.completions, timeout)
+            except BaseException:
+                self._channel.close()
+                raise
+
+    def _channels(self) -> List[Channel]:
+        """That on the host comes first."""
+        device = self._device
+        return [self._channel] if device is None else [self._channel, device.channel]
+
+    def _close_channels(self) -> None:
+        if self._device is not None:
+            self._device.close()
+        self._channel.close()
+
+    def _on_device(self, places: Sequence[Optional[Place]],
+                   call: str) -> Optional[OnDevice]:
+        """Where a call goes; None: to the host's channel."""
+        ordinals = [place.ordinal for place in places if place is not None]
+        if not any(ordinal is not None for ordinal in ordinals):
+            return None
+        if self._device is None:
+            raise FailedPreconditionError(
+                f"{call} of group '{self._name}' on CUDA tensors: this process had "
+                "chosen no device when it made its default group; call "
+                "torch.cuda.set_device() before init_process_group(), or give it "
+                "device_id", op=call, group=self._name)
+        self._device.check(ordinals, call, self._name)
+        return self._device
 
     def _check_usable(self, call: str) -> None:
         if self._pid != os.getpid():
@@ -78,14 +115,23 @@ class Submitting:
         if self._channel.closed:
             raise RuntimeError(f"{call} of group '{self._name}': it was destroyed")
 
-    def _work(self, call: str, num_requests: int, places: Sequence[Optional[Place]],
-              result: Tensors, timeout: Optional[timedelta]) -> Work:
+    def _work(self, device: Optional[OnDevice], call: str, num_requests: int,
+              places: Sequence[Optional[Place]], result: Tensors,
+              timeout: Optional[timedelta]) -> Work:
         limit = self._timeout
         if timeout is not None and timeout.total_seconds() > 0:
             limit = timeout.total_seconds()
-        work = Work(self._completer, self._channel, call, num_requests,
-                    [place.tensors for place in places if place is not None],
-                    list(result), _parts.finishes(places), limit, self._buried)
+        kept = [place.tensors for place in places if place is not None]
+        copies = _parts.finishes(places)
+        work: Work
+        if device is None or not kept:
+            channel = self._channel if device is None else device.channel
+            work = Work(self._completer, channel, call, num_requests, kept,
+                        list(result), copies, limit, self._buried)
+        else:
+            work = DeviceWork(device, copies, self._completer, device.channel, call,
+                              num_requests, kept, list(result), None, limit,
+                              self._buried)
         self._completer.add(work)
         return work
 
@@ -100,8 +146,9 @@ class Submitting:
         return self._submit(call, ops, result, timeout, None)
 
     def _submit(self, call: str, ops: Sequence[Op], result: Tensors,
-                timeout: Optional[timedelta],
-                coalesced: Optional[Coalesced]) -> Work:
+                timeout: Optional[timedelta], coalesced: Optional[Coalesced],
+                device: Optional[OnDevice] = None) -> Work:
+        """`device`: where calls without memory go."""
         deterministic = torch.are_deterministic_algorithms_enabled()
         places = [place for op in ops for place in op.places]
         batches = []
@@ -109,17 +156,23 @@ class Submitting:
             places += coalesced.places
             batches = coalesced.batches()
         self._check_usable(call)
+        device = device or self._on_device(places, call)
+        channel, stream = self._channel, CALLER
+        if device is not None:
+            channel, stream = device.channel, device.current()
         self._completer.reap()  # May run callbacks of futures, which may call, too.
         with self._lock:
-            work = self._work(call, len(ops) + len(batches), places, result, timeout)
+            work = self._work(device, call, len(ops) + len(batches), places, result,
+                              timeout)
             try:
                 for op in ops:
-                    work.requests.append(self._channel.submit(
+                    work.requests.append(channel.submit(
                         op.kind, user=work.user, deterministic=deterministic,
-                        **op.values))
+                        stream=stream, **op.values))
                 for batch in batches:
                     work.requests.append(
-                        self._channel.batch(batch, user=work.user).number)
+                        channel.batch(batch, user=work.user, stream=stream).number)
+                work.launched()
             except BaseException:
                 work.submitted_only(len(work.requests))
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from torch._C import _distributed_c10d as c10d
 
@@ -17,6 +17,7 @@ from ..errors import AbortedError, DeadlineExceededError, UnimplementedError
 from . import _job
 from ._collectives import Collectives
 from ._transfers import Countdown, Transfers
+from .work import Work
 
 # How long the end of a group waits for what its program has not waited for.
 SHUTDOWN_SECONDS = 10.0
@@ -70,7 +71,8 @@ class Backend(Collectives, Transfers,
         self._timeout = timeout.total_seconds()
 
     def get_error(self) -> Any:
-        failed = self._channel.closed or self._channel.status() is not None
+        failed = any(channel.closed or channel.status() is not None
+                     for channel in self._channels())
         return c10d.ErrorType.COMM_ERROR if failed else c10d.ErrorType.SUCCESS
 
     def _get_sequence_number_for_group(self) -> int:
@@ -94,22 +96,29 @@ class Backend(Collectives, Transfers,
         if self._channel.closed or self._pid != os.getpid():
             return
         if not self._drain():
-            self._channel.abort(
-                f"rank {self._group.rank} has destroyed group '{self._name}' with "
-                "requests in flight")
+            self._abort(f"rank {self._group.rank} has destroyed group '{self._name}' "
+                        "with requests in flight")
         self._end()
 
     def abort(self) -> None:
         """Fails the group on all its ranks and gives it up, without waiting."""
         if self._channel.closed or self._pid != os.getpid():
             return
-        self._channel.abort(f"rank {self._group.rank} has aborted group '{self._name}'")
+        self._abort(f"rank {self._group.rank} has aborted group '{self._name}'")
         self._end()
+
+    def _abort(self, reason: str) -> None:
+        for channel in self._channels():
+            channel.abort(reason)
+
+    def _unsettled(self) -> List[Work]:
+        return [work for channel in self._channels()
+                for work in self._completer.unsettled(channel)]
 
     def _drain(self) -> bool:
         """Whether all requests finish in time, or fail."""
         clock = Countdown(SHUTDOWN_SECONDS)
-        for work in self._completer.unsettled(self._channel):
+        for work in self._unsettled():
             try:
                 work.wait(timedelta(seconds=clock.left()))
             except DeadlineExceededError:
@@ -120,10 +129,11 @@ class Backend(Collectives, Transfers,
 
     def _end(self) -> None:
         self._completer.reap()
-        error = self._channel.status() or AbortedError(
-            f"group '{self._name}' was destroyed", group=self._name)
-        for work in self._completer.unsettled(self._channel):
-            work.settle(error)
-        self._channel.close()
+        for channel in self._channels():
+            error = channel.status() or AbortedError(
+                f"group '{self._name}' was destroyed", group=self._name)
+            for work in self._completer.unsettled(channel):
+                work.settle(error)
+        self._close_channels()
         self._buried.clear()
         self.job.leave(self._group)

@@ -102,8 +102,9 @@ class Work(dist._Work):  # type: ignore[misc, unused-ignore]
     def get_future(self) -> Any:
         """A future of the results. It is resolved by the thread that learns first that
         the requests have finished, as callbacks of futures are run."""
-        if _asking.own(self):
-            return _NO_FUTURE
+        return _NO_FUTURE if _asking.own(self) else self._future_of_results()
+
+    def _future_of_results(self) -> Any:
         with self._lock:
             future = self._future
             made = future is None
@@ -116,6 +117,9 @@ class Work(dist._Work):  # type: ignore[misc, unused-ignore]
             else:
                 self._completer.watch(self)
         return future
+
+    def launched(self) -> None:
+        """All its requests have been submitted."""
 
     def submitted_only(self, num_requests: int) -> None:
         """The submit behind so many of the requests has failed."""
