@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 
 namespace commsched {
 namespace {
@@ -47,6 +48,8 @@ void Completions::Add(const Completion& completion) {
 size_t Completions::Next(absl::Span<Completion> out, int64_t deadline_ns) {
   MutexLock lock(&mu_);
   while (num_ == 0 && !is_woken_) {
+    // A sleep until a time that has passed still gives the core away.
+    if (SystemClock::Get().NowNs() >= deadline_ns) break;
     ++num_waiting_;
     const bool in_time = changed_.WaitUntil(&mu_, deadline_ns);
     --num_waiting_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "test/support/alloc_counter.h"
@@ -101,6 +102,15 @@ TEST(CompletionsTest, WhoWaitsIsWokenByWhatFinishes) {
   EXPECT_EQ(completions.Next(out, kNoDeadlineNs), 1u);
   EXPECT_EQ(out[0].request, 7u);
   server.join();
+}
+
+TEST(CompletionsTest, WhoDoesNotWaitDoesNotSleepEither) {
+  Completions completions(8);
+  Completion out[1];
+  const uint64_t waits = GlobalBlockingCounters().condition_waits.load();
+  EXPECT_EQ(completions.Next(out, kAtOnce), 0u);
+  EXPECT_EQ(completions.Next(out, SystemClock::Get().NowNs()), 0u);
+  EXPECT_EQ(GlobalBlockingCounters().condition_waits.load(), waits);
 }
 
 TEST(CompletionsTest, AWakeUpEndsAWaitOnce) {
