@@ -112,21 +112,9 @@ find_program(COMMSCHED_TORCH_PYTHON python NO_DEFAULT_PATH HINTS
   ${PROJECT_SOURCE_DIR}/build/torch-venv/bin)
 mark_as_advanced(COMMSCHED_TORCH_PYTHON)
 
-# A Python that has pytest: the one that CMake found, the system's, or that of
-# scripts/install-deps --with torch.
-commsched_forget_missing(COMMSCHED_PYTEST_PYTHON)
-if(NOT COMMSCHED_PYTEST_PYTHON)
-  foreach(python ${Python3_EXECUTABLE} /usr/bin/python3
-                 ${PROJECT_SOURCE_DIR}/build/torch-venv/bin/python)
-    execute_process(COMMAND ${python} -c "import pytest" RESULT_VARIABLE lacks_pytest
-                    OUTPUT_QUIET ERROR_QUIET)
-    if(lacks_pytest EQUAL 0)
-      set(COMMSCHED_PYTEST_PYTHON ${python} CACHE FILEPATH "A Python that has pytest")
-      mark_as_advanced(COMMSCHED_PYTEST_PYTHON)
-      break()
-    endif()
-  endforeach()
-endif()
+commsched_find_python(COMMSCHED_PYTEST_PYTHON pytest)
+commsched_find_python(COMMSCHED_HTA_PYTHON hta)
+commsched_find_python(COMMSCHED_PERFETTO_PYTHON perfetto)
 
 commsched_decide(TESTS NEEDS
   "GoogleTest (libgtest-dev, libgmock-dev)" GTest_FOUND

@@ -23,6 +23,23 @@ macro(commsched_forget_missing)
   endforeach()
 endmacro()
 
+# commsched_find_python(VARIABLE MODULE): a Python that has MODULE: the one that VARIABLE
+# names, that which CMake found, the system's, or that of scripts/install-deps.
+function(commsched_find_python variable module)
+  foreach(python ${${variable}} ${Python3_EXECUTABLE} /usr/bin/python3
+                 ${PROJECT_SOURCE_DIR}/build/torch-venv/bin/python)
+    execute_process(COMMAND ${python} -c
+      "import importlib.util, sys; sys.exit(not importlib.util.find_spec('${module}'))"
+      RESULT_VARIABLE lacks_it OUTPUT_QUIET ERROR_QUIET)
+    if(lacks_it EQUAL 0)
+      set(${variable} ${python} CACHE FILEPATH "A Python that has ${module}" FORCE)
+      mark_as_advanced(${variable})
+      return()
+    endif()
+  endforeach()
+  unset(${variable} CACHE)
+endfunction()
+
 # Decides COMMSCHED_WITH_<PART>: sets COMMSCHED_HAVE_<PART>. NEEDS is a list of
 # alternating "description;variable" pairs; a false variable is a missing need.
 function(commsched_decide part)

@@ -2,6 +2,7 @@
 """scripts/install-deps, with package managers that only say what they are asked."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import unittest
@@ -112,13 +113,16 @@ class InstallDepsTest(machine.MachineTest):
         self.assertEqual(self.asked(), "-q install --no-deps "
                          "nvidia-cuda-nvrtc-cu12==12.4.*\n")
 
-    def test_pytorch_is_installed_once_for_who_asks_for_it(self):
-        asked = self.root / "asked"
-        self.program("bin/pip", f'echo "$*" >> {asked}')
-        # A Python that has PyTorch once pip was asked for it.
-        self.program("bin/python", f"test -e {asked}")
+    def environments(self, *python):
+        """Virtual environments, whose pip says what it gets."""
+        self.program("bin/pip", f'echo "$*" >> {self.root / "asked"}')
+        self.program("bin/python", *python)
         self.program("bin/python3", 'mkdir -p "$3/bin"',
                      f'cp {self.root}/bin/pip {self.root}/bin/python "$3/bin"')
+
+    def test_pytorch_is_installed_once_for_who_asks_for_it(self):
+        # A Python that has PyTorch once pip was asked for it.
+        self.environments(f"test -e {self.root / 'asked'}")
         self.assertEqual(self.install().returncode, 0)
         self.assertEqual(self.asked(), "")
         for _ in range(2):
@@ -126,6 +130,22 @@ class InstallDepsTest(machine.MachineTest):
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertRegex(self.asked(), r"\A-q install --upgrade torch==\d+\.\d+"
                              r"\.\d+ mypy==\d+\.\d+\.\d+ numpy pytest\n\Z")
+
+    def test_what_all_tests_want_comes_beside_the_same_pytorch(self):
+        # A Python that has PyTorch after one install, and the rest after another.
+        asked = self.root / "asked"
+        self.environments(f'case $2 in *deepspeed*) grep -q deepspeed {asked};;',
+                          f"*) test -e {asked};; esac")
+        for _ in range(2):
+            run = self.install("--with", "all")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            first, second = self.asked().splitlines()
+            torch = re.search(r"torch==[\d.]+", first)[0]
+            self.assertIn(f" {torch} deepspeed==", second)
+            self.assertRegex(second, r"HolisticTraceAnalysis==\S+ pandas<3 perfetto==")
+        self.installed_but("chromium")
+        self.install("--with", "all")
+        self.assertIn("chromium", self.asked())
 
 
 if __name__ == "__main__":

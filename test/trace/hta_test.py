@@ -1,8 +1,8 @@
 """Holistic Trace Analysis itself on our traces, and its figures beside ours.
 
-Skipped (exit code 77) where it cannot be imported. To run it:
-  python3 -m venv VENV && VENV/bin/pip install HolisticTraceAnalysis
-  cmake -DCOMMSCHED_HTA_PYTHON=VENV/bin/python ...
+Skipped (exit code 77) where it cannot be imported. To run it, install it by
+`scripts/install-deps --with all`, or name a Python that has it (and pandas 2):
+`cmake -DCOMMSCHED_HTA_PYTHON=VENV/bin/python ...`
 
 Usage: hta_test.py KINETO_WRITER
 """

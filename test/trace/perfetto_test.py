@@ -1,8 +1,8 @@
 """Our Perfetto traces, read with Perfetto's own message definitions.
 
-Skipped (exit code 77) where they cannot be imported. To run it:
-  python3 -m venv VENV && VENV/bin/pip install perfetto
-  cmake -DCOMMSCHED_PERFETTO_PYTHON=VENV/bin/python ...
+Skipped (exit code 77) where they cannot be imported. To run it, install them by
+`scripts/install-deps --with all`, or name a Python that has them:
+`cmake -DCOMMSCHED_PERFETTO_PYTHON=VENV/bin/python ...`
 
 Usage: perfetto_test.py KINETO_WRITER
 """
