@@ -47,9 +47,10 @@ void Completions::Add(const Completion& completion) {
 
 size_t Completions::Next(absl::Span<Completion> out, int64_t deadline_ns) {
   MutexLock lock(&mu_);
+  // Who does not wait does not sleep, which would give the core away, and leaves
+  // a wake-up to those who do.
+  if (num_ == 0 && SystemClock::Get().NowNs() >= deadline_ns) return 0;
   while (num_ == 0 && !is_woken_) {
-    // A sleep until a time that has passed still gives the core away.
-    if (SystemClock::Get().NowNs() >= deadline_ns) break;
     ++num_waiting_;
     const bool in_time = changed_.WaitUntil(&mu_, deadline_ns);
     --num_waiting_;

@@ -113,6 +113,14 @@ TEST(CompletionsTest, WhoDoesNotWaitDoesNotSleepEither) {
   EXPECT_EQ(GlobalBlockingCounters().condition_waits.load(), waits);
 }
 
+TEST(CompletionsTest, AWakeUpIsForWhoWaits) {
+  Completions completions(8);
+  completions.Wake();
+  Completion out[1];
+  EXPECT_EQ(completions.Next(out, kAtOnce), 0u);
+  EXPECT_EQ(completions.Next(out, kNoDeadlineNs), 0u);
+}
+
 TEST(CompletionsTest, AWakeUpEndsAWaitOnce) {
   Completions completions(8);
   completions.Wake();
