@@ -47,8 +47,8 @@ void Completions::Add(const Completion& completion) {
 
 size_t Completions::Next(absl::Span<Completion> out, int64_t deadline_ns) {
   MutexLock lock(&mu_);
-  // Who does not wait does not sleep, which would give the core away, and leaves
-  // a wake-up to those who do.
+  // Who does not wait does not sleep, which would give the core away, and
+  // leaves a wake-up to those who do.
   if (num_ == 0 && SystemClock::Get().NowNs() >= deadline_ns) return 0;
   while (num_ == 0 && !is_woken_) {
     ++num_waiting_;
