@@ -86,7 +86,7 @@ class World(Owner):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            _wait.join(thread)
         for failure in sorted(failures.items(), key=_own_fault_first):
             raise failure[1]
         return [results[rank] for rank in range(self.size)]

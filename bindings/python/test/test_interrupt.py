@@ -32,6 +32,8 @@ WAITS = {
     "channel": _ALONE + _SAY + "cs.Channel(context)",
     "split": _ALONE + _SAY + "context.split([0, 1], 'both')",
     "agree": _ALONE + _SAY + "context.agree('facts', {})",
+    "run": "import commsched as cs, threading\n" + _SAY +
+    "cs.World(1).run(lambda context: threading.Event().wait())",
 }
 
 
@@ -40,6 +42,16 @@ def test_a_wait_ends_at_control_c(python, code):
     process = python(code)
     assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT, err
+    assert "KeyboardInterrupt" in err
+
+
+@pytest.mark.parametrize("code", WAITS.values(), ids=WAITS.keys())
+def test_what_does_not_end_a_sleep_ends_a_wait(python, code):
+    """As a signal that comes just before the main thread sleeps."""
+    process = python("import _thread, threading\n" + code.replace(
+        _SAY, "threading.Timer(0.1, _thread.interrupt_main).start()\n"))
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT, err
     assert "KeyboardInterrupt" in err
