@@ -64,10 +64,16 @@ class Collectives(Submitting):
 
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors,
                             opts: Any) -> Optional[Work]:
-        # Each list of outputs is that of one input.
-        ops = [self._all_gather(targets, source)
-               for targets, source in zip(outputs, inputs)]
-        return self._run("all_gather", ops, [t for targets in outputs for t in targets],
+        # Each list of outputs is that of one rank, with a tensor for each input.
+        if (len(outputs) != self._group.size
+                or any(len(each) != len(inputs) for each in outputs)):
+            raise ValueError(
+                f"all_gather of group '{self._name}': {len(inputs)} tensors of "
+                f"{self._group.size} ranks go to as many lists of as many tensors, and "
+                f"not to {[len(each) for each in outputs]}")
+        ops = [self._all_gather([each[index] for each in outputs], source)
+               for index, source in enumerate(inputs)]
+        return self._run("all_gather", ops, [t for each in outputs for t in each],
                          opts.timeout)
 
     def _all_gather(self, targets: Tensors, source: torch.Tensor) -> Op:

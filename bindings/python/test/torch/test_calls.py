@@ -249,6 +249,15 @@ def coalesced_gathers_and_scatters(rank, group):
     return wholes
 
 
+@call
+def gathers_of_lists(rank, group):
+    """A list for each rank, with a tensor for each that it gives."""
+    given = [values(rank, 10), values(rank, 3).reshape(3, 1)]
+    found = [[torch.empty_like(each) for each in given] for _ in range(rank.size)]
+    dist.all_gather_coalesced(found, given, group=group)
+    return found
+
+
 def run_on_both(rank: Any, name: str) -> Any:
     body = CALLS[name]
     return body(rank, rank.gloo), body(rank, rank.ours)
