@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
 from .._enums import Collective
-from . import _elements, _parts
+from ..errors import UnimplementedError
+from . import _elements, _parts, _sparse
 from ._parts import Place
-from ._submitting import Op, Submitting, Tensors, single
+from ._submitting import Op, Submitting, Tensors, counts_of, single
 from .work import Work
 
 
@@ -19,6 +19,8 @@ class Collectives(Submitting):
 
     def allreduce(self, tensors: Tensors, opts: Any) -> Optional[Work]:
         tensor = single(tensors, "all_reduce")
+        if tensor.layout is torch.sparse_coo:
+            return self._sum_sparse(tensor, opts)
         return self._run("all_reduce", [self._all_reduce(tensor, opts.reduceOp)],
                          tensors, opts.timeout)
 
@@ -32,6 +34,19 @@ class Collectives(Submitting):
         return Op(Collective.ALL_REDUCE, [place], input=place.address,
                   output=place.address, count=tensor.numel(), reduce_op=number,
                   dtype=_elements.summed_as(tensor, "all_reduce"), scale=scale)
+
+    def _sum_sparse(self, tensor: torch.Tensor, opts: Any) -> Optional[Work]:
+        """Waits for the other ranks' numbers of entries before it returns."""
+        if self._coalesced is not None:
+            raise UnimplementedError("all_reduce of a sparse tensor among coalesced "
+                                     "calls", op="all_reduce", group=self._name)
+        own = _sparse.entries_of(tensor, opts.reduceOp)
+        entries = torch.zeros(self._group.size, dtype=torch.int64)
+        mine = torch.tensor([own._nnz()])
+        self._submit("all_reduce", [self._all_gather_whole(entries, mine)], [entries],
+                     opts.timeout, None).wait()
+        return self._run("all_reduce", _sparse.sum_ops(tensor, own, entries.tolist()),
+                         [tensor], opts.timeout)
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Optional[Work]:
         tensor = single(tensors, "broadcast")
@@ -99,7 +114,7 @@ class Collectives(Submitting):
                              "differ in their types")
         if all(count == mine for count in counts):
             return {"count": mine}
-        return {"count": mine, "counts": _counts(counts)}
+        return {"count": mine, "counts": counts_of(counts)}
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor,
                           opts: Any) -> Optional[Work]:
@@ -171,7 +186,7 @@ class Collectives(Submitting):
         sent = self._split(input, input_splits, "input")
         received = self._split(output, output_splits, "output")
         if input_splits or output_splits:
-            op.values["counts"] = _counts([n * units for n in sent + received])
+            op.values["counts"] = counts_of([n * units for n in sent + received])
         elif sent != received:
             raise ValueError(f"all_to_all of group '{self._name}': input and output "
                              f"have {input.numel()} and {output.numel()} elements")
@@ -207,8 +222,8 @@ class Collectives(Submitting):
         into = _parts.written_list(outputs, "all_to_all")
         op = Op(Collective.ALL_TO_ALL, [place, into], input=place.address,
                 output=into.address, dtype=dtype,
-                counts=_counts([tensor.numel() * units
-                                for tensor in [*inputs, *outputs]]))
+                counts=counts_of([tensor.numel() * units
+                                  for tensor in [*inputs, *outputs]]))
         return self._run("all_to_all", [op], outputs, opts.timeout)
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors,
@@ -265,7 +280,3 @@ def _single_list(lists: Sequence[Tensors], size: int, call: str) -> Tensors:
         raise ValueError(f"{call}: the list has {len(lists[0]) if lists else 0} "
                          f"tensors, and the group {size} ranks")
     return lists[0]
-
-
-def _counts(counts: Sequence[int]) -> Any:
-    return (ctypes.c_uint64 * len(counts))(*counts)

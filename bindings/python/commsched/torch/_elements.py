@@ -29,6 +29,8 @@ _REDUCTIONS: Dict[object, int] = {
     ReduceOp.PREMUL_SUM: int(_enums.ReduceOp.PREMUL_SUM),
 }
 
+SUM = int(_enums.ReduceOp.SUM)
+
 
 def moved_as(tensor: torch.Tensor) -> Tuple[int, int]:
     """As what the elements of `tensor` travel, and how many units each has: those of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from datetime import timedelta
@@ -186,3 +187,7 @@ def single(tensors: Tensors, call: str) -> torch.Tensor:
     if len(tensors) != 1:
         raise ValueError(f"{call} of {len(tensors)} tensors: it takes one per rank")
     return tensors[0]
+
+
+def counts_of(counts: Sequence[int]) -> Any:
+    return (ctypes.c_uint64 * len(counts))(*counts)

@@ -141,11 +141,51 @@ def test_tensors_may_have_no_elements_or_no_dimension(pool: Any) -> None:
     pool.run(nothing)
 
 
+def sparse(rank: Any) -> None:
+    """Each rank has other entries, two at one place among them, or none."""
+    rows = torch.tensor([[0, 2, 2], [1, 0, 0]]) + rank.rank
+    cases = [torch.sparse_coo_tensor(rows, torch.tensor([1.0, 2.0, 3.0]), (4, 4)),
+             torch.sparse_coo_tensor(rows[:1], torch.ones(3, 2), (5, 2)),
+             torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64),
+                                     torch.zeros(0), (3,))]
+    if rank.rank == 1:
+        cases.append(torch.zeros(7, dtype=torch.int64).to_sparse())
+    else:
+        cases.append(torch.arange(7).to_sparse())
+    for case in cases:
+        theirs, ours = case.clone(), case.clone()
+        dist.all_reduce(theirs, group=rank.gloo)
+        work = dist.all_reduce(ours, async_op=True)
+        work.wait()
+        assert ours.is_sparse and torch.equal(ours.to_dense(), theirs.to_dense())
+
+
+def test_sparse_tensors_are_summed_as_gloo_does_it(pool: Any) -> None:
+    pool.run(sparse)
+
+
+def sparse_gradients(rank: Any, group: Any) -> torch.Tensor:
+    torch.manual_seed(3)
+    module = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Embedding(10, 4, sparse=True), process_group=group)
+    module(torch.tensor([1, rank.rank, 7 + rank.rank])).square().sum().backward()
+    return module.module.weight.grad.to_dense()
+
+
+def sparse_gradients_of_both(rank: Any) -> None:
+    assert torch.equal(sparse_gradients(rank, rank.gloo),
+                       sparse_gradients(rank, rank.ours))
+
+
+def test_ddp_reduces_sparse_gradients(pool: Any) -> None:
+    pool.run(sparse_gradients_of_both)
+
+
 def refused(rank: Any) -> None:
     with pytest.raises(NotImplementedError, match="all_reduce of .*float8_e4m3fn"):
         dist.group.WORLD.allreduce([torch.zeros(3).to(torch.float8_e4m3fnuz)])
-    with pytest.raises(NotImplementedError, match="layout torch.sparse_coo"):
-        dist.all_reduce(torch.eye(3).to_sparse())
+    with pytest.raises(NotImplementedError, match="sparse tensor by .* only its sum"):
+        dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX)
     with pytest.raises(NotImplementedError, match="recv .* any source"):
         dist.recv(torch.zeros(3))
     with pytest.raises(RuntimeError, match="reduction|UNIMPLEMENTED|band"):
