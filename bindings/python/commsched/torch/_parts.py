@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Union
 
 import torch
 
@@ -23,12 +23,19 @@ class Place:
 
     __slots__ = ("address", "finish", "ordinal", "tensors")
 
-    def __init__(self, address: int, tensors: object, ordinal: Optional[int],
+    def __init__(self, address: int,
+                 tensors: Union[torch.Tensor, Sequence[torch.Tensor]],
+                 ordinal: Optional[int],
                  finish: Optional[Callable[[], None]] = None) -> None:
         self.address = address
         self.tensors = tensors
         self.ordinal = ordinal
         self.finish = finish
+
+    def all(self) -> List[torch.Tensor]:
+        if isinstance(self.tensors, torch.Tensor):
+            return [self.tensors]
+        return list(self.tensors)
 
 
 def ordinal_of(tensor: torch.Tensor) -> Optional[int]:

@@ -15,7 +15,7 @@ from ..channel import Channel
 from ..errors import FailedPreconditionError
 from ..group import Group
 from ..stream import CALLER
-from . import _job, _parts
+from . import _job, _parts, _profile
 from ._device import DeviceWork, OnDevice
 from ._parts import Place
 from .work import Completer, Work, completer
@@ -165,6 +165,8 @@ class Submitting:
         with self._lock:
             work = self._work(device, call, len(ops) + len(batches), places, result,
                               timeout)
+            if _profile.wanted():
+                work.event = _profile.Event(call, _taken(ops, coalesced))
             try:
                 for op in ops:
                     work.requests.append(channel.submit(
@@ -181,6 +183,18 @@ class Submitting:
         if not work.requests:
             work.settle(None)
         return work
+
+
+def _taken(ops: Sequence[Op], coalesced: Optional[Coalesced]) -> List[torch.Tensor]:
+    """What calls take; where what a rank gets has the shape of that, the same."""
+    places = [op.places[0] for op in ops if op.places]
+    if coalesced is not None:
+        places += coalesced.places
+    found: List[torch.Tensor] = []
+    for place in places:
+        if place is not None:
+            found += place.all()
+    return found
 
 
 def single(tensors: Tensors, call: str) -> torch.Tensor:

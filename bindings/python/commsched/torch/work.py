@@ -16,6 +16,7 @@ from .._enums import Status
 from ..channel import Channel
 from ..completions import Completion, Completions
 from ..errors import CommschedError, DeadlineExceededError
+from ._profile import Event
 
 Finish = Callable[[], None]
 
@@ -42,6 +43,7 @@ class Work(dist._Work):  # type: ignore[misc, unused-ignore]
         super().__init__()
         self.requests: List[int] = []  # Those that `wait` has to wait for.
         self.user = 0
+        self.event: Optional[Event] = None
         self._completer = completer
         self._channel = channel
         self._name = name
@@ -161,6 +163,8 @@ class Work(dist._Work):  # type: ignore[misc, unused-ignore]
             self._keep = self._finish = None
             self._done = True
             future = self._future
+            if self.event is not None:
+                self.event.end()
         if future is not None:
             self._completer.unwatch(self)
             self._resolve(future)
