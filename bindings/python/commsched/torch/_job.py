@@ -193,6 +193,8 @@ def of_group(group: Any, name: str,
         backend = group._get_backend(torch.device("cpu"))
     except RuntimeError:
         backend = None
+    # As TORCH_DISTRIBUTED_DEBUG=DETAIL has it.
+    backend = getattr(backend, "wrapped_pg", backend)
     job = getattr(backend, "job", None)
     if isinstance(job, Job):
         return job, backend.options.global_ranks_in_group

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Set
 
 from torch._C import _distributed_c10d as c10d
 
@@ -18,6 +18,10 @@ from . import _job
 from ._collectives import Collectives
 from ._transfers import Countdown, Transfers
 from .work import Work
+
+# Those that have not ended. c10d keeps the C++ side of one alone where it wraps it for
+# TORCH_DISTRIBUTED_DEBUG=DETAIL.
+_alive: Set["Backend"] = set()
 
 # How long the end of a group waits for what its program has not waited for.
 SHUTDOWN_SECONDS = 10.0
@@ -41,6 +45,7 @@ class Backend(Collectives, Transfers,
         self._options = c10d.Backend.Options("commsched", timeout)
         self._options.group_name = name
         self._options.global_ranks_in_group = list(group.ranks)
+        _alive.add(self)
 
     # ---- What c10d asks for ---------------------------------------------------
 
@@ -136,4 +141,5 @@ class Backend(Collectives, Transfers,
                 work.settle(error)
         self._close_channels()
         self._buried.clear()
+        _alive.discard(self)
         self.job.leave(self._group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import multiprocessing
 import os
 import time
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import commsched
+import commsched.torch
 import commsched.torch._register as register
 import ranks as rank_processes
 
@@ -83,6 +85,24 @@ def split(rank: Any) -> None:
 
 def test_groups_are_split(pool: Any) -> None:
     pool.run(split)
+
+
+def debugged(rank: Any) -> None:
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        group = dist.new_group([0, 1])
+        gc.collect()
+        assert sum_of_ones(group) == 2
+        module = commsched.torch.ddp(torch.nn.Linear(3, 1), process_group=group)
+        module(torch.ones(1, 3)).backward()
+        commsched.torch.recorded(module).close()
+        dist.destroy_process_group(group)
+    finally:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+
+
+def test_groups_are_what_they_are_when_c10d_checks_all_calls(pool: Any) -> None:
+    pool.run(debugged)
 
 
 def meshes(rank: Any) -> None:
