@@ -13,7 +13,8 @@ _last_error = abi.function("commsched_last_error")
 # How messages of the library write what they are about.
 _MISSING = re.compile(
     r"\brank (\d+)[^:;]*? (?:is lost|will not come|has left|left|aborted|has not)\b"
-    r"|\bmissing of \d+ ranks: (\d+)")
+    r"|\bmissing of \d+ ranks: (\d+)"
+    r"|\bRanks? (\d+)[^:;]*? failed to pass\b")
 _RANK = re.compile(r"\brank (\d+)")
 _GROUP = re.compile(r"\b(?:group|axis) '([^']+)'")
 _OP = re.compile(r"\b(?:op|collective|launch) '([^']+)'")

@@ -10,7 +10,7 @@ import torch
 
 from .._enums import Collective, DType
 from ..channel import Recv, Send
-from ..errors import DeadlineExceededError, UnimplementedError
+from ..errors import CommschedError, DeadlineExceededError, UnimplementedError
 from ..memory import Memory
 from . import _elements, _parts
 from ._parts import Place
@@ -80,23 +80,37 @@ class Transfers(Submitting):
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool) -> None:
         """A barrier that names the ranks that do not come: on rank 0 at the deadline,
-        and then to all, for whom the group has failed."""
+        and then to all, for whom the group has failed. What it says has the words of
+        c10d's, for who looks for them."""
         limit = opts.timeout.total_seconds()
-        limit = limit if limit > 0 else self._made_with.total_seconds()
+        limit = limit if limit >= 0 else self._made_with.total_seconds()
         self._monitored += 2
         came, go = (_OWN_TAGS + self._monitored, _OWN_TAGS + self._monitored + 1)
         peers = range(1, self._group.size)
-        if self._group.rank == 0:
-            arrivals = {peer: self.recv([_byte()], peer, came) for peer in peers}
-            self._await_arrivals(arrivals, limit, wait_all_ranks)
-            leaving = [self.send([_byte()], peer, go) for peer in peers]
-        else:
-            self.send([_byte()], 0, came)
-            leaving = [self.recv([_byte()], 0, go)]
-        for work in leaving:
+        if self._group.rank != 0:
+            self._pass_monitored(came, go, limit)
+            return
+        if limit == 0:
+            raise self._late("Rank 0 timed out in monitoredBarrier: its timeout is 0", 0)
+        arrivals = {peer: self.recv([_byte()], peer, came) for peer in peers}
+        self._await_arrivals(arrivals, limit, wait_all_ranks)
+        for work in [self.send([_byte()], peer, go) for peer in peers]:
             assert work is not None
+            work.wait(timedelta(seconds=limit * 2 + 1))
+
+    def _pass_monitored(self, came: int, go: int, limit: float) -> None:
+        self.send([_byte()], 0, came)
+        work = self.recv([_byte()], 0, go)
+        assert work is not None
+        try:
             # Rank 0 gives up first, and says who is missing.
             work.wait(timedelta(seconds=limit * 2 + 1))
+        except CommschedError as error:
+            raise type(error)(
+                f"monitored_barrier of group '{self._name}': Rank {self._group.rank} "
+                "successfully reached monitoredBarrier, but received errors while "
+                f"waiting for send/recv from rank 0: {error.message}",
+                op="monitored_barrier", group=self._name, rank=error.rank) from None
 
     def _await_arrivals(self, arrivals: Dict[int, Optional[Work]], limit: float,
                         all_of_them: bool) -> None:
@@ -110,15 +124,18 @@ class Transfers(Submitting):
                 missing.append(peer)
                 if not all_of_them:
                     break
-        if not missing:
-            return
-        said = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(
-            str(rank) for rank in missing)
-        message = (f"monitored_barrier of group '{self._name}': {said} did not come "
-                   f"within {limit:g} s")
-        self._channel.abort(message)
-        raise DeadlineExceededError(message, op="monitored_barrier", group=self._name,
-                                    rank=missing[0])
+        if missing:
+            error = self._late(
+                ("Rank " if len(missing) == 1 else "Ranks ")
+                + ", ".join(map(str, missing))
+                + f" failed to pass monitoredBarrier in {limit:g} s", missing[0])
+            self._channel.abort(error.message)
+            raise error
+
+    def _late(self, what: str, rank: int) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"monitored_barrier of group '{self._name}': {what}",
+            op="monitored_barrier", group=self._name, rank=rank)
 
 
 class Countdown:

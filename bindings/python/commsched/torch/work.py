@@ -78,7 +78,10 @@ class Work(dist._Work):  # type: ignore[misc, unused-ignore]
                     f"{self._name} of group '{self._channel.group.axis}' has not "
                     f"finished on rank {self._channel.group.rank} within {limit:g} s",
                     op=self._name, group=self._channel.group.axis) from None
-            self.settle(late)
+            self.settle(DeadlineExceededError(
+                f"{self._name} has not finished within the timeout of group "
+                f"'{self._channel.group.axis}': {late.message}", op=self._name,
+                group=self._channel.group.axis, rank=late.rank))
         except CommschedError as failure:
             self.settle(failure)
         else:

@@ -236,7 +236,20 @@ def absent(rank: Any) -> str:
 
 def test_a_monitored_barrier_names_who_does_not_come(pool: Any) -> None:
     for said in pool.run(absent):
-        assert "rank 1 did not come within 0.2 s" in said
+        assert "Rank 1 failed to pass monitoredBarrier in 0.2 s" in said
+
+
+def no_time(rank: Any) -> None:
+    group = dist.new_group([0, 1])
+    if rank.rank == 0:
+        with pytest.raises(commsched.DeadlineExceededError,
+                           match="Rank 0 timed out in monitoredBarrier"):
+            group.monitored_barrier(datetime.timedelta(0))
+    assert sum_of_ones(group) == 2
+
+
+def test_a_monitored_barrier_without_time_is_late_at_once(pool: Any) -> None:
+    pool.run(no_time)
 
 
 def timeouts(rank: Any) -> None:
