@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Iterator
 
 import pytest
@@ -14,27 +13,17 @@ import torch.distributed.tensor
 import torch.testing
 
 import ranks as rank_processes
+from installed import install
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "commsched"
 
 torch.set_num_threads(1)
 
 
-def _install(folder: pathlib.Path) -> None:
-    """Has `folder` say of the package what its wheel says."""
-    described = folder / "commsched-0.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: commsched\nVersion: 0\n")
-    (described / "entry_points.txt").write_text(
-        "[torch.distributed.backends]\ncommsched = commsched.torch:register\n")
-    sys.path.insert(0, str(folder))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Without an import by the script, as after pip install."""
-    _install(tmp_path_factory.mktemp("site"))
+    install(tmp_path_factory.mktemp("site"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
