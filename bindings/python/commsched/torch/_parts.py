@@ -108,24 +108,24 @@ def _address(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    _note(source)
+    use_here(source)
     with torch.no_grad():
         target.copy_(source)
 
 
 def _deal_out(whole: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
     at = 0
-    _note(whole)
+    use_here(whole)
     with torch.no_grad():
         for tensor in tensors:
             tensor.copy_(whole[at:at + tensor.numel()].view(tensor.shape))
             at += tensor.numel()
 
 
-def _note(source: torch.Tensor) -> None:
-    """Has the allocator know that the current stream uses `source`, which is ours."""
-    if source.is_cuda:
-        source.record_stream(torch.cuda.current_stream(source.get_device()))
+def use_here(tensor: torch.Tensor) -> None:
+    """Has the allocator know that the current stream uses `tensor`, which is ours."""
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.get_device()))
 
 
 def finishes(places: Sequence[Optional[Place]]) -> Optional[Callable[[], None]]:

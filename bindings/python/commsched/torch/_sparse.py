@@ -21,18 +21,21 @@ class _Gathered:
         self._shape = torch.Size([sum(entries), *own.shape[1:]])
         width = own.shape[1:].numel()
         self._counts = [each * width for each in entries]
-        self._whole = torch.empty(sum(self._counts), dtype=own.dtype)
+        self._whole = torch.empty(sum(self._counts), dtype=own.dtype, device=own.device)
         self._own = _parts.read(own, "all_reduce")
         self._count = own.numel()
 
     def op(self, finish: Any = None) -> Op:
         dtype, units = _elements.moved_as(self._whole)
-        into = Place(self._whole.data_ptr(), self._whole, finish)
+        into = Place(self._whole.data_ptr(), self._whole,
+                     _parts.ordinal_of(self._whole), finish)
         return Op(Collective.ALL_GATHER, [self._own, into], input=self._own.address,
                   output=into.address, dtype=dtype, count=self._count * units,
                   counts=counts_of([each * units for each in self._counts]))
 
     def rows(self) -> torch.Tensor:
+        """For the current stream."""
+        _parts.use_here(self._whole)
         return self._whole.view(self._shape)
 
 

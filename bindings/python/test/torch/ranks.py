@@ -27,6 +27,10 @@ GROUP_TIMEOUT = datetime.timedelta(seconds=120)
 
 _fork = multiprocessing.get_context("fork")
 
+# This process' ends of the pipes to all ranks that it has. Who is forked inherits them,
+# and a rank ends when nobody has the other end of its pipe.
+_ends: List[Any] = []
+
 
 class CaseFailed(AssertionError):
     """Some ranks raised, ended or did not answer: says which, and how."""
@@ -114,6 +118,7 @@ class Ranks:
         for rank in range(size):
             here, there = _fork.Pipe()
             self._connections.append(here)
+            _ends.append(here)
             process = _fork.Process(target=self._child, args=(
                 Rank(rank, size, folder), there, self.logs[rank], started))
             process.start()
@@ -122,7 +127,7 @@ class Ranks:
 
     def _child(self, rank: Rank, connection: Any, log: pathlib.Path,
                started: bool) -> None:
-        for parents_end in self._connections:
+        for parents_end in _ends:
             parents_end.close()
         _main(rank, connection, log, started)
 
@@ -174,6 +179,8 @@ class Ranks:
         """Ends them, and returns their exit codes; who does not end is killed."""
         for connection in self._connections:
             connection.close()
+            if connection in _ends:
+                _ends.remove(connection)
         for process in self.processes:
             process.join(seconds)
             if process.is_alive():
