@@ -7,7 +7,8 @@ from typing import Iterator
 
 import pytest
 import torch
-import torch._dynamo
+import torch._dynamo.testing
+import torch._inductor.config
 import torch.distributed.fsdp  # What takes seconds is imported once, for all ranks.
 import torch.distributed.tensor
 import torch.testing
@@ -29,6 +30,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--ranks", type=int, default=2,
                      help="of cases that run on any number of ranks")
+    parser.addoption("--compile-with", default="aot_eager",
+                     help="the backend of torch.compile; inductor takes longer")
 
 
 @pytest.fixture(scope="session")
