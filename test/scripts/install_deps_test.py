@@ -132,14 +132,18 @@ class InstallDepsTest(machine.MachineTest):
                              r"\.\d+ mypy==\d+\.\d+\.\d+ numpy pytest\n\Z")
 
     def test_what_all_tests_want_comes_beside_the_same_pytorch(self):
-        # A Python that has PyTorch after one install, and the rest after another.
+        # Pythons that have what pip was asked for.
         asked = self.root / "asked"
-        self.environments(f'case $2 in *deepspeed*) grep -q deepspeed {asked};;',
+        self.environments(f'case $0-$2 in *deepspeed*) grep -q deepspeed {asked};;',
+                          f"*2.11-venv*) grep -q torch==2.11 {asked};;",
+                          f"*2.14-venv*) grep -q torch==2.14 {asked};;",
                           f"*) test -e {asked};; esac")
         for _ in range(2):
             run = self.install("--with", "all")
             self.assertEqual(run.returncode, 0, run.stderr)
-            first, second = self.asked().splitlines()
+            first, second, *older = self.asked().splitlines()
+            self.assertEqual(older, [f"-q install torch=={version} numpy pytest"
+                                     for version in ("2.11.0", "2.14.0")])
             torch = re.search(r"torch==[\d.]+", first)[0]
             self.assertIn(f" {torch} deepspeed==", second)
             self.assertRegex(second, r"HolisticTraceAnalysis==\S+ pandas<3 perfetto==")

@@ -379,7 +379,11 @@ def _describe_tensors(call: Call, given: Dict[str, Any]) -> None:
 
 
 def _reduction(boxed: Any) -> str:
-    op = c10d.ReduceOp.unbox(boxed)
+    """Returns its name, or none where PyTorch (2.11) does not say."""
+    unbox = getattr(c10d.ReduceOp, "unbox", None)
+    if unbox is None:
+        return ""
+    op = unbox(boxed)
     for name in _REDUCTIONS:
         if op == getattr(c10d.ReduceOp, name):
             return "prod" if name == "PRODUCT" else name.lower()

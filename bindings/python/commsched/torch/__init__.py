@@ -9,7 +9,11 @@ docs/python_torch.md says what there is.
 
 from __future__ import annotations
 
-from ._register import OLDEST_BACKEND, register
+from ._register import OLDEST_BACKEND, has_backend, register
 from .ddp import Counters, Recorded, ddp, recorded
 
-__all__ = ["Counters", "OLDEST_BACKEND", "Recorded", "ddp", "recorded", "register"]
+__all__ = ["Counters", "has_backend", "OLDEST_BACKEND", "Recorded", "ddp", "recorded",
+           "register"]
+
+if not has_backend():  # It does not look for entry points either.
+    register()

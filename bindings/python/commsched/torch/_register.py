@@ -21,9 +21,14 @@ def torch_version(text: str) -> Tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def has_backend(text: str = torch.__version__) -> bool:
+    """Whether PyTorch of that version can have the backend."""
+    return torch_version(text) >= OLDEST_BACKEND
+
+
 def refuse_old(text: str) -> None:
     """Raises UnimplementedError for a PyTorch that cannot have the backend."""
-    if torch_version(text) < OLDEST_BACKEND:
+    if not has_backend(text):
         oldest = ".".join(map(str, OLDEST_BACKEND))
         raise UnimplementedError(
             f"init_process_group('commsched') with PyTorch {text}: backends written "

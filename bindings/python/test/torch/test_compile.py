@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-import torch.distributed.nn.functional as differentiable
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -135,10 +134,9 @@ def dtensor(rank, group, graphs):
 
 def collectives_of(graphs: Graphs) -> List[str]:
     """The functional collectives that were traced."""
-    return [str(node.target).split(".")[1] for graph in graphs.graphs
-            for node in graph.graph.nodes
-            if str(node.target).startswith(("_c10d_functional.", "_c10d_functional_"))
-            and "wait_tensor" not in str(node.target)]
+    found = [str(node.target) for graph in graphs.graphs for node in graph.graph.nodes]
+    return [name.split(".")[1] for name in found
+            if name.startswith("_c10d_functional") and "wait_tensor" not in name]
 
 
 @contextlib.contextmanager
