@@ -30,6 +30,11 @@ with cs.Channel(context) as channel:
     channel.all_reduce(values).wait()
 print(values[0])
 """
+_ENTRY_POINTS = """
+from importlib.metadata import distribution
+print([(e.group, e.name, e.value) for e in distribution("commsched").entry_points
+       if e.group.startswith("torch")])
+"""
 
 
 class Environment:
@@ -79,6 +84,10 @@ def check(environment):
     expect("all-reduce", environment.run(
         environment.python, environment.script(_ALL_REDUCE)),
         "[10.0, 10.0, 10.0, 10.0]\n")
+    # By which PyTorch, which is not here, finds the backend.
+    expect("entry point", environment.run(
+        environment.python, environment.script(_ENTRY_POINTS)),
+        "[('torch.distributed.backends', 'commsched', 'commsched.torch:register')]\n")
     program = str(environment.folder / "venv" / "bin" / "commsched")
     if has_ucx(info):
         job = environment.run(program, "run", "-n", "2", "--",
