@@ -129,7 +129,8 @@ class InstallDepsTest(machine.MachineTest):
             run = self.install("--with", "torch")
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertRegex(self.asked(), r"\A-q install --upgrade torch==\d+\.\d+"
-                             r"\.\d+ mypy==\d+\.\d+\.\d+ numpy pytest\n\Z")
+                             r"\.\d+ expecttest mypy==\d+\.\d+\.\d+ numpy pytest"
+                             r"\n\Z")
 
     def test_what_all_tests_want_comes_beside_the_same_pytorch(self):
         # Pythons that have what pip was asked for.
