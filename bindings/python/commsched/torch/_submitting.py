@@ -58,8 +58,7 @@ class Submitting:
 
     def __init__(self, job: _job.Job, group: Group, name: str,
                  timeout: timedelta) -> None:
-        """Collective over `group`, which is of the job's host side; one on the device
-        is made if the job has one."""
+        """Collective over `group`, which is of the job's host side."""
         self.job = job
         self._group = group
         self._name = name
@@ -75,13 +74,13 @@ class Submitting:
             job.context, group, completions=self._completer.completions,
             timeout=timeout.total_seconds())
         self._device: Optional[OnDevice] = None
-        if job.device is not None:
-            try:
-                self._device = OnDevice(job.device, group.ranks, group.axis,
-                                        self._completer.completions, timeout)
-            except BaseException:
-                self._channel.close()
-                raise
+
+    def _open_device(self) -> None:
+        """Takes calls on CUDA tensors, too, if the job has devices. Collective."""
+        if self.job.device is not None:
+            self._device = OnDevice(self.job.device, self._group.ranks,
+                                    self._group.axis, self._completer.completions,
+                                    self._made_with)
 
     def _channels(self) -> List[Channel]:
         """That on the host comes first."""

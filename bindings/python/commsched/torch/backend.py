@@ -39,6 +39,11 @@ class Backend(Collectives, Transfers,
         c10d.Backend.__init__(self, group.rank, group.size)
         try:
             Collectives.__init__(self, job, group, name, timeout)
+            try:
+                self._open_device()
+            except BaseException:
+                self._close_channels()
+                raise
         except BaseException:
             job.leave(group)
             raise

@@ -74,7 +74,7 @@ class _Lane(Collectives):
         return self._submit("reduce_scatter", [op], [output], None, None)
 
     def close(self) -> None:
-        self._close_channels()
+        self._channel.close()
         self.job.leave(self._group)
 
 
