@@ -57,12 +57,12 @@ function(commsched_link_test_support target)
   target_link_libraries(${target} PRIVATE stdc++ commsched_test_support)
 endfunction()
 
-# commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABEL l]
+# commsched_add_test_binary(NAME [SOURCES f...] [LINK lib...] [LABELS l...]
 #                           [ENVIRONMENT variable=value;...]):
 # test_NAME with GoogleTest's main; each TEST becomes a ctest test, or with
 # COMMSCHED_TEST_SHARDS each shard of them.
 function(commsched_add_test_binary name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK;LABELS;ENVIRONMENT")
   if(NOT arg_SOURCES)
     file(GLOB arg_SOURCES CONFIGURE_DEPENDS
          ${PROJECT_SOURCE_DIR}/test/${name}/*.cc
@@ -79,8 +79,8 @@ function(commsched_add_test_binary name)
   if(NOT arg_LINK)
     commsched_layer_of(${name} arg_LINK)
   endif()
-  if(NOT arg_LABEL)
-    commsched_label_of(${name} arg_LABEL)
+  if(NOT arg_LABELS)
+    commsched_label_of(${name} arg_LABELS)
   endif()
   add_executable(test_${name} ${arg_SOURCES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -98,7 +98,7 @@ function(commsched_add_test_binary name)
         GTEST_TOTAL_SHARDS=${COMMSCHED_TEST_SHARDS} GTEST_SHARD_INDEX=${shard}
         $<TARGET_FILE:test_${name}>)
       set_tests_properties(test_${name}.${shard} PROPERTIES
-        LABELS ${arg_LABEL} TIMEOUT 600)
+        LABELS "${arg_LABELS}" TIMEOUT 600)
     endforeach()
     return()
   endif()
@@ -108,8 +108,20 @@ function(commsched_add_test_binary name)
     set_target_properties(test_${name} PROPERTIES
       CROSSCOMPILING_EMULATOR "env;${arg_ENVIRONMENT}")
   endif()
+  list(GET arg_LABELS 0 label)
   gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300)
+    PROPERTIES LABELS ${label} TIMEOUT 300)
+  # That function would take a second label for the name of a property.
+  list(LENGTH arg_LABELS num_labels)
+  if(num_labels GREATER 1)
+    set(labels ${CMAKE_CURRENT_BINARY_DIR}/test_${name}_labels.cmake)
+    file(CONFIGURE OUTPUT ${labels} @ONLY CONTENT [[
+if(test_@name@_TESTS)
+  set_tests_properties(${test_@name@_TESTS} PROPERTIES LABELS "@arg_LABELS@")
+endif()
+]])
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${labels})
+  endif()
 endfunction()
 
 # Fakes and matchers in test/support. An archive that names no room, so that a
