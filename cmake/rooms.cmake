@@ -149,7 +149,8 @@ endfunction()
 # include/, and of src/ only the room of kernels. `engine_internals`: what tests
 # look into; the shared library does not export it.
 function(commsched_engine_library)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc
+       ${PROJECT_SOURCE_DIR}/src/engine/*/*.cc)
   if(NOT sources)
     return()
   endif()
@@ -160,10 +161,11 @@ function(commsched_engine_library)
   endif()
   set(folder ${PROJECT_SOURCE_DIR}/src/engine)
   # Both tables of kernels have functions of the same names.
-  commsched_compile_alone(${folder}/kernels.cc)
+  commsched_compile_alone(${folder}/tables/kernels.cc)
   set(internals accumulation.cc checkpoint.cc checkpoint_index.cc
-                checkpoint_part.cc files.cc json_text.cc loss_scale.cc layout.cc
-                kernels.cc residency.cc safetensors.cc session_watch.cc)
+                checkpoint_part.cc files.cc json_text.cc layout.cc
+                safetensors.cc session_watch.cc step_plan/residency.cc
+                tables/kernels.cc update/loss_scale.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   list(REMOVE_ITEM sources ${internals})
   add_library(engine_internals OBJECT ${internals})

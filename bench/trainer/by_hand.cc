@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "engine/tables/kernels.h"
 #include "examples/trainer/schedule.h"
 #include "examples/trainer/sha256.h"
-#include "kernels.h"
 
 namespace commsched::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "engine.h"
-#include "kernels.h"
-#include "loss_scale.h"
+#include "engine/tables/kernels.h"
+#include "engine/update/loss_scale.h"
 
 namespace commsched::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "loss_scale.h"
+#include "engine/update/loss_scale.h"
 #include "step_builder.h"
 
 namespace commsched::engine {

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "commsched/graph.h"
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/residency.h"
 #include "layout.h"
 #include "module_order.h"
 #include "module_steps.h"
-#include "residency.h"
 #include "status.h"
 
 namespace commsched::engine {

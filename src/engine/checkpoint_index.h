@@ -27,7 +27,7 @@ struct SaveId {
   std::string run;
   std::string slice;
 
-  friend bool operator==(const SaveId&, const SaveId&) = default;
+  bool operator==(const SaveId&) const = default;
 };
 
 // 1 to 64 letters, digits or '_': it is part of file names.
@@ -78,13 +78,13 @@ struct CheckpointIndex {
   struct Part {
     uint64_t bytes = 0;
     uint64_t header_hash = 0;  // Length included.
-    friend bool operator==(const Part&, const Part&) = default;
+    bool operator==(const Part&) const = default;
   };
   struct Tensor {
     std::string name;
     std::string dtype;
     std::vector<uint64_t> shape;
-    friend bool operator==(const Tensor&, const Tensor&) = default;
+    bool operator==(const Tensor&) const = default;
   };
 
   SaveId id;
@@ -93,8 +93,7 @@ struct CheckpointIndex {
   std::vector<Tensor> tensors;  // The parameters, as registered.
   std::map<std::string, std::string> metadata;  // The caller's.
 
-  friend bool operator==(const CheckpointIndex&,
-                         const CheckpointIndex&) = default;
+  bool operator==(const CheckpointIndex&) const = default;
 };
 
 // Texts are UTF-8.

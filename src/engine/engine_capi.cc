@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "boundary.h"
-#include "kernels.h"
+#include "engine/tables/kernels.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;

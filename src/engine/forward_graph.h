@@ -6,7 +6,7 @@
 
 #include "build_graph.h"
 #include "commsched/session.h"
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
 #include "layout.h"
 #include "module_steps.h"
 #include "status.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "memory.h"
+#include "engine/state/memory.h"
 
 namespace commsched::engine {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "commsched/graph.h"
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
 
 namespace commsched::engine {
 

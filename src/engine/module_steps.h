@@ -8,7 +8,7 @@
 
 #include "commsched/engine_ops.h"
 #include "commsched/session.h"
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
 #include "status.h"
 
 namespace commsched::engine {

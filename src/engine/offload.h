@@ -10,8 +10,8 @@
 #include "build_graph.h"
 #include "commsched/pool.h"
 #include "commsched/session.h"
+#include "engine/state/memory.h"
 #include "layout.h"
-#include "memory.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -9,8 +9,8 @@
 
 #include "build_graph.h"
 #include "commsched/recording.h"
+#include "engine/state/memory.h"
 #include "layout.h"
-#include "memory.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -21,14 +21,14 @@ struct Tensor {
   uint64_t begin = 0;  // Bytes from the start of the data.
   uint64_t end = 0;
 
-  friend bool operator==(const Tensor&, const Tensor&) = default;
+  bool operator==(const Tensor&) const = default;
 };
 
 struct TensorHeader {
   std::map<std::string, std::string> metadata;
   std::vector<Tensor> tensors;  // By begin, without holes.
 
-  friend bool operator==(const TensorHeader&, const TensorHeader&) = default;
+  bool operator==(const TensorHeader&) const = default;
 };
 
 // That of the reference implementation.

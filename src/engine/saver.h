@@ -13,8 +13,8 @@
 #include "checkpoint_index.h"
 #include "checkpoint_part.h"
 #include "engine.h"
+#include "engine/state/memory.h"
 #include "folder_lock.h"
-#include "memory.h"
 #include "snapshot.h"
 #include "status.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "build_graph.h"
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/residency.h"
 #include "layout.h"
-#include "residency.h"
 #include "status.h"
 
 namespace commsched::engine {

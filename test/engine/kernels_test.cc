@@ -1,4 +1,4 @@
-#include "engine/kernels.h"
+#include "engine/tables/kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

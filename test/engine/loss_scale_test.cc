@@ -1,6 +1,6 @@
 // Dynamic loss scaling, through the C ABI.
 
-#include "engine/loss_scale.h"
+#include "engine/update/loss_scale.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

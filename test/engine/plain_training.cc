@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/kernels.h"
+#include "engine/tables/kernels.h"
 #include "test/support/tree_sum.h"
 
 namespace commsched::engine {

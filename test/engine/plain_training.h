@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/loss_scale.h"
+#include "engine/update/loss_scale.h"
 #include "test/engine/random_case.h"
 
 namespace commsched::engine {

@@ -35,6 +35,22 @@ ROOMS = {
     "cli": set(),
 }
 
+# Folders of src/engine -> folders of it that each may include besides itself. A
+# file that lies in src/engine itself has not moved into one yet: it includes
+# anything of the room, and no folder includes it, but for what ENGINE_SHARED has.
+_BELOW_STATE = {"step_plan", "model", "tables"}
+_BELOW_RUN = _BELOW_STATE | {"state", "update"}
+ENGINE_FOLDERS = {
+    "model": set(),
+    "tables": set(),
+    "step_plan": {"model"},
+    "state": _BELOW_STATE,
+    "update": _BELOW_STATE | {"state"},
+    "run": _BELOW_RUN,
+    "capi": _BELOW_RUN | {"run"},
+}
+ENGINE_SHARED = {"status.h", "thread.h"}
+
 # Room -> public headers it may include. A room that is absent may include
 # none: between capi and exec nobody knows the ABI.
 PUBLIC_HEADERS = {
@@ -106,6 +122,24 @@ def src_refusal(room, included):
     return None
 
 
+def engine_refusal(path, included):
+    """Why `path`, of src/engine, may not include `included` of the same room."""
+    parts = path.parts[2:]
+    if len(parts) == 1 or not included.startswith("engine/"):
+        return None
+    folder = parts[0]
+    if folder not in ENGINE_FOLDERS:
+        return f"src/engine/{folder} is not in the table of test/lint/layers.py"
+    head, *rest = included.split("/")[1:]
+    if not rest:
+        return None if head in ENGINE_SHARED else (
+            f"engine/{folder} may not include what is not in a folder yet")
+    if head != folder and head not in ENGINE_FOLDERS[folder]:
+        below = ", ".join(sorted(ENGINE_FOLDERS[folder])) or "no other folder"
+        return f"engine/{folder} may include {below}, not {head}"
+    return None
+
+
 def outside_refusal(folder, included):
     """Why a file of examples/ and the like may not include `included`."""
     head = included.split("/")[0]
@@ -141,7 +175,10 @@ def refusal(path, included):
     if top == "include":
         return public_header_refusal(included)
     if top == "src":
-        return src_refusal(path.parts[1], included)
+        reason = src_refusal(path.parts[1], included)
+        if reason is None and path.parts[1] == "engine":
+            reason = engine_refusal(path, included)
+        return reason
     if top == "plugins":
         return plugin_refusal(path.parts[1], included)
     if top in OUTSIDE:

@@ -13,6 +13,7 @@ import docstrings
 import headers
 import json_keys
 import layers
+import shape
 import text_rules
 import versions
 
@@ -75,6 +76,27 @@ class LayersTest(PlantedTree):
         self.assertTrue(self.refused("src/exec/a.cc", "session/session.h"))
         self.assertTrue(self.refused("src/session/a.cc", "sim/sim.h"))
 
+    def test_folders_of_the_engine_look_down_only(self):
+        for path, header in (("tables/a.cc", "engine/tables/a.h"),
+                             ("step_plan/a.cc", "engine/model/a.h"),
+                             ("state/a.h", "engine/step_plan/a.h"),
+                             ("state/a.h", "engine/tables/a.h"),
+                             ("update/a.cc", "engine/state/a.h"),
+                             ("capi/a.cc", "engine/run/a.h"),
+                             ("model/a.cc", "engine/status.h"),
+                             ("a.cc", "engine/update/a.h")):
+            self.assertFalse(self.refused(f"src/engine/{path}", header), path)
+        for path, header in (("model/a.cc", "engine/step_plan/a.h"),
+                             ("step_plan/a.cc", "engine/tables/a.h"),
+                             ("state/a.h", "engine/update/a.h"),
+                             ("tables/a.cc", "engine/state/a.h"),
+                             ("update/a.cc", "engine/run/a.h"),
+                             ("run/a.cc", "engine/capi/a.h"),
+                             ("capi/a.cc", "engine/engine.h"),
+                             ("attic/a.cc", "engine/status.h"),
+                             ("model/a.cc", "base/log.h")):
+            self.assertTrue(self.refused(f"src/engine/{path}", header), path)
+
     def test_a_room_outside_the_table_is_refused(self):
         self.assertTrue(self.refused("src/attic/a.cc", "base/log.h"))
 
@@ -117,6 +139,88 @@ class LayersTest(PlantedTree):
         self.assertTrue(self.refused("src/comm/a.cc", "boost/asio.hpp"))
         self.assertTrue(
             self.refused("src/base/a.h", "absl/synchronization/mutex.h"))
+
+
+class ShapeTest(PlantedTree):
+    """Trees that have each exception of the lists, and then one thing more."""
+
+    def setUp(self):
+        super().setUp()
+        for number in range(shape.MAX_NOUNS + 1):
+            for folder in shape.FOLDERS:
+                self.plant(f"{folder}/noun_{number}.h", "int x;\n")
+        for path in shape.FILES:
+            self.plant(path, "int x;\n" * (shape.MAX_LINES + 1))
+        for name in shape.CLASSES:
+            self.plant(f"src/engine/{name}.h", self.class_of(name, 41))
+        self.assertEqual(shape.violations(self.root), [])
+
+    def class_of(self, name, methods):
+        return (f"class {name} {{\n public:\n" +
+                f"  {name}(const {name}&) = delete;\n" +
+                "  Status f() const { return g(1); }\n" * (methods // 2) +
+                "  std::vector<int> g(std::function<void(int)> f);\n" *
+                (methods - methods // 2) +
+                "  std::function<void(int)> member_ = nullptr;\n"
+                "  int other_ = f(2);\n};\n")
+
+    def problems(self, path, text):
+        self.plant(path, text)
+        found = shape.violations(self.root)
+        (self.root / path).unlink()
+        return found
+
+    def test_a_friend_is_refused(self):
+        for text in ("class A { friend class B; };",
+                     "struct A { friend bool operator==(A, A) = default; };"):
+            self.assertEqual(self.problems("src/checkpoint/a.h", text),
+                             ["src/checkpoint/a.h: has a friend"])
+        self.assertEqual(self.problems("src/engine/run/a.h", "// A friend."), [])
+        self.assertEqual(self.problems("src/exec/a.h", "friend class B;"), [])
+
+    def test_what_is_below_run_does_not_name_the_engine(self):
+        for text in ("void F(Engine* engine);", '#include "engine/engine.h"',
+                     "void F(commsched_engine_t*);",
+                     '#include "engine/run/engine.h"'):
+            for folder in shape.BELOW_RUN:
+                self.assertEqual(len(self.problems(
+                    f"src/engine/{folder}/a.h", text)), 1, text)
+            self.assertEqual(self.problems("src/engine/run/a.h", text), [])
+        for text in ("// The Engine's.", "commsched_engine_kernels_t table;",
+                     '#include "engine/status.h"', 'x = "Engine";'):
+            self.assertEqual(self.problems("src/engine/model/a.h", text), [], text)
+
+    def test_a_folder_has_a_few_nouns(self):
+        for number in range(shape.MAX_NOUNS):
+            for suffix in (".h", ".cc"):
+                self.plant(f"src/engine/run/noun_{number}{suffix}", "")
+        self.assertEqual(shape.violations(self.root), [])
+        self.assertEqual(self.problems("src/engine/run/more.cc", ""),
+                         ["src/engine/run: 11 nouns; at most 10"])
+
+    def test_a_class_has_a_few_methods(self):
+        self.assertEqual(self.problems("src/engine/run/a.h",
+                                       self.class_of("Large", 40)), [])
+        large = self.class_of("Large", 41)
+        for text in (large, large.replace("Large {", "Large : public Base<int> {"),
+                     "template <class T>\n" + large.replace("class", "struct")):
+            self.assertEqual(self.problems("src/engine/run/a.h", text),
+                             ["src/engine/run/a.h: Large has 41 methods; at most 40"])
+
+    def test_a_file_is_read_in_one_sitting(self):
+        self.assertEqual(self.problems("src/engine/run/a.cc", "int x;\n" * 400), [])
+        self.assertEqual(self.problems("src/engine/run/a.cc", "int x;\n" * 401),
+                         ["src/engine/run/a.cc: 401 lines; at most 400"])
+
+    def test_an_exception_that_is_not_needed_is_refused(self):
+        for each in (*shape.FILES, *(f"src/engine/{name}.h" for name in shape.CLASSES)):
+            self.plant(each, "int x;\n")
+        self.assertEqual(len(shape.violations(self.root)),
+                         len(shape.FILES) + len(shape.CLASSES))
+        for path in (self.root / "src/engine").iterdir():
+            path.unlink()
+        self.assertEqual(len(shape.violations(self.root)), len(shape.FILES) +
+                         len(shape.CLASSES) + len(shape.FOLDERS))
 
 
 class TextRulesTest(PlantedTree):

@@ -1,13 +1,13 @@
-#ifndef COMMSCHED_SRC_ENGINE_NORM_SUMS_H_
-#define COMMSCHED_SRC_ENGINE_NORM_SUMS_H_
+#ifndef COMMSCHED_SRC_ENGINE_UPDATE_NORM_SUMS_H_
+#define COMMSCHED_SRC_ENGINE_UPDATE_NORM_SUMS_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "commsched/engine_kernels.h"
-#include "kernels.h"
-#include "memory.h"
-#include "status.h"
+#include "engine/state/memory.h"
+#include "engine/status.h"
+#include "engine/tables/kernels.h"
 
 namespace commsched::engine {
 
@@ -46,4 +46,4 @@ class NormSums {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_NORM_SUMS_H_
+#endif  // COMMSCHED_SRC_ENGINE_UPDATE_NORM_SUMS_H_

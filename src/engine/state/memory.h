@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_MEMORY_H_
-#define COMMSCHED_SRC_ENGINE_MEMORY_H_
+#ifndef COMMSCHED_SRC_ENGINE_STATE_MEMORY_H_
+#define COMMSCHED_SRC_ENGINE_STATE_MEMORY_H_
 
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 
 #include "commsched/engine_kernels.h"
 #include "commsched/session.h"
-#include "kernels.h"
-#include "status.h"
+#include "engine/status.h"
+#include "engine/tables/kernels.h"
 
 namespace commsched::engine {
 
@@ -168,4 +168,4 @@ using Bytes = Array<std::byte>;
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_MEMORY_H_
+#endif  // COMMSCHED_SRC_ENGINE_STATE_MEMORY_H_

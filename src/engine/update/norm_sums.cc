@@ -1,4 +1,4 @@
-#include "norm_sums.h"
+#include "engine/update/norm_sums.h"
 
 #include <algorithm>
 #include <utility>

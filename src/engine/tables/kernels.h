@@ -1,10 +1,10 @@
-#ifndef COMMSCHED_SRC_ENGINE_KERNELS_H_
-#define COMMSCHED_SRC_ENGINE_KERNELS_H_
+#ifndef COMMSCHED_SRC_ENGINE_TABLES_KERNELS_H_
+#define COMMSCHED_SRC_ENGINE_TABLES_KERNELS_H_
 
 #include <cstdint>
 
 #include "commsched/engine_kernels.h"
-#include "status.h"
+#include "engine/status.h"
 
 namespace commsched::engine {
 
@@ -78,4 +78,4 @@ class Kernels {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_KERNELS_H_
+#endif  // COMMSCHED_SRC_ENGINE_TABLES_KERNELS_H_

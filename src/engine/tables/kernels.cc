@@ -1,4 +1,4 @@
-#include "kernels.h"
+#include "engine/tables/kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,11 @@
 #include <cstring>
 
 #include "kernels/bodies.h"
-#include "layout.h"
 
 namespace commsched::engine {
 namespace {
+
+using kernels::kBlockElements;
 
 // At a time where elements are converted on the way: what fits into the
 // first-level cache, whole blocks.

@@ -1,5 +1,5 @@
 // Of a build without CUDA.
-#include "device_tables.h"
+#include "engine/tables/device_tables.h"
 
 namespace commsched::engine {
 

@@ -1,13 +1,13 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
-#define COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
+#ifndef COMMSCHED_SRC_ENGINE_UPDATE_STEP_REPORTS_H_
+#define COMMSCHED_SRC_ENGINE_UPDATE_STEP_REPORTS_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "commsched/engine_kernels.h"
-#include "kernels.h"
-#include "memory.h"
-#include "status.h"
+#include "engine/state/memory.h"
+#include "engine/status.h"
+#include "engine/tables/kernels.h"
 
 namespace commsched::engine {
 
@@ -66,4 +66,4 @@ class StepReports {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_REPORTS_H_
+#endif  // COMMSCHED_SRC_ENGINE_UPDATE_STEP_REPORTS_H_

@@ -1,4 +1,4 @@
-#include "graph_writer.h"
+#include "engine/step_plan/graph_writer.h"
 
 namespace commsched::engine {
 

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_RESIDENCY_H_
-#define COMMSCHED_SRC_ENGINE_RESIDENCY_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Stay {
   uint32_t first = 0;   // The first and the last op that use it.
   uint32_t last = 0;
 
-  friend bool operator==(const Stay&, const Stay&) = default;
+  bool operator==(const Stay&) const = default;
 };
 
 // What the module ops of a step need at once.
@@ -47,4 +47,4 @@ std::vector<Stay> PlanStays(const LiveNeeds& needs, uint64_t budget_bytes,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_RESIDENCY_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_RESIDENCY_H_

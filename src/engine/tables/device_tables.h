@@ -1,9 +1,9 @@
-#ifndef COMMSCHED_SRC_ENGINE_DEVICE_TABLES_H_
-#define COMMSCHED_SRC_ENGINE_DEVICE_TABLES_H_
+#ifndef COMMSCHED_SRC_ENGINE_TABLES_DEVICE_TABLES_H_
+#define COMMSCHED_SRC_ENGINE_TABLES_DEVICE_TABLES_H_
 
 #include "commsched/engine_kernels.h"
 #include "commsched/world.h"
-#include "status.h"
+#include "engine/status.h"
 
 namespace commsched::engine {
 
@@ -19,4 +19,4 @@ Status CudaTables(int32_t device, DeviceTables* out_tables);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_DEVICE_TABLES_H_
+#endif  // COMMSCHED_SRC_ENGINE_TABLES_DEVICE_TABLES_H_

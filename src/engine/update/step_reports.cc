@@ -1,4 +1,4 @@
-#include "step_reports.h"
+#include "engine/update/step_reports.h"
 
 #include <atomic>
 #include <cstring>

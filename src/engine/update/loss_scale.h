@@ -1,13 +1,13 @@
-#ifndef COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
-#define COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
+#ifndef COMMSCHED_SRC_ENGINE_UPDATE_LOSS_SCALE_H_
+#define COMMSCHED_SRC_ENGINE_UPDATE_LOSS_SCALE_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
 
 #include "commsched/engine.h"
+#include "engine/status.h"
 #include "kernels/optimizer.h"
-#include "status.h"
 
 namespace commsched::engine {
 
@@ -45,4 +45,4 @@ Status LoadLossScale(const std::map<std::string, std::string>& metadata,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_LOSS_SCALE_H_
+#endif  // COMMSCHED_SRC_ENGINE_UPDATE_LOSS_SCALE_H_

@@ -1,4 +1,4 @@
-#include "residency.h"
+#include "engine/step_plan/residency.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,4 +1,4 @@
-#include "loss_scale.h"
+#include "engine/update/loss_scale.h"
 
 #include <algorithm>
 #include <cmath>

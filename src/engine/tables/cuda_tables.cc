@@ -4,7 +4,7 @@
 #include <mutex>
 #include <string>
 
-#include "device_tables.h"
+#include "engine/tables/device_tables.h"
 #include "kernels/cuda_kernels.h"
 
 namespace commsched::engine {
