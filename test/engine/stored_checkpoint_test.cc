@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
+#include <filesystem>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -55,7 +56,7 @@ void PrintTo(const Stored& stored, std::ostream* out) { *out << stored.folder; }
 class StoredCheckpointTest : public ::testing::TestWithParam<Stored> {
  protected:
   static std::string Path() {
-    return std::string(COMMSCHED_STORED) + "/" + GetParam().folder;
+    return std::filesystem::path(COMMSCHED_STORED) / GetParam().folder;
   }
 };
 
