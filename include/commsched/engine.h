@@ -25,18 +25,12 @@
 /// waits for a decision of another, and what was left out adds zeros to the
 /// gradients.
 ///
-/// With `reorder_bytes` the modules of a forward may come in another order than
-/// the planned one, which is that of registration or the recorded one: each
-/// rank for itself, in any micro-batch, step and evaluation, and unannounced.
-/// Backwards run in reverse of what came. Collectives go as planned, so that no
-/// rank waits for a decision of another; what comes late has memory of its own:
-/// its gradients, and its parameters where the plan lets go of them. Sums are
-/// added in the planned order, to the same bits; gradients of 16 bits that come
-/// late are rounded once more. Ask for addresses after each begin. A module
-/// that is passed over must come before the first backward, unless it may be
-/// left out. One with ops or collectives within (engine_ops.h) is not passed
-/// over. Modules that the planned order sets apart are not recomputed together,
-/// and those that it has several times in what is recomputed, only as planned.
+/// Apart from that the modules of a step or an evaluation come in the planned
+/// order, which is that of registration or the recorded one
+/// (commsched_engine_record_order()), and backwards in reverse. A begin that
+/// the plan does not have next is refused before anything has changed: the
+/// message names the module that came and the call that the plan has next, and
+/// the step goes on with that call.
 ///
 /// In stage 3 no rank has all parameters: buckets are gathered before a forward
 /// or backward uses them, ahead of it as far as memory allows, and released
@@ -174,11 +168,6 @@ typedef struct commsched_engine_desc {
   /// Most memory for state that is on its way: whole buckets, of which so many
   /// are fetched before the optimizer begins. 0: two of the largest.
   uint64_t offload_staging_bytes;
-  /// Modules may come in another order than the planned one, on each rank for
-  /// itself (top of this file): most memory for those that come late, beside
-  /// all else, taken when it is first needed. 0: a call out of order is an
-  /// error; UINT64_MAX: no limit.
-  uint64_t reorder_bytes;
   /// Of the session that runs the steps, as in commsched_session_desc_t: names
   /// of observer plugins, separated by commas, and where the flight record
   /// goes, a file per rank. NULL: none. Copied.
@@ -413,10 +402,6 @@ COMMSCHED_API commsched_status_t commsched_engine_get_parameter(
 /// and NULL outside of backwards that use the parameter, if its bucket is
 /// reduced in each (`accumulate_bytes`): ask after each begin.
 ///
-/// With `reorder_bytes` a module that comes late has other addresses, and both
-/// are NULL for parameters that it does not use, but for values of stages 0 to
-/// 2.
-///
 /// In stage 3 the address of the values holds until the end of the forward or
 /// backward in which the call was made, and is NULL outside of those that use
 /// the parameter: ask after each begin. Not so for parameters that stay whole.
@@ -459,13 +444,10 @@ commsched_engine_step_begin(commsched_engine_t* engine);
 ///
 /// Threads:   one per engine at a time.
 /// Blocks:    until the gathers of its buckets are complete, and of those of
-///            modules that the plan has before it and that have not come.
+///            modules that were left out before it.
 /// Errors:    FAILED_PRECONDITION  a call out of order, as step_begin; a bucket
 ///                                 that does not cover the values of the last
 ///                                 step (I12)
-///            RESOURCE_EXHAUSTED   modules that come after it and not before
-///                                 need more than `reorder_bytes`; final, and
-///                                 ABORTED with the same message on the others
 ///            or the session's first failure
 /// Since:     0.1
 COMMSCHED_API commsched_status_t commsched_engine_forward_begin(

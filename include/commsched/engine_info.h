@@ -82,7 +82,6 @@ typedef struct commsched_engine_info {
   /// not arrived.
   uint64_t copied_bytes;
   int64_t copy_ns, copy_exposed_ns;
-  uint64_t reorder_bytes;  ///< Of modules that came late, up to now.
   uint64_t norm_bytes;  ///< Of what the norm is computed from; 0 without one.
   /// Steps of all, those before a checkpoint included, and of the last ones in
   /// a row, whose gradients were not finite: they changed nothing

@@ -177,10 +177,10 @@ COMMSCHED_API commsched_engine_kernels_t commsched_engine_cpu_kernels(void);
 
 /// Where the engine's memory comes from: parameters, gradients, the optimizer's
 /// state, norms, the arenas of its sessions, what a forward whose order is
-/// recorded gathers. All of it is there before the first step, but for modules
-/// that come late. Not a saver's copy, which is the C library's. NULL entries:
-/// the C library's, or cudaMalloc() and its like. `allocate` and `release` are
-/// given together or not at all, and so are the other two.
+/// recorded gathers. All of it is there before the first step. Not a saver's
+/// copy, which is the C library's. NULL entries: the C library's, or
+/// cudaMalloc() and its like. `allocate` and `release` are given together or
+/// not at all, and so are the other two.
 typedef struct commsched_engine_memory {
   uint64_t struct_size;
   void* user;

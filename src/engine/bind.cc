@@ -180,7 +180,7 @@ Status Engine::BindModuleOps() {
         ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
   }
   addresses_.clear();
-  BindLateModules();
+  left_out_.assign(graph_.module_ops.size(), 0);
   for (const ModuleOp& op : graph_.module_ops) {
     OpAddresses& at = addresses_.emplace_back();
     const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
@@ -275,8 +275,6 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
-  info.reorder_bytes = late_bytes_;
-  info.state_bytes += info.reorder_bytes;
   info.norm_bytes = local_sums_.bytes() + all_sums_.bytes() + total_.bytes();
   info.state_bytes += info.norm_bytes;
   const LossScale& control = last_state_;

@@ -25,7 +25,6 @@
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
 #include "forward_graph.h"
-#include "late_module.h"
 #include "layout.h"
 #include "module_steps.h"
 #include "offload.h"
@@ -140,8 +139,6 @@ class Engine {
   commsched_session_t* session() const { return session_.get(); }
 
  private:
-  static constexpr uint64_t kNoLate = ~uint64_t{0};
-
   // Where in the order of calls the caller is.
   enum class Phase : uint8_t {
     kRegistering,
@@ -165,16 +162,13 @@ class Engine {
     Bytes summand;         // What to add to them: StepSpec::has_summand().
     Array<float> state;    // Moment after moment: m, then v. Unless offloaded.
 
-    // Every parameter; null while a gathered bucket is not whole. Of a module
-    // that comes late, only what it uses.
+    // Every parameter; null while a gathered bucket is not whole.
     std::byte* all_parameters = nullptr;
-    uint64_t parameters_begin = 0;  // The element that is there.
 
     // Set by Bind.
-    std::byte* all_gradients = nullptr;  // Every element; null while
-                                         // short-lived ones have no
-                                         // memory. Or the same.
-    uint64_t gradients_begin = 0;
+    std::byte* all_gradients = nullptr;       // Every element; null while
+                                              // short-lived ones have no
+                                              // memory.
     const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
     // Where the reductions of later micro-batches leave what is added to it.
     const std::byte* my_summand = nullptr;
@@ -334,12 +328,13 @@ class Engine {
   }
   std::string ExpectedCall() const;
   std::string ExpectedBegin() const;
-  std::string ExpectedEnd() const;
   Status SessionFailure() const;
   Status FailureOfSessions() const;  // From any thread.
-  Status OutOfOrder(const std::string& call) const;
+  Status OutOfOrder(const std::string& call, const char* advice = "") const;
+  const char* AdviceOnOrder(uint32_t module, uint32_t micro_batch) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
+  std::string PlannedCall(const char* which, const ModuleOp& op) const;
   static bool IsPass(const ModuleOp& op, bool backward, uint32_t module,
                      uint32_t micro_batch) {
     return op.backward == backward && op.module == module &&
@@ -440,44 +435,18 @@ class Engine {
   Status CatchUp(const std::vector<uint8_t>& left_out, bool recomputed);
 
   // skip.cc
-  bool CanPass(uint64_t index, uint64_t target) const;
+  bool CanPass(uint64_t index) const;
   bool CanPassTo(uint64_t target) const;
   uint64_t FindOp(bool backward, uint32_t module, uint32_t micro_batch) const;
   Status PassTo(uint64_t target);
-  Status PassModule(Fate fate);
-
-  // late.cc
-  bool CanComeLate(const ModuleOp& op) const;
-  bool ComesLate(uint64_t index, uint64_t target) const;
-  bool InOneForward(uint64_t from, uint64_t to) const;
-  uint64_t EndOfForward() const;
-  bool CanBeginLate(uint64_t index) const;
-  bool WasRecomputed(uint64_t backward) const;
-  uint64_t FindLate(bool backward, uint32_t module, uint32_t micro_batch) const;
-  uint64_t FirstAwaited() const;
-  size_t PositionOf(const ModuleOp& op) const {
-    return op.forward % (graph_.module_ops.size() / spec_.micro_batches);
-  }
-  LateBucket UsedOf(uint32_t module, uint32_t bucket) const;
-  void BindLateModules();
-  void ForgetLateModules();
-  void LeaveOutAwaited();
-  template <typename Missing>
-  void ForMissingMemory(const ModuleOp& op, Missing&& missing);
-  Status AllocateLate(uint64_t target);
-  Status KeepValues(const ModuleOp& op);
-  Status BeginLate(uint64_t index);
-  Status EndLate();
-  Status AddLateGradients(const ModuleOp& op);
+  Status PassModule(bool is_left_out);
 
   // values.cc
   Status EvaluationModuleBegin(const ModuleOp& op);
   Status CheckDrained(const char* call) const;
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
-  bool IsLateForOthers(uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
-  std::byte* ParameterGradient(uint32_t parameter) const;
   // What this rank keeps of `count` elements of a bucket, from `begin` on.
   Status StoreValues(uint32_t bucket, uint64_t begin, const float* values,
                      uint64_t count);
@@ -593,14 +562,9 @@ class Engine {
   uint64_t cursor_ = 0;                // In ops().
   uint64_t inner_ = 0;                 // In ops()[cursor_].inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  std::vector<Fate> fates_;            // By index in ops(), in this step.
-  // Modules that do not come in the planned order.
-  bool disordered_ = false;               // Some have not, in this step.
-  uint64_t late_ = kNoLate;               // In ops(): runs now, and is late.
-  uint64_t num_awaited_ = 0;              // Forwards: Fate::kAwaited.
-  uint64_t late_bytes_ = 0;               // Of late_modules_.
-  std::vector<LateModule> late_modules_;  // By position in sequence_.
-  uint64_t steps_begun_ = 0;              // Counts the current one.
+  // By forward in ops(): whether its last pass was left out.
+  std::vector<uint8_t> left_out_;
+  uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   Lineage lineage_;

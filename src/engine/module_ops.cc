@@ -174,9 +174,7 @@ std::string Engine::ExpectedOpCall() const {
 }
 
 bool Engine::IsNextOp(uint32_t op, uint32_t micro_batch) const {
-  if (op >= added_ops_.size() || cursor_ == ops().size() || late_ != kNoLate) {
-    return false;
-  }
+  if (op >= added_ops_.size() || cursor_ == ops().size()) return false;
   const AddedOp& added = added_ops_[op];
   const ModuleOp& module_op = ops()[cursor_];
   return added.module == module_op.module &&

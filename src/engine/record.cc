@@ -206,11 +206,10 @@ Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   ENGINE_RETURN_IF_ERROR(FetchFirst());
   cursor_ = 0;
   for (size_t i = 0; i < left_out.size(); ++i) {
-    ENGINE_RETURN_IF_ERROR(
-        PassModule(left_out[i] != 0 ? Fate::kLeftOut : Fate::kPlanned));
+    ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/left_out[i] != 0));
   }
   while (recomputed && ops()[cursor_].again) {
-    ENGINE_RETURN_IF_ERROR(PassModule(Fate::kPlanned));
+    ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/false));
   }
   return Status();
 }

@@ -28,6 +28,14 @@ std::string Engine::ModuleCall(bool backward, const char* which,
   return call + ", micro-batch " + std::to_string(micro_batch);
 }
 
+// A module may come several times in a forward, and again within backward.
+std::string Engine::PlannedCall(const char* which, const ModuleOp& op) const {
+  std::string call = ModuleCall(op.backward, which, op.module, op.micro_batch);
+  if (op.pass > 0) call += ", pass " + std::to_string(op.pass + 1);
+  if (op.again) call += ", recomputed";
+  return call;
+}
+
 std::string Engine::ExpectedCall() const {
   switch (phase_) {
     case Phase::kRegistering:
@@ -39,8 +47,7 @@ std::string Engine::ExpectedCall() const {
       return "step_end";
     case Phase::kInOp:
     case Phase::kInModule:
-      if (late_ == kNoLate &&
-          (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size())) {
+      if (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size()) {
         return ExpectedOpCall();
       }
       break;
@@ -48,28 +55,17 @@ std::string Engine::ExpectedCall() const {
       break;
   }
   if (recording_) return ExpectedRecordedCall();
-  return phase_ == Phase::kInModule ? ExpectedEnd() : ExpectedBegin();
-}
-
-std::string Engine::ExpectedEnd() const {
-  const ModuleOp& op = ops()[late_ == kNoLate ? cursor_ : late_];
-  return ModuleCall(op.backward, "end", op.module, op.micro_batch);
+  return phase_ == Phase::kInModule ? PlannedCall("end", ops()[cursor_])
+                                    : ExpectedBegin();
 }
 
 std::string Engine::ExpectedBegin() const {
   const uint64_t end = ops().size();
   uint64_t next = cursor_;
-  while (next < end && ops()[next].forward < next && CanPass(next, end)) ++next;
-  const bool can_skip = desc_.allow_skipped_modules != 0;
-  if (num_awaited_ > 0 && !can_skip && !InOneForward(next, next)) {
-    next = FirstAwaited();
-  }
+  while (next < end && ops()[next].forward < next && CanPass(next)) ++next;
   if (next == end) return evaluating_ ? "evaluation_end" : "optimizer_step";
-  const ModuleOp& op = ops()[next];
-  const std::string call =
-      ModuleCall(op.backward, "begin", op.module, op.micro_batch);
-  return next >= cursor_ && CanPass(next, end) ? call + ", or a later call"
-                                               : call;
+  const std::string call = PlannedCall("begin", ops()[next]);
+  return CanPass(next) ? call + ", or a later call" : call;
 }
 
 // A session that has failed is why a caller is out of step with the engine, so
@@ -93,10 +89,21 @@ Status Engine::FailureOfSessions() const {
   return Status();
 }
 
-Status Engine::OutOfOrder(const std::string& call) const {
+Status Engine::OutOfOrder(const std::string& call, const char* advice) const {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   return FailedPrecondition("engine: " + call + " was called; expected " +
-                            ExpectedCall());
+                            ExpectedCall() + advice);
+}
+
+// What helps where the order of modules has changed for good, if the call can
+// be part of an order, and that can be recorded.
+const char* Engine::AdviceOnOrder(uint32_t module, uint32_t micro_batch) const {
+  if (module >= modules_.size() || micro_batch > ops().back().micro_batch ||
+      !CheckCanRecord().ok()) {
+    return "";
+  }
+  return "; a program whose order has changed for good calls "
+         "commsched_engine_record_order() between steps";
 }
 
 bool Engine::IsNext(bool backward, uint32_t module,
@@ -145,7 +152,6 @@ Status Engine::StepBegin() {
     ENGINE_RETURN_IF_ERROR(CompareValues());
   }
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecordedPass() : BeginSessionStep());
-  ForgetLateModules();
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
   drained_ = false;
@@ -221,19 +227,14 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
   if (phase_ != Phase::kBetweenModules) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
   }
-  const uint64_t late = FindLate(backward, module, micro_batch);
-  if (late < ops().size() && fates_[late] == Fate::kAwaited &&
-      CanBeginLate(late)) {
-    return BeginLate(late);
-  }
   const uint64_t index = FindOp(backward, module, micro_batch);
   if (!CanPassTo(index)) {
-    if (CanBeginLate(late)) return BeginLate(late);
-    return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
+    return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch),
+                      AdviceOnOrder(module, micro_batch));
   }
-  ENGINE_RETURN_IF_ERROR(AllocateLate(index));
   ENGINE_RETURN_IF_ERROR(PassTo(index));
   const ModuleOp& op = ops()[cursor_];
+  if (op.forward == cursor_) left_out_[cursor_] = 0;
   if (evaluating_) return EvaluationModuleBegin(op);
   ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
   phase_ = Phase::kInModule;
@@ -259,11 +260,7 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
 
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   if (recording_) return RecordForwardEnd(backward, module, micro_batch);
-  if (late_ != kNoLate && IsPass(ops()[late_], backward, module, micro_batch)) {
-    return EndLate();
-  }
-  if (late_ != kNoLate || phase_ != Phase::kInModule ||
-      !IsNext(backward, module, micro_batch) ||
+  if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
       inner_ < ops()[cursor_].inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }

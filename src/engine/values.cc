@@ -30,7 +30,6 @@ Status Engine::EvaluationBegin() {
         Status::FromCall(commsched_session_step_begin(forward_session_.get()),
                          "beginning an evaluation"));
   }
-  ForgetLateModules();
   evaluating_ = true;
   phase_ = Phase::kBetweenModules;
   cursor_ = 0;
@@ -106,34 +105,12 @@ Status Engine::CheckCount(const char* call, uint32_t parameter,
                          " elements; it has " + std::to_string(p.count));
 }
 
-// Whether the module that runs is late and does not use it: then there may be
-// less than a bucket.
-bool Engine::IsLateForOthers(uint32_t parameter) const {
-  if (late_ == kNoLate) return false;
-  const std::vector<uint32_t>& used = modules_[ops()[late_].module].used;
-  return std::find(used.begin(), used.end(), parameter) == used.end();
-}
-
-// Null while it is not whole.
+// Null while the bucket is not whole.
 const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout_.slots[parameter];
-  const BucketMemory& memory = memory_[slot.bucket];
-  if (memory.all_parameters == nullptr ||
-      (gathered(slot.bucket) && IsLateForOthers(parameter))) {
-    return nullptr;
-  }
-  return memory.all_parameters + (slot.offset - memory.parameters_begin) *
-                                     SizeOf(spec_.precision.parameters);
-}
-
-std::byte* Engine::ParameterGradient(uint32_t parameter) const {
-  const Slot& slot = layout_.slots[parameter];
-  const BucketMemory& memory = memory_[slot.bucket];
-  if (memory.all_gradients == nullptr || IsLateForOthers(parameter)) {
-    return nullptr;
-  }
-  return memory.all_gradients + (slot.offset - memory.gradients_begin) *
-                                    SizeOf(spec_.precision.parameters);
+  const std::byte* bucket = memory_[slot.bucket].all_parameters;
+  if (bucket == nullptr) return nullptr;
+  return bucket + slot.offset * SizeOf(spec_.precision.parameters);
 }
 
 Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
@@ -262,7 +239,7 @@ Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
   const uint32_t bucket = layout_.slots[parameter].bucket;
   if (!evaluating_ && !gathered(bucket)) return CheckDrained(call);
   ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (evaluating_ && ParameterValues(parameter) != nullptr) return Status();
+  if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
   return FailedPrecondition(
       std::string("engine: ") + call + " of '" + parameters_[parameter].name +
       "', which no rank has as a whole; expected evaluation_begin, and then " +
@@ -295,8 +272,13 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
                                 void** out_gradient) {
   ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
   if (!built()) return OutOfOrder("parameter_address");
+  const Slot& slot = layout_.slots[parameter];
+  std::byte* gradients = memory_[slot.bucket].all_gradients;
+  if (gradients != nullptr) {
+    gradients += slot.offset * SizeOf(spec_.precision.parameters);
+  }
   *out_values = ParameterValues(parameter);
-  *out_gradient = ParameterGradient(parameter);
+  *out_gradient = gradients;
   return Status();
 }
 

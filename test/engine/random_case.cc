@@ -48,10 +48,9 @@ uint64_t RandomParameter::count() const {
 }
 
 // With a budget for some of the buckets it depends on the layout which of them
-// add up whole. Gradients of 16 bits that come late are rounded once more.
+// add up whole.
 bool RandomCase::has_one_result() const {
   return plan.deterministic != 0 &&
-         (!reorders() || engine.parameter_dtype == COMMSCHED_F32) &&
          (engine.micro_batches <= 1 || engine.accumulate_bytes <= 1);
 }
 
@@ -71,49 +70,9 @@ std::vector<uint32_t> RandomCase::Order(uint32_t step) const {
   return modules;
 }
 
-// Of passes that are recomputed together, two of one module cannot be told
-// apart.
-bool RandomCase::RecomputesTwice(const std::vector<uint32_t>& order) const {
-  const std::vector<size_t> groups = Groups(order);
-  for (size_t i = 0; i < order.size(); ++i) {
-    for (size_t j = i + 1; j < order.size(); ++j) {
-      if (groups[i] > 0 && groups[i] == groups[j] && order[i] == order[j]) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-// Every other time the planned one; else one of all ranks or, with odd seeds,
-// of each. A forward that is recorded comes as it is.
-std::vector<uint32_t> RandomCase::Arrival(int32_t rank, uint32_t step,
-                                          uint32_t micro_batch) const {
-  const std::vector<uint32_t> order = Order(step);
-  std::vector<uint32_t> places(order.size());
-  std::iota(places.begin(), places.end(), 0);
-  const bool records = micro_batch == 0 && RecordedAt(step) != nullptr;
-  if (!reorders() || records || RecomputesTwice(order)) return places;
-  const uint64_t of_rank = seed % 2 == 0 ? 0 : static_cast<uint64_t>(rank);
-  const auto hash = [&](uint64_t i) {
-    return Mix(seed + 2, {of_rank, step, micro_batch, i});
-  };
-  if (hash(0) % 2 == 0) return places;
-  for (size_t i = places.size(); i > 1; --i) {
-    std::swap(places[i - 1], places[hash(i) % i]);
-  }
-  for (size_t i = 0; i < places.size(); ++i) {
-    for (size_t j = i + 1; j < places.size(); ++j) {
-      if (order[places[i]] == order[places[j]] && places[i] > places[j]) {
-        std::swap(places[i], places[j]);
-      }
-    }
-  }
-  return places;
-}
-
-std::vector<size_t> RandomCase::Groups(
+std::vector<Pass> RandomCase::Backwards(
     const std::vector<uint32_t>& order) const {
+  // 0: not recomputed.
   const auto segment_of = [this](uint32_t module) {
     for (size_t s = 0; s < recomputed.size(); ++s) {
       const auto& [first, last] = recomputed[s];
@@ -121,26 +80,16 @@ std::vector<size_t> RandomCase::Groups(
     }
     return size_t{0};
   };
-  std::vector<size_t> groups;
-  size_t last_segment = 0;
-  size_t num_groups = 0;
-  for (uint32_t module : order) {
-    const size_t segment = segment_of(module);
-    if (segment > 0 && segment != last_segment) ++num_groups;
-    last_segment = segment;
-    groups.push_back(segment > 0 ? num_groups : 0);
-  }
-  return groups;
-}
-
-std::vector<Pass> Backwards(const std::vector<size_t>& groups) {
   std::vector<Pass> passes;
-  auto begin = static_cast<uint32_t>(groups.size());
+  auto begin = static_cast<uint32_t>(order.size());
   for (uint32_t end = begin; end > 0; end = begin) {
-    const size_t group = groups[end - 1];
+    const size_t segment = segment_of(order[end - 1]);
     begin = end - 1;
-    while (group > 0 && begin > 0 && groups[begin - 1] == group) --begin;
-    for (uint32_t i = begin; group > 0 && i < end; ++i) passes.push_back({i});
+    while (segment > 0 && begin > 0 &&
+           segment_of(order[begin - 1]) == segment) {
+      --begin;
+    }
+    for (uint32_t i = begin; segment > 0 && i < end; ++i) passes.push_back({i});
     for (uint32_t i = end; i-- > begin;) {
       passes.push_back({i, /*backward=*/true});
     }
@@ -199,10 +148,10 @@ std::string Describe(const RandomCase& c) {
        << c.engine.edge_bucket_bytes << ", accumulate "
        << c.engine.accumulate_bytes << ", clip " << c.engine.clip_norm
        << ", optimizer " << c.engine.optimizer << ", skips "
-       << c.engine.allow_skipped_modules << ", reorders " << c.reorders()
-       << ", scale " << c.engine.loss_scale << ", prefetch "
-       << c.engine.prefetch_bytes << ", recomputed " << c.recomputed.size()
-       << ", recorded " << c.orders.size() << ", dtypes "
+       << c.engine.allow_skipped_modules << ", wrong orders "
+       << c.tries_wrong_orders << ", scale " << c.engine.loss_scale
+       << ", prefetch " << c.engine.prefetch_bytes << ", recomputed "
+       << c.recomputed.size() << ", recorded " << c.orders.size() << ", dtypes "
        << c.engine.parameter_dtype << c.engine.reduce_dtype << ", overflows "
        << c.overflows.size() << ", persist " << c.engine.persist_below
        << ", live " << c.engine.max_live_bytes << ", arena "

@@ -2,7 +2,6 @@
 #define COMMSCHED_TEST_ENGINE_RANDOM_CASE_H_
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -103,6 +102,8 @@ struct RandomCase {
   int64_t link_latency_ns = 0;
   bool traced = false;
   bool offloads = false;  // The optimizer's state, to a pool.
+  // Between modules ranks try to begin some that the plan does not have there.
+  bool tries_wrong_orders = false;
   // Modules that are recomputed together, each the first and the last.
   std::vector<std::pair<uint32_t, uint32_t>> recomputed;
   std::vector<RecordedOrder> orders;  // None: that of registration.
@@ -117,8 +118,6 @@ struct RandomCase {
   uint32_t micro_batches() const {
     return engine.micro_batches == 0 ? 1 : engine.micro_batches;
   }
-  // Modules with ops do not come late.
-  bool reorders() const { return engine.reorder_bytes > 0 && !exchanges.any(); }
   bool is_fp32() const {
     return engine.parameter_dtype == COMMSCHED_F32 &&
            engine.reduce_dtype == COMMSCHED_F32;
@@ -134,30 +133,20 @@ struct RandomCase {
   const RecordedOrder* RecordedAt(uint32_t step) const;
   // The modules of a forward of `step`.
   std::vector<uint32_t> Order(uint32_t step) const;
+  // What follows the forwards of a micro-batch whose order is `order`.
+  std::vector<Pass> Backwards(const std::vector<uint32_t>& order) const;
   // Where in a backward of `module` something is added to the gradient of a
   // parameter: 0 is before its ops, 1 is the first of them.
   std::vector<uint32_t> PartsOf(uint32_t module, uint32_t parameter) const;
   bool AddsBeforeOps(uint32_t module, uint32_t parameter) const;
   // Of the seed and `parts`.
   uint64_t Hash(std::initializer_list<uint64_t> parts) const;
-  // The places in Order() in which the forwards of a micro-batch really come,
-  // those included that are left out. The passes of one module keep their
-  // order.
-  std::vector<uint32_t> Arrival(int32_t rank, uint32_t step,
-                                uint32_t micro_batch) const;
-  bool RecomputesTwice(const std::vector<uint32_t>& order) const;
-  // By place in `order`: what is recomputed together; 0: nothing.
-  std::vector<size_t> Groups(const std::vector<uint32_t>& order) const;
   // Of the limit of the arena; 0: none.
   uint64_t limit() const;
   void SetLimit(uint64_t bytes);
   // The case as `rank` has it.
   RandomCase Of(int32_t rank) const;
 };
-
-// What follows the forwards of a micro-batch, each of a group. Neighbours of
-// one group are recomputed together.
-std::vector<Pass> Backwards(const std::vector<size_t>& groups);
 
 // One line.
 std::string Describe(const RandomCase& random_case);

@@ -88,13 +88,14 @@ class Meetings {
     counts_[stage + ", exchanged, left out"] +=
         exchanged && c.engine.allow_skipped_modules != 0;
     counts_["exchanged on a mesh"] += exchanged && c.exchanges.sp < c.ranks;
-    const bool reorders = c.reorders() && c.model.used.size() > 2;
-    counts_[stage + ", other orders, known bits"] += reorders && known;
-    counts_[stage + ", other orders, recomputed"] += reorders && again;
-    counts_[stage + ", other orders, recorded"] += reorders && recorded;
-    counts_[stage + ", other orders, left out"] +=
-        reorders && c.engine.allow_skipped_modules != 0;
-    counts_["stage 3, a limit, other orders"] += c.limit() > 0 && reorders;
+    const bool wrong = c.tries_wrong_orders && c.model.used.size() > 2;
+    const bool skips = c.engine.allow_skipped_modules != 0;
+    counts_[stage + ", wrong orders, known bits"] += wrong && !skips && known;
+    counts_[stage + ", wrong orders, recomputed"] += wrong && !skips && again;
+    counts_[stage + ", wrong orders, recorded"] += wrong && !skips && recorded;
+    counts_[stage + ", wrong orders, left out"] +=
+        wrong && skips && c.micro_batches() > 1;
+    counts_["stage 3, a limit, wrong orders"] += c.limit() > 0 && wrong;
     counts_["stage 3, a limit, recorded"] += c.limit() > 0 && recorded;
     counts_["stage 3, a limit, 16 bits"] += c.limit() > 0 && narrow;
   }

@@ -118,10 +118,6 @@ void DrawOptimizer(Draw& draw, RandomCase& c) {
   }
 }
 
-void DrawReordering(Draw& draw, RandomCase& c) {
-  if (draw.OneIn(3)) c.engine.reorder_bytes = UINT64_MAX;
-}
-
 bool OfHalf(uint32_t dtype) { return dtype == COMMSCHED_F16; }
 
 void DrawPrecision(Draw& draw, RandomCase& c) {
@@ -374,7 +370,7 @@ RandomCase DrawCase(uint64_t seed) {
   DrawEngine(draw, c);
   DrawPlan(draw, c);
   DrawPrecision(draw, c);
-  DrawReordering(draw, c);
+  c.tries_wrong_orders = draw.OneIn(2);
   DrawLossScale(draw, c);
   DrawOptimizer(draw, c);
   DrawRecomputed(draw, c);

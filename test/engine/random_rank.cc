@@ -167,21 +167,8 @@ class RandomRank {
     }
     if (recorded == nullptr && !order_.empty()) return "";
     order_ = case_.Order(step);
-    Arrive(step, 0);
+    backwards_ = case_.Backwards(order_);
     return "";
-  }
-
-  // The order of a forward, as it comes on this rank.
-  void Arrive(uint32_t step, uint32_t mb) {
-    places_ = case_.Arrival(rank_, step, mb);
-    const std::vector<size_t> planned = case_.Groups(order_);
-    std::vector<size_t> groups;
-    arrival_.clear();
-    for (uint32_t place : places_) {
-      arrival_.push_back(order_[place]);
-      groups.push_back(planned[place]);
-    }
-    backwards_ = Backwards(groups);
   }
 
   std::string Train() {
@@ -213,22 +200,54 @@ class RandomRank {
     }
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_step_begin(engine_)));
     for (uint32_t mb = 0; mb < case_.micro_batches(); ++mb) {
-      if (case_.reorders()) Arrive(step, mb);
-      for (uint32_t m : arrival_) {
-        if (Skips(case_, rank_, step, mb, m)) continue;
-        RANDOM_RETURN_IF_ERROR(Forward(step, m, mb));
+      for (uint32_t i = 0; i < order_.size(); ++i) {
+        if (Skips(case_, rank_, step, mb, order_[i])) continue;
+        RANDOM_RETURN_IF_ERROR(TryWrongOrder({i}, step, mb));
+        RANDOM_RETURN_IF_ERROR(Forward(step, order_[i], mb));
       }
       for (const Pass& pass : backwards_) {
-        const uint32_t m = arrival_[pass.position];
-        if (Skips(case_, rank_, step, mb, m)) continue;
+        if (Skips(case_, rank_, step, mb, order_[pass.position])) continue;
+        RANDOM_RETURN_IF_ERROR(TryWrongOrder(pass, step, mb));
         RANDOM_RETURN_IF_ERROR(pass.backward
-                                   ? Backward(step, places_[pass.position], mb)
-                                   : Forward(step, m, mb));
+                                   ? Backward(step, pass.position, mb)
+                                   : Forward(step, order_[pass.position], mb));
       }
     }
     RANDOM_RETURN_IF_ERROR(
         Message(commsched_engine_optimizer_step(engine_, kLearningRate)));
     return Message(commsched_engine_step_end(engine_));
+  }
+
+  // Begins what is not `next`, which is refused and changes nothing. Where
+  // modules may be left out, only the micro-batch before is surely over, and
+  // only once a forward of this one has run. While an order is recorded nothing
+  // is refused.
+  std::string TryWrongOrder(const Pass& next, uint32_t step, uint32_t mb) {
+    if (!case_.tries_wrong_orders ||
+        commsched_engine_session(engine_) == nullptr) {
+      return "";
+    }
+    const uint64_t hash = case_.Hash({static_cast<uint64_t>(rank_), step, mb,
+                                      next.position, next.backward ? 1u : 0u});
+    const bool backward = hash % 2 == 0;
+    const auto module =
+        static_cast<uint32_t>(hash / 2 % case_.model.used.size());
+    uint32_t of = mb;
+    if (case_.engine.allow_skipped_modules != 0) {
+      if (mb == 0 || !next.backward) return "";
+      --of;
+    } else if (backward == next.backward && module == order_[next.position]) {
+      ++of;
+    }
+    const auto begin = backward ? commsched_engine_backward_begin
+                                : commsched_engine_forward_begin;
+    const commsched_status_t code = begin(engine_, module, of);
+    if (code == COMMSCHED_FAILED_PRECONDITION &&
+        Contains(commsched_last_error(), "was called; expected ")) {
+      return "";
+    }
+    return "a begin that the plan does not have there was not refused: " +
+           Message(code);
   }
 
   std::string Forward(uint32_t step, uint32_t module, uint32_t mb) {
@@ -316,9 +335,7 @@ class RandomRank {
   std::string Evaluate(uint32_t steps_done) {
     RANDOM_RETURN_IF_ERROR(Message(commsched_engine_evaluation_begin(engine_)));
     evaluating_ = true;
-    for (uint32_t m : commsched_engine_session(engine_) == nullptr
-                          ? order_
-                          : AnotherOrder(steps_done)) {
+    for (uint32_t m : order_) {
       RANDOM_RETURN_IF_ERROR(Forward(steps_done, m, 0));
     }
     evaluating_ = false;
@@ -332,16 +349,6 @@ class RandomRank {
           Compare("between steps", steps_done, p, values.data()));
     }
     return "";
-  }
-
-  // Of an evaluation that is not recorded.
-  std::vector<uint32_t> AnotherOrder(uint32_t steps_done) const {
-    std::vector<uint32_t> order = order_;
-    if (!case_.reorders()) return order;
-    const auto shift = static_cast<uint64_t>(rank_) + steps_done;
-    std::rotate(order.begin(), order.begin() + shift % order.size(),
-                order.end());
-    return order;
   }
 
   // Of parameters, where a step reads them.
@@ -389,9 +396,7 @@ class RandomRank {
   const commsched_engine_kernels_t kernels_ = commsched_engine_cpu_kernels();
   RandomExchange exchange_;
   bool evaluating_ = false;
-  std::vector<uint32_t> order_;    // Of forwards, as planned.
-  std::vector<uint32_t> places_;   // In it, of the forwards as they come.
-  std::vector<uint32_t> arrival_;  // Their modules.
+  std::vector<uint32_t> order_;  // Of forwards.
   std::vector<Pass> backwards_;
   std::vector<float> wide_;  // Values as fp32.
   std::vector<float> mine_;  // What a backward adds.

@@ -407,7 +407,29 @@ TEST(RecordErrorTest, OnceRecordedAnotherOrderIsRefused) {
                 COMMSCHED_OK);
     }
     ExpectRefused(commsched_engine_forward_begin(engine, kEmbed, 1),
-                  "expected forward_begin of module 3 'head', micro-batch 1");
+                  "expected forward_begin of module 3 'head', micro-batch 1; a "
+                  "program whose order has changed for good calls "
+                  "commsched_engine_record_order() between steps");
+  });
+}
+
+TEST(RecordErrorTest, OfAModuleThatComesTwiceThePassIsNamed) {
+  OnOneRank(2, [](commsched_engine_t* engine) {
+    ASSERT_EQ(commsched_engine_step_begin(engine), COMMSCHED_OK);
+    for (uint32_t m : {kHead, kEmbed, kHead, kBlock0, kBlock1}) {
+      Forward(engine, m);
+    }
+    for (uint32_t m : {kBlock1, kBlock0}) Backward(engine, m);
+    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0),
+                  "expected backward_begin of module 3 'head', micro-batch 0, "
+                  "pass 2; a program");
+    for (uint32_t m : {kHead, kEmbed}) Backward(engine, m);
+    ExpectRefused(commsched_engine_backward_begin(engine, kEmbed, 0),
+                  "expected backward_begin of module 3 'head', micro-batch 0; "
+                  "a program");
+    EXPECT_EQ(commsched_engine_backward_begin(engine, kHead, 0), COMMSCHED_OK);
+    ExpectRefused(commsched_engine_backward_end(engine, kEmbed, 0),
+                  "expected backward_end of module 3 'head', micro-batch 0");
   });
 }
 

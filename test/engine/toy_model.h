@@ -59,6 +59,13 @@ struct ToyPass {
   uint32_t module;
 };
 
+// What a step begins next.
+struct ToyBegin {
+  ToyPass pass;
+  bool backward = false;
+  bool again = false;  // A forward within backward.
+};
+
 // Devices on which ranks compute, each with a stream.
 class ToyDevices {
  public:
@@ -92,9 +99,9 @@ struct ToyRun {
   std::function<std::vector<uint32_t>(uint32_t step)> order;
   std::shared_ptr<TestPools> pools;     // Null: the optimizer's is memory.
   std::shared_ptr<ToyDevices> devices;  // Null: ranks compute on the host.
-  // The order in which a forward really comes, whatever its module; empty: the
-  // same. Gradients are added up as in the other one.
-  std::function<std::vector<uint32_t>(const ToyPass&)> arrival;
+
+  // Called before each forward and backward of a step; empty: nothing is.
+  std::function<void(commsched_engine_t*, const ToyBegin& next)> before_begin;
 
   ToyRun() {
     engine.zero_stage = 2;
@@ -114,6 +121,9 @@ struct ToyRun {
   // at `end`, or `end` - 1 for a module that is not recomputed.
   size_t SegmentBegin(const std::vector<uint32_t>& order, size_t end) const;
   bool Recomputes(uint32_t module) const;
+  void BeforeBegin(commsched_engine_t* with, const ToyBegin& next) const {
+    if (before_begin != nullptr) before_begin(with, next);
+  }
   bool Skips(const ToyPass& pass) const {
     return skips != nullptr && skips(pass);
   }

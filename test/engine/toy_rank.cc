@@ -209,10 +209,9 @@ std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
   if (std::string m = RecordAgain(step); !m.empty()) return m;
   RETURN_MESSAGE_IF_ERROR(commsched_engine_step_begin(engine_));
   for (uint32_t mb = 0; mb < run_.micro_batches(); ++mb) {
-    arrival_ = order_;
-    if (run_.arrival != nullptr) arrival_ = run_.arrival({rank_, step, mb, 0});
-    for (uint32_t m : arrival_) {
+    for (uint32_t m : order_) {
       if (run_.Skips({rank_, step, mb, m})) continue;
+      run_.BeforeBegin(engine_, {.pass = {rank_, step, mb, m}});
       std::string message = Forward(m, mb);
       if (!message.empty()) return message;
     }
@@ -223,19 +222,22 @@ std::string ToyRank::ForwardBackward(uint32_t step, const Look& look) {
 }
 
 std::string ToyRank::Backwards(uint32_t step, uint32_t mb, const Look& look) {
-  size_t begin = arrival_.size();
+  size_t begin = order_.size();
   for (size_t end = begin; end > 0; end = begin) {
-    begin = run_.SegmentBegin(arrival_, end);
+    begin = run_.SegmentBegin(order_, end);
     for (size_t i = begin; i < end; ++i) {
-      const uint32_t m = arrival_[i];
+      const uint32_t m = order_[i];
       if (!run_.Recomputes(m) || run_.Skips({rank_, step, mb, m})) continue;
+      run_.BeforeBegin(engine_, {.pass = {rank_, step, mb, m}, .again = true});
       if (std::string message = Forward(m, mb); !message.empty()) {
         return message;
       }
     }
     for (size_t i = end; i-- > begin;) {
-      if (run_.Skips({rank_, step, mb, arrival_[i]})) continue;
-      std::string message = Backward(arrival_[i], step, mb, look);
+      const ToyPass pass = {rank_, step, mb, order_[i]};
+      if (run_.Skips(pass)) continue;
+      run_.BeforeBegin(engine_, {.pass = pass, .backward = true});
+      std::string message = Backward(order_[i], step, mb, look);
       if (!message.empty()) return message;
     }
   }

@@ -70,8 +70,7 @@ class ToyRank {
   std::vector<float> mine_;                  // What a backward adds.
   std::vector<std::vector<float>> widened_;  // By parameter, unless fp32.
   std::vector<double> checksums_;            // By module, in its last forward.
-  std::vector<uint32_t> order_;              // Of forwards, as recorded.
-  std::vector<uint32_t> arrival_;            // As they come.
+  std::vector<uint32_t> order_;              // Of forwards.
 };
 
 // Runs `body` on a thread per rank, each with a rank of its own, and returns
