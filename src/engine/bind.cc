@@ -29,7 +29,7 @@ Status Engine::Connect() {
   first_step_ = steps_done_;
   Status ready = Caught([this] {
     if (offload_ != nullptr) BindOffload();
-    ENGINE_RETURN_IF_ERROR(BindModuleOps());
+    ENGINE_RETURN_IF_ERROR(BindPasses());
     return PrepareEvaluation();
   });
   if (!evaluation_meets()) return ready;
@@ -172,7 +172,7 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
   return Status();
 }
 
-Status Engine::BindModuleOps() {
+Status Engine::BindPasses() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (!spec_.owned_gradients() || short_lived_gradients(b)) continue;
     const BucketIds& ids = graph_.buckets[b];
@@ -180,23 +180,25 @@ Status Engine::BindModuleOps() {
         ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
   }
   addresses_.clear();
-  left_out_.assign(graph_.module_ops.size(), 0);
-  for (const ModuleOp& op : graph_.module_ops) {
-    OpAddresses& at = addresses_.emplace_back();
-    const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
+  left_out_.assign(graph_.passes.size(), 0);
+  for (size_t p = 0; p < graph_.passes.size(); ++p) {
+    const Pass& pass = graph_.passes[p];
+    const PassOps& ops = graph_.pass_ops[p];
+    PassAddresses& at = addresses_.emplace_back();
+    const std::vector<uint32_t>& buckets = layout_.module_buckets[pass.module];
     at.values.resize(buckets.size());
     at.gradients.resize(buckets.size());
     for (size_t i = 0; i < buckets.size(); ++i) {
       if (gathered(buckets[i])) {
         ENGINE_RETURN_IF_ERROR(
-            ArenaAddress(op.op, op.values[i], &at.values[i]));
+            ArenaAddress(ops.op, ops.values[i], &at.values[i]));
       }
-      if (op.backward && short_lived_gradients(buckets[i])) {
+      if (pass.backward && short_lived_gradients(buckets[i])) {
         ENGINE_RETURN_IF_ERROR(
-            ArenaAddress(op.op, op.gradients[i], &at.gradients[i]));
+            ArenaAddress(ops.op, ops.gradients[i], &at.gradients[i]));
       }
     }
-    for (const Conversion& each : op.conversions) {
+    for (const Conversion& each : ops.conversions) {
       auto& [from, into] = at.conversions.emplace_back();
       ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.from, &from));
       ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.into, &into));
@@ -214,14 +216,15 @@ bool Engine::evaluation_meets() const {
 // All that can fail on this rank alone before the evaluation's session.
 Status Engine::PrepareEvaluation() {
   if (!evaluation_meets()) {
-    forward_.module_ops =
-        ModuleOrder(sequence_, std::vector<uint32_t>(modules_.size()), 1);
-    forward_.module_ops.resize(sequence_.size());
+    forward_.passes =
+        PassOrder(sequence_, std::vector<uint32_t>(modules_.size()), 1);
+    forward_.passes.resize(sequence_.size());
+    forward_.pass_ops.assign(sequence_.size(), PassOps());
     return Status();
   }
   ForwardMemory memory;
   for (const Gathered& each : graph_.gathered) {
-    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph_.module_ops[each.stay.first].op,
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph_.pass_ops[each.stay.first].op,
                                         each.buffer,
                                         &memory.gathered.emplace_back()));
   }

@@ -1,4 +1,4 @@
-// Buffers and module ops; build_update.cc has what follows from the gradients.
+// Buffers and passes; build_update.cc has what follows from the gradients.
 
 #include "build_graph.h"
 
@@ -15,7 +15,7 @@ Status StepBuilder::Build() {
   FindFirstUses();
   ENGINE_RETURN_IF_ERROR(AddBuffers());
   if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddFirstFetches());
-  ENGINE_RETURN_IF_ERROR(AddModuleOps());
+  ENGINE_RETURN_IF_ERROR(AddPasses());
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddNorm());
   ENGINE_RETURN_IF_ERROR(AddOptimizer());
   out_.graph = writer_.TakeGraph();
@@ -24,8 +24,8 @@ Status StepBuilder::Build() {
 
 void StepBuilder::FindFirstUses() {
   std::vector<bool> used(num_buckets());
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    for (uint32_t b : layout_.module_buckets[ops_[i].module]) {
+  for (size_t i = 0; i < passes_.size(); ++i) {
+    for (uint32_t b : layout_.module_buckets[passes_[i].module]) {
       if (used[b]) continue;
       used[b] = true;
       first_user_[b] = i;
@@ -161,22 +161,25 @@ Status StepBuilder::AddNormBuffers() {
                            kLossScaleDoubles, &out_.control);
 }
 
-Status StepBuilder::AddModuleOps() {
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    ModuleOp op = ops_[i];
-    const uint32_t micro_batch = op.micro_batch;
+Status StepBuilder::AddPasses() {
+  out_.passes = passes_;
+  for (uint32_t i = 0; i < passes_.size(); ++i) {
+    const Pass& pass = passes_[i];
     const bool ends_micro_batch =
-        i + 1 == ops_.size() || ops_[i + 1].micro_batch != micro_batch;
-    ENGINE_RETURN_IF_ERROR(
-        AddGathers(static_cast<uint32_t>(out_.module_ops.size())));
-    ENGINE_RETURN_IF_ERROR(AddAccumulations(op));
-    ENGINE_RETURN_IF_ERROR(AddModuleOp(std::move(op)));
-    if (ends_micro_batch) ENGINE_RETURN_IF_ERROR(AddReductions(micro_batch));
+        i + 1 == passes_.size() ||
+        passes_[i + 1].micro_batch != pass.micro_batch;
+    ENGINE_RETURN_IF_ERROR(AddGathers(i));
+    PassOps ops;
+    ENGINE_RETURN_IF_ERROR(AddAccumulations(pass, ops));
+    ENGINE_RETURN_IF_ERROR(AddPass(pass, ops));
+    out_.pass_ops.push_back(std::move(ops));
+    if (!ends_micro_batch) continue;
+    ENGINE_RETURN_IF_ERROR(AddReductions(pass.micro_batch));
   }
   return Status();
 }
 
-// Those that go out once `launch` module ops have ended.
+// Those that go out once `launch` passes have ended.
 Status StepBuilder::AddGathers(uint32_t launch) {
   for (; next_gather_ < out_.gathered.size(); ++next_gather_) {
     const Gathered& gathered = out_.gathered[next_gather_];
@@ -186,7 +189,7 @@ Status StepBuilder::AddGathers(uint32_t launch) {
     gather.input =
         Access(out_.buckets[stay.bucket].parameter_shard, COMMSCHED_READ);
     gather.output = Access(gathered.buffer, COMMSCHED_WRITE);
-    if (launch > 0) gather.after = out_.module_ops.back().last();
+    if (launch > 0) gather.after = out_.pass_ops.back().last();
     ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
         Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index),
         gather));
@@ -194,49 +197,51 @@ Status StepBuilder::AddGathers(uint32_t launch) {
   return Status();
 }
 
-std::vector<commsched_access_t> StepBuilder::ModuleAccesses(ModuleOp& op) {
-  const auto position = static_cast<uint32_t>(out_.module_ops.size());
+std::vector<commsched_access_t> StepBuilder::PassAccesses(const Pass& pass,
+                                                          PassOps& ops) {
+  const auto position = static_cast<uint32_t>(out_.pass_ops.size());
   for (; next_used_ < out_.gathered.size(); ++next_used_) {
     const Gathered& gathered = out_.gathered[next_used_];
     if (gathered.stay.first != position) break;
     current_[gathered.stay.bucket] = gathered.buffer;
   }
   std::vector<commsched_access_t> accesses;
-  for (uint32_t b : layout_.module_buckets[op.module]) {
-    op.values.push_back(current_[b]);
+  for (uint32_t b : layout_.module_buckets[pass.module]) {
+    ops.values.push_back(current_[b]);
     accesses.push_back(Access(current_[b], COMMSCHED_READ));
-    if (op.backward) AddBackwardAccesses(b, op, accesses);
+    if (pass.backward) AddBackwardAccesses(b, pass, ops, accesses);
   }
-  if (op.backward && spec_.scales_loss) {
+  if (pass.backward && spec_.scales_loss) {
     accesses.push_back(Access(out_.control, COMMSCHED_READ));
   }
   return accesses;
 }
 
 void StepBuilder::AddBackwardAccesses(
-    uint32_t bucket, ModuleOp& op, std::vector<commsched_access_t>& accesses) {
+    uint32_t bucket, const Pass& pass, PassOps& ops,
+    std::vector<commsched_access_t>& accesses) {
   const BucketIds& ids = out_.buckets[bucket];
-  const bool first = IsFirstBackward(bucket, op.micro_batch);
-  if (first) op.zeroed.push_back(bucket);
-  op.gradients.push_back(ids.gradients_in(op.micro_batch));
-  accesses.push_back(Access(op.gradients.back(),
+  const bool first = IsFirstBackward(bucket, pass.micro_batch);
+  if (first) ops.zeroed.push_back(bucket);
+  ops.gradients.push_back(ids.gradients_in(pass.micro_batch));
+  accesses.push_back(Access(ops.gradients.back(),
                             first ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE));
-  backwards_[bucket] = op.micro_batch + 1;
+  backwards_[bucket] = pass.micro_batch + 1;
 }
 
-// Each op comes after the one before it: activations flow between them that
+// Each pass comes after the one before it: activations flow between them that
 // the graph does not hold.
-Status StepBuilder::AddModuleOp(ModuleOp op) {
-  const std::vector<commsched_access_t> accesses = ModuleAccesses(op);
-  const Module& m = modules_[op.module];
-  const char* kind = op.backward ? "backward"
-                     : op.again  ? "recompute"
-                                 : "forward";
+Status StepBuilder::AddPass(const Pass& pass, PassOps& ops) {
+  const std::vector<commsched_access_t> accesses = PassAccesses(pass, ops);
+  const Module& m = modules_[pass.module];
+  const char* kind = pass.backward ? "backward"
+                     : pass.again  ? "recompute"
+                                   : "forward";
   const std::string name = std::string(kind) + "[" +
-                           std::to_string(op.micro_batch) + "]." +
-                           PassName(m.name, op.pass);
+                           std::to_string(pass.micro_batch) + "]." +
+                           PassName(m.name, pass.use);
   const commsched_op_id_t previous =
-      out_.module_ops.empty() ? kNoId : out_.module_ops.back().last();
+      out_.pass_ops.empty() ? kNoId : out_.pass_ops.back().last();
   commsched_compute_desc_t desc = commsched_compute_desc_init();
   desc.name = name.c_str();
   desc.accesses = DataOf(accesses);
@@ -245,34 +250,33 @@ Status StepBuilder::AddModuleOp(ModuleOp op) {
     desc.after = &previous;
     desc.num_after = 1;
   }
-  desc.flops = op.backward ? m.backward_flops : m.forward_flops;
+  desc.flops = pass.backward ? m.backward_flops : m.forward_flops;
   // Its work is in ops of its own; without a cost it would be one of which
   // nothing is known.
-  if (desc.flops == 0 && !m.steps[op.backward ? 1 : 0].empty()) {
+  if (desc.flops == 0 && !m.steps[pass.backward ? 1 : 0].empty()) {
     desc.cost_ns = 1;
   }
-  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
-  for (uint32_t b : op.zeroed) {
+  ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.op));
+  for (uint32_t b : ops.zeroed) {
     commsched_op_id_t& first = out_.buckets[b].first_backward;
-    if (first == kNoId) first = op.op;
+    if (first == kNoId) first = ops.op;
   }
-  ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", op));
-  if (op.backward) ENGINE_RETURN_IF_ERROR(AddConversions(op));
-  out_.module_ops.push_back(std::move(op));
-  return Status();
+  ENGINE_RETURN_IF_ERROR(AddInnerOps(name + ".", pass, ops));
+  return pass.backward ? AddConversions(pass, ops) : Status();
 }
 
-Status StepBuilder::AddInnerOps(const std::string& prefix, ModuleOp& op) {
+Status StepBuilder::AddInnerOps(const std::string& prefix, const Pass& pass,
+                                PassOps& ops) {
   StepContext context;
   context.prefix = prefix;
   context.first_activation = out_.first_activation;
-  context.after = op.op;
+  context.after = ops.op;
   context.add_parameters = [&](const ModuleStep& step,
                                std::vector<commsched_access_t>* accesses) {
-    AddParameterAccesses(step, op.micro_batch, accesses);
+    AddParameterAccesses(step, pass.micro_batch, accesses);
   };
-  return AddModuleSteps(modules_[op.module].steps[op.backward ? 1 : 0],
-                        std::move(context), &writer_, &op.inner);
+  return AddModuleSteps(modules_[pass.module].steps[pass.backward ? 1 : 0],
+                        std::move(context), &writer_, &ops.inner);
 }
 
 // Each bucket once.
@@ -290,11 +294,11 @@ void StepBuilder::AddParameterAccesses(
 
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
                       const Exchanges& exchanges, const Layout& layout,
-                      const std::vector<ModuleOp>& ops,
+                      const std::vector<Pass>& passes,
                       const std::vector<Stay>& stays, StepGraph* out_graph) {
   StepGraph graph;
   ENGINE_RETURN_IF_ERROR(
-      StepBuilder(spec, modules, exchanges, layout, ops, stays, &graph)
+      StepBuilder(spec, modules, exchanges, layout, passes, stays, &graph)
           .Build());
   *out_graph = std::move(graph);
   return Status();

@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "commsched/graph.h"
+#include "engine/model/passes.h"
 #include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/residency.h"
 #include "layout.h"
-#include "module_order.h"
 #include "module_steps.h"
 #include "status.h"
 
@@ -189,7 +190,8 @@ struct Gathered {
 struct StepGraph {
   GraphHandle graph;
   std::vector<BucketIds> buckets;
-  std::vector<ModuleOp> module_ops;
+  std::vector<Pass> passes;
+  std::vector<PassOps> pass_ops;               // By pass.
   std::vector<Gathered> gathered;              // In the order of the stays.
   std::vector<commsched_buffer_id_t> staging;  // By slot.
   // Activation i is buffer `first_activation` + i.
@@ -216,12 +218,12 @@ struct StepGraph {
   commsched_op_id_t norm = kNoId;
 };
 
-// `ops` are those of ModuleOrder(), and each module is among them. `stays`: of
+// `passes` are those of PassOrder(), each module among them. `stays`: of
 // stage 3's gathered buckets, as PlanStays() gives them; each use is covered by
 // one. Fails as the graph functions do.
 Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
                       const Exchanges& exchanges, const Layout& layout,
-                      const std::vector<ModuleOp>& ops,
+                      const std::vector<Pass>& passes,
                       const std::vector<Stay>& stays, StepGraph* out_graph);
 
 }  // namespace commsched::engine

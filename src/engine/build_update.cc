@@ -42,55 +42,56 @@ Status StepBuilder::AddReduction(uint32_t bucket, uint32_t micro_batch) {
   return writer_.AddCollective(name, reduction);
 }
 
-// Of the micro-batch before, for buckets that `op` is the first to touch again.
-// The first one's reduction has nothing to add to.
-Status StepBuilder::AddAccumulations(ModuleOp& op) {
-  if (!op.backward || op.micro_batch == 0) return Status();
-  const bool first = op.micro_batch == 1;
-  for (uint32_t b : layout_.module_buckets[op.module]) {
-    if (!at_once(b) || !IsFirstBackward(b, op.micro_batch)) continue;
+// Of the micro-batch before, for buckets that `pass` is the first to touch
+// again. The first one's reduction has nothing to add to.
+Status StepBuilder::AddAccumulations(const Pass& pass, PassOps& ops) {
+  if (!pass.backward || pass.micro_batch == 0) return Status();
+  const bool first = pass.micro_batch == 1;
+  for (uint32_t b : layout_.module_buckets[pass.module]) {
+    if (!at_once(b) || !IsFirstBackward(b, pass.micro_batch)) continue;
     if (first && !spec_.adds_first(layout_.buckets[b])) continue;
-    op.accumulations.push_back({b, kNoId, first});
+    ops.accumulations.push_back({b, kNoId, first});
     ENGINE_RETURN_IF_ERROR(
-        AddAccumulation(b, op.micro_batch - 1, &op.accumulations.back().op));
+        AddAccumulation(b, pass.micro_batch - 1, &ops.accumulations.back().op));
   }
   return Status();
 }
 
 // What follows the last backward of a bucket in a micro-batch.
-Status StepBuilder::AddConversions(ModuleOp& op) {
-  const bool last = op.micro_batch + 1 == spec_.micro_batches;
-  for (uint32_t b : layout_.module_buckets[op.module]) {
-    if (!IsLastBackward(b, op)) continue;
+Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
+  const uint32_t mb = pass.micro_batch;
+  const bool last = mb + 1 == spec_.micro_batches;
+  for (uint32_t b : layout_.module_buckets[pass.module]) {
+    if (!IsLastBackward(b, pass)) continue;
     const Bucket& bucket = layout_.buckets[b];
     const BucketIds& ids = out_.buckets[b];
     if (spec_.folds(bucket)) {
       ENGINE_RETURN_IF_ERROR(
-          AddConversion(Indexed(Indexed("fold", b).c_str(), op.micro_batch),
+          AddConversion(Indexed(Indexed("fold", b).c_str(), mb),
                         {.count = bucket.count,
-                         .adds = op.micro_batch > 0,
+                         .adds = mb > 0,
                          .from_dtype = spec_.precision.parameters,
                          .into_dtype = kSumDType,
-                         .from = ids.gradients_in(op.micro_batch),
+                         .from = ids.gradients_in(mb),
                          .into = ids.accumulated},
-                        op));
+                        ops));
     }
     if (!spec_.casts(bucket) || !(last || at_once(b))) continue;
     const std::string name = Indexed("cast", b);
     ENGINE_RETURN_IF_ERROR(
-        AddConversion(at_once(b) ? Indexed(name.c_str(), op.micro_batch) : name,
+        AddConversion(at_once(b) ? Indexed(name.c_str(), mb) : name,
                       {.count = bucket.count,
                        .from_dtype = spec_.unreduced(bucket),
                        .into_dtype = spec_.precision.reduced,
-                       .from = ids.uncast_in(op.micro_batch),
-                       .into = ids.unreduced_in(op.micro_batch)},
-                      op));
+                       .from = ids.uncast_in(mb),
+                       .into = ids.unreduced_in(mb)},
+                      ops));
   }
   return Status();
 }
 
 Status StepBuilder::AddConversion(const std::string& name,
-                                  Conversion conversion, ModuleOp& op) {
+                                  Conversion conversion, PassOps& ops) {
   uint64_t bytes =
       SizeOf(conversion.from_dtype) + SizeOf(conversion.into_dtype);
   if (conversion.adds) bytes += SizeOf(conversion.into_dtype);
@@ -100,7 +101,7 @@ Status StepBuilder::AddConversion(const std::string& name,
        Access(conversion.into,
               conversion.adds ? COMMSCHED_READ_WRITE : COMMSCHED_WRITE)},
       static_cast<double>(conversion.count * bytes), &conversion.op));
-  op.conversions.push_back(conversion);
+  ops.conversions.push_back(conversion);
   return Status();
 }
 

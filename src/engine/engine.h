@@ -17,8 +17,10 @@
 #include "checkpoint.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
+#include "engine/model/passes.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/pass_ops.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
 #include "engine/update/loss_scale.h"
@@ -144,9 +146,9 @@ class Engine {
     kRegistering,
     kPrepared,
     kBetweenSteps,
-    kBetweenModules,  // In a step or an evaluation; ops()[cursor_] is next, if
-                      // any.
-    kInModule,  // Begun ops()[cursor_]; its inner[inner_] is next, if any.
+    kBetweenModules,  // In a step or an evaluation; passes()[cursor_] is next,
+                      // if any.
+    kInModule,  // Begun passes()[cursor_]; its inner[inner_] is next, if any.
     kInOp,      // Begun that.
     kStepped,   // After optimizer_step.
   };
@@ -205,10 +207,10 @@ class Engine {
 
   // Of one module op and each of its module's buckets: where it is whole; null
   // for those that always are.
-  struct OpAddresses {
+  struct PassAddresses {
     std::vector<std::byte*> values;
     std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
-    // From and into, of ModuleOp::conversions.
+    // From and into, of PassOps::conversions.
     std::vector<std::pair<std::byte*, std::byte*>> conversions;
   };
 
@@ -276,7 +278,7 @@ class Engine {
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
-  std::vector<ModuleOp> Order() const;
+  std::vector<Pass> Order() const;
   Status CheckNumPasses() const;
   Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
   Status TryLimits(const std::vector<Stay>& stays,
@@ -302,7 +304,7 @@ class Engine {
   void BindBuckets();
   void BindParameters(uint32_t bucket, uint64_t shard_begin);
   void BindOffload();
-  Status BindModuleOps();
+  Status BindPasses();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
                       std::byte** out_address) const;
   bool evaluation_meets() const;
@@ -311,8 +313,11 @@ class Engine {
 
   // step.cc
   bool built() const { return phase_ > Phase::kPrepared; }
-  const std::vector<ModuleOp>& ops() const {
-    return evaluating_ ? forward_.module_ops : graph_.module_ops;
+  const std::vector<Pass>& passes() const {
+    return evaluating_ ? forward_.passes : graph_.passes;
+  }
+  const std::vector<PassOps>& pass_ops() const {
+    return evaluating_ ? forward_.pass_ops : graph_.pass_ops;
   }
   commsched_session_t* running() const {
     return evaluating_ ? forward_session_.get() : session_.get();
@@ -334,23 +339,23 @@ class Engine {
   const char* AdviceOnOrder(uint32_t module, uint32_t micro_batch) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
-  std::string PlannedCall(const char* which, const ModuleOp& op) const;
-  static bool IsPass(const ModuleOp& op, bool backward, uint32_t module,
+  std::string PlannedCall(const char* which, const Pass& pass) const;
+  static bool IsPass(const Pass& pass, bool backward, uint32_t module,
                      uint32_t micro_batch) {
-    return op.backward == backward && op.module == module &&
-           op.micro_batch == micro_batch;
+    return pass.backward == backward && pass.module == module &&
+           pass.micro_batch == micro_batch;
   }
   bool IsNext(bool backward, uint32_t module, uint32_t micro_batch) const;
-  Status CheckVersions(const ModuleOp& op) const;
-  Status CheckVersion(const ModuleOp& op, uint32_t bucket,
+  Status CheckVersions(uint64_t index) const;
+  Status CheckVersion(const Pass& pass, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
   bool short_lived_gradients(uint32_t bucket) const {
     return spec_.short_lived_gradients(layout_.buckets[bucket]);
   }
   void ShowBuckets();
-  void HideBuckets() { HideModule(ops()[cursor_].module); }
+  void HideBuckets() { HideModule(passes()[cursor_].module); }
   void HideModule(uint32_t module);
-  Status BeginStepOp(const ModuleOp& op);
+  Status BeginPassOps(const PassOps& ops);
   Status Before(commsched_op_id_t op);
   Status After(commsched_op_id_t op);
   // Of a call to the session. If it has failed with the pool: with that.
@@ -370,7 +375,7 @@ class Engine {
     return After(op);
   }
   Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
-  Status ConvertGradients(const ModuleOp& op, const OpAddresses& at);
+  Status ConvertGradients(const PassOps& ops, const PassAddresses& at);
 
   // optimizer.cc
   // If the session has failed and left `buffer`, that of `bucket` and `kind`,
@@ -442,7 +447,7 @@ class Engine {
   Status PassModule(bool is_left_out);
 
   // values.cc
-  Status EvaluationModuleBegin(const ModuleOp& op);
+  Status EvaluationModuleBegin(const PassOps& ops);
   Status CheckDrained(const char* call) const;
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
@@ -532,8 +537,8 @@ class Engine {
   StepReports reports_;
   std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
   PlanHandle plan_;
-  std::vector<OpAddresses> addresses_;  // By module op of the step.
-  ForwardGraph forward_;                // Of evaluations; its plan in stage 3.
+  std::vector<PassAddresses> addresses_;  // By module op of the step.
+  ForwardGraph forward_;  // Of evaluations; its plan in stage 3.
   PlanHandle forward_plan_;
   // Last, so that they are destroyed before the memory they are bound to.
   SessionHandle session_;
@@ -559,10 +564,10 @@ class Engine {
   Phase phase_ = Phase::kRegistering;
   bool drained_ = true;
   bool evaluating_ = false;
-  uint64_t cursor_ = 0;                // In ops().
-  uint64_t inner_ = 0;                 // In ops()[cursor_].inner.
+  uint64_t cursor_ = 0;                // In passes().
+  uint64_t inner_ = 0;                 // In pass_ops()[cursor_].inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  // By forward in ops(): whether its last pass was left out.
+  // By forward in passes(): whether its last pass was left out.
   std::vector<uint8_t> left_out_;
   uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;

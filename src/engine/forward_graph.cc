@@ -145,7 +145,7 @@ class Builder {
       for (const Place& place : places_) {
         if (place.stay.first == i) values[place.stay.bucket] = &place;
       }
-      ENGINE_RETURN_IF_ERROR(AddForward(step_.module_ops[i], values));
+      ENGINE_RETURN_IF_ERROR(AddForward(step_.passes[i], values));
     }
     return Status();
   }
@@ -155,40 +155,37 @@ class Builder {
     GraphWriter::Collective gather;
     gather.input = Access(shards_[stay.bucket], COMMSCHED_READ);
     gather.output = place.Access(COMMSCHED_WRITE);
-    if (stay.launch > 0) gather.after = out_.module_ops.back().last();
+    if (stay.launch > 0) gather.after = out_.pass_ops.back().last();
     return writer_.AddCollective(
         Indexed(Indexed("all_gather", stay.bucket).c_str(), stay.index), gather,
         &gathers_.emplace_back());
   }
 
-  Status AddForward(const ModuleOp& of_step,
-                    const std::vector<const Place*>& values) {
-    const Module& module = modules_[of_step.module];
+  Status AddForward(const Pass& pass, const std::vector<const Place*>& values) {
+    const Module& module = modules_[pass.module];
     std::vector<commsched_access_t> accesses;
-    for (uint32_t b : layout_.module_buckets[of_step.module]) {
+    for (uint32_t b : layout_.module_buckets[pass.module]) {
       if (values[b] == nullptr) continue;  // resident
       accesses.push_back(values[b]->Access(COMMSCHED_READ));
     }
-    const std::string name = "forward." + PassName(module.name, of_step.pass);
+    const std::string name = "forward." + PassName(module.name, pass.use);
     commsched_compute_desc_t desc = commsched_compute_desc_init();
     desc.name = name.c_str();
     desc.accesses = DataOf(accesses);
     desc.num_accesses = static_cast<uint32_t>(accesses.size());
     commsched_op_id_t previous = kNoId;
-    if (!out_.module_ops.empty()) {
-      previous = out_.module_ops.back().last();
+    if (!out_.pass_ops.empty()) {
+      previous = out_.pass_ops.back().last();
       desc.after = &previous;
       desc.num_after = 1;
     }
     desc.flops = module.forward_flops;
-    ModuleOp op;
-    op.module = of_step.module;
-    op.forward = of_step.forward;
-    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &op.op));
+    PassOps ops;
+    ENGINE_RETURN_IF_ERROR(writer_.AddCompute(desc, &ops.op));
     StepContext context;
     context.prefix = name + ".";
     context.first_activation = first_activation_;
-    context.after = op.op;
+    context.after = ops.op;
     context.add_parameters = [&](const ModuleStep& step,
                                  std::vector<commsched_access_t>* out) {
       for (uint32_t b : layout_.BucketsOf(step.parameters)) {
@@ -197,8 +194,9 @@ class Builder {
       }
     };
     ENGINE_RETURN_IF_ERROR(AddModuleSteps(module.steps[0], std::move(context),
-                                          &writer_, &op.inner));
-    out_.module_ops.push_back(std::move(op));
+                                          &writer_, &ops.inner));
+    out_.passes.push_back(pass);
+    out_.pass_ops.push_back(std::move(ops));
     return Status();
   }
 
@@ -206,8 +204,8 @@ class Builder {
   Status AddEdgesToNextPass() {
     for (commsched_op_id_t gather : gathers_) {
       ENGINE_RETURN_IF_ERROR(Status::FromCall(
-          commsched_graph_add_edge(writer_.graph(),
-                                   out_.module_ops.back().last(), gather,
+          commsched_graph_add_edge(writer_.graph(), out_.pass_ops.back().last(),
+                                   gather,
                                    /*distance=*/1),
           "adding an edge"));
     }

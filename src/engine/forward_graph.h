@@ -26,7 +26,8 @@ struct ForwardMemory {
 // its own.
 struct ForwardGraph {
   GraphHandle graph;
-  std::vector<ModuleOp> module_ops;  // Without values: those of the step.
+  std::vector<Pass> passes;
+  std::vector<PassOps> pass_ops;  // By pass; without values: the step's.
   std::vector<commsched_binding_t> bindings;
 };
 

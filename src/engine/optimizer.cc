@@ -70,10 +70,10 @@ Status Engine::StepBuckets(float lr) {
     ENGINE_RETURN_IF_ERROR(EndRecording());
   }
   if (phase_ != Phase::kBetweenModules || evaluating_ ||
-      !CanPassTo(ops().size())) {
+      !CanPassTo(passes().size())) {
     return OutOfOrder("optimizer_step");
   }
-  ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(passes().size()));
   if (spec_.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(ComputeNorm(lr));
   } else {

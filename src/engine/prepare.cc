@@ -242,10 +242,10 @@ Status Engine::AllocateNorm() {
 
 // ---- The plan ---------------------------------------------------------------
 
-std::vector<ModuleOp> Engine::Order() const {
+std::vector<Pass> Engine::Order() const {
   std::vector<uint32_t> segments;
   for (const Module& module : modules_) segments.push_back(module.segment);
-  return ModuleOrder(sequence_, segments, spec_.micro_batches);
+  return PassOrder(sequence_, segments, spec_.micro_batches);
 }
 
 // Planning takes about 1 KiB for each.
@@ -351,19 +351,20 @@ std::string Engine::NameOf(uint64_t live_limit) const {
 
 // Of the op that needs most.
 Status Engine::CheckLiveLimit(uint64_t limit) const {
-  const std::vector<ModuleOp> ops = Order();
-  const LiveNeeds needs = NeedsOfStep(spec_, layout_, ops, /*reduction_ops=*/0);
+  const std::vector<Pass> passes = Order();
+  const LiveNeeds needs =
+      NeedsOfStep(spec_, layout_, passes, /*reduction_ops=*/0);
   size_t largest = 0;
   for (size_t op = 0; op < needs.used.size(); ++op) {
     if (needs.BytesAt(op) > needs.BytesAt(largest)) largest = op;
   }
   const uint64_t least = needs.BytesAt(largest);
   if (least <= limit) return Status();
-  const ModuleOp& op = ops[largest];
+  const Pass& pass = passes[largest];
   std::string message =
       "engine: " + NameOf(limit) +
-      " is too small: " + (op.backward ? "backward" : "forward") +
-      " of module '" + modules_[op.module].name + "' needs " +
+      " is too small: " + (pass.backward ? "backward" : "forward") +
+      " of module '" + modules_[pass.module].name + "' needs " +
       std::to_string(least) + ": " +
       std::to_string(least - needs.other_bytes[largest]) +
       " of gathered parameter buckets and " +

@@ -208,7 +208,7 @@ Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/left_out[i] != 0));
   }
-  while (recomputed && ops()[cursor_].again) {
+  while (recomputed && passes()[cursor_].again) {
     ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/false));
   }
   return Status();

@@ -8,12 +8,12 @@ namespace commsched::engine {
 // forward was left out, or will be on the way.
 bool Engine::CanPass(uint64_t index) const {
   if (desc_.allow_skipped_modules == 0) return false;
-  const uint32_t forward = ops()[index].forward;
+  const uint32_t forward = passes()[index].forward;
   return forward >= cursor_ || left_out_[forward] != 0;
 }
 
 bool Engine::CanPassTo(uint64_t target) const {
-  if (target > ops().size()) return false;
+  if (target > passes().size()) return false;
   for (uint64_t i = cursor_; i < target; ++i) {
     if (!CanPass(i)) return false;
   }
@@ -24,13 +24,13 @@ bool Engine::CanPassTo(uint64_t target) const {
 // beyond all if there is none. What comes after the first forward needs it.
 uint64_t Engine::FindOp(bool backward, uint32_t module,
                         uint32_t micro_batch) const {
-  for (uint64_t i = cursor_; i < ops().size(); ++i) {
-    const ModuleOp& op = ops()[i];
-    if (!IsPass(op, backward, module, micro_batch)) continue;
-    const bool ran = op.forward < cursor_ && left_out_[op.forward] == 0;
-    if (op.forward == i || ran) return i;
+  for (uint64_t i = cursor_; i < passes().size(); ++i) {
+    const Pass& pass = passes()[i];
+    if (!IsPass(pass, backward, module, micro_batch)) continue;
+    const bool ran = pass.forward < cursor_ && left_out_[pass.forward] == 0;
+    if (pass.forward == i || ran) return i;
   }
-  return ops().size() + 1;
+  return passes().size() + 1;
 }
 
 Status Engine::PassTo(uint64_t target) {
@@ -43,23 +43,24 @@ Status Engine::PassTo(uint64_t target) {
 // Its collectives go as ever. The gradients of what is left out are zeros. What
 // it takes is not what the op costs.
 Status Engine::PassModule(bool is_left_out) {
-  const ModuleOp& op = ops()[cursor_];
-  if (op.forward == cursor_) left_out_[cursor_] = is_left_out ? 1 : 0;
+  const PassOps& ops = pass_ops()[cursor_];
+  if (passes()[cursor_].forward == cursor_)
+    left_out_[cursor_] = is_left_out ? 1 : 0;
   if (evaluating_) {
-    ENGINE_RETURN_IF_ERROR(EvaluationModuleBegin(op));
+    ENGINE_RETURN_IF_ERROR(EvaluationModuleBegin(ops));
   } else {
-    ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
+    ENGINE_RETURN_IF_ERROR(BeginPassOps(ops));
   }
   HideBuckets();
   if (open_op_ != kNoId) {
     ENGINE_RETURN_IF_ERROR(After(open_op_));
     open_op_ = kNoId;
   }
-  for (commsched_op_id_t inner : op.inner) {
+  for (commsched_op_id_t inner : ops.inner) {
     ENGINE_RETURN_IF_ERROR(Before(inner));
     ENGINE_RETURN_IF_ERROR(After(inner));
   }
-  ENGINE_RETURN_IF_ERROR(ConvertGradients(op, addresses_[cursor_]));
+  ENGINE_RETURN_IF_ERROR(ConvertGradients(ops, addresses_[cursor_]));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   return Status();

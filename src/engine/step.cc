@@ -29,10 +29,11 @@ std::string Engine::ModuleCall(bool backward, const char* which,
 }
 
 // A module may come several times in a forward, and again within backward.
-std::string Engine::PlannedCall(const char* which, const ModuleOp& op) const {
-  std::string call = ModuleCall(op.backward, which, op.module, op.micro_batch);
-  if (op.pass > 0) call += ", pass " + std::to_string(op.pass + 1);
-  if (op.again) call += ", recomputed";
+std::string Engine::PlannedCall(const char* which, const Pass& pass) const {
+  std::string call =
+      ModuleCall(pass.backward, which, pass.module, pass.micro_batch);
+  if (pass.use > 0) call += ", pass " + std::to_string(pass.use + 1);
+  if (pass.again) call += ", recomputed";
   return call;
 }
 
@@ -47,7 +48,7 @@ std::string Engine::ExpectedCall() const {
       return "step_end";
     case Phase::kInOp:
     case Phase::kInModule:
-      if (phase_ == Phase::kInOp || inner_ < ops()[cursor_].inner.size()) {
+      if (phase_ == Phase::kInOp || inner_ < pass_ops()[cursor_].inner.size()) {
         return ExpectedOpCall();
       }
       break;
@@ -55,16 +56,16 @@ std::string Engine::ExpectedCall() const {
       break;
   }
   if (recording_) return ExpectedRecordedCall();
-  return phase_ == Phase::kInModule ? PlannedCall("end", ops()[cursor_])
+  return phase_ == Phase::kInModule ? PlannedCall("end", passes()[cursor_])
                                     : ExpectedBegin();
 }
 
 std::string Engine::ExpectedBegin() const {
-  const uint64_t end = ops().size();
+  const uint64_t end = passes().size();
   uint64_t next = cursor_;
-  while (next < end && ops()[next].forward < next && CanPass(next)) ++next;
+  while (next < end && passes()[next].forward < next && CanPass(next)) ++next;
   if (next == end) return evaluating_ ? "evaluation_end" : "optimizer_step";
-  const std::string call = PlannedCall("begin", ops()[next]);
+  const std::string call = PlannedCall("begin", passes()[next]);
   return CanPass(next) ? call + ", or a later call" : call;
 }
 
@@ -98,7 +99,7 @@ Status Engine::OutOfOrder(const std::string& call, const char* advice) const {
 // What helps where the order of modules has changed for good, if the call can
 // be part of an order, and that can be recorded.
 const char* Engine::AdviceOnOrder(uint32_t module, uint32_t micro_batch) const {
-  if (module >= modules_.size() || micro_batch > ops().back().micro_batch ||
+  if (module >= modules_.size() || micro_batch > passes().back().micro_batch ||
       !CheckCanRecord().ok()) {
     return "";
   }
@@ -108,8 +109,8 @@ const char* Engine::AdviceOnOrder(uint32_t module, uint32_t micro_batch) const {
 
 bool Engine::IsNext(bool backward, uint32_t module,
                     uint32_t micro_batch) const {
-  return cursor_ < ops().size() &&
-         IsPass(ops()[cursor_], backward, module, micro_batch);
+  return cursor_ < passes().size() &&
+         IsPass(passes()[cursor_], backward, module, micro_batch);
 }
 
 // ---- Running ops ------------------------------------------------------------
@@ -159,7 +160,7 @@ Status Engine::StepBegin() {
   return recording_ ? Status() : FetchFirst();
 }
 
-Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
+Status Engine::CheckVersion(const Pass& pass, uint32_t bucket,
                             commsched_buffer_id_t buffer,
                             uint64_t expected) const {
   uint64_t version = 0;
@@ -170,37 +171,40 @@ Status Engine::CheckVersion(const ModuleOp& op, uint32_t bucket,
   if (version == expected) return Status();
   return FailedPrecondition(
       "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
-      modules_[op.module].name + "' holds the values after " +
+      modules_[pass.module].name + "' holds the values after " +
       std::to_string(version) + " steps; " +
-      (op.backward ? "backward" : "forward") + " needs those after " +
+      (pass.backward ? "backward" : "forward") + " needs those after " +
       std::to_string(expected));
 }
 
 // I12: after `before` the parameters must be those of the last step, and what
 // is gathered must have been so in this step. A stream has that before it by
 // the plan's proof, of which the host hears later.
-Status Engine::CheckVersions(const ModuleOp& op) const {
+Status Engine::CheckVersions(uint64_t index) const {
   if (kernels_.stream().kind != COMMSCHED_STREAM_CALLER) return Status();
-  const std::vector<uint32_t>& buckets = layout_.module_buckets[op.module];
+  const Pass& pass = passes()[index];
+  const PassOps& ops = pass_ops()[index];
+  const std::vector<uint32_t>& buckets = layout_.module_buckets[pass.module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     const uint32_t b = buckets[i];
     const BucketIds& ids = graph_.buckets[b];
     const bool gather = gathered(b);
     ENGINE_RETURN_IF_ERROR(CheckVersion(
-        op, b, gather ? ids.parameter_shard : ids.parameters, steps_done_));
+        pass, b, gather ? ids.parameter_shard : ids.parameters, steps_done_));
     if (!gather) continue;
-    ENGINE_RETURN_IF_ERROR(CheckVersion(op, b, op.values[i], steps_done_ + 1));
+    ENGINE_RETURN_IF_ERROR(
+        CheckVersion(pass, b, ops.values[i], steps_done_ + 1));
   }
   return Status();
 }
 
 // Gathered buckets are whole while an op that uses them runs, and so are
-// short-lived gradients. The module ops of an evaluation find them where the
+// short-lived gradients. The passes of an evaluation find them where the
 // first of the step do.
 void Engine::ShowBuckets() {
-  const OpAddresses& at = addresses_[cursor_];
+  const PassAddresses& at = addresses_[cursor_];
   const std::vector<uint32_t>& buckets =
-      layout_.module_buckets[ops()[cursor_].module];
+      layout_.module_buckets[passes()[cursor_].module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     BucketMemory& memory = memory_[buckets[i]];
     if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
@@ -233,24 +237,24 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
                       AdviceOnOrder(module, micro_batch));
   }
   ENGINE_RETURN_IF_ERROR(PassTo(index));
-  const ModuleOp& op = ops()[cursor_];
-  if (op.forward == cursor_) left_out_[cursor_] = 0;
-  if (evaluating_) return EvaluationModuleBegin(op);
-  ENGINE_RETURN_IF_ERROR(BeginStepOp(op));
+  if (passes()[cursor_].forward == cursor_) left_out_[cursor_] = 0;
+  const PassOps& ops = pass_ops()[cursor_];
+  if (evaluating_) return EvaluationModuleBegin(ops);
+  ENGINE_RETURN_IF_ERROR(BeginPassOps(ops));
   phase_ = Phase::kInModule;
   if (backward && spec_.zero_stage != 3) return Status();
-  return CheckVersions(op);
+  return CheckVersions(cursor_);
 }
 
 // Its parameters are there then, and its gradients can be added to.
-Status Engine::BeginStepOp(const ModuleOp& op) {
-  for (const Accumulation& each : op.accumulations) {
+Status Engine::BeginPassOps(const PassOps& ops) {
+  for (const Accumulation& each : ops.accumulations) {
     ENGINE_RETURN_IF_ERROR(Accumulate(each.bucket, each.op, each.first));
   }
-  ENGINE_RETURN_IF_ERROR(Before(op.op));
-  open_op_ = op.op;
+  ENGINE_RETURN_IF_ERROR(Before(ops.op));
+  open_op_ = ops.op;
   ShowBuckets();
-  for (uint32_t b : op.zeroed) {
+  for (uint32_t b : ops.zeroed) {
     ENGINE_RETURN_IF_ERROR(kernels_.Zero(
         memory_[b].all_gradients,
         layout_.buckets[b].count * SizeOf(spec_.precision.parameters)));
@@ -261,12 +265,13 @@ Status Engine::BeginStepOp(const ModuleOp& op) {
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   if (recording_) return RecordForwardEnd(backward, module, micro_batch);
   if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
-      inner_ < ops()[cursor_].inner.size()) {
+      inner_ < pass_ops()[cursor_].inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
   HideBuckets();
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
-  ENGINE_RETURN_IF_ERROR(ConvertGradients(ops()[cursor_], addresses_[cursor_]));
+  ENGINE_RETURN_IF_ERROR(
+      ConvertGradients(pass_ops()[cursor_], addresses_[cursor_]));
   phase_ = Phase::kBetweenModules;
   ++cursor_;
   inner_ = 0;
@@ -296,9 +301,9 @@ Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
 }
 
 // Of a backward: gradients that are not of the type they add up in, or travel.
-Status Engine::ConvertGradients(const ModuleOp& op, const OpAddresses& at) {
-  for (size_t i = 0; i < op.conversions.size(); ++i) {
-    const Conversion& each = op.conversions[i];
+Status Engine::ConvertGradients(const PassOps& ops, const PassAddresses& at) {
+  for (size_t i = 0; i < ops.conversions.size(); ++i) {
+    const Conversion& each = ops.conversions[i];
     const auto& [from, into] = at.conversions[i];
     const auto combine = each.adds ? &Kernels::Add : &Kernels::Convert;
     ENGINE_RETURN_IF_ERROR(Run(each.op, [&, from = from, into = into] {

@@ -21,13 +21,13 @@ class StepBuilder {
  public:
   StepBuilder(const StepSpec& spec, const std::vector<Module>& modules,
               const Exchanges& exchanges, const Layout& layout,
-              const std::vector<ModuleOp>& ops, const std::vector<Stay>& stays,
+              const std::vector<Pass>& passes, const std::vector<Stay>& stays,
               StepGraph* out)
       : spec_(spec),
         modules_(modules),
         exchanges_(exchanges),
         layout_(layout),
-        ops_(ops),
+        passes_(passes),
         stays_(stays),
         out_(*out),
         first_user_(layout.buckets.size(), 0),
@@ -43,24 +43,24 @@ class StepBuilder {
   Status AddGradientBuffers(uint32_t bucket);
   Status AddSentBuffers(uint32_t bucket);
   Status AddNormBuffers();
-  Status AddModuleOps();
-  Status AddModuleOp(ModuleOp op);
-  Status AddInnerOps(const std::string& prefix, ModuleOp& op);
+  Status AddPasses();
+  Status AddPass(const Pass& pass, PassOps& ops);
+  Status AddInnerOps(const std::string& prefix, const Pass& pass, PassOps& ops);
   void AddParameterAccesses(const ModuleStep& step, uint32_t micro_batch,
                             std::vector<commsched_access_t>* accesses) const;
   Status AddGathers(uint32_t launch);
-  std::vector<commsched_access_t> ModuleAccesses(ModuleOp& op);
-  void AddBackwardAccesses(uint32_t bucket, ModuleOp& op,
+  std::vector<commsched_access_t> PassAccesses(const Pass& pass, PassOps& ops);
+  void AddBackwardAccesses(uint32_t bucket, const Pass& pass, PassOps& ops,
                            std::vector<commsched_access_t>& accesses);
   Status AddReductions(uint32_t micro_batch);
   Status AddReduction(uint32_t bucket, uint32_t micro_batch);
-  Status AddAccumulations(ModuleOp& op);
+  Status AddAccumulations(const Pass& pass, PassOps& ops);
   Status AddAccumulation(uint32_t bucket, uint32_t micro_batch,
                          commsched_op_id_t* out_op);
   Status AddLastAccumulation(uint32_t bucket);
-  Status AddConversions(ModuleOp& op);
+  Status AddConversions(const Pass& pass, PassOps& ops);
   Status AddConversion(const std::string& name, Conversion conversion,
-                       ModuleOp& op);
+                       PassOps& ops);
   Status AddRates();
   Status AddNorm();
   Status AddNormExchange();
@@ -126,11 +126,11 @@ class StepBuilder {
     return backwards_[bucket] ==
            (spec_.begins_anew(layout_.buckets[bucket]) ? micro_batch : 0);
   }
-  // Whether no backward of its micro-batch touches the bucket after `op`: that
-  // of the first forward that does is the last.
-  bool IsLastBackward(uint32_t bucket, const ModuleOp& op) const {
-    const size_t ops_per_micro_batch = ops_.size() / spec_.micro_batches;
-    return op.forward % ops_per_micro_batch == first_user_[bucket];
+  // Whether no backward of its micro-batch touches the bucket after `pass`:
+  // that of the first forward that does is the last.
+  bool IsLastBackward(uint32_t bucket, const Pass& pass) const {
+    const size_t passes_per_micro_batch = passes_.size() / spec_.micro_batches;
+    return pass.forward % passes_per_micro_batch == first_user_[bucket];
   }
   uint64_t ShardCount(uint32_t bucket) const {
     return layout_.buckets[bucket].count / spec_.num_shards();
@@ -143,12 +143,12 @@ class StepBuilder {
   const std::vector<Module>& modules_;
   const Exchanges& exchanges_;
   const Layout& layout_;
-  const std::vector<ModuleOp>& ops_;
+  const std::vector<Pass>& passes_;
   const std::vector<Stay>& stays_;
   StepGraph& out_;
   GraphWriter writer_;
-  std::vector<size_t> first_user_;  // By bucket: the first op of all.
-  // By bucket: the buffer that holds its parameters for the next module op.
+  std::vector<size_t> first_user_;  // By bucket: the first pass of all.
+  // By bucket: the buffer that holds its parameters for the next pass.
   std::vector<commsched_buffer_id_t> current_;
   // By bucket: the micro-batches in which a backward has touched it.
   std::vector<uint32_t> backwards_;

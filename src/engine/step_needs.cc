@@ -6,7 +6,7 @@
 namespace commsched::engine {
 namespace {
 
-// Of module ops: the backwards that add up in one place.
+// Of passes: the backwards that add up in one place.
 struct Span {
   size_t first = 0;
   size_t last = 0;
@@ -44,19 +44,18 @@ void AddGradients(const StepSpec& spec, const Bucket& bucket,
 }  // namespace
 
 LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
-                      const std::vector<ModuleOp>& ops,
-                      uint32_t reduction_ops) {
+                      const std::vector<Pass>& passes, uint32_t reduction_ops) {
   const size_t num_buckets = layout.buckets.size();
   LiveNeeds needs;
-  needs.used.resize(ops.size());
-  needs.other_bytes.resize(ops.size());
+  needs.used.resize(passes.size());
+  needs.other_bytes.resize(passes.size());
   std::vector<std::vector<Span>> backwards(num_buckets);
-  for (size_t i = 0; i < ops.size(); ++i) {
-    for (uint32_t b : layout.module_buckets[ops[i].module]) {
+  for (size_t i = 0; i < passes.size(); ++i) {
+    for (uint32_t b : layout.module_buckets[passes[i].module]) {
       if (spec.gathers(layout.buckets[b])) needs.used[i].push_back(b);
-      if (!ops[i].backward) continue;
+      if (!passes[i].backward) continue;
       const size_t span =
-          spec.begins_anew(layout.buckets[b]) ? ops[i].micro_batch : 0;
+          spec.begins_anew(layout.buckets[b]) ? passes[i].micro_batch : 0;
       if (backwards[b].size() == span) backwards[b].push_back({i, i});
       backwards[b].back().last = i;
     }

@@ -10,13 +10,13 @@
 
 namespace commsched::engine {
 
-// What `ops`, the module ops of a step in stage 3, need in the arena: the
+// What `passes`, those of a step in stage 3, need in the arena: the
 // gathered buckets that they use, and the gradient buckets from the first
 // backward that touches them, of the step or else of the micro-batch, until
 // `reduction_ops` ops after the last one, as long as their reduction is taken
 // to need.
 LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
-                      const std::vector<ModuleOp>& ops, uint32_t reduction_ops);
+                      const std::vector<Pass>& passes, uint32_t reduction_ops);
 
 }  // namespace commsched::engine
 

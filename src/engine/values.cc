@@ -36,12 +36,12 @@ Status Engine::EvaluationBegin() {
   return Status();
 }
 
-Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
+Status Engine::EvaluationModuleBegin(const PassOps& ops) {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (forward_session_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(Before(op.op));
+    ENGINE_RETURN_IF_ERROR(Before(ops.op));
     ShowBuckets();
-    open_op_ = op.op;
+    open_op_ = ops.op;
   }
   phase_ = Phase::kInModule;
   return Status();
@@ -51,7 +51,7 @@ Status Engine::EvaluationModuleBegin(const ModuleOp& op) {
 // free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
-      (!recording_ && !CanPassTo(ops().size()))) {
+      (!recording_ && !CanPassTo(passes().size()))) {
     return OutOfOrder("evaluation_end");
   }
   if (recording_) {
@@ -60,7 +60,7 @@ Status Engine::EvaluationEnd() {
     phase_ = Phase::kBetweenSteps;
     return Status();
   }
-  ENGINE_RETURN_IF_ERROR(PassTo(ops().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(passes().size()));
   if (forward_session_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),

@@ -1,8 +1,7 @@
-#ifndef COMMSCHED_SRC_ENGINE_MODULE_ORDER_H_
-#define COMMSCHED_SRC_ENGINE_MODULE_ORDER_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_PASS_OPS_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_PASS_OPS_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "commsched/graph.h"
@@ -29,16 +28,10 @@ struct Conversion {
   commsched_buffer_id_t into = kNoId;
 };
 
-// A forward or backward in the order in which the caller runs them.
-struct ModuleOp {
+// What a graph has for a pass.
+struct PassOps {
   commsched_op_id_t op = kNoId;
   std::vector<commsched_op_id_t> inner;  // Ops that were added to the module.
-  uint32_t module = 0;
-  uint32_t pass = 0;  // Among those of the module in one forward.
-  uint32_t micro_batch = 0;
-  bool backward = false;
-  bool again = false;            // A forward within backward.
-  uint32_t forward = 0;          // Index of its first forward.
   std::vector<uint32_t> zeroed;  // Buckets whose gradients it zeroes first.
   // Where it reads the parameters of each of its module's buckets.
   std::vector<commsched_buffer_id_t> values;
@@ -53,22 +46,6 @@ struct ModuleOp {
   commsched_op_id_t last() const { return inner.empty() ? op : inner.back(); }
 };
 
-// "block", and then "block#2" and so on.
-std::string PassName(const std::string& module, uint32_t pass);
-
-// Modules in the order of a forward. One may come several times.
-using Sequence = std::vector<uint32_t>;
-
-// 0, 1, 2, ...
-Sequence RegisteredSequence(size_t num_modules);
-
-// Without ids: forward and then backward of each micro-batch. Where neighbours
-// are of one segment (`segments`: by module; 0 is none), their forwards come
-// again before their backwards.
-std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
-                                  const std::vector<uint32_t>& segments,
-                                  uint32_t micro_batches);
-
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_MODULE_ORDER_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_PASS_OPS_H_

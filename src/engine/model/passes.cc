@@ -1,28 +1,29 @@
-#include "module_order.h"
+#include "engine/model/passes.h"
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace commsched::engine {
 namespace {
 
-// Forward of one micro-batch, of which the first op has index `begin`.
-std::vector<ModuleOp> ForwardOps(const Sequence& sequence, uint32_t begin) {
-  std::vector<ModuleOp> ops(sequence.size());
+// Those of one micro-batch, of which the first has index `begin`.
+std::vector<Pass> Forwards(const Sequence& sequence, uint32_t micro_batch,
+                           uint32_t begin) {
+  std::vector<Pass> passes(sequence.size());
   for (uint32_t i = 0; i < sequence.size(); ++i) {
-    ops[i].module = sequence[i];
-    ops[i].pass = static_cast<uint32_t>(
+    passes[i].module = sequence[i];
+    passes[i].use = static_cast<uint32_t>(
         std::count(sequence.begin(), sequence.begin() + i, sequence[i]));
-    ops[i].forward = begin + i;
+    passes[i].micro_batch = micro_batch;
+    passes[i].forward = begin + i;
   }
-  return ops;
+  return passes;
 }
 
 // Those of `forwards`, last first; segment by segment after its forwards.
-void AddBackwards(std::vector<ModuleOp> forwards,
+void AddBackwards(const std::vector<Pass>& forwards,
                   const std::vector<uint32_t>& segments,
-                  std::vector<ModuleOp>* order) {
+                  std::vector<Pass>* order) {
   size_t begin = forwards.size();
   for (size_t end = begin; end > 0; end = begin) {
     const uint32_t segment = segments[forwards[end - 1].module];
@@ -44,11 +45,11 @@ void AddBackwards(std::vector<ModuleOp> forwards,
 
 }  // namespace
 
-std::string PassName(const std::string& module, uint32_t pass) {
+std::string PassName(const std::string& module, uint32_t use) {
   std::string name = module;
-  if (pass == 0) return name;
+  if (use == 0) return name;
   name.push_back('#');
-  return name.append(std::to_string(pass + 1));
+  return name.append(std::to_string(use + 1));
 }
 
 Sequence RegisteredSequence(size_t num_modules) {
@@ -57,16 +58,15 @@ Sequence RegisteredSequence(size_t num_modules) {
   return sequence;
 }
 
-std::vector<ModuleOp> ModuleOrder(const Sequence& sequence,
-                                  const std::vector<uint32_t>& segments,
-                                  uint32_t micro_batches) {
-  std::vector<ModuleOp> order;
+std::vector<Pass> PassOrder(const Sequence& sequence,
+                            const std::vector<uint32_t>& segments,
+                            uint32_t micro_batches) {
+  std::vector<Pass> order;
   for (uint32_t mb = 0; mb < micro_batches; ++mb) {
-    std::vector<ModuleOp> ops =
-        ForwardOps(sequence, static_cast<uint32_t>(order.size()));
-    for (ModuleOp& op : ops) op.micro_batch = mb;
-    order.insert(order.end(), ops.begin(), ops.end());
-    AddBackwards(std::move(ops), segments, &order);
+    const std::vector<Pass> forwards =
+        Forwards(sequence, mb, static_cast<uint32_t>(order.size()));
+    order.insert(order.end(), forwards.begin(), forwards.end());
+    AddBackwards(forwards, segments, &order);
   }
   return order;
 }

@@ -1,0 +1,42 @@
+#ifndef COMMSCHED_SRC_ENGINE_MODEL_PASSES_H_
+#define COMMSCHED_SRC_ENGINE_MODEL_PASSES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace commsched::engine {
+
+// A forward or backward of a module, in the order in which the caller runs
+// them.
+struct Pass {
+  uint32_t module = 0;
+  uint32_t use = 0;  // Among those of the module in one forward.
+  uint32_t micro_batch = 0;
+  bool backward = false;
+  bool again = false;    // A forward within backward.
+  uint32_t forward = 0;  // Index of its first forward.
+
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+
+// "block", and then "block#2" and so on.
+std::string PassName(const std::string& module, uint32_t use);
+
+// Modules in the order of a forward. One may come several times.
+using Sequence = std::vector<uint32_t>;
+
+// 0, 1, 2, ...
+Sequence RegisteredSequence(size_t num_modules);
+
+// Forward and then backward of each micro-batch. Where neighbours are of one
+// segment (`segments`: by module; 0 is none), their forwards come again before
+// their backwards.
+std::vector<Pass> PassOrder(const Sequence& sequence,
+                            const std::vector<uint32_t>& segments,
+                            uint32_t micro_batches);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_MODEL_PASSES_H_
