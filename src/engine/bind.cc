@@ -30,7 +30,12 @@ Status Engine::Connect() {
   Status ready = Caught([this] {
     if (offload_ != nullptr) BindOffload();
     ENGINE_RETURN_IF_ERROR(BindPasses());
-    return PrepareEvaluation();
+    ENGINE_RETURN_IF_ERROR(PrepareEvaluation());
+    std::vector<std::string> names;
+    for (const Module& module : modules_) names.push_back(module.name);
+    step_cursor_.Take(&graph_.passes, names);
+    forward_cursor_.Take(&forward_.passes, names);
+    return Status();
   });
   if (!evaluation_meets()) return ready;
   ENGINE_RETURN_IF_ERROR(AgreeThatEvaluationIsReady(ready));
@@ -180,7 +185,6 @@ Status Engine::BindPasses() {
         ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
   }
   addresses_.clear();
-  left_out_.assign(graph_.passes.size(), 0);
   for (size_t p = 0; p < graph_.passes.size(); ++p) {
     const Pass& pass = graph_.passes[p];
     const PassOps& ops = graph_.pass_ops[p];

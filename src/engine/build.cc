@@ -286,7 +286,9 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       flight_path_(desc.flight_path == nullptr ? "" : desc.flight_path),
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
-      slice_(SliceOf(desc)) {}
+      slice_(SliceOf(desc)),
+      step_cursor_(desc_.allow_skipped_modules != 0),
+      forward_cursor_(desc_.allow_skipped_modules != 0) {}
 
 Engine::~Engine() {
   if (offload_ != nullptr) offload_->Settle();

@@ -18,6 +18,7 @@
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
 #include "engine/model/passes.h"
+#include "engine/run/cursor.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/graph_writer.h"
 #include "engine/step_plan/pass_ops.h"
@@ -146,11 +147,10 @@ class Engine {
     kRegistering,
     kPrepared,
     kBetweenSteps,
-    kBetweenModules,  // In a step or an evaluation; passes()[cursor_] is next,
-                      // if any.
-    kInModule,  // Begun passes()[cursor_]; its inner[inner_] is next, if any.
-    kInOp,      // Begun that.
-    kStepped,   // After optimizer_step.
+    kBetweenModules,  // In a step or an evaluation; cursor().pass() is next.
+    kInModule,        // Begun that; pass_ops().inner[inner_] is next, if any.
+    kInOp,            // Begun that.
+    kStepped,         // After optimizer_step.
   };
 
   // Memory of one bucket; what the stage does not need is empty.
@@ -313,11 +313,15 @@ class Engine {
 
   // step.cc
   bool built() const { return phase_ > Phase::kPrepared; }
-  const std::vector<Pass>& passes() const {
-    return evaluating_ ? forward_.passes : graph_.passes;
+  Cursor& cursor() { return evaluating_ ? forward_cursor_ : step_cursor_; }
+  const Cursor& cursor() const {
+    return evaluating_ ? forward_cursor_ : step_cursor_;
   }
-  const std::vector<PassOps>& pass_ops() const {
-    return evaluating_ ? forward_.pass_ops : graph_.pass_ops;
+  // Of the pass that has begun, or else is next.
+  const PassOps& pass_ops() const {
+    const std::vector<PassOps>& ops =
+        evaluating_ ? forward_.pass_ops : graph_.pass_ops;
+    return ops[cursor().index()];
   }
   commsched_session_t* running() const {
     return evaluating_ ? forward_session_.get() : session_.get();
@@ -332,28 +336,20 @@ class Engine {
     return spec_.gathers(layout_.buckets[bucket]);
   }
   std::string ExpectedCall() const;
-  std::string ExpectedBegin() const;
   Status SessionFailure() const;
   Status FailureOfSessions() const;  // From any thread.
   Status OutOfOrder(const std::string& call, const char* advice = "") const;
   const char* AdviceOnOrder(uint32_t module, uint32_t micro_batch) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
-  std::string PlannedCall(const char* which, const Pass& pass) const;
-  static bool IsPass(const Pass& pass, bool backward, uint32_t module,
-                     uint32_t micro_batch) {
-    return pass.backward == backward && pass.module == module &&
-           pass.micro_batch == micro_batch;
-  }
-  bool IsNext(bool backward, uint32_t module, uint32_t micro_batch) const;
-  Status CheckVersions(uint64_t index) const;
+  Status CheckVersions() const;
   Status CheckVersion(const Pass& pass, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
   bool short_lived_gradients(uint32_t bucket) const {
     return spec_.short_lived_gradients(layout_.buckets[bucket]);
   }
   void ShowBuckets();
-  void HideBuckets() { HideModule(passes()[cursor_].module); }
+  void HideBuckets() { HideModule(cursor().pass().module); }
   void HideModule(uint32_t module);
   Status BeginPassOps(const PassOps& ops);
   Status Before(commsched_op_id_t op);
@@ -440,9 +436,6 @@ class Engine {
   Status CatchUp(const std::vector<uint8_t>& left_out, bool recomputed);
 
   // skip.cc
-  bool CanPass(uint64_t index) const;
-  bool CanPassTo(uint64_t target) const;
-  uint64_t FindOp(bool backward, uint32_t module, uint32_t micro_batch) const;
   Status PassTo(uint64_t target);
   Status PassModule(bool is_left_out);
 
@@ -564,11 +557,10 @@ class Engine {
   Phase phase_ = Phase::kRegistering;
   bool drained_ = true;
   bool evaluating_ = false;
-  uint64_t cursor_ = 0;                // In passes().
-  uint64_t inner_ = 0;                 // In pass_ops()[cursor_].inner.
+  Cursor step_cursor_;
+  Cursor forward_cursor_;  // Of an evaluation.
+  uint64_t inner_ = 0;     // In pass_ops().inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  // By forward in passes(): whether its last pass was left out.
-  std::vector<uint8_t> left_out_;
   uint64_t steps_begun_ = 0;  // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.

@@ -166,17 +166,17 @@ std::string Engine::OpCall(const char* which, uint32_t op,
 
 // In a module with ops that are not over.
 std::string Engine::ExpectedOpCall() const {
-  const uint32_t micro_batch = passes()[cursor_].micro_batch;
+  const uint32_t micro_batch = cursor().pass().micro_batch;
   uint32_t op = 0;
   while (!IsNextOp(op, micro_batch)) ++op;
   return OpCall(phase_ == Phase::kInOp ? "end" : "begin", op, micro_batch);
 }
 
 bool Engine::IsNextOp(uint32_t op, uint32_t micro_batch) const {
-  if (op >= added_ops_.size() || cursor_ == passes().size()) return false;
+  if (op >= added_ops_.size()) return false;
   const AddedOp& added = added_ops_[op];
   return added.index == inner_ &&
-         IsPass(passes()[cursor_], added.backward, added.module, micro_batch);
+         cursor().IsAt({added.backward, added.module, micro_batch});
 }
 
 Status Engine::OpBegin(uint32_t op, uint32_t micro_batch) {
@@ -184,7 +184,7 @@ Status Engine::OpBegin(uint32_t op, uint32_t micro_batch) {
     return OutOfOrder(OpCall("begin", op, micro_batch));
   }
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
-  const commsched_op_id_t next = pass_ops()[cursor_].inner[inner_];
+  const commsched_op_id_t next = pass_ops().inner[inner_];
   ENGINE_RETURN_IF_ERROR(Before(next));
   open_op_ = next;
   phase_ = Phase::kInOp;

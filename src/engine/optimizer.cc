@@ -69,11 +69,10 @@ Status Engine::StepBuckets(float lr) {
     }
     ENGINE_RETURN_IF_ERROR(EndRecording());
   }
-  if (phase_ != Phase::kBetweenModules || evaluating_ ||
-      !CanPassTo(passes().size())) {
+  if (phase_ != Phase::kBetweenModules || evaluating_ || !cursor().CanEnd()) {
     return OutOfOrder("optimizer_step");
   }
-  ENGINE_RETURN_IF_ERROR(PassTo(passes().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
   if (spec_.needs_norm()) {
     ENGINE_RETURN_IF_ERROR(ComputeNorm(lr));
   } else {

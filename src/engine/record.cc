@@ -204,11 +204,11 @@ Status Engine::Freeze(Sequence sequence) {
 Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
   ENGINE_RETURN_IF_ERROR(BeginSessionStep());
   ENGINE_RETURN_IF_ERROR(FetchFirst());
-  cursor_ = 0;
+  step_cursor_.Restart();
   for (size_t i = 0; i < left_out.size(); ++i) {
     ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/left_out[i] != 0));
   }
-  while (recomputed && passes()[cursor_].again) {
+  while (recomputed && cursor().pass().again) {
     ENGINE_RETURN_IF_ERROR(PassModule(/*is_left_out=*/false));
   }
   return Status();

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine.h"
 
@@ -21,20 +22,10 @@ int64_t ThreadCpuNs() {
 
 std::string Engine::ModuleCall(bool backward, const char* which,
                                uint32_t module, uint32_t micro_batch) const {
-  std::string call = backward ? "backward_" : "forward_";
-  call += which;
-  call += " of module " + std::to_string(module);
-  if (module < modules_.size()) call += " '" + modules_[module].name + "'";
-  return call + ", micro-batch " + std::to_string(micro_batch);
-}
-
-// A module may come several times in a forward, and again within backward.
-std::string Engine::PlannedCall(const char* which, const Pass& pass) const {
-  std::string call =
-      ModuleCall(pass.backward, which, pass.module, pass.micro_batch);
-  if (pass.use > 0) call += ", pass " + std::to_string(pass.use + 1);
-  if (pass.again) call += ", recomputed";
-  return call;
+  return CallText(
+      which,
+      {.module = module, .micro_batch = micro_batch, .backward = backward},
+      module < modules_.size() ? modules_[module].name : "");
 }
 
 std::string Engine::ExpectedCall() const {
@@ -48,7 +39,7 @@ std::string Engine::ExpectedCall() const {
       return "step_end";
     case Phase::kInOp:
     case Phase::kInModule:
-      if (phase_ == Phase::kInOp || inner_ < pass_ops()[cursor_].inner.size()) {
+      if (phase_ == Phase::kInOp || inner_ < pass_ops().inner.size()) {
         return ExpectedOpCall();
       }
       break;
@@ -56,17 +47,8 @@ std::string Engine::ExpectedCall() const {
       break;
   }
   if (recording_) return ExpectedRecordedCall();
-  return phase_ == Phase::kInModule ? PlannedCall("end", passes()[cursor_])
-                                    : ExpectedBegin();
-}
-
-std::string Engine::ExpectedBegin() const {
-  const uint64_t end = passes().size();
-  uint64_t next = cursor_;
-  while (next < end && passes()[next].forward < next && CanPass(next)) ++next;
-  if (next == end) return evaluating_ ? "evaluation_end" : "optimizer_step";
-  const std::string call = PlannedCall("begin", passes()[next]);
-  return CanPass(next) ? call + ", or a later call" : call;
+  if (phase_ == Phase::kInModule) return cursor().ExpectedEnd();
+  return cursor().Expected(evaluating_ ? "evaluation_end" : "optimizer_step");
 }
 
 // A session that has failed is why a caller is out of step with the engine, so
@@ -99,18 +81,12 @@ Status Engine::OutOfOrder(const std::string& call, const char* advice) const {
 // What helps where the order of modules has changed for good, if the call can
 // be part of an order, and that can be recorded.
 const char* Engine::AdviceOnOrder(uint32_t module, uint32_t micro_batch) const {
-  if (module >= modules_.size() || micro_batch > passes().back().micro_batch ||
+  if (module >= modules_.size() || micro_batch > cursor().passes().back().micro_batch ||
       !CheckCanRecord().ok()) {
     return "";
   }
   return "; a program whose order has changed for good calls "
          "commsched_engine_record_order() between steps";
-}
-
-bool Engine::IsNext(bool backward, uint32_t module,
-                    uint32_t micro_batch) const {
-  return cursor_ < passes().size() &&
-         IsPass(passes()[cursor_], backward, module, micro_batch);
 }
 
 // ---- Running ops ------------------------------------------------------------
@@ -154,7 +130,7 @@ Status Engine::StepBegin() {
   }
   ENGINE_RETURN_IF_ERROR(recording_ ? BeginRecordedPass() : BeginSessionStep());
   phase_ = Phase::kBetweenModules;
-  cursor_ = 0;
+  step_cursor_.Restart();
   drained_ = false;
   ++steps_begun_;
   return recording_ ? Status() : FetchFirst();
@@ -180,10 +156,10 @@ Status Engine::CheckVersion(const Pass& pass, uint32_t bucket,
 // I12: after `before` the parameters must be those of the last step, and what
 // is gathered must have been so in this step. A stream has that before it by
 // the plan's proof, of which the host hears later.
-Status Engine::CheckVersions(uint64_t index) const {
+Status Engine::CheckVersions() const {
   if (kernels_.stream().kind != COMMSCHED_STREAM_CALLER) return Status();
-  const Pass& pass = passes()[index];
-  const PassOps& ops = pass_ops()[index];
+  const Pass& pass = cursor().pass();
+  const PassOps& ops = pass_ops();
   const std::vector<uint32_t>& buckets = layout_.module_buckets[pass.module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     const uint32_t b = buckets[i];
@@ -202,9 +178,9 @@ Status Engine::CheckVersions(uint64_t index) const {
 // short-lived gradients. The passes of an evaluation find them where the
 // first of the step do.
 void Engine::ShowBuckets() {
-  const PassAddresses& at = addresses_[cursor_];
+  const PassAddresses& at = addresses_[cursor().index()];
   const std::vector<uint32_t>& buckets =
-      layout_.module_buckets[passes()[cursor_].module];
+      layout_.module_buckets[cursor().pass().module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     BucketMemory& memory = memory_[buckets[i]];
     if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
@@ -231,19 +207,20 @@ Status Engine::ModuleBegin(bool backward, uint32_t module,
   if (phase_ != Phase::kBetweenModules) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch));
   }
-  const uint64_t index = FindOp(backward, module, micro_batch);
-  if (!CanPassTo(index)) {
+  const std::optional<uint64_t> index =
+      cursor().Next({backward, module, micro_batch});
+  if (!index.has_value()) {
     return OutOfOrder(ModuleCall(backward, "begin", module, micro_batch),
                       AdviceOnOrder(module, micro_batch));
   }
-  ENGINE_RETURN_IF_ERROR(PassTo(index));
-  if (passes()[cursor_].forward == cursor_) left_out_[cursor_] = 0;
-  const PassOps& ops = pass_ops()[cursor_];
+  ENGINE_RETURN_IF_ERROR(PassTo(*index));
+  cursor().Begin(/*left_out=*/false);
+  const PassOps& ops = pass_ops();
   if (evaluating_) return EvaluationModuleBegin(ops);
   ENGINE_RETURN_IF_ERROR(BeginPassOps(ops));
   phase_ = Phase::kInModule;
   if (backward && spec_.zero_stage != 3) return Status();
-  return CheckVersions(cursor_);
+  return CheckVersions();
 }
 
 // Its parameters are there then, and its gradients can be added to.
@@ -264,16 +241,17 @@ Status Engine::BeginPassOps(const PassOps& ops) {
 
 Status Engine::ModuleEnd(bool backward, uint32_t module, uint32_t micro_batch) {
   if (recording_) return RecordForwardEnd(backward, module, micro_batch);
-  if (phase_ != Phase::kInModule || !IsNext(backward, module, micro_batch) ||
-      inner_ < pass_ops()[cursor_].inner.size()) {
+  if (phase_ != Phase::kInModule ||
+      !cursor().IsAt({backward, module, micro_batch}) ||
+      inner_ < pass_ops().inner.size()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
   HideBuckets();
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
   ENGINE_RETURN_IF_ERROR(
-      ConvertGradients(pass_ops()[cursor_], addresses_[cursor_]));
+      ConvertGradients(pass_ops(), addresses_[cursor().index()]));
   phase_ = Phase::kBetweenModules;
-  ++cursor_;
+  cursor().Advance();
   inner_ = 0;
   return Status();
 }

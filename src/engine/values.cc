@@ -32,7 +32,7 @@ Status Engine::EvaluationBegin() {
   }
   evaluating_ = true;
   phase_ = Phase::kBetweenModules;
-  cursor_ = 0;
+  forward_cursor_.Restart();
   return Status();
 }
 
@@ -51,7 +51,7 @@ Status Engine::EvaluationModuleBegin(const PassOps& ops) {
 // free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
-      (!recording_ && !CanPassTo(passes().size()))) {
+      (!recording_ && !cursor().CanEnd())) {
     return OutOfOrder("evaluation_end");
   }
   if (recording_) {
@@ -60,7 +60,7 @@ Status Engine::EvaluationEnd() {
     phase_ = Phase::kBetweenSteps;
     return Status();
   }
-  ENGINE_RETURN_IF_ERROR(PassTo(passes().size()));
+  ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
   if (forward_session_ != nullptr) {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),

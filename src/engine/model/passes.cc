@@ -52,6 +52,18 @@ std::string PassName(const std::string& module, uint32_t use) {
   return name.append(std::to_string(use + 1));
 }
 
+std::string CallText(const char* which, const Pass& pass,
+                     const std::string& module) {
+  std::string call = pass.backward ? "backward_" : "forward_";
+  call += which;
+  call += " of module " + std::to_string(pass.module);
+  if (!module.empty()) call += " '" + module + "'";
+  call += ", micro-batch " + std::to_string(pass.micro_batch);
+  if (pass.use > 0) call += ", pass " + std::to_string(pass.use + 1);
+  if (pass.again) call += ", recomputed";
+  return call;
+}
+
 Sequence RegisteredSequence(size_t num_modules) {
   Sequence sequence(num_modules);
   std::iota(sequence.begin(), sequence.end(), 0);

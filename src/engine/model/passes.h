@@ -24,6 +24,13 @@ struct Pass {
 // "block", and then "block#2" and so on.
 std::string PassName(const std::string& module, uint32_t use);
 
+// "forward_begin of module 1 'block', micro-batch 0"; `which` is begin or end.
+// A module without a name is one that there is not. Of the second and later
+// uses:
+// ", pass 2"; of a forward within backward: ", recomputed".
+std::string CallText(const char* which, const Pass& pass,
+                     const std::string& module);
+
 // Modules in the order of a forward. One may come several times.
 using Sequence = std::vector<uint32_t>;
 

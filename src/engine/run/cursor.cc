@@ -1,0 +1,53 @@
+#include "engine/run/cursor.h"
+
+namespace commsched::engine {
+
+void Cursor::Take(const std::vector<Pass>* passes,
+                  std::vector<std::string> names) {
+  passes_ = passes;
+  names_ = std::move(names);
+  left_out_.assign(passes->size(), 0);
+  index_ = 0;
+}
+
+// A forward may be left out, and whatever else there is of a module whose
+// forward was left out, or will be on the way.
+bool Cursor::CanSkip(uint64_t index) const {
+  if (!may_skip_) return false;
+  const uint32_t forward = (*passes_)[index].forward;
+  return forward >= index_ || left_out_[forward] != 0;
+}
+
+// The first from the index on that can run, mostly the one there. What comes
+// after the first forward needs it.
+std::optional<uint64_t> Cursor::Next(const Call& call) const {
+  for (uint64_t i = index_; i < passes_->size(); ++i) {
+    const Pass& pass = (*passes_)[i];
+    if (Matches(pass, call)) {
+      const bool ran = pass.forward < index_ && left_out_[pass.forward] == 0;
+      if (pass.forward == i || ran) return i;
+    }
+    if (!CanSkip(i)) break;
+  }
+  return std::nullopt;
+}
+
+bool Cursor::CanEnd() const {
+  for (uint64_t i = index_; i < passes_->size(); ++i) {
+    if (!CanSkip(i)) return false;
+  }
+  return true;
+}
+
+std::string Cursor::Expected(const std::string& end) const {
+  uint64_t next = index_;
+  while (next < passes_->size() && (*passes_)[next].forward < next &&
+         CanSkip(next)) {
+    ++next;
+  }
+  if (next == passes_->size()) return end;
+  const std::string text = Text("begin", (*passes_)[next]);
+  return CanSkip(next) ? text + ", or a later call" : text;
+}
+
+}  // namespace commsched::engine

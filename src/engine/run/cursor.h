@@ -1,0 +1,86 @@
+#ifndef COMMSCHED_SRC_ENGINE_RUN_CURSOR_H_
+#define COMMSCHED_SRC_ENGINE_RUN_CURSOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/passes.h"
+
+namespace commsched::engine {
+
+// Where a caller is among the passes of a step, or of an evaluation, and which
+// of them it may begin. A pure automaton: it runs nothing and owns no memory of
+// a model.
+//
+// Where modules may be skipped, a forward may be left out, and with it whatever
+// else there is of it: those run empty. What was left out does not come back.
+//
+// Thread-compatible.
+class Cursor {
+ public:
+  // What the caller wants to begin.
+  struct Call {
+    bool backward = false;
+    uint32_t module = 0;
+    uint32_t micro_batch = 0;
+  };
+
+  explicit Cursor(bool may_skip) : may_skip_(may_skip) {}
+
+  // `passes` outlive the cursor, or its next Take(). `names`: by module.
+  void Take(const std::vector<Pass>* passes, std::vector<std::string> names);
+  // To the first pass.
+  void Restart() { index_ = 0; }
+
+  const std::vector<Pass>& passes() const { return *passes_; }
+  // Of the pass that has begun, or else is next; all have run at the end.
+  uint64_t index() const { return index_; }
+  bool at_end() const { return index_ == passes_->size(); }
+  const Pass& pass() const { return (*passes_)[index_]; }
+  // Whether `call` is of that pass.
+  bool IsAt(const Call& call) const {
+    return !at_end() && Matches(pass(), call);
+  }
+
+  // The index of the pass that `call` begins. Those from index() on up to it
+  // run empty before. Nothing, if `call` is not next: Expected() is then.
+  std::optional<uint64_t> Next(const Call& call) const;
+  // Whether all passes from index() on may run empty.
+  bool CanEnd() const;
+  // What may be called next, in words; `end` if no pass has to come before it.
+  std::string Expected(const std::string& end) const;
+  // The end of the pass that has begun.
+  std::string ExpectedEnd() const { return Text("end", pass()); }
+
+  // The pass at index() begins, or runs empty: as a part of one that is left
+  // out, unless `left_out` is false.
+  void Begin(bool left_out) {
+    if (pass().forward == index_) left_out_[index_] = left_out ? 1 : 0;
+  }
+  // It has ended.
+  void Advance() { ++index_; }
+
+ private:
+  static bool Matches(const Pass& pass, const Call& call) {
+    return pass.backward == call.backward && pass.module == call.module &&
+           pass.micro_batch == call.micro_batch;
+  }
+  bool CanSkip(uint64_t index) const;
+  std::string Text(const char* which, const Pass& pass) const {
+    return CallText(which, pass, names_[pass.module]);
+  }
+
+  const bool may_skip_;
+  const std::vector<Pass>* passes_ = nullptr;
+  std::vector<std::string> names_;
+  uint64_t index_ = 0;
+  // By forward in `passes_`: whether it was left out when it last came.
+  std::vector<uint8_t> left_out_;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_RUN_CURSOR_H_
