@@ -162,9 +162,9 @@ function(commsched_engine_library)
   set(folder ${PROJECT_SOURCE_DIR}/src/engine)
   # Both tables of kernels have functions of the same names.
   commsched_compile_alone(${folder}/tables/kernels.cc)
-  set(internals accumulation.cc checkpoint.cc checkpoint_index.cc
-                checkpoint_part.cc files.cc json_text.cc layout.cc
-                safetensors.cc session_watch.cc model/passes.cc run/cursor.cc
+  set(internals checkpoint.cc checkpoint_index.cc checkpoint_part.cc files.cc
+                json_text.cc safetensors.cc session_watch.cc model/passes.cc
+                run/cursor.cc step_plan/accumulation.cc step_plan/layout.cc
                 step_plan/residency.cc tables/kernels.cc update/loss_scale.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   list(REMOVE_ITEM sources ${internals})

@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/world.h"
+#include "engine/step_plan/layout.h"
 #include "examples/trainer/data.h"
 #include "examples/trainer/model.h"
 #include "examples/trainer/options.h"
-#include "layout.h"
 #include "test/support/comm_driver.h"
 
 namespace commsched::bench {

@@ -182,7 +182,7 @@ Status Engine::AgreeOnRegistration() {
     AddSettings(desc_, &facts);
     facts.Add("plan.deterministic", OnOrOff(spec_.deterministic));
     facts.Add("record_order", OnOrOff(recording_));
-    AddRegistration(parameters_, modules_, &facts);
+    AddRegistration(model_.parameters(), model_.modules(), &facts);
     facts.Close();
     return Status();
   });
@@ -246,13 +246,13 @@ Status Engine::CompareValues() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (gathered(b)) continue;
     for (uint32_t p : layout_.buckets[b].parameters) {
-      const uint64_t bytes = parameters_[p].count * element;
+      const uint64_t bytes = model_.parameters()[p].count * element;
       const void* values = nullptr;
       ENGINE_RETURN_IF_ERROR(
           OnHost(memory_[b].all_parameters + layout_.slots[p].offset * element,
                  bytes, &scratch, &values));
       facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
-                    parameters_[p].name + "'",
+                    model_.parameters()[p].name + "'",
                 ChecksumOf(values, bytes));
     }
     // What lies in a pool may fail to be read, on one rank alone.
@@ -262,7 +262,7 @@ Status Engine::CompareValues() {
       ENGINE_RETURN_IF_ERROR(ChecksumOfState(b, segment, &checksum));
       facts.Add("the checksum of the optimizer's state of parameter " +
                     std::to_string(segment.parameter) + " '" +
-                    parameters_[segment.parameter].name + "'",
+                    model_.parameters()[segment.parameter].name + "'",
                 HexOf(checksum));
     }
   }

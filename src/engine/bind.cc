@@ -31,10 +31,8 @@ Status Engine::Connect() {
     if (offload_ != nullptr) BindOffload();
     ENGINE_RETURN_IF_ERROR(BindPasses());
     ENGINE_RETURN_IF_ERROR(PrepareEvaluation());
-    std::vector<std::string> names;
-    for (const Module& module : modules_) names.push_back(module.name);
-    step_cursor_.Take(&graph_.passes, names);
-    forward_cursor_.Take(&forward_.passes, names);
+    step_cursor_.Take(&graph_.passes, model_.ModuleNames());
+    forward_cursor_.Take(&forward_.passes, model_.ModuleNames());
     return Status();
   });
   if (!evaluation_meets()) return ready;
@@ -71,9 +69,9 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
   add(graph_.total, total_);
   add(graph_.rates, rates_);
   add(graph_.control, state_);
-  for (size_t i = 0; i < exchanges_.activations.size(); ++i) {
+  for (size_t i = 0; i < model_.exchanges().activations.size(); ++i) {
     bindings.push_back(
-        BindingOf(exchanges_.activations[i],
+        BindingOf(model_.exchanges().activations[i],
                   graph_.first_activation + static_cast<uint32_t>(i)));
   }
   return bindings;
@@ -87,7 +85,8 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   desc.context = desc_.context;
   desc.plan = plan;
   std::vector<commsched_group_t*> groups = {desc_.group};
-  for (const AddedGroup& each : exchanges_.groups) groups.push_back(each.group);
+  for (const AddedGroup& each : model_.exchanges().groups)
+    groups.push_back(each.group);
   desc.groups = groups.data();
   desc.num_groups = static_cast<uint32_t>(groups.size());
   desc.bindings = DataOf(bindings);
@@ -214,14 +213,15 @@ Status Engine::BindPasses() {
 // Without gathers and ops of modules an evaluation only keeps to the order of
 // calls.
 bool Engine::evaluation_meets() const {
-  return spec_.zero_stage == 3 || !added_ops_.empty() || !exchanges_.empty();
+  return spec_.zero_stage == 3 || !model_.ops().empty() ||
+         !model_.exchanges().empty();
 }
 
 // All that can fail on this rank alone before the evaluation's session.
 Status Engine::PrepareEvaluation() {
   if (!evaluation_meets()) {
     forward_.passes =
-        PassOrder(sequence_, std::vector<uint32_t>(modules_.size()), 1);
+        PassOrder(sequence_, std::vector<uint32_t>(model_.modules().size()), 1);
     forward_.passes.resize(sequence_.size());
     forward_.pass_ops.assign(sequence_.size(), PassOps());
     return Status();
@@ -236,9 +236,9 @@ Status Engine::PrepareEvaluation() {
     memory.shards.push_back(gathered(b) ? memory_[b].parameters.data()
                                         : nullptr);
   }
-  ENGINE_RETURN_IF_ERROR(BuildForwardGraph(spec_, modules_, exchanges_, layout_,
-                                           sequence_, graph_, memory,
-                                           &forward_));
+  ENGINE_RETURN_IF_ERROR(
+      BuildForwardGraph(spec_, model_.modules(), model_.exchanges(), layout_,
+                        sequence_, graph_, memory, &forward_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = 0;
   // Packing would take memory.

@@ -14,7 +14,6 @@ namespace commsched::engine {
 namespace {
 
 constexpr uint64_t kDefaultBucketBytes = uint64_t{25} << 20;
-constexpr uint64_t kMaxElements = uint64_t{1} << 40;
 
 // The description with the documented meaning of 0 put in.
 commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
@@ -117,12 +116,6 @@ std::string SliceOf(const commsched_engine_desc_t& desc) {
     first = std::min(first, commsched_group_world_rank(desc.group, rank));
   }
   return DefaultSlice(commsched_group_axis(desc.group), first);
-}
-
-Status CheckFinite(const char* field, double value) {
-  if (std::isfinite(value) && value >= 0) return Status();
-  return InvalidArgument(std::string("engine: ") + field + " is " +
-                         std::to_string(value) + "; it must be 0 or more");
 }
 
 Status CheckFraction(const char* field, float value) {
@@ -262,14 +255,6 @@ Status CheckStage3(const char* field, uint64_t value, uint32_t stage) {
                          std::to_string(stage) + "; it is of stage 3");
 }
 
-Status CheckName(const char* object, const char* name) {
-  if (name == nullptr || *name == '\0') {
-    return InvalidArgument(std::string("engine: a ") + object +
-                           " needs a name that is not empty");
-  }
-  return Status();
-}
-
 }  // namespace
 
 Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
@@ -287,6 +272,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
+      model_(spec_.world),
       step_cursor_(desc_.allow_skipped_modules != 0),
       forward_cursor_(desc_.allow_skipped_modules != 0) {}
 
@@ -334,9 +320,9 @@ Status Engine::CheckDesc(const commsched_engine_desc_t& desc) {
   ENGINE_RETURN_IF_ERROR(CheckDevice(desc));
   ENGINE_RETURN_IF_ERROR(CheckDType("parameter_dtype", desc.parameter_dtype));
   ENGINE_RETURN_IF_ERROR(CheckDType("reduce_dtype", desc.reduce_dtype));
-  ENGINE_RETURN_IF_ERROR(CheckFinite("epsilon", desc.epsilon));
-  ENGINE_RETURN_IF_ERROR(CheckFinite("weight_decay", desc.weight_decay));
-  ENGINE_RETURN_IF_ERROR(CheckFinite("clip_norm", desc.clip_norm));
+  ENGINE_RETURN_IF_ERROR(CheckNotNegative("epsilon", desc.epsilon));
+  ENGINE_RETURN_IF_ERROR(CheckNotNegative("weight_decay", desc.weight_decay));
+  ENGINE_RETURN_IF_ERROR(CheckNotNegative("clip_norm", desc.clip_norm));
   return CheckNormOfGroup(desc);
 }
 
@@ -356,119 +342,6 @@ Status Engine::CheckRegistering() const {
   return FailedPrecondition(std::string("engine: it is already ") +
                             (built() ? "built" : "prepared") +
                             "; nothing can be added, and build is called once");
-}
-
-Status Engine::AddModule(const char* name, double forward_flops,
-                         double backward_flops, uint32_t* out_module) {
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  ENGINE_RETURN_IF_ERROR(CheckName("module", name));
-  ENGINE_RETURN_IF_ERROR(CheckFinite("forward_flops", forward_flops));
-  ENGINE_RETURN_IF_ERROR(CheckFinite("backward_flops", backward_flops));
-  if (!module_names_.insert(name).second) {
-    return Status(
-        COMMSCHED_ALREADY_EXISTS,
-        std::string("engine: another module is called '") + name + "'");
-  }
-  *out_module = static_cast<uint32_t>(modules_.size());
-  modules_.push_back({name, forward_flops, backward_flops, {}, {}});
-  return Status();
-}
-
-Status Engine::AddParameter(uint32_t module, const char* name,
-                            const uint64_t* dims, uint32_t num_dims,
-                            uint32_t* out_parameter) {
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  ENGINE_RETURN_IF_ERROR(CheckName("parameter", name));
-  if (module >= modules_.size()) {
-    return Status(COMMSCHED_NOT_FOUND,
-                  std::string("engine: parameter '") + name + "' in module " +
-                      std::to_string(module) + "; there are " +
-                      std::to_string(modules_.size()));
-  }
-  if (num_dims == 0) {
-    return InvalidArgument(std::string("engine: parameter '") + name +
-                           "' has no dimensions");
-  }
-  uint64_t total = layout_.num_elements;
-  uint64_t count = 1;
-  for (uint32_t i = 0; i < num_dims; ++i) {
-    if (dims[i] == 0) {
-      return InvalidArgument(std::string("engine: parameter '") + name +
-                             "': dimension " + std::to_string(i) + " is 0");
-    }
-    if (dims[i] > (kMaxElements - total) / count) {
-      return Status(COMMSCHED_OUT_OF_RANGE,
-                    std::string("engine: with parameter '") + name +
-                        "' the model has more than 2^40 elements");
-    }
-    count *= dims[i];
-  }
-  if (!parameter_names_.insert(name).second) {
-    return Status(
-        COMMSCHED_ALREADY_EXISTS,
-        std::string("engine: another parameter is called '") + name + "'");
-  }
-  *out_parameter = static_cast<uint32_t>(parameters_.size());
-  modules_[module].used.push_back(*out_parameter);
-  parameters_.push_back(
-      {name, count, num_dims, module, {dims, dims + num_dims}});
-  layout_.num_elements = total + count;
-  return Status();
-}
-
-Status Engine::CheckModuleId(uint32_t module) const {
-  if (module < modules_.size()) return Status();
-  return Status(COMMSCHED_NOT_FOUND,
-                "engine: module " + std::to_string(module) + "; there are " +
-                    std::to_string(modules_.size()));
-}
-
-Status Engine::CheckParameterId(uint32_t parameter) const {
-  if (parameter < parameters_.size()) return Status();
-  return Status(COMMSCHED_NOT_FOUND,
-                "engine: parameter " + std::to_string(parameter) +
-                    "; there are " + std::to_string(parameters_.size()));
-}
-
-Status Engine::UseParameter(uint32_t module, uint32_t parameter) {
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
-  ENGINE_RETURN_IF_ERROR(CheckModuleId(module));
-  Module& user = modules_[module];
-  const Parameter& used = parameters_[parameter];
-  if (std::find(user.used.begin(), user.used.end(), parameter) !=
-      user.used.end()) {
-    return Status(COMMSCHED_ALREADY_EXISTS, "engine: module '" + user.name +
-                                                "' uses parameter '" +
-                                                used.name + "' already");
-  }
-  if (used.module > module) {
-    return InvalidArgument(
-        "engine: module '" + user.name + "' would use parameter '" + used.name +
-        "', which the later module '" + modules_[used.module].name + "' owns");
-  }
-  user.used.push_back(parameter);
-  return Status();
-}
-
-Status Engine::Recompute(uint32_t first, uint32_t last) {
-  ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  ENGINE_RETURN_IF_ERROR(CheckModuleId(first));
-  ENGINE_RETURN_IF_ERROR(CheckModuleId(last));
-  if (first > last) {
-    return InvalidArgument("engine: recompute from module " +
-                           std::to_string(first) + " to " +
-                           std::to_string(last) + ", which comes before it");
-  }
-  for (uint32_t m = first; m <= last; ++m) {
-    if (modules_[m].segment == 0) continue;
-    return Status(COMMSCHED_ALREADY_EXISTS,
-                  "engine: module '" + modules_[m].name +
-                      "' is recomputed with others already");
-  }
-  ++num_segments_;
-  for (uint32_t m = first; m <= last; ++m) modules_[m].segment = num_segments_;
-  return Status();
 }
 
 }  // namespace commsched::engine

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "commsched/graph.h"
+#include "engine/model/graph_writer.h"
+#include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
-#include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/residency.h"
-#include "layout.h"
-#include "module_steps.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,10 +16,13 @@
 #include "checkpoint.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
+#include "engine/model/graph_writer.h"
+#include "engine/model/model.h"
+#include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
 #include "engine/run/cursor.h"
 #include "engine/state/memory.h"
-#include "engine/step_plan/graph_writer.h"
+#include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
@@ -28,8 +30,6 @@
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
 #include "forward_graph.h"
-#include "layout.h"
-#include "module_steps.h"
 #include "offload.h"
 #include "order_recording.h"
 #include "snapshot.h"
@@ -56,22 +56,12 @@ class Engine {
   static Status TablesOf(const commsched_engine_desc_t& desc,
                          DeviceTables* out_tables);
 
-  // Registration.
-  Status AddModule(const char* name, double forward_flops,
-                   double backward_flops, uint32_t* out_module);
-  Status AddParameter(uint32_t module, const char* name, const uint64_t* dims,
-                      uint32_t num_dims, uint32_t* out_parameter);
-  Status UseParameter(uint32_t module, uint32_t parameter);
-  // Within modules (module_ops.cc).
-  Status AddGroup(const char* name, commsched_group_t* group,
-                  uint32_t* out_group);
-  Status AddActivation(const commsched_activation_desc_t& desc,
-                       uint32_t* out_activation);
-  Status AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
-               uint32_t* out_op);
-  Status AddCollective(uint32_t module,
-                       const commsched_module_collective_desc_t& desc);
-  Status Recompute(uint32_t first, uint32_t last);
+  // Registration: `add` is given the model, unless it is too late.
+  template <typename Add>
+  Status Register(Add&& add) {
+    ENGINE_RETURN_IF_ERROR(CheckRegistering());
+    return add(model_);
+  }
   Status RecordOrder();
   Status Prepare();
   Status Build();
@@ -128,7 +118,9 @@ class Engine {
   }
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
-  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<Parameter>& parameters() const {
+    return model_.parameters();
+  }
   uint64_t steps() const { return step_offset_ + steps_done_; }
   uint64_t zero_stage() const { return spec_.zero_stage; }
   uint64_t world() const { return static_cast<uint64_t>(spec_.world); }
@@ -235,25 +227,10 @@ class Engine {
   };
   using GroupHandle = std::unique_ptr<commsched_group_t, GroupDelete>;
 
-  // An op that was added to a module.
-  struct AddedOp {
-    uint32_t module = 0;
-    bool backward = false;
-    uint32_t index = 0;  // Among the ops of this direction.
-  };
-
   // build.cc
   Status CheckRegistering() const;
-  Status CheckModuleId(uint32_t module) const;
-  Status CheckParameterId(uint32_t parameter) const;
 
   // module_ops.cc
-  Status StartProbe();
-  Status CheckUses(uint32_t module, const std::string& what,
-                   const std::vector<uint32_t>& parameters) const;
-  Status CheckStep(uint32_t module, const char* name, uint32_t backward);
-  Status AddStep(uint32_t module, bool backward, ModuleStep step);
-  std::string StepPrefix(bool backward, uint32_t module) const;
   std::string OpCall(const char* which, uint32_t op,
                      uint32_t micro_batch) const;
   std::string ExpectedOpCall() const;
@@ -504,14 +481,7 @@ class Engine {
   ContextHandle context_;  // The engine's own, for as long as it lives.
   GroupHandle group_;
   std::string values_name_;  // Of the comparison of values; empty before Build.
-  std::vector<Module> modules_;
-  uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
-  std::vector<Parameter> parameters_;
-  std::unordered_set<std::string> module_names_;
-  std::unordered_set<std::string> parameter_names_;
-  Exchanges exchanges_;
-  std::vector<AddedOp> added_ops_;
-  GraphWriter probe_;  // Of what modules exchange, alone.
+  Model model_;
   Layout layout_;
   Sequence sequence_;
   StepGraph graph_;
@@ -558,10 +528,10 @@ class Engine {
   bool drained_ = true;
   bool evaluating_ = false;
   Cursor step_cursor_;
-  Cursor forward_cursor_;  // Of an evaluation.
-  uint64_t inner_ = 0;     // In pass_ops().inner.
+  Cursor forward_cursor_;              // Of an evaluation.
+  uint64_t inner_ = 0;                 // In pass_ops().inner.
   commsched_op_id_t open_op_ = kNoId;  // Had its before, and not its after.
-  uint64_t steps_begun_ = 0;  // Counts the current one.
+  uint64_t steps_begun_ = 0;           // Counts the current one.
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   Lineage lineage_;

@@ -10,6 +10,7 @@ namespace engine = commsched::engine;
 using engine::AtBoundary;
 using engine::CheckStructSize;
 using engine::CopyIn;
+using engine::Model;
 using engine::NotNull;
 using engine::Status;
 
@@ -88,8 +89,9 @@ commsched_status_t commsched_engine_add_module(
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_module, "out_module"));
-    return engine->engine.AddModule(name, forward_flops, backward_flops,
-                                    out_module);
+    return engine->engine.Register([&](Model& model) {
+      return model.AddModule(name, forward_flops, backward_flops, out_module);
+    });
   });
 }
 
@@ -101,8 +103,9 @@ commsched_status_t commsched_engine_add_parameter(
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
     ENGINE_RETURN_IF_ERROR(NotNull(dims, "dims"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_parameter, "out_parameter"));
-    return engine->engine.AddParameter(module, name, dims, num_dims,
-                                       out_parameter);
+    return engine->engine.Register([&](Model& model) {
+      return model.AddParameter(module, name, dims, num_dims, out_parameter);
+    });
   });
 }
 
@@ -111,7 +114,8 @@ commsched_status_t commsched_engine_use_parameter(
     commsched_parameter_id_t parameter) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.UseParameter(module, parameter);
+    return engine->engine.Register(
+        [&](Model& model) { return model.UseParameter(module, parameter); });
   });
 }
 
@@ -120,7 +124,8 @@ commsched_status_t commsched_engine_recompute(commsched_engine_t* engine,
                                               commsched_module_id_t last) {
   return AtBoundary([&] {
     ENGINE_RETURN_IF_ERROR(NotNull(engine, "engine"));
-    return engine->engine.Recompute(first, last);
+    return engine->engine.Register(
+        [&](Model& model) { return model.Recompute(first, last); });
   });
 }
 

@@ -5,6 +5,7 @@
 
 using commsched::engine::AtBoundary;
 using commsched::engine::CopyIn;
+using commsched::engine::Model;
 using commsched::engine::NotNull;
 
 commsched_status_t commsched_engine_add_group(commsched_engine_t* engine,
@@ -16,7 +17,8 @@ commsched_status_t commsched_engine_add_group(commsched_engine_t* engine,
     ENGINE_RETURN_IF_ERROR(NotNull(name, "name"));
     ENGINE_RETURN_IF_ERROR(NotNull(group, "group"));
     ENGINE_RETURN_IF_ERROR(NotNull(out_group, "out_group"));
-    return engine->engine.AddGroup(name, group, out_group);
+    return engine->engine.Register(
+        [&](Model& model) { return model.AddGroup(name, group, out_group); });
   });
 }
 
@@ -30,7 +32,9 @@ commsched_status_t commsched_engine_add_activation(
     commsched_activation_desc_t copy;
     ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
     ENGINE_RETURN_IF_ERROR(NotNull(copy.name, "desc.name"));
-    return engine->engine.AddActivation(copy, out_activation);
+    return engine->engine.Register([&](Model& model) {
+      return model.AddActivation(copy, out_activation);
+    });
   });
 }
 
@@ -43,7 +47,8 @@ commsched_status_t commsched_engine_add_op(
     ENGINE_RETURN_IF_ERROR(NotNull(out_op, "out_op"));
     commsched_module_op_desc_t copy;
     ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
-    return engine->engine.AddOp(module, copy, out_op);
+    return engine->engine.Register(
+        [&](Model& model) { return model.AddOp(module, copy, out_op); });
   });
 }
 
@@ -55,7 +60,8 @@ commsched_status_t commsched_engine_add_collective(
     ENGINE_RETURN_IF_ERROR(NotNull(desc, "desc"));
     commsched_module_collective_desc_t copy;
     ENGINE_RETURN_IF_ERROR(CopyIn(*desc, "desc", &copy));
-    return engine->engine.AddCollective(module, copy);
+    return engine->engine.Register(
+        [&](Model& model) { return model.AddCollective(module, copy); });
   });
 }
 

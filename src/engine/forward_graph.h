@@ -6,9 +6,9 @@
 
 #include "build_graph.h"
 #include "commsched/session.h"
-#include "engine/step_plan/graph_writer.h"
-#include "layout.h"
-#include "module_steps.h"
+#include "engine/model/graph_writer.h"
+#include "engine/model/module_steps.h"
+#include "engine/step_plan/layout.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -11,7 +11,7 @@
 #include "commsched/pool.h"
 #include "commsched/session.h"
 #include "engine/state/memory.h"
-#include "layout.h"
+#include "engine/step_plan/layout.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -193,8 +193,8 @@ std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
   const uint64_t blocks_per_shard = ShardCount(slot.bucket) / kBlockElements;
   uint64_t block = slot.offset / kBlockElements;
   const uint64_t end =
-      block +
-      (parameters_[parameter].count + kBlockElements - 1) / kBlockElements;
+      block + (model_.parameters()[parameter].count + kBlockElements - 1) /
+                  kBlockElements;
   std::vector<commsched_run_t> runs;
   while (block < end) {
     const uint64_t shard = block / blocks_per_shard;
@@ -223,7 +223,8 @@ Status Engine::Decide(const double* sums, uint64_t count) {
 }
 
 float Engine::DecayOf(uint32_t parameter) const {
-  return parameters_[parameter].num_dims >= 2 ? desc_.weight_decay : 0.0f;
+  return model_.parameters()[parameter].num_dims >= 2 ? desc_.weight_decay
+                                                      : 0.0f;
 }
 
 template <typename Args>

@@ -10,7 +10,7 @@
 #include "build_graph.h"
 #include "commsched/recording.h"
 #include "engine/state/memory.h"
-#include "layout.h"
+#include "engine/step_plan/layout.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "accumulation.h"
 #include "engine.h"
+#include "engine/step_plan/accumulation.h"
 #include "step_needs.h"
 
 namespace commsched::engine {
@@ -31,16 +31,16 @@ Status Engine::AllocateZeros(const std::string& what, uint64_t count,
 Status Engine::Prepare() {
   if (phase_ == Phase::kPrepared) return OutOfOrder("prepare");
   ENGINE_RETURN_IF_ERROR(CheckRegistering());
-  if (parameters_.empty()) {
+  if (model_.parameters().empty()) {
     return FailedPrecondition("engine: no parameters were added before build");
   }
-  layout_ = BuildLayout(modules_, parameters_,
+  layout_ = BuildLayout(model_.modules(), model_.parameters(),
                         {.bucket_bytes = desc_.bucket_bytes,
                          .num_shards = static_cast<uint64_t>(spec_.world),
                          .edge_bytes = desc_.edge_bucket_bytes,
                          .persist_bytes = desc_.persist_below});
   if (recording_) ENGINE_RETURN_IF_ERROR(CheckCanRecord());
-  sequence_ = RegisteredSequence(modules_.size());
+  sequence_ = RegisteredSequence(model_.modules().size());
   ChooseAccumulating();
   if (spec_.offloads) {
     ENGINE_RETURN_IF_ERROR(
@@ -178,7 +178,7 @@ Status Engine::Allocate() {
       if (count == 0) continue;
       ENGINE_RETURN_IF_ERROR(AllocateZeros(what, count / sizeof(float), array));
     }
-    memory.segments = ShardSegments(layout_, parameters_, b,
+    memory.segments = ShardSegments(layout_, model_.parameters(), b,
                                     spec_.zero_stage == 0 ? 0 : group_rank_,
                                     spec_.num_shards());
   }
@@ -225,7 +225,7 @@ Status Engine::AllocateNorm() {
     return norm_sums_.Init(allocator_, kernels_, {{{0, graph_.local_blocks}}});
   }
   std::vector<std::vector<commsched_run_t>> parts;
-  for (uint32_t p = 0; p < parameters_.size(); ++p) {
+  for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
     parts.push_back(BlocksOf(p));
   }
   ENGINE_RETURN_IF_ERROR(norm_sums_.Init(allocator_, kernels_, parts));
@@ -243,9 +243,7 @@ Status Engine::AllocateNorm() {
 // ---- The plan ---------------------------------------------------------------
 
 std::vector<Pass> Engine::Order() const {
-  std::vector<uint32_t> segments;
-  for (const Module& module : modules_) segments.push_back(module.segment);
-  return PassOrder(sequence_, segments, spec_.micro_batches);
+  return PassOrder(sequence_, model_.Segments(), spec_.micro_batches);
 }
 
 // Planning takes about 1 KiB for each.
@@ -262,8 +260,9 @@ Status Engine::CheckNumPasses() const {
 }
 
 Status Engine::TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes) {
-  ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, modules_, exchanges_, layout_,
-                                        Order(), stays, &graph_));
+  ENGINE_RETURN_IF_ERROR(BuildStepGraph(spec_, model_.modules(),
+                                        model_.exchanges(), layout_, Order(),
+                                        stays, &graph_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = arena_bytes;
   commsched_plan_t* plan = nullptr;
@@ -364,7 +363,7 @@ Status Engine::CheckLiveLimit(uint64_t limit) const {
   std::string message =
       "engine: " + NameOf(limit) +
       " is too small: " + (pass.backward ? "backward" : "forward") +
-      " of module '" + modules_[pass.module].name + "' needs " +
+      " of module '" + model_.modules()[pass.module].name + "' needs " +
       std::to_string(least) + ": " +
       std::to_string(least - needs.other_bytes[largest]) +
       " of gathered parameter buckets and " +

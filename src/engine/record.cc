@@ -13,7 +13,7 @@
 namespace commsched::engine {
 
 Status Engine::CheckCanRecord() const {
-  for (const Module& module : modules_) {
+  for (const Module& module : model_.modules()) {
     if (module.steps[0].empty() && module.steps[1].empty()) continue;
     return FailedPrecondition(
         "engine: the order of modules cannot be recorded, since module '" +
@@ -90,7 +90,7 @@ std::string Engine::ExpectedRecordedCall() const {
 }
 
 Status Engine::RecordForward(uint32_t module) {
-  if (phase_ != Phase::kBetweenModules || module >= modules_.size()) {
+  if (phase_ != Phase::kBetweenModules || module >= model_.modules().size()) {
     return OutOfOrder(ModuleCall(/*backward=*/false, "begin", module, 0));
   }
   ENGINE_RETURN_IF_ERROR(SessionFailure());
@@ -132,9 +132,10 @@ bool Engine::EndsRecordedForward(bool backward, uint32_t module,
 // then run twice, since no backward comes between.
 size_t Engine::RecomputedAtEnd() const {
   size_t begin = recorded_.size();
-  const uint32_t segment = begin == 0 ? 0 : modules_[recorded_.back()].segment;
+  const uint32_t segment =
+      begin == 0 ? 0 : model_.modules()[recorded_.back()].segment;
   while (segment > 0 && begin > 0 &&
-         modules_[recorded_[begin - 1]].segment == segment) {
+         model_.modules()[recorded_[begin - 1]].segment == segment) {
     --begin;
   }
   const size_t count = (recorded_.size() - begin) / 2;
@@ -149,13 +150,14 @@ Status Engine::FindSequence(Sequence* out_sequence,
                             std::vector<uint8_t>* out_left_out) const {
   Sequence sequence = recorded_;
   std::vector<uint8_t> left_out(sequence.size(), 0);
-  for (uint32_t m = 0; m < modules_.size(); ++m) {
+  for (uint32_t m = 0; m < model_.modules().size(); ++m) {
     if (std::find(sequence.begin(), sequence.end(), m) != sequence.end()) {
       continue;
     }
     if (desc_.allow_skipped_modules == 0) {
       return FailedPrecondition(
-          "engine: module " + std::to_string(m) + " '" + modules_[m].name +
+          "engine: module " + std::to_string(m) + " '" +
+          model_.modules()[m].name +
           "' was not begun in the forward that records the order; "
           "allow_skipped_modules is 0");
     }

@@ -18,7 +18,7 @@ std::vector<SavedPiece> Engine::SavedPieces() const {
 std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
   std::vector<SavedPiece> pieces;
   for (const Segment& segment :
-       ShardSegments(layout_, parameters_, bucket, rank(), world())) {
+       ShardSegments(layout_, model_.parameters(), bucket, rank(), world())) {
     pieces.push_back(
         {.parameter = segment.parameter,
          .begin = segment.in_bucket - layout_.slots[segment.parameter].offset,
@@ -39,7 +39,7 @@ SavedPiece Engine::SavedPieceOf(uint32_t parameter) const {
 
 Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
                            uint64_t* out_count) const {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   ENGINE_RETURN_IF_ERROR(CheckBuilt("master_range"));
   const SavedPiece piece = SavedPieceOf(parameter);
   *out_offset = piece.begin;
@@ -49,14 +49,14 @@ Status Engine::MasterRange(uint32_t parameter, uint64_t* out_offset,
 
 Status Engine::GetMasterRange(uint32_t parameter, float* out_values,
                               uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   ENGINE_RETURN_IF_ERROR(CheckBuilt("get_master_range"));
   ENGINE_RETURN_IF_ERROR(CheckDrained("get_master_range"));
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   const SavedPiece piece = SavedPieceOf(parameter);
   if (count != piece.count) {
     return InvalidArgument(
-        "engine: get_master_range of '" + parameters_[parameter].name +
+        "engine: get_master_range of '" + model_.parameters()[parameter].name +
         "' with " + std::to_string(count) + " elements; this rank keeps " +
         std::to_string(piece.count));
   }
@@ -115,7 +115,7 @@ Status Engine::CheckTensors(const Checkpoint& checkpoint,
   const std::vector<CheckpointIndex::Tensor>& saved =
       checkpoint.index().tensors;
   std::vector<size_t> tensors;
-  for (const Parameter& parameter : parameters_) {
+  for (const Parameter& parameter : model_.parameters()) {
     const int64_t found = checkpoint.Find(parameter.name);
     if (found < 0) {
       return InvalidArgument("engine: the checkpoint has no tensor '" +
@@ -140,7 +140,7 @@ Status Engine::CheckTensors(const Checkpoint& checkpoint,
     return Status();
   }
   for (const CheckpointIndex::Tensor& tensor : saved) {
-    if (parameter_names_.count(tensor.name) != 0) continue;
+    if (model_.HasParameter(tensor.name)) continue;
     return InvalidArgument("engine: tensor '" + tensor.name +
                            "' of the checkpoint is no parameter of the model");
   }
@@ -193,7 +193,7 @@ std::vector<Engine::Target> Engine::Targets(
       targets.push_back({.range = {.tensor = tensors[p],
                                    .kind = StateKind::kValue,
                                    .begin = 0,
-                                   .count = parameters_[p].count},
+                                   .count = model_.parameters()[p].count},
                          .parameter = p});
     }
   }

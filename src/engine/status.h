@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_ENGINE_STATUS_H_
 #define COMMSCHED_SRC_ENGINE_STATUS_H_
 
+#include <cmath>
 #include <exception>
 #include <new>
 #include <string>
@@ -52,6 +53,13 @@ class LastErrorKeeper {
 
 inline Status InvalidArgument(std::string message) {
   return Status(COMMSCHED_INVALID_ARGUMENT, std::move(message));
+}
+
+// For a number of the caller's.
+inline Status CheckNotNegative(const char* field, double value) {
+  if (std::isfinite(value) && value >= 0) return Status();
+  return InvalidArgument(std::string("engine: ") + field + " is " +
+                         std::to_string(value) + "; it must be 0 or more");
 }
 
 inline Status FailedPrecondition(std::string message) {

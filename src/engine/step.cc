@@ -25,7 +25,7 @@ std::string Engine::ModuleCall(bool backward, const char* which,
   return CallText(
       which,
       {.module = module, .micro_batch = micro_batch, .backward = backward},
-      module < modules_.size() ? modules_[module].name : "");
+      module < model_.modules().size() ? model_.modules()[module].name : "");
 }
 
 std::string Engine::ExpectedCall() const {
@@ -81,7 +81,8 @@ Status Engine::OutOfOrder(const std::string& call, const char* advice) const {
 // What helps where the order of modules has changed for good, if the call can
 // be part of an order, and that can be recorded.
 const char* Engine::AdviceOnOrder(uint32_t module, uint32_t micro_batch) const {
-  if (module >= modules_.size() || micro_batch > cursor().passes().back().micro_batch ||
+  if (module >= model_.modules().size() ||
+      micro_batch > cursor().passes().back().micro_batch ||
       !CheckCanRecord().ok()) {
     return "";
   }
@@ -147,7 +148,7 @@ Status Engine::CheckVersion(const Pass& pass, uint32_t bucket,
   if (version == expected) return Status();
   return FailedPrecondition(
       "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
-      modules_[pass.module].name + "' holds the values after " +
+      model_.modules()[pass.module].name + "' holds the values after " +
       std::to_string(version) + " steps; " +
       (pass.backward ? "backward" : "forward") + " needs those after " +
       std::to_string(expected));

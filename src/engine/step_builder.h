@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "build_graph.h"
-#include "engine/step_plan/graph_writer.h"
+#include "engine/model/graph_writer.h"
+#include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
-#include "layout.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "build_graph.h"
+#include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
-#include "layout.h"
 
 namespace commsched::engine {
 

@@ -96,10 +96,10 @@ Status Engine::CheckSkippedSteps(uint64_t step) {
 // device is at sums of a later step by now.
 std::string Engine::FirstNonFinite() const {
   if (spec_.reduces_norm() || on_device_) return "";
-  for (uint32_t p = 0; p < parameters_.size(); ++p) {
+  for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
     if (std::isfinite(part_sums_.data()[p])) continue;
-    return "; in the last one that of parameter '" + parameters_[p].name +
-           "' was not";
+    return "; in the last one that of parameter '" +
+           model_.parameters()[p].name + "' was not";
   }
   return "";
 }

@@ -65,7 +65,7 @@ Status Engine::EvaluationEnd() {
     ENGINE_RETURN_IF_ERROR(
         Status::FromCall(commsched_session_step_end(forward_session_.get()),
                          "ending an evaluation"));
-    if (!exchanges_.empty()) {
+    if (!model_.exchanges().empty()) {
       ENGINE_RETURN_IF_ERROR(
           Status::FromCall(commsched_session_drain(forward_session_.get()),
                            "draining an evaluation"));
@@ -98,7 +98,7 @@ Status Engine::CheckDrained(const char* call) const {
 
 Status Engine::CheckCount(const char* call, uint32_t parameter,
                           uint64_t count) const {
-  const Parameter& p = parameters_[parameter];
+  const Parameter& p = model_.parameters()[parameter];
   if (count == p.count) return Status();
   return InvalidArgument(std::string("engine: ") + call + " of '" + p.name +
                          "' with " + std::to_string(count) +
@@ -192,11 +192,11 @@ Status Engine::OnHost(const void* bytes, uint64_t count,
 
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
                               uint64_t* out_count) const {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (!built()) return OutOfOrder("parameter_range");
   const Slot& slot = layout_.slots[parameter];
   uint64_t offset = 0;
-  uint64_t count = parameters_[parameter].count;
+  uint64_t count = model_.parameters()[parameter].count;
   if (gathered(slot.bucket)) {
     count = 0;
     for (const Segment& segment : memory_[slot.bucket].segments) {
@@ -212,7 +212,7 @@ Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
 
 Status Engine::SetParameter(uint32_t parameter, const float* values,
                             uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   ENGINE_RETURN_IF_ERROR(CheckDrained("set_parameter"));
   ENGINE_RETURN_IF_ERROR(CheckCount("set_parameter", parameter, count));
   return SetParameterRange(parameter, 0, values, count);
@@ -220,9 +220,9 @@ Status Engine::SetParameter(uint32_t parameter, const float* values,
 
 Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                                  const float* values, uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   ENGINE_RETURN_IF_ERROR(CheckDrained("set_parameter_range"));
-  const Parameter& p = parameters_[parameter];
+  const Parameter& p = model_.parameters()[parameter];
   if (offset > p.count || count > p.count - offset) {
     return InvalidArgument("engine: set_parameter_range of '" + p.name + "', " +
                            std::to_string(count) + " elements from " +
@@ -241,18 +241,19 @@ Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
   return FailedPrecondition(
-      std::string("engine: ") + call + " of '" + parameters_[parameter].name +
+      std::string("engine: ") + call + " of '" +
+      model_.parameters()[parameter].name +
       "', which no rank has as a whole; expected evaluation_begin, and then " +
-      ModuleCall(/*backward=*/false, "begin", parameters_[parameter].module,
-                 0));
+      ModuleCall(/*backward=*/false, "begin",
+                 model_.parameters()[parameter].module, 0));
 }
 
 Status Engine::GetParameter(uint32_t parameter, float* out_values,
                             uint64_t count) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (built()) {
     const std::string call =
-        "get_parameter of '" + parameters_[parameter].name + "'";
+        "get_parameter of '" + model_.parameters()[parameter].name + "'";
     const uint32_t bucket = layout_.slots[parameter].bucket;
     const BucketIds& ids = graph_.buckets[bucket];
     ENGINE_RETURN_IF_ERROR(
@@ -270,7 +271,7 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
 
 Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
                                 void** out_gradient) {
-  ENGINE_RETURN_IF_ERROR(CheckParameterId(parameter));
+  ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (!built()) return OutOfOrder("parameter_address");
   const Slot& slot = layout_.slots[parameter];
   std::byte* gradients = memory_[slot.bucket].all_gradients;

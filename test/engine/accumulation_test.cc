@@ -1,4 +1,4 @@
-#include "engine/accumulation.h"
+#include "engine/step_plan/accumulation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/layout.h"
+#include "engine/step_plan/layout.h"
 
 namespace commsched::engine {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/layout.h"
+#include "engine/step_plan/layout.h"
 #include "kernels/bodies.h"
 
 namespace commsched::engine {

@@ -1,4 +1,4 @@
-#include "engine/layout.h"
+#include "engine/step_plan/layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -61,7 +61,7 @@ class LayersTest(PlantedTree):
         self.assertFalse(self.refused("src/capi/a.cc", "commsched/plan.h"))
         self.assertFalse(self.refused("src/comm/a.cc", "commsched/plugin.h"))
         self.assertFalse(self.refused("test/plan/a.cc", "exec/window.h"))
-        self.assertFalse(self.refused("src/engine/a.cc", "engine/layout.h"))
+        self.assertFalse(self.refused("src/engine/a.cc", "engine/step_plan/layout.h"))
 
     def test_back_arrows_are_refused(self):
         self.assertTrue(self.refused("src/graph/a.cc", "plan/plan.h"))

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "commsched/graph.h"
-#include "engine/step_plan/graph_writer.h"
+#include "engine/model/graph_writer.h"
 
 namespace commsched::engine {
 

@@ -1,4 +1,4 @@
-#include "accumulation.h"
+#include "engine/step_plan/accumulation.h"
 
 #include <algorithm>
 #include <numeric>

@@ -8,8 +8,8 @@
 
 #include "commsched/engine_ops.h"
 #include "commsched/session.h"
-#include "engine/step_plan/graph_writer.h"
-#include "status.h"
+#include "engine/model/graph_writer.h"
+#include "engine/status.h"
 
 namespace commsched::engine {
 

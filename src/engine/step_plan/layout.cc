@@ -1,4 +1,4 @@
-#include "layout.h"
+#include "engine/step_plan/layout.h"
 
 #include <algorithm>
 #include <numeric>

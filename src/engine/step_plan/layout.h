@@ -1,37 +1,17 @@
 #ifndef COMMSCHED_SRC_ENGINE_LAYOUT_H_
 #define COMMSCHED_SRC_ENGINE_LAYOUT_H_
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "module_steps.h"
+#include "engine/model/model.h"
 
 namespace commsched::engine {
 
 // Parameters start at, and shards are, multiples of this many elements, so
 // that no block of a norm is cut by the end of a shard or spans two parameters.
 inline constexpr uint64_t kBlockElements = 256;
-
-// As registered.
-struct Parameter {
-  std::string name;
-  uint64_t count = 0;               // Elements, row-major.
-  uint32_t num_dims = 0;            // Two or more: decayed.
-  uint32_t module = 0;              // The owner.
-  std::vector<uint64_t> dims = {};  // Of checkpoints.
-};
-
-struct Module {
-  std::string name;
-  double forward_flops = 0;
-  double backward_flops = 0;
-  std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
-  // Of the forward and of the backward.
-  std::array<std::vector<ModuleStep>, 2> steps = {};
-  uint32_t segment = 0;  // Of modules whose forwards run again; 0: of none.
-};
 
 // Where a parameter lies.
 struct Slot {

@@ -1,4 +1,4 @@
-#include "engine/step_plan/graph_writer.h"
+#include "engine/model/graph_writer.h"
 
 namespace commsched::engine {
 

@@ -1,4 +1,4 @@
-#include "module_steps.h"
+#include "engine/model/module_steps.h"
 
 #include <utility>
 

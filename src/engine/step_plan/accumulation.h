@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "layout.h"
+#include "engine/step_plan/layout.h"
 
 namespace commsched::engine {
 

@@ -1,0 +1,109 @@
+#ifndef COMMSCHED_SRC_ENGINE_MODEL_MODEL_H_
+#define COMMSCHED_SRC_ENGINE_MODEL_MODEL_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "commsched/engine_ops.h"
+#include "engine/model/graph_writer.h"
+#include "engine/model/module_steps.h"
+#include "engine/status.h"
+
+namespace commsched::engine {
+
+struct Parameter {
+  std::string name;
+  uint64_t count = 0;               // Elements, row-major.
+  uint32_t num_dims = 0;            // Two or more: decayed.
+  uint32_t module = 0;              // The owner.
+  std::vector<uint64_t> dims = {};  // Of checkpoints.
+};
+
+struct Module {
+  std::string name;
+  double forward_flops = 0;
+  double backward_flops = 0;
+  std::vector<uint32_t> used;  // Parameter ids: owned, then tied.
+  // Of the forward and of the backward.
+  std::array<std::vector<ModuleStep>, 2> steps = {};
+  uint32_t segment = 0;  // Of modules whose forwards run again; 0: of none.
+};
+
+// An op that was added to a module.
+struct AddedOp {
+  uint32_t module = 0;
+  bool backward = false;
+  uint32_t index = 0;  // Among the ops of this direction.
+};
+
+// What is trained, as it is registered: modules, their parameters, and what
+// they do and exchange within themselves. Pure data: it has no memory of
+// parameters and meets nobody. What a call refuses changes nothing.
+//
+// Thread-compatible.
+class Model {
+ public:
+  // `group_size`: of the ranks that train it together.
+  explicit Model(int32_t group_size) : group_size_(group_size) {}
+
+  Status AddModule(const char* name, double forward_flops,
+                   double backward_flops, uint32_t* out_module);
+  Status AddParameter(uint32_t module, const char* name, const uint64_t* dims,
+                      uint32_t num_dims, uint32_t* out_parameter);
+  // A module uses the parameter of an earlier one, too.
+  Status UseParameter(uint32_t module, uint32_t parameter);
+  // The forwards of modules `first` to `last` run again within backward.
+  Status Recompute(uint32_t first, uint32_t last);
+
+  // Within modules.
+  Status AddGroup(const char* name, commsched_group_t* group,
+                  uint32_t* out_group);
+  Status AddActivation(const commsched_activation_desc_t& desc,
+                       uint32_t* out_activation);
+  Status AddOp(uint32_t module, const commsched_module_op_desc_t& desc,
+               uint32_t* out_op);
+  Status AddCollective(uint32_t module,
+                       const commsched_module_collective_desc_t& desc);
+
+  const std::vector<Module>& modules() const { return modules_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Exchanges& exchanges() const { return exchanges_; }
+  const std::vector<AddedOp>& ops() const { return ops_; }
+
+  Status CheckParameter(uint32_t parameter) const;
+  bool HasParameter(const std::string& name) const {
+    return parameter_names_.count(name) != 0;
+  }
+  std::vector<std::string> ModuleNames() const;
+  std::vector<uint32_t> Segments() const;  // By module.
+  // "op 3 'forward.block.q'"
+  std::string TextOfOp(uint32_t op) const;
+
+ private:
+  Status CheckModule(uint32_t module) const;
+  // Names in messages.
+  std::string PrefixOfStep(bool backward, uint32_t module) const;
+  Status CheckUses(uint32_t module, const std::string& what,
+                   const std::vector<uint32_t>& parameters) const;
+  Status CheckStep(uint32_t module, const char* name, uint32_t backward);
+  Status StartProbe();
+  Status AddStep(uint32_t module, bool backward, ModuleStep step);
+
+  const int32_t group_size_;
+  std::vector<Module> modules_;
+  uint32_t num_segments_ = 0;  // Of modules whose forwards run again.
+  std::vector<Parameter> parameters_;
+  uint64_t num_elements_ = 0;
+  std::unordered_set<std::string> module_names_;
+  std::unordered_set<std::string> parameter_names_;
+  Exchanges exchanges_;
+  std::vector<AddedOp> ops_;
+  GraphWriter probe_;  // Of what modules exchange, alone.
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_MODEL_MODEL_H_
