@@ -164,7 +164,8 @@ function(commsched_engine_library)
   commsched_compile_alone(${folder}/tables/kernels.cc)
   set(internals checkpoint.cc checkpoint_index.cc checkpoint_part.cc files.cc
                 json_text.cc safetensors.cc session_watch.cc model/passes.cc
-                run/cursor.cc step_plan/accumulation.cc step_plan/layout.cc
+                run/cursor.cc step_plan/accumulation.cc
+                step_plan/bucket_buffers.cc step_plan/layout.cc
                 step_plan/residency.cc tables/kernels.cc update/loss_scale.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   list(REMOVE_ITEM sources ${internals})

@@ -51,15 +51,11 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
     binding.bytes = memory.bytes();
     bindings.push_back(binding);
   };
-  for (size_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < memory_.size(); ++b) {
     const BucketIds& ids = graph_.buckets[b];
-    add(ids.parameters, memory_[b].parameters);
-    add(ids.parameter_shard, memory_[b].parameters);
-    add(ids.masters, memory_[b].masters);
-    add(ids.gradients.front(), memory_[b].gradients);
-    add(ids.shard, memory_[b].shard);
-    add(ids.summand, memory_[b].summand);
-    add(ids.state, memory_[b].state);
+    for (const BucketBuffer& row : BuffersOf(b)) {
+      add(ids.of(row.kind), memory_[b].of(row.kind));
+    }
   }
   for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
     add(graph_.staging[slot], offload_->slot(slot));
@@ -124,32 +120,30 @@ void Engine::BindBuckets() {
             : group_rank_ * (layout_.buckets[b].count / spec_.num_shards());
     BindParameters(b, shard_begin);
     if (!spec_.owned_gradients()) {
-      memory.all_gradients = memory.gradients.data();
-      memory.my_gradients = memory.gradients.data() +
+      memory.all_gradients = memory.of(BufferKind::kGradients).data();
+      memory.my_gradients = memory.all_gradients +
                             shard_begin * SizeOf(spec_.precision.parameters);
     } else {
       memory.all_gradients = nullptr;
     }
     memory.my_summand = memory.my_gradients;
-    if (memory.summand.data() != nullptr) {
-      memory.my_summand = memory.summand.data();
-    }
-    if (memory.shard.data() != nullptr) {
-      memory.my_gradients = memory.shard.data();
-    }
+    const std::byte* const summand = memory.of(BufferKind::kSummand).data();
+    if (summand != nullptr) memory.my_summand = summand;
+    const std::byte* const shard = memory.of(BufferKind::kShard).data();
+    if (shard != nullptr) memory.my_gradients = shard;
   }
 }
 
 void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
   BucketMemory& memory = memory_[bucket];
-  memory.my_state = memory.state.data();
-  std::byte* mine = memory.parameters.data();
+  memory.my_state = memory.floats(BufferKind::kState);
+  std::byte* mine = memory.of(BufferKind::kParameters).data();
   if (!gathered(bucket)) {
     memory.all_parameters = mine;
     mine += shard_begin * SizeOf(spec_.precision.parameters);
   }
   if (spec_.has_masters()) {
-    memory.my_masters = memory.masters.data();
+    memory.my_masters = memory.floats(BufferKind::kMasters);
     memory.my_copy = mine;
   } else {
     memory.my_masters = reinterpret_cast<float*>(mine);
@@ -180,8 +174,9 @@ Status Engine::BindPasses() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (!spec_.owned_gradients() || short_lived_gradients(b)) continue;
     const BucketIds& ids = graph_.buckets[b];
-    ENGINE_RETURN_IF_ERROR(ArenaAddress(
-        ids.first_backward, ids.gradients.front(), &memory_[b].all_gradients));
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(ids.first_backward,
+                                        ids.of(BufferKind::kGradients),
+                                        &memory_[b].all_gradients));
   }
   addresses_.clear();
   for (size_t p = 0; p < graph_.passes.size(); ++p) {
@@ -233,8 +228,8 @@ Status Engine::PrepareEvaluation() {
                                         &memory.gathered.emplace_back()));
   }
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    memory.shards.push_back(gathered(b) ? memory_[b].parameters.data()
-                                        : nullptr);
+    memory.shards.push_back(
+        gathered(b) ? memory_[b].of(BufferKind::kParameters).data() : nullptr);
   }
   ENGINE_RETURN_IF_ERROR(
       BuildForwardGraph(spec_, model_.modules(), model_.exchanges(), layout_,
@@ -266,10 +261,14 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   if (spec_.zero_stage != 3) info.gradient_bytes = plan_info.arena_bytes;
   info.num_ops = num_ops_;
   for (const BucketMemory& memory : memory_) {
-    info.parameter_bytes += memory.parameters.bytes();
-    info.gradient_bytes += memory.gradients.bytes() + memory.shard.bytes() +
-                           memory.summand.bytes();
-    info.optimizer_bytes += memory.state.bytes() + memory.masters.bytes();
+    info.parameter_bytes += memory.of(BufferKind::kParameters).bytes();
+    for (const BufferKind kind :
+         {BufferKind::kGradients, BufferKind::kShard, BufferKind::kSummand}) {
+      info.gradient_bytes += memory.of(kind).bytes();
+    }
+    for (const BufferKind kind : {BufferKind::kState, BufferKind::kMasters}) {
+      info.optimizer_bytes += memory.of(kind).bytes();
+    }
   }
   if (offload_ != nullptr) {
     info.offloaded_bytes = offload_->bytes();

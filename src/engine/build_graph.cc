@@ -38,7 +38,9 @@ Status StepBuilder::AddBuffers() {
   out_.buckets.resize(num_buckets());
   for (uint32_t b = 0; b < num_buckets(); ++b) {
     ENGINE_RETURN_IF_ERROR(AddBucketBuffers(b));
-    current_.push_back(out_.buckets[b].parameters);
+    current_.push_back(spec_.gathers(layout_.buckets[b])
+                           ? kNoId
+                           : out_.buckets[b].of(BufferKind::kParameters));
   }
   if (spec_.offloads) ENGINE_RETURN_IF_ERROR(AddStagingBuffers());
   for (const Stay& stay : stays_) {
@@ -59,81 +61,19 @@ Status StepBuilder::AddBuffers() {
   return spec_.needs_norm() ? AddNormBuffers() : Status();
 }
 
-Status StepBuilder::AddParameterBuffer(uint32_t bucket) {
-  BucketIds& ids = out_.buckets[bucket];
-  if (spec_.gathers(layout_.buckets[bucket])) {
-    return writer_.AddBuffer(Indexed("parameter_shard", bucket),
-                             spec_.precision.parameters, COMMSCHED_BOUND,
-                             ShardCount(bucket), &ids.parameter_shard);
-  }
-  return writer_.AddBuffer(Indexed("parameters", bucket),
-                           spec_.precision.parameters, COMMSCHED_BOUND,
-                           layout_.buckets[bucket].count, &ids.parameters);
-}
-
+// One of each row of the bucket's table, or one for each micro-batch; of a
+// single one the name does not say which.
 Status StepBuilder::AddBucketBuffers(uint32_t bucket) {
-  BucketIds& ids = out_.buckets[bucket];
-  const Bucket& all = layout_.buckets[bucket];
-  ENGINE_RETURN_IF_ERROR(AddParameterBuffer(bucket));
-  if (spec_.has_masters() && !spec_.offloads) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("masters", bucket),
-                                             COMMSCHED_F32, COMMSCHED_BOUND,
-                                             ShardCount(bucket), &ids.masters));
-  }
-  ENGINE_RETURN_IF_ERROR(AddGradientBuffers(bucket));
-  ENGINE_RETURN_IF_ERROR(AddSentBuffers(bucket));
-  if (spec_.has_shard(all)) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer(Indexed("gradient_shard", bucket), spec_.reduced(all),
-                          COMMSCHED_BOUND, ShardCount(bucket), &ids.shard));
-  }
-  if (spec_.has_summand(all)) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        Indexed("gradient_summand", bucket), spec_.precision.reduced,
-        COMMSCHED_BOUND, ShardCount(bucket), &ids.summand));
-  }
-  if (spec_.moments == 0 || spec_.offloads) return Status();
-  const std::string state = std::string(spec_.optimizer()) + "_state";
-  return writer_.AddBuffer(Indexed(state.c_str(), bucket), COMMSCHED_F32,
-                           COMMSCHED_BOUND, spec_.moments * ShardCount(bucket),
-                           &ids.state);
-}
-
-Status StepBuilder::AddGradientBuffers(uint32_t bucket) {
-  std::vector<std::string> names = {Indexed("gradients", bucket)};
-  if (spec_.short_lived_gradients(layout_.buckets[bucket])) {
-    const std::string name = std::exchange(names, {}).front();
-    for (uint32_t mb = 0; mb < spec_.micro_batches; ++mb) {
-      names.push_back(Indexed(name.c_str(), mb));
+  for (const BucketBuffer& row :
+       BuffersOfBucket(spec_, layout_.buckets[bucket])) {
+    const std::string name = Indexed(row.name, bucket);
+    for (uint32_t mb = 0; mb < (row.by_micro_batch ? spec_.micro_batches : 1);
+         ++mb) {
+      ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
+          row.by_micro_batch ? Indexed(name.c_str(), mb) : name, row.dtype,
+          row.ownership, row.count,
+          &out_.buckets[bucket].all(row.kind).emplace_back()));
     }
-  }
-  for (const std::string& name : names) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(
-        name, spec_.precision.parameters,
-        spec_.owned_gradients() ? COMMSCHED_OWNED : COMMSCHED_BOUND,
-        layout_.buckets[bucket].count,
-        &out_.buckets[bucket].gradients.emplace_back()));
-  }
-  return Status();
-}
-
-// What is of another type than backward adds to.
-Status StepBuilder::AddSentBuffers(uint32_t bucket) {
-  BucketIds& ids = out_.buckets[bucket];
-  const Bucket& all = layout_.buckets[bucket];
-  if (spec_.folds(all)) {
-    ENGINE_RETURN_IF_ERROR(writer_.AddBuffer(Indexed("accumulated", bucket),
-                                             kSumDType, COMMSCHED_OWNED,
-                                             all.count, &ids.accumulated));
-  }
-  if (!spec_.casts(all)) return Status();
-  const std::string name = Indexed("sent", bucket);
-  for (uint32_t mb = 0; mb < (at_once(bucket) ? spec_.micro_batches : 1);
-       ++mb) {
-    ENGINE_RETURN_IF_ERROR(
-        writer_.AddBuffer(at_once(bucket) ? Indexed(name.c_str(), mb) : name,
-                          spec_.precision.reduced, COMMSCHED_OWNED, all.count,
-                          &ids.sent.emplace_back()));
   }
   return Status();
 }
@@ -186,8 +126,8 @@ Status StepBuilder::AddGathers(uint32_t launch) {
     const Stay& stay = gathered.stay;
     if (stay.launch != launch) break;
     GraphWriter::Collective gather;
-    gather.input =
-        Access(out_.buckets[stay.bucket].parameter_shard, COMMSCHED_READ);
+    gather.input = Access(out_.buckets[stay.bucket].of(BufferKind::kParameters),
+                          COMMSCHED_READ);
     gather.output = Access(gathered.buffer, COMMSCHED_WRITE);
     if (launch > 0) gather.after = out_.pass_ops.back().last();
     ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
@@ -223,7 +163,7 @@ void StepBuilder::AddBackwardAccesses(
   const BucketIds& ids = out_.buckets[bucket];
   const bool first = IsFirstBackward(bucket, pass.micro_batch);
   if (first) ops.zeroed.push_back(bucket);
-  ops.gradients.push_back(ids.gradients_in(pass.micro_batch));
+  ops.gradients.push_back(ids.of(BufferKind::kGradients, pass.micro_batch));
   accesses.push_back(Access(ops.gradients.back(),
                             first ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE));
   backwards_[bucket] = pass.micro_batch + 1;
@@ -287,8 +227,9 @@ void StepBuilder::AddParameterAccesses(
     accesses->push_back(Access(current_[b], COMMSCHED_READ));
   }
   for (uint32_t b : layout_.BucketsOf(step.gradients)) {
-    accesses->push_back(Access(out_.buckets[b].gradients_in(micro_batch),
-                               COMMSCHED_READ_WRITE));
+    accesses->push_back(
+        Access(out_.buckets[b].of(BufferKind::kGradients, micro_batch),
+               COMMSCHED_READ_WRITE));
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
 #define COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,127 +10,19 @@
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
+#include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/residency.h"
+#include "engine/step_plan/spec.h"
 #include "status.h"
 
 namespace commsched::engine {
 
-// Of sums over micro-batches.
-inline constexpr commsched_dtype_t kSumDType = COMMSCHED_F32;
-
-// Element types of what a step keeps and sends.
-struct Precision {
-  // What the model reads, and what backward adds to.
-  commsched_dtype_t parameters = COMMSCHED_F32;
-  commsched_dtype_t reduced = COMMSCHED_F32;  // What travels.
-};
-
-// What shapes a step.
-struct StepSpec {
-  uint32_t zero_stage = 0;
-  uint32_t micro_batches = 1;
-  int32_t world = 1;  // Data-parallel ranks.
-  bool clip = false;
-  bool scales_loss = false;
-  bool check_finite = false;
-  bool deterministic = false;
-  bool sgd = false;
-  uint32_t moments = 2;  // Values that the optimizer keeps per weight.
-  // The optimizer's state, masters among it, is in memory only for its op.
-  bool offloads = false;
-
-  Precision precision;
-
-  const char* optimizer() const { return sgd ? "sgd" : "adamw"; }
-  // Optimizer shards per bucket.
-  uint64_t num_shards() const {
-    return zero_stage == 0 ? 1 : static_cast<uint64_t>(world);
-  }
-  // The ranks keep only shards of the reduced gradients.
-  bool owned_gradients() const { return zero_stage >= 2; }
-  // Master weights are kept beside what the model computes with.
-  bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
-  // Values of the optimizer's state per weight.
-  uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
-  // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
-  // adds to holds those of one micro-batch.
-  bool folds(const Bucket& bucket) const {
-    return micro_batches > 1 && !bucket.reduced_at_once && has_masters();
-  }
-  // Backward begins anew in each micro-batch.
-  bool begins_anew(const Bucket& bucket) const {
-    return bucket.reduced_at_once || folds(bucket);
-  }
-  // Of the gradients that are to be reduced, before they are converted.
-  commsched_dtype_t unreduced(const Bucket& bucket) const {
-    return folds(bucket) ? kSumDType : precision.parameters;
-  }
-  // What travels is a copy.
-  bool casts(const Bucket& bucket) const {
-    return unreduced(bucket) != precision.reduced;
-  }
-  // Of the reduced gradients that the optimizer reads.
-  commsched_dtype_t reduced(const Bucket& bucket) const {
-    return bucket.reduced_at_once ? kSumDType : precision.reduced;
-  }
-  // Reduced gradients have memory of their own, in which those of several
-  // micro-batches can add up.
-  bool has_shard(const Bucket& bucket) const {
-    return owned_gradients() || bucket.reduced_at_once || casts(bucket) ||
-           folds(bucket);
-  }
-  // What the first reduction leaves is added, too, to become fp32.
-  bool adds_first(const Bucket& bucket) const {
-    return bucket.reduced_at_once && precision.reduced != kSumDType;
-  }
-  // What is added to the reduced gradients has memory of its own.
-  bool has_summand(const Bucket& bucket) const {
-    return bucket.reduced_at_once &&
-           (owned_gradients() || casts(bucket) || adds_first(bucket));
-  }
-  // Gradients have memory only until they are reduced or added, in each
-  // micro-batch.
-  bool short_lived_gradients(const Bucket& bucket) const {
-    return owned_gradients() && begins_anew(bucket);
-  }
-  // The ranks keep only shards of the parameters, which ops use in buffers that
-  // are gathered for them.
-  bool gathers(const Bucket& bucket) const {
-    return zero_stage == 3 && !bucket.resident;
-  }
-  // The norm clips, and tells whether all gradients are finite.
-  bool needs_norm() const { return clip || scales_loss || check_finite; }
-  // How ranks that hold shards agree on the norm. With whole gradients every
-  // rank computes it alone.
-  bool gathers_block_sums() const {
-    return needs_norm() && zero_stage > 0 && deterministic;
-  }
-  bool reduces_norm() const {
-    return needs_norm() && zero_stage > 0 && !deterministic;
-  }
-  // The learning rates of the ranks travel with the norm, and are compared
-  // before a weight is stepped; or in a collective of their own, of which the
-  // next step sees the result.
-  bool gathers_rates() const {
-    return world > 1 && !gathers_block_sums() && !reduces_norm();
-  }
-};
-
 // Ids of one bucket's buffers and ops; kNoId where the step has none.
 struct BucketIds {
-  commsched_buffer_id_t parameters = kNoId;  // All elements, unless gathered.
-  commsched_buffer_id_t parameter_shard = kNoId;  // If gathered.
-  // All elements; short-lived ones by micro-batch.
-  std::vector<commsched_buffer_id_t> gradients;
-  commsched_buffer_id_t masters = kNoId;      // Of one shard: has_masters().
-  commsched_buffer_id_t accumulated = kNoId;  // All elements: folds().
-  std::vector<commsched_buffer_id_t> sent;    // By reduction: casts().
-  commsched_buffer_id_t shard = kNoId;    // The reduced gradients: has_shard().
-  commsched_buffer_id_t summand = kNoId;  // What to add to it: has_summand().
-  // Of one shard, moment after moment: m, then v; momentum; or none.
-  commsched_buffer_id_t state = kNoId;
+  // As many of each kind as the bucket's table says.
+  std::array<std::vector<commsched_buffer_id_t>, kNumBufferKinds> buffers;
   commsched_op_id_t accumulate = kNoId;  // Of the last micro-batch.
   commsched_op_id_t squares = kNoId;
   commsched_op_id_t optimizer = kNoId;
@@ -138,18 +32,25 @@ struct BucketIds {
   commsched_op_id_t store = kNoId;
   commsched_op_id_t first_backward = kNoId;
 
-  // What backward of `micro_batch` adds to.
-  commsched_buffer_id_t gradients_in(uint32_t micro_batch) const {
-    return gradients.size() == 1 ? gradients.front() : gradients[micro_batch];
+  std::vector<commsched_buffer_id_t>& all(BufferKind kind) {
+    return buffers[static_cast<size_t>(kind)];
+  }
+  commsched_buffer_id_t of(BufferKind kind, uint32_t micro_batch = 0) const {
+    const std::vector<commsched_buffer_id_t>& ids =
+        buffers[static_cast<size_t>(kind)];
+    if (ids.empty()) return kNoId;
+    return ids.size() == 1 ? ids.front() : ids[micro_batch];
   }
   // What adds up to what is reduced after `micro_batch`.
   commsched_buffer_id_t uncast_in(uint32_t micro_batch) const {
-    return accumulated != kNoId ? accumulated : gradients_in(micro_batch);
+    const commsched_buffer_id_t accumulated = of(BufferKind::kAccumulated);
+    return accumulated != kNoId ? accumulated
+                                : of(BufferKind::kGradients, micro_batch);
   }
   // What that reduction reads.
   commsched_buffer_id_t unreduced_in(uint32_t micro_batch) const {
-    if (sent.empty()) return uncast_in(micro_batch);
-    return sent.size() == 1 ? sent.front() : sent[micro_batch];
+    const commsched_buffer_id_t sent = of(BufferKind::kSent, micro_batch);
+    return sent != kNoId ? sent : uncast_in(micro_batch);
   }
 };
 

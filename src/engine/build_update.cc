@@ -72,8 +72,8 @@ Status StepBuilder::AddConversions(const Pass& pass, PassOps& ops) {
                          .adds = mb > 0,
                          .from_dtype = spec_.precision.parameters,
                          .into_dtype = kSumDType,
-                         .from = ids.gradients_in(mb),
-                         .into = ids.accumulated},
+                         .from = ids.of(BufferKind::kGradients, mb),
+                         .into = ids.of(BufferKind::kAccumulated)},
                         ops));
     }
     if (!spec_.casts(bucket) || !(last || at_once(b))) continue;
@@ -206,7 +206,8 @@ Status StepBuilder::AddOptimizer() {
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(AddLastAccumulation(b));
     ENGINE_RETURN_IF_ERROR(AddStep(b));
     if (sharded() && !spec_.gathers(layout_.buckets[b])) {
-      const commsched_buffer_id_t parameters = out_.buckets[b].parameters;
+      const commsched_buffer_id_t parameters =
+          out_.buckets[b].of(BufferKind::kParameters);
       ENGINE_RETURN_IF_ERROR(writer_.AddCollective(
           Indexed("all_gather", b), {COMMSCHED_ALL_GATHER, COMMSCHED_SUM,
                                      Part(parameters, COMMSCHED_READ),
@@ -222,7 +223,8 @@ Status StepBuilder::AddStep(uint32_t bucket) {
   BucketIds& ids = out_.buckets[bucket];
   std::vector<commsched_access_t> accesses = {
       ReducedGradients(bucket, COMMSCHED_READ), Weights(bucket)};
-  for (commsched_buffer_id_t kept : {ids.masters, ids.state}) {
+  for (commsched_buffer_id_t kept :
+       {ids.of(BufferKind::kMasters), ids.of(BufferKind::kState)}) {
     if (kept == kNoId) continue;
     accesses.push_back(Access(kept, COMMSCHED_READ_WRITE));
   }

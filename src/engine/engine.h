@@ -1,6 +1,7 @@
 #ifndef COMMSCHED_SRC_ENGINE_ENGINE_H_
 #define COMMSCHED_SRC_ENGINE_ENGINE_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,8 +23,10 @@
 #include "engine/model/passes.h"
 #include "engine/run/cursor.h"
 #include "engine/state/memory.h"
+#include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
+#include "engine/step_plan/spec.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
 #include "engine/update/loss_scale.h"
@@ -147,14 +150,7 @@ class Engine {
 
   // Memory of one bucket; what the stage does not need is empty.
   struct BucketMemory {
-    Bytes parameters;      // What the model reads; of a gathered bucket, this
-                           // rank's shard. The masters, if these are fp32.
-    Array<float> masters;  // Of this rank's shard: StepSpec::has_masters();
-                           // offloaded with the state.
-    Bytes gradients;       // Stages 0 and 1.
-    Bytes shard;           // Reduced gradients: StepSpec::has_shard().
-    Bytes summand;         // What to add to them: StepSpec::has_summand().
-    Array<float> state;    // Moment after moment: m, then v. Unless offloaded.
+    std::array<Bytes, kNumBufferKinds> buffers;  // What is bound.
 
     // Every parameter; null while a gathered bucket is not whole.
     std::byte* all_parameters = nullptr;
@@ -172,19 +168,13 @@ class Engine {
     std::byte* my_copy = nullptr;   // Of it, what the model reads; null if
                                     // that is the masters.
     std::vector<Segment> segments;  // Of this rank's shard.
-  };
 
-  // What a bucket keeps from step to step, in bytes.
-  struct BucketBytes {
-    uint64_t parameters = 0;
-    uint64_t masters = 0;
-    uint64_t gradients = 0;
-    uint64_t shard = 0;
-    uint64_t summand = 0;
-    uint64_t state = 0;
-
-    uint64_t total() const {
-      return parameters + masters + gradients + shard + summand + state;
+    Bytes& of(BufferKind kind) { return buffers[static_cast<size_t>(kind)]; }
+    const Bytes& of(BufferKind kind) const {
+      return buffers[static_cast<size_t>(kind)];
+    }
+    float* floats(BufferKind kind) const {
+      return reinterpret_cast<float*>(of(kind).data());
     }
   };
 
@@ -239,7 +229,9 @@ class Engine {
 
   // prepare.cc
   void ChooseAccumulating();
-  BucketBytes BytesOfBucket(uint32_t bucket) const;
+  std::vector<BucketBuffer> BuffersOf(uint32_t bucket) const {
+    return BuffersOfBucket(spec_, layout_.buckets[bucket]);
+  }
   NormCounts CountsOfNorm() const;
   Status CheckMemory(uint64_t arena) const;
   Status Allocate();
@@ -251,7 +243,7 @@ class Engine {
   Status PlanGathering();
   std::vector<uint64_t> ArenaLimits(uint64_t parameter_bytes) const;
   uint64_t AccumulatedBytes() const;
-  uint64_t OwnedGradientBytes() const;
+  uint64_t GradientArenaBytes() const;
   uint64_t LiveLimit() const;
   std::string NameOf(uint64_t live_limit) const;
   Status CheckLiveLimit(uint64_t limit) const;
@@ -351,10 +343,13 @@ class Engine {
   Status ConvertGradients(const PassOps& ops, const PassAddresses& at);
 
   // optimizer.cc
-  // If the session has failed and left `buffer`, that of `bucket` and `kind`,
+  // If the session has failed and left `buffer`, which is `name` in the graph,
   // with contents that nobody may use: its failure, naming the buffer.
-  Status RefusePoisoned(const std::string& call, const char* kind,
-                        uint32_t bucket, commsched_buffer_id_t buffer) const;
+  Status RefusePoisoned(const std::string& call, const std::string& name,
+                        commsched_buffer_id_t buffer) const;
+  // The same for that of `bucket` and `kind`, if there is one.
+  Status RefusePoisoned(const std::string& call, uint32_t bucket,
+                        BufferKind kind) const;
   // The same for all buffers that the optimizer reads or writes.
   Status RefusePoisonedBuckets(const std::string& call) const;
   Status StepBuckets(float lr);

@@ -9,10 +9,8 @@
 namespace commsched::engine {
 // ---- What a failure leaves --------------------------------------------------
 
-Status Engine::RefusePoisoned(const std::string& call, const char* kind,
-                              uint32_t bucket,
+Status Engine::RefusePoisoned(const std::string& call, const std::string& name,
                               commsched_buffer_id_t buffer) const {
-  if (buffer == kNoId) return Status();
   const Status failure = SessionFailure();
   if (failure.ok()) return failure;
   uint32_t poisoned = 0;
@@ -20,29 +18,31 @@ Status Engine::RefusePoisoned(const std::string& call, const char* kind,
       commsched_session_buffer_poisoned(session_.get(), buffer, &poisoned),
       "asking for a buffer's state"));
   if (poisoned == 0) return Status();
-  return Status(failure.code(), "engine: " + call + " refuses buffer '" + kind +
-                                    "." + std::to_string(bucket) +
+  return Status(failure.code(), "engine: " + call + " refuses buffer '" + name +
                                     "', which a failed step has left poisoned" +
                                     ": " + failure.message());
 }
 
+Status Engine::RefusePoisoned(const std::string& call, uint32_t bucket,
+                              BufferKind kind) const {
+  const std::vector<BucketBuffer> rows = BuffersOf(bucket);
+  const BucketBuffer* const row = FindBuffer(rows, kind);
+  if (row == nullptr) return Status();
+  return RefusePoisoned(call, Indexed(row->name, bucket),
+                        graph_.buckets[bucket].of(kind));
+}
+
 Status Engine::RefusePoisonedBuckets(const std::string& call) const {
   for (uint32_t b = 0; b < graph_.buckets.size(); ++b) {
-    const BucketIds& ids = graph_.buckets[b];
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "gradient_shard", b, ids.shard));
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "gradient_summand", b, ids.summand));
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "gradients", b, ids.gradients.front()));
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "parameters", b, ids.parameters));
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "parameter_shard", b, ids.parameter_shard));
+    for (const BufferKind kind :
+         {BufferKind::kShard, BufferKind::kSummand, BufferKind::kGradients,
+          BufferKind::kParameters}) {
+      ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, b, kind));
+    }
   }
   for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
     ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "staging", slot, graph_.staging[slot]));
+        RefusePoisoned(call, Indexed("staging", slot), graph_.staging[slot]));
   }
   return Status();
 }

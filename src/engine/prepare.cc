@@ -5,7 +5,7 @@
 
 #include "engine.h"
 #include "engine/step_plan/accumulation.h"
-#include "step_needs.h"
+#include "engine/step_plan/step_needs.h"
 
 namespace commsched::engine {
 namespace {
@@ -83,36 +83,10 @@ uint64_t Engine::AccumulatedBytes() const {
 }
 
 // What the plan has to find memory for.
-uint64_t Engine::OwnedGradientBytes() const {
-  const Precision& precision = spec_.precision;
+uint64_t Engine::GradientArenaBytes() const {
   uint64_t bytes = 0;
-  for (const Bucket& bucket : layout_.buckets) {
-    uint64_t element = 0;
-    if (spec_.owned_gradients()) element += SizeOf(precision.parameters);
-    if (spec_.folds(bucket)) element += SizeOf(kSumDType);
-    if (spec_.casts(bucket)) element += SizeOf(precision.reduced);
-    bytes += bucket.count * element;
-  }
-  return bytes;
-}
-
-Engine::BucketBytes Engine::BytesOfBucket(uint32_t bucket) const {
-  const Bucket& all = layout_.buckets[bucket];
-  const Precision& precision = spec_.precision;
-  const uint64_t shard = all.count / spec_.num_shards();
-  BucketBytes bytes;
-  bytes.parameters =
-      (gathered(bucket) ? shard : all.count) * SizeOf(precision.parameters);
-  if (!spec_.offloads) {
-    if (spec_.has_masters()) bytes.masters = shard * sizeof(float);
-    bytes.state = spec_.moments * shard * sizeof(float);
-  }
-  if (!spec_.owned_gradients()) {
-    bytes.gradients = all.count * SizeOf(precision.parameters);
-  }
-  if (spec_.has_shard(all)) bytes.shard = shard * SizeOf(spec_.reduced(all));
-  if (spec_.has_summand(all)) {
-    bytes.summand = shard * SizeOf(precision.reduced);
+  for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+    bytes += ArenaBytes(BuffersOf(b));
   }
   return bytes;
 }
@@ -140,7 +114,7 @@ Status Engine::CheckMemory(uint64_t arena) const {
       arena + layout_.staging_slots * layout_.staging_count * sizeof(float);
   bytes += CountsOfNorm().sum() * sizeof(double);
   for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
-    bytes += BytesOfBucket(b).total();
+    bytes += BoundBytes(BuffersOf(b));
   }
   const auto ranks =
       static_cast<uint64_t>(commsched_context_local_size(desc_.context));
@@ -161,22 +135,11 @@ Status Engine::Allocate() {
   memory_.resize(layout_.buckets.size());
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     BucketMemory& memory = memory_[b];
-    const BucketBytes bytes = BytesOfBucket(b);
     const std::string what = "bucket " + std::to_string(b);
-    const std::pair<uint64_t, Bytes*> untyped[] = {
-        {bytes.parameters, &memory.parameters},
-        {bytes.gradients, &memory.gradients},
-        {bytes.shard, &memory.shard},
-        {bytes.summand, &memory.summand}};
-    for (const auto& [count, array] : untyped) {
-      if (count == 0) continue;
-      ENGINE_RETURN_IF_ERROR(AllocateZeros(what, count, array));
-    }
-    const std::pair<uint64_t, Array<float>*> floats[] = {
-        {bytes.masters, &memory.masters}, {bytes.state, &memory.state}};
-    for (const auto& [count, array] : floats) {
-      if (count == 0) continue;
-      ENGINE_RETURN_IF_ERROR(AllocateZeros(what, count / sizeof(float), array));
+    for (const BucketBuffer& row : BuffersOf(b)) {
+      if (row.ownership != COMMSCHED_BOUND) continue;
+      ENGINE_RETURN_IF_ERROR(
+          AllocateZeros(what, row.bytes(), &memory.of(row.kind)));
     }
     memory.segments = ShardSegments(layout_, model_.parameters(), b,
                                     spec_.zero_stage == 0 ? 0 : group_rank_,
@@ -290,7 +253,7 @@ Status Engine::PlanStep() {
   ENGINE_RETURN_IF_ERROR(CheckNumPasses());
   const LastErrorKeeper keeper;  // A plan that is too large is tried again.
   if (spec_.zero_stage == 3) return PlanGathering();
-  if (OwnedGradientBytes() == 0 || plan_options_.arena_bytes != 0) {
+  if (GradientArenaBytes() == 0 || plan_options_.arena_bytes != 0) {
     return TryPlan({}, plan_options_.arena_bytes);
   }
   return TryLimits({}, ArenaLimits(/*parameter_bytes=*/0));
@@ -299,7 +262,7 @@ Status Engine::PlanStep() {
 // Without a limit nothing shares memory. That is for buckets which all
 // accumulate as much as memory for all of them, which else is tried first.
 std::vector<uint64_t> Engine::ArenaLimits(uint64_t parameter_bytes) const {
-  const uint64_t gradients = OwnedGradientBytes();
+  const uint64_t gradients = GradientArenaBytes();
   std::vector<uint64_t> limits = {parameter_bytes + gradients / 2,
                                   parameter_bytes + gradients / 4 * 3};
   if (spec_.micro_batches > 1 && AccumulatedBytes() < gradients) {

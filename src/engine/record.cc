@@ -62,7 +62,8 @@ Status Engine::StartRecording() {
   spec.kernels = &kernels_;
   bool gathers = false;
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    spec.shards.push_back(gathered(b) ? memory_[b].parameters.data() : nullptr);
+    spec.shards.push_back(
+        gathered(b) ? memory_[b].of(BufferKind::kParameters).data() : nullptr);
     gathers = gathers || gathered(b);
   }
   if (!gathers) return Status();

@@ -166,8 +166,8 @@ Status Engine::CheckVersions() const {
     const uint32_t b = buckets[i];
     const BucketIds& ids = graph_.buckets[b];
     const bool gather = gathered(b);
-    ENGINE_RETURN_IF_ERROR(CheckVersion(
-        pass, b, gather ? ids.parameter_shard : ids.parameters, steps_done_));
+    ENGINE_RETURN_IF_ERROR(
+        CheckVersion(pass, b, ids.of(BufferKind::kParameters), steps_done_));
     if (!gather) continue;
     ENGINE_RETURN_IF_ERROR(
         CheckVersion(pass, b, ops.values[i], steps_done_ + 1));
@@ -273,7 +273,7 @@ Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
   const Precision& precision = spec_.precision;
   const auto combine = first ? &Kernels::Convert : &Kernels::Add;
   return Run(op, [&] {
-    return (kernels_.*combine)(memory.shard.data(), kSumDType,
+    return (kernels_.*combine)(memory.of(BufferKind::kShard).data(), kSumDType,
                                memory.my_summand, precision.reduced,
                                ShardCount(bucket));
   });

@@ -39,9 +39,6 @@ class StepBuilder {
   void FindFirstUses();
   Status AddBuffers();
   Status AddBucketBuffers(uint32_t bucket);
-  Status AddParameterBuffer(uint32_t bucket);
-  Status AddGradientBuffers(uint32_t bucket);
-  Status AddSentBuffers(uint32_t bucket);
   Status AddNormBuffers();
   Status AddPasses();
   Status AddPass(const Pass& pass, PassOps& ops);
@@ -96,16 +93,17 @@ class StepBuilder {
     const BucketIds& ids = out_.buckets[bucket];
     const commsched_access_mode_t mode =
         spec_.has_masters() ? COMMSCHED_WRITE : COMMSCHED_READ_WRITE;
-    return spec_.gathers(layout_.buckets[bucket])
-               ? Access(ids.parameter_shard, mode)
-               : Part(ids.parameters, mode);
+    const commsched_buffer_id_t parameters = ids.of(BufferKind::kParameters);
+    return spec_.gathers(layout_.buckets[bucket]) ? Access(parameters, mode)
+                                                  : Part(parameters, mode);
   }
   // The reduced gradients that this rank steps with.
   commsched_access_t ReducedGradients(uint32_t bucket,
                                       commsched_access_mode_t mode) const {
     const BucketIds& ids = out_.buckets[bucket];
-    return ids.shard != kNoId ? Access(ids.shard, mode)
-                              : Part(ids.gradients.front(), mode);
+    const commsched_buffer_id_t shard = ids.of(BufferKind::kShard);
+    return shard != kNoId ? Access(shard, mode)
+                          : Part(ids.of(BufferKind::kGradients), mode);
   }
   // What the reduction of a micro-batch leaves.
   commsched_access_t Reduced(uint32_t bucket, uint32_t micro_batch,
@@ -115,8 +113,9 @@ class StepBuilder {
         (micro_batch == 0 && !spec_.adds_first(layout_.buckets[bucket]))) {
       return ReducedGradients(bucket, mode);
     }
-    return ids.summand != kNoId ? Access(ids.summand, mode)
-                                : Part(ids.gradients.front(), mode);
+    const commsched_buffer_id_t summand = ids.of(BufferKind::kSummand);
+    return summand != kNoId ? Access(summand, mode)
+                            : Part(ids.of(BufferKind::kGradients), mode);
   }
   bool at_once(uint32_t bucket) const {
     return layout_.buckets[bucket].reduced_at_once;

@@ -255,11 +255,8 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     const std::string call =
         "get_parameter of '" + model_.parameters()[parameter].name + "'";
     const uint32_t bucket = layout_.slots[parameter].bucket;
-    const BucketIds& ids = graph_.buckets[bucket];
     ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "parameters", bucket, ids.parameters));
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, "parameter_shard", bucket, ids.parameter_shard));
+        RefusePoisoned(call, bucket, BufferKind::kParameters));
     ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
   } else {
     ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "build_graph.h"
+#include "engine/model/passes.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
+#include "engine/step_plan/spec.h"
 
 namespace commsched::engine {
 

@@ -1,4 +1,4 @@
-#include "step_needs.h"
+#include "engine/step_plan/step_needs.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,0 +1,71 @@
+#include "engine/step_plan/bucket_buffers.h"
+
+namespace commsched::engine {
+
+std::vector<BucketBuffer> BuffersOfBucket(const StepSpec& spec,
+                                          const Bucket& bucket) {
+  const Precision& precision = spec.precision;
+  const uint64_t all = bucket.count;
+  const uint64_t shard = all / spec.num_shards();
+  std::vector<BucketBuffer> rows;
+  const auto add = [&](BufferKind kind, const char* name,
+                       commsched_dtype_t dtype, uint64_t count,
+                       commsched_ownership_t ownership = COMMSCHED_BOUND,
+                       bool by_micro_batch = false) {
+    rows.push_back({kind, name, dtype, count, ownership, by_micro_batch});
+  };
+  const bool gathers = spec.gathers(bucket);
+  add(BufferKind::kParameters, gathers ? "parameter_shard" : "parameters",
+      precision.parameters, gathers ? shard : all);
+  if (spec.has_masters() && !spec.offloads) {
+    add(BufferKind::kMasters, "masters", COMMSCHED_F32, shard);
+  }
+  add(BufferKind::kGradients, "gradients", precision.parameters, all,
+      spec.owned_gradients() ? COMMSCHED_OWNED : COMMSCHED_BOUND,
+      spec.short_lived_gradients(bucket));
+  if (spec.folds(bucket)) {
+    add(BufferKind::kAccumulated, "accumulated", kSumDType, all,
+        COMMSCHED_OWNED);
+  }
+  if (spec.casts(bucket)) {
+    add(BufferKind::kSent, "sent", precision.reduced, all, COMMSCHED_OWNED,
+        bucket.reduced_at_once);
+  }
+  if (spec.has_shard(bucket)) {
+    add(BufferKind::kShard, "gradient_shard", spec.reduced(bucket), shard);
+  }
+  if (spec.has_summand(bucket)) {
+    add(BufferKind::kSummand, "gradient_summand", precision.reduced, shard);
+  }
+  if (spec.moments > 0 && !spec.offloads) {
+    add(BufferKind::kState, spec.sgd ? "sgd_state" : "adamw_state",
+        COMMSCHED_F32, spec.moments * shard);
+  }
+  return rows;
+}
+
+const BucketBuffer* FindBuffer(const std::vector<BucketBuffer>& buffers,
+                               BufferKind kind) {
+  for (const BucketBuffer& each : buffers) {
+    if (each.kind == kind) return &each;
+  }
+  return nullptr;
+}
+
+uint64_t BoundBytes(const std::vector<BucketBuffer>& buffers) {
+  uint64_t bytes = 0;
+  for (const BucketBuffer& each : buffers) {
+    if (each.ownership == COMMSCHED_BOUND) bytes += each.bytes();
+  }
+  return bytes;
+}
+
+uint64_t ArenaBytes(const std::vector<BucketBuffer>& buffers) {
+  uint64_t bytes = 0;
+  for (const BucketBuffer& each : buffers) {
+    if (each.ownership == COMMSCHED_OWNED) bytes += each.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,114 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_SPEC_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_SPEC_H_
+
+#include <cstdint>
+
+#include "commsched/types.h"
+#include "engine/step_plan/layout.h"
+
+namespace commsched::engine {
+
+// Of sums over micro-batches.
+inline constexpr commsched_dtype_t kSumDType = COMMSCHED_F32;
+
+// Element types of what a step keeps and sends.
+struct Precision {
+  // What the model reads, and what backward adds to.
+  commsched_dtype_t parameters = COMMSCHED_F32;
+  commsched_dtype_t reduced = COMMSCHED_F32;  // What travels.
+};
+
+// What shapes a step.
+struct StepSpec {
+  uint32_t zero_stage = 0;
+  uint32_t micro_batches = 1;
+  int32_t world = 1;  // Data-parallel ranks.
+  bool clip = false;
+  bool scales_loss = false;
+  bool check_finite = false;
+  bool deterministic = false;
+  bool sgd = false;
+  uint32_t moments = 2;  // Values that the optimizer keeps per weight.
+  // The optimizer's state, masters among it, is in memory only for its op.
+  bool offloads = false;
+
+  Precision precision;
+
+  const char* optimizer() const { return sgd ? "sgd" : "adamw"; }
+  // Optimizer shards per bucket.
+  uint64_t num_shards() const {
+    return zero_stage == 0 ? 1 : static_cast<uint64_t>(world);
+  }
+  // The ranks keep only shards of the reduced gradients.
+  bool owned_gradients() const { return zero_stage >= 2; }
+  // Master weights are kept beside what the model computes with.
+  bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
+  // Values of the optimizer's state per weight.
+  uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
+  // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
+  // adds to holds those of one micro-batch.
+  bool folds(const Bucket& bucket) const {
+    return micro_batches > 1 && !bucket.reduced_at_once && has_masters();
+  }
+  // Backward begins anew in each micro-batch.
+  bool begins_anew(const Bucket& bucket) const {
+    return bucket.reduced_at_once || folds(bucket);
+  }
+  // Of the gradients that are to be reduced, before they are converted.
+  commsched_dtype_t unreduced(const Bucket& bucket) const {
+    return folds(bucket) ? kSumDType : precision.parameters;
+  }
+  // What travels is a copy.
+  bool casts(const Bucket& bucket) const {
+    return unreduced(bucket) != precision.reduced;
+  }
+  // Of the reduced gradients that the optimizer reads.
+  commsched_dtype_t reduced(const Bucket& bucket) const {
+    return bucket.reduced_at_once ? kSumDType : precision.reduced;
+  }
+  // Reduced gradients have memory of their own, in which those of several
+  // micro-batches can add up.
+  bool has_shard(const Bucket& bucket) const {
+    return owned_gradients() || bucket.reduced_at_once || casts(bucket) ||
+           folds(bucket);
+  }
+  // What the first reduction leaves is added, too, to become fp32.
+  bool adds_first(const Bucket& bucket) const {
+    return bucket.reduced_at_once && precision.reduced != kSumDType;
+  }
+  // What is added to the reduced gradients has memory of its own.
+  bool has_summand(const Bucket& bucket) const {
+    return bucket.reduced_at_once &&
+           (owned_gradients() || casts(bucket) || adds_first(bucket));
+  }
+  // Gradients have memory only until they are reduced or added, in each
+  // micro-batch.
+  bool short_lived_gradients(const Bucket& bucket) const {
+    return owned_gradients() && begins_anew(bucket);
+  }
+  // The ranks keep only shards of the parameters, which ops use in buffers that
+  // are gathered for them.
+  bool gathers(const Bucket& bucket) const {
+    return zero_stage == 3 && !bucket.resident;
+  }
+  // The norm clips, and tells whether all gradients are finite.
+  bool needs_norm() const { return clip || scales_loss || check_finite; }
+  // How ranks that hold shards agree on the norm. With whole gradients every
+  // rank computes it alone.
+  bool gathers_block_sums() const {
+    return needs_norm() && zero_stage > 0 && deterministic;
+  }
+  bool reduces_norm() const {
+    return needs_norm() && zero_stage > 0 && !deterministic;
+  }
+  // The learning rates of the ranks travel with the norm, and are compared
+  // before a weight is stepped; or in a collective of their own, of which the
+  // next step sees the result.
+  bool gathers_rates() const {
+    return world > 1 && !gathers_block_sums() && !reduces_norm();
+  }
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_SPEC_H_
