@@ -245,11 +245,11 @@ Status Engine::CompareValues() {
   std::vector<std::byte> scratch;
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (gathered(b)) continue;
-    for (uint32_t p : layout_.buckets[b].parameters) {
+    for (uint32_t p : layout().buckets[b].parameters) {
       const uint64_t bytes = model_.parameters()[p].count * element;
       const void* values = nullptr;
       ENGINE_RETURN_IF_ERROR(
-          OnHost(memory_[b].all_parameters + layout_.slots[p].offset * element,
+          OnHost(memory_[b].all_parameters + layout().slots[p].offset * element,
                  bytes, &scratch, &values));
       facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
                     model_.parameters()[p].name + "'",

@@ -25,13 +25,13 @@ Status Engine::Build() {
 
 Status Engine::Connect() {
   ENGINE_RETURN_IF_ERROR(
-      CreateSession(plan_.get(), Bindings(), desc_.trace, &session_));
+      CreateSession(plan(), Bindings(), desc_.trace, &session_));
   first_step_ = steps_done_;
   Status ready = Caught([this] {
     if (offload_ != nullptr) BindOffload();
     ENGINE_RETURN_IF_ERROR(BindPasses());
     ENGINE_RETURN_IF_ERROR(PrepareEvaluation());
-    step_cursor_.Take(&graph_.passes, model_.ModuleNames());
+    step_cursor_.Take(&graph().passes, model_.ModuleNames());
     forward_cursor_.Take(&forward_.passes, model_.ModuleNames());
     return Status();
   });
@@ -52,23 +52,23 @@ std::vector<commsched_binding_t> Engine::Bindings() const {
     bindings.push_back(binding);
   };
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    const BucketIds& ids = graph_.buckets[b];
+    const BucketIds& ids = graph().buckets[b];
     for (const BucketBuffer& row : BuffersOf(b)) {
       add(ids.of(row.kind), memory_[b].of(row.kind));
     }
   }
-  for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
-    add(graph_.staging[slot], offload_->slot(slot));
+  for (uint32_t slot = 0; slot < graph().staging.size(); ++slot) {
+    add(graph().staging[slot], offload_->slot(slot));
   }
-  add(graph_.local_sums, local_sums_);
-  add(graph_.all_sums, all_sums_);
-  add(graph_.total, total_);
-  add(graph_.rates, rates_);
-  add(graph_.control, state_);
+  add(graph().local_sums, local_sums_);
+  add(graph().all_sums, all_sums_);
+  add(graph().total, total_);
+  add(graph().rates, rates_);
+  add(graph().control, state_);
   for (size_t i = 0; i < model_.exchanges().activations.size(); ++i) {
     bindings.push_back(
         BindingOf(model_.exchanges().activations[i],
-                  graph_.first_activation + static_cast<uint32_t>(i)));
+                  graph().first_activation + static_cast<uint32_t>(i)));
   }
   return bindings;
 }
@@ -91,9 +91,9 @@ Status Engine::CreateSession(commsched_plan_t* plan,
       kernels_.stream(),
       offload_ == nullptr ? commsched_stream_caller() : offload_->stream()};
   desc.lanes = lanes;
-  desc.num_lanes = offload_ != nullptr && plan == plan_.get() ? 2 : 1;
+  desc.num_lanes = offload_ != nullptr && plan == step_plan_->plan() ? 2 : 1;
   // An evaluation has no file of its own, and would replace that of the steps.
-  if (plan == plan_.get()) {
+  if (plan == step_plan_->plan()) {
     if (!observers_.empty()) desc.observers = observers_.c_str();
     if (!flight_path_.empty()) desc.flight_path = flight_path_.c_str();
   }
@@ -117,7 +117,7 @@ void Engine::BindBuckets() {
     const uint64_t shard_begin =
         spec_.zero_stage == 0
             ? 0
-            : group_rank_ * (layout_.buckets[b].count / spec_.num_shards());
+            : group_rank_ * (layout().buckets[b].count / spec_.num_shards());
     BindParameters(b, shard_begin);
     if (!spec_.owned_gradients()) {
       memory.all_gradients = memory.of(BufferKind::kGradients).data();
@@ -153,11 +153,11 @@ void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
 // The order in which buckets are stepped says which slots they have.
 void Engine::BindOffload() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
-    float* const slot = offload_->slot(graph_.buckets[b].slot).data();
+    float* const slot = offload_->slot(graph().buckets[b].slot).data();
     if (spec_.has_masters()) memory_[b].my_masters = slot;
     memory_[b].my_state = slot + MomentBegin(b, 0);
   }
-  offload_->Bind(graph_, session_.get());
+  offload_->Bind(graph(), session_.get());
 }
 
 Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
@@ -173,17 +173,17 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
 Status Engine::BindPasses() {
   for (uint32_t b = 0; b < memory_.size(); ++b) {
     if (!spec_.owned_gradients() || short_lived_gradients(b)) continue;
-    const BucketIds& ids = graph_.buckets[b];
+    const BucketIds& ids = graph().buckets[b];
     ENGINE_RETURN_IF_ERROR(ArenaAddress(ids.first_backward,
                                         ids.of(BufferKind::kGradients),
                                         &memory_[b].all_gradients));
   }
   addresses_.clear();
-  for (size_t p = 0; p < graph_.passes.size(); ++p) {
-    const Pass& pass = graph_.passes[p];
-    const PassOps& ops = graph_.pass_ops[p];
+  for (size_t p = 0; p < graph().passes.size(); ++p) {
+    const Pass& pass = graph().passes[p];
+    const PassOps& ops = graph().pass_ops[p];
     PassAddresses& at = addresses_.emplace_back();
-    const std::vector<uint32_t>& buckets = layout_.module_buckets[pass.module];
+    const std::vector<uint32_t>& buckets = layout().module_buckets[pass.module];
     at.values.resize(buckets.size());
     at.gradients.resize(buckets.size());
     for (size_t i = 0; i < buckets.size(); ++i) {
@@ -216,14 +216,15 @@ bool Engine::evaluation_meets() const {
 Status Engine::PrepareEvaluation() {
   if (!evaluation_meets()) {
     forward_.passes =
-        PassOrder(sequence_, std::vector<uint32_t>(model_.modules().size()), 1);
-    forward_.passes.resize(sequence_.size());
-    forward_.pass_ops.assign(sequence_.size(), PassOps());
+        PassOrder(step_plan_->sequence(),
+                  std::vector<uint32_t>(model_.modules().size()), 1);
+    forward_.passes.resize(step_plan_->sequence().size());
+    forward_.pass_ops.assign(step_plan_->sequence().size(), PassOps());
     return Status();
   }
   ForwardMemory memory;
-  for (const Gathered& each : graph_.gathered) {
-    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph_.pass_ops[each.stay.first].op,
+  for (const Gathered& each : graph().gathered) {
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph().pass_ops[each.stay.first].op,
                                         each.buffer,
                                         &memory.gathered.emplace_back()));
   }
@@ -232,8 +233,8 @@ Status Engine::PrepareEvaluation() {
         gathered(b) ? memory_[b].of(BufferKind::kParameters).data() : nullptr);
   }
   ENGINE_RETURN_IF_ERROR(
-      BuildForwardGraph(spec_, model_.modules(), model_.exchanges(), layout_,
-                        sequence_, graph_, memory, &forward_));
+      BuildForwardGraph(spec_, model_.modules(), model_.exchanges(), layout(),
+                        step_plan_->sequence(), graph(), memory, &forward_));
   commsched_plan_options_t options = plan_options_;
   options.arena_bytes = 0;
   // Packing would take memory.
@@ -251,15 +252,12 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   if (phase_ == Phase::kRegistering) {
     return FailedPrecondition("engine: get_info was called before prepare");
   }
-  commsched_plan_info_t plan_info = commsched_plan_info_init();
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_plan_get_info(plan_.get(), &plan_info), "reading the plan"));
   commsched_engine_info_t info = commsched_engine_info_init();
-  info.num_parameters = layout_.num_elements;
-  info.num_buckets = layout_.buckets.size();
-  info.arena_bytes = plan_info.arena_bytes;
-  if (spec_.zero_stage != 3) info.gradient_bytes = plan_info.arena_bytes;
-  info.num_ops = num_ops_;
+  info.num_parameters = layout().num_elements;
+  info.num_buckets = layout().buckets.size();
+  info.arena_bytes = step_plan_->arena_bytes();
+  if (spec_.zero_stage != 3) info.gradient_bytes = step_plan_->arena_bytes();
+  info.num_ops = step_plan_->num_ops();
   for (const BucketMemory& memory : memory_) {
     info.parameter_bytes += memory.of(BufferKind::kParameters).bytes();
     for (const BufferKind kind :
@@ -286,7 +284,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   const LossScale& control = last_state_;
   info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
   info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
-  info.accumulated_bytes = AccumulatedBytes();
+  info.accumulated_bytes = AccumulatedBytes(spec_, layout());
   *out_info = info;
   return Status();
 }
@@ -297,18 +295,18 @@ Status Engine::GetBucketInfo(uint64_t bucket,
     return FailedPrecondition(
         "engine: get_bucket_info was called before prepare");
   }
-  if (bucket >= layout_.buckets.size()) {
+  if (bucket >= layout().buckets.size()) {
     return Status(COMMSCHED_NOT_FOUND,
                   "engine: bucket " + std::to_string(bucket) + "; there are " +
-                      std::to_string(layout_.buckets.size()));
+                      std::to_string(layout().buckets.size()));
   }
-  const Bucket& from = layout_.buckets[bucket];
+  const Bucket& from = layout().buckets[bucket];
   commsched_engine_bucket_info_t info = commsched_engine_bucket_info_init();
   info.count = from.count;
   info.num_parameters = from.parameters.size();
   info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
   if (gathered(static_cast<uint32_t>(bucket))) {
-    for (const Gathered& each : graph_.gathered) {
+    for (const Gathered& each : graph().gathered) {
       if (each.stay.bucket == bucket) ++info.num_gathers;
     }
   } else if (spec_.zero_stage > 0) {

@@ -44,9 +44,9 @@ commsched_engine_desc_t WithDefaults(commsched_engine_desc_t desc) {
 std::string CopyOfName(const char* name) { return name == nullptr ? "" : name; }
 
 // With the copies of its names, where it has names: an empty one is a name.
-commsched_plan_options_t PlanOptions(const commsched_engine_desc_t& desc,
-                                     const std::string& policy,
-                                     const std::string& codec) {
+commsched_plan_options_t CorePlanOptions(const commsched_engine_desc_t& desc,
+                                         const std::string& policy,
+                                         const std::string& codec) {
   commsched_plan_options_t options =
       desc.plan == nullptr ? commsched_plan_options_init() : *desc.plan;
   if (options.policy != nullptr) options.policy = policy.c_str();
@@ -264,7 +264,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       allocator_(MemoryTable(desc.memory), ours.memory),
       policy_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->policy)),
       codec_(CopyOfName(desc.plan == nullptr ? nullptr : desc.plan->codec)),
-      plan_options_(PlanOptions(desc, policy_, codec_)),
+      plan_options_(CorePlanOptions(desc, policy_, codec_)),
       profile_(Profile(desc.profile)),
       pool_(Pool(desc.optimizer_pool)),
       observers_(desc.observers == nullptr ? "" : desc.observers),

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "build_graph.h"
 #include "checkpoint.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
@@ -24,15 +23,17 @@
 #include "engine/run/cursor.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/spec.h"
+#include "engine/step_plan/step_graph.h"
+#include "engine/step_plan/step_plan.h"
 #include "engine/tables/device_tables.h"
 #include "engine/tables/kernels.h"
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
-#include "forward_graph.h"
 #include "offload.h"
 #include "order_recording.h"
 #include "snapshot.h"
@@ -133,7 +134,9 @@ class Engine {
   const Lineage& lineage() const { return lineage_; }
   void NoteSave(const std::string& run) { lineage_.Save(run); }
 
-  commsched_plan_t* plan() const { return plan_.get(); }
+  commsched_plan_t* plan() const {
+    return step_plan_ == nullptr ? nullptr : step_plan_->plan();
+  }
   commsched_session_t* session() const { return session_.get(); }
 
  private:
@@ -196,10 +199,6 @@ class Engine {
     std::vector<std::pair<std::byte*, std::byte*>> conversions;
   };
 
-  struct PlanDelete {
-    void operator()(commsched_plan_t* p) const { commsched_plan_destroy(p); }
-  };
-  using PlanHandle = std::unique_ptr<commsched_plan_t, PlanDelete>;
   struct SessionDelete {
     void operator()(commsched_session_t* s) const {
       commsched_session_destroy(s);
@@ -228,30 +227,14 @@ class Engine {
   Status EndOpenOp();
 
   // prepare.cc
-  void ChooseAccumulating();
-  std::vector<BucketBuffer> BuffersOf(uint32_t bucket) const {
-    return BuffersOfBucket(spec_, layout_.buckets[bucket]);
-  }
-  NormCounts CountsOfNorm() const;
-  Status CheckMemory(uint64_t arena) const;
+  StepPlan::Options PlanOptions() const;
+  NormCounts CountsOfNorm(const Layout& layout) const;
+  Status CheckMemory(const Layout& layout, uint64_t arena) const;
   Status Allocate();
   Status AllocateNorm();
   template <typename T>
   Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
   Status SetState();  // To last_state_.
-  Status PlanStep();
-  Status PlanGathering();
-  std::vector<uint64_t> ArenaLimits(uint64_t parameter_bytes) const;
-  uint64_t AccumulatedBytes() const;
-  uint64_t GradientArenaBytes() const;
-  uint64_t LiveLimit() const;
-  std::string NameOf(uint64_t live_limit) const;
-  Status CheckLiveLimit(uint64_t limit) const;
-  std::vector<Pass> Order() const;
-  Status CheckNumPasses() const;
-  Status TryPlan(const std::vector<Stay>& stays, uint64_t arena_bytes);
-  Status TryLimits(const std::vector<Stay>& stays,
-                   const std::vector<uint64_t>& limits);
 
   // agreement.cc
   Status KeepContext();
@@ -280,6 +263,9 @@ class Engine {
   Status PrepareEvaluation();
   std::vector<commsched_binding_t> Bindings() const;
 
+  const Layout& layout() const { return step_plan_->layout(); }
+  const StepGraph& graph() const { return step_plan_->graph(); }
+
   // step.cc
   bool built() const { return phase_ > Phase::kPrepared; }
   Cursor& cursor() { return evaluating_ ? forward_cursor_ : step_cursor_; }
@@ -289,7 +275,7 @@ class Engine {
   // Of the pass that has begun, or else is next.
   const PassOps& pass_ops() const {
     const std::vector<PassOps>& ops =
-        evaluating_ ? forward_.pass_ops : graph_.pass_ops;
+        evaluating_ ? forward_.pass_ops : graph().pass_ops;
     return ops[cursor().index()];
   }
   commsched_session_t* running() const {
@@ -299,10 +285,10 @@ class Engine {
     return !evaluating_ && steps_begun_ <= desc_.measure_steps;
   }
   uint64_t ShardCount(uint32_t bucket) const {
-    return layout_.buckets[bucket].count / spec_.num_shards();
+    return layout().buckets[bucket].count / spec_.num_shards();
   }
   bool gathered(uint32_t bucket) const {
-    return spec_.gathers(layout_.buckets[bucket]);
+    return spec_.gathers(layout().buckets[bucket]);
   }
   std::string ExpectedCall() const;
   Status SessionFailure() const;
@@ -315,7 +301,7 @@ class Engine {
   Status CheckVersion(const Pass& pass, uint32_t bucket,
                       commsched_buffer_id_t buffer, uint64_t expected) const;
   bool short_lived_gradients(uint32_t bucket) const {
-    return spec_.short_lived_gradients(layout_.buckets[bucket]);
+    return spec_.short_lived_gradients(layout().buckets[bucket]);
   }
   void ShowBuckets();
   void HideBuckets() { HideModule(cursor().pass().module); }
@@ -355,7 +341,7 @@ class Engine {
   Status StepBuckets(float lr);
   Status StepBucket(uint32_t bucket, float lr);
   Status FetchFirst();
-  // After the step of the bucket at `index` in graph_.first_use.
+  // After the step of the bucket at `index` in graph().first_use.
   Status CopyNext(size_t index);
   // Where a copy on its lane puts what it takes.
   int64_t* CostOf(commsched_op_id_t op) {
@@ -477,10 +463,7 @@ class Engine {
   GroupHandle group_;
   std::string values_name_;  // Of the comparison of values; empty before Build.
   Model model_;
-  Layout layout_;
-  Sequence sequence_;
-  StepGraph graph_;
-  uint64_t num_ops_ = 0;
+  std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
   std::vector<BucketMemory> memory_;
   Array<double> local_sums_;
   Array<double> all_sums_;
@@ -493,8 +476,7 @@ class Engine {
   NormSums rates_in_sums_;    // Where they are in all_sums_.
   Array<float> staging_;      // Between the host and a device.
   StepReports reports_;
-  std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
-  PlanHandle plan_;
+  std::unique_ptr<Offload> offload_;      // Null if the state is in memory.
   std::vector<PassAddresses> addresses_;  // By module op of the step.
   ForwardGraph forward_;  // Of evaluations; its plan in stage 3.
   PlanHandle forward_plan_;

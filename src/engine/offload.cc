@@ -20,32 +20,7 @@ int64_t ClockNs(clockid_t clock) {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-uint64_t StateCount(const StepSpec& spec, const Bucket& bucket) {
-  return spec.state_values() * (bucket.count / spec.num_shards());
-}
-
 }  // namespace
-
-Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes,
-                   Layout* layout) {
-  uint64_t largest = 0;
-  for (const Bucket& bucket : layout->buckets) {
-    largest = std::max(largest, StateCount(spec, bucket));
-  }
-  const uint64_t slot_bytes = largest * sizeof(float);
-  const uint64_t slots = budget_bytes == 0 ? 2 : budget_bytes / slot_bytes;
-  if (slots == 0) {
-    return Status(COMMSCHED_RESOURCE_EXHAUSTED,
-                  "engine: offload_staging_bytes is " +
-                      std::to_string(budget_bytes) +
-                      "; the optimizer's state of the largest bucket takes " +
-                      std::to_string(slot_bytes));
-  }
-  layout->staging_slots =
-      static_cast<uint32_t>(std::min<uint64_t>(slots, layout->buckets.size()));
-  layout->staging_count = largest;
-  return Status();
-}
 
 Status Offload::Create(const Spec& spec, const Layout& layout,
                        std::unique_ptr<Offload>* out_offload) {
@@ -59,7 +34,7 @@ Status Offload::Init(const Spec& spec, const Layout& layout) {
   for (const Bucket& bucket : layout.buckets) {
     BucketState& state = buckets_.emplace_back();
     state.offset = bytes_;
-    state.count = StateCount(spec.step, bucket);
+    state.count = spec.step.state_count(bucket);
     bytes_ += state.count * sizeof(float);
   }
   for (uint32_t i = 0; i < layout.staging_slots; ++i) {

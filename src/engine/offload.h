@@ -7,19 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "build_graph.h"
 #include "commsched/pool.h"
 #include "commsched/session.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/spec.h"
+#include "engine/step_plan/step_graph.h"
 #include "status.h"
 
 namespace commsched::engine {
-
-// How the state of buckets passes through memory: chooses slots, for the
-// largest bucket each, as many as `budget_bytes` holds; 0: two. Fails with
-// RESOURCE_EXHAUSTED if that is none.
-Status PlanStaging(const StepSpec& spec, uint64_t budget_bytes, Layout* layout);
 
 // The optimizer's state in a pool, bucket after bucket as it lies in memory
 // otherwise: masters if there are any, then moment after moment. Copies of a

@@ -29,20 +29,20 @@ Status Engine::RefusePoisoned(const std::string& call, uint32_t bucket,
   const BucketBuffer* const row = FindBuffer(rows, kind);
   if (row == nullptr) return Status();
   return RefusePoisoned(call, Indexed(row->name, bucket),
-                        graph_.buckets[bucket].of(kind));
+                        graph().buckets[bucket].of(kind));
 }
 
 Status Engine::RefusePoisonedBuckets(const std::string& call) const {
-  for (uint32_t b = 0; b < graph_.buckets.size(); ++b) {
+  for (uint32_t b = 0; b < graph().buckets.size(); ++b) {
     for (const BufferKind kind :
          {BufferKind::kShard, BufferKind::kSummand, BufferKind::kGradients,
           BufferKind::kParameters}) {
       ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, b, kind));
     }
   }
-  for (uint32_t slot = 0; slot < graph_.staging.size(); ++slot) {
+  for (uint32_t slot = 0; slot < graph().staging.size(); ++slot) {
     ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, Indexed("staging", slot), graph_.staging[slot]));
+        RefusePoisoned(call, Indexed("staging", slot), graph().staging[slot]));
   }
   return Status();
 }
@@ -78,8 +78,8 @@ Status Engine::StepBuckets(float lr) {
   } else {
     ENGINE_RETURN_IF_ERROR(Decide(nullptr, 0));
   }
-  for (size_t i = 0; i < graph_.first_use.size(); ++i) {
-    const uint32_t b = graph_.first_use[i];
+  for (size_t i = 0; i < graph().first_use.size(); ++i) {
+    const uint32_t b = graph().first_use[i];
     if (!spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(FinishGradients(b));
     ENGINE_RETURN_IF_ERROR(StepBucket(b, lr));
     if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(CopyNext(i));
@@ -90,9 +90,9 @@ Status Engine::StepBuckets(float lr) {
 
 Status Engine::StepBucket(uint32_t bucket, float lr) {
   const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
-  return Run(graph_.buckets[bucket].optimizer, [&] {
+  return Run(graph().buckets[bucket].optimizer, [&] {
     if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
-    if (bucket == graph_.rate_bucket) ENGINE_RETURN_IF_ERROR(SendRate(lr));
+    if (bucket == graph().rate_bucket) ENGINE_RETURN_IF_ERROR(SendRate(lr));
     return spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
   });
 }
@@ -100,25 +100,26 @@ Status Engine::StepBucket(uint32_t bucket, float lr) {
 Status Engine::FetchFirst() {
   if (offload_ == nullptr) return Status();
   for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
-    const uint32_t b = graph_.first_use[i];
-    ENGINE_RETURN_IF_ERROR(offload_->Fetch(b, CostOf(graph_.buckets[b].fetch)));
+    const uint32_t b = graph().first_use[i];
+    ENGINE_RETURN_IF_ERROR(
+        offload_->Fetch(b, CostOf(graph().buckets[b].fetch)));
   }
   return Status();
 }
 
 Status Engine::CopyNext(size_t index) {
-  const uint32_t stepped = graph_.first_use[index];
+  const uint32_t stepped = graph().first_use[index];
   ENGINE_RETURN_IF_ERROR(
-      offload_->Store(stepped, CostOf(graph_.buckets[stepped].store)));
+      offload_->Store(stepped, CostOf(graph().buckets[stepped].store)));
   index += offload_->num_slots();
-  if (index >= graph_.first_use.size()) return Status();
-  const uint32_t next = graph_.first_use[index];
-  return offload_->Fetch(next, CostOf(graph_.buckets[next].fetch));
+  if (index >= graph().first_use.size()) return Status();
+  const uint32_t next = graph().first_use[index];
+  return offload_->Fetch(next, CostOf(graph().buckets[next].fetch));
 }
 
 // Adds the last micro-batch, unless it was reduced with the others.
 Status Engine::FinishGradients(uint32_t bucket) {
-  const commsched_op_id_t op = graph_.buckets[bucket].accumulate;
+  const commsched_op_id_t op = graph().buckets[bucket].accumulate;
   return op == kNoId ? Status() : Accumulate(bucket, op, /*first=*/false);
 }
 
@@ -126,29 +127,29 @@ Status Engine::FinishGradients(uint32_t bucket) {
 // nothing is stepped with what CheckReports() refuses.
 Status Engine::ComputeNorm(float lr) {
   has_norm_ = true;
-  for (uint32_t b : std::views::reverse(graph_.first_use)) {
+  for (uint32_t b : std::views::reverse(graph().first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(Run(graph_.buckets[b].squares, [&] {
+    ENGINE_RETURN_IF_ERROR(Run(graph().buckets[b].squares, [&] {
       ENGINE_RETURN_IF_ERROR(Squares(b));
-      if (!spec_.gathers_block_sums() || b != graph_.first_use.back()) {
+      if (!spec_.gathers_block_sums() || b != graph().first_use.back()) {
         return Status();
       }
-      return kernels_.Fill(local_sums_.data() + graph_.local_blocks,
+      return kernels_.Fill(local_sums_.data() + graph().local_blocks,
                            SentRate(lr), 1);
     }));
   }
   if (spec_.reduces_norm()) {
     ENGINE_RETURN_IF_ERROR(
-        Run(graph_.local_total, [&] { return LocalTotal(lr); }));
+        Run(graph().local_total, [&] { return LocalTotal(lr); }));
   }
-  ENGINE_RETURN_IF_ERROR(Run(graph_.norm, [&] { return EndNorm(); }));
+  ENGINE_RETURN_IF_ERROR(Run(graph().norm, [&] { return EndNorm(); }));
   return CheckReports();
 }
 
 Status Engine::Squares(uint32_t bucket) {
   const BucketMemory& memory = memory_[bucket];
-  double* sums = local_sums_.data() + graph_.sums_offset[bucket];
-  const commsched_dtype_t dtype = spec_.reduced(layout_.buckets[bucket]);
+  double* sums = local_sums_.data() + graph().sums_offset[bucket];
+  const commsched_dtype_t dtype = spec_.reduced(layout().buckets[bucket]);
   for (const Segment& segment : memory.segments) {
     ENGINE_RETURN_IF_ERROR(kernels_.BlockSquares(
         memory.my_gradients + segment.in_shard * SizeOf(dtype), dtype,
@@ -189,7 +190,7 @@ Status Engine::EndNorm() {
 }
 
 std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
-  const Slot& slot = layout_.slots[parameter];
+  const Slot& slot = layout().slots[parameter];
   const uint64_t blocks_per_shard = ShardCount(slot.bucket) / kBlockElements;
   uint64_t block = slot.offset / kBlockElements;
   const uint64_t end =
@@ -200,8 +201,8 @@ std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
     const uint64_t shard = block / blocks_per_shard;
     const uint64_t in_shard = block - shard * blocks_per_shard;
     const uint64_t count = std::min(end - block, blocks_per_shard - in_shard);
-    runs.push_back({shard * graph_.local_count +
-                        graph_.sums_offset[slot.bucket] + in_shard,
+    runs.push_back({shard * graph().local_count +
+                        graph().sums_offset[slot.bucket] + in_shard,
                     count});
     block += count;
   }
@@ -232,7 +233,7 @@ void Engine::SetArgs(uint32_t bucket, const Segment& segment,
                      Args& args) const {
   const BucketMemory& memory = memory_[bucket];
   args.master = memory.my_masters + segment.in_shard;
-  args.gradient_dtype = spec_.reduced(layout_.buckets[bucket]);
+  args.gradient_dtype = spec_.reduced(layout().buckets[bucket]);
   args.gradient =
       memory.my_gradients + segment.in_shard * SizeOf(args.gradient_dtype);
   args.copy_dtype = spec_.precision.parameters;

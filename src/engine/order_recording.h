@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "build_graph.h"
 #include "commsched/recording.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/layout.h"
+#include "engine/step_plan/spec.h"
 #include "status.h"
 
 namespace commsched::engine {

@@ -68,7 +68,7 @@ Status Engine::StartRecording() {
   }
   if (!gathers) return Status();
   std::unique_ptr<OrderRecording> made;
-  ENGINE_RETURN_IF_ERROR(OrderRecording::Create(spec, layout_, &made));
+  ENGINE_RETURN_IF_ERROR(OrderRecording::Create(spec, layout(), &made));
   const std::lock_guard<std::mutex> lock(abort_mutex_);
   order_recording_ = std::move(made);
   if (aborted_) order_recording_->Abort(abort_reason_.c_str());
@@ -98,7 +98,7 @@ Status Engine::RecordForward(uint32_t module) {
   if (order_recording_ != nullptr) {
     const std::vector<std::byte*>* addresses = nullptr;
     ENGINE_RETURN_IF_ERROR(order_recording_->Gather(module, &addresses));
-    const std::vector<uint32_t>& buckets = layout_.module_buckets[module];
+    const std::vector<uint32_t>& buckets = layout().module_buckets[module];
     for (size_t i = 0; i < buckets.size(); ++i) {
       if ((*addresses)[i] == nullptr) continue;
       memory_[buckets[i]].all_parameters = (*addresses)[i];
@@ -191,13 +191,14 @@ Status Engine::Freeze(Sequence sequence) {
     const std::lock_guard<std::mutex> lock(abort_mutex_);
     ended = std::move(order_recording_);
   }
-  if (sequence != sequence_) {
-    sequence_ = std::move(sequence);
-    ENGINE_RETURN_IF_ERROR(PlanStep());
-    num_ops_ = commsched_graph_num_ops(graph_.graph.get());
+  if (sequence != step_plan_->sequence()) {
+    ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_, PlanOptions(),
+                                           layout(), std::move(sequence),
+                                           &step_plan_));
   }
   if (desc_.measure_steps > 0) {
-    op_cost_ns_.assign(num_ops_, std::numeric_limits<int64_t>::max());
+    op_cost_ns_.assign(step_plan_->num_ops(),
+                       std::numeric_limits<int64_t>::max());
   }
   ENGINE_RETURN_IF_ERROR(Connect());
   recording_ = false;

@@ -8,7 +8,7 @@ namespace commsched::engine {
 
 std::vector<SavedPiece> Engine::SavedPieces() const {
   std::vector<SavedPiece> pieces;
-  for (uint32_t b = 0; b < layout_.buckets.size(); ++b) {
+  for (uint32_t b = 0; b < layout().buckets.size(); ++b) {
     const std::vector<SavedPiece> some = SavedPiecesOf(b);
     pieces.insert(pieces.end(), some.begin(), some.end());
   }
@@ -18,10 +18,10 @@ std::vector<SavedPiece> Engine::SavedPieces() const {
 std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
   std::vector<SavedPiece> pieces;
   for (const Segment& segment :
-       ShardSegments(layout_, model_.parameters(), bucket, rank(), world())) {
+       ShardSegments(layout(), model_.parameters(), bucket, rank(), world())) {
     pieces.push_back(
         {.parameter = segment.parameter,
-         .begin = segment.in_bucket - layout_.slots[segment.parameter].offset,
+         .begin = segment.in_bucket - layout().slots[segment.parameter].offset,
          .count = segment.count,
          .bucket = bucket,
          .at = spec_.zero_stage == 0 ? segment.in_bucket : segment.in_shard});
@@ -31,7 +31,7 @@ std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
 
 SavedPiece Engine::SavedPieceOf(uint32_t parameter) const {
   for (const SavedPiece& piece :
-       SavedPiecesOf(layout_.slots[parameter].bucket)) {
+       SavedPiecesOf(layout().slots[parameter].bucket)) {
     if (piece.parameter == parameter) return piece;
   }
   return {};
@@ -174,7 +174,7 @@ std::vector<Engine::Target> Engine::Targets(
       Checkpoint::Range range = {
           .tensor = tensors[p],
           .kind = StateKind::kValue,
-          .begin = segment.in_bucket - layout_.slots[p].offset,
+          .begin = segment.in_bucket - layout().slots[p].offset,
           .count = segment.count};
       if (gathered(b)) targets.push_back({.range = range, .parameter = p});
       for (size_t k = 0; k < moments.size(); ++k) {
@@ -189,7 +189,7 @@ std::vector<Engine::Target> Engine::Targets(
       }
     }
     if (gathered(b)) continue;
-    for (uint32_t p : layout_.buckets[b].parameters) {
+    for (uint32_t p : layout().buckets[b].parameters) {
       targets.push_back({.range = {.tensor = tensors[p],
                                    .kind = StateKind::kValue,
                                    .begin = 0,
@@ -214,7 +214,7 @@ Status Engine::ReadTarget(const Checkpoint& checkpoint, const Target& target) {
     return offload_->Write(target.bucket, target.in_state, values.data(),
                            values.size());
   }
-  const Slot& slot = layout_.slots[target.parameter];
+  const Slot& slot = layout().slots[target.parameter];
   return StoreValues(slot.bucket, slot.offset + target.range.begin,
                      values.data(), values.size());
 }

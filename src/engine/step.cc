@@ -161,10 +161,10 @@ Status Engine::CheckVersions() const {
   if (kernels_.stream().kind != COMMSCHED_STREAM_CALLER) return Status();
   const Pass& pass = cursor().pass();
   const PassOps& ops = pass_ops();
-  const std::vector<uint32_t>& buckets = layout_.module_buckets[pass.module];
+  const std::vector<uint32_t>& buckets = layout().module_buckets[pass.module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     const uint32_t b = buckets[i];
-    const BucketIds& ids = graph_.buckets[b];
+    const BucketIds& ids = graph().buckets[b];
     const bool gather = gathered(b);
     ENGINE_RETURN_IF_ERROR(
         CheckVersion(pass, b, ids.of(BufferKind::kParameters), steps_done_));
@@ -181,7 +181,7 @@ Status Engine::CheckVersions() const {
 void Engine::ShowBuckets() {
   const PassAddresses& at = addresses_[cursor().index()];
   const std::vector<uint32_t>& buckets =
-      layout_.module_buckets[cursor().pass().module];
+      layout().module_buckets[cursor().pass().module];
   for (size_t i = 0; i < buckets.size(); ++i) {
     BucketMemory& memory = memory_[buckets[i]];
     if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
@@ -190,7 +190,7 @@ void Engine::ShowBuckets() {
 }
 
 void Engine::HideModule(uint32_t module) {
-  for (uint32_t b : layout_.module_buckets[module]) {
+  for (uint32_t b : layout().module_buckets[module]) {
     if (gathered(b)) memory_[b].all_parameters = nullptr;
     if (short_lived_gradients(b)) memory_[b].all_gradients = nullptr;
   }
@@ -235,7 +235,7 @@ Status Engine::BeginPassOps(const PassOps& ops) {
   for (uint32_t b : ops.zeroed) {
     ENGINE_RETURN_IF_ERROR(kernels_.Zero(
         memory_[b].all_gradients,
-        layout_.buckets[b].count * SizeOf(spec_.precision.parameters)));
+        layout().buckets[b].count * SizeOf(spec_.precision.parameters)));
   }
   return Status();
 }

@@ -107,7 +107,7 @@ Status Engine::CheckCount(const char* call, uint32_t parameter,
 
 // Null while the bucket is not whole.
 const std::byte* Engine::ParameterValues(uint32_t parameter) const {
-  const Slot& slot = layout_.slots[parameter];
+  const Slot& slot = layout().slots[parameter];
   const std::byte* bucket = memory_[slot.bucket].all_parameters;
   if (bucket == nullptr) return nullptr;
   return bucket + slot.offset * SizeOf(spec_.precision.parameters);
@@ -194,7 +194,7 @@ Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
                               uint64_t* out_count) const {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (!built()) return OutOfOrder("parameter_range");
-  const Slot& slot = layout_.slots[parameter];
+  const Slot& slot = layout().slots[parameter];
   uint64_t offset = 0;
   uint64_t count = model_.parameters()[parameter].count;
   if (gathered(slot.bucket)) {
@@ -229,14 +229,14 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(offset) + "; it has " +
                            std::to_string(p.count));
   }
-  const Slot& slot = layout_.slots[parameter];
+  const Slot& slot = layout().slots[parameter];
   if (count > 0 && !gathered(slot.bucket)) unchecked_ = true;
   return StoreValues(slot.bucket, slot.offset + offset, values, count);
 }
 
 // A gathered bucket is whole while a forward of an evaluation uses it.
 Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
-  const uint32_t bucket = layout_.slots[parameter].bucket;
+  const uint32_t bucket = layout().slots[parameter].bucket;
   if (!evaluating_ && !gathered(bucket)) return CheckDrained(call);
   ENGINE_RETURN_IF_ERROR(SessionFailure());
   if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
@@ -254,7 +254,7 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
   if (built()) {
     const std::string call =
         "get_parameter of '" + model_.parameters()[parameter].name + "'";
-    const uint32_t bucket = layout_.slots[parameter].bucket;
+    const uint32_t bucket = layout().slots[parameter].bucket;
     ENGINE_RETURN_IF_ERROR(
         RefusePoisoned(call, bucket, BufferKind::kParameters));
     ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
@@ -270,7 +270,7 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
                                 void** out_gradient) {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (!built()) return OutOfOrder("parameter_address");
-  const Slot& slot = layout_.slots[parameter];
+  const Slot& slot = layout().slots[parameter];
   std::byte* gradients = memory_[slot.bucket].all_gradients;
   if (gradients != nullptr) {
     gradients += slot.offset * SizeOf(spec_.precision.parameters);
@@ -323,10 +323,10 @@ Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
         "engine: op_costs was called after " + std::to_string(steps) +
         " steps with measure_steps " + std::to_string(desc_.measure_steps));
   }
-  if (num_ops != num_ops_) {
+  if (num_ops != step_plan_->num_ops()) {
     return InvalidArgument("engine: op_costs with room for " +
                            std::to_string(num_ops) + " ops; the graph has " +
-                           std::to_string(num_ops_));
+                           std::to_string(step_plan_->num_ops()));
   }
   std::vector<int64_t> costs(num_ops);
   ENGINE_RETURN_IF_ERROR(

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "commsched/engine_kernels.h"
 #include "commsched/types.h"
 #include "engine/step_plan/layout.h"
 
@@ -10,6 +11,10 @@ namespace commsched::engine {
 
 // Of sums over micro-batches.
 inline constexpr commsched_dtype_t kSumDType = COMMSCHED_F32;
+
+// What the ops of a step hand to each other about the norm and the loss scale.
+inline constexpr uint64_t kStateDoubles =
+    sizeof(commsched_step_state_t) / sizeof(double);
 
 // Element types of what a step keeps and sends.
 struct Precision {
@@ -45,6 +50,9 @@ struct StepSpec {
   bool has_masters() const { return precision.parameters != COMMSCHED_F32; }
   // Values of the optimizer's state per weight.
   uint64_t state_values() const { return moments + (has_masters() ? 1 : 0); }
+  uint64_t state_count(const Bucket& bucket) const {
+    return state_values() * (bucket.count / num_shards());
+  }
   // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
   // adds to holds those of one micro-batch.
   bool folds(const Bucket& bucket) const {

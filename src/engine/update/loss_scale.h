@@ -19,8 +19,6 @@ struct LossScale : commsched_step_state_t {
     scale = 1;
   }
 };
-inline constexpr uint64_t kLossScaleDoubles =
-    sizeof(LossScale) / sizeof(double);
 
 using kernels::kMaxLossScale;
 using kernels::kMinLossScale;

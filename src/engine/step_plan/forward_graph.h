@@ -1,15 +1,15 @@
-#ifndef COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
-#define COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_FORWARD_GRAPH_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_FORWARD_GRAPH_H_
 
 #include <cstddef>
 #include <vector>
 
-#include "build_graph.h"
 #include "commsched/session.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
+#include "engine/status.h"
 #include "engine/step_plan/layout.h"
-#include "status.h"
+#include "engine/step_plan/step_graph.h"
 
 namespace commsched::engine {
 
@@ -40,4 +40,4 @@ Status BuildForwardGraph(const StepSpec& spec,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_FORWARD_GRAPH_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_FORWARD_GRAPH_H_

@@ -3,7 +3,7 @@
 #include <ranges>
 #include <string>
 
-#include "step_builder.h"
+#include "engine/step_plan/builder/builder.h"
 
 namespace commsched::engine {
 namespace {

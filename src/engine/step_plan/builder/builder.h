@@ -1,16 +1,16 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
-#define COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_BUILDER_BUILDER_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_BUILDER_BUILDER_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "build_graph.h"
 #include "engine/model/graph_writer.h"
+#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
-#include "status.h"
+#include "engine/step_plan/step_graph.h"
 
 namespace commsched::engine {
 
@@ -64,7 +64,7 @@ class StepBuilder {
   Status AddOptimizer();
   Status AddStep(uint32_t bucket);
 
-  // build_offload.cc
+  // offload.cc
   Status AddStagingBuffers();
   Status AddFirstFetches();
   // After the step of the bucket at `index` in out_.first_use.
@@ -158,4 +158,4 @@ class StepBuilder {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_BUILDER_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_BUILDER_BUILDER_H_

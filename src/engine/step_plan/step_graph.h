@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
-#define COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_GRAPH_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_GRAPH_H_
 
 #include <array>
 #include <cstddef>
@@ -10,12 +10,12 @@
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
+#include "engine/status.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/residency.h"
 #include "engine/step_plan/spec.h"
-#include "status.h"
 
 namespace commsched::engine {
 
@@ -129,4 +129,4 @@ Status BuildStepGraph(const StepSpec& spec, const std::vector<Module>& modules,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_BUILD_GRAPH_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_GRAPH_H_

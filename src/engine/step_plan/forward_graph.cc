@@ -1,4 +1,4 @@
-#include "forward_graph.h"
+#include "engine/step_plan/forward_graph.h"
 
 #include <algorithm>
 #include <string>

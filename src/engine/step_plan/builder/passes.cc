@@ -1,12 +1,9 @@
-// Buffers and passes; build_update.cc has what follows from the gradients.
-
-#include "build_graph.h"
+// Buffers and passes; update.cc has what follows from the gradients.
 
 #include <string>
 #include <utility>
 
-#include "engine/update/loss_scale.h"
-#include "step_builder.h"
+#include "engine/step_plan/builder/builder.h"
 
 namespace commsched::engine {
 
@@ -98,7 +95,7 @@ Status StepBuilder::AddNormBuffers() {
                           1 + spec_.num_shards(), &out_.total));
   }
   return writer_.AddBuffer("step_control", COMMSCHED_F64, COMMSCHED_BOUND,
-                           kLossScaleDoubles, &out_.control);
+                           kStateDoubles, &out_.control);
 }
 
 Status StepBuilder::AddPasses() {

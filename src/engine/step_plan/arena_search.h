@@ -1,0 +1,41 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/model/model.h"
+#include "engine/model/passes.h"
+#include "engine/status.h"
+#include "engine/step_plan/layout.h"
+#include "engine/step_plan/residency.h"
+#include "engine/step_plan/spec.h"
+
+namespace commsched::engine {
+
+// Memory that the caller allows; 0: no limit.
+struct ArenaLimits {
+  uint64_t arena_bytes = 0;
+  uint64_t max_live_bytes = 0;  // Of stage 3, like the next.
+  uint64_t prefetch_bytes = 0;
+};
+
+// Plans the step with these stays in an arena of at most so many bytes; 0: as
+// many as it takes. RESOURCE_EXHAUSTED: it does not fit.
+using PlanAttempt =
+    std::function<Status(const std::vector<Stay>& stays, uint64_t arena_bytes)>;
+
+// Attempts plans until one fits: the smallest arena that is worth trying first.
+// Fails as the last attempt does, or naming the pass that needs more than is
+// allowed.
+Status SearchArena(const StepSpec& spec, const Model& model,
+                   const Layout& layout, const std::vector<Pass>& passes,
+                   const ArenaLimits& limits, const PlanAttempt& attempt);
+
+// Of buckets that are whole through all micro-batches.
+uint64_t AccumulatedBytes(const StepSpec& spec, const Layout& layout);
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_ARENA_SEARCH_H_

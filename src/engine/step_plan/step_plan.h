@@ -1,0 +1,82 @@
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_PLAN_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "commsched/plan.h"
+#include "engine/model/model.h"
+#include "engine/model/passes.h"
+#include "engine/status.h"
+#include "engine/step_plan/arena_search.h"
+#include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/layout.h"
+#include "engine/step_plan/spec.h"
+#include "engine/step_plan/step_graph.h"
+
+namespace commsched::engine {
+
+struct PlanDelete {
+  void operator()(commsched_plan_t* plan) const {
+    commsched_plan_destroy(plan);
+  }
+};
+using PlanHandle = std::unique_ptr<commsched_plan_t, PlanDelete>;
+
+// What the ranks that train a model do in a step: its buckets, its graph and
+// the plan for it. Pure: without memory of parameters, context or session.
+//
+// Immutable.
+class StepPlan {
+ public:
+  struct Options {
+    LayoutOptions layout;
+    uint64_t accumulate_bytes = 0;       // 0: no limit.
+    uint64_t offload_staging_bytes = 0;  // 0: of two buckets.
+    uint64_t max_live_bytes = 0;         // 0: no limit, like the next.
+    uint64_t prefetch_bytes = 0;
+    // What its names point to outlives the call.
+    commsched_plan_options_t plan = commsched_plan_options_init();
+    commsched_cost_profile_t profile = commsched_cost_profile_init();
+  };
+
+  // The buckets of `model`, which has parameters.
+  static Status LayOut(const StepSpec& spec, const Model& model,
+                       const Options& options, Layout* out_layout);
+
+  // Of a forward in the order `sequence`. Fails as the planner does.
+  static Status Build(const StepSpec& spec, const Model& model,
+                      const Options& options, Layout layout, Sequence sequence,
+                      std::unique_ptr<const StepPlan>* out_plan);
+
+  const StepSpec& spec() const { return spec_; }
+  const Layout& layout() const { return layout_; }
+  const Sequence& sequence() const { return sequence_; }
+  const StepGraph& graph() const { return graph_; }
+  commsched_plan_t* plan() const { return plan_.get(); }
+  uint64_t num_ops() const { return num_ops_; }
+  uint64_t arena_bytes() const { return arena_bytes_; }
+  std::vector<BucketBuffer> BuffersOf(uint32_t bucket) const {
+    return BuffersOfBucket(spec_, layout_.buckets[bucket]);
+  }
+
+ private:
+  StepPlan(const StepSpec& spec, Layout layout, Sequence sequence)
+      : spec_(spec),
+        layout_(std::move(layout)),
+        sequence_(std::move(sequence)) {}
+  Status Init(const Model& model, const Options& options);
+
+  const StepSpec spec_;
+  const Layout layout_;
+  const Sequence sequence_;
+  StepGraph graph_;
+  PlanHandle plan_;
+  uint64_t num_ops_ = 0;
+  uint64_t arena_bytes_ = 0;
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_PLAN_H_
