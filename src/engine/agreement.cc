@@ -243,21 +243,21 @@ Status Engine::CompareValues() {
   }
   const uint64_t element = SizeOf(spec_.precision.parameters);
   std::vector<std::byte> scratch;
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     if (gathered(b)) continue;
     for (uint32_t p : layout().buckets[b].parameters) {
       const uint64_t bytes = model_.parameters()[p].count * element;
       const void* values = nullptr;
-      ENGINE_RETURN_IF_ERROR(
-          OnHost(memory_[b].all_parameters + layout().slots[p].offset * element,
-                 bytes, &scratch, &values));
+      ENGINE_RETURN_IF_ERROR(state_.OnHost(
+          state_.bucket(b).all_parameters + layout().slots[p].offset * element,
+          bytes, &scratch, &values));
       facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
                     model_.parameters()[p].name + "'",
                 ChecksumOf(values, bytes));
     }
     // What lies in a pool may fail to be read, on one rank alone.
     if (spec_.zero_stage > 0 || offload_ != nullptr) continue;
-    for (const Segment& segment : memory_[b].segments) {
+    for (const Segment& segment : state_.bucket(b).segments) {
       uint64_t checksum = 0;
       ENGINE_RETURN_IF_ERROR(ChecksumOfState(b, segment, &checksum));
       facts.Add("the checksum of the optimizer's state of parameter " +
@@ -289,14 +289,14 @@ Status Engine::CompareValues() {
 // copy, and moments.
 Status Engine::ChecksumOfState(uint32_t bucket, const Segment& segment,
                                uint64_t* out_checksum) const {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   uint64_t checksum = 0;
   std::vector<std::byte> scratch;
   const auto add = [&](const float* values) {
     const uint64_t bytes = segment.count * sizeof(float);
     const void* on_host = nullptr;
     ENGINE_RETURN_IF_ERROR(
-        OnHost(values + segment.in_shard, bytes, &scratch, &on_host));
+        state_.OnHost(values + segment.in_shard, bytes, &scratch, &on_host));
     checksum = XXH3_64bits_withSeed(on_host, bytes, checksum);
     return Status();
   };

@@ -17,7 +17,7 @@ Status Engine::Build() {
     }
   }
   ENGINE_RETURN_IF_ERROR(AgreeOnRegistration());
-  BindBuckets();
+  state_.Bind(*step_plan_);
   ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
   phase_ = Phase::kBetweenSteps;
   return Status();
@@ -42,29 +42,14 @@ Status Engine::Connect() {
 }
 
 std::vector<commsched_binding_t> Engine::Bindings() const {
-  std::vector<commsched_binding_t> bindings;
-  auto add = [&](commsched_buffer_id_t buffer, const auto& memory) {
-    if (buffer == kNoId || memory.data() == nullptr) return;
-    commsched_binding_t binding = {};
-    binding.buffer = buffer;
-    binding.address = memory.data();
-    binding.bytes = memory.bytes();
-    bindings.push_back(binding);
-  };
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
-    const BucketIds& ids = graph().buckets[b];
-    for (const BucketBuffer& row : BuffersOf(b)) {
-      add(ids.of(row.kind), memory_[b].of(row.kind));
-    }
-  }
+  std::vector<commsched_binding_t> bindings = state_.Bindings(*step_plan_);
   for (uint32_t slot = 0; slot < graph().staging.size(); ++slot) {
-    add(graph().staging[slot], offload_->slot(slot));
+    commsched_binding_t binding = {};
+    binding.buffer = graph().staging[slot];
+    binding.address = offload_->slot(slot).data();
+    binding.bytes = offload_->slot(slot).bytes();
+    bindings.push_back(binding);
   }
-  add(graph().local_sums, local_sums_);
-  add(graph().all_sums, all_sums_);
-  add(graph().total, total_);
-  add(graph().rates, rates_);
-  add(graph().control, state_);
   for (size_t i = 0; i < model_.exchanges().activations.size(); ++i) {
     bindings.push_back(
         BindingOf(model_.exchanges().activations[i],
@@ -110,52 +95,12 @@ Status Engine::CreateSession(commsched_plan_t* plan,
   return Status();
 }
 
-// The addresses that a step uses, but for those in the arena.
-void Engine::BindBuckets() {
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
-    BucketMemory& memory = memory_[b];
-    const uint64_t shard_begin =
-        spec_.zero_stage == 0
-            ? 0
-            : group_rank_ * (layout().buckets[b].count / spec_.num_shards());
-    BindParameters(b, shard_begin);
-    if (!spec_.owned_gradients()) {
-      memory.all_gradients = memory.of(BufferKind::kGradients).data();
-      memory.my_gradients = memory.all_gradients +
-                            shard_begin * SizeOf(spec_.precision.parameters);
-    } else {
-      memory.all_gradients = nullptr;
-    }
-    memory.my_summand = memory.my_gradients;
-    const std::byte* const summand = memory.of(BufferKind::kSummand).data();
-    if (summand != nullptr) memory.my_summand = summand;
-    const std::byte* const shard = memory.of(BufferKind::kShard).data();
-    if (shard != nullptr) memory.my_gradients = shard;
-  }
-}
-
-void Engine::BindParameters(uint32_t bucket, uint64_t shard_begin) {
-  BucketMemory& memory = memory_[bucket];
-  memory.my_state = memory.floats(BufferKind::kState);
-  std::byte* mine = memory.of(BufferKind::kParameters).data();
-  if (!gathered(bucket)) {
-    memory.all_parameters = mine;
-    mine += shard_begin * SizeOf(spec_.precision.parameters);
-  }
-  if (spec_.has_masters()) {
-    memory.my_masters = memory.floats(BufferKind::kMasters);
-    memory.my_copy = mine;
-  } else {
-    memory.my_masters = reinterpret_cast<float*>(mine);
-  }
-}
-
 // The order in which buckets are stepped says which slots they have.
 void Engine::BindOffload() {
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     float* const slot = offload_->slot(graph().buckets[b].slot).data();
-    if (spec_.has_masters()) memory_[b].my_masters = slot;
-    memory_[b].my_state = slot + MomentBegin(b, 0);
+    if (spec_.has_masters()) state_.bucket(b).my_masters = slot;
+    state_.bucket(b).my_state = slot + MomentBegin(b, 0);
   }
   offload_->Bind(graph(), session_.get());
 }
@@ -171,12 +116,12 @@ Status Engine::ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
 }
 
 Status Engine::BindPasses() {
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     if (!spec_.owned_gradients() || short_lived_gradients(b)) continue;
     const BucketIds& ids = graph().buckets[b];
     ENGINE_RETURN_IF_ERROR(ArenaAddress(ids.first_backward,
                                         ids.of(BufferKind::kGradients),
-                                        &memory_[b].all_gradients));
+                                        &state_.bucket(b).all_gradients));
   }
   addresses_.clear();
   for (size_t p = 0; p < graph().passes.size(); ++p) {
@@ -228,9 +173,10 @@ Status Engine::PrepareEvaluation() {
                                         each.buffer,
                                         &memory.gathered.emplace_back()));
   }
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     memory.shards.push_back(
-        gathered(b) ? memory_[b].of(BufferKind::kParameters).data() : nullptr);
+        gathered(b) ? state_.bucket(b).of(BufferKind::kParameters).data()
+                    : nullptr);
   }
   ENGINE_RETURN_IF_ERROR(
       BuildForwardGraph(spec_, model_.modules(), model_.exchanges(), layout(),
@@ -258,7 +204,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.arena_bytes = step_plan_->arena_bytes();
   if (spec_.zero_stage != 3) info.gradient_bytes = step_plan_->arena_bytes();
   info.num_ops = step_plan_->num_ops();
-  for (const BucketMemory& memory : memory_) {
+  for (const BucketMemory& memory : state_.buckets()) {
     info.parameter_bytes += memory.of(BufferKind::kParameters).bytes();
     for (const BufferKind kind :
          {BufferKind::kGradients, BufferKind::kShard, BufferKind::kSummand}) {
@@ -279,7 +225,7 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.state_bytes =
       info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
   if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
-  info.norm_bytes = local_sums_.bytes() + all_sums_.bytes() + total_.bytes();
+  info.norm_bytes = state_.norm().bytes();
   info.state_bytes += info.norm_bytes;
   const LossScale& control = last_state_;
   info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);

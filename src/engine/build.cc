@@ -273,6 +273,7 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
       model_(spec_.world),
+      state_(&allocator_, &kernels_, group_rank_, on_device_),
       step_cursor_(desc_.allow_skipped_modules != 0),
       forward_cursor_(desc_.allow_skipped_modules != 0) {}
 

@@ -1,7 +1,6 @@
 #ifndef COMMSCHED_SRC_ENGINE_ENGINE_H_
 #define COMMSCHED_SRC_ENGINE_ENGINE_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,8 @@
 #include "engine/model/passes.h"
 #include "engine/run/cursor.h"
 #include "engine/state/memory.h"
+#include "engine/state/offload.h"
+#include "engine/state/rank_state.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
@@ -34,7 +35,6 @@
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
-#include "offload.h"
 #include "order_recording.h"
 #include "snapshot.h"
 #include "status.h"
@@ -151,46 +151,7 @@ class Engine {
     kStepped,         // After optimizer_step.
   };
 
-  // Memory of one bucket; what the stage does not need is empty.
-  struct BucketMemory {
-    std::array<Bytes, kNumBufferKinds> buffers;  // What is bound.
-
-    // Every parameter; null while a gathered bucket is not whole.
-    std::byte* all_parameters = nullptr;
-
-    // Set by Bind.
-    std::byte* all_gradients = nullptr;       // Every element; null while
-                                              // short-lived ones have no
-                                              // memory.
-    const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
-    // Where the reductions of later micro-batches leave what is added to it.
-    const std::byte* my_summand = nullptr;
-    // Of this rank's shard. What is offloaded is there for the optimizer only.
-    float* my_masters = nullptr;
-    float* my_state = nullptr;
-    std::byte* my_copy = nullptr;   // Of it, what the model reads; null if
-                                    // that is the masters.
-    std::vector<Segment> segments;  // Of this rank's shard.
-
-    Bytes& of(BufferKind kind) { return buffers[static_cast<size_t>(kind)]; }
-    const Bytes& of(BufferKind kind) const {
-      return buffers[static_cast<size_t>(kind)];
-    }
-    float* floats(BufferKind kind) const {
-      return reinterpret_cast<float*>(of(kind).data());
-    }
-  };
-
-  // What the norm is computed from, in doubles.
-  struct NormCounts {
-    uint64_t local = 0;
-    uint64_t all = 0;    // Of all ranks: gathers_block_sums().
-    uint64_t total = 0;  // reduces_norm().
-
-    uint64_t sum() const { return local + all + total; }
-  };
-
-  // Of one module op and each of its module's buckets: where it is whole; null
+  // Of one pass and each of its module's buckets: where it is whole; null
   // for those that always are.
   struct PassAddresses {
     std::vector<std::byte*> values;
@@ -228,13 +189,8 @@ class Engine {
 
   // prepare.cc
   StepPlan::Options PlanOptions() const;
-  NormCounts CountsOfNorm(const Layout& layout) const;
-  Status CheckMemory(const Layout& layout, uint64_t arena) const;
   Status Allocate();
-  Status AllocateNorm();
-  template <typename T>
-  Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
-  Status SetState();  // To last_state_.
+  Status PrepareNorm();
 
   // agreement.cc
   Status KeepContext();
@@ -253,8 +209,6 @@ class Engine {
                        const std::vector<commsched_binding_t>& bindings,
                        commsched_trace_t* trace, SessionHandle* out_session);
   Status Connect();
-  void BindBuckets();
-  void BindParameters(uint32_t bucket, uint64_t shard_begin);
   void BindOffload();
   Status BindPasses();
   Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
@@ -408,15 +362,6 @@ class Engine {
                      uint64_t count);
   Status StoreMasters(uint32_t bucket, uint64_t in_shard, const float* values,
                       uint64_t count);
-  // Elements of `dtype` of the engine, from and to fp32 of the host.
-  Status WriteValues(std::byte* into, commsched_dtype_t dtype,
-                     const float* values, uint64_t count);
-  Status ReadValues(const std::byte* from, commsched_dtype_t dtype,
-                    float* out_values, uint64_t count);
-  // Bytes of the engine, as the host reads them: where they are, or in
-  // `scratch`.
-  Status OnHost(const void* bytes, uint64_t count,
-                std::vector<std::byte>* scratch, const void** out_bytes) const;
 
   // snapshot.cc
   struct Target {  // Where this rank keeps what a checkpoint has.
@@ -464,17 +409,9 @@ class Engine {
   std::string values_name_;  // Of the comparison of values; empty before Build.
   Model model_;
   std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
-  std::vector<BucketMemory> memory_;
-  Array<double> local_sums_;
-  Array<double> all_sums_;
-  Array<double> total_;
-  Array<double> rates_;
-  Array<commsched_step_state_t> state_;  // One.
+  RankState state_;
   NormSums norm_sums_;
-  Array<double> part_sums_;   // Of the norm: one per parameter.
-  Array<double> sent_rates_;  // In rank order: gathers_block_sums().
-  NormSums rates_in_sums_;    // Where they are in all_sums_.
-  Array<float> staging_;      // Between the host and a device.
+  NormSums rates_in_sums_;  // Where they are in all sums.
   StepReports reports_;
   std::unique_ptr<Offload> offload_;      // Null if the state is in memory.
   std::vector<PassAddresses> addresses_;  // By module op of the step.
@@ -512,10 +449,11 @@ class Engine {
   uint64_t steps_done_ = 0;
   uint64_t step_offset_ = 0;  // Modulo 2^64: steps that a checkpoint had.
   Lineage lineage_;
-  LossScale last_state_;        // The last that a step has told of.
-  bool has_norm_ = false;       // A step has begun to compute one.
-  uint64_t rates_of_step_ = 0;  // In rates_, and not compared yet; 0: none.
-  Status verdict_;              // Ends training, on every rank alike.
+  LossScale last_state_;   // The last that a step has told of.
+  bool has_norm_ = false;  // A step has begun to compute one.
+  uint64_t rates_of_step_ =
+      0;            // That came, and were not compared yet; 0: none.
+  Status verdict_;  // Ends training, on every rank alike.
 
   // Measurement; by op id, empty unless asked for.
   std::vector<int64_t> op_cost_ns_;

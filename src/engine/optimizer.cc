@@ -25,7 +25,7 @@ Status Engine::RefusePoisoned(const std::string& call, const std::string& name,
 
 Status Engine::RefusePoisoned(const std::string& call, uint32_t bucket,
                               BufferKind kind) const {
-  const std::vector<BucketBuffer> rows = BuffersOf(bucket);
+  const std::vector<BucketBuffer> rows = step_plan_->BuffersOf(bucket);
   const BucketBuffer* const row = FindBuffer(rows, kind);
   if (row == nullptr) return Status();
   return RefusePoisoned(call, Indexed(row->name, bucket),
@@ -134,8 +134,9 @@ Status Engine::ComputeNorm(float lr) {
       if (!spec_.gathers_block_sums() || b != graph().first_use.back()) {
         return Status();
       }
-      return kernels_.Fill(local_sums_.data() + graph().local_blocks,
-                           SentRate(lr), 1);
+      return kernels_.Fill(
+          state_.norm().local_sums.data() + graph().local_blocks, SentRate(lr),
+          1);
     }));
   }
   if (spec_.reduces_norm()) {
@@ -147,8 +148,8 @@ Status Engine::ComputeNorm(float lr) {
 }
 
 Status Engine::Squares(uint32_t bucket) {
-  const BucketMemory& memory = memory_[bucket];
-  double* sums = local_sums_.data() + graph().sums_offset[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
+  double* sums = state_.norm().local_sums.data() + graph().sums_offset[bucket];
   const commsched_dtype_t dtype = spec_.reduced(layout().buckets[bucket]);
   for (const Segment& segment : memory.segments) {
     ENGINE_RETURN_IF_ERROR(kernels_.BlockSquares(
@@ -161,10 +162,12 @@ Status Engine::Squares(uint32_t bucket) {
 // Non-deterministic mode: the blocks of this rank in memory order, and where
 // the ranks' learning rates add up with those of nobody else.
 Status Engine::LocalTotal(float lr) {
-  double* const rates = total_.data() + 1;
-  ENGINE_RETURN_IF_ERROR(kernels_.Fill(rates, 0, total_.count() - 1));
+  double* const rates = state_.norm().total.data() + 1;
+  ENGINE_RETURN_IF_ERROR(
+      kernels_.Fill(rates, 0, state_.norm().total.count() - 1));
   ENGINE_RETURN_IF_ERROR(kernels_.Fill(rates + group_rank_, SentRate(lr), 1));
-  return norm_sums_.Add(kernels_, local_sums_.data(), total_.data());
+  return norm_sums_.Add(kernels_, state_.norm().local_sums.data(),
+                        state_.norm().total.data());
 }
 
 // By parameter, and then in the order of registration, which neither bucketing
@@ -172,20 +175,23 @@ Status Engine::LocalTotal(float lr) {
 Status Engine::EndNorm() {
   const double* rates = nullptr;
   if (spec_.reduces_norm()) {
-    ENGINE_RETURN_IF_ERROR(Decide(total_.data(), 1));
-    rates = total_.data() + 1;
+    ENGINE_RETURN_IF_ERROR(Decide(state_.norm().total.data(), 1));
+    rates = state_.norm().total.data() + 1;
   } else {
-    const double* const sums =
-        spec_.gathers_block_sums() ? all_sums_.data() : local_sums_.data();
-    ENGINE_RETURN_IF_ERROR(norm_sums_.Add(kernels_, sums, part_sums_.data()));
-    ENGINE_RETURN_IF_ERROR(Decide(part_sums_.data(), part_sums_.count()));
+    const double* const sums = spec_.gathers_block_sums()
+                                   ? state_.norm().all_sums.data()
+                                   : state_.norm().local_sums.data();
+    ENGINE_RETURN_IF_ERROR(
+        norm_sums_.Add(kernels_, sums, state_.norm().part_sums.data()));
+    ENGINE_RETURN_IF_ERROR(Decide(state_.norm().part_sums.data(),
+                                  state_.norm().part_sums.count()));
     if (spec_.gathers_block_sums()) {
       ENGINE_RETURN_IF_ERROR(
-          rates_in_sums_.Add(kernels_, sums, sent_rates_.data()));
-      rates = sent_rates_.data();
+          rates_in_sums_.Add(kernels_, sums, state_.norm().sent_rates.data()));
+      rates = state_.norm().sent_rates.data();
     }
   }
-  return reports_.Send(kernels_, step_offset_ + steps_begun_, state_.data(),
+  return reports_.Send(kernels_, step_offset_ + steps_begun_, state_.control(),
                        rates);
 }
 
@@ -211,7 +217,7 @@ std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
 
 Status Engine::Decide(const double* sums, uint64_t count) {
   commsched_decide_args_t args = {};
-  args.state = state_.data();
+  args.state = state_.control();
   args.sums = sums;
   args.count = count;
   args.clip_norm = spec_.clip ? double{desc_.clip_norm} : 0;
@@ -231,7 +237,7 @@ float Engine::DecayOf(uint32_t parameter) const {
 template <typename Args>
 void Engine::SetArgs(uint32_t bucket, const Segment& segment,
                      Args& args) const {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   args.master = memory.my_masters + segment.in_shard;
   args.gradient_dtype = spec_.reduced(layout().buckets[bucket]);
   args.gradient =
@@ -241,12 +247,12 @@ void Engine::SetArgs(uint32_t bucket, const Segment& segment,
     args.copy = memory.my_copy + segment.in_shard * SizeOf(args.copy_dtype);
   }
   args.count = segment.count;
-  args.control = &state_.data()->control;
+  args.control = &state_.control()->control;
   args.decay = DecayOf(segment.parameter);
 }
 
 Status Engine::AdamW(uint32_t bucket, float lr) const {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   commsched_adamw_args_t args = {};
   args.lr = lr;
   args.beta1 = desc_.beta1;
@@ -264,7 +270,7 @@ Status Engine::AdamW(uint32_t bucket, float lr) const {
 }
 
 Status Engine::Sgd(uint32_t bucket, float lr) const {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   commsched_sgd_args_t args = {};
   args.lr = lr;
   args.momentum = desc_.momentum;

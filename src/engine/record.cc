@@ -51,7 +51,7 @@ void Engine::DropSessions() {
 // Stages 0 to 2 have all parameters.
 Status Engine::StartRecording() {
   recorded_.clear();
-  BindBuckets();
+  state_.Bind(*step_plan_);
   if (spec_.zero_stage != 3) return Status();
   OrderRecording::Spec spec;
   spec.context = desc_.context;
@@ -61,9 +61,10 @@ Status Engine::StartRecording() {
   spec.memory = &allocator_;
   spec.kernels = &kernels_;
   bool gathers = false;
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
     spec.shards.push_back(
-        gathered(b) ? memory_[b].of(BufferKind::kParameters).data() : nullptr);
+        gathered(b) ? state_.bucket(b).of(BufferKind::kParameters).data()
+                    : nullptr);
     gathers = gathers || gathered(b);
   }
   if (!gathers) return Status();
@@ -101,7 +102,7 @@ Status Engine::RecordForward(uint32_t module) {
     const std::vector<uint32_t>& buckets = layout().module_buckets[module];
     for (size_t i = 0; i < buckets.size(); ++i) {
       if ((*addresses)[i] == nullptr) continue;
-      memory_[buckets[i]].all_parameters = (*addresses)[i];
+      state_.bucket(buckets[i]).all_parameters = (*addresses)[i];
     }
   }
   recorded_.push_back(module);

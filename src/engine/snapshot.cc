@@ -98,7 +98,7 @@ Status Engine::CopyPieces(const std::vector<SavedPiece>& pieces,
       ENGINE_RETURN_IF_ERROR(
           offload_->Read(piece.bucket, begin + piece.at, *out, piece.count));
     } else {
-      const BucketMemory& memory = memory_[piece.bucket];
+      const BucketMemory& memory = state_.bucket(piece.bucket);
       const float* const from =
           (values ? memory.my_masters : memory.my_state) + begin;
       ENGINE_RETURN_IF_ERROR(
@@ -167,8 +167,8 @@ std::vector<Engine::Target> Engine::Targets(
     const std::vector<size_t>& tensors) const {
   const std::vector<StateKind> moments = Moments();
   std::vector<Target> targets;
-  for (uint32_t b = 0; b < memory_.size(); ++b) {
-    const BucketMemory& memory = memory_[b];
+  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
+    const BucketMemory& memory = state_.bucket(b);
     for (const Segment& segment : memory.segments) {
       const uint32_t p = segment.parameter;
       Checkpoint::Range range = {
@@ -239,7 +239,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
     ENGINE_RETURN_IF_ERROR(ReadTarget(checkpoint, target));
   }
   last_state_ = loss_scale;
-  ENGINE_RETURN_IF_ERROR(SetState());
+  ENGINE_RETURN_IF_ERROR(state_.SetControl(last_state_));
   ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
   step_offset_ = checkpoint.index().id.step - steps_done_;
   lineage_.Load(checkpoint.index().id);

@@ -183,7 +183,7 @@ void Engine::ShowBuckets() {
   const std::vector<uint32_t>& buckets =
       layout().module_buckets[cursor().pass().module];
   for (size_t i = 0; i < buckets.size(); ++i) {
-    BucketMemory& memory = memory_[buckets[i]];
+    BucketMemory& memory = state_.bucket(buckets[i]);
     if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
     if (at.gradients[i] != nullptr) memory.all_gradients = at.gradients[i];
   }
@@ -191,8 +191,8 @@ void Engine::ShowBuckets() {
 
 void Engine::HideModule(uint32_t module) {
   for (uint32_t b : layout().module_buckets[module]) {
-    if (gathered(b)) memory_[b].all_parameters = nullptr;
-    if (short_lived_gradients(b)) memory_[b].all_gradients = nullptr;
+    if (gathered(b)) state_.bucket(b).all_parameters = nullptr;
+    if (short_lived_gradients(b)) state_.bucket(b).all_gradients = nullptr;
   }
 }
 
@@ -234,7 +234,7 @@ Status Engine::BeginPassOps(const PassOps& ops) {
   ShowBuckets();
   for (uint32_t b : ops.zeroed) {
     ENGINE_RETURN_IF_ERROR(kernels_.Zero(
-        memory_[b].all_gradients,
+        state_.bucket(b).all_gradients,
         layout().buckets[b].count * SizeOf(spec_.precision.parameters)));
   }
   return Status();
@@ -269,7 +269,7 @@ Status Engine::StepEnd() {
 // ---- Gradients of micro-batches ---------------------------------------------
 
 Status Engine::Accumulate(uint32_t bucket, commsched_op_id_t op, bool first) {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   const Precision& precision = spec_.precision;
   const auto combine = first ? &Kernels::Convert : &Kernels::Add;
   return Run(op, [&] {

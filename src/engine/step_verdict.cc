@@ -37,13 +37,14 @@ Status Engine::SendRate(float lr) {
   ENGINE_RETURN_IF_ERROR(ReportRates());
   ENGINE_RETURN_IF_ERROR(CheckReports());
   rates_of_step_ = step_offset_ + steps_begun_;
-  return kernels_.Fill(rates_.data() + group_rank_, SentRate(lr), 1);
+  return kernels_.Fill(state_.norm().rates.data() + group_rank_, SentRate(lr),
+                       1);
 }
 
 Status Engine::ReportRates() {
   if (rates_of_step_ == 0) return Status();
   const uint64_t step = std::exchange(rates_of_step_, 0);
-  return reports_.Send(kernels_, step, nullptr, rates_.data());
+  return reports_.Send(kernels_, step, nullptr, state_.norm().rates.data());
 }
 
 Status Engine::CheckReports() {
@@ -97,7 +98,7 @@ Status Engine::CheckSkippedSteps(uint64_t step) {
 std::string Engine::FirstNonFinite() const {
   if (spec_.reduces_norm() || on_device_) return "";
   for (uint32_t p = 0; p < model_.parameters().size(); ++p) {
-    if (std::isfinite(part_sums_.data()[p])) continue;
+    if (std::isfinite(state_.norm().part_sums.data()[p])) continue;
     return "; in the last one that of parameter '" +
            model_.parameters()[p].name + "' was not";
   }

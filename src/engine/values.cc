@@ -108,14 +108,14 @@ Status Engine::CheckCount(const char* call, uint32_t parameter,
 // Null while the bucket is not whole.
 const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   const Slot& slot = layout().slots[parameter];
-  const std::byte* bucket = memory_[slot.bucket].all_parameters;
+  const std::byte* bucket = state_.bucket(slot.bucket).all_parameters;
   if (bucket == nullptr) return nullptr;
   return bucket + slot.offset * SizeOf(spec_.precision.parameters);
 }
 
 Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
                            uint64_t count) {
-  const BucketMemory& memory = memory_[bucket];
+  const BucketMemory& memory = state_.bucket(bucket);
   const commsched_dtype_t dtype = spec_.precision.parameters;
   const uint64_t shard = ShardCount(bucket);
   const uint64_t shard_begin = spec_.zero_stage == 0 ? 0 : group_rank_ * shard;
@@ -127,12 +127,13 @@ Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
         bucket, first - shard_begin, values + (first - begin), last - first));
   }
   if (!gathered(bucket)) {
-    return WriteValues(memory.all_parameters + begin * SizeOf(dtype), dtype,
-                       values, count);
+    return state_.WriteValues(memory.all_parameters + begin * SizeOf(dtype),
+                              dtype, values, count);
   }
   if (!mine || memory.my_copy == nullptr) return Status();
-  return WriteValues(memory.my_copy + (first - shard_begin) * SizeOf(dtype),
-                     dtype, values + (first - begin), last - first);
+  return state_.WriteValues(
+      memory.my_copy + (first - shard_begin) * SizeOf(dtype), dtype,
+      values + (first - begin), last - first);
 }
 
 Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
@@ -141,52 +142,9 @@ Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
     return offload_->Write(bucket, in_shard, values, count);
   }
   // Gathers of the next step are on other streams.
-  ENGINE_RETURN_IF_ERROR(kernels_.Copy(memory_[bucket].my_masters + in_shard,
-                                       values, count * sizeof(float)));
-  return kernels_.Synchronize();
-}
-
-// A device converts what has been copied there.
-Status Engine::WriteValues(std::byte* into, commsched_dtype_t dtype,
-                           const float* values, uint64_t count) {
-  if (!on_device_) {
-    return kernels_.Convert(into, dtype, values, COMMSCHED_F32, count);
-  }
-  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
-    const uint64_t now = std::min(staging_.count(), count - begin);
-    ENGINE_RETURN_IF_ERROR(
-        kernels_.Copy(staging_.data(), values + begin, now * sizeof(float)));
-    ENGINE_RETURN_IF_ERROR(kernels_.Convert(into + begin * SizeOf(dtype), dtype,
-                                            staging_.data(), COMMSCHED_F32,
-                                            now));
-  }
-  return kernels_.Synchronize();
-}
-
-Status Engine::ReadValues(const std::byte* from, commsched_dtype_t dtype,
-                          float* out_values, uint64_t count) {
-  if (!on_device_) {
-    return kernels_.Convert(out_values, COMMSCHED_F32, from, dtype, count);
-  }
-  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
-    const uint64_t now = std::min(staging_.count(), count - begin);
-    ENGINE_RETURN_IF_ERROR(kernels_.Convert(staging_.data(), COMMSCHED_F32,
-                                            from + begin * SizeOf(dtype), dtype,
-                                            now));
-    ENGINE_RETURN_IF_ERROR(kernels_.Copy(out_values + begin, staging_.data(),
-                                         now * sizeof(float)));
-  }
-  return kernels_.Synchronize();
-}
-
-Status Engine::OnHost(const void* bytes, uint64_t count,
-                      std::vector<std::byte>* scratch,
-                      const void** out_bytes) const {
-  *out_bytes = bytes;
-  if (!on_device_) return Status();
-  scratch->resize(count);
-  *out_bytes = scratch->data();
-  ENGINE_RETURN_IF_ERROR(kernels_.Copy(scratch->data(), bytes, count));
+  ENGINE_RETURN_IF_ERROR(
+      kernels_.Copy(state_.bucket(bucket).my_masters + in_shard, values,
+                    count * sizeof(float)));
   return kernels_.Synchronize();
 }
 
@@ -199,7 +157,7 @@ Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
   uint64_t count = model_.parameters()[parameter].count;
   if (gathered(slot.bucket)) {
     count = 0;
-    for (const Segment& segment : memory_[slot.bucket].segments) {
+    for (const Segment& segment : state_.bucket(slot.bucket).segments) {
       if (segment.parameter != parameter) continue;
       offset = segment.in_bucket - slot.offset;
       count = segment.count;
@@ -239,7 +197,8 @@ Status Engine::CheckWhole(const char* call, uint32_t parameter) const {
   const uint32_t bucket = layout().slots[parameter].bucket;
   if (!evaluating_ && !gathered(bucket)) return CheckDrained(call);
   ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (evaluating_ && memory_[bucket].all_parameters != nullptr) return Status();
+  if (evaluating_ && state_.bucket(bucket).all_parameters != nullptr)
+    return Status();
   return FailedPrecondition(
       std::string("engine: ") + call + " of '" +
       model_.parameters()[parameter].name +
@@ -262,8 +221,8 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
     ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));
   }
   ENGINE_RETURN_IF_ERROR(CheckCount("get_parameter", parameter, count));
-  return ReadValues(ParameterValues(parameter), spec_.precision.parameters,
-                    out_values, count);
+  return state_.ReadValues(ParameterValues(parameter),
+                           spec_.precision.parameters, out_values, count);
 }
 
 Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
@@ -271,7 +230,7 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
   if (!built()) return OutOfOrder("parameter_address");
   const Slot& slot = layout().slots[parameter];
-  std::byte* gradients = memory_[slot.bucket].all_gradients;
+  std::byte* gradients = state_.bucket(slot.bucket).all_gradients;
   if (gradients != nullptr) {
     gradients += slot.offset * SizeOf(spec_.precision.parameters);
   }
@@ -282,7 +241,7 @@ Status Engine::ParameterAddress(uint32_t parameter, const void** out_values,
 
 Status Engine::LossScaleAddress(const double** out_scale) const {
   if (!built()) return OutOfOrder("loss_scale_address");
-  *out_scale = &state_.data()->scale;
+  *out_scale = &state_.control()->scale;
   return Status();
 }
 

@@ -1,4 +1,4 @@
-#include "offload.h"
+#include "engine/state/offload.h"
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_OFFLOAD_H_
-#define COMMSCHED_SRC_ENGINE_OFFLOAD_H_
+#ifndef COMMSCHED_SRC_ENGINE_STATE_OFFLOAD_H_
+#define COMMSCHED_SRC_ENGINE_STATE_OFFLOAD_H_
 
 #include <atomic>
 #include <cstdint>
@@ -10,10 +10,10 @@
 #include "commsched/pool.h"
 #include "commsched/session.h"
 #include "engine/state/memory.h"
+#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
-#include "status.h"
 
 namespace commsched::engine {
 
@@ -124,4 +124,4 @@ class Offload {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_OFFLOAD_H_
+#endif  // COMMSCHED_SRC_ENGINE_STATE_OFFLOAD_H_

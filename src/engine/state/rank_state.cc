@@ -1,0 +1,214 @@
+#include "engine/state/rank_state.h"
+
+#include <algorithm>
+
+namespace commsched::engine {
+namespace {
+
+// Of float to the host, at a time.
+constexpr uint64_t kStagingElements = uint64_t{1} << 18;
+
+// In doubles.
+struct NormCounts {
+  uint64_t local = 0;
+  uint64_t all = 0;
+  uint64_t total = 0;
+
+  uint64_t sum() const { return local + all + total; }
+};
+
+NormCounts CountsOfNorm(const StepSpec& spec, const Layout& layout) {
+  NormCounts counts;
+  if (!spec.needs_norm()) return counts;
+  for (const Bucket& bucket : layout.buckets) {
+    counts.local += bucket.count / spec.num_shards() / kBlockElements;
+  }
+  if (spec.gathers_block_sums()) {
+    ++counts.local;
+    counts.all = counts.local * spec.num_shards();
+  }
+  if (spec.reduces_norm()) counts.total = 1 + spec.num_shards();
+  return counts;
+}
+
+}  // namespace
+
+Status RankState::CheckFits(const StepSpec& spec, const Layout& layout,
+                            uint64_t arena_bytes, uint64_t ranks_here) {
+  uint64_t bytes =
+      arena_bytes + layout.staging_slots * layout.staging_count * sizeof(float);
+  bytes += CountsOfNorm(spec, layout).sum() * sizeof(double);
+  for (const Bucket& bucket : layout.buckets) {
+    bytes += BoundBytes(BuffersOfBucket(spec, bucket));
+  }
+  if (bytes <= PhysicalBytes() / ranks_here) return Status();
+  std::string message =
+      "engine: parameters, gradients and optimizer state take " +
+      std::to_string(bytes) + " bytes";
+  if (ranks_here > 1) {
+    message += " on each of the " + std::to_string(ranks_here) +
+               " ranks, which share this machine";
+  }
+  return Status(COMMSCHED_RESOURCE_EXHAUSTED,
+                message + "; the machine has " +
+                    std::to_string(PhysicalBytes()) + " bytes of memory");
+}
+
+template <typename T>
+Status RankState::AllocateZeros(const std::string& what, uint64_t count,
+                                Array<T>* out) {
+  return Array<T>::Create(memory_, kernels_, what, count, out);
+}
+
+Status RankState::Allocate(const StepPlan& plan,
+                           const std::vector<Parameter>& parameters) {
+  const StepSpec& spec = plan.spec();
+  buckets_.resize(plan.layout().buckets.size());
+  for (uint32_t b = 0; b < buckets_.size(); ++b) {
+    const std::string what = "bucket " + std::to_string(b);
+    for (const BucketBuffer& row : plan.BuffersOf(b)) {
+      if (row.ownership != COMMSCHED_BOUND) continue;
+      ENGINE_RETURN_IF_ERROR(
+          AllocateZeros(what, row.bytes(), &buckets_[b].of(row.kind)));
+    }
+    buckets_[b].segments =
+        ShardSegments(plan.layout(), parameters, b,
+                      spec.zero_stage == 0 ? 0 : rank_, spec.num_shards());
+  }
+  if (on_device_) {
+    ENGINE_RETURN_IF_ERROR(
+        AllocateZeros("staging", kStagingElements, &staging_));
+  }
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("the loss scale", 1, &control_));
+  if (spec.needs_norm()) {
+    ENGINE_RETURN_IF_ERROR(AllocateNorm(plan, parameters.size()));
+  }
+  if (!spec.gathers_rates()) return Status();
+  return AllocateZeros("learning rates", static_cast<uint64_t>(spec.world),
+                       &norm_.rates);
+}
+
+Status RankState::AllocateNorm(const StepPlan& plan, uint64_t num_parameters) {
+  const StepSpec& spec = plan.spec();
+  const NormCounts counts = CountsOfNorm(spec, plan.layout());
+  ENGINE_RETURN_IF_ERROR(
+      AllocateZeros("norms", counts.local, &norm_.local_sums));
+  if (spec.reduces_norm()) {
+    return AllocateZeros("norms", counts.total, &norm_.total);
+  }
+  ENGINE_RETURN_IF_ERROR(
+      AllocateZeros("norms", num_parameters, &norm_.part_sums));
+  if (!spec.gathers_block_sums()) return Status();
+  ENGINE_RETURN_IF_ERROR(AllocateZeros("norms", counts.all, &norm_.all_sums));
+  return AllocateZeros("learning rates", spec.num_shards(), &norm_.sent_rates);
+}
+
+void RankState::Bind(const StepPlan& plan) {
+  for (uint32_t b = 0; b < buckets_.size(); ++b) {
+    BindBucket(plan.spec(), plan.layout().buckets[b], &buckets_[b]);
+  }
+}
+
+void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
+                           BucketMemory* out) const {
+  const uint64_t element = SizeOf(spec.precision.parameters);
+  const uint64_t shard_begin =
+      spec.zero_stage == 0 ? 0 : rank_ * (bucket.count / spec.num_shards());
+  out->my_state = out->floats(BufferKind::kState);
+  std::byte* mine = out->of(BufferKind::kParameters).data();
+  if (!spec.gathers(bucket)) {
+    out->all_parameters = mine;
+    mine += shard_begin * element;
+  }
+  if (spec.has_masters()) {
+    out->my_masters = out->floats(BufferKind::kMasters);
+    out->my_copy = mine;
+  } else {
+    out->my_masters = reinterpret_cast<float*>(mine);
+  }
+  out->all_gradients = nullptr;
+  if (!spec.owned_gradients()) {
+    out->all_gradients = out->of(BufferKind::kGradients).data();
+    out->my_gradients = out->all_gradients + shard_begin * element;
+  }
+  out->my_summand = out->my_gradients;
+  const std::byte* const summand = out->of(BufferKind::kSummand).data();
+  if (summand != nullptr) out->my_summand = summand;
+  const std::byte* const shard = out->of(BufferKind::kShard).data();
+  if (shard != nullptr) out->my_gradients = shard;
+}
+
+std::vector<commsched_binding_t> RankState::Bindings(
+    const StepPlan& plan) const {
+  std::vector<commsched_binding_t> bindings;
+  const auto add = [&](commsched_buffer_id_t buffer, const auto& memory) {
+    if (buffer == kNoId || memory.data() == nullptr) return;
+    commsched_binding_t binding = {};
+    binding.buffer = buffer;
+    binding.address = memory.data();
+    binding.bytes = memory.bytes();
+    bindings.push_back(binding);
+  };
+  const StepGraph& graph = plan.graph();
+  for (uint32_t b = 0; b < buckets_.size(); ++b) {
+    for (const BucketBuffer& row : plan.BuffersOf(b)) {
+      add(graph.buckets[b].of(row.kind), buckets_[b].of(row.kind));
+    }
+  }
+  add(graph.local_sums, norm_.local_sums);
+  add(graph.all_sums, norm_.all_sums);
+  add(graph.total, norm_.total);
+  add(graph.rates, norm_.rates);
+  add(graph.control, control_);
+  return bindings;
+}
+
+Status RankState::SetControl(const commsched_step_state_t& state) {
+  return kernels_.Copy(control_.data(), &state, sizeof(state));
+}
+
+// A device converts what has been copied there.
+Status RankState::WriteValues(std::byte* into, commsched_dtype_t dtype,
+                              const float* values, uint64_t count) {
+  if (!on_device_) {
+    return kernels_.Convert(into, dtype, values, COMMSCHED_F32, count);
+  }
+  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
+    const uint64_t now = std::min(staging_.count(), count - begin);
+    ENGINE_RETURN_IF_ERROR(
+        kernels_.Copy(staging_.data(), values + begin, now * sizeof(float)));
+    ENGINE_RETURN_IF_ERROR(kernels_.Convert(into + begin * SizeOf(dtype), dtype,
+                                            staging_.data(), COMMSCHED_F32,
+                                            now));
+  }
+  return kernels_.Synchronize();
+}
+
+Status RankState::ReadValues(const std::byte* from, commsched_dtype_t dtype,
+                             float* out_values, uint64_t count) {
+  if (!on_device_) {
+    return kernels_.Convert(out_values, COMMSCHED_F32, from, dtype, count);
+  }
+  for (uint64_t begin = 0; begin < count; begin += staging_.count()) {
+    const uint64_t now = std::min(staging_.count(), count - begin);
+    ENGINE_RETURN_IF_ERROR(kernels_.Convert(staging_.data(), COMMSCHED_F32,
+                                            from + begin * SizeOf(dtype), dtype,
+                                            now));
+    ENGINE_RETURN_IF_ERROR(kernels_.Copy(out_values + begin, staging_.data(),
+                                         now * sizeof(float)));
+  }
+  return kernels_.Synchronize();
+}
+
+Status RankState::OnHost(const void* bytes, uint64_t count,
+                         std::vector<std::byte>* scratch,
+                         const void** out_bytes) const {
+  *out_bytes = bytes;
+  if (!on_device_) return Status();
+  scratch->resize(count);
+  *out_bytes = scratch->data();
+  ENGINE_RETURN_IF_ERROR(kernels_.Copy(scratch->data(), bytes, count));
+  return kernels_.Synchronize();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,132 @@
+#ifndef COMMSCHED_SRC_ENGINE_STATE_RANK_STATE_H_
+#define COMMSCHED_SRC_ENGINE_STATE_RANK_STATE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commsched/engine_kernels.h"
+#include "commsched/session.h"
+#include "engine/model/model.h"
+#include "engine/state/memory.h"
+#include "engine/status.h"
+#include "engine/step_plan/bucket_buffers.h"
+#include "engine/step_plan/layout.h"
+#include "engine/step_plan/step_plan.h"
+#include "engine/tables/kernels.h"
+
+namespace commsched::engine {
+
+// Memory of one bucket; what the step does not need is empty.
+struct BucketMemory {
+  std::array<Bytes, kNumBufferKinds> buffers;  // What is bound.
+  std::vector<Segment> segments;               // Of this rank's shard.
+
+  // Every parameter; null while a gathered bucket is not whole.
+  std::byte* all_parameters = nullptr;
+  // Every gradient; null while short-lived ones have no memory.
+  std::byte* all_gradients = nullptr;
+  const std::byte* my_gradients = nullptr;  // Reduced, of this rank's shard.
+  // Where the reductions of later micro-batches leave what is added to it.
+  const std::byte* my_summand = nullptr;
+  // Of this rank's shard. What is offloaded is there for the optimizer only.
+  float* my_masters = nullptr;
+  float* my_state = nullptr;
+  // Of it, what the model reads; null if that is the masters.
+  std::byte* my_copy = nullptr;
+
+  Bytes& of(BufferKind kind) { return buffers[static_cast<size_t>(kind)]; }
+  const Bytes& of(BufferKind kind) const {
+    return buffers[static_cast<size_t>(kind)];
+  }
+  float* floats(BufferKind kind) const {
+    return reinterpret_cast<float*>(of(kind).data());
+  }
+};
+
+// What a norm is computed from, and the learning rates that travel with it or
+// by themselves; empty where the step has none.
+struct NormMemory {
+  Array<double> local_sums;
+  Array<double> all_sums;    // Of all ranks: gathers_block_sums().
+  Array<double> total;       // reduces_norm().
+  Array<double> part_sums;   // One per parameter.
+  Array<double> sent_rates;  // In rank order: gathers_block_sums().
+  Array<double> rates;       // gathers_rates().
+
+  // Of what the ranks exchange.
+  uint64_t bytes() const {
+    return local_sums.bytes() + all_sums.bytes() + total.bytes();
+  }
+};
+
+// Every byte that a rank keeps from step to step, but for the optimizer's state
+// in a pool, and where the parts of its buckets are.
+//
+// Thread-compatible.
+class RankState {
+ public:
+  // `memory` and `kernels` outlive it; `rank`: in the group.
+  RankState(const Memory* memory, const Kernels* kernels, uint32_t rank,
+            bool on_device)
+      : memory_(*memory),
+        kernels_(*kernels),
+        rank_(rank),
+        on_device_(on_device) {}
+
+  // More than the machine has is refused rather than left to overcommit: the
+  // first touch of such memory would kill the process. Each of the ranks on
+  // this host takes about as much, also where other groups share the model
+  // among themselves.
+  static Status CheckFits(const StepSpec& spec, const Layout& layout,
+                          uint64_t arena_bytes, uint64_t ranks_here);
+
+  // All of it, zeroed.
+  Status Allocate(const StepPlan& plan,
+                  const std::vector<Parameter>& parameters);
+
+  // The addresses that a step uses, but for those in the arena.
+  void Bind(const StepPlan& plan);
+  // What a session of the plan is bound to.
+  std::vector<commsched_binding_t> Bindings(const StepPlan& plan) const;
+
+  BucketMemory& bucket(uint32_t bucket) { return buckets_[bucket]; }
+  const BucketMemory& bucket(uint32_t bucket) const { return buckets_[bucket]; }
+  const std::vector<BucketMemory>& buckets() const { return buckets_; }
+  NormMemory& norm() { return norm_; }
+  const NormMemory& norm() const { return norm_; }
+  commsched_step_state_t* control() const { return control_.data(); }
+  Status SetControl(const commsched_step_state_t& state);
+
+  // Elements of `dtype` of this state, from and to fp32 of the host.
+  Status WriteValues(std::byte* into, commsched_dtype_t dtype,
+                     const float* values, uint64_t count);
+  Status ReadValues(const std::byte* from, commsched_dtype_t dtype,
+                    float* out_values, uint64_t count);
+  // Bytes of this state, as the host reads them: where they are, or in
+  // `scratch`.
+  Status OnHost(const void* bytes, uint64_t count,
+                std::vector<std::byte>* scratch, const void** out_bytes) const;
+
+ private:
+  template <typename T>
+  Status AllocateZeros(const std::string& what, uint64_t count, Array<T>* out);
+  Status AllocateNorm(const StepPlan& plan, uint64_t num_parameters);
+  void BindBucket(const StepSpec& spec, const Bucket& bucket,
+                  BucketMemory* out) const;
+
+  const Memory& memory_;
+  const Kernels& kernels_;
+  const uint32_t rank_;
+  const bool on_device_;
+  std::vector<BucketMemory> buckets_;
+  NormMemory norm_;
+  Array<commsched_step_state_t> control_;  // One.
+  Array<float> staging_;                   // Between the host and a device.
+};
+
+}  // namespace commsched::engine
+
+#endif  // COMMSCHED_SRC_ENGINE_STATE_RANK_STATE_H_
