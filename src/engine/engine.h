@@ -26,7 +26,6 @@
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
-#include "engine/step_plan/pass_ops.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"
 #include "engine/step_plan/step_plan.h"

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_GRAPH_WRITER_H_
-#define COMMSCHED_SRC_ENGINE_STEP_PLAN_GRAPH_WRITER_H_
+#ifndef COMMSCHED_SRC_ENGINE_MODEL_GRAPH_WRITER_H_
+#define COMMSCHED_SRC_ENGINE_MODEL_GRAPH_WRITER_H_
 
 #include <cstdint>
 #include <limits>
@@ -76,4 +76,4 @@ class GraphWriter {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_GRAPH_WRITER_H_
+#endif  // COMMSCHED_SRC_ENGINE_MODEL_GRAPH_WRITER_H_

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_MODULE_STEPS_H_
-#define COMMSCHED_SRC_ENGINE_MODULE_STEPS_H_
+#ifndef COMMSCHED_SRC_ENGINE_MODEL_MODULE_STEPS_H_
+#define COMMSCHED_SRC_ENGINE_MODEL_MODULE_STEPS_H_
 
 #include <cstdint>
 #include <functional>
@@ -94,4 +94,4 @@ Status AddModuleSteps(const std::vector<ModuleStep>& steps, StepContext context,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_MODULE_STEPS_H_
+#endif  // COMMSCHED_SRC_ENGINE_MODEL_MODULE_STEPS_H_

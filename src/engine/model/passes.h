@@ -18,7 +18,7 @@ struct Pass {
   bool again = false;    // A forward within backward.
   uint32_t forward = 0;  // Index of its first forward.
 
-  friend bool operator==(const Pass&, const Pass&) = default;
+  bool operator==(const Pass&) const = default;
 };
 
 // "block", and then "block#2" and so on.

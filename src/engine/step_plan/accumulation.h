@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_ACCUMULATION_H_
-#define COMMSCHED_SRC_ENGINE_ACCUMULATION_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_ACCUMULATION_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_ACCUMULATION_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ void ChooseAccumulation(const AccumulationCosts& costs, Layout* layout);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_ACCUMULATION_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_ACCUMULATION_H_

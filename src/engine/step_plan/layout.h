@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_LAYOUT_H_
-#define COMMSCHED_SRC_ENGINE_LAYOUT_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_LAYOUT_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_LAYOUT_H_
 
 #include <cstdint>
 #include <string>
@@ -83,4 +83,4 @@ std::vector<Segment> ShardSegments(const Layout& layout,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_LAYOUT_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_LAYOUT_H_

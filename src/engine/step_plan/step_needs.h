@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
-#define COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
+#ifndef COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
+#define COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
 
 #include <cstdint>
 #include <vector>
@@ -21,4 +21,4 @@ LiveNeeds NeedsOfStep(const StepSpec& spec, const Layout& layout,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_STEP_NEEDS_H_
+#endif  // COMMSCHED_SRC_ENGINE_STEP_PLAN_STEP_NEEDS_H_
