@@ -3,13 +3,9 @@
 #include <atomic>
 #include <cstring>
 
+#include "engine/step_plan/spec.h"
+
 namespace commsched::engine {
-namespace {
-
-constexpr uint64_t kStateDoubles =
-    sizeof(commsched_step_state_t) / sizeof(double);
-
-}  // namespace
 
 StepReports::~StepReports() {
   if (slots_ == nullptr) return;
