@@ -75,7 +75,7 @@ void PlainTraining::AddBackwards(GradientPlace place,
   const auto scale = static_cast<float>(loss_scale_.scale);
   const std::vector<float>& value = states_[place.parameter].value;
   const std::vector<uint32_t> order = case_.Order(place.step);
-  for (const Pass& pass : case_.Backwards(order)) {
+  for (const RandomPass& pass : case_.Backwards(order)) {
     if (!pass.backward) continue;
     place.position = pass.position;
     place.module = order[pass.position];

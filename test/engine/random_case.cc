@@ -70,7 +70,7 @@ std::vector<uint32_t> RandomCase::Order(uint32_t step) const {
   return modules;
 }
 
-std::vector<Pass> RandomCase::Backwards(
+std::vector<RandomPass> RandomCase::Backwards(
     const std::vector<uint32_t>& order) const {
   // 0: not recomputed.
   const auto segment_of = [this](uint32_t module) {
@@ -80,7 +80,7 @@ std::vector<Pass> RandomCase::Backwards(
     }
     return size_t{0};
   };
-  std::vector<Pass> passes;
+  std::vector<RandomPass> passes;
   auto begin = static_cast<uint32_t>(order.size());
   for (uint32_t end = begin; end > 0; end = begin) {
     const size_t segment = segment_of(order[end - 1]);

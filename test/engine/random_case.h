@@ -77,7 +77,7 @@ struct Overflow {
 };
 
 // A forward or backward of a module: where it is among the forwards.
-struct Pass {
+struct RandomPass {
   uint32_t position = 0;
   bool backward = false;
 };
@@ -134,7 +134,7 @@ struct RandomCase {
   // The modules of a forward of `step`.
   std::vector<uint32_t> Order(uint32_t step) const;
   // What follows the forwards of a micro-batch whose order is `order`.
-  std::vector<Pass> Backwards(const std::vector<uint32_t>& order) const;
+  std::vector<RandomPass> Backwards(const std::vector<uint32_t>& order) const;
   // Where in a backward of `module` something is added to the gradient of a
   // parameter: 0 is before its ops, 1 is the first of them.
   std::vector<uint32_t> PartsOf(uint32_t module, uint32_t parameter) const;

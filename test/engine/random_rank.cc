@@ -205,7 +205,7 @@ class RandomRank {
         RANDOM_RETURN_IF_ERROR(TryWrongOrder({i}, step, mb));
         RANDOM_RETURN_IF_ERROR(Forward(step, order_[i], mb));
       }
-      for (const Pass& pass : backwards_) {
+      for (const RandomPass& pass : backwards_) {
         if (Skips(case_, rank_, step, mb, order_[pass.position])) continue;
         RANDOM_RETURN_IF_ERROR(TryWrongOrder(pass, step, mb));
         RANDOM_RETURN_IF_ERROR(pass.backward
@@ -222,7 +222,8 @@ class RandomRank {
   // modules may be left out, only the micro-batch before is surely over, and
   // only once a forward of this one has run. While an order is recorded nothing
   // is refused.
-  std::string TryWrongOrder(const Pass& next, uint32_t step, uint32_t mb) {
+  std::string TryWrongOrder(const RandomPass& next, uint32_t step,
+                            uint32_t mb) {
     if (!case_.tries_wrong_orders ||
         commsched_engine_session(engine_) == nullptr) {
       return "";
@@ -397,7 +398,7 @@ class RandomRank {
   RandomExchange exchange_;
   bool evaluating_ = false;
   std::vector<uint32_t> order_;  // Of forwards.
-  std::vector<Pass> backwards_;
+  std::vector<RandomPass> backwards_;
   std::vector<float> wide_;  // Values as fp32.
   std::vector<float> mine_;  // What a backward adds.
 };
