@@ -88,7 +88,7 @@ function(commsched_add_test_binary name)
   target_link_libraries(test_${name} PRIVATE
     ${arg_LINK} GTest::gmock GTest::gtest_main)
   commsched_compile_as_test(test_${name})
-  commsched_unity(test_${name})
+  commsched_unity(test_${name} TEST)
   # A process of a sanitizer takes a tenth of a second to begin, which most TESTs
   # do not take to end. That they pass one by one is what the preset release shows.
   if(COMMSCHED_TEST_SHARDS)
@@ -167,7 +167,7 @@ function(commsched_add_fake_gpu)
   target_link_libraries(commsched_fake_gpu PRIVATE Threads::Threads)
   # NCCL's communicator, a type with linkage, has fields of types without.
   commsched_compile_alone(${PROJECT_SOURCE_DIR}/test/fakes/gpu/nccl.cc)
-  commsched_unity(commsched_fake_gpu)
+  commsched_unity(commsched_fake_gpu TEST)
   set_target_properties(commsched_fake_gpu PROPERTIES
     CXX_VISIBILITY_PRESET default)
 endfunction()
