@@ -191,11 +191,10 @@ void DeclareSchedule(CLI::App& app, Options& o, RawOptions& raw) {
   flag("--cap-launches", o.cap_launches, "Most launches in flight; 0: no cap");
   app.add_option(
       "--arena-bytes", raw.arena_bytes,
-      "Most memory for the gradient buckets of --zero 2; 0: no limit "
-      "[half of their bytes if that is enough, else three quarters, else all]");
+      "Most memory for the gradient buckets of --zero 2; 0: what modules need");
   flag("--max-live-bytes", raw.max_live_bytes,
        "Most memory for gathered parameters and the gradient buckets of --zero "
-       "3; 0: no limit");
+       "3; 0: what modules need; more than all of them: each is gathered once");
   flag("--persist-below", raw.persist_below,
        "Parameters of fewer bytes stay whole on every rank with --zero 3");
   flag("--accumulate-bytes", raw.accumulate_bytes,

@@ -91,8 +91,8 @@ typedef struct commsched_engine_desc {
   uint64_t bucket_bytes;  ///< As if of fp32, whatever the dtypes. 0: 25 MiB.
   /// Window, schedule, deterministic, ...; NULL: defaults. Copied.
   /// `arena_bytes` bounds the gradient buckets of stages 2 and 3, which share
-  /// memory; 0: the first that is enough of half of what they take side by
-  /// side, three quarters of it and all of it. Stage 3: see `max_live_bytes`.
+  /// memory; 0: those of the modules that run while a bucket is reduced.
+  /// Stage 3: see `max_live_bytes`.
   const commsched_plan_options_t* plan;
   float beta1, beta2;      ///< 0, 0: 0.9, 0.95.
   float epsilon;           ///< 0: 1e-8.
@@ -114,8 +114,10 @@ typedef struct commsched_engine_desc {
   /// buckets from their gather to their last use and gradient buckets; the
   /// arena takes no more. A bucket that is used again soon stays if there is
   /// room, others are gathered again; what room is left is for gathering ahead
-  /// of use. 0: no limit, every bucket is gathered once per step.
-  /// `plan->arena_bytes` limits the same memory.
+  /// of use. 0: what a module needs while the buckets of the next one are
+  /// gathered, so that stage 3 takes less than stage 2. A limit above all of
+  /// them, such as UINT64_MAX: every bucket is gathered once per step, which
+  /// sends a third less. `plan->arena_bytes` limits the same memory.
   uint64_t max_live_bytes;
   /// Stage 3: parameters of fewer bytes, as if of fp32, stay whole on every
   /// rank, beside `max_live_bytes`. They have buckets of their own, gathered

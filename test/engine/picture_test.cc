@@ -20,6 +20,8 @@ namespace {
 constexpr int kModules = 3;
 constexpr uint64_t kElements = 1 << 18;  // 1 MiB and a bucket per module.
 constexpr int64_t kColumnNs = 250000;
+// Of stage 2: one bucket.
+constexpr uint64_t kArenaBytes = 1 << 20;
 constexpr uint64_t kMaxLiveBytes = 3 << 20;
 
 nlohmann::json PlanJson(uint32_t stage) {
@@ -39,10 +41,13 @@ nlohmann::json PlanJson(uint32_t stage) {
   profile.link_bytes_per_s = 0.5e9;
   profile.link_latency_ns = 50000;
   profile.memory_bytes_per_s = 3.6e9;
+  commsched_plan_options_t options = commsched_plan_options_init();
+  options.arena_bytes = stage == 2 ? kArenaBytes : 0;
   commsched_engine_desc_t desc = commsched_engine_desc_init();
   desc.context = context;
   desc.group = group;
   desc.zero_stage = stage;
+  desc.plan = &options;
   desc.bucket_bytes = 4 * kElements;
   desc.max_live_bytes = stage == 3 ? kMaxLiveBytes : 0;
   desc.profile = &profile;

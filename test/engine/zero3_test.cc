@@ -75,7 +75,9 @@ std::map<std::string, std::string> GathersOf(const nlohmann::json& plan) {
 }
 
 TEST(Zero3PlanTest, WithoutALimitEachBucketIsGatheredOnceFromTheBegin) {
-  const Planned planned = PlanOf(Stage3Run());
+  ToyRun run = Stage3Run();
+  run.engine.max_live_bytes = UINT64_MAX;
+  const Planned planned = PlanOf(run);
   const auto gathers = GathersOf(planned.plan);
   EXPECT_EQ(gathers.size(), planned.info.num_buckets);
   for (const auto& [name, after] : gathers) {

@@ -9,6 +9,12 @@
 namespace commsched::engine {
 namespace {
 
+// How many passes reductions are given time for unless memory is limited, on
+// which backward then does not wait: less, the step of a link that is the limit
+// takes longer, and more, stage 3 takes as much memory as stage 2.
+constexpr uint32_t kReductionOpsAlone = 3;
+constexpr uint32_t kReductionOpsBesideGathers = 2;
+
 class Search {
  public:
   Search(const StepSpec& spec, const Model& model, const Layout& layout,
@@ -19,70 +25,67 @@ class Search {
         layout_(layout),
         passes_(passes),
         limits_(limits),
-        attempt_(attempt),
-        gradient_bytes_(GradientBytes()) {}
+        attempt_(attempt) {}
 
-  // Gradient buckets of stages 2 and 3 share memory: unless a limit was given,
-  // within half of what they would take side by side, three quarters if that is
-  // not enough (a large bucket that is alive all the time), and else all of it.
+  // Unless a limit was given: within what the passes need, and else within a
+  // little more, as what is alive at once need not find places in as much.
   Status Run() const {
     if (spec_.zero_stage == 3) return PlanGathering();
-    if (gradient_bytes_ == 0 || limits_.arena_bytes != 0) {
-      return attempt_({}, limits_.arena_bytes);
-    }
-    return TryAll({}, LimitsBeside(/*parameter_bytes=*/0));
+    const bool shares = spec_.owned_gradients() && limits_.arena_bytes == 0;
+    return shares ? PlanWithinNeeds() : attempt_({}, limits_.arena_bytes);
   }
 
  private:
-  // What the plan has to find memory for.
-  uint64_t GradientBytes() const {
-    uint64_t bytes = 0;
-    for (const Bucket& bucket : layout_.buckets) {
-      bytes += ArenaBytes(BuffersOfBucket(spec_, bucket));
-    }
-    return bytes;
-  }
-
-  // Without a limit nothing shares memory. That is for buckets which all
-  // accumulate as much as memory for all of them, which else is tried first.
-  std::vector<uint64_t> LimitsBeside(uint64_t parameter_bytes) const {
-    const uint64_t gradients = gradient_bytes_;
-    std::vector<uint64_t> limits = {parameter_bytes + gradients / 2,
-                                    parameter_bytes + gradients / 4 * 3};
-    if (spec_.micro_batches > 1 &&
-        AccumulatedBytes(spec_, layout_) < gradients) {
-      limits.push_back(parameter_bytes + gradients);
-    }
-    limits.push_back(0);
-    return limits;
-  }
-
-  Status TryAll(const std::vector<Stay>& stays,
-                const std::vector<uint64_t>& limits) const {
+  // What the passes need with room to gather for the next one, and no more than
+  // with half of the gradients. Stays that find no room in it end.
+  Status PlanWithinNeeds() const {
+    const LiveNeeds needs =
+        NeedsOfStep(spec_, layout_, passes_,
+                    spec_.zero_stage == 3 ? kReductionOpsBesideGathers
+                                          : kReductionOpsAlone);
+    const uint64_t least =
+        MostOf(NeedsOfStep(spec_, layout_, passes_, /*reduction_ops=*/0));
+    const uint64_t most =
+        std::max(least, std::min(MostOf(needs), WithHalfOfGradients()));
+    const std::vector<Stay> stays =
+        PlanStays(needs, most, limits_.prefetch_bytes);
     Status status;
-    for (uint64_t limit : limits) {
-      status = attempt_(stays, limit);
-      if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) break;
+    for (const uint64_t more : {0, 1, 2, 3, 4, 8, 16, 32}) {
+      status = attempt_(stays, most + most / 32 * more);
+      if (status.code() != COMMSCHED_RESOURCE_EXHAUSTED) return status;
     }
-    return status;
+    return attempt_(stays, 0);
+  }
+
+  // Of all passes, with what is gathered for the next one.
+  static uint64_t MostOf(const LiveNeeds& needs) {
+    uint64_t most = 0;
+    for (uint32_t pass = 0; pass < needs.used.size(); ++pass) {
+      most = std::max(most, needs.BytesAt(pass) + needs.NextBytes(pass));
+    }
+    return most;
+  }
+
+  // Of all buckets side by side.
+  uint64_t WithHalfOfGradients() const {
+    uint64_t gathered = 0;
+    uint64_t gradients = 0;
+    for (const Bucket& bucket : layout_.buckets) {
+      gradients += ArenaBytes(BuffersOfBucket(spec_, bucket));
+      if (!spec_.gathers(bucket)) continue;
+      gathered += bucket.count * SizeOf(spec_.precision.parameters);
+    }
+    return gathered + gradients / 2;
   }
 
   // What is alive at once within a limit need not find places in memory of that
   // size. Then less stays beside what the passes need, in steps down to
   // nothing.
   Status PlanGathering() const {
+    const uint64_t limit = LiveLimit();
+    if (limit == 0) return PlanWithinNeeds();
     const LiveNeeds needs =
         NeedsOfStep(spec_, layout_, passes_, /*reduction_ops=*/1);
-    const uint64_t limit = LiveLimit();
-    if (limit == 0) {
-      uint64_t parameters = 0;
-      for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-        if (!spec_.gathers(layout_.buckets[b])) continue;
-        parameters += needs.bucket_bytes[b];
-      }
-      return TryAll(PlanStays(needs, 0, limits_.prefetch_bytes),
-                    LimitsBeside(parameters));
-    }
     ENGINE_RETURN_IF_ERROR(CheckLiveLimit(limit));
     Status status;
     for (uint64_t less = 0; less <= 8; ++less) {
@@ -143,7 +146,6 @@ class Search {
   const std::vector<Pass>& passes_;
   const ArenaLimits& limits_;
   const PlanAttempt& attempt_;
-  const uint64_t gradient_bytes_;
 };
 
 }  // namespace

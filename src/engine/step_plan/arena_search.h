@@ -14,11 +14,11 @@
 
 namespace commsched::engine {
 
-// Memory that the caller allows; 0: no limit.
+// Memory that the caller allows; 0: what the passes need.
 struct ArenaLimits {
   uint64_t arena_bytes = 0;
   uint64_t max_live_bytes = 0;  // Of stage 3, like the next.
-  uint64_t prefetch_bytes = 0;
+  uint64_t prefetch_bytes = 0;  // 0: no limit.
 };
 
 // Plans the step with these stays in an arena of at most so many bytes; 0: as
@@ -26,9 +26,9 @@ struct ArenaLimits {
 using PlanAttempt =
     std::function<Status(const std::vector<Stay>& stays, uint64_t arena_bytes)>;
 
-// Attempts plans until one fits: the smallest arena that is worth trying first.
-// Fails as the last attempt does, or naming the pass that needs more than is
-// allowed.
+// Attempts plans until one fits: within the limits, or else within as little
+// memory as does not hold up a step. Fails as the last attempt does, or naming
+// the pass that needs more than is allowed.
 Status SearchArena(const StepSpec& spec, const Model& model,
                    const Layout& layout, const std::vector<Pass>& passes,
                    const ArenaLimits& limits, const PlanAttempt& attempt);

@@ -59,18 +59,6 @@ class StayPlanner {
     return gaps;
   }
 
-  // Bytes that the op after `op` uses and `op` itself does not hold.
-  uint64_t NextBytes(uint32_t op) const {
-    uint64_t bytes = 0;
-    if (op + 1 == needs_.used.size()) return bytes;
-    const std::vector<uint32_t>& held = needs_.used[op];
-    for (uint32_t bucket : needs_.used[op + 1]) {
-      if (std::binary_search(held.begin(), held.end(), bucket)) continue;
-      bytes += needs_.bucket_bytes[bucket];
-    }
-    return bytes;
-  }
-
   // Whether the bucket can stay at `op`, within `gap`. Room for the gathers of
   // the next op is left unless there was none.
   bool HasRoom(const Gap& gap, uint32_t op,
@@ -85,7 +73,7 @@ class StayPlanner {
   void JoinStays() {
     std::vector<uint64_t> next;  // By op: what is gathered for the one after.
     for (uint32_t op = 0; op < live_.size(); ++op) {
-      next.push_back(NextBytes(op));
+      next.push_back(needs_.NextBytes(op));
     }
     std::vector<Gap> kept;
     for (const Gap& gap : GapsByLength()) {
@@ -163,6 +151,16 @@ class StayPlanner {
 uint64_t LiveNeeds::BytesAt(size_t op) const {
   uint64_t bytes = other_bytes[op];
   for (uint32_t bucket : used[op]) bytes += bucket_bytes[bucket];
+  return bytes;
+}
+
+uint64_t LiveNeeds::NextBytes(uint32_t op) const {
+  uint64_t bytes = 0;
+  if (op + 1 == used.size()) return bytes;
+  for (uint32_t bucket : used[op + 1]) {
+    if (std::binary_search(used[op].begin(), used[op].end(), bucket)) continue;
+    bytes += bucket_bytes[bucket];
+  }
   return bytes;
 }
 

@@ -27,6 +27,8 @@ struct LiveNeeds {
 
   // Of the buckets that `op` uses, and all else.
   uint64_t BytesAt(size_t op) const;
+  // Of the buckets that the op after `op` uses and `op` does not.
+  uint64_t NextBytes(uint32_t op) const;
 };
 
 // When each bucket is gathered and how long it stays, so that at most

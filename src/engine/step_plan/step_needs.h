@@ -11,7 +11,7 @@
 
 namespace commsched::engine {
 
-// What `passes`, those of a step in stage 3, need in the arena: the
+// What `passes`, those of a step in stage 2 or 3, need in the arena: the
 // gathered buckets that they use, and the gradient buckets from the first
 // backward that touches them, of the step or else of the micro-batch, until
 // `reduction_ops` ops after the last one, as long as their reduction is taken
