@@ -88,6 +88,7 @@ struct Report {
   uint64_t arena_bytes = 0;        // Part of gradient_bytes below ZeRO-3.
   uint64_t accumulated_bytes = 0;  // Part of gradient_bytes or arena_bytes.
   uint64_t state_bytes = 0;        // All of these: the peak of model state.
+  uint64_t due_bytes = 0;          // What the stage comes to by definition.
   uint64_t activation_bytes = 0;
   // What the system has seen: the most that was resident of a process, with its
   // ranks and all that they do not account for; and how much of it saves took.

@@ -495,6 +495,7 @@ absl::StatusOr<Report> Run::MakeReport() {
   report.arena_bytes = info->arena_bytes;
   report.accumulated_bytes = info->accumulated_bytes;
   report.state_bytes = info->state_bytes;
+  report.due_bytes = info->due_bytes;
   report.offloaded_bytes = info->offloaded_bytes;
   report.staging_bytes = info->staging_bytes;
   report.activation_bytes =

@@ -87,6 +87,11 @@ typedef struct commsched_engine_info {
   /// a row, whose gradients were not finite: they changed nothing
   /// (`max_skipped_steps`).
   uint64_t skipped_steps, skipped_in_row;
+  /// What the stage comes to by its definition, per rank and with padding:
+  /// parameters, gradients and the optimizer's state in memory, each whole or a
+  /// shard. `state_bytes` is more by the arena, by what else micro-batches and
+  /// dtypes take, and by `norm_bytes`.
+  uint64_t due_bytes;
 } commsched_engine_info_t;
 
 static inline commsched_engine_info_t commsched_engine_info_init(void) {

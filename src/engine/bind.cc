@@ -231,6 +231,9 @@ Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
   info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
   info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
   info.accumulated_bytes = AccumulatedBytes(spec_, layout());
+  for (uint32_t bucket = 0; bucket < info.num_buckets; ++bucket) {
+    info.due_bytes += DueBytes(spec_, step_plan_->BuffersOf(bucket));
+  }
   *out_info = info;
   return Status();
 }

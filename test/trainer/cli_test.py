@@ -12,8 +12,8 @@ PROMISED_KEYS = """
 steps loss val_loss tokens_per_s step_time_s compute_s comm_s exposed_comm_s
 overlap_pct launches_per_step collectives_per_step peak_bytes_in_flight
 cap_bytes peak_bytes_per_rank lower_bound_s ratio_to_lower_bound weights_sha256
-exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes arena_bytes
-micro_batches accumulated_bytes peak_live_bytes loss_scale skipped_steps
+exposed_mean_s exposed_by predicted_step_s peak_model_state_bytes
+due_model_state_bytes arena_bytes micro_batches accumulated_bytes peak_live_bytes loss_scale skipped_steps
 offloaded_bytes staging_bytes copy_s copy_exposed_s
 """.split()
 

@@ -60,6 +60,19 @@ uint64_t BoundBytes(const std::vector<BucketBuffer>& buffers) {
   return bytes;
 }
 
+uint64_t DueBytes(const StepSpec& spec,
+                  const std::vector<BucketBuffer>& buffers) {
+  const BufferKind gradients =
+      spec.owned_gradients() ? BufferKind::kShard : BufferKind::kGradients;
+  uint64_t bytes = 0;
+  for (const BufferKind kind : {BufferKind::kParameters, BufferKind::kMasters,
+                                gradients, BufferKind::kState}) {
+    const BucketBuffer* const buffer = FindBuffer(buffers, kind);
+    if (buffer != nullptr) bytes += buffer->bytes();
+  }
+  return bytes;
+}
+
 uint64_t ArenaBytes(const std::vector<BucketBuffer>& buffers) {
   uint64_t bytes = 0;
   for (const BucketBuffer& each : buffers) {

@@ -53,6 +53,11 @@ const BucketBuffer* FindBuffer(const std::vector<BucketBuffer>& buffers,
 // Bytes of those that a rank keeps from step to step.
 uint64_t BoundBytes(const std::vector<BucketBuffer>& buffers);
 
+// Bytes of those that a stage has by its definition: parameters, gradients and
+// the optimizer's state, each whole or a shard.
+uint64_t DueBytes(const StepSpec& spec,
+                  const std::vector<BucketBuffer>& buffers);
+
 // Bytes of those in the arena, each counted once.
 uint64_t ArenaBytes(const std::vector<BucketBuffer>& buffers);
 
