@@ -16,9 +16,9 @@
 #include "exec/issuer.h"
 #include "exec/late_bindings.h"
 #include "exec/launch_cursor.h"
-#include "exec/nvtx_ranges.h"
 #include "exec/program.h"
 #include "exec/replays.h"
+#include "exec/step_instruments.h"
 #include "trace/recorder.h"
 
 namespace commsched {
@@ -33,12 +33,9 @@ struct DispatcherSpec {
   const Program* program = nullptr;  // all outlive the dispatcher
   Issuer* issuer = nullptr;
   Failure* failure = nullptr;
-  Recorder* recorder = nullptr;
-  FlightRecord* flight = nullptr;
-  NvtxRanges* ranges = nullptr;  // null if no tool looks on
-  LateBindings* late = nullptr;  // null if nothing is late-bound
-  bool manual = false;           // nothing may block
-  const Clock* clock = &SystemClock::Get();
+  StepInstruments instruments;
+  LateBindings* late = nullptr;    // null if nothing is late-bound
+  bool manual = false;             // nothing may block
   std::vector<Stream*> lanes;      // by compute lane
   std::vector<LaneEnd> lane_ends;  // of those of a device
   Replays* replays = nullptr;      // null if no step is a launch of a graph

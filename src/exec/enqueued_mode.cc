@@ -179,7 +179,7 @@ void EnqueuedMode::EnterMonitor() {
   // Who pumps by hand, and on a clock of its own, waits for nobody.
   if (state_.running == nullptr || state_.spec.manual) return;
   guarded_ = MonitorGuard::Process().Watch(
-      &round_, state_.spec.launch_timeout_ns,
+      &round_, state_.spec.instruments.launch_timeout_ns,
       [this](const absl::Status& why) { state_.Fail(why); });
 }
 
@@ -291,14 +291,15 @@ void EnqueuedMode::CheckDeadline(uint64_t number) {
 
 // What is under way as a deadline comes near has been said some times before.
 void EnqueuedMode::LookAtOrders(int64_t now_ns) {
-  const int64_t every_ns = std::min(kSayNs, state_.spec.launch_timeout_ns / 8);
+  const int64_t every_ns =
+      std::min(kSayNs, state_.spec.instruments.launch_timeout_ns / 8);
   for (const SideLane& lane : state_.spec.side_lanes) {
     if (lane.order != nullptr) lane.order->Look(now_ns, every_ns);
   }
 }
 
 void EnqueuedMode::DecideWhenToLook(bool busy) {
-  const int64_t now_ns = state_.spec.clock->NowNs();
+  const int64_t now_ns = state_.spec.instruments.clock->NowNs();
   LookAtOrders(now_ns);
   if (busy) busy_ns_ = now_ns;
   const bool is_idle = now_ns - busy_ns_ > kLingerNs;

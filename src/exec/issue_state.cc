@@ -31,14 +31,9 @@ IssueState::IssueState(const IssuerSpec& s)
     : spec(s),
       program(*s.program),
       launches_per_step(static_cast<uint32_t>(program.launches.size())),
-      running(s.clock == &SystemClock::Get() ? &RunningClock::Get() : nullptr),
-      instruments({.program = s.program,
-                   .recorder = s.recorder,
-                   .flight = s.flight,
-                   .observers = s.observers,
-                   .ranges = s.ranges,
-                   .codec = s.codec,
-                   .clock = s.clock}),
+      running(s.instruments.clock == &SystemClock::Get() ? &RunningClock::Get()
+                                                         : nullptr),
+      instruments(program, s.codec, s.instruments),
       window(LimitsOf(program.plan->options)),
       completed(program.launches.size()),
       cpu_ns(program.launches.size()) {
@@ -97,7 +92,7 @@ Watchdog::Spec IssueState::ForWatchdog() const {
           .backend = spec.backend,
           .group_ranks = spec.group_ranks,
           .world_rank = spec.world_rank,
-          .timeout_ns = spec.launch_timeout_ns};
+          .timeout_ns = spec.instruments.launch_timeout_ns};
 }
 
 // ---- A launch ----

@@ -51,7 +51,8 @@ struct IssueState {
   Watchdog::Spec ForWatchdog() const;
   // On the clock that deadlines are on.
   int64_t NowForDeadlinesNs() const {
-    return running == nullptr ? spec.clock->NowNs() : running->NowNs();
+    return running == nullptr ? spec.instruments.clock->NowNs()
+                              : running->NowNs();
   }
 
   // ---- A launch ----
@@ -108,7 +109,8 @@ struct IssueState {
   const IssuerSpec spec;
   const Program& program;
   const uint32_t launches_per_step;
-  // What deadlines are on; null: spec.clock, which nobody can stop.
+  // What deadlines are on; null: that of the
+  // instruments, which nobody can stop.
   const RunningClock* const running;
 
   LaunchInstruments instruments;

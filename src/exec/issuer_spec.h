@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/clock.h"
 #include "comm/backend_rank.h"
 #include "comm/lane_order.h"
 #include "comm/turn.h"
@@ -17,12 +16,9 @@
 #include "exec/drops.h"
 #include "exec/failure.h"
 #include "exec/late_bindings.h"
-#include "exec/nvtx_ranges.h"
-#include "exec/observers.h"
 #include "exec/program.h"
 #include "exec/replays.h"
-#include "trace/flight_record.h"
-#include "trace/recorder.h"
+#include "exec/step_instruments.h"
 
 namespace commsched {
 
@@ -45,16 +41,11 @@ struct IssuerSpec {
   std::function<void(const absl::Status&)> abort;
   std::vector<std::vector<int>> group_ranks;  // by GroupId: world ranks
   LateBindings* late = nullptr;               // null if nothing is late-bound
-  Drops* drops = nullptr;          // what may be left out of a step; or null
-  CodecRunner* codec = nullptr;    // null if no launch is coded
-  Observers* observers = nullptr;  // null if nobody looks on
-  Recorder* recorder = nullptr;
-  FlightRecord* flight = nullptr;
-  NvtxRanges* ranges = nullptr;  // null if no tool looks on
+  Drops* drops = nullptr;        // what may be left out of a step; or null
+  CodecRunner* codec = nullptr;  // null if no launch is coded
+  StepInstruments instruments;
   Failure* failure = nullptr;
-  const Clock* clock = &SystemClock::Get();  // another one only if `manual`
   int world_rank = 0;
-  int64_t launch_timeout_ns = 0;
   // The rank's thread does not: who owns the issuer calls Pump().
   bool manual = false;
   // Nor does it, but who calls MakeDue() and Await().

@@ -6,13 +6,11 @@
 
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
-#include "base/clock.h"
+#include "exec/codec_runner.h"
 #include "exec/failure.h"
 #include "exec/hold_clock.h"
-#include "exec/nvtx_ranges.h"
-#include "exec/observers.h"
 #include "exec/program.h"
-#include "trace/flight_record.h"
+#include "exec/step_instruments.h"
 #include "trace/recorder.h"
 
 namespace commsched {
@@ -38,17 +36,9 @@ struct LaunchMark {
 // unless the program is enqueued.
 class LaunchInstruments {
  public:
-  struct Spec {
-    const Program* program = nullptr;  // All outlive the instruments.
-    Recorder* recorder = nullptr;      // This one and those below may be null.
-    FlightRecord* flight = nullptr;
-    Observers* observers = nullptr;
-    NvtxRanges* ranges = nullptr;
-    const CodecRunner* codec = nullptr;  // Of a program with coded launches.
-    const Clock* clock = nullptr;
-  };
-
-  explicit LaunchInstruments(const Spec& spec);
+  // `codec`: of a program with coded launches. All outlive the instruments.
+  LaunchInstruments(const Program& program, const CodecRunner* codec,
+                    const StepInstruments& instruments);
   LaunchInstruments(const LaunchInstruments&) = delete;
   LaunchInstruments& operator=(const LaunchInstruments&) = delete;
 
@@ -61,8 +51,8 @@ class LaunchInstruments {
 
   // Launches below `number` are about to be due.
   void Due(uint64_t number) {
-    if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
-    spec_.flight->Add(FlightEvent::kDue, number, spec_.clock->NowNs());
+    if (ABSL_PREDICT_TRUE(told_.flight == nullptr)) return;
+    told_.flight->Add(FlightEvent::kDue, number, told_.clock->NowNs());
   }
   // Whether NoteReady() is wanted.
   bool notes_ready() const { return holds_.traces(); }
@@ -77,8 +67,8 @@ class LaunchInstruments {
   // time if the caller has just read it, else 0.
   LaunchMark Issuing(uint32_t launch, uint64_t step, uint64_t window_bytes,
                      int64_t now_ns) {
-    if (ABSL_PREDICT_FALSE(spec_.ranges != nullptr)) {
-      spec_.ranges->LaunchBegun(launch);
+    if (ABSL_PREDICT_FALSE(told_.ranges != nullptr)) {
+      told_.ranges->LaunchBegun(launch);
     }
     return Replaying(launch, step, window_bytes, now_ns);
   }
@@ -87,7 +77,7 @@ class LaunchInstruments {
                        int64_t now_ns) {
     LaunchMark mark;
     if (ABSL_PREDICT_TRUE(!listens_)) return mark;
-    mark.begin_ns = now_ns == 0 ? spec_.clock->NowNs() : now_ns;
+    mark.begin_ns = now_ns == 0 ? told_.clock->NowNs() : now_ns;
     mark.window_bytes = window_bytes;
     if (holds_.traces()) {
       mark.hold = holds_.Issued(launch, step, mark.begin_ns);
@@ -97,14 +87,14 @@ class LaunchInstruments {
   }
   // The backend has taken it.
   void Issued(uint32_t launch, uint64_t step, const LaunchMark& mark) {
-    if (ABSL_PREDICT_FALSE(spec_.ranges != nullptr)) {
-      spec_.ranges->LaunchEnded();
+    if (ABSL_PREDICT_FALSE(told_.ranges != nullptr)) {
+      told_.ranges->LaunchEnded();
     }
-    if (ABSL_PREDICT_TRUE(spec_.observers == nullptr)) return;
+    if (ABSL_PREDICT_TRUE(told_.observers == nullptr)) return;
     // What is enqueued is retired by another thread than issues it, and
     // observers are called by one.
     if (program_.enqueue) return;
-    spec_.observers->Issued(launch, step, mark.begin_ns);
+    told_.observers->Issued(launch, step, mark.begin_ns);
   }
   // The backend says that it is done, and that its members had met at
   // `started_ns`, if that is not 0. Not of launches that are done when the
@@ -122,33 +112,33 @@ class LaunchInstruments {
   // no launch's, were told since.
   int64_t Retired(uint32_t launch, uint64_t step, const LaunchMark& mark) {
     if (ABSL_PREDICT_TRUE(!listens_)) return 0;
-    const int64_t end_ns = spec_.clock->NowNs();
-    if (spec_.recorder != nullptr) AddRecords(launch, step, mark, end_ns);
+    const int64_t end_ns = told_.clock->NowNs();
+    if (told_.recorder != nullptr) AddRecords(launch, step, mark, end_ns);
     AddFlight(FlightEvent::kRetire, launch, step, end_ns);
-    if (spec_.observers != nullptr) {
+    if (told_.observers != nullptr) {
       TellObservers(launch, step, mark, end_ns);
       return 0;
     }
-    return spec_.recorder != nullptr ? end_ns : 0;
+    return told_.recorder != nullptr ? end_ns : 0;
   }
 
   // ---- Pauses ----
 
   // The next launch cannot be issued now.
   void Stalled(StallCause cause) {
-    holds_.BeginStall(cause, spec_.clock->NowNs());
+    holds_.BeginStall(cause, told_.clock->NowNs());
   }
   // That may be over.
   void Resumed() {
     if (!holds_.stalled()) return;
-    holds_.EndStall(spec_.clock->NowNs());
+    holds_.EndStall(told_.clock->NowNs());
     CatchUp();
   }
   // In all stalls of `cause` that are over.
   int64_t StallNs(StallCause cause) const { return holds_.StallNs(cause); }
   // Nothing was retired for a while.
   void CatchUp() {
-    if (spec_.recorder != nullptr) writer_.CatchUp();
+    if (told_.recorder != nullptr) writer_.CatchUp();
   }
 
   // ---- Failure ----
@@ -163,8 +153,8 @@ class LaunchInstruments {
   // Flight records number launches over all steps.
   void AddFlight(FlightEvent event, uint32_t launch, uint64_t step,
                  int64_t now_ns) {
-    if (ABSL_PREDICT_TRUE(spec_.flight == nullptr)) return;
-    spec_.flight->Add(event, step * program_.launches.size() + launch, now_ns);
+    if (ABSL_PREDICT_TRUE(told_.flight == nullptr)) return;
+    told_.flight->Add(event, step * program_.launches.size() + launch, now_ns);
   }
   void AddRecords(uint32_t launch, uint64_t step, const LaunchMark& mark,
                   int64_t end_ns) {
@@ -185,8 +175,9 @@ class LaunchInstruments {
                      int64_t end_ns);
 
   // Constant after construction.
-  const Spec spec_;
   const Program& program_;
+  const CodecRunner* const codec_;
+  const StepInstruments told_;
   const bool times_ends_;
   const bool listens_;  // any of them, but for the sums of the holds
 

@@ -355,22 +355,27 @@ void SessionParts::ListenToLanes() {
   }
 }
 
+StepInstruments SessionParts::Instruments() const {
+  return {.recorder = spec.recorder,
+          .flight = flight.get(),
+          .observers = observers.get(),
+          .ranges = ranges.get(),
+          .launch_timeout_ns = spec.launch_timeout_ns,
+          .clock = spec.clock};
+}
+
 IssuerSpec SessionParts::ForIssuer() {
   IssuerSpec issuer;
   issuer.program = program.get();
   issuer.codec = codec.get();
-  issuer.observers = observers.get();
   issuer.rank = communicators.rank();
   issuer.backend = spec.world->backend();
   issuer.comms = communicators.comms();
   issuer.late = late.get();
   issuer.drops = drops.get();
-  issuer.recorder = spec.recorder;
-  issuer.flight = flight.get();
-  issuer.ranges = ranges.get();
+  issuer.instruments = Instruments();
   issuer.failure = &failure;
   issuer.abort = [this](const absl::Status& why) { communicators.Abort(why); };
-  issuer.clock = spec.clock;
   issuer.manual = spec.manual;
   issuer.by_caller = spec.by_caller;
   issuer.device = device;
@@ -380,7 +385,6 @@ IssuerSpec SessionParts::ForIssuer() {
     issuer.group_ranks.push_back(group.ranks);
   }
   issuer.world_rank = spec.world_rank;
-  issuer.launch_timeout_ns = spec.launch_timeout_ns;
   return issuer;
 }
 
@@ -392,12 +396,9 @@ DispatcherSpec SessionParts::ForDispatcher() {
   }
   return {.program = program.get(),
           .failure = &failure,
-          .recorder = spec.recorder,
-          .flight = flight.get(),
-          .ranges = ranges.get(),
+          .instruments = Instruments(),
           .late = late.get(),
           .manual = spec.manual,
-          .clock = spec.clock,
           .lanes = lanes,
           .lane_ends = std::move(ends),
           .replays = replays.get()};

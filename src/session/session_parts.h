@@ -20,6 +20,7 @@
 #include "exec/program.h"
 #include "exec/replays.h"
 #include "exec/step_capture.h"
+#include "exec/step_instruments.h"
 #include "session/communicators.h"
 #include "session/session_arena.h"
 #include "session/session_spec.h"
@@ -99,6 +100,7 @@ struct SessionParts {
   absl::Status Register(void* address, uint64_t bytes);
   void ListenToLanes();
   void FindWriters();
+  StepInstruments Instruments() const;
 };
 
 }  // namespace commsched

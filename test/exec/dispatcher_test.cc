@@ -41,7 +41,7 @@ class DispatcherRig {
     spec.failure = &rig_.failure();
     spec.late = rig_.late();
     spec.manual = true;
-    spec.clock = &rig_.clock();
+    spec.instruments.clock = &rig_.clock();
     spec.lanes.assign(rig_.program().plan->num_compute_lanes, CallerStream());
     dispatcher_ = std::make_unique<Dispatcher>(std::move(spec));
     return *dispatcher_;

@@ -116,10 +116,10 @@ Issuer& IssuerRig::issuer() {
     for (int i = 0; i < group.size; ++i) ranks.push_back(i);
   }
   spec.late = late_.get();
-  spec.recorder = spec_.recorder;
+  spec.instruments.recorder = spec_.recorder;
   spec.failure = &failure_;
-  spec.clock = &clock_;
-  spec.launch_timeout_ns = spec_.launch_timeout_ns;
+  spec.instruments.clock = &clock_;
+  spec.instruments.launch_timeout_ns = spec_.launch_timeout_ns;
   spec.manual = !spec_.by_caller;
   spec.by_caller = spec_.by_caller;
   spec.device = &device_;

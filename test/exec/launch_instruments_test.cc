@@ -63,8 +63,9 @@ class Log {
 
 class LaunchInstrumentsTest : public testing::Test {
  protected:
-  LaunchInstruments::Spec Spec(IssuerRig& rig) {
-    return {.program = &rig.program(), .clock = &clock_};
+  LaunchInstruments Of(IssuerRig& rig, StepInstruments instruments = {}) {
+    instruments.clock = &clock_;
+    return LaunchInstruments(rig.program(), /*codec=*/nullptr, instruments);
   }
 
   CountingClock clock_;
@@ -73,7 +74,7 @@ class LaunchInstrumentsTest : public testing::Test {
 
 TEST_F(LaunchInstrumentsTest, TheClockIsNotReadIfNobodyListens) {
   IssuerRig rig({.graph = Buckets(1)});
-  LaunchInstruments instruments(Spec(rig));
+  LaunchInstruments instruments = Of(rig);
   instruments.Due(1);
   LaunchMark mark = instruments.Issuing(0, 0, 16, 0);
   instruments.Issued(0, 0, mark);
@@ -87,9 +88,7 @@ TEST_F(LaunchInstrumentsTest, TheClockIsNotReadIfNobodyListens) {
 TEST_F(LaunchInstrumentsTest, ATraceHasTheLaunchAndWhatHeldItBack) {
   IssuerRig rig({.graph = Buckets(2)});
   rig.program().first_step = 100;
-  LaunchInstruments::Spec spec = Spec(rig);
-  spec.recorder = &recorder_;
-  LaunchInstruments instruments(spec);
+  LaunchInstruments instruments = Of(rig, {.recorder = &recorder_});
   ASSERT_TRUE(instruments.notes_ready());
   instruments.NoteReady(1, 7, 3);
   LaunchMark mark = instruments.Issuing(1, 7, 48, 0);
@@ -113,9 +112,7 @@ TEST_F(LaunchInstrumentsTest, ATraceHasTheLaunchAndWhatHeldItBack) {
 TEST_F(LaunchInstrumentsTest, HoldsAreTracedOfPolledLaunchesOnly) {
   for (const Mode mode : {Mode::kInline, Mode::kEnqueued}) {
     IssuerRig rig({.graph = Buckets(1), .mode = mode});
-    LaunchInstruments::Spec spec = Spec(rig);
-    spec.recorder = &recorder_;
-    LaunchInstruments instruments(spec);
+    LaunchInstruments instruments = Of(rig, {.recorder = &recorder_});
     EXPECT_FALSE(instruments.notes_ready());
     instruments.Retired(0, 0, instruments.Issuing(0, 0, 16, 0));
   }
@@ -125,9 +122,7 @@ TEST_F(LaunchInstrumentsTest, HoldsAreTracedOfPolledLaunchesOnly) {
 
 TEST_F(LaunchInstrumentsTest, ATimeThatTheCallerHasReadIsTaken) {
   IssuerRig rig({.graph = Buckets(1)});
-  LaunchInstruments::Spec spec = Spec(rig);
-  spec.recorder = &recorder_;
-  LaunchInstruments instruments(spec);
+  LaunchInstruments instruments = Of(rig, {.recorder = &recorder_});
   EXPECT_EQ(instruments.Issuing(0, 0, 16, 77).begin_ns, 77);
   EXPECT_EQ(clock_.readings(), 0);
 }
@@ -137,10 +132,8 @@ TEST_F(LaunchInstrumentsTest, TheTimeOfObserversIsNoLaunchs) {
   Log log;
   IssuerRig rig({.graph = Buckets(1), .mode = Mode::kInline});
   Observers observers({log.table()}, rig.program(), 0, 1);
-  LaunchInstruments::Spec spec = Spec(rig);
-  spec.recorder = &recorder_;
-  spec.observers = &observers;
-  LaunchInstruments instruments(spec);
+  LaunchInstruments instruments =
+      Of(rig, {.recorder = &recorder_, .observers = &observers});
   const LaunchMark mark = instruments.Issuing(0, 0, 16, 0);
   instruments.Issued(0, 0, mark);
   EXPECT_EQ(log.Count(COMMSCHED_OBSERVE_LAUNCH_BEGIN), 1);
@@ -154,9 +147,7 @@ TEST_F(LaunchInstrumentsTest, ObserversHearOfAnEnqueuedLaunchWhenItRetires) {
   Log log;
   IssuerRig rig({.graph = Buckets(1), .mode = Mode::kEnqueued});
   Observers observers({log.table()}, rig.program(), 0, 1);
-  LaunchInstruments::Spec spec = Spec(rig);
-  spec.observers = &observers;
-  LaunchInstruments instruments(spec);
+  LaunchInstruments instruments = Of(rig, {.observers = &observers});
   const LaunchMark mark = instruments.Issuing(0, 0, 16, 0);
   instruments.Issued(0, 0, mark);
   EXPECT_EQ(log.Count(COMMSCHED_OBSERVE_LAUNCH_BEGIN), 0);
@@ -169,9 +160,7 @@ TEST_F(LaunchInstrumentsTest, ObserversHearOfAFailureOnce) {
   Log log;
   IssuerRig rig({.graph = Buckets(1)});
   Observers observers({log.table()}, rig.program(), 0, 1);
-  LaunchInstruments::Spec spec = Spec(rig);
-  spec.observers = &observers;
-  LaunchInstruments instruments(spec);
+  LaunchInstruments instruments = Of(rig, {.observers = &observers});
   Failure failure;
   instruments.TellFailed(failure);
   EXPECT_EQ(log.Count(COMMSCHED_OBSERVE_FAILURE), 0);
@@ -185,7 +174,7 @@ TEST_F(LaunchInstrumentsTest, ObserversHearOfAFailureOnce) {
 
 TEST_F(LaunchInstrumentsTest, AStallIsChargedToItsCause) {
   IssuerRig rig({.graph = Buckets(1)});
-  LaunchInstruments instruments(Spec(rig));
+  LaunchInstruments instruments = Of(rig);
   instruments.Resumed();  // From no stall.
   instruments.Stalled(StallCause::kWindow);
   instruments.Resumed();
