@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/bench_coll.h"
+#include "cli/completion.h"
 #include "cli/flight.h"
 #include "cli/rendezvous.h"
 #include "cli/run.h"
@@ -31,25 +32,6 @@ int Info(bool json) {
   commsched_string_free(text);
   return 0;
 }
-
-constexpr char kCompletion[] = R"(_commsched() {
-  local words="run rendezvous bench flight info completion --help --version"
-  case "${COMP_WORDS[1]}" in
-    run) words="--ranks --hosts --agent --address --port --prefix --grace \
---silence --epoch --export --help --" ;;
-    rendezvous) words="--ranks --address --port --token-file --epoch \
---silence --help" ;;
-    bench) words="coll --backend --config --collectives --min-bytes \
---max-bytes --factor --iterations --warmup --type --deterministic --progress \
---profile --json --help" ;;
-    flight) words="$(compgen -f -- "${COMP_WORDS[COMP_CWORD]}") --events \
---json --help" ;;
-    info) words="--json --help" ;;
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
-}
-complete -o default -F _commsched commsched
-)";
 
 CLI::App* DeclareRun(CLI::App* app, RunOptions* options) {
   CLI::App* on_run = app->add_subcommand(
@@ -276,7 +258,7 @@ int Main(int argc, char** argv) {
   if (on_coll->parsed()) return BenchColl(coll);
   if (on_flight->parsed()) return Flight(flight);
   if (on_info->parsed()) return Info(json);
-  std::fputs(kCompletion, stdout);
+  std::fputs(BashCompletion(app).c_str(), stdout);
   return 0;
 }
 

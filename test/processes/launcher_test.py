@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -754,6 +755,32 @@ class CommandLineTest(unittest.TestCase):
     checked = subprocess.run(["bash", "-n"], input=done.stdout, text=True,
                              check=False)
     self.assertEqual(checked.returncode, 0)
+
+  def test_completion_knows_each_option_of_each_command(self):
+    script = run("completion").stdout
+
+    def completed(*words):
+      quoted = " ".join(shlex.quote(word) for word in ("commsched", *words))
+      done = subprocess.run(
+          ["bash", "-c", f"{script}\nCOMP_WORDS=({quoted}); "
+           f"COMP_CWORD={len(words)}; _commsched; "
+           "printf '%s\\n' \"${COMPREPLY[@]}\""],
+          stdout=subprocess.PIPE, text=True, check=True)
+      return set(done.stdout.split())
+
+    commands = {"run", "rendezvous", "bench", "flight", "info", "completion"}
+    self.assertEqual(completed(""), commands | {"--help", "--version"})
+    self.assertEqual(completed("r"), {"run", "rendezvous"})
+    self.assertEqual(completed("bench", "c"), {"coll"})
+    for path in [[command] for command in sorted(commands)] + [["bench", "coll"]]:
+      with self.subTest(path):
+        told = set(re.findall(r"^ +(?:-\w,)?(--[\w-]+)",
+                              run(*path, "--help").stdout, re.MULTILINE))
+        self.assertGreater(len(told), 0)
+        self.assertEqual(completed(*path, "--"), told)
+    # Files, which bash finds, and what belongs to the program of a rank.
+    self.assertEqual(completed("flight", "a"), set())
+    self.assertEqual(completed("run", "-n", "2", "--", "program", "--"), set())
 
   def test_without_a_token_only_loopback_is_served(self):
     done = run("rendezvous", "-n", "1", "--address", "0.0.0.0")
