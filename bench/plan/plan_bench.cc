@@ -10,8 +10,8 @@
 #include <string>
 
 #include "benchmark/benchmark.h"
-#include "plan/explain/fingerprint.h"
 #include "plan/explain/merge_report_text.h"
+#include "plan/identity/fingerprint.h"
 #include "plan/planner.h"
 #include "plan/predict/predict.h"
 #include "plan/verify/verify.h"

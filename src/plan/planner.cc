@@ -10,7 +10,7 @@
 #include "plan/coalesce.h"
 #include "plan/coding.h"
 #include "plan/edge.h"
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/fingerprint.h"
 #include "plan/lanes.h"
 #include "plan/markers.h"
 #include "plan/merge_by_cost.h"

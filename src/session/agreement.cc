@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/fingerprint.h"
 #include "session/group_members.h"
 #include "xxhash.h"
 

@@ -1,7 +1,7 @@
 // Whatever changes a fingerprint changes a line: every field, one by one. Which
 // fields there are is asked of the visitor, so that a new one without a change
 // here fails the test.
-#include "plan/explain/canonical_plan.h"
+#include "plan/identity/canonical_plan.h"
 
 #include <algorithm>
 #include <functional>
@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/explain/canonical_bytes.h"
-#include "plan/explain/canonical_text.h"
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/canonical_bytes.h"
+#include "plan/identity/canonical_text.h"
+#include "plan/identity/fingerprint.h"
 #include "test/plan/plan_test_support.h"
 
 namespace commsched {

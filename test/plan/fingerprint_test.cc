@@ -1,4 +1,4 @@
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/fingerprint.h"
 
 #include <functional>
 #include <vector>

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "plan/explain/explain.h"
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/fingerprint.h"
 #include "plan/verify/verify.h"
 #include "test/plan/plan_test_support.h"
 #include "test/support/pipeline.h"

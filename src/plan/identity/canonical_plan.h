@@ -13,8 +13,8 @@
 //   List(label, items, visit)     visit(item) of each; printed if there are any
 //   Shared(lines)                 lines that were hashed once for many plans
 //   Close(text)                   printed only, as the end of what was labelled
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_PLAN_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_PLAN_H_
+#ifndef COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_PLAN_H_
+#define COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_PLAN_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -301,4 +301,4 @@ void VisitGroupLaunch(const Plan& plan, const Launch& launch, Sink* out) {
 
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_PLAN_H_
+#endif  // COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_PLAN_H_

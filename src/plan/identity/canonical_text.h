@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_TEXT_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_TEXT_H_
+#ifndef COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_TEXT_H_
+#define COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_TEXT_H_
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "plan/explain/canonical_plan.h"
+#include "plan/identity/canonical_plan.h"
 
 namespace commsched {
 
@@ -98,4 +98,4 @@ class CanonicalText {
 
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_TEXT_H_
+#endif  // COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_TEXT_H_

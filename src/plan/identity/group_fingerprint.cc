@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "graph/collective_shape.h"
-#include "plan/explain/canonical_bytes.h"
-#include "plan/explain/canonical_plan.h"
-#include "plan/explain/canonical_text.h"
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/canonical_bytes.h"
+#include "plan/identity/canonical_plan.h"
+#include "plan/identity/canonical_text.h"
+#include "plan/identity/fingerprint.h"
 
 namespace commsched {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_FINGERPRINT_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_FINGERPRINT_H_
+#ifndef COMMSCHED_SRC_PLAN_IDENTITY_FINGERPRINT_H_
+#define COMMSCHED_SRC_PLAN_IDENTITY_FINGERPRINT_H_
 
 #include <array>
 #include <cstdint>
@@ -38,4 +38,4 @@ std::vector<std::string> CanonicalLines(const Plan& plan);
 
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_FINGERPRINT_H_
+#endif  // COMMSCHED_SRC_PLAN_IDENTITY_FINGERPRINT_H_

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_BYTES_H_
-#define COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_BYTES_H_
+#ifndef COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_BYTES_H_
+#define COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_BYTES_H_
 
 #include <algorithm>
 #include <array>
@@ -18,7 +18,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "plan/explain/canonical_plan.h"
+#include "plan/identity/canonical_plan.h"
 #include "xxhash.h"
 
 namespace commsched {
@@ -125,4 +125,4 @@ class CanonicalBytes {
 
 }  // namespace commsched
 
-#endif  // COMMSCHED_SRC_PLAN_EXPLAIN_CANONICAL_BYTES_H_
+#endif  // COMMSCHED_SRC_PLAN_IDENTITY_CANONICAL_BYTES_H_

@@ -1,8 +1,8 @@
-#include "plan/explain/fingerprint.h"
+#include "plan/identity/fingerprint.h"
 
-#include "plan/explain/canonical_bytes.h"
-#include "plan/explain/canonical_plan.h"
-#include "plan/explain/canonical_text.h"
+#include "plan/identity/canonical_bytes.h"
+#include "plan/identity/canonical_plan.h"
+#include "plan/identity/canonical_text.h"
 
 namespace commsched {
 
