@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "graph/buffer_history.h"
+#include "graph/place_groups.h"
 #include "graph/sort_edges.h"
 #include "graph/topological_order.h"
 
@@ -109,6 +111,7 @@ class Inference {
       histories_.emplace_back(buffer.count);
     }
     if (graph.has_tiles()) MakeGrids();
+    if (graph.has_place_groups()) places_.emplace(graph);
   }
 
   absl::StatusOr<Dependencies> Run() {
@@ -154,6 +157,19 @@ class Inference {
     }
     for (const Access& access : accesses) {
       if (Writes(access.mode)) record(access, /*writes=*/true);
+    }
+    if (places_) RecordPlaces(accesses, time, found);
+  }
+
+  template <typename Found>
+  void RecordPlaces(const std::vector<Access>& accesses, uint32_t time,
+                    Found&& found) {
+    for (const Access& access : accesses) {
+      const bool rewrites = Writes(access.mode) && IsWhole(access);
+      for (uint32_t user : places_->Use(access.buffer, time, rewrites)) {
+        found(BufferHistory::Conflict{user, Hazard::kWriteAfterRead},
+              access.buffer);
+      }
     }
   }
 
@@ -234,6 +250,7 @@ class Inference {
   const uint32_t num_ops_;
   std::vector<BufferHistory> histories_;            // by BufferId
   std::vector<BufferHistory::Conflict> conflicts_;  // of one access
+  absl::optional<PlaceHistory> places_;             // if there are groups
   std::vector<InEdge> within_;        // distance 0, hazards only, by target
   std::vector<uint32_t> within_end_;  // by OpId, in within_
   std::vector<InEdge> own_;           // of one op
@@ -245,6 +262,7 @@ class Inference {
 }  // namespace
 
 absl::StatusOr<Dependencies> InferDependencies(const Graph& graph) {
+  RETURN_IF_ERROR(CheckPlaceGroups(graph));
   return Inference(graph).Run();
 }
 

@@ -40,6 +40,11 @@ struct Dependency {
 // TileGrid::kMaxCells cells, a tile counts as the range from its first element
 // to its last. An op that writes in every step what
 // nobody reads depends on itself, with distance 1.
+//
+// The op that begins a buffer of a place group takes over the memory of the
+// buffer before it: it depends on the last users of that one, as a writer does
+// on readers (kWriteAfterRead of the buffer that begins); the first of the
+// group, with distance 1, on those of the last.
 struct Dependencies {
   std::vector<Dependency> edges;
   // By OpId, and the end: where the edges into the op begin.
@@ -56,7 +61,8 @@ struct Dependencies {
 };
 
 // Fails with kInvalidArgument, naming the ops, if distance-0 edges close a
-// cycle. O((accesses + parts) log n + edges), where parts counts, per access,
+// cycle, or if buffers of a place group overlap in time (CheckPlaceGroups).
+// O((accesses + parts) log n + edges), where parts counts, per access,
 // the pieces of its region that were last written or read by different ops. An
 // access to a buffer with tiles visits all cells of its region: for c columns
 // of the same rows, and the whole, at most c + 1.

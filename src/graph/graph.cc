@@ -129,6 +129,7 @@ absl::StatusOr<BufferId> Graph::AddBuffer(Buffer buffer) {
   RETURN_IF_ERROR(CheckRoom("buffers", buffers_.size() + 1, kMaxBuffers));
   const BufferId id(static_cast<uint32_t>(buffers_.size()));
   buffer_names_.emplace(buffer.name, id);
+  has_place_groups_ = has_place_groups_ || buffer.place_group != 0;
   buffers_.push_back(std::move(buffer));
   return id;
 }

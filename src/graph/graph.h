@@ -99,6 +99,8 @@ class Graph {
   bool has_tiles() const { return has_tiles_; }
   bool has_markers() const { return has_markers_; }
   bool has_point_to_point() const { return has_point_to_point_; }
+  // Whether any buffer is in a place group.
+  bool has_place_groups() const { return has_place_groups_; }
 
   absl::StatusOr<OpId> FindOp(absl::string_view name) const;
   absl::StatusOr<BufferId> FindBuffer(absl::string_view name) const;
@@ -127,6 +129,7 @@ class Graph {
   bool has_tiles_ = false;
   bool has_markers_ = false;
   bool has_point_to_point_ = false;  // any send or receive
+  bool has_place_groups_ = false;
   // If they are bound at submit, the invalid id alone, and no writer.
   absl::flat_hash_map<BufferId, OpId> late_bound_writers_;
 };

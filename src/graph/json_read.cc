@@ -116,6 +116,9 @@ class Reader {
                      IndexOf(fields, "ownership", ownership, kOwnershipNames));
     buffer.ownership = static_cast<Ownership>(index);
     ASSIGN_OR_RETURN(buffer.count, fields.NeedUnsigned("count", kMaxUint64));
+    ASSIGN_OR_RETURN(const uint64_t place_group,
+                     fields.GetUnsigned("place_group", kMaxUint32, 0));
+    buffer.place_group = static_cast<uint32_t>(place_group);
     return At(fields.where(), graph_.AddBuffer(std::move(buffer)).status());
   }
 

@@ -26,10 +26,12 @@ class Writer {
     });
     List("buffers", graph_.buffers(), [](const Buffer& buffer) {
       const auto ownership = static_cast<size_t>(buffer.ownership);
-      return Json{{"name", buffer.name},
-                  {"dtype", Text(DTypeName(buffer.dtype))},
-                  {"ownership", Text(kOwnershipNames[ownership])},
-                  {"count", buffer.count}};
+      Json json = {{"name", buffer.name},
+                   {"dtype", Text(DTypeName(buffer.dtype))},
+                   {"ownership", Text(kOwnershipNames[ownership])},
+                   {"count", buffer.count}};
+      if (buffer.place_group != 0) json["place_group"] = buffer.place_group;
+      return json;
     });
     List("ops", graph_.ops(), [this](const Op& op) { return OpJson(op); });
     List("edges", graph_.edges(), [this](const ExplicitEdge& edge) {

@@ -87,6 +87,9 @@ struct Buffer {
   Ownership ownership = Ownership::kOwned;
   // Elements; of a late-bound buffer the most that it may have.
   uint64_t count = 0;
+  // Other than 0: all owned buffers of one number lie at one offset of the
+  // arena (graph/place_groups.h).
+  uint32_t place_group = 0;
   uint64_t bytes() const { return count * DTypeSize(dtype); }  // checked on add
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };

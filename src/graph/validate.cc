@@ -205,6 +205,11 @@ absl::Status ValidateBuffer(const Buffer& buffer) {
         absl::StrCat("buffer '", buffer.name, "': ownership ",
                      static_cast<int>(buffer.ownership), " is not in 0..2"));
   }
+  if (buffer.place_group != 0 && buffer.ownership != Ownership::kOwned) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "buffer '", buffer.name, "' is in place group ", buffer.place_group,
+        ", but only an OWNED buffer has a place in the arena"));
+  }
   if (buffer.count == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("buffer '", buffer.name, "' has 0 elements"));

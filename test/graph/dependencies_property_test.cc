@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "graph/dependencies.h"
+#include "graph/place_groups.h"
 #include "graph/region.h"
 #include "test/graph/builders.h"
 #include "test/graph/random_graph.h"
@@ -60,11 +61,18 @@ bool Intersect(const Elements& a, const Elements& b) {
   return false;
 }
 
+bool ArePlacedTogether(const Graph& graph, const Access& a, const Access& b) {
+  const uint32_t group = graph.buffer(a.buffer).place_group;
+  return group != 0 && group == graph.buffer(b.buffer).place_group;
+}
+
 // Whether the two ops touch a common element, one of them writing, on `rank`.
 bool Conflict(const Graph& graph, const Op& a, const Op& b,
               const std::vector<int>& rank) {
   for (const Access& x : a.accesses) {
     for (const Access& y : b.accesses) {
+      // Buffers of a place group are one memory.
+      if (x.buffer != y.buffer && ArePlacedTogether(graph, x, y)) return true;
       if (x.buffer != y.buffer) continue;
       if (!Writes(x.mode) && !Writes(y.mode)) continue;
       if (Intersect(ElementsOf(graph, a, x, rank),
@@ -185,6 +193,10 @@ bool IsJustified(const Graph& graph, const Dependency& edge) {
   const bool to_writes = edge.hazard != Hazard::kReadAfterWrite;
   for (const Access& x : graph.op(edge.from).accesses) {
     for (const Access& y : graph.op(edge.to).accesses) {
+      if (x.buffer != y.buffer && y.buffer == edge.buffer &&
+          ArePlacedTogether(graph, x, y)) {
+        return Touches(graph.op(edge.to), edge.buffer, /*writes=*/true);
+      }
       if (x.buffer == edge.buffer && MayMeet(graph, x, y) &&
           Touches(graph.op(edge.from), edge.buffer, from_writes) &&
           Touches(graph.op(edge.to), edge.buffer, to_writes)) {
@@ -193,6 +205,34 @@ bool IsJustified(const Graph& graph, const Dependency& edge) {
     }
   }
   return false;
+}
+
+// A random graph that ends with three buffers of a place group, each of which
+// is written and then read.
+Graph GraphWithTurns(uint64_t seed) {
+  Graph graph = RandomGraph(seed, kNumOps - 6);
+  for (int i = 0; i < 3; ++i) {
+    Buffer buffer = F32(absl::StrCat("turn", i), 16 + i);
+    buffer.place_group = 9;
+    const BufferId id = graph.AddBuffer(buffer).value();
+    for (AccessMode mode : {AccessMode::kWrite, AccessMode::kRead}) {
+      const std::string name = absl::StrCat("op", graph.ops().size());
+      EXPECT_OK(graph.AddOp(Compute(name, {Whole(id, mode)})));
+    }
+  }
+  return graph;
+}
+
+// How many edges lead from one buffer of a place group to another.
+int NumTakenOver(const Graph& graph, const Dependencies& dependencies) {
+  int taken_over = 0;
+  for (const Dependency& edge : dependencies.edges) {
+    if (edge.hazard == Hazard::kExplicit) continue;
+    const bool own = Touches(graph.op(edge.from), edge.buffer, true) ||
+                     Touches(graph.op(edge.from), edge.buffer, false);
+    taken_over += own ? 0 : 1;
+  }
+  return taken_over;
 }
 
 void ExpectSortedAndUnique(const Dependencies& dependencies) {
@@ -226,19 +266,23 @@ void ExpectTopological(const Dependencies& dependencies) {
 TEST(DependenciesPropertyTest, EveryConflictIsOrderedAndEveryEdgeIsJustified) {
   int accepted = 0;
   int edges = 0;
+  int taken_over = 0;
   const int cases = test::PropertyCases(2000);
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = test::PropertySeed() + i;
     SCOPED_TRACE(test::DescribeSeed(seed));
-    const Graph graph = RandomGraph(seed, kNumOps);
+    const Graph graph =
+        seed % 2 == 0 ? RandomGraph(seed, kNumOps) : GraphWithTurns(seed);
     const auto dependencies = InferDependencies(graph);
     // A backward edge may contradict a hazard; the graph is then refused.
     if (!dependencies.ok()) {
+      if (!CheckPlaceGroups(graph).ok()) continue;
       ASSERT_THAT(dependencies, StatusIs(absl::StatusCode::kInvalidArgument,
                                          "ops within the step: 'op"));
       continue;
     }
     ++accepted;
+    taken_over += NumTakenOver(graph, *dependencies);
     edges += dependencies->edges.size();
     ASSERT_EQ(NumUnordered(graph, *dependencies), 0);
     for (const Dependency& edge : dependencies->edges) {
@@ -250,6 +294,7 @@ TEST(DependenciesPropertyTest, EveryConflictIsOrderedAndEveryEdgeIsJustified) {
     ExpectTopological(*dependencies);
   }
   EXPECT_GT(accepted, cases / 4);
+  EXPECT_GT(taken_over, cases / 4);
   EXPECT_GT(edges, accepted);
 }
 

@@ -57,6 +57,18 @@ TEST(GraphJsonTest, EachThingIsOneLineAndDefaultsAreLeftOut) {
 )");
 }
 
+TEST(GraphJsonTest, APlaceGroupIsWrittenWhereABufferHasOne) {
+  Graph graph;
+  Buffer buffer = F32("w", 16);
+  buffer.place_group = 5;
+  ASSERT_OK(graph.AddBuffer(buffer));
+  const std::string text = GraphToJson(graph);
+  EXPECT_THAT(text, testing::HasSubstr(
+                        R"("ownership":"owned","count":16,"place_group":5})"));
+  ASSERT_OK_AND_ASSIGN(const Graph read, GraphFromJson(text));
+  EXPECT_EQ(read.buffers()[0].place_group, 5u);
+}
+
 TEST(GraphJsonTest, RandomGraphsComeBackEqual) {
   for (int i = 0, n = test::PropertyCases(1000); i < n; ++i) {
     const uint64_t seed = test::PropertySeed() + i;

@@ -27,6 +27,10 @@ class Generator {
       buffer.ownership = Below(8) == 0   ? Ownership::kLateBound
                          : Below(2) == 0 ? Ownership::kOwned
                                          : Ownership::kBound;
+      // Two of a group that are alive at once are refused when planning.
+      if (buffer.ownership == Ownership::kOwned && Below(3) == 0) {
+        buffer.place_group = static_cast<uint32_t>(Below(2) + 1);
+      }
       EXPECT_OK(graph_.AddBuffer(buffer));
     }
     while (static_cast<int>(graph_.ops().size()) < num_ops) {
