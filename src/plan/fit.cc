@@ -70,12 +70,19 @@ class Holes {
   uint64_t end_ = 0;
 };
 
-bool AliveTogether(const Lifetime& a, const Lifetime& b) {
-  return a.for_ever || b.for_ever || (a.begin <= b.end && b.begin <= a.end);
+bool AliveTogether(const Slot& a, const Slot& b) {
+  if (a.for_ever || b.for_ever) return true;
+  auto x = a.stays.begin();
+  auto y = b.stays.begin();
+  while (x != a.stays.end() && y != b.stays.end()) {
+    if (x->begin <= y->end && y->begin <= x->end) return true;
+    x->end < y->end ? ++x : ++y;
+  }
+  return false;
 }
 
-std::vector<uint32_t> Indices(const std::vector<Lifetime>& lifetimes) {
-  std::vector<uint32_t> order(lifetimes.size());
+std::vector<uint32_t> Indices(const std::vector<Slot>& slots) {
+  std::vector<uint32_t> order(slots.size());
   std::iota(order.begin(), order.end(), 0);
   return order;
 }
@@ -101,71 +108,72 @@ uint64_t SmallestHole(const std::vector<std::pair<uint64_t, uint64_t>>& taken,
 
 }  // namespace
 
-Fit FitSideBySide(const std::vector<Lifetime>& lifetimes) {
+Fit FitSideBySide(const std::vector<Slot>& slots) {
   Fit fit;
-  fit.offsets.reserve(lifetimes.size());
-  for (const Lifetime& lifetime : lifetimes) {
+  fit.offsets.reserve(slots.size());
+  for (const Slot& slot : slots) {
     fit.offsets.push_back(fit.bytes);
-    fit.bytes += AlignUp(lifetime.bytes);
+    fit.bytes += AlignUp(slot.bytes);
   }
   return fit;
 }
 
-Fit FitInOrderOfTime(const std::vector<Lifetime>& lifetimes) {
+Fit FitInOrderOfTime(const std::vector<Slot>& slots) {
   Fit fit;
-  fit.offsets.assign(lifetimes.size(), 0);
+  fit.offsets.assign(slots.size(), 0);
   std::vector<uint32_t> begins;
-  for (uint32_t i : Indices(lifetimes)) {
-    if (!lifetimes[i].for_ever) {
+  for (uint32_t i : Indices(slots)) {
+    if (!slots[i].for_ever) {
       begins.push_back(i);
       continue;
     }
     fit.offsets[i] = fit.bytes;
-    fit.bytes += AlignUp(lifetimes[i].bytes);
+    fit.bytes += AlignUp(slots[i].bytes);
   }
   const uint64_t base = fit.bytes;
   std::vector<uint32_t> ends = begins;
   std::stable_sort(begins.begin(), begins.end(), [&](uint32_t a, uint32_t b) {
-    return lifetimes[a].begin < lifetimes[b].begin;
+    return slots[a].stays.front().begin < slots[b].stays.front().begin;
   });
   std::stable_sort(ends.begin(), ends.end(), [&](uint32_t a, uint32_t b) {
-    return lifetimes[a].end < lifetimes[b].end;
+    return slots[a].stays.back().end < slots[b].stays.back().end;
   });
   Holes holes;
   auto ended = ends.begin();
   for (uint32_t i : begins) {
-    for (; lifetimes[*ended].end < lifetimes[i].begin; ++ended) {
-      holes.Give(fit.offsets[*ended] - base, AlignUp(lifetimes[*ended].bytes));
+    const uint32_t begin = slots[i].stays.front().begin;
+    for (; slots[*ended].stays.back().end < begin; ++ended) {
+      holes.Give(fit.offsets[*ended] - base, AlignUp(slots[*ended].bytes));
     }
-    fit.offsets[i] = base + holes.Take(AlignUp(lifetimes[i].bytes));
+    fit.offsets[i] = base + holes.Take(AlignUp(slots[i].bytes));
   }
   fit.bytes = base + holes.end();
   return fit;
 }
 
-Fit FitBySize(const std::vector<Lifetime>& lifetimes) {
+Fit FitBySize(const std::vector<Slot>& slots) {
   Fit fit;
-  fit.offsets.assign(lifetimes.size(), 0);
-  std::vector<uint32_t> order = Indices(lifetimes);
+  fit.offsets.assign(slots.size(), 0);
+  std::vector<uint32_t> order = Indices(slots);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    if (lifetimes[a].for_ever != lifetimes[b].for_ever) {
-      return lifetimes[a].for_ever;
+    if (slots[a].for_ever != slots[b].for_ever) {
+      return slots[a].for_ever;
     }
-    return lifetimes[a].bytes > lifetimes[b].bytes;
+    return slots[a].bytes > slots[b].bytes;
   });
   std::vector<std::pair<uint64_t, uint64_t>> taken;
   for (size_t i = 0; i < order.size(); ++i) {
-    const Lifetime& lifetime = lifetimes[order[i]];
+    const Slot& slot = slots[order[i]];
     taken.clear();
     for (size_t j = 0; j < i; ++j) {
-      const Lifetime& other = lifetimes[order[j]];
-      if (!AliveTogether(lifetime, other)) continue;
+      const Slot& other = slots[order[j]];
+      if (!AliveTogether(slot, other)) continue;
       taken.push_back({fit.offsets[order[j]], AlignUp(other.bytes)});
     }
     std::sort(taken.begin(), taken.end());
-    const uint64_t offset = SmallestHole(taken, AlignUp(lifetime.bytes));
+    const uint64_t offset = SmallestHole(taken, AlignUp(slot.bytes));
     fit.offsets[order[i]] = offset;
-    fit.bytes = std::max(fit.bytes, offset + AlignUp(lifetime.bytes));
+    fit.bytes = std::max(fit.bytes, offset + AlignUp(slot.bytes));
   }
   return fit;
 }

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "plan/align.h"
 #include "plan/fit.h"
+#include "plan/slots.h"
 
 namespace commsched {
 namespace {
@@ -52,30 +53,62 @@ class Placer {
   absl::StatusOr<Arena> Run() {
     ListLifetimes();
     RETURN_IF_ERROR(CheckBytes());
-    Fit fit = FitSideBySide(arena_.lifetimes);
+    places_ = SlotsOf(arena_.lifetimes);
+    Fit fit = FitSideBySide(places_.slots);
     const uint64_t limit = plan_.options.arena_bytes;
     if (limit == 0 || fit.bytes <= limit) {
-      Keep(std::move(fit));
+      Keep(fit);
       AddEdgesUnshared();
       return std::move(arena_);
     }
     FindLifetimes();
-    fit = FitInOrderOfTime(arena_.lifetimes);
-    if (fit.bytes <= limit) fit = FitWithRest(std::move(fit), limit);
-    if (fit.bytes > limit && arena_.lifetimes.size() <= kMaxFitBySize) {
-      Fit tighter = FitBySize(arena_.lifetimes);
-      if (tighter.bytes < fit.bytes) fit = std::move(tighter);
-    }
+    places_ = SlotsOf(arena_.lifetimes);
+    fit = FitWithin(limit);
     if (fit.bytes > limit) return Refuse(fit.bytes);
-    Keep(std::move(fit));
+    Keep(fit);
     AddEdges();
     return std::move(arena_);
   }
 
+  PlaceGroupReport Report() {
+    ListLifetimes();
+    FindLifetimes();
+    const Slots together = SlotsOf(arena_.lifetimes);
+    const Slots apart = SlotsApart(arena_.lifetimes);
+    PlaceGroupReport report;
+    report.num_groups = together.num_groups;
+    report.bytes = Smallest(together.slots);
+    // Without groups the places with them would do, too.
+    report.bytes_apart = std::min(report.bytes, Smallest(apart.slots));
+    return report;
+  }
+
  private:
-  void Keep(Fit fit) {
-    arena_.offsets = std::move(fit.offsets);
+  void Keep(const Fit& fit) {
+    for (uint32_t slot : places_.of_lifetime) {
+      arena_.offsets.push_back(fit.offsets[slot]);
+    }
     arena_.bytes = fit.bytes;
+  }
+
+  // The first attempt that fits, or else the smallest.
+  Fit FitWithin(uint64_t limit) const {
+    const std::vector<Slot>& slots = places_.slots;
+    Fit fit = FitInOrderOfTime(slots);
+    if (fit.bytes <= limit) return FitWithRest(std::move(fit), limit);
+    if (slots.size() > kMaxFitBySize) return fit;
+    Fit tighter = FitBySize(slots);
+    if (tighter.bytes < fit.bytes) fit = std::move(tighter);
+    // In order of time a place group keeps its memory between two stays, so
+    // that few plans with groups fit in that order.
+    const bool rests = graph_.has_place_groups() && fit.bytes <= limit;
+    return rests ? FitWithRest(std::move(fit), limit) : fit;
+  }
+
+  static uint64_t Smallest(const std::vector<Slot>& slots) {
+    const uint64_t bytes = FitInOrderOfTime(slots).bytes;
+    if (slots.size() > kMaxFitBySize) return bytes;
+    return std::min(bytes, FitBySize(slots).bytes);
   }
 
   // Whoever takes memory over waits for its last user, most often a launch
@@ -87,8 +120,10 @@ class Placer {
     uint32_t bad = static_cast<uint32_t>(sequence_.nodes.size());
     while (bad - good > 1) {
       const uint32_t rest = good + (bad - good) / 2;
-      std::vector<Lifetime> resting = arena_.lifetimes;
-      for (Lifetime& lifetime : resting) lifetime.end += rest;
+      std::vector<Slot> resting = places_.slots;
+      for (Slot& slot : resting) {
+        for (Stay& stay : slot.stays) stay.end += rest;
+      }
       Fit attempt = FitInOrderOfTime(resting);
       if (attempt.bytes > limit && resting.size() <= kMaxRestingBySize) {
         attempt = FitBySize(resting);
@@ -108,9 +143,11 @@ class Placer {
     arena_.lifetimes.reserve(graph_.buffers().size());
     for (uint32_t b = 0; b < graph_.buffers().size(); ++b) {
       if (graph_.buffers()[b].ownership != Ownership::kOwned) continue;
-      arena_.lifetimes.push_back({.buffer = BufferId(b),
-                                  .launch = {},
-                                  .bytes = graph_.buffers()[b].bytes()});
+      arena_.lifetimes.push_back(
+          {.buffer = BufferId(b),
+           .launch = {},
+           .bytes = graph_.buffers()[b].bytes(),
+           .place_group = graph_.buffers()[b].place_group});
     }
     for (uint32_t k = 0; k < plan_.launches.size(); ++k) {
       if (plan_.launches[k].way != Way::kPack) continue;
@@ -170,8 +207,12 @@ class Placer {
   void SetLifetime(size_t i) {
     Lifetime& lifetime = arena_.lifetimes[i];
     const Chain& chain = chains_[i];
-    lifetime.for_ever = chain.first == kNone || !uses_[chain.first].takes_over;
-    if (chain.first == kNone) return;
+    if (chain.first == kNone) {
+      lifetime.for_ever = lifetime.place_group == 0;
+      if (!lifetime.for_ever) lifetime.begin = 1;  // never alive
+      return;
+    }
+    lifetime.for_ever = !uses_[chain.first].takes_over;
     lifetime.begin = uses_[chain.first].position;
     lifetime.end = uses_[chain.last].position;
   }
@@ -203,12 +244,14 @@ class Placer {
     std::vector<uint64_t> more(sequence_.nodes.size() + 1, 0);
     std::vector<uint64_t> less(sequence_.nodes.size() + 1, 0);
     uint64_t alive = 0;
-    for (const Lifetime& lifetime : arena_.lifetimes) {
-      if (lifetime.for_ever) {
-        alive += AlignUp(lifetime.bytes);
-      } else {
-        more[lifetime.begin] += AlignUp(lifetime.bytes);
-        less[lifetime.end + 1] += AlignUp(lifetime.bytes);
+    for (const Slot& slot : places_.slots) {
+      if (slot.for_ever) {
+        alive += AlignUp(slot.bytes);
+        continue;
+      }
+      for (const Stay& stay : slot.stays) {
+        more[stay.begin] += AlignUp(slot.bytes);
+        less[stay.end + 1] += AlignUp(slot.bytes);
       }
     }
     uint64_t peak = 0;
@@ -279,7 +322,9 @@ class Placer {
       return arena_.lifetimes[a].begin < arena_.lifetimes[b].begin;
     });
     for (uint32_t step = 0; step < 2; ++step) {
-      for (uint32_t i : order) Occupy(step, i);
+      for (uint32_t i : order) {
+        if (!arena_.lifetimes[i].IsNeverAlive()) Occupy(step, i);
+      }
     }
   }
 
@@ -313,9 +358,11 @@ class Placer {
   }
 
   void TakeOver(const Occupied& was, uint32_t step, uint32_t i) {
-    const bool itself = was.lifetime == i;
-    // A buffer's own accesses are ordered by the graph.
-    if (itself && arena_.lifetimes[i].buffer.valid()) return;
+    const bool same_place =
+        places_.of_lifetime[was.lifetime] == places_.of_lifetime[i];
+    // Accesses to a buffer, and to buffers of a place group, are ordered by the
+    // graph.
+    if (same_place && arena_.lifetimes[i].buffer.valid()) return;
     const int distance = static_cast<int>(step - was.step);
     if (distance == 0 && step == 1) return;  // as in the first step
     const std::vector<NodeRef> first =
@@ -360,6 +407,7 @@ class Placer {
   const Graph& graph_;
   const Sequence& sequence_;
   Arena arena_;
+  Slots places_;               // of its lifetimes
   std::vector<Use> uses_;      // in order of the sequence
   std::vector<Chain> chains_;  // by lifetime, through uses_
   absl::btree_map<uint64_t, Occupied> occupied_;
@@ -369,6 +417,10 @@ class Placer {
 
 absl::StatusOr<Arena> PlaceInArena(const Plan& plan, const Sequence& sequence) {
   return Placer(plan, sequence).Run();
+}
+
+PlaceGroupReport ReportPlaceGroups(const Plan& plan, const Sequence& sequence) {
+  return Placer(plan, sequence).Report();
 }
 
 }  // namespace commsched

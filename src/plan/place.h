@@ -21,7 +21,12 @@ struct Lifetime {
   uint64_t bytes = 0;
   uint32_t begin = 0;
   uint32_t end = 0;
-  bool for_ever = false;  // keeps its memory over the step boundary
+  bool for_ever = false;     // keeps its memory over the step boundary
+  uint32_t place_group = 0;  // of the buffer; 0: none
+
+  // A buffer of a place group that nobody uses: it is given the place of the
+  // others and keeps nobody out of it.
+  bool IsNeverAlive() const { return begin > end; }
 };
 
 struct Arena {
@@ -35,6 +40,11 @@ struct Arena {
 // read it, lives from that access to its last one. Any other carries contents
 // over the step boundary and lives for ever, as does one that nobody uses.
 // Packing memory lives while its launch is in flight.
+//
+// Buffers of a place group lie at one offset, limit or not. In the planned
+// order they do not overlap in time, as the dependencies have seen to that,
+// which also make the first writer of the next one wait for the last accessors
+// of the one before.
 //
 // Memory is shared only if options.arena_bytes is set and is too small for
 // everything side by side: every sharing is a wait that may hold up a launch.
@@ -50,6 +60,10 @@ struct Arena {
 // peak and the least size that works; with kOutOfRange, naming what passes it,
 // if everything side by side takes more than 2^63-1 bytes.
 absl::StatusOr<Arena> PlaceInArena(const Plan& plan, const Sequence& sequence);
+
+// What the place groups of a plan with launches cost: the smallest arena that
+// the attempts above find for its order, with them and without.
+PlaceGroupReport ReportPlaceGroups(const Plan& plan, const Sequence& sequence);
 
 }  // namespace commsched
 

@@ -17,6 +17,7 @@
 #include "plan/launch_reason.h"
 #include "plan/merge_report.h"
 #include "plan/options.h"
+#include "plan/place_group_report.h"
 #include "plan/priority_report.h"
 
 namespace commsched {
@@ -163,6 +164,7 @@ struct Plan {
   uint64_t num_waits_implied = 0;
   PriorityReport priority;
   MergeReport merging;
+  PlaceGroupReport place_groups;
   std::array<uint8_t, 16> fingerprint = {};
   // By GroupId: of the launches on that group, in key order, equal on all its
   // members, of whatever role.

@@ -403,6 +403,13 @@ absl::StatusOr<Plans> BuildByCost(absl::Span<const RoleSpec> roles,
   return FasterOf(*std::move(merged), *std::move(apart));
 }
 
+void AddPlaceGroupReports(const Plans& plans) {
+  for (const auto& plan : plans) {
+    if (!plan->graph->has_place_groups()) continue;
+    plan->place_groups = ReportPlaceGroups(*plan, SequenceOf(*plan));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<ConstPlans> BuildPlans(absl::Span<const RoleSpec> roles,
@@ -411,6 +418,7 @@ absl::StatusOr<ConstPlans> BuildPlans(absl::Span<const RoleSpec> roles,
                    options.coalesce_bytes == kCoalesceAuto
                        ? BuildByCost(roles, options)
                        : BuildWithin(roles, options, /*merge_bytes=*/0));
+  AddPlaceGroupReports(plans);
   return ConstPlans(plans.begin(), plans.end());
 }
 

@@ -227,6 +227,7 @@ DeviceJob DrawDeviceJob(uint64_t seed) {
   limits.peers = draw(0, 1) == 1;
   limits.late_bound = draw(0, 2) == 0;
   limits.barriers = draw(0, 1) == 1;
+  limits.place_groups = seed % 2 == 0;
   drawn.job = MakeRandomJob(seed, limits, draw(0, 1) == 0 ? 1 : 4);
   PlanOptions& options = drawn.options;
   options.schedule = draw(0, 3) == 0 ? Schedule::kSerial : Schedule::kOverlap;

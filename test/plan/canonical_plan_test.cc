@@ -127,6 +127,7 @@ struct GraphSpec {
   DType dtype = DType::kF32;
   uint64_t count = 64;
   Ownership ownership = Ownership::kOwned;
+  uint32_t place_group = 0;
   std::string op = "make";
   AccessMode mode = AccessMode::kWrite;
   bool one_more = false;  // an access of a compute op, and of a collective
@@ -150,7 +151,8 @@ Graph Make(const GraphSpec& spec) {
   const BufferId x = b.Buffer({.name = spec.buffer,
                                .dtype = spec.dtype,
                                .ownership = spec.ownership,
-                               .count = spec.count});
+                               .count = spec.count,
+                               .place_group = spec.place_group});
   const BufferId y = b.Buffer("y", 64);
   const BufferId z = b.Buffer("z", 64);
   std::vector<Access> accesses = {
@@ -276,6 +278,7 @@ std::vector<Change> ChangesOfGraph() {
       OfGraph([](GraphSpec* s) { s->dtype = DType::kI32; }),
       OfGraph([](GraphSpec* s) { s->count = 128; }),
       OfGraph([](GraphSpec* s) { s->ownership = Ownership::kBound; }),
+      OfGraph([](GraphSpec* s) { s->place_group = 1; }),
       OfGraph([](GraphSpec* s) { s->op = "made"; }),
       OfGraph([](GraphSpec* s) { s->mode = AccessMode::kReadWrite; }),
       OfGraph([](GraphSpec* s) { s->one_more = true; }),

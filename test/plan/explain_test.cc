@@ -14,6 +14,7 @@ namespace commsched {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::shared_ptr<const Plan> ZeroPlan() {
   PlanOptions options;
@@ -44,6 +45,32 @@ TEST(ExplainTest, JsonSaysTheSame) {
   EXPECT_EQ(json["ops"].size(), plan->nodes.size());
   EXPECT_GE(json["prediction"]["step_ns"],
             json["prediction"]["lower_bound_ns"]);
+}
+
+TEST(ExplainTest, SaysWhatPlaceGroupsAddInBothFormats) {
+  test::GraphBuilder b;
+  const BufferId one = b.Buffer({.name = "one", .count = 64, .place_group = 6});
+  const BufferId two = b.Buffer({.name = "two", .count = 64, .place_group = 6});
+  b.Compute("make_one", {test::Write(one)});
+  b.Compute("make_two", {test::Write(two)});
+  const auto plan = BuildPlan(b.graph(), {}, {});
+  ASSERT_OK(plan);
+  const std::string text = ExplainText(**plan);
+  EXPECT_THAT(text, HasSubstr("place groups: 1; the smallest arena found for "
+                              "this order has 256 bytes, 0 more than with "
+                              "every buffer placed alone\n"));
+  EXPECT_THAT(text, HasSubstr("two (place group 6)"));
+  const auto json = nlohmann::json::parse(ExplainJson(**plan));
+  EXPECT_EQ(json["place_groups"]["count"], 1);
+  EXPECT_EQ(json["place_groups"]["bytes"], 256);
+  EXPECT_EQ(json["place_groups"]["more_bytes"], 0);
+  EXPECT_EQ(json["arena"][1]["place_group"], 6);
+}
+
+TEST(ExplainTest, OfAPlanWithoutPlaceGroupsNothingIsSaidOfThem) {
+  EXPECT_THAT(ExplainText(*ZeroPlan()), Not(HasSubstr("place group")));
+  EXPECT_FALSE(
+      nlohmann::json::parse(ExplainJson(*ZeroPlan())).contains("place_groups"));
 }
 
 TEST(ExplainTest, SaysWhatIsExposedAndWhyInBothFormats) {

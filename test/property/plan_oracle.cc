@@ -189,7 +189,8 @@ std::vector<PlanOracle::Occupant> PlanOracle::Occupants() const {
                       place.offset,
                       place.offset + place.bytes,
                       {},
-                      false};
+                      false,
+                      graph.buffer(place.buffer).place_group};
     for (uint32_t i = 0; i < graph.ops().size(); ++i) {
       bool used = false;
       bool fresh = true;
@@ -249,6 +250,10 @@ std::string PlanOracle::FindArenaRace() const {
   const std::vector<Occupant> occupants = Occupants();
   for (const Occupant& x : occupants) {
     for (const Occupant& y : occupants) {
+      if (x.place_group != 0 && x.place_group == y.place_group &&
+          x.begin != y.begin) {
+        return absl::StrCat("place group: ", x.name, " and ", y.name);
+      }
       if (x.begin >= y.end || y.begin >= x.end) continue;
       if (&x == &y && !x.staging) continue;
       if (Undisturbed(x, y)) continue;

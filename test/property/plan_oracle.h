@@ -55,6 +55,7 @@ class PlanOracle {
     uint64_t begin = 0, end = 0;
     std::vector<Use> uses;
     bool staging = false;
+    uint32_t place_group = 0;
   };
 
   uint32_t num_nodes() const {

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "plan/planner.h"
 #include "plan/verify/verify.h"
 #include "test/support/graph_builder.h"
+#include "test/support/place_groups.h"
 #include "test/support/property.h"
 #include "test/support/random_step.h"
 #include "test/support/status_matchers.h"
@@ -228,9 +230,10 @@ struct Case {
 };
 
 Case MakeCase(uint64_t seed, Draw* draw) {
-  const Graph graph =
+  Graph graph =
       seed % 2 == 0 ? RandomGraph(seed, draw) : ChainGraph(draw).Make();
   if (graph.ops().empty()) return {};
+  if (draw->Chance(50)) graph = WithPlaceGroups(graph, seed);
   const PlanOptions options = RandomOptions(draw);
   CostProfile profile;
   if (draw->Chance(50)) profile.copy_bytes_per_s = 1e12;  // packing pays
@@ -242,6 +245,22 @@ Case MakeCase(uint64_t seed, Draw* draw) {
   if (plan.status().code() == absl::StatusCode::kInvalidArgument) return {};
   EXPECT_OK(plan);
   return {plan.ok() ? *plan : nullptr};
+}
+
+// Buffers of place groups that some op uses, less one for each group.
+int TurnsTaken(const Plan& plan) {
+  const Graph& graph = *plan.graph;
+  std::set<uint32_t> groups;
+  std::set<BufferId> buffers;
+  for (const Op& op : graph.ops()) {
+    for (const Access& access : op.accesses) {
+      const uint32_t group = graph.buffer(access.buffer).place_group;
+      if (group == 0) continue;
+      groups.insert(group);
+      buffers.insert(access.buffer);
+    }
+  }
+  return static_cast<int>(buffers.size() - groups.size());
 }
 
 std::vector<WaitList*> WaitLists(Plan* plan) {
@@ -256,6 +275,7 @@ TEST(PlanOracleTest, EveryPlanIsFreeOfRacesDeadlocksAndOverruns) {
   int shared = 0;
   int packed = 0;
   int in_place = 0;
+  int taking_turns = 0;
   for (int i = 0; i < cases; ++i) {
     const uint64_t seed = PropertySeed() + static_cast<uint64_t>(i);
     SCOPED_TRACE(DescribeSeed(seed));
@@ -267,6 +287,9 @@ TEST(PlanOracleTest, EveryPlanIsFreeOfRacesDeadlocksAndOverruns) {
     ASSERT_EQ(oracle.FindRace(), "");
     ASSERT_EQ(oracle.FindOverCap(), "");
     ASSERT_EQ(oracle.FindDeadlock(), "");
+    const PlaceGroupReport& report = test.plan->place_groups;
+    ASSERT_LE(report.bytes_apart, report.bytes);
+    if (report.num_groups != 0) taking_turns += TurnsTaken(*test.plan);
     uint64_t placed = 0;
     for (const Placement& place : test.plan->placements) placed += place.bytes;
     if (placed > test.plan->arena_bytes) ++shared;
@@ -276,11 +299,13 @@ TEST(PlanOracleTest, EveryPlanIsFreeOfRacesDeadlocksAndOverruns) {
     }
   }
   std::cout << cases << " plans, " << shared << " share arena memory, "
-            << packed << " packed and " << in_place << " in-place launches\n";
+            << packed << " packed and " << in_place << " in-place launches, "
+            << taking_turns << " buffers after another in a place group\n";
   if (cases < kEnoughForCounts) return;
   EXPECT_GT(shared, cases / 20);
   EXPECT_GT(packed, cases / 20);
   EXPECT_GT(in_place, cases / 20);
+  EXPECT_GT(taking_turns, cases / 20);
 }
 
 TEST(PlanOracleTest, RemovingAWaitIsRefusedWheneverItIsARaceOrAnOverrun) {

@@ -25,8 +25,9 @@ TEST(RandomStepTest, FlagsAddWhatTheySay) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     RandomStepLimits limits;
     limits.subgroups = limits.tiles = limits.late_bound = limits.peers =
-        limits.uneven = true;
+        limits.uneven = limits.place_groups = true;
     const RandomStep step = MakeRandomStep(seed, limits);
+    found["place group"] += step.graph.has_place_groups() ? 1 : 0;
     for (const auto& communicators : step.communicators) {
       found["subgroups"] += communicators.size() > 1 ? 1 : 0;
     }
@@ -58,7 +59,7 @@ TEST(RandomStepTest, FlagsAddWhatTheySay) {
   }
   for (const char* what :
        {"subgroups", "tile of a collective", "tile of a compute op",
-        "late-bound collective", "uneven", "ring"}) {
+        "late-bound collective", "uneven", "ring", "place group"}) {
     EXPECT_GT(found[what], 30) << what;
   }
 }
@@ -67,6 +68,7 @@ TEST(RandomStepTest, NothingOfThatComesUnasked) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const RandomStep step = MakeRandomStep(seed, {});
     EXPECT_FALSE(step.graph.has_tiles());
+    EXPECT_FALSE(step.graph.has_place_groups());
     for (const Buffer& buffer : step.graph.buffers()) {
       EXPECT_NE(buffer.ownership, Ownership::kLateBound);
     }
@@ -86,6 +88,7 @@ TEST(RandomStepTest, StepsOfEveryKindArePlanned) {
     limits.max_compute_lanes = 1 + seed % 3;
     limits.subgroups = limits.tiles = limits.uneven = true;
     limits.peers = seed % 2 == 0;
+    limits.place_groups = seed % 3 == 0;
     const RandomStep step = MakeRandomStep(seed, limits);
     PlanOptions options;
     options.coalesce_bytes = seed % 4 * 300;

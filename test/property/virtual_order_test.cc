@@ -98,7 +98,8 @@ uint64_t LargestArena(const Plans& plans) {
 OrderCase DrawOrderCase(uint64_t seed) {
   Drawing draw(seed * 0x9e3779b97f4a7c15u + 1);
   OrderCase drawn;
-  const RandomStepLimits limits = DrawLimits(draw);
+  RandomStepLimits limits = DrawLimits(draw);
+  limits.place_groups = seed % 2 == 0;
   drawn.job = MakeRandomJob(seed, limits, draw(0, 2) == 0 ? 1 : 6);
   PlanOptions options = DrawOptions(draw);
   CostProfile profile;

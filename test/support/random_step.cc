@@ -10,6 +10,7 @@
 #include "graph/collective_shape.h"
 #include "graph/region.h"
 #include "test/support/graph_builder.h"
+#include "test/support/place_groups.h"
 
 namespace commsched::test {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 class Generator {
  public:
   Generator(uint64_t seed, const RandomStepLimits& limits)
-      : random_(seed), limits_(limits) {}
+      : seed_(seed), random_(seed), limits_(limits) {}
 
   RandomStep Make() {
     step_.num_ranks = Draw(limits_.min_ranks, limits_.max_ranks);
@@ -38,6 +39,7 @@ class Generator {
         AddOp(absl::StrCat("op", i));
       }
     }
+    if (limits_.place_groups) step_.graph = WithPlaceGroups(step_.graph, seed_);
     return std::move(step_);
   }
 
@@ -478,6 +480,7 @@ class Generator {
     if (count == output) spec->output.region = Region{};
   }
 
+  const uint64_t seed_;
   std::mt19937_64 random_;
   const RandomStepLimits limits_;
   RandomStep step_;

@@ -22,6 +22,7 @@ struct RandomStepLimits {
   bool peers = false;       // rings of send and receive
   bool uneven = false;      // all-to-all, reduce-scatter and gather by counts
   bool barriers = false;
+  bool place_groups = false;  // owned buffers that take turns at one place
 };
 
 // A graph over integer buffers, so that sums are exact in any order, in which

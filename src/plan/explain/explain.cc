@@ -91,13 +91,15 @@ struct ArenaEntry {
   uint64_t offset = 0;
   uint64_t bytes = 0;
   std::string name;
+  uint32_t place_group = 0;
 };
 
 std::vector<ArenaEntry> ArenaMap(const Plan& plan) {
   std::vector<ArenaEntry> entries;
   for (const Placement& place : plan.placements) {
+    const Buffer& buffer = plan.graph->buffer(place.buffer);
     entries.push_back(
-        {place.offset, place.bytes, plan.graph->buffer(place.buffer).name});
+        {place.offset, place.bytes, buffer.name, buffer.place_group});
   }
   for (size_t k = 0; k < plan.launches.size(); ++k) {
     const Launch& launch = plan.launches[k];
@@ -115,10 +117,22 @@ std::vector<ArenaEntry> ArenaMap(const Plan& plan) {
 std::string ArenaTable(const Plan& plan) {
   std::vector<Row> rows = {{"offset", "bytes", "what"}};
   for (const ArenaEntry& entry : ArenaMap(plan)) {
-    rows.push_back(
-        {absl::StrCat(entry.offset), absl::StrCat(entry.bytes), entry.name});
+    const std::string group =
+        entry.place_group == 0
+            ? ""
+            : absl::StrCat(" (place group ", entry.place_group, ")");
+    rows.push_back({absl::StrCat(entry.offset), absl::StrCat(entry.bytes),
+                    entry.name + group});
   }
   return Table(rows);
+}
+
+std::string PlaceGroupText(const PlaceGroupReport& report) {
+  if (report.num_groups == 0) return "";
+  return absl::StrCat("place groups: ", report.num_groups,
+                      "; the smallest arena found for this order has ",
+                      report.bytes, " bytes, ", report.more(),
+                      " more than with every buffer placed alone\n");
 }
 
 std::string PredictionText(const Plan& plan, const Prediction& prediction) {
@@ -297,6 +311,7 @@ std::string ExplainText(const Plan& plan, const BackendReport& report) {
   absl::StrAppend(&text, "ops, in host order:\n", OpTable(plan));
   absl::StrAppend(&text, "arena: ", plan.arena_bytes, " bytes, limit ",
                   Limit(options.arena_bytes), "\n");
+  absl::StrAppend(&text, PlaceGroupText(plan.place_groups));
   if (plan.arena_bytes != 0) absl::StrAppend(&text, ArenaTable(plan));
   absl::StrAppend(&text, prediction.ok()
                              ? PredictionText(plan, *prediction)
@@ -336,9 +351,15 @@ std::string ExplainJson(const Plan& plan, const BackendReport& report) {
   json["arena_bytes"] = plan.arena_bytes;
   json["arena"] = Json::array();
   for (const ArenaEntry& entry : ArenaMap(plan)) {
-    json["arena"].push_back({{"name", entry.name},
-                             {"offset", entry.offset},
-                             {"bytes", entry.bytes}});
+    Json item = {
+        {"name", entry.name}, {"offset", entry.offset}, {"bytes", entry.bytes}};
+    if (entry.place_group != 0) item["place_group"] = entry.place_group;
+    json["arena"].push_back(std::move(item));
+  }
+  if (plan.place_groups.num_groups != 0) {
+    json["place_groups"] = {{"count", plan.place_groups.num_groups},
+                            {"bytes", plan.place_groups.bytes},
+                            {"more_bytes", plan.place_groups.more()}};
   }
   if (times != nullptr) json["prediction"] = PredictionJson(*times);
   return Dump(json);

@@ -92,6 +92,7 @@ void VisitBuffer(const Graph& graph, uint32_t index, Sink* out) {
   out->Enum(" ", buffer.dtype, DTypeName);
   out->Number(" count ", buffer.count);
   out->Enum(" ", buffer.ownership, OwnershipName);
+  out->Number(" place group ", buffer.place_group, 0);
 }
 
 // What follows the name of the buffer: 'x', 'x'/'dp', 'x'[0,+8],

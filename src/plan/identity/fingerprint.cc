@@ -8,7 +8,7 @@ namespace commsched {
 
 Fingerprint FingerprintOf(const Plan& plan) {
   CanonicalBytes out;
-  out.Text("", "commsched-plan/3");
+  out.Text("", "commsched-plan/4");
   VisitPlan(plan, &out);
   return out.Hash();
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "plan/align.h"
@@ -43,6 +44,7 @@ class ArenaVerifier {
 
   absl::Status Run() {
     RETURN_IF_ERROR(CollectOccupants());
+    RETURN_IF_ERROR(CheckPlaceGroups());
     if (!AnyOverlap()) return CheckStagingAlone();
     CollectVisits();
     users_.resize(occupants_.size());
@@ -108,6 +110,26 @@ class ArenaVerifier {
       occupant_of_launch_[k] = static_cast<uint32_t>(occupants_.size());
       RETURN_IF_ERROR(AddOccupant({.buffer = {}, .launch = LaunchId(k)},
                                   launch.staging_offset, launch.staging_bytes));
+    }
+    return absl::OkStatus();
+  }
+
+  // All buffers of a group lie at one offset. That they do not overlap in time
+  // follows from Play(): they overlap in space.
+  absl::Status CheckPlaceGroups() const {
+    if (!graph_.has_place_groups()) return absl::OkStatus();
+    absl::flat_hash_map<uint32_t, const Placement*> first_of_group;
+    for (const Placement& place : plan_.placements) {
+      const uint32_t group = graph_.buffer(place.buffer).place_group;
+      if (group == 0) continue;
+      const Placement& first =
+          *first_of_group.try_emplace(group, &place).first->second;
+      if (first.offset == place.offset) continue;
+      return absl::InternalError(
+          absl::StrCat("plan: buffers '", graph_.buffer(first.buffer).name,
+                       "' and '", graph_.buffer(place.buffer).name,
+                       "' of place group ", group, " lie at ", first.offset,
+                       " and ", place.offset, ", not at one offset"));
     }
     return absl::OkStatus();
   }

@@ -36,7 +36,8 @@ absl::Status VerifyExplicit(const Plan& plan,
                             OpOrder* order);
 
 // I5: memory of the arena that two share is handed over in order, and nobody
-// finds another's contents in its place.
+// finds another's contents in its place. Buffers of a place group lie at one
+// offset.
 absl::Status VerifyArena(const Plan& plan, const Witness& witness,
                          HappensBefore* order);
 
