@@ -49,6 +49,16 @@ typedef struct commsched_buffer_desc {
   commsched_dtype_t dtype;  ///< F32 to U8.
   commsched_ownership_t ownership;
   uint64_t count;  ///< Elements, at least 1; LATE_BOUND: at most so many.
+  /// OWNED: all buffers of one number other than 0 are a place group. They lie
+  /// at one address, the same in every step, and take turns there; their dtypes
+  /// and counts may differ. In the order of declaration the first op to access
+  /// one of them writes the whole of it and does not read it, and comes after
+  /// the last op to access the one before. What is left there by the one before
+  /// is undefined. Planning refuses a graph in which two are alive at once, and
+  /// otherwise keeps them apart: the first op of one waits for all that access
+  /// the one before, also from step to step.
+  uint32_t place_group;
+  uint32_t reserved;
 } commsched_buffer_desc_t;
 
 static inline commsched_buffer_desc_t commsched_buffer_desc_init(void) {
@@ -195,7 +205,8 @@ commsched_graph_add_group(commsched_graph_t* graph, const char* name,
 ///
 /// Threads:   one per graph.
 /// Errors:    INVALID_ARGUMENT    NULL, not a name, an unknown dtype or
-///                                ownership, `count` 0
+///                                ownership, `count` 0, a `place_group` of a
+///                                buffer that is not OWNED
 ///            OUT_OF_RANGE        more than 2^63-1 bytes
 ///            ALREADY_EXISTS      another buffer is called `name`
 ///            RESOURCE_EXHAUSTED  2^24 buffers

@@ -67,6 +67,7 @@ struct Buffer {
   commsched_dtype_t dtype = COMMSCHED_F32;
   uint64_t count = 0;  ///< Elements.
   commsched_ownership_t ownership = COMMSCHED_OWNED;
+  uint32_t place_group = 0;
 };
 
 /// commsched_compute_desc_t.
@@ -107,6 +108,7 @@ inline commsched_buffer_desc_t DescOf(const Buffer& buffer) {
   desc.dtype = buffer.dtype;
   desc.ownership = buffer.ownership;
   desc.count = buffer.count;
+  desc.place_group = buffer.place_group;
   return desc;
 }
 

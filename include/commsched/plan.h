@@ -185,6 +185,11 @@ typedef struct commsched_plan_info {
   uint64_t arena_bytes;
   uint64_t max_launch_bytes;  ///< Payload of the largest launch.
   uint8_t fingerprint[16];    ///< XXH3-128, big endian.
+  /// What place groups (commsched_buffer_desc_t) add to the arena that the plan
+  /// needs: the smallest one that is found for its order of ops and launches,
+  /// less the smallest that is found with every buffer placed by itself. Both
+  /// searches are the planner's own, which are not exhaustive.
+  uint64_t place_group_bytes;
 } commsched_plan_info_t;
 
 static inline commsched_plan_info_t commsched_plan_info_init(void) {
@@ -209,6 +214,8 @@ static inline commsched_plan_info_t commsched_plan_info_init(void) {
 ///                                there is, and where it was looked for
 ///            INVALID_ARGUMENT    an op that reads what no op of the step
 ///                                writes of an OWNED buffer (both are named);
+///                                buffers of a place group that are alive at
+///                                once (both are named, and the ops);
 ///                                NULL, an unknown schedule, a profile for
 ///                                another number of ops, a cycle, a time or an
 ///                                op's cost above 10^15 ns (about 11 days), a

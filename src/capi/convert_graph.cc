@@ -173,6 +173,7 @@ absl::StatusOr<Buffer> ToBuffer(const commsched_buffer_desc_t& desc) {
                    ToEnum("buffer.ownership", desc.ownership, Ownership::kOwned,
                           Ownership::kLateBound));
   buffer.count = desc.count;
+  buffer.place_group = desc.place_group;
   return buffer;
 }
 

@@ -59,6 +59,7 @@ commsched_plan_info_t ToPlanInfo(const Plan& plan) {
   }
   info.num_waits_implied = plan.num_waits_implied;
   info.arena_bytes = plan.arena_bytes;
+  info.place_group_bytes = plan.place_groups.more();
   static_assert(sizeof(info.fingerprint) == sizeof(plan.fingerprint));
   std::memcpy(info.fingerprint, plan.fingerprint.data(),
               sizeof(info.fingerprint));

@@ -72,6 +72,11 @@ static void test_buffers(commsched_graph_t* graph) {
   EXPECT_FAILS(
       COMMSCHED_OUT_OF_RANGE, "'b'",
       add_buffer(graph, "b", COMMSCHED_F32, COMMSCHED_OWNED, UINT64_MAX / 2));
+  desc.struct_size = sizeof(desc);
+  desc.ownership = COMMSCHED_BOUND;
+  desc.place_group = 5;
+  EXPECT_FAILS(COMMSCHED_INVALID_ARGUMENT, "place group 5",
+               commsched_graph_add_buffer(graph, &desc, &id));
   EXPECT_FAILS(COMMSCHED_ALREADY_EXISTS, "'grad'",
                add_buffer(graph, "grad", COMMSCHED_F32, COMMSCHED_OWNED, 1));
   EXPECT_OK(add_buffer(graph, "fresh", COMMSCHED_F32, COMMSCHED_LATE_BOUND, 8));

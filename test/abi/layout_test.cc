@@ -113,7 +113,9 @@ TEST(LayoutTest, BufferDescKeepsItsFields) {
   EXPECT_OFFSET(commsched_buffer_desc_t, dtype, 16);
   EXPECT_OFFSET(commsched_buffer_desc_t, ownership, 20);
   EXPECT_OFFSET(commsched_buffer_desc_t, count, 24);
-  EXPECT_SIZE(commsched_buffer_desc_t, 32);
+  EXPECT_OFFSET(commsched_buffer_desc_t, place_group, 32);
+  EXPECT_OFFSET(commsched_buffer_desc_t, reserved, 36);
+  EXPECT_SIZE(commsched_buffer_desc_t, 40);
 }
 
 TEST(LayoutTest, ComputeDescKeepsItsFields) {
@@ -251,7 +253,8 @@ TEST(LayoutTest, PlanInfoKeepsItsFields) {
   EXPECT_OFFSET(commsched_plan_info_t, arena_bytes, 48);
   EXPECT_OFFSET(commsched_plan_info_t, max_launch_bytes, 56);
   EXPECT_OFFSET(commsched_plan_info_t, fingerprint, 64);
-  EXPECT_SIZE(commsched_plan_info_t, 80);
+  EXPECT_OFFSET(commsched_plan_info_t, place_group_bytes, 80);
+  EXPECT_SIZE(commsched_plan_info_t, 88);
 }
 
 TEST(LayoutTest, SessionDescKeepsItsFields) {
@@ -376,7 +379,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_join_desc_init().rank, -1);
   EXPECT_EQ(commsched_control_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_control_desc_init().abi_version, 1u);
-  EXPECT_EQ(commsched_buffer_desc_init().struct_size, 32u);
+  EXPECT_EQ(commsched_buffer_desc_init().struct_size, 40u);
   EXPECT_EQ(commsched_compute_desc_init().struct_size, 80u);
   EXPECT_EQ(commsched_collective_desc_init().struct_size, 168u);
   EXPECT_EQ(commsched_plan_options_init().struct_size, 104u);
@@ -386,7 +389,7 @@ TEST(LayoutTest, EveryInitSetsTheSizeAndWhatHeadersSay) {
   EXPECT_EQ(commsched_link_profile_init().network.bytes_per_s, 1.25e9);
   EXPECT_EQ(commsched_cost_profile_init().struct_size, 80u);
   EXPECT_EQ(commsched_prediction_init().struct_size, 128u);
-  EXPECT_EQ(commsched_plan_info_init().struct_size, 80u);
+  EXPECT_EQ(commsched_plan_info_init().struct_size, 88u);
   EXPECT_EQ(commsched_session_desc_init().struct_size, 112u);
   EXPECT_EQ(commsched_session_counters_init().struct_size, 160u);
   EXPECT_EQ(commsched_launch_estimate_init().struct_size, 48u);

@@ -67,6 +67,23 @@ TEST(WrapperTest, FailureCarriesCodeAndMessage) {
   EXPECT_EQ(cs::Status().ToString(), "OK");
 }
 
+TEST(WrapperTest, BuffersOfAPlaceGroupShareTheirMemory) {
+  cs::Graph graph;
+  for (const char* name : {"one", "two"}) {
+    cs::Buffer buffer;
+    buffer.name = name;
+    buffer.count = 64;
+    buffer.place_group = 1;
+    cs::Compute make;
+    make.name = name;
+    make.accesses = {cs::Writes(Value(graph.AddBuffer(buffer)))};
+    Value(graph.Add(make));
+  }
+  const cs::Plan plan = Value(cs::Plan::Build(graph));
+  EXPECT_EQ(Value(plan.GetInfo()).arena_bytes, 256u);
+  EXPECT_EQ(Value(plan.GetInfo()).place_group_bytes, 0u);
+}
+
 TEST(WrapperTest, EmptyHandleIsRefusedByName) {
   cs::Session empty;
   EXPECT_FALSE(empty);

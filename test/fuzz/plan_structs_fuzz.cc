@@ -146,6 +146,7 @@ struct Builder {
     const uint8_t kinds = source->Take<uint8_t>();
     desc.dtype = kinds % 9;
     desc.ownership = kinds / 9 % 4;
+    desc.place_group = kinds / 36 % 3;
     desc.count = source->TakeNumber();
     TakeStructSize(source, &desc);
     commsched_buffer_id_t buffer;

@@ -39,6 +39,7 @@ class BufferInfo:
     dtype: DType
     count: int
     ownership: Ownership
+    place_group: int = 0
 
 
 class Graph(Owner):
@@ -68,15 +69,19 @@ class Graph(Owner):
         return out.value
 
     def buffer(self, name: str, dtype: Union[DType, str], count: int,
-               ownership: Union[Ownership, str] = Ownership.OWNED) -> int:
+               ownership: Union[Ownership, str] = Ownership.OWNED,
+               place_group: int = 0) -> int:
         """`count` packed elements. OWNED: the plan's own memory; BOUND: the caller's,
-        given to the session; LATE_BOUND: the caller's, given in every step."""
+        given to the session; LATE_BOUND: the caller's, given in every step.
+
+        `place_group`: OWNED buffers of one number other than 0 lie at one address and
+        take turns there, as commsched_buffer_desc_t has it."""
         dtype, ownership = named(DType, dtype), named(Ownership, ownership)
         desc = abi.struct("commsched_buffer_desc_t", name=name.encode(), dtype=dtype,
-                          ownership=ownership, count=count)
+                          ownership=ownership, count=count, place_group=place_group)
         out = ctypes.c_uint32()
         check(_add_buffer(self._handle, ctypes.byref(desc), ctypes.byref(out)))
-        self.buffers[out.value] = BufferInfo(name, dtype, count, ownership)
+        self.buffers[out.value] = BufferInfo(name, dtype, count, ownership, place_group)
         return out.value
 
     def compute(self, name: str, **options: Any) -> int:
@@ -136,4 +141,5 @@ class Graph(Owner):
         for number, each in enumerate(described["buffers"]):
             self.buffers[number] = BufferInfo(
                 each["name"], named(DType, each["dtype"]), each["count"],
-                named(Ownership, each.get("ownership", "owned")))
+                named(Ownership, each.get("ownership", "owned")),
+                each.get("place_group", 0))

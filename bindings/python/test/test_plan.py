@@ -60,6 +60,17 @@ def test_parts_of_buffers():
     assert graph.plan().info["num_collectives"] == 2
 
 
+def test_buffers_of_a_place_group_take_turns():
+    graph = cs.Graph()
+    for name in ("one", "two"):
+        graph.compute(name, writes=[graph.buffer(name, "f32", 64, place_group=3)])
+    assert cs.Graph(graph.to_json()).buffers == graph.buffers
+    assert {place["offset"] for place in graph.plan().json()["arena"]} == {0}
+    graph.compute("again", reads=[0])
+    with pytest.raises(cs.InvalidArgumentError, match="'one' and 'two' of place group"):
+        graph.plan()
+
+
 def test_markers_and_edges_order_ops():
     graph = cs.Graph()
     first, second = graph.compute("first"), graph.compute("second")
