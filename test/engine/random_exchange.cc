@@ -227,6 +227,4 @@ std::string RandomExchange::Run(const Place& place, const Body& body) {
   return "";
 }
 
-#undef RETURN_MESSAGE_IF_ERROR
-
 }  // namespace commsched::engine
