@@ -146,9 +146,9 @@ function(commsched_cuda_kernels_library)
 endfunction()
 
 # `commsched_engine`: a client of the public ABI like any other, so it sees
-# include/, and of src/ only the room of kernels. What tests look into, since the
-# shared library does not export it: `engine_planning`, models and step plans, which
-# stand alone, and `engine_internals`.
+# include/, and of src/ only the rooms of kernels and of checkpoints. What tests look
+# into, since the shared library does not export it: `engine_checkpoint`, the room, and
+# `engine_planning`, models and step plans, which stand alone; and `engine_internals`.
 function(commsched_engine_library)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/engine/*.cc
        ${PROJECT_SOURCE_DIR}/src/engine/*/*.cc
@@ -164,20 +164,25 @@ function(commsched_engine_library)
   set(folder ${PROJECT_SOURCE_DIR}/src/engine)
   # Both tables of kernels have functions of the same names.
   commsched_compile_alone(${folder}/tables/kernels.cc)
-  set(internals checkpoint.cc checkpoint_index.cc checkpoint_part.cc files.cc
-                json_text.cc safetensors.cc session_watch.cc run/cursor.cc
-                tables/kernels.cc update/loss_scale.cc)
+  file(GLOB checkpoint CONFIGURE_DEPENDS
+       ${PROJECT_SOURCE_DIR}/src/checkpoint/*.cc
+       ${PROJECT_SOURCE_DIR}/src/checkpoint/*/*.cc)
+  set(internals session_watch.cc run/cursor.cc tables/kernels.cc
+                update/loss_scale.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   set(planning ${sources})
   list(FILTER planning INCLUDE REGEX "/src/engine/(model|step_plan)/")
   list(REMOVE_ITEM sources ${internals} ${planning})
   add_library(engine_planning OBJECT ${planning})
   target_link_libraries(engine_planning PRIVATE commsched)
-  add_library(engine_internals OBJECT ${internals})
-  target_link_libraries(engine_internals
+  add_library(engine_checkpoint OBJECT ${checkpoint})
+  target_link_libraries(engine_checkpoint
     PUBLIC PkgConfig::xxhash nlohmann_json::nlohmann_json PRIVATE commsched)
+  add_library(engine_internals OBJECT ${internals})
+  target_link_libraries(engine_internals PRIVATE commsched)
   add_library(commsched_engine SHARED
-              ${sources} $<TARGET_OBJECTS:engine_internals>
+              ${sources} $<TARGET_OBJECTS:engine_checkpoint>
+              $<TARGET_OBJECTS:engine_internals>
               $<TARGET_OBJECTS:engine_planning>)
   target_link_libraries(commsched_engine PUBLIC commsched
     PRIVATE PkgConfig::xxhash nlohmann_json::nlohmann_json Threads::Threads)
@@ -186,7 +191,7 @@ function(commsched_engine_library)
   endif()
   # The optimizer gives the same bits wherever a shard is cut, so a * b + c may
   # not be fused in vector lanes only; and sqrt without errno vectorises.
-  foreach(target engine_internals engine_planning commsched_engine)
+  foreach(target engine_checkpoint engine_internals engine_planning commsched_engine)
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_compile_options(${target} PRIVATE -ffp-contract=off -fno-math-errno)
     commsched_unity(${target})

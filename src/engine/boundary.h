@@ -11,8 +11,8 @@
 #include <string>
 #include <system_error>
 
+#include "checkpoint/status.h"
 #include "engine.h"
-#include "status.h"
 
 struct commsched_engine {
   commsched_engine(const commsched_engine_desc_t& desc,

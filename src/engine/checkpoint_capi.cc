@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "boundary.h"
-#include "checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/saver.h"
 #include "commsched/checkpoint.h"
-#include "saver.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;
@@ -63,8 +63,10 @@ Status CreateSaver(commsched_engine_t* engine_handle,
                                           .run = copy.run,
                                           .slice = copy.slice,
                                           .overwrite = copy.overwrite != 0};
+  engine::Snapshot snapshot;
+  ENGINE_RETURN_IF_ERROR(engine_handle->engine.MakeSnapshot(&snapshot));
   ENGINE_RETURN_IF_ERROR(
-      engine::Saver::Create(engine_handle->engine, options, &handle->saver));
+      engine::Saver::Create(std::move(snapshot), options, &handle->saver));
   *out_saver = handle.release();
   return Status();
 }

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/status.h"
 #include "commsched/engine.h"
 #include "commsched/engine_ops.h"
 #include "engine/model/graph_writer.h"
@@ -35,8 +37,6 @@
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
 #include "order_recording.h"
-#include "snapshot.h"
-#include "status.h"
 
 namespace commsched::engine {
 
@@ -103,35 +103,13 @@ class Engine {
   Status OpCosts(int64_t* out_ns, uint64_t num_ops) const;
 
   // Checkpoints, between steps (snapshot.cc).
-  Status CheckBuilt(const char* call) const {
-    return built() ? Status() : OutOfOrder(call);
-  }
-  Status CheckCanSave() const;
-  std::vector<SavedPiece> SavedPieces() const;
+  // For a saver: what this rank saves, and how it is copied.
+  Status MakeSnapshot(Snapshot* out);
   Status MasterRange(uint32_t parameter, uint64_t* out_offset,
                      uint64_t* out_count) const;
   Status GetMasterRange(uint32_t parameter, float* out_values, uint64_t count);
-  // What the optimizer keeps, in the order in which it lies in memory.
-  std::vector<StateKind> Moments() const;
-  // All of the pieces to `out`, one kind of state after the other: Moments(),
-  // then values. Drains.
-  Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
-  void AddMetadata(std::map<std::string, std::string>* metadata) const {
-    SaveLossScale(last_state_, spec_.scales_loss, metadata);
-  }
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
-  const std::vector<Parameter>& parameters() const {
-    return model_.parameters();
-  }
-  uint64_t steps() const { return step_offset_ + steps_done_; }
-  uint64_t zero_stage() const { return spec_.zero_stage; }
-  uint64_t world() const { return static_cast<uint64_t>(spec_.world); }
-  uint64_t rank() const { return group_rank_; }
-  // SaveId::slice of what it saves, unless the caller says another.
-  const std::string& slice() const { return slice_; }
-  const Lineage& lineage() const { return lineage_; }
-  void NoteSave(const std::string& run) { lineage_.Save(run); }
 
   commsched_plan_t* plan() const {
     return step_plan_ == nullptr ? nullptr : step_plan_->plan();
@@ -363,6 +341,17 @@ class Engine {
                       uint64_t count);
 
   // snapshot.cc
+  // A piece of a parameter that one rank saves, and where the rank has it.
+  // Ranks share the parameters out alike in every stage: rank r saves shard r
+  // of each bucket, also where it has all of them.
+  struct SavedPiece {
+    uint32_t parameter = 0;
+    uint64_t begin = 0;  // Elements of the parameter before it.
+    uint64_t count = 0;
+    uint32_t bucket = 0;
+    uint64_t at = 0;  // Elements of the bucket's memory of this rank before
+                      // it: of the values as of either moment.
+  };
   struct Target {  // Where this rank keeps what a checkpoint has.
     Checkpoint::Range range;
     float* state = nullptr;  // Of a moment in memory.
@@ -380,6 +369,16 @@ class Engine {
     const uint64_t masters = spec_.offloads && spec_.has_masters() ? 1 : 0;
     return (masters + moment) * ShardCount(bucket);
   }
+  Status CheckBuilt(const char* call) const {
+    return built() ? Status() : OutOfOrder(call);
+  }
+  uint64_t steps() const { return step_offset_ + steps_done_; }
+  // What the optimizer keeps, in the order in which it lies in memory.
+  std::vector<StateKind> Moments() const;
+  // All of the pieces to `out`, one kind of state after the other: Moments(),
+  // then values. Drains.
+  Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
+  std::vector<SavedPiece> SavedPieces() const;
   // None has a count of 0: a shard has at most one piece of a parameter.
   SavedPiece SavedPieceOf(uint32_t parameter) const;
   std::vector<SavedPiece> SavedPiecesOf(uint32_t bucket) const;

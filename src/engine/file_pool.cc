@@ -4,8 +4,8 @@
 #include <string>
 
 #include "boundary.h"
+#include "checkpoint/files.h"
 #include "commsched/pool.h"
-#include "files.h"
 
 namespace engine = commsched::engine;
 using engine::AtBoundary;

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/recording.h"
 #include "engine/state/memory.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
-#include "status.h"
 
 namespace commsched::engine {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "thread.h"
+#include "checkpoint/thread.h"
 
 namespace commsched::engine {
 

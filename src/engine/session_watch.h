@@ -7,9 +7,9 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/status.h"
 #include "commsched/agree.h"
 #include "commsched/world.h"
-#include "status.h"
 
 namespace commsched::engine {
 

@@ -1,4 +1,4 @@
-#include "snapshot.h"
+#include "checkpoint/snapshot.h"
 
 #include <algorithm>
 
@@ -6,7 +6,47 @@
 
 namespace commsched::engine {
 
-std::vector<SavedPiece> Engine::SavedPieces() const {
+Status Engine::MakeSnapshot(Snapshot* out) {
+  ENGINE_RETURN_IF_ERROR(CheckBuilt("saver_create"));
+  Snapshot snapshot;
+  snapshot.rank = group_rank_;
+  snapshot.world = static_cast<uint64_t>(spec_.world);
+  snapshot.zero_stage = spec_.zero_stage;
+  snapshot.slice = slice_;
+  for (const Parameter& parameter : model_.parameters()) {
+    snapshot.tensors.push_back({parameter.name, "F32", parameter.dims});
+  }
+  const std::vector<SavedPiece> pieces = SavedPieces();
+  std::vector<StateKind> kinds = Moments();
+  kinds.push_back(StateKind::kValue);
+  for (StateKind kind : kinds) {
+    for (const SavedPiece& piece : pieces) {
+      const Parameter& parameter = model_.parameters()[piece.parameter];
+      snapshot.pieces.push_back({.kind = kind,
+                                 .parameter = parameter.name,
+                                 .dtype = "F32",
+                                 .shape = parameter.dims,
+                                 .begin = piece.begin,
+                                 .count = piece.count});
+    }
+  }
+  snapshot.check = [this](uint64_t* out_step) {
+    if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
+    *out_step = steps();
+    return SessionFailure();
+  };
+  snapshot.copy_out = [this, pieces](float* values) {
+    return CopyOut(pieces, values);
+  };
+  snapshot.add_metadata = [this](std::map<std::string, std::string>* metadata) {
+    SaveLossScale(last_state_, spec_.scales_loss, metadata);
+  };
+  snapshot.lineage = &lineage_;
+  *out = std::move(snapshot);
+  return Status();
+}
+
+std::vector<Engine::SavedPiece> Engine::SavedPieces() const {
   std::vector<SavedPiece> pieces;
   for (uint32_t b = 0; b < layout().buckets.size(); ++b) {
     const std::vector<SavedPiece> some = SavedPiecesOf(b);
@@ -15,10 +55,11 @@ std::vector<SavedPiece> Engine::SavedPieces() const {
   return pieces;
 }
 
-std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
+std::vector<Engine::SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
   std::vector<SavedPiece> pieces;
   for (const Segment& segment :
-       ShardSegments(layout(), model_.parameters(), bucket, rank(), world())) {
+       ShardSegments(layout(), model_.parameters(), bucket, group_rank_,
+                     static_cast<uint64_t>(spec_.world))) {
     pieces.push_back(
         {.parameter = segment.parameter,
          .begin = segment.in_bucket - layout().slots[segment.parameter].offset,
@@ -29,7 +70,7 @@ std::vector<SavedPiece> Engine::SavedPiecesOf(uint32_t bucket) const {
   return pieces;
 }
 
-SavedPiece Engine::SavedPieceOf(uint32_t parameter) const {
+Engine::SavedPiece Engine::SavedPieceOf(uint32_t parameter) const {
   for (const SavedPiece& piece :
        SavedPiecesOf(layout().slots[parameter].bucket)) {
     if (piece.parameter == parameter) return piece;
@@ -70,15 +111,9 @@ std::vector<StateKind> Engine::Moments() const {
   return {StateKind::kMomentum};
 }
 
-Status Engine::CheckCanSave() const {
-  if (phase_ != Phase::kBetweenSteps) return OutOfOrder("save");
-  return SessionFailure();
-}
-
 // No collective touches the moments, so they are copied while the gathers of
 // the last step may still run, if copies of this step do not.
 Status Engine::CopyOut(const std::vector<SavedPiece>& pieces, float* out) {
-  ENGINE_RETURN_IF_ERROR(CheckCanSave());
   if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(Drain());
   for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
     ENGINE_RETURN_IF_ERROR(CopyPieces(pieces, moment, &out));

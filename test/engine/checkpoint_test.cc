@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 #include "test/engine/messages.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "test/engine/file_faults.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "test/engine/messages.h"
 #include "test/engine/plain_toy.h"
 #include "test/engine/toy_checkpoint.h"

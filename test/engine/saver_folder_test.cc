@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/folder_lock.h"
+#include "checkpoint/folder_lock.h"
 #include "test/engine/toy_checkpoint.h"
 #include "test/engine/toy_training.h"
 

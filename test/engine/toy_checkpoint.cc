@@ -2,14 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 
-#include "engine/checkpoint.h"
-#include "engine/folder_lock.h"
+#include "checkpoint/checkpoint.h"
 #include "test/engine/messages.h"
 
 namespace commsched::engine {
@@ -59,30 +56,6 @@ std::string TrainRank(const ToyStretch& stretch, ToyRank& toy) {
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  path_ =
-      (std::filesystem::temp_directory_path() / "commsched-XXXXXX").string();
-  if (mkdtemp(path_.data()) == nullptr) {
-    std::perror("mkdtemp");
-    std::abort();
-  }
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::vector<std::string> TemporaryFolder::Names() const {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
-    const std::string name = entry.path().filename().string();
-    if (name != kLockName) names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 std::string CreateToySaver(ToyRank& toy, const std::string& folder,
                            const std::string& name, SaverHandle* out,

@@ -2,31 +2,15 @@
 #define COMMSCHED_TEST_ENGINE_TOY_CHECKPOINT_H_
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "commsched/checkpoint.h"
+#include "test/checkpoint/temporary_folder.h"
 #include "test/engine/toy_training.h"
 
 namespace commsched::engine {
-
-// A folder that is empty at first and goes with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  // Sorted; without the lock that savers have there.
-  std::vector<std::string> Names() const;
-
- private:
-  std::string path_;
-};
 
 struct SaverDelete {
   void operator()(commsched_engine_saver_t* s) const {

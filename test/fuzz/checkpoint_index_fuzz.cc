@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/checkpoint_index.h"
+#include "checkpoint/format/checkpoint_index.h"
 #include "test/fuzz/entries.h"
 #include "test/fuzz/source.h"
 

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/checkpoint_part.h"
-#include "engine/safetensors.h"
+#include "checkpoint/format/checkpoint_part.h"
+#include "checkpoint/format/safetensors.h"
 #include "test/fuzz/entries.h"
 #include "test/fuzz/source.h"
 

@@ -76,6 +76,13 @@ class LayersTest(PlantedTree):
         self.assertTrue(self.refused("src/exec/a.cc", "session/session.h"))
         self.assertTrue(self.refused("src/session/a.cc", "sim/sim.h"))
 
+    def test_checkpoints_know_no_engine(self):
+        for header in ("engine/model/model.h", "commsched/engine.h",
+                       "kernels/element.h", "base/log.h"):
+            self.assertTrue(self.refused("src/checkpoint/a.cc", header), header)
+        self.assertFalse(self.refused("src/checkpoint/a.cc", "commsched/status.h"))
+        self.assertFalse(self.refused("src/engine/a.cc", "checkpoint/saver.h"))
+
     def test_folders_of_the_engine_look_down_only(self):
         for path, header in (("tables/a.cc", "engine/tables/a.h"),
                              ("step_plan/a.cc", "engine/model/a.h"),
@@ -83,7 +90,7 @@ class LayersTest(PlantedTree):
                              ("state/a.h", "engine/tables/a.h"),
                              ("update/a.cc", "engine/state/a.h"),
                              ("capi/a.cc", "engine/run/a.h"),
-                             ("model/a.cc", "engine/status.h"),
+                             ("model/a.cc", "checkpoint/status.h"),
                              ("a.cc", "engine/update/a.h")):
             self.assertFalse(self.refused(f"src/engine/{path}", header), path)
         for path, header in (("model/a.cc", "engine/step_plan/a.h"),
@@ -93,7 +100,8 @@ class LayersTest(PlantedTree):
                              ("update/a.cc", "engine/run/a.h"),
                              ("run/a.cc", "engine/capi/a.h"),
                              ("capi/a.cc", "engine/engine.h"),
-                             ("attic/a.cc", "engine/status.h"),
+                             ("model/a.cc", "engine/record.h"),
+                             ("attic/a.cc", "engine/model/a.h"),
                              ("model/a.cc", "base/log.h")):
             self.assertTrue(self.refused(f"src/engine/{path}", header), path)
 
@@ -187,7 +195,7 @@ class ShapeTest(PlantedTree):
                     f"src/engine/{folder}/a.h", text)), 1, text)
             self.assertEqual(self.problems("src/engine/run/a.h", text), [])
         for text in ("// The Engine's.", "commsched_engine_kernels_t table;",
-                     '#include "engine/status.h"', 'x = "Engine";'):
+                     '#include "checkpoint/status.h"', 'x = "Engine";'):
             self.assertEqual(self.problems("src/engine/model/a.h", text), [], text)
 
     def test_a_folder_has_a_few_nouns(self):
@@ -264,7 +272,7 @@ class TextRulesTest(PlantedTree):
         drain = "commsched_session_drain(session_.get());"
         self.assertFalse(waits("values.cc", drain))
         self.assertTrue(waits("values.cc", f"{drain} usleep(5);"))
-        self.assertFalse(waits("saver.cc", "std::mutex mutex_;"))
+        self.assertFalse(waits("session_watch.cc", "std::mutex mutex_;"))
         lock = "const std::lock_guard<std::mutex> lock(abort_mutex_);"
         self.assertFalse(waits("record.cc", lock))
         self.assertTrue(waits("step.cc", lock))

@@ -36,7 +36,7 @@ RULES = [
      re.compile(r"\bstd::cout\b|(?<![\w:])printf\s*\(|\bputs\s*\("),
      tuple(f"src/{room}" for room in
            ("base", "graph", "plan", "device", "control", "comm", "trace",
-            "exec", "session", "sim", "capi", "engine")), _CODE),
+            "exec", "session", "sim", "capi", "engine", "checkpoint")), _CODE),
     ("paths of one machine do not belong here",
      re.compile(r"(?<![\w.$}/-])/(work|tmp|home|root)/"), (), None),
     ("names of package registries do not belong here",
@@ -51,10 +51,9 @@ RULES = [
 
 
 # What the engine's steps are made of waits for nothing but the session, in a
-# call that says so. Checkpoints are written by a thread of their own, offloaded
-# state is copied, and that timed, on a stream of its own; values.cc
-# has the drain that is called between steps, and abort_mutex_ is for sessions
-# that are replaced between steps.
+# call that says so. Offloaded state is copied, and that timed, on a stream of its
+# own; values.cc has the drain that is called between steps, and abort_mutex_ is for
+# sessions that are replaced between steps.
 _WAITS = re.compile(
     r"\b(sleep\w*|usleep|nanosleep|sched_yield|this_thread|j?thread"
     r"|condition_variable\w*|\w*mutex\w*|\w+_lock|lock_guard|future|promise"
@@ -64,9 +63,8 @@ _WAITS = re.compile(
     r"|\.(wait|wait_for|wait_until|join)\s*\("
     r"|\bcommsched_(event_synchronize|stream_synchronize|recording_drain"
     r"|session_drain|session_run|session_buffer_release)\b")
-_OFF_THE_STEP = {"saver.cc", "saver.h", "files.cc", "files.h", "offload.cc",
-                 "folder_lock.cc", "folder_lock.h", "session_watch.cc",
-                 "session_watch.h", "thread.h", "cuda_tables.cc"}
+_OFF_THE_STEP = {"offload.cc", "session_watch.cc", "session_watch.h",
+                 "cuda_tables.cc"}
 _DRAINS = {"values.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("

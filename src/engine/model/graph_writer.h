@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/graph.h"
-#include "engine/status.h"
 
 namespace commsched::engine {
 

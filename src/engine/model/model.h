@@ -7,10 +7,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_ops.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
-#include "engine/status.h"
 
 namespace commsched::engine {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_ops.h"
 #include "commsched/session.h"
 #include "engine/model/graph_writer.h"
-#include "engine/status.h"
 
 namespace commsched::engine {
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <utility>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
 #include "commsched/session.h"
-#include "engine/status.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/pool.h"
 #include "commsched/session.h"
 #include "engine/state/memory.h"
-#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/spec.h"
 #include "engine/step_plan/step_graph.h"

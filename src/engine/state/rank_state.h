@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
 #include "commsched/session.h"
 #include "engine/model/model.h"
 #include "engine/state/memory.h"
-#include "engine/status.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/step_plan.h"

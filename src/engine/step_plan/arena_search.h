@@ -5,9 +5,9 @@
 #include <functional>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "engine/model/model.h"
 #include "engine/model/passes.h"
-#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
 #include "engine/step_plan/spec.h"

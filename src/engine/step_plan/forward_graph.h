@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/session.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
-#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/step_graph.h"
 

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/graph.h"
 #include "engine/model/graph_writer.h"
 #include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
-#include "engine/status.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"

@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/plan.h"
 #include "engine/model/model.h"
 #include "engine/model/passes.h"
-#include "engine/status.h"
 #include "engine/step_plan/arena_search.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/layout.h"

@@ -1,9 +1,9 @@
 #ifndef COMMSCHED_SRC_ENGINE_TABLES_DEVICE_TABLES_H_
 #define COMMSCHED_SRC_ENGINE_TABLES_DEVICE_TABLES_H_
 
+#include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
 #include "commsched/world.h"
-#include "engine/status.h"
 
 namespace commsched::engine {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
-#include "engine/status.h"
 
 namespace commsched::engine {
 

@@ -5,8 +5,9 @@
 #include <map>
 #include <string>
 
+#include "checkpoint/snapshot.h"
+#include "checkpoint/status.h"
 #include "commsched/engine.h"
-#include "engine/status.h"
 #include "kernels/optimizer.h"
 
 namespace commsched::engine {
@@ -24,9 +25,6 @@ using kernels::kMaxLossScale;
 using kernels::kMinLossScale;
 inline constexpr uint32_t kDefaultLossScaleWindow = 2000;
 inline constexpr uint32_t kDefaultMaxSkippedSteps = 50;
-
-// Of metadata that is the engine's and not the caller's.
-inline constexpr char kReservedPrefix[] = "commsched.";
 
 // What stands of it in a checkpoint: of a run with a scale all of it, of one
 // without the steps that were skipped, if any. How many were skipped in a row

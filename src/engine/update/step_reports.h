@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "commsched/engine_kernels.h"
 #include "engine/state/memory.h"
-#include "engine/status.h"
 #include "engine/tables/kernels.h"
 
 namespace commsched::engine {

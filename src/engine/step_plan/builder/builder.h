@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/status.h"
 #include "engine/model/graph_writer.h"
-#include "engine/status.h"
 #include "engine/step_plan/layout.h"
 #include "engine/step_plan/residency.h"
 #include "engine/step_plan/step_graph.h"

@@ -1,29 +1,16 @@
-#ifndef COMMSCHED_SRC_ENGINE_SNAPSHOT_H_
-#define COMMSCHED_SRC_ENGINE_SNAPSHOT_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_LINEAGE_H_
+#define COMMSCHED_SRC_CHECKPOINT_LINEAGE_H_
 
-#include <cstdint>
 #include <set>
 #include <string>
 
-#include "checkpoint_index.h"
+#include "checkpoint/format/checkpoint_index.h"
 
 namespace commsched::engine {
 
-// A piece of a parameter that one rank saves, and where the rank has it. Ranks
-// share the parameters out alike in every stage: rank r saves shard r of each
-// bucket, also where it has all of them.
-struct SavedPiece {
-  uint32_t parameter = 0;
-  uint64_t begin = 0;  // Elements of the parameter before it.
-  uint64_t count = 0;
-  uint32_t bucket = 0;
-  uint64_t at = 0;  // Elements of the bucket's memory of this rank before it:
-                    // of the values as of either moment.
-};
-
-// The saves that an engine's state comes from: the one that it has loaded, and
-// those of its own savers. A saver may replace these, and nothing else, without
-// being told to.
+// The saves that a state comes from: the one that was loaded, and those of its
+// own savers. A saver may replace these, and nothing else, without being told
+// to.
 //
 // Thread-compatible.
 class Lineage {
@@ -53,4 +40,4 @@ class Lineage {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_SNAPSHOT_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_LINEAGE_H_

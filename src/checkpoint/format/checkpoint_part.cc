@@ -1,4 +1,4 @@
-#include "checkpoint_part.h"
+#include "checkpoint/format/checkpoint_part.h"
 
 #include <algorithm>
 #include <cstdlib>

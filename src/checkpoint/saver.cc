@@ -1,17 +1,17 @@
-#include "saver.h"
+#include "checkpoint/saver.h"
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <system_error>
 #include <utility>
 
-#include "files.h"
-#include "json_text.h"
-#include "safetensors.h"
-#include "thread.h"
+#include "checkpoint/files.h"
+#include "checkpoint/format/json_text.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/thread.h"
 
 namespace commsched::engine {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 // Leaves room for the tensors in an index.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{1} << 20;
 
-uint64_t TotalCount(const std::vector<SavedPiece>& pieces) {
+uint64_t TotalCount(const std::vector<PartPiece>& pieces) {
   uint64_t count = 0;
-  for (const SavedPiece& piece : pieces) count += piece.count;
+  for (const PartPiece& piece : pieces) count += piece.count;
   return count;
 }
 
@@ -63,23 +63,22 @@ Status CannotList(const std::string& folder, const std::error_code& error) {
 
 }  // namespace
 
-Saver::Saver(Engine& engine, const Options& options)
-    : engine_(engine),
+Saver::Saver(Snapshot snapshot, const Options& options)
+    : snapshot_(std::move(snapshot)),
       folder_(options.folder),
-      run_(RunOf(engine.lineage().origin(), options.run)),
-      slice_(options.slice == nullptr ? engine.slice() : options.slice),
+      run_(RunOf(snapshot_.lineage->origin(), options.run)),
+      slice_(options.slice == nullptr ? snapshot_.slice : options.slice),
       overwrite_(options.overwrite) {}
 
-Status Saver::Create(Engine& engine, const Options& options,
+Status Saver::Create(Snapshot snapshot, const Options& options,
                      std::unique_ptr<Saver>* out) {
-  ENGINE_RETURN_IF_ERROR(engine.CheckBuilt("saver_create"));
   Status valid = CheckRun(options.run);
   if (valid.ok() && options.slice != nullptr && *options.slice != '\0') {
     valid = CheckSlice(options.slice);
   }
   if (!valid.ok()) return InvalidArgument("engine: saver: " + valid.message());
   ENGINE_RETURN_IF_ERROR(CheckFolder(options.folder));
-  std::unique_ptr<Saver> saver(new Saver(engine, options));
+  std::unique_ptr<Saver> saver(new Saver(std::move(snapshot), options));
   ENGINE_RETURN_IF_ERROR(saver->TakeFolder());
   ENGINE_RETURN_IF_ERROR(saver->Prepare());
   *out = std::move(saver);
@@ -87,8 +86,8 @@ Status Saver::Create(Engine& engine, const Options& options,
 }
 
 Status Saver::TakeFolder() {
-  std::string member = "rank " + std::to_string(engine_.rank()) + " of " +
-                       std::to_string(engine_.world());
+  std::string member = "rank " + std::to_string(snapshot_.rank) + " of " +
+                       std::to_string(snapshot_.world);
   if (!slice_.empty()) member += " of slice '" + slice_ + "'";
   ENGINE_RETURN_IF_ERROR(lock_.Take(folder_, run_, member));
   ENGINE_RETURN_IF_ERROR(CheckUnusedRun());
@@ -103,7 +102,7 @@ Status Saver::CheckUnusedRun() const {
       ForEachName(folder_, [&](const std::string& name) {
         SavedName saved;
         if (ParseSavedName(name, &saved) && saved.id.run == run_ &&
-            saved.id.slice == slice_ && saved.rank == engine_.rank()) {
+            saved.id.slice == slice_ && saved.rank == snapshot_.rank) {
           found = name;
         }
       });
@@ -136,7 +135,7 @@ Status Saver::CheckIndex(const std::string& name) const {
   std::string what;
   if (!read.ok()) {
     what = "a checkpoint that cannot be read (" + read.message() + ")";
-  } else if (index.id.run == run_ || engine_.lineage().Has(index.id) ||
+  } else if (index.id.run == run_ || snapshot_.lineage->Has(index.id) ||
              (slice != slice_ && OriginOf(index.id.run) == OriginOf(run_))) {
     return Status();
   } else {
@@ -151,32 +150,18 @@ Status Saver::CheckIndex(const std::string& name) const {
 }
 
 Status Saver::Prepare() {
-  pieces_ = engine_.SavedPieces();
-  std::vector<StateKind> kinds = engine_.Moments();
-  kinds.push_back(StateKind::kValue);
-  for (StateKind kind : kinds) {
-    for (const SavedPiece& piece : pieces_) {
-      const Parameter& parameter = engine_.parameters()[piece.parameter];
-      if (!IsUtf8(parameter.name)) {
-        return InvalidArgument("engine: the name of parameter " +
-                               std::to_string(piece.parameter) +
-                               " is not UTF-8; it cannot be saved");
-      }
-      part_.push_back({.kind = kind,
-                       .parameter = parameter.name,
-                       .dtype = "F32",
-                       .shape = parameter.dims,
-                       .begin = piece.begin,
-                       .count = piece.count});
-    }
+  for (size_t i = 0; i < snapshot_.tensors.size(); ++i) {
+    if (IsUtf8(snapshot_.tensors[i].name)) continue;
+    return InvalidArgument("engine: the name of parameter " +
+                           std::to_string(i) +
+                           " is not UTF-8; it cannot be saved");
   }
   TensorHeader header;
-  ENGINE_RETURN_IF_ERROR(
-      MakePartHeader(id_, engine_.rank(), engine_.world(), part_, &header));
-  const uint64_t count = kinds.size() * TotalCount(pieces_);
-  // A rank of a small model may have nothing but padding.
-  copy_ = Array<float>::Zeros(std::max<uint64_t>(count, 1));
-  if (copy_.data() == nullptr) {
+  ENGINE_RETURN_IF_ERROR(MakePartHeader(id_, snapshot_.rank, snapshot_.world,
+                                        snapshot_.pieces, &header));
+  const uint64_t count = TotalCount(snapshot_.pieces);
+  copy_.reset(new (std::nothrow) float[count]());
+  if (copy_ == nullptr) {
     return Status(COMMSCHED_RESOURCE_EXHAUSTED,
                   "engine: no memory for the copy of a checkpoint (" +
                       std::to_string(count * sizeof(float)) + " bytes)");
@@ -203,20 +188,20 @@ Status Saver::Wait() {
 
 Status Saver::Save(std::map<std::string, std::string> metadata) {
   ENGINE_RETURN_IF_ERROR(CheckMetadata(metadata));
-  ENGINE_RETURN_IF_ERROR(engine_.CheckCanSave());
+  uint64_t step = 0;
+  ENGINE_RETURN_IF_ERROR(snapshot_.check(&step));
   ENGINE_RETURN_IF_ERROR(Wait());
-  const uint64_t step = engine_.steps();
   if (has_saved_ && step <= id_.step) {
     return Status(COMMSCHED_FAILED_PRECONDITION,
                   "engine: save at step " + std::to_string(step) +
                       "; that of step " + std::to_string(id_.step) +
                       " has been saved");
   }
-  ENGINE_RETURN_IF_ERROR(engine_.CopyOut(pieces_, copy_.data()));
+  ENGINE_RETURN_IF_ERROR(snapshot_.copy_out(copy_.get()));
   id_ = {step, run_, slice_};
-  engine_.NoteSave(run_);
-  lineage_ = engine_.lineage();
-  engine_.AddMetadata(&metadata);
+  snapshot_.lineage->Save(run_);
+  lineage_ = *snapshot_.lineage;
+  snapshot_.add_metadata(&metadata);
   metadata_ = std::move(metadata);
   has_saved_ = true;
   {
@@ -264,34 +249,33 @@ Status Saver::Write() {
 }
 
 Status Saver::WritePart() {
-  const float* data = copy_.data();
-  for (PartPiece& piece : part_) {
+  const float* data = copy_.get();
+  for (PartPiece& piece : snapshot_.pieces) {
     piece.hash = HashOf(data, piece.count * sizeof(float));
     data += piece.count;
   }
   TensorHeader header;
-  ENGINE_RETURN_IF_ERROR(
-      MakePartHeader(id_, engine_.rank(), engine_.world(), part_, &header));
+  ENGINE_RETURN_IF_ERROR(MakePartHeader(id_, snapshot_.rank, snapshot_.world,
+                                        snapshot_.pieces, &header));
   const std::string text = FormatHeader(header);
   const std::string path =
-      PathOf(PartName(id_, engine_.rank(), engine_.world()));
+      PathOf(PartName(id_, snapshot_.rank, snapshot_.world));
   NewFile file;
   ENGINE_RETURN_IF_ERROR(file.Create(path, path));
   ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
-  ENGINE_RETURN_IF_ERROR(
-      file.Append(copy_.data(),
-                  static_cast<uint64_t>(data - copy_.data()) * sizeof(float)));
+  ENGINE_RETURN_IF_ERROR(file.Append(
+      copy_.get(), static_cast<uint64_t>(data - copy_.get()) * sizeof(float)));
   return file.Publish();
 }
 
 // What is on the disk must be what its header says: the index vouches for it.
 Status Saver::FindParts(CheckpointIndex* index, bool* out_complete) const {
   *out_complete = false;
-  for (uint64_t rank = 0; rank < engine_.world(); ++rank) {
-    if (!Exists(PathOf(PartName(id_, rank, engine_.world())))) return Status();
+  for (uint64_t rank = 0; rank < snapshot_.world; ++rank) {
+    if (!Exists(PathOf(PartName(id_, rank, snapshot_.world)))) return Status();
   }
-  for (uint64_t rank = 0; rank < engine_.world(); ++rank) {
-    const std::string path = PathOf(PartName(id_, rank, engine_.world()));
+  for (uint64_t rank = 0; rank < snapshot_.world; ++rank) {
+    const std::string path = PathOf(PartName(id_, rank, snapshot_.world));
     const std::string what = "file '" + path + "'";
     OldFile file;
     ENGINE_RETURN_IF_ERROR(file.Open(path));
@@ -309,16 +293,14 @@ Status Saver::FindParts(CheckpointIndex* index, bool* out_complete) const {
 Status Saver::WriteIndex(const CheckpointIndex& parts) const {
   CheckpointIndex index = parts;
   index.id = id_;
-  index.zero_stage = engine_.zero_stage();
+  index.zero_stage = snapshot_.zero_stage;
   index.metadata = metadata_;
-  for (const Parameter& parameter : engine_.parameters()) {
-    index.tensors.push_back({parameter.name, "F32", parameter.dims});
-  }
+  index.tensors = snapshot_.tensors;
   const std::string text = FormatIndex(index);
   NewFile file;
   ENGINE_RETURN_IF_ERROR(
       file.Create(PathOf(IndexName(slice_)),
-                  PathOf(TemporaryIndexPrefix(id_, engine_.rank()))));
+                  PathOf(TemporaryIndexPrefix(id_, snapshot_.rank))));
   ENGINE_RETURN_IF_ERROR(file.Append(text.data(), text.size()));
   return file.Publish();
 }

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_STATUS_H_
-#define COMMSCHED_SRC_ENGINE_STATUS_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_STATUS_H_
+#define COMMSCHED_SRC_CHECKPOINT_STATUS_H_
 
 #include <cmath>
 #include <exception>
@@ -88,4 +88,4 @@ Status Caught(Body&& body) {
     }                                                             \
   } while (false)
 
-#endif  // COMMSCHED_SRC_ENGINE_STATUS_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_STATUS_H_

@@ -1,4 +1,4 @@
-#include "folder_lock.h"
+#include "checkpoint/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint_index.h"
+#include "checkpoint/format/checkpoint_index.h"
 
 namespace commsched::engine {
 namespace {

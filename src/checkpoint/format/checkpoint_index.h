@@ -1,12 +1,12 @@
-#ifndef COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_
-#define COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_INDEX_H_
+#define COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_INDEX_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "status.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -109,4 +109,4 @@ Status ReadIndexFile(const std::string& path, CheckpointIndex* out);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_CHECKPOINT_INDEX_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_INDEX_H_

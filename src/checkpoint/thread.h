@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_THREAD_H_
-#define COMMSCHED_SRC_ENGINE_THREAD_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_THREAD_H_
+#define COMMSCHED_SRC_CHECKPOINT_THREAD_H_
 
 #include <functional>
 #include <string>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "status.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -26,4 +26,4 @@ inline Status StartThread(const std::string& what, std::function<void()> body,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_THREAD_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_THREAD_H_

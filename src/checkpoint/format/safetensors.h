@@ -1,12 +1,12 @@
-#ifndef COMMSCHED_SRC_ENGINE_SAFETENSORS_H_
-#define COMMSCHED_SRC_ENGINE_SAFETENSORS_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FORMAT_SAFETENSORS_H_
+#define COMMSCHED_SRC_CHECKPOINT_FORMAT_SAFETENSORS_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "status.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -69,4 +69,4 @@ std::string FormatHeader(const TensorHeader& header);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_SAFETENSORS_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FORMAT_SAFETENSORS_H_

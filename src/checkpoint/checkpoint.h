@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_CHECKPOINT_H_
-#define COMMSCHED_SRC_ENGINE_CHECKPOINT_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_CHECKPOINT_H_
+#define COMMSCHED_SRC_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstdint>
 #include <functional>
@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint_index.h"
-#include "checkpoint_part.h"
-#include "files.h"
-#include "status.h"
+#include "checkpoint/files.h"
+#include "checkpoint/format/checkpoint_index.h"
+#include "checkpoint/format/checkpoint_part.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -119,4 +119,4 @@ class Checkpoint {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_CHECKPOINT_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_CHECKPOINT_H_

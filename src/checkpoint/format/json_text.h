@@ -1,13 +1,13 @@
 // JSON from outside, read strictly: every error says which field of what.
-#ifndef COMMSCHED_SRC_ENGINE_JSON_TEXT_H_
-#define COMMSCHED_SRC_ENGINE_JSON_TEXT_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FORMAT_JSON_TEXT_H_
+#define COMMSCHED_SRC_CHECKPOINT_FORMAT_JSON_TEXT_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "status.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -37,4 +37,4 @@ Status GetCounts(const std::string& what, const nlohmann::json& object,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_JSON_TEXT_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FORMAT_JSON_TEXT_H_

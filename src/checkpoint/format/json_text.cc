@@ -1,4 +1,4 @@
-#include "json_text.h"
+#include "checkpoint/format/json_text.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,11 +1,11 @@
-#ifndef COMMSCHED_SRC_ENGINE_FOLDER_LOCK_H_
-#define COMMSCHED_SRC_ENGINE_FOLDER_LOCK_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FOLDER_LOCK_H_
+#define COMMSCHED_SRC_CHECKPOINT_FOLDER_LOCK_H_
 
 #include <cstdint>
 #include <string>
 
-#include "files.h"
-#include "status.h"
+#include "checkpoint/files.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -47,4 +47,4 @@ class FolderLock {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_FOLDER_LOCK_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FOLDER_LOCK_H_

@@ -1,4 +1,4 @@
-#include "checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <xxhash.h>
 

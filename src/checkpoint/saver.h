@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_SAVER_H_
-#define COMMSCHED_SRC_ENGINE_SAVER_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_SAVER_H_
+#define COMMSCHED_SRC_CHECKPOINT_SAVER_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -10,13 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "checkpoint_index.h"
-#include "checkpoint_part.h"
-#include "engine.h"
-#include "engine/state/memory.h"
-#include "folder_lock.h"
-#include "snapshot.h"
-#include "status.h"
+#include "checkpoint/folder_lock.h"
+#include "checkpoint/format/checkpoint_index.h"
+#include "checkpoint/format/checkpoint_part.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -33,18 +31,17 @@ namespace commsched::engine {
 // runs have left that went on from the same one; of any other run only if the
 // caller says so. Files of other slices are their savers' to remove.
 //
-// Thread-compatible: the thread of the engine.
+// Thread-compatible: the thread of what it saves.
 class Saver {
  public:
   struct Options {
     std::string folder;
     std::string run;              // The caller's name for it.
-    const char* slice = nullptr;  // Null: the engine's own.
+    const char* slice = nullptr;  // Null: that of the snapshot.
     bool overwrite = false;       // Checkpoints of other runs.
   };
 
-  // `engine` is built and outlives the saver.
-  static Status Create(Engine& engine, const Options& options,
+  static Status Create(Snapshot snapshot, const Options& options,
                        std::unique_ptr<Saver>* out);
   // Waits.
   ~Saver();
@@ -55,7 +52,7 @@ class Saver {
   Status Wait();
 
  private:
-  Saver(Engine& engine, const Options& options);
+  Saver(Snapshot snapshot, const Options& options);
 
   Status Prepare();
   Status TakeFolder();
@@ -78,18 +75,17 @@ class Saver {
   bool IsOld(const SaveId& id) const;
   bool IsOldIndex(const std::string& name) const;
 
-  // Constant after Create.
-  Engine& engine_;
+  // Constant after Create, but the hashes of pieces, which are the writing
+  // thread's.
+  Snapshot snapshot_;
   const std::string folder_;
   const std::string run_;  // SaveId::run.
   const std::string slice_;
   const bool overwrite_;
   FolderLock lock_;
-  std::vector<SavedPiece> pieces_;
-  std::vector<PartPiece> part_;  // The hashes are the writing thread's.
 
   // The writing thread's while `writing_`, else the caller's.
-  Array<float> copy_;
+  std::unique_ptr<float[]> copy_;
   SaveId id_;
   Lineage lineage_;
   std::map<std::string, std::string> metadata_;
@@ -108,4 +104,4 @@ class Saver {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_SAVER_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_SAVER_H_

@@ -1,4 +1,4 @@
-#include "files.h"
+#include "checkpoint/files.h"
 
 #include <fcntl.h>
 #include <sys/random.h>

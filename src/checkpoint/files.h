@@ -1,12 +1,12 @@
 // Files that come into being whole, files that are read where asked, and files
 // without a name. Every error names the path.
-#ifndef COMMSCHED_SRC_ENGINE_FILES_H_
-#define COMMSCHED_SRC_ENGINE_FILES_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FILES_H_
+#define COMMSCHED_SRC_CHECKPOINT_FILES_H_
 
 #include <cstdint>
 #include <string>
 
-#include "status.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -112,4 +112,4 @@ Status CheckFolder(const std::string& path);
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_FILES_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FILES_H_

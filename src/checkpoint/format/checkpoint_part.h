@@ -1,14 +1,14 @@
-#ifndef COMMSCHED_SRC_ENGINE_CHECKPOINT_PART_H_
-#define COMMSCHED_SRC_ENGINE_CHECKPOINT_PART_H_
+#ifndef COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_PART_H_
+#define COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_PART_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "checkpoint_index.h"
-#include "files.h"
-#include "safetensors.h"
-#include "status.h"
+#include "checkpoint/files.h"
+#include "checkpoint/format/checkpoint_index.h"
+#include "checkpoint/format/safetensors.h"
+#include "checkpoint/status.h"
 
 namespace commsched::engine {
 
@@ -56,4 +56,4 @@ Status ReadHeader(const OldFile& file, const std::string& what,
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_CHECKPOINT_PART_H_
+#endif  // COMMSCHED_SRC_CHECKPOINT_FORMAT_CHECKPOINT_PART_H_

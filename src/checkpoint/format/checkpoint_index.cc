@@ -1,4 +1,4 @@
-#include "checkpoint_index.h"
+#include "checkpoint/format/checkpoint_index.h"
 
 #include <xxhash.h>
 
@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <utility>
 
-#include "files.h"
-#include "json_text.h"
-#include "safetensors.h"
+#include "checkpoint/files.h"
+#include "checkpoint/format/json_text.h"
+#include "checkpoint/format/safetensors.h"
 
 namespace commsched::engine {
 namespace {

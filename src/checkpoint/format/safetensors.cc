@@ -1,11 +1,11 @@
-#include "safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "json_text.h"
+#include "checkpoint/format/json_text.h"
 
 namespace commsched::engine {
 namespace {

@@ -1,6 +1,6 @@
 // The header of safetensors files.
 
-#include "engine/safetensors.h"
+#include "checkpoint/format/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
