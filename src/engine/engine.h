@@ -25,6 +25,8 @@
 #include "engine/state/memory.h"
 #include "engine/state/offload.h"
 #include "engine/state/rank_state.h"
+#include "engine/state/saved_state.h"
+#include "engine/state/state_values.h"
 #include "engine/step_plan/bucket_buffers.h"
 #include "engine/step_plan/forward_graph.h"
 #include "engine/step_plan/layout.h"
@@ -106,7 +108,7 @@ class Engine {
   // For a saver: what this rank saves, and how it is copied.
   Status MakeSnapshot(Snapshot* out);
   Status MasterRange(uint32_t parameter, uint64_t* out_offset,
-                     uint64_t* out_count) const;
+                     uint64_t* out_count);
   Status GetMasterRange(uint32_t parameter, float* out_values, uint64_t count);
   // Takes parameters, optimizer state and the number of steps.
   Status Restore(const Checkpoint& checkpoint);
@@ -217,6 +219,10 @@ class Engine {
   }
   uint64_t ShardCount(uint32_t bucket) const {
     return layout().buckets[bucket].count / spec_.num_shards();
+  }
+  // Where the values of moment `moment` begin in the state of `bucket`.
+  uint64_t MomentBegin(uint32_t bucket, uint64_t moment) const {
+    return spec_.moment_begin(layout().buckets[bucket], moment);
   }
   bool gathered(uint32_t bucket) const {
     return spec_.gathers(layout().buckets[bucket]);
@@ -334,57 +340,17 @@ class Engine {
   Status CheckCount(const char* call, uint32_t parameter, uint64_t count) const;
   Status CheckWhole(const char* call, uint32_t parameter) const;
   const std::byte* ParameterValues(uint32_t parameter) const;
-  // What this rank keeps of `count` elements of a bucket, from `begin` on.
-  Status StoreValues(uint32_t bucket, uint64_t begin, const float* values,
-                     uint64_t count);
-  Status StoreMasters(uint32_t bucket, uint64_t in_shard, const float* values,
-                      uint64_t count);
+  StateValues state_values() {
+    return {*step_plan_, kernels_, group_rank_, &state_, offload_.get()};
+  }
 
   // snapshot.cc
-  // A piece of a parameter that one rank saves, and where the rank has it.
-  // Ranks share the parameters out alike in every stage: rank r saves shard r
-  // of each bucket, also where it has all of them.
-  struct SavedPiece {
-    uint32_t parameter = 0;
-    uint64_t begin = 0;  // Elements of the parameter before it.
-    uint64_t count = 0;
-    uint32_t bucket = 0;
-    uint64_t at = 0;  // Elements of the bucket's memory of this rank before
-                      // it: of the values as of either moment.
-  };
-  struct Target {  // Where this rank keeps what a checkpoint has.
-    Checkpoint::Range range;
-    float* state = nullptr;  // Of a moment in memory.
-    uint32_t bucket = 0;
-    uint32_t parameter = 0;  // Of values.
-    uint64_t in_state = 0;   // Of an offloaded moment.
-  };
-  Status CheckTensors(const Checkpoint& checkpoint,
-                      std::vector<size_t>* out_tensors) const;
-  Status CheckMoments(const Checkpoint& checkpoint) const;
-  std::vector<Target> Targets(const std::vector<size_t>& tensors) const;
-  Status ReadTarget(const Checkpoint& checkpoint, const Target& target);
-  // Where the values of moment `moment` begin in the state of `bucket`.
-  uint64_t MomentBegin(uint32_t bucket, uint64_t moment) const {
-    const uint64_t masters = spec_.offloads && spec_.has_masters() ? 1 : 0;
-    return (masters + moment) * ShardCount(bucket);
-  }
-  Status CheckBuilt(const char* call) const {
-    return built() ? Status() : OutOfOrder(call);
+  SavedState saved_state() {
+    return {model_, *step_plan_, group_rank_, state_values()};
   }
   uint64_t steps() const { return step_offset_ + steps_done_; }
-  // What the optimizer keeps, in the order in which it lies in memory.
-  std::vector<StateKind> Moments() const;
-  // All of the pieces to `out`, one kind of state after the other: Moments(),
-  // then values. Drains.
-  Status CopyOut(const std::vector<SavedPiece>& pieces, float* out);
-  std::vector<SavedPiece> SavedPieces() const;
-  // None has a count of 0: a shard has at most one piece of a parameter.
-  SavedPiece SavedPieceOf(uint32_t parameter) const;
-  std::vector<SavedPiece> SavedPiecesOf(uint32_t bucket) const;
-  // Of moment `moment`; or, if it is the number of moments, of the values.
-  Status CopyPieces(const std::vector<SavedPiece>& pieces, uint64_t moment,
-                    float** out);
+  // All that a snapshot has of the state. Drains.
+  Status CopyOut(float* out);
 
   // Constant after construction.
   const commsched_engine_desc_t desc_;

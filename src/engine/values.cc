@@ -113,41 +113,6 @@ const std::byte* Engine::ParameterValues(uint32_t parameter) const {
   return bucket + slot.offset * SizeOf(spec_.precision.parameters);
 }
 
-Status Engine::StoreValues(uint32_t bucket, uint64_t begin, const float* values,
-                           uint64_t count) {
-  const BucketMemory& memory = state_.bucket(bucket);
-  const commsched_dtype_t dtype = spec_.precision.parameters;
-  const uint64_t shard = ShardCount(bucket);
-  const uint64_t shard_begin = spec_.zero_stage == 0 ? 0 : group_rank_ * shard;
-  const uint64_t first = std::max(begin, shard_begin);
-  const uint64_t last = std::min(begin + count, shard_begin + shard);
-  const bool mine = first < last;
-  if (mine && (spec_.has_masters() || gathered(bucket))) {
-    ENGINE_RETURN_IF_ERROR(StoreMasters(
-        bucket, first - shard_begin, values + (first - begin), last - first));
-  }
-  if (!gathered(bucket)) {
-    return state_.WriteValues(memory.all_parameters + begin * SizeOf(dtype),
-                              dtype, values, count);
-  }
-  if (!mine || memory.my_copy == nullptr) return Status();
-  return state_.WriteValues(
-      memory.my_copy + (first - shard_begin) * SizeOf(dtype), dtype,
-      values + (first - begin), last - first);
-}
-
-Status Engine::StoreMasters(uint32_t bucket, uint64_t in_shard,
-                            const float* values, uint64_t count) {
-  if (spec_.has_masters() && offload_ != nullptr) {
-    return offload_->Write(bucket, in_shard, values, count);
-  }
-  // Gathers of the next step are on other streams.
-  ENGINE_RETURN_IF_ERROR(
-      kernels_.Copy(state_.bucket(bucket).my_masters + in_shard, values,
-                    count * sizeof(float)));
-  return kernels_.Synchronize();
-}
-
 Status Engine::ParameterRange(uint32_t parameter, uint64_t* out_offset,
                               uint64_t* out_count) const {
   ENGINE_RETURN_IF_ERROR(model_.CheckParameter(parameter));
@@ -189,7 +154,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
   }
   const Slot& slot = layout().slots[parameter];
   if (count > 0 && !gathered(slot.bucket)) unchecked_ = true;
-  return StoreValues(slot.bucket, slot.offset + offset, values, count);
+  return state_values().Store(slot.bucket, slot.offset + offset, values, count);
 }
 
 // A gathered bucket is whole while a forward of an evaluation uses it.

@@ -53,6 +53,11 @@ struct StepSpec {
   uint64_t state_count(const Bucket& bucket) const {
     return state_values() * (bucket.count / num_shards());
   }
+  // Where the values of moment `moment` begin in a rank's state of `bucket`.
+  uint64_t moment_begin(const Bucket& bucket, uint64_t moment) const {
+    const uint64_t masters = offloads && has_masters() ? 1 : 0;
+    return (masters + moment) * (bucket.count / num_shards());
+  }
   // Gradients of 16 bits accumulate whole, in memory of fp32; what backward
   // adds to holds those of one micro-batch.
   bool folds(const Bucket& bucket) const {
