@@ -167,7 +167,8 @@ function(commsched_engine_library)
   file(GLOB checkpoint CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*.cc
        ${PROJECT_SOURCE_DIR}/src/checkpoint/*/*.cc)
-  set(internals session_watch.cc run/cursor.cc tables/kernels.cc
+  set(internals run/agreement.cc run/cursor.cc run/session_watch.cc
+                state/rank_state.cc tables/kernels.cc
                 update/loss_scale.cc)
   list(TRANSFORM internals PREPEND ${folder}/)
   set(planning ${sources})

@@ -272,8 +272,20 @@ Engine::Engine(const commsched_engine_desc_t& desc, const DeviceTables& ours)
       spec_(MakeSpec(desc_, plan_options_, desc.optimizer_pool != nullptr)),
       group_rank_(static_cast<uint32_t>(commsched_group_rank(desc.group))),
       slice_(SliceOf(desc)),
+      agreement_(&desc_),
       model_(spec_.world),
       state_(&allocator_, &kernels_, group_rank_, on_device_),
+      bound_(
+          {.desc = &desc_,
+           .plan_options = &plan_options_,
+           .profile = &profile_,
+           .observers = observers_.empty() ? nullptr : observers_.c_str(),
+           .flight_path = flight_path_.empty() ? nullptr : flight_path_.c_str(),
+           .kernels = &kernels_,
+           .memory = &allocator_,
+           .model = &model_,
+           .state = &state_,
+           .agreement = &agreement_}),
       step_cursor_(desc_.allow_skipped_modules != 0),
       forward_cursor_(desc_.allow_skipped_modules != 0) {}
 

@@ -21,7 +21,11 @@
 #include "engine/model/model.h"
 #include "engine/model/module_steps.h"
 #include "engine/model/passes.h"
+#include "engine/run/agreement.h"
+#include "engine/run/bound_step.h"
 #include "engine/run/cursor.h"
+#include "engine/run/order_recording.h"
+#include "engine/run/poison.h"
 #include "engine/state/memory.h"
 #include "engine/state/offload.h"
 #include "engine/state/rank_state.h"
@@ -38,7 +42,6 @@
 #include "engine/update/loss_scale.h"
 #include "engine/update/norm_sums.h"
 #include "engine/update/step_reports.h"
-#include "order_recording.h"
 
 namespace commsched::engine {
 
@@ -85,7 +88,8 @@ class Engine {
   Status EvaluationBegin();
   Status EvaluationEnd();
 
-  void Abort(const char* reason);
+  // From any thread.
+  void Abort(const char* reason) { bound_.Abort(reason); }
 
   // Between steps.
   Status ParameterRange(uint32_t parameter, uint64_t* out_offset,
@@ -116,7 +120,7 @@ class Engine {
   commsched_plan_t* plan() const {
     return step_plan_ == nullptr ? nullptr : step_plan_->plan();
   }
-  commsched_session_t* session() const { return session_.get(); }
+  commsched_session_t* session() const { return bound_.session(); }
 
  private:
   // Where in the order of calls the caller is.
@@ -129,32 +133,6 @@ class Engine {
     kInOp,            // Begun that.
     kStepped,         // After optimizer_step.
   };
-
-  // Of one pass and each of its module's buckets: where it is whole; null
-  // for those that always are.
-  struct PassAddresses {
-    std::vector<std::byte*> values;
-    std::vector<std::byte*> gradients;  // Short-lived ones; of a backward.
-    // From and into, of PassOps::conversions.
-    std::vector<std::pair<std::byte*, std::byte*>> conversions;
-  };
-
-  struct SessionDelete {
-    void operator()(commsched_session_t* s) const {
-      commsched_session_destroy(s);
-    }
-  };
-  using SessionHandle = std::unique_ptr<commsched_session_t, SessionDelete>;
-  struct ContextDelete {
-    void operator()(commsched_context_t* c) const {
-      commsched_context_destroy(c);
-    }
-  };
-  using ContextHandle = std::unique_ptr<commsched_context_t, ContextDelete>;
-  struct GroupDelete {
-    void operator()(commsched_group_t* g) const { commsched_group_destroy(g); }
-  };
-  using GroupHandle = std::unique_ptr<commsched_group_t, GroupDelete>;
 
   // build.cc
   Status CheckRegistering() const;
@@ -170,31 +148,7 @@ class Engine {
   StepPlan::Options PlanOptions() const;
   Status Allocate();
   Status PrepareNorm();
-
-  // agreement.cc
-  Status KeepContext();
-  Status AgreeOnRegistration();
-  void DeclineToBuild(const Status& why);
-  Status AgreeThatEvaluationIsReady(const Status& ready);
-  // How ranks compare values_name_.
-  commsched_agree_desc_t ComparisonOfValues() const;
-  Status CompareValues();
-  Status ChecksumOfState(uint32_t bucket, const Segment& segment,
-                         uint64_t* out_checksum) const;
-  void DeclineToCompareValues(const char* reason);
-
-  // bind.cc
-  Status CreateSession(commsched_plan_t* plan,
-                       const std::vector<commsched_binding_t>& bindings,
-                       commsched_trace_t* trace, SessionHandle* out_session);
   Status Connect();
-  void BindOffload();
-  Status BindPasses();
-  Status ArenaAddress(commsched_op_id_t op, commsched_buffer_id_t buffer,
-                      std::byte** out_address) const;
-  bool evaluation_meets() const;
-  Status PrepareEvaluation();
-  std::vector<commsched_binding_t> Bindings() const;
 
   const Layout& layout() const { return step_plan_->layout(); }
   const StepGraph& graph() const { return step_plan_->graph(); }
@@ -208,82 +162,37 @@ class Engine {
   // Of the pass that has begun, or else is next.
   const PassOps& pass_ops() const {
     const std::vector<PassOps>& ops =
-        evaluating_ ? forward_.pass_ops : graph().pass_ops;
+        evaluating_ ? bound_.forward().pass_ops : graph().pass_ops;
     return ops[cursor().index()];
   }
-  commsched_session_t* running() const {
-    return evaluating_ ? forward_session_.get() : session_.get();
-  }
-  bool measuring() const {
-    return !evaluating_ && steps_begun_ <= desc_.measure_steps;
-  }
-  uint64_t ShardCount(uint32_t bucket) const {
-    return layout().buckets[bucket].count / spec_.num_shards();
-  }
-  // Where the values of moment `moment` begin in the state of `bucket`.
-  uint64_t MomentBegin(uint32_t bucket, uint64_t moment) const {
-    return spec_.moment_begin(layout().buckets[bucket], moment);
-  }
-  bool gathered(uint32_t bucket) const {
-    return spec_.gathers(layout().buckets[bucket]);
-  }
+  bool gathered(uint32_t bucket) const { return step_plan_->gathers(bucket); }
   std::string ExpectedCall() const;
   Status SessionFailure() const;
-  Status FailureOfSessions() const;  // From any thread.
   Status OutOfOrder(const std::string& call, const char* advice = "") const;
   const char* AdviceOnOrder(uint32_t module, uint32_t micro_batch) const;
   std::string ModuleCall(bool backward, const char* which, uint32_t module,
                          uint32_t micro_batch) const;
-  Status CheckVersions() const;
-  Status CheckVersion(const Pass& pass, uint32_t bucket,
-                      commsched_buffer_id_t buffer, uint64_t expected) const;
-  bool short_lived_gradients(uint32_t bucket) const {
-    return spec_.short_lived_gradients(layout().buckets[bucket]);
+  Status CompareValues();
+  void ShowBuckets() {
+    bound_.ShowBuckets(cursor().index(), cursor().pass().module);
   }
-  void ShowBuckets();
-  void HideBuckets() { HideModule(cursor().pass().module); }
-  void HideModule(uint32_t module);
+  void HideBuckets() {
+    state_.HideBuckets(*step_plan_, cursor().pass().module);
+  }
   Status BeginPassOps(const PassOps& ops);
-  Status Before(commsched_op_id_t op);
-  Status After(commsched_op_id_t op);
-  // Of a call to the session. If it has failed with the pool: with that.
-  Status FromSession(commsched_status_t code, const char* context) const;
-  Status BeginSessionStep();
-  void Measure(commsched_op_id_t op);
-  template <typename Body>
-  Status Run(commsched_op_id_t op, Body&& body) {
-    ENGINE_RETURN_IF_ERROR(Before(op));
-    const Status done = body();
-    if (!done.ok()) {
-      // Others wait for what this op does not make due.
-      Abort(done.message().c_str());
-      return done;
-    }
-    Measure(op);
-    return After(op);
-  }
   Status Accumulate(uint32_t bucket, commsched_op_id_t op, bool first);
-  Status ConvertGradients(const PassOps& ops, const PassAddresses& at);
+  Status ConvertGradients(const PassOps& ops,
+                          const BoundStep::Conversions& addresses);
 
   // optimizer.cc
-  // If the session has failed and left `buffer`, which is `name` in the graph,
-  // with contents that nobody may use: its failure, naming the buffer.
-  Status RefusePoisoned(const std::string& call, const std::string& name,
-                        commsched_buffer_id_t buffer) const;
-  // The same for that of `bucket` and `kind`, if there is one.
-  Status RefusePoisoned(const std::string& call, uint32_t bucket,
-                        BufferKind kind) const;
-  // The same for all buffers that the optimizer reads or writes.
-  Status RefusePoisonedBuckets(const std::string& call) const;
+  Poison PoisonFor(const std::string& call) const {
+    return {step_plan_.get(), session(), SessionFailure(), call};
+  }
   Status StepBuckets(float lr);
   Status StepBucket(uint32_t bucket, float lr);
   Status FetchFirst();
   // After the step of the bucket at `index` in graph().first_use.
   Status CopyNext(size_t index);
-  // Where a copy on its lane puts what it takes.
-  int64_t* CostOf(commsched_op_id_t op) {
-    return measuring() ? &op_cost_ns_[op] : nullptr;
-  }
   Status FinishGradients(uint32_t bucket);
   Status ComputeNorm(float lr);
   Status Squares(uint32_t bucket);
@@ -315,7 +224,6 @@ class Engine {
 
   // record.cc
   Status CheckCanRecord() const;
-  void DropSessions();
   Status StartRecording();
   Status BeginRecordedPass();
   std::string ExpectedRecordedCall() const;
@@ -368,38 +276,21 @@ class Engine {
   const std::string slice_;
 
   // Constant after Build.
-  ContextHandle context_;  // The engine's own, for as long as it lives.
-  GroupHandle group_;
-  std::string values_name_;  // Of the comparison of values; empty before Build.
+  Agreement agreement_;  // Has the context, which the rest is in.
   Model model_;
   std::unique_ptr<const StepPlan> step_plan_;  // From Prepare on.
   RankState state_;
   NormSums norm_sums_;
   NormSums rates_in_sums_;  // Where they are in all sums.
   StepReports reports_;
-  std::unique_ptr<Offload> offload_;      // Null if the state is in memory.
-  std::vector<PassAddresses> addresses_;  // By module op of the step.
-  ForwardGraph forward_;  // Of evaluations; its plan in stage 3.
-  PlanHandle forward_plan_;
-  // Last, so that they are destroyed before the memory they are bound to.
-  SessionHandle session_;
-  SessionHandle forward_session_;
-  std::unique_ptr<OrderRecording> order_recording_;
+  std::unique_ptr<Offload> offload_;  // Null if the state is in memory.
+  // Last, so that sessions are destroyed before the memory they are bound to.
+  BoundStep bound_;
 
   // While the order is recorded; there are no sessions then.
   bool recording_ = false;
   Sequence recorded_;
   Status record_failure_;
-  uint64_t first_step_ = 0;  // Steps that were done before the session's.
-
-  // Sessions come and go under it, for Abort(), which comes from any thread.
-  std::mutex abort_mutex_;
-  bool aborted_ = false;
-  std::string abort_reason_;
-
-  // What several ranks store may have changed since it was last compared. Set
-  // and cleared by the caller's thread; read in Abort(), too.
-  std::atomic<bool> unchecked_{true};
 
   // The step.
   Phase phase_ = Phase::kRegistering;
@@ -418,10 +309,6 @@ class Engine {
   uint64_t rates_of_step_ =
       0;            // That came, and were not compared yet; 0: none.
   Status verdict_;  // Ends training, on every rank alike.
-
-  // Measurement; by op id, empty unless asked for.
-  std::vector<int64_t> op_cost_ns_;
-  int64_t op_begin_ns_ = 0;
 };
 
 }  // namespace commsched::engine

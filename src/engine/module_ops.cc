@@ -32,7 +32,7 @@ Status Engine::OpBegin(uint32_t op, uint32_t micro_batch) {
   }
   ENGINE_RETURN_IF_ERROR(EndOpenOp());
   const commsched_op_id_t next = pass_ops().inner[inner_];
-  ENGINE_RETURN_IF_ERROR(Before(next));
+  ENGINE_RETURN_IF_ERROR(bound_.Before(next));
   open_op_ = next;
   phase_ = Phase::kInOp;
   return Status();
@@ -51,9 +51,9 @@ Status Engine::OpEnd(uint32_t op, uint32_t micro_batch) {
 // What runs now, if the engine has an op for it.
 Status Engine::EndOpenOp() {
   if (open_op_ == kNoId) return Status();
-  Measure(open_op_);
+  bound_.Measure(open_op_);
   // It stays open if that fails, so that a second end fails, too.
-  ENGINE_RETURN_IF_ERROR(After(open_op_));
+  ENGINE_RETURN_IF_ERROR(bound_.After(open_op_));
   open_op_ = kNoId;
   return Status();
 }

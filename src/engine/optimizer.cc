@@ -7,48 +7,6 @@
 #include "engine.h"
 
 namespace commsched::engine {
-// ---- What a failure leaves --------------------------------------------------
-
-Status Engine::RefusePoisoned(const std::string& call, const std::string& name,
-                              commsched_buffer_id_t buffer) const {
-  const Status failure = SessionFailure();
-  if (failure.ok()) return failure;
-  uint32_t poisoned = 0;
-  ENGINE_RETURN_IF_ERROR(Status::FromCall(
-      commsched_session_buffer_poisoned(session_.get(), buffer, &poisoned),
-      "asking for a buffer's state"));
-  if (poisoned == 0) return Status();
-  return Status(failure.code(), "engine: " + call + " refuses buffer '" + name +
-                                    "', which a failed step has left poisoned" +
-                                    ": " + failure.message());
-}
-
-Status Engine::RefusePoisoned(const std::string& call, uint32_t bucket,
-                              BufferKind kind) const {
-  const std::vector<BucketBuffer> rows = step_plan_->BuffersOf(bucket);
-  const BucketBuffer* const row = FindBuffer(rows, kind);
-  if (row == nullptr) return Status();
-  return RefusePoisoned(call, Indexed(row->name, bucket),
-                        graph().buckets[bucket].of(kind));
-}
-
-Status Engine::RefusePoisonedBuckets(const std::string& call) const {
-  for (uint32_t b = 0; b < graph().buckets.size(); ++b) {
-    for (const BufferKind kind :
-         {BufferKind::kShard, BufferKind::kSummand, BufferKind::kGradients,
-          BufferKind::kParameters}) {
-      ENGINE_RETURN_IF_ERROR(RefusePoisoned(call, b, kind));
-    }
-  }
-  for (uint32_t slot = 0; slot < graph().staging.size(); ++slot) {
-    ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, Indexed("staging", slot), graph().staging[slot]));
-  }
-  return Status();
-}
-
-// ---- The optimizer ----------------------------------------------------------
-
 Status Engine::OptimizerStep(float lr) {
   if (!std::isfinite(lr) || lr < 0) {
     return InvalidArgument("engine: lr is " + std::to_string(lr) +
@@ -58,7 +16,7 @@ Status Engine::OptimizerStep(float lr) {
   // no bucket is stepped with what a failure left; say which it would be.
   Status stepped = StepBuckets(lr);
   if (stepped.ok() || !verdict_.ok() || SessionFailure().ok()) return stepped;
-  ENGINE_RETURN_IF_ERROR(RefusePoisonedBuckets("optimizer_step"));
+  ENGINE_RETURN_IF_ERROR(PoisonFor("optimizer_step").RefuseAll());
   return stepped;
 }
 
@@ -90,7 +48,7 @@ Status Engine::StepBuckets(float lr) {
 
 Status Engine::StepBucket(uint32_t bucket, float lr) {
   const int64_t asked_ns = offload_ == nullptr ? 0 : offload_->Now();
-  return Run(graph().buckets[bucket].optimizer, [&] {
+  return bound_.Run(graph().buckets[bucket].optimizer, [&] {
     if (offload_ != nullptr) offload_->NoteArrival(bucket, asked_ns);
     if (bucket == graph().rate_bucket) ENGINE_RETURN_IF_ERROR(SendRate(lr));
     return spec_.sgd ? Sgd(bucket, lr) : AdamW(bucket, lr);
@@ -102,7 +60,7 @@ Status Engine::FetchFirst() {
   for (uint32_t i = 0; i < offload_->num_slots(); ++i) {
     const uint32_t b = graph().first_use[i];
     ENGINE_RETURN_IF_ERROR(
-        offload_->Fetch(b, CostOf(graph().buckets[b].fetch)));
+        offload_->Fetch(b, bound_.CostOf(graph().buckets[b].fetch)));
   }
   return Status();
 }
@@ -110,11 +68,11 @@ Status Engine::FetchFirst() {
 Status Engine::CopyNext(size_t index) {
   const uint32_t stepped = graph().first_use[index];
   ENGINE_RETURN_IF_ERROR(
-      offload_->Store(stepped, CostOf(graph().buckets[stepped].store)));
+      offload_->Store(stepped, bound_.CostOf(graph().buckets[stepped].store)));
   index += offload_->num_slots();
   if (index >= graph().first_use.size()) return Status();
   const uint32_t next = graph().first_use[index];
-  return offload_->Fetch(next, CostOf(graph().buckets[next].fetch));
+  return offload_->Fetch(next, bound_.CostOf(graph().buckets[next].fetch));
 }
 
 // Adds the last micro-batch, unless it was reduced with the others.
@@ -129,7 +87,7 @@ Status Engine::ComputeNorm(float lr) {
   has_norm_ = true;
   for (uint32_t b : std::views::reverse(graph().first_use)) {
     ENGINE_RETURN_IF_ERROR(FinishGradients(b));
-    ENGINE_RETURN_IF_ERROR(Run(graph().buckets[b].squares, [&] {
+    ENGINE_RETURN_IF_ERROR(bound_.Run(graph().buckets[b].squares, [&] {
       ENGINE_RETURN_IF_ERROR(Squares(b));
       if (!spec_.gathers_block_sums() || b != graph().first_use.back()) {
         return Status();
@@ -141,9 +99,9 @@ Status Engine::ComputeNorm(float lr) {
   }
   if (spec_.reduces_norm()) {
     ENGINE_RETURN_IF_ERROR(
-        Run(graph().local_total, [&] { return LocalTotal(lr); }));
+        bound_.Run(graph().local_total, [&] { return LocalTotal(lr); }));
   }
-  ENGINE_RETURN_IF_ERROR(Run(graph().norm, [&] { return EndNorm(); }));
+  ENGINE_RETURN_IF_ERROR(bound_.Run(graph().norm, [&] { return EndNorm(); }));
   return CheckReports();
 }
 
@@ -197,7 +155,8 @@ Status Engine::EndNorm() {
 
 std::vector<commsched_run_t> Engine::BlocksOf(uint32_t parameter) const {
   const Slot& slot = layout().slots[parameter];
-  const uint64_t blocks_per_shard = ShardCount(slot.bucket) / kBlockElements;
+  const uint64_t blocks_per_shard =
+      step_plan_->ShardCount(slot.bucket) / kBlockElements;
   uint64_t block = slot.offset / kBlockElements;
   const uint64_t end =
       block + (model_.parameters()[parameter].count + kBlockElements - 1) /
@@ -259,7 +218,7 @@ Status Engine::AdamW(uint32_t bucket, float lr) const {
   args.beta2 = desc_.beta2;
   args.epsilon = desc_.epsilon;
   float* m = memory.my_state;
-  float* v = m + ShardCount(bucket);
+  float* v = m + step_plan_->ShardCount(bucket);
   for (const Segment& segment : memory.segments) {
     SetArgs(bucket, segment, args);
     args.m = m + segment.in_shard;

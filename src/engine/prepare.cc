@@ -1,4 +1,5 @@
-// What each rank does alone before the first step: layout, plan, memory.
+// Before the first step: what each rank does alone, which is layout, plan and
+// memory, and meeting the others.
 
 #include <algorithm>
 #include <utility>
@@ -46,10 +47,6 @@ StepPlan::Options Engine::PlanOptions() const {
 
 Status Engine::Allocate() {
   ENGINE_RETURN_IF_ERROR(state_.Allocate(*step_plan_, model_.parameters()));
-  if (desc_.measure_steps > 0) {
-    op_cost_ns_.assign(step_plan_->num_ops(),
-                       std::numeric_limits<int64_t>::max());
-  }
   if (spec_.scales_loss) last_state_.scale = desc_.loss_scale;
   ENGINE_RETURN_IF_ERROR(state_.SetControl(last_state_));
   if (spec_.needs_norm()) ENGINE_RETURN_IF_ERROR(PrepareNorm());
@@ -84,6 +81,32 @@ Status Engine::PrepareNorm() {
     rates.push_back({{rank * graph().local_count + graph().local_blocks, 1}});
   }
   return rates_in_sums_.Init(allocator_, kernels_, rates);
+}
+
+Status Engine::Build() {
+  if (built()) return CheckRegistering();
+  ENGINE_RETURN_IF_ERROR(agreement_.KeepContext());
+  if (phase_ != Phase::kPrepared) {
+    Status prepared = Caught([this] { return Prepare(); });
+    if (!prepared.ok()) {
+      agreement_.DeclineToBuild(prepared);
+      return prepared;
+    }
+  }
+  ENGINE_RETURN_IF_ERROR(agreement_.OnRegistration(spec_, model_, recording_));
+  state_.Bind(*step_plan_);
+  ENGINE_RETURN_IF_ERROR(recording_ ? StartRecording() : Connect());
+  phase_ = Phase::kBetweenSteps;
+  return Status();
+}
+
+Status Engine::Connect() {
+  ENGINE_RETURN_IF_ERROR(
+      bound_.Connect(step_plan_.get(), offload_.get(), steps_done_));
+  const std::vector<std::string> names = model_.ModuleNames();
+  step_cursor_.Take(&graph().passes, names);
+  forward_cursor_.Take(&bound_.forward().passes, names);
+  return Status();
 }
 
 }  // namespace commsched::engine

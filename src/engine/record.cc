@@ -31,21 +31,10 @@ Status Engine::RecordOrder() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("record_order");
   ENGINE_RETURN_IF_ERROR(Drain());
   if (recording_) return Status();
-  DropSessions();
+  if (offload_ != nullptr) offload_->Settle();
+  bound_.Drop();
   recording_ = true;
   return StartRecording();
-}
-
-// Drained: no rank waits for another.
-void Engine::DropSessions() {
-  if (offload_ != nullptr) offload_->Settle();
-  SessionHandle step;
-  SessionHandle forward;
-  {
-    const std::lock_guard<std::mutex> lock(abort_mutex_);
-    step = std::move(session_);
-    forward = std::move(forward_session_);
-  }
 }
 
 // Stages 0 to 2 have all parameters.
@@ -70,14 +59,13 @@ Status Engine::StartRecording() {
   if (!gathers) return Status();
   std::unique_ptr<OrderRecording> made;
   ENGINE_RETURN_IF_ERROR(OrderRecording::Create(spec, layout(), &made));
-  const std::lock_guard<std::mutex> lock(abort_mutex_);
-  order_recording_ = std::move(made);
-  if (aborted_) order_recording_->Abort(abort_reason_.c_str());
+  bound_.Record(std::move(made));
   return Status();
 }
 
 Status Engine::BeginRecordedPass() {
-  return order_recording_ == nullptr ? Status() : order_recording_->Begin();
+  OrderRecording* const gathers = bound_.recording();
+  return gathers == nullptr ? Status() : gathers->Begin();
 }
 
 std::string Engine::ExpectedRecordedCall() const {
@@ -96,9 +84,9 @@ Status Engine::RecordForward(uint32_t module) {
     return OutOfOrder(ModuleCall(/*backward=*/false, "begin", module, 0));
   }
   ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (order_recording_ != nullptr) {
+  if (bound_.recording() != nullptr) {
     const std::vector<std::byte*>* addresses = nullptr;
-    ENGINE_RETURN_IF_ERROR(order_recording_->Gather(module, &addresses));
+    ENGINE_RETURN_IF_ERROR(bound_.recording()->Gather(module, &addresses));
     const std::vector<uint32_t>& buckets = layout().module_buckets[module];
     for (size_t i = 0; i < buckets.size(); ++i) {
       if ((*addresses)[i] == nullptr) continue;
@@ -116,7 +104,7 @@ Status Engine::RecordForwardEnd(bool backward, uint32_t module,
       module != recorded_.back()) {
     return OutOfOrder(ModuleCall(backward, "end", module, micro_batch));
   }
-  HideModule(module);
+  state_.HideBuckets(*step_plan_, module);
   phase_ = Phase::kBetweenModules;
   return Status();
 }
@@ -186,20 +174,14 @@ Status Engine::EndRecording() {
 }
 
 Status Engine::Freeze(Sequence sequence) {
-  if (order_recording_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(order_recording_->End());
-    std::unique_ptr<OrderRecording> ended;
-    const std::lock_guard<std::mutex> lock(abort_mutex_);
-    ended = std::move(order_recording_);
+  if (bound_.recording() != nullptr) {
+    ENGINE_RETURN_IF_ERROR(bound_.recording()->End());
+    bound_.TakeRecording();
   }
   if (sequence != step_plan_->sequence()) {
     ENGINE_RETURN_IF_ERROR(StepPlan::Build(spec_, model_, PlanOptions(),
                                            layout(), std::move(sequence),
                                            &step_plan_));
-  }
-  if (desc_.measure_steps > 0) {
-    op_cost_ns_.assign(step_plan_->num_ops(),
-                       std::numeric_limits<int64_t>::max());
   }
   ENGINE_RETURN_IF_ERROR(Connect());
   recording_ = false;
@@ -207,7 +189,7 @@ Status Engine::Freeze(Sequence sequence) {
 }
 
 Status Engine::CatchUp(const std::vector<uint8_t>& left_out, bool recomputed) {
-  ENGINE_RETURN_IF_ERROR(BeginSessionStep());
+  ENGINE_RETURN_IF_ERROR(bound_.BeginStep(steps_begun_));
   ENGINE_RETURN_IF_ERROR(FetchFirst());
   step_cursor_.Restart();
   for (size_t i = 0; i < left_out.size(); ++i) {

@@ -23,14 +23,15 @@ Status Engine::PassModule(bool is_left_out) {
   }
   HideBuckets();
   if (open_op_ != kNoId) {
-    ENGINE_RETURN_IF_ERROR(After(open_op_));
+    ENGINE_RETURN_IF_ERROR(bound_.After(open_op_));
     open_op_ = kNoId;
   }
   for (commsched_op_id_t inner : ops.inner) {
-    ENGINE_RETURN_IF_ERROR(Before(inner));
-    ENGINE_RETURN_IF_ERROR(After(inner));
+    ENGINE_RETURN_IF_ERROR(bound_.Before(inner));
+    ENGINE_RETURN_IF_ERROR(bound_.After(inner));
   }
-  ENGINE_RETURN_IF_ERROR(ConvertGradients(ops, addresses_[cursor().index()]));
+  ENGINE_RETURN_IF_ERROR(
+      ConvertGradients(ops, bound_.conversions(cursor().index())));
   phase_ = Phase::kBetweenModules;
   cursor().Advance();
   return Status();

@@ -80,7 +80,7 @@ Status Engine::Restore(const Checkpoint& checkpoint) {
   for (const SavedState::Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(checkpoint.Verify(target.range));
   }
-  unchecked_ = true;
+  agreement_.NoteChangedValues();
   for (const SavedState::Target& target : targets) {
     ENGINE_RETURN_IF_ERROR(saved.Read(checkpoint, target));
   }

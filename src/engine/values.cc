@@ -11,8 +11,7 @@ Status Engine::Drain() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("drain");
   ENGINE_RETURN_IF_ERROR(SessionFailure());  // Of evaluations, too.
   if (!recording_) {
-    ENGINE_RETURN_IF_ERROR(
-        FromSession(commsched_session_drain(session_.get()), "draining"));
+    ENGINE_RETURN_IF_ERROR(bound_.Drain());
     ENGINE_RETURN_IF_ERROR(ReportRates());
     ENGINE_RETURN_IF_ERROR(kernels_.Synchronize());
     ENGINE_RETURN_IF_ERROR(CheckReports());
@@ -25,11 +24,7 @@ Status Engine::EvaluationBegin() {
   if (phase_ != Phase::kBetweenSteps) return OutOfOrder("evaluation_begin");
   ENGINE_RETURN_IF_ERROR(Drain());
   if (recording_) ENGINE_RETURN_IF_ERROR(BeginRecordedPass());
-  if (forward_session_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(
-        Status::FromCall(commsched_session_step_begin(forward_session_.get()),
-                         "beginning an evaluation"));
-  }
+  ENGINE_RETURN_IF_ERROR(bound_.BeginEvaluation());
   evaluating_ = true;
   phase_ = Phase::kBetweenModules;
   forward_cursor_.Restart();
@@ -38,8 +33,8 @@ Status Engine::EvaluationBegin() {
 
 Status Engine::EvaluationModuleBegin(const PassOps& ops) {
   ENGINE_RETURN_IF_ERROR(SessionFailure());
-  if (forward_session_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(Before(ops.op));
+  if (bound_.evaluation_meets()) {
+    ENGINE_RETURN_IF_ERROR(bound_.Before(ops.op));
     ShowBuckets();
     open_op_ = ops.op;
   }
@@ -47,8 +42,6 @@ Status Engine::EvaluationModuleBegin(const PassOps& ops) {
   return Status();
 }
 
-// Every gather of the evaluation had a reader that waited for it: the arena is
-// free for the next step. Activations may still be on their way to other ranks.
 Status Engine::EvaluationEnd() {
   if (phase_ != Phase::kBetweenModules || !evaluating_ ||
       (!recording_ && !cursor().CanEnd())) {
@@ -61,28 +54,10 @@ Status Engine::EvaluationEnd() {
     return Status();
   }
   ENGINE_RETURN_IF_ERROR(PassTo(cursor().passes().size()));
-  if (forward_session_ != nullptr) {
-    ENGINE_RETURN_IF_ERROR(
-        Status::FromCall(commsched_session_step_end(forward_session_.get()),
-                         "ending an evaluation"));
-    if (!model_.exchanges().empty()) {
-      ENGINE_RETURN_IF_ERROR(
-          Status::FromCall(commsched_session_drain(forward_session_.get()),
-                           "draining an evaluation"));
-    }
-  }
+  ENGINE_RETURN_IF_ERROR(bound_.EndEvaluation());
   evaluating_ = false;
   phase_ = Phase::kBetweenSteps;
   return Status();
-}
-
-void Engine::Abort(const char* reason) {
-  const std::lock_guard<std::mutex> lock(abort_mutex_);
-  if (!std::exchange(aborted_, true)) abort_reason_ = reason;
-  commsched_session_abort(session_.get(), reason);
-  commsched_session_abort(forward_session_.get(), reason);
-  if (order_recording_ != nullptr) order_recording_->Abort(reason);
-  DeclineToCompareValues(reason);
 }
 
 Status Engine::CheckDrained(const char* call) const {
@@ -153,7 +128,7 @@ Status Engine::SetParameterRange(uint32_t parameter, uint64_t offset,
                            std::to_string(p.count));
   }
   const Slot& slot = layout().slots[parameter];
-  if (count > 0 && !gathered(slot.bucket)) unchecked_ = true;
+  if (count > 0 && !gathered(slot.bucket)) agreement_.NoteChangedValues();
   return state_values().Store(slot.bucket, slot.offset + offset, values, count);
 }
 
@@ -180,7 +155,7 @@ Status Engine::GetParameter(uint32_t parameter, float* out_values,
         "get_parameter of '" + model_.parameters()[parameter].name + "'";
     const uint32_t bucket = layout().slots[parameter].bucket;
     ENGINE_RETURN_IF_ERROR(
-        RefusePoisoned(call, bucket, BufferKind::kParameters));
+        PoisonFor(call).Refuse(bucket, BufferKind::kParameters));
     ENGINE_RETURN_IF_ERROR(CheckWhole("get_parameter", parameter));
   } else {
     ENGINE_RETURN_IF_ERROR(CheckDrained("get_parameter"));
@@ -241,30 +216,7 @@ Status Engine::GradientNorm(double* out_norm) {
 
 Status Engine::OpCosts(int64_t* out_ns, uint64_t num_ops) const {
   ENGINE_RETURN_IF_ERROR(CheckDrained("op_costs"));
-  const uint64_t steps = recording_ ? 0 : steps_done_ - first_step_;
-  if (desc_.measure_steps == 0 || steps == 0) {
-    return FailedPrecondition(
-        "engine: op_costs was called after " + std::to_string(steps) +
-        " steps with measure_steps " + std::to_string(desc_.measure_steps));
-  }
-  if (num_ops != step_plan_->num_ops()) {
-    return InvalidArgument("engine: op_costs with room for " +
-                           std::to_string(num_ops) + " ops; the graph has " +
-                           std::to_string(step_plan_->num_ops()));
-  }
-  std::vector<int64_t> costs(num_ops);
-  ENGINE_RETURN_IF_ERROR(
-      Status::FromCall(commsched_session_collective_cpu_ns(
-                           session_.get(), costs.data(), num_ops),
-                       "reading the cost of collectives"));
-  for (uint64_t op = 0; op < num_ops; ++op) {
-    const bool measured =
-        op_cost_ns_[op] != std::numeric_limits<int64_t>::max();
-    costs[op] =
-        measured ? op_cost_ns_[op] : costs[op] / static_cast<int64_t>(steps);
-  }
-  std::copy(costs.begin(), costs.end(), out_ns);
-  return Status();
+  return bound_.OpCosts(steps_done_, out_ns, num_ops);
 }
 
 }  // namespace commsched::engine

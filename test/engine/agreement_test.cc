@@ -11,7 +11,7 @@
 
 #include "commsched/checkpoint.h"
 #include "commsched/engine.h"
-#include "engine/session_watch.h"
+#include "engine/run/session_watch.h"
 #include "test/engine/expect_error.h"
 #include "test/engine/messages.h"
 #include "test/engine/test_pools.h"

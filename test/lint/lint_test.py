@@ -270,8 +270,8 @@ class TextRulesTest(PlantedTree):
                      "joined.push_back(stay);"):
             self.assertFalse(waits("step.cc", text), text)
         drain = "commsched_session_drain(session_.get());"
-        self.assertFalse(waits("values.cc", drain))
-        self.assertTrue(waits("values.cc", f"{drain} usleep(5);"))
+        self.assertFalse(waits("bound_step.cc", drain))
+        self.assertTrue(waits("bound_step.cc", f"{drain} usleep(5);"))
         self.assertFalse(waits("session_watch.cc", "std::mutex mutex_;"))
         lock = "const std::lock_guard<std::mutex> lock(abort_mutex_);"
         self.assertFalse(waits("record.cc", lock))

@@ -22,7 +22,7 @@ MAX_LINES = 400
 # What is too large as yet.
 FOLDERS = {"src/engine"}
 CLASSES = {"Engine", "StepBuilder"}
-FILES = {"src/engine/engine.h"}
+FILES = set()
 
 # Folders of src/engine in which nothing names the engine.
 BELOW_RUN = {"update", "state", "tables", "step_plan", "model"}

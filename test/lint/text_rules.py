@@ -52,8 +52,8 @@ RULES = [
 
 # What the engine's steps are made of waits for nothing but the session, in a
 # call that says so. Offloaded state is copied, and that timed, on a stream of its
-# own; values.cc has the drain that is called between steps, and abort_mutex_ is for
-# sessions that are replaced between steps.
+# own; bound_step.cc has the drain that is called between steps, and abort_mutex_ is
+# for sessions that are replaced between steps.
 _WAITS = re.compile(
     r"\b(sleep\w*|usleep|nanosleep|sched_yield|this_thread|j?thread"
     r"|condition_variable\w*|\w*mutex\w*|\w+_lock|lock_guard|future|promise"
@@ -65,7 +65,7 @@ _WAITS = re.compile(
     r"|session_drain|session_run|session_buffer_release)\b")
 _OFF_THE_STEP = {"offload.cc", "session_watch.cc", "session_watch.h",
                  "cuda_tables.cc"}
-_DRAINS = {"values.cc"}
+_DRAINS = {"bound_step.cc"}
 _STEPS = {"step.cc", "skip.cc", "optimizer.cc", "kernels.cc"}
 _ABORT_LOCK = re.compile(r"#include <mutex>|std::(lock_guard<std::mutex> lock\("
                          r"abort_mutex_\)|mutex abort_mutex_);")

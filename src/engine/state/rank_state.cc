@@ -138,6 +138,13 @@ void RankState::BindBucket(const StepSpec& spec, const Bucket& bucket,
   if (shard != nullptr) out->my_gradients = shard;
 }
 
+void RankState::HideBuckets(const StepPlan& plan, uint32_t module) {
+  for (uint32_t b : plan.layout().module_buckets[module]) {
+    if (plan.gathers(b)) buckets_[b].all_parameters = nullptr;
+    if (plan.short_lived_gradients(b)) buckets_[b].all_gradients = nullptr;
+  }
+}
+
 std::vector<commsched_binding_t> RankState::Bindings(
     const StepPlan& plan) const {
   std::vector<commsched_binding_t> bindings;

@@ -89,6 +89,8 @@ class RankState {
 
   // The addresses that a step uses, but for those in the arena.
   void Bind(const StepPlan& plan);
+  // What is in memory for one pass of `module` only is no longer there.
+  void HideBuckets(const StepPlan& plan, uint32_t module);
   // What a session of the plan is bound to.
   std::vector<commsched_binding_t> Bindings(const StepPlan& plan) const;
 

@@ -60,6 +60,19 @@ class StepPlan {
   std::vector<BucketBuffer> BuffersOf(uint32_t bucket) const {
     return BuffersOfBucket(spec_, layout_.buckets[bucket]);
   }
+  bool gathers(uint32_t bucket) const {
+    return spec_.gathers(layout_.buckets[bucket]);
+  }
+  bool short_lived_gradients(uint32_t bucket) const {
+    return spec_.short_lived_gradients(layout_.buckets[bucket]);
+  }
+  uint64_t ShardCount(uint32_t bucket) const {
+    return layout_.buckets[bucket].count / spec_.num_shards();
+  }
+  // Where the values of moment `moment` begin in the state of `bucket`.
+  uint64_t MomentBegin(uint32_t bucket, uint64_t moment) const {
+    return spec_.moment_begin(layout_.buckets[bucket], moment);
+  }
 
  private:
   StepPlan(const StepSpec& spec, Layout layout, Sequence sequence)

@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_
-#define COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_
+#ifndef COMMSCHED_SRC_ENGINE_RUN_ORDER_RECORDING_H_
+#define COMMSCHED_SRC_ENGINE_RUN_ORDER_RECORDING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -77,4 +77,4 @@ class OrderRecording {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_ORDER_RECORDING_H_
+#endif  // COMMSCHED_SRC_ENGINE_RUN_ORDER_RECORDING_H_

@@ -1,4 +1,4 @@
-#include "order_recording.h"
+#include "engine/run/order_recording.h"
 
 #include <algorithm>
 #include <string>

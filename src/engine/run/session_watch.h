@@ -1,5 +1,5 @@
-#ifndef COMMSCHED_SRC_ENGINE_SESSION_WATCH_H_
-#define COMMSCHED_SRC_ENGINE_SESSION_WATCH_H_
+#ifndef COMMSCHED_SRC_ENGINE_RUN_SESSION_WATCH_H_
+#define COMMSCHED_SRC_ENGINE_RUN_SESSION_WATCH_H_
 
 #include <condition_variable>
 #include <functional>
@@ -44,4 +44,4 @@ class SessionWatch {
 
 }  // namespace commsched::engine
 
-#endif  // COMMSCHED_SRC_ENGINE_SESSION_WATCH_H_
+#endif  // COMMSCHED_SRC_ENGINE_RUN_SESSION_WATCH_H_

@@ -1,4 +1,4 @@
-#include "session_watch.h"
+#include "engine/run/session_watch.h"
 
 #include <chrono>
 #include <utility>

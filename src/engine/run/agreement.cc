@@ -1,14 +1,12 @@
-// What the ranks of an engine must have in common, beside the plan: how it was
-// registered, compared when it is built; and the values that several of them
-// store, compared in the first step after these may have changed.
+#include "engine/run/agreement.h"
 
 #include <xxhash.h>
 
 #include <charconv>
 #include <utility>
+#include <vector>
 
-#include "engine.h"
-#include "session_watch.h"
+#include "engine/run/session_watch.h"
 
 namespace commsched::engine {
 namespace {
@@ -159,9 +157,73 @@ std::string ChecksumOf(const void* data, uint64_t bytes) {
   return HexOf(XXH3_64bits(data, bytes));
 }
 
+// Of stage 0, in which every rank has all of it: masters that are kept beside a
+// copy, and moments.
+Status ChecksumOfState(const StepPlan& plan, const RankState& state,
+                       uint32_t bucket, const Segment& segment,
+                       uint64_t* out_checksum) {
+  const StepSpec& spec = plan.spec();
+  const BucketMemory& memory = state.bucket(bucket);
+  uint64_t checksum = 0;
+  std::vector<std::byte> scratch;
+  const auto add = [&](const float* values) {
+    const uint64_t bytes = segment.count * sizeof(float);
+    const void* on_host = nullptr;
+    ENGINE_RETURN_IF_ERROR(
+        state.OnHost(values + segment.in_shard, bytes, &scratch, &on_host));
+    checksum = XXH3_64bits_withSeed(on_host, bytes, checksum);
+    return Status();
+  };
+  if (spec.has_masters()) ENGINE_RETURN_IF_ERROR(add(memory.my_masters));
+  for (uint64_t moment = 0; moment < spec.moments; ++moment) {
+    ENGINE_RETURN_IF_ERROR(
+        add(memory.my_state + plan.MomentBegin(bucket, moment)));
+  }
+  *out_checksum = checksum;
+  return Status();
+}
+
+// "the checksum of parameter 3 'wte'"
+std::string ChecksumSubject(const char* of, const Model& model,
+                            uint32_t parameter) {
+  return std::string("the checksum of ") + of + " " +
+         std::to_string(parameter) + " '" + model.parameters()[parameter].name +
+         "'";
+}
+
+Status AddBucket(const Agreement::Values& values, uint32_t bucket,
+                 Facts* facts) {
+  const StepSpec& spec = values.plan->spec();
+  const Layout& layout = values.plan->layout();
+  const Model& model = *values.model;
+  const BucketMemory& memory = values.state->bucket(bucket);
+  const uint64_t element = SizeOf(spec.precision.parameters);
+  std::vector<std::byte> scratch;
+  for (uint32_t p : layout.buckets[bucket].parameters) {
+    const uint64_t bytes = model.parameters()[p].count * element;
+    const void* on_host = nullptr;
+    ENGINE_RETURN_IF_ERROR(values.state->OnHost(
+        memory.all_parameters + layout.slots[p].offset * element, bytes,
+        &scratch, &on_host));
+    facts->Add(ChecksumSubject("parameter", model, p),
+               ChecksumOf(on_host, bytes));
+  }
+  // What lies in a pool may fail to be read, on one rank alone.
+  if (spec.zero_stage > 0 || spec.offloads) return Status();
+  for (const Segment& segment : memory.segments) {
+    uint64_t checksum = 0;
+    ENGINE_RETURN_IF_ERROR(ChecksumOfState(*values.plan, *values.state, bucket,
+                                           segment, &checksum));
+    facts->Add(ChecksumSubject("the optimizer's state of parameter", model,
+                               segment.parameter),
+               HexOf(checksum));
+  }
+  return Status();
+}
+
 }  // namespace
 
-Status Engine::KeepContext() {
+Status Agreement::KeepContext() {
   commsched_context_t* context = nullptr;
   ENGINE_RETURN_IF_ERROR(
       Status::FromCall(commsched_context_duplicate(desc_.context, &context),
@@ -174,15 +236,14 @@ Status Engine::KeepContext() {
   return Status();
 }
 
-// All ranks of the world come, as they do to the session, so that a difference
-// within one group keeps no other group waiting.
-Status Engine::AgreeOnRegistration() {
+Status Agreement::OnRegistration(const StepSpec& spec, const Model& model,
+                                 bool records_order) {
   Facts facts;
   Status ready = Caught([&] {
     AddSettings(desc_, &facts);
-    facts.Add("plan.deterministic", OnOrOff(spec_.deterministic));
-    facts.Add("record_order", OnOrOff(recording_));
-    AddRegistration(model_.parameters(), model_.modules(), &facts);
+    facts.Add("plan.deterministic", OnOrOff(spec.deterministic));
+    facts.Add("record_order", OnOrOff(records_order));
+    AddRegistration(model.parameters(), model.modules(), &facts);
     facts.Close();
     return Status();
   });
@@ -200,16 +261,14 @@ Status Engine::AgreeOnRegistration() {
   return Status();
 }
 
-void Engine::DeclineToBuild(const Status& why) {
+void Agreement::DeclineToBuild(const Status& why) {
   commsched_agree_desc_t desc = commsched_agree_desc_init();
   desc.name = kBuild;
   commsched_context_decline(context_.get(), &desc, why.code(),
                             why.message().c_str());
 }
 
-// The session of the evaluation keeps the others waiting for a rank that never
-// comes to it, so that ranks first say whether they will.
-Status Engine::AgreeThatEvaluationIsReady(const Status& ready) {
+Status Agreement::OnEvaluation(const Status& ready) {
   commsched_agree_desc_t desc = commsched_agree_desc_init();
   desc.name = kEvaluation;
   desc.timeout_ns = desc_.launch_timeout_ns;
@@ -219,7 +278,7 @@ Status Engine::AgreeThatEvaluationIsReady(const Status& ready) {
   return ready;
 }
 
-commsched_agree_desc_t Engine::ComparisonOfValues() const {
+commsched_agree_desc_t Agreement::ComparisonOfValues() const {
   commsched_agree_desc_t desc = commsched_agree_desc_init();
   desc.name = values_name_.c_str();
   desc.meet = group_.get();
@@ -227,88 +286,39 @@ commsched_agree_desc_t Engine::ComparisonOfValues() const {
   return desc;
 }
 
-// Drained: values are set between a drain and a step.
-Status Engine::CompareValues() {
-  if (spec_.world == 1) {
+Status Agreement::OnValues(const Values& values,
+                           const std::function<Status()>& failure) {
+  const StepSpec& spec = values.plan->spec();
+  if (spec.world == 1) {
     unchecked_ = false;
     return Status();
   }
   Facts facts;
-  facts.Add("the number of steps done", steps());
-  if (spec_.scales_loss) {
-    const LossScale& scale = last_state_;
-    facts.Add("the loss scale", static_cast<float>(scale.scale));
+  facts.Add("the number of steps done", values.steps);
+  if (spec.scales_loss) {
+    facts.Add("the loss scale", static_cast<float>(values.loss_scale->scale));
     facts.Add("the steps since the loss scale changed",
-              static_cast<uint64_t>(scale.good_steps));
+              static_cast<uint64_t>(values.loss_scale->good_steps));
   }
-  const uint64_t element = SizeOf(spec_.precision.parameters);
-  std::vector<std::byte> scratch;
-  for (uint32_t b = 0; b < state_.buckets().size(); ++b) {
-    if (gathered(b)) continue;
-    for (uint32_t p : layout().buckets[b].parameters) {
-      const uint64_t bytes = model_.parameters()[p].count * element;
-      const void* values = nullptr;
-      ENGINE_RETURN_IF_ERROR(state_.OnHost(
-          state_.bucket(b).all_parameters + layout().slots[p].offset * element,
-          bytes, &scratch, &values));
-      facts.Add("the checksum of parameter " + std::to_string(p) + " '" +
-                    model_.parameters()[p].name + "'",
-                ChecksumOf(values, bytes));
-    }
-    // What lies in a pool may fail to be read, on one rank alone.
-    if (spec_.zero_stage > 0 || offload_ != nullptr) continue;
-    for (const Segment& segment : state_.bucket(b).segments) {
-      uint64_t checksum = 0;
-      ENGINE_RETURN_IF_ERROR(ChecksumOfState(b, segment, &checksum));
-      facts.Add("the checksum of the optimizer's state of parameter " +
-                    std::to_string(segment.parameter) + " '" +
-                    model_.parameters()[segment.parameter].name + "'",
-                HexOf(checksum));
-    }
+  for (uint32_t b = 0; b < values.state->buckets().size(); ++b) {
+    if (values.plan->gathers(b)) continue;
+    ENGINE_RETURN_IF_ERROR(AddBucket(values, b, &facts));
   }
   facts.Close();
   const commsched_agree_desc_t desc = ComparisonOfValues();
-  Status agreed;
-  {
-    SessionWatch watch([this] { return FailureOfSessions(); });
-    const Status watched = watch.Start(context_.get(), desc);
-    if (!watched.ok()) {
-      commsched_context_decline(context_.get(), &desc, watched.code(),
-                                watched.message().c_str());
-      return watched;
-    }
-    agreed = facts.Agree(context_.get(), desc, nullptr);
+  SessionWatch watch(failure);
+  const Status watched = watch.Start(context_.get(), desc);
+  if (!watched.ok()) {
+    commsched_context_decline(context_.get(), &desc, watched.code(),
+                              watched.message().c_str());
+    return watched;
   }
-  if (!agreed.ok()) ENGINE_RETURN_IF_ERROR(SessionFailure());
-  ENGINE_RETURN_IF_ERROR(agreed);
+  ENGINE_RETURN_IF_ERROR(facts.Agree(context_.get(), desc, nullptr));
   unchecked_ = false;
   return Status();
 }
 
-// Of stage 0, in which every rank has all of it: masters that are kept beside a
-// copy, and moments.
-Status Engine::ChecksumOfState(uint32_t bucket, const Segment& segment,
-                               uint64_t* out_checksum) const {
-  const BucketMemory& memory = state_.bucket(bucket);
-  uint64_t checksum = 0;
-  std::vector<std::byte> scratch;
-  const auto add = [&](const float* values) {
-    const uint64_t bytes = segment.count * sizeof(float);
-    const void* on_host = nullptr;
-    ENGINE_RETURN_IF_ERROR(
-        state_.OnHost(values + segment.in_shard, bytes, &scratch, &on_host));
-    checksum = XXH3_64bits_withSeed(on_host, bytes, checksum);
-    return Status();
-  };
-  if (spec_.has_masters()) ENGINE_RETURN_IF_ERROR(add(memory.my_masters));
-  for (uint64_t moment = 0; moment < spec_.moments; ++moment) {
-    ENGINE_RETURN_IF_ERROR(add(memory.my_state + MomentBegin(bucket, moment)));
-  }
-  *out_checksum = checksum;
-  return Status();
-}
-
-void Engine::DeclineToCompareValues(const char* reason) {
+void Agreement::DeclineValues(const char* reason) {
   if (!unchecked_ || values_name_.empty()) return;
   const commsched_agree_desc_t desc = ComparisonOfValues();
   commsched_context_decline(context_.get(), &desc, COMMSCHED_ABORTED, reason);

@@ -1,0 +1,80 @@
+// What an engine tells of itself.
+
+#include <string>
+
+#include "engine.h"
+
+namespace commsched::engine {
+
+Status Engine::GetInfo(commsched_engine_info_t* out_info) const {
+  if (phase_ == Phase::kRegistering) {
+    return FailedPrecondition("engine: get_info was called before prepare");
+  }
+  commsched_engine_info_t info = commsched_engine_info_init();
+  info.num_parameters = layout().num_elements;
+  info.num_buckets = layout().buckets.size();
+  info.arena_bytes = step_plan_->arena_bytes();
+  if (spec_.zero_stage != 3) info.gradient_bytes = step_plan_->arena_bytes();
+  info.num_ops = step_plan_->num_ops();
+  for (const BucketMemory& memory : state_.buckets()) {
+    info.parameter_bytes += memory.of(BufferKind::kParameters).bytes();
+    for (const BufferKind kind :
+         {BufferKind::kGradients, BufferKind::kShard, BufferKind::kSummand}) {
+      info.gradient_bytes += memory.of(kind).bytes();
+    }
+    for (const BufferKind kind : {BufferKind::kState, BufferKind::kMasters}) {
+      info.optimizer_bytes += memory.of(kind).bytes();
+    }
+  }
+  if (offload_ != nullptr) {
+    info.offloaded_bytes = offload_->bytes();
+    info.staging_bytes = offload_->staging_bytes();
+    info.optimizer_bytes += info.staging_bytes;
+    info.copied_bytes = offload_->copied_bytes();
+    info.copy_ns = offload_->copy_ns();
+    info.copy_exposed_ns = offload_->exposed_ns();
+  }
+  info.state_bytes =
+      info.parameter_bytes + info.gradient_bytes + info.optimizer_bytes;
+  if (spec_.zero_stage == 3) info.state_bytes += info.arena_bytes;
+  info.norm_bytes = state_.norm().bytes();
+  info.state_bytes += info.norm_bytes;
+  const LossScale& control = last_state_;
+  info.skipped_steps = static_cast<uint64_t>(control.skipped_steps);
+  info.skipped_in_row = static_cast<uint64_t>(control.skipped_in_row);
+  info.accumulated_bytes = AccumulatedBytes(spec_, layout());
+  for (uint32_t bucket = 0; bucket < info.num_buckets; ++bucket) {
+    info.due_bytes += DueBytes(spec_, step_plan_->BuffersOf(bucket));
+  }
+  *out_info = info;
+  return Status();
+}
+
+Status Engine::GetBucketInfo(uint64_t bucket,
+                             commsched_engine_bucket_info_t* out_info) const {
+  if (phase_ == Phase::kRegistering) {
+    return FailedPrecondition(
+        "engine: get_bucket_info was called before prepare");
+  }
+  if (bucket >= layout().buckets.size()) {
+    return Status(COMMSCHED_NOT_FOUND,
+                  "engine: bucket " + std::to_string(bucket) + "; there are " +
+                      std::to_string(layout().buckets.size()));
+  }
+  const Bucket& from = layout().buckets[bucket];
+  commsched_engine_bucket_info_t info = commsched_engine_bucket_info_init();
+  info.count = from.count;
+  info.num_parameters = from.parameters.size();
+  info.num_reductions = from.reduced_at_once ? spec_.micro_batches : 1;
+  if (gathered(static_cast<uint32_t>(bucket))) {
+    for (const Gathered& each : graph().gathered) {
+      if (each.stay.bucket == bucket) ++info.num_gathers;
+    }
+  } else if (spec_.zero_stage > 0) {
+    info.num_gathers = 1;
+  }
+  *out_info = info;
+  return Status();
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,385 @@
+#include "engine/run/bound_step.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace commsched::engine {
+namespace {
+
+int64_t ThreadCpuNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+// ---- Sessions ---------------------------------------------------------------
+
+Status BoundStep::Connect(const StepPlan* plan, Offload* offload,
+                          uint64_t steps_done) {
+  plan_ = plan;
+  offload_ = offload;
+  if (desc_.measure_steps > 0) {
+    op_cost_ns_.assign(plan_->num_ops(), std::numeric_limits<int64_t>::max());
+  }
+  ENGINE_RETURN_IF_ERROR(CreateSession(plan_->plan(), Bindings(), &session_));
+  first_step_ = steps_done;
+  Status ready = Caught([this] {
+    if (offload_ != nullptr) BindOffload();
+    ENGINE_RETURN_IF_ERROR(BindPasses());
+    return PrepareEvaluation();
+  });
+  if (!evaluation_meets()) return ready;
+  ENGINE_RETURN_IF_ERROR(spec_.agreement->OnEvaluation(ready));
+  return CreateSession(forward_plan_.get(), forward_.bindings,
+                       &forward_session_);
+}
+
+void BoundStep::Drop() {
+  SessionHandle step;
+  SessionHandle forward;
+  running_ = nullptr;
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  step = std::move(session_);
+  forward = std::move(forward_session_);
+}
+
+std::vector<commsched_binding_t> BoundStep::Bindings() const {
+  std::vector<commsched_binding_t> bindings = spec_.state->Bindings(*plan_);
+  for (uint32_t slot = 0; slot < graph().staging.size(); ++slot) {
+    commsched_binding_t binding = {};
+    binding.buffer = graph().staging[slot];
+    binding.address = offload_->slot(slot).data();
+    binding.bytes = offload_->slot(slot).bytes();
+    bindings.push_back(binding);
+  }
+  for (size_t i = 0; i < spec_.model->exchanges().activations.size(); ++i) {
+    bindings.push_back(
+        BindingOf(spec_.model->exchanges().activations[i],
+                  graph().first_activation + static_cast<uint32_t>(i)));
+  }
+  return bindings;
+}
+
+Status BoundStep::CreateSession(
+    commsched_plan_t* plan, const std::vector<commsched_binding_t>& bindings,
+    SessionHandle* out_session) {
+  const bool steps = plan == plan_->plan();
+  commsched_session_desc_t desc = commsched_session_desc_init();
+  desc.context = desc_.context;
+  desc.plan = plan;
+  std::vector<commsched_group_t*> groups = {desc_.group};
+  for (const AddedGroup& each : spec_.model->exchanges().groups)
+    groups.push_back(each.group);
+  desc.groups = groups.data();
+  desc.num_groups = static_cast<uint32_t>(groups.size());
+  desc.bindings = DataOf(bindings);
+  desc.num_bindings = static_cast<uint32_t>(bindings.size());
+  const commsched_stream_t lanes[] = {
+      spec_.kernels->stream(),
+      offload_ == nullptr ? commsched_stream_caller() : offload_->stream()};
+  desc.lanes = lanes;
+  desc.num_lanes = offload_ != nullptr && steps ? 2 : 1;
+  // An evaluation has no file of its own, and would replace that of the steps.
+  if (steps) {
+    desc.observers = spec_.observers;
+    desc.flight_path = spec_.flight_path;
+    desc.trace = desc_.trace;
+  }
+  const commsched_allocator_t allocator = spec_.memory->ForSessions();
+  desc.allocator = &allocator;
+  desc.launch_timeout_ns = desc_.launch_timeout_ns;
+  commsched_session_t* session = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_create(&desc, &session), "creating the session"));
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  out_session->reset(session);
+  if (aborted_) commsched_session_abort(session, abort_reason_.c_str());
+  return Status();
+}
+
+// The order in which buckets are stepped says which slots they have.
+void BoundStep::BindOffload() {
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    float* const slot = offload_->slot(graph().buckets[b].slot).data();
+    if (plan_->spec().has_masters()) spec_.state->bucket(b).my_masters = slot;
+    spec_.state->bucket(b).my_state = slot + plan_->MomentBegin(b, 0);
+  }
+  offload_->Bind(graph(), session_.get());
+}
+
+Status BoundStep::ArenaAddress(commsched_op_id_t op,
+                               commsched_buffer_id_t buffer,
+                               std::byte** out_address) const {
+  void* address = nullptr;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_address(session_.get(), op, buffer, &address),
+      "finding a bucket in the arena"));
+  *out_address = static_cast<std::byte*>(address);
+  return Status();
+}
+
+Status BoundStep::BindPasses() {
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    if (!plan_->spec().owned_gradients() || plan_->short_lived_gradients(b))
+      continue;
+    const BucketIds& ids = graph().buckets[b];
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(ids.first_backward,
+                                        ids.of(BufferKind::kGradients),
+                                        &spec_.state->bucket(b).all_gradients));
+  }
+  addresses_.clear();
+  for (size_t p = 0; p < graph().passes.size(); ++p) {
+    ENGINE_RETURN_IF_ERROR(BindPass(graph().passes[p], graph().pass_ops[p],
+                                    &addresses_.emplace_back()));
+  }
+  return Status();
+}
+
+Status BoundStep::BindPass(const Pass& pass, const PassOps& ops,
+                           PassAddresses* out) {
+  const std::vector<uint32_t>& buckets =
+      plan_->layout().module_buckets[pass.module];
+  out->values.resize(buckets.size());
+  out->gradients.resize(buckets.size());
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (plan_->gathers(buckets[i])) {
+      ENGINE_RETURN_IF_ERROR(
+          ArenaAddress(ops.op, ops.values[i], &out->values[i]));
+    }
+    if (pass.backward && plan_->short_lived_gradients(buckets[i])) {
+      ENGINE_RETURN_IF_ERROR(
+          ArenaAddress(ops.op, ops.gradients[i], &out->gradients[i]));
+    }
+  }
+  for (const Conversion& each : ops.conversions) {
+    auto& [from, into] = out->conversions.emplace_back();
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.from, &from));
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(each.op, each.into, &into));
+  }
+  return Status();
+}
+
+bool BoundStep::evaluation_meets() const {
+  return plan_->spec().zero_stage == 3 || !spec_.model->ops().empty() ||
+         !spec_.model->exchanges().empty();
+}
+
+// All that can fail on this rank alone before the evaluation's session.
+Status BoundStep::PrepareEvaluation() {
+  if (!evaluation_meets()) {
+    forward_.passes =
+        PassOrder(plan_->sequence(),
+                  std::vector<uint32_t>(spec_.model->modules().size()), 1);
+    forward_.passes.resize(plan_->sequence().size());
+    forward_.pass_ops.assign(plan_->sequence().size(), PassOps());
+    return Status();
+  }
+  ForwardMemory memory;
+  for (const Gathered& each : graph().gathered) {
+    ENGINE_RETURN_IF_ERROR(ArenaAddress(graph().pass_ops[each.stay.first].op,
+                                        each.buffer,
+                                        &memory.gathered.emplace_back()));
+  }
+  for (uint32_t b = 0; b < spec_.state->buckets().size(); ++b) {
+    memory.shards.push_back(
+        plan_->gathers(b)
+            ? spec_.state->bucket(b).of(BufferKind::kParameters).data()
+            : nullptr);
+  }
+  ENGINE_RETURN_IF_ERROR(BuildForwardGraph(
+      plan_->spec(), spec_.model->modules(), spec_.model->exchanges(),
+      plan_->layout(), plan_->sequence(), graph(), memory, &forward_));
+  commsched_plan_options_t options = *spec_.plan_options;
+  options.arena_bytes = 0;
+  // Packing would take memory.
+  options.coalesce_bytes = 0;
+  options.policy = nullptr;
+  commsched_plan_t* plan = nullptr;
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_plan_build(forward_.graph.get(), &options,
+                                            spec_.profile, &plan),
+                       "planning the evaluation"));
+  forward_plan_.reset(plan);
+  return Status();
+}
+
+// ---- Recording --------------------------------------------------------------
+
+void BoundStep::Record(std::unique_ptr<OrderRecording> recording) {
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  recording_ = std::move(recording);
+  if (aborted_) recording_->Abort(abort_reason_.c_str());
+}
+
+std::unique_ptr<OrderRecording> BoundStep::TakeRecording() {
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  return std::move(recording_);
+}
+
+// ---- Running ----------------------------------------------------------------
+
+Status BoundStep::BeginStep(uint64_t step) {
+  ENGINE_RETURN_IF_ERROR(FromSession(
+      commsched_session_step_begin(session_.get()), "beginning a step"));
+  running_ = session_.get();
+  measures_ = step <= desc_.measure_steps;
+  return Status();
+}
+
+Status BoundStep::EndStep() {
+  return FromSession(commsched_session_step_end(session_.get()),
+                     "ending a step");
+}
+
+Status BoundStep::Drain() {
+  return FromSession(commsched_session_drain(session_.get()), "draining");
+}
+
+Status BoundStep::BeginEvaluation() {
+  if (forward_session_ == nullptr) return Status();
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_session_step_begin(forward_session_.get()),
+                       "beginning an evaluation"));
+  running_ = forward_session_.get();
+  measures_ = false;
+  return Status();
+}
+
+// Every gather of the evaluation had a reader that waited for it: the arena is
+// free for the next step. Activations may still be on their way to other ranks.
+Status BoundStep::EndEvaluation() {
+  if (forward_session_ == nullptr) return Status();
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_session_step_end(forward_session_.get()),
+                       "ending an evaluation"));
+  if (spec_.model->exchanges().empty()) return Status();
+  return Status::FromCall(commsched_session_drain(forward_session_.get()),
+                          "draining an evaluation");
+}
+
+Status BoundStep::Before(commsched_op_id_t op) {
+  const commsched_status_t code =
+      commsched_session_before(running_, op, spec_.kernels->stream());
+  if (code != COMMSCHED_OK) return FromSession(code, "before an op");
+  if (measures_) op_begin_ns_ = ThreadCpuNs();
+  return Status();
+}
+
+Status BoundStep::After(commsched_op_id_t op) {
+  return FromSession(
+      commsched_session_after(running_, op, spec_.kernels->stream()),
+      "after an op");
+}
+
+void BoundStep::Measure(commsched_op_id_t op) {
+  if (!measures_) return;
+  int64_t& least = op_cost_ns_[op];
+  least = std::min(least, ThreadCpuNs() - op_begin_ns_);
+}
+
+Status BoundStep::OpCosts(uint64_t steps_done, int64_t* out_ns,
+                          uint64_t num_ops) const {
+  const uint64_t steps = session_ == nullptr ? 0 : steps_done - first_step_;
+  if (desc_.measure_steps == 0 || steps == 0) {
+    return FailedPrecondition(
+        "engine: op_costs was called after " + std::to_string(steps) +
+        " steps with measure_steps " + std::to_string(desc_.measure_steps));
+  }
+  if (num_ops != plan_->num_ops()) {
+    return InvalidArgument("engine: op_costs with room for " +
+                           std::to_string(num_ops) + " ops; the graph has " +
+                           std::to_string(plan_->num_ops()));
+  }
+  std::vector<int64_t> costs(num_ops);
+  ENGINE_RETURN_IF_ERROR(
+      Status::FromCall(commsched_session_collective_cpu_ns(
+                           session_.get(), costs.data(), num_ops),
+                       "reading the cost of collectives"));
+  for (uint64_t op = 0; op < num_ops; ++op) {
+    const bool measured =
+        op_cost_ns_[op] != std::numeric_limits<int64_t>::max();
+    costs[op] =
+        measured ? op_cost_ns_[op] : costs[op] / static_cast<int64_t>(steps);
+  }
+  std::copy(costs.begin(), costs.end(), out_ns);
+  return Status();
+}
+
+void BoundStep::ShowBuckets(uint64_t pass, uint32_t module) {
+  const PassAddresses& at = addresses_[pass];
+  const std::vector<uint32_t>& buckets = plan_->layout().module_buckets[module];
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    BucketMemory& memory = spec_.state->bucket(buckets[i]);
+    if (at.values[i] != nullptr) memory.all_parameters = at.values[i];
+    if (at.gradients[i] != nullptr) memory.all_gradients = at.gradients[i];
+  }
+}
+
+Status BoundStep::CheckVersion(const Pass& pass, uint32_t bucket,
+                               commsched_buffer_id_t buffer,
+                               uint64_t expected) const {
+  uint64_t version = 0;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_buffer_version(session_.get(), buffer, &version),
+      "reading a bucket's version"));
+  version += first_step_;
+  if (version == expected) return Status();
+  return FailedPrecondition(
+      "engine: parameter bucket " + std::to_string(bucket) + " of module '" +
+      spec_.model->modules()[pass.module].name + "' holds the values after " +
+      std::to_string(version) + " steps; " +
+      (pass.backward ? "backward" : "forward") + " needs those after " +
+      std::to_string(expected));
+}
+
+Status BoundStep::CheckVersions(const Pass& pass, const PassOps& ops,
+                                uint64_t steps_done) const {
+  if (spec_.kernels->stream().kind != COMMSCHED_STREAM_CALLER) return Status();
+  const std::vector<uint32_t>& buckets =
+      plan_->layout().module_buckets[pass.module];
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const uint32_t b = buckets[i];
+    const BucketIds& ids = graph().buckets[b];
+    ENGINE_RETURN_IF_ERROR(
+        CheckVersion(pass, b, ids.of(BufferKind::kParameters), steps_done));
+    if (!plan_->gathers(b)) continue;
+    ENGINE_RETURN_IF_ERROR(
+        CheckVersion(pass, b, ops.values[i], steps_done + 1));
+  }
+  return Status();
+}
+
+// ---- Failures ---------------------------------------------------------------
+
+Status BoundStep::FailureOfSessions() const {
+  if (recording_ != nullptr) ENGINE_RETURN_IF_ERROR(recording_->status());
+  for (const SessionHandle* session : {&session_, &forward_session_}) {
+    if (*session == nullptr) continue;
+    ENGINE_RETURN_IF_ERROR(Status::FromCall(
+        commsched_session_status(session->get()), "the session has failed"));
+  }
+  return Status();
+}
+
+Status BoundStep::FromSession(commsched_status_t code,
+                              const char* context) const {
+  if (code == COMMSCHED_OK) return Status();
+  if (offload_ != nullptr) ENGINE_RETURN_IF_ERROR(offload_->failure());
+  return Status::FromCall(code, context);
+}
+
+void BoundStep::Abort(const char* reason) {
+  const std::lock_guard<std::mutex> lock(abort_mutex_);
+  if (!std::exchange(aborted_, true)) abort_reason_ = reason;
+  commsched_session_abort(session_.get(), reason);
+  commsched_session_abort(forward_session_.get(), reason);
+  if (recording_ != nullptr) recording_->Abort(reason);
+  spec_.agreement->DeclineValues(reason);
+}
+
+}  // namespace commsched::engine

@@ -1,0 +1,46 @@
+#include "engine/run/poison.h"
+
+#include <vector>
+
+#include "engine/step_plan/step_graph.h"
+
+namespace commsched::engine {
+
+Status Poison::RefuseBuffer(const std::string& name,
+                            commsched_buffer_id_t buffer) const {
+  if (failure.ok()) return Status();
+  uint32_t poisoned = 0;
+  ENGINE_RETURN_IF_ERROR(Status::FromCall(
+      commsched_session_buffer_poisoned(session, buffer, &poisoned),
+      "asking for a buffer's state"));
+  if (poisoned == 0) return Status();
+  return Status(failure.code(), "engine: " + call + " refuses buffer '" + name +
+                                    "', which a failed step has left poisoned" +
+                                    ": " + failure.message());
+}
+
+Status Poison::Refuse(uint32_t bucket, BufferKind kind) const {
+  const std::vector<BucketBuffer> rows = plan->BuffersOf(bucket);
+  const BucketBuffer* const row = FindBuffer(rows, kind);
+  if (row == nullptr) return Status();
+  return RefuseBuffer(Indexed(row->name, bucket),
+                      plan->graph().buckets[bucket].of(kind));
+}
+
+Status Poison::RefuseAll() const {
+  const StepGraph& graph = plan->graph();
+  for (uint32_t b = 0; b < graph.buckets.size(); ++b) {
+    for (const BufferKind kind :
+         {BufferKind::kShard, BufferKind::kSummand, BufferKind::kGradients,
+          BufferKind::kParameters}) {
+      ENGINE_RETURN_IF_ERROR(Refuse(b, kind));
+    }
+  }
+  for (uint32_t slot = 0; slot < graph.staging.size(); ++slot) {
+    ENGINE_RETURN_IF_ERROR(
+        RefuseBuffer(Indexed("staging", slot), graph.staging[slot]));
+  }
+  return Status();
+}
+
+}  // namespace commsched::engine
